@@ -1,0 +1,262 @@
+"""`sgemm`: its checks, BLAS's special cases, and the story of one call."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import pyopencl as cl
+
+from clgemm.launch import duplicate, multiply
+from clgemm.operands import (
+    AnyArray,
+    allocated,
+    as_matrix,
+    common_queue,
+    float32_operand,
+    transposed,
+    updatable,
+)
+from clgemm.storage import Order, check_leading, smallest_leading, storage_size, window
+
+__all__ = ["sgemm"]
+
+PRECISIONS = ("strict", "float32", "fast")
+PRECISION_VARIABLE = "CLGEMM_PRECISION"
+
+
+def sgemm(
+    alpha: float,
+    a: Any,
+    b: Any,
+    beta: float = 0.0,
+    c: Any = None,
+    trans_a: int = 0,
+    trans_b: int = 0,
+    overwrite_c: int = 0,
+    *,
+    m: int | None = None,
+    n: int | None = None,
+    k: int | None = None,
+    lda: int | None = None,
+    ldb: int | None = None,
+    ldc: int | None = None,
+    order: Order = "F",
+    precision: str | None = None,
+    queue: cl.CommandQueue | None = None,
+    wait_for: Sequence[cl.Event] | None = None,
+) -> Any:
+    """Multiply single-precision matrices on an OpenCL device: alpha op(A) op(B) + beta C.
+
+    The arguments up to `overwrite_c` are those of ``scipy.linalg.blas.sgemm``.
+
+    Parameters
+    ----------
+    alpha : float
+        When it is 0 (in float32), `a` and `b` are not read: NaN there does not spread.
+    a : array_like, shape (m, k), or (k, m) if `trans_a`
+        Other dtypes are converted to float32. A float32 view of any strides is used where it
+        lies: its leading dimension is its outer stride. A vector is a matrix of one column.
+        A `pyopencl.array.Array` stays on its device.
+    b : array_like, shape (k, n), or (n, k) if `trans_b`
+        As `a`; both on the host or both on the device.
+    beta : float, optional
+        When it is 0 (in float32), `c` is not read: NaN there does not spread.
+    c : array_like, shape (m, n), optional
+        Zero if left out.
+    trans_a, trans_b : {0, 1, 2}, optional
+        1 transposes the operand; 2, the conjugate transpose, is the same for real numbers.
+    overwrite_c : bool, optional
+        Write the result to `c` itself, of whatever strides, if it is a writable float32 array.
+        It may overlap `a` and `b`.
+    m, n, k, lda, ldb, ldc : int, optional
+        Flat mode, if any of `lda`, `ldb`, `ldc` is given: `a`, `b` and `c` are BLAS storage
+        (contiguous of any shape, or one-dimensional of any stride), op(A) is m x k, op(B)
+        k x n, and leading dimensions left out are the smallest possible. The m x n window
+        of `c` is updated and all else in its storage kept. Otherwise m, n and k may be given
+        for a check.
+    order : {"F", "C"}, optional
+        The order of a new result. In flat mode, column-major (BLAS) or row-major (CBLAS) storage.
+    precision : {"strict", "float32", "fast"}, optional
+        The error that is allowed; the environment variable CLGEMM_PRECISION, or ``"float32"``,
+        if left out. Today every mode is computed with IEEE single-precision multiply-adds.
+    queue : pyopencl.CommandQueue, optional
+        Where to compute: by default the queue of the device operands, or for host operands that
+        of the device chosen with `clgemm.set_device`.
+    wait_for : list of pyopencl.Event, optional
+        Events that the computation waits for.
+
+    Returns
+    -------
+    numpy.ndarray or pyopencl.array.Array, float32, shape (m, n)
+        `c` itself if it was overwritten; in flat mode storage shaped like `c` (one-dimensional,
+        zero outside the window, if there was none). Host results are complete on return. Device
+        results are enqueued, not waited for; the event is among their ``events``.
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, `trans_a`, `trans_b`, `order` or `precision` is none of those above,
+        a leading dimension is too small, or a storage too short.
+    TypeError
+        If an operand is not numeric, or host and device operands are mixed.
+    RuntimeError
+        If there is no OpenCL device.
+
+    References
+    ----------
+    .. [1] J. J. Dongarra, J. Du Croz, S. Hammarling, I. Duff, "A set of level 3 basic linear
+       algebra subprograms", ACM TOMS 16(1), 1990.
+
+    Examples
+    --------
+    >>> import numpy as np, clgemm
+    >>> a = np.arange(6, dtype=np.float32).reshape(2, 3)
+    >>> clgemm.sgemm(2.0, a, a, trans_b=1)
+    array([[ 10.,  28.],
+           [ 28., 100.]], dtype=float32)
+    """
+    check_precision(precision)
+    alpha, beta = single(alpha, "alpha"), single(beta, "beta")
+    for name, value in (("trans_a", trans_a), ("trans_b", trans_b)):
+        if value not in (0, 1, 2):
+            raise ValueError(f"{name}={value!r} is not one of 0, 1 and 2")
+    if order not in ("F", "C"):
+        raise ValueError(f"order={order!r} is neither 'F' nor 'C'")
+    given = {"a": a, "b": b} | ({} if c is None else {"c": c})
+    shared = common_queue(given, queue)
+    operands = {name: float32_operand(x, name) for name, x in given.items()}
+    in_place = bool(overwrite_c) and updatable(c)
+    sizes = {"m": whole(m, "m"), "n": whole(n, "n"), "k": whole(k, "k")}
+    leading = {"a": whole(lda, "lda"), "b": whole(ldb, "ldb"), "c": whole(ldc, "ldc")}
+    transposes = {"a": bool(trans_a), "b": bool(trans_b)}
+
+    ldc = None  # with it, flat mode
+    if any(size is not None for size in leading.values()):
+        op_a, op_b, shape, ldc = _from_storage(operands, sizes, leading, transposes, order)
+    else:
+        op_a, op_b, shape = _from_shapes(operands, sizes, transposes)
+
+    # Where the result goes: c itself, a copy of it, or new memory.
+    if c is None:
+        beta = 0.0
+        if ldc is not None:
+            result = allocated(op_a, (storage_size(*shape, ldc, order),), "C", shared)
+            result.fill(0)
+        else:
+            result = allocated(op_a, shape, order, shared)
+    elif in_place:
+        result = c
+    elif ldc is not None:
+        result = duplicate(operands["c"], "K", shared)
+    elif beta == 0:
+        result = allocated(op_a, shape, order, shared)
+    else:
+        result = duplicate(operands["c"], order, shared)
+    matrix = as_matrix(result, "c") if ldc is None else window(result, "c", *shape, ldc, order)
+    multiply(alpha, op_a, op_b, beta, matrix, queue=shared or queue, wait_for=wait_for or ())
+    return result
+
+
+def _from_shapes(
+    operands: Mapping[str, AnyArray],
+    sizes: Mapping[str, int | None],
+    transposes: Mapping[str, bool],
+) -> tuple[AnyArray, AnyArray, tuple[int, int]]:
+    """Return op(A), op(B) and the shape of C from operands that are matrices by their shapes."""
+    op = {
+        name: transposed(matrix) if transposes[name] else matrix
+        for name, matrix in ((name, as_matrix(operands[name], name)) for name in ("a", "b"))
+    }
+    (m, k), (rows_b, n) = op["a"].shape, op["b"].shape
+    if k != rows_b:
+        raise ValueError(
+            f"op(a) is {m}x{k} but op(b) is {rows_b}x{n}: the inner sizes {k} and {rows_b} differ"
+        )
+    for name, size in (("m", m), ("n", n), ("k", k)):
+        if sizes[name] not in (None, size):
+            raise ValueError(f"{name}={sizes[name]} but op(a) is {m}x{k} and op(b) is {rows_b}x{n}")
+    if "c" in operands:
+        rows_c, columns_c = as_matrix(operands["c"], "c").shape
+        if (rows_c, columns_c) != (m, n):
+            raise ValueError(f"c is {rows_c}x{columns_c} but op(a) op(b) is {m}x{n}")
+    return op["a"], op["b"], (m, n)
+
+
+def _from_storage(
+    operands: Mapping[str, AnyArray],
+    sizes: Mapping[str, int | None],
+    leading: Mapping[str, int | None],
+    transposes: Mapping[str, bool],
+    order: Order,
+) -> tuple[AnyArray, AnyArray, tuple[int, int], int]:
+    """Return op(A), op(B), the shape of C and its leading dimension from BLAS storage."""
+    for name, size in sizes.items():
+        if size is None or size < 0:
+            raise ValueError(
+                f"{name}={size}: with leading dimensions, m, n and k are needed, none negative"
+            )
+    m, n, k = (cast("int", sizes[name]) for name in ("m", "n", "k"))
+
+    def settled(name: str, rows: int, columns: int) -> int:
+        size = leading[name]
+        return smallest_leading(rows, columns, order) if size is None else size
+
+    op = {}
+    for name, shape in (("a", (m, k)), ("b", (k, n))):
+        stored = shape[::-1] if transposes[name] else shape
+        matrix = window(operands[name], name, *stored, settled(name, *stored), order)
+        op[name] = transposed(matrix) if transposes[name] else matrix
+    ldc = settled("c", m, n)
+    if "c" in operands:
+        window(operands["c"], "c", m, n, ldc, order)  # for its checks: nothing is half done
+    else:
+        check_leading("c", m, n, ldc, order)
+    return op["a"], op["b"], (m, n), ldc
+
+
+def check_precision(precision: str | None) -> str:
+    """Return the precision asked for: the argument, the environment's, or ``"float32"``.
+
+    Raises
+    ------
+    ValueError
+        If it is none of ``"strict"``, ``"float32"`` and ``"fast"``.
+    """
+    chosen = precision or os.environ.get(PRECISION_VARIABLE) or "float32"
+    if chosen not in PRECISIONS:
+        source = "precision" if precision else PRECISION_VARIABLE
+        raise ValueError(f"{source}={chosen!r} is not one of {', '.join(PRECISIONS)}")
+    return chosen
+
+
+def single(value: Any, name: str) -> float:
+    """Return a scalar rounded to float32, as BLAS receives it.
+
+    Raises
+    ------
+    TypeError
+        If it is not a real scalar.
+    """
+    try:
+        with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, as in C
+            return float(np.float32(value))
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}={value!r} is not a real number") from None
+
+
+def whole(value: Any, name: str) -> int | None:
+    """Return a size as an int, None as None.
+
+    Raises
+    ------
+    TypeError
+        If it is not a whole number.
+    """
+    try:
+        return None if value is None else operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}={value!r} is not a whole number") from None

@@ -1,0 +1,221 @@
+"""One frozen dataclass per kernel family: its parameters, its constraints, its macros.
+
+Pure: the planner, the tuner and the tests all read the constraints written here. A family's file
+is ``kernels/<family>.cl``; the macros are its fields in capitals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import ClassVar
+
+__all__ = ["DirectConfig", "KernelConfig", "Limits", "LocalConfig", "PackConfig"]
+
+FLOAT_BYTES = 4
+VECTOR_WIDTHS = (1, 2, 4, 8, 16)  # OpenCL C has float3 too, but it is stored as float4
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a device can hold and how it likes to be fed.
+
+    Attributes
+    ----------
+    local_memory_bytes : int
+        Local memory of one work-group.
+    work_group_size : int
+        Most work-items in the first dimension of one work-group.
+    allocation_bytes : int
+        The largest single buffer.
+    compute_units : int
+        Work-groups that can run at the same time.
+    vector_width : int
+        Floats in one native vector of a work-item; 1 where the hardware spreads work-items, not
+        vectors, over its lanes (GPUs).
+    """
+
+    local_memory_bytes: int
+    work_group_size: int
+    allocation_bytes: int
+    compute_units: int
+    vector_width: int
+
+
+@dataclass(frozen=True)
+class KernelConfig:
+    """What every kernel family's config can do."""
+
+    family: ClassVar[str]  # the source file's name
+    entry: ClassVar[str]  # the kernel's name
+
+    @property
+    def items(self) -> int:
+        """Work-items per work-group."""
+        raise NotImplementedError
+
+    @property
+    def local_memory_bytes(self) -> int:
+        """Local memory that one work-group takes."""
+        return 0
+
+    def problems(self) -> Iterator[str]:
+        """Yield each broken constraint of the family, whatever the device."""
+        raise NotImplementedError
+
+    def problems_on(self, limits: Limits) -> Iterator[str]:
+        """Yield each broken constraint, those of the device included."""
+        own = list(self.problems())
+        yield from own
+        if own:  # sizes derived from a broken config mean nothing
+            return
+        if self.items > limits.work_group_size:
+            yield (
+                f"{self.items} work-items per work-group exceed the device's "
+                f"{limits.work_group_size}"
+            )
+        if self.local_memory_bytes > limits.local_memory_bytes:
+            yield (
+                f"{self.local_memory_bytes} bytes of local memory exceed the device's "
+                f"{limits.local_memory_bytes}"
+            )
+
+    def require(self, limits: Limits) -> None:
+        """Raise ValueError, naming every broken constraint, unless the device can run this."""
+        if found := list(self.problems_on(limits)):
+            raise ValueError(f"{self}: " + "; ".join(found))
+
+    def macros(self) -> tuple[tuple[str, int], ...]:
+        """Return the -D macros of the family's source."""
+        return tuple((name.upper(), int(value)) for name, value in asdict(self).items())
+
+
+def positive(config: KernelConfig) -> Iterator[str]:
+    """Yield a problem for each field below one (flags may be zero)."""
+    for name, value in asdict(config).items():
+        if not isinstance(value, bool) and value < 1:
+            yield f"{name}={value} is less than 1"
+
+
+def multiple(config: KernelConfig, name: str, of: str) -> Iterator[str]:
+    """Yield a problem unless the field ``name`` is a multiple of the field ``of``."""
+    value, unit = getattr(config, name), getattr(config, of)
+    if value % unit:
+        yield f"{name}={value} is not a multiple of {of}={unit}"
+
+
+def vector(config: KernelConfig, name: str) -> Iterator[str]:
+    """Yield a problem unless the field ``name`` is a vector width of OpenCL C."""
+    if (value := getattr(config, name)) not in VECTOR_WIDTHS:
+        yield f"{name}={value} is not one of {VECTOR_WIDTHS}"
+
+
+@dataclass(frozen=True)
+class PackConfig(KernelConfig):
+    """Copies a matrix into zero-padded panels, transposing as it goes."""
+
+    panel: int  # rows of a panel: tile_m or tile_n of the kernel that reads it
+    depth: int  # columns that one work-group copies
+    group: int  # work-items per work-group
+
+    family: ClassVar[str] = "pack"
+    entry: ClassVar[str] = "pack"
+
+    @property
+    def items(self) -> int:
+        return self.group
+
+    @property
+    def local_memory_bytes(self) -> int:
+        # The odd pitch keeps a column of the tile from falling into one memory bank.
+        return FLOAT_BYTES * self.depth * (self.panel | 1)
+
+    def problems(self) -> Iterator[str]:
+        yield from positive(self)
+
+
+@dataclass(frozen=True)
+class LocalConfig(KernelConfig):
+    """Tiles in local memory, a block of C in the registers of each work-item."""
+
+    tile_m: int  # rows of C per work-group
+    tile_n: int  # columns of C per work-group
+    tile_k: int  # depth of the tiles in local memory
+    work_m: int  # rows of C per work-item
+    work_n: int  # columns of C per work-item
+    width_a: int  # floats per load of A
+    width_b: int  # floats per load of B and per store of C
+    unroll: int  # steps of the loop over a tile's depth that are written out
+    buffers: int  # 1: one tile of A and B in local memory; 2: the next is fetched meanwhile
+    swizzle: int  # rows of tiles that work-groups visit together, for the second-level cache
+    fma: bool  # fma() where it is an instruction; a * b + c, which compilers may contract, if not
+    in_place: bool  # read operands that lie right where they are, without packing
+
+    family: ClassVar[str] = "local"
+    entry: ClassVar[str] = "local_product"
+
+    @property
+    def items_m(self) -> int:
+        """Work-items along a tile's rows."""
+        return self.tile_m // self.work_m
+
+    @property
+    def items_n(self) -> int:
+        """Work-items along a tile's columns."""
+        return self.tile_n // self.work_n
+
+    @property
+    def items(self) -> int:
+        return self.items_m * self.items_n
+
+    @property
+    def local_memory_bytes(self) -> int:
+        return FLOAT_BYTES * self.buffers * self.tile_k * (self.tile_m + self.tile_n)
+
+    def macros(self) -> tuple[tuple[str, int], ...]:
+        # in_place is the planner's: the kernel reads packed and unpacked operands alike.
+        return tuple((name, value) for name, value in super().macros() if name != "IN_PLACE")
+
+    def problems(self) -> Iterator[str]:
+        bad = [*positive(self), *vector(self, "width_a"), *vector(self, "width_b")]
+        yield from bad
+        if bad:
+            return
+        yield from multiple(self, "tile_m", of="work_m")
+        yield from multiple(self, "tile_n", of="work_n")
+        yield from multiple(self, "work_m", of="width_a")
+        yield from multiple(self, "work_n", of="width_b")
+        yield from multiple(self, "tile_k", of="unroll")
+        if self.buffers > 2:
+            yield f"buffers={self.buffers} is neither 1 nor 2"
+        for side, tile, width in (
+            ("a", self.tile_m, self.width_a),
+            ("b", self.tile_n, self.width_b),
+        ):
+            if (loads := tile * self.tile_k // width) % self.items:
+                yield (
+                    f"a tile of {side} takes {loads} loads of width_{side}={width}, "
+                    f"not a multiple of the {self.items} work-items"
+                )
+
+
+@dataclass(frozen=True)
+class DirectConfig(KernelConfig):
+    """Operands of any stride read where they lie: one launch, for small products."""
+
+    items_m: int  # work-items along the rows of C
+    items_n: int  # work-items along the columns of C
+    work_m: int  # rows of C per work-item
+    width: int  # columns of C per work-item, one vector
+    fma: bool  # as in LocalConfig
+
+    family: ClassVar[str] = "direct"
+    entry: ClassVar[str] = "direct_product"
+
+    @property
+    def items(self) -> int:
+        return self.items_m * self.items_n
+
+    def problems(self) -> Iterator[str]:
+        yield from positive(self)
+        yield from vector(self, "width")

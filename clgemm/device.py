@@ -1,0 +1,304 @@
+"""Choosing an OpenCL device: what there is, which one serves, its limits and its queue."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import threading
+from contextvars import ContextVar, Token
+from typing import Any, cast
+
+import numpy as np
+import pyopencl as cl
+
+from clgemm.config import Limits
+
+__all__ = ["Device", "device", "devices", "get_device", "set_device"]
+
+ENVIRONMENT_VARIABLE = "CLGEMM_DEVICE"
+NO_PLATFORM = (
+    "no OpenCL device was found: 'pip install clgemm[pocl]' installs one that runs on any CPU; "
+    "a GPU's comes with its driver"
+)
+
+
+class Device:
+    """One OpenCL device, with a context and an in-order queue of its own.
+
+    Host arrays are computed on `queue`; pyopencl arrays bring queues of their own.
+    """
+
+    def __init__(self, cl_device: cl.Device, context: cl.Context | None = None) -> None:
+        self.cl_device = cl_device
+        self._context = context
+        self._queue: cl.CommandQueue | None = None
+        self._lock = threading.Lock()
+
+    @functools.cached_property
+    def name(self) -> str:
+        """The device's name as its driver gives it."""
+        return str(self.cl_device.name).strip()
+
+    @functools.cached_property
+    def platform(self) -> str:
+        """The platform's name and version."""
+        platform = self.cl_device.platform
+        return f"{platform.name.strip()}, {platform.version.strip()}"
+
+    @functools.cached_property
+    def kind(self) -> str:
+        """``"GPU"``, ``"CPU"`` or ``"accelerator"``."""
+        # Simulators call themselves everything at once: what they are surely not is a GPU's driver.
+        kinds = self.cl_device.type
+        if kinds & cl.device_type.CPU:
+            return "CPU"
+        return "GPU" if kinds & cl.device_type.GPU else "accelerator"
+
+    @functools.cached_property
+    def limits(self) -> Limits:
+        """What its kernels can take."""
+        d = self.cl_device
+        return Limits(
+            local_memory_bytes=d.local_mem_size,
+            work_group_size=min(d.max_work_group_size, d.max_work_item_sizes[0]),
+            allocation_bytes=d.max_mem_alloc_size,
+            compute_units=d.max_compute_units,
+            vector_width=max(1, d.native_vector_width_float) if self.kind == "CPU" else 1,
+        )
+
+    @property
+    def context(self) -> cl.Context:
+        """The context, made when first asked for."""
+        with self._lock:
+            if self._context is None:
+                self._context = cl.Context([self.cl_device])
+            return self._context
+
+    @property
+    def queue(self) -> cl.CommandQueue:
+        """The in-order queue that host operands are computed on, made when first asked for."""
+        context = self.context
+        with self._lock:
+            if self._queue is None:
+                self._queue = cl.CommandQueue(context, self.cl_device)
+            return self._queue
+
+    @functools.cached_property
+    def shares_host_memory(self) -> bool:
+        """Whether kernels read and write NumPy's memory where it lies.
+
+        Runtimes may keep a shadow copy behind a USE_HOST_PTR buffer; so it is tried out.
+        """
+        if self.kind != "CPU" or not self.cl_device.host_unified_memory:
+            return False
+        probe = np.zeros(64, np.float32)[1:]  # as badly aligned as a view can be
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
+        buffer = cl.Buffer(self.context, flags, hostbuf=probe)
+        cl.enqueue_fill_buffer(self.queue, buffer, np.ones(1, np.float32), 0, probe.nbytes)
+        self.queue.finish()
+        return bool(probe.all())
+
+    def __repr__(self) -> str:
+        return f"<clgemm.Device {self.name!r} ({self.kind}; {self.platform})>"
+
+
+@functools.cache
+def devices() -> tuple[Device, ...]:
+    """Return every OpenCL device here, the default one first.
+
+    Returns
+    -------
+    tuple of Device
+        Empty where there is no OpenCL platform. GPUs come before other devices, then the one
+        with more compute units times vector width times clock frequency.
+    """
+    found = []
+    try:
+        platforms = cl.get_platforms()
+    except cl.LogicError:  # the loader's word for: none is installed
+        platforms = []
+    for platform in platforms:
+        # A platform may be there without a device (Mesa's Clover beside its successor).
+        with contextlib.suppress(cl.RuntimeError, cl.LogicError):
+            found += [Device(d) for d in platform.get_devices()]
+    return tuple(sorted(found, key=_speed, reverse=True))
+
+
+def _speed(candidate: Device) -> tuple[int, int, int]:
+    d = candidate.cl_device
+    lanes = d.native_vector_width_float * d.max_compute_units
+    rank = {"GPU": 3, "accelerator": 2, "CPU": 1}[candidate.kind]
+    # A GPU's driver played by the CPU comes after the CPU itself.
+    return (0 if "llvmpipe" in candidate.name else rank, lanes, d.max_clock_frequency)
+
+
+def find_device(spec: str | int | Device | cl.Device | cl.Context | cl.CommandQueue) -> Device:
+    """Return the device that `spec` names.
+
+    Parameters
+    ----------
+    spec : str, int, Device, pyopencl.Device, pyopencl.Context or pyopencl.CommandQueue
+        A string is ``"gpu"``, ``"cpu"``, a position in `devices()`, or a part of a device's or
+        platform's name, in any case.
+
+    Raises
+    ------
+    ValueError
+        If a string or number names no device; the message lists what there is.
+    RuntimeError
+        If there is no OpenCL device at all.
+    TypeError
+        If `spec` is of another type.
+    """
+    if isinstance(spec, Device):
+        return spec
+    if isinstance(spec, cl.CommandQueue):
+        return of_queue(spec)
+    if isinstance(spec, cl.Context):
+        return _wrapped(spec.devices[0], spec)
+    if isinstance(spec, cl.Device):
+        return next((d for d in devices() if d.cl_device == spec), None) or Device(spec)
+    if not isinstance(spec, str | int):
+        raise TypeError(
+            f"a device is named by a string, number or OpenCL object, not {type(spec).__name__}"
+        )
+    present = devices()
+    if not present:
+        raise RuntimeError(NO_PLATFORM)
+    wanted = str(spec).strip().lower()
+    if wanted.isdecimal():
+        matches = list(present[int(wanted) : int(wanted) + 1])
+    elif wanted in ("gpu", "cpu", "accelerator"):
+        matches = [d for d in present if d.kind.lower() == wanted]
+    else:
+        matches = [d for d in present if wanted in f"{d.name} {d.platform}".lower()]
+    if not wanted or not matches:
+        listing = "; ".join(
+            f"{i}: {d.name} ({d.kind}; {d.platform})" for i, d in enumerate(present)
+        )
+        raise ValueError(f"{spec!r} names no OpenCL device; there is {listing}")
+    return matches[0]
+
+
+@functools.lru_cache(maxsize=64)
+def _wrapped(cl_device: cl.Device, context: cl.Context) -> Device:
+    return Device(cl_device, context)
+
+
+def of_queue(queue: cl.CommandQueue) -> Device:
+    """Return the device that a queue feeds, in the queue's own context."""
+    return _wrapped(queue.device, queue.context)
+
+
+_chosen: Device | None = None  # by set_device, for the whole process
+_scoped: ContextVar[Device | None] = ContextVar("clgemm_device", default=None)  # by device(...)
+
+
+@functools.cache
+def _default(spec: str) -> Device:
+    """Return the device that the environment names, or the first of all."""
+    if spec:
+        try:
+            return find_device(spec)
+        except ValueError as error:
+            raise ValueError(f"{ENVIRONMENT_VARIABLE}={error}") from None
+    if not devices():
+        raise RuntimeError(NO_PLATFORM)
+    return devices()[0]
+
+
+def get_device() -> Device:
+    """Return the device that host operands are computed on: scoped, set, or the default.
+
+    Raises
+    ------
+    RuntimeError
+        If there is no OpenCL device; the message says which command installs one.
+    ValueError
+        If the environment variable CLGEMM_DEVICE names none; the message lists what there is.
+    """
+    return _scoped.get() or _chosen or _default(os.environ.get(ENVIRONMENT_VARIABLE, ""))
+
+
+def reason() -> str:
+    """Say why `get_device` returns what it does."""
+    if _scoped.get():
+        return "chosen by clgemm.device(...)"
+    if _chosen:
+        return "chosen by clgemm.set_device(...)"
+    if os.environ.get(ENVIRONMENT_VARIABLE):
+        return f"named by {ENVIRONMENT_VARIABLE}={os.environ[ENVIRONMENT_VARIABLE]}"
+    return "the fastest device present: GPUs first, then by compute units x vector width x clock"
+
+
+def set_device(spec: str | int | Device | cl.Device | cl.Context | cl.CommandQueue | None) -> None:
+    """Compute host operands on this device from now on, in every thread.
+
+    Parameters
+    ----------
+    spec : str, int, Device, pyopencl.Device, pyopencl.Context, pyopencl.CommandQueue or None
+        As ``"gpu"``, ``"cpu"``, a position in `devices()`, a part of a device's or platform's
+        name, or an object of pyopencl. None goes back to the default.
+
+    Raises
+    ------
+    ValueError, RuntimeError, TypeError
+        As `spec` names no device, there is none, or it is of a wrong type; nothing changes.
+    """
+    global _chosen
+    _chosen = None if spec is None else find_device(spec)
+
+
+class device(contextlib.ContextDecorator):  # noqa: N801 - used as a function, like numpy.errstate
+    """Compute host operands on another device within a ``with`` block or a function.
+
+    Parameters
+    ----------
+    spec : str, int, Device, pyopencl.Device, pyopencl.Context or pyopencl.CommandQueue
+        As for `set_device`. It holds for the current thread or task and may be nested.
+
+    Examples
+    --------
+    >>> with clgemm.device("cpu"):
+    ...     c = clgemm.sgemm(1.0, a, b)
+    """
+
+    def __init__(self, spec: str | int | Device | cl.Device | cl.Context | cl.CommandQueue) -> None:
+        self._device = find_device(spec)
+        self._tokens: list[Token[Device | None]] = []
+
+    def _recreate_cm(self) -> device:
+        return device(self._device)  # each call of a decorated function restores for itself
+
+    def __enter__(self) -> Device:
+        self._tokens.append(_scoped.set(self._device))
+        return self._device
+
+    def __exit__(self, *exception: object) -> None:
+        _scoped.reset(self._tokens.pop())
+
+
+def as_dicts() -> list[dict[str, Any]]:
+    """Describe each device for `clgemm.show_config` and ``python -m clgemm info``."""
+    return [
+        {
+            "name": d.name,
+            "kind": d.kind,
+            "platform": d.platform,
+            "driver": str(d.cl_device.driver_version),
+            "compute units": d.limits.compute_units,
+            "local memory (bytes)": d.limits.local_memory_bytes,
+            "work-group size": d.limits.work_group_size,
+            "vector width (floats)": d.limits.vector_width,
+            "largest buffer (bytes)": d.limits.allocation_bytes,
+            "zero copy": d.shares_host_memory,
+        }
+        for d in devices()
+    ]
+
+
+def is_in_order(queue: cl.CommandQueue) -> bool:
+    """Whether commands of the queue run one after the other."""
+    out_of_order = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+    return not cast("int", queue.properties) & out_of_order

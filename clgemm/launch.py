@@ -1,0 +1,146 @@
+"""From operands to enqueued kernels: place, choose a config, plan, run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array
+
+from clgemm.database import choose, copy_config, direct_config
+from clgemm.device import Device, get_device, of_queue
+from clgemm.layout import folded
+from clgemm.operands import (
+    AnyArray,
+    HostArray,
+    Matrix,
+    Placement,
+    allocated,
+    overlap,
+    place,
+)
+from clgemm.plan import make_copy_plan, make_plan, make_scaling_plan
+from clgemm.workspace import Workspace, workspace
+
+__all__ = ["duplicate", "multiply"]
+
+Events = Sequence[cl.Event]
+
+
+def multiply(
+    alpha: float,
+    a: AnyArray,
+    b: AnyArray,
+    beta: float,
+    c: AnyArray,
+    *,
+    queue: cl.CommandQueue | None = None,
+    wait_for: Events = (),
+) -> None:
+    """Update a stack of matrices on the device: C = alpha A B + beta C.
+
+    Parameters
+    ----------
+    a, b : float32 array, shapes (..., m, k) and (..., k, n)
+        Stacks broadcast to that of `c`. They may overlap `c`, which is written last.
+    c : float32 array, shape (..., m, n)
+        Updated in place: complete on return on the host, enqueued on the device. Not read when
+        `beta` is 0. No two of its elements share memory.
+    queue : pyopencl.CommandQueue, optional
+        Needed for device operands; the chosen device's own for host operands if left out.
+    """
+    if 0 in c.shape:
+        return
+    if alpha == 0 or a.shape[-1] == 0:
+        if beta == 1:
+            return
+        alpha = 0.0  # and so A and B are not read
+    # An operand that the result would overwrite is read from a copy.
+    if isinstance(c, np.ndarray):
+        device = of_queue(queue) if queue is not None else get_device()
+        a, b = (duplicate(x, "K", None) if overlap(x, c) else x for x in (a, b))
+        _multiply_on_host(alpha, a, b, beta, c, device, queue or device.queue, wait_for)
+    else:
+        assert queue is not None
+        a, b = (duplicate(x, "C", queue) if overlap(x, c) else x for x in (a, b))
+        before = [*wait_for, *a.events, *b.events, *c.events]
+        a, b, result = place(a), place(b), place(c)
+        device, space = of_queue(queue), workspace(queue)
+        c.add_event(_enqueue(alpha, a, b, beta, result, device, space, before))
+
+
+def duplicate(
+    x: AnyArray, order: Literal["C", "F", "K"], queue: cl.CommandQueue | None
+) -> AnyArray:
+    """Return a dense copy of an array; of a device array, enqueued and not waited for.
+
+    Parameters
+    ----------
+    order : {"C", "F", "K"}
+        The copy's order; "F" for matrices only, "K" (as it is) for contiguous arrays only.
+    """
+    if isinstance(x, np.ndarray):
+        return np.array(x, order=order)
+    assert queue is not None
+    if order == "K":
+        order = "C" if x.flags.c_contiguous else "F"
+    target = allocated(x, x.shape, order, queue)
+    if x.size:
+        source = place(x).layout if order == "C" else place(x).layout.transposed()
+        device = of_queue(queue)
+        plan = make_copy_plan(source, copy_config(device.limits))
+        matrices = {"a": place(x), "c": place(target)}
+        target.add_event(workspace(queue).run(plan, device, matrices, wait_for=x.events))
+    return target
+
+
+def _multiply_on_host(
+    alpha: float,
+    a: HostArray,
+    b: HostArray,
+    beta: float,
+    c: HostArray,
+    device: Device,
+    queue: cl.CommandQueue,
+    wait_for: Events,
+) -> None:
+    space = workspace(queue)
+    placement = Placement(device, queue, space.allocate)
+    try:
+        result = placement.result(c, keep=beta != 0)
+        # A product that is not computed needs no operands.
+        read_a, read_b = (placement.operand(x) if alpha else result for x in (a, b))
+        before = [*wait_for, *placement.events]
+        placement.finish(_enqueue(alpha, read_a, read_b, beta, result, device, space, before))
+    except BaseException:
+        queue.finish()  # commands still enqueued may read or write the caller's memory
+        raise
+
+
+def _enqueue(
+    alpha: float,
+    a: Matrix,
+    b: Matrix,
+    beta: float,
+    c: Matrix,
+    device: Device,
+    space: Workspace,
+    wait_for: Events,
+) -> cl.Event:
+    batch = c.layout.batch
+    in_a, in_b, in_c = a.layout.broadcast(batch), b.layout.broadcast(batch), c.layout
+    if in_c.column_stride != 1 and in_c.row_stride == 1:
+        # Kernels store along rows. Column-major C = A B is row-major C' = B' A': swap the
+        # operands, transpose nothing.
+        a, b = b, a
+        in_a, in_b, in_c = in_b.transposed(), in_a.transposed(), in_c.transposed()
+    if alpha == 0:
+        plan = make_scaling_plan(in_c, direct_config(device.limits))
+    else:
+        in_a, in_b, in_c = folded(in_a, in_b, in_c)
+        choice = choose(device, in_c.rows, in_c.columns, in_a.columns, math.prod(in_c.batch))
+        plan = make_plan(in_a, in_b, in_c, choice.config, choice.pack, device.limits)
+    return space.run(plan, device, {"a": a, "b": b, "c": c}, alpha, beta, wait_for)

@@ -1,0 +1,142 @@
+"""Shapes and strides of stacked matrices, as plain numbers.
+
+Pure: what can be said about an operand without touching its memory is said here. Strides count
+elements (not bytes), so that they go into kernels as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+__all__ = ["Layout", "Level", "batch_levels", "broadcast_batch", "folded"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A stack of matrices: ``shape`` is (*batch, rows, columns).
+
+    Attributes
+    ----------
+    shape, strides : tuple of int, same length of at least 2
+        Strides are in elements and may be negative or zero.
+    alignment_bytes : int
+        A power of two that the address of the first element is known to be a multiple of.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    alignment_bytes: int = 4
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """The stack's shape, () for a single matrix."""
+        return self.shape[:-2]
+
+    @property
+    def rows(self) -> int:
+        """Rows of each matrix."""
+        return self.shape[-2]
+
+    @property
+    def columns(self) -> int:
+        """Columns of each matrix."""
+        return self.shape[-1]
+
+    @property
+    def row_stride(self) -> int:
+        """Elements from one row to the next."""
+        return self.strides[-2]
+
+    @property
+    def column_stride(self) -> int:
+        """Elements from one column to the next."""
+        return self.strides[-1]
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """First and last element touched, relative to the first element; the stack is not empty."""
+        spans = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
+        return sum(min(span, 0) for span in spans), sum(max(span, 0) for span in spans)
+
+    def transposed(self) -> Layout:
+        """Every matrix of the stack transposed: an exchange of strides, no copy."""
+        return replace(
+            self,
+            shape=(*self.batch, self.columns, self.rows),
+            strides=(*self.strides[:-2], self.column_stride, self.row_stride),
+        )
+
+    def broadcast(self, batch: tuple[int, ...]) -> Layout:
+        """Return the same stack repeated to the stack shape ``batch``, with strides of zero."""
+        missing = len(batch) - len(self.batch)
+        own = ((1,) * missing + self.batch, (0,) * missing + self.strides[:-2])
+        strides = tuple(
+            stride if count == wanted else 0
+            for count, stride, wanted in zip(*own, batch, strict=True)
+        )
+        return replace(
+            self,
+            shape=(*batch, self.rows, self.columns),
+            strides=strides + self.strides[-2:],
+        )
+
+
+def broadcast_batch(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the stack shape that two stack shapes broadcast to, by NumPy's rules.
+
+    Raises
+    ------
+    ValueError
+        If they do not broadcast.
+    """
+    ndim = max(len(a), len(b))
+    padded = ((1,) * (ndim - len(a)) + a, (1,) * (ndim - len(b)) + b)
+    if any(x != y and 1 not in (x, y) for x, y in zip(*padded, strict=True)):
+        raise ValueError(f"the stacks {a} and {b} do not broadcast together")
+    return tuple(y if x == 1 else x for x, y in zip(*padded, strict=True))
+
+
+@dataclass(frozen=True)
+class Level:
+    """One loop over a stack: ``count`` steps, of ``strides[i]`` elements in operand i."""
+
+    count: int
+    strides: tuple[int, ...]
+
+
+def batch_levels(*layouts: Layout) -> tuple[Level, ...]:
+    """Return the fewest nested loops that walk stacks of one shape together, outermost first.
+
+    Neighbouring dimensions join where every operand can step through both with one stride.
+    """
+    levels: list[Level] = []
+    for axis, count in enumerate(layouts[0].batch):
+        if count == 1:
+            continue
+        level = Level(count, tuple(layout.strides[axis] for layout in layouts))
+        if levels and levels[-1].strides == tuple(count * s for s in level.strides):
+            level = Level(levels.pop().count * count, level.strides)
+        levels.append(level)
+    return tuple(levels)
+
+
+def folded(a: Layout, b: Layout, c: Layout) -> tuple[Layout, Layout, Layout]:
+    """Join stacked matrices that share one B into one taller product, as far as strides allow.
+
+    A stack of m x k matrices times one k x n is a single product of more rows, which packs and
+    reads B once.
+    """
+
+    def joins(x: Layout) -> bool:
+        return x.strides[-3] == x.rows * x.row_stride
+
+    def joined(x: Layout, rows: int) -> Layout:
+        shape = (*x.shape[:-3], rows, x.columns)
+        return replace(x, shape=shape, strides=x.strides[:-3] + x.strides[-2:])
+
+    while c.batch:
+        count = c.batch[-1]
+        if count > 1 and not (b.strides[-3] == 0 and joins(a) and joins(c)):
+            break
+        a, b, c = joined(a, count * a.rows), joined(b, b.rows), joined(c, count * c.rows)
+    return a, b, c

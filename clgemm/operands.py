@@ -1,0 +1,313 @@
+"""The sole reader of array types: NumPy and pyopencl arrays as matrices in device memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyopencl as cl
+import pyopencl.array
+
+from clgemm.device import Device
+from clgemm.layout import Layout
+
+__all__ = [
+    "HostArray",
+    "Matrix",
+    "Placement",
+    "allocated",
+    "as_matrix",
+    "common_queue",
+    "float32_operand",
+    "is_device",
+    "layout_of",
+    "overlap",
+    "place",
+    "transposed",
+    "updatable",
+    "view",
+]
+
+HostArray: TypeAlias = npt.NDArray[np.float32]
+DeviceArray: TypeAlias = cl.array.Array
+# Either of the two. Their type stubs share no protocol, and operands of one call share their kind.
+AnyArray: TypeAlias = Any
+Allocate: TypeAlias = Callable[[int], cl.Buffer]
+
+ITEM_BYTES = 4
+LARGEST_ALIGNMENT = 64  # bytes; the widest vector that a kernel loads
+# Steps that the exact overlap test may take before the answer is "perhaps".
+OVERLAP_WORK = 10_000
+
+
+def is_device(x: object) -> bool:
+    """Whether the operand is a pyopencl array."""
+    return isinstance(x, cl.array.Array)
+
+
+def float32_host(x: object, name: str) -> HostArray:
+    array = np.asarray(x)
+    if array.dtype.kind not in "biufcO":
+        raise TypeError(f"{name} has dtype {array.dtype}: a matrix product takes numbers")
+    try:
+        # Complex input loses its imaginary part with NumPy's own ComplexWarning, as in SciPy.
+        array = array.astype(np.float32, copy=False)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} of dtype {array.dtype} is not numeric: {error}") from None
+    return array if usable_in_place(array) else np.array(array, order="K")
+
+
+def usable_in_place(array: npt.NDArray[Any]) -> bool:
+    """Whether kernels can index the array's own memory as float32 elements."""
+    return (
+        array.dtype == np.float32
+        and array.dtype.isnative
+        and array.flags.aligned
+        and not any(stride % ITEM_BYTES for stride in array.strides)
+    )
+
+
+def float32_operand(x: object, name: str) -> AnyArray:
+    """Return the operand as a float32 array of its kind: itself if it can.
+
+    Raises
+    ------
+    TypeError
+        If its dtype is not a number's, or it is a device array of any dtype but float32
+        (converting would take device memory that nobody asked for).
+    """
+    if not isinstance(x, cl.array.Array):
+        return float32_host(x, name)
+    if x.dtype != np.float32:
+        raise TypeError(f"{name} is a device array of dtype {x.dtype}: only float32 is multiplied")
+    return x
+
+
+def updatable(x: object) -> bool:
+    """Whether a product can be written straight into the operand's own memory."""
+    if isinstance(x, cl.array.Array):
+        return bool(x.dtype == np.float32)
+    return (
+        isinstance(x, np.ndarray)
+        and x.flags.writeable
+        and usable_in_place(x)
+        and not any(n > 1 and s == 0 for n, s in zip(x.shape, x.strides, strict=True))
+    )
+
+
+def layout_of(x: AnyArray) -> Layout:
+    """Return an array's shape and element strides; what is known of its alignment comes with it."""
+    strides = tuple(stride // ITEM_BYTES for stride in x.strides)
+    if isinstance(x, np.ndarray):
+        address = x.__array_interface__["data"][0]
+    else:
+        memory = x.base_data
+        address = x.offset
+        if not isinstance(memory, cl.MemoryObjectHolder) or (
+            memory.flags & cl.mem_flags.USE_HOST_PTR
+        ):
+            address |= ITEM_BYTES  # memory that the runtime did not align
+    return Layout(tuple(x.shape), strides, alignment(address))
+
+
+def alignment(address: int) -> int:
+    """Return the largest power of two, up to that of the widest vector, that divides an address."""
+    return (address | LARGEST_ALIGNMENT) & -(address | LARGEST_ALIGNMENT)
+
+
+def view(x: AnyArray, shape: tuple[int, ...], strides: tuple[int, ...]) -> AnyArray:
+    """Return another view of an array's memory from the same first element; strides in elements."""
+    in_bytes = tuple(stride * ITEM_BYTES for stride in strides)
+    if isinstance(x, np.ndarray):
+        return np.lib.stride_tricks.as_strided(x, shape, in_bytes)
+    return cl.array.Array(
+        x.queue,
+        shape,
+        x.dtype,
+        strides=in_bytes,
+        offset=x.offset,
+        data=x.base_data,
+        allocator=x.allocator,
+        events=x.events,
+    )
+
+
+def as_matrix(x: AnyArray, name: str) -> AnyArray:
+    """Return an array of up to two dimensions as a matrix; a vector is one column.
+
+    Raises
+    ------
+    ValueError
+        If it has more dimensions.
+    """
+    if x.ndim > 2:
+        raise ValueError(f"{name} has shape {x.shape}: a matrix has two dimensions, not {x.ndim}")
+    if x.ndim == 2:
+        return x
+    missing = (1,) * (2 - x.ndim)
+    return view(x, x.shape + missing, layout_of(x).strides + missing)
+
+
+def transposed(x: AnyArray) -> AnyArray:
+    """Return a view with the last two dimensions exchanged."""
+    if isinstance(x, np.ndarray):
+        return x.swapaxes(-1, -2)
+    turned = layout_of(x).transposed()
+    return view(x, turned.shape, turned.strides)
+
+
+def allocated(
+    like: AnyArray, shape: tuple[int, ...], order: Literal["C", "F"], queue: cl.CommandQueue | None
+) -> AnyArray:
+    """Return a new, unwritten array of the same kind as `like`."""
+    if isinstance(like, np.ndarray):
+        return np.empty(shape, np.float32, order)
+    return cl.array.empty(queue, shape, np.float32, order, allocator=like.allocator)
+
+
+def common_queue(
+    operands: dict[str, AnyArray], queue: cl.CommandQueue | None
+) -> cl.CommandQueue | None:
+    """Return the queue that device operands are computed on; None for host operands.
+
+    Raises
+    ------
+    TypeError
+        If host and device operands are mixed.
+    ValueError
+        If device operands live in different contexts, or none has a queue.
+    """
+    on_device = {name: is_device(x) for name, x in operands.items()}
+    if len(set(on_device.values())) > 1:
+        words = (f"{n} is a {'device' if d else 'host'} array" for n, d in on_device.items())
+        raise TypeError(
+            f"host and device operands are mixed: {', '.join(words)}; copy one with "
+            "pyopencl.array.to_device or .get()"
+        )
+    if not any(on_device.values()):
+        return None
+    queue = queue or next((x.queue for x in operands.values() if x.queue is not None), None)
+    if queue is None:
+        raise ValueError("no device operand has a queue: pass queue=")
+    for name, x in operands.items():
+        if x.context != queue.context:
+            raise ValueError(
+                f"{name} lives in {x.context} but the queue in {queue.context}: "
+                "operands of one product share a context"
+            )
+    return queue
+
+
+def overlap(x: AnyArray, y: AnyArray) -> bool:
+    """Tell whether two arrays of one kind may share an element."""
+    if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
+        try:
+            return np.shares_memory(x, y, max_work=cast("Any", OVERLAP_WORK))
+        except np.exceptions.TooHardError:
+            return True
+    if x.base_data != y.base_data:
+        return False
+    (x_first, x_last), (y_first, y_last) = (
+        tuple(a.offset // ITEM_BYTES + e for e in layout_of(a).extent) for a in (x, y)
+    )
+    return bool(x_first <= y_last and y_first <= x_last)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A stack of matrices in memory that kernels of one device can reach.
+
+    Attributes
+    ----------
+    offset : int
+        Elements from the start of `buffer` to the first element.
+    """
+
+    buffer: cl.Buffer
+    offset: int
+    layout: Layout
+
+
+class Placement:
+    """Host arrays reachable by a device for the length of one call.
+
+    On a device that shares host memory the arrays are used where they lie; elsewhere they are
+    copied there, and results back by `finish`.
+
+    Attributes
+    ----------
+    events : list of pyopencl.Event
+        The transfers that kernels must wait for.
+    """
+
+    def __init__(self, device: Device, queue: cl.CommandQueue, allocate: Allocate) -> None:
+        self.events: list[cl.Event] = []
+        self._device, self._queue, self._allocate = device, queue, allocate
+        self._downloads: list[tuple[HostArray, HostArray, cl.Buffer]] = []
+        self._borrowed: list[HostArray] = []  # host memory that must outlive the call's commands
+
+    def operand(self, array: HostArray) -> Matrix:
+        """Return a matrix to read."""
+        if self._device.shares_host_memory:
+            return self._in_place(array, cl.mem_flags.READ_ONLY)
+        return self._uploaded(array if array.flags.forc else array.copy(order="K"))
+
+    def result(self, array: HostArray, keep: bool) -> Matrix:
+        """Return a matrix to write; its present values come along if `keep`."""
+        if self._device.shares_host_memory:
+            return self._in_place(array, cl.mem_flags.READ_WRITE)
+        dense = array
+        if not array.flags.forc:
+            dense = array.copy(order="K") if keep else np.empty_like(array, order="K")
+        placed = self._uploaded(dense) if keep else self._on_device(dense)
+        self._downloads.append((array, dense, placed.buffer))
+        return placed
+
+    def finish(self, done: cl.Event) -> None:
+        """Wait for the call's last event, and bring the results to their arrays."""
+        copies = [
+            cl.enqueue_copy(self._queue, _run(dense), buffer, wait_for=[done], is_blocking=False)
+            for _, dense, buffer in self._downloads
+        ]
+        for event in copies or [done]:
+            event.wait()
+        for array, dense, _ in self._downloads:
+            if dense is not array:
+                array[...] = dense
+
+    def _in_place(self, array: HostArray, access: int) -> Matrix:
+        layout = layout_of(array)
+        first, last = layout.extent
+        memory = array
+        if not array.flags.forc:
+            # From the lowest to the highest element in one run, gaps and all.
+            lowest = array[tuple(slice(None, None, -1 if s < 0 else 1) for s in array.strides)]
+            memory = np.lib.stride_tricks.as_strided(lowest, (last - first + 1,), (ITEM_BYTES,))
+        self._borrowed.append(memory)
+        flags = access | cl.mem_flags.USE_HOST_PTR
+        return Matrix(cl.Buffer(self._device.context, flags, hostbuf=memory), -first, layout)
+
+    def _on_device(self, dense: HostArray) -> Matrix:
+        layout = replace(layout_of(dense), alignment_bytes=LARGEST_ALIGNMENT)
+        return Matrix(self._allocate(dense.nbytes), 0, layout)
+
+    def _uploaded(self, dense: HostArray) -> Matrix:
+        placed = self._on_device(dense)
+        self._borrowed.append(dense)
+        self.events.append(
+            cl.enqueue_copy(self._queue, placed.buffer, _run(dense), is_blocking=False)
+        )
+        return placed
+
+
+def _run(dense: HostArray) -> HostArray:
+    """Return a dense array in the order of its memory, which is what transfers take."""
+    return dense.ravel(order="K")
+
+
+def place(array: DeviceArray) -> Matrix:
+    """Return the matrix of a device array, where it lies."""
+    return Matrix(cast("cl.Buffer", array.base_data), array.offset // ITEM_BYTES, layout_of(array))

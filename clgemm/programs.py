@@ -1,0 +1,113 @@
+"""From a kernel's source and a config to built kernels, kept per device and config."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import threading
+import warnings
+from collections.abc import Sequence
+from importlib import resources
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import pyopencl as cl
+
+from clgemm.config import KernelConfig
+from clgemm.database import program_cache_folder
+from clgemm.device import Device
+
+__all__ = ["build", "kernel"]
+
+log = logging.getLogger(__name__)
+
+# What a letter of a Step's signature is to pyopencl: None is a buffer; vectors come as bytes.
+ARGUMENT_TYPES = {
+    "b": None,
+    "i": np.dtype(np.int32),
+    "l": np.dtype(np.int64),
+    "f": np.dtype(np.float32),
+    "I": np.dtype("V16"),
+    "L": np.dtype("V32"),
+}
+
+_build_lock = threading.Lock()
+_programs: WeakKeyDictionary[Device, dict[KernelConfig, cl.Program]] = WeakKeyDictionary()
+
+
+class _PerThread(threading.local):
+    """Kernels of this thread: a kernel's arguments are its own state, so threads share none."""
+
+    def __init__(self) -> None:
+        self.kernels: WeakKeyDictionary[Device, dict[KernelConfig, cl.Kernel]] = WeakKeyDictionary()
+
+
+_per_thread = _PerThread()
+
+
+def kernel(device: Device, config: KernelConfig, signature: str) -> cl.Kernel:
+    """Return the kernel of a config on a device, built at the first request.
+
+    Parameters
+    ----------
+    signature : str
+        The kernel's argument types, as in `clgemm.plan.Step`.
+
+    Raises
+    ------
+    ValueError
+        If the config breaks a constraint of its family or a limit of the device.
+    pyopencl.RuntimeError
+        If the device's compiler refuses the source; the message holds its log.
+    """
+    kernels = _per_thread.kernels.setdefault(device, {})
+    found = kernels.get(config)
+    if found is None:
+        found = cl.Kernel(_program(device, config), config.entry)
+        found.set_arg_types([ARGUMENT_TYPES[letter] for letter in signature])
+        kernels[config] = found
+    return found
+
+
+def _program(device: Device, config: KernelConfig) -> cl.Program:
+    with _build_lock:
+        programs = _programs.setdefault(device, {})
+        if config not in programs:
+            config.require(device.limits)
+            log.debug("building %s on %s", config, device.name)
+            programs[config] = build(device, _source(config), config.macros())
+        return programs[config]
+
+
+def _source(config: KernelConfig) -> str:
+    kernels = resources.files("clgemm").joinpath("kernels")
+    files = ("prelude.cl", f"{config.family}.cl")
+    return "\n".join(kernels.joinpath(name).read_text(encoding="utf-8") for name in files)
+
+
+def build(device: Device, source: str, macros: Sequence[tuple[str, int]]) -> cl.Program:
+    """Return a program built for a device, from the cache on disk if it has been built before.
+
+    Raises
+    ------
+    pyopencl.RuntimeError
+        If the device's compiler refuses the source; the message holds its log.
+    """
+    # -cl-mad-enable lets a * b + c become one instruction; nothing else is relaxed.
+    options = ["-cl-std=CL1.2", "-cl-mad-enable"]
+    options += [f"-D{name}={value}" for name, value in macros]
+    with warnings.catch_warnings():
+        # Some compilers greet with a log on success too.
+        warnings.simplefilter("ignore", cl.CompilerWarning)
+        try:
+            return _built(device, source, options, str(program_cache_folder()))
+        except OSError as error:
+            log.warning("compiled programs are not kept: %s", error)
+        with tempfile.TemporaryDirectory() as folder:
+            return _built(device, source, options, folder)
+
+
+def _built(device: Device, source: str, options: list[str], cache: str) -> cl.Program:
+    program = cl.Program(device.context, source)
+    program.build(options, devices=[device.cl_device], cache_dir=cache)
+    return program

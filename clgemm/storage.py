@@ -1,0 +1,60 @@
+"""BLAS storage: a run of elements with a leading dimension, seen as a matrix."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from clgemm.operands import AnyArray, layout_of, view
+
+__all__ = ["Order", "check_leading", "smallest_leading", "storage_size", "window"]
+
+Order = Literal["F", "C"]
+
+
+def smallest_leading(rows: int, columns: int, order: Order) -> int:
+    """Return the smallest leading dimension of a rows x columns matrix (in BLAS at least 1)."""
+    return max(1, rows if order == "F" else columns)
+
+
+def storage_size(rows: int, columns: int, leading: int, order: Order) -> int:
+    """Return the elements of a new storage for a rows x columns matrix."""
+    return leading * (columns if order == "F" else rows)
+
+
+def check_leading(name: str, rows: int, columns: int, leading: int, order: Order) -> None:
+    """Raise ValueError if a leading dimension is too small for a rows x columns matrix."""
+    if leading < smallest_leading(rows, columns, order):
+        across = f"{rows} rows" if order == "F" else f"{columns} columns"
+        raise ValueError(f"ld{name}={leading} is less than the {across} of {name}")
+
+
+def window(x: AnyArray, name: str, rows: int, columns: int, leading: int, order: Order) -> AnyArray:
+    """Return the rows x columns matrix that begins a storage, as a view of it.
+
+    Parameters
+    ----------
+    x : array
+        Contiguous of any shape, taken in the order of its memory, or 1-D of any stride.
+    leading : int
+        Elements between columns (order "F") or rows (order "C").
+
+    Raises
+    ------
+    ValueError
+        If `leading` is too small, or `x` too short or not a storage.
+    """
+    check_leading(name, rows, columns, leading, order)
+    if x.ndim != 1 and not x.flags.forc:
+        raise ValueError(
+            f"with leading dimensions given, {name} is BLAS storage: contiguous, or "
+            f"one-dimensional; it has shape {x.shape} and strides {x.strides}"
+        )
+    inner, outer = (rows, columns) if order == "F" else (columns, rows)
+    needed = (outer - 1) * leading + inner if rows and columns else 0
+    if x.size < needed:
+        raise ValueError(
+            f"{name} has {x.size} elements, but {rows} x {columns} with ld{name}={leading} "
+            f"takes {needed}"
+        )
+    step = layout_of(x).strides[0] if x.ndim == 1 else 1
+    return view(x, (rows, columns), (step, leading * step)[:: 1 if order == "F" else -1])
