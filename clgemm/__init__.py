@@ -1,5 +1,27 @@
-"""Single-precision matrix products on OpenCL devices, NumPy-compatible."""
+"""Single-precision matrix products on any OpenCL device, NumPy-compatible.
+
+`sgemm` follows BLAS and always runs on the device; `dot`, `matmul`, `inner`, `tensordot` and
+`multi_dot` follow NumPy and pick the faster side.
+"""
 
 from clgemm.blas import sgemm
+from clgemm.device import Device, device, devices, get_device, set_device
+from clgemm.info import show_config
+from clgemm.products import dot, inner, matmul, multi_dot, tensordot
 
-__all__ = ["sgemm"]
+__version__ = "0.1.0"
+
+__all__ = [
+    "Device",
+    "device",
+    "devices",
+    "dot",
+    "get_device",
+    "inner",
+    "matmul",
+    "multi_dot",
+    "set_device",
+    "sgemm",
+    "show_config",
+    "tensordot",
+]

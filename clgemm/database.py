@@ -14,15 +14,15 @@ from typing import NamedTuple
 import platformdirs
 
 from clgemm.config import DirectConfig, Limits, LocalConfig, PackConfig
-from clgemm.device import Device
+from clgemm.device import Device, get_device
 
 __all__ = [
     "Choice",
     "cache_folder",
     "choose",
     "copy_config",
-    "crossover",
     "direct_config",
+    "host_is_faster",
     "program_cache_folder",
 ]
 
@@ -48,24 +48,42 @@ def program_cache_folder() -> Path:
     return cache_folder() / "programs"
 
 
-def crossover(device: Device) -> int:
-    """Return the multiply-adds (m n k, all matrices) from which host operands go to the device.
+def threshold() -> int | None:
+    """Return the crossover that the environment sets, in multiply-adds; None if it sets none.
 
     Raises
     ------
     ValueError
-        If the environment variable CLGEMM_THRESHOLD is not a whole number.
+        If CLGEMM_THRESHOLD is not a whole number.
     """
-    setting = os.environ.get(THRESHOLD_VARIABLE, "")
-    if setting:
-        if not setting.strip().isdecimal():
-            raise ValueError(f"{THRESHOLD_VARIABLE}={setting!r} is not a whole number")
-        return int(setting)
-    return CROSSOVER[device.kind]
+    setting = os.environ.get(THRESHOLD_VARIABLE, "").strip()
+    if setting and not setting.isdecimal():
+        raise ValueError(f"{THRESHOLD_VARIABLE}={setting!r} is not a whole number")
+    return int(setting) if setting else None
 
 
-# Measured: see "Where the crossover lies" in CHANGELOG.md.
+# Multiply-adds (m n k, all matrices) from which host operands go to a device of this kind, the
+# way there and back included.
 CROSSOVER = {"CPU": 256**3, "GPU": 1024**3, "accelerator": 1024**3}
+
+
+def host_is_faster(m: int, n: int, k: int, matrices: int) -> bool:
+    """Tell whether the host's BLAS should multiply host operands.
+
+    Raises
+    ------
+    RuntimeError
+        If the product is large and there is no OpenCL device.
+    ValueError
+        If CLGEMM_THRESHOLD or CLGEMM_DEVICE is set to what it cannot be.
+    """
+    work = m * n * k * matrices
+    if (least := threshold()) is not None:
+        return work < least
+    if work < min(CROSSOVER.values()) or min(m, n, k) < SHORT_SIDE:
+        return True
+    return work < CROSSOVER[get_device().kind]
+
 
 # With fewer multiply-adds a matrix, or a side this short, packing costs more than it saves.
 SMALL = {"CPU": 32**3, "GPU": 96**3, "accelerator": 96**3}
@@ -106,7 +124,8 @@ def copy_config(limits: Limits) -> PackConfig:
 def local_config(device: Device, m: int, n: int, matrices: int) -> LocalConfig:
     """Return the largest safe tile that still gives each compute unit a work-group."""
     limits = device.limits
-    candidates = _vector_configs(device) if limits.vector_width > 1 else _lane_configs()
+    vectors = limits.vector_width > 1
+    candidates = vector_configs(_register_width(device)) if vectors else lane_configs()
     fitting = [c for c in candidates if not any(c.problems_on(limits))]
     if not fitting:
         raise RuntimeError(f"no config of the local family fits {device!r}: {limits}")
@@ -118,7 +137,7 @@ def local_config(device: Device, m: int, n: int, matrices: int) -> LocalConfig:
     return next(busy, fitting[-1])
 
 
-def _lane_configs() -> tuple[LocalConfig, ...]:
+def lane_configs() -> tuple[LocalConfig, ...]:
     """Tiles for devices that spread work-items over their lanes, largest first.
 
     The largest takes 32 KiB of local memory (NVIDIA has 48); the next 16 KiB, half of what the
@@ -146,15 +165,14 @@ def _lane_configs() -> tuple[LocalConfig, ...]:
     )
 
 
-def _vector_configs(device: Device) -> tuple[LocalConfig, ...]:
+def vector_configs(width: int) -> tuple[LocalConfig, ...]:
     """One work-item per work-group, whose accumulators fill the vector registers of a CPU core.
 
-    A register holds one vector; what the accumulators leave free takes a row of B and an element
-    of A. Sixteen-wide vectors are AVX-512 (32 registers), eight-wide AVX (16), four-wide NEON (32)
-    and SSE (16).
+    A register holds one vector of `width` floats; what the accumulators leave free takes a row
+    of B and an element of A. Sixteen floats are AVX-512 (32 registers), eight AVX (16), four
+    NEON (32) and SSE (16).
     """
-    width = min(device.limits.vector_width, 8 if _halves_vectors(device) else 16)
-    work_m, vectors = {16: (8, 2), 8: (4, 3), 4: (4, 2)}.get(width, (4, 2))
+    work_m, vectors = {16: (8, 2), 8: (4, 3)}.get(width, (4, 2))
     return (
         LocalConfig(
             tile_m=work_m,
@@ -173,10 +191,8 @@ def _vector_configs(device: Device) -> tuple[LocalConfig, ...]:
     )
 
 
-def _halves_vectors(device: Device) -> bool:
-    """Whether the runtime names AVX-512's vector width but compiles for AVX2.
-
-    PoCL 3.0 as PyPI has it does (LLVM 14); it also aborts the process on fma() of sixteen floats.
-    """
-    platform = device.platform
-    return "PoCL" in platform and any(f"PoCL {v}" in platform for v in ("1.", "2.", "3.0"))
+def _register_width(device: Device) -> int:
+    """Return the floats in a vector register, as the runtime's compiler uses it."""
+    # PoCL 3.0 as PyPI has it names AVX-512's width and compiles for AVX2 (LLVM 14).
+    halves = any(f"PoCL {version}" in device.platform for version in ("1.", "2.", "3.0"))
+    return min(device.limits.vector_width, 8 if halves else 16)

@@ -7,7 +7,7 @@ import functools
 import os
 import threading
 from contextvars import ContextVar, Token
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pyopencl as cl
@@ -277,25 +277,6 @@ class device(contextlib.ContextDecorator):  # noqa: N801 - used as a function, l
 
     def __exit__(self, *exception: object) -> None:
         _scoped.reset(self._tokens.pop())
-
-
-def as_dicts() -> list[dict[str, Any]]:
-    """Describe each device for `clgemm.show_config` and ``python -m clgemm info``."""
-    return [
-        {
-            "name": d.name,
-            "kind": d.kind,
-            "platform": d.platform,
-            "driver": str(d.cl_device.driver_version),
-            "compute units": d.limits.compute_units,
-            "local memory (bytes)": d.limits.local_memory_bytes,
-            "work-group size": d.limits.work_group_size,
-            "vector width (floats)": d.limits.vector_width,
-            "largest buffer (bytes)": d.limits.allocation_bytes,
-            "zero copy": d.shares_host_memory,
-        }
-        for d in devices()
-    ]
 
 
 def is_in_order(queue: cl.CommandQueue) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-__all__ = ["Layout", "Level", "batch_levels", "broadcast_batch", "folded"]
+__all__ = ["Layout", "Level", "batch_levels", "broadcast_batch", "folded", "merged"]
 
 
 @dataclass(frozen=True)
@@ -140,3 +140,17 @@ def folded(a: Layout, b: Layout, c: Layout) -> tuple[Layout, Layout, Layout]:
             break
         a, b, c = joined(a, count * a.rows), joined(b, b.rows), joined(c, count * c.rows)
     return a, b, c
+
+
+def merged(shape: tuple[int, ...], strides: tuple[int, ...]) -> int | None:
+    """Return the stride that walks these axes as one, last axis fastest; None if there is none."""
+    total, step = 1, None
+    for count, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if count == 1:
+            continue
+        if step is None:
+            step = stride
+        elif stride != total * step:
+            return None
+        total *= count
+    return 1 if step is None else step

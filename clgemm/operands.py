@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, cast
 
@@ -26,6 +26,7 @@ __all__ = [
     "layout_of",
     "overlap",
     "place",
+    "rearranged",
     "transposed",
     "updatable",
     "view",
@@ -94,7 +95,7 @@ def updatable(x: object) -> bool:
         isinstance(x, np.ndarray)
         and x.flags.writeable
         and usable_in_place(x)
-        and not any(n > 1 and s == 0 for n, s in zip(x.shape, x.strides, strict=True))
+        and not (x.size and any(n > 1 and not s for n, s in zip(x.shape, x.strides, strict=True)))
     )
 
 
@@ -151,12 +152,22 @@ def as_matrix(x: AnyArray, name: str) -> AnyArray:
     return view(x, x.shape + missing, layout_of(x).strides + missing)
 
 
+def rearranged(x: AnyArray, axes: Sequence[int | None]) -> AnyArray:
+    """Return a view with the given axes in the given order; None is a new axis of length 1."""
+    kept = [axis for axis in axes if axis is not None]
+    if isinstance(x, np.ndarray):
+        return x.transpose(kept)[tuple(None if a is None else slice(None) for a in axes)]
+    shape, strides = x.shape, layout_of(x).strides
+    return view(
+        x,
+        tuple(1 if axis is None else shape[axis] for axis in axes),
+        tuple(0 if axis is None else strides[axis] for axis in axes),
+    )
+
+
 def transposed(x: AnyArray) -> AnyArray:
     """Return a view with the last two dimensions exchanged."""
-    if isinstance(x, np.ndarray):
-        return x.swapaxes(-1, -2)
-    turned = layout_of(x).transposed()
-    return view(x, turned.shape, turned.strides)
+    return rearranged(x, [*range(x.ndim - 2), x.ndim - 1, x.ndim - 2])
 
 
 def allocated(

@@ -3,12 +3,20 @@
 #define JOIN_(x, y) x##y
 #define JOIN(x, y) JOIN_(x, y)
 typedef float float1;
-#define vload1(i, p) (*((p) + (i)))
-#define vstore1(v, i, p) (*((p) + (i)) = (v))
+#define LOAD_1(p) (*(p))
+#define LOAD_2(p) vload2(0, p)
+#define LOAD_4(p) vload4(0, p)
+#define LOAD_8(p) vload8(0, p)
+#define LOAD_16(p) vload16(0, p)
+#define STORE_1(v, p) (*(p) = (v))
+#define STORE_2(v, p) vstore2(v, 0, p)
+#define STORE_4(v, p) vstore4(v, 0, p)
+#define STORE_8(v, p) vstore8(v, 0, p)
+#define STORE_16(v, p) vstore16(v, 0, p)
 
 #define FLOAT(width) JOIN(float, width)
-#define LOAD(width, p) JOIN(vload, width)(0, p)
-#define STORE(width, v, p) JOIN(vstore, width)(v, 0, p)
+#define LOAD(width, p) JOIN(LOAD_, width)(p)
+#define STORE(width, v, p) JOIN(STORE_, width)(v, p)
 // The same from an address that is a multiple of the vector's size: one instruction everywhere.
 #define LOAD_ALIGNED(width, space, p) (*(space const FLOAT(width)*)(p))
 

@@ -1,0 +1,98 @@
+"""What is here: versions, platforms, the chosen device and why, folders."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Literal, overload
+
+from clgemm.database import cache_folder, program_cache_folder
+from clgemm.device import Device, devices, get_device, reason
+
+__all__ = ["show_config"]
+
+PACKAGES = ("clgemm", "pyopencl", "numpy", "scipy", "pocl-binary-distribution", "intel-opencl-rt")
+
+
+@overload
+def show_config(mode: Literal["stdout"] = "stdout") -> None: ...
+@overload
+def show_config(mode: Literal["dicts"]) -> dict[str, Any]: ...
+def show_config(mode: str = "stdout") -> dict[str, Any] | None:
+    """Show versions, OpenCL platforms and devices, the chosen device and why, and cache folders.
+
+    Parameters
+    ----------
+    mode : {"stdout", "dicts"}, optional
+        Print it, as `numpy.show_config` does, or return it.
+
+    Returns
+    -------
+    dict or None
+
+    Raises
+    ------
+    ValueError
+        If `mode` is neither.
+    """
+    if mode not in ("stdout", "dicts"):
+        raise ValueError(f"mode={mode!r} is neither 'stdout' nor 'dicts'")
+    config = {
+        "Versions": {"python": platform.python_version()} | _versions(),
+        "OpenCL devices": {str(i): _described(d) for i, d in enumerate(devices())} or "none found",
+        "Chosen device": _chosen(),
+        "Folders": {"cache": str(cache_folder()), "compiled programs": str(program_cache_folder())},
+    }
+    if mode == "dicts":
+        return config
+    print("\n".join(_lines(config)))
+    return None
+
+
+def _versions() -> dict[str, str]:
+    return {package: _version(package) for package in PACKAGES}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _described(device: Device) -> dict[str, Any]:
+    limits = device.limits
+    return {
+        "name": device.name,
+        "kind": device.kind,
+        "platform": device.platform,
+        "driver": str(device.cl_device.driver_version),
+        "compute units": limits.compute_units,
+        "vector width": f"{limits.vector_width} floats",
+        "local memory": f"{limits.local_memory_bytes // 1024} KiB",
+        "largest work-group": f"{limits.work_group_size} work-items",
+        "largest buffer": f"{limits.allocation_bytes // 2**20} MiB",
+    }
+
+
+def _chosen() -> dict[str, Any]:
+    try:
+        device = get_device()
+    except (RuntimeError, ValueError) as error:
+        return {"none": str(error)}
+    return {
+        "name": device.name,
+        "platform": device.platform,
+        "why": reason(),
+        "zero copy": device.shares_host_memory,
+    }
+
+
+def _lines(config: dict[str, Any], indent: str = "") -> list[str]:
+    lines = []
+    for name, value in config.items():
+        if isinstance(value, dict):
+            lines += [f"{indent}{name}:", *_lines(value, indent + "  ")]
+        else:
+            lines.append(f"{indent}{name}: {value}")
+    return lines

@@ -1,0 +1,391 @@
+"""NumPy's products in terms of `clgemm.launch.multiply`: NumPy's rules, errors and results.
+
+float32 operands above the crossover go to the device. Whatever is not ours - another dtype, a
+subclass that means something, a small product, an error - goes to NumPy's own function, so that its
+result and its error are NumPy's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from clgemm.database import host_is_faster
+from clgemm.launch import duplicate, multiply
+from clgemm.layout import broadcast_batch, merged
+from clgemm.operands import (
+    AnyArray,
+    allocated,
+    common_queue,
+    float32_operand,
+    is_device,
+    layout_of,
+    rearranged,
+    transposed,
+    updatable,
+    view,
+)
+
+__all__ = ["dot", "inner", "matmul", "multi_dot", "tensordot"]
+
+
+def dot(a: Any, b: Any, out: Any = None) -> Any:
+    """Multiply as `numpy.dot` does: sum over the last axis of `a` and the last but one of `b`.
+
+    Parameters
+    ----------
+    a, b : array_like or pyopencl.array.Array, shapes (..., k) and (..., k, n) or (k,)
+        float32 is multiplied on the device if that pays; every other dtype is NumPy's.
+    out : array, shape ``a.shape[:-1] + b.shape[:-2] + b.shape[-1:]``, optional
+        C-contiguous and of the result's dtype. It may overlap `a` and `b`.
+
+    Returns
+    -------
+    numpy.ndarray, scalar or pyopencl.array.Array
+        As NumPy's. Device arrays give a device array, enqueued and not waited for.
+
+    Raises
+    ------
+    ValueError
+        If the shapes disagree, or `out` does not fit.
+    TypeError
+        If host and device operands are mixed, or a device array is not float32.
+    """
+    arrays = _taken(a, b, out)
+    if arrays is None or not _aligned(*arrays):
+        return np.dot(a, b, out=out)
+    x, y = arrays
+    shape = x.shape[:-1] + _without(y.shape, -2)
+    if is_device(x):
+        _require_out(out, shape)
+    elif _stays_on_host(x, y) or not (out is None or _fits_dot(out, shape)):
+        return np.dot(a, b, out=out)
+    return _contracted(x, y, shape, out)
+
+
+def inner(a: Any, b: Any, /) -> Any:
+    """Multiply as `numpy.inner` does: sum over the last axes of both.
+
+    Parameters
+    ----------
+    a, b : array_like or pyopencl.array.Array, shapes (..., k) and (..., k)
+        As for `dot`.
+
+    Returns
+    -------
+    numpy.ndarray, scalar or pyopencl.array.Array, shape ``a.shape[:-1] + b.shape[:-1]``
+
+    Raises
+    ------
+    ValueError
+        If the last axes differ.
+    TypeError
+        As `dot`.
+    """
+    arrays = _taken(a, b, None)
+    if arrays is None or 0 in (arrays[0].ndim, arrays[1].ndim):
+        return np.inner(a, b)
+    x, y = arrays
+    turned = transposed(y) if y.ndim > 1 else y
+    if not _aligned(x, turned) or (not is_device(x) and _stays_on_host(x, turned)):
+        return np.inner(a, b)
+    return _contracted(x, turned, x.shape[:-1] + y.shape[:-1], None)
+
+
+def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
+    """Multiply as `numpy.matmul` does: stacks of matrices, broadcast, in one batched launch.
+
+    Parameters
+    ----------
+    a, b : array_like or pyopencl.array.Array, shapes (..., m, k) or (k,), (..., k, n) or (k,)
+        As for `dot`.
+    out : array, shape (..., m, n), optional
+        Of any strides; another dtype is converted to as NumPy would. It may overlap `a` and `b`.
+    **keywords
+        NumPy's others, such as `axes`: with any of them, the result is NumPy's own.
+
+    Returns
+    -------
+    numpy.ndarray, scalar or pyopencl.array.Array
+        As NumPy's.
+
+    Raises
+    ------
+    ValueError
+        If the shapes disagree, an operand is a scalar, or `out` does not fit.
+    TypeError
+        As `dot`.
+    """
+    target = out[0] if isinstance(out, tuple) and len(out) == 1 else out
+    arrays = None if keywords else _taken(a, b, target)
+    if arrays is None or not _aligned(*arrays):
+        return np.matmul(a, b, out=out, **keywords)
+    x, y = arrays
+    rows = x if x.ndim > 1 else rearranged(x, (None, 0))
+    columns = y if y.ndim > 1 else rearranged(y, (0, None))
+    try:
+        batch = broadcast_batch(rows.shape[:-2], columns.shape[:-2])
+    except ValueError:
+        if is_device(x):
+            raise
+        return np.matmul(a, b, out=out)
+    shape = batch + rows.shape[-2:-1] * (x.ndim > 1) + columns.shape[-1:] * (y.ndim > 1)
+    if is_device(x):
+        _require_out(target, shape)
+    else:
+        m, k, n = rows.shape[-2], rows.shape[-1], columns.shape[-1]
+        usable = target is None or (
+            type(target) is np.ndarray and target.shape == shape and target.flags.writeable
+            and np.can_cast(np.float32, target.dtype, "same_kind")
+        )  # fmt: skip
+        if not usable or host_is_faster(m, n, k, math.prod(batch)):
+            return np.matmul(a, b, out=out)
+    queue = common_queue({"a": x, "b": y}, None)
+    direct = target is not None and updatable(target)
+    result = target if direct else allocated(x, shape, "C", queue)
+    axes: list[int | None] = list(range(len(batch)))
+    axes.append(len(batch) if x.ndim > 1 else None)
+    axes.append(len(shape) - 1 if y.ndim > 1 else None)
+    multiply(1.0, rows, columns, 0.0, rearranged(result, axes), queue=queue)
+    if direct or target is None:
+        return _unwrapped(result, out)
+    np.copyto(target, result, casting="same_kind")
+    return target
+
+
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+    """Multiply as `numpy.tensordot` does: sum over the given axes.
+
+    Parameters
+    ----------
+    a, b : array_like or pyopencl.array.Array
+        As for `dot`.
+    axes : int or pair of sequences of int, optional
+        The last and first `axes` axes of `a` and `b`, or the axes of each, in the same order.
+
+    Returns
+    -------
+    numpy.ndarray or pyopencl.array.Array
+        The axes that remain of `a`, then those of `b`.
+
+    Raises
+    ------
+    ValueError
+        If the summed axes differ in number or length.
+    IndexError
+        If there is no such axis.
+    TypeError
+        As `dot`.
+    """
+    arrays = _taken(a, b, None)
+    summed = None if arrays is None else _summed_axes(*arrays, axes)
+    if arrays is None or summed is None:
+        return np.tensordot(a, b, axes)
+    x, y = arrays
+    free_x = [axis for axis in range(x.ndim) if axis not in summed[0]]
+    free_y = [axis for axis in range(y.ndim) if axis not in summed[1]]
+    shape = tuple(x.shape[axis] for axis in free_x) + tuple(y.shape[axis] for axis in free_y)
+    m, n = (math.prod(z.shape[i] for i in free) for z, free in ((x, free_x), (y, free_y)))
+    k = math.prod(x.shape[axis] for axis in summed[0])
+    if not is_device(x) and host_is_faster(m, n, k, 1):
+        return np.tensordot(a, b, axes)
+    rows = _as_2d(rearranged(x, [*free_x, *summed[0]]), len(free_x))
+    columns = _as_2d(rearranged(y, [*summed[1], *free_y]), len(summed[1]))
+    queue = common_queue({"a": x, "b": y}, None)
+    result = allocated(x, (m, n), "C", queue)
+    multiply(1.0, rows, columns, 0.0, result, queue=queue)
+    return result.reshape(shape)
+
+
+def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
+    """Multiply a chain of matrices in the cheapest order, as `numpy.linalg.multi_dot` does.
+
+    Parameters
+    ----------
+    arrays : sequence of array_like or pyopencl.array.Array
+        Matrices; the first and the last may be vectors.
+    out : array, optional
+        As for `dot`.
+
+    Returns
+    -------
+    numpy.ndarray, scalar or pyopencl.array.Array
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two arrays, or shapes disagree.
+    numpy.linalg.LinAlgError
+        If an operand in the middle is not a matrix.
+    TypeError
+        As `dot`.
+    """
+    chain = list(arrays)
+    common_queue({f"array {i}": x for i, x in enumerate(chain)}, None)
+    dims = _chain(chain)
+    if dims is None:
+        return np.linalg.multi_dot(chain, out=out)
+    split = _cheapest_splits(dims)
+
+    def product(first: int, last: int) -> Any:
+        if first == last:
+            return chain[first]
+        middle = split[first, last]
+        whole = first == 0 and last == len(chain) - 1
+        return dot(product(first, middle), product(middle + 1, last), out if whole else None)
+
+    return product(0, len(chain) - 1)
+
+
+def _taken(a: Any, b: Any, out: Any) -> tuple[AnyArray, AnyArray] | None:
+    """Return both operands as float32 arrays, or None if they are NumPy's business."""
+    operands = {"a": a, "b": b} | ({} if out is None else {"out": out})
+    if any(is_device(x) for x in operands.values()):
+        common_queue(operands, None)
+        return float32_operand(a, "a"), float32_operand(b, "b")
+    # A subclass may give products a meaning of its own; a memory-mapped array does not.
+    if all(type(x) in (np.ndarray, np.memmap) and x.dtype == np.float32 for x in (a, b)):
+        return float32_operand(np.asarray(a), "a"), float32_operand(np.asarray(b), "b")
+    return None
+
+
+def _aligned(x: AnyArray, y: AnyArray) -> bool:
+    """Tell whether the summed axes of dot(x, y) agree; a disagreement on the device is an error."""
+    if x.ndim and y.ndim and x.shape[-1] == y.shape[-2 if y.ndim > 1 else 0]:
+        return True
+    if is_device(x):
+        raise ValueError(
+            f"shapes {x.shape} and {y.shape} are not aligned: the last axis of the first and the "
+            "last but one of the second are summed over"
+        )
+    return False
+
+
+def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    """Return a shape without one axis; a vector's only axis is its last but one too."""
+    axis = max(len(shape) + axis, 0)
+    return shape[:axis] + shape[axis + 1 :]
+
+
+def _require_out(out: AnyArray | None, shape: tuple[int, ...]) -> None:
+    if out is not None and (out.shape != shape or out.dtype != np.float32):
+        raise ValueError(f"out is {out.dtype} of shape {out.shape}, the result float32 of {shape}")
+
+
+def _fits_dot(out: Any, shape: tuple[int, ...]) -> bool:
+    """Tell whether NumPy's dot would accept an output array."""
+    return (
+        type(out) is np.ndarray
+        and out.shape == shape
+        and out.dtype == np.float32
+        and out.flags.c_contiguous
+        and updatable(out)
+    )
+
+
+def _stays_on_host(x: AnyArray, y: AnyArray) -> bool:
+    """Tell whether the host multiplies dot(x, y) faster."""
+    k = x.shape[-1]
+    return host_is_faster(math.prod(x.shape[:-1]), math.prod(_without(y.shape, -2)), k, 1)
+
+
+def _contracted(x: AnyArray, y: AnyArray, shape: tuple[int, ...], out: AnyArray | None) -> Any:
+    """Return dot(x, y) of the given shape, every matrix of both in one launch, nothing copied."""
+    queue = common_queue({"a": x, "b": y}, None)
+    result = allocated(x, shape, "C", queue) if out is None else out
+    # x is a stack I of m x k, y a stack J of k x n: the result's axes are I, m, J, n, and its
+    # matrices those of the broadcast stack I x J.
+    stack_x, stack_y = max(x.ndim - 2, 0), max(y.ndim - 2, 0)
+    rows = x if x.ndim > 1 else rearranged(x, (None, 0))
+    rows = rearranged(rows, [*range(stack_x), *[None] * stack_y, stack_x, stack_x + 1])
+    columns = y if y.ndim > 1 else rearranged(y, (0, None))
+    row_axis = stack_x if x.ndim > 1 else None
+    column_axis = len(shape) - 1 if y.ndim > 1 else None
+    first_y = x.ndim - 1
+    stacks = [*range(stack_x), *range(first_y, first_y + stack_y)]
+    axes: list[int | None] = [*stacks, row_axis, column_axis]
+    multiply(1.0, rows, columns, 0.0, rearranged(result, axes), queue=queue)
+    return _unwrapped(result, out)
+
+
+def _unwrapped(result: AnyArray, out: Any) -> Any:
+    """Return a result as NumPy does: a host array of no dimensions as a scalar."""
+    return result[()] if out is None and isinstance(result, np.ndarray) else result
+
+
+def _summed_axes(x: AnyArray, y: AnyArray, axes: Any) -> tuple[list[int], list[int]] | None:
+    """Return the summed axes of both, or None where NumPy is to raise its error."""
+    try:
+        first, second = axes
+    except TypeError:
+        count = int(axes)
+        first, second = range(x.ndim - count, x.ndim), range(count)
+    both = []
+    for z, chosen in ((x, first), (y, second)):
+        chosen = list(chosen) if np.iterable(chosen) else [chosen]
+        both.append([axis + z.ndim if axis < 0 else axis for axis in chosen])
+    one, other = both
+    valid = (
+        len(one) == len(other)
+        and all(0 <= i < x.ndim for i in one)
+        and all(0 <= j < y.ndim for j in other)
+        and len(set(one)) == len(one)
+        and len(set(other)) == len(other)
+        and all(x.shape[i] == y.shape[j] for i, j in zip(one, other, strict=True))
+    )
+    if not valid and is_device(x):
+        raise ValueError(f"axes={axes!r} do not pair equal axes of shapes {x.shape} and {y.shape}")
+    return (one, other) if valid else None
+
+
+def _as_2d(x: AnyArray, split: int) -> AnyArray:
+    """Return an array as a matrix, its first `split` axes the rows: a view where strides allow."""
+    shape = math.prod(x.shape[:split]), math.prod(x.shape[split:])
+    if not is_device(x):
+        return x.reshape(shape)
+    strides = layout_of(x).strides
+    rows = merged(x.shape[:split], strides[:split])
+    columns = merged(x.shape[split:], strides[split:])
+    if rows is None or columns is None:
+        return view(duplicate(x, "C", x.queue), shape, (shape[1], 1))
+    return view(x, shape, (rows, columns))
+
+
+def _chain(chain: list[Any]) -> list[int] | None:
+    """Return the sizes d of a chain of d[i] x d[i + 1] matrices, or None if it is NumPy's."""
+    arrays = [x for x in chain if is_device(x) or type(x) in (np.ndarray, np.memmap)]
+    if len(chain) < 2 or len(arrays) < len(chain):
+        return None
+    if any(x.dtype != np.float32 for x in arrays) or any(x.ndim != 2 for x in arrays[1:-1]):
+        return None
+    first, last = arrays[0], arrays[-1]
+    if not {first.ndim, last.ndim} <= {1, 2}:
+        return None
+    dims = [1 if first.ndim == 1 else first.shape[0], first.shape[-1]]
+    dims += [x.shape[1] for x in arrays[1:-1]]
+    dims.append(1 if last.ndim == 1 else last.shape[1])
+    agree = all(x.shape[0] == size for x, size in zip(arrays[1:], dims[1:], strict=False))
+    if not agree and is_device(first):
+        raise ValueError(f"the shapes {[x.shape for x in arrays]} do not chain")
+    return dims if agree else None
+
+
+def _cheapest_splits(dims: list[int]) -> npt.NDArray[np.intp]:
+    """Return for each part of a chain where to split it (Cormen et al., Algorithms, 15.2)."""
+    count = len(dims) - 1
+    cost = np.zeros((count, count))
+    split = np.zeros((count, count), dtype=np.intp)
+    for length in range(1, count):
+        for i in range(count - length):
+            j = i + length
+            costs = [
+                cost[i, s] + cost[s + 1, j] + dims[i] * dims[s + 1] * dims[j + 1]
+                for s in range(i, j)
+            ]
+            best = int(np.argmin(costs))
+            cost[i, j], split[i, j] = costs[best], i + best
+    return split

@@ -1,0 +1,454 @@
+"""sgemm against float64, over whole problems, on every device found."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array
+import pytest
+import scipy.linalg.blas
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import Problem, buffers, integers, problems, reals
+
+import clgemm
+
+RNG = np.random.default_rng(2014)
+
+
+def check(problem: Problem, result: np.ndarray) -> None:
+    """What holds for every call: the array returned, guards kept, operands unmodified."""
+    assert result.dtype == np.float32
+    assert problem.a.untouched()
+    assert problem.b.untouched()
+    if problem.c is not None:
+        if problem.overwrite_c:
+            assert result is problem.c.view
+            assert problem.c.untouched_outside(problem.c.view)
+        else:
+            assert problem.c.untouched()
+    if result.size and not (problem.overwrite_c and problem.c):
+        assert result.flags.f_contiguous
+
+
+@given(problem=problems())
+def test_is_exact_on_small_integers(problem, device):
+    """Integer sums below 2**24 are exact in float32 in any order."""
+    expected = problem.expected()
+    result = clgemm.sgemm(*problem.arguments)
+    np.testing.assert_array_equal(result, expected)
+    check(problem, result)
+
+
+@given(problem=problems(values=reals, scalars=st.floats(-8, 8, width=32)))
+def test_keeps_the_forward_error_bound(problem, device):
+    """Every element is within gamma(k + 2) (|alpha| |A| |B| + |beta| |C|) of the exact result."""
+    expected, bound = problem.expected(), problem.bound()
+    result = clgemm.sgemm(*problem.arguments)
+    # Scalars near the smallest float32 scale products below its normal range.
+    assert (abs(result - expected) <= bound + 2.0**-126).all()
+    check(problem, result)
+
+
+@given(data=st.data(), m=st.integers(1, 70), n=st.integers(1, 70), k=st.integers(1, 70))
+def test_nan_and_inf_go_where_ieee_sends_them(data, m, n, k, device):
+    """Special values spread along their own row and column only, padding or not."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    a, b, c = integers(rng, (m, k)), integers(rng, (k, n)), integers(rng, (m, n))
+    for x in (a, b, c):
+        for _ in range(data.draw(st.integers(0, 2))):
+            special = data.draw(st.sampled_from([np.nan, np.inf, -np.inf]))
+            x[rng.integers(x.shape[0]), rng.integers(x.shape[1])] = special
+    beta = data.draw(st.sampled_from([0.0, 1.0]))
+    with np.errstate(invalid="ignore"):
+        expected = a.astype(np.float64) @ b + (c if beta else 0)
+    for order in "CF":
+        result = clgemm.sgemm(1.0, a, b, beta, np.array(c, order=order), overwrite_c=1)
+        np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 5), (33, 65, 40), (70, 1, 9)])
+def test_beta_zero_never_reads_c(shape, device):
+    """NaN in C does not spread when beta is 0."""
+    m, n, k = shape
+    a, b = integers(RNG, (m, k)), integers(RNG, (k, n))
+    c = np.full((m, n), np.nan, np.float32)
+    np.testing.assert_array_equal(clgemm.sgemm(1.0, a, b, 0.0, c, overwrite_c=1), a @ b)
+    np.testing.assert_array_equal(clgemm.sgemm(0.0, a, b, 0.0, c * np.nan, overwrite_c=1), 0)
+
+
+@pytest.mark.parametrize("beta", [0.0, 1.0, -2.0])
+@pytest.mark.parametrize("k", [0, 7])
+def test_alpha_zero_scales_c_and_never_reads_a_and_b(beta, k, device):
+    """NaN in A and B does not spread when alpha is 0; nor is there anything to read when k is 0."""
+    c = integers(RNG, (9, 6))
+    nan = np.full((9, k), np.nan, np.float32)
+    result = clgemm.sgemm(0.0 if k else 1.0, nan, nan[:6], beta, c, trans_b=1)
+    np.testing.assert_array_equal(result, beta * c)
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 4), (3, 0, 4), (3, 4, 0), (0, 0, 0)])
+def test_takes_zero_dimensions(shape, device):
+    """An empty product is empty; a sum over nothing is zero."""
+    m, n, k = shape
+    result = clgemm.sgemm(1.0, np.ones((m, k)), np.ones((k, n)))
+    assert result.shape == (m, n)
+    assert not result.any()
+
+
+@pytest.mark.parametrize("which", ["a", "b", "both"])
+@pytest.mark.parametrize("n", [6, 70])
+def test_result_may_overlap_operands(which, n, device):
+    """C may be A, B, or overlap them in part."""
+    base = integers(RNG, (2 * n, 2 * n))
+    a, b, c = base[:n, :n], base[n:, n:], base[n // 2 : n // 2 + n, n // 3 : n // 3 + n]
+    if which == "a":
+        b = integers(RNG, (n, n))
+    if which == "b":
+        a = integers(RNG, (n, n))
+    expected = 2 * (a @ b) - c
+    clgemm.sgemm(2.0, a, b, -1.0, c, overwrite_c=1)
+    np.testing.assert_array_equal(c, expected)
+    expected = c @ c
+    np.testing.assert_array_equal(clgemm.sgemm(1.0, c, c, 0.0, c, overwrite_c=1), expected)
+
+
+def test_interleaved_views_of_one_array(device):
+    """Even rows times odd rows into a third of the columns, all of one array."""
+    base = integers(RNG, (40, 60))
+    before = base.copy()
+    a, b, c = base[::2, 0::3], base[1::2, 1::3], base[::2, 2::3]
+    expected = a @ b.T
+    clgemm.sgemm(1.0, a, b, 0.0, c, trans_b=1, overwrite_c=1)
+    np.testing.assert_array_equal(c, expected)
+    before[::2, 2::3] = expected
+    np.testing.assert_array_equal(base, before)
+
+
+@given(
+    data=st.data(),
+    m=st.integers(0, 40),
+    n=st.integers(0, 40),
+    k=st.integers(0, 40),
+    trans=st.tuples(st.booleans(), st.booleans()),
+    order=st.sampled_from("CF"),
+    overwrite=st.booleans(),
+)
+def test_flat_mode_updates_the_window_and_nothing_else(
+    data, m, n, k, trans, order, overwrite, device
+):
+    """BLAS storage with slack in the leading dimensions and at the end, of any 1-D stride."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+
+    def stored(rows, columns):
+        inner, outer = (rows, columns) if order == "F" else (columns, rows)
+        leading = max(1, inner) + data.draw(st.integers(0, 3))
+        length = leading * outer + data.draw(st.integers(0, 5))
+        buffer = data.draw(buffers(integers(rng, (length,)), guard=777.0))
+        i, j = np.arange(rows)[:, None], np.arange(columns)
+        return buffer, leading, i + j * leading if order == "F" else i * leading + j
+
+    a, lda, at_a = stored(*((k, m) if trans[0] else (m, k)))
+    b, ldb, at_b = stored(*((n, k) if trans[1] else (k, n)))
+    c, ldc, at_c = stored(m, n)
+    op_a, op_b = a.view[at_a], b.view[at_b]
+    after = c.view.copy()
+    after[at_c] = 2 * (op_a.T if trans[0] else op_a) @ (op_b.T if trans[1] else op_b) - after[at_c]
+    result = clgemm.sgemm(
+        2.0, a.view, b.view, -1.0, c.view, *trans, overwrite,
+        m=m, n=n, k=k, lda=lda, ldb=ldb, ldc=ldc, order=order,
+    )  # fmt: skip
+    np.testing.assert_array_equal(result, after)
+    assert a.untouched()
+    assert b.untouched()
+    assert (result is c.view and c.untouched_outside(c.view)) if overwrite else c.untouched()
+
+
+def test_flat_mode_takes_two_dimensional_storage_and_defaults(device):
+    """Leading dimensions left out are the smallest; a missing C is new storage, zero outside."""
+    a, b = integers(RNG, (5, 3)), integers(RNG, (3, 4))
+    result = clgemm.sgemm(1.0, a, b, m=5, n=4, k=3, ldc=6, order="C")
+    assert result.shape == (30,)
+    np.testing.assert_array_equal(result.reshape(5, 6)[:, :4], a @ b)
+    assert not result.reshape(5, 6)[:, 4:].any()
+    # Column-major storage: the same memory is A', and C comes out as its transpose.
+    result = clgemm.sgemm(1.0, b, a, m=4, n=5, k=3, lda=4, order="F")
+    np.testing.assert_array_equal(result.reshape(5, 4), a @ b)
+    c = np.ones((5, 6), np.float32)
+    result = clgemm.sgemm(1.0, a, b, 1.0, c, m=5, n=4, k=3, ldc=6, order="C")
+    assert result.shape == c.shape
+    np.testing.assert_array_equal(result[:, :4], a @ b + 1)
+    np.testing.assert_array_equal(result[:, 4:], 1)
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.int64, np.float16, np.float64, ">f4", object])
+def test_converts_other_dtypes(dtype, device):
+    """As SciPy does: sgemm casts to float32."""
+    a = RNG.integers(0, 2, (5, 7)).astype(dtype)
+    result = clgemm.sgemm(1.0, a, a, trans_b=1)
+    np.testing.assert_array_equal(result, a.astype(np.float32) @ a.astype(np.float32).T)
+
+
+def test_agrees_with_scipy(device):
+    """The same calls, positional and by keyword, the same results and memory order."""
+    a, b, c = integers(RNG, (6, 4)), integers(RNG, (4, 5)), integers(RNG, (6, 5))
+    calls = [
+        ((1.0, a, b), {}),
+        ((2.0, a, b, -1.0, c), {}),
+        ((2.0, a, b.T), {"trans_b": 1}),
+        ((2.0, a, a, 0.0, None, 1), {}),
+        ((1.0, a[:, 0], b[0]), {"trans_b": 1}),
+        ((1.0, 3.0, [[2.0]]), {}),
+    ]
+    for arguments, keywords in calls:
+        ours = clgemm.sgemm(*arguments, **keywords)
+        theirs = scipy.linalg.blas.sgemm(*arguments, **keywords)
+        np.testing.assert_array_equal(ours, theirs)
+        assert ours.flags.f_contiguous == theirs.flags.f_contiguous
+        assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
+    overwritten = np.asfortranarray(c)
+    assert clgemm.sgemm(1.0, a, b, 1.0, overwritten, overwrite_c=1) is overwritten
+
+
+def test_c_that_cannot_be_overwritten_is_copied(device):
+    """Another dtype, a read-only array or one that shares elements: a new result."""
+    a, b = integers(RNG, (6, 4)), integers(RNG, (4, 5))
+    readonly = np.ones((6, 5), np.float32)
+    readonly.flags.writeable = False
+    for c in (np.ones((6, 5)), readonly, np.broadcast_to(np.float32(1), (6, 5)), [[1] * 5] * 6):
+        result = clgemm.sgemm(1.0, a, b, 1.0, c, overwrite_c=1)
+        assert result is not c
+        np.testing.assert_array_equal(result, a @ b + 1)
+        np.testing.assert_array_equal(c, 1)
+
+
+def test_unusual_arrays(device, tmp_path):
+    """Pickled, Fortran-ordered, read-only, memory-mapped, unaligned, and of a subclass."""
+    a = integers(RNG, (40, 50))
+    mapped = np.memmap(tmp_path / "a", np.float32, "w+", shape=a.shape)
+    mapped[...] = a
+    readonly = a.copy()
+    readonly.flags.writeable = False
+    unaligned = np.frombuffer(b"x" + a.tobytes(), np.uint8)[1:].view(np.float32).reshape(a.shape)
+    odd = np.zeros((40, 50), [("x", "u1"), ("value", "f4")])["value"]
+    odd[...] = a
+
+    class Subclass(np.ndarray):
+        pass
+
+    kinds = {
+        "pickled": pickle.loads(pickle.dumps(a)),
+        "Fortran": np.asfortranarray(a),
+        "read-only": readonly,
+        "mapped": np.memmap(tmp_path / "a", np.float32, "r", shape=a.shape),
+        "unaligned": unaligned,
+        "strides no multiple of four": odd,
+        "subclass": a.view(Subclass),
+        "big-endian": a.astype(">f4"),
+    }
+    expected = a @ a.T
+    for name, x in kinds.items():
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, x, x, trans_b=1), expected, name)
+    c = np.memmap(tmp_path / "c", np.float32, "w+", shape=(40, 40))
+    assert clgemm.sgemm(1.0, a, a, 0.0, c, trans_b=1, overwrite_c=1) is c
+    np.testing.assert_array_equal(np.fromfile(tmp_path / "c", np.float32).reshape(40, 40), expected)
+
+
+def test_sixteen_threads_at_once(device):
+    """Kernels, scratch and queues are shared or private as they must be."""
+    problems = [
+        (integers(rng, (n, n + 3)), integers(rng, (n + 3, n + 1)))
+        for n in range(20, 100, 5)
+        for rng in [np.random.default_rng(n)]
+    ]
+
+    def work(index: int) -> bool:
+        a, b = problems[index]
+        for _ in range(4):
+            c = np.full((a.shape[0], b.shape[1]), np.nan, np.float32)
+            clgemm.sgemm(1.0, a, b, 0.0, c, overwrite_c=1)
+            if not np.array_equal(c, a @ b):
+                return False
+        return True
+
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(work, range(16)))
+
+
+def test_threads_may_fill_tiles_of_one_matrix(device):
+    """Neighbouring windows written at the same time: no thread writes between its elements."""
+    c = np.zeros((64, 96), np.float32)
+    a, b = integers(RNG, (64, 30)), integers(RNG, (30, 96))
+    windows = [(i, j) for i in range(4) for j in range(6)]
+
+    def work(window: tuple[int, int]) -> None:
+        rows, columns = (slice(16 * w, 16 * w + 16) for w in window)
+        clgemm.sgemm(1.0, a[rows], b[:, columns], 0.0, c[rows, columns], overwrite_c=1)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, windows))
+    np.testing.assert_array_equal(c, a @ b)
+
+
+@pytest.mark.parametrize("precision", ["strict", "float32", "fast"])
+def test_precision_is_accepted(precision, device):
+    """Every documented mode computes."""
+    a = integers(RNG, (5, 5))
+    np.testing.assert_array_equal(clgemm.sgemm(1.0, a, a, precision=precision), a @ a)
+
+
+def test_scalars_are_rounded_to_float32(device):
+    """alpha and beta arrive as BLAS receives them."""
+    a = np.full((2, 2), np.nan, np.float32)
+    np.testing.assert_array_equal(clgemm.sgemm(1e-60, a, a), 0)  # zero in float32
+    assert np.isposinf(clgemm.sgemm(1e300, np.eye(2), np.eye(2))[0, 0])
+    assert clgemm.sgemm(np.float64(0.1), [[1.0]], [[1.0]])[0, 0] == np.float32(0.1)
+
+
+ONE = np.ones((3, 4), np.float32)
+FLAT = {"m": 3, "n": 3, "k": 4}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keywords", "error", "words"),
+    [
+        ((1, ONE, ONE), {}, ValueError, "op\\(a\\) is 3x4 but op\\(b\\) is 3x4.* 4 and 3 differ"),
+        ((1, ONE, ONE), {"trans_a": 1, "trans_b": 1}, ValueError, "4x3 .* 4x3.* 3 and 4 differ"),
+        ((1, ONE, ONE.T, 1, ONE), {}, ValueError, "c is 3x4 but op\\(a\\) op\\(b\\) is 3x3"),
+        ((1, ONE, ONE.T), {"m": 5}, ValueError, "m=5 but op\\(a\\) is 3x4"),
+        ((1, ONE[None], ONE), {}, ValueError, "a has shape \\(1, 3, 4\\): .* not 3"),
+        ((1, ONE, ONE), {"trans_b": 3}, ValueError, "trans_b=3 is not one of 0, 1 and 2"),
+        ((1, ONE, ONE), {"trans_a": "T"}, ValueError, "trans_a='T' is not one of"),
+        ((1, ONE, ONE.T), {"order": "A"}, ValueError, "order='A' is neither 'F' nor 'C'"),
+        ((1, ONE, ONE.T), {"precision": "double"}, ValueError, "precision='double' is not one of"),
+        ((1, ONE, ONE), {"lda": 3}, ValueError, "m=None: .* m, n and k are needed"),
+        ((1, ONE, ONE), {"lda": 3, "m": 3, "n": -1, "k": 4}, ValueError, "n=-1"),
+        ((1, ONE, ONE), {"lda": 2} | FLAT, ValueError, "lda=2 is less than the 3 rows of a"),
+        ((1, ONE, ONE), {"lda": 2, "order": "C"} | FLAT, ValueError, "lda=2 .* 4 columns of a"),
+        ((1, ONE, ONE), {"ldc": 2} | FLAT, ValueError, "ldc=2 is less than the 3 rows of c"),
+        ((1, ONE, ONE), {"ldb": 5} | FLAT, ValueError, "b has 12 elements, but 4 x 3 .* takes 14"),
+        ((1, ONE, ONE, 0, ONE), {"ldc": 5} | FLAT, ValueError, "c has 12 elements.* takes 13"),
+        ((1, ONE[:, ::2], ONE), {"lda": 3} | FLAT, ValueError, "a is BLAS storage: contiguous"),
+        ((1, ONE, ONE), {"lda": 2.5} | FLAT, TypeError, "lda=2.5 is not a whole number"),
+        ((1, [["x"]], ONE), {}, TypeError, "a has dtype <U1"),
+        ((1, ONE, np.array(["2020"], "M8[D]")), {}, TypeError, "b has dtype datetime64"),
+        ((1, ONE, [[object()]]), {}, TypeError, "b of dtype object is not numeric"),
+        (("x", ONE, ONE.T), {}, TypeError, "alpha='x' is not a real number"),
+        ((1, ONE, ONE.T, 1j), {}, TypeError, "beta=1j is not a real number"),
+    ],
+)  # fmt: skip
+def test_errors_name_both_values(arguments, keywords, error, words, device):
+    """Bad input is refused by name and value."""
+    with pytest.raises(error, match=words):
+        clgemm.sgemm(*arguments, **keywords)
+
+
+def test_an_error_leaves_c_alone(device):
+    """Nothing is half written when a call is refused."""
+    c = integers(RNG, (3, 3))
+    before = c.copy()
+    with pytest.raises(ValueError, match="differ"):
+        clgemm.sgemm(1.0, ONE, ONE, 0.0, c, overwrite_c=1)
+    np.testing.assert_array_equal(c, before)
+
+
+def test_complex_operands_lose_their_imaginary_part_with_numpys_warning(device):
+    """As in SciPy."""
+    with pytest.warns(np.exceptions.ComplexWarning):
+        result = clgemm.sgemm(1.0, np.full((2, 2), 1 + 1j), np.eye(2))
+    np.testing.assert_array_equal(result, 1)
+
+
+@given(problem=problems(largest=70))
+def test_device_operands(problem, device):
+    """pyopencl arrays of any layout give a pyopencl array, and stay as they are."""
+    queue = device.queue
+
+    def on_device(buffer):
+        base = cl.array.to_device(queue, buffer.base)
+        first = buffer.view.__array_interface__["data"][0]
+        offset = first - buffer.base.__array_interface__["data"][0]
+        view = buffer.view
+        return base, cl.array.Array(
+            queue, view.shape, np.float32, strides=view.strides, data=base.base_data, offset=offset
+        )
+
+    expected = problem.expected()
+    base_a, a = on_device(problem.a)
+    base_b, b = on_device(problem.b)
+    base_c, c = on_device(problem.c) if problem.c else (None, None)
+    result = clgemm.sgemm(problem.alpha, a, b, problem.beta, c, *problem.arguments[5:])
+    assert isinstance(result, cl.array.Array)
+    if problem.c and problem.overwrite_c:
+        assert result is c
+        problem.c.base[...] = base_c.get()
+        assert problem.c.untouched_outside(problem.c.view)
+        got = problem.c.view
+    else:
+        got = result.get() if result.size else np.empty(result.shape, np.float32)
+        if base_c is not None:
+            np.testing.assert_array_equal(base_c.get(), problem.c.before)
+    np.testing.assert_array_equal(got, expected)
+    np.testing.assert_array_equal(base_a.get(), problem.a.before)
+    np.testing.assert_array_equal(base_b.get(), problem.b.before)
+
+
+def test_device_operands_in_flat_mode(device):
+    """Storage on the device works as storage on the host."""
+    a, b = integers(RNG, (5, 3)), integers(RNG, (3, 4))
+    on_device = [cl.array.to_device(device.queue, x) for x in (a, b)]
+    result = clgemm.sgemm(1.0, *on_device, m=5, n=4, k=3, ldc=6, order="C")
+    np.testing.assert_array_equal(result.get().reshape(5, 6)[:, :4], a @ b)
+
+
+@pytest.mark.parametrize("out_of_order", [False, True])
+def test_device_calls_chain_on_any_queue(out_of_order, device):
+    """Ten dependent products, none waited for, on in-order and out-of-order queues."""
+    properties = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE if out_of_order else 0
+    queue = cl.CommandQueue(device.context, device.cl_device, properties)
+    a = np.roll(np.eye(64, dtype=np.float32), 1, axis=0)
+    x = cl.array.to_device(queue, a)
+    step = x
+    for _ in range(9):
+        step = clgemm.sgemm(1.0, step, x)
+    np.testing.assert_array_equal(step.get(queue), np.linalg.matrix_power(a, 10))
+
+
+def test_mixed_operands_are_refused(device):
+    """A host and a device operand: the error says which is which."""
+    on_device = cl.array.to_device(device.queue, ONE)
+    with pytest.raises(TypeError, match="mixed: a is a device array, b is a host array"):
+        clgemm.sgemm(1.0, on_device, ONE)
+    with pytest.raises(TypeError, match="c is a host array"):
+        clgemm.sgemm(1.0, on_device, on_device, 1.0, ONE, trans_b=1)
+    with pytest.raises(TypeError, match="float64: only float32"):
+        clgemm.sgemm(1.0, on_device.astype(np.float64), on_device)
+
+
+def test_operands_of_two_contexts_are_refused(device):
+    """Contexts share no memory."""
+    other = cl.CommandQueue(cl.Context([device.cl_device]))
+    a, b = cl.array.to_device(device.queue, ONE), cl.array.to_device(other, ONE)
+    with pytest.raises(ValueError, match="share a context"):
+        clgemm.sgemm(1.0, a, b, trans_b=1)
+
+
+def test_several_contexts_in_one_process(device):
+    """The same device in a context of its own: programs and scratch are kept apart."""
+    for _ in range(3):
+        queue = cl.CommandQueue(cl.Context([device.cl_device]))
+        a = integers(RNG, (70, 70))
+        x = cl.array.to_device(queue, a)
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, x, x).get(), a @ a)
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, a, a, queue=queue), a @ a)
+
+
+def test_no_warnings(device):
+    """A plain call says nothing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        clgemm.sgemm(1.0, ONE, ONE.T)

@@ -1,0 +1,163 @@
+"""Every kernel family with every shipped config, and odd ones, straight through the planner."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import buffers, integers
+
+import clgemm
+from clgemm import launch, plan
+from clgemm.config import DirectConfig, LocalConfig, PackConfig
+from clgemm.database import Choice, lane_configs, pack_config, vector_configs
+
+ODD_TILES = LocalConfig(
+    tile_m=12,
+    tile_n=20,
+    tile_k=8,
+    work_m=3,
+    work_n=10,
+    width_a=1,
+    width_b=2,
+    unroll=4,
+    buffers=1,
+    swizzle=3,
+    fma=False,
+    in_place=True,
+)
+TALL = replace(
+    ODD_TILES, tile_m=24, tile_n=8, tile_k=4, work_m=6, work_n=2, width_a=2, unroll=1, buffers=2
+)
+FMA = replace(ODD_TILES, tile_n=16, tile_k=8, work_n=4, width_b=4, unroll=8, fma=True)
+LOCAL = [ODD_TILES, TALL, FMA, *lane_configs(), *vector_configs(16), *vector_configs(8)]
+DIRECT = [
+    DirectConfig(items_m=1, items_n=1, work_m=1, width=1, fma=False),
+    DirectConfig(items_m=4, items_n=2, work_m=3, width=4, fma=True),
+    DirectConfig(items_m=8, items_n=8, work_m=2, width=2, fma=False),
+    DirectConfig(items_m=1, items_n=1, work_m=4, width=8, fma=False),
+]
+
+
+def name(config):
+    """A config as a short test name."""
+    return config.family + "-" + "x".join(str(v) for _, v in config.macros())
+
+
+def choice_of(config, device):
+    """The choice that a database would return for a config."""
+    if isinstance(config, DirectConfig):
+        return Choice(config, None)
+    return Choice(
+        config, tuple(pack_config(device.limits, t) for t in (config.tile_m, config.tile_n))
+    )
+
+
+def force(config, device, monkeypatch):
+    """Make every product use one config."""
+    assert not list(config.problems())
+    if problems := list(config.problems_on(device.limits)):
+        pytest.skip(f"the device cannot run it: {problems}")
+    monkeypatch.setattr(launch, "choose", lambda *_: choice_of(config, device))
+
+
+def around(tile):
+    """Sizes at and beside a tile's edges."""
+    return sorted({1, tile - 1, tile, tile + 1, 2 * tile, 2 * tile + 1} - {0})
+
+
+@pytest.mark.parametrize("config", [*LOCAL, *DIRECT], ids=name)
+def test_exact_around_every_tile_edge(config, device, monkeypatch):
+    """One less, exactly, and one more than one and two tiles, in every dimension."""
+    force(config, device, monkeypatch)
+    rng = np.random.default_rng(7)
+    if isinstance(config, LocalConfig):
+        tiles = config.tile_m, config.tile_n, config.tile_k
+    else:
+        tiles = config.items_m * config.work_m, config.items_n * config.width, 2
+    sizes = [around(tile) for tile in tiles]
+    # Every size of each dimension at least once, and all corners of the middle ones.
+    longest = max(map(len, sizes))
+    cases = {tuple(s[min(i, len(s) - 1)] for s in sizes) for i in range(longest)}
+    cases |= set(product(*(s[1:4:2] for s in sizes)))
+    for m, n, k in sorted(cases):
+        a, b, c = integers(rng, (m, k)), integers(rng, (k, n)), integers(rng, (m, n))
+        expected = 2 * (a @ b) - c
+        clgemm.sgemm(2.0, a, b, -1.0, c, overwrite_c=1)
+        np.testing.assert_array_equal(c, expected, err_msg=f"{(m, n, k)}")
+
+
+@pytest.mark.parametrize("config", [ODD_TILES, TALL, lane_configs()[-1], *DIRECT[:2]], ids=name)
+@given(data=st.data(), m=st.integers(1, 50), n=st.integers(1, 50), k=st.integers(1, 30))
+def test_any_strides(config, data, m, n, k, device):
+    """Views of any stride and direction, the result one too, guards around it."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        force(config, device, monkeypatch)
+        rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+        a = data.draw(buffers(integers(rng, (m, k))))
+        b = data.draw(buffers(integers(rng, (k, n))))
+        c = data.draw(buffers(np.full((m, n), np.nan, np.float32), guard=3.0))
+        expected = a.view @ b.view
+        clgemm.sgemm(1.0, a.view, b.view, 0.0, c.view, overwrite_c=1)
+        np.testing.assert_array_equal(c.view, expected)
+        assert c.untouched_outside(c.view)
+
+
+@pytest.mark.parametrize("config", [ODD_TILES, lane_configs()[-1]], ids=name)
+def test_operands_that_fit_are_read_in_place(config, device, monkeypatch):
+    """Whole tiles of the right order: a launch, and no packing."""
+    force(config, device, monkeypatch)
+    packed = []
+    monkeypatch.setattr(
+        plan._Tiled, "_pack", lambda self, side, *_, original=plan._Tiled._pack: (
+            packed.append(side), original(self, side, *_))[1],
+    )  # fmt: skip
+    plan.make_plan.cache_clear()
+    rng = np.random.default_rng(7)
+    m, n, k = 2 * config.tile_m, 2 * config.tile_n, 2 * config.tile_k
+    a, b = integers(rng, (k, m)), integers(rng, (k, n))
+    # Whether NumPy's own memory is aligned for wide loads is chance: 64 bytes make it sure.
+    a, b = (np.frombuffer(bytearray(x.nbytes + 64), np.uint8) for x in (a, b)), (a, b)
+    aligned = []
+    for memory, x in zip(*(a, b), strict=True):
+        start = -memory.__array_interface__["data"][0] % 64
+        y = memory[start : start + x.nbytes].view(np.float32).reshape(x.shape)
+        y[...] = x
+        aligned.append(y)
+    a, b = aligned
+    np.testing.assert_array_equal(clgemm.sgemm(1.0, a.T, b, order="C"), a.T @ b)
+    assert packed == []
+    np.testing.assert_array_equal(clgemm.sgemm(1.0, a[:, 1:].T, b, order="C"), a[:, 1:].T @ b)
+    assert packed == ["a"]
+
+
+@pytest.mark.parametrize("stack", [(), (5,), (2, 3)])
+def test_products_in_blocks(stack, device, monkeypatch):
+    """Packed operands larger than the scratch budget: blocks of k, m, n and of the stack."""
+    monkeypatch.setattr(plan, "SCRATCH_BYTES", 2 * 40 * 30 * 4)
+    monkeypatch.setattr(plan, "SMALLEST_DEPTH", 12)
+    monkeypatch.setattr(plan, "LAST_GROUP", 60)
+    plan.make_plan.cache_clear()
+    force(ODD_TILES, device, monkeypatch)
+    rng = np.random.default_rng(7)
+    a, b = integers(rng, (*stack, 70, 50)), integers(rng, (*stack, 50, 65))
+    np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+    if not stack:
+        c = integers(rng, (70, 65))
+        np.testing.assert_array_equal(clgemm.sgemm(2.0, a, b, 3.0, c), 2 * (a @ b) + 3 * c)
+    plan.make_plan.cache_clear()
+
+
+@pytest.mark.parametrize(("depth", "group"), [(1, 1), (7, 3), (64, 1), (16, 32)])
+def test_packing_any_depth_and_group(depth, group, device, monkeypatch):
+    """Blocks deeper than the matrix, and work-items that do not divide them."""
+    packs = tuple(PackConfig(panel=t, depth=depth, group=group) for t in (12, 20))
+    monkeypatch.setattr(launch, "choose", lambda *_: Choice(ODD_TILES, packs))
+    rng = np.random.default_rng(7)
+    a, b = integers(rng, (31, 17)), integers(rng, (17, 45))
+    for x, y in ((a, b), (np.asfortranarray(a), np.asfortranarray(b)), (a[:, ::-1], b[::-1])):
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, x, y), x @ y)

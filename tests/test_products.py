@@ -1,0 +1,325 @@
+"""NumPy's products against NumPy itself, on every device found."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import buffers, integers
+
+import clgemm
+from clgemm import launch, products
+
+RNG = np.random.default_rng(2014)
+NUMPY = {
+    "dot": np.dot,
+    "inner": np.inner,
+    "matmul": np.matmul,
+    "multi_dot": lambda *x, **keywords: np.linalg.multi_dot(x, **keywords),
+    "tensordot": np.tensordot,
+}
+OURS = {name: getattr(clgemm, name) for name in ("dot", "inner", "matmul", "tensordot")}
+OURS["multi_dot"] = lambda *x, **keywords: clgemm.multi_dot(x, **keywords)
+
+
+@pytest.fixture
+def launches(monkeypatch):
+    """The products that reached the device."""
+    seen = []
+
+    def counted(*arguments, **keywords):
+        seen.append(arguments)
+        launch.multiply(*arguments, **keywords)
+
+    monkeypatch.setattr(products, "multiply", counted)
+    return seen
+
+
+CASES = [
+    ("dot", (3, 4), (4, 5), {}),
+    ("dot", (4,), (4,), {}),
+    ("dot", (4,), (4, 5), {}),
+    ("dot", (3, 4), (4,), {}),
+    ("dot", (2, 3, 4), (4,), {}),
+    ("dot", (2, 3, 4), (4, 5), {}),
+    ("dot", (4,), (2, 4, 5), {}),
+    ("dot", (2, 3, 4), (6, 4, 5), {}),
+    ("dot", (5, 2, 3, 4), (7, 6, 4, 5), {}),
+    ("dot", (3, 0), (0, 5), {}),
+    ("dot", (0, 4), (4, 5), {}),
+    ("dot", (0,), (0,), {}),
+    ("dot", (70, 80), (80, 90), {}),
+    ("inner", (3, 4), (5, 4), {}),
+    ("inner", (4,), (4,), {}),
+    ("inner", (4,), (5, 4), {}),
+    ("inner", (3, 4), (4,), {}),
+    ("inner", (2, 3, 4), (6, 5, 4), {}),
+    ("inner", (2, 3, 0), (6, 5, 0), {}),
+    ("inner", (70, 80), (90, 80), {}),
+    ("matmul", (3, 4), (4, 5), {}),
+    ("matmul", (4,), (4,), {}),
+    ("matmul", (4,), (4, 5), {}),
+    ("matmul", (3, 4), (4,), {}),
+    ("matmul", (2, 3, 4), (4, 5), {}),
+    ("matmul", (2, 3, 4), (4,), {}),
+    ("matmul", (4,), (2, 4, 5), {}),
+    ("matmul", (2, 1, 3, 4), (6, 4, 5), {}),
+    ("matmul", (5, 2, 3, 4), (5, 1, 4, 5), {}),
+    ("matmul", (2, 1, 2, 1, 3, 4), (1, 3, 1, 3, 4, 5), {}),
+    ("matmul", (2, 1, 2, 1, 2, 1, 3, 4), (1, 3, 1, 3, 1, 2, 4, 5), {}),  # six nested loops
+    ("matmul", (2, 3, 40, 50), (2, 3, 50, 60), {}),
+    ("matmul", (2, 1, 40, 50), (3, 50, 60), {}),
+    ("matmul", (3, 40, 50), (50, 60), {}),
+    ("matmul", (0, 3, 4), (4, 5), {}),
+    ("matmul", (2, 3, 0), (2, 0, 5), {}),
+    ("tensordot", (3, 4, 5), (4, 5, 6), {}),
+    ("tensordot", (3, 4, 5), (5, 4, 6), {"axes": ((1, 2), (1, 0))}),
+    ("tensordot", (3, 4, 5), (6, 5, 4), {"axes": ((-1, 1), (1, -1))}),
+    ("tensordot", (3, 4), (4, 5), {"axes": 1}),
+    ("tensordot", (3, 4), (4, 5), {"axes": (1, 0)}),
+    ("tensordot", (3,), (4,), {"axes": 0}),
+    ("tensordot", (3, 4), (3, 4), {}),
+    ("tensordot", (3, 0), (0, 4), {"axes": 1}),
+]
+
+
+@pytest.mark.parametrize(("name", "shape_a", "shape_b", "keywords"), CASES)
+def test_agrees_with_numpy(name, shape_a, shape_b, keywords, device, launches):
+    """The same shape, type and values, in one product on the device."""
+    a, b = integers(RNG, shape_a), integers(RNG, shape_b)
+    expected = NUMPY[name](a, b, **keywords)
+    result = OURS[name](a, b, **keywords)
+    assert type(result) is type(expected)
+    assert result.shape == expected.shape
+    assert result.dtype == expected.dtype
+    np.testing.assert_array_equal(result, expected)
+    assert len(launches) == 1
+
+
+@pytest.mark.parametrize(("name", "shape_a", "shape_b", "keywords"), CASES)
+def test_device_arrays_agree_with_numpy(name, shape_a, shape_b, keywords, device):
+    """pyopencl arrays give a pyopencl array of the same shape and values."""
+    a, b = integers(RNG, shape_a), integers(RNG, shape_b)
+    expected = NUMPY[name](a, b, **keywords)
+    result = OURS[name](*(cl.array.to_device(device.queue, x) for x in (a, b)), **keywords)
+    assert isinstance(result, cl.array.Array)
+    assert result.shape == np.shape(expected)
+    got = result.get() if result.size else np.empty(result.shape, np.float32)
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        [(3, 4), (4, 5)],
+        [(3, 4), (4, 5), (5, 6)],
+        [(4,), (4, 5), (5, 6), (6,)],
+        [(30, 2), (2, 40), (40, 3), (3, 20), (20, 1)],
+        [(4,), (4,)],
+    ],
+)
+def test_multi_dot(shapes, device):
+    """Chains in any order, vectors at the ends, on the host and on the device."""
+    chain = [RNG.integers(-2, 3, s).astype(np.float32) for s in shapes]
+    expected = np.linalg.multi_dot(chain)
+    result = clgemm.multi_dot(chain)
+    assert type(result) is type(expected)
+    np.testing.assert_array_equal(result, expected)
+    on_device = clgemm.multi_dot([cl.array.to_device(device.queue, x) for x in chain])
+    np.testing.assert_array_equal(on_device.get(), expected)
+    if expected.ndim == 2:
+        out = np.full(expected.shape, np.nan, np.float32)
+        assert clgemm.multi_dot(chain, out=out) is out
+        np.testing.assert_array_equal(out, expected)
+
+
+@given(
+    data=st.data(),
+    batch=st.lists(st.sampled_from([1, 1, 2, 3]), max_size=4),
+    m=st.integers(0, 20),
+    n=st.integers(0, 20),
+    k=st.integers(0, 20),
+)
+def test_matmul_broadcasts_stacks_of_any_strides(data, batch, m, n, k, device):
+    """Repeated, reversed, sliced and permuted stacks, into views of any strides."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+
+    def stack(rows, columns):
+        own = [1 if data.draw(st.booleans()) else count for count in batch]
+        own = own[data.draw(st.integers(0, len(own))) :]
+        return data.draw(buffers(integers(rng, (*own, rows, columns))))
+
+    a, b = stack(m, k), stack(k, n)
+    expected = np.matmul(a.view, b.view)
+    np.testing.assert_array_equal(clgemm.matmul(a.view, b.view), expected)
+    out = data.draw(buffers(np.full(expected.shape, np.nan, np.float32), guard=5.0))
+    assert clgemm.matmul(a.view, b.view, out=out.view) is out.view
+    np.testing.assert_array_equal(out.view, expected)
+    assert out.untouched_outside(out.view)
+    assert a.untouched()
+    assert b.untouched()
+
+
+@pytest.mark.parametrize("n", [5, 70])
+def test_out_may_overlap_operands(n, device, launches):
+    """`out` is an operand, or shares memory with one."""
+    base = integers(RNG, (n + 2, n + 2))
+    x = base[1:-1, 1:-1]
+    expected = x @ x.T
+    assert clgemm.matmul(x, x.T, out=x) is x
+    np.testing.assert_array_equal(x, expected)
+    shifted = base[2:, 2:]
+    expected = x @ x
+    clgemm.matmul(x, x, out=shifted)
+    np.testing.assert_array_equal(shifted, expected)
+    square = integers(RNG, (n, n))
+    expected = square @ square
+    assert clgemm.dot(square, square, out=square) is square
+    np.testing.assert_array_equal(square, expected)
+    assert len(launches) == 3
+    on_device = cl.array.to_device(device.queue, square)
+    assert clgemm.matmul(on_device, on_device, out=on_device) is on_device
+    np.testing.assert_array_equal(on_device.get(), square @ square)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex64])
+def test_matmul_converts_to_the_dtype_of_out(dtype, device, launches):
+    """As a ufunc does, where the cast is of the same kind or safe."""
+    a, out = integers(RNG, (4, 4)), np.zeros((4, 4), dtype)
+    assert clgemm.matmul(a, a, out=(out,)) is out
+    np.testing.assert_array_equal(out, a @ a)
+    assert len(launches) == 1
+
+
+FLOATS = integers(RNG, (4, 4))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "keywords"),
+    [
+        ("dot", (FLOATS, 2.0), {}),
+        ("dot", (np.float32(3), FLOATS), {}),
+        ("dot", (FLOATS.astype(np.float64), FLOATS), {}),
+        ("dot", (FLOATS.astype(np.int32), FLOATS.astype(np.int32)), {}),
+        ("dot", (FLOATS.tolist(), FLOATS), {}),
+        ("inner", (np.float32(3), FLOATS), {}),
+        ("matmul", (FLOATS.astype(complex), FLOATS), {}),
+        ("matmul", (FLOATS, FLOATS), {"dtype": np.float64}),
+        ("matmul", (FLOATS, FLOATS), {"axes": [(0, 1), (1, 0), (0, 1)]}),
+        ("matmul", (np.ma.masked_array(FLOATS, FLOATS > 0), FLOATS), {}),
+        ("tensordot", (FLOATS.astype(np.float64), FLOATS), {}),
+        ("multi_dot", (FLOATS.astype(np.float64), FLOATS, FLOATS), {}),
+        ("multi_dot", (FLOATS.tolist(), FLOATS), {}),
+    ],
+)
+def test_the_rest_is_numpys_own(name, arguments, keywords, device, launches):
+    """Other dtypes, subclasses and keywords: NumPy's type, dtype and values, nothing launched."""
+    expected = NUMPY[name](*arguments, **keywords)
+    result = OURS[name](*arguments, **keywords)
+    assert type(result) is type(expected)
+    assert result.dtype == expected.dtype
+    np.testing.assert_array_equal(result, expected)
+    assert not launches
+
+
+def readonly(shape):
+    out = np.zeros(shape, np.float32)
+    out.flags.writeable = False
+    return out
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "keywords"),
+    [
+        ("dot", (FLOATS, FLOATS[:3]), {}),
+        ("dot", (FLOATS, FLOATS), {"out": np.zeros((4, 5), np.float32)}),
+        ("dot", (FLOATS, FLOATS), {"out": np.zeros((4, 4))}),
+        ("dot", (FLOATS, FLOATS), {"out": np.zeros((4, 4), np.float32, "F")}),
+        ("dot", (FLOATS, FLOATS), {"out": readonly((4, 4))}),
+        ("dot", (FLOATS, "x"), {}),
+        ("inner", (FLOATS, FLOATS[:, :3]), {}),
+        ("matmul", (FLOATS, FLOATS[:3]), {}),
+        ("matmul", (FLOATS, 3.0), {}),
+        ("matmul", (FLOATS, np.float32(3)), {}),
+        ("matmul", (np.zeros((2, 4, 4), "f"), np.zeros((3, 4, 4), "f")), {}),
+        ("matmul", (FLOATS, FLOATS), {"out": np.zeros((4, 5), np.float32)}),
+        ("matmul", (FLOATS, FLOATS), {"out": np.zeros((4, 4), int)}),
+        ("matmul", (FLOATS, FLOATS), {"out": readonly((4, 4))}),
+        ("tensordot", (FLOATS, FLOATS[:3]), {"axes": 1}),
+        ("tensordot", (FLOATS, FLOATS), {"axes": ((0, 1), (0,))}),
+        ("tensordot", (FLOATS, FLOATS), {"axes": (2, 0)}),
+        ("multi_dot", (FLOATS,), {}),
+        ("multi_dot", (FLOATS, FLOATS[:3]), {}),
+        ("multi_dot", (FLOATS, FLOATS[0], FLOATS), {}),
+    ],
+)
+def test_errors_are_numpys_own(name, arguments, keywords, device):
+    """The same type and message, and an output that stays as it was."""
+    before = None if "out" not in keywords else keywords["out"].copy()
+    with pytest.raises(Exception) as theirs:  # noqa: PT011 - whatever NumPy raises
+        NUMPY[name](*arguments, **keywords)
+    with pytest.raises(theirs.type) as ours:
+        OURS[name](*arguments, **keywords)
+    assert str(ours.value) == str(theirs.value)
+    if before is not None:
+        np.testing.assert_array_equal(keywords["out"], before)
+
+
+@pytest.mark.parametrize("name", ["dot", "inner", "matmul", "multi_dot"])
+def test_mixed_operands_are_refused(name, device):
+    """One operand on the host and one on the device is a TypeError."""
+    on_device = cl.array.to_device(device.queue, FLOATS)
+    with pytest.raises(TypeError, match="host and device operands are mixed"):
+        OURS[name](on_device, FLOATS)
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "keywords", "words"),
+    [
+        ("dot", [(3, 4), (3, 4)], {}, "not aligned"),
+        ("inner", [(3, 4), (4, 3)], {}, "not aligned"),
+        ("matmul", [(2, 3, 4), (3, 4, 5)], {}, "do not broadcast"),
+        ("tensordot", [(3, 4), (3, 4)], {"axes": 1}, "do not pair"),
+        ("multi_dot", [(3, 4), (5, 4)], {}, "do not chain"),
+    ],
+)
+def test_errors_on_the_device(name, shapes, keywords, words, device):
+    """Shapes that disagree are named, as for host arrays."""
+    arrays = [cl.array.zeros(device.queue, shape, np.float32) for shape in shapes]
+    with pytest.raises(ValueError, match=words):
+        OURS[name](*arrays, **keywords)
+
+
+def test_out_on_the_device_must_fit(device):
+    """Another shape is refused, naming both."""
+    x = cl.array.to_device(device.queue, FLOATS)
+    with pytest.raises(ValueError, match=r"out is float32 of shape \(4, 5\).* \(4, 4\)"):
+        clgemm.matmul(x, x, out=cl.array.zeros(device.queue, (4, 5), np.float32))
+
+
+def test_memory_mapped_and_list_operands(device, tmp_path, launches):
+    """A memory-mapped array is multiplied like the array it is."""
+    mapped = np.memmap(tmp_path / "x", np.float32, "w+", shape=(4, 4))
+    mapped[...] = FLOATS
+    np.testing.assert_array_equal(clgemm.matmul(mapped, FLOATS), FLOATS @ FLOATS)
+    assert len(launches) == 1
+
+
+def test_small_products_stay_on_the_host(device, monkeypatch, launches):
+    """Below the threshold NumPy computes; from it on the device does."""
+    monkeypatch.setenv("CLGEMM_THRESHOLD", "65")
+    clgemm.dot(FLOATS, FLOATS)
+    assert not launches
+    monkeypatch.setenv("CLGEMM_THRESHOLD", "64")
+    clgemm.dot(FLOATS, FLOATS)
+    assert len(launches) == 1
+
+
+def test_large_stacks_of_small_matrices(device, launches):
+    """More matrices than any one dimension of a launch may hold on some devices."""
+    a, b = integers(RNG, (70_000, 2, 3)), integers(RNG, (70_000, 3, 2))
+    np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+    assert len(launches) == 1
