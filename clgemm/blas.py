@@ -19,6 +19,7 @@ from clgemm.operands import (
     float32_operand,
     transposed,
     updatable,
+    zeros,
 )
 from clgemm.storage import Order, check_leading, smallest_leading, storage_size, window
 
@@ -144,8 +145,7 @@ def sgemm(
     if c is None:
         beta = 0.0
         if ldc is not None:
-            result = allocated(op_a, (storage_size(*shape, ldc, order),), "C", shared)
-            result.fill(0)
+            result = zeros(op_a, storage_size(*shape, ldc, order), shared)
         else:
             result = allocated(op_a, shape, order, shared)
     elif in_place:

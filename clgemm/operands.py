@@ -30,6 +30,7 @@ __all__ = [
     "transposed",
     "updatable",
     "view",
+    "zeros",
 ]
 
 HostArray: TypeAlias = npt.NDArray[np.float32]
@@ -177,6 +178,14 @@ def allocated(
     if isinstance(like, np.ndarray):
         return np.empty(shape, np.float32, order)
     return cl.array.empty(queue, shape, np.float32, order, allocator=like.allocator)
+
+
+def zeros(like: AnyArray, size: int, queue: cl.CommandQueue | None) -> AnyArray:
+    """Return a new one-dimensional array of zeros of the same kind as `like`."""
+    if isinstance(like, np.ndarray):
+        return np.zeros(size, np.float32)
+    assert queue is not None
+    return cl.array.zeros(queue, size, np.float32, allocator=like.allocator)
 
 
 def common_queue(

@@ -101,7 +101,8 @@ def build(device: Device, source: str, macros: Sequence[tuple[str, int]]) -> cl.
         warnings.simplefilter("ignore", cl.CompilerWarning)
         try:
             return _built(device, source, options, str(program_cache_folder()))
-        except OSError as error:
+        except (OSError, KeyError) as error:
+            # KeyError: pyopencl asks the environment whether a failure of its cache is fatal.
             log.warning("compiled programs are not kept: %s", error)
         with tempfile.TemporaryDirectory() as folder:
             return _built(device, source, options, folder)

@@ -1,0 +1,63 @@
+"""Constraints of the kernel families, without a device."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from importlib import resources
+
+import pytest
+
+from clgemm.config import DirectConfig, Limits, LocalConfig, PackConfig
+from clgemm.database import lane_configs, vector_configs
+
+LIMITS = Limits(
+    local_memory_bytes=32 * 1024,
+    work_group_size=256,
+    allocation_bytes=2**30,
+    compute_units=8,
+    vector_width=1,
+)
+LARGE = lane_configs()[0]
+SHIPPED = [*lane_configs(), *(c for w in (1, 2, 4, 8, 16) for c in vector_configs(w))]
+
+
+@pytest.mark.parametrize("config", SHIPPED, ids=str)
+def test_shipped_configs_keep_their_own_constraints(config):
+    """Whatever the device."""
+    assert list(config.problems()) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (replace(LARGE, tile_m=100), "tile_m=100 is not a multiple of work_m=8"),
+        (replace(LARGE, tile_n=100), "tile_n=100 is not a multiple of work_n=8"),
+        (replace(LARGE, work_m=6), "work_m=6 is not a multiple of width_a=4"),
+        (replace(LARGE, work_n=2, width_b=4), "work_n=2 is not a multiple of width_b=4"),
+        (replace(LARGE, unroll=5), "tile_k=16 is not a multiple of unroll=5"),
+        (replace(LARGE, width_a=3), r"width_a=3 is not one of \(1, 2, 4, 8, 16\)"),
+        (replace(LARGE, buffers=3), "buffers=3 is neither 1 nor 2"),
+        (replace(LARGE, swizzle=0), "swizzle=0 is less than 1"),
+        (replace(LARGE, tile_k=1, unroll=1), "32 loads of width_a=4, not a multiple of the 256"),
+        (replace(LARGE, tile_m=256), "512 work-items .* exceed the device's 256"),
+        (replace(LARGE, tile_k=32), "65536 bytes of local memory exceed the device's 32768"),
+        (DirectConfig(0, 1, 1, 1, False), "items_m=0 is less than 1"),
+        (DirectConfig(1, 1, 1, 5, False), "width=5 is not one of"),
+        (PackConfig(panel=128, depth=0, group=1), "depth=0 is less than 1"),
+        (PackConfig(panel=128, depth=128, group=1), "66048 bytes of local memory"),
+    ],
+)
+def test_broken_constraints_are_named_with_their_values(config, words):
+    """Each is written once, and the error says which values break it."""
+    with pytest.raises(ValueError, match=words):
+        config.require(LIMITS)
+
+
+@pytest.mark.parametrize("family", [LocalConfig, DirectConfig, PackConfig])
+def test_every_macro_is_documented_in_the_kernel(family):
+    """A source refuses to build without a macro, in words; each field is one (but in_place)."""
+    source = resources.files("clgemm").joinpath("kernels", f"{family.family}.cl").read_text()
+    names = {field.name.upper() for field in fields(family)} - {"IN_PLACE"}
+    for name in names:
+        assert f'#ifndef {name}\n#error "{name}: ' in source
+    assert source.count("#ifndef") == len(names)

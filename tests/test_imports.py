@@ -1,0 +1,66 @@
+"""Imports run one way, and the pure modules know no OpenCL."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import clgemm
+
+FOLDER = Path(clgemm.__file__).parent
+# Each row may import from rows further down only.
+ROWS = [
+    {"__main__"},
+    {"__init__"},
+    {"info", "products"},
+    {"blas"},
+    {"launch", "storage"},
+    {"workspace"},
+    {"operands"},
+    {"programs", "plan"},
+    {"database"},
+    {"device"},
+    {"config", "layout"},
+]
+PURE = {"config", "layout", "plan"}
+
+
+def imported(module: str) -> set[str]:
+    """Every module that a module's source imports, clgemm's own by their last name."""
+    tree = ast.parse((FOLDER / f"{module}.py").read_text())
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module == "clgemm":
+            modules = {p.stem for p in FOLDER.glob("*.py")}
+            names |= {
+                f"clgemm.{a.name}" if a.name in modules else "clgemm.__init__" for a in node.names
+            }
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module)
+    return names
+
+
+def test_every_module_has_a_row():
+    """A new module takes its place."""
+    assert {path.stem for path in FOLDER.glob("*.py")} == set().union(*ROWS)
+
+
+@pytest.mark.parametrize("module", sorted(set().union(*ROWS)))
+def test_imports_run_one_way(module):
+    """From the command line down to configs and layouts."""
+    row = next(i for i, names in enumerate(ROWS) if module in names)
+    below = set().union(*ROWS[row + 1 :])
+    own = {name.removeprefix("clgemm.") for name in imported(module) if name.startswith("clgemm.")}
+    assert own <= below
+
+
+@pytest.mark.parametrize("module", sorted(PURE))
+def test_pure_modules_import_no_opencl(module):
+    """Shapes and configs are decided without a device."""
+    assert not [name for name in imported(module) if name.split(".")[0] == "pyopencl"]
+    own = {name.removeprefix("clgemm.") for name in imported(module) if name.startswith("clgemm.")}
+    assert own <= PURE

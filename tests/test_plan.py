@@ -1,0 +1,136 @@
+"""Plans as numbers, without a device."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from clgemm import plan
+from clgemm.config import DirectConfig, Limits, PackConfig
+from clgemm.database import lane_configs, pack_config
+from clgemm.layout import Layout, Level
+from clgemm.plan import Element, make_copy_plan, make_plan, make_scaling_plan, slices
+
+LIMITS = Limits(
+    local_memory_bytes=48 * 1024,
+    work_group_size=1024,
+    allocation_bytes=2**40,
+    compute_units=8,
+    vector_width=1,
+)
+CONFIG = lane_configs()[1]
+PACK = (pack_config(LIMITS, CONFIG.tile_m), pack_config(LIMITS, CONFIG.tile_n))
+
+
+def rows(m, n, *batch):
+    strides = (1,)
+    for length in (n, m, *reversed(batch))[: len(batch) + 1]:
+        strides = (strides[0] * length, *strides)
+    return Layout((*batch, m, n), strides)
+
+
+def planned(a, b, c, limits=LIMITS):
+    return make_plan(a, b, c, CONFIG, PACK, limits)
+
+
+def kernels(made):
+    return [step.config.family for step in made.steps]
+
+
+def test_a_product_packs_both_operands_and_multiplies_once():
+    """Three launches; padding up to whole tiles is all the scratch there is."""
+    made = planned(rows(100, 70), rows(70, 130), rows(100, 130))
+    assert kernels(made) == ["pack", "pack", "local"]
+    assert made.packed_a_bytes == 4 * 128 * 80
+    assert made.packed_b_bytes == 4 * 192 * 80
+
+
+def test_an_operand_that_fits_is_not_packed():
+    """Rows of B of whole, aligned tiles; A of whole tiles lies across its columns."""
+    aligned = Layout((64, 128), (128, 1), 16)
+    made = planned(rows(64, 64), aligned, rows(64, 128))
+    assert kernels(made) == ["pack", "local"]
+    assert made.packed_b_bytes == 0
+    badly = Layout((64, 128), (128, 1), 8)
+    assert kernels(planned(rows(64, 64), badly, rows(64, 128))) == ["pack", "pack", "local"]
+    odd_pitch = Layout((64, 128), (130, 1), 64)
+    assert kernels(planned(rows(64, 64), odd_pitch, rows(64, 128))) == ["pack", "pack", "local"]
+
+
+def test_huge_products_stay_within_the_scratch_budget():
+    """Blocks of k first, then of m and n; beta counts for the first block of k only."""
+    n = 100_000
+    made = planned(rows(n, n), rows(n, n), rows(n, n))
+    assert made.packed_a_bytes + made.packed_b_bytes <= plan.SCRATCH_BYTES
+    multiplied = [step for step in made.steps if step.config.family == "local"]
+    assert {step.arguments[5] for step in multiplied} == {"beta", 1.0}
+    flops = sum(m * n * k for m, n, k in (step.arguments[:3] for step in multiplied))
+    assert flops == n**3
+
+
+def test_scratch_respects_the_largest_buffer():
+    """A device that allocates little gets smaller blocks."""
+    small = Limits(48 * 1024, 1024, 2**22, 8, 1)
+    made = planned(rows(3000, 3000), rows(3000, 3000), rows(3000, 3000), small)
+    assert max(made.packed_a_bytes, made.packed_b_bytes) <= 2**22
+
+
+def test_a_repeated_operand_is_packed_once():
+    """A stack that shares B packs it once, and walks it with a stride of zero."""
+    a, c = rows(100, 70, 9), rows(100, 130, 9)
+    b = rows(70, 130).broadcast((9,))
+    made = planned(a, b, c)
+    assert kernels(made) == ["pack", "pack", "local"]
+    assert made.packed_b_bytes == 4 * 192 * 80
+    assert made.packed_a_bytes == 9 * 4 * 128 * 80
+    assert struct.unpack("4q", made.steps[-1].arguments[15])[-1] == 0
+
+
+def test_slices_cover_a_stack_once():
+    """Any cut of any levels reaches each matrix exactly once, within both limits."""
+    levels = (Level(2, (1000,)), Level(3, (300,)), Level(5, (50,)), Level(2, (20,)), Level(4, (3,)))
+    everything = sorted(
+        1000 * i + 300 * j + 50 * k + 20 * m + 3 * n
+        for i in range(2) for j in range(3) for k in range(5) for m in range(2) for n in range(4)
+    )  # fmt: skip
+    for most in (1, 3, 4, 7, 8, 30, 1000):
+        reached = []
+        for part in slices(levels, most, 1):
+            walked = [part.offsets[0]]
+            for level in part.levels:
+                walked = [w + i * level.strides[0] for w in walked for i in range(level.count)]
+            assert len(walked) <= most
+            assert len(part.levels) <= 4
+            reached += walked
+        assert sorted(reached) == everything
+
+
+def test_scaling_reads_only_c():
+    """No operand's buffer is named."""
+    made = make_scaling_plan(rows(5, 6), DirectConfig(8, 8, 2, 2, False))
+    assert made.steps[0].arguments[2] == 0
+    assert not {"a", "b"} & {
+        x.slot if isinstance(x, Element) else x for x in made.steps[0].arguments
+    }
+
+
+def test_a_copy_is_one_launch():
+    """Of a stack of any strides."""
+    made = make_copy_plan(Layout((3, 4, 5), (100, 1, 4)), PackConfig(panel=1, depth=64, group=8))
+    assert kernels(made) == ["pack"]
+
+
+def test_plans_are_cached():
+    """The second call of a kind makes none."""
+    arguments = (rows(7, 8), rows(8, 9), rows(7, 9))
+    assert planned(*arguments) is planned(*arguments)
+
+
+@pytest.mark.parametrize("family", ["a", "b"])
+def test_steps_hold_numbers_and_names_only(family):
+    """Nothing of a device: a plan can be kept, compared and hashed."""
+    made = planned(rows(7, 8), rows(8, 9), rows(7, 9))
+    assert hash(made) == hash(made)
+    assert all(isinstance(x, int | float | bytes | str | Element) for x in made.steps[0].arguments)
+    assert family in made.steps[0 if family == "b" else 1].arguments

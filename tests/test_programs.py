@@ -1,0 +1,92 @@
+"""What is built and created, and how often."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+import clgemm
+from clgemm import operands, programs, workspace
+
+RNG = np.random.default_rng(2014)
+
+
+@pytest.fixture
+def counts(monkeypatch):
+    """How many programs are built, kernels created, and buffers created."""
+    counted = {"programs": 0, "kernels": 0, "views": 0, "scratch": 0}
+
+    def counting(name, original):
+        def call(*arguments, **keywords):
+            counted[name] += 1
+            return original(*arguments, **keywords)
+
+        return call
+
+    monkeypatch.setattr(programs, "build", counting("programs", programs.build))
+    monkeypatch.setattr(cl, "Kernel", counting("kernels", cl.Kernel))
+    monkeypatch.setattr(operands.cl, "Buffer", counting("views", cl.Buffer))
+    return counted
+
+
+@pytest.fixture
+def fresh(device):
+    """The device in a context of its own: nothing is built, no scratch is held."""
+    with clgemm.device(clgemm.Device(device.cl_device)) as fresh:
+        yield fresh
+
+
+@pytest.mark.parametrize("n", [5, 150])
+def test_a_second_call_of_a_kind_creates_nothing_but_views(n, fresh, counts):
+    """No program, kernel or scratch buffer: only views of the operands on shared memory."""
+    a, b, c = (np.ones((n, n), np.float32) for _ in range(3))
+    clgemm.sgemm(1.0, a, b, 0.5, c, overwrite_c=1)
+    assert counts["programs"] > 0
+    assert counts["kernels"] == counts["programs"]
+    pool = workspace.workspace(fresh.queue)._pool
+    held = pool.managed_bytes
+    counts.update(dict.fromkeys(counts, 0))
+    for other in (a, b.copy(), np.asfortranarray(a)[::-1][::-1]):
+        clgemm.sgemm(2.0, other, b, 0.0, c, overwrite_c=1)
+    assert counts["programs"] == counts["kernels"] == 0
+    assert counts["views"] == (9 if fresh.shares_host_memory else 0)
+    assert pool.managed_bytes == held
+    assert pool.active_blocks == 0
+
+
+def test_a_change_of_order_needs_no_new_program(fresh, counts):
+    """Transposes and orders are packing's business: the same kernels serve them all."""
+    a, b = RNG.random((150, 150)).astype(np.float32), np.ones((150, 150), np.float32)
+    clgemm.sgemm(1.0, a, b)
+    built = counts["programs"]
+    for x in (a, a.T, a[::-1], a[:, ::-1]):
+        for trans_b in (0, 1):
+            clgemm.sgemm(1.0, x, b, trans_b=trans_b)
+            clgemm.sgemm(1.0, x, b, trans_b=trans_b, order="C")
+    assert counts["programs"] == built
+
+
+def test_a_folder_that_cannot_be_written_is_no_obstacle(fresh, monkeypatch, tmp_path, caplog):
+    """Programs are built and used all the same."""
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(blocked))
+    with caplog.at_level(logging.DEBUG, "clgemm"):
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, [[2.0]], [[3.0]]), [[6.0]])
+    assert "building DirectConfig" in caplog.text
+
+
+def test_a_config_that_does_not_fit_is_refused(device):
+    """By its own words, before the compiler sees it."""
+    config = clgemm.config.DirectConfig(items_m=10**6, items_n=1, work_m=1, width=1, fma=False)
+    with pytest.raises(ValueError, match=r"1000000 work-items .* exceed the device's"):
+        programs.kernel(device, config, "")
+
+
+def test_a_source_that_does_not_compile_says_why(device):
+    """The compiler's log is in the error."""
+    with pytest.raises(cl.RuntimeError, match="BUILD_PROGRAM_FAILURE"):
+        programs.build(device, "__kernel void broken( { }", ())
