@@ -10,7 +10,14 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
-__all__ = ["DirectConfig", "KernelConfig", "Limits", "LocalConfig", "PackConfig"]
+__all__ = [
+    "DirectConfig",
+    "KernelConfig",
+    "Limits",
+    "LocalConfig",
+    "PackConfig",
+    "RegisterConfig",
+]
 
 FLOAT_BYTES = 4
 VECTOR_WIDTHS = (1, 2, 4, 8, 16)  # OpenCL C has float3 too, but it is stored as float4
@@ -197,6 +204,49 @@ class LocalConfig(KernelConfig):
                     f"a tile of {side} takes {loads} loads of width_{side}={width}, "
                     f"not a multiple of the {self.items} work-items"
                 )
+
+
+@dataclass(frozen=True)
+class RegisterConfig(KernelConfig):
+    """Packed panels through the caches, a block of C in one work-item's vector registers."""
+
+    work_m: int  # rows of C in registers
+    vectors: int  # vectors of each row of C in registers
+    width: int  # floats per vector
+    block_m: int  # panels of A per work-group
+    block_k: int  # depth of the blocks that the plan cuts k into
+    unroll: int  # steps of the loop over k that are written out
+    fma: bool  # as in LocalConfig
+
+    family: ClassVar[str] = "register"
+    entry: ClassVar[str] = "register_product"
+
+    @property
+    def tile_m(self) -> int:
+        """Rows of a panel of A."""
+        return self.work_m
+
+    @property
+    def tile_n(self) -> int:
+        """Columns of a panel of B."""
+        return self.vectors * self.width
+
+    @property
+    def tile_k(self) -> int:
+        """Depth that panels are padded to a multiple of: any will do."""
+        return 1
+
+    @property
+    def items(self) -> int:
+        return 1
+
+    def macros(self) -> tuple[tuple[str, int], ...]:
+        # block_k is the planner's: it launches the kernel once a block.
+        return tuple((name, value) for name, value in super().macros() if name != "BLOCK_K")
+
+    def problems(self) -> Iterator[str]:
+        yield from positive(self)
+        yield from vector(self, "width")
 
 
 @dataclass(frozen=True)

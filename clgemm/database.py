@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import platformdirs
 
-from clgemm.config import DirectConfig, Limits, LocalConfig, PackConfig
+from clgemm.config import DirectConfig, Limits, LocalConfig, PackConfig, RegisterConfig
 from clgemm.device import Device, get_device
 
 __all__ = [
@@ -33,7 +33,7 @@ THRESHOLD_VARIABLE = "CLGEMM_THRESHOLD"
 class Choice(NamedTuple):
     """The config that makes a product, and how its operands are packed for it."""
 
-    config: LocalConfig | DirectConfig
+    config: LocalConfig | RegisterConfig | DirectConfig
     pack: tuple[PackConfig, PackConfig] | None
 
 
@@ -62,9 +62,10 @@ def threshold() -> int | None:
     return int(setting) if setting else None
 
 
-# Multiply-adds (m n k, all matrices) from which host operands go to a device of this kind, the
-# way there and back included.
-CROSSOVER = {"CPU": 256**3, "GPU": 1024**3, "accelerator": 1024**3}
+# Multiply-adds (m n k, all matrices) from which a device of this kind beats the host's BLAS, the
+# way there and back included; None where it does not yet. Measured: README.md, "Speed".
+CROSSOVER = {"GPU": 1100**3, "accelerator": 1100**3, "CPU": None}
+SMALLEST_CROSSOVER = min(work for work in CROSSOVER.values() if work is not None)
 
 
 def host_is_faster(m: int, n: int, k: int, matrices: int) -> bool:
@@ -80,9 +81,10 @@ def host_is_faster(m: int, n: int, k: int, matrices: int) -> bool:
     work = m * n * k * matrices
     if (least := threshold()) is not None:
         return work < least
-    if work < min(CROSSOVER.values()) or min(m, n, k) < SHORT_SIDE:
+    if work < SMALLEST_CROSSOVER or min(m, n, k) < SHORT_SIDE:
         return True
-    return work < CROSSOVER[get_device().kind]
+    least = CROSSOVER[get_device().kind]
+    return least is None or work < least
 
 
 # With fewer multiply-adds a matrix, or a side this short, packing costs more than it saves.
@@ -96,7 +98,7 @@ def choose(device: Device, m: int, n: int, k: int, matrices: int) -> Choice:
     limits = device.limits
     if m * n * k <= SMALL[device.kind] or min(m, n) < SHORT_SIDE:
         return Choice(direct_config(limits), None)
-    config = local_config(device, m, n, matrices)
+    config = panel_config(device, m, n, matrices)
     return Choice(config, (pack_config(limits, config.tile_m), pack_config(limits, config.tile_n)))
 
 
@@ -121,12 +123,15 @@ def copy_config(limits: Limits) -> PackConfig:
     return replace(pack_config(limits, 1), depth=256)
 
 
-def local_config(device: Device, m: int, n: int, matrices: int) -> LocalConfig:
-    """Return the largest safe tile that still gives each compute unit a work-group."""
+def panel_config(device: Device, m: int, n: int, matrices: int) -> LocalConfig | RegisterConfig:
+    """Return the config that multiplies packed panels: by vectors, or by tiles in local memory.
+
+    Of the tiles that fit the device, the largest that still gives each compute unit one.
+    """
     limits = device.limits
-    vectors = limits.vector_width > 1
-    candidates = vector_configs(_register_width(device)) if vectors else lane_configs()
-    fitting = [c for c in candidates if not any(c.problems_on(limits))]
+    if limits.vector_width > 1:
+        return register_config(_register_width(device))
+    fitting = [c for c in lane_configs() if not any(c.problems_on(limits))]
     if not fitting:
         raise RuntimeError(f"no config of the local family fits {device!r}: {limits}")
 
@@ -165,29 +170,22 @@ def lane_configs() -> tuple[LocalConfig, ...]:
     )
 
 
-def vector_configs(width: int) -> tuple[LocalConfig, ...]:
-    """One work-item per work-group, whose accumulators fill the vector registers of a CPU core.
+def register_config(width: int) -> RegisterConfig:
+    """Return the config whose accumulators fill the vector registers of a CPU core.
 
     A register holds one vector of `width` floats; what the accumulators leave free takes a row
     of B and an element of A. Sixteen floats are AVX-512 (32 registers), eight AVX (16), four
     NEON (32) and SSE (16).
     """
-    work_m, vectors = {16: (8, 2), 8: (4, 3)}.get(width, (4, 2))
-    return (
-        LocalConfig(
-            tile_m=work_m,
-            tile_n=vectors * width,
-            tile_k=64,
-            work_m=work_m,
-            work_n=vectors * width,
-            width_a=4,
-            width_b=width,
-            unroll=1,
-            buffers=1,
-            swizzle=8,
-            fma=False,
-            in_place=False,
-        ),
+    work_m, vectors = {16: (12, 2), 8: (4, 3)}.get(width, (4, 2))
+    return RegisterConfig(
+        work_m=work_m,
+        vectors=vectors,
+        width=width,
+        block_m=128 // work_m,
+        block_k=384,
+        unroll=1,
+        fma=False,
     )
 
 

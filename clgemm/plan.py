@@ -20,6 +20,7 @@ from clgemm.config import (
     Limits,
     LocalConfig,
     PackConfig,
+    RegisterConfig,
 )
 from clgemm.layout import Layout, Level, batch_levels
 
@@ -33,7 +34,10 @@ __all__ = [
     "make_scaling_plan",
 ]
 
+Side = Literal["a", "b"]
 Slot = Literal["a", "b", "c", "packed_a", "packed_b", "alpha", "beta"]
+SIDES: tuple[Side, Side] = ("a", "b")
+PACKED: tuple[Slot, Slot] = ("packed_a", "packed_b")
 
 # Both packed operands together stay below this, however large the matrices; larger products go in
 # blocks. 512 MiB hold a packed 8192 x 8192 pair.
@@ -145,7 +149,7 @@ def make_plan(
     a: Layout,
     b: Layout,
     c: Layout,
-    config: LocalConfig | DirectConfig,
+    config: LocalConfig | RegisterConfig | DirectConfig,
     pack: tuple[PackConfig, PackConfig] | None,
     limits: Limits,
 ) -> Plan:
@@ -161,7 +165,7 @@ def make_plan(
     if isinstance(config, DirectConfig):
         return Plan(tuple(_direct_steps(a, b, c, a.columns, config)))
     assert pack is not None
-    return _Tiled(a, b, c, config, pack, limits).plan()
+    return _Paneled(a, b, c, config, pack, limits).plan()
 
 
 @lru_cache(maxsize=1024)
@@ -226,127 +230,109 @@ def _direct_steps(a: Layout, b: Layout, c: Layout, k: int, config: DirectConfig)
         )
 
 
-class _Tiled:
-    """The steps of the `local` family: pack what has to be, multiply, block by block."""
+class _Paneled:
+    """The steps of the families that read panels: pack, multiply, block by block."""
 
     def __init__(
         self,
         a: Layout,
         b: Layout,
         c: Layout,
-        config: LocalConfig,
+        config: LocalConfig | RegisterConfig,
         pack: tuple[PackConfig, PackConfig],
         limits: Limits,
     ) -> None:
-        self.a, self.b, self.c, self.config = a, b, c, config
-        self.pack_a, self.pack_b = pack
-        self.most_bytes = min(SCRATCH_BYTES // 2, limits.allocation_bytes)
-        k = a.columns
+        self.c, self.config, self.pack = c, config, pack
         # B is read like A': both are panels of rows, k deep.
-        self.b_rows = b.transposed()
-        self.packs_a = not self._lies_in_place(a, config.tile_m, config.width_a)
-        self.packs_b = not self._lies_in_place(self.b_rows, config.tile_n, config.width_b)
-        self.m_block, self.n_block, self.k_block, self.matrices = c.rows, c.columns, k, LAST_GROUP
+        self.rows = (a, b.transposed())
+        self.levels = batch_levels(a, b, c)
+        self.packs = tuple(not self._lies_in_place(operand) for operand in (0, 1))
+        self.most_bytes = min(SCRATCH_BYTES // 2, limits.allocation_bytes)
+        self.blocks = [c.rows, c.columns]  # rows of A and of B that are packed at a time
+        self.depth = a.columns  # and their depth
+        self.matrices = 1  # and how many of them
         self._fit_blocks()
-        self.packed_a_bytes = self.packed_b_bytes = 0
+        self.packed_bytes = [0, 0]
 
-    def _lies_in_place(self, rows: Layout, tile: int, width: int) -> bool:
-        """Whether whole, aligned tiles can be loaded from the operand itself."""
-        steps = (rows.column_stride, *rows.strides[:-2])
+    def _lies_in_place(self, operand: int) -> bool:
+        """Tell whether whole, aligned tiles can be loaded from the operand itself."""
+        config, rows = self.config, self.rows[operand]
+        if not (isinstance(config, LocalConfig) and config.in_place):
+            return False
+        width = (config.width_a, config.width_b)[operand]
         return (
-            self.config.in_place
-            and rows.row_stride == 1
-            and rows.rows % tile == 0
-            and rows.columns % self.config.tile_k == 0
+            rows.row_stride == 1
+            and rows.rows % self.pack[operand].panel == 0
+            and rows.columns % config.tile_k == 0
             and rows.alignment_bytes >= FLOAT_BYTES * width
-            and all(stride % width == 0 for stride in steps)
+            and all(stride % width == 0 for stride in (rows.column_stride, *rows.strides[:-2]))
         )
 
-    def _panel_bytes(self, rows: int, columns: int, tile: int) -> int:
-        return FLOAT_BYTES * round_up(rows, tile) * round_up(columns, self.config.tile_k)
+    def _bytes(self, operand: int, rows: int, depth: int) -> int:
+        padded = round_up(rows, self.pack[operand].panel) * round_up(depth, self.config.tile_k)
+        return FLOAT_BYTES * padded * self.packs[operand]
 
     def _fit_blocks(self) -> None:
         """Cut k, then m and n, until each packed block fits; then count the matrices at a time."""
-        config = self.config
+        tile_k = self.config.tile_k
 
-        def bytes_a() -> int:
-            return self._panel_bytes(self.m_block, self.k_block, config.tile_m) * self.packs_a
+        def too_large(operand: int) -> bool:
+            return self._bytes(operand, self.blocks[operand], self.depth) > self.most_bytes
 
-        def bytes_b() -> int:
-            return self._panel_bytes(self.n_block, self.k_block, config.tile_n) * self.packs_b
-
-        def half(size: int, unit: int) -> int:
-            return round_up(ceil_div(size, 2), unit)
-
-        smallest_depth = round_up(SMALLEST_DEPTH, config.tile_k)
-        while max(bytes_a(), bytes_b()) > self.most_bytes and self.k_block > smallest_depth:
-            self.k_block = max(half(self.k_block, config.tile_k), smallest_depth)
-        while bytes_a() > self.most_bytes and self.m_block > config.tile_m:
-            self.m_block = half(self.m_block, config.tile_m)
-        while bytes_b() > self.most_bytes and self.n_block > config.tile_n:
-            self.n_block = half(self.n_block, config.tile_n)
-        tiles = ceil_div(self.m_block, config.tile_m) * ceil_div(self.n_block, config.tile_n)
-        blocks = max(tiles, *(self._pack_groups(r, p) for r, p in self._packed_sides()))
-        largest = max(bytes_a(), bytes_b(), 1)
-        self.matrices = max(1, min(self.most_bytes // largest, LAST_GROUP // blocks))
-
-    def _packed_sides(self) -> tuple[tuple[int, PackConfig], ...]:
-        return ((self.m_block, self.pack_a), (self.n_block, self.pack_b))
-
-    def _pack_groups(self, rows: int, pack: PackConfig) -> int:
-        depth = round_up(self.k_block, self.config.tile_k)
-        return ceil_div(rows, pack.panel) * ceil_div(depth, pack.depth)
+        if isinstance(self.config, RegisterConfig):
+            # Blocks of one size: a last one of a few steps would load and store C for nothing.
+            self.depth = ceil_div(self.depth, ceil_div(self.depth, self.config.block_k))
+        smallest = min(self.depth, round_up(SMALLEST_DEPTH, tile_k))
+        while self.depth > smallest and (too_large(0) or too_large(1)):
+            self.depth = max(round_up(ceil_div(self.depth, 2), tile_k), smallest)
+        groups = ceil_div(self.blocks[0], self.pack[0].panel)
+        groups *= ceil_div(self.blocks[1], self.pack[1].panel)
+        for operand, pack in enumerate(self.pack):
+            while too_large(operand) and self.blocks[operand] > pack.panel:
+                self.blocks[operand] = round_up(ceil_div(self.blocks[operand], 2), pack.panel)
+            depths = ceil_div(round_up(self.depth, tile_k), pack.depth)
+            groups = max(groups, ceil_div(self.blocks[operand], pack.panel) * depths)
+        largest = max(self._bytes(i, self.blocks[i], self.depth) for i in (0, 1))
+        self.matrices = max(1, min(self.most_bytes // max(largest, 1), LAST_GROUP // groups))
 
     def plan(self) -> Plan:
-        steps = tuple(self._steps())
-        return Plan(steps, self.packed_a_bytes, self.packed_b_bytes)
+        """Return the finished plan."""
+        return Plan(tuple(self._steps()), *self.packed_bytes)
 
     def _steps(self) -> Iterator[Step]:
-        m, n, k = self.c.rows, self.c.columns, self.a.columns
-        for part in slices(batch_levels(self.a, self.b, self.c), self.matrices, 3):
-            for n_0, k_0 in product(range(0, n, self.n_block), range(0, k, self.k_block)):
-                columns, depth = min(self.n_block, n - n_0), min(self.k_block, k - k_0)
-                b_origin = k_0 * self.b.row_stride + n_0 * self.b.column_stride
-                if self.packs_b:
-                    yield self._pack("b", part, b_origin, columns, depth)
-                for m_0 in range(0, m, self.m_block):
-                    rows = min(self.m_block, m - m_0)
-                    a_origin = m_0 * self.a.row_stride + k_0 * self.a.column_stride
-                    if self.packs_a:
-                        yield self._pack("a", part, a_origin, rows, depth)
-                    c_origin = m_0 * self.c.row_stride + n_0 * self.c.column_stride
-                    yield self._multiply(
-                        part, (rows, columns, depth), (a_origin, b_origin, c_origin), k_0 == 0
-                    )
+        a, b, c = *self.rows, self.c
+        m, n, k = c.rows, c.columns, a.columns
+        for part in slices(self.levels, self.matrices, 3):
+            for n_0, k_0 in product(range(0, n, self.blocks[1]), range(0, k, self.depth)):
+                columns, depth = min(self.blocks[1], n - n_0), min(self.depth, k - k_0)
+                b_0 = n_0 * b.row_stride + k_0 * b.column_stride
+                yield from self._pack("b", part, b_0, columns, depth)
+                for m_0 in range(0, m, self.blocks[0]):
+                    rows = min(self.blocks[0], m - m_0)
+                    a_0 = m_0 * a.row_stride + k_0 * a.column_stride
+                    yield from self._pack("a", part, a_0, rows, depth)
+                    c_0 = m_0 * c.row_stride + n_0 * c.column_stride
+                    sizes = rows, columns, depth
+                    yield self._multiply(part, sizes, (a_0, b_0, c_0), k_0 == 0)
 
-    def _pack(
-        self, side: Literal["a", "b"], part: Slice, origin: int, rows: int, depth: int
-    ) -> Step:
-        operand, layout = (0, self.a) if side == "a" else (1, self.b_rows)
-        config = self.pack_a if side == "a" else self.pack_b
+    def _pack(self, side: Side, part: Slice, origin: int, rows: int, depth: int) -> Iterator[Step]:
+        operand = SIDES.index(side)
+        if not self.packs[operand]:
+            return
+        config, layout = self.pack[operand], self.rows[operand]
         stack = stack_of(_own_levels(part.levels, operand), 1)
         padded = round_up(depth, self.config.tile_k)
-        needed = stack.matrices * self._panel_bytes(rows, depth, config.panel)
-        if side == "a":
-            self.packed_a_bytes = max(self.packed_a_bytes, needed)
-        else:
-            self.packed_b_bytes = max(self.packed_b_bytes, needed)
-        return Step(
+        needed = stack.matrices * self._bytes(operand, rows, depth)
+        self.packed_bytes[operand] = max(self.packed_bytes[operand], needed)
+        yield Step(
             config,
             "iiiIblllLbl",
             ceil_div(rows, config.panel) * ceil_div(padded, config.depth) * stack.matrices,
             (
-                rows,
-                depth,
-                padded,
-                stack.counts,
-                side,
-                Element(side, part.offsets[operand] + origin),
-                layout.row_stride,
-                layout.column_stride,
-                stack.strides[0],
-                "packed_a" if side == "a" else "packed_b",
-                0,
+                *(rows, depth, padded, stack.counts),
+                *(side, Element(side, part.offsets[operand] + origin)),
+                *(layout.row_stride, layout.column_stride, stack.strides[0]),
+                *(PACKED[operand], 0),
             ),
         )
 
@@ -359,53 +345,49 @@ class _Tiled:
     ) -> Step:
         m, n, k = sizes
         config = self.config
-        tiles = ceil_div(m, config.tile_m) * ceil_div(n, config.tile_n)
-        padded = round_up(k, config.tile_k)
-        operands: list[Argument] = []
-        strides: list[tuple[int, ...]] = []
-        for operand, (side, layout, rows, tile, packs) in enumerate(
-            (
-                ("a", self.a, m, config.tile_m, self.packs_a),
-                ("b", self.b_rows, n, config.tile_n, self.packs_b),
-            )
-        ):
-            own = tuple(level.strides[operand] for level in part.levels)
-            slot: Slot = "a" if side == "a" else "b"
-            if packs:
-                own = _packed_strides(part.levels, operand, round_up(rows, tile) * padded)
-                packed: Slot = "packed_a" if side == "a" else "packed_b"
-                operands += [packed, 0, tile * padded, tile]
-            else:
-                first_element = part.offsets[operand] + origins[operand]
-                operands += [slot, Element(slot, first_element), tile, layout.column_stride]
-            strides.append(own)
-        strides.append(tuple(level.strides[2] for level in part.levels))
+        a, strides_a = self._panels("a", part, m, k, origins[0])
+        b, strides_b = self._panels("b", part, n, k, origins[1])
+        every = zip(part.levels, strides_a, strides_b, strict=True)
         stack = stack_of(
-            tuple(
-                Level(level.count, tuple(own[i] for own in strides))
-                for i, level in enumerate(part.levels)
-            ),
-            3,
+            tuple(Level(level.count, (i, j, level.strides[2])) for level, i, j in every), 3
         )
+        panels_m, panels_n = ceil_div(m, config.tile_m), ceil_div(n, config.tile_n)
+        if isinstance(config, RegisterConfig):
+            groups, signature = ceil_div(panels_m, config.block_m) * panels_n, "bllL"
+        else:
+            groups, signature = panels_m * panels_n, "blllL"
         return Step(
             config,
-            "iiiIffblllLblllLblllL",
-            tiles * stack.matrices,
+            f"iiiIff{signature}{signature}blllL",
+            groups * stack.matrices,
             (
-                m,
-                n,
-                k,
-                stack.counts,
+                *(m, n, k, stack.counts),
                 "alpha",
                 "beta" if first else 1.0,  # later blocks of k add to what the first has stored
-                *operands[:4],
-                stack.strides[0],
-                *operands[4:],
-                stack.strides[1],
+                *(*a, stack.strides[0]),
+                *(*b, stack.strides[1]),
                 *("c", Element("c", part.offsets[2] + origins[2])),
                 *(self.c.row_stride, self.c.column_stride, stack.strides[2]),
             ),
         )
+
+    def _panels(
+        self, side: Side, part: Slice, rows: int, depth: int, origin: int
+    ) -> tuple[list[Argument], tuple[int, ...]]:
+        """Return where a kernel finds an operand's panels, and the stack's strides over them."""
+        operand = SIDES.index(side)
+        tile = self.pack[operand].panel
+        if self.packs[operand]:
+            panel = tile * round_up(depth, self.config.tile_k)
+            strides = _packed_strides(part.levels, operand, ceil_div(rows, tile) * panel)
+            slot: Slot = PACKED[operand]
+            arguments: list[Argument] = [slot, 0, panel, tile]
+        else:
+            strides = tuple(level.strides[operand] for level in part.levels)
+            first = Element(side, part.offsets[operand] + origin)
+            arguments = [side, first, tile, self.rows[operand].column_stride]
+        # The register family reads packed panels only, and knows their pitch.
+        return arguments[: 3 if isinstance(self.config, RegisterConfig) else 4], strides
 
 
 def _own_levels(levels: tuple[Level, ...], operand: int) -> tuple[Level, ...]:

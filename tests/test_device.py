@@ -138,5 +138,6 @@ else:
     raise AssertionError("no error")
 """
     environment = {k: v for k, v in os.environ.items() if k != "CLGEMM_THRESHOLD"}
-    environment["PYTHONPATH"] = str(Path(clgemm.__file__).parents[1])
+    paths = [str(Path(clgemm.__file__).parents[1]), environment.get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)

@@ -13,8 +13,8 @@ from strategies import buffers, integers
 
 import clgemm
 from clgemm import launch, plan
-from clgemm.config import DirectConfig, LocalConfig, PackConfig
-from clgemm.database import Choice, lane_configs, pack_config, vector_configs
+from clgemm.config import DirectConfig, LocalConfig, PackConfig, RegisterConfig
+from clgemm.database import Choice, lane_configs, pack_config, register_config
 
 ODD_TILES = LocalConfig(
     tile_m=12,
@@ -34,7 +34,11 @@ TALL = replace(
     ODD_TILES, tile_m=24, tile_n=8, tile_k=4, work_m=6, work_n=2, width_a=2, unroll=1, buffers=2
 )
 FMA = replace(ODD_TILES, tile_n=16, tile_k=8, work_n=4, width_b=4, unroll=8, fma=True)
-LOCAL = [ODD_TILES, TALL, FMA, *lane_configs(), *vector_configs(16), *vector_configs(8)]
+LOCAL = [ODD_TILES, TALL, FMA, *lane_configs()]
+ODD_REGISTERS = RegisterConfig(
+    work_m=3, vectors=1, width=2, block_m=2, block_k=7, unroll=3, fma=False
+)
+REGISTER = [ODD_REGISTERS, *map(register_config, (2, 4, 8, 16))]
 DIRECT = [
     DirectConfig(items_m=1, items_n=1, work_m=1, width=1, fma=False),
     DirectConfig(items_m=4, items_n=2, work_m=3, width=4, fma=True),
@@ -70,13 +74,15 @@ def around(tile):
     return sorted({1, tile - 1, tile, tile + 1, 2 * tile, 2 * tile + 1} - {0})
 
 
-@pytest.mark.parametrize("config", [*LOCAL, *DIRECT], ids=name)
+@pytest.mark.parametrize("config", [*LOCAL, *REGISTER, *DIRECT], ids=name)
 def test_exact_around_every_tile_edge(config, device, monkeypatch):
     """One less, exactly, and one more than one and two tiles, in every dimension."""
     force(config, device, monkeypatch)
     rng = np.random.default_rng(7)
     if isinstance(config, LocalConfig):
         tiles = config.tile_m, config.tile_n, config.tile_k
+    elif isinstance(config, RegisterConfig):
+        tiles = config.work_m * config.block_m, config.tile_n, config.block_k
     else:
         tiles = config.items_m * config.work_m, config.items_n * config.width, 2
     sizes = [around(tile) for tile in tiles]
@@ -91,7 +97,9 @@ def test_exact_around_every_tile_edge(config, device, monkeypatch):
         np.testing.assert_array_equal(c, expected, err_msg=f"{(m, n, k)}")
 
 
-@pytest.mark.parametrize("config", [ODD_TILES, TALL, lane_configs()[-1], *DIRECT[:2]], ids=name)
+@pytest.mark.parametrize(
+    "config", [ODD_TILES, TALL, lane_configs()[-1], ODD_REGISTERS, *DIRECT[:2]], ids=name
+)
 @given(data=st.data(), m=st.integers(1, 50), n=st.integers(1, 50), k=st.integers(1, 30))
 def test_any_strides(config, data, m, n, k, device):
     """Views of any stride and direction, the result one too, guards around it."""
@@ -107,47 +115,48 @@ def test_any_strides(config, data, m, n, k, device):
         assert c.untouched_outside(c.view)
 
 
+def aligned(values):
+    """A copy whose memory begins at a multiple of 64 bytes, as NumPy's own does by chance only."""
+    memory = np.empty(values.nbytes + 64, np.uint8)
+    start = -memory.__array_interface__["data"][0] % 64
+    copy = memory[start : start + values.nbytes].view(np.float32).reshape(values.shape)
+    copy[...] = values
+    return copy
+
+
 @pytest.mark.parametrize("config", [ODD_TILES, lane_configs()[-1]], ids=name)
 def test_operands_that_fit_are_read_in_place(config, device, monkeypatch):
-    """Whole tiles of the right order: a launch, and no packing."""
+    """Whole aligned tiles of the right order: a launch, and no packing."""
     force(config, device, monkeypatch)
-    packed = []
-    monkeypatch.setattr(
-        plan._Tiled, "_pack", lambda self, side, *_, original=plan._Tiled._pack: (
-            packed.append(side), original(self, side, *_))[1],
-    )  # fmt: skip
-    plan.make_plan.cache_clear()
+    plans = []
+
+    def recorded(*arguments):
+        plans.append(plan.make_plan(*arguments))
+        return plans[-1]
+
+    monkeypatch.setattr(launch, "make_plan", recorded)
     rng = np.random.default_rng(7)
     m, n, k = 2 * config.tile_m, 2 * config.tile_n, 2 * config.tile_k
-    a, b = integers(rng, (k, m)), integers(rng, (k, n))
-    # Whether NumPy's own memory is aligned for wide loads is chance: 64 bytes make it sure.
-    a, b = (np.frombuffer(bytearray(x.nbytes + 64), np.uint8) for x in (a, b)), (a, b)
-    aligned = []
-    for memory, x in zip(*(a, b), strict=True):
-        start = -memory.__array_interface__["data"][0] % 64
-        y = memory[start : start + x.nbytes].view(np.float32).reshape(x.shape)
-        y[...] = x
-        aligned.append(y)
-    a, b = aligned
-    np.testing.assert_array_equal(clgemm.sgemm(1.0, a.T, b, order="C"), a.T @ b)
-    assert packed == []
-    np.testing.assert_array_equal(clgemm.sgemm(1.0, a[:, 1:].T, b, order="C"), a[:, 1:].T @ b)
-    assert packed == ["a"]
+    a, b = aligned(integers(rng, (k, m))), aligned(integers(rng, (k, n)))
+    for x, families in ((a, ["local"]), (a[:, 1:], ["pack", "local"])):
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, x.T, b, order="C"), x.T @ b)
+        assert [step.config.family for step in plans[-1].steps] == families
 
 
+@pytest.mark.parametrize("config", [ODD_TILES, ODD_REGISTERS], ids=name)
 @pytest.mark.parametrize("stack", [(), (5,), (2, 3)])
-def test_products_in_blocks(stack, device, monkeypatch):
+def test_products_in_blocks(config, stack, device, monkeypatch):
     """Packed operands larger than the scratch budget: blocks of k, m, n and of the stack."""
-    monkeypatch.setattr(plan, "SCRATCH_BYTES", 2 * 40 * 30 * 4)
-    monkeypatch.setattr(plan, "SMALLEST_DEPTH", 12)
-    monkeypatch.setattr(plan, "LAST_GROUP", 60)
+    monkeypatch.setattr(plan, "SCRATCH_BYTES", 2 * 24 * 16 * 4)
+    monkeypatch.setattr(plan, "SMALLEST_DEPTH", 8)
+    monkeypatch.setattr(plan, "LAST_GROUP", 30)
     plan.make_plan.cache_clear()
-    force(ODD_TILES, device, monkeypatch)
+    force(config, device, monkeypatch)
     rng = np.random.default_rng(7)
-    a, b = integers(rng, (*stack, 70, 50)), integers(rng, (*stack, 50, 65))
+    a, b = integers(rng, (*stack, 31, 22)), integers(rng, (*stack, 22, 27))
     np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
     if not stack:
-        c = integers(rng, (70, 65))
+        c = integers(rng, (31, 27))
         np.testing.assert_array_equal(clgemm.sgemm(2.0, a, b, 3.0, c), 2 * (a @ b) + 3 * c)
     plan.make_plan.cache_clear()
 
