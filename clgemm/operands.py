@@ -155,6 +155,8 @@ def as_matrix(x: AnyArray, name: str) -> AnyArray:
 
 def rearranged(x: AnyArray, axes: Sequence[int | None]) -> AnyArray:
     """Return a view with the given axes in the given order; None is a new axis of length 1."""
+    if list(axes) == list(range(x.ndim)):
+        return x
     kept = [axis for axis in axes if axis is not None]
     if isinstance(x, np.ndarray):
         return x.transpose(kept)[tuple(None if a is None else slice(None) for a in axes)]
