@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from clgemm.ladder.rung import Rung, Shape
 
-__all__ = ["Problem", "Result", "measure"]
+__all__ = ["Matrix", "Problem", "Product", "Result", "examine", "median_ns"]
 
 ROUNDOFF = 2.0**-24
 REPEAT = 10
@@ -111,32 +111,65 @@ def _uniform(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
     return values.T
 
 
-def measure(once: Callable[[], Sequence[int]], repeat: int | None) -> tuple[int, list[float]]:
-    """Time a run of several kernels, warm.
+class Product(Protocol):
+    """A rung built for a device, with the memory of one product."""
+
+    def write(self, name: str, values: Matrix) -> None:
+        """Copy a matrix, column by column, to a buffer."""
+
+    def run(self) -> list[int]:
+        """Compute the product, wait for it, and return the nanoseconds of each kernel."""
+
+    def read(self, name: str, rows: int, columns: int) -> Matrix:
+        """Return the matrix in a buffer."""
+
+
+def examine(
+    product: Product, rung: Rung, problem: Problem, toolchain: str, note: str, repeat: int | None
+) -> Result:
+    """Check and time a rung.
 
     Parameters
     ----------
-    once : callable
-        Runs them and returns the nanoseconds of each.
     repeat : int, optional
-        How often; ten times by default, and fewer where that takes long.
-
-    Returns
-    -------
-    time_ns : int
-        The median of their sums.
-    shares : list of float
-        Each kernel's share of the time.
+        How often it is timed, after a first run that is not; ten times if not given, and fewer,
+        but three, where that takes long.
     """
+    shape = problem.shape
+    product.write("a", problem.a)
+    product.write("b", problem.b)
+    runs: list[list[int]] = []
+
+    def once() -> int:
+        runs.append(product.run())
+        return sum(runs[-1])
+
+    time_ns = median_ns(once, repeat)
+    kernels = [launch.kernel for launch in rung.launches(shape)]
+    support_ns = sum(
+        time
+        for run in runs[1:]
+        for kernel, time in zip(kernels, run, strict=True)
+        if kernel != "multiply"
+    )
+    return Result(
+        rung=rung,
+        shape=shape,
+        toolchain=toolchain,
+        time_ns=time_ns,
+        relative_error=problem.relative_error(product.read("c", shape.m, shape.n)),
+        error_bound=problem.error_bound,
+        support_share=support_ns / max(1, sum(map(sum, runs[1:]))),
+        note=note,
+    )
+
+
+def median_ns(once: Callable[[], int], repeat: int | None) -> int:
+    """Return the median of the nanoseconds that warm calls of `once` return, at least 1."""
     once()  # the first run pays for what is made at the first use
-    runs: list[Sequence[int]] = []
-    spent = 0
-    while len(runs) < (repeat or REPEAT):
-        runs.append(once())
-        spent += sum(runs[-1])
-        if not repeat and len(runs) >= 3 and spent > PATIENCE_NS:
+    times: list[int] = []
+    while len(times) < (repeat or REPEAT):
+        times.append(once())
+        if not repeat and len(times) >= 3 and sum(times) > PATIENCE_NS:
             break
-    # A clock too coarse for a small product reads zero.
-    time_ns = max(1, round(median(sum(run) for run in runs)))
-    totals = [sum(times) for times in zip(*runs, strict=True)]
-    return time_ns, [total / max(1, sum(totals)) for total in totals]
+    return max(1, round(median(times)))

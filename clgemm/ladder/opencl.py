@@ -11,7 +11,7 @@ import pyopencl as cl
 from clgemm import programs
 from clgemm.device import Device
 from clgemm.ladder.kernels import source
-from clgemm.ladder.measure import Matrix, Problem, Result, measure
+from clgemm.ladder.measure import Matrix, Problem, Result, examine
 from clgemm.ladder.rung import FLOAT_BYTES, Rung, Shape, Target
 
 __all__ = ["Product", "run", "target"]
@@ -108,19 +108,5 @@ def allocate(device: Device, rung: Rung, shape: Shape, guard: int = 0) -> dict[s
 
 def run(device: Device, rung: Rung, problem: Problem, repeat: int | None = None) -> Result:
     """Check and time a rung on a device."""
-    shape = problem.shape
-    product = Product(device, rung, shape)
-    product.write("a", problem.a)
-    product.write("b", problem.b)
-    time_ns, shares = measure(product.run, repeat)
-    supports = [launch.kernel != "multiply" for launch in rung.launches(shape)]
-    return Result(
-        rung=rung,
-        shape=shape,
-        toolchain="OpenCL",
-        time_ns=time_ns,
-        relative_error=problem.relative_error(product.read("c", shape.m, shape.n)),
-        error_bound=problem.error_bound,
-        support_share=sum(s for s, support in zip(shares, supports, strict=True) if support),
-        note=rung.note(target(device)),
-    )
+    product = Product(device, rung, problem.shape)
+    return examine(product, rung, problem, "OpenCL", rung.note(target(device)), repeat)

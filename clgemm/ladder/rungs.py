@@ -364,7 +364,9 @@ class AnySize(Prefetch):
     )
 
     def padded(self, shape: Shape) -> Shape:
-        return Shape(*(-(-size // tile) * tile for size, tile in zip(shape, self.extent, strict=True)))
+        return Shape(
+            *(-(-size // tile) * tile for size, tile in zip(shape, self.extent, strict=True))
+        )
 
     def buffers(self, shape: Shape) -> dict[str, int]:
         inner = super().buffers(self.padded(shape))
