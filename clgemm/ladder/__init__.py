@@ -71,5 +71,5 @@ def run(
 
 @functools.lru_cache(maxsize=1)
 def _problem(shape: Shape) -> Problem:
-    """The rungs of one size share their operands and their reference."""
+    # The rungs of one size share their operands and their reference.
     return Problem(shape)

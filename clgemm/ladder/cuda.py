@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -48,12 +49,19 @@ def target() -> Target:
 
 
 class Product:
-    """A rung compiled by NVRTC for the current CUDA device, with the memory of one product."""
+    """A rung compiled by NVRTC for the current CUDA device, with the memory of one product.
 
-    def __init__(self, rung: Rung, shape: Shape) -> None:
+    Parameters
+    ----------
+    guard : int
+        Floats that each buffer has beyond its end, for tests to watch.
+    """
+
+    def __init__(self, rung: Rung, shape: Shape, guard: int = 0) -> None:
         self._cupy = _cupy()
         self.buffers = {
-            name: self._cupy.empty(size, np.float32) for name, size in rung.buffers(shape).items()
+            name: self._cupy.empty(size + guard, np.float32)
+            for name, size in rung.buffers(shape).items()
         }
         module = self._cupy.RawModule(
             code="\n".join((cuda_header(), source(rung))),
@@ -76,10 +84,9 @@ class Product:
             kernel(groups, items, arguments)
             mark.record()
         marks[-1].synchronize()
-        elapsed_ms = self._cupy.cuda.get_elapsed_time
         return [
-            round(NS_PER_MS * elapsed_ms(begin, end))
-            for begin, end in zip(marks, marks[1:], strict=False)
+            round(NS_PER_MS * self._cupy.cuda.get_elapsed_time(begin, end))
+            for begin, end in pairwise(marks)
         ]
 
     def write(self, name: str, values: Matrix) -> None:

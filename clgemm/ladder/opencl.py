@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 
 import numpy as np
 import pyopencl as cl
@@ -47,22 +46,19 @@ def _sub_group_sizes(device: Device) -> tuple[int, ...]:
 class Product:
     """A rung built for a device, with the memory of one product.
 
-    Attributes
+    Parameters
     ----------
-    buffers : dict of pyopencl.Buffer
-        ``a``, ``b``, ``c`` and scratch memory, by the names in the rung's launches.
+    guard : int
+        Floats that each buffer has beyond its end, for tests to watch.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        rung: Rung,
-        shape: Shape,
-        buffers: Mapping[str, cl.Buffer] | None = None,
-    ) -> None:
+    def __init__(self, device: Device, rung: Rung, shape: Shape, guard: int = 0) -> None:
         profiling = cl.command_queue_properties.PROFILING_ENABLE
         self.queue = cl.CommandQueue(device.context, device.cl_device, profiling)
-        self.buffers = dict(buffers or allocate(device, rung, shape))
+        self.buffers = {
+            name: cl.Buffer(device.context, cl.mem_flags.READ_WRITE, FLOAT_BYTES * (size + guard))
+            for name, size in rung.buffers(shape).items()
+        }
         macros = rung.macros(target(device))
         # OpenCL C 1.2 has no sub-groups.
         standard = "CL3.0" if macros.get("SHUFFLE") and not macros["PTX"] else "CL1.2"
@@ -96,14 +92,6 @@ class Product:
         values = np.empty((columns, rows), np.float32)
         cl.enqueue_copy(self.queue, values, self.buffers[name])
         return values.T
-
-
-def allocate(device: Device, rung: Rung, shape: Shape, guard: int = 0) -> dict[str, cl.Buffer]:
-    """Return the buffers of a product, each with `guard` more floats at its end."""
-    return {
-        name: cl.Buffer(device.context, cl.mem_flags.READ_WRITE, FLOAT_BYTES * (size + guard))
-        for name, size in rung.buffers(shape).items()
-    }
 
 
 def run(device: Device, rung: Rung, problem: Problem, repeat: int | None = None) -> Result:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, TypeAlias
 
-__all__ = ["FLOAT_BYTES", "Launch", "Rung", "Shape", "Target", "multiples"]
+__all__ = ["FLOAT_BYTES", "Launch", "Presets", "Rung", "Shape", "Target", "multiples"]
 
 FLOAT_BYTES = 4
 INDEX_LIMIT = 2**31  # the kernels compute indices in int
+
+Presets: TypeAlias = tuple[Mapping[str, int], ...]
 
 
 class Shape(NamedTuple):
@@ -56,7 +58,7 @@ class Rung:
     title: ClassVar[str]
     file: ClassVar[str]
     kepler_gflops: ClassVar[int]  # the tutorial's figure at 4096 on a Tesla K40m
-    presets: ClassVar[tuple[Mapping[str, int], ...]]  # the first that fits is the default
+    presets: ClassVar[Presets]  # the first that fits is the default
     flags: ClassVar[frozenset[str]] = frozenset()  # parameters that are 0 or 1
 
     @property
@@ -124,6 +126,10 @@ class Rung:
         if largest > limit:
             yield f"a matrix of {largest} floats exceeds the device's {limit}"
 
+    def __str__(self) -> str:
+        parameters = ", ".join(f"{name}={value}" for name, value in asdict(self).items())
+        return f"rung {self.number} with {parameters}"
+
     def macros(self, target: Target) -> dict[str, int]:  # noqa: ARG002 - rung 8 asks for it
         """Return the -D macros of the kernel file."""
         return {name.upper(): value for name, value in asdict(self).items()}
@@ -134,7 +140,7 @@ class Rung:
 
 
 def multiples(rung: Rung, **of: str) -> Iterator[str]:
-    """Yield a problem for each parameter that is no multiple of the one it must be a multiple of."""
+    """Yield a problem for each parameter ``name=of`` that is no multiple of the parameter `of`."""
     for name, unit_name in of.items():
         value, unit = getattr(rung, name), getattr(rung, unit_name)
         if value % unit:

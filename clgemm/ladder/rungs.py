@@ -5,8 +5,9 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from typing import ClassVar
 
-from clgemm.ladder.rung import FLOAT_BYTES, Launch, Rung, Shape, Target, multiples
+from clgemm.ladder.rung import FLOAT_BYTES, Launch, Presets, Rung, Shape, Target, multiples
 
 __all__ = ["RUNGS", "TUTORIAL_NAMES", "configure"]
 
@@ -41,7 +42,7 @@ class Naive(Rung):
     title = "naive"
     file = "01_naive.cl"
     kepler_gflops = 139
-    presets = ({"tile": 32}, {"tile": 16}, {"tile": 8})
+    presets: ClassVar[Presets] = ({"tile": 32}, {"tile": 16}, {"tile": 8})
 
     @property
     def extent(self) -> Shape:
@@ -84,7 +85,7 @@ class MoreWork(Tiled):
     title = "more work per work-item"
     file = "03_more_work.cl"
     kepler_gflops = 689
-    presets = (
+    presets: ClassVar[Presets] = (
         {"tile": 32, "work_n": 8},
         {"tile": 16, "work_n": 4},
         {"tile": 8, "work_n": 4},
@@ -110,7 +111,7 @@ class WiderTypes(Tiled):
     title = "wider data types"
     file = "04_wider_types.cl"
     kepler_gflops = 729
-    presets = (
+    presets: ClassVar[Presets] = (
         {"tile": 32, "width": 4},
         {"tile": 16, "width": 4},
         {"tile": 8, "width": 2},
@@ -142,7 +143,7 @@ class Transposed(Rung):
     title = "transposed input, rectangular tiles"
     file = "05_transposed.cl"
     kepler_gflops = 740
-    presets = (
+    presets: ClassVar[Presets] = (
         {"tile_m": 64, "tile_n": 64, "tile_k": 32, "work_n": 8},
         {"tile_m": 32, "tile_n": 32, "tile_k": 16, "work_n": 8},
         {"tile_m": 16, "tile_n": 16, "tile_k": 8, "work_n": 4},
@@ -194,7 +195,7 @@ class Transposed(Rung):
     def fetch_problems(self) -> Iterator[str]:
         """Yield what keeps the work-items from sharing out the tiles' elements evenly."""
         if self.tile_m != self.tile_n:
-            yield f"tile_m={self.tile_m} and tile_n={self.tile_n} differ: one loop fetches both tiles"
+            yield f"tile_m={self.tile_m} differs from tile_n={self.tile_n}: one loop fetches both"
         yield from self.share_problems("a", self.tile_m)
 
     def share_problems(self, side: str, tile: int) -> Iterator[str]:
@@ -218,7 +219,7 @@ class RegisterBlocks(Transposed):
     title = "2D register blocking"
     file = "06_register_blocks.cl"
     kepler_gflops = 1371
-    presets = (
+    presets: ClassVar[Presets] = (
         {"tile_m": 128, "tile_n": 128, "tile_k": 16, "work_m": 8, "work_n": 8},
         {"tile_m": 64, "tile_n": 64, "tile_k": 16, "work_m": 8, "work_n": 8},
         {"tile_m": 32, "tile_n": 32, "tile_k": 8, "work_m": 4, "work_n": 4},
@@ -246,7 +247,7 @@ class WiderLoads(RegisterBlocks):
     title = "wider loads with register blocking"
     file = "07_wider_loads.cl"
     kepler_gflops = 1361
-    presets = (
+    presets: ClassVar[Presets] = (
         {"tile_m": 128, "tile_n": 128, "tile_k": 16, "work_m": 8, "work_n": 8, "width": 4},
         {"tile_m": 64, "tile_n": 64, "tile_k": 16, "work_m": 8, "work_n": 8, "width": 4},
         {"tile_m": 32, "tile_n": 32, "tile_k": 8, "work_m": 4, "work_n": 4, "width": 2},
@@ -279,7 +280,7 @@ class ReadOnlyShuffle(WiderLoads):
     kepler_gflops = 1563
     flags = frozenset({"read_only", "shuffle"})
     # The more of the two the better, then the larger tile; rung 7's loads are always there.
-    presets = tuple(
+    presets: ClassVar[Presets] = tuple(
         {**preset, **means}
         for means in (
             {"read_only": 1, "shuffle": 0},
@@ -358,7 +359,7 @@ class AnySize(Prefetch):
     title = "incomplete tiles, any size"
     file = "10_any_size.cl"
     kepler_gflops = 1251
-    presets = (
+    presets: ClassVar[Presets] = (
         {"tile_m": 160, "tile_n": 160, "tile_k": 16, "work_m": 10, "work_n": 10, "width": 2},
         {"tile_m": 80, "tile_n": 80, "tile_k": 16, "work_m": 10, "work_n": 10, "width": 2},
     )
