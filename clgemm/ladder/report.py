@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from clgemm.ladder.measure import Result
 from clgemm.ladder.peers import Peer
@@ -15,8 +15,9 @@ from clgemm.ladder.rungs import RUNGS
 
 __all__ = ["Climb", "as_json", "print_climb"]
 
-HEADINGS = ("rung", "", "GFLOP/s", "step", "Kepler", "support", "error", "note")
-JUSTIFY = ("right", "left", "right", "right", "right", "right", "right", "left")
+HEADINGS = ("#", "rung", "GFLOP/s", "step", "Kepler", "support", "error")
+Side: TypeAlias = Literal["left", "right"]
+JUSTIFY: tuple[Side, ...] = ("right", "left", "right", "right", "right", "right", "right")
 
 
 @dataclass(frozen=True)
@@ -53,22 +54,29 @@ class Climb:
 def _rows(climb: Climb, toolchain: str) -> Iterator[tuple[str, ...]]:
     for rung in RUNGS:
         result = climb.find(rung.number, toolchain)
-        kepler = str(rung.kepler_gflops)
+        head, kepler = (str(rung.number), rung.title), f"{rung.kepler_gflops:,}"
         if result is None:
-            if reason := climb.refusals.get((rung.number, toolchain)):
-                yield str(rung.number), rung.title, "refused", "", kepler, "", "", reason
+            if (rung.number, toolchain) in climb.refusals:
+                yield *head, "refused", "", kepler, "", ""
             continue
         before = climb.find(rung.number - 1, toolchain)
         yield (
-            str(rung.number),
-            rung.title,
+            *head,
             _figure(result.gflops) if result.correct else "WRONG",
-            f"x {result.gflops / before.gflops:.2f}" if before else "",
+            f"x{result.gflops / before.gflops:.2f}" if before else "",
             kepler,
             f"{result.support_share:.1%}" if result.support_share else "",
             f"{result.relative_error:.1e}",
-            result.note,
         )
+
+
+def _notes(climb: Climb, toolchain: str) -> Iterator[str]:
+    for result in climb.results:
+        if result.toolchain == toolchain and result.note:
+            yield f"rung {result.rung.number}: {result.note}"
+    for (_, refused), reason in climb.refusals.items():
+        if refused == toolchain:
+            yield f"refused: {reason}"
 
 
 def _figure(gflops: float) -> str:
@@ -79,10 +87,12 @@ def print_climb(climb: Climb) -> None:
     """Print the rungs, one table a toolchain, and what they are compared with."""
     for toolchain in ("OpenCL", "CUDA"):
         if rows := list(_rows(climb, toolchain)):
-            _print_table(f"{toolchain} on {climb.device}, n = {climb.n}", HEADINGS, JUSTIFY, rows)
+            title = f"{toolchain} on {climb.device}, n = {climb.n}, by the device's clock"
+            _print_table(title, HEADINGS, JUSTIFY, rows)
+            print(*(f"  {note}" for note in _notes(climb, toolchain)), sep="\n", end="\n\n")
     if climb.peers:
         _print_table(
-            "beside it, by the host's clock",
+            "Beside them, from call to end by the host's clock",
             ("", "GFLOP/s", "error"),
             ("left", "right", "right"),
             [(p.name, _figure(p.gflops), f"{p.relative_error:.1e}") for p in climb.peers],
@@ -90,27 +100,26 @@ def print_climb(climb: Climb) -> None:
 
 
 def _print_table(
-    title: str,
-    headings: Sequence[str],
-    justify: Sequence[str],
-    rows: Iterable[Sequence[str]],
+    title: str, headings: Sequence[str], justify: Sequence[Side], rows: Sequence[Sequence[str]]
 ) -> None:
     try:
+        from rich import box
         from rich.console import Console
         from rich.table import Table
     except ImportError:
-        _print_plain(title, headings, justify, [list(row) for row in rows])
+        _print_plain(title, headings, justify, rows)
         return
-    table = Table(title=title, title_justify="left")
+    print(title)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, collapse_padding=True)
     for heading, side in zip(headings, justify, strict=True):
-        table.add_column(heading, justify="right" if side == "right" else "left")
+        table.add_column(heading, justify=side, no_wrap=True)
     for row in rows:
         table.add_row(*row)
     Console().print(table)
 
 
 def _print_plain(
-    title: str, headings: Sequence[str], justify: Sequence[str], rows: list[list[str]]
+    title: str, headings: Sequence[str], justify: Sequence[Side], rows: Sequence[Sequence[str]]
 ) -> None:
     widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
     print(title)

@@ -140,7 +140,7 @@ class Transposed(Rung):
     transpose: int = 16
 
     number = 5
-    title = "transposed input, rectangular tiles"
+    title = "transposed B, rectangular tiles"
     file = "05_transposed.cl"
     kepler_gflops = 740
     presets: ClassVar[Presets] = (
@@ -216,7 +216,7 @@ class RegisterBlocks(Transposed):
     work_m: int
 
     number = 6
-    title = "2D register blocking"
+    title = "2D register blocks"
     file = "06_register_blocks.cl"
     kepler_gflops = 1371
     presets: ClassVar[Presets] = (
@@ -244,7 +244,7 @@ class WiderLoads(RegisterBlocks):
     width: int
 
     number = 7
-    title = "wider loads with register blocking"
+    title = "wider loads, register blocks"
     file = "07_wider_loads.cl"
     kepler_gflops = 1361
     presets: ClassVar[Presets] = (
