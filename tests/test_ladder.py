@@ -6,7 +6,6 @@ import ast
 import json
 import re
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +48,7 @@ def toolchains() -> list[Toolchain]:
         Toolchain(
             f"{d.platform.split(',')[0]}-{d.name}",
             opencl.target(d),
-            partial(opencl.Product, d),
+            lambda *args, device=d: opencl.Product(device, *args),
             "Oclgrind" in d.name,
         )
         for d in devices()
@@ -60,8 +59,24 @@ def toolchains() -> list[Toolchain]:
 
 
 TOOLCHAINS = toolchains()
-kept = []  # Oclgrind takes what is written to memory that was freed and reused for uninitialized
 on_every_toolchain = pytest.mark.parametrize("toolchain", TOOLCHAINS, ids=str)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_memory_is_reused():
+    """Oclgrind takes what kernels write to memory that was freed and reused for uninitialized."""
+    held = []
+
+    class Held(opencl.Product):
+        def __init__(self, *args):
+            super().__init__(*args)
+            held.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        if any(t.simulated for t in TOOLCHAINS):
+            patch.setattr(opencl, "Product", Held)
+        yield
+
 
 BLOCKS = {"tile_m": 16, "tile_n": 16, "tile_k": 8, "work_m": 2, "work_n": 4, "transpose": 4}
 PLAIN = {"read_only": 0, "shuffle": 0}
@@ -103,8 +118,6 @@ def assert_exact(toolchain: Toolchain, rung: Rung, shape: Shape) -> None:
     """Multiply in memory full of NaN: what is read or written out of place shows."""
     a, b = integers(shape.m, shape.k, 1), integers(shape.k, shape.n, 2)
     product = toolchain.product(rung, shape, GUARD)
-    if toolchain.simulated:
-        kept.append(product)
     sizes = rung.buffers(shape)
     for name, size in sizes.items():
         product.write(name, np.full((size + GUARD, 1), np.nan, np.float32))
