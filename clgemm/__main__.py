@@ -1,4 +1,4 @@
-"""The command line: ``python -m clgemm info``."""
+"""The command line: ``python -m clgemm info | ladder``."""
 
 from __future__ import annotations
 
@@ -6,15 +6,26 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from clgemm import show_config
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return the process's exit code."""
+    from clgemm.ladder import command as ladder
+
     parser = argparse.ArgumentParser(prog="python -m clgemm", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("info", help="versions, OpenCL devices, the chosen one and why, caches")
-    parser.parse_args(arguments)
+    commands.add_parser(
+        "info", help="versions, OpenCL devices, the chosen one and why, caches"
+    ).set_defaults(run=_info)
+    climb = commands.add_parser("ladder", help="the tutorial's ten kernels, checked and timed")
+    ladder.add_arguments(climb)
+    climb.set_defaults(run=ladder.main)
+    args = parser.parse_args(arguments)
+    return int(args.run(args))
+
+
+def _info(_: argparse.Namespace) -> int:
+    from clgemm import show_config
+
     show_config()
     return 0
 

@@ -85,8 +85,15 @@ def _source(config: KernelConfig) -> str:
     return "\n".join(kernels.joinpath(name).read_text(encoding="utf-8") for name in files)
 
 
-def build(device: Device, source: str, macros: Sequence[tuple[str, int]]) -> cl.Program:
+def build(
+    device: Device, source: str, macros: Sequence[tuple[str, int]], standard: str = "CL1.2"
+) -> cl.Program:
     """Return a program built for a device, from the cache on disk if it has been built before.
+
+    Parameters
+    ----------
+    standard : str
+        The OpenCL C that the source is written in.
 
     Raises
     ------
@@ -94,7 +101,7 @@ def build(device: Device, source: str, macros: Sequence[tuple[str, int]]) -> cl.
         If the device's compiler refuses the source; the message holds its log.
     """
     # -cl-mad-enable lets a * b + c become one instruction; nothing else is relaxed.
-    options = ["-cl-std=CL1.2", "-cl-mad-enable"]
+    options = [f"-cl-std={standard}", "-cl-mad-enable"]
     options += [f"-D{name}={value}" for name, value in macros]
     with warnings.catch_warnings():
         # Some compilers greet with a log on success too.

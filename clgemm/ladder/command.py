@@ -1,0 +1,149 @@
+"""``python -m clgemm ladder``: check, time, tabulate and draw the rungs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+
+from clgemm.device import Device, find_device, get_device
+from clgemm.ladder import cuda, opencl
+from clgemm.ladder.measure import Problem, Result
+from clgemm.ladder.peers import peers
+from clgemm.ladder.report import Climb, as_json, print_climb
+from clgemm.ladder.rung import Rung, Shape, Target
+from clgemm.ladder.rungs import RUNGS, TUTORIAL_NAMES, configure
+
+__all__ = ["add_arguments", "main"]
+
+GPU_SIZE, CPU_SIZE = 4096, 512
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "--size",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help=f"square matrices of these sizes (default: {GPU_SIZE} on a GPU, {CPU_SIZE} elsewhere)",
+    )
+    parser.add_argument("--device", metavar="D", help="number, kind or part of a name")
+    parser.add_argument(
+        "--rung",
+        type=int,
+        nargs="+",
+        metavar="R",
+        choices=range(1, len(RUNGS) + 1),
+        default=list(range(1, len(RUNGS) + 1)),
+        help="these rungs only",
+    )
+    parser.add_argument(
+        "--set",
+        type=_assignment,
+        nargs="+",
+        metavar="NAME=VALUE",
+        default=[],
+        help="parameters of the rungs that have them, by our names or the tutorial's (TSM=64)",
+    )
+    parser.add_argument("--repeat", type=int, metavar="N", help="how often each rung is timed")
+    parser.add_argument("--cuda", action="store_true", help="through the CUDA toolchain as well")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the staircase (last size)")
+
+
+def _assignment(text: str) -> tuple[str, int]:
+    name, equals, value = text.partition("=")
+    if not equals or not value.strip().isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE with a whole number")
+    name = name.strip()
+    return TUTORIAL_NAMES.get(name.upper(), name.lower()), int(value)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Climb the ladder; return 0 if each rung ran and was right, 2 if the arguments are wrong."""
+    try:
+        device = find_device(args.device) if args.device else get_device()
+        _require_known(args.set, args.rung)
+    except (ValueError, RuntimeError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    if args.cuda and (reason := cuda.why_not()):
+        print(reason, file=sys.stderr)
+        return 2
+    sizes = args.size or [GPU_SIZE if device.kind == "GPU" else CPU_SIZE]
+    climbs = []
+    for n in sizes:
+        climbs.append(_climb(device, n, args))
+        print_climb(climbs[-1])
+    if args.json:
+        args.json.write_text(as_json(climbs) + "\n", encoding="utf-8")
+    if args.plot:
+        from clgemm.ladder.plot import draw
+
+        draw(climbs[-1], str(args.plot))
+    return 0 if all(climb.ok for climb in climbs) else 1
+
+
+def _require_known(parameters: Iterable[tuple[str, int]], numbers: Iterable[int]) -> None:
+    known = {field.name for number in numbers for field in fields(RUNGS[number - 1])}
+    for name, _ in parameters:
+        if name not in known:
+            raise ValueError(f"none of the rungs has a parameter {name}; they have {sorted(known)}")
+
+
+def _climb(device: Device, n: int, args: argparse.Namespace) -> Climb:
+    problem = Problem(Shape(n, n, n))
+    climb = Climb(device.name, n, [], {}, [])
+
+    def on_opencl(rung: Rung) -> Result:
+        return opencl.run(device, rung, problem, args.repeat)
+
+    def on_cuda(rung: Rung) -> Result:
+        return cuda.run(rung, problem, args.repeat)
+
+    toolchains: dict[str, tuple[Target, Callable[[Rung], Result]]] = {
+        "OpenCL": (opencl.target(device), on_opencl)
+    }
+    if args.cuda:
+        toolchains["CUDA"] = (cuda.target(), on_cuda)
+    with _progress(len(args.rung) * len(toolchains) + 1) as step:
+        for toolchain, (target, run) in toolchains.items():
+            for number in sorted(set(args.rung)):
+                kind = RUNGS[number - 1]
+                step(f"rung {number}, {kind.title} ({toolchain})")
+                names = {field.name for field in fields(kind)}
+                given = {name: value for name, value in args.set if name in names}
+                try:
+                    rung = configure(number, problem.shape, target, **given)
+                except ValueError as error:
+                    climb.refusals[number, toolchain] = str(error)
+                else:
+                    climb.results.append(run(rung))
+        step("clgemm.sgemm, NumPy and others")
+        climb.peers.extend(peers(device, problem, args.repeat))
+    return climb
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[str], None]]:
+    """Show how far it is, on the error stream: yield a function to call at each step's begin."""
+    try:
+        from rich.console import Console
+        from rich.progress import Progress
+    except ImportError:
+        yield lambda text: print(f"{text} ...", file=sys.stderr)
+        return
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=total)
+        begun = -1
+
+        def step(text: str) -> None:
+            nonlocal begun
+            begun += 1
+            progress.update(task, completed=begun, description=text)
+
+        yield step

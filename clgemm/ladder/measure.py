@@ -1,0 +1,175 @@
+"""What a run yields, what it multiplies and how its result is judged. Pure NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from clgemm.ladder.rung import Rung, Shape
+
+__all__ = ["Matrix", "Problem", "Product", "Result", "examine", "median_ns"]
+
+ROUNDOFF = 2.0**-24
+REPEAT = 10
+PATIENCE_NS = 2_000_000_000  # slow devices repeat less often, but no less than three times
+
+Matrix = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One rung, checked and timed.
+
+    Attributes
+    ----------
+    rung : Rung
+        With the parameters that it ran with.
+    shape : Shape
+        The product's sizes.
+    toolchain : str
+        ``"OpenCL"`` or ``"CUDA"``.
+    time_ns : int
+        Median, over warm runs, of the kernels' time by the device's clock.
+    relative_error : float
+        The largest of |C - C_ref| / (|A| |B|), against float64.
+    error_bound : float
+        What rounding in float32 can cause at most.
+    support_share : float
+        Share of the time in kernels that do not multiply.
+    note : str
+        What the rung did without on this device.
+    """
+
+    rung: Rung
+    shape: Shape
+    toolchain: str
+    time_ns: int
+    relative_error: float
+    error_bound: float
+    support_share: float
+    note: str
+
+    @property
+    def gflops(self) -> float:
+        """Billions of operations per second, padding not counted."""
+        return self.shape.flops / self.time_ns
+
+    @property
+    def correct(self) -> bool:
+        """Whether the error is one that rounding explains."""
+        return self.relative_error <= self.error_bound
+
+
+class Problem:
+    """Random operands of a product, and its result in float64.
+
+    Attributes
+    ----------
+    a, b : float32 arrays, shapes (m, k) and (k, n), Fortran-ordered
+        Uniform between -1 and 1.
+    """
+
+    def __init__(self, shape: Shape, seed: int = 0) -> None:
+        rng = np.random.default_rng(seed)
+        self.shape = shape
+        self.a = _uniform(rng, shape.m, shape.k)
+        self.b = _uniform(rng, shape.k, shape.n)
+
+    @cached_property
+    def _expected(self) -> npt.NDArray[np.float64]:
+        return self.a.astype(np.float64) @ self.b.astype(np.float64)
+
+    @cached_property
+    def _magnitude(self) -> npt.NDArray[np.float64]:
+        return np.abs(self.a).astype(np.float64) @ np.abs(self.b).astype(np.float64)
+
+    def relative_error(self, c: npt.NDArray[Any]) -> float:
+        """Return the largest error of an element, relative to |A| |B|; NaN if any is NaN."""
+        return float(np.max(np.abs(c - self._expected) / self._magnitude))
+
+    @property
+    def error_bound(self) -> float:
+        """The forward error bound gamma(k) = k u / (1 - k u) [1]_.
+
+        References
+        ----------
+        .. [1] N. J. Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 3.1.
+        """
+        return self.shape.k * ROUNDOFF / (1 - self.shape.k * ROUNDOFF)
+
+
+def _uniform(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
+    values = rng.random((columns, rows), np.float32)
+    values *= 2
+    values -= 1
+    return values.T
+
+
+class Product(Protocol):
+    """A rung built for a device, with the memory of one product."""
+
+    def write(self, name: str, values: Matrix) -> None:
+        """Copy a matrix, column by column, to a buffer."""
+
+    def run(self) -> list[int]:
+        """Compute the product, wait for it, and return the nanoseconds of each kernel."""
+
+    def read(self, name: str, rows: int, columns: int) -> Matrix:
+        """Return the matrix in a buffer."""
+
+
+def examine(
+    product: Product, rung: Rung, problem: Problem, toolchain: str, note: str, repeat: int | None
+) -> Result:
+    """Check and time a rung.
+
+    Parameters
+    ----------
+    repeat : int, optional
+        How often it is timed, after a first run that is not; ten times if not given, and fewer,
+        but three, where that takes long.
+    """
+    shape = problem.shape
+    product.write("a", problem.a)
+    product.write("b", problem.b)
+    runs: list[list[int]] = []
+
+    def once() -> int:
+        runs.append(product.run())
+        return sum(runs[-1])
+
+    time_ns = median_ns(once, repeat)
+    kernels = [launch.kernel for launch in rung.launches(shape)]
+    support_ns = sum(
+        time
+        for run in runs[1:]
+        for kernel, time in zip(kernels, run, strict=True)
+        if kernel != "multiply"
+    )
+    return Result(
+        rung=rung,
+        shape=shape,
+        toolchain=toolchain,
+        time_ns=time_ns,
+        relative_error=problem.relative_error(product.read("c", shape.m, shape.n)),
+        error_bound=problem.error_bound,
+        support_share=support_ns / max(1, sum(map(sum, runs[1:]))),
+        note=note,
+    )
+
+
+def median_ns(once: Callable[[], int], repeat: int | None) -> int:
+    """Return the median of the nanoseconds that warm calls of `once` return, at least 1."""
+    once()  # the first run pays for what is made at the first use
+    times: list[int] = []
+    while len(times) < (repeat or REPEAT):
+        times.append(once())
+        if not repeat and len(times) >= 3 and sum(times) > PATIENCE_NS:
+            break
+    return max(1, round(median(times)))

@@ -1,0 +1,100 @@
+"""Running rungs on OpenCL devices."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pyopencl as cl
+
+from clgemm import programs
+from clgemm.device import Device
+from clgemm.ladder.kernels import source
+from clgemm.ladder.measure import Matrix, Problem, Result, examine
+from clgemm.ladder.rung import FLOAT_BYTES, Rung, Shape, Target
+
+__all__ = ["Product", "run", "target"]
+
+NVIDIA_LANES = 32
+STOPPED_CLOCK = 1000  # times shorter than the host says: no launch costs that much
+SHUFFLES = {"cl_khr_subgroup_shuffle", "cl_intel_subgroups"}
+SUB_GROUP_SIZES = (8, 16)  # what the device may be asked for with intel_reqd_sub_group_size
+
+
+def target(device: Device) -> Target:
+    """Return what the rungs must know of an OpenCL device."""
+    is_nvidia = device.kind == "GPU" and "NVIDIA" in device.platform
+    return Target(
+        local_memory_bytes=device.limits.local_memory_bytes,
+        work_group_size=device.limits.work_group_size,
+        allocation_bytes=device.limits.allocation_bytes,
+        read_only=is_nvidia,
+        lanes=(NVIDIA_LANES,) if is_nvidia else _sub_group_sizes(device),
+        ptx=is_nvidia,
+        row_sub_groups=not is_nvidia,
+    )
+
+
+def _sub_group_sizes(device: Device) -> tuple[int, ...]:
+    # Without the second extension nobody can say how large a sub-group will be.
+    extensions = set(device.cl_device.extensions.split())
+    if not (SHUFFLES & extensions and "cl_intel_required_subgroup_size" in extensions):
+        return ()
+    return SUB_GROUP_SIZES
+
+
+class Product:
+    """A rung built for a device, with the memory of one product.
+
+    Parameters
+    ----------
+    guard : int
+        Floats that each buffer has beyond its end, for tests to watch.
+    """
+
+    def __init__(self, device: Device, rung: Rung, shape: Shape, guard: int = 0) -> None:
+        profiling = cl.command_queue_properties.PROFILING_ENABLE
+        self.queue = cl.CommandQueue(device.context, device.cl_device, profiling)
+        self.buffers = {
+            name: cl.Buffer(device.context, cl.mem_flags.READ_WRITE, FLOAT_BYTES * (size + guard))
+            for name, size in rung.buffers(shape).items()
+        }
+        macros = rung.macros(target(device))
+        # OpenCL C 1.2 has no sub-groups.
+        standard = "CL3.0" if macros.get("SHUFFLE") and not macros["PTX"] else "CL1.2"
+        program = programs.build(device, source(rung), list(macros.items()), standard)
+        self._launches = []
+        for launch in rung.launches(shape):
+            kernel = cl.Kernel(program, launch.kernel)
+            sizes = [np.int32(size) for size in launch.sizes]
+            kernel.set_args(*sizes, *(self.buffers[name] for name in launch.buffers))
+            grid = tuple(g * i for g, i in zip(launch.groups, launch.items, strict=True))
+            self._launches.append((kernel, grid, launch.items))
+
+    def run(self) -> list[int]:
+        """Compute the product, wait for it, and return the nanoseconds of each kernel."""
+        by_device, by_host = [], []
+        for kernel, grid, items in self._launches:
+            begin = time.perf_counter_ns()
+            event = cl.enqueue_nd_range_kernel(self.queue, kernel, grid, items)
+            event.wait()
+            by_host.append(time.perf_counter_ns() - begin)
+            by_device.append(event.profile.end - event.profile.start)
+        # Mesa's software driver stamps events without a clock that runs.
+        return by_device if sum(by_device) * STOPPED_CLOCK > sum(by_host) else by_host
+
+    def write(self, name: str, values: Matrix) -> None:
+        """Copy a matrix, column by column, to a buffer."""
+        cl.enqueue_copy(self.queue, self.buffers[name], values.ravel(order="F"))
+
+    def read(self, name: str, rows: int, columns: int) -> Matrix:
+        """Return the matrix in a buffer."""
+        values = np.empty((columns, rows), np.float32)
+        cl.enqueue_copy(self.queue, values, self.buffers[name])
+        return values.T
+
+
+def run(device: Device, rung: Rung, problem: Problem, repeat: int | None = None) -> Result:
+    """Check and time a rung on a device."""
+    product = Product(device, rung, problem.shape)
+    return examine(product, rung, problem, "OpenCL", rung.note(target(device)), repeat)

@@ -1,0 +1,109 @@
+"""The staircase as a picture (extra ``ladder``: matplotlib)."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+from clgemm.ladder.report import Climb
+from clgemm.ladder.rungs import RUNGS
+
+__all__ = ["draw"]
+
+# Okabe and Ito's colours, which everyone can tell apart.
+COLOURS = {"OpenCL": "#0072B2", "CUDA": "#009E73", "Kepler": "#8C8C8C"}
+PEER_COLOURS = {
+    "clgemm.sgemm": "#D55E00",
+    "cuBLAS": "#A8477F",
+    "CLBlast": "#B87A00",
+    "NumPy on the host": "#444444",
+}
+KEPLER_PEERS: dict[str, float] = {"cuBLAS": 3056, "clBlas, tuned": 798}
+# A peer this many times above the highest step would flatten the stairs: it is named, not drawn.
+HEADROOM = 2.2
+
+
+def draw(climb: Climb, file: str) -> None:
+    """Draw the staircase of one climb above the tutorial's, into an image file."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False}):
+        figure = Figure(figsize=(13, 9), layout="constrained")
+        ours, kepler = figure.subplots(2, 1, height_ratios=(3, 2))
+        toolchains = {
+            name: {r.rung.number: r.gflops for r in climb.results if r.toolchain == name}
+            for name in ("OpenCL", "CUDA")
+        }
+        _stairs(ours, {name: steps for name, steps in toolchains.items() if steps})
+        _levels(ours, {peer.name: peer.gflops for peer in climb.peers})
+        _title(ours, f"{climb.device}, n = {climb.n}")
+        _stairs(kepler, {"Kepler": {rung.number: rung.kepler_gflops for rung in RUNGS}})
+        _levels(kepler, KEPLER_PEERS)
+        _title(kepler, "The tutorial: Tesla K40m, n = 4096")
+        figure.savefig(file, dpi=150)
+
+
+def _title(axes: Any, text: str) -> None:
+    axes.set_title(text, loc="left", fontweight="bold", pad=14)
+
+
+def _stairs(axes: Any, toolchains: dict[str, dict[int, float]]) -> None:
+    """Draw a bar for each rung, side by side where there are several toolchains."""
+    width = 0.84 / len(toolchains)
+    for position, (name, steps) in enumerate(toolchains.items()):
+        shift = (position - (len(toolchains) - 1) / 2) * width
+        bars = axes.bar(
+            [number + shift for number in steps],
+            list(steps.values()),
+            width * 0.96,
+            color=COLOURS[name],
+            label=name,
+        )
+        axes.bar_label(
+            bars,
+            [_figure(gflops) for gflops in steps.values()],
+            padding=2,
+            fontsize=10 if len(toolchains) == 1 else 8,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
+        )
+    ticks = [
+        f"{rung.number}\n{textwrap.fill(rung.title, 15, break_on_hyphens=False)}" for rung in RUNGS
+    ]
+    axes.set_xticks(range(1, len(RUNGS) + 1), ticks, fontsize=9)
+    axes.set_xlim(0.4, len(RUNGS) + 2.6)
+    axes.set_ylabel("GFLOP/s")
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    if len(toolchains) > 1:
+        axes.legend(loc="upper left", frameon=False)
+
+
+def _levels(axes: Any, peers: dict[str, float]) -> None:
+    """Draw a line for each peer, named in the margin to the right of the stairs."""
+    top = axes.get_ylim()[1]
+    drawn = {name: gflops for name, gflops in peers.items() if gflops < HEADROOM * top}
+    top = max([top, *(1.08 * gflops for gflops in drawn.values())])
+    axes.set_ylim(0, top)
+    right = axes.get_xlim()[1]
+    lowest_free = 0.0
+    for name, gflops in sorted(drawn.items(), key=lambda peer: peer[1]):
+        colour = PEER_COLOURS.get(name, COLOURS["Kepler"])
+        axes.axhline(gflops, color=colour, linewidth=1.3, linestyle="--", zorder=0)
+        # Names of neighbouring lines stand above each other, not on each other.
+        height = max(gflops, lowest_free)
+        lowest_free = height + 0.055 * top
+        _name(axes, f"{name}  {_figure(gflops)}", (right, height), colour)
+    beyond = [f"{name}  {_figure(gflops)}" for name, gflops in peers.items() if name not in drawn]
+    if beyond:
+        text = "off the scale: " + ",  ".join(beyond)
+        axes.set_title(text, loc="right", fontsize=10, color=PEER_COLOURS["clgemm.sgemm"])
+
+
+def _name(axes: Any, text: str, at: tuple[float, float], colour: str) -> None:
+    axes.annotate(
+        text, at, xytext=(0, 3), textcoords="offset points", ha="right", color=colour, fontsize=10
+    )
+
+
+def _figure(gflops: float) -> str:
+    return f"{gflops:,.0f}" if gflops >= 100 else f"{gflops:.3g}"

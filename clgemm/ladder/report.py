@@ -1,0 +1,180 @@
+"""The ladder's table and its JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+from clgemm.ladder.measure import Result
+from clgemm.ladder.peers import Peer
+from clgemm.ladder.rung import Rung
+from clgemm.ladder.rungs import RUNGS
+
+__all__ = ["Climb", "as_json", "print_climb"]
+
+HEADINGS = ("#", "rung", "GFLOP/s", "step", "Kepler", "support", "error")
+Side: TypeAlias = Literal["left", "right"]
+JUSTIFY: tuple[Side, ...] = ("right", "left", "right", "right", "right", "right", "right")
+
+
+@dataclass(frozen=True)
+class Climb:
+    """Every rung asked for, at one size on one device.
+
+    Attributes
+    ----------
+    results : list of Result
+        In the order of the rungs, OpenCL's before CUDA's.
+    refusals : dict of (int, str) to str
+        Why a rung, by its number and toolchain, was not run.
+    """
+
+    device: str
+    n: int
+    results: list[Result]
+    refusals: dict[tuple[int, str], str]
+    peers: list[Peer]
+
+    @property
+    def ok(self) -> bool:
+        """Whether each rung ran and was right."""
+        return not self.refusals and all(result.correct for result in self.results)
+
+    def find(self, number: int, toolchain: str) -> Result | None:
+        """Return a rung's result, or None where it was refused or not asked for."""
+        for result in self.results:
+            if (result.rung.number, result.toolchain) == (number, toolchain):
+                return result
+        return None
+
+
+def _rows(climb: Climb, toolchain: str) -> Iterator[tuple[str, ...]]:
+    for rung in RUNGS:
+        result = climb.find(rung.number, toolchain)
+        head, kepler = (str(rung.number), rung.title), f"{rung.kepler_gflops:,}"
+        if result is None:
+            if (rung.number, toolchain) in climb.refusals:
+                yield *head, "refused", "", kepler, "", ""
+            continue
+        before = climb.find(rung.number - 1, toolchain)
+        yield (
+            *head,
+            _figure(result.gflops) if result.correct else "WRONG",
+            f"x{result.gflops / before.gflops:.2f}" if before else "",
+            kepler,
+            f"{result.support_share:.1%}" if result.support_share else "",
+            f"{result.relative_error:.1e}",
+        )
+
+
+def _notes(climb: Climb, toolchain: str) -> Iterator[str]:
+    for result in climb.results:
+        if result.toolchain == toolchain and result.note:
+            yield f"rung {result.rung.number}: {result.note}"
+    for (_, refused), reason in climb.refusals.items():
+        if refused == toolchain:
+            yield f"refused: {reason}"
+
+
+def _figure(gflops: float) -> str:
+    return f"{gflops:,.0f}" if gflops >= 100 else f"{gflops:.2f}"
+
+
+def print_climb(climb: Climb) -> None:
+    """Print the rungs, one table a toolchain, and what they are compared with."""
+    for toolchain in ("OpenCL", "CUDA"):
+        if rows := list(_rows(climb, toolchain)):
+            title = f"{toolchain} on {climb.device}, n = {climb.n}, by the device's clock"
+            _print_table(title, HEADINGS, JUSTIFY, rows)
+            print(*(f"  {note}" for note in _notes(climb, toolchain)), sep="\n", end="\n\n")
+    if climb.peers:
+        _print_table(
+            "Beside them, from call to end by the host's clock",
+            ("", "GFLOP/s", "error"),
+            ("left", "right", "right"),
+            [(p.name, _figure(p.gflops), f"{p.relative_error:.1e}") for p in climb.peers],
+        )
+
+
+def _print_table(
+    title: str, headings: Sequence[str], justify: Sequence[Side], rows: Sequence[Sequence[str]]
+) -> None:
+    try:
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+    except ImportError:
+        _print_plain(title, headings, justify, rows)
+        return
+    print(title)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, collapse_padding=True)
+    for heading, side in zip(headings, justify, strict=True):
+        table.add_column(heading, justify=side, no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def _print_plain(
+    title: str, headings: Sequence[str], justify: Sequence[Side], rows: Sequence[Sequence[str]]
+) -> None:
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    print(title)
+    for row in (headings, *rows):
+        cells = (
+            cell.rjust(width) if side == "right" else cell.ljust(width)
+            for cell, width, side in zip(row, widths, justify, strict=True)
+        )
+        print("  ".join(cells).rstrip())
+    print()
+
+
+def as_json(climbs: Iterable[Climb]) -> str:
+    """Return everything that was measured as JSON."""
+    return json.dumps([_climb_as_dict(climb) for climb in climbs], indent=2)
+
+
+def _climb_as_dict(climb: Climb) -> dict[str, Any]:
+    return {
+        "device": climb.device,
+        "n": climb.n,
+        "rungs": [_result_as_dict(result) for result in climb.results],
+        "refused": [
+            {"rung": rung, "toolchain": toolchain, "reason": reason}
+            for (rung, toolchain), reason in climb.refusals.items()
+        ],
+        "peers": [
+            {
+                "name": p.name,
+                "gflops": p.gflops,
+                "time_ns": p.time_ns,
+                "error": _number(p.relative_error),
+            }
+            for p in climb.peers
+        ],
+    }
+
+
+def _result_as_dict(result: Result) -> dict[str, Any]:
+    rung: Rung = result.rung
+    return {
+        "rung": rung.number,
+        "title": rung.title,
+        "toolchain": result.toolchain,
+        "parameters": asdict(rung),
+        "gflops": result.gflops,
+        "time_ns": result.time_ns,
+        "error": _number(result.relative_error),
+        "error_bound": result.error_bound,
+        "correct": result.correct,
+        "support_share": result.support_share,
+        "kepler_gflops": rung.kepler_gflops,
+        "note": result.note,
+    }
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None  # JSON has neither NaN nor infinity

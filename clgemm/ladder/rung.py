@@ -1,0 +1,147 @@
+"""What a rung is: parameters, constraints, geometry, launches. Pure; nothing here runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import ClassVar, NamedTuple, TypeAlias
+
+__all__ = ["FLOAT_BYTES", "Launch", "Presets", "Rung", "Shape", "Target", "multiples"]
+
+FLOAT_BYTES = 4
+INDEX_LIMIT = 2**31  # the kernels compute indices in int
+
+Presets: TypeAlias = tuple[Mapping[str, int], ...]
+
+
+class Shape(NamedTuple):
+    """C is m x n, A is m x k, B is k x n; for a tile, its share of each."""
+
+    m: int
+    n: int
+    k: int
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions of one product."""
+        return 2 * self.m * self.n * self.k
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the rungs must know of a device and of the compiler in front of it."""
+
+    local_memory_bytes: int
+    work_group_size: int
+    allocation_bytes: int
+    read_only: bool = False  # it has loads through the read-only cache
+    lanes: tuple[int, ...] = ()  # sub-group sizes that it shuffles in; empty: it cannot
+    ptx: bool = False  # it says both in NVIDIA's assembly
+    row_sub_groups: bool = False  # a sub-group may not reach over two rows of work-items
+
+
+class Launch(NamedTuple):
+    """One kernel of a rung; its arguments are the sizes, then the buffers by their names."""
+
+    kernel: str
+    sizes: tuple[int, ...]
+    buffers: tuple[str, ...]
+    groups: tuple[int, int]  # work-groups along each dimension
+    items: tuple[int, int]  # work-items of each
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rung:
+    """A rung with its parameters: the macros of its kernel file, whose header explains them."""
+
+    number: ClassVar[int]
+    title: ClassVar[str]
+    file: ClassVar[str]
+    kepler_gflops: ClassVar[int]  # the tutorial's figure at 4096 on a Tesla K40m
+    presets: ClassVar[Presets]  # the first that fits is the default
+    flags: ClassVar[frozenset[str]] = frozenset()  # parameters that are 0 or 1
+
+    @property
+    def extent(self) -> Shape:
+        """What one work-group computes of C, and its step along k."""
+        raise NotImplementedError
+
+    @property
+    def items(self) -> tuple[int, int]:
+        """Work-items per work-group along the rows and the columns of C."""
+        raise NotImplementedError
+
+    @property
+    def local_memory_bytes(self) -> int:
+        """Local memory that one work-group of the product takes."""
+        return FLOAT_BYTES * self.extent.k * (self.extent.m + self.extent.n)
+
+    def padded(self, shape: Shape) -> Shape:
+        """Return the sizes that are multiplied for a product of this shape."""
+        return shape
+
+    def buffers(self, shape: Shape) -> dict[str, int]:
+        """Return the size in floats of each buffer: a, b, c and scratch memory."""
+        return {"a": shape.m * shape.k, "b": shape.k * shape.n, "c": shape.m * shape.n}
+
+    def launches(self, shape: Shape) -> tuple[Launch, ...]:
+        """Return the kernels of one product, in their order."""
+        return (self.multiply(shape, "a", "b", "c"),)
+
+    def multiply(self, shape: Shape, *buffers: str) -> Launch:
+        """Return the launch that multiplies; the others support it."""
+        groups = (shape.m // self.extent.m, shape.n // self.extent.n)
+        return Launch("multiply", shape, buffers, groups, self.items)
+
+    def problems(self) -> Iterator[str]:
+        """Yield each broken constraint of the rung, whatever the device."""
+        for name, value in asdict(self).items():
+            if name in self.flags and value not in (0, 1):
+                yield f"{name}={value} is neither 0 nor 1"
+            elif name not in self.flags and value < 1:
+                yield f"{name}={value} is less than 1"
+
+    def problems_on(self, target: Target, shape: Shape) -> Iterator[str]:
+        """Yield each broken constraint, those of the device and of the sizes included."""
+        own = list(self.problems())
+        yield from own
+        if own:  # what follows from broken parameters means nothing
+            return
+        for launch in self.launches(shape):
+            if (items := launch.items[0] * launch.items[1]) > target.work_group_size:
+                yield (
+                    f"{items} work-items per work-group to {launch.kernel} exceed the device's "
+                    f"{target.work_group_size}"
+                )
+        if self.local_memory_bytes > target.local_memory_bytes:
+            yield (
+                f"{self.local_memory_bytes} bytes of local memory exceed the device's "
+                f"{target.local_memory_bytes}"
+            )
+        for name, size, tile in zip("mnk", self.padded(shape), self.extent, strict=True):
+            if size % tile:
+                yield f"{name}={size} is not a multiple of the tile's {tile}"
+        largest = max(self.buffers(shape).values())
+        limit = min(target.allocation_bytes // FLOAT_BYTES, INDEX_LIMIT - 1)
+        if largest > limit:
+            yield f"a matrix of {largest} floats exceeds the device's {limit}"
+
+    def __str__(self) -> str:
+        parameters = ", ".join(f"{name}={value}" for name, value in asdict(self).items())
+        return f"rung {self.number} with {parameters}"
+
+    def macros(self, target: Target) -> dict[str, int]:  # noqa: ARG002 - rung 8 asks for it
+        """Return the -D macros of the kernel file."""
+        return {name.upper(): value for name, value in asdict(self).items()}
+
+    def note(self, target: Target) -> str:  # noqa: ARG002 - likewise
+        """Say what of the rung's idea the device lacks; empty where nothing."""
+        return ""
+
+
+def multiples(rung: Rung, **of: str) -> Iterator[str]:
+    """Yield a problem for each parameter ``name=of`` that is no multiple of the parameter `of`."""
+    for name, unit_name in of.items():
+        value, unit = getattr(rung, name), getattr(rung, unit_name)
+        if value % unit:
+            yield f"{name}={value} is not a multiple of {unit_name}={unit}"
