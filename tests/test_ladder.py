@@ -242,7 +242,11 @@ BROKEN = [
         r"65536 bytes of local memory to multiply exceed the device's 49152",
     ),
     (7, {"width": 3}, r"width=3 is not one of"),
-    (7, {"tile_m": 20, "tile_n": 20, "width": 8}, r"tile_m=20 is not a multiple of width=8"),
+    (
+        7,
+        {**BLOCKS, "tile_m": 20, "tile_n": 20, "width": 8},
+        r"tile_m=20 is not a multiple of width=8",
+    ),
     (8, {"work_m": 0, "shuffle": 1}, r"work_m=0 is less than 1"),
     (8, {"shuffle": 2}, r"shuffle=2 is neither 0 nor 1"),
     (8, {"read_only": 1, "width": 8}, r"width=8 is not one of \(1, 2, 4\) with read_only=1"),
