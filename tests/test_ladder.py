@@ -239,9 +239,15 @@ BROKEN = [
     (
         6,
         {"tile_m": 128, "tile_n": 128, "tile_k": 64},
-        r"65536 bytes of local memory exceed the device's 49152",
+        r"65536 bytes of local memory to multiply exceed the device's 49152",
     ),
     (7, {"width": 3}, r"width=3 is not one of"),
+    (
+        7,
+        {**BLOCKS, "tile_m": 20, "tile_n": 20, "width": 8},
+        r"tile_m=20 is not a multiple of width=8",
+    ),
+    (8, {"work_m": 0, "shuffle": 1}, r"work_m=0 is less than 1"),
     (8, {"shuffle": 2}, r"shuffle=2 is neither 0 nor 1"),
     (8, {"read_only": 1, "width": 8}, r"width=8 is not one of \(1, 2, 4\) with read_only=1"),
     (8, {"shuffle": 1, "lanes": 16}, r"lanes=16 is not a sub-group size that shuffles here"),
@@ -249,8 +255,9 @@ BROKEN = [
     (
         9,
         {"tile_m": 128, "tile_n": 128, "tile_k": 32},
-        r"65536 bytes of local memory exceed the device's 49152",
+        r"65536 bytes of local memory to multiply exceed the device's 49152",
     ),
+    (10, {"tile_m": 160, "tile_n": 30, "width": 4}, r"tile_n=30 is not a multiple of width=4"),
     (10, {"pad": 33}, r"1089 work-items per work-group to pad exceed the device's 1024"),
     (10, {"tile_n": 70, "work_n": 7, "tile_k": 8}, r"a tile of b takes 280 loads of 2 floats"),
 ]

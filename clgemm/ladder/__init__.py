@@ -3,7 +3,9 @@
 ``python -m clgemm ladder`` climbs it; `run` takes one rung. The kernels are in ``kernels/ladder``,
 whose README walks the staircase.
 
-    rung, rungs      what a rung is, and the ten: pure
+    rung             what a rung is: pure, as are the next three
+    squares, blocks  rungs 1 to 4, and 5 to 10
+    rungs            the ten together, and one with parameters that suit a device
     measure          operands, judgement, medians: pure NumPy
     kernels          the rungs' files
     opencl, cuda     running them, through either toolchain
@@ -14,7 +16,7 @@ whose README walks the staircase.
 
 from __future__ import annotations
 
-import functools
+import operator
 
 from clgemm.device import find_device, get_device
 from clgemm.ladder import opencl
@@ -63,13 +65,7 @@ def run(
     --------
     >>> clgemm.ladder.run(6, 1024, tile_m=64, tile_n=64).gflops  # doctest: +SKIP
     """
-    shape = Shape(*((n, n, n) if isinstance(n, int) else n))
+    shape = Shape(*map(operator.index, n if isinstance(n, tuple) else (n, n, n)))
     chosen = get_device() if device is None else find_device(device)
     configured = configure(rung, shape, opencl.target(chosen), **params)
-    return opencl.run(chosen, configured, _problem(shape), repeat)
-
-
-@functools.lru_cache(maxsize=1)
-def _problem(shape: Shape) -> Problem:
-    # The rungs of one size share their operands and their reference.
-    return Problem(shape)
+    return opencl.run(chosen, configured, Problem(shape), repeat)

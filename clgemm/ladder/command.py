@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
         "--size",
-        type=int,
+        type=_positive,
         nargs="+",
         metavar="N",
         help=f"square matrices of these sizes (default: {GPU_SIZE} on a GPU, {CPU_SIZE} elsewhere)",
@@ -49,10 +49,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="parameters of the rungs that have them, by our names or the tutorial's (TSM=64)",
     )
-    parser.add_argument("--repeat", type=int, metavar="N", help="how often each rung is timed")
+    parser.add_argument(
+        "--repeat", type=_positive, metavar="N", help="how often each rung is timed"
+    )
     parser.add_argument("--cuda", action="store_true", help="through the CUDA toolchain as well")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the staircase (last size)")
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
 
 
 def _assignment(text: str) -> tuple[str, int]:
@@ -110,9 +118,10 @@ def _climb(device: Device, n: int, args: argparse.Namespace) -> Climb:
     }
     if args.cuda:
         toolchains["CUDA"] = (cuda.target(), on_cuda)
-    with _progress(len(args.rung) * len(toolchains) + 1) as step:
+    numbers = sorted(set(args.rung))
+    with _progress(len(numbers) * len(toolchains) + 1) as step:
         for toolchain, (target, run) in toolchains.items():
-            for number in sorted(set(args.rung)):
+            for number in numbers:
                 kind = RUNGS[number - 1]
                 step(f"rung {number}, {kind.title} ({toolchain})")
                 names = {field.name for field in fields(kind)}

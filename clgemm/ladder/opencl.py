@@ -60,8 +60,9 @@ class Product:
             for name, size in rung.buffers(shape).items()
         }
         macros = rung.macros(target(device))
-        # OpenCL C 1.2 has no sub-groups.
-        standard = "CL3.0" if macros.get("SHUFFLE") and not macros["PTX"] else "CL1.2"
+        standard = "CL1.2"
+        if macros.get("SHUFFLE") and not macros["PTX"]:  # which has no sub-groups
+            standard = "CL3.0" if device.cl_device.version >= "OpenCL 3" else "CL2.0"
         program = programs.build(device, source(rung), list(macros.items()), standard)
         self._launches = []
         for launch in rung.launches(shape):

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import ClassVar, NamedTuple, TypeAlias
 
-__all__ = ["FLOAT_BYTES", "Launch", "Presets", "Rung", "Shape", "Target", "multiples"]
+__all__ = ["FLOAT_BYTES", "WIDTHS", "Launch", "Presets", "Rung", "Shape", "Target", "multiples"]
 
 FLOAT_BYTES = 4
 INDEX_LIMIT = 2**31  # the kernels compute indices in int
+
+WIDTHS = (1, 2, 4, 8)  # vectors of the ladder
 
 Presets: TypeAlias = tuple[Mapping[str, int], ...]
 
@@ -48,6 +50,7 @@ class Launch(NamedTuple):
     buffers: tuple[str, ...]
     groups: tuple[int, int]  # work-groups along each dimension
     items: tuple[int, int]  # work-items of each
+    local_memory_bytes: int  # of each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +94,7 @@ class Rung:
     def multiply(self, shape: Shape, *buffers: str) -> Launch:
         """Return the launch that multiplies; the others support it."""
         groups = (shape.m // self.extent.m, shape.n // self.extent.n)
-        return Launch("multiply", shape, buffers, groups, self.items)
+        return Launch("multiply", shape, buffers, groups, self.items, self.local_memory_bytes)
 
     def problems(self) -> Iterator[str]:
         """Yield each broken constraint of the rung, whatever the device."""
@@ -113,11 +116,11 @@ class Rung:
                     f"{items} work-items per work-group to {launch.kernel} exceed the device's "
                     f"{target.work_group_size}"
                 )
-        if self.local_memory_bytes > target.local_memory_bytes:
-            yield (
-                f"{self.local_memory_bytes} bytes of local memory exceed the device's "
-                f"{target.local_memory_bytes}"
-            )
+            if launch.local_memory_bytes > target.local_memory_bytes:
+                yield (
+                    f"{launch.local_memory_bytes} bytes of local memory to {launch.kernel} exceed "
+                    f"the device's {target.local_memory_bytes}"
+                )
         for name, size, tile in zip("mnk", self.padded(shape), self.extent, strict=True):
             if size % tile:
                 yield f"{name}={size} is not a multiple of the tile's {tile}"
