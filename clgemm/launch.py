@@ -110,11 +110,13 @@ def _multiply_on_host(
     space = workspace(queue)
     placement = Placement(device, queue, space.allocate)
     try:
-        result = placement.result(c, keep=beta != 0)
-        # A product that is not computed needs no operands.
-        read_a, read_b = (placement.operand(x) if alpha else result for x in (a, b))
-        before = [*wait_for, *placement.events]
-        placement.finish(_enqueue(alpha, read_a, read_b, beta, result, device, space, before))
+        with space.lock:
+            result = placement.result(c, keep=beta != 0)
+            # A product that is not computed needs no operands.
+            read_a, read_b = (placement.operand(x) if alpha else result for x in (a, b))
+            before = [*wait_for, *placement.events]
+            placement.fetch(_enqueue(alpha, read_a, read_b, beta, result, device, space, before))
+        placement.finish()
     except BaseException:
         queue.finish()  # commands still enqueued may read or write the caller's memory
         raise

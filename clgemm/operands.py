@@ -257,7 +257,7 @@ class Placement:
     """Host arrays reachable by a device for the length of one call.
 
     On a device that shares host memory the arrays are used where they lie; elsewhere they are
-    copied there, and results back by `finish`.
+    copied there, and results back by `fetch` and `finish`.
 
     Attributes
     ----------
@@ -270,6 +270,7 @@ class Placement:
         self._device, self._queue, self._allocate = device, queue, allocate
         self._downloads: list[tuple[HostArray, HostArray, cl.Buffer]] = []
         self._borrowed: list[HostArray] = []  # host memory that must outlive the call's commands
+        self._finished: list[cl.Event] = []
 
     def operand(self, array: HostArray) -> Matrix:
         """Return a matrix to read."""
@@ -288,13 +289,20 @@ class Placement:
         self._downloads.append((array, dense, placed.buffer))
         return placed
 
-    def finish(self, done: cl.Event) -> None:
-        """Wait for the call's last event, and bring the results to their arrays."""
-        copies = [
-            cl.enqueue_copy(self._queue, _run(dense), buffer, wait_for=[done], is_blocking=False)
-            for _, dense, buffer in self._downloads
-        ]
-        for event in copies or [done]:
+    def fetch(self, done: cl.Event) -> None:
+        """Enqueue what brings results to host memory once the call's last event has come."""
+        self._finished = [done]
+        if self._downloads:
+            self._finished = [
+                cl.enqueue_copy(
+                    self._queue, _run(dense), buffer, wait_for=[done], is_blocking=False
+                )
+                for _, dense, buffer in self._downloads
+            ]
+
+    def finish(self) -> None:
+        """Wait until the results are in host memory, and put them in their arrays."""
+        for event in self._finished:
             event.wait()
         for array, dense, _ in self._downloads:
             if dense is not array:
