@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pyopencl as cl
 import pytest
 from hypothesis import HealthCheck, settings
 
 import clgemm
 from clgemm.device import devices
+from clgemm.workspace import Workspace
 
 # Simulators and software GPUs take milliseconds a launch.
 SLOW = any(name in d.name for d in devices() for name in ("llvmpipe", "Oclgrind"))
@@ -31,6 +33,24 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("CLGEMM_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         patch.delenv("CLGEMM_DEVICE", raising=False)
         patch.delenv("CLGEMM_PRECISION", raising=False)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def unshared_scratch() -> Iterator[None]:
+    """Give each call on Oclgrind memory of its own.
+
+    It takes what kernels write to memory that was used before for uninitialised.
+    """
+    held: list[cl.Buffer] = []
+
+    def allocate(space: Workspace, size_bytes: int) -> cl.Buffer:
+        held.append(cl.Buffer(space.queue.context, cl.mem_flags.READ_WRITE, size_bytes))
+        return held[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        if any("Oclgrind" in d.name for d in devices()):
+            patch.setattr(Workspace, "allocate", allocate)
         yield
 
 
