@@ -5,9 +5,10 @@
 """
 
 from clgemm.blas import sgemm
+from clgemm.chain import multi_dot
 from clgemm.device import Device, device, devices, get_device, set_device
 from clgemm.info import show_config
-from clgemm.products import dot, inner, matmul, multi_dot, tensordot
+from clgemm.products import dot, inner, matmul, tensordot
 
 __version__ = "0.1.0"
 

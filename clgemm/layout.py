@@ -58,6 +58,17 @@ class Layout:
         spans = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
         return sum(min(span, 0) for span in spans), sum(max(span, 0) for span in spans)
 
+    @property
+    def may_overlap_itself(self) -> bool:
+        """Whether two elements may share memory: False only where strides make sure they do not."""
+        reach = 0  # of all dimensions with smaller strides
+        dimensions = ((abs(s), n) for n, s in zip(self.shape, self.strides, strict=True) if n > 1)
+        for stride, count in sorted(dimensions):
+            if stride <= reach:
+                return True
+            reach += stride * (count - 1)
+        return False
+
     def transposed(self) -> Layout:
         """Every matrix of the stack transposed: an exchange of strides, no copy."""
         return replace(

@@ -88,16 +88,13 @@ def float32_operand(x: object, name: str) -> AnyArray:
     return x
 
 
-def updatable(x: object) -> bool:
+def updatable(x: Any) -> bool:
     """Whether a product can be written straight into the operand's own memory."""
     if isinstance(x, cl.array.Array):
-        return bool(x.dtype == np.float32)
-    return (
-        isinstance(x, np.ndarray)
-        and x.flags.writeable
-        and usable_in_place(x)
-        and not (x.size and any(n > 1 and not s for n, s in zip(x.shape, x.strides, strict=True)))
-    )
+        ours = bool(x.dtype == np.float32)
+    else:
+        ours = isinstance(x, np.ndarray) and x.flags.writeable and usable_in_place(x)
+    return ours and (x.size == 0 or not layout_of(x).may_overlap_itself)
 
 
 def layout_of(x: AnyArray) -> Layout:

@@ -51,7 +51,7 @@ def kernel(device: Device, config: KernelConfig, signature: str) -> cl.Kernel:
     Parameters
     ----------
     signature : str
-        The kernel's argument types, as in `clgemm.plan.Step`.
+        The kernel's argument types, as in `clgemm.steps.Step`.
 
     Raises
     ------

@@ -13,7 +13,7 @@ import pyopencl.tools
 from clgemm import programs
 from clgemm.device import Device, is_in_order
 from clgemm.operands import Matrix
-from clgemm.plan import Argument, Element, Plan
+from clgemm.steps import Argument, Element, Plan
 
 __all__ = ["Workspace", "workspace"]
 

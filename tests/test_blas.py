@@ -219,7 +219,10 @@ def test_c_that_cannot_be_overwritten_is_copied(device):
     a, b = integers(RNG, (6, 4)), integers(RNG, (4, 5))
     readonly = np.ones((6, 5), np.float32)
     readonly.flags.writeable = False
-    for c in (np.ones((6, 5)), readonly, np.broadcast_to(np.float32(1), (6, 5)), [[1] * 5] * 6):
+    ones = np.ones(10, np.float32)
+    windows = np.lib.stride_tricks.sliding_window_view(ones, 5, writeable=True)
+    repeated = np.broadcast_to(np.float32(1), (6, 5))
+    for c in (np.ones((6, 5)), readonly, repeated, windows, [[1] * 5] * 6):
         result = clgemm.sgemm(1.0, a, b, 1.0, c, overwrite_c=1)
         assert result is not c
         np.testing.assert_array_equal(result, a @ b + 1)

@@ -14,17 +14,19 @@ FOLDER = Path(clgemm.__file__).parent
 ROWS = [
     {"__main__"},
     {"__init__"},
-    {"info", "products"},
+    {"info", "chain"},
+    {"products"},
     {"blas"},
     {"launch", "storage"},
     {"workspace"},
     {"operands"},
     {"programs", "plan"},
+    {"steps"},
     {"database"},
     {"device"},
     {"config", "layout"},
 ]
-PURE = {"config", "layout", "plan"}
+PURE = {"config", "layout", "plan", "steps"}
 
 
 def imported(module: str) -> set[str]:

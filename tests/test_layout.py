@@ -54,6 +54,16 @@ def test_extent_counts_negative_strides():
     assert Layout((3, 4), (-4, 1)).extent == (-8, 3)
 
 
+@given(SHAPES, st.lists(st.integers(-7, 7), min_size=4, max_size=4))
+def test_layouts_that_do_not_overlap_themselves(shape, strides):
+    """Where the strides promise it, every element has an address of its own."""
+    one = Layout(shape, tuple(strides[: len(shape)]))
+    addresses = [sum(map(int.__mul__, i, one.strides)) for i in np.ndindex(shape)]
+    assert one.may_overlap_itself or len(set(addresses)) == len(addresses)
+    dense = layout(np.zeros((3, 4, 5), np.float32)[::2, ::-1, 1:3])
+    assert not dense.may_overlap_itself
+
+
 def test_transposed_and_broadcast_keep_the_rest():
     """Only the last two dimensions turn; new dimensions repeat."""
     a = Layout((7, 3, 4), (100, 4, 1), 16)

@@ -10,7 +10,8 @@ from clgemm import plan
 from clgemm.config import DirectConfig, Limits, PackConfig
 from clgemm.database import lane_configs, pack_config
 from clgemm.layout import Layout, Level
-from clgemm.plan import Element, make_copy_plan, make_plan, make_scaling_plan, slices
+from clgemm.plan import make_copy_plan, make_plan, make_scaling_plan
+from clgemm.steps import Element, slices
 
 LIMITS = Limits(
     local_memory_bytes=48 * 1024,

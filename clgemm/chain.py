@@ -1,0 +1,90 @@
+"""`multi_dot`: a chain of matrices, multiplied in the cheapest order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from clgemm.operands import common_queue, is_device
+from clgemm.products import dot
+
+__all__ = ["multi_dot"]
+
+
+def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
+    """Multiply a chain of matrices in the cheapest order, as `numpy.linalg.multi_dot` does.
+
+    Parameters
+    ----------
+    arrays : sequence of array_like or pyopencl.array.Array
+        Matrices; the first and the last may be vectors.
+    out : array, optional
+        As for `dot`.
+
+    Returns
+    -------
+    numpy.ndarray, scalar or pyopencl.array.Array
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two arrays, or shapes disagree.
+    numpy.linalg.LinAlgError
+        If an operand in the middle is not a matrix.
+    TypeError
+        As `dot`.
+    """
+    chain = list(arrays)
+    common_queue({f"array {i}": x for i, x in enumerate(chain)}, None)
+    dims = _chain(chain)
+    if dims is None:
+        return np.linalg.multi_dot(chain, out=out)
+    split = _cheapest_splits(dims)
+
+    def product(first: int, last: int) -> Any:
+        if first == last:
+            return chain[first]
+        middle = split[first, last]
+        whole = first == 0 and last == len(chain) - 1
+        return dot(product(first, middle), product(middle + 1, last), out if whole else None)
+
+    return product(0, len(chain) - 1)
+
+
+def _chain(chain: list[Any]) -> list[int] | None:
+    """Return the sizes d of a chain of d[i] x d[i + 1] matrices, or None if it is NumPy's."""
+    arrays = [x for x in chain if is_device(x) or type(x) in (np.ndarray, np.memmap)]
+    if len(chain) < 2 or len(arrays) < len(chain):
+        return None
+    if any(x.dtype != np.float32 for x in arrays) or any(x.ndim != 2 for x in arrays[1:-1]):
+        return None
+    first, last = arrays[0], arrays[-1]
+    if not {first.ndim, last.ndim} <= {1, 2}:
+        return None
+    dims = [1 if first.ndim == 1 else first.shape[0], first.shape[-1]]
+    dims += [x.shape[1] for x in arrays[1:-1]]
+    dims.append(1 if last.ndim == 1 else last.shape[1])
+    agree = all(x.shape[0] == size for x, size in zip(arrays[1:], dims[1:], strict=False))
+    if not agree and is_device(first):
+        raise ValueError(f"the shapes {[x.shape for x in arrays]} do not chain")
+    return dims if agree else None
+
+
+def _cheapest_splits(dims: list[int]) -> npt.NDArray[np.intp]:
+    """Return for each part of a chain where to split it (Cormen et al., Algorithms, 15.2)."""
+    count = len(dims) - 1
+    cost = np.zeros((count, count))
+    split = np.zeros((count, count), dtype=np.intp)
+    for length in range(1, count):
+        for i in range(count - length):
+            j = i + length
+            costs = [
+                cost[i, s] + cost[s + 1, j] + dims[i] * dims[s + 1] * dims[j + 1]
+                for s in range(i, j)
+            ]
+            best = int(np.argmin(costs))
+            cost[i, j], split[i, j] = costs[best], i + best
+    return split

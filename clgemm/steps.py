@@ -1,0 +1,130 @@
+"""What plans are made of: launches as numbers and names of buffers, and stacks cut to fit them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal, NamedTuple
+
+from clgemm.config import KernelConfig
+from clgemm.layout import Level
+
+__all__ = [
+    "Argument",
+    "Element",
+    "Plan",
+    "Side",
+    "Slice",
+    "Slot",
+    "Stack",
+    "Step",
+    "ceil_div",
+    "round_up",
+    "slices",
+    "stack_of",
+]
+
+Side = Literal["a", "b"]
+Slot = Literal["a", "b", "c", "packed_a", "packed_b", "alpha", "beta"]
+
+KERNEL_LEVELS = 4  # nested loops over a stack inside a kernel: the lanes of an int4
+
+
+class Element(NamedTuple):
+    """Argument: the position in elements of an operand's first element, plus `offset`."""
+
+    slot: Slot
+    offset: int
+
+
+# A number or packed vector as it goes into the kernel, or the name of what launch.py puts there.
+Argument = int | float | bytes | Slot | Element
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel launch.
+
+    Attributes
+    ----------
+    signature : str
+        A letter per argument: b(uffer), i(nt), l(ong), f(loat), I (int4), L (long4).
+    groups : int
+        Work-groups; ``config.items`` work-items each.
+    """
+
+    config: KernelConfig
+    signature: str
+    groups: int
+    arguments: tuple[Argument, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Launches in order, and the scratch memory that they share."""
+
+    steps: tuple[Step, ...]
+    packed_a_bytes: int = 0
+    packed_b_bytes: int = 0
+
+
+def ceil_div(x: int, y: int) -> int:
+    """Return x / y, rounded up."""
+    return -(-x // y)
+
+
+def round_up(x: int, multiple: int) -> int:
+    """Return the smallest multiple that is not less than x."""
+    return ceil_div(x, multiple) * multiple
+
+
+class Stack(NamedTuple):
+    """The stack loops that one launch runs: counts and strides of three operands, as vectors."""
+
+    matrices: int
+    counts: bytes  # int4
+    strides: tuple[bytes, ...]  # long4 each
+
+
+def stack_of(levels: tuple[Level, ...], operands: int) -> Stack:
+    """Return a stack\'s loops as a kernel takes them."""
+    matrices = 1
+    for level in levels:
+        matrices *= level.count
+    missing = KERNEL_LEVELS - len(levels)
+    counts = [1] * missing + [level.count for level in levels]
+    strides = ([0] * missing + [level.strides[i] for level in levels] for i in range(operands))
+    packed = tuple(struct.pack("4q", *own) for own in strides)
+    return Stack(matrices, struct.pack("4i", *counts), packed)
+
+
+class Slice(NamedTuple):
+    """A part of a stack that one launch can take, and where it begins in A, B and C."""
+
+    offsets: tuple[int, ...]
+    levels: tuple[Level, ...]
+
+
+def slices(levels: tuple[Level, ...], most: int, operands: int) -> Iterator[Slice]:
+    """Cut a stack into launches of at most `most` matrices and KERNEL_LEVELS loops each."""
+    inner: list[Level] = []
+    matrices = 1
+    rest = list(levels)
+    while rest and len(inner) < KERNEL_LEVELS and matrices * rest[-1].count <= most:
+        inner.insert(0, rest.pop())
+        matrices *= inner[0].count
+    cut = Level(1, (0,) * operands)  # the loop that only runs in part
+    if rest and len(inner) < KERNEL_LEVELS and most // matrices > 1:
+        cut = rest.pop()
+    step = max(1, most // matrices) if cut.count > 1 else 1
+    for outer in product(*(range(level.count) for level in rest)):
+        for first in range(0, cut.count, step):
+            offsets = tuple(
+                sum(i * level.strides[o] for i, level in zip(outer, rest, strict=True))
+                + first * cut.strides[o]
+                for o in range(operands)
+            )
+            part = Level(min(step, cut.count - first), cut.strides)
+            yield Slice(offsets, (part, *inner) if part.count > 1 else tuple(inner))
