@@ -89,7 +89,7 @@ class Stack(NamedTuple):
 
 
 def stack_of(levels: tuple[Level, ...], operands: int) -> Stack:
-    """Return a stack\'s loops as a kernel takes them."""
+    """Return a stack's loops as a kernel takes them."""
     matrices = 1
     for level in levels:
         matrices *= level.count
