@@ -64,7 +64,7 @@ def threshold() -> int | None:
 
 # Multiply-adds (m n k, all matrices) from which a device of this kind beats the host's BLAS, the
 # way there and back included; None where it does not yet. Measured: README.md, "Speed".
-CROSSOVER = {"GPU": 1100**3, "accelerator": 1100**3, "CPU": None}
+CROSSOVER = {"GPU": 1400**3, "accelerator": 1400**3, "CPU": None}
 SMALLEST_CROSSOVER = min(work for work in CROSSOVER.values() if work is not None)
 
 

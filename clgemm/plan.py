@@ -41,6 +41,9 @@ SCRATCH_BYTES = 2**29
 # The smallest depth that a blocked product cuts k into: at 1024 the read and write of C that each
 # block costs is far below its arithmetic.
 SMALLEST_DEPTH = 1024
+# The rounding errors of a sum grow with its length: longer ones are cut and added up in C. One more
+# read and write of C in so many steps is not to be seen in the time.
+LONGEST_SUM = 8192
 LAST_GROUP = 2**31 - 1  # work-groups per launch that every device takes
 
 SIDES: tuple[Side, Side] = ("a", "b")
@@ -182,9 +185,10 @@ class _Paneled:
         def too_large(operand: int) -> bool:
             return self._bytes(operand, self.blocks[operand], self.depth) > self.most_bytes
 
-        if isinstance(self.config, RegisterConfig):
-            # Blocks of one size: a last one of a few steps would load and store C for nothing.
-            self.depth = ceil_div(self.depth, ceil_div(self.depth, self.config.block_k))
+        config = self.config
+        longest = config.block_k if isinstance(config, RegisterConfig) else LONGEST_SUM
+        # Blocks of one size: a last one of a few steps would load and store C for nothing.
+        self.depth = round_up(ceil_div(self.depth, ceil_div(self.depth, longest)), tile_k)
         smallest = min(self.depth, round_up(SMALLEST_DEPTH, tile_k))
         while self.depth > smallest and (too_large(0) or too_large(1)):
             self.depth = max(round_up(ceil_div(self.depth, 2), tile_k), smallest)

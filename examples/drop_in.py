@@ -70,34 +70,33 @@ def cosines() -> np.ndarray:
 
 def analyse(xp: ModuleType, patches: np.ndarray) -> Analysis:
     """Principal components and sparse codes; every matrix product is one of `xp`."""
-    mean = patches.mean(axis=0)
-    centred = patches - mean
+    # Brightness would hide everything else: both analyses are of what differs from a patch's mean.
+    means = patches.mean(axis=1, keepdims=True)
+    details = patches - means
 
-    covariance = xp.dot(centred.T, centred) / np.float32(len(patches))
+    covariance = xp.dot(details.T, details) / np.float32(len(details))
     _, vectors = np.linalg.eigh(covariance.astype(np.float64))
     components = vectors[:, ::-1].T.astype(np.float32)
     # A component's sign is chance: a fixed direction settles it.
     components = components[:COMPONENTS]
     components *= np.sign(components @ np.random.default_rng(0).normal(size=SIDE**2))[:, None]
-    scores = xp.dot(centred, components.T)
-    projected = xp.matmul(scores, components) + mean
+    scores = xp.dot(details, components.T)
+    projected = xp.matmul(scores, components) + means
 
-    # Iterative soft thresholding with momentum (Beck and Teboulle, 2009), a block at a time, of
-    # what differs from each patch's mean.
+    # Iterative soft thresholding with momentum (Beck and Teboulle, 2009), a block at a time.
     dictionary = cosines()
     gram = xp.inner(dictionary, dictionary)
     step = np.float32(1 / np.linalg.eigvalsh(gram.astype(np.float64))[-1])
     encoded, nonzero = np.empty_like(patches), 0
     for first in range(0, len(patches), ROWS):
-        block = patches[first : first + ROWS]
-        means = block.mean(axis=1, keepdims=True)
-        wanted = xp.dot(block - means, dictionary.T)
+        block = slice(first, first + ROWS)
+        wanted = xp.dot(details[block], dictionary.T)
         codes = ahead = np.zeros_like(wanted)
         for iteration in range(ITERATIONS):
             moved = ahead + step * (wanted - xp.dot(ahead, gram))
             before, codes = codes, moved - np.clip(moved, -step * PENALTY, step * PENALTY)
             ahead = codes + np.float32(iteration / (iteration + 3)) * (codes - before)
-        encoded[first : first + ROWS] = xp.dot(codes, dictionary) + means
+        encoded[block] = xp.dot(codes, dictionary) + means[block]
         nonzero += np.count_nonzero(codes)
     return Analysis(components, projected, encoded, nonzero / len(patches))
 

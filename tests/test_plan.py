@@ -70,6 +70,14 @@ def test_huge_products_stay_within_the_scratch_budget():
     assert flops == n**3
 
 
+def test_long_sums_are_cut():
+    """Into blocks of one size, that add up in C."""
+    made = planned(rows(64, 20_000), rows(20_000, 64), rows(64, 64))
+    multiplied = [step for step in made.steps if step.config.family == "local"]
+    assert [step.arguments[2] for step in multiplied] == [6672, 6672, 6656]
+    assert [step.arguments[5] for step in multiplied] == ["beta", 1.0, 1.0]
+
+
 def test_scratch_respects_the_largest_buffer():
     """A device that allocates little gets smaller blocks."""
     small = Limits(48 * 1024, 1024, 2**22, 8, 1)
