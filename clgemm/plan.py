@@ -26,6 +26,7 @@ from clgemm.steps import (
     Side,
     Slice,
     Slot,
+    Stack,
     Step,
     ceil_div,
     round_up,
@@ -90,21 +91,33 @@ def make_copy_plan(source: Layout, config: PackConfig) -> Plan:
     copied = 0
     for offsets, levels in slices(batch_levels(source), LAST_GROUP // groups, 1):
         stack = stack_of(levels, 1)
-        steps.append(
-            Step(
-                config,
-                "iiiIblllLbl",
-                groups * stack.matrices,
-                (
-                    *(rows, columns, columns, stack.counts),
-                    *("a", Element("a", offsets[0])),
-                    *(source.row_stride, source.column_stride, stack.strides[0]),
-                    *("c", Element("c", copied)),
-                ),
-            )
-        )
+        first, to = Element("a", offsets[0]), Element("c", copied)
+        sizes = rows, columns, columns
+        steps.append(_pack_step(config, sizes, source, stack, first, ("c", to)))
         copied += stack.matrices * rows * columns
     return Plan(tuple(steps))
+
+
+def _pack_step(
+    config: PackConfig,
+    sizes: tuple[int, int, int],
+    layout: Layout,
+    stack: Stack,
+    first: Element,
+    to: tuple[Slot, int | Element],
+) -> Step:
+    """Return the launch that packs `rows`, `columns`, `padded_columns` of an operand's matrices."""
+    rows, _, padded = sizes
+    return Step(
+        config,
+        "iiiIblllLbl",
+        ceil_div(rows, config.panel) * ceil_div(padded, config.depth) * stack.matrices,
+        (
+            *(*sizes, stack.counts),
+            *(first.slot, first, layout.row_stride, layout.column_stride, stack.strides[0]),
+            *to,
+        ),
+    )
 
 
 def _direct_steps(a: Layout, b: Layout, c: Layout, k: int, config: DirectConfig) -> Iterator[Step]:
@@ -180,12 +193,11 @@ class _Paneled:
 
     def _fit_blocks(self) -> None:
         """Cut k, then m and n, until each packed block fits; then count the matrices at a time."""
-        tile_k = self.config.tile_k
+        config, tile_k = self.config, self.config.tile_k
 
         def too_large(operand: int) -> bool:
             return self._bytes(operand, self.blocks[operand], self.depth) > self.most_bytes
 
-        config = self.config
         longest = config.block_k if isinstance(config, RegisterConfig) else LONGEST_SUM
         # Blocks of one size: a last one of a few steps would load and store C for nothing.
         self.depth = round_up(ceil_div(self.depth, ceil_div(self.depth, longest)), tile_k)
@@ -226,22 +238,12 @@ class _Paneled:
         operand = SIDES.index(side)
         if not self.packs[operand]:
             return
-        config, layout = self.pack[operand], self.rows[operand]
         stack = stack_of(_own_levels(part.levels, operand), 1)
-        padded = round_up(depth, self.config.tile_k)
         needed = stack.matrices * self._bytes(operand, rows, depth)
         self.packed_bytes[operand] = max(self.packed_bytes[operand], needed)
-        yield Step(
-            config,
-            "iiiIblllLbl",
-            ceil_div(rows, config.panel) * ceil_div(padded, config.depth) * stack.matrices,
-            (
-                *(rows, depth, padded, stack.counts),
-                *(side, Element(side, part.offsets[operand] + origin)),
-                *(layout.row_stride, layout.column_stride, stack.strides[0]),
-                *(PACKED[operand], 0),
-            ),
-        )
+        sizes = rows, depth, round_up(depth, self.config.tile_k)
+        first, to = Element(side, part.offsets[operand] + origin), (PACKED[operand], 0)
+        yield _pack_step(self.pack[operand], sizes, self.rows[operand], stack, first, to)
 
     def _multiply(
         self,

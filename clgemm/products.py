@@ -8,9 +8,10 @@ result and its error are NumPy's.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyopencl as cl
 
 from clgemm.database import host_is_faster
 from clgemm.launch import duplicate, multiply
@@ -54,15 +55,15 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
         If host and device operands are mixed, or a device array is not float32.
     """
     arrays = _taken(a, b, out)
-    if arrays is None or not _aligned(*arrays):
+    if arrays is None or not _aligned(arrays.x, arrays.y):
         return np.dot(a, b, out=out)
-    x, y = arrays
+    x, y, queue = arrays
     shape = x.shape[:-1] + _without(y.shape, -2)
     if is_device(x):
         _require_out(out, shape)
     elif _stays_on_host(x, y) or not (out is None or _fits_dot(out, shape)):
         return np.dot(a, b, out=out)
-    return _contracted(x, y, shape, out)
+    return _contracted(x, y, shape, out, queue)
 
 
 def inner(a: Any, b: Any, /) -> Any:
@@ -85,13 +86,13 @@ def inner(a: Any, b: Any, /) -> Any:
         As `dot`.
     """
     arrays = _taken(a, b, None)
-    if arrays is None or 0 in (arrays[0].ndim, arrays[1].ndim):
+    if arrays is None or 0 in (arrays.x.ndim, arrays.y.ndim):
         return np.inner(a, b)
-    x, y = arrays
+    x, y, queue = arrays
     turned = transposed(y) if y.ndim > 1 else y
     if not _aligned(x, turned) or (not is_device(x) and _stays_on_host(x, turned)):
         return np.inner(a, b)
-    return _contracted(x, turned, x.shape[:-1] + y.shape[:-1], None)
+    return _contracted(x, turned, x.shape[:-1] + y.shape[:-1], None, queue)
 
 
 def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
@@ -120,11 +121,10 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
     """
     target = out[0] if isinstance(out, tuple) and len(out) == 1 else out
     arrays = None if keywords else _taken(a, b, target)
-    if arrays is None or not _aligned(*arrays):
+    if arrays is None or not _aligned(arrays.x, arrays.y):
         return np.matmul(a, b, out=out, **keywords)
-    x, y = arrays
-    rows = x if x.ndim > 1 else rearranged(x, (None, 0))
-    columns = y if y.ndim > 1 else rearranged(y, (0, None))
+    x, y, queue = arrays
+    rows, columns = _as_stacks(x, y)
     try:
         batch = broadcast_batch(rows.shape[:-2], columns.shape[:-2])
     except ValueError:
@@ -142,7 +142,6 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
         )  # fmt: skip
         if not usable or host_is_faster(m, n, k, math.prod(batch)):
             return np.matmul(a, b, out=out)
-    queue = common_queue({"a": x, "b": y}, None)
     direct = target is not None and updatable(target)
     result = target if direct else allocated(x, shape, "C", queue)
     axes: list[int | None] = list(range(len(batch)))
@@ -180,10 +179,10 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
         As `dot`.
     """
     arrays = _taken(a, b, None)
-    summed = None if arrays is None else _summed_axes(*arrays, axes)
+    summed = None if arrays is None else _summed_axes(arrays.x, arrays.y, axes)
     if arrays is None or summed is None:
         return np.tensordot(a, b, axes)
-    x, y = arrays
+    x, y, queue = arrays
     free_x = [axis for axis in range(x.ndim) if axis not in summed[0]]
     free_y = [axis for axis in range(y.ndim) if axis not in summed[1]]
     shape = tuple(x.shape[axis] for axis in free_x) + tuple(y.shape[axis] for axis in free_y)
@@ -193,21 +192,29 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
         return np.tensordot(a, b, axes)
     rows = _as_2d(rearranged(x, [*free_x, *summed[0]]), len(free_x))
     columns = _as_2d(rearranged(y, [*summed[1], *free_y]), len(summed[1]))
-    queue = common_queue({"a": x, "b": y}, None)
     result = allocated(x, (m, n), "C", queue)
     multiply(1.0, rows, columns, 0.0, result, queue=queue)
     return result.reshape(shape)
 
 
-def _taken(a: Any, b: Any, out: Any) -> tuple[AnyArray, AnyArray] | None:
-    """Return both operands as float32 arrays, or None if they are NumPy's business."""
+class _Operands(NamedTuple):
+    """Both operands as float32 arrays of one kind, and where device operands are multiplied."""
+
+    x: AnyArray
+    y: AnyArray
+    queue: cl.CommandQueue | None
+
+
+def _taken(a: Any, b: Any, out: Any) -> _Operands | None:
+    """Return the operands of a product that is ours, None if it is NumPy's business."""
     operands = {"a": a, "b": b} | ({} if out is None else {"out": out})
     if any(is_device(x) for x in operands.values()):
-        common_queue(operands, None)
-        return float32_operand(a, "a"), float32_operand(b, "b")
+        queue = common_queue(operands, None)
+        return _Operands(float32_operand(a, "a"), float32_operand(b, "b"), queue)
     # A subclass may give products a meaning of its own; a memory-mapped array does not.
     if all(type(x) in (np.ndarray, np.memmap) and x.dtype == np.float32 for x in (a, b)):
-        return float32_operand(np.asarray(a), "a"), float32_operand(np.asarray(b), "b")
+        x, y = (float32_operand(np.asarray(z), name) for z, name in ((a, "a"), (b, "b")))
+        return _Operands(x, y, None)
     return None
 
 
@@ -232,6 +239,8 @@ def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 def _require_out(out: AnyArray | None, shape: tuple[int, ...]) -> None:
     if out is not None and (out.shape != shape or out.dtype != np.float32):
         raise ValueError(f"out is {out.dtype} of shape {out.shape}, the result float32 of {shape}")
+    if out is not None and not updatable(out):
+        raise ValueError(f"elements of out share memory: shape {out.shape}, strides {out.strides}")
 
 
 def _fits_dot(out: Any, shape: tuple[int, ...]) -> bool:
@@ -251,16 +260,28 @@ def _stays_on_host(x: AnyArray, y: AnyArray) -> bool:
     return host_is_faster(math.prod(x.shape[:-1]), math.prod(_without(y.shape, -2)), k, 1)
 
 
-def _contracted(x: AnyArray, y: AnyArray, shape: tuple[int, ...], out: AnyArray | None) -> Any:
+def _as_stacks(x: AnyArray, y: AnyArray) -> tuple[AnyArray, AnyArray]:
+    """Return operands of at least two dimensions: a vector is a row of x, a column of y."""
+    return (
+        x if x.ndim > 1 else rearranged(x, (None, 0)),
+        y if y.ndim > 1 else rearranged(y, (0, None)),
+    )
+
+
+def _contracted(
+    x: AnyArray,
+    y: AnyArray,
+    shape: tuple[int, ...],
+    out: AnyArray | None,
+    queue: cl.CommandQueue | None,
+) -> Any:
     """Return dot(x, y) of the given shape, every matrix of both in one launch, nothing copied."""
-    queue = common_queue({"a": x, "b": y}, None)
     result = allocated(x, shape, "C", queue) if out is None else out
     # x is a stack I of m x k, y a stack J of k x n: the result's axes are I, m, J, n, and its
     # matrices those of the broadcast stack I x J.
     stack_x, stack_y = max(x.ndim - 2, 0), max(y.ndim - 2, 0)
-    rows = x if x.ndim > 1 else rearranged(x, (None, 0))
+    rows, columns = _as_stacks(x, y)
     rows = rearranged(rows, [*range(stack_x), *[None] * stack_y, stack_x, stack_x + 1])
-    columns = y if y.ndim > 1 else rearranged(y, (0, None))
     row_axis = stack_x if x.ndim > 1 else None
     column_axis = len(shape) - 1 if y.ndim > 1 else None
     first_y = x.ndim - 1

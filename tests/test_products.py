@@ -300,6 +300,15 @@ def test_out_on_the_device_must_fit(device):
         clgemm.matmul(x, x, out=cl.array.zeros(device.queue, (4, 5), np.float32))
 
 
+def test_out_on_the_device_may_not_overlap_itself(device):
+    """Elements that share memory cannot hold a result."""
+    x = cl.array.to_device(device.queue, FLOATS)
+    out = cl.array.Array(device.queue, (4, 4), np.float32, strides=(4, 4), data=x.copy().base_data)
+    for product in (clgemm.matmul, clgemm.dot):
+        with pytest.raises(ValueError, match=r"share memory: .* strides \(4, 4\)"):
+            product(x, x, out=out)
+
+
 def test_memory_mapped_and_list_operands(device, tmp_path, launches):
     """A memory-mapped array is multiplied like the array it is."""
     mapped = np.memmap(tmp_path / "x", np.float32, "w+", shape=(4, 4))
