@@ -241,6 +241,8 @@ def single(value: Any, name: str) -> float:
     TypeError
         If it is not a real scalar.
     """
+    if type(value) is float and value in (0.0, 1.0):
+        return value
     try:
         with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, as in C
             return float(np.float32(value))

@@ -16,7 +16,9 @@ __all__ = [
     "Limits",
     "LocalConfig",
     "PackConfig",
+    "ReduceConfig",
     "RegisterConfig",
+    "VectorPackConfig",
 ]
 
 FLOAT_BYTES = 4
@@ -55,6 +57,7 @@ class KernelConfig:
 
     family: ClassVar[str]  # the source file's name
     entry: ClassVar[str]  # the kernel's name
+    planned: ClassVar[frozenset[str]] = frozenset()  # fields that are the planner's: no macros
 
     @property
     def items(self) -> int:
@@ -94,14 +97,16 @@ class KernelConfig:
 
     def macros(self) -> tuple[tuple[str, int], ...]:
         """Return the -D macros of the family's source."""
-        return tuple((name.upper(), int(value)) for name, value in asdict(self).items())
+        fields = ((name.upper(), int(value)) for name, value in asdict(self).items())
+        return tuple((name, value) for name, value in fields if name not in self.planned)
 
 
-def positive(config: KernelConfig) -> Iterator[str]:
-    """Yield a problem for each field below one (flags may be zero)."""
+def positive(config: KernelConfig, *optional: str) -> Iterator[str]:
+    """Yield a problem for each field below one (flags and `optional` ones may be zero)."""
     for name, value in asdict(config).items():
-        if not isinstance(value, bool) and value < 1:
-            yield f"{name}={value} is less than 1"
+        least = 0 if name in optional else 1
+        if not isinstance(value, bool) and value < least:
+            yield f"{name}={value} is less than {least}"
 
 
 def multiple(config: KernelConfig, name: str, of: str) -> Iterator[str]:
@@ -142,6 +147,57 @@ class PackConfig(KernelConfig):
 
 
 @dataclass(frozen=True)
+class VectorPackConfig(KernelConfig):
+    """The same by vectors, for processors that have them; panels lie block after block of k."""
+
+    panel: int  # rows of a panel: tile_m or tile_n of the kernel that reads it
+    piece: int  # rows that are copied or transposed together
+    width: int  # columns that are transposed together
+    panels: int  # panels that one work-group packs
+    prefetch: int  # columns that are fetched ahead where rows are neighbours; 0 for none
+
+    family: ClassVar[str] = "pack_vectors"
+    entry: ClassVar[str] = "pack_vectors"
+
+    @property
+    def items(self) -> int:
+        return 1
+
+    def problems(self) -> Iterator[str]:
+        bad = [*positive(self, "prefetch"), *vector(self, "piece")]
+        yield from bad
+        if bad:
+            return
+        yield from multiple(self, "panel", of="piece")
+        yield from multiple(self, "width", of="piece")
+        yield from vector(self, "width")
+        if self.width != self.piece != self.panel:
+            yield (
+                f"width={self.width} columns of piece={self.piece} rows lie apart "
+                f"in panel={self.panel} rows"
+            )
+
+
+@dataclass(frozen=True)
+class ReduceConfig(KernelConfig):
+    """Adds up the results of a product whose k was cut into slices."""
+
+    group: int  # work-items per work-group
+    width: int  # columns per work-item, one vector
+
+    family: ClassVar[str] = "reduce"
+    entry: ClassVar[str] = "reduce"
+
+    @property
+    def items(self) -> int:
+        return self.group
+
+    def problems(self) -> Iterator[str]:
+        yield from positive(self)
+        yield from vector(self, "width")
+
+
+@dataclass(frozen=True)
 class LocalConfig(KernelConfig):
     """Tiles in local memory, a block of C in the registers of each work-item."""
 
@@ -160,6 +216,8 @@ class LocalConfig(KernelConfig):
 
     family: ClassVar[str] = "local"
     entry: ClassVar[str] = "local_product"
+    # The kernel reads packed and unpacked operands alike.
+    planned: ClassVar[frozenset[str]] = frozenset({"IN_PLACE"})
 
     @property
     def items_m(self) -> int:
@@ -178,10 +236,6 @@ class LocalConfig(KernelConfig):
     @property
     def local_memory_bytes(self) -> int:
         return FLOAT_BYTES * self.buffers * self.tile_k * (self.tile_m + self.tile_n)
-
-    def macros(self) -> tuple[tuple[str, int], ...]:
-        # in_place is the planner's: the kernel reads packed and unpacked operands alike.
-        return tuple((name, value) for name, value in super().macros() if name != "IN_PLACE")
 
     def problems(self) -> Iterator[str]:
         bad = [*positive(self), *vector(self, "width_a"), *vector(self, "width_b")]
@@ -213,13 +267,16 @@ class RegisterConfig(KernelConfig):
     work_m: int  # rows of C in registers
     vectors: int  # vectors of each row of C in registers
     width: int  # floats per vector
-    block_m: int  # panels of A per work-group
-    block_k: int  # depth of the blocks that the plan cuts k into
+    block_m: int  # panels of A per work-group, at most
+    block_n: int  # panels of B per work-group, at most: they stay in the second-level cache
+    block_k: int  # steps over k that are summed in registers, at most
     unroll: int  # steps of the loop over k that are written out
+    prefetch: int  # steps over k by which B is fetched ahead; 0 leaves it to the processor
     fma: bool  # as in LocalConfig
 
     family: ClassVar[str] = "register"
     entry: ClassVar[str] = "register_product"
+    planned: ClassVar[frozenset[str]] = frozenset({"BLOCK_M", "BLOCK_N", "BLOCK_K"})
 
     @property
     def tile_m(self) -> int:
@@ -232,21 +289,14 @@ class RegisterConfig(KernelConfig):
         return self.vectors * self.width
 
     @property
-    def tile_k(self) -> int:
-        """Depth that panels are padded to a multiple of: any will do."""
-        return 1
-
-    @property
     def items(self) -> int:
         return 1
 
-    def macros(self) -> tuple[tuple[str, int], ...]:
-        # block_k is the planner's: it launches the kernel once a block.
-        return tuple((name, value) for name, value in super().macros() if name != "BLOCK_K")
-
     def problems(self) -> Iterator[str]:
-        yield from positive(self)
+        yield from positive(self, "prefetch")
         yield from vector(self, "width")
+        if self.vectors > 3:
+            yield f"vectors={self.vectors} is more than 3"
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ The configs here are the safe defaults by kind of device.
 from __future__ import annotations
 
 import functools
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,14 @@ from typing import NamedTuple
 
 import platformdirs
 
-from clgemm.config import DirectConfig, Limits, LocalConfig, PackConfig, RegisterConfig
+from clgemm.config import (
+    DirectConfig,
+    Limits,
+    LocalConfig,
+    PackConfig,
+    RegisterConfig,
+    VectorPackConfig,
+)
 from clgemm.device import Device, get_device
 
 __all__ = [
@@ -24,6 +32,7 @@ __all__ = [
     "direct_config",
     "host_is_faster",
     "program_cache_folder",
+    "smallest_crossover",
 ]
 
 CACHE_VARIABLE = "CLGEMM_CACHE_DIR"
@@ -34,7 +43,7 @@ class Choice(NamedTuple):
     """The config that makes a product, and how its operands are packed for it."""
 
     config: LocalConfig | RegisterConfig | DirectConfig
-    pack: tuple[PackConfig, PackConfig] | None
+    pack: tuple[PackConfig, PackConfig] | tuple[VectorPackConfig, VectorPackConfig] | None
 
 
 def cache_folder() -> Path:
@@ -63,9 +72,22 @@ def threshold() -> int | None:
 
 
 # Multiply-adds (m n k, all matrices) from which a device of this kind beats the host's BLAS, the
-# way there and back included; None where it does not yet. Measured: README.md, "Speed".
-CROSSOVER = {"GPU": 1400**3, "accelerator": 1400**3, "CPU": None}
-SMALLEST_CROSSOVER = min(work for work in CROSSOVER.values() if work is not None)
+# way there and back included, and the rows and columns that it takes. Measured: README.md, "Speed".
+CROSSOVER = {"GPU": 1400**3, "accelerator": 1400**3, "CPU": 768**3}
+LEAST_SIDE = {"GPU": 8, "accelerator": 8, "CPU": 384}
+SMALLEST_CROSSOVER = min(CROSSOVER.values())
+
+
+def smallest_crossover() -> int:
+    """Return the multiply-adds below which the host multiplies, whatever the device.
+
+    Raises
+    ------
+    ValueError
+        If CLGEMM_THRESHOLD is not a whole number.
+    """
+    least = threshold()
+    return SMALLEST_CROSSOVER if least is None else least
 
 
 def host_is_faster(m: int, n: int, k: int, matrices: int) -> bool:
@@ -83,8 +105,15 @@ def host_is_faster(m: int, n: int, k: int, matrices: int) -> bool:
         return work < least
     if work < SMALLEST_CROSSOVER or min(m, n, k) < SHORT_SIDE:
         return True
-    least = CROSSOVER[get_device().kind]
-    return least is None or work < least
+    device = get_device()
+    if device.kind == "CPU" and not _outruns_blas(device):
+        return True
+    return work < CROSSOVER[device.kind] or min(m, n) < LEAST_SIDE[device.kind]
+
+
+def _outruns_blas(device: Device) -> bool:
+    """Tell whether a CPU device has been seen to beat the host's BLAS: with AVX-512 in full use."""
+    return _register_width(device) == 16 and _is_vector_compiler(device)
 
 
 # With fewer multiply-adds a matrix, or a side this short, packing costs more than it saves.
@@ -99,7 +128,13 @@ def choose(device: Device, m: int, n: int, k: int, matrices: int) -> Choice:
     if m * n * k <= SMALL[device.kind] or min(m, n) < SHORT_SIDE:
         return Choice(direct_config(limits), None)
     config = panel_config(device, m, n, matrices)
-    return Choice(config, (pack_config(limits, config.tile_m), pack_config(limits, config.tile_n)))
+    tile_m, tile_n = config.tile_m, config.tile_n
+    if isinstance(config, RegisterConfig):
+        prefetch = config.prefetch
+        return Choice(
+            config, (vector_pack_config(tile_m, prefetch), vector_pack_config(tile_n, prefetch))
+        )
+    return Choice(config, (pack_config(limits, tile_m), pack_config(limits, tile_n)))
 
 
 def direct_config(limits: Limits) -> DirectConfig:
@@ -118,9 +153,20 @@ def pack_config(limits: Limits, panel: int) -> PackConfig:
     return PackConfig(panel=panel, depth=16, group=min(256, limits.work_group_size))
 
 
+def vector_pack_config(panel: int, prefetch: int) -> VectorPackConfig:
+    """Return how panels for the register family are packed."""
+    piece = math.gcd(panel, 16)
+    width = piece if piece < panel else 16
+    # Rows that are neighbours in memory are read a few cache lines at a time.
+    return VectorPackConfig(
+        panel=panel, piece=piece, width=width, panels=max(1, 64 // panel), prefetch=prefetch
+    )
+
+
 def copy_config(limits: Limits) -> PackConfig:
     """Return how a matrix is copied row by row."""
-    return replace(pack_config(limits, 1), depth=256)
+    group = 1 if limits.vector_width > 1 else min(256, limits.work_group_size)
+    return PackConfig(panel=1, depth=256, group=group)
 
 
 def panel_config(device: Device, m: int, n: int, matrices: int) -> LocalConfig | RegisterConfig:
@@ -130,7 +176,7 @@ def panel_config(device: Device, m: int, n: int, matrices: int) -> LocalConfig |
     """
     limits = device.limits
     if limits.vector_width > 1:
-        return register_config(_register_width(device))
+        return register_config(_register_width(device), _is_vector_compiler(device))
     fitting = [c for c in lane_configs() if not any(c.problems_on(limits))]
     if not fitting:
         raise RuntimeError(f"no config of the local family fits {device!r}: {limits}")
@@ -170,27 +216,36 @@ def lane_configs() -> tuple[LocalConfig, ...]:
     )
 
 
-def register_config(width: int) -> RegisterConfig:
+def register_config(width: int, can_prefetch: bool) -> RegisterConfig:
     """Return the config whose accumulators fill the vector registers of a CPU core.
 
     A register holds one vector of `width` floats; what the accumulators leave free takes a row
     of B and an element of A. Sixteen floats are AVX-512 (32 registers), eight AVX (16), four
-    NEON (32) and SSE (16).
+    NEON (32) and SSE (16). Three vectors a row load least: 11 loads for 24 multiply-adds.
     """
-    work_m, vectors = {16: (12, 2), 8: (4, 3)}.get(width, (4, 2))
+    work_m, vectors = {16: (8, 3), 8: (4, 3)}.get(width, (4, 2))
     return RegisterConfig(
         work_m=work_m,
         vectors=vectors,
         width=width,
-        block_m=128 // work_m,
+        block_m=256 // work_m,
+        block_n=max(1, 384 // (vectors * width)),
         block_k=384,
-        unroll=1,
+        unroll=4,
+        prefetch=8 if can_prefetch else 0,
         fma=False,
     )
 
 
 def _register_width(device: Device) -> int:
     """Return the floats in a vector register, as the runtime's compiler uses it."""
-    # PoCL 3.0 as PyPI has it names AVX-512's width and compiles for AVX2 (LLVM 14).
-    halves = any(f"PoCL {version}" in device.platform for version in ("1.", "2.", "3.0"))
-    return min(device.limits.vector_width, 8 if halves else 16)
+    width = min(device.limits.vector_width, 16)
+    # LLVM 14, in PoCL 3.0 as PyPI has it, takes AMD's processors with AVX-512 for older ones; PoCL
+    # names the processor's own width all the same.
+    old = any(f"PoCL {version}" in device.platform for version in ("1.", "2.", "3.0"))
+    return min(width, 8) if old and "AMD" in device.cl_device.vendor else width
+
+
+def _is_vector_compiler(device: Device) -> bool:
+    """Tell whether the runtime is a Clang for the CPU itself, which has __builtin_prefetch."""
+    return device.platform.startswith(("Portable Computing Language", "Intel(R) OpenCL"))

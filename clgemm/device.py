@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import threading
+from collections.abc import Iterator
 from contextvars import ContextVar, Token
 from typing import cast
 
@@ -17,6 +18,7 @@ from clgemm.config import Limits
 __all__ = ["Device", "device", "devices", "get_device", "set_device"]
 
 ENVIRONMENT_VARIABLE = "CLGEMM_DEVICE"
+POCL_AFFINITY = "POCL_AFFINITY"  # PoCL's own variable, which it reads when it starts
 NO_PLATFORM = (
     "no OpenCL device was found: 'pip install clgemm[pocl]' installs one that runs on any CPU; "
     "a GPU's comes with its driver"
@@ -114,15 +116,35 @@ def devices() -> tuple[Device, ...]:
         with more compute units times vector width times clock frequency.
     """
     found = []
-    try:
-        platforms = cl.get_platforms()
-    except cl.LogicError:  # the loader's word for: none is installed
-        platforms = []
-    for platform in platforms:
-        # A platform may be there without a device (Mesa's Clover beside its successor).
-        with contextlib.suppress(cl.RuntimeError, cl.LogicError):
-            found += [Device(d) for d in platform.get_devices()]
+    with _pinned_threads():
+        try:
+            platforms = cl.get_platforms()
+        except cl.LogicError:  # the loader's word for: none is installed
+            platforms = []
+        for platform in platforms:
+            # A platform may be there without a device (Mesa's Clover beside its successor).
+            with contextlib.suppress(cl.RuntimeError, cl.LogicError):
+                found += [Device(d) for d in platform.get_devices()]
     return tuple(sorted(found, key=_speed, reverse=True))
+
+
+@contextlib.contextmanager
+def _pinned_threads() -> Iterator[None]:
+    """Let PoCL, if it starts here, keep each of its threads on a core of its own.
+
+    Left to themselves two of them often share a core for the first milliseconds, which is all that
+    a product of 512 x 512 matrices takes. A process that may not use every core is left alone, and
+    so is whoever has set POCL_AFFINITY.
+    """
+    usable = getattr(os, "sched_getaffinity", lambda _: ())(0)
+    if POCL_AFFINITY in os.environ or len(usable) != os.cpu_count():
+        yield
+        return
+    os.environ[POCL_AFFINITY] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[POCL_AFFINITY]
 
 
 def _speed(candidate: Device) -> tuple[int, int, int]:

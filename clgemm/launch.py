@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Literal
@@ -12,7 +13,7 @@ import pyopencl.array
 
 from clgemm.database import choose, copy_config, direct_config
 from clgemm.device import Device, get_device, of_queue
-from clgemm.layout import folded
+from clgemm.layout import Layout, folded
 from clgemm.operands import (
     AnyArray,
     HostArray,
@@ -23,6 +24,7 @@ from clgemm.operands import (
     place,
 )
 from clgemm.plan import make_copy_plan, make_plan, make_scaling_plan
+from clgemm.steps import Plan
 from clgemm.workspace import Workspace, workspace
 
 __all__ = ["duplicate", "multiply"]
@@ -132,17 +134,23 @@ def _enqueue(
     space: Workspace,
     wait_for: Events,
 ) -> cl.Event:
-    batch = c.layout.batch
-    in_a, in_b, in_c = a.layout.broadcast(batch), b.layout.broadcast(batch), c.layout
-    if in_c.column_stride != 1 and in_c.row_stride == 1:
-        # Kernels store along rows. Column-major C = A B is row-major C' = B' A': swap the
-        # operands, transpose nothing.
+    plan, swapped = _planned(device, a.layout, b.layout, c.layout, alpha == 0)
+    if swapped:
         a, b = b, a
-        in_a, in_b, in_c = in_b.transposed(), in_a.transposed(), in_c.transposed()
-    if alpha == 0:
-        plan = make_scaling_plan(in_c, direct_config(device.limits))
-    else:
-        in_a, in_b, in_c = folded(in_a, in_b, in_c)
-        choice = choose(device, in_c.rows, in_c.columns, in_a.columns, math.prod(in_c.batch))
-        plan = make_plan(in_a, in_b, in_c, choice.config, choice.pack, device.limits)
     return space.run(plan, device, {"a": a, "b": b, "c": c}, alpha, beta, wait_for)
+
+
+@functools.lru_cache(maxsize=1024)
+def _planned(device: Device, a: Layout, b: Layout, c: Layout, scaling: bool) -> tuple[Plan, bool]:
+    """Return the plan of a product or a scaling, and whether it takes A for B and B for A."""
+    a, b = a.broadcast(c.batch), b.broadcast(c.batch)
+    # Kernels store along rows. Column-major C = A B is row-major C' = B' A': swap the operands,
+    # transpose nothing.
+    swapped = c.column_stride != 1 and c.row_stride == 1
+    if swapped:
+        a, b, c = b.transposed(), a.transposed(), c.transposed()
+    if scaling:
+        return make_scaling_plan(c, direct_config(device.limits)), swapped
+    a, b, c = folded(a, b, c)
+    choice = choose(device, c.rows, c.columns, a.columns, math.prod(c.batch))
+    return make_plan(a, b, c, choice.config, choice.pack, device.limits), swapped

@@ -6,13 +6,13 @@ elements (not bytes), so that they go into kernels as they are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["Layout", "Level", "batch_levels", "broadcast_batch", "folded", "merged"]
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """A stack of matrices: ``shape`` is (*batch, rows, columns).
 
     Attributes
@@ -71,8 +71,7 @@ class Layout:
 
     def transposed(self) -> Layout:
         """Every matrix of the stack transposed: an exchange of strides, no copy."""
-        return replace(
-            self,
+        return self._replace(
             shape=(*self.batch, self.columns, self.rows),
             strides=(*self.strides[:-2], self.column_stride, self.row_stride),
         )
@@ -85,8 +84,7 @@ class Layout:
             stride if count == wanted else 0
             for count, stride, wanted in zip(*own, batch, strict=True)
         )
-        return replace(
-            self,
+        return self._replace(
             shape=(*batch, self.rows, self.columns),
             strides=strides + self.strides[-2:],
         )
@@ -143,7 +141,7 @@ def folded(a: Layout, b: Layout, c: Layout) -> tuple[Layout, Layout, Layout]:
 
     def joined(x: Layout, rows: int) -> Layout:
         shape = (*x.shape[:-3], rows, x.columns)
-        return replace(x, shape=shape, strides=x.strides[:-3] + x.strides[-2:])
+        return x._replace(shape=shape, strides=x.strides[:-3] + x.strides[-2:])
 
     while c.batch:
         count = c.batch[-1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
@@ -40,6 +40,7 @@ AnyArray: TypeAlias = Any
 Allocate: TypeAlias = Callable[[int], cl.Buffer]
 
 ITEM_BYTES = 4
+FLOAT32 = np.dtype(np.float32)
 LARGEST_ALIGNMENT = 64  # bytes; the widest vector that a kernel loads
 # Steps that the exact overlap test may take before the answer is "perhaps".
 OVERLAP_WORK = 10_000
@@ -52,6 +53,8 @@ def is_device(x: object) -> bool:
 
 def float32_host(x: object, name: str) -> HostArray:
     array = np.asarray(x)
+    if usable_in_place(array):
+        return array
     if array.dtype.kind not in "biufcO":
         raise TypeError(f"{name} has dtype {array.dtype}: a matrix product takes numbers")
     try:
@@ -64,12 +67,10 @@ def float32_host(x: object, name: str) -> HostArray:
 
 def usable_in_place(array: npt.NDArray[Any]) -> bool:
     """Whether kernels can index the array's own memory as float32 elements."""
-    return (
-        array.dtype == np.float32
-        and array.dtype.isnative
-        and array.flags.aligned
-        and not any(stride % ITEM_BYTES for stride in array.strides)
-    )
+    flags = array.flags
+    if array.dtype != FLOAT32 or not flags.aligned:  # other byte orders are other dtypes
+        return False
+    return flags.forc or not any(stride % ITEM_BYTES for stride in array.strides)
 
 
 def float32_operand(x: object, name: str) -> AnyArray:
@@ -94,21 +95,18 @@ def updatable(x: Any) -> bool:
         ours = bool(x.dtype == np.float32)
     else:
         ours = isinstance(x, np.ndarray) and x.flags.writeable and usable_in_place(x)
-    return ours and (x.size == 0 or not layout_of(x).may_overlap_itself)
+    return ours and (x.flags.forc or x.size == 0 or not layout_of(x).may_overlap_itself)
 
 
 def layout_of(x: AnyArray) -> Layout:
-    """Return an array's shape and element strides; what is known of its alignment comes with it."""
-    strides = tuple(stride // ITEM_BYTES for stride in x.strides)
+    """Return an array's shape and element strides; of a device array, also its alignment."""
+    strides = tuple([stride // ITEM_BYTES for stride in x.strides])
     if isinstance(x, np.ndarray):
-        address = x.__array_interface__["data"][0]
-    else:
-        memory = x.base_data
-        address = x.offset
-        if not isinstance(memory, cl.MemoryObjectHolder) or (
-            memory.flags & cl.mem_flags.USE_HOST_PTR
-        ):
-            address |= ITEM_BYTES  # memory that the runtime did not align
+        return Layout(x.shape, strides)
+    memory = x.base_data
+    address = x.offset
+    if not isinstance(memory, cl.MemoryObjectHolder) or memory.flags & cl.mem_flags.USE_HOST_PTR:
+        address |= ITEM_BYTES  # memory that the runtime did not align
     return Layout(tuple(x.shape), strides, alignment(address))
 
 
@@ -223,6 +221,8 @@ def common_queue(
 def overlap(x: AnyArray, y: AnyArray) -> bool:
     """Tell whether two arrays of one kind may share an element."""
     if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
+        if not np.may_share_memory(x, y):
+            return False
         try:
             return np.shares_memory(x, y, max_work=cast("Any", OVERLAP_WORK))
         except np.exceptions.TooHardError:
@@ -272,13 +272,13 @@ class Placement:
     def operand(self, array: HostArray) -> Matrix:
         """Return a matrix to read."""
         if self._device.shares_host_memory:
-            return self._in_place(array, cl.mem_flags.READ_ONLY)
+            return self._in_place(array)
         return self._uploaded(array if array.flags.forc else array.copy(order="K"))
 
     def result(self, array: HostArray, keep: bool) -> Matrix:
         """Return a matrix to write; its present values come along if `keep`."""
         if self._device.shares_host_memory:
-            return self._in_place(array, cl.mem_flags.READ_WRITE)
+            return self._in_place(array)
         dense = array
         if not array.flags.forc:
             dense = array.copy(order="K") if keep else np.empty_like(array, order="K")
@@ -305,20 +305,22 @@ class Placement:
             if dense is not array:
                 array[...] = dense
 
-    def _in_place(self, array: HostArray, access: int) -> Matrix:
-        layout = layout_of(array)
-        first, last = layout.extent
-        memory = array
-        if not array.flags.forc:
+    def _in_place(self, array: HostArray) -> Matrix:
+        layout, memory, first = layout_of(array), array, 0
+        flags = array.flags
+        if not flags.forc:
             # From the lowest to the highest element in one run, gaps and all.
+            first, last = layout.extent
             lowest = array[tuple(slice(None, None, -1 if s < 0 else 1) for s in array.strides)]
             memory = np.lib.stride_tricks.as_strided(lowest, (last - first + 1,), (ITEM_BYTES,))
         self._borrowed.append(memory)
-        flags = access | cl.mem_flags.USE_HOST_PTR
-        return Matrix(cl.Buffer(self._device.context, flags, hostbuf=memory), -first, layout)
+        # Intel's runtime copies what it is told that kernels only read.
+        access = cl.mem_flags.READ_WRITE if flags.writeable else cl.mem_flags.READ_ONLY
+        buffer = cl.Buffer(self._device.context, access | cl.mem_flags.USE_HOST_PTR, hostbuf=memory)
+        return Matrix(buffer, -first, layout)
 
     def _on_device(self, dense: HostArray) -> Matrix:
-        layout = replace(layout_of(dense), alignment_bytes=LARGEST_ALIGNMENT)
+        layout = layout_of(dense)._replace(alignment_bytes=LARGEST_ALIGNMENT)
         return Matrix(self._allocate(dense.nbytes), 0, layout)
 
     def _uploaded(self, dense: HostArray) -> Matrix:

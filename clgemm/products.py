@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyopencl as cl
 
-from clgemm.database import host_is_faster
+from clgemm.database import host_is_faster, smallest_crossover
 from clgemm.launch import duplicate, multiply
 from clgemm.layout import broadcast_batch, merged
 from clgemm.operands import (
@@ -54,6 +54,8 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     TypeError
         If host and device operands are mixed, or a device array is not float32.
     """
+    if _is_small(a, b, out):
+        return np.dot(a, b, out=out)
     arrays = _taken(a, b, out)
     if arrays is None or not _aligned(arrays.x, arrays.y):
         return np.dot(a, b, out=out)
@@ -119,6 +121,8 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
     TypeError
         As `dot`.
     """
+    if not keywords and _is_small(a, b, out):
+        return np.matmul(a, b, out=out)
     target = out[0] if isinstance(out, tuple) and len(out) == 1 else out
     arrays = None if keywords else _taken(a, b, target)
     if arrays is None or not _aligned(arrays.x, arrays.y):
@@ -203,6 +207,16 @@ class _Operands(NamedTuple):
     x: AnyArray
     y: AnyArray
     queue: cl.CommandQueue | None
+
+
+def _is_small(a: Any, b: Any, out: Any) -> bool:
+    """Tell at once that no device pays for dot(a, b) or matmul(a, b): most calls of a program."""
+    if type(a) is not np.ndarray or type(b) is not np.ndarray or not a.ndim:
+        return False
+    if out is not None and type(out) is not np.ndarray:
+        return False
+    # m k * k n / k: all the multiply-adds there are.
+    return bool(a.size * b.size < a.shape[-1] * smallest_crossover())
 
 
 def _taken(a: Any, b: Any, out: Any) -> _Operands | None:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from importlib import resources
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import pyopencl as cl
 
 from clgemm.config import KernelConfig
@@ -21,37 +20,14 @@ __all__ = ["build", "kernel"]
 
 log = logging.getLogger(__name__)
 
-# What a letter of a Step's signature is to pyopencl: None is a buffer; vectors come as bytes.
-ARGUMENT_TYPES = {
-    "b": None,
-    "i": np.dtype(np.int32),
-    "l": np.dtype(np.int64),
-    "f": np.dtype(np.float32),
-    "I": np.dtype("V16"),
-    "L": np.dtype("V32"),
-}
-
 _build_lock = threading.Lock()
 _programs: WeakKeyDictionary[Device, dict[KernelConfig, cl.Program]] = WeakKeyDictionary()
 
 
-class _PerThread(threading.local):
-    """Kernels of this thread: a kernel's arguments are its own state, so threads share none."""
+def kernel(device: Device, config: KernelConfig) -> cl.Kernel:
+    """Return a new kernel of a config on a device; its program is built at the first request.
 
-    def __init__(self) -> None:
-        self.kernels: WeakKeyDictionary[Device, dict[KernelConfig, cl.Kernel]] = WeakKeyDictionary()
-
-
-_per_thread = _PerThread()
-
-
-def kernel(device: Device, config: KernelConfig, signature: str) -> cl.Kernel:
-    """Return the kernel of a config on a device, built at the first request.
-
-    Parameters
-    ----------
-    signature : str
-        The kernel's argument types, as in `clgemm.steps.Step`.
+    A kernel's arguments are its own state: whoever sets them needs one to itself.
 
     Raises
     ------
@@ -60,13 +36,7 @@ def kernel(device: Device, config: KernelConfig, signature: str) -> cl.Kernel:
     pyopencl.RuntimeError
         If the device's compiler refuses the source; the message holds its log.
     """
-    kernels = _per_thread.kernels.setdefault(device, {})
-    found = kernels.get(config)
-    if found is None:
-        found = cl.Kernel(_program(device, config), config.entry)
-        found.set_arg_types([ARGUMENT_TYPES[letter] for letter in signature])
-        kernels[config] = found
-    return found
+    return cl.Kernel(_program(device, config), config.entry)
 
 
 def _program(device: Device, config: KernelConfig) -> cl.Program:

@@ -12,6 +12,7 @@ from clgemm.config import KernelConfig
 from clgemm.layout import Level
 
 __all__ = [
+    "LAST_GROUP",
     "Argument",
     "Element",
     "Plan",
@@ -27,8 +28,9 @@ __all__ = [
 ]
 
 Side = Literal["a", "b"]
-Slot = Literal["a", "b", "c", "packed_a", "packed_b", "alpha", "beta"]
+Slot = Literal["a", "b", "c", "packed_a", "packed_b", "partial", "alpha", "beta"]
 
+LAST_GROUP = 2**31 - 1  # work-groups per launch that every device takes
 KERNEL_LEVELS = 4  # nested loops over a stack inside a kernel: the lanes of an int4
 
 
@@ -61,13 +63,17 @@ class Step:
     arguments: tuple[Argument, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
-    """Launches in order, and the scratch memory that they share."""
+    """Launches in order, and the scratch memory that they share; equal only to itself.
+
+    Attributes
+    ----------
+    scratch : tuple of (slot, bytes)
+    """
 
     steps: tuple[Step, ...]
-    packed_a_bytes: int = 0
-    packed_b_bytes: int = 0
+    scratch: tuple[tuple[Slot, int], ...] = ()
 
 
 def ceil_div(x: int, y: int) -> int:

@@ -4,21 +4,62 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+import numpy as np
 import pyopencl as cl
 import pyopencl.tools
 
 from clgemm import programs
 from clgemm.device import Device, is_in_order
 from clgemm.operands import Matrix
-from clgemm.steps import Argument, Element, Plan
+from clgemm.steps import Element, Plan, Step
 
 __all__ = ["Workspace", "workspace"]
 
 # What a pool may hold unused before it gives all of it back to the device.
 HELD_BYTES = 2**30
+KEPT_PLANS = 256  # whose kernels keep their arguments
+
+# How an argument of each letter of a Step's signature goes into a kernel: bytes and buffers as
+# they are.
+SCALARS: dict[str, Callable[[Any], Any]] = {"i": np.int32, "l": np.int64, "f": np.float32}
+
+
+class _Launch:
+    """A step's kernel, with the arguments set that no call changes."""
+
+    def __init__(self, device: Device, step: Step) -> None:
+        self.kernel = programs.kernel(device, step.config)
+        self.work_items = (step.groups * step.config.items,)
+        self.group = (step.config.items,)
+        self.buffers: list[tuple[int, str]] = []
+        self._scalars: list[tuple[int, str, str, Element | None]] = []
+        self._last: dict[int, float] = {}
+        for index, (letter, argument) in enumerate(
+            zip(step.signature, step.arguments, strict=True)
+        ):
+            if isinstance(argument, Element):
+                self._scalars.append((index, letter, argument.slot, argument))
+            elif isinstance(argument, str):
+                if letter == "b":
+                    self.buffers.append((index, argument))
+                else:
+                    self._scalars.append((index, letter, argument, None))
+            else:
+                self.kernel.set_arg(index, SCALARS.get(letter, bytes)(argument))
+
+    def set(self, values: Mapping[str, Any], offsets: Mapping[str, int]) -> None:
+        """Set the arguments of one call; most scalars are what they were in the last."""
+        for index, slot in self.buffers:
+            self.kernel.set_arg(index, values[slot])
+        for index, letter, slot, element in self._scalars:
+            value = values[slot] if element is None else offsets[slot] + element.offset
+            if self._last.get(index) != value:
+                self.kernel.set_arg(index, SCALARS[letter](value))
+                self._last[index] = value
 
 
 class Workspace:
@@ -40,6 +81,7 @@ class Workspace:
         self.lock = threading.RLock()
         self._in_order = is_in_order(queue)
         self._last: cl.Event | None = None
+        self._kept: OrderedDict[Plan, Sequence[_Launch]] = OrderedDict()
 
     def allocate(self, size_bytes: int) -> cl.Buffer:
         """Return scratch memory; it goes back to the pool when the object dies."""
@@ -67,32 +109,32 @@ class Workspace:
         """
         values: dict[str, Any] = {slot: matrix.buffer for slot, matrix in matrices.items()}
         values |= {"alpha": alpha, "beta": beta}
-        if plan.packed_a_bytes:
-            values["packed_a"] = self.allocate(plan.packed_a_bytes)
-        if plan.packed_b_bytes:
-            values["packed_b"] = self.allocate(plan.packed_b_bytes)
-
-        def resolved(argument: Argument) -> Any:
-            if isinstance(argument, str):
-                return values[argument]
-            if isinstance(argument, Element):
-                return matrices[argument.slot].offset + argument.offset
-            return argument
-
+        offsets = {slot: matrix.offset for slot, matrix in matrices.items()}
         with self.lock:  # another thread's steps may not come between these
+            for slot, size_bytes in plan.scratch:
+                values[slot] = self.allocate(size_bytes)
             before = list(wait_for)
             if not self._in_order and self._last is not None:
                 before.append(self._last)
-            for step in plan.steps:
-                kernel = programs.kernel(device, step.config, step.signature)
-                kernel.set_args(*map(resolved, step.arguments))
-                items = step.config.items
+            for launch in self._launches(plan, device):
+                launch.set(values, offsets)
                 event = cl.enqueue_nd_range_kernel(
-                    self.queue, kernel, (step.groups * items,), (items,), wait_for=before
+                    self.queue, launch.kernel, launch.work_items, launch.group, wait_for=before
                 )
                 before = [] if self._in_order else [event]
             self._last = event
         return event
+
+    def _launches(self, plan: Plan, device: Device) -> Sequence[_Launch]:
+        found = self._kept.get(plan)
+        if found is None:
+            found = [_Launch(device, step) for step in plan.steps]
+            self._kept[plan] = found
+            if len(self._kept) > KEPT_PLANS:
+                self._kept.popitem(last=False)
+        else:
+            self._kept.move_to_end(plan)
+        return found
 
 
 @functools.lru_cache(maxsize=64)

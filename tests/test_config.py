@@ -7,8 +7,16 @@ from importlib import resources
 
 import pytest
 
-from clgemm.config import DirectConfig, Limits, LocalConfig, PackConfig, RegisterConfig
-from clgemm.database import lane_configs, register_config
+from clgemm.config import (
+    DirectConfig,
+    Limits,
+    LocalConfig,
+    PackConfig,
+    ReduceConfig,
+    RegisterConfig,
+    VectorPackConfig,
+)
+from clgemm.database import lane_configs, register_config, vector_pack_config
 
 LIMITS = Limits(
     local_memory_bytes=32 * 1024,
@@ -18,7 +26,14 @@ LIMITS = Limits(
     vector_width=1,
 )
 LARGE = lane_configs()[0]
-SHIPPED = [*lane_configs(), *map(register_config, (2, 4, 8, 16))]
+VECTOR_PACK = vector_pack_config(48, 0)
+REGISTER = [register_config(width, True) for width in (2, 4, 8, 16)]
+SHIPPED = [
+    *lane_configs(),
+    *REGISTER,
+    *(vector_pack_config(tile, 8) for c in REGISTER for tile in (c.tile_m, c.tile_n)),
+]
+FAMILIES = [LocalConfig, RegisterConfig, DirectConfig, PackConfig, VectorPackConfig, ReduceConfig]
 
 
 @pytest.mark.parametrize("config", SHIPPED, ids=str)
@@ -45,6 +60,13 @@ def test_shipped_configs_keep_their_own_constraints(config):
         (DirectConfig(1, 1, 1, 5, False), "width=5 is not one of"),
         (PackConfig(panel=128, depth=0, group=1), "depth=0 is less than 1"),
         (PackConfig(panel=128, depth=128, group=1), "66048 bytes of local memory"),
+        (replace(REGISTER[3], vectors=4), "vectors=4 is more than 3"),
+        (replace(REGISTER[3], prefetch=-1), "prefetch=-1 is less than 0"),
+        (replace(VECTOR_PACK, piece=32), "piece=32 is not one of"),
+        (replace(VECTOR_PACK, panel=40), "panel=40 is not a multiple of piece=16"),
+        (replace(VECTOR_PACK, width=8), "width=8 is not a multiple of piece=16"),
+        (replace(VECTOR_PACK, piece=8), "width=16 columns of piece=8 rows lie apart in panel=48"),
+        (ReduceConfig(group=1, width=3), "width=3 is not one of"),
     ],
 )
 def test_broken_constraints_are_named_with_their_values(config, words):
@@ -53,11 +75,11 @@ def test_broken_constraints_are_named_with_their_values(config, words):
         config.require(LIMITS)
 
 
-@pytest.mark.parametrize("family", [LocalConfig, RegisterConfig, DirectConfig, PackConfig])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_every_macro_is_documented_in_the_kernel(family):
     """A source refuses to build without a macro, in words; each field but the planner's is one."""
     source = resources.files("clgemm").joinpath("kernels", f"{family.family}.cl").read_text()
-    names = {field.name.upper() for field in fields(family)} - {"IN_PLACE", "BLOCK_K"}
+    names = {field.name.upper() for field in fields(family)} - family.planned
     for name in names:
         assert f'#ifndef {name}\n#error "{name}: ' in source
     assert source.count("#ifndef") == len(names)

@@ -31,11 +31,35 @@ def test_the_threshold_must_be_a_number(monkeypatch):
 
 
 def test_the_default_crossover(device, monkeypatch):
-    """Small and skinny products are the host's; large ones the device's, unless it is the CPU."""
+    """Small and skinny products are the host's; large ones the device's, if it is seen to win."""
     monkeypatch.delenv("CLGEMM_THRESHOLD")
     assert database.host_is_faster(10, 10, 10, 1)
     assert database.host_is_faster(10_000, 1, 10_000, 1)
-    assert database.host_is_faster(5000, 5000, 5000, 1) == (device.kind == "CPU")
+    wins = device.kind != "CPU" or (
+        device.platform.startswith(("Portable Computing Language", "Intel"))
+        and database._register_width(device) == 16
+    )
+    assert database.host_is_faster(5000, 5000, 5000, 1) == (not wins)
+
+
+@pytest.mark.parametrize(
+    ("platform", "vendor", "width"),
+    [
+        ("Portable Computing Language, OpenCL 3.0 PoCL 3.0-rc1", "AuthenticAMD", 8),
+        ("Portable Computing Language, OpenCL 3.0 PoCL 3.0-rc1", "GenuineIntel", 16),
+        ("Portable Computing Language, OpenCL 3.0 PoCL 3.1+debian", "AuthenticAMD", 16),
+        ("Intel(R) OpenCL, OpenCL 3.1 LINUX", "AuthenticAMD", 16),
+    ],
+)
+def test_an_old_compiler_does_not_use_all_of_a_new_processor(platform, vendor, width):
+    """Vectors as wide as the code that is made, not as the processor's."""
+
+    class Stand:
+        pass
+
+    device, device.limits, device.cl_device = Stand(), Stand(), Stand()
+    device.platform, device.cl_device.vendor, device.limits.vector_width = platform, vendor, 16
+    assert database._register_width(device) == width
 
 
 def test_the_cache_folder_can_be_moved(monkeypatch):

@@ -13,7 +13,7 @@ import pyopencl as cl
 import pytest
 
 import clgemm
-from clgemm.device import devices, find_device
+from clgemm.device import _pinned_threads, devices, find_device
 
 
 @pytest.fixture(autouse=True)
@@ -141,3 +141,20 @@ else:
     paths = [str(Path(clgemm.__file__).parents[1]), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system pins no threads")
+@pytest.mark.parametrize(
+    ("setting", "usable", "seen"), [(None, 2, "1"), ("0", 2, "0"), (None, 1, None)]
+)
+def test_pocl_is_asked_to_pin_its_threads(setting, usable, seen, monkeypatch):
+    """While it starts, unless the user has decided or the process may not use every core."""
+    if setting is None:
+        monkeypatch.delenv("POCL_AFFINITY", raising=False)
+    else:
+        monkeypatch.setenv("POCL_AFFINITY", setting)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(usable)))
+    with _pinned_threads():
+        assert os.environ.get("POCL_AFFINITY") == seen
+    assert os.environ.get("POCL_AFFINITY") == setting

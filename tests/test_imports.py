@@ -21,12 +21,14 @@ ROWS = [
     {"workspace"},
     {"operands"},
     {"programs", "plan"},
+    {"local_panels", "register_panels"},
+    {"panels"},
     {"steps"},
     {"database"},
     {"device"},
     {"config", "layout"},
 ]
-PURE = {"config", "layout", "plan", "steps"}
+PURE = {"config", "layout", "local_panels", "panels", "plan", "register_panels", "steps"}
 
 
 def imported(module: str) -> set[str]:

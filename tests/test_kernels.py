@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
+import pyopencl as cl
+import pyopencl.array
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import buffers, integers
 
 import clgemm
-from clgemm import launch, plan
+from clgemm import launch, panels, plan, register_panels
 from clgemm.config import DirectConfig, LocalConfig, PackConfig, RegisterConfig
-from clgemm.database import Choice, lane_configs, pack_config, register_config
+from clgemm.database import (
+    Choice,
+    lane_configs,
+    pack_config,
+    register_config,
+    vector_pack_config,
+)
 
 ODD_TILES = LocalConfig(
     tile_m=12,
@@ -36,9 +45,17 @@ TALL = replace(
 FMA = replace(ODD_TILES, tile_n=16, tile_k=8, work_n=4, width_b=4, unroll=8, fma=True)
 LOCAL = [ODD_TILES, TALL, FMA, *lane_configs()]
 ODD_REGISTERS = RegisterConfig(
-    work_m=3, vectors=1, width=2, block_m=2, block_k=7, unroll=3, fma=False
+    work_m=3,
+    vectors=1,
+    width=2,
+    block_m=2,
+    block_n=2,
+    block_k=7,
+    unroll=3,
+    prefetch=0,
+    fma=False,
 )
-REGISTER = [ODD_REGISTERS, *map(register_config, (2, 4, 8, 16))]
+REGISTER = [ODD_REGISTERS, *(register_config(width, False) for width in (2, 4, 8, 16))]
 DIRECT = [
     DirectConfig(items_m=1, items_n=1, work_m=1, width=1, fma=False),
     DirectConfig(items_m=4, items_n=2, work_m=3, width=4, fma=True),
@@ -56,9 +73,10 @@ def choice_of(config, device):
     """The choice that a database would return for a config."""
     if isinstance(config, DirectConfig):
         return Choice(config, None)
-    return Choice(
-        config, tuple(pack_config(device.limits, t) for t in (config.tile_m, config.tile_n))
-    )
+    tiles = config.tile_m, config.tile_n
+    if isinstance(config, RegisterConfig):
+        return Choice(config, tuple(vector_pack_config(t, config.prefetch) for t in tiles))
+    return Choice(config, tuple(pack_config(device.limits, t) for t in tiles))
 
 
 def force(config, device, monkeypatch):
@@ -66,7 +84,13 @@ def force(config, device, monkeypatch):
     assert not list(config.problems())
     if problems := list(config.problems_on(device.limits)):
         pytest.skip(f"the device cannot run it: {problems}")
-    monkeypatch.setattr(launch, "choose", lambda *_: choice_of(config, device))
+    choose(monkeypatch, choice_of(config, device))
+
+
+def choose(monkeypatch, choice):
+    """Make every product use one choice, and forget the plans of others."""
+    monkeypatch.setattr(launch, "choose", lambda *_: choice)
+    monkeypatch.setattr(launch, "_planned", lru_cache(launch._planned.__wrapped__))
 
 
 def around(tile):
@@ -115,15 +139,6 @@ def test_any_strides(config, data, m, n, k, device):
         assert c.untouched_outside(c.view)
 
 
-def aligned(values):
-    """A copy whose memory begins at a multiple of 64 bytes, as NumPy's own does by chance only."""
-    memory = np.empty(values.nbytes + 64, np.uint8)
-    start = -memory.__array_interface__["data"][0] % 64
-    copy = memory[start : start + values.nbytes].view(np.float32).reshape(values.shape)
-    copy[...] = values
-    return copy
-
-
 @pytest.mark.parametrize("config", [ODD_TILES, lane_configs()[-1]], ids=name)
 def test_operands_that_fit_are_read_in_place(config, device, monkeypatch):
     """Whole aligned tiles of the right order: a launch, and no packing."""
@@ -137,9 +152,12 @@ def test_operands_that_fit_are_read_in_place(config, device, monkeypatch):
     monkeypatch.setattr(launch, "make_plan", recorded)
     rng = np.random.default_rng(7)
     m, n, k = 2 * config.tile_m, 2 * config.tile_n, 2 * config.tile_k
-    a, b = aligned(integers(rng, (k, m))), aligned(integers(rng, (k, n)))
-    for x, families in ((a, ["local"]), (a[:, 1:], ["pack", "local"])):
-        np.testing.assert_array_equal(clgemm.sgemm(1.0, x.T, b, order="C"), x.T @ b)
+    host_a, host_b = integers(rng, (k, m)), integers(rng, (k, n))
+    # Device memory begins at a multiple of every vector's size; NumPy's does by chance only.
+    a, b = (cl.array.to_device(device.queue, x) for x in (host_a, host_b))
+    for start, families in ((0, ["local"]), (1, ["pack", "local"])):
+        result = clgemm.sgemm(1.0, a[:, start:], b, trans_a=1, order="C")
+        np.testing.assert_array_equal(result.get(), host_a[:, start:].T @ host_b)
         assert [step.config.family for step in plans[-1].steps] == families
 
 
@@ -147,9 +165,10 @@ def test_operands_that_fit_are_read_in_place(config, device, monkeypatch):
 @pytest.mark.parametrize("stack", [(), (5,), (2, 3)])
 def test_products_in_blocks(config, stack, device, monkeypatch):
     """Packed operands larger than the scratch budget: blocks of k, m, n and of the stack."""
-    monkeypatch.setattr(plan, "SCRATCH_BYTES", 2 * 24 * 16 * 4)
-    monkeypatch.setattr(plan, "SMALLEST_DEPTH", 8)
-    monkeypatch.setattr(plan, "LAST_GROUP", 30)
+    monkeypatch.setattr(panels, "SCRATCH_BYTES", 2 * 24 * 16 * 4)
+    monkeypatch.setattr(panels, "SMALLEST_DEPTH", 8)
+    monkeypatch.setattr(register_panels, "TRANSPOSED", 8)
+    monkeypatch.setattr(panels, "LAST_GROUP", 30)
     plan.make_plan.cache_clear()
     force(config, device, monkeypatch)
     rng = np.random.default_rng(7)
@@ -165,8 +184,40 @@ def test_products_in_blocks(config, stack, device, monkeypatch):
 def test_packing_any_depth_and_group(depth, group, device, monkeypatch):
     """Blocks deeper than the matrix, and work-items that do not divide them."""
     packs = tuple(PackConfig(panel=t, depth=depth, group=group) for t in (12, 20))
-    monkeypatch.setattr(launch, "choose", lambda *_: Choice(ODD_TILES, packs))
+    choose(monkeypatch, Choice(ODD_TILES, packs))
     rng = np.random.default_rng(7)
     a, b = integers(rng, (31, 17)), integers(rng, (17, 45))
     for x, y in ((a, b), (np.asfortranarray(a), np.asfortranarray(b)), (a[:, ::-1], b[::-1])):
         np.testing.assert_array_equal(clgemm.sgemm(1.0, x, y), x @ y)
+
+
+@pytest.mark.parametrize("config", REGISTER, ids=name)
+@pytest.mark.parametrize("stack", [(), (2, 3)])
+def test_deep_products_in_slices(config, stack, device, monkeypatch):
+    """Few elements of C and a long sum: slices of k side by side, then added up."""
+    monkeypatch.setattr(register_panels, "SMALLEST_SLICE", 100)
+    monkeypatch.setattr(register_panels, "GROUPS_PER_UNIT", 1000)
+    plan.make_plan.cache_clear()
+    force(config, device, monkeypatch)
+    rng = np.random.default_rng(7)
+    a, b = integers(rng, (*stack, 9, 1750)), integers(rng, (*stack, 1750, 21))
+    np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+    if not stack:
+        c = integers(rng, (9, 21))
+        for order in "CF":
+            result = clgemm.sgemm(2.0, a, b, 3.0, c, order=order)
+            np.testing.assert_array_equal(result, 2 * (a @ b) + 3 * c)
+    plan.make_plan.cache_clear()
+
+
+@pytest.mark.parametrize("panel", [2, 3, 4, 6, 8, 12, 16, 24, 48])
+@given(data=st.data(), rows=st.integers(1, 100), columns=st.integers(1, 70))
+def test_packing_by_vectors(panel, data, rows, columns, device):
+    """Panels of every kind of piece, from any strides, as C gets them from a product with I."""
+    config = replace(ODD_REGISTERS, work_m=panel, width=8, vectors=1, block_k=32)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        force(config, device, monkeypatch)
+        rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+        a = data.draw(buffers(integers(rng, (rows, columns))))
+        identity = np.eye(columns, dtype=np.float32)
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, a.view, identity), a.view)

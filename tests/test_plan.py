@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
-from clgemm import plan
+from clgemm import panels
 from clgemm.config import DirectConfig, Limits, PackConfig
-from clgemm.database import lane_configs, pack_config
+from clgemm.database import lane_configs, pack_config, register_config, vector_pack_config
 from clgemm.layout import Layout, Level
 from clgemm.plan import make_copy_plan, make_plan, make_scaling_plan
 from clgemm.steps import Element, slices
@@ -31,6 +31,14 @@ def rows(m, n, *batch):
     return Layout((*batch, m, n), strides)
 
 
+REGISTER = register_config(16, True)
+VECTOR_PACK = tuple(vector_pack_config(t, 8) for t in (REGISTER.tile_m, REGISTER.tile_n))
+
+
+def planned_for_vectors(m, n, k):
+    return make_plan(rows(m, k), rows(k, n), rows(m, n), REGISTER, VECTOR_PACK, LIMITS)
+
+
 def planned(a, b, c, limits=LIMITS):
     return make_plan(a, b, c, CONFIG, PACK, limits)
 
@@ -43,8 +51,7 @@ def test_a_product_packs_both_operands_and_multiplies_once():
     """Three launches; padding up to whole tiles is all the scratch there is."""
     made = planned(rows(100, 70), rows(70, 130), rows(100, 130))
     assert kernels(made) == ["pack", "pack", "local"]
-    assert made.packed_a_bytes == 4 * 128 * 80
-    assert made.packed_b_bytes == 4 * 192 * 80
+    assert dict(made.scratch) == {"packed_a": 4 * 128 * 80, "packed_b": 4 * 192 * 80}
 
 
 def test_an_operand_that_fits_is_not_packed():
@@ -52,7 +59,7 @@ def test_an_operand_that_fits_is_not_packed():
     aligned = Layout((64, 128), (128, 1), 16)
     made = planned(rows(64, 64), aligned, rows(64, 128))
     assert kernels(made) == ["pack", "local"]
-    assert made.packed_b_bytes == 0
+    assert dict(made.scratch).keys() == {"packed_a"}
     badly = Layout((64, 128), (128, 1), 8)
     assert kernels(planned(rows(64, 64), badly, rows(64, 128))) == ["pack", "pack", "local"]
     odd_pitch = Layout((64, 128), (130, 1), 64)
@@ -63,7 +70,7 @@ def test_huge_products_stay_within_the_scratch_budget():
     """Blocks of k first, then of m and n; beta counts for the first block of k only."""
     n = 100_000
     made = planned(rows(n, n), rows(n, n), rows(n, n))
-    assert made.packed_a_bytes + made.packed_b_bytes <= plan.SCRATCH_BYTES
+    assert sum(dict(made.scratch).values()) <= panels.SCRATCH_BYTES
     multiplied = [step for step in made.steps if step.config.family == "local"]
     assert {step.arguments[5] for step in multiplied} == {"beta", 1.0}
     flops = sum(m * n * k for m, n, k in (step.arguments[:3] for step in multiplied))
@@ -82,7 +89,7 @@ def test_scratch_respects_the_largest_buffer():
     """A device that allocates little gets smaller blocks."""
     small = Limits(48 * 1024, 1024, 2**22, 8, 1)
     made = planned(rows(3000, 3000), rows(3000, 3000), rows(3000, 3000), small)
-    assert max(made.packed_a_bytes, made.packed_b_bytes) <= 2**22
+    assert max(dict(made.scratch).values()) <= 2**22
 
 
 def test_a_repeated_operand_is_packed_once():
@@ -91,9 +98,37 @@ def test_a_repeated_operand_is_packed_once():
     b = rows(70, 130).broadcast((9,))
     made = planned(a, b, c)
     assert kernels(made) == ["pack", "pack", "local"]
-    assert made.packed_b_bytes == 4 * 192 * 80
-    assert made.packed_a_bytes == 9 * 4 * 128 * 80
+    assert dict(made.scratch) == {"packed_a": 9 * 4 * 128 * 80, "packed_b": 4 * 192 * 80}
     assert struct.unpack("4q", made.steps[-1].arguments[15])[-1] == 0
+
+
+def test_a_product_by_vectors_is_three_launches_however_deep():
+    """Blocks of k of nearly one size, a multiple of what packing transposes at once."""
+    for k, block_k in ((64, 64), (384, 384), (400, 208), (1024, 352), (5000, 368)):
+        made = planned_for_vectors(1024, 1024, k)
+        assert kernels(made) == ["pack_vectors", "pack_vectors", "register"]
+        assert made.steps[-1].arguments[6] == block_k
+        assert dict(made.scratch) == {"packed_a": 4 * 1024 * k, "packed_b": 4 * 1056 * k}
+
+
+def test_every_compute_unit_gets_work():
+    """From square, tall, wide and deep products alike; the deep one in slices of k."""
+    for m, n, k in ((512, 512, 512), (100_000, 48, 64), (8, 100_000, 64), (64, 64, 100_000)):
+        made = planned_for_vectors(m, n, k)
+        product = next(step for step in made.steps if step.config.family == "register")
+        assert product.groups >= 4 * LIMITS.compute_units
+    assert kernels(made)[-2:] == ["register", "reduce"]
+    cuts = made.steps[-1].arguments[2]
+    assert dict(made.scratch)["partial"] == 4 * cuts * 64 * 64
+
+
+def test_20000_x_20000_by_vectors_fits_a_gibibyte():
+    """Packed in blocks; every multiply-add is made once."""
+    n = 20_000
+    made = planned_for_vectors(n, n, n)
+    assert sum(dict(made.scratch).values()) <= 2**30
+    multiplied = [step for step in made.steps if step.config.family == "register"]
+    assert sum(m * n * k for m, n, k in (step.arguments[:3] for step in multiplied)) == n**3
 
 
 def test_slices_cover_a_stack_once():

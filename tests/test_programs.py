@@ -45,11 +45,11 @@ def test_a_second_call_of_a_kind_creates_nothing_but_views(n, fresh, counts):
     a, b, c = (np.ones((n, n), np.float32) for _ in range(3))
     clgemm.sgemm(1.0, a, b, 0.5, c, overwrite_c=1)
     assert counts["programs"] > 0
-    assert counts["kernels"] == counts["programs"]
+    assert counts["kernels"] >= counts["programs"]  # one for each launch
     pool = workspace.workspace(fresh.queue)._pool
     held = pool.managed_bytes
     counts.update(dict.fromkeys(counts, 0))
-    for other in (a, b.copy(), np.asfortranarray(a)[::-1][::-1]):
+    for other in (a, b.copy(), np.asfortranarray(a)[::-1][::-1].T):
         clgemm.sgemm(2.0, other, b, 0.0, c, overwrite_c=1)
     assert counts["programs"] == counts["kernels"] == 0
     assert counts["views"] == (9 if fresh.shares_host_memory else 0)
@@ -83,7 +83,7 @@ def test_a_config_that_does_not_fit_is_refused(device):
     """By its own words, before the compiler sees it."""
     config = clgemm.config.DirectConfig(items_m=10**6, items_n=1, work_m=1, width=1, fma=False)
     with pytest.raises(ValueError, match=r"1000000 work-items .* exceed the device's"):
-        programs.kernel(device, config, "")
+        programs.kernel(device, config)
 
 
 def test_a_source_that_does_not_compile_says_why(device):

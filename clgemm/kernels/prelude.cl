@@ -20,6 +20,11 @@ typedef float float1;
 // The same from an address that is a multiple of the vector's size: one instruction everywhere.
 #define LOAD_ALIGNED(width, space, p) (*(space const FLOAT(width)*)(p))
 
+// Brings the cache line of an address near. A hint: the address may lie outside of any buffer. OpenCL's
+// own prefetch() does nothing in the runtimes for CPUs, whose compilers (Clang) all know this one; it
+// takes generic pointers, which OpenCL C 1.2 makes of integers only.
+#define FETCH(p) __builtin_prefetch((const void*)(size_t)(p), 0, 3)
+
 #if FMA  // of the kernel's config; a kernel that does no arithmetic has none
 #define MULTIPLY_ADD(a, b, c) fma(a, b, c)
 #else

@@ -1,13 +1,17 @@
 // C = alpha*A*B + beta*C over packed panels, for processors with vector registers and caches.
-//   a[panel*a_panel + p*WORK_M + i]           rows    panel*WORK_M + i of A, column p; zero-padded
-//   b[panel*b_panel + p*VECTORS*WIDTH + j]    columns panel*VECTORS*WIDTH + j of B, row p; zero-padded
-//   c[i*c_row + j*c_column]                   m x n; not read when beta is 0
-// A work-group is one work-item: it multiplies BLOCK_M panels of A with one panel of B, the WORK_M x
-// (VECTORS*WIDTH) block of C in vector registers. The plan cuts k so that the block of A stays in the
-// second-level cache while work-groups of neighbouring panels of B pass over it, and the panel of B in
-// the first while the panels of A do.
-// Work-groups: matrices x blocks of A x panels of B, one work-item each.
-// After: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008.
+//   a[first*rows_a + (panel*depth + p - first)*WORK_M + i]     rows    panel*WORK_M + i of A, column p
+//   b[first*rows_b + (panel*depth + p - first)*WORK_N + j]     columns panel*WORK_N + j of B, row p
+//   c[i*c_row + j*c_column]                                    m x n; not read when beta is 0
+// where first = p/block_k*block_k is where the block of p begins, depth its length, rows_a and rows_b m and
+// n rounded up to whole panels (of WORK_N = VECTORS*WIDTH for B); panels are zero-padded.
+// A work-group multiplies block_m panels of A with block_n panels of B, a WORK_M x WORK_N block of C at
+// a time in vector registers: the panel of A stays in the first-level cache while it meets the panels
+// of B, which stay in the second while the panels of A pass. Blocks of k follow one another, each
+// adding to C what it has summed.
+// Several slices of k, slice_k long each, are several results: slice s goes to c + s*c_slice.
+// Work-groups: matrices x slices x blocks of A x blocks of B, one work-item each.
+// After: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008; Van Zee and
+// van de Geijn, "BLIS: a framework for rapidly instantiating BLAS functionality", 2015.
 #ifndef WORK_M
 #error "WORK_M: rows of C in registers"
 #endif
@@ -17,79 +21,132 @@
 #ifndef WIDTH
 #error "WIDTH: floats per vector"
 #endif
-#ifndef BLOCK_M
-#error "BLOCK_M: panels of A per work-group"
-#endif
 #ifndef UNROLL
 #error "UNROLL: steps of the loop over k written out"
+#endif
+#ifndef PREFETCH
+#error "PREFETCH: steps over k by which B is fetched ahead; 0 leaves it to the processor"
 #endif
 #ifndef FMA
 #error "FMA: 1 for fma(), 0 for a multiplication and an addition that the compiler may join"
 #endif
 #define WORK_N (VECTORS * WIDTH)
+#define LINE 16  // floats in a cache line
 
-__kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void register_product(const int m, const int n, const int k, const int4 counts, const float alpha, const float beta,
-                      __global const float* restrict a, const long a_offset, const long a_panel, const long4 a_strides,
-                      __global const float* restrict b, const long b_offset, const long b_panel, const long4 b_strides,
-                      __global float* restrict c, const long c_offset, const long c_row, const long c_column, const long4 c_strides) {
-  const int panels_m = (m + WORK_M - 1) / WORK_M, blocks_m = (panels_m + BLOCK_M - 1) / BLOCK_M;
-  const int panels_n = (n + WORK_N - 1) / WORK_N;
-  const uint group = get_group_id(0), block = group % (blocks_m * panels_n), matrix = group / (blocks_m * panels_n);
-  const int panel_n = block % panels_n, first_m = block / panels_n * BLOCK_M, last_m = min(first_m + BLOCK_M, panels_m);
+// One WORK_M x WORK_N block of C: its first `rows` x `columns` elements, of which the first `vectors`
+// vectors of each row are all there is. The compiler makes a copy for each number of vectors; loops that
+// it is to unroll have bounds that do not wait for that.
+static inline __attribute__((always_inline)) void multiply_panels(
+    const int vectors, const int rows, const int columns, const int depth, const float alpha, const float beta,
+    __global const float* a, __global const float* b, __global float* c, const long c_row, const long c_column) {
+  FLOAT(WIDTH) sum[WORK_M][VECTORS];
+#if PREFETCH
+  #pragma unroll
+  for (int i = 0; i < WORK_M; i++)
+    #pragma unroll
+    for (int j = 0; j < WORK_N; j += LINE)
+      if (j < vectors * WIDTH) FETCH(c + i * c_row + j * c_column);
+#endif
+  #pragma unroll
+  for (int i = 0; i < WORK_M; i++)
+    #pragma unroll
+    for (int j = 0; j < VECTORS; j++) sum[i][j] = (FLOAT(WIDTH))(0.0f);
 
-  a += a_offset + matrix_offset(matrix, counts, a_strides);
-  b += b_offset + matrix_offset(matrix, counts, b_strides) + panel_n * b_panel;
-  c += c_offset + matrix_offset(matrix, counts, c_strides) + panel_n * WORK_N * c_column;
-  const int columns = n - panel_n * WORK_N;
-
-  for (int panel_m = first_m; panel_m < last_m; panel_m++) {
-    __global const float* a_p = a + panel_m * a_panel;
-    __global const float* b_p = b;
-    FLOAT(WIDTH) sum[WORK_M][VECTORS];
+  #pragma unroll UNROLL
+  for (int p = 0; p < depth; p++) {
+    FLOAT(WIDTH) row[VECTORS];
+#if PREFETCH
+    #pragma unroll
+    for (int j = 0; j < WORK_N; j += LINE)
+      if (j < vectors * WIDTH) FETCH(b + PREFETCH * WORK_N + j);
+#endif
+    #pragma unroll
+    for (int j = 0; j < VECTORS; j++)
+      if (j < vectors) row[j] = LOAD_ALIGNED(WIDTH, __global, b + j * WIDTH);
     #pragma unroll
     for (int i = 0; i < WORK_M; i++)
       #pragma unroll
-      for (int j = 0; j < VECTORS; j++) sum[i][j] = (FLOAT(WIDTH))(0.0f);
+      for (int j = 0; j < VECTORS; j++)
+        if (j < vectors) sum[i][j] = MULTIPLY_ADD((FLOAT(WIDTH))(a[i]), row[j], sum[i][j]);
+    a += WORK_M;
+    b += WORK_N;
+  }
 
-    #pragma unroll UNROLL
-    for (int p = 0; p < k; p++) {
-      FLOAT(WIDTH) row[VECTORS];
+  // The epilogue: alpha and beta, whole vectors inside the matrix, single elements along its edge.
+  if (rows >= WORK_M && columns >= vectors * WIDTH && c_column == 1) {
+    #pragma unroll
+    for (int i = 0; i < WORK_M; i++)
       #pragma unroll
-      for (int j = 0; j < VECTORS; j++) row[j] = LOAD_ALIGNED(WIDTH, __global, b_p + j * WIDTH);
+      for (int j = 0; j < VECTORS; j++) {
+        if (j >= vectors) continue;
+        __global float* element = c + i * c_row + j * WIDTH;
+        FLOAT(WIDTH) result = alpha * sum[i][j];
+        if (beta != 0.0f) result += beta * LOAD(WIDTH, element);
+        STORE(WIDTH, result, element);
+      }
+  } else {
+    float values[WORK_M * WORK_N];
+    #pragma unroll
+    for (int i = 0; i < WORK_M; i++)
       #pragma unroll
-      for (int i = 0; i < WORK_M; i++)
-        #pragma unroll
-        for (int j = 0; j < VECTORS; j++)
-          sum[i][j] = MULTIPLY_ADD((FLOAT(WIDTH))(a_p[i]), row[j], sum[i][j]);
-      a_p += WORK_M;
-      b_p += WORK_N;
-    }
+      for (int j = 0; j < VECTORS; j++) STORE(WIDTH, alpha * sum[i][j], values + i * WORK_N + j * WIDTH);
+    for (int i = 0; i < min(rows, WORK_M); i++)
+      for (int j = 0; j < min(columns, WORK_N); j++) {
+        __global float* element = c + i * c_row + j * c_column;
+        *element = beta == 0.0f ? values[i * WORK_N + j] : values[i * WORK_N + j] + beta * *element;
+      }
+  }
+}
 
-    // The epilogue: alpha and beta, whole vectors inside the matrix, single elements along its edge.
-    __global float* c_p = c + panel_m * WORK_M * c_row;
-    const int rows = m - panel_m * WORK_M;
-    if (rows >= WORK_M && columns >= WORK_N && c_column == 1) {
-      #pragma unroll
-      for (int i = 0; i < WORK_M; i++)
-        #pragma unroll
-        for (int j = 0; j < VECTORS; j++) {
-          __global float* element = c_p + i * c_row + j * WIDTH;
-          FLOAT(WIDTH) result = alpha * sum[i][j];
-          if (beta != 0.0f) result += beta * LOAD(WIDTH, element);
-          STORE(WIDTH, result, element);
+__kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+void register_product(const int m, const int n, const int k, const int slice_k,
+                      const int block_m, const int block_n, const int block_k,
+                      const int4 counts, const float alpha, const float beta,
+                      __global const float* restrict a, const long4 a_strides,
+                      __global const float* restrict b, const long4 b_strides,
+                      __global float* restrict c, const long c_offset, const long c_row, const long c_column,
+                      const long c_slice, const long4 c_strides) {
+  const int panels_m = (m + WORK_M - 1) / WORK_M, panels_n = (n + WORK_N - 1) / WORK_N;
+  const int blocks_m = (panels_m + block_m - 1) / block_m, blocks_n = (panels_n + block_n - 1) / block_n;
+  const int slices = (k + slice_k - 1) / slice_k;
+  uint group = get_group_id(0);
+  const int first_n = group % blocks_n * block_n, last_n = min(first_n + block_n, panels_n);
+  group /= blocks_n;
+  const int first_m = group % blocks_m * block_m, last_m = min(first_m + block_m, panels_m);
+  group /= blocks_m;
+  const int slice = group % slices, first_k = slice * slice_k, last_k = min(first_k + slice_k, k);
+  const uint matrix = group / slices;
+
+  a += matrix_offset(matrix, counts, a_strides);
+  b += matrix_offset(matrix, counts, b_strides);
+  c += c_offset + matrix_offset(matrix, counts, c_strides) + slice * c_slice;
+
+  for (int p = first_k; p < last_k; p += block_k) {
+    const int depth = min(block_k, last_k - p);
+    const float keep = p == first_k ? beta : 1.0f;
+    __global const float* a_block = a + (long)p * panels_m * WORK_M;
+    __global const float* b_block = b + (long)p * panels_n * WORK_N;
+    for (int panel_m = first_m; panel_m < last_m; panel_m++)
+      for (int panel_n = first_n; panel_n < last_n; panel_n++) {
+        const int rows = m - panel_m * WORK_M, columns = n - panel_n * WORK_N;
+        __global const float* a_panel = a_block + (long)panel_m * depth * WORK_M;
+        __global const float* b_panel = b_block + (long)panel_n * depth * WORK_N;
+        __global float* c_panel = c + panel_m * WORK_M * c_row + panel_n * WORK_N * c_column;
+#define MULTIPLY(vectors) \
+  multiply_panels(vectors, rows, columns, depth, alpha, keep, a_panel, b_panel, c_panel, c_row, c_column)
+#if VECTORS > 1
+        if (columns <= WIDTH) {
+          MULTIPLY(1);
+          continue;
         }
-    } else {
-      float values[WORK_M * WORK_N];
-      #pragma unroll
-      for (int i = 0; i < WORK_M; i++)
-        #pragma unroll
-        for (int j = 0; j < VECTORS; j++) STORE(WIDTH, alpha * sum[i][j], values + i * WORK_N + j * WIDTH);
-      for (int i = 0; i < min(rows, WORK_M); i++)
-        for (int j = 0; j < min(columns, WORK_N); j++) {
-          __global float* element = c_p + i * c_row + j * c_column;
-          *element = beta == 0.0f ? values[i * WORK_N + j] : values[i * WORK_N + j] + beta * *element;
+#endif
+#if VECTORS > 2
+        if (columns <= 2 * WIDTH) {
+          MULTIPLY(2);
+          continue;
         }
-    }
+#endif
+        MULTIPLY(VECTORS);
+      }
   }
 }
