@@ -24,7 +24,7 @@ ROWS = [
     {"steps"},
     {"database"},
     {"device"},
-    {"config", "layout"},
+    {"config", "layout", "terminal"},
 ]
 PURE = {"config", "layout", "plan", "steps"}
 
