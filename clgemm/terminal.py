@@ -21,6 +21,7 @@ __all__ = [
 ]
 
 Side: TypeAlias = Literal["left", "right"]
+BEYOND = 1000  # columns, more than any table has
 
 # Okabe and Ito's colours, which everyone can tell apart; a library has the same in each picture.
 COLOURS = {
@@ -69,7 +70,11 @@ def print_table(
         table.add_column(heading, justify=side, no_wrap=True)
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    # A figure cut short is worse than a line that the terminal wraps.
+    console = Console()
+    options = console.options.update(max_width=BEYOND)
+    console.width = max(console.width, console.measure(table, options=options).maximum)
+    console.print(table)
 
 
 def _print_plain(
