@@ -8,9 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections import namedtuple
 from pathlib import Path
 from statistics import median
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pyopencl as cl
@@ -205,6 +205,38 @@ def test_contenders_compute_the_case(device, name, mode, case):
     assert np.isnan(call.fetch()).all()
     call.once()
     assert operands.judge(case, call.fetch(), operands.reference(case))[1] <= 1
+
+
+class OnHost(ModuleType):
+    """CuPy's functions, and few enough of PyTorch's, for one GPU that is no GPU."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.asarray, self.matmul, self.asnumpy = np.asarray, np.matmul, np.array
+        self.__version__ = "0"
+        device = SimpleNamespace(use=list, synchronize=list)
+        runtime = SimpleNamespace(
+            getDeviceCount=lambda: 1,
+            getDeviceProperties=lambda _: {"name": b"NVIDIA H"},
+            runtimeGetVersion=lambda: 13000,
+            CUDARuntimeError=OSError,
+        )
+        self.cuda = SimpleNamespace(runtime=runtime, Device=lambda *_: device)
+
+
+@pytest.mark.parametrize("case", LYING + STACKS, ids=lambda case: case.label)
+def test_cublas_computes_the_case(case, monkeypatch):
+    """As CuPy would on a GPU of that name; another GPU's is refused."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "cupy", OnHost("cupy"))
+    device = SimpleNamespace(name="NVIDIA H", platform="NVIDIA CUDA")
+    assert contenders.available("cuBLAS", device) == "cupy 0, CUDA 13000"
+    call = contenders.prepare("cuBLAS", case, DEVICE, device)
+    call.once()
+    assert operands.judge(case, call.fetch(), operands.reference(case))[1] <= 1
+    device.name = "NVIDIA X"
+    with pytest.raises(RuntimeError, match="CuPy: NVIDIA X is not among its devices"):
+        contenders.available("cuBLAS", device)
 
 
 # The device's roofs
@@ -521,16 +553,15 @@ def test_peers_are_chosen():
 
 def test_missing_peers_say_why(device):
     """Not installed, or not for this device; never a traceback."""
-    Named = namedtuple("Named", "name platform")
     with pytest.raises(RuntimeError, match="cuBLAS runs on NVIDIA's GPUs; this is a toaster"):
-        contenders.available("cuBLAS", Named("a toaster", "Kitchen OpenCL"))
+        contenders.available("cuBLAS", SimpleNamespace(name="a toaster", platform="Kitchen OpenCL"))
     with pytest.MonkeyPatch.context() as patch:
         for library in ("pyclblast", "torch", "cupy"):
             patch.setitem(sys.modules, library, None)  # as if it were not installed
         with pytest.raises(RuntimeError, match="pyclblast cannot be imported"):
             contenders.available("CLBlast", device)
         with pytest.raises(RuntimeError, match=r"PyTorch: .*torch.*; CuPy: .*cupy"):
-            contenders.available("cuBLAS", Named("H", "NVIDIA CUDA"))
+            contenders.available("cuBLAS", SimpleNamespace(name="H", platform="NVIDIA CUDA"))
 
 
 class Interrupted:

@@ -171,8 +171,8 @@ def _run(device: Device, cases: list[Case], peers: list[str], args: argparse.Nam
         ours = workers["clgemm"]
         if device.kind == "CPU" and abouts["clgemm"]["compute_units"] != threads:
             report.notes.append(
-                f"the device computes with {abouts['clgemm']['compute_units']} threads, the "
-                f"host's BLAS with {threads}"
+                f"the device reports {abouts['clgemm']['compute_units']} compute units; the "
+                f"host's BLAS has {threads} threads"
             )
         step("the device's peak and memory bandwidth")
         report.roofs = _roofs(ours)

@@ -117,11 +117,11 @@ def _clgemm(case: Case, device: Any) -> Call:
     return Call(once, c.get)
 
 
-def _leading(case: Case, layout: str, rows: int, columns: int) -> tuple[int, int]:
+def _leading(layout: str, rows: int, columns: int) -> tuple[int, int]:
     """Return an operand's leading dimension and offset in row-major storage."""
     leading = {"N": columns, "T": rows, "S": 2 * (columns + SKIPPED)}
     if layout not in leading:
-        raise NotImplementedError(f"it takes no operand without a unit stride ({case.label})")
+        raise NotImplementedError("it takes no operand without a unit stride")
     return leading[layout], SKIPPED if layout == "S" else 0
 
 
@@ -129,8 +129,8 @@ def _clblast(case: Case, device: Any) -> Call:
     pyclblast = importlib.import_module("pyclblast")
     queue = device.queue
     m, n, k = case.m, case.n, case.k
-    a_ld, a_offset = _leading(case, case.layout_a, m, k)
-    b_ld, b_offset = _leading(case, case.layout_b, k, n)
+    a_ld, a_offset = _leading(case.layout_a, m, k)
+    b_ld, b_offset = _leading(case.layout_b, k, n)
     a, b, c = _on_device(case, queue)
     how = {
         "a_ld": a_ld, "b_ld": b_ld, "c_ld": n, "a_offset": a_offset, "b_offset": b_offset,

@@ -97,7 +97,7 @@ class Outcome:
 
     @property
     def skipped(self) -> bool:
-        """Whether it was left out, for want of time."""
+        """Whether it was left out, for want of time or because the library has no such product."""
         return self.failure.startswith(SKIPPED)
 
     @property

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
+from clgemm.bench.figures import SKIPPED
+
 __all__ = ["Server", "main"]
 
 WARM_S = 1.0  # a call longer than this is not repeated only to warm the caches
@@ -137,8 +139,9 @@ def _host_blas() -> dict[str, Any]:
 
 def _said(error: Exception) -> str:
     """Return an error's message, with its type unless that says no more than that it is one."""
-    plain = type(error) in (RuntimeError, NotImplementedError)
-    return str(error) if plain else f"{type(error).__name__}: {error}"
+    if type(error) is NotImplementedError:
+        return f"{SKIPPED}{error}"
+    return str(error) if type(error) is RuntimeError else f"{type(error).__name__}: {error}"
 
 
 def main(arguments: list[str]) -> int:
