@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -146,8 +145,6 @@ def _said(error: Exception) -> str:
 
 def main(arguments: list[str]) -> int:
     """Serve until the input ends."""
-    # A key press reaches the whole process group: the parent says so, the children just end.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     # Runtimes and compilers print what they like: the answers go through a descriptor of their own.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
