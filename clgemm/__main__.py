@@ -1,4 +1,4 @@
-"""The command line: ``python -m clgemm info | ladder``."""
+"""The command line: ``python -m clgemm info | bench | ladder``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return the process's exit code."""
+    from clgemm.bench import command as bench
     from clgemm.ladder import command as ladder
 
     parser = argparse.ArgumentParser(prog="python -m clgemm", description=__doc__)
@@ -16,6 +17,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser(
         "info", help="versions, OpenCL devices, the chosen one and why, caches"
     ).set_defaults(run=_info)
+    race = commands.add_parser("bench", help="ratios against NumPy's BLAS, CLBlast and cuBLAS")
+    bench.add_arguments(race)
+    race.set_defaults(run=bench.main)
     climb = commands.add_parser("ladder", help="the tutorial's ten kernels, checked and timed")
     ladder.add_arguments(climb)
     climb.set_defaults(run=ladder.main)

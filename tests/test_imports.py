@@ -26,8 +26,17 @@ ROWS = [
     {"steps"},
     {"database"},
     {"device"},
-    {"config", "layout"},
+    {"config", "layout", "terminal"},
 ]
+BENCH_ROWS = [
+    {"command"},
+    {"plot"},
+    {"report", "rounds", "worker"},
+    {"contenders", "startup"},
+    {"figures", "identity", "operands", "peak", "pipe"},
+    {"cases"},
+]
+PURE_BENCH = {"cases", "figures", "operands", "pipe", "rounds", "report"}
 PURE = {"config", "layout", "local_panels", "panels", "plan", "register_panels", "steps"}
 
 
@@ -54,9 +63,20 @@ def test_production_does_not_know_the_ladder():
     assert users == {"__main__"}
 
 
+def test_production_does_not_know_the_benchmark():
+    """Only the command line names it; it and the ladder know nothing of each other."""
+    users = {name for name in set().union(*ROWS) if any("bench" in x for x in imported(name))}
+    assert users == {"__main__"}
+    for one, other in (("ladder", "bench"), ("bench", "ladder")):
+        for path in (FOLDER / one).glob("*.py"):
+            assert not [x for x in imported(f"{one}/{path.stem}") if f".{other}" in x], path
+
+
 def test_every_module_has_a_row():
     """A new module takes its place."""
     assert {path.stem for path in FOLDER.glob("*.py")} == set().union(*ROWS)
+    bench = {path.stem for path in (FOLDER / "bench").glob("*.py")}
+    assert bench - {"__init__"} == set().union(*BENCH_ROWS)
 
 
 @pytest.mark.parametrize("module", sorted(set().union(*ROWS)))
@@ -65,7 +85,17 @@ def test_imports_run_one_way(module):
     row = next(i for i, names in enumerate(ROWS) if module in names)
     below = set().union(*ROWS[row + 1 :])
     own = {name.removeprefix("clgemm.") for name in imported(module) if name.startswith("clgemm.")}
-    assert {name for name in own if not name.startswith("ladder")} <= below
+    assert {name for name in own if not name.startswith(("ladder", "bench"))} <= below
+
+
+@pytest.mark.parametrize("module", sorted(set().union(*BENCH_ROWS)))
+def test_the_benchmarks_imports_run_one_way(module):
+    """From its command down to its cases."""
+    row = next(i for i, names in enumerate(BENCH_ROWS) if module in names)
+    below = {f"clgemm.bench.{name}" for name in set().union(*BENCH_ROWS[row + 1 :])}
+    assert {name for name in imported(f"bench/{module}") if ".bench." in name} <= below
+    if module in PURE_BENCH:
+        assert not {"pyopencl", "pyopencl.array"} & imported(f"bench/{module}")
 
 
 @pytest.mark.parametrize("module", sorted(PURE))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from clgemm.ladder.peers import peers
 from clgemm.ladder.report import Climb, as_json, print_climb
 from clgemm.ladder.rung import Rung, Shape, Target
 from clgemm.ladder.rungs import RUNGS, TUTORIAL_NAMES, configure
+from clgemm.terminal import positive, progress
 
 __all__ = ["add_arguments", "main"]
 
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
         "--size",
-        type=_positive,
+        type=positive,
         nargs="+",
         metavar="N",
         help=f"square matrices of these sizes (default: {GPU_SIZE} on a GPU, {CPU_SIZE} elsewhere)",
@@ -49,18 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="parameters of the rungs that have them, by our names or the tutorial's (TSM=64)",
     )
-    parser.add_argument(
-        "--repeat", type=_positive, metavar="N", help="how often each rung is timed"
-    )
+    parser.add_argument("--repeat", type=positive, metavar="N", help="how often each rung is timed")
     parser.add_argument("--cuda", action="store_true", help="through the CUDA toolchain as well")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the staircase (last size)")
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
 
 
 def _assignment(text: str) -> tuple[str, int]:
@@ -119,7 +111,7 @@ def _climb(device: Device, n: int, args: argparse.Namespace) -> Climb:
     if args.cuda:
         toolchains["CUDA"] = (cuda.target(), on_cuda)
     numbers = sorted(set(args.rung))
-    with _progress(len(numbers) * len(toolchains) + 1) as step:
+    with progress(len(numbers) * len(toolchains) + 1) as step:
         for toolchain, (target, run) in toolchains.items():
             for number in numbers:
                 kind = RUNGS[number - 1]
@@ -135,24 +127,3 @@ def _climb(device: Device, n: int, args: argparse.Namespace) -> Climb:
         step("clgemm.sgemm, NumPy and others")
         climb.peers.extend(peers(device, problem, args.repeat))
     return climb
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[str], None]]:
-    """Show how far it is, on the error stream: yield a function to call at each step's begin."""
-    try:
-        from rich.console import Console
-        from rich.progress import Progress
-    except ImportError:
-        yield lambda text: print(f"{text} ...", file=sys.stderr)
-        return
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=total)
-        begun = -1
-
-        def step(text: str) -> None:
-            nonlocal begun
-            begun += 1
-            progress.update(task, completed=begun, description=text)
-
-        yield step

@@ -7,17 +7,10 @@ from typing import Any
 
 from clgemm.ladder.report import Climb
 from clgemm.ladder.rungs import RUNGS
+from clgemm.terminal import COLOURS, PLOT_STYLE
 
 __all__ = ["draw"]
 
-# Okabe and Ito's colours, which everyone can tell apart.
-COLOURS = {"OpenCL": "#0072B2", "CUDA": "#009E73", "Kepler": "#8C8C8C"}
-PEER_COLOURS = {
-    "clgemm.sgemm": "#D55E00",
-    "cuBLAS": "#A8477F",
-    "CLBlast": "#B87A00",
-    "NumPy on the host": "#444444",
-}
 KEPLER_PEERS: dict[str, float] = {"cuBLAS": 3056, "clBlas, tuned": 798}
 # A peer this many times above the highest step would flatten the stairs: it is named, not drawn.
 HEADROOM = 2.2
@@ -28,7 +21,7 @@ def draw(climb: Climb, file: str) -> None:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    with mpl.rc_context({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False}):
+    with mpl.rc_context(PLOT_STYLE):
         figure = Figure(figsize=(13, 9), layout="constrained")
         ours, kepler = figure.subplots(2, 1, height_ratios=(3, 2))
         toolchains = {
@@ -57,7 +50,7 @@ def _stairs(axes: Any, toolchains: dict[str, dict[int, float]]) -> None:
             [number + shift for number in steps],
             list(steps.values()),
             width * 0.96,
-            color=COLOURS[name],
+            color=COLOURS["other" if name == "Kepler" else name],
             label=name,
         )
         axes.bar_label(
@@ -87,7 +80,7 @@ def _levels(axes: Any, peers: dict[str, float]) -> None:
     right = axes.get_xlim()[1]
     lowest_free = 0.0
     for name, gflops in sorted(drawn.items(), key=lambda peer: peer[1]):
-        colour = PEER_COLOURS.get(name, COLOURS["Kepler"])
+        colour = COLOURS.get(name.split()[0], COLOURS["other"])
         axes.axhline(gflops, color=colour, linewidth=1.3, linestyle="--", zorder=0)
         # Names of neighbouring lines stand above each other, not on each other.
         height = max(gflops, lowest_free)
@@ -96,7 +89,7 @@ def _levels(axes: Any, peers: dict[str, float]) -> None:
     beyond = [f"{name}  {_figure(gflops)}" for name, gflops in peers.items() if name not in drawn]
     if beyond:
         text = "off the scale: " + ",  ".join(beyond)
-        axes.set_title(text, loc="right", fontsize=10, color=PEER_COLOURS["clgemm.sgemm"])
+        axes.set_title(text, loc="right", fontsize=10, color=COLOURS["clgemm.sgemm"])
 
 
 def _name(axes: Any, text: str, at: tuple[float, float], colour: str) -> None:

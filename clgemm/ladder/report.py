@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from clgemm.ladder.measure import Result
 from clgemm.ladder.peers import Peer
 from clgemm.ladder.rung import Rung
 from clgemm.ladder.rungs import RUNGS
+from clgemm.terminal import Side, figure, json_number, print_table
 
 __all__ = ["Climb", "as_json", "print_climb"]
 
 HEADINGS = ("#", "rung", "GFLOP/s", "step", "Kepler", "support", "error")
-Side: TypeAlias = Literal["left", "right"]
 JUSTIFY: tuple[Side, ...] = ("right", "left", "right", "right", "right", "right", "right")
 
 
@@ -62,7 +61,7 @@ def _rows(climb: Climb, toolchain: str) -> Iterator[tuple[str, ...]]:
         before = climb.find(rung.number - 1, toolchain)
         yield (
             *head,
-            _figure(result.gflops) if result.correct else "WRONG",
+            figure(result.gflops) if result.correct else "WRONG",
             f"x{result.gflops / before.gflops:.2f}" if before else "",
             kepler,
             f"{result.support_share:.1%}" if result.support_share else "",
@@ -79,57 +78,20 @@ def _notes(climb: Climb, toolchain: str) -> Iterator[str]:
             yield f"refused: {reason}"
 
 
-def _figure(gflops: float) -> str:
-    return f"{gflops:,.0f}" if gflops >= 100 else f"{gflops:.2f}"
-
-
 def print_climb(climb: Climb) -> None:
     """Print the rungs, one table a toolchain, and what they are compared with."""
     for toolchain in ("OpenCL", "CUDA"):
         if rows := list(_rows(climb, toolchain)):
             title = f"{toolchain} on {climb.device}, n = {climb.n}, by the device's clock"
-            _print_table(title, HEADINGS, JUSTIFY, rows)
+            print_table(title, HEADINGS, JUSTIFY, rows)
             print(*(f"  {note}" for note in _notes(climb, toolchain)), sep="\n", end="\n\n")
     if climb.peers:
-        _print_table(
+        print_table(
             "Beside them, from call to end by the host's clock",
             ("", "GFLOP/s", "error"),
             ("left", "right", "right"),
-            [(p.name, _figure(p.gflops), f"{p.relative_error:.1e}") for p in climb.peers],
+            [(p.name, figure(p.gflops), f"{p.relative_error:.1e}") for p in climb.peers],
         )
-
-
-def _print_table(
-    title: str, headings: Sequence[str], justify: Sequence[Side], rows: Sequence[Sequence[str]]
-) -> None:
-    try:
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table
-    except ImportError:
-        _print_plain(title, headings, justify, rows)
-        return
-    print(title)
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, collapse_padding=True)
-    for heading, side in zip(headings, justify, strict=True):
-        table.add_column(heading, justify=side, no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
-
-
-def _print_plain(
-    title: str, headings: Sequence[str], justify: Sequence[Side], rows: Sequence[Sequence[str]]
-) -> None:
-    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
-    print(title)
-    for row in (headings, *rows):
-        cells = (
-            cell.rjust(width) if side == "right" else cell.ljust(width)
-            for cell, width, side in zip(row, widths, justify, strict=True)
-        )
-        print("  ".join(cells).rstrip())
-    print()
 
 
 def as_json(climbs: Iterable[Climb]) -> str:
@@ -151,7 +113,7 @@ def _climb_as_dict(climb: Climb) -> dict[str, Any]:
                 "name": p.name,
                 "gflops": p.gflops,
                 "time_ns": p.time_ns,
-                "error": _number(p.relative_error),
+                "error": json_number(p.relative_error),
             }
             for p in climb.peers
         ],
@@ -167,14 +129,10 @@ def _result_as_dict(result: Result) -> dict[str, Any]:
         "parameters": asdict(rung),
         "gflops": result.gflops,
         "time_ns": result.time_ns,
-        "error": _number(result.relative_error),
+        "error": json_number(result.relative_error),
         "error_bound": result.error_bound,
         "correct": result.correct,
         "support_share": result.support_share,
         "kepler_gflops": rung.kepler_gflops,
         "note": result.note,
     }
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None  # JSON has neither NaN nor infinity

@@ -1,0 +1,269 @@
+"""``python -m clgemm bench``: gather the machine, run the cases, tabulate and draw."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import platform
+import sys
+import tempfile
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from clgemm.bench.cases import Case, default_cases, parse_shapes, quick_cases
+from clgemm.bench.contenders import PEERS
+from clgemm.bench.identity import identity
+from clgemm.bench.pipe import RequestError, Worker, WorkerDiedError, environment
+from clgemm.bench.report import Report, as_json, print_report
+from clgemm.bench.rounds import Settings, Tournament
+from clgemm.bench.startup import cold_start
+from clgemm.device import Device, find_device, get_device
+from clgemm.terminal import positive, progress
+
+__all__ = ["add_arguments", "main"]
+
+INTERRUPTED = 130  # the shell's exit code for a press of Ctrl-C
+QUICK = {"rounds": 3, "turn_s": 0.03, "budget_s": 3.0}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "--shapes",
+        metavar="LIST",
+        help="these only: N for squares, MxNxK, or BxMxNxK for stacks, as in 1024,1000x777x3000",
+    )
+    parser.add_argument("--device", metavar="D", help="number, kind or part of a name")
+    parser.add_argument(
+        "--peers", metavar="LIST", help=f"these only, of {', '.join(PEERS)}; 'none' for none"
+    )
+    parser.add_argument(
+        "--threads",
+        type=positive,
+        metavar="N",
+        help="of the host's BLAS and, where its runtime lets itself be told, of a CPU device "
+        "(default: the CPU device's compute units; beside a GPU, the host's processors)",
+    )
+    parser.add_argument("--rounds", type=positive, metavar="N", help="turns of each in each case")
+    parser.add_argument(
+        "--budget",
+        type=_seconds,
+        metavar="S",
+        help="seconds that each contender may take over a case; what needs more is skipped",
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer and smaller cases and rounds")
+    parser.add_argument(
+        "--no-startup", action="store_true", help="without cold starts and tiny calls"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw rooflines and ratios")
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return value
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run the benchmark.
+
+    Returns
+    -------
+    int
+        0 if each of clgemm's products was right, 1 if not, 2 if the arguments are wrong, 130 if
+        interrupted; no child process is left in any case.
+    """
+    try:
+        device = find_device(args.device) if args.device else get_device()
+        cases = _cases(args)
+        peers = _peers(args.peers)
+        _require_writable(args)
+    except (ValueError, RuntimeError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    try:
+        report = _run(device, cases, peers, args)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except (RequestError, WorkerDiedError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print_report(report)
+    if args.json:
+        args.json.write_text(as_json(report) + "\n", encoding="utf-8")
+    if args.plot:
+        from clgemm.bench.plot import draw
+
+        draw(report, str(args.plot))
+    return 0 if report.ok else 1
+
+
+def _cases(args: argparse.Namespace) -> list[Case]:
+    if args.shapes is not None:
+        return parse_shapes(args.shapes)
+    return quick_cases() if args.quick else default_cases()
+
+
+def _peers(text: str | None) -> list[str]:
+    """Return the peers that an argument names, in any case, in their own order."""
+    if text is None:
+        return list(PEERS)
+    wanted = {name.strip().lower() for name in text.split(",")}
+    if wanted == {"none"}:
+        return []
+    if unknown := wanted - {peer.lower() for peer in PEERS}:
+        raise ValueError(f"{sorted(unknown)} are no peers; there are {', '.join(PEERS)}")
+    return [peer for peer in PEERS if peer.lower() in wanted]
+
+
+def _require_writable(args: argparse.Namespace) -> None:
+    """Fail now, not after minutes, if a file cannot be written."""
+    for path in (args.json, args.plot):
+        if path and not path.absolute().parent.is_dir():
+            raise ValueError(f"{path} cannot be written: there is no folder {path.parent}")
+    if args.plot and find_spec("matplotlib") is None:
+        raise ValueError("--plot takes matplotlib: 'pip install clgemm[bench]'")
+
+
+def _settings(args: argparse.Namespace) -> Settings:
+    chosen = {**(QUICK if args.quick else {})}
+    chosen |= {"rounds": args.rounds} if args.rounds else {}
+    chosen |= {"budget_s": args.budget} if args.budget else {}
+    return Settings(**chosen)  # type: ignore[arg-type]
+
+
+def _threads(device: Device, wanted: int | None) -> int:
+    """Return how many threads each side gets."""
+    if wanted:
+        return wanted
+    if device.kind == "CPU":
+        return device.limits.compute_units
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # which only Linux has
+        return os.cpu_count() or 1
+
+
+def _run(device: Device, cases: list[Case], peers: list[str], args: argparse.Namespace) -> Report:
+    threads, identified = _threads(device, args.threads), identity(device)
+    variables = environment(threads)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        # NumPy's computes the references, so it is there without being a peer.
+        workers = {
+            name: stack.enter_context(Worker(name, identified, variables))
+            for name in dict.fromkeys(["clgemm", "NumPy", *peers])
+        }
+        step = stack.enter_context(progress(len(cases) + 2 + 2 * (not args.no_startup)))
+        step("who is here")
+        abouts, absent = _abouts(workers)
+        report = Report(_machine(device, threads, abouts, absent, args))
+        report.notes += [f"{name} is not among the peers: {why}" for name, why in absent.items()]
+        ours = workers["clgemm"]
+        if device.kind == "CPU" and abouts["clgemm"]["compute_units"] != threads:
+            report.notes.append(
+                f"the device reports {abouts['clgemm']['compute_units']} compute units; the "
+                f"host's BLAS has {threads} threads"
+            )
+        step("the device's peak and memory bandwidth")
+        report.roofs = _roofs(ours)
+        report.notes += report.roofs["failures"]
+        present = [peer for peer in peers if peer in abouts]
+        tournament = Tournament(workers, present, _settings(args), folder)
+        for case in cases:
+            step(f"{case.group} {case.label}")
+            report.results.append((case, tournament.contest(case)))
+        if not args.no_startup:
+            step("tiny calls")
+            report.overheads = _overheads(ours, report.notes)
+            step("cold starts")
+            ours.close_process()
+            report.cold_start = cold_start(identified, variables, 1 if args.quick else 3)
+        return report
+
+
+def _abouts(workers: dict[str, Worker]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Return what each worker says of itself, and why others cannot compete.
+
+    Raises
+    ------
+    RequestError, WorkerDiedError
+        If clgemm or NumPy cannot: there is nothing to compare, or nothing to check by.
+    """
+    abouts: dict[str, Any] = {}
+    absent: dict[str, Any] = {}
+    for name, worker in workers.items():
+        if name in ("clgemm", "NumPy"):
+            abouts[name] = worker.ask("about")
+        else:
+            about = _about(worker)
+            (absent if isinstance(about, str) else abouts)[name] = about
+    return abouts, absent
+
+
+def _about(worker: Worker) -> Any:
+    """Return what a worker says of itself, or in a string why it cannot compete."""
+    try:
+        return worker.ask("about")
+    except (RequestError, WorkerDiedError) as error:
+        worker.close_process()
+        return str(error)
+
+
+def _roofs(worker: Worker) -> dict[str, Any]:
+    try:
+        return dict(worker.ask("roofs"))
+    except (RequestError, WorkerDiedError) as error:
+        return {"failures": [f"the device's peak was not measured: {error}"]}
+
+
+def _overheads(worker: Worker, notes: list[str]) -> list[dict[str, Any]]:
+    try:
+        return list(worker.ask("overheads"))
+    except (RequestError, WorkerDiedError) as error:
+        notes.append(f"tiny calls were not timed: {error}")
+        return []
+
+
+def _machine(
+    device: Device,
+    threads: int,
+    abouts: dict[str, dict[str, Any]],
+    absent: dict[str, str],
+    args: argparse.Namespace,
+) -> dict[str, Any]:
+    numpy = abouts["NumPy"]
+    host = ", ".join(filter(None, (numpy["blas"].strip(), numpy.get("kernels", ""))))
+    return {
+        "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "clgemm": abouts["clgemm"]["version"],
+        "device": {
+            "name": device.name,
+            "kind": device.kind,
+            "platform": device.platform,
+            "driver": str(device.cl_device.driver_version),
+            "compute_units": abouts["clgemm"]["compute_units"],
+            "vector_width": device.limits.vector_width,
+            "shares_host_memory": device.shares_host_memory,
+        },
+        "threads": threads,
+        "numpy": {"version": numpy["version"], **numpy},
+        "peers": {
+            name: f"{about['version']} ({host})" if name == "NumPy" else about["version"]
+            for name, about in abouts.items()
+            if name != "clgemm"
+        },
+        "absent": absent,
+        "settings": vars(_settings(args)),
+    }

@@ -1,0 +1,148 @@
+"""The device's roofs, measured: multiply-adds from registers, and reads from memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from importlib import resources
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import pyopencl as cl
+
+from clgemm import programs
+from clgemm.device import Device
+
+__all__ = ["PeakVariant", "measure", "peak_variants"]
+
+LONG_S = 0.02  # a launch of this length costs nothing to start
+TRIES = 3
+FACTOR, TERM = 0.96875, 0.03125
+GPU_ITEMS = (256, 32)  # per work-group, and work-groups per compute unit
+STREAM_BYTES = 2**29  # more than caches hold
+CACHED = 8  # and no less than so many times the device's own
+
+Variant = TypeVar("Variant")
+
+
+class PeakVariant(NamedTuple):
+    """How peak.cl is built."""
+
+    width: int
+    chains: int
+
+
+def peak_variants(native_width: int) -> list[PeakVariant]:
+    """Return the builds of peak.cl that are tried; the fastest counts.
+
+    Runtimes report a vector width that their compiler does not use, or none; a core holds 16 or
+    32 vectors in registers and takes 8 to 10 chains to hide the latency of two units.
+    """
+    widths = sorted({native_width, max(1, native_width // 2)})
+    return [PeakVariant(width, chains) for width in widths for chains in (8, 10, 12, 20)]
+
+
+def measure(device: Device) -> dict[str, Any]:
+    """Measure the device's peak and its memory bandwidth.
+
+    Returns
+    -------
+    dict
+        ``gflops``, and the ``width`` and ``chains`` that reached it; ``bandwidth_gbps``, bytes
+        read from memory, in billions a second. 0 where nothing could be measured; then
+        ``failures`` says why.
+    """
+    failures: list[str] = []
+    native = device.limits.vector_width
+    peaks = _measured(device, _peak_gflops, peak_variants(native), failures)
+    streams = _measured(device, _bandwidth_gbps, sorted({1, 4, native}), failures)
+    variant = max(peaks, key=peaks.__getitem__, default=PeakVariant(0, 0))
+    return {
+        "gflops": peaks.get(variant, 0.0),
+        "width": variant.width,
+        "chains": variant.chains,
+        "bandwidth_gbps": max(streams.values(), default=0.0),
+        "failures": failures,
+    }
+
+
+def _measured(
+    device: Device,
+    measurement: Callable[[Device, Variant], float],
+    variants: Iterable[Variant],
+    failures: list[str],
+) -> dict[Variant, float]:
+    """Return what each variant measures, without those that do not run."""
+    measured = {}
+    for variant in variants:
+        with _noted(failures, f"{measurement.__name__[1:]} of {variant}"):
+            measured[variant] = measurement(device, variant)
+    return measured
+
+
+@contextmanager
+def _noted(failures: list[str], what: str) -> Iterator[None]:
+    try:
+        yield
+    except (cl.Error, RuntimeError) as error:
+        failures.append(f"{what}: {error}")
+
+
+def _kernel(device: Device, name: str, macros: dict[str, int]) -> cl.Kernel:
+    macros = {**macros, "GROUP": _items(device)[1]}
+    folder = resources.files("clgemm").joinpath("kernels")
+    files = (folder.joinpath(file) for file in ("prelude.cl", f"{name}.cl"))
+    source = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    return cl.Kernel(programs.build(device, source, list(macros.items())), name)
+
+
+def _items(device: Device) -> tuple[int, int]:
+    """Return work-items in all and per work-group, enough to keep each compute unit busy."""
+    units = device.limits.compute_units
+    if device.kind == "CPU":
+        return 8 * units, 1
+    group = min(GPU_ITEMS[0], device.limits.work_group_size)
+    return GPU_ITEMS[1] * units * group, group
+
+
+def _seconds(queue: cl.CommandQueue, kernel: cl.Kernel, items: tuple[int, int]) -> float:
+    begin = time.perf_counter_ns()
+    cl.enqueue_nd_range_kernel(queue, kernel, items[:1], items[1:])
+    queue.finish()
+    return (time.perf_counter_ns() - begin) / 1e9
+
+
+def _peak_gflops(device: Device, variant: PeakVariant) -> float:
+    # Not fma(): some compilers abort the process for it, or call a function.
+    # With -cl-mad-enable all of them join the two.
+    macros = {"WIDTH": variant.width, "CHAINS": variant.chains, "FMA": 0}
+    kernel, items = _kernel(device, "peak", macros), _items(device)
+    out = cl.Buffer(device.context, cl.mem_flags.WRITE_ONLY, 4 * items[0])
+    # Some runtimes compile at the first launch, so the first says nothing of the length.
+    for steps in (1, *(2**power for power in range(8, 27))):
+        kernel.set_args(np.int32(steps), np.float32(FACTOR), np.float32(TERM), out)
+        if _seconds(device.queue, kernel, items) >= LONG_S and steps > 1:
+            break
+    best_s = min(_seconds(device.queue, kernel, items) for _ in range(TRIES))
+    return float(2 * steps * variant.chains * variant.width * items[0] / best_s / 1e9)
+
+
+def _bandwidth_gbps(device: Device, width: int) -> float:
+    kernel, items = _kernel(device, "stream", {"WIDTH": width, "CHAINS": 4}), _items(device)
+    d = device.cl_device
+    wanted = max(STREAM_BYTES, CACHED * d.global_mem_cache_size)
+    size_bytes = min(wanted, d.max_mem_alloc_size, d.global_mem_size // 4)
+    count = size_bytes // (4 * width * items[0]) // 4 * 4
+    x = cl.Buffer(device.context, cl.mem_flags.READ_WRITE, 4 * width * items[0] * count)
+    out = cl.Buffer(device.context, cl.mem_flags.WRITE_ONLY, 4 * items[0])
+    cl.enqueue_fill_buffer(device.queue, x, np.ones(1, np.float32), 0, x.size)
+    stretches = (count, 1) if device.kind == "CPU" else (1, items[0])
+    kernel.set_args(np.int32(count), *(np.int64(step) for step in stretches), x, out)
+    best_s = min(_seconds(device.queue, kernel, items) for _ in range(TRIES + 1))
+    total = np.empty(items[0], np.float32)
+    cl.enqueue_copy(device.queue, total, out)
+    # Ones add up exactly as far as float32 counts, which is further than a work-item's share.
+    if not (total == width * count).all():
+        raise RuntimeError(f"stream.cl adds {width * count} ones up to {total.min()}")
+    return float(x.size / best_s / 1e9)

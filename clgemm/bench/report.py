@@ -1,0 +1,215 @@
+"""The benchmark's tables and its JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from clgemm.bench.cases import Case
+from clgemm.bench.contenders import DEVICE, HOST
+from clgemm.bench.figures import Outcome, Spread
+from clgemm.terminal import Side, figure, print_table
+
+__all__ = ["Report", "as_json", "print_report"]
+
+TITLES = {
+    HOST: "End to end from NumPy arrays",
+    DEVICE: "Operands on the device, from call to end",
+}
+SCHEMA = 1  # of the JSON; counts up when a name in it changes its meaning
+
+
+@dataclass
+class Report:
+    """Everything that a run measured.
+
+    Attributes
+    ----------
+    machine : dict
+        Versions, device, threads, peers: `clgemm.bench.command` gathers it.
+    roofs : dict
+        Of `clgemm.bench.peak.measure`; ``{"failures": [...]}`` alone if that failed.
+    results : list of (Case, dict of str to list of Outcome)
+        As `clgemm.bench.rounds.Tournament.contest` returns them.
+    cold_start, overheads
+        Of `clgemm.bench.startup`; empty if not asked for.
+    notes : list of str
+        What was left out and why.
+    """
+
+    machine: dict[str, Any]
+    roofs: dict[str, Any] = field(default_factory=dict)
+    results: list[tuple[Case, dict[str, list[Outcome]]]] = field(default_factory=list)
+    cold_start: dict[str, dict[str, Any]] = field(default_factory=dict)
+    overheads: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def peak_gflops(self) -> float:
+        """The device's measured peak; 0 if there is none."""
+        return float(self.roofs.get("gflops", 0.0))
+
+    @property
+    def bandwidth_gbps(self) -> float:
+        """The device's measured memory bandwidth; 0 if there is none."""
+        return float(self.roofs.get("bandwidth_gbps", 0.0))
+
+    @property
+    def ok(self) -> bool:
+        """Whether each of clgemm's products was right; what was skipped was not wrong."""
+        ours = [outcomes[0] for _, modes in self.results for outcomes in modes.values()]
+        return all(outcome.ok or outcome.skipped for outcome in ours)
+
+
+def as_json(report: Report) -> str:
+    """Return everything that was measured as JSON."""
+    return json.dumps(
+        {
+            "schema": SCHEMA,
+            **report.machine,
+            "roofs": report.roofs,
+            "cases": [_case_as_dict(report, case, modes) for case, modes in report.results],
+            "cold_start": report.cold_start,
+            "overheads": report.overheads,
+            "notes": report.notes,
+        },
+        indent=2,
+        allow_nan=False,
+    )
+
+
+def _case_as_dict(report: Report, case: Case, modes: dict[str, list[Outcome]]) -> dict[str, Any]:
+    return {
+        "label": case.label,
+        **case.as_dict(),
+        "flops": case.flops,
+        "size_bytes": case.size_bytes,
+        **{
+            mode: [_outcome_as_dict(report, outcome, outcomes[0]) for outcome in outcomes]
+            for mode, outcomes in modes.items()
+        },
+    }
+
+
+def _outcome_as_dict(report: Report, outcome: Outcome, ours: Outcome) -> dict[str, Any]:
+    ratio = None if outcome is ours else ours.ratio_to(outcome)
+    return {
+        **outcome.as_dict(report.peak_gflops),
+        "clgemm_is_faster_by": ratio._asdict() if ratio else None,
+    }
+
+
+def print_report(report: Report) -> None:
+    """Print the machine, a table for each origin of the operands, and what comes before."""
+    print(*_head(report), sep="\n", end="\n\n")
+    for mode, title in TITLES.items():
+        rows = [(case, modes[mode]) for case, modes in report.results if mode in modes]
+        if rows:
+            _print_mode(report, title, rows)
+    if report.cold_start:
+        _print_cold_start(report.cold_start)
+    if report.overheads:
+        names = list(report.overheads[0]["ns_per_call"])
+        _print_rows(
+            "Tiny products, microseconds per call",
+            ["n", *names],
+            [
+                [str(row["n"]), *(f"{row['ns_per_call'][name] / 1000:.2f}" for name in names)]
+                for row in report.overheads
+            ],
+        )
+    print(*report.notes, sep="\n")
+
+
+def _head(report: Report) -> Iterator[str]:
+    machine = report.machine
+    device, threads = machine["device"], machine["threads"]
+    yield f"{device['name']} ({device['kind']}), {device['platform']}, driver {device['driver']}"
+    yield f"clgemm {machine['clgemm']}, {device['compute_units']} compute units; " + "; ".join(
+        f"{name} {about}" for name, about in machine["peers"].items()
+    )
+    yield f"{machine['date']}, Python {machine['python']}, host BLAS with {threads} threads"
+    if report.peak_gflops:
+        yield (
+            f"measured peak {figure(report.peak_gflops)} GFLOP/s, "
+            f"memory read at {figure(report.bandwidth_gbps)} GB/s"
+        )
+    yield "ratio: how many times faster clgemm was, median of the rounds' (and their range)"
+    yield "error: Frobenius norm of C - C_ref, relative to that of C_ref in float64"
+
+
+def _print_mode(report: Report, title: str, rows: list[tuple[Case, list[Outcome]]]) -> None:
+    peers = [outcome.contender for outcome in rows[0][1][1:]]
+    headings = ["m x n x k", "ms", "spread", "GFLOP/s", "of peak", "error"]
+    for name in peers:
+        headings += [name, "ratio", "range", "error"]
+    table, group = [], ""
+    for case, outcomes in rows:
+        ours = outcomes[0]
+        if case.group != group:
+            group = case.group
+            table.append([f"{group}", *[""] * (len(headings) - 1)])
+        cells = [f"  {case.label}", *_own_cells(ours, report.peak_gflops)]
+        for peer in outcomes[1:]:
+            cells += _peer_cells(ours, peer)
+        table.append(cells)
+    _print_rows(title, headings, table)
+    troubles: dict[str, list[str]] = {}
+    for case, outcomes in rows:
+        for each in outcomes:
+            if each.trouble:
+                trouble = f"{each.contender}: {each.trouble}"
+                troubles.setdefault(trouble, []).append(case.label)
+    for trouble, labels in troubles.items():
+        print(f"  {'; '.join(labels)}: {trouble}")
+    print()
+
+
+def _own_cells(ours: Outcome, peak_gflops: float) -> list[str]:
+    if not ours.ok:
+        return ["", "", ours.verdict, "", ""]
+    time_s = ours.time_s
+    return [
+        f"{time_s.median * 1e3:.3g}" if time_s.median < 1 else f"{time_s.median * 1e3:,.0f}",
+        f"{time_s.low / time_s.median - 1:+.0%} {time_s.high / time_s.median - 1:+.0%}",
+        figure(ours.gflops),
+        f"{ours.gflops / peak_gflops:.0%}" if peak_gflops else "",
+        f"{ours.error:.1e}",
+    ]
+
+
+def _peer_cells(ours: Outcome, peer: Outcome) -> list[str]:
+    if not peer.ok:
+        return [peer.verdict, "", "", ""]
+    ratio: Spread | None = ours.ratio_to(peer)
+    return [
+        figure(peer.gflops),
+        f"{ratio.median:.2f}" if ratio else "",
+        f"{ratio.low:.2f}-{ratio.high:.2f}" if ratio else "",
+        f"{peer.error:.1e}",
+    ]
+
+
+def _print_cold_start(kinds: dict[str, dict[str, Any]]) -> None:
+    names = {"empty": "empty caches on disk", "warm": "warm caches on disk", "NumPy": "NumPy alone"}
+    rows = []
+    for kind, result in kinds.items():
+        if "failure" in result:
+            rows.append([names[kind], result["failure"], "", ""])
+            continue
+        times = (result[name] for name in ("import_s", "first_s", "second_s"))
+        rows.append([names[kind], *(f"{seconds * 1e3:,.0f}" for seconds in times)])
+    _print_rows(
+        "Cold start of a new process, 1024 x 1024 x 1024, milliseconds",
+        ["", "import", "first call", "second call"],
+        rows,
+    )
+
+
+def _print_rows(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    sides: tuple[Side, Side] = ("left", "right")
+    justify = [sides[position > 0] for position in range(len(headings))]
+    print_table(title, headings, justify, rows)
+    print()

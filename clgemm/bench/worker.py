@@ -1,0 +1,165 @@
+"""A child process that serves one contender: ``python -m clgemm.bench.worker NAME DEVICE``.
+
+It reads a request a line from its standard input, as JSON, and answers each with a line of JSON;
+in between it is blocked on the read. It ends with its input, so it cannot outlive its parent.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+from clgemm.bench.figures import SKIPPED
+
+__all__ = ["Server", "main"]
+
+WARM_S = 1.0  # a call longer than this is not repeated only to warm the caches
+
+
+class Server:
+    """What one contender is asked to do.
+
+    Each method is a request; its keyword arguments and its result go through JSON.
+    """
+
+    def __init__(self, contender: str, identified: list[str]) -> None:
+        self.contender = contender
+        self.identified = identified
+        self._device: Any = None
+        self._case: Any = None
+        self._call: Any = None
+
+    @property
+    def device(self) -> Any:
+        """The OpenCL device; NumPy's process has none, and no runtime's threads."""
+        if self._device is None and self.contender != "NumPy":
+            import clgemm
+            from clgemm.bench.identity import find
+
+            self._device = find(self.identified)
+            clgemm.set_device(self._device)
+        return self._device
+
+    def about(self) -> dict[str, Any]:
+        """Return versions and threads; fail if the contender cannot compete here."""
+        from clgemm.bench.contenders import available
+
+        said: dict[str, Any] = {"version": available(self.contender, self.device)}
+        if self.contender == "NumPy":
+            return said | _host_blas()
+        return said | {"compute_units": self.device.limits.compute_units}
+
+    def prepare(self, case: dict[str, Any], mode: str) -> float:
+        """Make the operands, compute once, and return the seconds that this first call took."""
+        from clgemm.bench.cases import Case
+        from clgemm.bench.contenders import prepare
+
+        self.release()
+        self._case = Case.from_dict(case)
+        self._call = prepare(self.contender, self._case, mode, self.device)
+        return _seconds(self._call.once)
+
+    def turn(self, seconds: float) -> float:
+        """Compute for so many seconds, but once at the least; return the median of a call's."""
+        once = self._call.once
+        first = _seconds(once)
+        times = [first] if first > WARM_S else []
+        spent = 0.0
+        while spent < seconds or not times:
+            if times and spent + times[-1] > 2 * seconds:
+                break
+            times.append(_seconds(once))
+            spent += times[-1]
+        return median(times)
+
+    def reference(self, case: dict[str, Any], file: str) -> None:
+        """Write a case's product in float64 to a file."""
+        import numpy as np
+
+        from clgemm.bench.cases import Case
+        from clgemm.bench.operands import reference
+
+        self.release()
+        np.save(file, reference(Case.from_dict(case)))
+
+    def judge(self, file: str) -> list[float]:
+        """Compare what the timed calls left with the reference in a file."""
+        import numpy as np
+
+        from clgemm.bench.operands import judge
+
+        return list(judge(self._case, self._call.fetch(), np.load(file, mmap_mode="r")))
+
+    def release(self) -> None:
+        """Let the operands go."""
+        self._call = self._case = None
+
+    def roofs(self) -> dict[str, Any]:
+        """Measure the device's arithmetic peak and memory bandwidth."""
+        from clgemm.bench.peak import measure
+
+        return measure(self.device)
+
+    def overheads(self) -> list[dict[str, Any]]:
+        """Time tiny calls."""
+        from clgemm.bench.startup import overheads
+
+        return overheads(self.device)
+
+
+def _seconds(once: Callable[[], object]) -> float:
+    begin = time.perf_counter_ns()
+    once()
+    return (time.perf_counter_ns() - begin) / 1e9
+
+
+def _host_blas() -> dict[str, Any]:
+    """Return which BLAS NumPy was built with, and which threads and kernels it runs with."""
+    import numpy as np
+
+    built: Any = np.show_config("dicts")
+    blas = built.get("Build Dependencies", {}).get("blas", {})
+    said: dict[str, Any] = {"blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}"}
+    try:
+        pools = importlib.import_module("threadpoolctl").threadpool_info()
+    except ImportError:
+        return said
+    for pool in pools:
+        if pool["user_api"] == "blas":
+            said |= {"threads": pool["num_threads"], "kernels": pool.get("architecture", "")}
+    return said
+
+
+def _said(error: Exception) -> str:
+    """Return an error's message, with its type unless that says no more than that it is one."""
+    if type(error) is NotImplementedError:
+        return f"{SKIPPED}{error}"
+    return str(error) if type(error) is RuntimeError else f"{type(error).__name__}: {error}"
+
+
+def main(arguments: list[str]) -> int:
+    """Serve until the input ends."""
+    # Runtimes and compilers print what they like: the answers go through a descriptor of their own.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    server = Server(arguments[0], arguments[1:])
+    for line in sys.stdin:
+        name, keywords = json.loads(line)
+        try:
+            answer = {"result": getattr(server, name)(**keywords)}
+        except Exception as error:
+            answer = {"error": _said(error)}
+            # The traceback would keep the operands of the failed call.
+            error.__traceback__ = None
+        print(json.dumps(answer), file=answers, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

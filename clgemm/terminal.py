@@ -1,0 +1,112 @@
+"""What the commands share: tables, progress, arguments, and figures as text, JSON and ink."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, TypeAlias
+
+__all__ = [
+    "COLOURS",
+    "PLOT_STYLE",
+    "Side",
+    "figure",
+    "json_number",
+    "positive",
+    "print_table",
+    "progress",
+]
+
+Side: TypeAlias = Literal["left", "right"]
+BEYOND = 1000  # columns, more than any table has
+
+# Okabe and Ito's colours, which everyone can tell apart; a library has the same in each picture.
+COLOURS = {
+    "clgemm.sgemm": "#D55E00",
+    "cuBLAS": "#A8477F",
+    "CLBlast": "#B87A00",
+    "NumPy": "#444444",
+    "OpenCL": "#0072B2",
+    "CUDA": "#009E73",
+    "other": "#8C8C8C",
+}
+PLOT_STYLE: Any = {"font.size": 11, "axes.spines.top": False, "axes.spines.right": False}
+
+
+def positive(text: str) -> int:
+    """Return an argument that is a whole number above 0."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def figure(gflops: float) -> str:
+    """Return a figure with the digits that a table needs."""
+    return f"{gflops:,.0f}" if gflops >= 100 else f"{gflops:.2f}"
+
+
+def json_number(value: float) -> float | None:
+    """Return a number for JSON, which has neither NaN nor infinity."""
+    return value if math.isfinite(value) else None
+
+
+def print_table(
+    title: str, headings: Sequence[str], justify: Sequence[Side], rows: Sequence[Sequence[str]]
+) -> None:
+    """Print a table, by rich where it is installed."""
+    try:
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+    except ImportError:
+        _print_plain(title, headings, justify, rows)
+        return
+    print(title)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, collapse_padding=True)
+    for heading, side in zip(headings, justify, strict=True):
+        table.add_column(heading, justify=side, no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    # A figure cut short is worse than a line that the terminal wraps.
+    console = Console()
+    options = console.options.update(max_width=BEYOND)
+    console.width = max(console.width, console.measure(table, options=options).maximum)
+    console.print(table)
+
+
+def _print_plain(
+    title: str, headings: Sequence[str], justify: Sequence[Side], rows: Sequence[Sequence[str]]
+) -> None:
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    print(title)
+    for row in (headings, *rows):
+        cells = (
+            cell.rjust(width) if side == "right" else cell.ljust(width)
+            for cell, width, side in zip(row, widths, justify, strict=True)
+        )
+        print("  ".join(cells).rstrip())
+    print()
+
+
+@contextmanager
+def progress(total: int) -> Iterator[Callable[[str], None]]:
+    """Show how far it is, on the error stream: yield a function to call at each step's begin."""
+    try:
+        from rich.console import Console
+        from rich.progress import Progress
+    except ImportError:
+        yield lambda text: print(f"{text} ...", file=sys.stderr)
+        return
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+        begun = -1
+
+        def step(text: str) -> None:
+            nonlocal begun
+            begun += 1
+            bar.update(task, completed=begun, description=text)
+
+        yield step
