@@ -18,6 +18,7 @@ __all__ = [
     "PackConfig",
     "ReduceConfig",
     "RegisterConfig",
+    "SkinnyConfig",
     "VectorPackConfig",
 ]
 
@@ -319,3 +320,29 @@ class DirectConfig(KernelConfig):
     def problems(self) -> Iterator[str]:
         yield from positive(self)
         yield from vector(self, "width")
+
+
+@dataclass(frozen=True)
+class SkinnyConfig(KernelConfig):
+    """An operand of a few rows, the other read once where it lies, by vectors."""
+
+    rows: int  # rows of C at a time
+    vectors: int  # vectors, or columns, of B at a time
+    width: int  # floats per vector
+    strip: int  # columns of C per work-group
+    chunk: int  # rows of B at a time
+    prefetch: int  # rows of B that are fetched ahead; 0 leaves it to the processor
+    fma: bool  # as in LocalConfig
+
+    family: ClassVar[str] = "skinny"
+    entry: ClassVar[str] = "skinny_product"
+
+    @property
+    def items(self) -> int:
+        return 1
+
+    def problems(self) -> Iterator[str]:
+        bad = [*positive(self, "prefetch"), *vector(self, "width")]
+        yield from bad
+        if not bad and self.strip % (span := self.vectors * self.width):
+            yield f"strip={self.strip} is not a multiple of vectors x width = {span}"

@@ -20,6 +20,7 @@ from clgemm.config import (
     LocalConfig,
     PackConfig,
     RegisterConfig,
+    SkinnyConfig,
     VectorPackConfig,
 )
 from clgemm.device import Device, get_device
@@ -42,7 +43,7 @@ THRESHOLD_VARIABLE = "CLGEMM_THRESHOLD"
 class Choice(NamedTuple):
     """The config that makes a product, and how its operands are packed for it."""
 
-    config: LocalConfig | RegisterConfig | DirectConfig
+    config: LocalConfig | RegisterConfig | SkinnyConfig | DirectConfig
     pack: tuple[PackConfig, PackConfig] | tuple[VectorPackConfig, VectorPackConfig] | None
 
 
@@ -119,22 +120,35 @@ def _outruns_blas(device: Device) -> bool:
 # With fewer multiply-adds a matrix, or a side this short, packing costs more than it saves.
 SMALL = {"CPU": 32**3, "GPU": 96**3, "accelerator": 96**3}
 SHORT_SIDE = 8
+SMALLEST_SKINNY = 4096
 
 
 @functools.lru_cache(maxsize=1024)
-def choose(device: Device, m: int, n: int, k: int, matrices: int) -> Choice:
-    """Return the config for a stack of `matrices` products of m x k by k x n."""
+def choose(
+    device: Device, m: int, n: int, k: int, matrices: int, fits_skinny: bool = False
+) -> Choice:
+    """Return the config for a stack of `matrices` products of m x k by k x n.
+
+    Parameters
+    ----------
+    fits_skinny : bool
+        Whether the operands' shapes and strides are what the skinny family takes.
+    """
     limits = device.limits
+    if fits_skinny and limits.vector_width > 1 and n * m * k > SMALLEST_SKINNY:
+        width = _register_width(device)
+        config = skinny_config(min(m, n), width, _is_vector_compiler(device))
+        return Choice(config, (copy_config(limits),) * 2)
     if m * n * k <= SMALL[device.kind] or min(m, n) < SHORT_SIDE:
         return Choice(direct_config(limits), None)
-    config = panel_config(device, m, n, matrices)
-    tile_m, tile_n = config.tile_m, config.tile_n
-    if isinstance(config, RegisterConfig):
-        prefetch = config.prefetch
+    panels = panel_config(device, m, n, matrices)
+    tile_m, tile_n = panels.tile_m, panels.tile_n
+    if isinstance(panels, RegisterConfig):
+        prefetch = panels.prefetch
         return Choice(
-            config, (vector_pack_config(tile_m, prefetch), vector_pack_config(tile_n, prefetch))
+            panels, (vector_pack_config(tile_m, prefetch), vector_pack_config(tile_n, prefetch))
         )
-    return Choice(config, (pack_config(limits, tile_m), pack_config(limits, tile_n)))
+    return Choice(panels, (pack_config(limits, tile_m), pack_config(limits, tile_n)))
 
 
 def direct_config(limits: Limits) -> DirectConfig:
@@ -228,10 +242,23 @@ def register_config(width: int, can_prefetch: bool) -> RegisterConfig:
         work_m=work_m,
         vectors=vectors,
         width=width,
-        block_m=256 // work_m,
-        block_n=max(1, 384 // (vectors * width)),
+        block_m=512 // work_m,
+        block_n=480 // (vectors * width),
         block_k=384,
         unroll=4,
+        prefetch=16 if can_prefetch else 0,
+        fma=False,
+    )
+
+
+def skinny_config(rows: int, width: int, can_prefetch: bool) -> SkinnyConfig:
+    """Return the config that multiplies by an operand of few rows."""
+    return SkinnyConfig(
+        rows=1 if rows == 1 else 4,
+        vectors=8 if rows == 1 else 4,
+        width=width,
+        strip=64 * width,
+        chunk=32,
         prefetch=8 if can_prefetch else 0,
         fma=False,
     )

@@ -24,6 +24,7 @@ from clgemm.operands import (
     place,
 )
 from clgemm.plan import make_copy_plan, make_plan, make_scaling_plan
+from clgemm.skinny import fits_skinny
 from clgemm.steps import Plan
 from clgemm.workspace import Workspace, workspace
 
@@ -152,5 +153,6 @@ def _planned(device: Device, a: Layout, b: Layout, c: Layout, scaling: bool) -> 
     if scaling:
         return make_scaling_plan(c, direct_config(device.limits)), swapped
     a, b, c = folded(a, b, c)
-    choice = choose(device, c.rows, c.columns, a.columns, math.prod(c.batch))
+    skinny = fits_skinny(a, b, c)
+    choice = choose(device, c.rows, c.columns, a.columns, math.prod(c.batch), skinny)
     return make_plan(a, b, c, choice.config, choice.pack, device.limits), swapped

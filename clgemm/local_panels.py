@@ -7,13 +7,18 @@ from collections.abc import Iterator
 from clgemm.config import FLOAT_BYTES, Limits, LocalConfig, PackConfig
 from clgemm.layout import Layout
 from clgemm.panels import PACKED, SIDES, AnyPackConfig, Panels, packed_strides, stack_over
-from clgemm.steps import Argument, Element, Side, Slice, Step, ceil_div, round_up
+from clgemm.steps import (
+    LONGEST_SUM,
+    Argument,
+    Element,
+    Side,
+    Slice,
+    Step,
+    ceil_div,
+    round_up,
+)
 
 __all__ = ["LocalPanels"]
-
-# The rounding errors of a sum grow with its length: longer ones are cut and added up in C. One more
-# read and write of C in so many steps is not to be seen in the time.
-LONGEST_SUM = 8192
 
 
 class LocalPanels(Panels):

@@ -35,7 +35,7 @@ __all__ = [
     "SIDES",
     "AnyPackConfig",
     "Panels",
-    "dense_levels",
+    "own_levels",
     "pack_step",
     "packed_strides",
     "stack_over",
@@ -44,8 +44,8 @@ __all__ = [
 AnyPackConfig: TypeAlias = PackConfig | VectorPackConfig
 
 # Both packed operands together stay below this, however large the matrices; larger products go in
-# blocks. 512 MiB hold a packed 8192 x 8192 pair.
-SCRATCH_BYTES = 2**29
+# blocks. 768 MiB hold a packed 8192 x 8192 pair, padding included.
+SCRATCH_BYTES = 3 * 2**28
 # The smallest depth that a blocked product cuts k into: at 1024 the read and write of C that each
 # block costs is far below its arithmetic.
 SMALLEST_DEPTH = 1024
@@ -192,7 +192,7 @@ class Panels(ABC):
         operand = SIDES.index(side)
         if not self.packs[operand]:
             return
-        stack = stack_of(_own_levels(part.levels, operand), 1)
+        stack = stack_of(own_levels(part.levels, operand), 1)
         self.reserve(PACKED[operand], stack.matrices * self._bytes(operand, rows, depth))
         sizes = rows, depth, self.third_size(depth)
         first, to = Element(side, part.offsets[operand] + origin), (PACKED[operand], 0)
@@ -206,7 +206,7 @@ def stack_over(part: Slice, strides_a: tuple[int, ...], strides_b: tuple[int, ..
     return stack_of(tuple(Level(level.count, (i, j, level.strides[2])) for level, i, j in every), 3)
 
 
-def _own_levels(levels: tuple[Level, ...], operand: int) -> tuple[Level, ...]:
+def own_levels(levels: tuple[Level, ...], operand: int) -> tuple[Level, ...]:
     """Return the loops that reach new matrices of one operand: repeated ones are packed once."""
     return tuple(
         Level(level.count, (level.strides[operand],)) for level in levels if level.strides[operand]
@@ -222,12 +222,3 @@ def packed_strides(levels: tuple[Level, ...], operand: int, matrix: int) -> tupl
         strides.insert(0, 0 if repeated else step)
         step *= 1 if repeated else level.count
     return tuple(strides)
-
-
-def dense_levels(levels: tuple[Level, ...], matrix: int) -> tuple[Level, ...]:
-    """Return the loops over a stack whose matrices, of so many elements, lie one behind another."""
-    dense: list[Level] = []
-    for level in reversed(levels):
-        dense.insert(0, Level(level.count, (matrix,)))
-        matrix *= level.count
-    return tuple(dense)

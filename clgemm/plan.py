@@ -9,11 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from clgemm.config import DirectConfig, Limits, LocalConfig, PackConfig, RegisterConfig
+from clgemm.config import (
+    DirectConfig,
+    Limits,
+    LocalConfig,
+    PackConfig,
+    RegisterConfig,
+    SkinnyConfig,
+)
 from clgemm.layout import Layout, batch_levels
 from clgemm.local_panels import LocalPanels
 from clgemm.panels import AnyPackConfig, pack_step
 from clgemm.register_panels import RegisterPanels
+from clgemm.skinny import make_skinny_plan
 from clgemm.steps import LAST_GROUP, Element, Plan, Slot, Step, ceil_div, slices, stack_of
 
 __all__ = ["make_copy_plan", "make_plan", "make_scaling_plan"]
@@ -24,7 +32,7 @@ def make_plan(
     a: Layout,
     b: Layout,
     c: Layout,
-    config: LocalConfig | RegisterConfig | DirectConfig,
+    config: LocalConfig | RegisterConfig | SkinnyConfig | DirectConfig,
     pack: tuple[AnyPackConfig, AnyPackConfig] | None,
     limits: Limits,
 ) -> Plan:
@@ -35,11 +43,15 @@ def make_plan(
     a, b, c : Layout
         (*batch, m, k), (*batch, k, n) and (*batch, m, n); repeated matrices have strides of zero.
     pack : pair of PackConfig or VectorPackConfig, optional
-        How `a` and `b` are packed; a direct config needs none.
+        How `a` and `b` are packed. A direct config needs none; with a skinny one the first says
+        how the few rows are copied.
     """
     if isinstance(config, DirectConfig):
         return Plan(tuple(_direct_steps(a, b, c, a.columns, config)))
     assert pack is not None
+    if isinstance(config, SkinnyConfig):
+        assert isinstance(pack[0], PackConfig)
+        return make_skinny_plan(a, b, c, config, pack[0], limits)
     if isinstance(config, RegisterConfig):
         return RegisterPanels(a, b, c, config, pack, limits).plan()
     return LocalPanels(a, b, c, config, pack, limits).plan()

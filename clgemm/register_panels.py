@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
-from clgemm.config import FLOAT_BYTES, Limits, ReduceConfig, RegisterConfig, VectorPackConfig
+from clgemm.config import FLOAT_BYTES, Limits, RegisterConfig, VectorPackConfig
 from clgemm.layout import Layout
-from clgemm.panels import AnyPackConfig, Panels, dense_levels, packed_strides, stack_over
-from clgemm.steps import LAST_GROUP, Argument, Element, Slice, Step, ceil_div, round_up, stack_of
+from clgemm.panels import AnyPackConfig, Panels, packed_strides, stack_over
+from clgemm.steps import (
+    LAST_GROUP,
+    Argument,
+    Element,
+    Slice,
+    Step,
+    ceil_div,
+    dense_levels,
+    reduce_step,
+    round_up,
+    stack_of,
+)
 
 __all__ = ["RegisterPanels"]
 
-# Work-groups per compute unit that keep all of them busy to the end, on processors that other
-# programs share: the last group of one is what the others wait for.
-GROUPS_PER_UNIT = 8
-# Blocks of C are not made smaller than this for the sake of more work-groups: each reads its
-# operands for itself.
-SMALLEST_BLOCK = 64
-SMALLEST_SLICE = 1024  # nor is k cut into shorter slices: each costs a write and a read of C
-TRANSPOSED = (
-    16  # blocks of k are multiples of this, the most columns that packing transposes at once
-)
+# What a work-group's reading of its operands costs, in multiply-adds of one row or column: each
+# block of C reads its own. Measured on AVX-512 Xeons; a slice of k costs a write and a read of C.
+READ_COST = 8
+SLICE_COST = 48
+SMALLEST_SLICE = 512
+FEW_PANELS = 64  # per compute unit: with more pairs of panels, k is not cut
+TRANSPOSED = 16  # blocks of k are multiples of this: what packing transposes at once, at most
 
 
 class RegisterPanels(Panels):
@@ -108,37 +117,49 @@ class RegisterPanels(Panels):
             ),
         )
         if cuts > 1:
-            reduce = ReduceConfig(group=1, width=self.config.width)
-            yield Step(
-                reduce,
-                "iiiIffbblllL",
-                stack.matrices * m * ceil_div(n, reduce.group * reduce.width),
-                (m, n, cuts, stack.counts, *scales, "partial", *to[:4], to[5]),
-            )
+            width = self.config.width
+            yield reduce_step((m, n, cuts), stack, scales, (*to[:4], to[5]), width)
 
     def _spread(
         self, sizes: tuple[int, int, int], matrices: int, block_k: int
     ) -> tuple[int, int, int]:
         """Return the panels of A and of B per work-group and the depth of a slice of k.
 
-        The largest blocks that the config allows and that keep every compute unit busy; where C
-        has too few, k is cut too.
+        What is expected to end first, in steps of one panel of each per compute unit: all of them
+        busy to the end, and little read twice.
         """
         config, (m, n, k) = self.config, sizes
+        units = self.limits.compute_units
         panels_m, panels_n = ceil_div(m, config.tile_m), ceil_div(n, config.tile_n)
-        blocks_m, blocks_n = ceil_div(panels_m, config.block_m), ceil_div(panels_n, config.block_n)
-        wanted = ceil_div(GROUPS_PER_UNIT * self.limits.compute_units, matrices)
-        while blocks_m * blocks_n < wanted:
-            block_m = ceil_div(panels_m, blocks_m) * config.tile_m
-            block_n = ceil_div(panels_n, blocks_n) * config.tile_n
-            if max(block_m, block_n) <= SMALLEST_BLOCK:
-                break
-            if block_m >= block_n and panels_m > blocks_m:
-                blocks_m += 1
-            elif panels_n > blocks_n:
-                blocks_n += 1
-            else:
-                break
-        cuts = min(wanted // (blocks_m * blocks_n), ceil_div(k, SMALLEST_SLICE))
-        slice_k = round_up(ceil_div(k, max(cuts, 1)), block_k)
-        return ceil_div(panels_m, blocks_m), ceil_div(panels_n, blocks_n), slice_k
+        work = matrices * panels_m * panels_n
+
+        def expected(choice: tuple[int, int, int]) -> float:
+            block_m, block_n, slice_k = choice
+            cuts = ceil_div(k, slice_k)
+            groups = matrices * cuts * ceil_div(panels_m, block_m) * ceil_div(panels_n, block_n)
+            block = block_m * block_n / cuts
+            # The last group begins, on average, half a group before the others have ended.
+            last = max(ceil_div(groups, units) * block, work / units + block / 2)
+            read = READ_COST / (block_m * config.tile_m) + READ_COST / (block_n * config.tile_n)
+            return last * (1 + read + (SLICE_COST / slice_k if cuts > 1 else 0))
+
+        cuts_k, slices_k = 1, [k]
+        few = work < FEW_PANELS * units
+        while few and cuts_k < units * 4 and k // (2 * cuts_k) >= SMALLEST_SLICE:
+            cuts_k *= 2
+            slices_k.append(round_up(ceil_div(k, cuts_k), block_k))
+        return min(
+            product(
+                _even_parts(panels_m, config.block_m),
+                _even_parts(panels_n, config.block_n),
+                slices_k,
+            ),
+            key=expected,
+        )
+
+
+def _even_parts(count: int, most: int) -> list[int]:
+    """Return the sizes, up to `most`, that cut `count` things into parts of nearly one size."""
+    parts = range(ceil_div(count, most), count + 1)
+    sizes = dict.fromkeys(ceil_div(count, n) for n in parts[: 4 * most])
+    return list(sizes)

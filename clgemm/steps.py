@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal, NamedTuple
 
-from clgemm.config import KernelConfig
+from clgemm.config import KernelConfig, ReduceConfig
 from clgemm.layout import Level
 
 __all__ = [
     "LAST_GROUP",
+    "LONGEST_SUM",
     "Argument",
     "Element",
     "Plan",
@@ -22,6 +23,8 @@ __all__ = [
     "Stack",
     "Step",
     "ceil_div",
+    "dense_levels",
+    "reduce_step",
     "round_up",
     "slices",
     "stack_of",
@@ -31,6 +34,9 @@ Side = Literal["a", "b"]
 Slot = Literal["a", "b", "c", "packed_a", "packed_b", "partial", "alpha", "beta"]
 
 LAST_GROUP = 2**31 - 1  # work-groups per launch that every device takes
+# The rounding errors of a sum grow with its length: longer ones are cut and added up in C. One more
+# read and write of C in so many steps is not to be seen in the time.
+LONGEST_SUM = 8192
 KERNEL_LEVELS = 4  # nested loops over a stack inside a kernel: the lanes of an int4
 
 
@@ -134,3 +140,35 @@ def slices(levels: tuple[Level, ...], most: int, operands: int) -> Iterator[Slic
             )
             part = Level(min(step, cut.count - first), cut.strides)
             yield Slice(offsets, (part, *inner) if part.count > 1 else tuple(inner))
+
+
+def dense_levels(levels: tuple[Level, ...], matrix: int) -> tuple[Level, ...]:
+    """Return the loops over a stack whose matrices, of so many elements, lie one behind another."""
+    dense: list[Level] = []
+    for level in reversed(levels):
+        dense.insert(0, Level(level.count, (matrix,)))
+        matrix *= level.count
+    return tuple(dense)
+
+
+def reduce_step(
+    sizes: tuple[int, int, int],
+    stack: Stack,
+    scales: tuple[Argument, ...],
+    to: tuple[Argument, ...],
+    width: int,
+) -> Step:
+    """Return the launch that adds up the slices of a product in the scratch memory "partial".
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        m, n and the number of slices.
+    scales, to : tuple
+        alpha and beta; the result's buffer, first element, strides and stack strides.
+    """
+    m, n, _ = sizes
+    config = ReduceConfig(group=1, width=width)
+    groups = stack.matrices * m * ceil_div(n, config.group * config.width)
+    arguments = (*sizes, stack.counts, *scales, "partial", *to)
+    return Step(config, "iiiIffbblllL", groups, arguments)

@@ -14,9 +14,15 @@ from clgemm.config import (
     PackConfig,
     ReduceConfig,
     RegisterConfig,
+    SkinnyConfig,
     VectorPackConfig,
 )
-from clgemm.database import lane_configs, register_config, vector_pack_config
+from clgemm.database import (
+    lane_configs,
+    register_config,
+    skinny_config,
+    vector_pack_config,
+)
 
 LIMITS = Limits(
     local_memory_bytes=32 * 1024,
@@ -31,9 +37,11 @@ REGISTER = [register_config(width, True) for width in (2, 4, 8, 16)]
 SHIPPED = [
     *lane_configs(),
     *REGISTER,
+    *(skinny_config(rows, width, True) for rows in (1, 4) for width in (2, 4, 8, 16)),
     *(vector_pack_config(tile, 8) for c in REGISTER for tile in (c.tile_m, c.tile_n)),
 ]
 FAMILIES = [LocalConfig, RegisterConfig, DirectConfig, PackConfig, VectorPackConfig, ReduceConfig]
+FAMILIES += [SkinnyConfig]
 
 
 @pytest.mark.parametrize("config", SHIPPED, ids=str)
@@ -67,6 +75,7 @@ def test_shipped_configs_keep_their_own_constraints(config):
         (replace(VECTOR_PACK, width=8), "width=8 is not a multiple of piece=16"),
         (replace(VECTOR_PACK, piece=8), "width=16 columns of piece=8 rows lie apart in panel=48"),
         (ReduceConfig(group=1, width=3), "width=3 is not one of"),
+        (replace(skinny_config(4, 8, True), strip=100), "strip=100 is not a multiple of .* = 32"),
     ],
 )
 def test_broken_constraints_are_named_with_their_values(config, words):

@@ -145,15 +145,16 @@ else:
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system pins no threads")
 @pytest.mark.parametrize(
-    ("setting", "usable", "seen"), [(None, 2, "1"), ("0", 2, "0"), (None, 1, None)]
+    ("setting", "usable", "cores", "seen"),
+    [(None, 2, 2, "1"), ("0", 2, 2, "0"), (None, 1, 2, None), (None, 64, 64, None)],
 )
-def test_pocl_is_asked_to_pin_its_threads(setting, usable, seen, monkeypatch):
-    """While it starts, unless the user has decided or the process may not use every core."""
+def test_pocl_is_asked_to_pin_its_threads(setting, usable, cores, seen, monkeypatch):
+    """While it starts on few cores, unless the user has decided or not all of them are usable."""
     if setting is None:
         monkeypatch.delenv("POCL_AFFINITY", raising=False)
     else:
         monkeypatch.setenv("POCL_AFFINITY", setting)
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(usable)))
     with _pinned_threads():
         assert os.environ.get("POCL_AFFINITY") == seen

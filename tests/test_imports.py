@@ -21,7 +21,7 @@ ROWS = [
     {"workspace"},
     {"operands"},
     {"programs", "plan"},
-    {"local_panels", "register_panels"},
+    {"local_panels", "register_panels", "skinny"},
     {"panels"},
     {"steps"},
     {"database"},
@@ -37,7 +37,16 @@ BENCH_ROWS = [
     {"cases"},
 ]
 PURE_BENCH = {"cases", "figures", "operands", "pipe", "rounds", "report"}
-PURE = {"config", "layout", "local_panels", "panels", "plan", "register_panels", "steps"}
+PURE = {
+    "config",
+    "layout",
+    "local_panels",
+    "panels",
+    "plan",
+    "register_panels",
+    "skinny",
+    "steps",
+}
 
 
 def imported(module: str) -> set[str]:

@@ -1,0 +1,115 @@
+"""The steps of the skinny family: an operand of a few rows, the other read where it lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from clgemm.config import FLOAT_BYTES, Limits, PackConfig, SkinnyConfig
+from clgemm.layout import Layout, Level, batch_levels
+from clgemm.panels import own_levels, pack_step, packed_strides
+from clgemm.steps import (
+    LAST_GROUP,
+    LONGEST_SUM,
+    Argument,
+    Element,
+    Plan,
+    Side,
+    Slot,
+    Step,
+    ceil_div,
+    dense_levels,
+    reduce_step,
+    slices,
+    stack_of,
+)
+
+__all__ = ["fits_skinny", "make_skinny_plan"]
+
+MOST_ROWS = 8
+# k is cut where C alone has too little work for every compute unit, but into no shorter slices.
+GROUPS_PER_UNIT = 8
+SMALLEST_SLICE = 256
+
+
+def fits_skinny(a: Layout, b: Layout, c: Layout) -> bool:
+    """Tell whether one operand has few rows and the other lies as the kernel reads it."""
+    a, b, c, _ = _turned(a, b, c)
+    return c.rows <= MOST_ROWS and 1 in (b.column_stride, b.row_stride)
+
+
+def _turned(a: Layout, b: Layout, c: Layout) -> tuple[Layout, Layout, Layout, bool]:
+    """Return the product with the shorter side as rows, and whether that is its transpose."""
+    if c.rows <= c.columns:
+        return a, b, c, False
+    return b.transposed(), a.transposed(), c.transposed(), True
+
+
+def make_skinny_plan(
+    a: Layout, b: Layout, c: Layout, config: SkinnyConfig, copy: PackConfig, limits: Limits
+) -> Plan:
+    """Return the launches of ``C = alpha A B + beta C`` where `fits_skinny`."""
+    scratch: dict[Slot, int] = {}
+    steps = tuple(_steps(*_turned(a, b, c), config, copy, limits, scratch))
+    return Plan(steps, tuple(scratch.items()))
+
+
+def _steps(
+    a: Layout,
+    b: Layout,
+    c: Layout,
+    turned: bool,
+    config: SkinnyConfig,
+    copy: PackConfig,
+    limits: Limits,
+    scratch: dict[Slot, int],
+) -> Iterator[Step]:
+    """Yield each launch, and note the scratch memory that it needs."""
+    m, n, k = c.rows, c.columns, a.columns
+    slot_a: Side = "b" if turned else "a"
+    slot_b: Side = "a" if turned else "b"
+    blocks = ceil_div(m, config.rows) * ceil_div(n, config.strip)
+    for offsets, levels in slices(batch_levels(a, b, c), LAST_GROUP // (blocks * k), 3):
+        stack = stack_of(levels, 3)
+        wanted = ceil_div(GROUPS_PER_UNIT * limits.compute_units, blocks * stack.matrices)
+        slice_k = ceil_div(k, max(1, min(wanted, k // SMALLEST_SLICE), ceil_div(k, LONGEST_SUM)))
+        cuts = ceil_div(k, slice_k)
+        first_a: tuple[Argument, ...]
+        first_a = slot_a, Element(slot_a, offsets[0]), a.row_stride, a.column_stride
+        if b.column_stride != 1 and a.column_stride != 1:
+            # Scalar products want the few rows dense.
+            own = stack_of(own_levels(levels, 0), 1)
+            scratch["packed_a"] = max(
+                scratch.get("packed_a", 0), FLOAT_BYTES * own.matrices * m * k
+            )
+            groups, first = m * ceil_div(k, copy.depth), Element(slot_a, offsets[0])
+            yield pack_step(copy, (m, k, k), a, own, first, ("packed_a", 0), groups)
+            strides = packed_strides(levels, 0, m * k)
+            every = zip(levels, strides, strict=True)
+            stack = stack_of(
+                tuple(Level(x.count, (own_stride, *x.strides[1:])) for x, own_stride in every), 3
+            )
+            first_a = "packed_a", 0, k, 1
+        scales: tuple[Argument, ...] = "alpha", "beta"
+        to: tuple[Argument, ...]
+        to = "c", Element("c", offsets[2]), c.row_stride, c.column_stride, 0, stack.strides[2]
+        result: tuple[tuple[Argument, ...], tuple[Argument, ...]] = scales, to
+        if cuts > 1:
+            needed = FLOAT_BYTES * stack.matrices * cuts * m * n
+            scratch["partial"] = max(scratch.get("partial", 0), needed)
+            apart = stack_of(dense_levels(levels, cuts * m * n), 1)
+            result = (1.0, 0.0), ("partial", 0, n, 1, m * n, apart.strides[0])
+        yield Step(
+            config,
+            "iiiiIffblllLblllLbllllL",
+            blocks * cuts * stack.matrices,
+            (
+                *(m, n, k, slice_k, stack.counts),
+                *result[0],
+                *(*first_a, stack.strides[0]),
+                *(slot_b, Element(slot_b, offsets[1])),
+                *(b.row_stride, b.column_stride, stack.strides[1]),
+                *result[1],
+            ),
+        )
+        if cuts > 1:
+            yield reduce_step((m, n, cuts), stack, scales, (*to[:4], to[5]), config.width)
