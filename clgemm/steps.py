@@ -21,6 +21,7 @@ __all__ = [
     "Slot",
     "Stack",
     "Step",
+    "Turn",
     "ceil_div",
     "round_up",
     "slices",
@@ -28,7 +29,8 @@ __all__ = [
 ]
 
 Side = Literal["a", "b"]
-Slot = Literal["a", "b", "c", "packed_a", "packed_b", "partial", "alpha", "beta"]
+# "state" is the workspace's own: counters that outlive a call (kernels/tensor_pack.cl).
+Slot = Literal["a", "b", "c", "packed_a", "packed_b", "partial", "state", "alpha", "beta"]
 
 LAST_GROUP = 2**31 - 1  # work-groups per launch that every device takes
 KERNEL_LEVELS = 4  # nested loops over a stack inside a kernel: the lanes of an int4
@@ -41,8 +43,19 @@ class Element(NamedTuple):
     offset: int
 
 
+class Turn(NamedTuple):
+    """Argument: which counter of the state a plan's product number `product` counts in.
+
+    There are two for each tier of kernels. They take turns, from call to call too: each product
+    clears the next one's counter.
+    """
+
+    product: int
+    tier: int
+
+
 # A number or packed vector as it goes into the kernel, or the name of what launch.py puts there.
-Argument = int | float | bytes | Slot | Element
+Argument = int | float | bytes | Slot | Element | Turn
 
 
 @dataclass(frozen=True)
@@ -55,12 +68,15 @@ class Step:
         A letter per argument: b(uffer), i(nt), l(ong), f(loat), I (int4), L (long4).
     groups : int
         Work-groups; ``config.items`` work-items each.
+    gated : bool
+        The kernel takes a gate as its last arguments (kernels/prelude.cl).
     """
 
     config: KernelConfig
     signature: str
     groups: int
     arguments: tuple[Argument, ...]
+    gated: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,10 +86,13 @@ class Plan:
     Attributes
     ----------
     scratch : tuple of (slot, bytes)
+    turns : int
+        Products that count in the workspace's state.
     """
 
     steps: tuple[Step, ...]
     scratch: tuple[tuple[Slot, int], ...] = ()
+    turns: int = 0
 
 
 def ceil_div(x: int, y: int) -> int:

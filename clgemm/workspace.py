@@ -15,7 +15,7 @@ import pyopencl.tools
 from clgemm import programs
 from clgemm.device import Device, is_in_order
 from clgemm.operands import Matrix
-from clgemm.steps import Element, Plan, Step
+from clgemm.steps import Element, Plan, Step, Turn
 
 __all__ = ["Workspace", "workspace"]
 
@@ -32,16 +32,19 @@ class _Launch:
     """A step's kernel, with the arguments set that no call changes."""
 
     def __init__(self, device: Device, step: Step) -> None:
-        self.kernel = programs.kernel(device, step.config)
+        self.kernel = programs.kernel(device, step.config, step.gated)
         self.work_items = (step.groups * step.config.items,)
         self.group = (step.config.items,)
         self.buffers: list[tuple[int, str]] = []
         self._scalars: list[tuple[int, str, str, Element | None]] = []
+        self._turns: list[tuple[int, Turn]] = []
         self._last: dict[int, float] = {}
         for index, (letter, argument) in enumerate(
             zip(step.signature, step.arguments, strict=True)
         ):
-            if isinstance(argument, Element):
+            if isinstance(argument, Turn):
+                self._turns.append((index, argument))
+            elif isinstance(argument, Element):
                 self._scalars.append((index, letter, argument.slot, argument))
             elif isinstance(argument, str):
                 if letter == "b":
@@ -51,7 +54,7 @@ class _Launch:
             else:
                 self.kernel.set_arg(index, SCALARS.get(letter, bytes)(argument))
 
-    def set(self, values: Mapping[str, Any], offsets: Mapping[str, int]) -> None:
+    def set(self, values: Mapping[str, Any], offsets: Mapping[str, int], turn: int) -> None:
         """Set the arguments of one call; most scalars are what they were in the last."""
         for index, slot in self.buffers:
             self.kernel.set_arg(index, values[slot])
@@ -60,6 +63,8 @@ class _Launch:
             if self._last.get(index) != value:
                 self.kernel.set_arg(index, SCALARS[letter](value))
                 self._last[index] = value
+        for index, (product, tier) in self._turns:
+            self.kernel.set_arg(index, np.int32(2 * tier + (turn + product) % 2))
 
 
 class Workspace:
@@ -82,6 +87,8 @@ class Workspace:
         self._in_order = is_in_order(queue)
         self._last: cl.Event | None = None
         self._kept: OrderedDict[Plan, Sequence[_Launch]] = OrderedDict()
+        self._state: cl.Buffer | None = None
+        self._turn = 0
 
     def allocate(self, size_bytes: int) -> cl.Buffer:
         """Return scratch memory; it goes back to the pool when the object dies."""
@@ -113,17 +120,28 @@ class Workspace:
         with self.lock:  # another thread's steps may not come between these
             for slot, size_bytes in plan.scratch:
                 values[slot] = self.allocate(size_bytes)
+            if plan.turns:
+                values["state"] = self._counters()
             before = list(wait_for)
             if not self._in_order and self._last is not None:
                 before.append(self._last)
             for launch in self._launches(plan, device):
-                launch.set(values, offsets)
+                launch.set(values, offsets, self._turn)
                 event = cl.enqueue_nd_range_kernel(
                     self.queue, launch.kernel, launch.work_items, launch.group, wait_for=before
                 )
                 before = [] if self._in_order else [event]
             self._last = event
+            self._turn = (self._turn + plan.turns) % 2
         return event
+
+    def _counters(self) -> cl.Buffer:
+        """Return what products on tensor cores count in: two counters a tier, zero at first."""
+        if self._state is None:
+            zero = np.zeros(4, np.uint32)
+            flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+            self._state = cl.Buffer(self.queue.context, flags, hostbuf=zero)
+        return self._state
 
     def _launches(self, plan: Plan, device: Device) -> Sequence[_Launch]:
         found = self._kept.get(plan)
