@@ -58,7 +58,7 @@ def choose_tensor(
         return ()
     guard = precision == "float32"
     halves = tensor_config(instructions, device.limits.compute_units, m, n, guard)
-    if guard and m * n * k >= LEAST_TF32_WORK:
+    if guard and instructions == "wgmma" and m * n * k >= LEAST_TF32_WORK:
         return halves, replace(halves, tf32=True)
     return (halves,)
 

@@ -15,7 +15,7 @@ from strategies import UNIT_ROUNDOFF, gamma
 import clgemm
 from clgemm import launch, tensor, tensor_plan
 from clgemm.config import Limits
-from clgemm.database import lane_configs, pack_config
+from clgemm.database import Choice, lane_configs, pack_config
 from clgemm.layout import Layout
 from clgemm.steps import Element, Turn
 from clgemm.tensor_config import TILE_BYTES, MmaConfig, SplitConfig, WgmmaConfig
@@ -204,6 +204,7 @@ def force(monkeypatch, *tiers):
     """Make every product use these configs."""
     monkeypatch.setattr(launch, "_planned", lru_cache(launch._planned.__wrapped__))
     monkeypatch.setattr(launch, "choose_tensor", lambda *_: tiers)
+    monkeypatch.setattr(launch, "choose", lambda *_: Choice(PLAIN, PACK))
 
 
 def integers(rng, *shape):

@@ -15,9 +15,9 @@ static inline void store_vectors(const float* own, const float alpha, const floa
   for (int r = 0; r < 2; r++)
     if (own_row() + 2 * r < rows)
       #pragma unroll
-      for (int half = 0; half < 2; half++) {
-        __global float4* element = (__global float4*)(c + (own_row() + 2 * r) * c_row + half * 16 + own_column());
-        const float* v = own + half * 8 + 2 * r;
+      for (int side = 0; side < 2; side++) {
+        __global float4* element = (__global float4*)(c + (own_row() + 2 * r) * c_row + side * 16 + own_column());
+        const float* v = own + side * 8 + 2 * r;
         float4 result;
         result.x = alpha * v[0], result.y = alpha * v[1], result.z = alpha * v[4], result.w = alpha * v[5];
         if (beta != 0.0f) {
