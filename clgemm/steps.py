@@ -29,8 +29,7 @@ __all__ = [
 ]
 
 Side = Literal["a", "b"]
-# "state" is the workspace's own: counters that outlive a call (kernels/tensor_pack.cl).
-Slot = Literal["a", "b", "c", "packed_a", "packed_b", "partial", "state", "alpha", "beta"]
+Slot = Literal["a", "b", "c", "packed_a", "packed_b", "partial", "alpha", "beta"]
 
 LAST_GROUP = 2**31 - 1  # work-groups per launch that every device takes
 KERNEL_LEVELS = 4  # nested loops over a stack inside a kernel: the lanes of an int4
@@ -44,7 +43,7 @@ class Element(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """Argument: which counter of the state a plan's product number `product` counts in.
+    """Argument: a counter of the workspace's own, in which a plan's product `product` counts.
 
     There are two for each tier of kernels. They take turns, from call to call too: each product
     clears the next one's counter.
@@ -87,7 +86,7 @@ class Plan:
     ----------
     scratch : tuple of (slot, bytes)
     turns : int
-        Products that count in the workspace's state.
+        Products that count in the workspace's counters.
     """
 
     steps: tuple[Step, ...]

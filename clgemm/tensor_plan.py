@@ -150,26 +150,28 @@ def _tensor_steps(
         *("b", Element("b", origins[1]), b.column_stride, b.row_stride),
         *("packed_a", "packed_b"),
     )
-    # A kernel that does not count takes any buffer for its counters.
     tiles = (ceil_div(m, TILE_ROWS) + ceil_div(n, TILE_ROWS)) * depths
-    turn: Argument = counter if config.guard else 0
-    state: Argument = "state" if config.guard else "packed_a"
+    # Its own counter, the next product's, that of the tier before; any buffers if nothing counts.
+    counters: tuple[Argument, ...] = ("packed_a",) * 3
+    if config.guard:
+        product, tier = counter
+        counters = counter, Turn(product + 1, tier), Turn(product, max(tier - 1, 0))
     yield Step(
         config.split,
-        "iiiiii" + "blll" + "blll" + "bb" + "b",
+        "iiiii" + "blll" + "blll" + "bb" + "bb",
         min(tiles, RESERVE_GROUPS * limits.compute_units) if counter.tier else tiles,
-        (m, n, k, _least(k, config.tf32), turn, _most(m, n), *operands, state),
+        (m, n, k, _least(k, config.tf32), _most(m, n), *operands, counters[0], counters[2]),
     )
     tiles = ceil_div(m, config.tile_m) * ceil_div(n, config.tile_columns)
     yield Step(
         config,
-        "iiiiiff" + "blll" + "blll" + "bb" + "blll" + "b",
+        "iiiiff" + "blll" + "blll" + "bb" + "blll" + "bbb",
         min(tiles, limits.compute_units),
         (
-            *(m, n, k, turn, _most(m, n), "alpha", beta),
+            *(m, n, k, _most(m, n), "alpha", beta),
             *operands,
             *("c", Element("c", origins[2]), c.row_stride, c.column_stride),
-            state,
+            *counters,
         ),
     )
 
@@ -186,8 +188,8 @@ def _gated(
 
     return Step(
         step.config,
-        step.signature + "bii",
+        step.signature + "bi",
         step.groups,
-        (*map(placed, step.arguments), "state", *gate),
+        (*map(placed, step.arguments), *gate),
         gated=True,
     )

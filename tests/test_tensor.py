@@ -69,8 +69,8 @@ def test_a_guarded_product_holds_the_plain_one_in_reserve():
     assert families(plan) == ["tensor_pack", "tensor", "gated pack", "gated pack", "gated local"]
     assert plan.turns == 1
     for step in plan.steps[2:]:
-        assert step.signature.endswith("bii")
-        assert step.arguments[-3:-1] == ("state", Turn(0, 0))
+        assert step.signature.endswith("bi")
+        assert step.arguments[-2] == Turn(0, 0)
     assert len({step.arguments[-1] for step in plan.steps[2:]}) == 1
 
 
@@ -99,9 +99,8 @@ def test_signatures_and_arguments_agree():
         for step in planned(rows(300, 65), rows(65, 200), rows(300, 200), config).steps:
             assert len(step.signature) == len(step.arguments)
             for letter, argument in zip(step.signature, step.arguments, strict=True):
-                assert (letter == "b") == (
-                    isinstance(argument, str) and argument not in ("alpha", "beta")
-                )
+                slot = isinstance(argument, str) and argument not in ("alpha", "beta")
+                assert (letter == "b") == (slot or isinstance(argument, Turn))
 
 
 def test_no_more_work_groups_than_compute_units():
@@ -394,12 +393,12 @@ def test_ordinary_data_need_no_reserve(able, monkeypatch, a, b):
 def gates(able, monkeypatch, a, b):
     """Return how many elements a product lists."""
     space = workspace(able.queue)
-    clgemm.sgemm(1.0, a, b)  # makes the state
-    counters = np.empty(4, np.uint32)
-    turn = space._turn
+    clgemm.sgemm(1.0, a, b)  # makes the counters
+    count = np.empty(1, np.uint32)
+    counter = space._counters()[0]
     clgemm.sgemm(1.0, a, b)
-    launch.cl.enqueue_copy(space.queue, counters, space._state)
-    return int(counters[turn])
+    cl.enqueue_copy(space.queue, count, counter)
+    return int(count[0])
 
 
 @pytest.mark.parametrize("config", [WIDE, NARROW])

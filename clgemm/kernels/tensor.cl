@@ -1,7 +1,7 @@
 // C = alpha*A*B + beta*C on the tensor cores of NVIDIA's compute capability 9.0, operands split in halves.
 //   packed_a, packed_b          tiles of tensor_tile.cl: panels of 128 rows of A, of 128 columns of B
 //   c[i*c_row + j*c_column]     m x n; not read when beta is 0
-//   state[turn]                 listed elements; above `most` another kernel makes the product (GUARD only)
+//   count                       listed elements; above `most` another kernel makes the product (GUARD only)
 // For each 64 of k, of a row and a column with scales r and s,
 //     sum = high_a*low_b + low_a*high_b + high_a*high_b     wgmma, from zero
 //     c  += sum * (r*s)                                     in registers
@@ -111,19 +111,19 @@ static inline void load_rows(uint* rows, uint from) {
                : "l"(low_a), "l"(tile_b), FOUR(0), FOUR(4), FOUR(8), FOUR(12), "r"(mine), "r"(others) : "memory")
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
-void tensor_product(const int m, const int n, const int k, const int turn, const int most, const float alpha, const float beta,
+void tensor_product(const int m, const int n, const int k, const int most, const float alpha, const float beta,
                     __global const float* a, const long a_offset, const long a_row, const long a_column,
                     __global const float* b, const long b_offset, const long b_row, const long b_column,
                     __global const uchar* packed_a, __global const uchar* packed_b,
                     __global float* c, const long c_offset, const long c_row, const long c_column,
-                    __global uint* state) {
+                    __global const uint* count, __global uint* count_next, __global const uint* count_before) {
   __local uchar memory[BARRIERS_BYTES + STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
   __local float corners[8 * CORNER];
   asm volatile(".target sm_90a");  // the compiler's own is sm_90: wgmma and setmaxnreg need the a
   const int item = get_local_id(0), warp = item / 32, lane = item % 32;
 #if GUARD
-  if (item == 0 && get_group_id(0) == 0) state[turn ^ 1] = 0;  // the next product's
-  if (state[turn] > most || (TF32 && state[turn - 2] <= most)) return;
+  if (item == 0 && get_group_id(0) == 0) *count_next = 0;  // the next product's
+  if (*count > most || (TF32 && *count_before <= most)) return;
 #endif
   const uint base = (uint)(ulong)(__local void*)memory, stages = base + BARRIERS_BYTES;
   if (item == 0) {
@@ -230,7 +230,7 @@ void tensor_product(const int m, const int n, const int k, const int turn, const
           store_runs(total[j / 4] + j % 4 * 16, alpha, beta, c_warp + j * 32 * c_column, c_row, c_column,
                      rows, columns - j * 32, corners + warp * CORNER);
 #if GUARD
-      if (state[turn] != 0) {
+      if (*count != 0) {
         const int panels = min(PANELS, panels_b - tile_n * PANELS);
         const Tile t = {
             packed_a + tile_m * panel_bytes, packed_b + tile_n * PANELS * panel_bytes,

@@ -5,7 +5,7 @@
 // One warp adds to the sixteen rows of C that it has stored, in single precision: IEEE arithmetic
 // puts Inf and NaN where they belong.
 
-// Lists that are too long are never read: see `state`.
+// Lists that are too long are never read: see `count`.
 static inline uint2 entry_of(__global const uchar* tile, uint index) {
   return ((__global const uint2*)(tile + LIST_AT))[index];
 }

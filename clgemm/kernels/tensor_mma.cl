@@ -50,18 +50,18 @@ static inline void fetch(uint stage, uint scales, __global const uchar* tile_a, 
 }
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
-void tensor_product(const int m, const int n, const int k, const int turn, const int most, const float alpha, const float beta,
+void tensor_product(const int m, const int n, const int k, const int most, const float alpha, const float beta,
                     __global const float* a, const long a_offset, const long a_row, const long a_column,
                     __global const float* b, const long b_offset, const long b_row, const long b_column,
                     __global const uchar* packed_a, __global const uchar* packed_b,
                     __global float* c, const long c_offset, const long c_row, const long c_column,
-                    __global uint* state) {
+                    __global const uint* count, __global uint* count_next, __global const uint* count_before) {
   __local uchar stages[2 * STAGE_BYTES] __attribute__((aligned(1024)));
   __local uchar scales[2 * SCALES_BYTES] __attribute__((aligned(1024)));
   const int item = get_local_id(0), warp = item / 32, lane = item % 32;
 #if GUARD
-  if (item == 0 && get_group_id(0) == 0) state[turn ^ 1] = 0;  // the next product's
-  if (state[turn] > most || (TF32 && state[turn - 2] <= most)) return;
+  if (item == 0 && get_group_id(0) == 0) *count_next = 0;  // the next product's
+  if (*count > most || (TF32 && *count_before <= most)) return;
 #endif
   const int depths = (k + TILE_K - 1) / TILE_K;
   const int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + TILE_N - 1) / TILE_N;
@@ -139,7 +139,7 @@ void tensor_product(const int m, const int n, const int k, const int turn, const
                    (__local float*)stages + warp * CORNER);
     }
 #if GUARD
-    if (state[turn] != 0) {
+    if (*count != 0) {
       const Tile t = {
           from_a, from_b, directory_of(packed_a, tiles_m * depths) + tile_m * depths,
           directory_of(packed_b, tiles_n * depths) + tile_n * depths,

@@ -10,8 +10,8 @@
 // With GUARD, the others - tiny beside their row's largest, huge, Inf, NaN - are zero in the split and go to the
 // tile's list. Scales are kept between 2^-63 and 2^63, so that the product of two is a normal number.
 //
-// state[turn] counts listed elements (GUARD only): above `most`, another kernel makes the product. The TF32 kernels
-// are the first to take over: they run where state[turn - 2], that of the halves, is above `most`.
+// `count` grows by the listed elements (GUARD only): above `most`, another kernel makes the product. The TF32 kernels
+// are the first to take over: they run where `count_before`, that of the halves, is above `most`.
 // Work-groups: any number, 256 work-items each; they take turns at tiles of A, then of B.
 #define ITEMS 256
 #define TOP (TF32 ? 30 : 14)
@@ -62,10 +62,11 @@ static inline void split_core(const float* x, float up, uint4* high, uint4* low)
 #endif
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
-void tensor_pack(const int m, const int n, const int k, const int least, const int turn, const int most,
+void tensor_pack(const int m, const int n, const int k, const int least, const int most,
                  __global const float* restrict a, const long a_offset, const long a_row, const long a_column,
                  __global const float* restrict b, const long b_offset, const long b_row, const long b_column,
-                 __global uchar* restrict packed_a, __global uchar* restrict packed_b, __global uint* restrict state) {
+                 __global uchar* restrict packed_a, __global uchar* restrict packed_b,
+                 __global uint* restrict count, __global const uint* restrict count_before) {
   __local uint largest[2 * TILE_ROWS];
   const int item = get_local_id(0), depths = (k + TILE_K - 1) / TILE_K;
   const int tiles_a = (m + TILE_ROWS - 1) / TILE_ROWS * depths, tiles_b = (n + TILE_ROWS - 1) / TILE_ROWS * depths;
@@ -74,7 +75,7 @@ void tensor_pack(const int m, const int n, const int k, const int least, const i
   __local uint2 list[LIST_MOST];
 #endif
 #if TF32 && GUARD
-  if (state[turn - 2] <= most) return;
+  if (*count_before <= most) return;
 #endif
   for (int group = get_group_id(0); group < tiles_a + tiles_b; group += get_num_groups(0)) {
     const bool is_a = group < tiles_a;
@@ -142,7 +143,7 @@ void tensor_pack(const int m, const int n, const int k, const int least, const i
 #if GUARD
     if (item == 0) {
       listed = 0;
-      before = *(volatile __global const uint*)(state + turn);
+      before = *(volatile __global const uint*)count;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     if (before > most) break;  // nobody will read the tiles
@@ -189,8 +190,8 @@ void tensor_pack(const int m, const int n, const int k, const int least, const i
     barrier(CLK_LOCAL_MEM_FENCE);
     if (item == 0) {
       directory_of(is_a ? packed_a : packed_b, is_a ? tiles_a : tiles_b)[tile] = listed;
-      if (listed > LIST_MOST) atomic_max(state + turn, OVERFULL);
-      else if (listed != 0) atomic_add(state + turn, listed);
+      if (listed > LIST_MOST) atomic_max(count, OVERFULL);
+      else if (listed != 0) atomic_add(count, listed);
     }
     if (item < listed && listed <= LIST_MOST) {
       int place = 0;  // in the order of rows and k: sums do not depend on who came first
