@@ -8,6 +8,7 @@ from clgemm.blas import sgemm
 from clgemm.chain import multi_dot
 from clgemm.device import Device, device, devices, get_device, set_device
 from clgemm.info import show_config
+from clgemm.precision import precision
 from clgemm.products import dot, inner, matmul, tensordot
 
 __version__ = "0.1.0"
@@ -21,6 +22,7 @@ __all__ = [
     "inner",
     "matmul",
     "multi_dot",
+    "precision",
     "set_device",
     "sgemm",
     "show_config",

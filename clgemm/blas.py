@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -21,12 +20,10 @@ from clgemm.operands import (
     updatable,
     zeros,
 )
+from clgemm.precision import chosen_precision
 from clgemm.storage import Order, check_leading, smallest_leading, storage_size, window
 
 __all__ = ["sgemm"]
-
-PRECISIONS = ("strict", "float32", "fast")
-PRECISION_VARIABLE = "CLGEMM_PRECISION"
 
 
 def sgemm(
@@ -82,8 +79,8 @@ def sgemm(
     order : {"F", "C"}, optional
         The order of a new result. In flat mode, column-major (BLAS) or row-major (CBLAS) storage.
     precision : {"strict", "float32", "fast"}, optional
-        The error that is allowed; the environment variable CLGEMM_PRECISION, or ``"float32"``,
-        if left out. Today every mode is computed with IEEE single-precision multiply-adds.
+        The error that is allowed: see `clgemm.precision`, which says what the modes promise; the
+        ``with`` block's, the environment variable CLGEMM_PRECISION, or ``"float32"`` if left out.
     queue : pyopencl.CommandQueue, optional
         Where to compute: by default the queue of the device operands, or for host operands that
         of the device chosen with `clgemm.set_device`.
@@ -120,7 +117,7 @@ def sgemm(
     array([[ 10.,  28.],
            [ 28., 100.]], dtype=float32)
     """
-    check_precision(precision)
+    precision = chosen_precision(precision)
     alpha, beta = single(alpha, "alpha"), single(beta, "beta")
     for name, value in (("trans_a", trans_a), ("trans_b", trans_b)):
         if value not in (0, 1, 2):
@@ -157,7 +154,12 @@ def sgemm(
     else:
         result = duplicate(operands["c"], order, shared)
     matrix = as_matrix(result, "c") if ldc is None else window(result, "c", *shape, ldc, order)
-    multiply(alpha, op_a, op_b, beta, matrix, queue=shared or queue, wait_for=wait_for or ())
+    multiply(
+        *(alpha, op_a, op_b, beta, matrix),
+        queue=shared or queue,
+        wait_for=wait_for or (),
+        precision=precision,
+    )
     return result
 
 
@@ -216,21 +218,6 @@ def _from_storage(
     else:
         check_leading("c", m, n, ldc, order)
     return op["a"], op["b"], (m, n), ldc
-
-
-def check_precision(precision: str | None) -> str:
-    """Return the precision asked for: the argument, the environment's, or ``"float32"``.
-
-    Raises
-    ------
-    ValueError
-        If it is none of ``"strict"``, ``"float32"`` and ``"fast"``.
-    """
-    chosen = precision or os.environ.get(PRECISION_VARIABLE) or "float32"
-    if chosen not in PRECISIONS:
-        source = "precision" if precision else PRECISION_VARIABLE
-        raise ValueError(f"{source}={chosen!r} is not one of {', '.join(PRECISIONS)}")
-    return chosen
 
 
 def single(value: Any, name: str) -> float:

@@ -58,6 +58,8 @@ class KernelConfig:
 
     family: ClassVar[str]  # the source file's name
     entry: ClassVar[str]  # the kernel's name
+    includes: ClassVar[tuple[str, ...]] = ()  # files that the source builds on
+    options: ClassVar[tuple[str, ...]] = ()  # of the compiler, besides the macros
     planned: ClassVar[frozenset[str]] = frozenset()  # fields that are the planner's: no macros
 
     @property

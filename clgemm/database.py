@@ -6,8 +6,11 @@ The configs here are the safe defaults by kind of device.
 from __future__ import annotations
 
 import functools
+import json
+import logging
 import math
 import os
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -33,8 +36,12 @@ __all__ = [
     "direct_config",
     "host_is_faster",
     "program_cache_folder",
+    "recall",
+    "remember",
     "smallest_crossover",
 ]
+
+log = logging.getLogger(__name__)
 
 CACHE_VARIABLE = "CLGEMM_CACHE_DIR"
 THRESHOLD_VARIABLE = "CLGEMM_THRESHOLD"
@@ -56,6 +63,35 @@ def cache_folder() -> Path:
 def program_cache_folder() -> Path:
     """Return the folder of compiled programs (some drivers keep their own instead)."""
     return cache_folder() / "programs"
+
+
+def recall(key: str) -> bool | None:
+    """Return what was found out on this machine before; None if nothing was."""
+    try:
+        found = json.loads(_verdicts_path().read_text(encoding="utf-8")).get(key)
+    except (OSError, ValueError, AttributeError):
+        return None
+    return found if isinstance(found, bool) else None
+
+
+def remember(key: str, verdict: bool) -> None:
+    """Keep what was found out, if there is a folder to keep it in."""
+    path = _verdicts_path()
+    try:
+        try:
+            known = dict(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            known = {}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+            json.dump(known | {key: verdict}, file, indent=1)
+        Path(file.name).replace(path)  # whole or not at all, whoever else is writing
+    except OSError as error:
+        log.warning("%s is not kept: %s", key, error)
+
+
+def _verdicts_path() -> Path:
+    return cache_folder() / "verdicts.json"
 
 
 def threshold() -> int | None:

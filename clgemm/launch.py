@@ -11,6 +11,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array
 
+from clgemm.config import LocalConfig
 from clgemm.database import choose, copy_config, direct_config
 from clgemm.device import Device, get_device, of_queue
 from clgemm.layout import Layout, folded
@@ -24,8 +25,11 @@ from clgemm.operands import (
     place,
 )
 from clgemm.plan import make_copy_plan, make_plan, make_scaling_plan
+from clgemm.precision import chosen_precision
 from clgemm.skinny import fits_skinny
 from clgemm.steps import Plan
+from clgemm.tensor import choose_tensor
+from clgemm.tensor_plan import make_tensor_plan
 from clgemm.workspace import Workspace, workspace
 
 __all__ = ["duplicate", "multiply"]
@@ -42,6 +46,7 @@ def multiply(
     *,
     queue: cl.CommandQueue | None = None,
     wait_for: Events = (),
+    precision: str | None = None,
 ) -> None:
     """Update a stack of matrices on the device: C = alpha A B + beta C.
 
@@ -54,7 +59,10 @@ def multiply(
         `beta` is 0. No two of its elements share memory.
     queue : pyopencl.CommandQueue, optional
         Needed for device operands; the chosen device's own for host operands if left out.
+    precision : {"strict", "float32", "fast"}, optional
+        As `clgemm.precision`.
     """
+    precision = chosen_precision(precision)
     if 0 in c.shape:
         return
     if alpha == 0 or a.shape[-1] == 0:
@@ -65,14 +73,15 @@ def multiply(
     if isinstance(c, np.ndarray):
         device = of_queue(queue) if queue is not None else get_device()
         a, b = (duplicate(x, "K", None) if overlap(x, c) else x for x in (a, b))
-        _multiply_on_host(alpha, a, b, beta, c, device, queue or device.queue, wait_for)
+        queue = queue or device.queue
+        _multiply_on_host(alpha, a, b, beta, c, precision, device, queue, wait_for)
     else:
         assert queue is not None
         a, b = (duplicate(x, "C", queue) if overlap(x, c) else x for x in (a, b))
         before = [*wait_for, *a.events, *b.events, *c.events]
         a, b, result = place(a), place(b), place(c)
         device, space = of_queue(queue), workspace(queue)
-        c.add_event(_enqueue(alpha, a, b, beta, result, device, space, before))
+        c.add_event(_enqueue(alpha, a, b, beta, result, precision, device, space, before))
 
 
 def duplicate(
@@ -106,6 +115,7 @@ def _multiply_on_host(
     b: HostArray,
     beta: float,
     c: HostArray,
+    precision: str,
     device: Device,
     queue: cl.CommandQueue,
     wait_for: Events,
@@ -118,7 +128,8 @@ def _multiply_on_host(
             # A product that is not computed needs no operands.
             read_a, read_b = (placement.operand(x) if alpha else result for x in (a, b))
             before = [*wait_for, *placement.events]
-            placement.fetch(_enqueue(alpha, read_a, read_b, beta, result, device, space, before))
+            done = _enqueue(alpha, read_a, read_b, beta, result, precision, device, space, before)
+            placement.fetch(done)
         placement.finish()
     except BaseException:
         queue.finish()  # commands still enqueued may read or write the caller's memory
@@ -131,28 +142,40 @@ def _enqueue(
     b: Matrix,
     beta: float,
     c: Matrix,
+    precision: str,
     device: Device,
     space: Workspace,
     wait_for: Events,
 ) -> cl.Event:
-    plan, swapped = _planned(device, a.layout, b.layout, c.layout, alpha == 0)
+    plan, swapped = _planned(
+        device, None if alpha == 0 else precision, a.layout, b.layout, c.layout
+    )
     if swapped:
         a, b = b, a
     return space.run(plan, device, {"a": a, "b": b, "c": c}, alpha, beta, wait_for)
 
 
 @functools.lru_cache(maxsize=1024)
-def _planned(device: Device, a: Layout, b: Layout, c: Layout, scaling: bool) -> tuple[Plan, bool]:
-    """Return the plan of a product or a scaling, and whether it takes A for B and B for A."""
+def _planned(
+    device: Device, precision: str | None, a: Layout, b: Layout, c: Layout
+) -> tuple[Plan, bool]:
+    """Return the plan of a product, or of a scaling, which needs no precision.
+
+    Also whether it takes A for B and B for A.
+    """
     a, b = a.broadcast(c.batch), b.broadcast(c.batch)
     # Kernels store along rows. Column-major C = A B is row-major C' = B' A': swap the operands,
     # transpose nothing.
     swapped = c.column_stride != 1 and c.row_stride == 1
     if swapped:
         a, b, c = b.transposed(), a.transposed(), c.transposed()
-    if scaling:
+    if precision is None:
         return make_scaling_plan(c, direct_config(device.limits)), swapped
     a, b, c = folded(a, b, c)
-    skinny = fits_skinny(a, b, c)
-    choice = choose(device, c.rows, c.columns, a.columns, math.prod(c.batch), skinny)
+    sizes = c.rows, c.columns, a.columns, math.prod(c.batch)
+    choice = choose(device, *sizes, fits_skinny(a, b, c))
+    tiers = choose_tensor(device, precision, *sizes)
+    if tiers and isinstance(choice.config, LocalConfig):
+        assert choice.pack is not None
+        return make_tensor_plan(a, b, c, tiers, choice.config, choice.pack, device.limits), swapped
     return make_plan(a, b, c, choice.config, choice.pack, device.limits), swapped

@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 from importlib import resources
+from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 import pyopencl as cl
@@ -21,13 +22,20 @@ __all__ = ["build", "kernel"]
 log = logging.getLogger(__name__)
 
 _build_lock = threading.Lock()
-_programs: WeakKeyDictionary[Device, dict[KernelConfig, cl.Program]] = WeakKeyDictionary()
+# By config, and whether the kernel is gated.
+_Variants: TypeAlias = dict[tuple[KernelConfig, bool], cl.Program]
+_programs: WeakKeyDictionary[Device, _Variants] = WeakKeyDictionary()
 
 
-def kernel(device: Device, config: KernelConfig) -> cl.Kernel:
+def kernel(device: Device, config: KernelConfig, gated: bool = False) -> cl.Kernel:
     """Return a new kernel of a config on a device; its program is built at the first request.
 
     A kernel's arguments are its own state: whoever sets them needs one to itself.
+
+    Parameters
+    ----------
+    gated : bool, optional
+        As in `clgemm.steps.Step`.
 
     Raises
     ------
@@ -36,27 +44,33 @@ def kernel(device: Device, config: KernelConfig) -> cl.Kernel:
     pyopencl.RuntimeError
         If the device's compiler refuses the source; the message holds its log.
     """
-    return cl.Kernel(_program(device, config), config.entry)
+    return cl.Kernel(_program(device, config, gated), config.entry)
 
 
-def _program(device: Device, config: KernelConfig) -> cl.Program:
+def _program(device: Device, config: KernelConfig, gated: bool) -> cl.Program:
     with _build_lock:
         programs = _programs.setdefault(device, {})
-        if config not in programs:
+        if (config, gated) not in programs:
             config.require(device.limits)
             log.debug("building %s on %s", config, device.name)
-            programs[config] = build(device, _source(config), config.macros())
-        return programs[config]
+            macros = (*config.macros(), ("GATED", 1)) if gated else config.macros()
+            source = _source(config)
+            programs[config, gated] = build(device, source, macros, extra=config.options)
+        return programs[config, gated]
 
 
 def _source(config: KernelConfig) -> str:
     kernels = resources.files("clgemm").joinpath("kernels")
-    files = ("prelude.cl", f"{config.family}.cl")
+    files = ("prelude.cl", *config.includes, f"{config.family}.cl")
     return "\n".join(kernels.joinpath(name).read_text(encoding="utf-8") for name in files)
 
 
 def build(
-    device: Device, source: str, macros: Sequence[tuple[str, int]], standard: str = "CL1.2"
+    device: Device,
+    source: str,
+    macros: Sequence[tuple[str, int]],
+    standard: str = "CL1.2",
+    extra: Sequence[str] = (),
 ) -> cl.Program:
     """Return a program built for a device, from the cache on disk if it has been built before.
 
@@ -64,6 +78,8 @@ def build(
     ----------
     standard : str
         The OpenCL C that the source is written in.
+    extra : sequence of str, optional
+        Further options of the device's own compiler.
 
     Raises
     ------
@@ -72,7 +88,7 @@ def build(
     """
     # -cl-mad-enable lets a * b + c become one instruction; nothing else is relaxed.
     options = [f"-cl-std={standard}", "-cl-mad-enable"]
-    options += [f"-D{name}={value}" for name, value in macros]
+    options += [f"-D{name}={value}" for name, value in macros] + list(extra)
     with warnings.catch_warnings():
         # Some compilers greet with a log on success too.
         warnings.simplefilter("ignore", cl.CompilerWarning)

@@ -22,6 +22,7 @@ __all__ = [
     "Slot",
     "Stack",
     "Step",
+    "Turn",
     "ceil_div",
     "dense_levels",
     "reduce_step",
@@ -47,8 +48,19 @@ class Element(NamedTuple):
     offset: int
 
 
+class Turn(NamedTuple):
+    """Argument: a counter of the workspace's own, in which a plan's product `product` counts.
+
+    There are two for each tier of kernels. They take turns, from call to call too: each product
+    clears the next one's counter.
+    """
+
+    product: int
+    tier: int
+
+
 # A number or packed vector as it goes into the kernel, or the name of what launch.py puts there.
-Argument = int | float | bytes | Slot | Element
+Argument = int | float | bytes | Slot | Element | Turn
 
 
 @dataclass(frozen=True)
@@ -61,12 +73,15 @@ class Step:
         A letter per argument: b(uffer), i(nt), l(ong), f(loat), I (int4), L (long4).
     groups : int
         Work-groups; ``config.items`` work-items each.
+    gated : bool
+        The kernel takes a gate as its last arguments (kernels/prelude.cl).
     """
 
     config: KernelConfig
     signature: str
     groups: int
     arguments: tuple[Argument, ...]
+    gated: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,10 +91,13 @@ class Plan:
     Attributes
     ----------
     scratch : tuple of (slot, bytes)
+    turns : int
+        Products that count in the workspace's counters.
     """
 
     steps: tuple[Step, ...]
     scratch: tuple[tuple[Slot, int], ...] = ()
+    turns: int = 0
 
 
 def ceil_div(x: int, y: int) -> int:

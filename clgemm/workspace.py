@@ -15,12 +15,13 @@ import pyopencl.tools
 from clgemm import programs
 from clgemm.device import Device, is_in_order
 from clgemm.operands import Matrix
-from clgemm.steps import Element, Plan, Step
+from clgemm.steps import Element, Plan, Step, Turn
 
 __all__ = ["Workspace", "workspace"]
 
-# What a pool may hold unused before it gives all of it back to the device.
-HELD_BYTES = 2**30
+# What a pool may hold unused before it gives all of it back to the device: the scratch of the
+# largest plan at least (tensor_plan.py), or each call would take its memory anew.
+HELD_BYTES = 3 * 2**29
 KEPT_PLANS = 256  # whose kernels keep their arguments
 
 # How an argument of each letter of a Step's signature goes into a kernel: bytes and buffers as
@@ -32,16 +33,19 @@ class _Launch:
     """A step's kernel, with the arguments set that no call changes."""
 
     def __init__(self, device: Device, step: Step) -> None:
-        self.kernel = programs.kernel(device, step.config)
+        self.kernel = programs.kernel(device, step.config, step.gated)
         self.work_items = (step.groups * step.config.items,)
         self.group = (step.config.items,)
         self.buffers: list[tuple[int, str]] = []
         self._scalars: list[tuple[int, str, str, Element | None]] = []
+        self._turns: list[tuple[int, Turn]] = []
         self._last: dict[int, float] = {}
         for index, (letter, argument) in enumerate(
             zip(step.signature, step.arguments, strict=True)
         ):
-            if isinstance(argument, Element):
+            if isinstance(argument, Turn):
+                self._turns.append((index, argument))
+            elif isinstance(argument, Element):
                 self._scalars.append((index, letter, argument.slot, argument))
             elif isinstance(argument, str):
                 if letter == "b":
@@ -51,7 +55,9 @@ class _Launch:
             else:
                 self.kernel.set_arg(index, SCALARS.get(letter, bytes)(argument))
 
-    def set(self, values: Mapping[str, Any], offsets: Mapping[str, int]) -> None:
+    def set(
+        self, values: Mapping[str, Any], offsets: Mapping[str, int], counters: Sequence[cl.Buffer]
+    ) -> None:
         """Set the arguments of one call; most scalars are what they were in the last."""
         for index, slot in self.buffers:
             self.kernel.set_arg(index, values[slot])
@@ -60,6 +66,8 @@ class _Launch:
             if self._last.get(index) != value:
                 self.kernel.set_arg(index, SCALARS[letter](value))
                 self._last[index] = value
+        for index, (product, tier) in self._turns:
+            self.kernel.set_arg(index, counters[2 * tier + product % 2])
 
 
 class Workspace:
@@ -82,6 +90,8 @@ class Workspace:
         self._in_order = is_in_order(queue)
         self._last: cl.Event | None = None
         self._kept: OrderedDict[Plan, Sequence[_Launch]] = OrderedDict()
+        self._all_counters: list[cl.Buffer] = []
+        self._turn = 0
 
     def allocate(self, size_bytes: int) -> cl.Buffer:
         """Return scratch memory; it goes back to the pool when the object dies."""
@@ -113,17 +123,32 @@ class Workspace:
         with self.lock:  # another thread's steps may not come between these
             for slot, size_bytes in plan.scratch:
                 values[slot] = self.allocate(size_bytes)
+            counters = self._counters() if plan.turns else ()
             before = list(wait_for)
             if not self._in_order and self._last is not None:
                 before.append(self._last)
             for launch in self._launches(plan, device):
-                launch.set(values, offsets)
+                launch.set(values, offsets, counters)
                 event = cl.enqueue_nd_range_kernel(
                     self.queue, launch.kernel, launch.work_items, launch.group, wait_for=before
                 )
                 before = [] if self._in_order else [event]
             self._last = event
+            self._turn = (self._turn + plan.turns) % 2
         return event
+
+    def _counters(self) -> Sequence[cl.Buffer]:
+        """Return what a plan's products count in, by tier: the first one's counter, the other.
+
+        Buffers, since setting one as an argument takes pyopencl 0.1 us, and an integer 6 us.
+        """
+        if not self._all_counters:
+            flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+            zero = np.zeros(1, np.uint32)
+            context = self.queue.context
+            self._all_counters = [cl.Buffer(context, flags, hostbuf=zero) for _ in range(4)]
+        a, b, c, d = self._all_counters
+        return (b, a, d, c) if self._turn else (a, b, c, d)
 
     def _launches(self, plan: Plan, device: Device) -> Sequence[_Launch]:
         found = self._kept.get(plan)

@@ -12,13 +12,13 @@ import clgemm
 FOLDER = Path(clgemm.__file__).parent
 # Each row may import from rows further down only.
 ROWS = [
-    {"__main__"},
+    {"__main__", "tensor_trial"},
     {"__init__"},
     {"info", "chain"},
     {"products"},
     {"blas"},
     {"launch", "storage"},
-    {"workspace"},
+    {"tensor", "tensor_plan", "workspace"},
     {"operands"},
     {"programs", "plan"},
     {"local_panels", "register_panels", "skinny"},
@@ -26,7 +26,8 @@ ROWS = [
     {"steps"},
     {"database"},
     {"device"},
-    {"config", "layout", "terminal"},
+    {"tensor_config"},
+    {"config", "layout", "precision", "terminal"},
 ]
 BENCH_ROWS = [
     {"command"},
@@ -37,16 +38,8 @@ BENCH_ROWS = [
     {"cases"},
 ]
 PURE_BENCH = {"cases", "figures", "operands", "pipe", "rounds", "report"}
-PURE = {
-    "config",
-    "layout",
-    "local_panels",
-    "panels",
-    "plan",
-    "register_panels",
-    "skinny",
-    "steps",
-}
+PURE = {"config", "layout", "local_panels", "panels", "plan", "precision", "register_panels"}
+PURE |= {"skinny", "steps", "tensor_config", "tensor_plan"}
 
 
 def imported(module: str) -> set[str]:

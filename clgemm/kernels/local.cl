@@ -75,7 +75,8 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 void local_product(const int m, const int n, const int k, const int4 counts, const float alpha, const float beta,
                  __global const float* restrict a, const long a_offset, const long a_panel, const long a_pitch, const long4 a_strides,
                  __global const float* restrict b, const long b_offset, const long b_panel, const long b_pitch, const long4 b_strides,
-                 __global float* restrict c, const long c_offset, const long c_row, const long c_column, const long4 c_strides) {
+                 __global float* restrict c, const long c_offset, const long c_row, const long c_column, const long4 c_strides GATE_ARGUMENTS) {
+  GATE
   __local float tile_a[BUFFERS * SIZE_A] __attribute__((aligned(64)));
   __local float tile_b[BUFFERS * SIZE_B] __attribute__((aligned(64)));
 

@@ -21,7 +21,8 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void pack(const int rows, const int columns, const int padded_columns, const int4 counts,
           __global const float* restrict from, const long from_offset, const long row_stride,
           const long column_stride, const long4 from_strides,
-          __global float* restrict to, const long to_offset) {
+          __global float* restrict to, const long to_offset GATE_ARGUMENTS) {
+  GATE
   const int depths = (padded_columns + DEPTH - 1) / DEPTH, panels = (rows + PANEL - 1) / PANEL;
   const uint group = get_group_id(0), block = group % (depths * panels), matrix = group / (depths * panels);
   const int panel = block / depths, column_0 = block % depths * DEPTH, row_0 = panel * PANEL;

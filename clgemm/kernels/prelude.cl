@@ -39,3 +39,13 @@ static inline long matrix_offset(uint index, int4 counts, long4 strides) {
   const uint y = xy % counts.y, x = xy / counts.y;
   return x * strides.x + y * strides.y + z * strides.z + w * strides.w;
 }
+
+// A gated kernel runs only where a product on tensor cores has given up: GATE_ARGUMENTS end its
+// arguments, GATE begins its body. Counting and multiplying kernels: tensor_pack.cl, tensor.cl.
+#ifdef GATED
+#define GATE_ARGUMENTS , __global const uint* gate, const int gate_most
+#define GATE if (*gate <= gate_most) return;
+#else
+#define GATE_ARGUMENTS
+#define GATE
+#endif

@@ -1,0 +1,250 @@
+// C = alpha*A*B + beta*C on the tensor cores of NVIDIA's compute capability 9.0, operands split in halves.
+//   packed_a, packed_b          tiles of tensor_tile.cl: panels of 128 rows of A, of 128 columns of B
+//   c[i*c_row + j*c_column]     m x n; not read when beta is 0
+//   count                       listed elements; above `most` another kernel makes the product (GUARD only)
+// For each 64 of k, of a row and a column with scales r and s,
+//     sum = high_a*low_b + low_a*high_b + high_a*high_b     wgmma, from zero
+//     c  += sum * (r*s)                                     in registers
+//
+// Two warp groups compute 64 x TILE_N of C each; a third only feeds them: its one active work-item
+// has the copy engine bring tiles to local memory, STAGES ahead. Work-groups stay for as many
+// tiles of C as are theirs, so the next one's operands come while this one is stored.
+//
+// Whose products are right for which data: kernels/tensor.md.
+// Work-groups: as many as compute units, 384 work-items each. Local: STAGES*(1 + TILE_N/128)*TILE_BYTES + 17024 bytes.
+// After: NVIDIA, "Parallel thread execution ISA", asynchronous warpgroup level matrix instructions; Ootomo and Yokota,
+// "Recovering single precision accuracy from tensor cores", 2022; Fasi, Higham, Mikaitis and Pranesh, "Numerical
+// behavior of NVIDIA tensor cores", 2021.
+#ifndef TILE_N
+#error "TILE_N: columns of C per tile, 128 or 256"
+#endif
+#ifndef STAGES
+#error "STAGES: tiles of A and B in local memory"
+#endif
+#ifndef SWIZZLE
+#error "SWIZZLE: rows of tiles that work-groups visit together"
+#endif
+#define TILE_M 128
+#define PANELS (TILE_N / TILE_ROWS)  // of B, beside one another
+#define STAGE_BYTES ((1 + PANELS) * TILE_BYTES)
+#define BARRIERS_BYTES 128
+#define ITEMS 384
+
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+
+// Barriers in local memory: full[stage] counts bytes that arrive, empty[stage] the eight computing warps.
+#define FULL(stage) (base + (stage) * 8)
+#define EMPTY(stage) (base + 64 + (stage) * 8)
+
+static inline void expect(uint barrier, uint bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(barrier), "r"(bytes) : "memory");
+}
+
+static inline void arrive(uint barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(barrier) : "memory");
+}
+
+static inline void wait_for(uint barrier, uint parity) {
+  uint done;
+  do {
+    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+                 : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+  } while (!done);
+}
+
+static inline void fetch(uint to, __global const uchar* tile, uint barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+               :: "r"(to), "l"(tile), "r"(TILE_BYTES), "r"(barrier) : "memory");
+}
+
+// The sixteen rows of a warp, sixteen of k, as the tensor cores take a left factor from registers.
+static inline void load_rows(uint* rows, uint from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(rows[0]), "=r"(rows[1]), "=r"(rows[2]), "=r"(rows[3]) : "r"(from) : "memory");
+}
+
+// sum = a*b for one 64 x 128 x 64 product of tiles: 12 instructions in one piece, since the compiler must not touch
+// the sums before all is done. %0 to %63 are the sums, %64 and %65 descriptors of the low part of a and the high part
+// of b, %66 to %81 the high part of a in registers. Descriptors count in sixteen bytes; LOW leads from the high part
+// of a tile to the low, CORES to the next sixteen of k.
+// The two warp groups take turns at barriers %82 and %83, so that one's tensor cores work while the other adds up.
+#define LOW 1024   // PART_BYTES/16
+#define CORES 256  // two cores: 2*TILE_ROWS*16/16
+#define WGMMA                                                                                    \
+  "wgmma.mma_async.sync.aligned." SHAPE                                                          \
+  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,"  \
+  "%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
+  "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
+#if TF32
+#define SHAPE "m64n128k8.f32.tf32.tf32 "
+#define PLAIN_B
+#define PLAIN_AB
+#else
+#define SHAPE "m64n128k16.f32.f16.f16 "
+#define PLAIN_B ", 0"  // not transposed
+#define PLAIN_AB ", 0, 0"
+#endif
+#define HIGH_TIMES(core, rows, part, add) \
+  "add.s64 b, %65, " TEXT(core * CORES + part) ";\n" WGMMA rows ", b, " add ", 1, 1" PLAIN_B ";\n"
+#define LOW_TIMES(core)                          \
+  "add.s64 a, %64, " TEXT(core * CORES) ";\n"    \
+  "add.s64 b, %65, " TEXT(core * CORES) ";\n" WGMMA "a, b, yes, 1, 1" PLAIN_AB ";\n"
+#define EIGHT(i)                                                                    \
+  "=f"(sum[i]), "=f"(sum[i + 1]), "=f"(sum[i + 2]), "=f"(sum[i + 3]),               \
+  "=f"(sum[i + 4]), "=f"(sum[i + 5]), "=f"(sum[i + 6]), "=f"(sum[i + 7])
+#define FOUR(i) "r"(high_a[i]), "r"(high_a[i + 1]), "r"(high_a[i + 2]), "r"(high_a[i + 3])
+// The small products first: less of them is lost. The first of all does not add.
+#define MULTIPLY(low_a, high_a, tile_b, mine, others)                                                                \
+  asm volatile("{.reg .b64 a, b; .reg .pred no, yes;\n setp.ne.b32 no, %82, %82; setp.eq.b32 yes, %82, %82;\n"       \
+               "bar.sync %82, 256;\n"                                                                                \
+               "wgmma.fence.sync.aligned;\n"                                                                         \
+               HIGH_TIMES(0, "{%66,%67,%68,%69}", LOW, "no") HIGH_TIMES(1, "{%70,%71,%72,%73}", LOW, "yes")          \
+               HIGH_TIMES(2, "{%74,%75,%76,%77}", LOW, "yes") HIGH_TIMES(3, "{%78,%79,%80,%81}", LOW, "yes")         \
+               LOW_TIMES(0) LOW_TIMES(1) LOW_TIMES(2) LOW_TIMES(3)                                                   \
+               HIGH_TIMES(0, "{%66,%67,%68,%69}", 0, "yes") HIGH_TIMES(1, "{%70,%71,%72,%73}", 0, "yes")             \
+               HIGH_TIMES(2, "{%74,%75,%76,%77}", 0, "yes") HIGH_TIMES(3, "{%78,%79,%80,%81}", 0, "yes")             \
+               "wgmma.commit_group.sync.aligned;\n"                                                                  \
+               "bar.arrive %83, 256;\n"                                                                              \
+               "wgmma.wait_group.sync.aligned 0;}\n"                                                                 \
+               : EIGHT(0), EIGHT(8), EIGHT(16), EIGHT(24), EIGHT(32), EIGHT(40), EIGHT(48), EIGHT(56)                \
+               : "l"(low_a), "l"(tile_b), FOUR(0), FOUR(4), FOUR(8), FOUR(12), "r"(mine), "r"(others) : "memory")
+
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+void tensor_product(const int m, const int n, const int k, const int most, const float alpha, const float beta,
+                    __global const float* a, const long a_offset, const long a_row, const long a_column,
+                    __global const float* b, const long b_offset, const long b_row, const long b_column,
+                    __global const uchar* packed_a, __global const uchar* packed_b,
+                    __global float* c, const long c_offset, const long c_row, const long c_column,
+                    __global const uint* count, __global uint* count_next, __global const uint* count_before) {
+  __local uchar memory[BARRIERS_BYTES + STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
+  __local float corners[8 * CORNER];
+  asm volatile(".target sm_90a");  // the compiler's own is sm_90: wgmma and setmaxnreg need the a
+  const int item = get_local_id(0), warp = item / 32, lane = item % 32;
+#if GUARD
+  if (item == 0 && get_group_id(0) == 0) *count_next = 0;  // the next product's
+  if (*count > most || (TF32 && *count_before <= most)) return;
+#endif
+  const uint base = (uint)(ulong)(__local void*)memory, stages = base + BARRIERS_BYTES;
+  if (item == 0) {
+    for (int stage = 0; stage < STAGES; stage++) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(FULL(stage)) : "memory");
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 8;" :: "r"(EMPTY(stage)) : "memory");
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);
+
+  const int depths = (k + TILE_K - 1) / TILE_K, panels_b = (n + TILE_ROWS - 1) / TILE_ROWS;
+  const int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + TILE_N - 1) / TILE_N;
+  const long panel_bytes = (long)depths * TILE_BYTES;
+  int stage = 0;
+  uint round = 0;  // parity of the uses of a stage
+// Neighbouring work-groups take SWIZZLE tiles of one column before they move to the next column.
+#define FOR_EACH_TILE                                                                                         \
+  for (int tile = get_group_id(0); tile < tiles_m * tiles_n; tile += get_num_groups(0)) {                     \
+    const int first_m = tile / (SWIZZLE * tiles_n) * SWIZZLE, band = min(SWIZZLE, tiles_m - first_m);         \
+    const int tile_m = first_m + tile % (SWIZZLE * tiles_n) % band, tile_n = tile % (SWIZZLE * tiles_n) / band;
+#define NEXT_STAGE if (++stage == STAGES) { stage = 0; round ^= 1; }
+
+  if (warp >= 8) {  // the feeding warp group
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+    if (item == 256) {
+      FOR_EACH_TILE
+        __global const uchar* from_a = packed_a + tile_m * panel_bytes;
+        __global const uchar* from_b = packed_b + tile_n * PANELS * panel_bytes;
+        // A last panel that is not there is fed from its neighbour and not stored.
+        const long beside = tile_n * PANELS + 1 < panels_b ? panel_bytes : 0;
+        #pragma unroll 1
+        for (int depth = 0; depth < depths; depth++) {
+          const uint to = stages + stage * STAGE_BYTES;
+          wait_for(EMPTY(stage), round ^ 1);
+          expect(FULL(stage), STAGE_BYTES);
+          fetch(to, from_a, FULL(stage));
+          fetch(to + TILE_BYTES, from_b, FULL(stage));
+          if (PANELS == 2) fetch(to + 2 * TILE_BYTES, from_b + beside, FULL(stage));
+          from_a += TILE_BYTES;
+          from_b += TILE_BYTES;
+          NEXT_STAGE
+        }
+      }
+    }
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+    const int my_row = warp * 16 + own_row(), my_column = own_column();
+    // Descriptors without an address: the ways to the next core along k and along the rows.
+    const ulong shape = (ulong)(TILE_ROWS * 16 >> 4) << 16 | (ulong)(128 >> 4) << 32;
+    if (warp >= 4) asm volatile("bar.arrive 1, 256;" ::: "memory");  // the first turn is the first warp group's
+    FOR_EACH_TILE
+      float total[PANELS][64];
+      #pragma unroll
+      for (int h = 0; h < PANELS; h++)
+        #pragma unroll
+        for (int i = 0; i < 64; i++) total[h][i] = 0.0f;
+
+      #pragma unroll 1
+      for (int depth = 0; depth < depths; depth++) {
+        const int at = BARRIERS_BYTES + stage * STAGE_BYTES;
+        __local const uchar* stage_a = memory + at;
+        wait_for(FULL(stage), round);
+        const ulong low_a = shape | (base + at + PART_BYTES + warp / 4 * 64 * 16) >> 4;
+        uint high_a[16];
+        #pragma unroll
+        for (int core = 0; core < 4; core++)
+          load_rows(high_a + 4 * core, base + at + ((2 * core + lane / 16) * TILE_ROWS + warp * 16 + lane % 16) * 16);
+        #pragma unroll
+        for (int h = 0; h < PANELS; h++) {
+          const int way = (1 + h) * TILE_BYTES;
+          const ulong tile_b = shape | (base + at + way) >> 4;
+          float sum[64];
+          MULTIPLY(low_a, high_a, tile_b, 1 + warp / 4, 2 - warp / 4);
+          __local const float* scales_a = (__local const float*)(stage_a + SCALES_AT) + my_row;
+          __local const float4* scales_b = (__local const float4*)(stage_a + way + SCALES_AT) + my_column / 4;
+          const float scale_0 = scales_a[0], scale_2 = scales_a[2];
+          #pragma unroll
+          for (int j = 0; j < 8; j++) {
+            const float4 scale = scales_b[4 * j];
+            total[h][8 * j + 0] = fma(sum[8 * j + 0], scale_0 * scale.x, total[h][8 * j + 0]);
+            total[h][8 * j + 1] = fma(sum[8 * j + 1], scale_0 * scale.y, total[h][8 * j + 1]);
+            total[h][8 * j + 2] = fma(sum[8 * j + 2], scale_2 * scale.x, total[h][8 * j + 2]);
+            total[h][8 * j + 3] = fma(sum[8 * j + 3], scale_2 * scale.y, total[h][8 * j + 3]);
+            total[h][8 * j + 4] = fma(sum[8 * j + 4], scale_0 * scale.z, total[h][8 * j + 4]);
+            total[h][8 * j + 5] = fma(sum[8 * j + 5], scale_0 * scale.w, total[h][8 * j + 5]);
+            total[h][8 * j + 6] = fma(sum[8 * j + 6], scale_2 * scale.z, total[h][8 * j + 6]);
+            total[h][8 * j + 7] = fma(sum[8 * j + 7], scale_2 * scale.w, total[h][8 * j + 7]);
+          }
+        }
+        if (lane == 0) arrive(EMPTY(stage));
+        NEXT_STAGE
+      }
+
+      const int rows = m - tile_m * TILE_M - warp * 16, columns = n - tile_n * TILE_N;
+      __global float* c_tile = c + c_offset + tile_m * TILE_M * c_row + tile_n * TILE_N * c_column;
+      __global float* c_warp = c_tile + warp * 16 * c_row;
+      const bool vectors = c_column == 1 && c_row % 4 == 0 && ((ulong)c_tile & 15) == 0 && columns >= TILE_N;
+      #pragma unroll
+      for (int j = 0; j < TILE_N / 32; j++)
+        if (vectors)
+          store_vectors(total[j / 4] + j % 4 * 16, alpha, beta, c_warp + j * 32, c_row, rows);
+        else
+          store_runs(total[j / 4] + j % 4 * 16, alpha, beta, c_warp + j * 32 * c_column, c_row, c_column,
+                     rows, columns - j * 32, corners + warp * CORNER);
+#if GUARD
+      if (*count != 0) {
+        const int panels = min(PANELS, panels_b - tile_n * PANELS);
+        const Tile t = {
+            packed_a + tile_m * panel_bytes, packed_b + tile_n * PANELS * panel_bytes,
+            directory_of(packed_a, tiles_m * depths) + tile_m * depths,
+            directory_of(packed_b, panels_b * depths) + tile_n * PANELS * depths,
+            a + a_offset + tile_m * TILE_M * a_row, b + b_offset + tile_n * TILE_N * b_row, c_tile,
+            a_row, a_column, b_row, b_column, c_row, c_column, m - tile_m * TILE_M, columns, depths, alpha};
+        const uint any = any_lists(t.lengths_a, t.lengths_b, panels, depths);
+        if (any != 0) warp_barrier();
+        if (any & 1) mend_rows(&t, warp * 16, 0, TILE_N);
+        for (int h = 0; h < panels; h++)
+          if (any >> h & 2) mend_columns(&t, warp * 16, 0, TILE_N, h);
+      }
+#endif
+    }
+  }
+}

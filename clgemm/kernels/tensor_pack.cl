@@ -1,0 +1,204 @@
+// Splits both operands into the tiles of tensor_tile.cl, padded with zeros, in one launch.
+//   a[row*a_row + p*a_column]     m x k, any strides;   b[column*b_row + p*b_column]     n x k, that is, B'
+//   packed[(panel*depths + depth)*TILE_BYTES]     panel = row/TILE_ROWS, depth = p/TILE_K
+// A row's TILE_K elements share the scale 2^(e - TOP), where 2^e <= the largest of them < 2^(e+1). The high part is an
+// element over its scale, rounded to eleven bits; the low part the rest, rounded likewise.
+//
+// What that keeps, u = 2^-24: a low part is at most 2^-11 of its element and rounded to eleven bits, so that
+// the two together are off by at most 2u of the element; or, where fp16 is subnormal, by 2^-25 over
+// the scale, which for an element of 2^least and more over its scale is 2^(-1-least) u of it.
+// With GUARD, the others - tiny beside their row's largest, huge, Inf, NaN - are zero in the split and go to the
+// tile's list. Scales are kept between 2^-63 and 2^63, so that the product of two is a normal number.
+//
+// `count` grows by the listed elements (GUARD only): above `most`, another kernel makes the product. The TF32 kernels
+// are the first to take over: they run where `count_before`, that of the halves, is above `most`.
+// Work-groups: any number, 256 work-items each; they take turns at tiles of A, then of B.
+#define ITEMS 256
+#define TOP (TF32 ? 30 : 14)
+#define HUGE_BITS ((uint)(127 + TOP + 64) << 23)
+#define LEAST_E (127 + TOP - 63)  // biased
+
+#if TF32
+static inline uint eleven_bits(float x) {
+  uint near;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(near) : "f"(x));
+  return near;
+}
+
+static inline void split_core(const float* x, float up, uint4* high, uint4* low) {
+  high->x = eleven_bits(x[0] * up), low->x = eleven_bits(x[0] * up - as_float(high->x));
+  high->y = eleven_bits(x[1] * up), low->y = eleven_bits(x[1] * up - as_float(high->y));
+  high->z = eleven_bits(x[2] * up), low->z = eleven_bits(x[2] * up - as_float(high->z));
+  high->w = eleven_bits(x[3] * up), low->w = eleven_bits(x[3] * up - as_float(high->w));
+}
+#else
+static inline uint halves(float low, float high) {
+  uint both;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+}
+
+static inline float2 floats(uint both) {
+  float2 two;
+  asm("{.reg .b16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high;}"
+      : "=f"(two.x), "=f"(two.y) : "r"(both));
+  return two;
+}
+
+static inline uint split_two(float x, float y, uint* low) {
+  const uint high = halves(x, y);
+  const float2 near = floats(high);
+  *low = halves(x - near.x, y - near.y);
+  return high;
+}
+
+static inline void split_core(const float* x, float up, uint4* high, uint4* low) {
+  uint part;
+  high->x = split_two(x[0] * up, x[1] * up, &part), low->x = part;
+  high->y = split_two(x[2] * up, x[3] * up, &part), low->y = part;
+  high->z = split_two(x[4] * up, x[5] * up, &part), low->z = part;
+  high->w = split_two(x[6] * up, x[7] * up, &part), low->w = part;
+}
+#endif
+
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+void tensor_pack(const int m, const int n, const int k, const int least, const int most,
+                 __global const float* restrict a, const long a_offset, const long a_row, const long a_column,
+                 __global const float* restrict b, const long b_offset, const long b_row, const long b_column,
+                 __global uchar* restrict packed_a, __global uchar* restrict packed_b,
+                 __global uint* restrict count, __global const uint* restrict count_before) {
+  __local uint largest[2 * TILE_ROWS];
+  const int item = get_local_id(0), depths = (k + TILE_K - 1) / TILE_K;
+  const int tiles_a = (m + TILE_ROWS - 1) / TILE_ROWS * depths, tiles_b = (n + TILE_ROWS - 1) / TILE_ROWS * depths;
+#if GUARD
+  __local uint listed, before;
+  __local uint2 list[LIST_MOST];
+#endif
+#if TF32 && GUARD
+  if (*count_before <= most) return;
+#endif
+  for (int group = get_group_id(0); group < tiles_a + tiles_b; group += get_num_groups(0)) {
+    const bool is_a = group < tiles_a;
+    const int tile = is_a ? group : group - tiles_a, rows = is_a ? m : n;
+    const long row_stride = is_a ? a_row : b_row, column_stride = is_a ? a_column : b_column;
+    const int row_0 = tile / depths * TILE_ROWS, k_0 = tile % depths * TILE_K;
+    __global const float* from = (is_a ? a + a_offset : b + b_offset) + row_0 * row_stride + k_0 * column_stride;
+    __global uchar* to = (is_a ? packed_a : packed_b) + (long)tile * TILE_BYTES;
+
+    // A work-item splits every other core of a row. Neighbours run along the source's shorter stride.
+    const bool along_k = column_stride * column_stride <= row_stride * row_stride;
+    const int row = along_k ? item / 32 * 16 + item % 16 : item % TILE_ROWS;
+    const int first = along_k ? item / 16 % 2 : item / TILE_ROWS;  // core
+    const int rows_here = rows - row_0, depth_here = k - k_0;
+    float x[4][CORE];
+    from += row * row_stride;
+    if (rows_here >= TILE_ROWS && depth_here >= TILE_K) {
+      if (column_stride == 1 && row_stride % 4 == 0 && ((ulong)from & 15) == 0) {
+        #pragma unroll
+        for (int q = 0; q < 4; q++) {
+          __global const float4* vectors = (__global const float4*)(from + (first + 2 * q) * CORE);
+          #pragma unroll
+          for (int i = 0; i < CORE / 4; i++) {
+            const float4 v = vectors[i];
+            x[q][4 * i] = v.x, x[q][4 * i + 1] = v.y, x[q][4 * i + 2] = v.z, x[q][4 * i + 3] = v.w;
+          }
+        }
+      } else {
+        #pragma unroll
+        for (int q = 0; q < 4; q++)
+          #pragma unroll
+          for (int i = 0; i < CORE; i++) x[q][i] = from[((first + 2 * q) * CORE + i) * column_stride];
+      }
+    } else {
+      #pragma unroll
+      for (int q = 0; q < 4; q++)
+        #pragma unroll
+        for (int i = 0; i < CORE; i++) {
+          const int p = (first + 2 * q) * CORE + i;
+          x[q][i] = row < rows_here && p < depth_here ? from[p * column_stride] : 0.0f;
+        }
+    }
+
+    uint size_here = 0, smallest = -1;  // smallest: of those that are not zero, minus one
+    #pragma unroll
+    for (int q = 0; q < 4; q++)
+      #pragma unroll
+      for (int i = 0; i < CORE; i++) {
+        const uint size = as_uint(x[q][i]) & 0x7fffffff;
+        size_here = max(size_here, size);
+        smallest = min(smallest, size - 1);
+      }
+    const bool huge = size_here >= HUGE_BITS;
+    if (huge) {
+      size_here = 0;
+      #pragma unroll
+      for (int q = 0; q < 4; q++)
+        #pragma unroll
+        for (int i = 0; i < CORE; i++) {
+          const uint size = as_uint(x[q][i]) & 0x7fffffff;
+          size_here = max(size_here, size < HUGE_BITS ? size : 0);
+        }
+    }
+    largest[first * TILE_ROWS + row] = size_here;
+#if GUARD
+    if (item == 0) {
+      listed = 0;
+      before = *(volatile __global const uint*)count;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (before > most) break;  // nobody will read the tiles
+#else
+    barrier(CLK_LOCAL_MEM_FENCE);
+#endif
+    const int e = max((int)(max(largest[row], largest[TILE_ROWS + row]) >> 23), LEAST_E);  // biased
+    if (first == 0) ((__global float*)(to + SCALES_AT))[row] = as_float((uint)(e - TOP) << 23);
+
+#if GUARD
+    const uint tiny = (uint)(e - TOP + least) << 23;
+    if (huge || smallest < tiny - 1) {
+      #pragma unroll
+      for (int q = 0; q < 4; q++)
+        #pragma unroll
+        for (int i = 0; i < CORE; i++) {
+          const uint bits = as_uint(x[q][i]), size = bits & 0x7fffffff;
+          if (size != 0 && (size < tiny || size >= HUGE_BITS)) {
+            const uint place = atomic_add(&listed, 1u);
+            if (place < LIST_MOST) {
+              uint2 entry;
+              entry.x = (uint)(row | ((first + 2 * q) * CORE + i) << 8);
+              entry.y = bits;
+              list[place] = entry;
+            }
+            x[q][i] = 0.0f;
+          }
+        }
+    }
+#endif
+
+    const float up = as_float((uint)(127 + 127 + TOP - e) << 23);
+    const int slot = slot_of(row);
+    #pragma unroll
+    for (int q = 0; q < 4; q++) {
+      uint4 high, low;
+      split_core(x[q], up, &high, &low);
+      __global uint4* core = (__global uint4*)(to + ((first + 2 * q) * TILE_ROWS + slot) * 16);
+      core[0] = high;
+      core[PART_BYTES / 16] = low;
+    }
+
+#if GUARD
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (item == 0) {
+      directory_of(is_a ? packed_a : packed_b, is_a ? tiles_a : tiles_b)[tile] = listed;
+      if (listed > LIST_MOST) atomic_max(count, OVERFULL);
+      else if (listed != 0) atomic_add(count, listed);
+    }
+    if (item < listed && listed <= LIST_MOST) {
+      int place = 0;  // in the order of rows and k: sums do not depend on who came first
+      for (uint i = 0; i < listed; i++) place += list[i].x < list[item].x;
+      ((__global uint2*)(to + LIST_AT))[place] = list[item];
+    }
+#endif
+    barrier(CLK_LOCAL_MEM_FENCE);  // local memory is free for the next tile
+  }
+}

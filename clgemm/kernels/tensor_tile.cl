@@ -1,0 +1,39 @@
+// The packed tiles of the tensor family: TILE_ROWS rows of an operand, TILE_K of k, each element in two parts.
+//   byte 0        high[core][slot][CORE]   the element over its row's scale, rounded to eleven bits
+//   PART_BYTES    low[core][slot][CORE]    what is left of it, rounded likewise
+//   SCALES_AT     scale[row]               fp32: a power of two for the row's TILE_K elements
+//   LIST_AT       list[LIST_MOST]          {row | p << 8, the element}: zero above, multiplied aside
+// Behind the last tile is a directory: the length of every tile's list, uint each.
+// Parts are fp16 or, with TF32, fp32 numbers that the tensor cores take for tf32: half as fast, and with an exponent
+// for nearly every element. core = p/CORE; eight slots of one core are one of wgmma's core matrices, 128 bytes in a
+// run, unswizzled: neighbours along k lie TILE_ROWS*16 bytes apart and along the rows 128.
+// Slots permute each sixteen rows so that a work-item's share of an accumulator is four neighbouring
+// columns: a wide store of C, a wide load of the scales.
+#ifndef GUARD
+#error "GUARD: 1 to keep aside the elements that two halves cannot hold"
+#endif
+#ifndef TF32
+#error "TF32: 1 for parts in tf32, 0 for fp16"
+#endif
+#define CORE (TF32 ? 4 : 8)
+#define TILE_ROWS 128
+#define TILE_K (8 * CORE)
+#define PART_BYTES (16 * TILE_ROWS * 8)
+#define SCALES_AT (2 * PART_BYTES)
+#define LIST_AT (SCALES_AT + 4 * TILE_ROWS)
+#define LIST_MOST 8  // with more the bound would not hold: see tensor.cl
+#define TILE_BYTES (LIST_AT + 8 * LIST_MOST)
+#define OVERFULL (1u << 30)  // the least count of listed elements once a list is too long
+
+// The lengths of a packed operand's lists.
+static inline __global uint* directory_of(__global const uchar* packed, int tiles) {
+  return (__global uint*)(packed + (long)tiles * TILE_BYTES);
+}
+
+// The slot of a row: of its sixteen, bits 3210 become 1 32 0.
+static inline int slot_of(int row) {
+  return (row & ~15) | (row & 2) << 2 | (row & 12) >> 1 | (row & 1);
+}
+
+// Wait for the warp: what its work-items wrote is there for all of them.
+static inline void warp_barrier(void) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }

@@ -1,0 +1,144 @@
+"""Whether a device multiplies on its tensor cores, and with which config.
+
+The compilers of NVIDIA's drivers take the instructions that this needs without saying so anywhere.
+So a child process tries them once for each device and driver: a crash is the child's.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from weakref import WeakKeyDictionary
+
+import pyopencl as cl
+
+from clgemm import database
+from clgemm.device import Device
+from clgemm.steps import ceil_div
+from clgemm.tensor_config import MmaConfig, TensorConfig, WgmmaConfig
+
+__all__ = ["assume", "choose_tensor", "instructions_of"]
+
+log = logging.getLogger(__name__)
+
+VERSION = 1  # of the kernels: raised when a verdict on older ones no longer holds
+TRIAL_SECONDS = 120
+
+# Smaller products are limited by launches, which splitting operands adds to.
+LEAST_WORK = 640**3
+LEAST_SIDE = 256
+# From here on tf32 is so much faster than the plain kernel that its launches are worth their time.
+LEAST_TF32_WORK = 3000**3
+# Stacks take launches for each of their matrices.
+MOST_MATRICES = 256
+
+# The instructions that serve a device, None if it has to do without.
+_instructions: WeakKeyDictionary[Device, str | None] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def choose_tensor(
+    device: Device, precision: str, m: int, n: int, k: int, matrices: int
+) -> tuple[TensorConfig, ...]:
+    """Return the tensor configs for a product, each in reserve for the one before.
+
+    There are none if another family makes it.
+    """
+    if (
+        precision == "strict"
+        or m * n * k < LEAST_WORK
+        or min(m, n, k) < LEAST_SIDE
+        or matrices > MOST_MATRICES
+        or (instructions := instructions_of(device)) is None
+    ):
+        return ()
+    guard = precision == "float32"
+    halves = tensor_config(instructions, device.limits.compute_units, m, n, guard)
+    if guard and instructions == "wgmma" and m * n * k >= LEAST_TF32_WORK:
+        return halves, replace(halves, tf32=True)
+    return (halves,)
+
+
+def tensor_config(
+    instructions: str, compute_units: int, m: int, n: int, guard: bool
+) -> TensorConfig:
+    """Return the config for one product; of wgmma's the tiles whose last round wastes least.
+
+    A wide tile takes 2 / 1.04 times as long as a narrow one.
+    """
+    if instructions == "mma":
+        return MmaConfig(swizzle=8, tf32=False, guard=guard)
+    wide, narrow = (
+        ceil_div(ceil_div(m, 128) * ceil_div(n, tile_n), compute_units) for tile_n in (256, 128)
+    )
+    tile_n, stages = (256, 2) if 2 * wide <= 1.04 * narrow else (128, 3)
+    return WgmmaConfig(swizzle=16, tf32=False, guard=guard, tile_n=tile_n, stages=stages)
+
+
+def instructions_of(device: Device) -> str | None:
+    """Return ``"wgmma"``, ``"mma"``, or None if neither serves; tried out once."""
+    try:
+        return _instructions[device]
+    except KeyError:
+        pass
+    with _lock:
+        if device not in _instructions:
+            tried = (name for name in _candidates(device) if _verdict(device, name))
+            _instructions[device] = next(tried, None)
+        return _instructions[device]
+
+
+def assume(device: Device, instructions: str) -> None:
+    """Take it for granted in this process: what the trial does."""
+    _instructions[device] = instructions
+
+
+def _candidates(device: Device) -> tuple[str, ...]:
+    """Return what a device's compute capability may have, the faster first."""
+    if device.kind != "GPU" or "NVIDIA" not in device.platform:
+        return ()
+    try:
+        d = device.cl_device
+        major, minor = d.compute_capability_major_nv, d.compute_capability_minor_nv
+    except (cl.Error, AttributeError):
+        return ()
+    if (major, minor) == (9, 0):  # the only one that has wgmma
+        return ("wgmma", "mma")
+    # Where the minor number is not zero, graphics cards: their tensor cores are no faster than
+    # their other units once each product takes three.
+    return ("mma",) if major >= 8 and minor == 0 else ()
+
+
+def _verdict(device: Device, instructions: str) -> bool:
+    driver = device.cl_device.driver_version
+    key = f"{device.name}, driver {driver}: {instructions}, kernels {VERSION}"
+    able = database.recall(key)
+    if able is None:
+        able = _try_out(device, instructions)
+        database.remember(key, able)
+    return able
+
+
+def _try_out(device: Device, instructions: str) -> bool:
+    """Multiply in a child process and return whether the results were right."""
+    log.info("trying %s on %s", instructions, device.name)
+    command = [sys.executable, "-m", "clgemm.tensor_trial", device.name, instructions]
+    paths = [path for path in sys.path if path]  # as this process finds its modules
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=TRIAL_SECONDS, env=environment
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        log.warning("no %s on %s: %s", instructions, device.name, error)
+        return False
+    if done.returncode != 0:
+        log.warning(
+            "no %s on %s: the trial ended with %d: %s",
+            *(instructions, device.name, done.returncode, done.stderr.strip()[-1000:]),
+        )
+    return done.returncode == 0

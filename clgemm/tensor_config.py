@@ -1,0 +1,130 @@
+"""The configs of the tensor family: operands split in halves, products on tensor cores.
+
+Pure, as `clgemm.config`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clgemm.config import KernelConfig
+
+__all__ = [
+    "LENGTH_BYTES",
+    "TILE_BYTES",
+    "TILE_ROWS",
+    "MmaConfig",
+    "SplitConfig",
+    "TensorConfig",
+    "WgmmaConfig",
+]
+
+# kernels/tensor_tile.cl, which says what a tile holds.
+TILE_ROWS = 128
+TILE_BYTES = 2 * 16 * TILE_ROWS * 8 + 4 * TILE_ROWS + 64
+LENGTH_BYTES = 4  # of a list, in the directory behind the tiles
+OWN_BYTES = 128 + 8 * 16 * 33 * 4  # the product kernel: barriers, a corner of C for each warp
+LOCAL_BYTES = 226 * 1024  # what a work-group can have on compute capability 9.0
+
+
+@dataclass(frozen=True)
+class SplitConfig(KernelConfig):
+    """Splits both operands into tiles of two parts."""
+
+    tf32: bool  # parts in tf32, not in halves
+    guard: bool  # keep aside the elements that two parts cannot hold
+
+    family: ClassVar[str] = "tensor_pack"
+    entry: ClassVar[str] = "tensor_pack"
+    includes: ClassVar[tuple[str, ...]] = ("tensor_tile.cl",)
+
+    @property
+    def items(self) -> int:
+        return 256
+
+    def problems(self) -> Iterator[str]:
+        yield from ()  # any
+
+
+@dataclass(frozen=True)
+class TensorConfig(KernelConfig):
+    """Multiplies split tiles on tensor cores: what both families have in common."""
+
+    swizzle: int  # rows of tiles that work-groups visit together, for the second-level cache
+    tf32: bool  # as in SplitConfig
+    guard: bool  # as there
+
+    entry: ClassVar[str] = "tensor_product"
+    includes: ClassVar[tuple[str, ...]] = ("tensor_tile.cl", "tensor_mend.cl", "tensor_store.cl")
+
+    @property
+    def tile_m(self) -> int:
+        """Rows of C per tile."""
+        return TILE_ROWS
+
+    @property
+    def tile_columns(self) -> int:
+        """Columns of C per tile."""
+        return TILE_ROWS
+
+    @property
+    def tile_k(self) -> int:
+        """Depth of a packed tile."""
+        return 32 if self.tf32 else 64
+
+    @property
+    def split(self) -> SplitConfig:
+        """How operands are packed for it."""
+        return SplitConfig(tf32=self.tf32, guard=self.guard)
+
+    def problems(self) -> Iterator[str]:
+        if self.swizzle < 1:
+            yield f"swizzle={self.swizzle} is less than 1"
+
+
+@dataclass(frozen=True)
+class MmaConfig(TensorConfig):
+    """With mma.sync: compute capability 8.0 and later."""
+
+    family: ClassVar[str] = "tensor_mma"
+
+    @property
+    def items(self) -> int:
+        return 256
+
+    @property
+    def local_memory_bytes(self) -> int:
+        return 2 * (16 * TILE_ROWS * 8 + 8 * TILE_ROWS)
+
+
+@dataclass(frozen=True)
+class WgmmaConfig(TensorConfig):
+    """With wgmma: compute capability 9.0."""
+
+    tile_n: int  # columns of C per tile
+    stages: int  # tiles of A and B in local memory
+
+    family: ClassVar[str] = "tensor"
+    # 384 work-items start with 168 registers each and then share them out anew.
+    options: ClassVar[tuple[str, ...]] = ("-cl-nv-maxrregcount=168",)
+
+    @property
+    def tile_columns(self) -> int:
+        return self.tile_n
+
+    @property
+    def items(self) -> int:
+        return 384
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if self.stages < 1:
+            yield f"stages={self.stages} is less than 1"
+        if self.tile_n not in (TILE_ROWS, 2 * TILE_ROWS):
+            yield f"tile_n={self.tile_n} is neither {TILE_ROWS} nor {2 * TILE_ROWS}"
+        # Static local memory may exceed what the device reports.
+        needed = self.stages * (1 + self.tile_n // TILE_ROWS) * TILE_BYTES + OWN_BYTES
+        if needed > LOCAL_BYTES:
+            yield f"{needed} bytes of local memory exceed {LOCAL_BYTES}"

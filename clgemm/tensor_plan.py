@@ -1,0 +1,195 @@
+"""The launches of a product on tensor cores: split, multiply, and the plain kernel in reserve.
+
+Pure and cached, as `clgemm.plan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from itertools import product
+
+from clgemm.config import FLOAT_BYTES, Limits, LocalConfig
+from clgemm.layout import Layout, batch_levels
+from clgemm.panels import AnyPackConfig
+from clgemm.plan import make_plan
+from clgemm.steps import Argument, Element, Plan, Step, Turn, ceil_div, round_up, slices
+from clgemm.tensor_config import LENGTH_BYTES, TILE_BYTES, TILE_ROWS, TensorConfig
+
+__all__ = ["make_tensor_plan"]
+
+# Both split operands together stay below this; larger products go in blocks. 8192 x 8192 takes 260
+# MiB an operand, in tf32 520.
+SCRATCH_BYTES = 3 * 2**29
+# The smallest depth that a blocked product cuts k into.
+SMALLEST_DEPTH = 4096
+# Elements kept aside, for each panel of 128 rows or columns, above which the plain kernel takes
+# over: with as many in every panel, adding their products takes about as long as all others.
+LISTED_PER_PANEL = 16
+# Work-groups for each compute unit that split for a tier in reserve: it is seldom its turn, and
+# then the fewer return the better.
+RESERVE_GROUPS = 8
+
+
+@lru_cache(maxsize=1024)
+def make_tensor_plan(
+    a: Layout,
+    b: Layout,
+    c: Layout,
+    tiers: tuple[TensorConfig, ...],
+    plain: LocalConfig,
+    pack: tuple[AnyPackConfig, AnyPackConfig],
+    limits: Limits,
+) -> Plan:
+    """Return the launches of ``C = alpha A B + beta C`` for stacks of one shape, none empty.
+
+    Parameters
+    ----------
+    a, b, c : Layout
+        (*batch, m, k), (*batch, k, n) and (*batch, m, n).
+    tiers : tuple of TensorConfig
+        Each makes the products whose elements are too far apart for the one before. Their launches
+        are there in any case, and return at once where they are not needed.
+    plain, pack
+        What makes those that are too far apart for the last of `tiers`, if that one guards.
+    """
+    m, n, k = c.rows, c.columns, a.columns
+    tile_k = min(config.tile_k for config in tiers)
+    most_bytes = min(SCRATCH_BYTES // 2, limits.allocation_bytes)
+    rows, columns, depth = _blocks(m, n, k, tile_k, most_bytes)
+    steps: list[Step] = []
+    bytes_a, bytes_b, turns = 0, 0, 0
+    for part in slices(batch_levels(a, b, c), 1, 3):
+        for n_0, k_0, m_0 in product(range(0, n, columns), range(0, k, depth), range(0, m, rows)):
+            sizes = min(rows, m - m_0), min(columns, n - n_0), min(depth, k - k_0)
+            origins = (
+                part.offsets[0] + m_0 * a.row_stride + k_0 * a.column_stride,
+                part.offsets[1] + k_0 * b.row_stride + n_0 * b.column_stride,
+                part.offsets[2] + m_0 * c.row_stride + n_0 * c.column_stride,
+            )
+            block_a = _block(a, sizes[0], sizes[2], origins[0])
+            block_b = _block(b, sizes[2], sizes[1], origins[1])
+            block_c = _block(c, sizes[0], sizes[1], origins[2])
+            blocks = block_a, block_b, block_c
+            bytes_a = max(bytes_a, _packed_bytes(sizes[0], sizes[2], tile_k))
+            bytes_b = max(bytes_b, _packed_bytes(sizes[1], sizes[2], tile_k))
+            beta: Argument = "beta" if k_0 == 0 else 1.0
+            for tier, config in enumerate(tiers):
+                turn = Turn(turns, tier)
+                steps += _tensor_steps(*blocks, origins, beta, config, limits, turn)
+            if config.guard:
+                reserve = make_plan(*blocks, plain, pack, limits)
+                needs = dict(reserve.scratch)
+                bytes_a = max(bytes_a, needs.pop("packed_a", 0))
+                bytes_b = max(bytes_b, needs.pop("packed_b", 0))
+                assert not needs
+                first = dict(zip("abc", origins, strict=True))
+                gate = turn, _most(sizes[0], sizes[1])
+                steps += (_gated(step, first, beta, gate) for step in reserve.steps)
+                turns += 1
+    return Plan(tuple(steps), (("packed_a", bytes_a), ("packed_b", bytes_b)), turns)
+
+
+def _packed_bytes(rows: int, depth: int, tile_k: int) -> int:
+    """Return what an operand's tiles and their directory take."""
+    return ceil_div(rows, TILE_ROWS) * ceil_div(depth, tile_k) * (TILE_BYTES + LENGTH_BYTES)
+
+
+def _blocks(m: int, n: int, k: int, tile_k: int, most_bytes: int) -> tuple[int, int, int]:
+    """Return rows, columns and depth of blocks whose split operands fit: k is cut first."""
+
+    def too_large(rows: int, depth: int) -> bool:
+        return _packed_bytes(rows, depth, tile_k) > most_bytes
+
+    depth = k
+    while depth > SMALLEST_DEPTH and too_large(max(m, n), depth):
+        depth = max(round_up(ceil_div(depth, 2), 64), SMALLEST_DEPTH)
+    sides = []
+    for side in (m, n):
+        while too_large(side, depth) and side > TILE_ROWS:
+            side = round_up(ceil_div(side, 2), 2 * TILE_ROWS)
+        sides.append(side)
+    return sides[0], sides[1], depth
+
+
+def _block(x: Layout, rows: int, columns: int, origin: int) -> Layout:
+    """Return a block of a matrix, `origin` elements from where the stack begins."""
+    address = FLOAT_BYTES * origin | x.alignment_bytes
+    return Layout((rows, columns), x.strides[-2:], address & -address)
+
+
+def _most(m: int, n: int) -> int:
+    return LISTED_PER_PANEL * (ceil_div(m, TILE_ROWS) + ceil_div(n, TILE_ROWS))
+
+
+def _least(k: int, tf32: bool) -> int:
+    """Return the power of two, over its scale, from which on an element may be split.
+
+    kernels/tensor.md says what that does to the bound.
+    """
+    if tf32:
+        return -50  # the least products are normal numbers
+    return max((2 if k < 1024 else 1) - (k.bit_length() - 1), -14)
+
+
+def _tensor_steps(
+    a: Layout,
+    b: Layout,
+    c: Layout,
+    origins: tuple[int, int, int],
+    beta: Argument,
+    config: TensorConfig,
+    limits: Limits,
+    counter: Turn,
+) -> Iterator[Step]:
+    m, n, k = c.rows, c.columns, a.columns
+    depths = ceil_div(k, config.tile_k)
+    # B is read like A': both are panels of rows, k deep.
+    operands: tuple[Argument, ...] = (
+        *("a", Element("a", origins[0]), a.row_stride, a.column_stride),
+        *("b", Element("b", origins[1]), b.column_stride, b.row_stride),
+        *("packed_a", "packed_b"),
+    )
+    tiles = (ceil_div(m, TILE_ROWS) + ceil_div(n, TILE_ROWS)) * depths
+    # Its own counter, the next product's, that of the tier before; any buffers if nothing counts.
+    counters: tuple[Argument, ...] = ("packed_a",) * 3
+    if config.guard:
+        product, tier = counter
+        counters = counter, Turn(product + 1, tier), Turn(product, max(tier - 1, 0))
+    yield Step(
+        config.split,
+        "iiiii" + "blll" + "blll" + "bb" + "bb",
+        min(tiles, RESERVE_GROUPS * limits.compute_units) if counter.tier else tiles,
+        (m, n, k, _least(k, config.tf32), _most(m, n), *operands, counters[0], counters[2]),
+    )
+    tiles = ceil_div(m, config.tile_m) * ceil_div(n, config.tile_columns)
+    yield Step(
+        config,
+        "iiiiff" + "blll" + "blll" + "bb" + "blll" + "bbb",
+        min(tiles, limits.compute_units),
+        (
+            *(m, n, k, _most(m, n), "alpha", beta),
+            *operands,
+            *("c", Element("c", origins[2]), c.row_stride, c.column_stride),
+            *counters,
+        ),
+    )
+
+
+def _gated(
+    step: Step, origins: Mapping[str, int], beta: Argument, gate: tuple[Argument, ...]
+) -> Step:
+    """Return a step of a block's own plan in its place in the whole, behind the gate."""
+
+    def placed(argument: Argument) -> Argument:
+        if isinstance(argument, Element) and argument.slot in origins:
+            return Element(argument.slot, argument.offset + origins[argument.slot])
+        return beta if argument == "beta" else argument
+
+    return Step(
+        step.config,
+        step.signature + "bi",
+        step.groups,
+        (*map(placed, step.arguments), *gate),
+        gated=True,
+    )

@@ -1,0 +1,53 @@
+"""The trial of a device's tensor cores, in a process of its own: exit code 0 if they serve.
+
+``python -m clgemm.tensor_trial NAME INSTRUCTIONS``, run by `clgemm.tensor`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from clgemm import tensor
+from clgemm.blas import sgemm
+from clgemm.device import devices, set_device
+
+# With u = 2**-24: far above the errors that these data have, far below a wrong digit's.
+ALLOWED = 64 * 2.0**-24
+
+
+def trial(name: str, instructions: str) -> bool:
+    """Multiply on the device of this name with every kernel, and check the results."""
+    device = next(d for d in devices() if d.name == name)
+    tensor.assume(device, instructions)
+    tensor.LEAST_TF32_WORK = 0
+    set_device(device)
+    return all(
+        right(m, n, spread, precision)
+        for m, n in ((700, 900), (1700, 2100))  # narrow tiles and wide
+        for spread, precision in ((0, "fast"), (0, "float32"), (5, "float32"))  # halves, tf32
+    )
+
+
+def right(m: int, n: int, spread: float, precision: str) -> bool:
+    """Tell whether one product is right: with infinity and a tiny element, if it may have them."""
+    rng = np.random.default_rng(0)
+    a, b = (
+        rng.standard_normal(shape) * np.exp(spread * rng.standard_normal(shape))
+        for shape in ((m, 713), (713, n))
+    )
+    if precision == "float32":
+        a[3, 5], b[7, 300] = 1e-25, np.inf
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    exact = a.astype(np.float64) @ b
+    sizes = np.abs(a.astype(np.float64)) @ np.abs(b)
+    c = sgemm(1.0, a, b, precision=precision)
+    finite = np.isfinite(exact)
+    if not np.array_equal(finite, np.isfinite(c)):
+        return False
+    return bool((np.abs(c - exact)[finite] <= ALLOWED * sizes[finite]).all())
+
+
+if __name__ == "__main__":
+    sys.exit(0 if trial(*sys.argv[1:]) else 1)

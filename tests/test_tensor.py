@@ -1,0 +1,521 @@
+"""The tensor family: its plans anywhere, its results and its errors where there are wgmma units."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array
+import pytest
+from strategies import UNIT_ROUNDOFF, gamma
+
+import clgemm
+from clgemm import launch, tensor, tensor_plan
+from clgemm.config import Limits
+from clgemm.database import Choice, lane_configs, pack_config
+from clgemm.layout import Layout
+from clgemm.steps import Element, Turn
+from clgemm.tensor_config import TILE_BYTES, MmaConfig, SplitConfig, WgmmaConfig
+from clgemm.tensor_plan import make_tensor_plan
+from clgemm.workspace import workspace
+
+WIDE = WgmmaConfig(swizzle=16, tf32=False, guard=True, tile_n=256, stages=2)
+WIDE_TF32 = replace(WIDE, tf32=True)
+NARROW = WgmmaConfig(swizzle=3, tf32=False, guard=True, tile_n=128, stages=3)
+MMA = MmaConfig(swizzle=2, tf32=False, guard=True)
+LIMITS = Limits(
+    local_memory_bytes=48 * 1024,
+    work_group_size=1024,
+    allocation_bytes=2**40,
+    compute_units=132,
+    vector_width=1,
+)
+PLAIN = lane_configs()[0]
+PACK = (pack_config(LIMITS, PLAIN.tile_m), pack_config(LIMITS, PLAIN.tile_n))
+
+
+def rows(*shape):
+    """A row-major stack."""
+    strides = [1]
+    for length in shape[:0:-1]:
+        strides.insert(0, strides[0] * length)
+    return Layout(shape, tuple(strides), 64)
+
+
+def planned(a, b, c, *tiers):
+    return make_tensor_plan(a, b, c, tiers or (WIDE,), PLAIN, PACK, LIMITS)
+
+
+def families(plan):
+    return [("gated " if step.gated else "") + step.config.family for step in plan.steps]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Plans that cut everything: 300 rows or columns, 512 of k at a time."""
+    make_tensor_plan.cache_clear()
+    monkeypatch.setattr(tensor_plan, "SCRATCH_BYTES", 2 * 3 * 8 * (TILE_BYTES + 4))
+    monkeypatch.setattr(tensor_plan, "SMALLEST_DEPTH", 512)
+    yield
+    make_tensor_plan.cache_clear()
+
+
+def test_a_guarded_product_holds_the_plain_one_in_reserve():
+    """One launch splits both operands, one multiplies; the rest wait behind the gate."""
+    plan = planned(rows(1000, 500), rows(500, 700), rows(1000, 700))
+    assert families(plan) == ["tensor_pack", "tensor", "gated pack", "gated pack", "gated local"]
+    assert plan.turns == 1
+    for step in plan.steps[2:]:
+        assert step.signature.endswith("bi")
+        assert step.arguments[-2] == Turn(0, 0)
+    assert len({step.arguments[-1] for step in plan.steps[2:]}) == 1
+
+
+def test_tf32_stands_between():
+    """It gives way to the plain kernel only."""
+    plan = planned(rows(1000, 500), rows(500, 700), rows(1000, 700), WIDE, WIDE_TF32)
+    assert families(plan)[:5] == ["tensor_pack", "tensor", "tensor_pack", "tensor", "gated pack"]
+    assert plan.turns == 1
+    assert dict(plan.scratch)["packed_a"] == 8 * 16 * (TILE_BYTES + 4)
+    assert {step.arguments[-2] for step in plan.steps[4:]} == {Turn(0, 1)}
+
+
+def test_fast_needs_no_reserve():
+    """Two launches."""
+    fast = replace(WIDE, guard=False)
+    plan = planned(rows(1000, 500), rows(500, 700), rows(1000, 700), fast)
+    assert families(plan) == ["tensor_pack", "tensor"]
+    assert plan.turns == 0
+    assert dict(plan.scratch)["packed_a"] == 8 * 8 * (TILE_BYTES + 4)
+    assert dict(plan.scratch)["packed_b"] == 6 * 8 * (TILE_BYTES + 4)
+
+
+def test_signatures_and_arguments_agree():
+    """A letter for each argument, in every step."""
+    for config in (WIDE, replace(NARROW, guard=False)):
+        for step in planned(rows(300, 65), rows(65, 200), rows(300, 200), config).steps:
+            assert len(step.signature) == len(step.arguments)
+            for letter, argument in zip(step.signature, step.arguments, strict=True):
+                slot = isinstance(argument, str) and argument not in ("alpha", "beta")
+                assert (letter == "b") == (slot or isinstance(argument, Turn))
+
+
+def test_no_more_work_groups_than_compute_units():
+    """They stay for several tiles of C."""
+    assert planned(rows(4096, 64), rows(64, 4096), rows(4096, 4096)).steps[1].groups == 132
+    assert planned(rows(256, 64), rows(64, 300), rows(256, 300)).steps[1].groups == 4
+
+
+def test_blocks_and_stacks_begin_where_they_should(small_blocks):
+    """Every block of k but the first adds to what is there, in the reserve too."""
+    plan = planned(rows(2, 300, 1000), rows(2, 1000, 300), rows(2, 300, 300))
+    firsts = [s for s in plan.steps if s.config.family == "tensor"]
+    assert plan.turns == len(firsts) == 4
+    places = [[x.offset for x in s.arguments if isinstance(x, Element)] for s in firsts]
+    assert places == [
+        [matrix * 300000 + half * 512, matrix * 300000 + half * 512 * 300, matrix * 90000]
+        for matrix in (0, 1)
+        for half in (0, 1)
+    ]
+    for step in plan.steps:
+        if step.config.family in ("tensor", "local"):
+            turn = next(x for x in step.arguments if isinstance(x, Turn))
+            assert ("beta" in step.arguments) == (turn.product % 2 == 0)
+    assert max(dict(plan.scratch).values()) <= tensor_plan.SCRATCH_BYTES // 2
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        (replace(WIDE, tile_n=192), "tile_n=192"),
+        (replace(WIDE, stages=3), "local memory"),
+        (replace(WIDE, stages=0), "stages=0"),
+        (replace(WIDE, swizzle=0), "swizzle=0"),
+    ],
+)
+def test_broken_constraints_are_named(config, named):
+    """What no compute capability can run."""
+    assert any(named in problem for problem in config.problems())
+
+
+@pytest.mark.parametrize("config", [WIDE, NARROW, MMA, SplitConfig(tf32=True, guard=True)])
+def test_shipped_configs_hold_their_constraints(config):
+    """Whatever local memory the device reports."""
+    assert not list(config.problems_on(LIMITS))
+
+
+@pytest.mark.parametrize(
+    ("capability", "instructions"),
+    [
+        ((9, 0), ("wgmma", "mma")),
+        ((8, 0), ("mma",)),
+        ((8, 6), ()),
+        ((7, 0), ()),
+        ((10, 0), ("mma",)),
+    ],
+)
+def test_which_instructions_are_tried(capability, instructions):
+    """By compute capability; other vendors' devices have none."""
+
+    class Some:
+        name, platform, kind = "Some", "NVIDIA CUDA, OpenCL 3.0", "GPU"
+
+        class cl_device:  # noqa: N801
+            compute_capability_major_nv, compute_capability_minor_nv = capability
+
+    assert tensor._candidates(Some) == instructions
+    Some.platform = "Portable Computing Language"
+    assert tensor._candidates(Some) == ()
+
+
+def test_strict_and_small_products_stay_plain(monkeypatch):
+    """Only the others ask for the tensor cores."""
+
+    class Able:
+        limits = LIMITS
+
+    monkeypatch.setattr(tensor, "instructions_of", lambda _: "wgmma")
+    big = 4096, 4096, 4096, 1
+    assert tensor.choose_tensor(Able(), "float32", *big) == (WIDE, WIDE_TF32)
+    assert tensor.choose_tensor(Able(), "fast", *big) == (replace(WIDE, guard=False),)
+    assert len(tensor.choose_tensor(Able(), "float32", 1024, 1024, 1024, 1)) == 1
+    assert tensor.choose_tensor(Able(), "strict", *big) == ()
+    assert tensor.choose_tensor(Able(), "fast", 4096, 4096, 8, 1) == ()
+    assert tensor.choose_tensor(Able(), "fast", 300, 300, 300, 1) == ()
+    assert tensor.choose_tensor(Able(), "fast", 1024, 1024, 1024, 1000) == ()
+
+
+# What follows needs the device.
+
+
+@pytest.fixture
+def able(device):
+    """A device with the instructions."""
+    if tensor.instructions_of(device) != "wgmma":
+        pytest.skip(f"{device.name} has no wgmma: compute capability 9.0 only")
+    return device
+
+
+def force(monkeypatch, *tiers):
+    """Make every product use these configs."""
+    monkeypatch.setattr(launch, "_planned", lru_cache(launch._planned.__wrapped__))
+    monkeypatch.setattr(launch, "choose_tensor", lambda *_: tiers)
+    monkeypatch.setattr(launch, "choose", lambda *_: Choice(PLAIN, PACK))
+
+
+def integers(rng, *shape):
+    return rng.integers(-8, 9, shape).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        WIDE,
+        NARROW,
+        replace(WIDE, guard=False),
+        replace(NARROW, tf32=True, guard=False),
+        MMA,
+        replace(MMA, tf32=True, guard=False),
+    ],
+)
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (1, 1, 1),
+        (127, 129, 63),
+        (128, 256, 64),
+        (129, 257, 65),
+        (300, 100, 200),
+        (255, 513, 1),
+        (1000, 1900, 128),
+    ],
+)
+def test_integers_are_exact(able, monkeypatch, config, sizes):
+    """Around the tiles' edges, in both orders, beta or not; NaN in C where it must not be read."""
+    force(monkeypatch, config)
+    m, n, k = sizes
+    rng = np.random.default_rng(7)
+    a, b, c = integers(rng, m, k), integers(rng, k, n), integers(rng, m, n)
+    for order in ("C", "F"):
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, a, b, order=order), a @ b)
+        got = clgemm.sgemm(2.0, a.T.copy(), np.asfortranarray(b), -1.0, c, 1, order=order)
+        np.testing.assert_array_equal(got, 2 * (a @ b) - c)
+    out = np.full((m, n), np.nan, np.float32)
+    clgemm.sgemm(1.0, a, b, 0.0, out, overwrite_c=1)
+    np.testing.assert_array_equal(out, a @ b)
+
+
+@pytest.mark.parametrize("config", [WIDE, NARROW, MMA])
+def test_any_strides_and_guards_beyond_the_edges(able, monkeypatch, config):
+    """Operands and results that are views of every kind; elements beside them stay as they are."""
+    force(monkeypatch, config)
+    rng = np.random.default_rng(8)
+    a, b = integers(rng, 401, 900)[1::2, ::3], integers(rng, 300, 301)[:, :0:-1]
+    for base in (np.full((203, 307), np.nan, np.float32), np.full((400, 620), 3.0, np.float32)):
+        before = base.copy()
+        view = base[2:202, 3:303] if base.shape[0] < 400 else base[::2, 1:601:2]
+        before[2:202, 3:303] if base.shape[0] < 400 else before[::2, 1:601:2]
+        clgemm.sgemm(1.0, a, b, 0.0, view, overwrite_c=1)
+        np.testing.assert_array_equal(view, a @ b)
+        view[...] = 0
+        (before[2:202, 3:303] if base.shape[0] < 400 else before[::2, 1:601:2])[...] = 0
+        np.testing.assert_array_equal(base, before)
+
+
+def test_blocks_and_stacks(able, monkeypatch, small_blocks):
+    """Products too large for the scratch, and stacks of them."""
+    force(monkeypatch, NARROW)
+    rng = np.random.default_rng(9)
+    a, b = integers(rng, 3, 700, 1100), integers(rng, 3, 1100, 500)
+    np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+    c = integers(rng, 700, 500)
+    expected = 2 * (a[0] @ b[1]) + 3 * c
+    np.testing.assert_array_equal(clgemm.sgemm(2.0, a[0], b[1], 3.0, c), expected)
+    a[0, 5, 7:900] = 1e-20  # one block of k gives way to the plain kernel, the other does not
+    got = clgemm.sgemm(1.0, a[0], b[1])
+    np.testing.assert_allclose(got, a[0].astype(np.float64) @ b[1], rtol=1e-6, atol=1e-6)
+
+
+def normal(rng, *shape):
+    return rng.standard_normal(shape)
+
+
+def ordinary(rng, m, n, k):
+    """Kinds of data whose elements are within a few orders of magnitude, zeros apart."""
+    yield "normal", normal(rng, m, k), normal(rng, k, n)
+    yield "uniform", rng.random((m, k)), rng.random((k, n))
+    yield "signed uniform", rng.random((m, k)) - 0.5, rng.random((k, n)) - 0.5
+    yield "pixels", rng.integers(0, 256, (m, k)), rng.integers(0, 256, (k, n)) / 255
+    yield "ReLU and weights", np.maximum(normal(rng, m, k), 0), normal(rng, k, n) / 50
+    yield "row-scaled", normal(rng, m, k) * np.exp(8 * normal(rng, m, 1)), normal(rng, k, n)
+
+
+def adversarial(rng, m, n, k):
+    """Kinds of data that two halves cannot hold."""
+    for sigma in (1, 2, 4, 8):
+        spread = [np.exp(sigma * normal(rng, *shape)) for shape in ((m, k), (k, n))]
+        yield f"log-normal {sigma}", normal(rng, m, k) * spread[0], normal(rng, k, n) * spread[1]
+    for sigma in (8, 20):
+        scale = np.exp(sigma * np.clip(normal(rng, k), -2, 2))
+        yield (
+            f"scaled along k {sigma}",
+            normal(rng, m, k) * scale,
+            normal(rng, k, n) / scale[:, None],
+        )
+    yield "tiny", normal(rng, m, k) * 1e-38, normal(rng, k, n)
+    yield "subnormal", normal(rng, m, k) * 1e-42, normal(rng, k, n) * 1e30
+    yield "huge", normal(rng, m, k) * 5e37, normal(rng, k, n) * 1e-5
+    yield "both huge", normal(rng, m, k) * 1e18, normal(rng, k, n) * 1e17
+    yield "row-scaled more", normal(rng, m, k) * np.exp(40 * rng.random((m, 1))), normal(rng, k, n)
+    hidden = normal(rng, m, k)
+    hidden[:, ::64] *= 2.0**21
+    met = normal(rng, k, n)
+    met[::64] = 0
+    yield "small beside large that meets zeros", hidden, met
+    absorbed = np.full((m, k), 2.0**-25)
+    absorbed[:, ::64] = 1
+    yield "one large, sums of small ones", absorbed, np.ones((k, n))
+    yield "one large, sums of what is cut off", absorbed * (4 - 2.0**-20), np.ones((k, n))
+    for value in (np.inf, -np.inf, np.nan):
+        for where in "ab":
+            a, b = normal(rng, m, k), normal(rng, k, n)
+            (a if where == "a" else b)[3, 5] = value
+            a[7, 5] = b[5, 9] = 0  # infinity times zero
+            yield f"one {value} in {where}", a, b
+    a, b = normal(rng, m, k), normal(rng, k, n)
+    a[3, 5], b[5, 9], a[100, k - 1], b[2, 2] = np.inf, -np.inf, 1e-30, 1e30
+    yield "a few of everything", a, b
+    a = normal(rng, m, k)
+    a[:, 3] = np.nan
+    yield "a column of NaN", a, normal(rng, k, n)
+    yield "zeros", np.zeros((m, k)), normal(rng, k, n)
+
+
+def cases(kinds):
+    rng = np.random.default_rng(10)
+    sizes = [(200, 330, 700), (140, 150, 64), (130, 260, 10)]
+    return [
+        pytest.param(a, b, id=f"{name}-{m}x{n}x{k}")
+        for m, n, k in sizes
+        for name, a, b in kinds(rng, m, n, k)
+    ]
+
+
+def excess(c, a, b, alpha=1.0, beta=0.0, c_before=0.0):
+    """How often c exceeds gamma(k + 64) (|alpha||A||B| + |beta||C|), where that is finite.
+
+    Products and sums that leave float32's range, above or below, are excepted. Sums that are too
+    short for the tensor cores to be chosen have gamma(k + 128): what is cut off in 64 products.
+    """
+    a, b, k = a.astype(np.float64), b.astype(np.float64), a.shape[1]
+    with np.errstate(invalid="ignore", over="ignore"):
+        exact = alpha * (a @ b) + beta * c_before
+        size = abs(alpha) * (np.abs(a) @ np.abs(b)) + np.abs(beta * c_before)
+        finite = np.isfinite(exact)
+        assert (size[finite] < 2.0**127).all(), "the test's own data overflow"
+        allowed = gamma(k + (64 if k >= tensor.LEAST_SIDE else 128)) * size + (k + 2) * 2.0**-149
+        return np.max(np.abs(c - exact)[finite] / allowed[finite], initial=0.0)
+
+
+NARROW_TF32 = replace(NARROW, tf32=True)
+
+
+@pytest.mark.parametrize(
+    "tiers", [(WIDE, WIDE_TF32), (WIDE,), (NARROW, NARROW_TF32), (MMA, replace(MMA, tf32=True))]
+)
+@pytest.mark.parametrize(("a", "b"), cases(ordinary) + cases(adversarial))
+def test_float32_keeps_its_componentwise_bound(able, monkeypatch, tiers, a, b):
+    """Whatever the data; Inf and NaN where IEEE arithmetic has them."""
+    force(monkeypatch, *tiers)
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    got = clgemm.sgemm(1.0, a, b)
+    assert excess(got, a, b) <= 1
+    with np.errstate(invalid="ignore"):
+        exact = a.astype(np.float64) @ b.astype(np.float64)
+    for kind in (np.isnan, np.isposinf, np.isneginf):
+        np.testing.assert_array_equal(kind(got), kind(exact))
+    c = np.random.default_rng(11).standard_normal(got.shape).astype(np.float32)
+    got = clgemm.sgemm(-0.75, a, b, 1.5, c)
+    assert excess(got, a, b, -0.75, 1.5, c.astype(np.float64)) <= 1
+
+
+@pytest.mark.parametrize(("a", "b"), cases(ordinary))
+def test_ordinary_data_need_no_reserve(able, monkeypatch, a, b):
+    """They stay on the tensor cores: the plain kernel could not tell their zeros from its own."""
+    force(monkeypatch, WIDE)
+    taken = gates(able, monkeypatch, a.astype(np.float32), b.astype(np.float32))
+    assert taken <= tensor_plan._most(a.shape[0], b.shape[1])
+
+
+def gates(able, monkeypatch, a, b):
+    """Return how many elements a product lists."""
+    space = workspace(able.queue)
+    clgemm.sgemm(1.0, a, b)  # makes the counters
+    count = np.empty(1, np.uint32)
+    counter = space._counters()[0]
+    clgemm.sgemm(1.0, a, b)
+    cl.enqueue_copy(space.queue, count, counter)
+    return int(count[0])
+
+
+@pytest.mark.parametrize("config", [WIDE, NARROW])
+@pytest.mark.parametrize(("a", "b"), cases(ordinary))
+def test_fast_keeps_its_normwise_bound(able, monkeypatch, config, a, b):
+    """By blocks of 64 of k."""
+    force(monkeypatch, replace(config, guard=False))
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    got = clgemm.sgemm(1.0, a, b)
+    exact = a.astype(np.float64) @ b
+    allowed = np.zeros_like(exact)
+    for p in range(0, a.shape[1], 64):
+        part_a, part_b = np.abs(a[:, p : p + 64]), np.abs(b[p : p + 64])
+        allowed += 64 * np.outer(part_a.max(1).astype(np.float64), part_b.max(0))
+    assert (np.abs(got - exact) <= gamma(a.shape[1] + 128) * allowed).all()
+
+
+@pytest.mark.parametrize(("a", "b"), cases(ordinary)[:2] + cases(adversarial)[:8])
+def test_strict_keeps_the_bound_of_ieee_arithmetic(able, a, b):
+    """Multiply-adds only: gamma(k + 2)."""
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    assert excess(clgemm.sgemm(1.0, a, b, precision="strict"), a, b) <= 1
+
+
+def test_a_call_after_the_reserve_counts_from_zero(able, monkeypatch):
+    """The counters take turns: a full one does not outlive its call."""
+    force(monkeypatch, WIDE, WIDE_TF32)
+    rng = np.random.default_rng(12)
+    wide = (normal(rng, 300, 300) * np.exp(8 * normal(rng, 300, 300))).astype(np.float32)
+    plain = normal(rng, 300, 300).astype(np.float32)
+    most = tensor_plan._most(300, 300)
+    for _ in range(3):
+        assert gates(able, monkeypatch, wide, wide) > most
+        assert gates(able, monkeypatch, plain, plain) <= most
+
+
+def test_results_repeat_bit_by_bit(able, monkeypatch):
+    """Nothing is added up in an order that chance decides, the mended elements neither."""
+    force(monkeypatch, WIDE)
+    rng = np.random.default_rng(13)
+    a, b = normal(rng, 700, 900).astype(np.float32), normal(rng, 900, 800).astype(np.float32)
+    a[::100, 5:9] = 1e-20
+    b[5:9, ::100] = 1e-20
+    first = clgemm.sgemm(1.0, a, b)
+    for _ in range(5):
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, a, b), first)
+
+
+def test_threads_and_queues(able, monkeypatch):
+    """Each queue has counters of its own; calls that share one do not mix."""
+    force(monkeypatch, NARROW, NARROW_TF32)
+    rng = np.random.default_rng(14)
+    wide = np.exp(4 * normal(rng, 300, 400))
+    a = [(normal(rng, 300, 400) * (wide if i % 2 else 1)).astype(np.float32) for i in range(4)]
+    b = normal(rng, 400, 500).astype(np.float32)
+    expected = [clgemm.sgemm(1.0, x, b) for x in a]
+    out_of_order = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+    for properties in (0, out_of_order):
+        queue = cl.CommandQueue(able.context, properties=properties)
+        x = [cl.array.to_device(queue, z) for z in a]
+        y = cl.array.to_device(queue, b)
+        queue.finish()
+        with ThreadPoolExecutor(4) as pool:
+            got = list(pool.map(lambda i, x=x, y=y: clgemm.sgemm(1.0, x[i % 4], y), range(40)))
+        for i, c in enumerate(got):
+            np.testing.assert_array_equal(c.get(), expected[i % 4])
+
+
+def test_the_trial_is_made_once(monkeypatch, tmp_path):
+    """Its verdict stays on disk; a crash of the child is a no, and logged."""
+
+    class Hopper:
+        name, platform, kind = "Hopper", "NVIDIA CUDA, OpenCL 3.0", "GPU"
+
+        class cl_device:  # noqa: N801
+            driver_version = "1"
+            compute_capability_major_nv, compute_capability_minor_nv = 9, 0
+
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
+    trials = []
+    for verdict in (False, True):
+        Hopper.cl_device.driver_version = str(verdict)
+        monkeypatch.setattr(tensor, "_try_out", lambda _, i, v=verdict: trials.append(i) or v)
+        for _ in range(3):
+            assert tensor.instructions_of(Hopper()) == ("wgmma" if verdict else None)
+    assert trials == ["wgmma", "mma", "wgmma"]
+
+
+def test_a_trial_that_crashes_says_no(monkeypatch, caplog):
+    """The child knows no such device."""
+
+    class Unknown:
+        name = "no such device"
+
+    assert not tensor._try_out(Unknown, "wgmma")
+    assert "no wgmma on no such device" in caplog.text
+
+
+@pytest.mark.parametrize("setting", ["strict", "fast"])
+def test_precision_by_block_environment_and_argument(monkeypatch, setting):
+    """The argument comes before the block, the block before the environment."""
+    asked = []
+    monkeypatch.setattr(launch, "_planned", launch._planned.__wrapped__)  # not cached
+    monkeypatch.setattr(launch, "choose_tensor", lambda _, p, *__: asked.append(p) or ())
+    a = np.ones((80, 80), np.float32)
+    monkeypatch.setenv("CLGEMM_PRECISION", setting)
+    clgemm.matmul(a, a)
+    with clgemm.precision("float32"):
+        clgemm.matmul(a, a)
+        clgemm.sgemm(1.0, a, a, precision=setting)
+    clgemm.precision("float32")(clgemm.dot)(a, a)
+    clgemm.dot(a, a)
+    assert asked == [setting, "float32", setting, "float32", setting]
+    with pytest.raises(ValueError, match="'half'"):
+        clgemm.precision("half")
+
+
+def test_unit_roundoff():
+    """The bounds above are in units of float32's."""
+    assert np.finfo(np.float32).eps / 2 == UNIT_ROUNDOFF
