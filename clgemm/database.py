@@ -111,6 +111,7 @@ def threshold() -> int | None:
 # Multiply-adds (m n k, all matrices) from which a device of this kind beats the host's BLAS, the
 # way there and back included, and the rows and columns that it takes. Measured: README.md, "Speed".
 CROSSOVER = {"GPU": 1400**3, "accelerator": 1400**3, "CPU": 768**3}
+MANY_CORES, MANY_CORES_CROSSOVER = 8, 4096**3  # which launches and packing keep waiting for longer
 LEAST_SIDE = {"GPU": 8, "accelerator": 8, "CPU": 384}
 SMALLEST_CROSSOVER = min(CROSSOVER.values())
 
@@ -143,8 +144,10 @@ def host_is_faster(m: int, n: int, k: int, matrices: int) -> bool:
     if work < SMALLEST_CROSSOVER or min(m, n, k) < SHORT_SIDE:
         return True
     device = get_device()
-    if device.kind == "CPU" and not _outruns_blas(device):
-        return True
+    if device.kind == "CPU":
+        many = device.limits.compute_units >= MANY_CORES
+        if not _outruns_blas(device) or (many and work < MANY_CORES_CROSSOVER):
+            return True
     return work < CROSSOVER[device.kind] or min(m, n) < LEAST_SIDE[device.kind]
 
 

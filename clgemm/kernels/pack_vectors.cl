@@ -25,6 +25,9 @@
 #error "PREFETCH: columns fetched ahead; 0 leaves it to the processor"
 #endif
 
+#ifndef AHEAD
+#define AHEAD 32
+#endif
 #define LOW_2(a, b) (float2)(a.s0, b.s0)
 #define HIGH_2(a, b) (float2)(a.s1, b.s1)
 #define LOW_4(a, b) (float4)(a.s0, b.s0, a.s1, b.s1)
@@ -50,7 +53,12 @@ static inline void transpose(const int rows, __global const float* from, const l
   FLOAT(WIDTH) x[PIECE], y[PIECE];
   if (rows >= PIECE) {
     #pragma unroll
-    for (int i = 0; i < PIECE; i++) x[i] = LOAD(WIDTH, from + i * row_stride);
+    for (int i = 0; i < PIECE; i++) {
+#if PREFETCH
+      FETCH(from + i * row_stride + AHEAD);
+#endif
+      x[i] = LOAD(WIDTH, from + i * row_stride);
+    }
   } else {
     #pragma unroll
     for (int i = 0; i < PIECE; i++) {
