@@ -86,9 +86,9 @@ class RegisterPanels(Panels):
         stack = stack_over(part, strides_a, strides_b)
         block_m, block_n, slice_k = self._spread(sizes, stack.matrices, block_k)
         cuts = ceil_div(k, slice_k)
-        groups = stack.matrices * cuts
-        groups *= ceil_div(m, block_m * self.config.tile_m)
-        groups *= ceil_div(n, block_n * self.config.tile_n)
+        blocks = stack.matrices * cuts
+        blocks *= ceil_div(m, block_m * self.config.tile_m)
+        blocks *= ceil_div(n, block_n * self.config.tile_n)
         scales: tuple[Argument, ...] = "alpha", "beta" if first else 1.0
         position = Element("c", part.offsets[2] + origins[2])
         to: tuple[Argument, ...] = (
@@ -106,14 +106,15 @@ class RegisterPanels(Panels):
             result = (1.0, 0.0), ("partial", 0, n, 1, m * n, apart.strides[0])
         yield Step(
             self.config,
-            "iiiiiiiIffbLbLbllllL",
-            groups,
+            "iiiiiiiIffbLbLbllllLib",
+            min(blocks, self.limits.compute_units),
             (
                 *(m, n, k, slice_k, block_m, block_n, block_k, stack.counts),
                 *result[0],
                 *("packed_a", stack.strides[0]),
                 *("packed_b", stack.strides[1]),
                 *result[1],
+                *(blocks, "tickets"),
             ),
         )
         if cuts > 1:

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 Side = Literal["a", "b"]
-Slot = Literal["a", "b", "c", "packed_a", "packed_b", "partial", "alpha", "beta"]
+Slot = Literal["a", "b", "c", "packed_a", "packed_b", "partial", "tickets", "alpha", "beta"]
 
 LAST_GROUP = 2**31 - 1  # work-groups per launch that every device takes
 # The rounding errors of a sum grow with its length: longer ones are cut and added up in C. One more

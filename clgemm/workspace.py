@@ -92,6 +92,10 @@ class Workspace:
         self._kept: OrderedDict[Plan, Sequence[_Launch]] = OrderedDict()
         self._all_counters: list[cl.Buffer] = []
         self._turn = 0
+        # Two zeros, which kernels that draw their work from them leave behind.
+        zeros = np.zeros(2, np.int32)
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+        self._tickets = cl.Buffer(queue.context, flags, hostbuf=zeros)
 
     def allocate(self, size_bytes: int) -> cl.Buffer:
         """Return scratch memory; it goes back to the pool when the object dies."""
@@ -119,6 +123,7 @@ class Workspace:
         """
         values: dict[str, Any] = {slot: matrix.buffer for slot, matrix in matrices.items()}
         values |= {"alpha": alpha, "beta": beta}
+        values["tickets"] = self._tickets
         offsets = {slot: matrix.offset for slot, matrix in matrices.items()}
         with self.lock:  # another thread's steps may not come between these
             for slot, size_bytes in plan.scratch:

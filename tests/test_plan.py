@@ -116,7 +116,8 @@ def test_every_compute_unit_gets_work():
     for m, n, k in ((512, 512, 512), (100_000, 48, 64), (8, 100_000, 64), (64, 64, 100_000)):
         made = planned_for_vectors(m, n, k)
         product = next(step for step in made.steps if step.config.family == "register")
-        assert product.groups >= 3 * LIMITS.compute_units
+        assert product.groups == LIMITS.compute_units
+        assert product.arguments[-2] >= 3 * LIMITS.compute_units
     assert kernels(made)[-2:] == ["register", "reduce"]
     cuts = made.steps[-1].arguments[2]
     assert dict(made.scratch)["partial"] == 4 * cuts * 64 * 64

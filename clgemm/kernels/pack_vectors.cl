@@ -25,9 +25,7 @@
 #error "PREFETCH: columns fetched ahead; 0 leaves it to the processor"
 #endif
 
-#ifndef AHEAD
-#define AHEAD 32
-#endif
+#define AHEAD 32  // columns that are fetched ahead where they are transposed
 #define LOW_2(a, b) (float2)(a.s0, b.s0)
 #define HIGH_2(a, b) (float2)(a.s1, b.s1)
 #define LOW_4(a, b) (float4)(a.s0, b.s0, a.s1, b.s1)

@@ -4,12 +4,14 @@
 //   c[i*c_row + j*c_column]                                    m x n; not read when beta is 0
 // where first = p/block_k*block_k is where the block of p begins, depth its length, rows_a and rows_b m and
 // n rounded up to whole panels (of WORK_N = VECTORS*WIDTH for B); panels are zero-padded.
-// A work-group multiplies block_m panels of A with block_n panels of B, a WORK_M x WORK_N block of C at
-// a time in vector registers: the panel of A stays in the first-level cache while it meets the panels
+// block_m panels of A are multiplied with block_n panels of B, a WORK_M x WORK_N block of C at a time
+// in vector registers: the panel of A stays in the first-level cache while it meets the panels
 // of B, which stay in the second while the panels of A pass. Blocks of k follow one another, each
 // adding to C what it has summed.
 // Several slices of k, slice_k long each, are several results: slice s goes to c + s*c_slice.
-// Work-groups: matrices x slices x blocks of A x blocks of B, one work-item each.
+// Work-groups: as many as there are compute units, one work-item each. Each draws one of the `blocks`
+// (matrices x slices x blocks of A x blocks of B) after the other from tickets[0], so that one slowed
+// down by another program draws fewer. Both tickets are 0 before and after.
 // After: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008; Van Zee and
 // van de Geijn, "BLIS: a framework for rapidly instantiating BLAS functionality", 2015.
 #ifndef WORK_M
@@ -105,48 +107,57 @@ void register_product(const int m, const int n, const int k, const int slice_k,
                       __global const float* restrict a, const long4 a_strides,
                       __global const float* restrict b, const long4 b_strides,
                       __global float* restrict c, const long c_offset, const long c_row, const long c_column,
-                      const long c_slice, const long4 c_strides) {
+                      const long c_slice, const long4 c_strides,
+                      const int blocks, __global volatile int* restrict tickets) {
   const int panels_m = (m + WORK_M - 1) / WORK_M, panels_n = (n + WORK_N - 1) / WORK_N;
   const int blocks_m = (panels_m + block_m - 1) / block_m, blocks_n = (panels_n + block_n - 1) / block_n;
   const int slices = (k + slice_k - 1) / slice_k;
-  uint group = get_group_id(0);
-  const int first_n = group % blocks_n * block_n, last_n = min(first_n + block_n, panels_n);
-  group /= blocks_n;
-  const int first_m = group % blocks_m * block_m, last_m = min(first_m + block_m, panels_m);
-  group /= blocks_m;
-  const int slice = group % slices, first_k = slice * slice_k, last_k = min(first_k + slice_k, k);
-  const uint matrix = group / slices;
 
-  a += matrix_offset(matrix, counts, a_strides);
-  b += matrix_offset(matrix, counts, b_strides);
-  c += c_offset + matrix_offset(matrix, counts, c_strides) + slice * c_slice;
+  for (int next = atomic_inc(tickets); next < blocks; next = atomic_inc(tickets)) {
+    int block = next;
+    const int first_n = block % blocks_n * block_n, last_n = min(first_n + block_n, panels_n);
+    block /= blocks_n;
+    const int first_m = block % blocks_m * block_m, last_m = min(first_m + block_m, panels_m);
+    block /= blocks_m;
+    const int slice = block % slices, first_k = slice * slice_k, last_k = min(first_k + slice_k, k);
+    const uint matrix = block / slices;
 
-  for (int p = first_k; p < last_k; p += block_k) {
-    const int depth = min(block_k, last_k - p);
-    const float keep = p == first_k ? beta : 1.0f;
-    __global const float* a_block = a + (long)p * panels_m * WORK_M;
-    __global const float* b_block = b + (long)p * panels_n * WORK_N;
-    for (int panel_m = first_m; panel_m < last_m; panel_m++)
-      for (int panel_n = first_n; panel_n < last_n; panel_n++) {
-        const int rows = m - panel_m * WORK_M, columns = n - panel_n * WORK_N;
-        __global const float* a_panel = a_block + (long)panel_m * depth * WORK_M;
-        __global const float* b_panel = b_block + (long)panel_n * depth * WORK_N;
-        __global float* c_panel = c + panel_m * WORK_M * c_row + panel_n * WORK_N * c_column;
+    __global const float* a_matrix = a + matrix_offset(matrix, counts, a_strides);
+    __global const float* b_matrix = b + matrix_offset(matrix, counts, b_strides);
+    __global float* c_matrix = c + c_offset + matrix_offset(matrix, counts, c_strides) + slice * c_slice;
+
+    for (int p = first_k; p < last_k; p += block_k) {
+      const int depth = min(block_k, last_k - p);
+      const float keep = p == first_k ? beta : 1.0f;
+      __global const float* a_block = a_matrix + (long)p * panels_m * WORK_M;
+      __global const float* b_block = b_matrix + (long)p * panels_n * WORK_N;
+      for (int panel_m = first_m; panel_m < last_m; panel_m++)
+        for (int panel_n = first_n; panel_n < last_n; panel_n++) {
+          const int rows = m - panel_m * WORK_M, columns = n - panel_n * WORK_N;
+          __global const float* a_panel = a_block + (long)panel_m * depth * WORK_M;
+          __global const float* b_panel = b_block + (long)panel_n * depth * WORK_N;
+          __global float* c_panel = c_matrix + panel_m * WORK_M * c_row + panel_n * WORK_N * c_column;
 #define MULTIPLY(vectors) \
   multiply_panels(vectors, rows, columns, depth, alpha, keep, a_panel, b_panel, c_panel, c_row, c_column)
 #if VECTORS > 1
-        if (columns <= WIDTH) {
-          MULTIPLY(1);
-          continue;
-        }
+          if (columns <= WIDTH) {
+            MULTIPLY(1);
+            continue;
+          }
 #endif
 #if VECTORS > 2
-        if (columns <= 2 * WIDTH) {
-          MULTIPLY(2);
-          continue;
-        }
+          if (columns <= 2 * WIDTH) {
+            MULTIPLY(2);
+            continue;
+          }
 #endif
-        MULTIPLY(VECTORS);
-      }
+          MULTIPLY(VECTORS);
+        }
+    }
+  }
+  // The last work-group to end leaves the counters as they were.
+  if (atomic_inc(tickets + 1) == (int)get_num_groups(0) - 1) {
+    atomic_xchg(tickets, 0);
+    atomic_xchg(tickets + 1, 0);
   }
 }
