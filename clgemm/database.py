@@ -229,7 +229,10 @@ def panel_config(device: Device, m: int, n: int, matrices: int) -> LocalConfig |
     """
     limits = device.limits
     if limits.vector_width > 1:
-        return register_config(_register_width(device), _is_vector_compiler(device))
+        # PoCL gives each thread its share of the work-groups in a few large lots; Intel's runtime
+        # deals them out as threads come free, and takes long to compile the drawing.
+        draw = device.platform.startswith("Portable Computing Language")
+        return register_config(_register_width(device), _is_vector_compiler(device), draw)
     fitting = [c for c in lane_configs() if not any(c.problems_on(limits))]
     if not fitting:
         raise RuntimeError(f"no config of the local family fits {device!r}: {limits}")
@@ -269,7 +272,7 @@ def lane_configs() -> tuple[LocalConfig, ...]:
     )
 
 
-def register_config(width: int, can_prefetch: bool) -> RegisterConfig:
+def register_config(width: int, can_prefetch: bool, draw: bool) -> RegisterConfig:
     """Return the config whose accumulators fill the vector registers of a CPU core.
 
     A register holds one vector of `width` floats; what the accumulators leave free takes a row
@@ -282,10 +285,11 @@ def register_config(width: int, can_prefetch: bool) -> RegisterConfig:
         vectors=vectors,
         width=width,
         block_m=512 // work_m,
-        block_n=480 // (vectors * width),
-        block_k=384,
+        block_n=384 // (vectors * width),
+        block_k=768,
         unroll=4,
         prefetch=16 if can_prefetch else 0,
+        draw=draw,
         fma=False,
     )
 

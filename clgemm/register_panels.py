@@ -107,7 +107,7 @@ class RegisterPanels(Panels):
         yield Step(
             self.config,
             "iiiiiiiIffbLbLbllllLib",
-            min(blocks, self.limits.compute_units),
+            min(blocks, self.limits.compute_units) if self.config.draw else blocks,
             (
                 *(m, n, k, slice_k, block_m, block_n, block_k, stack.counts),
                 *result[0],

@@ -9,9 +9,9 @@
 // of B, which stay in the second while the panels of A pass. Blocks of k follow one another, each
 // adding to C what it has summed.
 // Several slices of k, slice_k long each, are several results: slice s goes to c + s*c_slice.
-// Work-groups: as many as there are compute units, one work-item each. Each draws one of the `blocks`
-// (matrices x slices x blocks of A x blocks of B) after the other from tickets[0], so that one slowed
-// down by another program draws fewer. Both tickets are 0 before and after.
+// Work-groups: `blocks`, which is matrices x slices x blocks of A x blocks of B, one work-item each. With
+// DRAW, as many as there are compute units: each draws one block after the other from tickets[0], so
+// that one slowed down by another program draws fewer. Both tickets are 0 before and after.
 // After: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008; Van Zee and
 // van de Geijn, "BLIS: a framework for rapidly instantiating BLAS functionality", 2015.
 #ifndef WORK_M
@@ -28,6 +28,9 @@
 #endif
 #ifndef PREFETCH
 #error "PREFETCH: steps over k by which B is fetched ahead; 0 leaves it to the processor"
+#endif
+#ifndef DRAW
+#error "DRAW: 1 for work-groups that draw their blocks, 0 for a work-group per block"
 #endif
 #ifndef FMA
 #error "FMA: 1 for fma(), 0 for a multiplication and an addition that the compiler may join"
@@ -113,7 +116,12 @@ void register_product(const int m, const int n, const int k, const int slice_k,
   const int blocks_m = (panels_m + block_m - 1) / block_m, blocks_n = (panels_n + block_n - 1) / block_n;
   const int slices = (k + slice_k - 1) / slice_k;
 
+#if DRAW
   for (int next = atomic_inc(tickets); next < blocks; next = atomic_inc(tickets)) {
+#else
+  {
+    const int next = get_group_id(0);
+#endif
     int block = next;
     const int first_n = block % blocks_n * block_n, last_n = min(first_n + block_n, panels_n);
     block /= blocks_n;
@@ -155,9 +163,11 @@ void register_product(const int m, const int n, const int k, const int slice_k,
         }
     }
   }
-  // The last work-group to end leaves the counters as they were.
+#if DRAW
+  // The last work-group to end leaves the tickets as they were.
   if (atomic_inc(tickets + 1) == (int)get_num_groups(0) - 1) {
     atomic_xchg(tickets, 0);
     atomic_xchg(tickets + 1, 0);
   }
+#endif
 }
