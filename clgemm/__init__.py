@@ -10,6 +10,7 @@ from clgemm.device import Device, device, devices, get_device, set_device
 from clgemm.info import show_config
 from clgemm.precision import precision
 from clgemm.products import dot, inner, matmul, tensordot
+from clgemm.tuner import tune
 
 __version__ = "0.1.0"
 
@@ -27,4 +28,5 @@ __all__ = [
     "sgemm",
     "show_config",
     "tensordot",
+    "tune",
 ]

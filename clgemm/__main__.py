@@ -1,4 +1,4 @@
-"""The command line: ``python -m clgemm info | bench | ladder``."""
+"""The command line: ``python -m clgemm info | bench | tune | ladder``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return the process's exit code."""
     from clgemm.bench import command as bench
     from clgemm.ladder import command as ladder
+    from clgemm.tuner import command as tuner
 
     parser = argparse.ArgumentParser(prog="python -m clgemm", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -20,6 +21,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     race = commands.add_parser("bench", help="ratios against NumPy's BLAS, CLBlast and cuBLAS")
     bench.add_arguments(race)
     race.set_defaults(run=bench.main)
+    best = commands.add_parser("tune", help="find, check and keep the fastest configs")
+    tuner.add_arguments(best)
+    best.set_defaults(run=tuner.main)
     climb = commands.add_parser("ladder", help="the tutorial's ten kernels, checked and timed")
     ladder.add_arguments(climb)
     climb.set_defaults(run=ladder.main)

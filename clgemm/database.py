@@ -6,17 +6,11 @@ The configs here are the safe defaults by kind of device.
 from __future__ import annotations
 
 import functools
-import json
-import logging
 import math
 import os
-import tempfile
 from dataclasses import replace
-from pathlib import Path
-from typing import NamedTuple
 
-import platformdirs
-
+from clgemm.cache import cache_folder, program_cache_folder, recall, remember
 from clgemm.config import (
     DirectConfig,
     Limits,
@@ -27,6 +21,10 @@ from clgemm.config import (
     VectorPackConfig,
 )
 from clgemm.device import Device, get_device
+from clgemm.identity import is_vector_compiler, register_width
+from clgemm.records import Choice
+from clgemm.serving import tuned
+from clgemm.shapes import shape_class
 
 __all__ = [
     "Choice",
@@ -41,57 +39,7 @@ __all__ = [
     "smallest_crossover",
 ]
 
-log = logging.getLogger(__name__)
-
-CACHE_VARIABLE = "CLGEMM_CACHE_DIR"
 THRESHOLD_VARIABLE = "CLGEMM_THRESHOLD"
-
-
-class Choice(NamedTuple):
-    """The config that makes a product, and how its operands are packed for it."""
-
-    config: LocalConfig | RegisterConfig | SkinnyConfig | DirectConfig
-    pack: tuple[PackConfig, PackConfig] | tuple[VectorPackConfig, VectorPackConfig] | None
-
-
-def cache_folder() -> Path:
-    """Return the folder of everything that is kept between runs; it need not exist yet."""
-    folder = os.environ.get(CACHE_VARIABLE)
-    return Path(folder) if folder else platformdirs.user_cache_path("clgemm")
-
-
-def program_cache_folder() -> Path:
-    """Return the folder of compiled programs (some drivers keep their own instead)."""
-    return cache_folder() / "programs"
-
-
-def recall(key: str) -> bool | None:
-    """Return what was found out on this machine before; None if nothing was."""
-    try:
-        found = json.loads(_verdicts_path().read_text(encoding="utf-8")).get(key)
-    except (OSError, ValueError, AttributeError):
-        return None
-    return found if isinstance(found, bool) else None
-
-
-def remember(key: str, verdict: bool) -> None:
-    """Keep what was found out, if there is a folder to keep it in."""
-    path = _verdicts_path()
-    try:
-        try:
-            known = dict(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
-            known = {}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-            json.dump(known | {key: verdict}, file, indent=1)
-        Path(file.name).replace(path)  # whole or not at all, whoever else is writing
-    except OSError as error:
-        log.warning("%s is not kept: %s", key, error)
-
-
-def _verdicts_path() -> Path:
-    return cache_folder() / "verdicts.json"
 
 
 def threshold() -> int | None:
@@ -153,7 +101,7 @@ def host_is_faster(m: int, n: int, k: int, matrices: int) -> bool:
 
 def _outruns_blas(device: Device) -> bool:
     """Tell whether a CPU device has been seen to beat the host's BLAS: with AVX-512 in full use."""
-    return _register_width(device) == 16 and _is_vector_compiler(device)
+    return register_width(device) == 16 and is_vector_compiler(device)
 
 
 # With fewer multiply-adds a matrix, or a side this short, packing costs more than it saves.
@@ -173,13 +121,81 @@ def choose(
     fits_skinny : bool
         Whether the operands' shapes and strides are what the skinny family takes.
     """
-    limits = device.limits
+    limits, name = device.limits, shape_class(m, n, k, matrices)
     if fits_skinny and limits.vector_width > 1 and n * m * k > SMALLEST_SKINNY:
-        width = _register_width(device)
-        config = skinny_config(min(m, n), width, _is_vector_compiler(device))
-        return Choice(config, (copy_config(limits),) * 2)
+        return tuned(device, "skinny", name) or _skinny_choice(device, m, n)
     if m * n * k <= SMALL[device.kind] or min(m, n) < SHORT_SIDE:
-        return Choice(direct_config(limits), None)
+        return tuned(device, "direct", name) or Choice(direct_config(limits), None)
+    return tuned(device, panel_family(limits), name) or _panel_choice(device, m, n, matrices)
+
+
+def families(limits: Limits) -> tuple[str, ...]:
+    """Return the kernel families that make products on a device."""
+    if limits.vector_width > 1:
+        return ("register", "skinny", "direct")
+    return ("local", "direct")
+
+
+def panel_family(limits: Limits) -> str:
+    """Return the family that makes large products: by vectors, or by tiles in local memory."""
+    return families(limits)[0]
+
+
+def default_choice(
+    device: Device,
+    family: str,
+    m: int,
+    n: int,
+    k: int,  # noqa: ARG001 - a shape has it
+    matrices: int,
+) -> Choice:
+    """Return what serves where there is no record."""
+    if family == "direct":
+        return Choice(direct_config(device.limits), None)
+    if family == "skinny":
+        return _skinny_choice(device, m, n)
+    return _panel_choice(device, m, n, matrices)
+
+
+def hand_made(
+    device: Device, family: str, m: int, n: int, k: int, matrices: int
+) -> tuple[Choice, ...]:
+    """Return every choice of a family that was made by hand for devices like this one."""
+    limits = device.limits
+    default = default_choice(device, family, m, n, k, matrices)
+    if family != "local":
+        return (default,)
+    others = (_packed(c, limits) for c in lane_configs() if not any(c.problems_on(limits)))
+    return tuple(dict.fromkeys((default, *others)))
+
+
+def plain_choice(device: Device, family: str) -> Choice:
+    """Return a choice that every compiler and device can take, however slow."""
+    if family == "direct":
+        config = DirectConfig(items_m=1, items_n=1, work_m=1, width=1, fma=False)
+        return Choice(config, None)
+    if family == "skinny":
+        skinny = replace(skinny_config(4, 2, False), vectors=1, strip=64)
+        return Choice(skinny, (copy_config(device.limits),) * 2)
+    if family == "register":
+        register = register_config(2, False, False)
+        tiles = register.tile_m, register.tile_n
+        return Choice(register, (vector_pack_config(tiles[0], 0), vector_pack_config(tiles[1], 0)))
+    return _packed(lane_configs()[-1], device.limits)
+
+
+def _packed(config: LocalConfig, limits: Limits) -> Choice:
+    return Choice(config, (pack_config(limits, config.tile_m), pack_config(limits, config.tile_n)))
+
+
+def _skinny_choice(device: Device, m: int, n: int) -> Choice:
+    width = register_width(device)
+    config = skinny_config(min(m, n), width, is_vector_compiler(device))
+    return Choice(config, (copy_config(device.limits),) * 2)
+
+
+def _panel_choice(device: Device, m: int, n: int, matrices: int) -> Choice:
+    limits = device.limits
     panels = panel_config(device, m, n, matrices)
     tile_m, tile_n = panels.tile_m, panels.tile_n
     if isinstance(panels, RegisterConfig):
@@ -187,7 +203,7 @@ def choose(
         return Choice(
             panels, (vector_pack_config(tile_m, prefetch), vector_pack_config(tile_n, prefetch))
         )
-    return Choice(panels, (pack_config(limits, tile_m), pack_config(limits, tile_n)))
+    return _packed(panels, limits)
 
 
 def direct_config(limits: Limits) -> DirectConfig:
@@ -232,7 +248,7 @@ def panel_config(device: Device, m: int, n: int, matrices: int) -> LocalConfig |
         # PoCL gives each thread its share of the work-groups in a few large lots; Intel's runtime
         # deals them out as threads come free, and takes long to compile the drawing.
         draw = device.platform.startswith("Portable Computing Language")
-        return register_config(_register_width(device), _is_vector_compiler(device), draw)
+        return register_config(register_width(device), is_vector_compiler(device), draw)
     fitting = [c for c in lane_configs() if not any(c.problems_on(limits))]
     if not fitting:
         raise RuntimeError(f"no config of the local family fits {device!r}: {limits}")
@@ -305,17 +321,3 @@ def skinny_config(rows: int, width: int, can_prefetch: bool) -> SkinnyConfig:
         prefetch=8 if can_prefetch else 0,
         fma=False,
     )
-
-
-def _register_width(device: Device) -> int:
-    """Return the floats in a vector register, as the runtime's compiler uses it."""
-    width = min(device.limits.vector_width, 16)
-    # LLVM 14, in PoCL 3.0 as PyPI has it, takes AMD's processors with AVX-512 for older ones; PoCL
-    # names the processor's own width all the same.
-    old = any(f"PoCL {version}" in device.platform for version in ("1.", "2.", "3.0"))
-    return min(width, 8) if old and "AMD" in device.cl_device.vendor else width
-
-
-def _is_vector_compiler(device: Device) -> bool:
-    """Tell whether the runtime is a Clang for the CPU itself, which has __builtin_prefetch."""
-    return device.platform.startswith(("Portable Computing Language", "Intel(R) OpenCL"))

@@ -6,8 +6,12 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal, overload
 
-from clgemm.database import cache_folder, program_cache_folder
+from clgemm.cache import cache_folder, program_cache_folder
+from clgemm.database import families
 from clgemm.device import Device, devices, get_device, reason
+from clgemm.identity import identify
+from clgemm.serving import serving
+from clgemm.tuned import user_file
 
 __all__ = ["show_config"]
 
@@ -19,7 +23,7 @@ def show_config(mode: Literal["stdout"] = "stdout") -> None: ...
 @overload
 def show_config(mode: Literal["dicts"]) -> dict[str, Any]: ...
 def show_config(mode: str = "stdout") -> dict[str, Any] | None:
-    """Show versions, OpenCL platforms and devices, the chosen device and why, and cache folders.
+    """Show versions, OpenCL devices, the chosen one and why, its tuning records, and cache folders.
 
     Parameters
     ----------
@@ -41,6 +45,7 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
         "Versions": {"python": platform.python_version()} | _versions(),
         "OpenCL devices": {str(i): _described(d) for i, d in enumerate(devices())} or "none found",
         "Chosen device": _chosen(),
+        "Tuning": _tuning(),
         "Folders": {"cache": str(cache_folder()), "compiled programs": str(program_cache_folder())},
     }
     if mode == "dicts":
@@ -86,6 +91,15 @@ def _chosen() -> dict[str, Any]:
         "why": reason(),
         "zero copy": device.shares_host_memory,
     }
+
+
+def _tuning() -> dict[str, Any]:
+    """Return which record serves each shape class on the chosen device, and where it is from."""
+    try:
+        device = get_device()
+    except (RuntimeError, ValueError):
+        return {"none": "there is no device"}
+    return {"records": str(user_file(identify(device)))} | serving(device, families(device.limits))
 
 
 def _lines(config: dict[str, Any], indent: str = "") -> list[str]:

@@ -12,7 +12,7 @@ import pyopencl as cl
 import pyopencl.array
 
 from clgemm.config import LocalConfig
-from clgemm.database import choose, copy_config, direct_config
+from clgemm.database import choose, copy_config, direct_config, tuned
 from clgemm.device import Device, get_device, of_queue
 from clgemm.layout import Layout, folded
 from clgemm.operands import (
@@ -32,7 +32,7 @@ from clgemm.tensor import choose_tensor
 from clgemm.tensor_plan import make_tensor_plan
 from clgemm.workspace import Workspace, workspace
 
-__all__ = ["duplicate", "multiply"]
+__all__ = ["duplicate", "forget_plans", "multiply"]
 
 Events = Sequence[cl.Event]
 
@@ -179,3 +179,10 @@ def _planned(
         assert choice.pack is not None
         return make_tensor_plan(a, b, c, tiers, choice.config, choice.pack, device.limits), swapped
     return make_plan(a, b, c, choice.config, choice.pack, device.limits), swapped
+
+
+def forget_plans() -> None:
+    """Choose and plan anew: what was found out since may serve better."""
+    choose.cache_clear()
+    tuned.cache_clear()
+    _planned.cache_clear()

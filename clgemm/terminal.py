@@ -15,6 +15,7 @@ __all__ = [
     "Side",
     "figure",
     "json_number",
+    "meter",
     "positive",
     "print_table",
     "progress",
@@ -110,3 +111,18 @@ def progress(total: int) -> Iterator[Callable[[str], None]]:
             bar.update(task, completed=begun, description=text)
 
         yield step
+
+
+@contextmanager
+def meter(seconds: float) -> Iterator[Callable[[float, str], None]]:
+    """Show how much of a time is over, on the error stream: yield what takes seconds and a text."""
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    except ImportError:
+        yield lambda spent, text: print(f"{spent:4.0f} s: {text}", file=sys.stderr)
+        return
+    columns = BarColumn(20), TimeRemainingColumn(), TextColumn("{task.description}")
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=seconds)
+        yield lambda spent, text: bar.update(task, completed=min(spent, seconds), description=text)

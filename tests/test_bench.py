@@ -21,10 +21,10 @@ from clgemm.bench import command, contenders, operands, peak, plot, report, roun
 from clgemm.bench.cases import LAYOUTS, Case, default_cases, parse_shapes, quick_cases
 from clgemm.bench.contenders import DEVICE, HOST
 from clgemm.bench.figures import Outcome, Spread, ratios, spread
-from clgemm.bench.identity import find, identity
 from clgemm.bench.pipe import RequestError, Worker, WorkerDiedError, environment
 from clgemm.bench.rounds import Settings, Tournament
 from clgemm.device import devices, get_device
+from clgemm.identity import find, identity
 
 SIMULATED = any(name in d.name for d in devices() for name in ("llvmpipe", "Oclgrind"))
 runs_whole = pytest.mark.skipif(SIMULATED, reason="a simulator takes hours over the peak")

@@ -10,6 +10,7 @@ import pytest
 import clgemm
 from clgemm import database
 from clgemm.config import DirectConfig
+from clgemm.identity import register_width
 
 
 @pytest.mark.parametrize("m", [1, 7, 31, 64, 200, 1000, 5000])
@@ -37,7 +38,7 @@ def test_the_default_crossover(device, monkeypatch):
     assert database.host_is_faster(10_000, 1, 10_000, 1)
     wins = device.kind != "CPU" or (
         device.platform.startswith(("Portable Computing Language", "Intel"))
-        and database._register_width(device) == 16
+        and register_width(device) == 16
     )
     assert database.host_is_faster(5000, 5000, 5000, 1) == (not wins)
 
@@ -59,7 +60,7 @@ def test_an_old_compiler_does_not_use_all_of_a_new_processor(platform, vendor, w
 
     device, device.limits, device.cl_device = Stand(), Stand(), Stand()
     device.platform, device.cl_device.vendor, device.limits.vector_width = platform, vendor, 16
-    assert database._register_width(device) == width
+    assert register_width(device) == width
 
 
 def test_the_cache_folder_can_be_moved(monkeypatch):

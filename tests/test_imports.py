@@ -12,7 +12,7 @@ import clgemm
 FOLDER = Path(clgemm.__file__).parent
 # Each row may import from rows further down only.
 ROWS = [
-    {"__main__", "tensor_trial"},
+    {"__main__", "tensor_trial", "trial"},
     {"__init__"},
     {"info", "chain"},
     {"products"},
@@ -25,21 +25,33 @@ ROWS = [
     {"panels"},
     {"steps"},
     {"database"},
+    {"serving"},
+    {"proof", "tuned"},
+    {"identity"},
     {"device"},
+    {"records"},
     {"tensor_config"},
-    {"config", "layout", "precision", "terminal"},
+    {"cache", "child", "config", "layout", "precision", "shapes", "terminal"},
+]
+TUNER_ROWS = [
+    {"command"},
+    {"plot", "session"},
+    {"task"},
+    {"search", "trials"},
+    {"spaces"},
 ]
 BENCH_ROWS = [
     {"command"},
     {"plot"},
     {"report", "rounds", "worker"},
     {"contenders", "startup"},
-    {"figures", "identity", "operands", "peak", "pipe"},
+    {"figures", "operands", "peak", "pipe"},
     {"cases"},
 ]
 PURE_BENCH = {"cases", "figures", "operands", "pipe", "rounds", "report"}
+PURE_TUNER = {"search", "spaces"}
 PURE = {"config", "layout", "local_panels", "panels", "plan", "precision", "register_panels"}
-PURE |= {"skinny", "steps", "tensor_config", "tensor_plan"}
+PURE |= {"records", "shapes", "skinny", "steps", "tensor_config", "tensor_plan"}
 
 
 def imported(module: str) -> set[str]:
@@ -74,11 +86,19 @@ def test_production_does_not_know_the_benchmark():
             assert not [x for x in imported(f"{one}/{path.stem}") if f".{other}" in x], path
 
 
+def test_production_does_not_know_the_tuner():
+    """Only the public names and the command line do."""
+    users = {name for name in set().union(*ROWS) if any("tuner" in x for x in imported(name))}
+    assert users == {"__main__", "__init__"}
+
+
 def test_every_module_has_a_row():
     """A new module takes its place."""
     assert {path.stem for path in FOLDER.glob("*.py")} == set().union(*ROWS)
     bench = {path.stem for path in (FOLDER / "bench").glob("*.py")}
     assert bench - {"__init__"} == set().union(*BENCH_ROWS)
+    tuner = {path.stem for path in (FOLDER / "tuner").glob("*.py")}
+    assert tuner - {"__init__"} == set().union(*TUNER_ROWS)
 
 
 @pytest.mark.parametrize("module", sorted(set().union(*ROWS)))
@@ -87,7 +107,7 @@ def test_imports_run_one_way(module):
     row = next(i for i, names in enumerate(ROWS) if module in names)
     below = set().union(*ROWS[row + 1 :])
     own = {name.removeprefix("clgemm.") for name in imported(module) if name.startswith("clgemm.")}
-    assert {name for name in own if not name.startswith(("ladder", "bench"))} <= below
+    assert {name for name in own if not name.startswith(("ladder", "bench", "tuner"))} <= below
 
 
 @pytest.mark.parametrize("module", sorted(set().union(*BENCH_ROWS)))
@@ -98,6 +118,16 @@ def test_the_benchmarks_imports_run_one_way(module):
     assert {name for name in imported(f"bench/{module}") if ".bench." in name} <= below
     if module in PURE_BENCH:
         assert not {"pyopencl", "pyopencl.array"} & imported(f"bench/{module}")
+
+
+@pytest.mark.parametrize("module", sorted(set().union(*TUNER_ROWS)))
+def test_the_tuners_imports_run_one_way(module):
+    """From its command down to its spaces."""
+    row = next(i for i, names in enumerate(TUNER_ROWS) if module in names)
+    below = {f"clgemm.tuner.{name}" for name in set().union(*TUNER_ROWS[row + 1 :])}
+    assert {name for name in imported(f"tuner/{module}") if ".tuner." in name} <= below
+    if module in PURE_TUNER:
+        assert not {"pyopencl", "pyopencl.array"} & imported(f"tuner/{module}")
 
 
 @pytest.mark.parametrize("module", sorted(PURE))

@@ -15,12 +15,12 @@ from typing import Any
 
 from clgemm.bench.cases import Case, default_cases, parse_shapes, quick_cases
 from clgemm.bench.contenders import PEERS
-from clgemm.bench.identity import identity
 from clgemm.bench.pipe import RequestError, Worker, WorkerDiedError, environment
 from clgemm.bench.report import Report, as_json, print_report
 from clgemm.bench.rounds import Settings, Tournament
 from clgemm.bench.startup import cold_start
 from clgemm.device import Device, find_device, get_device
+from clgemm.identity import identity
 from clgemm.terminal import positive, progress
 
 __all__ = ["add_arguments", "main"]

@@ -1,14 +1,11 @@
 """A child process that serves one contender: ``python -m clgemm.bench.worker NAME DEVICE``.
 
-It reads a request a line from its standard input, as JSON, and answers each with a line of JSON;
-in between it is blocked on the read. It ends with its input, so it cannot outlive its parent.
+It serves as `clgemm.child.serve` says.
 """
 
 from __future__ import annotations
 
 import importlib
-import json
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from clgemm.bench.figures import SKIPPED
+from clgemm.child import said, serve
 
 __all__ = ["Server", "main"]
 
@@ -40,7 +38,7 @@ class Server:
         """The OpenCL device; NumPy's process has none, and no runtime's threads."""
         if self._device is None and self.contender != "NumPy":
             import clgemm
-            from clgemm.bench.identity import find
+            from clgemm.identity import find
 
             self._device = find(self.identified)
             clgemm.set_device(self._device)
@@ -140,24 +138,12 @@ def _said(error: Exception) -> str:
     """Return an error's message, with its type unless that says no more than that it is one."""
     if type(error) is NotImplementedError:
         return f"{SKIPPED}{error}"
-    return str(error) if type(error) is RuntimeError else f"{type(error).__name__}: {error}"
+    return said(error)
 
 
 def main(arguments: list[str]) -> int:
     """Serve until the input ends."""
-    # Runtimes and compilers print what they like: the answers go through a descriptor of their own.
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    server = Server(arguments[0], arguments[1:])
-    for line in sys.stdin:
-        name, keywords = json.loads(line)
-        try:
-            answer = {"result": getattr(server, name)(**keywords)}
-        except Exception as error:
-            answer = {"error": _said(error)}
-            # The traceback would keep the operands of the failed call.
-            error.__traceback__ = None
-        print(json.dumps(answer), file=answers, flush=True)
+    serve(Server(arguments[0], arguments[1:]), _said)
     return 0
 
 

@@ -1,0 +1,126 @@
+"""The folder of what is kept between runs: where it is, and writing to it whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import platformdirs
+from filelock import FileLock
+
+__all__ = [
+    "append",
+    "cache_folder",
+    "locked",
+    "program_cache_folder",
+    "recall",
+    "remember",
+    "rewrite",
+]
+
+log = logging.getLogger(__name__)
+
+CACHE_VARIABLE = "CLGEMM_CACHE_DIR"
+LOCK_SECONDS = 30  # for others that write; each takes milliseconds
+
+
+def cache_folder() -> Path:
+    """Return the folder of everything that is kept between runs; it need not exist yet."""
+    folder = os.environ.get(CACHE_VARIABLE)
+    return Path(folder) if folder else platformdirs.user_cache_path("clgemm")
+
+
+def program_cache_folder() -> Path:
+    """Return the folder of compiled programs (some drivers keep their own instead)."""
+    return cache_folder() / "programs"
+
+
+def locked(path: Path, seconds: float = LOCK_SECONDS) -> FileLock:
+    """Return a lock, to be held in a ``with`` block, that goes with a file; its folder is made.
+
+    Raises
+    ------
+    OSError
+        If there can be no such folder. From the block: if there can be no file in it, or others
+        hold the lock for so long.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return FileLock(path.with_name(path.name + ".lock"), timeout=seconds)
+
+
+def rewrite(path: Path, change: Callable[[str | None], str]) -> None:
+    """Replace a text file by what `change` makes of its text, of None if there is no file yet.
+
+    Whole or not at all, and one after another, whoever else is writing.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written; the file is as it was.
+    """
+    with locked(path):
+        try:
+            old = path.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            old = None
+        text = change(old)
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.parent, prefix=path.stem, suffix=".new", delete=False
+        ) as file:
+            new = Path(file.name)
+            try:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())  # before the name is: a crash may not leave it empty
+            except OSError:
+                new.unlink()
+                raise
+        new.replace(path)
+
+
+def append(path: Path, line: str) -> None:
+    """Add a line to a file, making both it and its folder.
+
+    Raises
+    ------
+    OSError
+        If that cannot be done.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+
+
+def recall(key: str) -> bool | None:
+    """Return what was found out on this machine before; None if nothing was."""
+    try:
+        found = json.loads(_verdicts_path().read_text(encoding="utf-8")).get(key)
+    except (OSError, ValueError, AttributeError):
+        return None
+    return found if isinstance(found, bool) else None
+
+
+def remember(key: str, verdict: bool) -> bool:
+    """Keep what was found out, if there is a folder to keep it in; return whether there is."""
+
+    def added(old: str | None) -> str:
+        try:
+            known = dict(json.loads(old or "{}"))
+        except (ValueError, TypeError):
+            known = {}
+        return json.dumps(known | {key: verdict}, indent=1)
+
+    try:
+        rewrite(_verdicts_path(), added)
+    except OSError as error:
+        log.warning("%s is not kept: %s", key, error)
+        return False
+    return True
+
+
+def _verdicts_path() -> Path:
+    return cache_folder() / "verdicts.json"

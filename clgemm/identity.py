@@ -1,0 +1,80 @@
+"""Which device it is: to another process, and to records of what is fast on devices like it."""
+
+from __future__ import annotations
+
+import platform
+import re
+
+import pyopencl as cl
+
+from clgemm.device import Device, devices
+from clgemm.records import Identity
+
+__all__ = ["find", "identify", "identity", "is_vector_compiler", "register_width"]
+
+FLOAT_BITS = 32
+
+
+def identify(device: Device) -> Identity:
+    """Return what records know a device by."""
+    d = device.cl_device
+    return Identity(
+        name=device.name,
+        kind=device.kind,
+        vendor=str(d.vendor).strip(),
+        platform=device.platform,
+        driver=str(d.driver_version),
+        architecture=_architecture(device),
+    )
+
+
+def _architecture(device: Device) -> str:
+    if device.kind == "CPU":
+        machine = platform.machine()
+        if device.limits.vector_width > 1:
+            return f"{machine}, vectors of {FLOAT_BITS * register_width(device)} bits"
+        # Mesa spreads work-items over the lanes of the processor's vectors, which its name tells.
+        bits = re.search(r"\b(\d+) bits", device.name)
+        return f"{machine}, work-items on vectors of {bits[1] if bits else 'unknown'} bits"
+    try:
+        d = device.cl_device
+        capability = d.compute_capability_major_nv, d.compute_capability_minor_nv
+    except (cl.Error, AttributeError):
+        return device.name
+    return "compute capability {}.{}".format(*capability)
+
+
+def register_width(device: Device) -> int:
+    """Return the floats in a vector register, as the runtime's compiler uses it."""
+    width = min(device.limits.vector_width, 16)
+    # LLVM 14, in PoCL 3.0 as PyPI has it, takes AMD's processors with AVX-512 for older ones; PoCL
+    # names the processor's own width all the same.
+    old = any(f"PoCL {version}" in device.platform for version in ("1.", "2.", "3.0"))
+    return min(width, 8) if old and "AMD" in device.cl_device.vendor else width
+
+
+def is_vector_compiler(device: Device) -> bool:
+    """Tell whether the runtime is a Clang for the CPU itself, which has __builtin_prefetch."""
+    return device.platform.startswith(("Portable Computing Language", "Intel(R) OpenCL"))
+
+
+def identity(device: Device) -> list[str]:
+    """Return what finds a device again in another process, which may order them otherwise."""
+    alike = [d for d in devices() if (d.name, d.platform) == (device.name, device.platform)]
+    position = next((i for i, d in enumerate(alike) if d.cl_device == device.cl_device), 0)
+    return [device.name, device.platform, str(position)]
+
+
+def find(identified: list[str]) -> Device:
+    """Return the device of an `identity`.
+
+    Raises
+    ------
+    RuntimeError
+        If it is not in this process; the message lists what is.
+    """
+    name, platform_name, position = identified
+    alike = [d for d in devices() if (d.name, d.platform) == (name, platform_name)]
+    if int(position) >= len(alike):
+        raise RuntimeError(f"device {name} of {platform_name} is not in this process: {devices()}")
+    return alike[int(position)]

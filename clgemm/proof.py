@@ -1,0 +1,83 @@
+"""Whether a choice is right on this device: tried once in a child process, the verdict kept.
+
+Compilers abort and GPUs hang on kernels that are right elsewhere: a crash is the child's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable
+
+from clgemm.cache import recall, remember
+from clgemm.child import Child, ChildDiedError, RequestError
+from clgemm.records import Choice, Identity, choice_as_dict, kernels_hash
+
+__all__ = ["gated", "proven", "trial_child", "verdict_on"]
+
+log = logging.getLogger(__name__)
+
+GATE_SECONDS = 120.0
+_lock = threading.Lock()
+
+
+def trial_child(identified: list[str]) -> Child:
+    """Return the child process that tries choices out on a device.
+
+    Parameters
+    ----------
+    identified : list of str
+        The device, as `clgemm.identity.identity` has it.
+    """
+    paths = [path for path in sys.path if path]  # as this process finds its modules
+    variables = os.environ | {
+        "PYTHONPATH": os.pathsep.join(paths),
+        # The threads of the host's BLAS would go on spinning while kernels are timed.
+        **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+    }
+    return Child("the trial", "clgemm.trial", identified, variables, apart=True)
+
+
+def gated(child: Child, choice: Choice, seconds: float = GATE_SECONDS) -> str:
+    """Have a choice built and checked by a child; return why it is rejected, "" if it is not."""
+    try:
+        return str(child.ask("gate", timeout_s=seconds, choice=choice_as_dict(choice)))
+    except RequestError as error:
+        return f"does not run: {error}"
+    except ChildDiedError as error:
+        return str(error)
+
+
+def proven(device: Identity, choice: Choice, child: Callable[[], Child]) -> bool:
+    """Tell whether a choice gives right results on this device, driver and kernels.
+
+    It is tried out the first time. If that verdict cannot be kept, nothing is tried: every process
+    would do it again.
+    """
+    key = _key(device, choice)
+    with _lock:
+        verdict = recall(key)
+        if verdict is None and remember(key, False):  # should the trial take everything down
+            log.info("trying %s on %s", choice.config, device.name)
+            with child() as trial:
+                reason = gated(trial, choice)
+            if reason:
+                log.warning("%s is not used on %s: %s", choice.config, device.name, reason)
+            verdict = not reason
+            remember(key, verdict)
+    return bool(verdict)
+
+
+def verdict_on(device: Identity, choice: Choice) -> bool | None:
+    """Return what a trial of a choice said on this device, driver and kernels; None before it."""
+    return recall(_key(device, choice))
+
+
+def _key(device: Identity, choice: Choice) -> str:
+    family = choice.config.family
+    digest = hashlib.sha256(repr(choice).encode()).hexdigest()[:16]
+    where = f"{device.name}, {device.platform}, driver {device.driver}"
+    return f"{where}: {family} {digest}, kernels {kernels_hash(family)}"

@@ -1,0 +1,347 @@
+"""What tuning found, as JSON: a record per device, kernel family and shape class, and its checks.
+
+A record is numbers and names. Its config is built through the family's own dataclass, which knows
+the names, the types and the constraints: nothing in a record reaches a compiler in another way. Pure.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields
+from importlib import resources
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from clgemm.config import (
+    DirectConfig,
+    KernelConfig,
+    Limits,
+    LocalConfig,
+    PackConfig,
+    RegisterConfig,
+    SkinnyConfig,
+    VectorPackConfig,
+)
+from clgemm.shapes import SHAPE_CLASSES, Shape
+
+__all__ = [
+    "FAMILIES",
+    "Choice",
+    "Crossover",
+    "Findings",
+    "Identity",
+    "Record",
+    "as_json",
+    "choice_as_dict",
+    "choice_from",
+    "findings_from",
+    "kernels_hash",
+    "problems_of",
+    "today",
+]
+
+FORMAT = 1
+LARGEST = 2**20  # of a config's numbers: anything sensible is far below
+PACKS: dict[str, type[PackConfig] | type[VectorPackConfig]] = {
+    "local": PackConfig,
+    "register": VectorPackConfig,
+    "skinny": PackConfig,
+}
+FAMILIES: dict[str, type[LocalConfig | RegisterConfig | SkinnyConfig | DirectConfig]] = {
+    "local": LocalConfig,
+    "register": RegisterConfig,
+    "skinny": SkinnyConfig,
+    "direct": DirectConfig,
+}
+SOURCES = {
+    "local": ("pack.cl", "local.cl", "reduce.cl"),
+    "register": ("pack_vectors.cl", "register.cl", "reduce.cl"),
+    "skinny": ("pack.cl", "skinny.cl", "reduce.cl"),
+    "direct": ("direct.cl",),
+}
+
+Packs: TypeAlias = tuple[PackConfig, PackConfig] | tuple[VectorPackConfig, VectorPackConfig]
+Config = TypeVar("Config", bound=KernelConfig)
+Item = TypeVar("Item")
+
+
+class Identity(NamedTuple):
+    """What records know a device by.
+
+    Attributes
+    ----------
+    name, kind, vendor, platform, driver : str
+        As its driver gives them; `platform` has the runtime's version.
+    architecture : str
+        What its configs depend on: the vector extension of a CPU, the generation of a GPU.
+    """
+
+    name: str
+    kind: str
+    vendor: str
+    platform: str
+    driver: str
+    architecture: str
+
+    @property
+    def runtime(self) -> str:
+        """The platform without its version."""
+        return self.platform.split(",")[0]
+
+
+class Choice(NamedTuple):
+    """The config that makes a product, and how its operands are packed for it."""
+
+    config: LocalConfig | RegisterConfig | SkinnyConfig | DirectConfig
+    pack: Packs | None
+
+
+@dataclass(frozen=True)
+class Record:
+    """The fastest choice found for a device, a kernel family and a shape class.
+
+    Attributes
+    ----------
+    kernels : str
+        Of `kernels_hash`, when it was measured.
+    shapes : tuple of Shape
+        What it was measured by.
+    gflops : tuple of float
+        Billions of operations per second, for each of `shapes`, operands on the device.
+    """
+
+    device: Identity
+    family: str
+    shape_class: str
+    choice: Choice
+    shapes: tuple[Shape, ...]
+    gflops: tuple[float, ...]
+    kernels: str
+    date: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What there is one record of in a file."""
+        return self.family, self.shape_class
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """From which size on a device beats the host's BLAS, the way there and back included.
+
+    Attributes
+    ----------
+    work : int or None
+        Multiply-adds, all matrices; None if it was behind in the largest product tried.
+    host : str
+        The BLAS that it was measured against.
+    """
+
+    device: Identity
+    shape_class: str
+    work: int | None
+    host: str
+    date: str
+
+
+class Findings(NamedTuple):
+    """What a file holds, and what in it is not to be used."""
+
+    records: tuple[Record, ...]
+    crossovers: tuple[Crossover, ...]
+    problems: tuple[str, ...]
+
+
+def today() -> str:
+    """Return the date as records have it."""
+    return datetime.date.today().isoformat()
+
+
+@functools.cache
+def kernels_hash(family: str) -> str:
+    """Return the fingerprint of the sources that a family's products run."""
+    folder = resources.files("clgemm").joinpath("kernels")
+    digest = hashlib.sha256()
+    for name in ("prelude.cl", *SOURCES[family]):
+        digest.update(folder.joinpath(name).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def problems_of(choice: Choice, limits: Limits | None = None) -> list[str]:
+    """Return what speaks against a choice: by its families' constraints, and on a device."""
+    configs: list[KernelConfig] = [choice.config, *(choice.pack or ())]
+    found = [
+        problem
+        for config in configs
+        for problem in (config.problems_on(limits) if limits else config.problems())
+    ]
+    if not found and choice.pack and isinstance(choice.config, LocalConfig | RegisterConfig):
+        tiles = choice.config.tile_m, choice.config.tile_n
+        panels = tuple(pack.panel for pack in choice.pack)
+        if panels != tiles:
+            found.append(f"panels of {panels} rows do not make tiles of {tiles}")
+    return found
+
+
+def config_from(kind: type[Config], values: object) -> Config:
+    """Return the config that a mapping of its fields describes.
+
+    Raises
+    ------
+    ValueError
+        If a field is missing, unknown, of another type or out of its bounds, or together they
+        break a constraint of the family.
+    """
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{values!r} is no config")
+    known = {field.name: field for field in fields(kind)}
+    needed = {name for name, field in known.items() if field.default is MISSING}
+    if wrong := (set(values) - set(known)) | (needed - set(values)):
+        raise ValueError(f"{sorted(map(str, wrong))} are missing or unknown in {kind.family}")
+    for name, value in values.items():
+        if type(value).__name__ != known[name].type:
+            raise ValueError(f"{name}={value!r} is not of type {known[name].type}")
+        if not 0 <= value <= LARGEST:
+            raise ValueError(f"{name}={value} is not between 0 and {LARGEST}")
+    config = kind(**values)
+    if found := list(config.problems()):
+        raise ValueError(f"{config}: " + "; ".join(found))
+    return config
+
+
+def choice_from(family: object, config: object, pack: object) -> Choice:
+    """Return the choice that a family's name and mappings describe.
+
+    Raises
+    ------
+    ValueError
+        If there is no such family, or the configs are not what it takes.
+    """
+    if not isinstance(family, str) or family not in FAMILIES:
+        raise ValueError(f"{family!r} is no family of {sorted(FAMILIES)}")
+    made, packs = config_from(FAMILIES[family], config), None
+    if kind := PACKS.get(family):
+        if not isinstance(pack, Sequence) or len(pack) != 2:
+            raise ValueError(f"{pack!r} is not how two operands are packed")
+        packs = config_from(kind, pack[0]), config_from(kind, pack[1])
+    elif pack is not None:
+        raise ValueError(f"{family} packs nothing, but there is {pack!r}")
+    choice = Choice(made, packs)  # type: ignore[arg-type]
+    if found := problems_of(choice):
+        raise ValueError("; ".join(found))
+    return choice
+
+
+def choice_as_dict(choice: Choice) -> dict[str, Any]:
+    """Return what `choice_from` takes, for JSON."""
+    packs = None if choice.pack is None else [asdict(pack) for pack in choice.pack]
+    return {"family": choice.config.family, "config": asdict(choice.config), "pack": packs}
+
+
+def as_json(records: Sequence[Record], crossovers: Sequence[Crossover]) -> str:
+    """Return a file's text."""
+    whole = {
+        "format": FORMAT,
+        "records": [
+            {
+                "device": record.device._asdict(),
+                "shape_class": record.shape_class,
+                **choice_as_dict(record.choice),
+                "shapes": [list(shape) for shape in record.shapes],
+                "gflops": [float(f"{gflops:.4g}") for gflops in record.gflops],
+                "kernels": record.kernels,
+                "date": record.date,
+            }
+            for record in records
+        ],
+        "crossovers": [asdict(x) | {"device": x.device._asdict()} for x in crossovers],
+    }
+    return json.dumps(whole, indent=1) + "\n"
+
+
+def findings_from(text: str) -> Findings:
+    """Return what a file's text holds; what is malformed is left out and named, never raised."""
+    try:
+        whole = json.loads(text)
+    except ValueError as error:
+        return Findings((), (), (f"it is no JSON: {error}",))
+    if not isinstance(whole, dict) or whole.get("format") != FORMAT:
+        return Findings((), (), (f"it is not of format {FORMAT}",))
+    problems: list[str] = []
+    records = tuple(_parsed(_record_from, whole, "records", problems))
+    crossovers = tuple(_parsed(_crossover_from, whole, "crossovers", problems))
+    return Findings(records, crossovers, tuple(problems))
+
+
+def _parsed(
+    parse: Callable[[dict[str, Any]], Item], whole: dict[str, Any], name: str, problems: list[str]
+) -> Iterator[Item]:
+    """Yield what can be made of a list's items, and note what is wrong with the others."""
+
+    def made(number: int, item: dict[str, Any]) -> Item | None:
+        try:
+            return parse(item)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            problems.append(f"{name}[{number}]: {error}")
+            return None
+
+    items = whole.get(name, [])
+    found = (made(*item) for item in enumerate(items if isinstance(items, list) else [items]))
+    return (item for item in found if item is not None)
+
+
+def _text(values: Mapping[str, object], name: str) -> str:
+    if not isinstance(value := values[name], str):
+        raise ValueError(f"{name}={value!r} is no text")
+    return value
+
+
+def _class(values: Mapping[str, object]) -> str:
+    if (name := _text(values, "shape_class")) not in SHAPE_CLASSES:
+        raise ValueError(f"{name!r} is no class of {SHAPE_CLASSES}")
+    return name
+
+
+def _date(values: Mapping[str, object]) -> str:
+    return datetime.date.fromisoformat(_text(values, "date")).isoformat()
+
+
+def _identity_from(values: Mapping[str, object]) -> Identity:
+    if set(values) != set(Identity._fields):
+        raise ValueError(f"a device has {Identity._fields}, not {sorted(values)}")
+    return Identity(**{name: _text(values, name) for name in Identity._fields})
+
+
+def _record_from(values: dict[str, Any]) -> Record:
+    shapes = tuple(Shape(*shape) for shape in values["shapes"])
+    gflops = tuple(values["gflops"])
+    if not all(type(size) is int and size > 0 for shape in shapes for size in shape):
+        raise ValueError(f"shapes={shapes} are not of whole numbers above 0")
+    numbers = all(type(x) in (int, float) and 0 < x < float("inf") for x in gflops)
+    if not shapes or len(shapes) != len(gflops) or not numbers:
+        raise ValueError(f"gflops={gflops} are not the speeds of shapes={shapes}")
+    return Record(
+        device=_identity_from(values["device"]),
+        family=values["family"],
+        shape_class=_class(values),
+        choice=choice_from(values["family"], values["config"], values["pack"]),
+        shapes=shapes,
+        gflops=gflops,
+        kernels=_text(values, "kernels"),
+        date=_date(values),
+    )
+
+
+def _crossover_from(values: dict[str, Any]) -> Crossover:
+    if (work := values["work"]) is not None and (type(work) is not int or work < 0):
+        raise ValueError(f"work={work!r} is no number of multiply-adds")
+    return Crossover(
+        device=_identity_from(values["device"]),
+        shape_class=_class(values),
+        work=work,
+        host=_text(values, "host"),
+        date=_date(values),
+    )

@@ -1,0 +1,50 @@
+"""Which record serves a device, family and shape class: the nearest one that is proven here."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+
+from clgemm.device import Device
+from clgemm.identity import identify, identity
+from clgemm.proof import proven, trial_child, verdict_on
+from clgemm.records import Choice, Identity
+from clgemm.shapes import SHAPE_CLASSES, samples
+from clgemm.tuned import Served, candidates
+
+__all__ = ["serving", "tuned"]
+
+
+@functools.lru_cache(maxsize=1024)
+def tuned(device: Device, family: str, name: str) -> Choice | None:
+    """Return the choice that the nearest record has for a family and a shape class, if any.
+
+    What has not been checked on such a device is tried out first.
+    """
+    who = identify(device)
+    for record, _, is_proven in candidates(who, device.limits, family, name):
+        trial = functools.partial(trial_child, identity(device))
+        if is_proven or proven(who, record.choice, trial):
+            return record.choice
+    return None
+
+
+def serving(device: Device, families: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return, by shape class and kernel family, where the configs used on a device come from."""
+    who = identify(device)
+    found: dict[str, dict[str, str]] = {}
+    for name in SHAPE_CLASSES:
+        for family in families:
+            if samples(family, name, device.kind):
+                known = next(candidates(who, device.limits, family, name), None)
+                found.setdefault(name, {})[family] = _origin(who, known)
+    return found
+
+
+def _origin(who: Identity, served: Served | None) -> str:
+    if served is None:
+        return "default"
+    verdict = True if served.proven else verdict_on(who, served.record.choice)
+    doubt = {True: "", None: "; not yet tried here", False: "; wrong here: the next nearest serves"}
+    speeds = ", ".join(f"{gflops:.4g}" for gflops in served.record.gflops)
+    return f"{served.origin}, {speeds} GFLOP/s{doubt[verdict]}"

@@ -1,0 +1,125 @@
+"""The classes that shapes fall into, each tuned for itself, and what stands for them. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["SHAPE_CLASSES", "Shape", "fresh", "samples", "shape_class"]
+
+SHAPE_CLASSES = (
+    "tiny",  # a launch takes longer than the arithmetic
+    "small",  # packing counts
+    "medium",
+    "large",
+    "tall",  # a C of many rows and few columns
+    "wide",  # few rows and many columns
+    "vector",  # one row or one column
+    "deep",  # little C, much k
+    "batched",  # stacks of small ones
+)
+TINY, SMALL, MEDIUM = 32**3, 256**3, 1536**3  # multiply-adds, at most
+LOPSIDED = 8  # a side so many times the other
+
+
+class Shape(NamedTuple):
+    """A stack of products of m x k by k x n."""
+
+    m: int
+    n: int
+    k: int
+    matrices: int = 1
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds."""
+        return self.m * self.n * self.k * self.matrices
+
+    @property
+    def gflop(self) -> float:
+        """Billions of operations, counted as BLAS does."""
+        return 2e-9 * self.work
+
+    @property
+    def label(self) -> str:
+        """As the command line takes it."""
+        if self.matrices > 1:
+            return f"{self.matrices}x{self.m}x{self.n}x{self.k}"
+        return str(self.m) if self.m == self.n == self.k else f"{self.m}x{self.n}x{self.k}"
+
+    def shrunk(self) -> Shape:
+        """Return the shape with its longest dimension halved."""
+        longest = max(range(4), key=lambda i: self[i])
+        return Shape(*(max(1, size // 2) if i == longest else size for i, size in enumerate(self)))
+
+
+def shape_class(m: int, n: int, k: int, matrices: int = 1) -> str:
+    """Return the class of a stack of products of m x k by k x n, one of SHAPE_CLASSES."""
+    work, short, long = m * n * k, min(m, n), max(m, n)
+    if matrices > 1 and work <= SMALL:
+        return "batched"
+    if work <= TINY:
+        return "tiny"
+    if short == 1:
+        return "vector"
+    if k >= LOPSIDED * long:
+        return "deep"
+    if long >= LOPSIDED * short:
+        return "tall" if m > n else "wide"
+    return "small" if work <= SMALL else "medium" if work <= MEDIUM else "large"
+
+
+# What is timed: smaller and larger ones of the class, since a record serves all of it.
+PANEL_SAMPLES = {
+    "small": (Shape(96, 96, 96), Shape(224, 224, 224)),
+    "medium": (Shape(512, 512, 512), Shape(1024, 1024, 1024)),
+    "large": (Shape(2048, 2048, 2048),),
+    "tall": (Shape(4096, 64, 1024), Shape(8192, 256, 256)),
+    "wide": (Shape(64, 4096, 1024), Shape(256, 8192, 256)),
+    "deep": (Shape(64, 64, 50_000), Shape(256, 256, 8192)),
+    "batched": (Shape(64, 64, 64, 300), Shape(128, 128, 128, 100)),
+}
+GPU_PANEL_SAMPLES = PANEL_SAMPLES | {
+    "small": (Shape(128, 128, 128), Shape(224, 224, 224)),
+    "large": (Shape(2048, 2048, 2048), Shape(4096, 4096, 4096)),
+    "tall": (Shape(16384, 64, 1024), Shape(8192, 512, 1024)),
+    "wide": (Shape(64, 16384, 1024), Shape(512, 8192, 1024)),
+    "batched": (Shape(128, 128, 128, 200), Shape(224, 224, 224, 100)),
+}
+SKINNY_SAMPLES = {
+    "vector": (Shape(1, 4096, 4096), Shape(4096, 1, 4096)),
+    "tall": (Shape(4096, 4, 4096), Shape(8192, 8, 1024)),
+    "wide": (Shape(4, 4096, 4096), Shape(8, 8192, 1024)),
+}
+DIRECT_SAMPLES = {
+    "tiny": (Shape(12, 12, 12), Shape(32, 32, 32)),
+    "batched": (Shape(12, 12, 12, 2000), Shape(32, 32, 32, 1000)),
+}
+GPU_DIRECT_SAMPLES = DIRECT_SAMPLES | {
+    "small": (Shape(64, 64, 64), Shape(96, 96, 96)),
+    "vector": SKINNY_SAMPLES["vector"],
+}
+
+
+def samples(family: str, name: str, kind: str) -> tuple[Shape, ...]:
+    """Return the shapes of a class by which configs of a family are compared on a kind of device.
+
+    Parameters
+    ----------
+    kind : {"CPU", "GPU", "accelerator"}
+
+    Returns
+    -------
+    tuple of Shape
+        Empty if no product of the class falls to the family.
+    """
+    own = {
+        "skinny": SKINNY_SAMPLES,
+        "direct": DIRECT_SAMPLES if kind == "CPU" else GPU_DIRECT_SAMPLES,
+    }.get(family, PANEL_SAMPLES if kind == "CPU" else GPU_PANEL_SAMPLES)
+    return own.get(name, ())
+
+
+def fresh(shape: Shape) -> Shape:
+    """Return a shape of the class, or of its neighbours, that nothing has been tried on yet."""
+    m, n, k = (size if size < 8 else size - size // 7 | 1 for size in shape[:3])
+    return Shape(m, n, k, shape.matrices)

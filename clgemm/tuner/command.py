@@ -1,0 +1,205 @@
+"""``clgemm.tune()`` and ``python -m clgemm tune``: what to tune, how long, what came of it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import pyopencl as cl
+
+from clgemm import launch, tuned
+from clgemm.child import Child
+from clgemm.device import Device, find_device, get_device
+from clgemm.identity import identify, identity
+from clgemm.proof import trial_child
+from clgemm.records import Record, as_json
+from clgemm.shapes import Shape
+from clgemm.terminal import figure, meter, print_table
+from clgemm.tuner.session import Session, tasks_for
+from clgemm.tuner.trials import Trials
+
+__all__ = ["add_arguments", "main", "tune"]
+
+INTERRUPTED = 130  # the shell's exit code for a press of Ctrl-C
+MINUTES = 10.0
+PICTURE = Path("tuning.png")
+
+
+def tune(
+    device: str | int | Device | cl.Device | cl.Context | cl.CommandQueue | None = None,
+    *,
+    shapes: Iterable[Sequence[int]] | None = None,
+    minutes: float = MINUTES,
+) -> list[Record]:
+    """Find the fastest configs for a device, prove them right, and keep them for this user.
+
+    Candidates are built, checked and timed in a child process: what crashes, hangs or computes
+    wrongly is rejected. Records are stored as they are found, and used from then on.
+
+    Parameters
+    ----------
+    device : optional
+        As for `clgemm.set_device`; the chosen device if left out.
+    shapes : iterable of (m, n, k) or (matrices, m, n, k), optional
+        The products that count. Each tunes the class of shapes that it falls into; all classes are
+        tuned, on shapes of their own, if left out.
+    minutes : float, optional
+        About how long it may take.
+
+    Returns
+    -------
+    list of Record
+
+    Raises
+    ------
+    ValueError, RuntimeError, TypeError
+        As `device` names none, or `shapes` has what is no shape.
+    KeyboardInterrupt
+        At a Ctrl-C, after what was found so far has been stored.
+    """
+    chosen = get_device() if device is None else find_device(device)
+    wanted = None if shapes is None else [_shape(sizes) for sizes in shapes]
+    with trial_child(identity(chosen)) as child:
+        session = _session(chosen, child, minutes, lambda *_: None)
+        try:
+            return session.run(tasks_for(chosen, wanted))
+        finally:
+            _renew()
+
+
+def _session(
+    device: Device,
+    child: Child,
+    minutes: float,
+    report: Callable[[float, str], None],
+    afresh: bool = False,
+) -> Session:
+    return Session(device, child, 60 * minutes, afresh, report)
+
+
+def _renew() -> None:
+    """Let products of this process use what was found."""
+    tuned.forget()
+    launch.forget_plans()
+
+
+def _shape(sizes: Sequence[int]) -> Shape:
+    sizes = [int(size) for size in sizes]
+    if len(sizes) not in (3, 4) or min(sizes) < 1:
+        raise ValueError(f"{sizes} is no shape: m, n, k, or matrices, m, n, k, of at least 1 each")
+    return Shape(*sizes[-3:], *(sizes[:-3]))
+
+
+def _shapes(text: str) -> list[Shape]:
+    """Return the shapes of an argument like ``1024,1000x777x3000,100x64x64x64``."""
+    try:
+        every = [[int(size) for size in item.split("x")] for item in text.split(",")]
+        return [_shape(sizes * 3 if len(sizes) == 1 else sizes) for sizes in every]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no list of shapes: N, MxNxK or BxMxNxK, such as 1024,1000x777x3000"
+        ) from None
+
+
+def _minutes(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of minutes above 0")
+    return value
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("--device", metavar="D", help="number, kind or part of a name")
+    parser.add_argument(
+        "--shapes",
+        type=_shapes,
+        metavar="LIST",
+        help="the products that count: N for squares, MxNxK, or BxMxNxK for stacks (default: "
+        "some of every class)",
+    )
+    parser.add_argument(
+        "--budget", type=_minutes, default=MINUTES, metavar="MINUTES", help="default: %(default)g"
+    )
+    parser.add_argument(
+        "--afresh",
+        action="store_true",
+        help="begin with the plainest config, without earlier trials or what is known to be good",
+    )
+    parser.add_argument(
+        "--show",
+        nargs="?",
+        type=Path,
+        const=PICTURE,
+        metavar="FILE",
+        help=f"draw the search so far, in {PICTURE} if no file is named, instead of tuning",
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    """Tune, or draw what tuning did.
+
+    Returns
+    -------
+    int
+        0; 1 if records could not be stored, which are then printed; 2 if the arguments are wrong;
+        130 if interrupted.
+    """
+    try:
+        device = find_device(args.device) if args.device else get_device()
+        if args.show:
+            return _show(device, args.show)
+    except (ValueError, RuntimeError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return _tune(device, args)
+
+
+def _show(device: Device, path: Path) -> int:
+    if find_spec("matplotlib") is None:
+        raise ValueError("--show takes matplotlib: 'pip install clgemm[tune]'")
+    trials = Trials(identify(device))
+    if not trials.all:
+        raise ValueError(f"nothing has been tried on {device!r}: there is no {trials.path}")
+    from clgemm.tuner.plot import draw
+
+    draw(trials, device.name, path)
+    print(path)
+    return 0
+
+
+def _tune(device: Device, args: argparse.Namespace) -> int:
+    print(f"{device!r}: at most {args.budget:g} minutes; Ctrl-C keeps what has been found")
+    code = 0
+    with trial_child(identity(device)) as child, meter(60 * args.budget) as report:
+        session = _session(device, child, args.budget, report, args.afresh)
+        try:
+            session.run(tasks_for(device, args.shapes))
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+    _renew()
+    print_table(
+        f"{len(session.trials.all)} candidates are known, records are in "
+        f"{tuned.user_file(session.identity)}:",
+        ("family", "class", "shapes", "GFLOP/s"),
+        ("left", "left", "left", "right"),
+        [
+            (
+                *(record.family, record.shape_class),
+                ", ".join(shape.label for shape in record.shapes),
+                ", ".join(figure(gflops) for gflops in record.gflops),
+            )
+            for record in session.found
+        ],
+    )
+    if session.unstored:
+        print("These could not be stored:", file=sys.stderr)
+        print(as_json(session.unstored, ()))
+        return code or 1
+    return code

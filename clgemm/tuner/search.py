@@ -1,0 +1,116 @@
+"""Iterated greedy search: random points, then the best one's neighbours, then jumps from it. Pure.
+
+After: Schoonhoven, van Werkhoven and Batenburg, "Benchmarking optimization algorithms for
+auto-tuning GPU kernels", 2022, who found greedy local searches, begun anew, to do best on spaces
+like these.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+from clgemm.tuner.spaces import Point, Space
+
+__all__ = ["search"]
+
+RANDOM_SHARE = 0.3  # of the time
+MOST_RANDOM = 40  # points
+BETTER = 1.005  # times the score that a step must reach: less is noise
+JUMP = 3  # parameters
+FRUITLESS = 200  # jumps in a row that lead nowhere new: the space is known
+SUSPECT = 3  # rejections of a value that was never accepted, after which it is not tried again
+
+
+def search(
+    space: Space,
+    seeds: Iterable[Point],
+    score: Callable[[Point], float],
+    time_left: Callable[[], float],
+    rng: random.Random,
+) -> Point | None:
+    """Look for the point of the highest score while there is time.
+
+    Parameters
+    ----------
+    seeds : iterable of Point
+        Tried first, whether time is left or not.
+    score : callable
+        The higher the better, 0 for what is rejected; called once for a point.
+    time_left : callable
+        From 1 at the begin to 0 and below.
+
+    Returns
+    -------
+    Point or None
+        The best; None if all were rejected.
+    """
+    walk = _Walk(space, score)
+    for seed in seeds:
+        walk.visit(seed)
+    while time_left() > 1 - RANDOM_SHARE and len(walk.scores) < MOST_RANDOM:
+        point = space.random(rng)
+        if point is None:
+            break
+        walk.visit(point)
+    centre, fruitless = walk.best, 0
+    while time_left() > 0 and fruitless < FRUITLESS and centre is not None:
+        before = len(walk.scores)
+        centre = _climbed(walk, centre, time_left, rng)
+        if centre != walk.best and walk.scores[centre] * BETTER < walk.scores[walk.best or centre]:
+            centre = walk.best or centre
+        start = space.jump(centre, JUMP, rng)
+        if walk.visit(start):
+            centre = start
+        fruitless = 0 if len(walk.scores) > before else fruitless + 1
+    return walk.best
+
+
+class _Walk:
+    """What has been tried."""
+
+    def __init__(self, space: Space, score: Callable[[Point], float]) -> None:
+        self.space = space
+        self._score = score
+        self.scores: dict[Point, float] = {}
+        self.best: Point | None = None
+        self._accepted: Counter[tuple[int, int]] = Counter()
+        self._rejected: Counter[tuple[int, int]] = Counter()
+
+    def visit(self, point: Point) -> float:
+        """Return a point's score; 0 if it makes no choice or is like those that were rejected."""
+        if point in self.scores:
+            return self.scores[point]
+        if self.space.choice(point) is None:
+            return 0.0
+        values = list(enumerate(point))
+        if any(self._rejected[x] >= SUSPECT and not self._accepted[x] for x in values):
+            return 0.0
+        found = self.scores[point] = self._score(point)
+        (self._accepted if found else self._rejected).update(values)
+        if found and (self.best is None or found > self.scores[self.best]):
+            self.best = point
+        return found
+
+
+def _climbed(
+    walk: _Walk, start: Point, time_left: Callable[[], float], rng: random.Random
+) -> Point:
+    """Return the local optimum that greedy steps lead to, or where they are when time is up."""
+    here = start
+    while True:
+        for neighbour in _shuffled(walk.space.neighbours(here), rng):
+            if time_left() <= 0:
+                return here
+            if walk.visit(neighbour) > BETTER * walk.scores[here]:
+                here = neighbour
+                break
+        else:
+            return here
+
+
+def _shuffled(points: Iterator[Point], rng: random.Random) -> list[Point]:
+    listed = list(points)
+    rng.shuffle(listed)
+    return listed

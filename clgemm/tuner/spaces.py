@@ -1,0 +1,263 @@
+"""What a kernel family's configs can be: parameters, their values, neighbours. Pure.
+
+A point is a value for each parameter; not every point makes a config that keeps its constraints.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from random import Random
+from typing import Any
+
+from clgemm.config import (
+    DirectConfig,
+    Limits,
+    LocalConfig,
+    PackConfig,
+    RegisterConfig,
+    SkinnyConfig,
+    VectorPackConfig,
+)
+from clgemm.records import Choice, problems_of
+
+__all__ = ["Point", "Space", "space_of"]
+
+Point = tuple[int, ...]
+DRAWS = 2000  # of random values, before a space is taken to hold nothing
+FLAGS = (0, 1)
+
+
+@dataclass(frozen=True)
+class Space:
+    """The choices of one kernel family that a device can run.
+
+    Attributes
+    ----------
+    values : dict of str to tuple of int
+        What each parameter can be, in order.
+    make : callable
+        From values by name to a choice, constraints or not.
+    read : callable
+        From a choice to values by name.
+    """
+
+    values: dict[str, tuple[int, ...]]
+    make: Callable[[dict[str, int]], Choice]
+    read: Callable[[Choice], dict[str, int]]
+    limits: Limits
+
+    def choice(self, point: Point) -> Choice | None:
+        """Return the choice of a point, None if it breaks a constraint."""
+        choice = self.make(dict(zip(self.values, point, strict=True)))
+        return None if problems_of(choice, self.limits) else choice
+
+    def point(self, choice: Choice) -> Point:
+        """Return the point of a choice; its values need not be among those of the space."""
+        read = self.read(choice)
+        return tuple(read[name] for name in self.values)
+
+    def random(self, rng: Random) -> Point | None:
+        """Return a point that makes a choice, None if none is found."""
+        for _ in range(DRAWS):
+            point = tuple(rng.choice(values) for values in self.values.values())
+            if self.choice(point):
+                return point
+        return None
+
+    def neighbours(self, point: Point) -> Iterator[Point]:
+        """Yield the points that differ in one parameter by one step."""
+        for index, values in enumerate(self.values.values()):
+            here = point[index]
+            below = [value for value in values if value < here][-1:]
+            above = [value for value in values if value > here][:1]
+            for value in below + above:
+                yield (*point[:index], value, *point[index + 1 :])
+
+    def jump(self, point: Point, steps: int, rng: Random) -> Point:
+        """Return a point that differs in so many random parameters at most."""
+        changed = list(point)
+        for index in rng.sample(range(len(changed)), min(steps, len(changed))):
+            changed[index] = rng.choice(list(self.values.values())[index])
+        return tuple(changed)
+
+
+def space_of(family: str, limits: Limits, default: Choice, vector_compiler: bool) -> Space:
+    """Return the space of a family on a device.
+
+    Parameters
+    ----------
+    default : Choice
+        Has the values of what is not searched.
+    vector_compiler : bool
+        Whether the runtime is a Clang for the CPU itself: others fetch nothing ahead, and deal out
+        work-groups as they like.
+    """
+    own = {"local": _local, "register": _register, "skinny": _skinny, "direct": _direct}
+    values, make, read = own[family](limits, default, vector_compiler)
+    return Space(values, make, read, limits)
+
+
+Parts = tuple[
+    dict[str, tuple[int, ...]],
+    Callable[[dict[str, int]], Choice],
+    Callable[[Choice], dict[str, int]],
+]
+
+
+def _typed(config: Any, values: dict[str, int]) -> Any:
+    """Return a config with other values, flags as flags."""
+    known = {field.name: field.type for field in fields(config)}
+    changed = {
+        name: bool(value) if known[name] == "bool" else value
+        for name, value in values.items()
+        if name in known
+    }
+    return replace(config, **changed)
+
+
+def _own(config: Any, values: dict[str, tuple[int, ...]]) -> dict[str, int]:
+    return {name: int(getattr(config, name)) for name in values if hasattr(config, name)}
+
+
+def _local(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:  # noqa: ARG001
+    config = default.config
+    known = {field.name for field in fields(config)}
+    tiles, widths = (16, 32, 64, 96, 128, 192, 256), (1, 2, 4, 8)
+    values = {
+        "tile_m": tiles,
+        "tile_n": tiles,
+        "tile_k": (4, 8, 16, 32),
+        "work_m": (2, 4, 6, 8, 12, 16),
+        "work_n": (2, 4, 6, 8, 12, 16),
+        "width_a": widths,
+        "width_b": widths,
+        "patch_n": (1, 2, 4, 8, 16),
+        "unroll": (1, 2, 4, 8, 16, 32),
+        "buffers": (1, 2),
+        "swizzle": (1, 2, 4, 8, 16),
+        "fma": FLAGS,
+        "in_place": FLAGS,
+    }
+    values = {name: value for name, value in values.items() if name in known}
+    values |= {"pack_depth": (8, 16, 32, 64), "pack_group": (1, 32, 64, 128, 256, 512)}
+
+    def make(point: dict[str, int]) -> Choice:
+        made: LocalConfig = _typed(config, point)
+        depth, group = point["pack_depth"], point["pack_group"]
+        pack = tuple(PackConfig(panel, depth, group) for panel in (made.tile_m, made.tile_n))
+        return Choice(made, (pack[0], pack[1]))
+
+    def read(choice: Choice) -> dict[str, int]:
+        assert choice.pack is not None
+        pack = choice.pack[0]
+        assert isinstance(pack, PackConfig)
+        packing = {"pack_depth": pack.depth, "pack_group": pack.group}
+        return _own(choice.config, values) | packing
+
+    return values, make, read
+
+
+def _register(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:
+    config = default.config
+    ahead = (0, 8, 16, 32) if vector_compiler else (0,)
+    values = {
+        "work_m": tuple(range(2, 15)),
+        "vectors": (1, 2, 3),
+        "width": tuple(w for w in (2, 4, 8, 16) if w <= limits.vector_width),
+        "block_rows": (64, 128, 256, 512, 1024),
+        "block_columns": (96, 192, 384, 768),
+        "block_k": (192, 256, 384, 512, 768, 1024),
+        "unroll": (1, 2, 4, 8),
+        "prefetch": ahead,
+        "draw": FLAGS if vector_compiler else (0,),
+        "fma": FLAGS,
+        "pack_piece": (1, 2, 4, 8, 16),
+        "pack_rows": (16, 32, 64, 128, 256),
+        "pack_prefetch": ahead,
+    }
+
+    def make(point: dict[str, int]) -> Choice:
+        # Blocks are given in rows and columns, which mean the same whatever the panels' size.
+        tile_m, tile_n = point["work_m"], point["vectors"] * point["width"]
+        blocks = {
+            "block_m": max(1, point["block_rows"] // tile_m),
+            "block_n": max(1, point["block_columns"] // tile_n),
+        }
+        made: RegisterConfig = _typed(config, point | blocks)
+        packs = []
+        for panel in (tile_m, tile_n):
+            piece = math.gcd(panel, point["pack_piece"])
+            width = piece if piece < panel else 16
+            panels = max(1, point["pack_rows"] // panel)
+            packs.append(VectorPackConfig(panel, piece, width, panels, point["pack_prefetch"]))
+        return Choice(made, (packs[0], packs[1]))
+
+    def read(choice: Choice) -> dict[str, int]:
+        made, pack = choice.config, choice.pack
+        assert isinstance(made, RegisterConfig)
+        assert pack is not None
+        first, second = pack
+        assert isinstance(first, VectorPackConfig)
+        assert isinstance(second, VectorPackConfig)
+        return _own(made, values) | {
+            "block_rows": made.block_m * made.tile_m,
+            "block_columns": made.block_n * made.tile_n,
+            "pack_piece": max(first.piece, second.piece),
+            "pack_rows": max(first.panels * first.panel, second.panels * second.panel),
+            "pack_prefetch": first.prefetch,
+        }
+
+    return values, make, read
+
+
+def _skinny(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:
+    config = default.config
+    values = {
+        "rows": (1, 2, 4, 8),
+        "vectors": (1, 2, 4, 8),
+        "width": tuple(w for w in (2, 4, 8, 16) if w <= limits.vector_width),
+        "spans": (1, 2, 4, 8, 16, 32),
+        "chunk": (8, 16, 32, 64, 128),
+        "prefetch": (0, 4, 8, 16) if vector_compiler else (0,),
+        "fma": FLAGS,
+        "copy_depth": (64, 256, 1024),
+    }
+
+    def make(point: dict[str, int]) -> Choice:
+        strip = point["spans"] * point["vectors"] * point["width"]
+        made: SkinnyConfig = _typed(config, point | {"strip": strip})
+        assert default.pack is not None
+        assert isinstance(default.pack[0], PackConfig)
+        copy = replace(default.pack[0], depth=point["copy_depth"])
+        return Choice(made, (copy, copy))
+
+    def read(choice: Choice) -> dict[str, int]:
+        made = choice.config
+        assert isinstance(made, SkinnyConfig)
+        assert choice.pack is not None
+        copy = choice.pack[0]
+        assert isinstance(copy, PackConfig)
+        spans = made.strip // (made.vectors * made.width)
+        return _own(made, values) | {"spans": spans, "copy_depth": copy.depth}
+
+    return values, make, read
+
+
+def _direct(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:  # noqa: ARG001
+    config = default.config
+    items = (1, 2, 4, 8) if limits.vector_width > 1 else (1, 2, 4, 8, 16, 32)
+    values: dict[str, tuple[int, ...]] = {
+        "items_m": items,
+        "items_n": items,
+        "work_m": (1, 2, 3, 4, 6, 8),
+        "width": (1, 2, 4, 8, 16),
+        "fma": FLAGS,
+    }
+
+    def make(point: dict[str, int]) -> Choice:
+        made: DirectConfig = _typed(config, point)
+        return Choice(made, None)
+
+    return values, make, lambda choice: _own(choice.config, values)

@@ -1,0 +1,245 @@
+"""One task of the tuner: the best choice of a kernel family for a shape class."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import geometric_mean, median
+from typing import Protocol
+
+from clgemm import database
+from clgemm.child import Child, ChildDiedError, RequestError
+from clgemm.device import Device
+from clgemm.identity import is_vector_compiler
+from clgemm.records import Choice, Identity, Record, choice_as_dict, kernels_hash, today
+from clgemm.shapes import Shape, fresh
+from clgemm.tuned import candidates
+from clgemm.tuner.search import search
+from clgemm.tuner.spaces import Point, space_of
+from clgemm.tuner.trials import Trial, Trials
+
+__all__ = ["Task", "Tools", "Tuning"]
+
+log = logging.getLogger(__name__)
+
+LONGEST_CALL = 0.25  # of the default choice, seconds; shapes that take longer are halved
+HOPELESS = 0.5  # of the best score, on the first shape: the others are not timed
+CLOSE = 0.95  # of the best score: from here on it is timed again
+ROUNDS, MORE_ROUNDS = 2, 4
+FINALISTS = 4
+FINAL_SHARE = 0.1  # of a task's time, for the finals
+MOST_SEEDS = 8
+
+
+@dataclass(frozen=True)
+class Task:
+    """A kernel family to be tuned for a shape class, on these shapes, for its share of the time."""
+
+    family: str
+    shape_class: str
+    shapes: tuple[Shape, ...]
+    weight: float = 1.0
+
+
+class Tools(Protocol):
+    """What a session lends to its tasks."""
+
+    device: Device
+    identity: Identity
+    child: Child
+    afresh: bool
+    trials: Trials
+    rng: random.Random
+    found: list[Record]
+
+    def say(self, text: str) -> None:
+        """Report where it is."""
+
+    def rejection(self, choice: Choice) -> str:
+        """Return why a choice must not be timed, "" if it may."""
+
+    def race(self, choices: Sequence[Choice], shape: Shape, rounds: int) -> list[list[float]]:
+        """Return the seconds of choices on a shape, timed in turns."""
+
+
+class Tuning:
+    """One task under way.
+
+    Scores are times over the time of the default choice, taken in the same rounds: so they can be
+    compared although the machine is now faster, now slower.
+    """
+
+    def __init__(self, tools: Tools, task: Task, seconds: float) -> None:
+        self.tools, self.task, self.shapes = tools, task, task.shapes
+        self.begin, self.seconds = time.monotonic(), seconds
+        self.default = database.default_choice(tools.device, task.family, *task.shapes[-1])
+        compiler = is_vector_compiler(tools.device)
+        self.space = space_of(task.family, tools.device.limits, self.default, compiler)
+        self.best: Trial | None = None
+        self.tried = self.rejected = 0
+
+    def search(self) -> None:
+        """Try candidates for as long as there is time."""
+        try:
+            self.shapes = tuple(self._bearable(shape) for shape in self.task.shapes)
+        except (RequestError, ChildDiedError) as error:
+            log.warning("%s cannot be tuned: its default fails: %s", self._name, error)
+            return
+        seeds = [self.space.point(choice) for choice in self._seeds()]
+        search(self.space, seeds, self._score, self._time_left, self.tools.rng)
+
+    def winner(self, rounds: int) -> Record | None:
+        """Let the best run against each other once more; return the first of them that is right.
+
+        Right on fresh shapes and every layout of the operands. None if nothing is.
+        """
+        finalists = sorted(self._tried_here(), key=lambda trial: -trial.score)[:FINALISTS]
+        choices = [trial.choice for trial in finalists]
+        if not choices:
+            return None
+        try:
+            raced = [
+                self.tools.race([self.default, *choices], shape, rounds) for shape in self.shapes
+            ]
+        except (RequestError, ChildDiedError) as error:
+            log.warning("%s: the finals failed: %s", self._name, error)
+            return None
+        scores = {
+            choice: geometric_mean(_ratio(times[0], times[number]) for times in raced)
+            for number, choice in enumerate(choices, 1)
+        }
+        for choice in sorted(choices, key=lambda choice: -scores[choice]):
+            if reason := self._verified(choice):
+                self._add(choice, 0.0, 0.0, f"on fresh shapes: {reason}")
+                continue
+            number = 1 + choices.index(choice)
+            medians = [median(times[number]) for times in raced]
+            speeds = [shape.gflop / s for shape, s in zip(self.shapes, medians, strict=True)]
+            self.tools.say(
+                f"{self._name}: {_figures(speeds)} GFLOP/s, {scores[choice]:.2f} x default"
+            )
+            return Record(
+                device=self.tools.identity,
+                family=self.task.family,
+                shape_class=self.task.shape_class,
+                choice=choice,
+                shapes=self.shapes,
+                gflops=tuple(speeds),
+                kernels=kernels_hash(self.task.family),
+                date=today(),
+            )
+        return None
+
+    @property
+    def _name(self) -> str:
+        return f"{self.task.family} {self.task.shape_class}"
+
+    @property
+    def _key(self) -> str:
+        return ",".join(shape.label for shape in self.shapes)
+
+    def _time_left(self) -> float:
+        """From 1 to 0 and below."""
+        spent = time.monotonic() - self.begin
+        return 1 - FINAL_SHARE - spent / self.seconds if self.seconds else 0.0
+
+    def _bearable(self, shape: Shape) -> Shape:
+        """Return a shape that the default choice multiplies in a bearable time."""
+        while self.tools.race([self.default], shape, 1)[0][0] > LONGEST_CALL:
+            shape = shape.shrunk()
+        return shape
+
+    def _seeds(self) -> Iterator[Choice]:
+        """Yield what is known to be good here, on relatives and in other classes."""
+        tools, family = self.tools, self.task.family
+        if tools.afresh:
+            yield database.plain_choice(tools.device, family)
+        else:
+            yield from database.hand_made(tools.device, family, *self.task.shapes[-1])
+            tried = sorted(self._tried_here(), key=lambda trial: -trial.score)
+            known = candidates(tools.identity, tools.device.limits, family, self.task.shape_class)
+            choices = [*(t.choice for t in tried), *(served.record.choice for served in known)]
+            yield from dict.fromkeys(choices[:MOST_SEEDS])
+        yield from dict.fromkeys(r.choice for r in tools.found[::-1] if r.family == family)
+
+    def _tried_here(self) -> list[Trial]:
+        """Return the trials of this task's shapes that were not rejected, then or later."""
+        here = {
+            trial.choice: trial
+            for trial in self.tools.trials.all
+            if (trial.shape_class, trial.shapes) == (self.task.shape_class, self._key)
+            and trial.choice.config.family == self.task.family
+        }
+        return [trial for trial in here.values() if trial.score]
+
+    def _score(self, point: Point) -> float:
+        choice = self.space.choice(point)
+        assert choice is not None
+        trial = self.tools.trials.find(self.task.shape_class, self._key, choice)
+        if trial is None:
+            trial = self._measured(choice)
+        self.tried += 1
+        self.rejected += not trial.score
+        if trial.score and (self.best is None or trial.score > self.best.score):
+            self.best = trial
+        best = (
+            f"{self.best.gflops:.3g} GFLOP/s, {self.best.score:.2f} x default" if self.best else "-"
+        )
+        self.tools.say(f"{self._name}: best {best}; {self.tried} tried, {self.rejected} rejected")
+        return trial.score
+
+    def _measured(self, choice: Choice) -> Trial:
+        """Check a choice, then time it on each shape beside the default."""
+        if reason := self.tools.rejection(choice):
+            return self._add(choice, 0.0, 0.0, reason)
+        aim = self.best.score if self.best else 0.0
+        try:
+            ratios, speeds = self._timed(choice, ROUNDS, HOPELESS * aim)
+            if geometric_mean(ratios) > CLOSE * aim:
+                more, _ = self._timed(choice, MORE_ROUNDS, 0.0)
+                ratios += 2 * more  # twice as many rounds
+        except (RequestError, ChildDiedError) as error:
+            return self._add(choice, 0.0, 0.0, str(error))
+        return self._add(choice, geometric_mean(ratios), geometric_mean(speeds), "")
+
+    def _timed(self, choice: Choice, rounds: int, least: float) -> tuple[list[float], list[float]]:
+        """Return how many times faster than the default a choice is, and GFLOP/s, by shape."""
+        ratios, speeds = [], []
+        for shape in self.shapes:
+            before, after = self.tools.race([self.default, choice], shape, rounds)
+            ratios.append(_ratio(before, after))
+            speeds.append(shape.gflop / median(after))
+            if ratios[-1] < least:
+                break
+        return ratios, speeds
+
+    def _add(self, choice: Choice, score: float, gflops: float, reason: str) -> Trial:
+        trial = Trial(self.task.shape_class, self._key, choice, score, gflops, reason)
+        self.tools.trials.add(trial)
+        return trial
+
+    def _verified(self, choice: Choice) -> str:
+        """Return what is wrong with a choice on fresh shapes, "" if nothing is."""
+        shapes = [list(fresh(shape)) for shape in self.shapes]
+        if choice == self.default:
+            log.debug("%s: the default won", self._name)
+        try:
+            return str(
+                self.tools.child.ask(
+                    "verify", timeout_s=300.0, choice=choice_as_dict(choice), shapes=shapes
+                )
+            )
+        except (RequestError, ChildDiedError) as error:
+            return str(error)
+
+
+def _ratio(before: Sequence[float], after: Sequence[float]) -> float:
+    """Return the median, over the rounds, of how many times faster it became."""
+    return median(x / y for x, y in zip(before, after, strict=True))
+
+
+def _figures(speeds: Sequence[float]) -> str:
+    return ", ".join(f"{speed:.3g}" for speed in speeds)
