@@ -1,7 +1,8 @@
 """What tuning found, as JSON: a record per device, kernel family and shape class, and its checks.
 
 A record is numbers and names. Its config is built through the family's own dataclass, which knows
-the names, the types and the constraints: nothing in a record reaches a compiler in another way. Pure.
+the names, the types and the constraints: nothing in a record reaches a compiler in another way.
+Pure.
 """
 
 from __future__ import annotations

@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from clgemm.cache import cache_folder, rewrite
 from clgemm.config import Limits
-from clgemm.records import Identity, (
+from clgemm.records import (
     Crossover,
     Findings,
+    Identity,
     Record,
     as_json,
     findings_from,
