@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 from filelock import FileLock
@@ -95,17 +96,25 @@ def append(path: Path, line: str) -> None:
         file.write(line + "\n")
 
 
-def recall(key: str) -> bool | None:
-    """Return what was found out on this machine before; None if nothing was."""
+def recall(key: str) -> Any:
+    """Return what was found out on this machine before; None if nothing was.
+
+    Whoever asks checks that it is what may be expected: a user's file may hold anything.
+    """
     try:
-        found = json.loads(_verdicts_path().read_text(encoding="utf-8")).get(key)
+        return json.loads(_verdicts_path().read_text(encoding="utf-8")).get(key)
     except (OSError, ValueError, AttributeError):
         return None
-    return found if isinstance(found, bool) else None
 
 
-def remember(key: str, verdict: bool) -> bool:
-    """Keep what was found out, if there is a folder to keep it in; return whether there is."""
+def remember(key: str, verdict: Any) -> bool:
+    """Keep what was found out, anything that JSON can hold, if there is a folder to keep it in.
+
+    Returns
+    -------
+    bool
+        Whether there is.
+    """
 
     def added(old: str | None) -> str:
         try:

@@ -12,7 +12,7 @@ import pyopencl as cl
 import pyopencl.array
 
 from clgemm.config import LocalConfig
-from clgemm.database import choose, copy_config, direct_config, tuned
+from clgemm.database import choose, copy_config, direct_config
 from clgemm.device import Device, get_device, of_queue
 from clgemm.layout import Layout, folded
 from clgemm.operands import (
@@ -26,6 +26,7 @@ from clgemm.operands import (
 )
 from clgemm.plan import make_copy_plan, make_plan, make_scaling_plan
 from clgemm.precision import chosen_precision
+from clgemm.serving import tuned
 from clgemm.skinny import fits_skinny
 from clgemm.steps import Plan
 from clgemm.tensor import choose_tensor

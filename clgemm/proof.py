@@ -20,6 +20,7 @@ __all__ = ["gated", "proven", "trial_child", "verdict_on"]
 
 log = logging.getLogger(__name__)
 
+START_SECONDS = 120.0
 GATE_SECONDS = 120.0
 _lock = threading.Lock()
 
@@ -44,10 +45,12 @@ def trial_child(identified: list[str]) -> Child:
 def gated(child: Child, choice: Choice, seconds: float = GATE_SECONDS) -> str:
     """Have a choice built and checked by a child; return why it is rejected, "" if it is not."""
     try:
+        if not child.alive:
+            child.ask("ready", timeout_s=START_SECONDS)
         return str(child.ask("gate", timeout_s=seconds, choice=choice_as_dict(choice)))
     except RequestError as error:
         return f"does not run: {error}"
-    except ChildDiedError as error:
+    except (ChildDiedError, OSError) as error:
         return str(error)
 
 
@@ -60,7 +63,8 @@ def proven(device: Identity, choice: Choice, child: Callable[[], Child]) -> bool
     key = _key(device, choice)
     with _lock:
         verdict = recall(key)
-        if verdict is None and remember(key, False):  # should the trial take everything down
+        # False first, should the trial take everything down.
+        if not isinstance(verdict, bool) and remember(key, False):
             log.info("trying %s on %s", choice.config, device.name)
             with child() as trial:
                 reason = gated(trial, choice)
@@ -68,12 +72,13 @@ def proven(device: Identity, choice: Choice, child: Callable[[], Child]) -> bool
                 log.warning("%s is not used on %s: %s", choice.config, device.name, reason)
             verdict = not reason
             remember(key, verdict)
-    return bool(verdict)
+    return verdict is True
 
 
 def verdict_on(device: Identity, choice: Choice) -> bool | None:
     """Return what a trial of a choice said on this device, driver and kernels; None before it."""
-    return recall(_key(device, choice))
+    verdict = recall(_key(device, choice))
+    return verdict if isinstance(verdict, bool) else None
 
 
 def _key(device: Identity, choice: Choice) -> str:

@@ -58,9 +58,9 @@ FAMILIES: dict[str, type[LocalConfig | RegisterConfig | SkinnyConfig | DirectCon
     "direct": DirectConfig,
 }
 SOURCES = {
-    "local": ("pack.cl", "local.cl", "reduce.cl"),
-    "register": ("pack_vectors.cl", "register.cl", "reduce.cl"),
-    "skinny": ("pack.cl", "skinny.cl", "reduce.cl"),
+    "local": ("pack.cl", "local.cl"),
+    "register": ("pack_vectors.cl", "register.cl"),
+    "skinny": ("pack.cl", "skinny.cl"),
     "direct": ("direct.cl",),
 }
 
@@ -135,14 +135,16 @@ class Crossover:
 
     Attributes
     ----------
+    kind : str
+        Of the products that it holds for.
     work : int or None
         Multiply-adds, all matrices; None if it was behind in the largest product tried.
     host : str
-        The BLAS that it was measured against.
+        The machine and the BLAS that it was measured against.
     """
 
     device: Identity
-    shape_class: str
+    kind: str
     work: int | None
     host: str
     date: str
@@ -163,7 +165,7 @@ def today() -> str:
 
 @functools.cache
 def kernels_hash(family: str) -> str:
-    """Return the fingerprint of the sources that a family's products run."""
+    """Return the fingerprint of the sources that a family's config is for."""
     folder = resources.files("clgemm").joinpath("kernels")
     digest = hashlib.sha256()
     for name in ("prelude.cl", *SOURCES[family]):
@@ -341,7 +343,7 @@ def _crossover_from(values: dict[str, Any]) -> Crossover:
         raise ValueError(f"work={work!r} is no number of multiply-adds")
     return Crossover(
         device=_identity_from(values["device"]),
-        shape_class=_class(values),
+        kind=_text(values, "kind"),
         work=work,
         host=_text(values, "host"),
         date=_date(values),

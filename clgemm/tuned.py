@@ -83,8 +83,8 @@ def candidates(device: Identity, limits: Limits, family: str, name: str) -> Iter
 
 
 def crossovers(device: Identity) -> dict[str, Crossover]:
-    """Return where the device beats the host's BLAS, by shape class, as measured by this user."""
-    return {x.shape_class: x for x in _own(user_file(device), device).crossovers}
+    """Return where the device beats the host's BLAS, by kind of product, as measured here."""
+    return {x.kind: x for x in _own(user_file(device), device).crossovers}
 
 
 def store(device: Identity, *findings: Record | Crossover) -> None:
@@ -105,8 +105,8 @@ def store(device: Identity, *findings: Record | Crossover) -> None:
         new = [x for x in findings if isinstance(x, Record)]
         keys = {record.key for record in new}
         records = [*(r for r in before.records if r.key not in keys), *new]
-        beside = {x.shape_class: x for x in before.crossovers}
-        beside |= {x.shape_class: x for x in findings if isinstance(x, Crossover)}
+        beside = {x.kind: x for x in before.crossovers}
+        beside |= {x.kind: x for x in findings if isinstance(x, Crossover)}
         return as_json(sorted(records, key=lambda r: r.key), list(beside.values()))
 
     rewrite(path, merged)
@@ -177,10 +177,9 @@ def _nearness(theirs: Identity, device: Identity) -> tuple[int, bool, bool, str]
     if theirs.kind != device.kind:
         return None
     other_runtime, other_driver = theirs.runtime != device.runtime, theirs.driver != device.driver
-    if theirs.name == device.name and not other_runtime:
-        distance = 0 + other_driver
-    elif theirs.architecture == device.architecture:
-        distance = 2
+    if theirs.architecture == device.architecture:
+        same = theirs.name == device.name and not other_runtime
+        distance = int(other_driver) if same else 2
     elif device.kind == "CPU":
         return None
     else:

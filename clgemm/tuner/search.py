@@ -7,9 +7,9 @@ like these.
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from random import Random
 
 from clgemm.tuner.spaces import Point, Space
 
@@ -18,7 +18,8 @@ __all__ = ["search"]
 RANDOM_SHARE = 0.3  # of the time
 MOST_RANDOM = 40  # points
 BETTER = 1.005  # times the score that a step must reach: less is noise
-JUMP = 3  # parameters
+LONGEST_JUMP = 4  # parameters
+PROMISING = 0.9  # of the best score, from which on a jump's end is worth a climb
 FRUITLESS = 200  # jumps in a row that lead nowhere new: the space is known
 SUSPECT = 3  # rejections of a value that was never accepted, after which it is not tried again
 
@@ -28,7 +29,8 @@ def search(
     seeds: Iterable[Point],
     score: Callable[[Point], float],
     time_left: Callable[[], float],
-    rng: random.Random,
+    rng: Random,
+    explore: bool,
 ) -> Point | None:
     """Look for the point of the highest score while there is time.
 
@@ -40,6 +42,8 @@ def search(
         The higher the better, 0 for what is rejected; called once for a point.
     time_left : callable
         From 1 at the begin to 0 and below.
+    explore : bool
+        Whether the seeds may be far from anything good: then random points are tried first.
 
     Returns
     -------
@@ -49,20 +53,19 @@ def search(
     walk = _Walk(space, score)
     for seed in seeds:
         walk.visit(seed)
-    while time_left() > 1 - RANDOM_SHARE and len(walk.scores) < MOST_RANDOM:
+    while explore and time_left() > 1 - RANDOM_SHARE and len(walk.scores) < MOST_RANDOM:
         point = space.random(rng)
         if point is None:
             break
         walk.visit(point)
-    centre, fruitless = walk.best, 0
-    while time_left() > 0 and fruitless < FRUITLESS and centre is not None:
+    if walk.best is not None:
+        _climb(walk, walk.best, time_left, rng)
+    fruitless = 0
+    while time_left() > 0 and fruitless < FRUITLESS and walk.best is not None:
         before = len(walk.scores)
-        centre = _climbed(walk, centre, time_left, rng)
-        if centre != walk.best and walk.scores[centre] * BETTER < walk.scores[walk.best or centre]:
-            centre = walk.best or centre
-        start = space.jump(centre, JUMP, rng)
-        if walk.visit(start):
-            centre = start
+        start = space.jump(walk.best, rng.randint(1, LONGEST_JUMP), rng)
+        if walk.visit(start) > PROMISING * walk.scores[walk.best]:
+            _climb(walk, start, time_left, rng)
         fruitless = 0 if len(walk.scores) > before else fruitless + 1
     return walk.best
 
@@ -94,23 +97,20 @@ class _Walk:
         return found
 
 
-def _climbed(
-    walk: _Walk, start: Point, time_left: Callable[[], float], rng: random.Random
-) -> Point:
-    """Return the local optimum that greedy steps lead to, or where they are when time is up."""
-    here = start
-    while True:
+def _climb(walk: _Walk, here: Point, time_left: Callable[[], float], rng: Random) -> None:
+    """Go from neighbour to better neighbour until there is none, or time is up."""
+    moved = True
+    while moved:
+        moved = False
         for neighbour in _shuffled(walk.space.neighbours(here), rng):
             if time_left() <= 0:
-                return here
+                return
             if walk.visit(neighbour) > BETTER * walk.scores[here]:
-                here = neighbour
+                here, moved = neighbour, True
                 break
-        else:
-            return here
 
 
-def _shuffled(points: Iterator[Point], rng: random.Random) -> list[Point]:
+def _shuffled(points: Iterator[Point], rng: Random) -> list[Point]:
     listed = list(points)
     rng.shuffle(listed)
     return listed

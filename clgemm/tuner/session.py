@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 TURN_SECONDS = 0.02
 FINAL_ROUNDS, HASTY_ROUNDS = 7, 2
 LOCK_SECONDS = 300  # for another tuner's turn to end
-FIRST_WEIGHT = 4.0
+FIRST_WEIGHT = 6.0
 
 
 def tasks_for(device: Device, shapes: Iterable[Shape] | None = None) -> list[Task]:

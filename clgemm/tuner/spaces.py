@@ -163,19 +163,19 @@ def _register(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:
     config = default.config
     ahead = (0, 8, 16, 32) if vector_compiler else (0,)
     values = {
-        "work_m": tuple(range(2, 15)),
+        "work_m": (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14),
         "vectors": (1, 2, 3),
-        "width": tuple(w for w in (2, 4, 8, 16) if w <= limits.vector_width),
-        "block_rows": (64, 128, 256, 512, 1024),
-        "block_columns": (96, 192, 384, 768),
-        "block_k": (192, 256, 384, 512, 768, 1024),
+        "width": tuple(w for w in (4, 8, 16) if w <= limits.vector_width) or (2,),
+        "block_rows": (128, 256, 512, 1024),
+        "block_columns": (192, 384, 768),
+        "block_k": (256, 384, 512, 768, 1024),
         "unroll": (1, 2, 4, 8),
         "prefetch": ahead,
         "draw": FLAGS if vector_compiler else (0,),
         "fma": FLAGS,
-        "pack_piece": (1, 2, 4, 8, 16),
-        "pack_rows": (16, 32, 64, 128, 256),
-        "pack_prefetch": ahead,
+        "pack_piece": (4, 16),
+        "pack_rows": (32, 64, 128),
+        "pack_prefetch": ahead[::2],
     }
 
     def make(point: dict[str, int]) -> Choice:

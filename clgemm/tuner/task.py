@@ -89,7 +89,8 @@ class Tuning:
             log.warning("%s cannot be tuned: its default fails: %s", self._name, error)
             return
         seeds = [self.space.point(choice) for choice in self._seeds()]
-        search(self.space, seeds, self._score, self._time_left, self.tools.rng)
+        explore = not any(r.family == self.task.family for r in self.tools.found)
+        search(self.space, seeds, self._score, self._time_left, self.tools.rng, explore)
 
     def winner(self, rounds: int) -> Record | None:
         """Let the best run against each other once more; return the first of them that is right.

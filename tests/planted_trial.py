@@ -1,0 +1,42 @@
+"""A trial where some configs of the direct family misbehave, told by their rows per work-item."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from clgemm import programs
+from clgemm.child import serve
+from clgemm.trial import Server
+
+WRONG, HANGS, ABORTS, NO_BUILD = 3, 6, 8, 7
+source_of, build = programs._source, programs.build
+
+
+def planted(config):
+    """The source, with a column left out at edges, or a loop that never ends."""
+    source = source_of(config)
+    if config.family != "direct":
+        return source
+    edge = "j < min(WIDTH, columns)"
+    assert edge in source
+    source = source.replace(edge, f"j < (WORK_M == {WRONG} && columns < WIDTH ? 0 : 16) && {edge}")
+    loop = "for (int p = 0; p < k; p++) {"
+    assert loop in source
+    forever = f"if (WORK_M == {HANGS}) while (*(__global volatile float*)c != 12345.5f);\n"
+    error = f'#if WORK_M == {NO_BUILD}\n#error "no such type"\n#endif\n'
+    return error + source.replace(loop, forever + loop)
+
+
+def built(device, source, macros, *others, **keywords):
+    """A compiler that takes the process down."""
+    if ("WORK_M", ABORTS) in macros and "direct_product" in source:
+        print("LLVM ERROR: Cannot select", file=sys.stderr)
+        os.abort()
+    return build(device, source, macros, *others, **keywords)
+
+
+programs._source, programs.build = planted, built
+
+if __name__ == "__main__":
+    serve(Server(sys.argv[1:]))

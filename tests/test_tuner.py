@@ -1,0 +1,346 @@
+"""The tuner: its spaces, its search, what it rejects, what it keeps."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+from planted_trial import ABORTS, HANGS, NO_BUILD, WRONG
+from test_records import child_of, full_disk
+
+import clgemm
+from clgemm import database, launch, serving, tuned
+from clgemm.__main__ import main
+from clgemm.child import Child, ChildTimeoutError
+from clgemm.config import Limits
+from clgemm.identity import identify, identity, is_vector_compiler
+from clgemm.proof import trial_child
+from clgemm.records import Choice, findings_from, kernels_hash, problems_of
+from clgemm.shapes import SHAPE_CLASSES, Shape, fresh, samples, shape_class
+from clgemm.tuner import session, task
+from clgemm.tuner.search import search
+from clgemm.tuner.session import Session, tasks_for
+from clgemm.tuner.spaces import space_of
+from clgemm.tuner.task import Task
+from clgemm.tuner.trials import Trial, Trials
+
+TINY = Task("direct", "tiny", (Shape(12, 12, 12),))
+BIG = Limits(2**20, 1024, 2**30, 8, 16)
+
+
+@pytest.fixture
+def empty(device, monkeypatch, tmp_path):
+    """A cache folder of its own, nothing shipped, and the device."""
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(tuned, "shipped", lambda: findings_from('{"format": 1}'))
+    tuned.forget()
+    launch.forget_plans()
+    yield device
+    monkeypatch.undo()
+    tuned.forget()
+    launch.forget_plans()
+
+
+# Shapes
+
+
+@pytest.mark.parametrize("name", SHAPE_CLASSES)
+@pytest.mark.parametrize("kind", ["CPU", "GPU"])
+def test_samples_stand_for_their_class(name, kind):
+    """Each is of its class, and so is what the winner is checked on again."""
+    every = [samples(family, name, kind) for family in ("local", "register", "skinny", "direct")]
+    assert any(every)
+    for shape in {shape for shapes in every for shape in shapes}:
+        assert shape_class(*shape) == shape_class(*fresh(shape)) == name
+        assert fresh(shape) != shape
+
+
+def test_every_shape_has_a_class():
+    """Whatever the sizes."""
+    for m, n, k, matrices in ((1, 1, 1, 1), (5000, 1, 1, 1), (7, 9, 100_000, 3), (900, 800, 9, 1)):
+        assert shape_class(m, n, k, matrices) in SHAPE_CLASSES
+
+
+# Spaces and search
+
+
+def choices_by_hand(device):
+    """Every choice that database.py holds for a device, by family."""
+    return {
+        family: [*database.hand_made(device, family, *shape), database.plain_choice(device, family)]
+        for family in database.families(device.limits)
+        for shape in ((1024, 1024, 1024, 1),)
+    }
+
+
+def test_what_was_made_by_hand_is_in_the_space(device):
+    """A choice becomes a point and that point the choice."""
+    for family, choices in choices_by_hand(device).items():
+        space = space_of(family, device.limits, choices[0], is_vector_compiler(device))
+        for choice in choices:
+            assert space.choice(space.point(choice)) == choice
+
+
+@pytest.mark.parametrize("limits", [BIG, Limits(32 * 1024, 256, 2**28, 8, 4)])
+@pytest.mark.parametrize("family", ["local", "register", "skinny", "direct"])
+def test_points_keep_the_limits(family, limits, device):
+    """At random, next to one another, or after a jump; a broken constraint makes no choice."""
+    default = database.plain_choice(device, family)
+    space, rng = space_of(family, limits, default, True), Random(0)
+    neighbours = 0
+    for _ in range(10):
+        point = space.random(rng)
+        choice = space.choice(point)
+        assert not problems_of(choice, limits)
+        assert space.choice(space.point(choice)) == choice
+        for other in (*space.neighbours(point), space.jump(point, 3, rng)):
+            made = space.choice(other)
+            assert made is None or not problems_of(made, limits)
+            neighbours += made is not None
+    assert neighbours > 20
+
+
+def searched(score, explore=True, seconds=400):
+    """What a search finds in the local family within so many trials, from its plainest config."""
+    plain = Choice(
+        database.lane_configs()[-1], tuple(database.pack_config(BIG, 16) for _ in range(2))
+    )
+    space, spent = space_of("local", BIG, plain, True), []
+
+    def counted(point):
+        spent.append(point)
+        return score(dict(zip(space.values, point, strict=True)))
+
+    seeds = [space.point(plain)]
+    best = search(space, seeds, counted, lambda: 1 - len(spent) / seconds, Random(3), explore)
+    assert len(set(spent)) == len(spent)
+    return None if best is None else dict(zip(space.values, best, strict=True)), len(spent)
+
+
+def test_the_search_climbs():
+    """To the top of a hill with a ridge along it, within a small part of the space."""
+
+    def hill(p):
+        even = abs(np.log2(p["tile_m"] / p["tile_n"]))
+        far = abs(np.log2(p["work_m"] * p["work_n"] / 64)) + abs(np.log2(p["tile_k"] / 16))
+        return 10 - even - far - abs(np.log2(p["tile_m"] / 128)) + 0.1 * p["buffers"]
+
+    best, spent = searched(hill)
+    assert (best["tile_m"], best["tile_n"], best["tile_k"], best["buffers"]) == (128, 128, 16, 2)
+    assert best["work_m"] * best["work_n"] == 64
+    assert spent <= 402
+
+
+def test_values_that_are_always_rejected_are_left_alone():
+    """After a few rejections; a space where all is rejected has no best."""
+    bad = []
+
+    def score(p):
+        bad.append(p["fma"] and p["tile_m"] > 16)
+        return 0.0 if p["fma"] else 1.0 + p["tile_k"]
+
+    best, _ = searched(score)
+    assert best["tile_k"] == 32
+    assert sum(bad) <= 3
+    assert searched(lambda _: 0.0)[0] is None
+
+
+# What is rejected
+
+
+def test_what_is_wrong_hangs_or_aborts_is_rejected_and_tuning_goes_on(empty, monkeypatch):
+    """Each with its reason, in the log too; the record that is stored is a right one."""
+    device, right = empty, database.direct_config(empty.limits)
+    planted = [
+        replace(right, items_m=1, items_n=2, work_m=w, width=2) for w in (WRONG, HANGS, ABORTS)
+    ]
+    monkeypatch.setattr(
+        database, "hand_made", lambda *_: [Choice(c, None) for c in (*planted, right)]
+    )
+    with child_of("planted_trial")(identity(device)) as child:
+        made = Session(device, child, 0.0, gate_seconds=4.0)
+        (record,) = made.run([TINY])
+    reasons = {t.choice.config.work_m: t.reason for t in Trials(identify(device)).all}
+    assert reasons[WRONG].startswith("wrong result at ")
+    assert "elements were not written" in reasons[WRONG]
+    assert "was ended after 4 s" in reasons[HANGS]
+    assert "SIGABRT" in reasons[ABORTS]
+    assert reasons[right.work_m] == ""
+    assert record.choice.config == right
+    assert database.choose(device, 12, 12, 12, 1).config == right
+
+
+def test_a_winner_that_is_wrong_on_fresh_shapes_is_not_stored(empty, monkeypatch):
+    """The next best is; the loser is rejected for good."""
+    device = empty
+    verdicts = iter(["wrong result at 11", ""])
+    asked = Child.ask
+
+    def ask(self, request, *arguments, **keywords):
+        return (
+            next(verdicts) if request == "verify" else asked(self, request, *arguments, **keywords)
+        )
+
+    monkeypatch.setattr(Child, "ask", ask)
+    right = database.direct_config(device.limits)
+    both = [Choice(replace(right, work_m=w), None) for w in (1, 2)]
+    monkeypatch.setattr(database, "hand_made", lambda *_: both)
+    with trial_child(identity(device)) as child:
+        (record,) = Session(device, child, 0.0).run([TINY])
+        rejected = [t for t in Trials(identify(device)).all if t.reason]
+        assert [t.reason for t in rejected] == ["on fresh shapes: wrong result at 11"]
+        assert {record.choice, rejected[0].choice} == set(both)
+        again = Session(device, child, 0.0)
+        assert again.rejection(rejected[0].choice)
+        assert not again.rejection(record.choice)
+
+
+def test_what_does_not_build_is_rejected(empty):
+    """The compiler's own words are the reason, and the child is asked again."""
+    config = database.direct_config(empty.limits)
+    broken = Choice(replace(config, work_m=NO_BUILD), None)
+    with child_of("planted_trial")(identity(empty)) as child:
+        made = Session(empty, child, 0.0)
+        assert "no such type" in made.rejection(broken)
+        assert not made.rejection(Choice(replace(broken.config, work_m=1), None))
+
+
+def test_a_request_can_be_timed_out():
+    """The child is ended, and another one serves the next."""
+    with Child("a sleeper", "test_tuner_sleeper", [], {}) as child:
+        child.command[1:] = ["-c", "import time; time.sleep(60)"]
+        begin = time.monotonic()
+        with pytest.raises(ChildTimeoutError, match=r"a sleeper's process was ended after 0.2 s"):
+            child.ask("anything", timeout_s=0.2)
+        assert time.monotonic() - begin < 30
+        assert not child.alive
+
+
+# What is kept
+
+
+def test_a_session_goes_on_where_it_ended(empty, monkeypatch):
+    """What was tried is neither checked nor timed again; with other kernels it is."""
+    device = empty
+    with trial_child(identity(device)) as child:
+        Session(device, child, 0.0).run([TINY])
+        tried = Trials(identify(device)).all
+        assert tried
+        monkeypatch.setattr(session, "gated", lambda *_: pytest.fail("was checked again"))
+        monkeypatch.setattr(task.Tuning, "_measured", lambda *_: pytest.fail("was timed again"))
+        Session(device, child, 0.0).run([TINY])
+    assert Trials(identify(device)).all == tried
+    assert not Trials(identify(device), resume=False).all
+    assert not Trials(identify(device)._replace(driver="another")).all
+
+
+def test_a_log_cut_short_is_read_as_far_as_it_goes(empty):
+    """Every whole line counts."""
+    who, choice = identify(empty), Choice(database.direct_config(empty.limits), None)
+    trials = Trials(who)
+    for number in range(3):
+        trials.add(Trial("tiny", f"{number}", choice, 1.0, 2.0, ""))
+    text = trials.path.read_text()
+    trials.path.write_text(text[:-30] + "\n{}\nnonsense\n")
+    assert [t.shapes for t in Trials(who).all] == ["0", "1"]
+
+
+def test_ctrl_c_keeps_what_was_found(empty, monkeypatch, capsys):
+    """The best so far is checked and stored, and the command's exit code is the shell's."""
+    pressed = []
+
+    def say(self, text):
+        if "tried" in text and not pressed:
+            pressed.append(text)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Session, "say", say)
+    assert main(["tune", "--shapes", "12x12x12", "--budget", "5"]) == 130
+    assert pressed
+    stored = tuned._own(tuned.user_file(identify(empty)), identify(empty)).records
+    assert [r.key for r in stored] == [("direct", "tiny")]
+    assert "12" in capsys.readouterr().out
+
+
+def test_tuning_serves_at_once(empty):
+    """tune() returns its records, and products use them, with right results."""
+    (record,) = clgemm.tune(empty, shapes=[(3, 20, 20, 20)], minutes=0.03)
+    assert record.family == "direct"
+    assert record.shape_class == "batched"
+    assert record.kernels == kernels_hash("direct")
+    assert all(gflops > 0 for gflops in record.gflops)
+    assert serving.tuned(empty, "direct", "batched") == record.choice
+    assert "this user's" in clgemm.show_config("dicts")["Tuning"]["batched"]["direct"]
+    a = np.arange(27, dtype=np.float32).reshape(3, 3, 3)
+    with clgemm.device(empty):
+        np.testing.assert_array_equal(clgemm.matmul(a, a), a @ a)
+
+
+def test_records_that_cannot_be_stored_are_printed(empty, capsys, caplog):
+    """A full disk loses nothing: the command says so, and its exit code does."""
+    assert main(["tune", "--shapes", "12x12x12", "--budget", "0.01"]) == 0
+    with full_disk(64), caplog.at_level(logging.WARNING):
+        assert main(["tune", "--shapes", "12x12x12", "--budget", "0.01"]) == 1
+    out = capsys.readouterr().out
+    assert findings_from(out[out.rindex('{\n "format"') :]).records
+    assert "is not stored" in caplog.text
+
+
+def test_show_draws_the_search(empty, tmp_path, capsys):
+    """In a file; where nothing was tried, it says so."""
+    assert main(["tune", "--show"]) == 2
+    assert "nothing has been tried" in capsys.readouterr().err
+    choice = Choice(database.direct_config(empty.limits), None)
+    trials = Trials(identify(empty))
+    for number, name in enumerate(("tiny", "tiny", "small", "vector", "deep")):
+        trials.add(Trial(name, f"{number}", choice, number / 2, 5.0, "" if number else "wrong"))
+    assert main(["tune", "--show", str(tmp_path / "search.png")]) == 0
+    assert (tmp_path / "search.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("arguments", [["--shapes", "12x12"], ["--budget", "0"], ["--device", "?"]])
+def test_wrong_arguments_are_refused(arguments, capsys):
+    """With exit code 2 and a word on what is wrong."""
+    try:
+        code = main(["tune", *arguments])
+    except SystemExit as left:
+        code = left.code
+    assert code == 2
+    assert arguments[1] in capsys.readouterr().err
+
+
+def test_every_family_and_class_has_its_task(device):
+    """Those that the device can run; each of one's own shapes goes to its class."""
+    made = tasks_for(device)
+    assert {t.family for t in made} == set(database.families(device.limits))
+    wanted = {"tiny", "small", "medium", "large", "tall", "wide", "deep", "batched"}
+    assert wanted <= {t.shape_class for t in made}
+    own = tasks_for(device, [Shape(500, 500, 500), Shape(700, 700, 700), Shape(8, 8, 8)])
+    assert [(t.shape_class, len(t.shapes)) for t in own] == [("medium", 2), ("tiny", 1)]
+
+
+def test_two_tuners_at_once(empty):
+    """Both end with their records stored, and every trial of both is in the log."""
+    script = "import clgemm; clgemm.tune({}, shapes=[{}], minutes=0.02)"
+    number = clgemm.devices().index(empty)
+    variables = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    both = [
+        subprocess.Popen([sys.executable, "-c", script.format(number, shape)], env=variables)
+        for shape in ((12, 12, 12), (9, 10, 10, 10))
+    ]
+    assert [process.wait(120) for process in both] == [0, 0]
+    tuned.forget()
+    stored = tuned._own(tuned.user_file(identify(empty)), identify(empty)).records
+    assert {r.shape_class for r in stored} == {"tiny", "batched"}
+    trials = Trials(identify(empty))
+    lines = trials.path.read_text().splitlines()
+    assert len(trials.all) == len(lines) == len([json.loads(line) for line in lines])
+    assert {t.shape_class for t in trials.all} == {"tiny", "batched"}
