@@ -275,6 +275,7 @@ class RegisterConfig(KernelConfig):
     block_k: int  # steps over k that are summed in registers, at most
     unroll: int  # steps of the loop over k that are written out
     prefetch: int  # steps over k by which B is fetched ahead; 0 leaves it to the processor
+    in_place: bool  # A is read where it lies if its rows run along k, and not packed
     draw: bool  # work-groups draw their blocks, where the runtime deals them out in advance
     fma: bool  # as in LocalConfig
 
