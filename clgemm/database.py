@@ -230,7 +230,9 @@ def panel_config(device: Device, m: int, n: int, matrices: int) -> LocalConfig |
     limits = device.limits
     if limits.vector_width > 1:
         pocl = device.platform.startswith("Portable Computing Language")
-        return register_config(_register_width(device), _is_vector_compiler(device), pocl)
+        config = register_config(_register_width(device), _is_vector_compiler(device), pocl)
+        # Where many cores wait for packing, it costs more than the sets of a cache that rows share.
+        return replace(config, aliasing=0) if limits.compute_units >= MANY_CORES else config
     fitting = [c for c in lane_configs() if not any(c.problems_on(limits))]
     if not fitting:
         raise RuntimeError(f"no config of the local family fits {device!r}: {limits}")
@@ -292,6 +294,7 @@ def register_config(width: int, can_prefetch: bool, pocl: bool) -> RegisterConfi
         unroll=4,
         prefetch=16 if can_prefetch else 0,
         in_place=pocl,
+        aliasing=1024,  # floats: rows so far apart share a set of a first-level cache
         draw=pocl,
         fma=False,
     )

@@ -30,9 +30,6 @@ READ_COST = 8
 SLICE_COST = 48
 SMALLEST_SLICE = 512
 FEW_PANELS = 64  # per compute unit: with more pairs of panels, k is not cut
-# Rows so many floats apart share a set of a first-level cache: reading a panel of them in place
-# costs more than packing it.
-ALIASING = 1024
 TRANSPOSED = 16  # blocks of k are multiples of this: what packing transposes at once, at most
 
 
@@ -51,7 +48,7 @@ class RegisterPanels(Panels):
         pack: tuple[AnyPackConfig, AnyPackConfig],
         limits: Limits,
     ) -> None:
-        aliases = a.row_stride % ALIASING == 0 and a.rows > 1
+        aliases = config.aliasing > 0 and a.row_stride % config.aliasing == 0
         in_place = config.in_place and a.column_stride == 1 and not aliases
         self.config = replace(config, in_place=in_place)
         super().__init__(a, b, c, pack, limits)

@@ -62,6 +62,7 @@ ODD_REGISTERS = RegisterConfig(
     unroll=3,
     prefetch=0,
     in_place=False,
+    aliasing=0,
     draw=True,
     fma=False,
 )
