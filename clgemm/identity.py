@@ -10,9 +10,10 @@ import pyopencl as cl
 from clgemm.device import Device, devices
 from clgemm.records import Identity
 
-__all__ = ["find", "identify", "identity", "is_vector_compiler", "register_width"]
+__all__ = ["MANY_CORES", "find", "identify", "identity", "is_vector_compiler", "register_width"]
 
 FLOAT_BITS = 32
+MANY_CORES = 8  # that wait for one another
 
 
 def identify(device: Device) -> Identity:
@@ -32,7 +33,9 @@ def _architecture(device: Device) -> str:
     if device.kind == "CPU":
         machine = platform.machine()
         if device.limits.vector_width > 1:
-            return f"{machine}, vectors of {FLOAT_BITS * register_width(device)} bits"
+            # What is read where it lies depends on the cores that would wait for its packing.
+            many = ", many cores" if device.limits.compute_units >= MANY_CORES else ""
+            return f"{machine}, vectors of {FLOAT_BITS * register_width(device)} bits{many}"
         # Mesa spreads work-items over the lanes of the processor's vectors, which its name tells.
         bits = re.search(r"\b(\d+) bits", device.name)
         return f"{machine}, work-items on vectors of {bits[1] if bits else 'unknown'} bits"

@@ -71,7 +71,7 @@ def shape_class(m: int, n: int, k: int, matrices: int = 1) -> str:
 # What is timed: smaller and larger ones of the class, since a record serves all of it.
 PANEL_SAMPLES = {
     "small": (Shape(96, 96, 96), Shape(224, 224, 224)),
-    "medium": (Shape(512, 512, 512), Shape(1024, 1024, 1024)),
+    "medium": (Shape(512, 512, 512), Shape(1000, 1000, 1000)),
     "large": (Shape(2048, 2048, 2048),),
     "tall": (Shape(4096, 64, 1024), Shape(8192, 256, 256)),
     "wide": (Shape(64, 4096, 1024), Shape(256, 8192, 256)),

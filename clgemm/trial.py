@@ -81,7 +81,10 @@ class Server:
         """Build a choice and multiply on odd sizes; return what is wrong, "" if nothing is."""
         made = _made(choice)
         # The layouts that need no copy take kernels of their own: they are the winner's business.
-        return self._first_wrong(made, ((shape, PLAIN) for shape in odd_shapes(made)))
+        cases = [(shape, PLAIN) for shape in odd_shapes(made)]
+        if isinstance(made.config, RegisterConfig) and made.config.in_place:
+            cases.append((cases[0][0], VARIANTS[1]))  # where A is packed all the same
+        return self._first_wrong(made, cases)
 
     def verify(self, choice: dict[str, Any], shapes: Sequence[Sequence[int]]) -> str:
         """Multiply operands of every layout, on odd sizes and those given; return what is wrong."""

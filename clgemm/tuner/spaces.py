@@ -171,6 +171,7 @@ def _register(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:
         "block_k": (256, 384, 512, 768, 1024),
         "unroll": (1, 2, 4, 8),
         "prefetch": ahead,
+        "in_place": FLAGS,
         "draw": FLAGS if vector_compiler else (0,),
         "fma": FLAGS,
         "pack_piece": (4, 16),
