@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -14,7 +15,7 @@ from random import Random
 import numpy as np
 import pytest
 from planted_trial import ABORTS, HANGS, NO_BUILD, WRONG
-from test_records import child_of, full_disk
+from test_records import child_of
 
 import clgemm
 from clgemm import database, launch, serving, tuned
@@ -284,10 +285,15 @@ def test_tuning_serves_at_once(empty):
         np.testing.assert_array_equal(clgemm.matmul(a, a), a @ a)
 
 
-def test_records_that_cannot_be_stored_are_printed(empty, capsys, caplog):
+def test_records_that_cannot_be_stored_are_printed(empty, capsys, caplog, monkeypatch):
     """A full disk loses nothing: the command says so, and its exit code does."""
     assert main(["tune", "--shapes", "12x12x12", "--budget", "0.01"]) == 0
-    with full_disk(64), caplog.at_level(logging.WARNING):
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tuned, "rewrite", full)
+    with caplog.at_level(logging.WARNING):
         assert main(["tune", "--shapes", "12x12x12", "--budget", "0.01"]) == 1
     out = capsys.readouterr().out
     assert findings_from(out[out.rindex('{\n "format"') :]).records

@@ -21,7 +21,7 @@ BETTER = 1.005  # times the score that a step must reach: less is noise
 LONGEST_JUMP = 4  # parameters
 PROMISING = 0.9  # of the best score, from which on a jump's end is worth a climb
 FRUITLESS = 200  # jumps in a row that lead nowhere new: the space is known
-SUSPECT = 3  # rejections of a value that was never accepted, after which it is not tried again
+SUSPECT = 3  # rejections of a value, while only others are accepted, that rule it out
 
 
 def search(
@@ -52,10 +52,9 @@ def search(
     """
     walk = _Walk(space, score)
     for seed in seeds:
-        walk.visit(seed)
-    while explore and time_left() > 1 - RANDOM_SHARE and len(walk.scores) < MOST_RANDOM:
-        point = space.random(rng)
-        if point is None:
+        walk.visit(seed, seed=True)
+    for _ in range(MOST_RANDOM if explore else 0):
+        if time_left() <= 1 - RANDOM_SHARE or (point := space.random(rng)) is None:
             break
         walk.visit(point)
     if walk.best is not None:
@@ -81,20 +80,26 @@ class _Walk:
         self._accepted: Counter[tuple[int, int]] = Counter()
         self._rejected: Counter[tuple[int, int]] = Counter()
 
-    def visit(self, point: Point) -> float:
+    def visit(self, point: Point, seed: bool = False) -> float:
         """Return a point's score; 0 if it makes no choice or is like those that were rejected."""
         if point in self.scores:
             return self.scores[point]
         if self.space.choice(point) is None:
             return 0.0
         values = list(enumerate(point))
-        if any(self._rejected[x] >= SUSPECT and not self._accepted[x] for x in values):
+        if not seed and any(self._is_suspect(*value) for value in values):
             return 0.0
         found = self.scores[point] = self._score(point)
         (self._accepted if found else self._rejected).update(values)
         if found and (self.best is None or found > self.scores[self.best]):
             self.best = point
         return found
+
+    def _is_suspect(self, parameter: int, value: int) -> bool:
+        """Tell whether all with this value were rejected, but not all with others."""
+        if self._rejected[parameter, value] < SUSPECT or self._accepted[parameter, value]:
+            return False
+        return any(x == parameter for x, _ in self._accepted)
 
 
 def _climb(walk: _Walk, here: Point, time_left: Callable[[], float], rng: Random) -> None:

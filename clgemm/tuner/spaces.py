@@ -27,6 +27,17 @@ __all__ = ["Point", "Space", "space_of"]
 Point = tuple[int, ...]
 DRAWS = 2000  # of random values, before a space is taken to hold nothing
 FLAGS = (0, 1)
+# Parameters of which one is seldom better changed alone.
+COUPLES = (
+    ("tile_m", "tile_n"),
+    ("tile_m", "work_m"),
+    ("tile_n", "work_n"),
+    ("work_m", "work_n"),
+    ("width_a", "width_b"),
+    ("work_m", "vectors"),
+    ("block_rows", "block_columns"),
+    ("rows", "vectors"),
+)
 
 
 @dataclass(frozen=True)
@@ -67,13 +78,21 @@ class Space:
         return None
 
     def neighbours(self, point: Point) -> Iterator[Point]:
-        """Yield the points that differ in one parameter by one step."""
-        for index, values in enumerate(self.values.values()):
-            here = point[index]
-            below = [value for value in values if value < here][-1:]
-            above = [value for value in values if value > here][:1]
-            for value in below + above:
-                yield (*point[:index], value, *point[index + 1 :])
+        """Yield the points that differ by one step in one parameter, or in two that go together."""
+        names = list(self.values)
+        for name in names:
+            yield from self._steps(point, names.index(name))
+        for one, other in COUPLES:
+            if one in self.values and other in self.values:
+                for changed in self._steps(point, names.index(one)):
+                    yield from self._steps(changed, names.index(other))
+
+    def _steps(self, point: Point, index: int) -> Iterator[Point]:
+        values, here = list(self.values.values())[index], point[index]
+        below = [value for value in values if value < here][-1:]
+        above = [value for value in values if value > here][:1]
+        for value in below + above:
+            yield (*point[:index], value, *point[index + 1 :])
 
     def jump(self, point: Point, steps: int, rng: Random) -> Point:
         """Return a point that differs in so many random parameters at most."""
@@ -124,7 +143,7 @@ def _own(config: Any, values: dict[str, tuple[int, ...]]) -> dict[str, int]:
 def _local(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:  # noqa: ARG001
     config = default.config
     known = {field.name for field in fields(config)}
-    tiles, widths = (16, 32, 64, 96, 128, 192, 256), (1, 2, 4, 8)
+    tiles, widths = (16, 32, 64, 128, 256), (1, 2, 4, 8)
     values = {
         "tile_m": tiles,
         "tile_n": tiles,
@@ -202,11 +221,14 @@ def _register(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:
         first, second = pack
         assert isinstance(first, VectorPackConfig)
         assert isinstance(second, VectorPackConfig)
+        # A single panel may be larger than the rows that are packed together.
+        several = [each.panels * each.panel for each in (first, second) if each.panels > 1]
+        rows = max(several, default=min(first.panel, second.panel))
         return _own(made, values) | {
             "block_rows": made.block_m * made.tile_m,
             "block_columns": made.block_n * made.tile_n,
             "pack_piece": max(first.piece, second.piece),
-            "pack_rows": max(first.panels * first.panel, second.panels * second.panel),
+            "pack_rows": rows,
             "pack_prefetch": first.prefetch,
         }
 
