@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from clgemm.config import FLOAT_BYTES, Limits, PackConfig, SkinnyConfig
+from clgemm.config import (
+    FLOAT_BYTES,
+    Limits,
+    PackConfig,
+    SkinnyConfig,
+    SkinnyLanesConfig,
+)
 from clgemm.layout import Layout, Level, batch_levels
 from clgemm.panels import own_levels, pack_step, packed_strides
 from clgemm.steps import (
@@ -18,6 +24,7 @@ from clgemm.steps import (
     Step,
     ceil_div,
     dense_levels,
+    reduce_config,
     reduce_step,
     slices,
     stack_of,
@@ -112,4 +119,5 @@ def _steps(
             ),
         )
         if cuts > 1:
-            yield reduce_step((m, n, cuts), stack, scales, (*to[:4], to[5]), config.width)
+            adding = reduce_config(cuts, limits)
+            yield reduce_step((m, n, cuts), stack, scales, (*to[:4], to[5]), adding)

@@ -25,7 +25,7 @@ ROWS = [
     {"panels"},
     {"steps"},
     {"database"},
-    {"device"},
+    {"device", "spread"},
     {"tensor_config"},
     {"config", "layout", "precision", "terminal"},
 ]
@@ -39,7 +39,7 @@ BENCH_ROWS = [
 ]
 PURE_BENCH = {"cases", "figures", "operands", "pipe", "rounds", "report"}
 PURE = {"config", "layout", "local_panels", "panels", "plan", "precision", "register_panels"}
-PURE |= {"skinny", "steps", "tensor_config", "tensor_plan"}
+PURE |= {"skinny", "spread", "steps", "tensor_config", "tensor_plan"}
 
 
 def imported(module: str) -> set[str]:

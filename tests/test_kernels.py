@@ -41,6 +41,7 @@ ODD_TILES = LocalConfig(
     work_n=10,
     width_a=1,
     width_b=2,
+    patch_n=2,
     unroll=4,
     buffers=1,
     swizzle=3,
@@ -48,9 +49,9 @@ ODD_TILES = LocalConfig(
     in_place=True,
 )
 TALL = replace(
-    ODD_TILES, tile_m=24, tile_n=8, tile_k=4, work_m=6, work_n=2, width_a=2, unroll=1, buffers=2
+    ODD_TILES, tile_m=24, tile_n=8, tile_k=4, work_m=6, work_n=2, width_a=2, patch_n=1, unroll=1, buffers=2
 )
-FMA = replace(ODD_TILES, tile_n=16, tile_k=8, work_n=4, width_b=4, unroll=8, fma=True)
+FMA = replace(ODD_TILES, tile_n=16, tile_k=8, work_n=4, width_b=4, patch_n=4, unroll=8, fma=True)
 LOCAL = [ODD_TILES, TALL, FMA, *lane_configs()]
 ODD_REGISTERS = RegisterConfig(
     work_m=3,
