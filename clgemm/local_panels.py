@@ -27,7 +27,8 @@ from clgemm.steps import (
 
 __all__ = ["LocalPanels"]
 
-LAST_PLACE = 2**31 - 1  # in a tile, from its first element: the kernel counts with 32 bits
+# An operand that can only be loaded a float at a time is packed if tiles read it more often than this.
+MOST_READINGS = 16
 
 
 def fitted(
@@ -35,13 +36,19 @@ def fitted(
 ) -> tuple[LocalConfig, tuple[bool, ...]]:
     """Return a config that reads A and B', and of which of them it reads what lies there."""
     in_place = [False, False]
+    often = (
+        operands[1].rows > MOST_READINGS * config.tile_n,
+        operands[0].rows > MOST_READINGS * config.tile_m,
+    )
     for operand, (side, rows) in enumerate(zip("ab", operands, strict=True)):
         width = (config.width_a, config.width_b)[operand]
         packed = {f"load_{side}": width, f"turn_{side}": False}
         for turned in (False, True):
-            load = _load(rows, turned, width, (config.tile_m, config.tile_n)[operand], config.tile_k)
+            load = _load(rows, turned, width)
+            if not config.in_place or load == 0 or (load == 1 < width and often[operand]):
+                continue
             found = replace(config, **{f"load_{side}": load, f"turn_{side}": turned})
-            if config.in_place and load and not any(found.problems_on(limits)):
+            if not any(found.problems_on(limits)):
                 config, in_place[operand] = found, True
                 break
         else:
@@ -60,12 +67,12 @@ def _is_whole(c: Layout, config: LocalConfig) -> bool:
     )
 
 
-def _load(rows: Layout, turned: bool, width: int, tile: int, tile_k: int) -> int:
+def _load(rows: Layout, turned: bool, width: int) -> int:
     """Return how many floats can be loaded together from where they lie; 0 if not even one."""
-    near, far, run, tiles_apart = rows.row_stride, rows.column_stride, rows.rows, tile_k
+    near, far, run = rows.row_stride, rows.column_stride, rows.rows
     if turned:
-        near, far, run, tiles_apart = far, near, rows.columns, tile
-    if near != 1 or abs(far) * tiles_apart > LAST_PLACE:
+        near, far, run = far, near, rows.columns
+    if near != 1:
         return 0
     places = run, far, *rows.strides[:-2]
     while any(place % width for place in places) or rows.alignment_bytes < FLOAT_BYTES * width:

@@ -177,7 +177,7 @@ def reduce_config(slices: int, limits: Limits) -> ReduceConfig:
     group = 1
     while group < min(256, limits.work_group_size // 2 + 1):
         group *= 2
-    return ReduceConfig(group=group, parts=min(8, group) if slices > 16 else 1, width=1)
+    return ReduceConfig(group=group, parts=min(8, group) if slices > 16 else 1, width=4)
 
 
 def reduce_step(
