@@ -1,30 +1,19 @@
-"""Which config serves a device and a shape, where compiled programs are kept, and the crossover.
-
-The configs here are the safe defaults by kind of device.
-"""
+"""Which config serves a device and a shape, and from which size on a device beats the host."""
 
 from __future__ import annotations
 
 import functools
-import math
 import os
-from dataclasses import replace
 
+from clgemm.by_hand import copy_config, default_choice, direct_config, families
 from clgemm.cache import cache_folder, program_cache_folder, recall, remember
-from clgemm.config import (
-    DirectConfig,
-    Limits,
-    LocalConfig,
-    PackConfig,
-    RegisterConfig,
-    SkinnyConfig,
-    VectorPackConfig,
-)
+from clgemm.config import LocalConfig
 from clgemm.device import Device, get_device
 from clgemm.identity import MANY_CORES, is_vector_compiler, register_width
 from clgemm.records import Choice
 from clgemm.serving import tuned
 from clgemm.shapes import shape_class
+from clgemm.spread import spread
 
 __all__ = [
     "Choice",
@@ -37,6 +26,7 @@ __all__ = [
     "recall",
     "remember",
     "smallest_crossover",
+    "threshold",
 ]
 
 THRESHOLD_VARIABLE = "CLGEMM_THRESHOLD"
@@ -108,6 +98,7 @@ def _outruns_blas(device: Device) -> bool:
 SMALL = {"CPU": 32**3, "GPU": 96**3, "accelerator": 96**3}
 SHORT_SIDE = 8
 SMALLEST_SKINNY = 4096
+SLACK = 1.3  # times the time that is expected of the default: the model is no better than that
 
 
 @functools.lru_cache(maxsize=1024)
@@ -121,209 +112,27 @@ def choose(
     fits_skinny : bool
         Whether the operands' shapes and strides are what the skinny family takes.
     """
-    limits, name = device.limits, shape_class(m, n, k, matrices)
-    if fits_skinny and limits.vector_width > 1 and n * m * k > SMALLEST_SKINNY:
-        return tuned(device, "skinny", name) or _skinny_choice(device, m, n)
-    if m * n * k <= SMALL[device.kind] or min(m, n) < SHORT_SIDE:
-        return tuned(device, "direct", name) or Choice(direct_config(limits), None)
-    return tuned(device, panel_family(limits), name) or _panel_choice(device, m, n, matrices)
-
-
-def families(limits: Limits) -> tuple[str, ...]:
-    """Return the kernel families that make products on a device."""
-    if limits.vector_width > 1:
-        return ("register", "skinny", "direct")
-    return ("local", "direct")
-
-
-def panel_family(limits: Limits) -> str:
-    """Return the family that makes large products: by vectors, or by tiles in local memory."""
-    return families(limits)[0]
-
-
-def default_choice(
-    device: Device,
-    family: str,
-    m: int,
-    n: int,
-    k: int,  # noqa: ARG001 - a shape has it
-    matrices: int,
-) -> Choice:
-    """Return what serves where there is no record."""
-    if family == "direct":
-        return Choice(direct_config(device.limits), None)
-    if family == "skinny":
-        return _skinny_choice(device, m, n)
-    return _panel_choice(device, m, n, matrices)
-
-
-def hand_made(
-    device: Device, family: str, m: int, n: int, k: int, matrices: int
-) -> tuple[Choice, ...]:
-    """Return every choice of a family that was made by hand for devices like this one."""
-    limits = device.limits
+    name, own = shape_class(m, n, k, matrices), families(device.limits)
+    if fits_skinny and n * m * k > SMALLEST_SKINNY:
+        family = own[1]
+    else:
+        small = m * n * k <= SMALL[device.kind] or min(m, n) < SHORT_SIDE
+        family = own[2] if small else own[0]
     default = default_choice(device, family, m, n, k, matrices)
-    if family != "local":
-        return (default,)
-    others = (_packed(c, limits) for c in lane_configs() if not any(c.problems_on(limits)))
-    return tuple(dict.fromkeys((default, *others)))
+    found = tuned(device, family, name)
+    return found if found and _suits(found, default, (m, n, k, matrices), device) else default
 
 
-def plain_choice(device: Device, family: str) -> Choice:
-    """Return a choice that every compiler and device can take, however slow."""
-    if family == "direct":
-        config = DirectConfig(items_m=1, items_n=1, work_m=1, width=1, fma=False)
-        return Choice(config, None)
-    if family == "skinny":
-        skinny = replace(skinny_config(4, 2, False), vectors=1, strip=64)
-        return Choice(skinny, (copy_config(device.limits),) * 2)
-    if family == "register":
-        register = register_config(2, False, False)
-        tiles = register.tile_m, register.tile_n
-        return Choice(register, (vector_pack_config(tiles[0], 0), vector_pack_config(tiles[1], 0)))
-    return _packed(lane_configs()[-1], device.limits)
+def _suits(
+    found: Choice, default: Choice, shape: tuple[int, int, int, int], device: Device
+) -> bool:
+    """Tell whether the best of a class should make this shape too.
 
-
-def _packed(config: LocalConfig, limits: Limits) -> Choice:
-    return Choice(config, (pack_config(limits, config.tile_m), pack_config(limits, config.tile_n)))
-
-
-def _skinny_choice(device: Device, m: int, n: int) -> Choice:
-    width = register_width(device)
-    config = skinny_config(min(m, n), width, is_vector_compiler(device))
-    return Choice(config, (copy_config(device.limits),) * 2)
-
-
-def _panel_choice(device: Device, m: int, n: int, matrices: int) -> Choice:
-    limits = device.limits
-    panels = panel_config(device, m, n, matrices)
-    tile_m, tile_n = panels.tile_m, panels.tile_n
-    if isinstance(panels, RegisterConfig):
-        prefetch = panels.prefetch
-        return Choice(
-            panels, (vector_pack_config(tile_m, prefetch), vector_pack_config(tile_n, prefetch))
-        )
-    return _packed(panels, limits)
-
-
-def direct_config(limits: Limits) -> DirectConfig:
-    """Return the config of small products."""
-    if limits.vector_width > 1:
-        return DirectConfig(
-            items_m=1, items_n=1, work_m=4, width=min(limits.vector_width, 8), fma=False
-        )
-    return DirectConfig(items_m=8, items_n=8, work_m=2, width=2, fma=False)
-
-
-def pack_config(limits: Limits, panel: int) -> PackConfig:
-    """Return how panels of a tile's size are packed."""
-    if limits.vector_width > 1:
-        return PackConfig(panel=panel, depth=64, group=1)
-    return PackConfig(panel=panel, depth=16, group=min(256, limits.work_group_size))
-
-
-def vector_pack_config(panel: int, prefetch: int) -> VectorPackConfig:
-    """Return how panels for the register family are packed."""
-    piece = math.gcd(panel, 16)
-    width = piece if piece < panel else 16
-    # Rows that are neighbours in memory are read a few cache lines at a time.
-    return VectorPackConfig(
-        panel=panel, piece=piece, width=width, panels=max(1, 64 // panel), prefetch=prefetch
-    )
-
-
-def copy_config(limits: Limits) -> PackConfig:
-    """Return how a matrix is copied row by row."""
-    group = 1 if limits.vector_width > 1 else min(256, limits.work_group_size)
-    return PackConfig(panel=1, depth=256, group=group)
-
-
-def panel_config(device: Device, m: int, n: int, matrices: int) -> LocalConfig | RegisterConfig:
-    """Return the config that multiplies packed panels: by vectors, or by tiles in local memory.
-
-    Of the tiles that fit the device, the largest that still gives each compute unit one.
+    Tiles that are right for the samples may leave most compute units idle here.
     """
-    limits = device.limits
-    if limits.vector_width > 1:
-        pocl = device.platform.startswith("Portable Computing Language")
-        config = register_config(register_width(device), is_vector_compiler(device), pocl)
-        # Where many cores wait for packing, it costs more than the sets of a cache that rows share.
-        return replace(config, aliasing=0) if limits.compute_units >= MANY_CORES else config
-    fitting = [c for c in lane_configs() if not any(c.problems_on(limits))]
-    if not fitting:
-        raise RuntimeError(f"no config of the local family fits {device!r}: {limits}")
-
-    def tiles(config: LocalConfig) -> int:
-        return matrices * -(-m // config.tile_m) * -(-n // config.tile_n)
-
-    busy = (c for c in fitting if tiles(c) >= limits.compute_units)
-    return next(busy, fitting[-1])
-
-
-def lane_configs() -> tuple[LocalConfig, ...]:
-    """Tiles for devices that spread work-items over their lanes, largest first.
-
-    The largest takes 32 KiB of local memory (NVIDIA has 48); the next 16 KiB, half of what the
-    smallest devices have, so that two work-groups fit on a compute unit.
-    """
-    largest = LocalConfig(
-        tile_m=128,
-        tile_n=128,
-        tile_k=16,
-        work_m=8,
-        work_n=8,
-        width_a=4,
-        width_b=4,
-        unroll=16,
-        buffers=2,
-        swizzle=8,
-        fma=False,
-        in_place=True,
+    if not isinstance(found.config, LocalConfig) or not isinstance(default.config, LocalConfig):
+        return True
+    by_default, as_found = (
+        spread(config, *shape, device.limits).time for config in (default.config, found.config)
     )
-    return (
-        largest,
-        replace(largest, tile_m=64, tile_n=64, work_m=4),
-        replace(largest, tile_m=32, tile_n=32, work_m=4, work_n=4),
-        replace(largest, tile_m=16, tile_n=16, work_m=4, work_n=4, tile_k=8, unroll=8, buffers=1),
-    )
-
-
-def register_config(width: int, can_prefetch: bool, pocl: bool) -> RegisterConfig:
-    """Return the config whose accumulators fill the vector registers of a CPU core.
-
-    A register holds one vector of `width` floats; what the accumulators leave free takes a row
-    of B and an element of A. Sixteen floats are AVX-512 (32 registers), eight AVX (16), four
-    NEON (32) and SSE (16). Three vectors a row load least: 11 loads for 24 multiply-adds.
-
-    PoCL gives each thread its share of the work-groups in a few large lots; Intel's runtime deals
-    them out as threads come free, takes long to compile the drawing, and makes of A in place a
-    kernel that is a seventh slower.
-    """
-    work_m, vectors = {16: (8, 3), 8: (4, 3)}.get(width, (4, 2))
-    return RegisterConfig(
-        work_m=work_m,
-        vectors=vectors,
-        width=width,
-        block_m=512 // work_m,
-        block_n=384 // (vectors * width),
-        block_k=768,
-        unroll=4,
-        prefetch=16 if can_prefetch else 0,
-        in_place=pocl,
-        aliasing=1024,  # floats: rows so far apart share a set of a first-level cache
-        draw=pocl,
-        fma=False,
-    )
-
-
-def skinny_config(rows: int, width: int, can_prefetch: bool) -> SkinnyConfig:
-    """Return the config that multiplies by an operand of few rows."""
-    return SkinnyConfig(
-        rows=1 if rows == 1 else 4,
-        vectors=8 if rows == 1 else 4,
-        width=width,
-        strip=64 * width,
-        chunk=32,
-        prefetch=8 if can_prefetch else 0,
-        fma=False,
-    )
+    return as_found < SLACK * by_default

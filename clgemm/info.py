@@ -6,8 +6,8 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal, overload
 
+from clgemm.by_hand import families
 from clgemm.cache import cache_folder, program_cache_folder
-from clgemm.database import families
 from clgemm.device import Device, devices, get_device, reason
 from clgemm.identity import identify
 from clgemm.serving import serving

@@ -11,8 +11,9 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array
 
+from clgemm.by_hand import copy_config, direct_config
 from clgemm.config import LocalConfig
-from clgemm.database import choose, copy_config, direct_config
+from clgemm.database import choose
 from clgemm.device import Device, get_device, of_queue
 from clgemm.layout import Layout, folded
 from clgemm.operands import (

@@ -24,6 +24,7 @@ from clgemm.config import (
     PackConfig,
     RegisterConfig,
     SkinnyConfig,
+    SkinnyLanesConfig,
     VectorPackConfig,
 )
 from clgemm.shapes import SHAPE_CLASSES, Shape
@@ -46,25 +47,31 @@ __all__ = [
 
 FORMAT = 1
 LARGEST = 2**20  # of a config's numbers: anything sensible is far below
+ProductConfig: TypeAlias = (
+    LocalConfig | RegisterConfig | SkinnyConfig | SkinnyLanesConfig | DirectConfig
+)
+Packs: TypeAlias = tuple[PackConfig, PackConfig] | tuple[VectorPackConfig, VectorPackConfig]
 PACKS: dict[str, type[PackConfig] | type[VectorPackConfig]] = {
     "local": PackConfig,
     "register": VectorPackConfig,
     "skinny": PackConfig,
+    "skinny_lanes": PackConfig,
 }
-FAMILIES: dict[str, type[LocalConfig | RegisterConfig | SkinnyConfig | DirectConfig]] = {
+FAMILIES: dict[str, type[ProductConfig]] = {
     "local": LocalConfig,
     "register": RegisterConfig,
     "skinny": SkinnyConfig,
+    "skinny_lanes": SkinnyLanesConfig,
     "direct": DirectConfig,
 }
 SOURCES = {
     "local": ("pack.cl", "local.cl"),
     "register": ("pack_vectors.cl", "register.cl"),
     "skinny": ("pack.cl", "skinny.cl"),
+    "skinny_lanes": ("skinny_lanes.cl",),
     "direct": ("direct.cl",),
 }
 
-Packs: TypeAlias = tuple[PackConfig, PackConfig] | tuple[VectorPackConfig, VectorPackConfig]
 Config = TypeVar("Config", bound=KernelConfig)
 Item = TypeVar("Item")
 
@@ -96,7 +103,7 @@ class Identity(NamedTuple):
 class Choice(NamedTuple):
     """The config that makes a product, and how its operands are packed for it."""
 
-    config: LocalConfig | RegisterConfig | SkinnyConfig | DirectConfig
+    config: ProductConfig
     pack: Packs | None
 
 

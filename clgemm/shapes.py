@@ -94,10 +94,7 @@ DIRECT_SAMPLES = {
     "tiny": (Shape(12, 12, 12), Shape(32, 32, 32)),
     "batched": (Shape(12, 12, 12, 2000), Shape(32, 32, 32, 1000)),
 }
-GPU_DIRECT_SAMPLES = DIRECT_SAMPLES | {
-    "small": (Shape(64, 64, 64), Shape(96, 96, 96)),
-    "vector": SKINNY_SAMPLES["vector"],
-}
+GPU_DIRECT_SAMPLES = DIRECT_SAMPLES | {"small": (Shape(64, 64, 64), Shape(96, 96, 96))}
 
 
 def samples(family: str, name: str, kind: str) -> tuple[Shape, ...]:
@@ -114,6 +111,7 @@ def samples(family: str, name: str, kind: str) -> tuple[Shape, ...]:
     """
     own = {
         "skinny": SKINNY_SAMPLES,
+        "skinny_lanes": SKINNY_SAMPLES,
         "direct": DIRECT_SAMPLES if kind == "CPU" else GPU_DIRECT_SAMPLES,
     }.get(family, PANEL_SAMPLES if kind == "CPU" else GPU_PANEL_SAMPLES)
     return own.get(name, ())

@@ -19,7 +19,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 from clgemm.child import serve
-from clgemm.config import LocalConfig, RegisterConfig, SkinnyConfig
+from clgemm.config import LocalConfig, RegisterConfig, SkinnyConfig, SkinnyLanesConfig
 from clgemm.identity import find
 from clgemm.operands import place, transposed
 from clgemm.plan import make_plan
@@ -90,7 +90,8 @@ class Server:
         """Multiply operands of every layout, on odd sizes and those given; return what is wrong."""
         made = _made(choice)
         wanted = [*odd_shapes(made), *(Shape(*shape) for shape in shapes)]
-        skinny = isinstance(made.config, SkinnyConfig)  # which takes unit strides only
+        # Products by few rows take the other operand with unit strides only.
+        skinny = isinstance(made.config, SkinnyConfig | SkinnyLanesConfig)
         variants = [v for v in reversed(VARIANTS) if not (skinny and "S" in v)]
         return self._first_wrong(made, zip(wanted, cycle(variants), strict=False))
 
@@ -131,7 +132,8 @@ class Server:
         """Return a function that multiplies and waits."""
         matrices = {"a": place(a), "b": place(b), "c": place(c)}
         layouts = [matrix.layout for matrix in matrices.values()]
-        if isinstance(choice.config, SkinnyConfig) and not fits_skinny(*layouts):
+        skinny = isinstance(choice.config, SkinnyConfig | SkinnyLanesConfig)
+        if skinny and not fits_skinny(*layouts):
             raise ValueError(f"the skinny family does not take {layouts}")
         plan = make_plan(*layouts, choice.config, choice.pack, self._device.limits)
         space = workspace(self._queue)
@@ -246,6 +248,17 @@ def odd_shapes(choice: Choice) -> list[Shape]:
                 (min(config.rows + 1, MOST_ROWS), config.strip - 1, config.chunk - 1 or 1),
                 (MOST_ROWS - 1, 37, 1501),
                 (config.rows, config.strip, config.chunk),
+            )
+        ]
+    if isinstance(config, SkinnyLanesConfig):
+        strip = config.strip
+        return [
+            Shape(rows, columns, k)
+            for rows, columns, k in (
+                (1, strip + 1, 2 * config.chunk + 1),
+                (min(config.rows + 1, MOST_ROWS), 2 * strip - 1, config.chunk - 1 or 1),
+                (MOST_ROWS - 1, 37, 1501),
+                (config.rows, 2 * strip, config.chunk),
             )
         ]
     m, n = config.items_m * config.work_m, config.items_n * config.width

@@ -7,6 +7,12 @@ from importlib import resources
 
 import pytest
 
+from clgemm.by_hand import (
+    lane_configs,
+    register_config,
+    skinny_config,
+    vector_pack_config,
+)
 from clgemm.config import (
     DirectConfig,
     Limits,
@@ -16,12 +22,6 @@ from clgemm.config import (
     RegisterConfig,
     SkinnyConfig,
     VectorPackConfig,
-)
-from clgemm.database import (
-    lane_configs,
-    register_config,
-    skinny_config,
-    vector_pack_config,
 )
 
 LIMITS = Limits(

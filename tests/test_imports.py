@@ -25,10 +25,10 @@ ROWS = [
     {"panels"},
     {"steps"},
     {"database"},
-    {"serving"},
+    {"by_hand", "serving"},
     {"proof", "tuned"},
     {"identity"},
-    {"device"},
+    {"device", "spread"},
     {"records"},
     {"tensor_config"},
     {"cache", "child", "config", "layout", "precision", "shapes", "terminal"},
@@ -51,7 +51,7 @@ BENCH_ROWS = [
 PURE_BENCH = {"cases", "figures", "operands", "pipe", "rounds", "report"}
 PURE_TUNER = {"search", "spaces"}
 PURE = {"config", "layout", "local_panels", "panels", "plan", "precision", "register_panels"}
-PURE |= {"records", "shapes", "skinny", "steps", "tensor_config", "tensor_plan"}
+PURE |= {"records", "shapes", "skinny", "spread", "steps", "tensor_config", "tensor_plan"}
 
 
 def imported(module: str) -> set[str]:

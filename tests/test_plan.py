@@ -7,8 +7,8 @@ import struct
 import pytest
 
 from clgemm import panels
+from clgemm.by_hand import lane_configs, pack_config, register_config, vector_pack_config
 from clgemm.config import DirectConfig, Limits, PackConfig
-from clgemm.database import lane_configs, pack_config, register_config, vector_pack_config
 from clgemm.layout import Layout, Level
 from clgemm.plan import make_copy_plan, make_plan, make_scaling_plan
 from clgemm.steps import Element, slices

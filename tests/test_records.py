@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import clgemm
-from clgemm import database, launch, proof, serving, tuned
+from clgemm import by_hand, database, launch, proof, serving, tuned
 from clgemm.cache import remember, rewrite
 from clgemm.config import DirectConfig, Limits
 from clgemm.identity import identify, identity
@@ -38,14 +38,14 @@ GPU = Identity("A100", "GPU", "NVIDIA", "NVIDIA CUDA, OpenCL 3.0", "580", "compu
 CPU = Identity("Xeon", "CPU", "Intel", "Portable Computing Language, PoCL 3.1", "3.1", "AVX-512")
 LIMITS = Limits(48 * 1024, 1024, 2**30, 8, 1)
 DIRECT = DirectConfig(items_m=8, items_n=8, work_m=2, width=2, fma=False)
-LOCAL = database.lane_configs()[1]
+LOCAL = by_hand.lane_configs()[1]
 
 
 def record(device=GPU, config=DIRECT, name="tiny", kernels=None):
     """A record of a family that needs no packing, or of the local one."""
     pack = None
     if config.family == "local":
-        pack = tuple(database.pack_config(LIMITS, t) for t in (config.tile_m, config.tile_n))
+        pack = tuple(by_hand.pack_config(LIMITS, t) for t in (config.tile_m, config.tile_n))
     return Record(
         device=device,
         family=config.family,
@@ -138,7 +138,7 @@ def test_packing_belongs_to_its_config():
     with pytest.raises(ValueError, match="do not make tiles"):
         choice_from("local", good[0], [good[1][0] | {"panel": 8}, good[1][1]])
     with pytest.raises(ValueError, match="missing or unknown in pack_vectors"):
-        choice_from("register", asdict(database.register_config(8, False, False)), good[1])
+        choice_from("register", asdict(by_hand.register_config(8, False, False)), good[1])
 
 
 def test_a_file_cut_short_anywhere_is_no_error():
@@ -241,7 +241,7 @@ def child_of(module):
 
 def relative(device, work_m):
     """A shipped record of a relative of a device."""
-    config = replace(database.direct_config(device.limits), work_m=work_m)
+    config = replace(by_hand.direct_config(device.limits), work_m=work_m)
     return record(identify(device)._replace(name="a relative"), config)
 
 
@@ -266,7 +266,7 @@ def test_a_relatives_config_that_is_wrong_here_is_not_used(alone, device, monkey
     monkeypatch.setattr(serving, "trial_child", child_of("planted_trial"))
     with caplog.at_level(logging.WARNING):
         chosen = database.choose(device, 3, 3, 4, 1).config
-    assert chosen == database.direct_config(device.limits)
+    assert chosen == by_hand.direct_config(device.limits)
     assert "wrong result at" in caplog.text
     assert "wrong here" in clgemm.show_config("dicts")["Tuning"]["tiny"]["direct"]
 
@@ -276,7 +276,7 @@ def test_nothing_is_tried_where_no_verdict_can_be_kept(alone, device, monkeypatc
     alone(relative(device, 5))
     monkeypatch.setenv("CLGEMM_CACHE_DIR", os.devnull)
     monkeypatch.setattr(serving, "trial_child", lambda *_: pytest.fail("a child was started"))
-    assert database.choose(device, 3, 3, 4, 1).config == database.direct_config(device.limits)
+    assert database.choose(device, 3, 3, 4, 1).config == by_hand.direct_config(device.limits)
 
 
 # Files

@@ -14,9 +14,10 @@ from strategies import UNIT_ROUNDOFF, gamma
 
 import clgemm
 from clgemm import launch, tensor, tensor_plan
+from clgemm.by_hand import lane_configs, pack_config
 from clgemm.config import Limits
-from clgemm.database import Choice, lane_configs, pack_config
 from clgemm.layout import Layout
+from clgemm.records import Choice
 from clgemm.steps import Element, Turn
 from clgemm.tensor_config import TILE_BYTES, MmaConfig, SplitConfig, WgmmaConfig
 from clgemm.tensor_plan import make_tensor_plan

@@ -18,7 +18,7 @@ from planted_trial import ABORTS, HANGS, NO_BUILD, WRONG
 from test_records import child_of
 
 import clgemm
-from clgemm import database, launch, serving, tuned
+from clgemm import by_hand, database, launch, serving, tuned
 from clgemm.__main__ import main
 from clgemm.child import Child, ChildTimeoutError
 from clgemm.config import Limits
@@ -76,8 +76,8 @@ def test_every_shape_has_a_class():
 def choices_by_hand(device):
     """Every choice that database.py holds for a device, by family."""
     return {
-        family: [*database.hand_made(device, family, *shape), database.plain_choice(device, family)]
-        for family in database.families(device.limits)
+        family: [*by_hand.hand_made(device, family, *shape), by_hand.plain_choice(device, family)]
+        for family in by_hand.families(device.limits)
         for shape in ((1024, 1024, 1024, 1),)
     }
 
@@ -94,7 +94,7 @@ def test_what_was_made_by_hand_is_in_the_space(device):
 @pytest.mark.parametrize("family", ["local", "register", "skinny", "direct"])
 def test_points_keep_the_limits(family, limits, device):
     """At random, next to one another, or after a jump; a broken constraint makes no choice."""
-    default = database.plain_choice(device, family)
+    default = by_hand.plain_choice(device, family)
     space, rng = space_of(family, limits, default, True), Random(0)
     neighbours = 0
     for _ in range(10):
@@ -112,7 +112,7 @@ def test_points_keep_the_limits(family, limits, device):
 def searched(score, explore=True, seconds=400):
     """What a search finds in the local family within so many trials, from its plainest config."""
     plain = Choice(
-        database.lane_configs()[-1], tuple(database.pack_config(BIG, 16) for _ in range(2))
+        by_hand.lane_configs()[-1], tuple(by_hand.pack_config(BIG, 16) for _ in range(2))
     )
     space, spent = space_of("local", BIG, plain, True), []
 
@@ -159,12 +159,12 @@ def test_values_that_are_always_rejected_are_left_alone():
 
 def test_what_is_wrong_hangs_or_aborts_is_rejected_and_tuning_goes_on(empty, monkeypatch):
     """Each with its reason, in the log too; the record that is stored is a right one."""
-    device, right = empty, database.direct_config(empty.limits)
+    device, right = empty, by_hand.direct_config(empty.limits)
     planted = [
         replace(right, items_m=1, items_n=2, work_m=w, width=2) for w in (WRONG, HANGS, ABORTS)
     ]
     monkeypatch.setattr(
-        database, "hand_made", lambda *_: [Choice(c, None) for c in (*planted, right)]
+        by_hand, "hand_made", lambda *_: [Choice(c, None) for c in (*planted, right)]
     )
     with child_of("planted_trial")(identity(device)) as child:
         made = Session(device, child, 0.0, gate_seconds=4.0)
@@ -191,9 +191,9 @@ def test_a_winner_that_is_wrong_on_fresh_shapes_is_not_stored(empty, monkeypatch
         )
 
     monkeypatch.setattr(Child, "ask", ask)
-    right = database.direct_config(device.limits)
+    right = by_hand.direct_config(device.limits)
     both = [Choice(replace(right, work_m=w), None) for w in (1, 2)]
-    monkeypatch.setattr(database, "hand_made", lambda *_: both)
+    monkeypatch.setattr(by_hand, "hand_made", lambda *_: both)
     with trial_child(identity(device)) as child:
         (record,) = Session(device, child, 0.0).run([TINY])
         rejected = [t for t in Trials(identify(device)).all if t.reason]
@@ -206,7 +206,7 @@ def test_a_winner_that_is_wrong_on_fresh_shapes_is_not_stored(empty, monkeypatch
 
 def test_what_does_not_build_is_rejected(empty):
     """The compiler's own words are the reason, and the child is asked again."""
-    config = database.direct_config(empty.limits)
+    config = by_hand.direct_config(empty.limits)
     broken = Choice(replace(config, work_m=NO_BUILD), None)
     with child_of("planted_trial")(identity(empty)) as child:
         made = Session(empty, child, 0.0)
@@ -245,7 +245,7 @@ def test_a_session_goes_on_where_it_ended(empty, monkeypatch):
 
 def test_a_log_cut_short_is_read_as_far_as_it_goes(empty):
     """Every whole line counts."""
-    who, choice = identify(empty), Choice(database.direct_config(empty.limits), None)
+    who, choice = identify(empty), Choice(by_hand.direct_config(empty.limits), None)
     trials = Trials(who)
     for number in range(3):
         trials.add(Trial("tiny", f"{number}", choice, 1.0, 2.0, ""))
@@ -304,7 +304,7 @@ def test_show_draws_the_search(empty, tmp_path, capsys):
     """In a file; where nothing was tried, it says so."""
     assert main(["tune", "--show"]) == 2
     assert "nothing has been tried" in capsys.readouterr().err
-    choice = Choice(database.direct_config(empty.limits), None)
+    choice = Choice(by_hand.direct_config(empty.limits), None)
     trials = Trials(identify(empty))
     for number, name in enumerate(("tiny", "tiny", "small", "vector", "deep")):
         trials.add(Trial(name, f"{number}", choice, number / 2, 5.0, "" if number else "wrong"))
@@ -326,7 +326,7 @@ def test_wrong_arguments_are_refused(arguments, capsys):
 def test_every_family_and_class_has_its_task(device):
     """Those that the device can run; each of one's own shapes goes to its class."""
     made = tasks_for(device)
-    assert {t.family for t in made} == set(database.families(device.limits))
+    assert {t.family for t in made} == set(by_hand.families(device.limits))
     wanted = {"tiny", "small", "medium", "large", "tall", "wide", "deep", "batched"}
     assert wanted <= {t.shape_class for t in made}
     own = tasks_for(device, [Shape(500, 500, 500), Shape(700, 700, 700), Shape(8, 8, 8)])

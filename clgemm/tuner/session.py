@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from clgemm import database, tuned
+from clgemm import by_hand, database, tuned
 from clgemm.cache import cache_folder, locked
 from clgemm.child import Child
 from clgemm.device import Device
@@ -17,6 +17,7 @@ from clgemm.identity import identify
 from clgemm.proof import gated
 from clgemm.records import Choice, Record, choice_as_dict
 from clgemm.shapes import SHAPE_CLASSES, Shape, samples, shape_class
+from clgemm.skinny import MOST_ROWS
 from clgemm.tuner.task import Task, Tuning
 from clgemm.tuner.trials import Trials
 
@@ -35,7 +36,7 @@ def tasks_for(device: Device, shapes: Iterable[Shape] | None = None) -> list[Tas
 
     The first gets most of the time: the others of its family begin with what it found.
     """
-    families = database.families(device.limits)
+    families = by_hand.families(device.limits)
     order = ("medium", "large", "tall", "wide", "small", "vector", "deep", "batched", "tiny")
     if shapes is None:
         made = [
@@ -58,7 +59,7 @@ def tasks_for(device: Device, shapes: Iterable[Shape] | None = None) -> list[Tas
 
 def _family(device: Device, shape: Shape) -> str:
     """Return the family that makes a product of operands that lie row by row."""
-    skinny = min(shape.m, shape.n) <= 8 and "skinny" in database.families(device.limits)
+    skinny = min(shape.m, shape.n) <= MOST_ROWS
     return database.choose(device, *shape, skinny).config.family
 
 

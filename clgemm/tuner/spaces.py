@@ -18,6 +18,7 @@ from clgemm.config import (
     PackConfig,
     RegisterConfig,
     SkinnyConfig,
+    SkinnyLanesConfig,
     VectorPackConfig,
 )
 from clgemm.records import Choice, problems_of
@@ -113,7 +114,13 @@ def space_of(family: str, limits: Limits, default: Choice, vector_compiler: bool
         Whether the runtime is a Clang for the CPU itself: others fetch nothing ahead, and deal out
         work-groups as they like.
     """
-    own = {"local": _local, "register": _register, "skinny": _skinny, "direct": _direct}
+    own = {
+        "local": _local,
+        "register": _register,
+        "skinny": _skinny,
+        "skinny_lanes": _skinny_lanes,
+        "direct": _direct,
+    }
     values, make, read = own[family](limits, default, vector_compiler)
     return Space(values, make, read, limits)
 
@@ -266,6 +273,23 @@ def _skinny(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:
         return _own(made, values) | {"spans": spans, "copy_depth": copy.depth}
 
     return values, make, read
+
+
+def _skinny_lanes(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:  # noqa: ARG001
+    values: dict[str, tuple[int, ...]] = {
+        "rows": (1, 2, 4, 8),
+        "width": (1, 2, 4, 8),
+        "group": (32, 64, 128, 256, 512),
+        "abreast": (2, 4, 8, 16, 32, 64),
+        "chunk": (64, 128, 256, 512, 1024),
+        "fma": FLAGS,
+    }
+
+    def make(point: dict[str, int]) -> Choice:
+        made: SkinnyLanesConfig = _typed(default.config, point)
+        return Choice(made, default.pack)
+
+    return values, make, lambda choice: _own(choice.config, values)
 
 
 def _direct(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:  # noqa: ARG001

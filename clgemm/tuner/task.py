@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import geometric_mean, median
 from typing import Protocol
 
-from clgemm import database
+from clgemm import by_hand
 from clgemm.child import Child, ChildDiedError, RequestError
 from clgemm.device import Device
 from clgemm.identity import is_vector_compiler
@@ -75,7 +75,7 @@ class Tuning:
     def __init__(self, tools: Tools, task: Task, seconds: float) -> None:
         self.tools, self.task, self.shapes = tools, task, task.shapes
         self.begin, self.seconds = time.monotonic(), seconds
-        self.default = database.default_choice(tools.device, task.family, *task.shapes[-1])
+        self.default = by_hand.default_choice(tools.device, task.family, *task.shapes[-1])
         compiler = is_vector_compiler(tools.device)
         self.space = space_of(task.family, tools.device.limits, self.default, compiler)
         self.best: Trial | None = None
@@ -157,9 +157,9 @@ class Tuning:
         """Yield what is known to be good here, on relatives and in other classes."""
         tools, family = self.tools, self.task.family
         if tools.afresh:
-            yield database.plain_choice(tools.device, family)
+            yield by_hand.plain_choice(tools.device, family)
         else:
-            yield from database.hand_made(tools.device, family, *self.task.shapes[-1])
+            yield from by_hand.hand_made(tools.device, family, *self.task.shapes[-1])
             tried = sorted(self._tried_here(), key=lambda trial: -trial.score)
             known = candidates(tools.identity, tools.device.limits, family, self.task.shape_class)
             choices = [*(t.choice for t in tried), *(served.record.choice for served in known)]
