@@ -213,13 +213,12 @@ def test_stale_records_are_left_out_with_one_warning(alone, caplog):
 
 
 def test_what_is_shipped_is_in_order():
-    """No problem in any file, one record for each device, family and class, of present kernels."""
+    """No problem in any file, and one record for each device, family and class."""
     tuned.shipped.cache_clear()
     found = tuned.shipped()
     assert not found.problems
     keys = [(r.device, r.key) for r in found.records]
     assert len(keys) == len(set(keys))
-    assert {r.kernels for r in found.records} <= {kernels_hash(r.family) for r in found.records}
     assert {r.shape_class for r in found.records} <= set(SHAPE_CLASSES)
 
 

@@ -201,7 +201,7 @@ def _register(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:
         "draw": FLAGS if vector_compiler else (0,),
         "fma": FLAGS,
         "pack_piece": (4, 16),
-        "pack_rows": (32, 64, 128),
+        "pack_rows": (64, 128, 256, 384, 768),
         "pack_prefetch": ahead[::2],
     }
 
