@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from clgemm import by_hand, database, tuned
 from clgemm.cache import cache_folder, locked
-from clgemm.child import Child
+from clgemm.child import Child, RequestError
 from clgemm.device import Device
 from clgemm.identity import identify
 from clgemm.proof import gated
@@ -28,13 +28,14 @@ log = logging.getLogger(__name__)
 TURN_SECONDS = 0.02
 FINAL_ROUNDS, HASTY_ROUNDS = 7, 2
 LOCK_SECONDS = 300  # for another tuner's turn to end
-FIRST_WEIGHT = 6.0
+FIRST_WEIGHT, WEIGHTS = 6.0, {"large": 3.0}  # shares of the time
 
 
 def tasks_for(device: Device, shapes: Iterable[Shape] | None = None) -> list[Task]:
     """Return what there is to tune on a device: every family and class, or those of some shapes.
 
-    The first gets most of the time: the others of its family begin with what it found.
+    The first gets most of the time: the others of its family begin with what it found. Large
+    products take longer, each.
     """
     families = by_hand.families(device.limits)
     order = ("medium", "large", "tall", "wide", "small", "vector", "deep", "batched", "tiny")
@@ -52,7 +53,7 @@ def tasks_for(device: Device, shapes: Iterable[Shape] | None = None) -> list[Tas
         made = [Task(*of, tuple(each)) for of, each in by_class.items()]
     made = [task for task in made if task.shapes]
     return [
-        replace(task, weight=FIRST_WEIGHT) if number == 0 else task
+        replace(task, weight=FIRST_WEIGHT if number == 0 else WEIGHTS.get(task.shape_class, 1.0))
         for number, task in enumerate(made)
     ]
 
@@ -149,11 +150,15 @@ class Session:
             If one of them fails.
         """
         asked = [choice_as_dict(choice) for choice in choices]
-        with _alone():
-            answer = self.child.ask(
-                "race", timeout_s=self.gate_seconds + 60.0,
-                choices=asked, shape=list(shape), rounds=rounds, turn_s=TURN_SECONDS,
-            )  # fmt: skip
+        try:
+            with _alone():
+                answer = self.child.ask(
+                    "race", timeout_s=self.gate_seconds + 60.0,
+                    choices=asked, shape=list(shape), rounds=rounds, turn_s=TURN_SECONDS,
+                )  # fmt: skip
+        except RequestError:
+            self.child.close_process()  # as above
+            raise
         return [[float(seconds) for seconds in each] for each in answer]
 
     def _keep(self, record: Record) -> None:
