@@ -13,7 +13,7 @@ import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import platformdirs
 
@@ -65,17 +65,19 @@ def program_cache_folder() -> Path:
     return cache_folder() / "programs"
 
 
-def recall(key: str) -> bool | None:
-    """Return what was found out on this machine before; None if nothing was."""
+def recall(key: str) -> Any:
+    """Return what was found out on this machine before; None if nothing was.
+
+    Whoever asks checks that it is what may be expected: a user's file may hold anything.
+    """
     try:
-        found = json.loads(_verdicts_path().read_text(encoding="utf-8")).get(key)
+        return json.loads(_verdicts_path().read_text(encoding="utf-8")).get(key)
     except (OSError, ValueError, AttributeError):
         return None
-    return found if isinstance(found, bool) else None
 
 
-def remember(key: str, verdict: bool) -> None:
-    """Keep what was found out, if there is a folder to keep it in."""
+def remember(key: str, verdict: Any) -> None:
+    """Keep what was found out, anything that JSON can hold, if there is a folder to keep it in."""
     path = _verdicts_path()
     try:
         try:

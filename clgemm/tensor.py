@@ -117,7 +117,7 @@ def _verdict(device: Device, instructions: str) -> bool:
     driver = device.cl_device.driver_version
     key = f"{device.name}, driver {driver}: {instructions}, kernels {VERSION}"
     able = database.recall(key)
-    if able is None:
+    if not isinstance(able, bool):
         able = _try_out(device, instructions)
         database.remember(key, able)
     return able
