@@ -1,9 +1,10 @@
 """Single-precision matrix products on any OpenCL device, NumPy-compatible.
 
 `sgemm` follows BLAS and always runs on the device; `dot`, `matmul`, `inner`, `tensordot` and
-`multi_dot` follow NumPy and pick the faster side.
+`multi_dot` follow NumPy and pick the faster side; `accel` lets NumPy itself run on the device.
 """
 
+from clgemm import accel
 from clgemm.blas import sgemm
 from clgemm.chain import multi_dot
 from clgemm.device import Device, device, devices, get_device, set_device
@@ -16,6 +17,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Device",
+    "accel",
     "device",
     "devices",
     "dot",

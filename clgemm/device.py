@@ -24,6 +24,10 @@ NO_PLATFORM = (
     "no OpenCL device was found: 'pip install clgemm[pocl]' installs one that runs on any CPU; "
     "a GPU's comes with its driver"
 )
+FORKED = (
+    "OpenCL cannot be used in a process forked from one that had opened it: start the process by "
+    "'spawn' or 'forkserver'"
+)
 
 
 class Device:
@@ -215,6 +219,17 @@ def of_queue(queue: cl.CommandQueue) -> Device:
     return _wrapped(queue.device, queue.context)
 
 
+_forked = False  # from a process that had opened OpenCL, whose runtimes do not survive that
+
+
+def _after_fork() -> None:
+    global _forked
+    _forked = _forked or devices.cache_info().currsize > 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
 _chosen: Device | None = None  # by set_device, for the whole process
 _scoped: ContextVar[Device | None] = ContextVar("clgemm_device", default=None)  # by device(...)
 
@@ -238,10 +253,13 @@ def get_device() -> Device:
     Raises
     ------
     RuntimeError
-        If there is no OpenCL device; the message says which command installs one.
+        If there is no OpenCL device; the message says which command installs one. If this process
+        was forked from one that had opened OpenCL: in its child OpenCL would crash, or hang.
     ValueError
         If the environment variable CLGEMM_DEVICE names none; the message lists what there is.
     """
+    if _forked:
+        raise RuntimeError(FORKED)
     return _scoped.get() or _chosen or _default(os.environ.get(ENVIRONMENT_VARIABLE, ""))
 
 

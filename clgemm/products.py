@@ -29,7 +29,7 @@ from clgemm.operands import (
     view,
 )
 
-__all__ = ["dot", "inner", "matmul", "tensordot"]
+__all__ = ["contracted", "dot", "fits_dot", "inner", "matmul", "tensordot", "without"]
 
 
 def dot(a: Any, b: Any, out: Any = None) -> Any:
@@ -60,12 +60,12 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     if arrays is None or not _aligned(arrays.x, arrays.y):
         return np.dot(a, b, out=out)
     x, y, queue = arrays
-    shape = x.shape[:-1] + _without(y.shape, -2)
+    shape = x.shape[:-1] + without(y.shape, -2)
     if is_device(x):
         _require_out(out, shape)
-    elif _stays_on_host(x, y) or not (out is None or _fits_dot(out, shape)):
+    elif _stays_on_host(x, y) or not (out is None or fits_dot(out, shape)):
         return np.dot(a, b, out=out)
-    return _contracted(x, y, shape, out, queue)
+    return contracted(x, y, shape, out, queue)
 
 
 def inner(a: Any, b: Any, /) -> Any:
@@ -94,7 +94,7 @@ def inner(a: Any, b: Any, /) -> Any:
     turned = transposed(y) if y.ndim > 1 else y
     if not _aligned(x, turned) or (not is_device(x) and _stays_on_host(x, turned)):
         return np.inner(a, b)
-    return _contracted(x, turned, x.shape[:-1] + y.shape[:-1], None, queue)
+    return contracted(x, turned, x.shape[:-1] + y.shape[:-1], None, queue)
 
 
 def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
@@ -244,7 +244,7 @@ def _aligned(x: AnyArray, y: AnyArray) -> bool:
     return False
 
 
-def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+def without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
     """Return a shape without one axis; a vector's only axis is its last but one too."""
     axis = max(len(shape) + axis, 0)
     return shape[:axis] + shape[axis + 1 :]
@@ -257,7 +257,7 @@ def _require_out(out: AnyArray | None, shape: tuple[int, ...]) -> None:
         raise ValueError(f"elements of out share memory: shape {out.shape}, strides {out.strides}")
 
 
-def _fits_dot(out: Any, shape: tuple[int, ...]) -> bool:
+def fits_dot(out: Any, shape: tuple[int, ...]) -> bool:
     """Tell whether NumPy's dot would accept an output array."""
     return (
         type(out) is np.ndarray
@@ -271,7 +271,7 @@ def _fits_dot(out: Any, shape: tuple[int, ...]) -> bool:
 def _stays_on_host(x: AnyArray, y: AnyArray) -> bool:
     """Tell whether the host multiplies dot(x, y) faster."""
     k = x.shape[-1]
-    return host_is_faster(math.prod(x.shape[:-1]), math.prod(_without(y.shape, -2)), k, 1)
+    return host_is_faster(math.prod(x.shape[:-1]), math.prod(without(y.shape, -2)), k, 1)
 
 
 def _as_stacks(x: AnyArray, y: AnyArray) -> tuple[AnyArray, AnyArray]:
@@ -282,7 +282,7 @@ def _as_stacks(x: AnyArray, y: AnyArray) -> tuple[AnyArray, AnyArray]:
     )
 
 
-def _contracted(
+def contracted(
     x: AnyArray,
     y: AnyArray,
     shape: tuple[int, ...],

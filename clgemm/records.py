@@ -11,7 +11,7 @@ import datetime
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from importlib import resources
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -32,7 +32,6 @@ from clgemm.shapes import SHAPE_CLASSES, Shape
 __all__ = [
     "FAMILIES",
     "Choice",
-    "Crossover",
     "Findings",
     "Identity",
     "Record",
@@ -73,7 +72,6 @@ SOURCES = {
 }
 
 Config = TypeVar("Config", bound=KernelConfig)
-Item = TypeVar("Item")
 
 
 class Identity(NamedTuple):
@@ -136,32 +134,10 @@ class Record:
         return self.family, self.shape_class
 
 
-@dataclass(frozen=True)
-class Crossover:
-    """From which size on a device beats the host's BLAS, the way there and back included.
-
-    Attributes
-    ----------
-    kind : str
-        Of the products that it holds for.
-    work : int or None
-        Multiply-adds, all matrices; None if it was behind in the largest product tried.
-    host : str
-        The machine and the BLAS that it was measured against.
-    """
-
-    device: Identity
-    kind: str
-    work: int | None
-    host: str
-    date: str
-
-
 class Findings(NamedTuple):
     """What a file holds, and what in it is not to be used."""
 
     records: tuple[Record, ...]
-    crossovers: tuple[Crossover, ...]
     problems: tuple[str, ...]
 
 
@@ -251,7 +227,7 @@ def choice_as_dict(choice: Choice) -> dict[str, Any]:
     return {"family": choice.config.family, "config": asdict(choice.config), "pack": packs}
 
 
-def as_json(records: Sequence[Record], crossovers: Sequence[Crossover]) -> str:
+def as_json(records: Sequence[Record]) -> str:
     """Return a file's text."""
     whole = {
         "format": FORMAT,
@@ -267,7 +243,6 @@ def as_json(records: Sequence[Record], crossovers: Sequence[Crossover]) -> str:
             }
             for record in records
         ],
-        "crossovers": [asdict(x) | {"device": x.device._asdict()} for x in crossovers],
     }
     return json.dumps(whole, indent=1) + "\n"
 
@@ -277,30 +252,21 @@ def findings_from(text: str) -> Findings:
     try:
         whole = json.loads(text)
     except ValueError as error:
-        return Findings((), (), (f"it is no JSON: {error}",))
+        return Findings((), (f"it is no JSON: {error}",))
     if not isinstance(whole, dict) or whole.get("format") != FORMAT:
-        return Findings((), (), (f"it is not of format {FORMAT}",))
+        return Findings((), (f"it is not of format {FORMAT}",))
     problems: list[str] = []
-    records = tuple(_parsed(_record_from, whole, "records", problems))
-    crossovers = tuple(_parsed(_crossover_from, whole, "crossovers", problems))
-    return Findings(records, crossovers, tuple(problems))
 
-
-def _parsed(
-    parse: Callable[[dict[str, Any]], Item], whole: dict[str, Any], name: str, problems: list[str]
-) -> Iterator[Item]:
-    """Yield what can be made of a list's items, and note what is wrong with the others."""
-
-    def made(number: int, item: dict[str, Any]) -> Item | None:
+    def made(number: int, item: dict[str, Any]) -> Record | None:
         try:
-            return parse(item)
+            return _record_from(item)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            problems.append(f"{name}[{number}]: {error}")
+            problems.append(f"records[{number}]: {error}")
             return None
 
-    items = whole.get(name, [])
-    found = (made(*item) for item in enumerate(items if isinstance(items, list) else [items]))
-    return (item for item in found if item is not None)
+    items = whole.get("records", [])
+    found = [made(*item) for item in enumerate(items if isinstance(items, list) else [items])]
+    return Findings(tuple(record for record in found if record is not None), tuple(problems))
 
 
 def _text(values: Mapping[str, object], name: str) -> str:
@@ -341,17 +307,5 @@ def _record_from(values: dict[str, Any]) -> Record:
         shapes=shapes,
         gflops=gflops,
         kernels=_text(values, "kernels"),
-        date=_date(values),
-    )
-
-
-def _crossover_from(values: dict[str, Any]) -> Crossover:
-    if (work := values["work"]) is not None and (type(work) is not int or work < 0):
-        raise ValueError(f"work={work!r} is no number of multiply-adds")
-    return Crossover(
-        device=_identity_from(values["device"]),
-        kind=_text(values, "kind"),
-        work=work,
-        host=_text(values, "host"),
         date=_date(values),
     )

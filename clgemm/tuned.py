@@ -17,7 +17,6 @@ from typing import NamedTuple
 from clgemm.cache import cache_folder, rewrite
 from clgemm.config import Limits
 from clgemm.records import (
-    Crossover,
     Findings,
     Identity,
     Record,
@@ -27,7 +26,7 @@ from clgemm.records import (
     problems_of,
 )
 
-__all__ = ["Served", "candidates", "crossovers", "forget", "shipped", "store", "user_file"]
+__all__ = ["Served", "candidates", "forget", "shipped", "store", "user_file"]
 
 log = logging.getLogger(__name__)
 
@@ -82,13 +81,8 @@ def candidates(device: Identity, limits: Limits, family: str, name: str) -> Iter
         yield Served(record, origin, same)
 
 
-def crossovers(device: Identity) -> dict[str, Crossover]:
-    """Return where the device beats the host's BLAS, by kind of product, as measured here."""
-    return {x.kind: x for x in _own(user_file(device), device).crossovers}
-
-
-def store(device: Identity, *findings: Record | Crossover) -> None:
-    """Keep what was found, in the place of what there was for the same family and class.
+def store(device: Identity, *new: Record) -> None:
+    """Keep records, in the place of what there was for the same family and class.
 
     Raises
     ------
@@ -98,16 +92,13 @@ def store(device: Identity, *findings: Record | Crossover) -> None:
     path = user_file(device)
 
     def merged(old: str | None) -> str:
-        before = findings_from(old) if old else Findings((), (), ())
+        before = findings_from(old) if old else Findings((), ())
         if before.problems:
             log.warning("%s: %s; the rest is kept", path, "; ".join(before.problems))
             path.with_suffix(".broken").write_text(old or "", encoding="utf-8")
-        new = [x for x in findings if isinstance(x, Record)]
         keys = {record.key for record in new}
         records = [*(r for r in before.records if r.key not in keys), *new]
-        beside = {x.kind: x for x in before.crossovers}
-        beside |= {x.kind: x for x in findings if isinstance(x, Crossover)}
-        return as_json(sorted(records, key=lambda r: r.key), list(beside.values()))
+        return as_json(sorted(records, key=lambda r: r.key))
 
     rewrite(path, merged)
     forget()
@@ -124,7 +115,7 @@ def shipped() -> Findings:
     """Return the records that come with the package."""
     folder = resources.files("clgemm").joinpath(FOLDER)
     if not folder.is_dir():
-        return Findings((), (), ())
+        return Findings((), ())
     found = [
         findings_from(file.read_text(encoding="utf-8"))
         for file in sorted(folder.iterdir(), key=lambda file: file.name)
@@ -132,7 +123,6 @@ def shipped() -> Findings:
     ]
     return Findings(
         tuple(record for each in found for record in each.records),
-        tuple(crossover for each in found for crossover in each.crossovers),
         tuple(problem for each in found for problem in each.problems),
     )
 
@@ -142,9 +132,9 @@ def _read(path: Path) -> Findings:
     try:
         return findings_from(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return Findings((), (), ())
+        return Findings((), ())
     except (OSError, UnicodeDecodeError) as error:
-        return Findings((), (), (str(error),))
+        return Findings((), (str(error),))
 
 
 @functools.cache
@@ -163,13 +153,12 @@ def _own(path: Path, device: Identity) -> Findings:
             problems.append(f"{record.key} was found with other kernels")
         else:
             current.append(record)
-    beside = tuple(x for x in found.crossovers if x.device == device)
     if problems:
         log.warning(
             "%s: %d of its records are not used (%s); 'python -m clgemm tune' finds new ones",
             *(path, len(problems), "; ".join(problems[:3]) + "; ..." * (len(problems) > 3)),
         )
-    return Findings(tuple(current), beside, tuple(problems))
+    return Findings(tuple(current), tuple(problems))
 
 
 def _nearness(theirs: Identity, device: Identity) -> tuple[int, bool, bool, str] | None:

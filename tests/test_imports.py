@@ -48,6 +48,15 @@ BENCH_ROWS = [
     {"figures", "operands", "peak", "pipe"},
     {"cases"},
 ]
+ACCEL_ROWS = [
+    {"__main__"},
+    {"__init__"},
+    {"session", "run"},
+    {"hooks"},
+    {"routing"},
+    {"crossover"},
+    {"deferred", "places", "semantics", "tally"},
+]
 PURE_BENCH = {"cases", "figures", "operands", "pipe", "rounds", "report"}
 PURE_TUNER = {"search", "spaces"}
 PURE = {"config", "layout", "local_panels", "panels", "plan", "precision", "register_panels"}
@@ -62,7 +71,7 @@ def imported(module: str) -> set[str]:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module == "clgemm":
-            modules = {p.stem for p in FOLDER.glob("*.py")}
+            modules = {p.stem for p in FOLDER.iterdir()}
             names |= {
                 f"clgemm.{a.name}" if a.name in modules else "clgemm.__init__" for a in node.names
             }
@@ -99,6 +108,7 @@ def test_every_module_has_a_row():
     assert bench - {"__init__"} == set().union(*BENCH_ROWS)
     tuner = {path.stem for path in (FOLDER / "tuner").glob("*.py")}
     assert tuner - {"__init__"} == set().union(*TUNER_ROWS)
+    assert {path.stem for path in (FOLDER / "accel").glob("*.py")} == set().union(*ACCEL_ROWS)
 
 
 @pytest.mark.parametrize("module", sorted(set().union(*ROWS)))
@@ -107,7 +117,8 @@ def test_imports_run_one_way(module):
     row = next(i for i, names in enumerate(ROWS) if module in names)
     below = set().union(*ROWS[row + 1 :])
     own = {name.removeprefix("clgemm.") for name in imported(module) if name.startswith("clgemm.")}
-    assert {name for name in own if not name.startswith(("ladder", "bench", "tuner"))} <= below
+    apart = "ladder", "bench", "tuner", "accel"
+    assert {name for name in own if not name.startswith(apart)} <= below
 
 
 @pytest.mark.parametrize("module", sorted(set().union(*BENCH_ROWS)))
@@ -128,6 +139,19 @@ def test_the_tuners_imports_run_one_way(module):
     assert {name for name in imported(f"tuner/{module}") if ".tuner." in name} <= below
     if module in PURE_TUNER:
         assert not {"pyopencl", "pyopencl.array"} & imported(f"tuner/{module}")
+
+
+@pytest.mark.parametrize("module", sorted(set().union(*ACCEL_ROWS)))
+def test_accelerations_imports_run_one_way(module):
+    """From its command down to NumPy's places; nothing that it uses knows of it."""
+    row = next(i for i, names in enumerate(ACCEL_ROWS) if module in names)
+    below = {f"clgemm.accel.{name}" for name in set().union(*ACCEL_ROWS[row + 1 :])}
+    if row == 0:
+        below.add("clgemm.accel")  # what it offers
+    own = {name for name in imported(f"accel/{module}") if name.startswith("clgemm.accel")}
+    assert own <= below
+    users = {name for name in set().union(*ROWS) if any("accel" in x for x in imported(name))}
+    assert users == {"__init__"}
 
 
 @pytest.mark.parametrize("module", sorted(PURE))

@@ -23,7 +23,6 @@ from clgemm.config import DirectConfig, Limits
 from clgemm.identity import identify, identity
 from clgemm.records import (
     Choice,
-    Crossover,
     Findings,
     Identity,
     Record,
@@ -64,7 +63,7 @@ def alone(monkeypatch, tmp_path):
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
 
     def ship(*records):
-        monkeypatch.setattr(tuned, "shipped", lambda: Findings(records, (), ()))
+        monkeypatch.setattr(tuned, "shipped", lambda: Findings(records, ()))
         launch.forget_plans()
 
     ship()
@@ -88,8 +87,7 @@ def served(device=GPU, family="direct", name="tiny", limits=LIMITS):
 def test_records_survive_a_file():
     """Everything comes back as it was."""
     records = record(), record(config=LOCAL, name="medium")
-    crossovers = (Crossover(GPU, "block", None, "OpenBLAS", "2026-11-21"),)
-    assert findings_from(as_json(records, crossovers)) == Findings(records, crossovers, ())
+    assert findings_from(as_json(records)) == Findings(records, ())
 
 
 @pytest.mark.parametrize(
@@ -119,7 +117,7 @@ def test_records_survive_a_file():
 )
 def test_no_record_says_anything_but_what_its_family_knows(place, value, said):
     """A wrong field, type or value takes the record out of use, and is named; the others stay."""
-    whole = json.loads(as_json((record(), record(name="small")), ()))
+    whole = json.loads(as_json((record(), record(name="small"))))
     target = whole["records"][0]
     for key in place[:-1]:
         target = target[key]
@@ -143,7 +141,7 @@ def test_packing_belongs_to_its_config():
 
 def test_a_file_cut_short_anywhere_is_no_error():
     """Every prefix of a file gives its records or says what is wrong."""
-    text = as_json((record(), record(config=LOCAL, name="medium")), ())
+    text = as_json((record(), record(config=LOCAL, name="medium")))
     for end in range(0, len(text) - 1, 7):
         found = findings_from(text[:end])
         assert not found.records

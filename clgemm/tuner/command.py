@@ -11,6 +11,8 @@ from pathlib import Path
 import pyopencl as cl
 
 from clgemm import launch, tuned
+from clgemm.accel.crossover import measure
+from clgemm.accel.session import host_matmul
 from clgemm.child import Child
 from clgemm.device import Device, find_device, get_device
 from clgemm.identity import identify, identity
@@ -37,7 +39,8 @@ def tune(
     """Find the fastest configs for a device, prove them right, and keep them for this user.
 
     Candidates are built, checked and timed in a child process: what crashes, hangs or computes
-    wrongly is rejected. Records are stored as they are found, and used from then on.
+    wrongly is rejected. Records are stored as they are found, and used from then on. At last it is
+    measured from which size on the device beats the host, for `clgemm.accel`.
 
     Parameters
     ----------
@@ -65,9 +68,12 @@ def tune(
     with trial_child(identity(chosen)) as child:
         session = _session(chosen, child, minutes, lambda *_: None)
         try:
-            return session.run(tasks_for(chosen, wanted))
+            found = session.run(tasks_for(chosen, wanted))
         finally:
             _renew()
+    if wanted is None:
+        measure(chosen, host_matmul())
+    return found
 
 
 def _session(
@@ -181,6 +187,10 @@ def _tune(device: Device, args: argparse.Namespace) -> int:
         session = _session(device, child, args.budget, report, args.afresh)
         try:
             session.run(tasks_for(device, args.shapes))
+            if args.shapes is None:
+                _renew()
+                session.say("from which size on the device beats the host")
+                measure(device, host_matmul())
         except KeyboardInterrupt:
             code = INTERRUPTED
     _renew()
@@ -200,6 +210,6 @@ def _tune(device: Device, args: argparse.Namespace) -> int:
     )
     if session.unstored:
         print("These could not be stored:", file=sys.stderr)
-        print(as_json(session.unstored, ()))
+        print(as_json(session.unstored))
         return code or 1
     return code

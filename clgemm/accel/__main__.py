@@ -1,0 +1,108 @@
+"""Run an unmodified program with NumPy accelerated: ``python -m clgemm.accel program.py``."""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+
+from clgemm import get_device
+from clgemm.accel import install, report
+from clgemm.accel.crossover import Crossovers, measure
+from clgemm.accel.run import run
+from clgemm.accel.session import host_matmul
+from clgemm.device import find_device
+from clgemm.terminal import print_table
+
+EPILOG = """
+Without --threshold, products go to the device from the size on that was measured on this machine:
+once, by a program that spends long enough in large products, or by --measure.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a program and return the exit code, if it does not end the process itself."""
+    parser = argparse.ArgumentParser(
+        prog="python -m clgemm.accel", description=__doc__, epilog=EPILOG, allow_abbrev=False
+    )
+    parser.add_argument(
+        "--profile", action="store_true", help="count and time all products; end with a table"
+    )
+    parser.add_argument(
+        "--threshold", type=_whole, metavar="N", help="multiply-adds that go to the device; 0: all"
+    )
+    parser.add_argument("--device", metavar="D", help='"gpu", "cpu", a position or part of a name')
+    parser.add_argument(
+        "--measure", action="store_true", help="measure first from which size on the device wins"
+    )
+    parser.add_argument("-m", dest="is_module", action="store_true", help="the program is a module")
+    parser.add_argument("program", nargs="?", help="a script, a folder, or with -m a module")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own")
+    args = parser.parse_args(arguments)
+    if args.program is None and not args.measure:
+        parser.error("there is no program to run")
+    try:
+        device = None if args.device is None else find_device(args.device)
+        if args.measure:
+            _print_crossovers(measure(device or get_device(), host_matmul()))
+        if args.program is None:
+            return 0
+        if args.profile:
+            atexit.register(_print_report, os.getpid())
+        install(args.threshold, device, profile=args.profile)
+    except (RuntimeError, ValueError) as error:
+        parser.error(str(error))
+    run(args.program, args.arguments, args.is_module)
+    return 0
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def _print_crossovers(found: Crossovers) -> None:
+    rows = [
+        (kind, "never" if least is None else f"{least / 1e6:,.0f}") for kind, least in found.items()
+    ]
+    with contextlib.redirect_stdout(sys.stderr):
+        print_table(
+            "From which size on the device is faster, there and back",
+            ("kind of product", "million multiply-adds"),
+            ("left", "right"),
+            rows,
+        )
+
+
+def _print_report(process: int) -> None:
+    if os.getpid() != process:
+        return
+    found = report()
+    rows = [
+        (
+            row.function,
+            f"{row.calls:,}",
+            f"host: {row.reason}" if row.reason else "device",
+            "" if row.seconds is None else f"{row.seconds:.3f}",
+        )
+        for row in found.rows
+    ]
+    for where, on_device in (("device", True), ("host", False)):
+        side = [row for row in found.rows if (not row.reason) == on_device]
+        calls, seconds = sum(row.calls for row in side), sum(row.seconds or 0 for row in side)
+        rows.append(("all", f"{calls:,}", where, f"{seconds:.3f}"))
+    with contextlib.redirect_stdout(sys.stderr):
+        print_table(
+            f"Matrix products, on {found.device or 'the host alone'}",
+            ("function", "calls", "where and why", "seconds"),
+            ("left", "right", "left", "right"),
+            rows,
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""What became of the calls: how many went to the device, and why the others stayed on the host."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+__all__ = ["DEVICE", "SMALL", "Report", "Row", "Tally"]
+
+DEVICE = ""  # no reason to stay on the host
+SMALL = "size"
+
+
+class Row(NamedTuple):
+    """Calls of one function that met the same fate.
+
+    Attributes
+    ----------
+    reason : str
+        Why they stayed on the host; empty if they went to the device.
+    seconds : float or None
+        What they took; None where nothing was timed.
+    """
+
+    function: str
+    reason: str
+    calls: int
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of the products since NumPy was last accelerated.
+
+    Attributes
+    ----------
+    device : str
+        The device's name; empty if none has been needed.
+    rows : tuple of Row
+    """
+
+    device: str
+    rows: tuple[Row, ...]
+
+    @property
+    def offloaded(self) -> int:
+        """Products computed on the device."""
+        return sum(row.calls for row in self.rows if not row.reason)
+
+    @property
+    def stayed(self) -> Mapping[str, int]:
+        """Calls that stayed on the host, by the reason."""
+        found: dict[str, int] = {}
+        for row in self.rows:
+            if row.reason:
+                found[row.reason] = found.get(row.reason, 0) + row.calls
+        return found
+
+    def __str__(self) -> str:
+        where = self.device or "the device"
+        kept = ", ".join(f"{calls} for their {reason}" for reason, calls in self.stayed.items())
+        return f"{self.offloaded} products on {where}; on the host {kept or 'none'}"
+
+
+class Quick:
+    """A count that costs small calls as little as can be, and loses none to threads."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+        self.add = self._numbers.__next__  # a single C call
+        self._reads = 0
+
+    def value(self) -> int:
+        """Return how often `add` was called."""
+        self._reads += 1
+        return self.add() - (self._reads - 1)
+
+
+class Tally:
+    """Counts and times by function and reason."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._slow: dict[tuple[str, str], tuple[int, float]] = {}
+        self._quick: dict[tuple[str, str], Quick] = {}
+
+    def quick(self, function: str, reason: str) -> Quick:
+        """Return the count of calls that are not timed."""
+        return self._quick.setdefault((function, reason), Quick())
+
+    def add(self, function: str, reason: str, seconds: float) -> None:
+        """Count a call that was timed."""
+        with self._lock:
+            calls, total = self._slow.get((function, reason), (0, 0.0))
+            self._slow[function, reason] = calls + 1, total + seconds
+
+    def rows(self) -> Iterator[Row]:
+        """Yield what was counted, the longest first."""
+        with self._lock:
+            timed = dict(self._slow)
+            quick = {key: count.value() for key, count in self._quick.items()}
+        for key in sorted(timed, key=lambda k: -timed[k][1]):
+            calls, seconds = timed[key]
+            yield Row(*key, calls, seconds)
+        for key, calls in quick.items():
+            if calls:
+                yield Row(*key, calls, None)

@@ -1,0 +1,83 @@
+"""The two plain programs beside this one, each run as it is and under ``python -m clgemm.accel``.
+
+Compares what they compute, and prints both times. The programs take part in nothing of this.
+
+    python examples/accelerated.py [--device D] [--threshold N] [--turns N] [--network "ARGUMENTS"]
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+FOLDER = Path(__file__).parent
+TIME = re.compile(r"(?:trained|fitted) in ([\d.]+) s")
+
+
+def run(command: list[str], save: Path) -> tuple[np.ndarray, float, str]:
+    """Return what a program computed, the seconds it says it took, and what it printed last."""
+    done = subprocess.run(
+        [sys.executable, *command, "--save", str(save)], capture_output=True, text=True
+    )
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+    found = TIME.search(done.stdout)
+    assert found is not None
+    return np.load(save), float(found[1]), done.stderr
+
+
+def compare(program: str, arguments: list[str], options: list[str], turns: int) -> float:
+    """Run a program in turns without and with acceleration; return how far the results differ."""
+    script = str(FOLDER / program)
+    plain_seconds, seconds, difference = [], [], 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        save = Path(folder) / "result.npy"
+        for _ in range(turns):
+            plain, taken, _ = run([script, *arguments], save)
+            plain_seconds.append(taken)
+            accelerated, taken, profile = run(
+                ["-m", "clgemm.accel", *options, script, *arguments], save
+            )
+            seconds.append(taken)
+            difference = max(difference, abs(accelerated - plain).max() / abs(plain).max())
+    ratio = median(plain_seconds) / median(seconds)
+    print(f"{program} {' '.join(arguments)}")
+    print(f"  NumPy: {median(plain_seconds):.2f} s    accelerated: {median(seconds):.2f} s", end="")
+    print(f"    {ratio:.2f} times as fast, results within {difference:.1e}")
+    if profile:
+        print(profile)
+    return difference
+
+
+def main() -> None:
+    """Run both programs."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", help="as of python -m clgemm.accel")
+    parser.add_argument("--threshold", help="as of python -m clgemm.accel")
+    parser.add_argument("--profile", action="store_true", help="where the products went")
+    parser.add_argument("--turns", type=int, default=1, help="of each side")
+    parser.add_argument("--network", default="", help="arguments for plain_network.py")
+    parser.add_argument("--scikit", default="", help="arguments for plain_scikit.py")
+    args = parser.parse_args()
+    options = ["--profile"] if args.profile else []
+    for name in ("device", "threshold"):
+        if (value := getattr(args, name)) is not None:
+            options += [f"--{name}", value]
+    differences = [
+        compare("plain_network.py", args.network.split(), options, args.turns),
+        compare("plain_scikit.py", args.scikit.split(), options, args.turns),
+    ]
+    # Rounding errors, and what training and fitting make of them.
+    if not max(differences) < 1e-3:
+        raise SystemExit("the results disagree")
+
+
+if __name__ == "__main__":
+    main()

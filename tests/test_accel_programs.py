@@ -1,0 +1,225 @@
+"""Programs under ``python -m clgemm.accel``: as Python itself would run them, but accelerated."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import clgemm
+from clgemm.accel import __main__ as command
+
+ROOT = Path(clgemm.__file__).parents[1]
+PRODUCT = "import numpy as np; a = np.ones((40, 40), 'f'); assert ((a @ a) == 40).all()\n"
+
+
+def python(*arguments, folder, **environment):
+    """Run Python in a folder; return its exit code, output and errors."""
+    env = os.environ | {"PYTHONPATH": str(ROOT), "CLGEMM_THRESHOLD": "0"} | environment
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=folder, env=env, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def both(*arguments, folder):
+    """Run a program as it is and accelerated."""
+    accelerated = python("-m", "clgemm.accel", *arguments, folder=folder)
+    return python(*arguments, folder=folder), accelerated
+
+
+SCRIPT = """
+import atexit, pickle, sys
+import numpy as np, helper
+class Named: pass
+def fail(depth):
+    a = np.ones((3, 4), "f")
+    fail(depth - 1) if depth else np.dot(a, a)
+if __name__ == "__main__":
+    print(sys.argv, __file__, __spec__, __package__, helper.__name__, sys.path[0])
+    print(pickle.loads(pickle.dumps(Named())).__class__)
+    print(sys.modules["__main__"].__dict__ is globals())
+    print(sorted(name for name in globals() if name.startswith("__")))
+    a = np.ones((40, 40), "f")
+    print((a @ a).sum(), a.dot(a).sum(), np.dot(a, a).sum())
+    atexit.register(lambda: print("last", pickle.dumps(Named())[:1]))
+    if "exit" in sys.argv: sys.exit(7)
+    if "word" in sys.argv: sys.exit("a word")
+    if "hook" in sys.argv: sys.excepthook = lambda *e: print("own hook", e[0], e[2].tb_lineno)
+    fail(1)
+"""
+
+
+def test_a_script_runs_as_in_python(tmp_path):
+    """Arguments, names, exit codes and tracebacks, with nothing of ours in them."""
+    (tmp_path / "program.py").write_text(SCRIPT)
+    (tmp_path / "helper.py").write_text("")
+    for arguments in (["exit", "--profile", "-m"], ["word"], [], ["hook"]):
+        plain, accelerated = both("program.py", *arguments, folder=tmp_path)
+        assert accelerated == plain
+    assert "last" in plain[1]
+
+
+def test_modules_folders_and_archives(tmp_path):
+    """As `python -m`, `python folder` and `python archive` run them."""
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    program = (
+        PRODUCT + "import sys; print(__name__, sys.argv, __package__, __spec__.name); a @ a.T[1:]"
+    )
+    (package / "__main__.py").write_text(program)
+    with zipfile.ZipFile(tmp_path / "archive.zip", "w") as archive:
+        archive.writestr("__main__.py", program)
+    for arguments in (["-m", "package", "-x"], ["package"], ["archive.zip", "y"]):
+        plain, accelerated = both(*arguments, folder=tmp_path)
+        assert accelerated == plain
+        assert "ValueError" in plain[2]
+    for arguments in (["no_such.py"], ["-m", "no_such"]):
+        plain, accelerated = both(*arguments, folder=tmp_path)
+        assert accelerated == plain
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
+def test_an_interrupt_ends_a_program_as_in_python(tmp_path):
+    """By the signal, after its clean-up, with the program's own traceback."""
+    (tmp_path / "program.py").write_text(
+        PRODUCT + "import os, signal\ntry: os.kill(os.getpid(), signal.SIGINT)\n"
+        "finally: print('cleaned up')\n"
+    )
+    plain, accelerated = both("program.py", folder=tmp_path)
+    assert accelerated == plain
+    assert plain[0] == -signal.SIGINT
+
+
+def test_a_profile_ends_with_a_table(tmp_path):
+    """On the error stream, with the calls of both sides, a program's failure notwithstanding."""
+    (tmp_path / "program.py").write_text(PRODUCT + "a.astype('d') @ a; print('out'); 1 / 0")
+    code, out, err = python(
+        "-m", "clgemm.accel", "--profile", "--threshold", "0", "program.py", folder=tmp_path
+    )
+    assert (code, out) == (1, "out\n")
+    assert err.index("ZeroDivisionError") < err.index("where and why")
+    rows = [line.split() for line in err.splitlines() if line.startswith(("matmul", "all"))]
+    assert [row[:-1] for row in rows] == [
+        ["matmul", "1", "device"],
+        ["matmul", "1", "host:", "dtype"],
+        ["all", "1", "device"],
+        ["all", "1", "host"],
+    ]
+
+
+def test_wrong_options_are_refused(capsys):
+    """With Python's exit code for that, before anything runs."""
+    for options in (["--threshold", "x", "p.py"], ["--device", "no such", "p.py"], []):
+        with pytest.raises(SystemExit) as ended:
+            command.main(options)
+        assert ended.value.code == 2
+    assert "there is no program to run" in capsys.readouterr().err
+
+
+PROCESSES = """
+import multiprocessing, sys
+import numpy as np
+a = np.arange(400, dtype="f").reshape(20, 20) % 7
+def product(i):
+    import clgemm.accel as accel
+    found = (a @ a).sum(), np.dot(a, a).sum()
+    return found, accel.report().offloaded
+if __name__ == "__main__":
+    import clgemm.accel as accel
+    expected = product(0)
+    assert expected[1] == 2, expected
+    for method in sys.argv[1:]:
+        with multiprocessing.get_context(method).Pool(2) as pool:
+            for found, offloaded in pool.map(product, range(4)):
+                assert found == expected[0]
+                # A forked child's counts go on from its parent's.
+                assert offloaded == (2 if method == "fork" else 0)
+    assert product(0)[1] == 4
+    print("done")
+"""
+
+
+def test_child_processes_have_numpy(tmp_path):
+    """Whether they are forked or spawned; the parent's acceleration goes on."""
+    (tmp_path / "program.py").write_text(PROCESSES)
+    methods = ["spawn"] if sys.platform == "win32" else ["fork", "spawn"]
+    code, out, err = python(
+        "-W", "ignore", "-m", "clgemm.accel", "program.py", *methods, folder=tmp_path
+    )
+    assert (code, out) == (0, "done\n"), err
+
+
+def test_without_a_device_there_is_one_warning(tmp_path):
+    """And NumPy."""
+    (tmp_path / "program.py").write_text(PRODUCT + "a @ a; np.dot(a, a)")
+    code, _, err = python(
+        "-m", "clgemm.accel", "program.py", folder=tmp_path, CLGEMM_DEVICE="no such device"
+    )
+    assert code == 0
+    assert err.count("NumPy is not accelerated") == len(err.strip().splitlines()) == 1
+
+
+def test_a_sitecustomize_of_the_readme(tmp_path):
+    """Its three lines accelerate every program that is asked for by CLGEMM_ACCEL."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = text[text.index("# sitecustomize.py") :]
+    (tmp_path / "sitecustomize.py").write_text(lines[: lines.index("```")])
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    program = PRODUCT + "import clgemm.accel; print(clgemm.accel.report().offloaded)"
+    for wanted, offloaded in (("1", "1"), ("", "0")):
+        found = python("-c", program, folder=tmp_path, PYTHONPATH=path, CLGEMM_ACCEL=wanted)
+        assert found == (0, f"{offloaded}\n", "")
+
+
+def test_notebooks(tmp_path, monkeypatch):
+    """``%load_ext clgemm.accel`` and ``%unload_ext`` in cells; an error in one harms no other."""
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    cells = [
+        "%load_ext clgemm.accel\n" + PRODUCT,
+        "a @ a[:3]",
+        "import clgemm.accel as accel\na.dot(a)\nprint(accel.report().offloaded)",
+        "%unload_ext clgemm.accel\na @ a\nprint(accel.report().offloaded)",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(x) for x in cells])
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
+    specification = {
+        "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        "display_name": "this Python",
+        "language": "python",
+    }
+    folder = tmp_path / "kernels" / "this"
+    folder.mkdir(parents=True)
+    (folder / "kernel.json").write_text(json.dumps(specification))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
+    client = nbclient.NotebookClient(notebook, kernel_name="this", timeout=60, allow_errors=True)
+    client.execute()
+    outputs = [cell.outputs for cell in notebook.cells]
+    assert outputs[0] == []
+    assert outputs[1][0].ename == "ValueError"
+    assert [outputs[i][0].text for i in (2, 3)] == ["2\n", "2\n"]
+
+
+def test_the_examples_compute_the_same(tmp_path):
+    """Both plain programs, made small, everything offloaded: the same to float32's accuracy."""
+    pytest.importorskip("sklearn")
+    code, out, err = python(
+        ROOT / "examples" / "accelerated.py", "--threshold", "0", "--profile",
+        "--network=--hidden 16 --epochs 2", "--scikit=--parts 8 --iterations 3", folder=tmp_path,
+    )  # fmt: skip
+    assert code == 0, err
+    assert out.count("times as fast") == 2
+    totals = [line.split() for line in out.splitlines() if line.startswith("all ")]
+    offloaded = [int(calls.replace(",", "")) for _, calls, side, _ in totals if side == "device"]
+    assert len(offloaded) == 2
+    assert min(offloaded) > 10
