@@ -74,7 +74,7 @@ def test_shipped_configs_keep_their_own_constraints(config):
         (replace(VECTOR_PACK, panel=40), "panel=40 is not a multiple of piece=16"),
         (replace(VECTOR_PACK, width=8), "width=8 is not a multiple of piece=16"),
         (replace(VECTOR_PACK, piece=8), "width=16 columns of piece=8 rows lie apart in panel=48"),
-        (ReduceConfig(group=1, width=3), "width=3 is not one of"),
+        (ReduceConfig(group=1, parts=1, width=3), "width=3 is not one of"),
         (replace(skinny_config(4, 8, True), strip=100), "strip=100 is not a multiple of .* = 32"),
     ],
 )
