@@ -37,8 +37,8 @@ MOST_ROWS = 8
 # k is cut where C alone has too little work for every compute unit, but into no shorter slices.
 GROUPS_PER_UNIT = 8
 SMALLEST_SLICE = 256
-# Where work-items spread over lanes, a work-group on nearly every compute unit is enough: adding slices up
-# takes a launch. They go down columns as many abreast as touch 512 bytes.
+# Where work-items spread over lanes, a work-group on nearly every compute unit is enough: adding
+# slices up takes a launch. They go down columns as many abreast as touch 512 bytes.
 LANES_GROUPS_PER_UNIT = 0.75
 ABREAST_ALONG_K = 32
 

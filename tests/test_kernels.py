@@ -54,7 +54,16 @@ ODD_TILES = LocalConfig(
     in_place=True,
 )
 TALL = replace(
-    ODD_TILES, tile_m=24, tile_n=8, tile_k=4, work_m=6, work_n=2, width_a=2, patch_n=1, unroll=1, buffers=2
+    ODD_TILES,
+    tile_m=24,
+    tile_n=8,
+    tile_k=4,
+    work_m=6,
+    work_n=2,
+    width_a=2,
+    patch_n=1,
+    unroll=1,
+    buffers=2,
 )
 FMA = replace(ODD_TILES, tile_n=16, tile_k=8, work_n=4, width_b=4, patch_n=4, unroll=8, fma=True)
 WIDE = replace(ODD_TILES, tile_m=16, tile_n=32, work_m=4, work_n=8, width_a=4, width_b=4, patch_n=2)
