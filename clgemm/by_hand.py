@@ -27,6 +27,7 @@ __all__ = [
     "families",
     "hand_made",
     "lane_configs",
+    "nvidia_configs",
     "pack_config",
     "plain_choice",
     "register_config",
@@ -173,21 +174,12 @@ def lane_configs() -> tuple[LocalConfig, ...]:
         fma=False,
         in_place=True,
     )
+    smallest = replace(largest, tile_m=32, tile_n=32, work_m=4, work_n=4, patch_n=8)
     return (
         largest,
         replace(largest, tile_m=64, tile_n=64, work_m=4, patch_n=8),
-        replace(largest, tile_m=32, tile_n=32, work_m=4, work_n=4, patch_n=8),
-        replace(
-            largest,
-            tile_m=16,
-            tile_n=16,
-            work_m=4,
-            work_n=4,
-            patch_n=4,
-            tile_k=8,
-            unroll=8,
-            buffers=1,
-        ),
+        smallest,
+        replace(smallest, tile_m=16, tile_n=16, patch_n=4, tile_k=8, unroll=8, buffers=1),
     )
 
 

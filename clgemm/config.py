@@ -228,7 +228,7 @@ class LocalConfig(KernelConfig):
     fma: bool  # fma() where it is an instruction; a * b + c, which compilers may contract, if not
     in_place: bool  # read operands where they are, without packing, if their strides allow
     # The planner's, for the operands at hand: floats per load from where they lie; whether columns
-    # of A, or rows of B, are what lies along memory, and turned on their way; and whether C is whole
+    # of A, or rows of B, are what lies along memory, and turned on their way; whether C is whole
     # tiles of aligned vectors.
     load_a: int = 1
     load_b: int = 1

@@ -27,33 +27,31 @@ from clgemm.steps import (
 
 __all__ = ["LocalPanels"]
 
-# An operand that can only be loaded a float at a time is packed if tiles read it more often than this.
+# What can only be loaded float by float is packed if more tiles than this read it.
 MOST_READINGS = 16
 
 
 def fitted(
-    config: LocalConfig, operands: tuple[Layout, Layout], limits: Limits
-) -> tuple[LocalConfig, tuple[bool, ...]]:
-    """Return a config that reads A and B', and of which of them it reads what lies there."""
+    config: LocalConfig, a: Layout, b: Layout, limits: Limits
+) -> tuple[LocalConfig, tuple[bool, bool]]:
+    """Return a config that reads A and B', and which of them it reads where they lie."""
+    often = b.rows > MOST_READINGS * config.tile_n, a.rows > MOST_READINGS * config.tile_m
+    config = replace(config, load_a=config.width_a, load_b=config.width_b)
     in_place = [False, False]
-    often = (
-        operands[1].rows > MOST_READINGS * config.tile_n,
-        operands[0].rows > MOST_READINGS * config.tile_m,
-    )
-    for operand, (side, rows) in enumerate(zip("ab", operands, strict=True)):
+    for operand, rows in enumerate((a, b)):
         width = (config.width_a, config.width_b)[operand]
-        packed = {f"load_{side}": width, f"turn_{side}": False}
         for turned in (False, True):
             load = _load(rows, turned, width)
             if not config.in_place or load == 0 or (load == 1 < width and often[operand]):
                 continue
-            found = replace(config, **{f"load_{side}": load, f"turn_{side}": turned})
+            if operand == 0:
+                found = replace(config, load_a=load, turn_a=turned)
+            else:
+                found = replace(config, load_b=load, turn_b=turned)
             if not any(found.problems_on(limits)):
                 config, in_place[operand] = found, True
                 break
-        else:
-            config = replace(config, **packed)
-    return config, tuple(in_place)
+    return config, (in_place[0], in_place[1])
 
 
 def _is_whole(c: Layout, config: LocalConfig) -> bool:
@@ -92,7 +90,7 @@ class LocalPanels(Panels):
         pack: tuple[AnyPackConfig, AnyPackConfig],
         limits: Limits,
     ) -> None:
-        config, self.in_place = fitted(config, (a, b.transposed()), limits)
+        config, self.in_place = fitted(config, a, b.transposed(), limits)
         self.config = replace(config, whole=_is_whole(c, config))
         sizes = c.rows, c.columns, a.columns
         self.slices = spread(config, *sizes, math.prod(c.batch), limits).slices

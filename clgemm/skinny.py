@@ -37,9 +37,9 @@ MOST_ROWS = 8
 # k is cut where C alone has too little work for every compute unit, but into no shorter slices.
 GROUPS_PER_UNIT = 8
 SMALLEST_SLICE = 256
-# Where work-items spread over lanes, a work-group on nearly every compute unit is enough: adding slices up
-# takes a launch. They go down columns as many abreast as touch 512 bytes.
-LANES_GROUPS_PER_UNIT = 0.75
+# Where work-items spread over lanes, so many of them on each compute unit are enough: adding slices
+# up takes a launch. They go down columns as many abreast as touch 512 bytes.
+LANES_PER_UNIT = 768
 ABREAST_ALONG_K = 32
 
 
@@ -101,8 +101,8 @@ def _steps(
     blocks = ceil_div(m, config.rows) * ceil_div(n, config.strip)
     for offsets, levels in slices(batch_levels(a, b, c), LAST_GROUP // (blocks * k), 3):
         stack = stack_of(levels, 3)
-        groups_per_unit = LANES_GROUPS_PER_UNIT if lanes else GROUPS_PER_UNIT
-        wanted = ceil_div(int(groups_per_unit * limits.compute_units), blocks * stack.matrices)
+        enough = LANES_PER_UNIT / config.items if lanes else GROUPS_PER_UNIT
+        wanted = ceil_div(int(enough * limits.compute_units), blocks * stack.matrices)
         slice_k = ceil_div(k, max(1, min(wanted, k // SMALLEST_SLICE), ceil_div(k, LONGEST_SUM)))
         cuts = ceil_div(k, slice_k)
         first_a: tuple[Argument, ...]

@@ -12,7 +12,7 @@ from clgemm.config import Limits, LocalConfig
 __all__ = ["Spread", "spread"]
 
 # Times are in multiply-adds of one compute unit that does nothing else (an H200's: 300 000 in a
-# microsecond). To each come numbers from local memory, fewer of them for larger blocks of registers.
+# microsecond). To each come loads from local memory, fewer of them for larger blocks of registers.
 LOAD_COST = 3.0
 # Work-items that keep a compute unit busy: with fewer, it waits for memory.
 BUSY_ITEMS = 256

@@ -215,18 +215,18 @@ def test_device_operands_are_read_where_they_lie(config, data, m, n, k, device):
         for rows, columns in ((m, k), (k, n)):
             turned, first = data.draw(st.booleans()), data.draw(st.integers(0, 4))
             shape = (columns, rows) if turned else (rows, columns)
-            around = np.full((shape[0] + 1, shape[1] + data.draw(st.integers(0, 4))), np.nan, "f")
-            memory = cl.array.to_device(device.queue, np.append(around.ravel(), [np.nan] * 4))
+            leading = shape[1] + data.draw(st.integers(0, 4))
+            values = integers(rng, shape)
+            memory = np.full(first + shape[0] * leading, np.nan, np.float32)
+            memory[first:].reshape(-1, leading)[:, : shape[1]] = values
             view = cl.array.Array(
                 device.queue,
                 shape,
                 np.float32,
-                strides=(4 * around.shape[1], 4),
-                data=memory.base_data,
+                strides=(4 * leading, 4),
+                data=cl.array.to_device(device.queue, memory).base_data,
                 offset=4 * first,
             )
-            values = integers(rng, shape)
-            view[...] = cl.array.to_device(device.queue, values)
             operands.append((view.T, values.T) if turned else (view, values))
         (a, host_a), (b, host_b) = operands
         c = cl.array.to_device(device.queue, np.full((m, n), np.nan, np.float32))

@@ -43,7 +43,7 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
                     __global const float* restrict b, const long b_offset, const long b_row, const long b_column, const long4 b_strides,
                     __global float* restrict c, const long c_offset, const long c_row, const long c_column,
                     const long c_slice, const long4 c_strides) {
-  __local float rows[CHUNK * ROWS];
+  __local float rows[CHUNK * ROWS] __attribute__((aligned(64)));
   __local float parts[GROUP * WIDTH];
   const int strips = (n + STRIP - 1) / STRIP, blocks = (m + ROWS - 1) / ROWS, slices = (k + slice_k - 1) / slice_k;
   uint group = get_group_id(0);
