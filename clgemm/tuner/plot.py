@@ -10,6 +10,7 @@ import matplotlib as mpl
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from clgemm.terminal import COLOURS, PLOT_STYLE
 from clgemm.tuner.trials import Trial, Trials
@@ -41,7 +42,8 @@ def draw(trials: Trials, title: str, path: Path) -> None:
             axis.remove()
         for axis, ((family, name), group) in zip(axes.flat, groups.items(), strict=False):
             _panel(axis, group)
-            axis.set_title(f"{family}, {name}", loc="left", fontsize=11)
+            best = max(trial.score for trial in group)
+            axis.set_title(f"{family}, {name}: {best:.2f}", loc="left", fontsize=11)
         axes.flat[0].set_ylabel("times the default's speed")
         figure.suptitle(f"{title}: what tuning tried", x=0.01, ha="left")
         figure.savefig(path, dpi=110)
@@ -60,8 +62,8 @@ def _panel(axis: Axes, group: list[Trial]) -> None:
     axis.axhline(1.0, color=COLOURS["other"], lw=0.8, ls=":")
     axis.set_ylim(-0.05, 1.1 * max(1.0, *best))
     axis.set_xlim(-0.02 * len(group), 1.25 * len(group))
-    axis.annotate(f"{best[-1]:.2f}", (len(best), best[-1]), va="center", fontsize=9)
     beside = axis.inset_axes((0.82, 0.0, 0.18, 1.0), sharey=axis)
     beside.hist([s for _, s in good], BINS, orientation="horizontal", color=COLOURS["OpenCL"])
     beside.axis("off")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_xlabel(f"candidates ({len(bad)} rejected: x)")

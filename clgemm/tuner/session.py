@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 TURN_SECONDS = 0.02
 FINAL_ROUNDS, HASTY_ROUNDS = 7, 2
 LOCK_SECONDS = 300  # for another tuner's turn to end
-FIRST_WEIGHT, WEIGHTS = 6.0, {"large": 3.0}  # shares of the time
+FIRST_WEIGHT, WEIGHTS = 6.0, {"large": 3.0, "medium": 3.0}  # shares of the time
 
 
 def tasks_for(device: Device, shapes: Iterable[Shape] | None = None) -> list[Task]:
@@ -38,7 +38,9 @@ def tasks_for(device: Device, shapes: Iterable[Shape] | None = None) -> list[Tas
     products take longer, each.
     """
     families = by_hand.families(device.limits)
-    order = ("medium", "large", "tall", "wide", "small", "vector", "deep", "batched", "tiny")
+    # Where tiles are shared out among many units, those of the largest products are hardest to find.
+    first = ("medium", "large") if device.kind == "CPU" else ("large", "medium")
+    order = (*first, "tall", "wide", "small", "vector", "deep", "batched", "tiny")
     if shapes is None:
         made = [
             Task(family, name, samples(family, name, device.kind))
