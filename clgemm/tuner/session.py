@@ -38,7 +38,7 @@ def tasks_for(device: Device, shapes: Iterable[Shape] | None = None) -> list[Tas
     products take longer, each.
     """
     families = by_hand.families(device.limits)
-    # Where tiles are shared out among many units, those of the largest products are hardest to find.
+    # Where tiles are shared out among many units, those of large products are hardest to find.
     first = ("medium", "large") if device.kind == "CPU" else ("large", "medium")
     order = (*first, "tall", "wide", "small", "vector", "deep", "batched", "tiny")
     if shapes is None:
