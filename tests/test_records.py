@@ -281,7 +281,7 @@ def test_nothing_is_tried_where_no_verdict_can_be_kept(alone, device, monkeypatc
 def run_here(script, *arguments):
     """Start a script that knows the names of this module, but no device."""
     path = [str(Path(__file__).parent), *sys.path]
-    known = "from test_records import GPU, SHAPE_CLASSES, record, remember, tuned"
+    known = "from clgemm.cache import remember\nfrom test_records import *\n"
     whole = f"import sys\nsys.path[:0] = {path!r}\n{known}\n{script}"
     command = [sys.executable, "-c", whole, *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -313,7 +313,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
 try:
     tuned.store(GPU, record(name="small"))
 except OSError as error:
-    print("too large" in str(error), remember("key", True))
+    print("too large" in str(error), remember("key" * 99, True))
 """
     )
     assert done.communicate(timeout=60)[0].strip() == "True False"
@@ -361,7 +361,8 @@ for number in range(10):
     tuned.store(GPU, record(name=SHAPE_CLASSES[int(sys.argv[1]) + number % 4]))
 """
     both = [run_here(script, first) for first in ("0", "4")]
-    assert [process.wait(60) for process in both] == [0, 0]
+    assert [process.communicate(timeout=60)[0] for process in both] == ["", ""]
+    assert [process.returncode for process in both] == [0, 0]
     tuned.forget()
     stored = findings_from(tuned.user_file(GPU).read_text())
     assert {r.shape_class for r in stored.records} == set(SHAPE_CLASSES[:8])
