@@ -27,6 +27,7 @@ from clgemm.config import (
     VectorPackConfig,
 )
 from clgemm.device import Device, get_device
+from clgemm.streaming import TransferConfig
 
 __all__ = [
     "Choice",
@@ -39,6 +40,7 @@ __all__ = [
     "recall",
     "remember",
     "smallest_crossover",
+    "transfer_config",
 ]
 
 log = logging.getLogger(__name__)
@@ -188,6 +190,24 @@ def choose(
             panels, (vector_pack_config(tile_m, prefetch), vector_pack_config(tile_n, prefetch))
         )
     return Choice(panels, (pack_config(limits, tile_m), pack_config(limits, tile_n)))
+
+
+def transfer_config(device: Device) -> TransferConfig | None:
+    """Return how host arrays reach a device; None if it uses them where they lie."""
+    if device.transfer is not None:
+        return device.transfer
+    if device.shares_host_memory:
+        return None
+    return TransferConfig(
+        memory_bytes=device.cl_device.global_mem_size // 2,
+        chunk_bytes=2**22,
+        chunks=16,
+        pool_chunks=64,
+        threads=max(1, min((os.cpu_count() or 1) // 2, 8)),
+        threaded_bytes=2**22,
+        tile_bytes=2**23,
+        tiles=8,
+    )
 
 
 def direct_config(limits: Limits) -> DirectConfig:
