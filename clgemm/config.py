@@ -275,12 +275,14 @@ class RegisterConfig(KernelConfig):
     block_k: int  # steps over k that are summed in registers, at most
     unroll: int  # steps of the loop over k that are written out
     prefetch: int  # steps over k by which B is fetched ahead; 0 leaves it to the processor
+    in_place: bool  # A is read where it lies if its rows run along k, and not packed
+    aliasing: int  # but not where rows are a multiple of so many floats apart; 0: there too
     draw: bool  # work-groups draw their blocks, where the runtime deals them out in advance
     fma: bool  # as in LocalConfig
 
     family: ClassVar[str] = "register"
     entry: ClassVar[str] = "register_product"
-    planned: ClassVar[frozenset[str]] = frozenset({"BLOCK_M", "BLOCK_N", "BLOCK_K"})
+    planned: ClassVar[frozenset[str]] = frozenset({"BLOCK_M", "BLOCK_N", "BLOCK_K", "ALIASING"})
 
     @property
     def tile_m(self) -> int:
@@ -297,7 +299,7 @@ class RegisterConfig(KernelConfig):
         return 1
 
     def problems(self) -> Iterator[str]:
-        yield from positive(self, "prefetch")
+        yield from positive(self, "prefetch", "aliasing")
         yield from vector(self, "width")
         if self.vectors > 3:
             yield f"vectors={self.vectors} is more than 3"

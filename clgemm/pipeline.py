@@ -77,9 +77,9 @@ def multiply_through(
         for x in (a, b)
     )
     sizes = c.shape[-2], c.shape[-1], a.shape[-1] if read else 0
-    plan = make_stream(
-        c.shape[:-2], sizes, (repeated_a, repeated_b), keep, staging.config, allocation_bytes
-    )
+    largest = allocation_bytes // 17 * 16  # from which the pool goes up by a sixteenth at most
+    repeated = repeated_a, repeated_b
+    plan = make_stream(c.shape[:-2], sizes, repeated, keep, staging.config, largest)
     _Call(staging, space, product, plan, (a, b, c)).run()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 from clgemm.config import FLOAT_BYTES, Limits, RegisterConfig, VectorPackConfig
@@ -47,8 +48,14 @@ class RegisterPanels(Panels):
         pack: tuple[AnyPackConfig, AnyPackConfig],
         limits: Limits,
     ) -> None:
-        self.config = config
+        aliases = config.aliasing > 0 and a.row_stride % config.aliasing == 0
+        in_place = config.in_place and a.column_stride == 1 and not aliases
+        self.config = replace(config, in_place=in_place)
         super().__init__(a, b, c, pack, limits)
+
+    def lies_in_place(self, operand: int) -> bool:
+        """Tell whether it is A, and read where it lies."""
+        return operand == 0 and self.config.in_place
 
     @property
     def grain(self) -> int:
@@ -81,7 +88,11 @@ class RegisterPanels(Panels):
         """Yield the launch that multiplies, and one that adds up if k is cut into slices."""
         (m, n, k), levels = sizes, part.levels
         block_k = self.third_size(k)
+        panels_a: tuple[Argument, ...] = "packed_a", 0, 0
         strides_a = packed_strides(levels, 0, round_up(m, self.config.tile_m) * k)
+        if self.config.in_place:
+            panels_a = "a", Element("a", part.offsets[0] + origins[0]), self.rows[0].row_stride
+            strides_a = tuple(level.strides[0] for level in levels)
         strides_b = packed_strides(levels, 1, round_up(n, self.config.tile_n) * k)
         stack = stack_over(part, strides_a, strides_b)
         block_m, block_n, slice_k = self._spread(sizes, stack.matrices, block_k)
@@ -106,12 +117,12 @@ class RegisterPanels(Panels):
             result = (1.0, 0.0), ("partial", 0, n, 1, m * n, apart.strides[0])
         yield Step(
             self.config,
-            "iiiiiiiIffbLbLbllllLib",
+            "iiiiiiiIffbllLbLbllllLib",
             min(blocks, self.limits.compute_units) if self.config.draw else blocks,
             (
                 *(m, n, k, slice_k, block_m, block_n, block_k, stack.counts),
                 *result[0],
-                *("packed_a", stack.strides[0]),
+                *(*panels_a, stack.strides[0]),
                 *("packed_b", stack.strides[1]),
                 *result[1],
                 *(blocks, "tickets"),
