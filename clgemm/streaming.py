@@ -44,30 +44,33 @@ class TransferConfig:
     ----------
     memory_bytes : int
         Device memory that the operands and the result of one call may take.
+    threads : int
+        Threads that fill and empty chunks.
+    threaded_bytes : int
+        What a call must move for those threads to be worth their while; below, the caller copies.
     chunk_bytes : int
         The pinned memory of one transfer at most, which one thread fills or empties.
     chunks : int
         Chunks that one call may hold each way.
     pool_chunks : int
         Chunks that all calls may hold together, at least twice `chunks`.
-    threads : int
-        Threads that fill and empty chunks.
-    threaded_bytes : int
-        What a call must move for those threads to be worth their while; below, the caller copies.
     tile_bytes : int
         What a tile moves at least where a product is cut only for its transfers to overlap.
     tiles : int
         Parts that such a product is cut into at most.
+    rows : int
+        Rows of such a tile at least: fewer would leave parts of the device idle.
     """
 
     memory_bytes: int
-    chunk_bytes: int
-    chunks: int
-    pool_chunks: int
     threads: int
-    threaded_bytes: int
-    tile_bytes: int
-    tiles: int
+    threaded_bytes: int = 2**22
+    chunk_bytes: int = 2**22
+    chunks: int = 16
+    pool_chunks: int = 64
+    tile_bytes: int = 2**23
+    tiles: int = 8
+    rows: int = 256
 
 
 class Tile(NamedTuple):
@@ -204,9 +207,13 @@ def _tile_sizes(
         matrices = _ceil_div(matrices, 2)
     if matrices > 1:
         return matrices, sizes
-    # Whole rows of A and C in a few tiles for B, which comes first; then whatever is longest.
-    rows = max(config.tile_bytes // (FLOAT_BYTES * (k + n)), _ceil_div(m, config.tiles), 1)
-    cut = [min(_rounded(rows), m), n, k]
+    # B comes first and whole, A and C in tiles of rows; where there are few rows, A and B in tiles
+    # of k. Then whatever is longest is cut until it fits.
+    rows = max(config.tile_bytes // (FLOAT_BYTES * (k + n)), _ceil_div(m, config.tiles))
+    depth = max(config.tile_bytes // (FLOAT_BYTES * (m + n)), _ceil_div(k, config.tiles))
+    cut = [min(_rounded(max(rows, config.rows)), m), n, k]
+    if m <= config.rows:
+        cut[2] = min(_rounded(depth), k)
     while not fits(1, *cut) and max(cut) > 1:
         longest = cut.index(max(cut))
         cut[longest] = _rounded(_ceil_div(cut[longest], 2))
