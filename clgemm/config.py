@@ -156,11 +156,12 @@ class VectorPackConfig(KernelConfig):
     panel: int  # rows of a panel: tile_m or tile_n of the kernel that reads it
     piece: int  # rows that are copied or transposed together
     width: int  # columns that are transposed together
-    panels: int  # panels that one work-group packs
+    panels: int  # panels that one work-group packs, at most
     prefetch: int  # columns that are fetched ahead where rows are neighbours; 0 for none
 
     family: ClassVar[str] = "pack_vectors"
     entry: ClassVar[str] = "pack_vectors"
+    planned: ClassVar[frozenset[str]] = frozenset({"PANELS"})
 
     @property
     def items(self) -> int:

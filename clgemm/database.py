@@ -231,9 +231,9 @@ def vector_pack_config(panel: int, prefetch: int) -> VectorPackConfig:
     """Return how panels for the register family are packed."""
     piece = math.gcd(panel, 16)
     width = piece if piece < panel else 16
-    # Rows that are neighbours in memory are read a few cache lines at a time.
+    # Rows that are neighbours in memory are read fastest in runs of a few hundred.
     return VectorPackConfig(
-        panel=panel, piece=piece, width=width, panels=max(1, 64 // panel), prefetch=prefetch
+        panel=panel, piece=piece, width=width, panels=max(1, 384 // panel), prefetch=prefetch
     )
 
 
