@@ -113,7 +113,7 @@ def threshold() -> int | None:
 # Multiply-adds (m n k, all matrices) from which a device of this kind beats the host's BLAS, the
 # way there and back included, and the rows and columns that it takes. Measured: README.md, "Speed".
 CROSSOVER = {"GPU": 1150**3, "accelerator": 1150**3, "CPU": 768**3}
-# Where operands and results are copied there and back, the multiply-adds for each element of them: a
+# Where operands and results are copied there and back, multiply-adds for each of their elements: a
 # third of the size of a square matrix. The host takes the matrices of a stack one by one.
 LEAST_REUSE, LEAST_REUSE_OF_STACKS = 300, 40
 MANY_CORES, MANY_CORES_CROSSOVER = 8, 4096**3  # which launches and packing keep waiting for longer
