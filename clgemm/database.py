@@ -14,6 +14,7 @@ from clgemm.records import Choice
 from clgemm.serving import tuned
 from clgemm.shapes import shape_class
 from clgemm.spread import spread
+from clgemm.streaming import TransferConfig
 
 __all__ = [
     "Choice",
@@ -27,6 +28,7 @@ __all__ = [
     "remember",
     "smallest_crossover",
     "threshold",
+    "transfer_config",
 ]
 
 THRESHOLD_VARIABLE = "CLGEMM_THRESHOLD"
@@ -48,7 +50,10 @@ def threshold() -> int | None:
 
 # Multiply-adds (m n k, all matrices) from which a device of this kind beats the host's BLAS, the
 # way there and back included, and the rows and columns that it takes. Measured: README.md, "Speed".
-CROSSOVER = {"GPU": 1400**3, "accelerator": 1400**3, "CPU": 768**3}
+CROSSOVER = {"GPU": 1150**3, "accelerator": 1150**3, "CPU": 768**3}
+# Where operands and results are copied there and back, multiply-adds for each of their elements: a
+# third of the size of a square matrix. The host takes the matrices of a stack one by one.
+LEAST_REUSE, LEAST_REUSE_OF_STACKS = 300, 40
 MANY_CORES_CROSSOVER = 4096**3  # many cores keep waiting longer for launches and packing
 LEAST_SIDE = {"GPU": 8, "accelerator": 8, "CPU": 384}
 SMALLEST_CROSSOVER = min(CROSSOVER.values())
@@ -86,6 +91,10 @@ def host_is_faster(m: int, n: int, k: int, matrices: int) -> bool:
         many = device.limits.compute_units >= MANY_CORES
         if not _outruns_blas(device) or (many and work < MANY_CORES_CROSSOVER):
             return True
+    if transfer_config(device) is not None:
+        least_reuse = LEAST_REUSE if matrices == 1 else LEAST_REUSE_OF_STACKS
+        if m * n * k < least_reuse * (m * k + k * n + m * n):
+            return True
     return work < CROSSOVER[device.kind] or min(m, n) < LEAST_SIDE[device.kind]
 
 
@@ -121,6 +130,18 @@ def choose(
     default = default_choice(device, family, m, n, k, matrices)
     found = tuned(device, family, name)
     return found if found and _suits(found, default, (m, n, k, matrices), device) else default
+
+
+def transfer_config(device: Device) -> TransferConfig | None:
+    """Return how host arrays reach a device; None if it uses them where they lie."""
+    if device.transfer is not None:
+        return device.transfer
+    if device.shares_host_memory:
+        return None
+    return TransferConfig(
+        memory_bytes=device.cl_device.global_mem_size // 2,
+        threads=max(1, min((os.cpu_count() or 1) // 2, 8)),
+    )
 
 
 def _suits(

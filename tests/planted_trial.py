@@ -39,7 +39,6 @@ def built(device, source, macros, *others, **keywords):
     return build(device, source, macros, *others, **keywords)
 
 
-programs._source, programs.build = planted, built
-
-if __name__ == "__main__":
+if __name__ == "__main__":  # in the child only
+    programs._source, programs.build = planted, built
     serve(Server(sys.argv[1:]))

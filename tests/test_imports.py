@@ -18,7 +18,8 @@ ROWS = [
     {"products"},
     {"blas"},
     {"launch", "storage"},
-    {"tensor", "tensor_plan", "workspace"},
+    {"pipeline"},
+    {"staging", "tensor", "tensor_plan", "workspace"},
     {"operands"},
     {"programs", "plan"},
     {"local_panels", "register_panels", "skinny"},
@@ -31,7 +32,7 @@ ROWS = [
     {"device", "spread"},
     {"records"},
     {"tensor_config"},
-    {"cache", "child", "config", "layout", "precision", "shapes", "terminal"},
+    {"cache", "child", "config", "layout", "precision", "shapes", "streaming", "terminal"},
 ]
 TUNER_ROWS = [
     {"command"},
@@ -60,7 +61,8 @@ ACCEL_ROWS = [
 PURE_BENCH = {"cases", "figures", "operands", "pipe", "rounds", "report"}
 PURE_TUNER = {"search", "spaces"}
 PURE = {"config", "layout", "local_panels", "panels", "plan", "precision", "register_panels"}
-PURE |= {"records", "shapes", "skinny", "spread", "steps", "tensor_config", "tensor_plan"}
+PURE |= {"records", "shapes", "skinny", "spread", "steps", "streaming", "tensor_config"}
+PURE |= {"tensor_plan"}
 
 
 def imported(module: str) -> set[str]:
