@@ -162,6 +162,7 @@ def _outruns_blas(device: Device) -> bool:
 SMALL = {"CPU": 32**3, "GPU": 96**3, "accelerator": 96**3}
 SHORT_SIDE = 8
 SMALLEST_SKINNY = 4096
+MOST_LANES_ROWS = 2  # with more, tiles in local memory are faster
 
 
 @functools.lru_cache(maxsize=1024)
@@ -176,15 +177,16 @@ def choose(
         Whether the operands' shapes and strides are what the skinny family takes.
     """
     limits = device.limits
-    if fits_skinny and n * m * k > SMALLEST_SKINNY:
+    vectors = limits.vector_width > 1
+    if fits_skinny and n * m * k > SMALLEST_SKINNY and (vectors or min(m, n) <= MOST_LANES_ROWS):
         config: SkinnyConfig | SkinnyLanesConfig
-        if limits.vector_width > 1:
+        if vectors:
             width = _register_width(device)
             config = skinny_config(min(m, n), width, _is_vector_compiler(device))
         else:
             config = skinny_lanes_config(min(m, n), limits)
         return Choice(config, (copy_config(limits),) * 2)
-    if m * n * k <= SMALL[device.kind] or min(m, n) < SHORT_SIDE:
+    if m * n * k <= SMALL[device.kind] or (vectors and min(m, n) < SHORT_SIDE):
         return Choice(direct_config(limits), None)
     panels = panel_config(device, m, n, k, matrices)
     tile_m, tile_n = panels.tile_m, panels.tile_n
@@ -334,11 +336,11 @@ def skinny_config(rows: int, width: int, can_prefetch: bool) -> SkinnyConfig:
 def skinny_lanes_config(rows: int, limits: Limits) -> SkinnyLanesConfig:
     """Return the same for devices that spread work-items over their lanes.
 
-    Small enough for every device: 256 work-items, or as many as there may be, and 8 KiB.
+    As many work-items as there may be, up to what leaves each its registers, and 28 KiB at most.
     """
     rows = next(r for r in (1, 2, 4, 8) if r >= rows or r == 8)
-    group = 256
-    while group > limits.work_group_size:
+    group = 1024 if rows <= MOST_LANES_ROWS else 256
+    while group > limits.work_group_size or 16 * group > limits.local_memory_bytes // 2:
         group //= 2
     return SkinnyLanesConfig(
         rows=rows, width=4, group=group, abreast=min(8, group), chunk=1024 // rows, fma=False
