@@ -18,7 +18,8 @@ ROWS = [
     {"products"},
     {"blas"},
     {"launch", "storage"},
-    {"tensor", "tensor_plan", "workspace"},
+    {"pipeline"},
+    {"staging", "tensor", "tensor_plan", "workspace"},
     {"operands"},
     {"programs", "plan"},
     {"local_panels", "register_panels", "skinny"},
@@ -27,7 +28,7 @@ ROWS = [
     {"database"},
     {"device", "spread"},
     {"tensor_config"},
-    {"config", "layout", "precision", "terminal"},
+    {"config", "layout", "precision", "streaming", "terminal"},
 ]
 BENCH_ROWS = [
     {"command"},
@@ -39,7 +40,7 @@ BENCH_ROWS = [
 ]
 PURE_BENCH = {"cases", "figures", "operands", "pipe", "rounds", "report"}
 PURE = {"config", "layout", "local_panels", "panels", "plan", "precision", "register_panels"}
-PURE |= {"skinny", "spread", "steps", "tensor_config", "tensor_plan"}
+PURE |= {"skinny", "spread", "steps", "streaming", "tensor_config", "tensor_plan"}
 
 
 def imported(module: str) -> set[str]:
