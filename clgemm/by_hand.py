@@ -21,6 +21,7 @@ from clgemm.records import Choice
 from clgemm.spread import spread
 
 __all__ = [
+    "MOST_LANES_ROWS",
     "copy_config",
     "default_choice",
     "direct_config",
@@ -35,6 +36,9 @@ __all__ = [
     "skinny_lanes_config",
     "vector_pack_config",
 ]
+
+
+MOST_LANES_ROWS = 2  # of skinny products on lanes: with more, tiles in local memory are faster
 
 
 def families(limits: Limits) -> tuple[str, str, str]:
@@ -239,11 +243,11 @@ def skinny_config(rows: int, width: int, can_prefetch: bool) -> SkinnyConfig:
 def skinny_lanes_config(rows: int, limits: Limits) -> SkinnyLanesConfig:
     """Return the same for devices that spread work-items over their lanes.
 
-    Small enough for every device: 256 work-items, or as many as there may be, and 8 KiB.
+    As many work-items as there may be, up to what leaves each its registers, and 28 KiB at most.
     """
     rows = next(r for r in (1, 2, 4, 8) if r >= rows or r == 8)
-    group = 256
-    while group > limits.work_group_size:
+    group = 1024 if rows <= MOST_LANES_ROWS else 256
+    while group > limits.work_group_size or 16 * group > limits.local_memory_bytes // 2:
         group //= 2
     return SkinnyLanesConfig(
         rows=rows, width=4, group=group, abreast=min(8, group), chunk=1024 // rows, fma=False

@@ -5,7 +5,13 @@ from __future__ import annotations
 import functools
 import os
 
-from clgemm.by_hand import copy_config, default_choice, direct_config, families
+from clgemm.by_hand import (
+    MOST_LANES_ROWS,
+    copy_config,
+    default_choice,
+    direct_config,
+    families,
+)
 from clgemm.cache import cache_folder, program_cache_folder, recall, remember
 from clgemm.config import LocalConfig
 from clgemm.device import Device, get_device
@@ -122,10 +128,11 @@ def choose(
         Whether the operands' shapes and strides are what the skinny family takes.
     """
     name, own = shape_class(m, n, k, matrices), families(device.limits)
-    if fits_skinny and n * m * k > SMALLEST_SKINNY:
+    vectors = device.limits.vector_width > 1
+    if fits_skinny and n * m * k > SMALLEST_SKINNY and (vectors or min(m, n) <= MOST_LANES_ROWS):
         family = own[1]
     else:
-        small = m * n * k <= SMALL[device.kind] or min(m, n) < SHORT_SIDE
+        small = m * n * k <= SMALL[device.kind] or (vectors and min(m, n) < SHORT_SIDE)
         family = own[2] if small else own[0]
     default = default_choice(device, family, m, n, k, matrices)
     found = tuned(device, family, name)

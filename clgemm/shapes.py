@@ -90,6 +90,10 @@ SKINNY_SAMPLES = {
     "tall": (Shape(4096, 4, 4096), Shape(8192, 8, 1024)),
     "wide": (Shape(4, 4096, 4096), Shape(8, 8192, 1024)),
 }
+LANES_SKINNY_SAMPLES = SKINNY_SAMPLES | {
+    "tall": (Shape(4096, 2, 4096), Shape(16384, 2, 1024)),
+    "wide": (Shape(2, 4096, 4096), Shape(2, 16384, 1024)),
+}
 DIRECT_SAMPLES = {
     "tiny": (Shape(12, 12, 12), Shape(32, 32, 32)),
     "batched": (Shape(12, 12, 12, 2000), Shape(32, 32, 32, 1000)),
@@ -111,7 +115,7 @@ def samples(family: str, name: str, kind: str) -> tuple[Shape, ...]:
     """
     own = {
         "skinny": SKINNY_SAMPLES,
-        "skinny_lanes": SKINNY_SAMPLES,
+        "skinny_lanes": LANES_SKINNY_SAMPLES,
         "direct": DIRECT_SAMPLES if kind == "CPU" else GPU_DIRECT_SAMPLES,
     }.get(family, PANEL_SAMPLES if kind == "CPU" else GPU_PANEL_SAMPLES)
     return own.get(name, ())

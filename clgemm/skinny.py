@@ -27,6 +27,7 @@ from clgemm.steps import (
     dense_levels,
     reduce_config,
     reduce_step,
+    round_up,
     slices,
     stack_of,
 )
@@ -104,6 +105,7 @@ def _steps(
         enough = LANES_PER_UNIT / config.items if lanes else GROUPS_PER_UNIT
         wanted = ceil_div(int(enough * limits.compute_units), blocks * stack.matrices)
         slice_k = ceil_div(k, max(1, min(wanted, k // SMALLEST_SLICE), ceil_div(k, LONGEST_SUM)))
+        slice_k = round_up(slice_k, config.width)  # vectors may lie along k, and begin with a slice
         cuts = ceil_div(k, slice_k)
         first_a: tuple[Argument, ...]
         first_a = slot_a, Element(slot_a, offsets[0]), a.row_stride, a.column_stride

@@ -11,12 +11,12 @@ from clgemm.config import Limits, LocalConfig
 
 __all__ = ["Spread", "spread"]
 
-# Times are in multiply-adds of one compute unit that does nothing else (an H200's: 300 000 in a
+# Times are in multiply-adds of one compute unit that does nothing else (an H200's: 265 000 in a
 # microsecond). To each come loads from local memory, fewer of them for larger blocks of registers.
-LOAD_COST = 3.0
-# Work-items that keep a compute unit busy: with fewer, it waits for memory.
-BUSY_ITEMS = 256
-GROUP_COST = 2.5e5  # of a work-group's beginning and end
+LOAD_COST = 2.1
+# What a step over k waits for, in elements of C; and a work-group's beginning and end, in steps.
+WAITING = 1000
+GROUP_STEPS = 70
 # Of cutting k: the launch that adds up; for all compute units together, each element that it writes
 # and each that it reads, which others have written.
 CUT_COST, WRITE_COST, READ_COST = 1.2e6, 330.0, 20.0
@@ -36,12 +36,12 @@ def spread(config: LocalConfig, m: int, n: int, k: int, matrices: int, limits: L
     units = limits.compute_units
     tiles = matrices * -(-m // config.tile_m) * -(-n // config.tile_n)
     loads = LOAD_COST * (1 / config.work_m + 1 / config.work_n)
-    step = config.tile_m * config.tile_n * (1 + loads)
-    waiting = BUSY_ITEMS / config.items  # work-groups side by side that keep a unit busy
+    area = config.tile_m * config.tile_n
 
     def time(slices: int) -> float:
-        rounds = max(-(-tiles * slices // units), waiting)
-        taken = rounds * (-(-k // slices) * step + GROUP_COST)
+        rounds = -(-tiles * slices // units)
+        depth = -(-k // slices)
+        taken = depth * (rounds * area + WAITING) * (1 + loads) + rounds * area * GROUP_STEPS
         if slices > 1:
             elements = matrices * m * n
             taken += CUT_COST + elements * (WRITE_COST + READ_COST * slices) / units

@@ -62,7 +62,7 @@ def tasks_for(device: Device, shapes: Iterable[Shape] | None = None) -> list[Tas
 
 def _family(device: Device, shape: Shape) -> str:
     """Return the family that makes a product of operands that lie row by row."""
-    skinny = min(shape.m, shape.n) <= MOST_ROWS
+    skinny = min(shape.m, shape.n) <= MOST_ROWS  # database.choose knows whether that is few enough
     return database.choose(device, *shape, skinny).config.family
 
 

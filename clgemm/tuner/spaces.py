@@ -279,7 +279,7 @@ def _skinny_lanes(limits: Limits, default: Choice, vector_compiler: bool) -> Par
     values: dict[str, tuple[int, ...]] = {
         "rows": (1, 2, 4, 8),
         "width": (1, 2, 4, 8),
-        "group": (32, 64, 128, 256, 512),
+        "group": (32, 64, 128, 256, 512, 1024),
         "abreast": (2, 4, 8, 16, 32, 64),
         "chunk": (64, 128, 256, 512, 1024),
         "fma": FLAGS,
