@@ -69,15 +69,20 @@ class Router:
 
     def __init__(self, settings: Settings, host: HostProduct) -> None:
         self.settings = settings
-        self.device_name = ""
         wanted = threshold() if settings.threshold is None else settings.threshold
         self._wanted = wanted
-        self.least = 0 if settings.profile else LEAST_WORK if wanted is None else wanted
         self._host = host
         self._lock = threading.Lock()
         self._inside = threading.local()
-        self._measured: dict[Device, Crossovers | None] = {}
         self._unmeasured_seconds = 0.0
+        self.begin()
+
+    def begin(self) -> None:
+        """Give every device another chance, and every warning."""
+        wanted = self._wanted
+        self.least = 0 if self.settings.profile else LEAST_WORK if wanted is None else wanted
+        self.device_name = ""
+        self._measured: dict[Device, Crossovers | None] = {}
         self._broken: set[Device] = set()
         self._warned: set[str] = set()
 
