@@ -25,6 +25,8 @@ from clgemm.storage import Order, check_leading, smallest_leading, storage_size,
 
 __all__ = ["sgemm"]
 
+TRANSPOSES = 0, 1, 2
+
 
 def sgemm(
     alpha: float,
@@ -119,24 +121,24 @@ def sgemm(
     """
     precision = chosen_precision(precision)
     alpha, beta = single(alpha, "alpha"), single(beta, "beta")
-    for name, value in (("trans_a", trans_a), ("trans_b", trans_b)):
-        if value not in (0, 1, 2):
-            raise ValueError(f"{name}={value!r} is not one of 0, 1 and 2")
+    if trans_a not in TRANSPOSES:
+        raise ValueError(f"trans_a={trans_a!r} is not one of 0, 1 and 2")
+    if trans_b not in TRANSPOSES:
+        raise ValueError(f"trans_b={trans_b!r} is not one of 0, 1 and 2")
     if order not in ("F", "C"):
         raise ValueError(f"order={order!r} is neither 'F' nor 'C'")
-    given = {"a": a, "b": b} | ({} if c is None else {"c": c})
+    given = {"a": a, "b": b} if c is None else {"a": a, "b": b, "c": c}
     shared = common_queue(given, queue)
     operands = {name: float32_operand(x, name) for name, x in given.items()}
     in_place = bool(overwrite_c) and updatable(c)
-    sizes = {"m": whole(m, "m"), "n": whole(n, "n"), "k": whole(k, "k")}
-    leading = {"a": whole(lda, "lda"), "b": whole(ldb, "ldb"), "c": whole(ldc, "ldc")}
-    transposes = {"a": bool(trans_a), "b": bool(trans_b)}
+    sizes = whole(m, "m"), whole(n, "n"), whole(k, "k")
 
-    ldc = None  # with it, flat mode
-    if any(size is not None for size in leading.values()):
+    if lda is None and ldb is None and ldc is None:
+        op_a, op_b, shape = _from_shapes(operands, sizes, trans_a, trans_b)
+    else:  # flat mode
+        leading = {"a": whole(lda, "lda"), "b": whole(ldb, "ldb"), "c": whole(ldc, "ldc")}
+        transposes = {"a": bool(trans_a), "b": bool(trans_b)}
         op_a, op_b, shape, ldc = _from_storage(operands, sizes, leading, transposes, order)
-    else:
-        op_a, op_b, shape = _from_shapes(operands, sizes, transposes)
 
     # Where the result goes: c itself, a copy of it, or new memory.
     if c is None:
@@ -165,43 +167,45 @@ def sgemm(
 
 def _from_shapes(
     operands: Mapping[str, AnyArray],
-    sizes: Mapping[str, int | None],
-    transposes: Mapping[str, bool],
+    sizes: tuple[int | None, int | None, int | None],
+    trans_a: int,
+    trans_b: int,
 ) -> tuple[AnyArray, AnyArray, tuple[int, int]]:
     """Return op(A), op(B) and the shape of C from operands that are matrices by their shapes."""
-    op = {
-        name: transposed(matrix) if transposes[name] else matrix
-        for name, matrix in ((name, as_matrix(operands[name], name)) for name in ("a", "b"))
-    }
-    (m, k), (rows_b, n) = op["a"].shape, op["b"].shape
+    op_a, op_b = as_matrix(operands["a"], "a"), as_matrix(operands["b"], "b")
+    if trans_a:
+        op_a = transposed(op_a)
+    if trans_b:
+        op_b = transposed(op_b)
+    (m, k), (rows_b, n) = op_a.shape, op_b.shape
     if k != rows_b:
         raise ValueError(
             f"op(a) is {m}x{k} but op(b) is {rows_b}x{n}: the inner sizes {k} and {rows_b} differ"
         )
-    for name, size in (("m", m), ("n", n), ("k", k)):
-        if sizes[name] not in (None, size):
-            raise ValueError(f"{name}={sizes[name]} but op(a) is {m}x{k} and op(b) is {rows_b}x{n}")
+    for name, given, size in zip("mnk", sizes, (m, n, k), strict=True):
+        if given is not None and given != size:
+            raise ValueError(f"{name}={given} but op(a) is {m}x{k} and op(b) is {rows_b}x{n}")
     if "c" in operands:
         rows_c, columns_c = as_matrix(operands["c"], "c").shape
         if (rows_c, columns_c) != (m, n):
             raise ValueError(f"c is {rows_c}x{columns_c} but op(a) op(b) is {m}x{n}")
-    return op["a"], op["b"], (m, n)
+    return op_a, op_b, (m, n)
 
 
 def _from_storage(
     operands: Mapping[str, AnyArray],
-    sizes: Mapping[str, int | None],
+    sizes: tuple[int | None, int | None, int | None],
     leading: Mapping[str, int | None],
     transposes: Mapping[str, bool],
     order: Order,
 ) -> tuple[AnyArray, AnyArray, tuple[int, int], int]:
     """Return op(A), op(B), the shape of C and its leading dimension from BLAS storage."""
-    for name, size in sizes.items():
+    for name, size in zip("mnk", sizes, strict=True):
         if size is None or size < 0:
             raise ValueError(
                 f"{name}={size}: with leading dimensions, m, n and k are needed, none negative"
             )
-    m, n, k = (cast("int", sizes[name]) for name in ("m", "n", "k"))
+    m, n, k = cast("tuple[int, int, int]", sizes)
 
     def settled(name: str, rows: int, columns: int) -> int:
         size = leading[name]

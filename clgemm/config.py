@@ -156,11 +156,12 @@ class VectorPackConfig(KernelConfig):
     panel: int  # rows of a panel: tile_m or tile_n of the kernel that reads it
     piece: int  # rows that are copied or transposed together
     width: int  # columns that are transposed together
-    panels: int  # panels that one work-group packs
+    panels: int  # panels that one work-group packs, at most
     prefetch: int  # columns that are fetched ahead where rows are neighbours; 0 for none
 
     family: ClassVar[str] = "pack_vectors"
     entry: ClassVar[str] = "pack_vectors"
+    planned: ClassVar[frozenset[str]] = frozenset({"PANELS"})
 
     @property
     def items(self) -> int:
@@ -275,12 +276,14 @@ class RegisterConfig(KernelConfig):
     block_k: int  # steps over k that are summed in registers, at most
     unroll: int  # steps of the loop over k that are written out
     prefetch: int  # steps over k by which B is fetched ahead; 0 leaves it to the processor
+    in_place: bool  # A is read where it lies if its rows run along k, and not packed
+    aliasing: int  # but not where rows are a multiple of so many floats apart; 0: there too
     draw: bool  # work-groups draw their blocks, where the runtime deals them out in advance
     fma: bool  # as in LocalConfig
 
     family: ClassVar[str] = "register"
     entry: ClassVar[str] = "register_product"
-    planned: ClassVar[frozenset[str]] = frozenset({"BLOCK_M", "BLOCK_N", "BLOCK_K"})
+    planned: ClassVar[frozenset[str]] = frozenset({"BLOCK_M", "BLOCK_N", "BLOCK_K", "ALIASING"})
 
     @property
     def tile_m(self) -> int:
@@ -297,7 +300,7 @@ class RegisterConfig(KernelConfig):
         return 1
 
     def problems(self) -> Iterator[str]:
-        yield from positive(self, "prefetch")
+        yield from positive(self, "prefetch", "aliasing")
         yield from vector(self, "width")
         if self.vectors > 3:
             yield f"vectors={self.vectors} is more than 3"

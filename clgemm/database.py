@@ -212,9 +212,9 @@ def vector_pack_config(panel: int, prefetch: int) -> VectorPackConfig:
     """Return how panels for the register family are packed."""
     piece = math.gcd(panel, 16)
     width = piece if piece < panel else 16
-    # Rows that are neighbours in memory are read a few cache lines at a time.
+    # Rows that are neighbours in memory are read fastest in runs of a few hundred.
     return VectorPackConfig(
-        panel=panel, piece=piece, width=width, panels=max(1, 64 // panel), prefetch=prefetch
+        panel=panel, piece=piece, width=width, panels=max(1, 384 // panel), prefetch=prefetch
     )
 
 
@@ -231,10 +231,10 @@ def panel_config(device: Device, m: int, n: int, matrices: int) -> LocalConfig |
     """
     limits = device.limits
     if limits.vector_width > 1:
-        # PoCL gives each thread its share of the work-groups in a few large lots; Intel's runtime
-        # deals them out as threads come free, and takes long to compile the drawing.
-        draw = device.platform.startswith("Portable Computing Language")
-        return register_config(_register_width(device), _is_vector_compiler(device), draw)
+        pocl = device.platform.startswith("Portable Computing Language")
+        config = register_config(_register_width(device), _is_vector_compiler(device), pocl)
+        # Where many cores wait for packing, it costs more than the sets of a cache that rows share.
+        return replace(config, aliasing=0) if limits.compute_units >= MANY_CORES else config
     fitting = [c for c in lane_configs() if not any(c.problems_on(limits))]
     if not fitting:
         raise RuntimeError(f"no config of the local family fits {device!r}: {limits}")
@@ -274,12 +274,16 @@ def lane_configs() -> tuple[LocalConfig, ...]:
     )
 
 
-def register_config(width: int, can_prefetch: bool, draw: bool) -> RegisterConfig:
+def register_config(width: int, can_prefetch: bool, pocl: bool) -> RegisterConfig:
     """Return the config whose accumulators fill the vector registers of a CPU core.
 
     A register holds one vector of `width` floats; what the accumulators leave free takes a row
     of B and an element of A. Sixteen floats are AVX-512 (32 registers), eight AVX (16), four
     NEON (32) and SSE (16). Three vectors a row load least: 11 loads for 24 multiply-adds.
+
+    PoCL gives each thread its share of the work-groups in a few large lots; Intel's runtime deals
+    them out as threads come free, takes long to compile the drawing, and makes of A in place a
+    kernel that is a seventh slower.
     """
     work_m, vectors = {16: (8, 3), 8: (4, 3)}.get(width, (4, 2))
     return RegisterConfig(
@@ -291,7 +295,9 @@ def register_config(width: int, can_prefetch: bool, draw: bool) -> RegisterConfi
         block_k=768,
         unroll=4,
         prefetch=16 if can_prefetch else 0,
-        draw=draw,
+        in_place=pocl,
+        aliasing=1024,  # floats: rows so far apart share a set of a first-level cache
+        draw=pocl,
         fma=False,
     )
 

@@ -71,9 +71,10 @@ def multiply(
         alpha = 0.0  # and so A and B are not read
     # An operand that the result would overwrite is read from a copy.
     if isinstance(c, np.ndarray):
-        device = of_queue(queue) if queue is not None else get_device()
-        a, b = (duplicate(x, "K", None) if overlap(x, c) else x for x in (a, b))
-        queue = queue or device.queue
+        device = get_device() if queue is None else of_queue(queue)
+        queue = device.queue if queue is None else queue
+        a = duplicate(a, "K", None) if overlap(a, c) else a
+        b = duplicate(b, "K", None) if overlap(b, c) else b
         _multiply_on_host(alpha, a, b, beta, c, precision, device, queue, wait_for)
     else:
         assert queue is not None
@@ -126,7 +127,9 @@ def _multiply_on_host(
         with space.lock:
             result = placement.result(c, keep=beta != 0)
             # A product that is not computed needs no operands.
-            read_a, read_b = (placement.operand(x) if alpha else result for x in (a, b))
+            read_a, read_b = result, result
+            if alpha:
+                read_a, read_b = placement.operand(a), placement.operand(b)
             before = [*wait_for, *placement.events]
             done = _enqueue(alpha, read_a, read_b, beta, result, precision, device, space, before)
             placement.fetch(done)

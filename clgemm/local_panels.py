@@ -50,9 +50,9 @@ class LocalPanels(Panels):
         """Return the columns of a packed block: whole tiles."""
         return round_up(depth, self.config.tile_k)
 
-    def third_size(self, depth: int) -> int:
-        """Return the columns with their padding."""
-        return self.padded(depth)
+    def pack_sizes(self, operand: int, rows: int, depth: int) -> tuple[int, ...]:  # noqa: ARG002
+        """Return rows, columns, and columns with their padding."""
+        return rows, depth, self.padded(depth)
 
     def pack_groups(self, operand: int, rows: int, depth: int) -> int:
         """Return the work-groups that pack one matrix."""

@@ -198,14 +198,14 @@ def common_queue(
         If device operands live in different contexts, or none has a queue.
     """
     on_device = {name: is_device(x) for name, x in operands.items()}
-    if len(set(on_device.values())) > 1:
+    if True not in on_device.values():
+        return None
+    if not all(on_device.values()):
         words = (f"{n} is a {'device' if d else 'host'} array" for n, d in on_device.items())
         raise TypeError(
             f"host and device operands are mixed: {', '.join(words)}; copy one with "
             "pyopencl.array.to_device or .get()"
         )
-    if not any(on_device.values()):
-        return None
     queue = queue or next((x.queue for x in operands.values() if x.queue is not None), None)
     if queue is None:
         raise ValueError("no device operand has a queue: pass queue=")

@@ -56,7 +56,7 @@ PACKED: tuple[Slot, Slot] = ("packed_a", "packed_b")
 
 def pack_step(
     config: KernelConfig,
-    sizes: tuple[int, int, int],
+    sizes: tuple[int, ...],
     layout: Layout,
     stack: Stack,
     first: Element,
@@ -68,14 +68,15 @@ def pack_step(
     Parameters
     ----------
     sizes : tuple of int
-        Rows, columns, and the third size that the packing kernel takes.
+        Rows, columns, and what else of sizes the packing kernel takes.
     """
     return Step(
         config,
-        "iiiIblllLbl",
+        "i" * len(sizes) + "IblllLbl",
         groups * stack.matrices,
         (
-            *(*sizes, stack.counts),
+            *sizes,
+            stack.counts,
             *(first.slot, first, layout.row_stride, layout.column_stride, stack.strides[0]),
             *to,
         ),
@@ -124,8 +125,8 @@ class Panels(ABC):
         """Return the columns that a packed block of so many takes."""
 
     @abstractmethod
-    def third_size(self, depth: int) -> int:
-        """Return the size that the packing kernel takes after rows and columns."""
+    def pack_sizes(self, operand: int, rows: int, depth: int) -> tuple[int, ...]:
+        """Return the sizes that the packing kernel takes: rows, columns and what follows."""
 
     @abstractmethod
     def pack_groups(self, operand: int, rows: int, depth: int) -> int:
@@ -194,7 +195,7 @@ class Panels(ABC):
             return
         stack = stack_of(own_levels(part.levels, operand), 1)
         self.reserve(PACKED[operand], stack.matrices * self._bytes(operand, rows, depth))
-        sizes = rows, depth, self.third_size(depth)
+        sizes = self.pack_sizes(operand, rows, depth)
         first, to = Element(side, part.offsets[operand] + origin), (PACKED[operand], 0)
         groups = self.pack_groups(operand, rows, depth)
         yield pack_step(self.pack[operand], sizes, self.rows[operand], stack, first, to, groups)

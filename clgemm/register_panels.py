@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 from clgemm.config import FLOAT_BYTES, Limits, RegisterConfig, VectorPackConfig
@@ -29,6 +30,7 @@ READ_COST = 8
 SLICE_COST = 48
 SMALLEST_SLICE = 512
 FEW_PANELS = 64  # per compute unit: with more pairs of panels, k is not cut
+RUN_COST = 12  # of each run of rows that packing reads, in rows
 TRANSPOSED = 16  # blocks of k are multiples of this: what packing transposes at once, at most
 
 
@@ -47,8 +49,14 @@ class RegisterPanels(Panels):
         pack: tuple[AnyPackConfig, AnyPackConfig],
         limits: Limits,
     ) -> None:
-        self.config = config
+        aliases = config.aliasing > 0 and a.row_stride % config.aliasing == 0
+        in_place = config.in_place and a.column_stride == 1 and not aliases
+        self.config = replace(config, in_place=in_place)
         super().__init__(a, b, c, pack, limits)
+
+    def lies_in_place(self, operand: int) -> bool:
+        """Tell whether it is A, and read where it lies."""
+        return operand == 0 and self.config.in_place
 
     @property
     def grain(self) -> int:
@@ -64,24 +72,44 @@ class RegisterPanels(Panels):
         """Return the columns of a packed block: its own."""
         return depth
 
-    def third_size(self, depth: int) -> int:
+    def block_depth(self, depth: int) -> int:
         """Return the depth of the blocks of k: all of one size, the last at most a little less."""
         cuts = ceil_div(depth, self.config.block_k)
         return min(round_up(ceil_div(depth, cuts), TRANSPOSED), self.config.block_k)
 
+    def pack_sizes(self, operand: int, rows: int, depth: int) -> tuple[int, ...]:
+        """Return rows, columns, the depth of a block and the panels per work-group."""
+        return rows, depth, self.block_depth(depth), self._panels_at_a_time(operand, rows, depth)
+
     def pack_groups(self, operand: int, rows: int, depth: int) -> int:
         """Return the work-groups that pack one matrix."""
+        panels = ceil_div(rows, self.pack[operand].panel)
+        parts = ceil_div(panels, self._panels_at_a_time(operand, rows, depth))
+        return parts * ceil_div(depth, self.block_depth(depth))
+
+    def _panels_at_a_time(self, operand: int, rows: int, depth: int) -> int:
+        """Return the panels per work-group: many, since long runs are read fastest, and even."""
         pack = self.pack[operand]
         assert isinstance(pack, VectorPackConfig)
-        return ceil_div(rows, pack.panel * pack.panels) * ceil_div(depth, self.third_size(depth))
+        panels, blocks = ceil_div(rows, pack.panel), ceil_div(depth, self.block_depth(depth))
+
+        def expected(at_a_time: int) -> float:
+            rounds = ceil_div(ceil_div(panels, at_a_time) * blocks, self.limits.compute_units)
+            return rounds * (at_a_time * pack.panel + RUN_COST)
+
+        return min(range(1, min(pack.panels, panels) + 1), key=expected)
 
     def multiply(
         self, part: Slice, sizes: tuple[int, int, int], origins: tuple[int, int, int], first: bool
     ) -> Iterator[Step]:
         """Yield the launch that multiplies, and one that adds up if k is cut into slices."""
         (m, n, k), levels = sizes, part.levels
-        block_k = self.third_size(k)
+        block_k = self.block_depth(k)
+        panels_a: tuple[Argument, ...] = "packed_a", 0, 0
         strides_a = packed_strides(levels, 0, round_up(m, self.config.tile_m) * k)
+        if self.config.in_place:
+            panels_a = "a", Element("a", part.offsets[0] + origins[0]), self.rows[0].row_stride
+            strides_a = tuple(level.strides[0] for level in levels)
         strides_b = packed_strides(levels, 1, round_up(n, self.config.tile_n) * k)
         stack = stack_over(part, strides_a, strides_b)
         block_m, block_n, slice_k = self._spread(sizes, stack.matrices, block_k)
@@ -106,12 +134,12 @@ class RegisterPanels(Panels):
             result = (1.0, 0.0), ("partial", 0, n, 1, m * n, apart.strides[0])
         yield Step(
             self.config,
-            "iiiiiiiIffbLbLbllllLib",
+            "iiiiiiiIffbllLbLbllllLib",
             min(blocks, self.limits.compute_units) if self.config.draw else blocks,
             (
                 *(m, n, k, slice_k, block_m, block_n, block_k, stack.counts),
                 *result[0],
-                *("packed_a", stack.strides[0]),
+                *(*panels_a, stack.strides[0]),
                 *("packed_b", stack.strides[1]),
                 *result[1],
                 *(blocks, "tickets"),

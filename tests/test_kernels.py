@@ -61,10 +61,16 @@ ODD_REGISTERS = RegisterConfig(
     block_k=7,
     unroll=3,
     prefetch=0,
+    in_place=False,
+    aliasing=0,
     draw=True,
     fma=False,
 )
-REGISTER = [ODD_REGISTERS, *(register_config(width, False, width > 4) for width in (2, 4, 8, 16))]
+REGISTER = [
+    ODD_REGISTERS,
+    replace(ODD_REGISTERS, in_place=True),
+    *(register_config(width, False, width > 4) for width in (2, 4, 8, 16)),
+]
 DIRECT = [
     DirectConfig(items_m=1, items_n=1, work_m=1, width=1, fma=False),
     DirectConfig(items_m=4, items_n=2, work_m=3, width=4, fma=True),

@@ -4,7 +4,7 @@
 // where first = column/block_k*block_k is where the column's block begins and depth its columns: the
 // panels of one block lie one behind the other, in the order in which they are multiplied. Rows past
 // the last, up to a whole panel, are zero.
-// Work-groups: matrices x blocks x (panels/PANELS, rounded up), one work-item each.
+// Work-groups: matrices x blocks x (panels/at_a_time, rounded up), one work-item each.
 // Where rows are neighbours in memory they are copied on; where columns are, squares of them are
 // transposed in registers by perfect shuffles: interleaving vectors i and i + PIECE/2 of PIECE vectors,
 // log2(PIECE) times over, brings the element of row i and column j to place j*PIECE + i.
@@ -18,13 +18,12 @@
 #ifndef WIDTH
 #error "WIDTH: columns that are transposed together"
 #endif
-#ifndef PANELS
-#error "PANELS: panels that one work-group packs"
-#endif
 #ifndef PREFETCH
 #error "PREFETCH: columns fetched ahead; 0 leaves it to the processor"
 #endif
 
+#define LINE 16   // floats in a cache line
+#define LINE_COLUMNS ((LINE + PANEL - 1) / PANEL)  // columns of a panel that fill one: written together
 #define AHEAD 32  // columns that are fetched ahead where they are transposed
 #define LOW_2(a, b) (float2)(a.s0, b.s0)
 #define HIGH_2(a, b) (float2)(a.s1, b.s1)
@@ -94,15 +93,15 @@ static inline void copy(const int rows, const int columns, __global const float*
 }
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void pack_vectors(const int rows, const int columns, const int block_k, const int4 counts,
+void pack_vectors(const int rows, const int columns, const int block_k, const int at_a_time, const int4 counts,
                   __global const float* restrict from, const long from_offset, const long row_stride,
                   const long column_stride, const long4 from_strides,
                   __global float* restrict to, const long to_offset) {
-  const int panels = (rows + PANEL - 1) / PANEL, parts = (panels + PANELS - 1) / PANELS;
+  const int panels = (rows + PANEL - 1) / PANEL, parts = (panels + at_a_time - 1) / at_a_time;
   const int blocks = (columns + block_k - 1) / block_k;
   const uint group = get_group_id(0), part = group % (parts * blocks), matrix = group / (parts * blocks);
   const int first = part / parts * block_k, depth = min(block_k, columns - first);
-  const int panel_0 = part % parts * PANELS, panels_here = min(PANELS, panels - panel_0);
+  const int panel_0 = part % parts * at_a_time, panels_here = min(at_a_time, panels - panel_0);
   const int whole = min(panels_here, rows / PANEL - panel_0);  // panels without padding
 
   from += from_offset + matrix_offset(matrix, counts, from_strides)
@@ -110,16 +109,19 @@ void pack_vectors(const int rows, const int columns, const int block_k, const in
   to += to_offset + (long)matrix * panels * PANEL * columns + (long)first * panels * PANEL + (long)panel_0 * depth * PANEL;
 
   if (row_stride == 1) {
-    for (int column = 0; column < depth; column++) {
+    for (int column = 0; column < depth; column += LINE_COLUMNS) {
+      const int columns_here = min(LINE_COLUMNS, depth - column);
 #if PREFETCH
-      for (int row = 0; row < whole * PANEL; row += 16)
-        FETCH(from + (column + PREFETCH) * column_stride + row);
+      for (int i = 0; i < columns_here; i++)
+        for (int row = 0; row < whole * PANEL; row += LINE)
+          FETCH(from + (column + i + PREFETCH) * column_stride + row);
 #endif
       for (int panel = 0; panel < whole; panel++)
-        #pragma unroll
-        for (int i = 0; i < PANEL; i += PIECE)
-          STORE(PIECE, LOAD(PIECE, from + column * column_stride + panel * PANEL + i),
-                to + (panel * depth + column) * PANEL + i);
+        for (int i = column; i < column + columns_here; i++)
+          #pragma unroll
+          for (int row = 0; row < PANEL; row += PIECE)
+            STORE(PIECE, LOAD(PIECE, from + i * column_stride + panel * PANEL + row),
+                  to + (panel * depth + i) * PANEL + row);
     }
     if (whole < panels_here)
       copy(rows - (panel_0 + whole) * PANEL, depth, from + whole * PANEL, 1, column_stride, to + whole * depth * PANEL);

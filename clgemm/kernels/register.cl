@@ -1,5 +1,6 @@
 // C = alpha*A*B + beta*C over packed panels, for processors with vector registers and caches.
 //   a[first*rows_a + (panel*depth + p - first)*WORK_M + i]     rows    panel*WORK_M + i of A, column p
+//   a[(panel*WORK_M + i)*a_row + p]                            the same with IN_PLACE: A where it lies
 //   b[first*rows_b + (panel*depth + p - first)*WORK_N + j]     columns panel*WORK_N + j of B, row p
 //   c[i*c_row + j*c_column]                                    m x n; not read when beta is 0
 // where first = p/block_k*block_k is where the block of p begins, depth its length, rows_a and rows_b m and
@@ -29,6 +30,9 @@
 #ifndef PREFETCH
 #error "PREFETCH: steps over k by which B is fetched ahead; 0 leaves it to the processor"
 #endif
+#ifndef IN_PLACE
+#error "IN_PLACE: 1 to read A where it lies, its rows along k; 0 for panels of it"
+#endif
 #ifndef DRAW
 #error "DRAW: 1 for work-groups that draw their blocks, 0 for a work-group per block"
 #endif
@@ -43,8 +47,19 @@
 // it is to unroll have bounds that do not wait for that.
 static inline __attribute__((always_inline)) void multiply_panels(
     const int vectors, const int rows, const int columns, const int depth, const float alpha, const float beta,
-    __global const float* a, __global const float* b, __global float* c, const long c_row, const long c_column) {
+    __global const float* a, const long a_row, __global const float* b, __global float* c, const long c_row,
+    const long c_column) {
   FLOAT(WIDTH) sum[WORK_M][VECTORS];
+#if IN_PLACE
+  long row_of[WORK_M];  // those past the last are the last: what they give is not stored
+  #pragma unroll
+  for (int i = 0; i < WORK_M; i++) row_of[i] = min(i, rows - 1) * a_row;
+#define A(i) a[row_of[i]]
+#define A_STEP 1
+#else
+#define A(i) a[i]
+#define A_STEP WORK_M
+#endif
 #if PREFETCH
   #pragma unroll
   for (int i = 0; i < WORK_M; i++)
@@ -72,8 +87,8 @@ static inline __attribute__((always_inline)) void multiply_panels(
     for (int i = 0; i < WORK_M; i++)
       #pragma unroll
       for (int j = 0; j < VECTORS; j++)
-        if (j < vectors) sum[i][j] = MULTIPLY_ADD((FLOAT(WIDTH))(a[i]), row[j], sum[i][j]);
-    a += WORK_M;
+        if (j < vectors) sum[i][j] = MULTIPLY_ADD((FLOAT(WIDTH))(A(i)), row[j], sum[i][j]);
+    a += A_STEP;
     b += WORK_N;
   }
 
@@ -107,7 +122,8 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void register_product(const int m, const int n, const int k, const int slice_k,
                       const int block_m, const int block_n, const int block_k,
                       const int4 counts, const float alpha, const float beta,
-                      __global const float* restrict a, const long4 a_strides,
+                      __global const float* restrict a, const long a_offset, const long a_row,
+                      const long4 a_strides,
                       __global const float* restrict b, const long4 b_strides,
                       __global float* restrict c, const long c_offset, const long c_row, const long c_column,
                       const long c_slice, const long4 c_strides,
@@ -130,23 +146,29 @@ void register_product(const int m, const int n, const int k, const int slice_k,
     const int slice = block % slices, first_k = slice * slice_k, last_k = min(first_k + slice_k, k);
     const uint matrix = block / slices;
 
-    __global const float* a_matrix = a + matrix_offset(matrix, counts, a_strides);
+    __global const float* a_matrix = a + a_offset + matrix_offset(matrix, counts, a_strides);
     __global const float* b_matrix = b + matrix_offset(matrix, counts, b_strides);
     __global float* c_matrix = c + c_offset + matrix_offset(matrix, counts, c_strides) + slice * c_slice;
 
     for (int p = first_k; p < last_k; p += block_k) {
       const int depth = min(block_k, last_k - p);
       const float keep = p == first_k ? beta : 1.0f;
+#if IN_PLACE
+      __global const float* a_block = a_matrix + p;
+      const long a_panel_size = WORK_M * a_row;
+#else
       __global const float* a_block = a_matrix + (long)p * panels_m * WORK_M;
+      const long a_panel_size = depth * WORK_M;
+#endif
       __global const float* b_block = b_matrix + (long)p * panels_n * WORK_N;
       for (int panel_m = first_m; panel_m < last_m; panel_m++)
         for (int panel_n = first_n; panel_n < last_n; panel_n++) {
           const int rows = m - panel_m * WORK_M, columns = n - panel_n * WORK_N;
-          __global const float* a_panel = a_block + (long)panel_m * depth * WORK_M;
+          __global const float* a_panel = a_block + panel_m * a_panel_size;
           __global const float* b_panel = b_block + (long)panel_n * depth * WORK_N;
           __global float* c_panel = c_matrix + panel_m * WORK_M * c_row + panel_n * WORK_N * c_column;
 #define MULTIPLY(vectors) \
-  multiply_panels(vectors, rows, columns, depth, alpha, keep, a_panel, b_panel, c_panel, c_row, c_column)
+  multiply_panels(vectors, rows, columns, depth, alpha, keep, a_panel, a_row, b_panel, c_panel, c_row, c_column)
 #if VECTORS > 1
           if (columns <= WIDTH) {
             MULTIPLY(1);
