@@ -71,18 +71,15 @@ class _Replacements:
         hooks = Hooks(self.router, tally, at.loop, at.host, at.dot.original)
         loop = hooks.loop()
         self._rescue = Rescue(loop, at.loop.original)
-        dot, inner, method = at.dot.original, at.inner.original, at.method.original
         self._all: list[tuple[Place, Any]] = [(at.loop, at.loop.callback(loop))]
         if settings.profile:  # every call comes to a loop, and is timed there
-            dot, inner = hooks.timed("dot", dot), hooks.timed("inner", inner)
-            method = hooks.timed("ndarray.dot", method)
             self._all += [(x, x.callback(hooks.other_loop(x.original))) for x in at.other_loops]
         else:
             self._all.append((at.operator, hooks.operator(at.operator.original)))
         self._all += [
-            (at.dot, hooks.dot(dot)),
-            (at.inner, hooks.inner(inner)),
-            (at.method, hooks.method(method)),
+            (at.dot, hooks.dot(at.dot.original)),
+            (at.inner, hooks.inner(at.inner.original)),
+            (at.method, hooks.method(at.method.original)),
             (at.device_operator, matmul),
         ]
 
