@@ -27,6 +27,7 @@ from clgemm.config import (
     VectorPackConfig,
 )
 from clgemm.device import Device, get_device
+from clgemm.streaming import TransferConfig
 
 __all__ = [
     "Choice",
@@ -39,6 +40,7 @@ __all__ = [
     "recall",
     "remember",
     "smallest_crossover",
+    "transfer_config",
 ]
 
 log = logging.getLogger(__name__)
@@ -112,7 +114,10 @@ def threshold() -> int | None:
 
 # Multiply-adds (m n k, all matrices) from which a device of this kind beats the host's BLAS, the
 # way there and back included, and the rows and columns that it takes. Measured: README.md, "Speed".
-CROSSOVER = {"GPU": 1400**3, "accelerator": 1400**3, "CPU": 768**3}
+CROSSOVER = {"GPU": 1150**3, "accelerator": 1150**3, "CPU": 768**3}
+# Where operands and results are copied there and back, multiply-adds for each of their elements: a
+# third of the size of a square matrix. The host takes the matrices of a stack one by one.
+LEAST_REUSE, LEAST_REUSE_OF_STACKS = 300, 40
 MANY_CORES, MANY_CORES_CROSSOVER = 8, 4096**3  # which launches and packing keep waiting for longer
 LEAST_SIDE = {"GPU": 8, "accelerator": 8, "CPU": 384}
 SMALLEST_CROSSOVER = min(CROSSOVER.values())
@@ -149,6 +154,10 @@ def host_is_faster(m: int, n: int, k: int, matrices: int) -> bool:
     if device.kind == "CPU":
         many = device.limits.compute_units >= MANY_CORES
         if not _outruns_blas(device) or (many and work < MANY_CORES_CROSSOVER):
+            return True
+    if transfer_config(device) is not None:
+        least_reuse = LEAST_REUSE if matrices == 1 else LEAST_REUSE_OF_STACKS
+        if m * n * k < least_reuse * (m * k + k * n + m * n):
             return True
     return work < CROSSOVER[device.kind] or min(m, n) < LEAST_SIDE[device.kind]
 
@@ -190,6 +199,18 @@ def choose(
             panels, (vector_pack_config(tile_m, prefetch), vector_pack_config(tile_n, prefetch))
         )
     return Choice(panels, (pack_config(limits, tile_m), pack_config(limits, tile_n)))
+
+
+def transfer_config(device: Device) -> TransferConfig | None:
+    """Return how host arrays reach a device; None if it uses them where they lie."""
+    if device.transfer is not None:
+        return device.transfer
+    if device.shares_host_memory:
+        return None
+    return TransferConfig(
+        memory_bytes=device.cl_device.global_mem_size // 2,
+        threads=max(1, min((os.cpu_count() or 1) // 2, 8)),
+    )
 
 
 def direct_config(limits: Limits) -> DirectConfig:

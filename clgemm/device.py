@@ -14,6 +14,7 @@ import numpy as np
 import pyopencl as cl
 
 from clgemm.config import Limits
+from clgemm.streaming import TransferConfig
 
 __all__ = ["Device", "device", "devices", "get_device", "set_device"]
 
@@ -34,10 +35,21 @@ class Device:
     """One OpenCL device, with a context and an in-order queue of its own.
 
     Host arrays are computed on `queue`; pyopencl arrays bring queues of their own.
+
+    Attributes
+    ----------
+    transfer : TransferConfig or None
+        How host arrays reach it if not in the default way for its kind.
     """
 
-    def __init__(self, cl_device: cl.Device, context: cl.Context | None = None) -> None:
+    def __init__(
+        self,
+        cl_device: cl.Device,
+        context: cl.Context | None = None,
+        transfer: TransferConfig | None = None,
+    ) -> None:
         self.cl_device = cl_device
+        self.transfer = transfer
         self._context = context
         self._queue: cl.CommandQueue | None = None
         self._lock = threading.Lock()

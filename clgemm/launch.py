@@ -5,28 +5,30 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyopencl as cl
 import pyopencl.array
 
 from clgemm.config import LocalConfig
-from clgemm.database import choose, copy_config, direct_config
+from clgemm.database import choose, copy_config, direct_config, transfer_config
 from clgemm.device import Device, get_device, of_queue
 from clgemm.layout import Layout, folded
 from clgemm.operands import (
     AnyArray,
     HostArray,
     Matrix,
-    Placement,
     allocated,
+    in_place,
     overlap,
     place,
 )
+from clgemm.pipeline import multiply_through
 from clgemm.plan import make_copy_plan, make_plan, make_scaling_plan
 from clgemm.precision import chosen_precision
 from clgemm.skinny import fits_skinny
+from clgemm.staging import staging
 from clgemm.steps import Plan
 from clgemm.tensor import choose_tensor
 from clgemm.tensor_plan import make_tensor_plan
@@ -122,21 +124,50 @@ def _multiply_on_host(
     wait_for: Events,
 ) -> None:
     space = workspace(queue)
-    placement = Placement(device, queue, space.allocate)
+    if (config := transfer_config(device)) is not None:
+        multiply_through(
+            staging(device, config),
+            space,
+            _Product(alpha, beta, precision, device, space, wait_for),
+            *(a, b, c),
+            read=alpha != 0,
+            keep=beta != 0,
+            allocation_bytes=device.limits.allocation_bytes,
+        )
+        return
     try:
         with space.lock:
-            result = placement.result(c, keep=beta != 0)
+            result = in_place(c, device)
             # A product that is not computed needs no operands.
             read_a, read_b = result, result
             if alpha:
-                read_a, read_b = placement.operand(a), placement.operand(b)
-            before = [*wait_for, *placement.events]
-            done = _enqueue(alpha, read_a, read_b, beta, result, precision, device, space, before)
-            placement.fetch(done)
-        placement.finish()
+                read_a, read_b = in_place(a, device), in_place(b, device)
+            done = _enqueue(alpha, read_a, read_b, beta, result, precision, device, space, wait_for)
+        done.wait()
     except BaseException:
         queue.finish()  # commands still enqueued may read or write the caller's memory
         raise
+
+
+class _Product(NamedTuple):
+    """A product that is made tile by tile."""
+
+    alpha: float
+    beta: float
+    precision: str
+    device: Device
+    space: Workspace
+    wait_for: Events
+
+    def prepare(self, a: Layout, b: Layout, c: Layout) -> None:
+        plan, _ = _planned(self.device, self.precision if self.alpha else None, a, b, c)
+        self.space.prepare(plan, self.device)
+
+    def enqueue(self, a: Matrix, b: Matrix, c: Matrix, first: bool, wait_for: Events) -> cl.Event:
+        return _enqueue(
+            *(self.alpha, a, b, self.beta if first else 1.0, c),
+            *(self.precision, self.device, self.space, [*self.wait_for, *wait_for]),
+        )
 
 
 def _enqueue(

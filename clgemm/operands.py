@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
@@ -15,13 +15,14 @@ from clgemm.device import Device
 from clgemm.layout import Layout
 
 __all__ = [
+    "LARGEST_ALIGNMENT",
     "HostArray",
     "Matrix",
-    "Placement",
     "allocated",
     "as_matrix",
     "common_queue",
     "float32_operand",
+    "in_place",
     "is_device",
     "layout_of",
     "overlap",
@@ -37,7 +38,6 @@ HostArray: TypeAlias = npt.NDArray[np.float32]
 DeviceArray: TypeAlias = cl.array.Array
 # Either of the two. Their type stubs share no protocol, and operands of one call share their kind.
 AnyArray: TypeAlias = Any
-Allocate: TypeAlias = Callable[[int], cl.Buffer]
 
 ITEM_BYTES = 4
 FLOAT32 = np.dtype(np.float32)
@@ -250,91 +250,22 @@ class Matrix:
     layout: Layout
 
 
-class Placement:
-    """Host arrays reachable by a device for the length of one call.
+def in_place(array: HostArray, device: Device) -> Matrix:
+    """Return the matrix of a host array, where it lies, for a device that shares host memory.
 
-    On a device that shares host memory the arrays are used where they lie; elsewhere they are
-    copied there, and results back by `fetch` and `finish`.
-
-    Attributes
-    ----------
-    events : list of pyopencl.Event
-        The transfers that kernels must wait for.
+    The array's memory must outlive the commands that use it.
     """
-
-    def __init__(self, device: Device, queue: cl.CommandQueue, allocate: Allocate) -> None:
-        self.events: list[cl.Event] = []
-        self._device, self._queue, self._allocate = device, queue, allocate
-        self._downloads: list[tuple[HostArray, HostArray, cl.Buffer]] = []
-        self._borrowed: list[HostArray] = []  # host memory that must outlive the call's commands
-        self._finished: list[cl.Event] = []
-
-    def operand(self, array: HostArray) -> Matrix:
-        """Return a matrix to read."""
-        if self._device.shares_host_memory:
-            return self._in_place(array)
-        return self._uploaded(array if array.flags.forc else array.copy(order="K"))
-
-    def result(self, array: HostArray, keep: bool) -> Matrix:
-        """Return a matrix to write; its present values come along if `keep`."""
-        if self._device.shares_host_memory:
-            return self._in_place(array)
-        dense = array
-        if not array.flags.forc:
-            dense = array.copy(order="K") if keep else np.empty_like(array, order="K")
-        placed = self._uploaded(dense) if keep else self._on_device(dense)
-        self._downloads.append((array, dense, placed.buffer))
-        return placed
-
-    def fetch(self, done: cl.Event) -> None:
-        """Enqueue what brings results to host memory once the call's last event has come."""
-        self._finished = [done]
-        if self._downloads:
-            self._finished = [
-                cl.enqueue_copy(
-                    self._queue, _run(dense), buffer, wait_for=[done], is_blocking=False
-                )
-                for _, dense, buffer in self._downloads
-            ]
-
-    def finish(self) -> None:
-        """Wait until the results are in host memory, and put them in their arrays."""
-        for event in self._finished:
-            event.wait()
-        for array, dense, _ in self._downloads:
-            if dense is not array:
-                array[...] = dense
-
-    def _in_place(self, array: HostArray) -> Matrix:
-        layout, memory, first = layout_of(array), array, 0
-        flags = array.flags
-        if not flags.forc:
-            # From the lowest to the highest element in one run, gaps and all.
-            first, last = layout.extent
-            lowest = array[tuple(slice(None, None, -1 if s < 0 else 1) for s in array.strides)]
-            memory = np.lib.stride_tricks.as_strided(lowest, (last - first + 1,), (ITEM_BYTES,))
-        self._borrowed.append(memory)
-        # Intel's runtime copies what it is told that kernels only read.
-        access = cl.mem_flags.READ_WRITE if flags.writeable else cl.mem_flags.READ_ONLY
-        buffer = cl.Buffer(self._device.context, access | cl.mem_flags.USE_HOST_PTR, hostbuf=memory)
-        return Matrix(buffer, -first, layout)
-
-    def _on_device(self, dense: HostArray) -> Matrix:
-        layout = layout_of(dense)._replace(alignment_bytes=LARGEST_ALIGNMENT)
-        return Matrix(self._allocate(dense.nbytes), 0, layout)
-
-    def _uploaded(self, dense: HostArray) -> Matrix:
-        placed = self._on_device(dense)
-        self._borrowed.append(dense)
-        self.events.append(
-            cl.enqueue_copy(self._queue, placed.buffer, _run(dense), is_blocking=False)
-        )
-        return placed
-
-
-def _run(dense: HostArray) -> HostArray:
-    """Return a dense array in the order of its memory, which is what transfers take."""
-    return dense.ravel(order="K")
+    layout, memory, first = layout_of(array), array, 0
+    flags = array.flags
+    if not flags.forc:
+        # From the lowest to the highest element in one run, gaps and all.
+        first, last = layout.extent
+        lowest = array[tuple(slice(None, None, -1 if s < 0 else 1) for s in array.strides)]
+        memory = np.lib.stride_tricks.as_strided(lowest, (last - first + 1,), (ITEM_BYTES,))
+    # Intel's runtime copies what it is told that kernels only read.
+    access = cl.mem_flags.READ_WRITE if flags.writeable else cl.mem_flags.READ_ONLY
+    buffer = cl.Buffer(device.context, access | cl.mem_flags.USE_HOST_PTR, hostbuf=memory)
+    return Matrix(buffer, -first, layout)
 
 
 def place(array: DeviceArray) -> Matrix:

@@ -142,6 +142,18 @@ class Workspace:
             self._turn = (self._turn + plan.turns) % 2
         return event
 
+    def prepare(self, plan: Plan, device: Device) -> None:
+        """Build what a plan takes; enqueue nothing."""
+        with self.lock:
+            self._launches(plan, device)
+
+    def pending(self) -> Sequence[cl.Event]:
+        """Return what another queue must wait for before it writes to memory allocated before."""
+        last = self._last
+        if last is None or last.command_execution_status <= cl.command_execution_status.COMPLETE:
+            return ()
+        return (last,)
+
     def _counters(self) -> Sequence[cl.Buffer]:
         """Return what a plan's products count in, by tier: the first one's counter, the other.
 

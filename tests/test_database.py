@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -40,6 +41,31 @@ def test_the_default_crossover(device, monkeypatch):
         and database._register_width(device) == 16
     )
     assert database.host_is_faster(5000, 5000, 5000, 1) == (not wins)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "host"),
+    [
+        ((1000, 1000, 1000, 1), True),
+        ((1200, 1200, 1200, 1), False),
+        ((4096, 128, 4096, 1), True),  # the way there takes longer than the host
+        ((4096, 600, 4096, 1), False),
+        ((256, 256, 65536, 1), True),
+        ((128, 128, 128, 100), True),
+        ((128, 128, 128, 1000), False),
+        ((4096, 16, 4096, 100), True),
+    ],
+)
+def test_the_crossover_of_a_device_that_operands_are_copied_to(sizes, host, monkeypatch):
+    """Work, and how often each element that is moved takes part in it."""
+
+    class Stand:
+        kind, shares_host_memory, transfer = "GPU", False, None
+        cl_device = SimpleNamespace(global_mem_size=2**34)
+
+    monkeypatch.delenv("CLGEMM_THRESHOLD")
+    monkeypatch.setattr(database, "get_device", Stand)
+    assert database.host_is_faster(*sizes) == host
 
 
 @pytest.mark.parametrize(

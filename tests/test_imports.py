@@ -18,7 +18,8 @@ ROWS = [
     {"products"},
     {"blas"},
     {"launch", "storage"},
-    {"tensor", "tensor_plan", "workspace"},
+    {"pipeline"},
+    {"staging", "tensor", "tensor_plan", "workspace"},
     {"operands"},
     {"programs", "plan"},
     {"local_panels", "register_panels", "skinny"},
@@ -27,7 +28,7 @@ ROWS = [
     {"database"},
     {"device"},
     {"tensor_config"},
-    {"config", "layout", "precision", "terminal"},
+    {"config", "layout", "precision", "streaming", "terminal"},
 ]
 BENCH_ROWS = [
     {"command"},
@@ -48,7 +49,7 @@ ACCEL_ROWS = [
 ]
 PURE_BENCH = {"cases", "figures", "operands", "pipe", "rounds", "report"}
 PURE = {"config", "layout", "local_panels", "panels", "plan", "precision", "register_panels"}
-PURE |= {"skinny", "steps", "tensor_config", "tensor_plan"}
+PURE |= {"skinny", "steps", "streaming", "tensor_config", "tensor_plan"}
 
 
 def imported(module: str) -> set[str]:
