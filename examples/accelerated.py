@@ -2,7 +2,8 @@
 
 Compares what they compute, and prints both times. The programs take part in nothing of this.
 
-    python examples/accelerated.py [--device D] [--threshold N] [--turns N] [--network "ARGUMENTS"]
+    python examples/accelerated.py [--device D] [--threshold N] [--turns N] [--programs NAME]
+        [--network="ARGUMENTS"] [--scikit="ARGUMENTS"]
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from statistics import median
 
 import numpy as np
 
+PROGRAMS = ("network", "scikit")
 FOLDER = Path(__file__).parent
 TIME = re.compile(r"(?:trained|fitted) in ([\d.]+) s")
 
@@ -62,6 +64,9 @@ def main() -> None:
     parser.add_argument("--device", help="as of python -m clgemm.accel")
     parser.add_argument("--threshold", help="as of python -m clgemm.accel")
     parser.add_argument("--profile", action="store_true", help="where the products went")
+    parser.add_argument(
+        "--programs", nargs="+", choices=PROGRAMS, default=PROGRAMS, help="which of them"
+    )
     parser.add_argument("--turns", type=int, default=1, help="of each side")
     parser.add_argument("--network", default="", help="arguments for plain_network.py")
     parser.add_argument("--scikit", default="", help="arguments for plain_scikit.py")
@@ -70,9 +75,10 @@ def main() -> None:
     for name in ("device", "threshold"):
         if (value := getattr(args, name)) is not None:
             options += [f"--{name}", value]
+    programs = {"network": args.network, "scikit": args.scikit}
     differences = [
-        compare("plain_network.py", args.network.split(), options, args.turns),
-        compare("plain_scikit.py", args.scikit.split(), options, args.turns),
+        compare(f"plain_{name}.py", programs[name].split(), options, args.turns)
+        for name in args.programs
     ]
     # Rounding errors, and what training and fitting make of them.
     if not max(differences) < 1e-3:

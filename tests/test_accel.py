@@ -250,6 +250,10 @@ class Deferring:
         return "own"
 
 
+class Plain(np.ndarray):
+    pass
+
+
 class Subclass(np.ndarray):
     def __rmatmul__(self, other):
         return "subclass"
@@ -270,29 +274,23 @@ def test_overriding(device):
 
 def test_subclasses(device):
     """Types, masks and two-dimensional matrices come out as without interception."""
-    masked = np.ma.masked_equal(A, 3)
-    cases = (
-        A.view(np.matrix) @ B.view(np.matrix),
-        masked @ B,
-        np.ma.dot(masked, B),
-        A.view(np.matrix).dot(B),
-    )
+    matrix, masked = A.view(np.matrix), np.ma.masked_equal(A, 3)
+
+    def products():
+        return matrix @ B, matrix.dot(B), np.ma.dot(masked, B), np.matmul(A.view(Plain), B)
+
+    plain = products()
     with offloading():
-        found = (
-            A.view(np.matrix) @ B.view(np.matrix),
-            masked @ B,
-            np.ma.dot(masked, B),
-            A.view(np.matrix).dot(B),
-        )
+        found = products()
 
         class Late(np.ndarray):  # whose C slots CPython fills in while ndarray's are exchanged
             pass
 
         late = A.view(Late) @ B
-    for ours, plain in zip((*found, late), (*cases, A.view(Late) @ B), strict=True):
-        assert type(ours) is type(plain)
-        np.testing.assert_array_equal(np.asarray(ours), np.asarray(plain))
-        np.testing.assert_array_equal(np.ma.getmask(ours), np.ma.getmask(plain))
+    for ours, theirs in zip((*found, late), (*plain, A.view(Late) @ B), strict=True):
+        assert type(ours) is type(theirs)
+        np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+        np.testing.assert_array_equal(np.ma.getmask(ours), np.ma.getmask(theirs))
 
 
 def test_small_products_stay(device):
@@ -529,7 +527,7 @@ def test_threads(device):
 
 def test_a_profile_counts_everything(device):
     """Small products and other dtypes, by function, with the time they took."""
-    with enabled(profile=True):
+    with enabled(threshold=10**9, profile=True):
         A @ B, np.dot(A, B), np.inner(A, A), A.dot(B)
         A.astype(float) @ B.astype(float), np.dot(np.eye(3), np.eye(3)), np.arange(3) @ np.arange(3)
     counted = {(row.function, row.reason): row.calls for row in report().rows}
@@ -676,6 +674,7 @@ def measured(device, monkeypatch):
     found["block"] = 600**3
     monkeypatch.delenv("CLGEMM_THRESHOLD")
     monkeypatch.setattr(routing, "crossovers", lambda _: found)
+    monkeypatch.setattr(routing, "OPENING_SECONDS", 0.0)
 
 
 def measure_kinds():
@@ -694,26 +693,24 @@ def test_measured_crossovers_are_used(measured):
     assert report().stayed == {"size": 5}
 
 
-def test_unmeasured_devices_are_measured_once_it_pays(device, monkeypatch):
-    """Until a program has spent long enough in large products, they are NumPy's."""
-    found = dict.fromkeys(measure_kinds(), 1)
-    asked = []
+def test_a_device_is_opened_and_measured_once_it_pays(device, monkeypatch):
+    """Until a program has spent as long in large products, they are NumPy's."""
+    found, asked = dict.fromkeys(measure_kinds(), 1), []
     monkeypatch.delenv("CLGEMM_THRESHOLD")
     monkeypatch.setattr(routing, "crossovers", lambda _: None)
     monkeypatch.setattr(routing, "measure", lambda *given: asked.append(given) or found)
-    monkeypatch.setattr(routing, "MEASURING_SECONDS", 0.0)
-    x = np.ones((200, 200), np.float32)
-    router = routing.Router(routing.Settings(), np.matmul)
+    monkeypatch.setattr(routing, "OPENING_SECONDS", 0.5)
     monkeypatch.setattr(routing, "MEASURING_SECONDS", 1.0)
-    assert router.choose(Work(200, 200, 200)) == routing.UNMEASURED
-    router.stayed(routing.UNMEASURED, 0.7)
-    assert router.choose(Work(200, 200, 200)) == routing.UNMEASURED
-    router.stayed(routing.UNMEASURED, 0.7)
+    router = routing.Router(routing.Settings(), np.matmul)
+    for reason in (routing.UNOPENED, routing.UNMEASURED):
+        assert router.choose(Work(200, 200, 200)) == reason
+        router.stayed(reason, 0.7)
     assert router.choose(Work(200, 200, 200)) is clgemm.get_device()
     assert len(asked) == 1
+    x = np.ones((200, 200), np.float32)
     with enabled():
         x @ x
-    assert report().stayed == {routing.UNMEASURED: 1}
+    assert report().stayed == {routing.UNOPENED: 1}
 
 
 def test_measuring(device, monkeypatch, tmp_path):

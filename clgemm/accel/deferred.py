@@ -20,7 +20,7 @@ __all__ = ["Rescue", "raise_later"]
 
 log = logging.getLogger(__name__)
 
-_loops: set[CodeType] = set()  # of the functions that NumPy calls as loops
+_loops: set[CodeType] = set()  # of the functions that run while NumPy waits for a loop
 _waiting: set[_Raiser] = set()  # whom CPython's queue refers to by address only
 _add_pending_call = PYFUNCTYPE(c_int, c_void_p, c_void_p)(("Py_AddPendingCall", ctypes.pythonapi))
 _IS_TRUE = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, c_void_p)
@@ -72,7 +72,7 @@ class Rescue:
 
     def __init__(self, loop: Any, original: Callable[[int, int, int, int], None]) -> None:
         self._code, self._original = loop.__code__, original
-        _loops.add(self._code)
+        _loops.update((self._code, Rescue._rescue.__code__))
         self._before: Callable[[Any], Any] = sys.unraisablehook
 
     def install(self) -> None:

@@ -111,10 +111,11 @@ class Hooks:
     def dot(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return what `np.dot` calls."""
         is_small = self._small_or_other("dot")
+        other = self._timed("dot", original)
 
         def dot(a: Any, b: Any, out: Any = None) -> Any:
             if is_small(a, b):
-                return original(a, b) if out is None else original(a, b, out)
+                return other(a, b) if out is None else other(a, b, out)
             return self._dot("dot", a, b, out, lambda: original(a, b, out))
 
         return dot
@@ -122,10 +123,11 @@ class Hooks:
     def inner(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return what `np.inner` calls."""
         is_small = self._small_or_other("inner")
+        other = self._timed("inner", original)
 
         def inner(a: Any, b: Any, /) -> Any:
             if is_small(a, b):
-                return original(a, b)
+                return other(a, b)
             turned = transposed(b) if b.ndim > 1 else b
             return self._dot("inner", a, turned, None, lambda: original(a, b))
 
@@ -134,10 +136,11 @@ class Hooks:
     def method(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``ndarray.dot``."""
         is_small = self._small_or_other("ndarray.dot")
+        other = self._timed("ndarray.dot", original)
 
         def dot(self_: Any, *operands: Any, **keywords: Any) -> Any:
             if len(operands) != 1 or keywords.keys() - {"out"} or is_small(self_, operands[0]):
-                return original(self_, *operands, **keywords)
+                return other(self_, *operands, **keywords)
             return self._dot(
                 *("ndarray.dot", self_, operands[0], keywords.get("out")),
                 lambda: original(self_, *operands, **keywords),
@@ -172,13 +175,15 @@ class Hooks:
 
         return loop
 
-    def timed(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return NumPy's function for what is not float32, timed."""
+    def _timed(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return NumPy's function for what is not float32: timed, if a profile is wanted."""
+        if not self._router.settings.profile:
+            return original
 
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: Any, **keywords: Any) -> Any:
             start = time.perf_counter()
             try:
-                return original(*arguments)
+                return original(*arguments, **keywords)
             finally:
                 self._tally.add(name, DTYPE, time.perf_counter() - start)
 

@@ -197,10 +197,14 @@ class Loop:
         self.original_held = HeldLoopType(self.address or 0)
         self._kept: list[Any] = []
 
-    def put(self, replacement: Callable[[int, int, int, int], None]) -> None:
-        callback = LoopType(replacement)
-        self._kept.append(callback)  # for ever: another thread may be about to call it
-        self._exchange(ctypes.cast(callback, c_void_p).value)
+    def callback(self, function: Callable[[int, int, int, int], None]) -> Any:
+        """Return what `put` takes: a loop in Python. It lives on, as a thread may be in it."""
+        made = LoopType(function)
+        self._kept.append(made)
+        return made
+
+    def put(self, replacement: Any) -> None:
+        self._exchange(ctypes.cast(replacement, c_void_p).value)
 
     def restore(self) -> None:
         self._exchange(self.address)

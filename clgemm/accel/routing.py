@@ -30,11 +30,12 @@ BUSY = "place inside clgemm"
 NO_DEVICE = "lack of an OpenCL device"
 FAILED = "device's failure"
 SKINNY = "short sides"
+UNOPENED = "few of them yet: a device is opened once it pays"
 UNMEASURED = "crossover, not measured yet"
 NEVER = 2**62
-# Measuring takes about so long: a program pays for it once it has spent as long in products that
-# the device may be faster at.
-MEASURING_SECONDS = 8.0
+# Opening a device and measuring it take about so long: a program pays for that once it has spent as
+# long in products that the device may be faster at.
+OPENING_SECONDS, MEASURING_SECONDS = 0.5, 8.0
 
 
 @dataclass(frozen=True)
@@ -69,15 +70,20 @@ class Router:
 
     def __init__(self, settings: Settings, host: HostProduct) -> None:
         self.settings = settings
-        self.device_name = ""
         wanted = threshold() if settings.threshold is None else settings.threshold
         self._wanted = wanted
-        self.least = 0 if settings.profile else LEAST_WORK if wanted is None else wanted
         self._host = host
         self._lock = threading.Lock()
         self._inside = threading.local()
+        self._waiting_seconds = 0.0
+        self.begin()
+
+    def begin(self) -> None:
+        """Give every device another chance, and every warning."""
+        wanted = self._wanted
+        self.least = 0 if self.settings.profile else LEAST_WORK if wanted is None else wanted
+        self.device_name = ""
         self._measured: dict[Device, Crossovers | None] = {}
-        self._unmeasured_seconds = 0.0
         self._broken: set[Device] = set()
         self._warned: set[str] = set()
 
@@ -87,6 +93,12 @@ class Router:
             return BUSY
         if work.size < max(1, LEAST_WORK if self._wanted is None else self._wanted):
             return SMALL
+        kind = None
+        if self._wanted is None:
+            if (kind := kind_of(work)) is None:
+                return SKINNY
+            if self._waiting_seconds < OPENING_SECONDS:
+                return UNOPENED
         try:
             device = self.settings.device or get_device()
         except (RuntimeError, ValueError) as error:
@@ -94,11 +106,8 @@ class Router:
             return NO_DEVICE
         if device in self._broken:
             return FAILED
-        if self._wanted is not None:
-            return device
-        kind = kind_of(work)
         if kind is None:
-            return SKINNY
+            return device
         found = self._crossovers(device)
         if found is None:
             return UNMEASURED
@@ -110,8 +119,8 @@ class Router:
 
     def stayed(self, reason: str, seconds: float) -> None:
         """Learn that a product took so long on the host."""
-        if reason == UNMEASURED:
-            self._unmeasured_seconds += seconds
+        if reason in (UNOPENED, UNMEASURED):
+            self._waiting_seconds += seconds
 
     def failed(self, device: Device, error: Exception) -> None:
         """Learn that a device could not multiply: one that is merely out of memory may go on."""
@@ -131,7 +140,7 @@ class Router:
             if device not in self._measured:
                 self._measured[device] = crossovers(device)
             found = self._measured[device]
-            if found is None and self._unmeasured_seconds >= MEASURING_SECONDS:
+            if found is None and self._waiting_seconds >= MEASURING_SECONDS:
                 start = time.perf_counter()
                 with self:
                     found = self._measured[device] = measure(device, self._host)

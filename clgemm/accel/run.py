@@ -44,12 +44,14 @@ def run(program: str, arguments: Sequence[str], is_module: bool) -> None:
     main = ModuleType("__main__")
     main.__dict__["__builtins__"] = builtins
     _replaced.append(sys.modules["__main__"])
+    if "__annotations__" in vars(_replaced[-1]):  # Python's own has them from the start, or not
+        main.__dict__.update(__annotations__={})
     sys.modules["__main__"] = main
     try:
         if is_module:
             _run_module_as_main(program)
         elif pkgutil.get_importer(program) is not None:
-            _enter(program, always=True)
+            _enter(os.path.abspath(program), always=True)  # noqa: PTH100 - as below
             _run_module_as_main("__main__", False)
         else:
             _run_script(program, main)

@@ -23,6 +23,7 @@ from clgemm.accel.places import (
 )
 from clgemm.accel.routing import Router, Settings
 from clgemm.accel.tally import Report, Tally
+from clgemm.database import threshold
 from clgemm.device import Device, find_device
 from clgemm.products import matmul
 
@@ -41,46 +42,55 @@ class _Places:
         self.dot, self.inner = Implementation(np.dot), Implementation(np.inner)
         self.operator, self.method = Attribute("__matmul__"), Attribute("dot")
         self.loop = Loop(np.matmul, np.float32)
+        self.other_loops = [Loop(np.matmul, char) for char in PROFILED]
         self.device_operator = DeviceOperator()
-        self.other_loops: list[Loop] = []
         self.host = self.loop.alone()
-        self.rescue: Rescue | None = None
-
-    def put(self, hooks: Hooks, profile: bool) -> None:
-        loop = hooks.loop()
-        self.rescue = Rescue(loop, self.loop.original)
-        self.rescue.install()
-        self.loop.put(loop)
-        dot, inner, method = self.dot.original, self.inner.original, self.method.original
-        if profile:  # every call comes to a loop, and is timed there
-            dot, inner = hooks.timed("dot", dot), hooks.timed("inner", inner)
-            method = hooks.timed("ndarray.dot", method)
-            self.other_loops = self.other_loops or [Loop(np.matmul, char) for char in PROFILED]
-            for other in self.other_loops:
-                other.put(hooks.other_loop(other.original))
-        else:
-            self.operator.put(hooks.operator(self.operator.original))
-        self.dot.put(hooks.dot(dot))
-        self.inner.put(hooks.inner(inner))
-        self.method.put(hooks.method(method))
-        self.device_operator.put(matmul)
 
     def restore(self) -> None:
-        if self.rescue is not None:
-            self.rescue.uninstall()
-            self.rescue = None
-        places: list[Place] = [self.dot, self.inner, self.operator, self.method]
-        for place in (*places, self.loop, *self.other_loops, self.device_operator):
+        """Put everything back."""
+        places: list[Place] = [self.dot, self.inner, self.operator, self.method, self.loop]
+        for place in (*places, *self.other_loops, self.device_operator):
             place.restore()
 
 
 @functools.cache
 def _places() -> _Places:
     places = _Places()
-    atexit.register(_forget)
+    atexit.register(_restore)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_forget)
     return places
+
+
+class _Replacements:
+    """What goes to NumPy's places for some settings: made once, since loops in Python live on."""
+
+    def __init__(self, settings: Settings, tally: Tally) -> None:
+        at = _places()
+        self.router = Router(settings, at.host)
+        hooks = Hooks(self.router, tally, at.loop, at.host, at.dot.original)
+        loop = hooks.loop()
+        self._rescue = Rescue(loop, at.loop.original)
+        self._all: list[tuple[Place, Any]] = [(at.loop, at.loop.callback(loop))]
+        if settings.profile:  # every call comes to a loop, and is timed there
+            self._all += [(x, x.callback(hooks.other_loop(x.original))) for x in at.other_loops]
+        else:
+            self._all.append((at.operator, hooks.operator(at.operator.original)))
+        self._all += [
+            (at.dot, hooks.dot(at.dot.original)),
+            (at.inner, hooks.inner(at.inner.original)),
+            (at.method, hooks.method(at.method.original)),
+            (at.device_operator, matmul),
+        ]
+
+    def put(self) -> None:
+        self._rescue.install()
+        for place, replacement in self._all:
+            place.put(replacement)
+
+    def restore(self) -> None:
+        _places().restore()
+        self._rescue.uninstall()
 
 
 class _State:
@@ -90,54 +100,57 @@ class _State:
         self.lock = threading.RLock()
         self.installed: Settings | None = None
         self.blocks: list[tuple[object, Settings]] = []
-        self.router: Router | None = None
-        self.tally = Tally()
+        self.active: _Replacements | None = None
+        self.last: _Replacements | None = None  # whose device the report names
 
     def apply(self) -> None:
         """Put into force what has been asked for."""
         settings = self.blocks[-1][1] if self.blocks else self.installed
-        if settings is None and self.router is None:
+        wanted = None if settings is None else _replacements(settings, threshold())
+        if wanted is self.active:
             return
-        places = _places()
-        if self.router is None:
-            self.tally = Tally()
-        elif settings == self.router.settings:
-            return
-        places.restore()
-        if settings is None:
-            self.router = None
-            return
-        self.router = Router(settings, places.host)
-        hooks = Hooks(self.router, self.tally, places.loop, places.host, places.dot.original)
-        try:
-            places.put(hooks, settings.profile)
-        except BaseException:
-            places.restore()
-            self.router = None
-            raise
-        _last.router = self.router
+        if self.active is None:
+            _tally.reset()
+            if wanted is not None:
+                wanted.router.begin()
+        else:
+            self.active.restore()
+            self.active = None
+        if wanted is not None:
+            try:
+                wanted.put()
+            except BaseException:
+                wanted.restore()
+                raise
+            self.active = self.last = wanted
 
 
-class _Last:
-    """Whose device the report names."""
+@functools.cache
+def _replacements(settings: Settings, environment: int | None) -> _Replacements:  # noqa: ARG001
+    # The router reads the environment's threshold: another one is another router.
+    return _Replacements(settings, _tally)
 
-    router: Router | None = None
 
-
-_last = _Last()
+_tally = Tally()
 _state = _State()
 
 
-def _forget() -> None:
-    """Leave NumPy as it was, at the process's end or in a forked child.
-
-    The child has NumPy: OpenCL's runtimes do not survive a fork, and locks that another thread held
-    then stay locked; nothing here takes one.
-    """
-    global _state
+def _restore() -> None:
+    """Leave NumPy as it was, whatever is in force; take no lock."""
+    if _state.active is not None:
+        _state.active.restore()
     _places().restore()
-    tally, _state = _state.tally, _State()
-    _state.tally = tally
+
+
+def _forget() -> None:
+    """Give a forked child NumPy as it was: OpenCL's runtimes do not survive a fork.
+
+    Locks that another thread held at that moment stay locked: new ones take their place.
+    """
+    global _state, _tally
+    _restore()
+    _state, _tally = _State(), Tally()
+    _replacements.cache_clear()
 
 
 def _settings(threshold: int | None, device: Any, profile: bool) -> Settings:
@@ -237,8 +250,8 @@ class enabled(contextlib.ContextDecorator):  # noqa: N801 - used as a function, 
 
 def report() -> Report:
     """Return what became of the products since NumPy was accelerated, or last was."""
-    router = _last.router
-    return Report(router.device_name if router else "", tuple(_state.tally.rows()))
+    last = _state.last
+    return Report(last.router.device_name if last else "", tuple(_tally.rows()))
 
 
 def host_matmul() -> Any:

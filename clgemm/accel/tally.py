@@ -71,12 +71,17 @@ class Quick:
     def __init__(self) -> None:
         self._numbers = itertools.count()
         self.add = self._numbers.__next__  # a single C call
-        self._reads = 0
+        self._discounted = 0
 
     def value(self) -> int:
-        """Return how often `add` was called."""
-        self._reads += 1
-        return self.add() - (self._reads - 1)
+        """Return how often `add` was called since the last reset."""
+        self._discounted += 1  # this call of it
+        return self.add() - (self._discounted - 1)
+
+    def reset(self) -> None:
+        """Begin anew."""
+        counted = self.value()
+        self._discounted += counted
 
 
 class Tally:
@@ -96,6 +101,13 @@ class Tally:
         with self._lock:
             calls, total = self._slow.get((function, reason), (0, 0.0))
             self._slow[function, reason] = calls + 1, total + seconds
+
+    def reset(self) -> None:
+        """Begin anew."""
+        with self._lock:
+            self._slow.clear()
+            for count in self._quick.values():
+                count.reset()
 
     def rows(self) -> Iterator[Row]:
         """Yield what was counted, the longest first."""
