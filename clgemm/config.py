@@ -19,6 +19,7 @@ __all__ = [
     "ReduceConfig",
     "RegisterConfig",
     "SkinnyConfig",
+    "SkinnyLanesConfig",
     "VectorPackConfig",
 ]
 
@@ -187,6 +188,7 @@ class ReduceConfig(KernelConfig):
     """Adds up the results of a product whose k was cut into slices."""
 
     group: int  # work-items per work-group
+    parts: int  # of them, those that share the slices of the same elements
     width: int  # columns per work-item, one vector
 
     family: ClassVar[str] = "reduce"
@@ -196,9 +198,16 @@ class ReduceConfig(KernelConfig):
     def items(self) -> int:
         return self.group
 
+    @property
+    def local_memory_bytes(self) -> int:
+        return FLOAT_BYTES * self.group * self.width
+
     def problems(self) -> Iterator[str]:
-        yield from positive(self)
+        bad = list(positive(self))
+        yield from bad
         yield from vector(self, "width")
+        if not bad:
+            yield from multiple(self, "group", of="parts")
 
 
 @dataclass(frozen=True)
@@ -212,15 +221,23 @@ class LocalConfig(KernelConfig):
     work_n: int  # columns of C per work-item
     width_a: int  # floats per load of A
     width_b: int  # floats per load of B and per store of C
+    patch_n: int  # work-items that lie side by side along N
     unroll: int  # steps of the loop over a tile's depth that are written out
     buffers: int  # 1: one tile of A and B in local memory; 2: the next is fetched meanwhile
     swizzle: int  # rows of tiles that work-groups visit together, for the second-level cache
     fma: bool  # fma() where it is an instruction; a * b + c, which compilers may contract, if not
-    in_place: bool  # read operands that lie right where they are, without packing
+    in_place: bool  # read operands where they are, without packing, if their strides allow
+    # The planner's, for the operands at hand: floats per load from where they lie; whether columns
+    # of A, or rows of B, are what lies along memory, and turned on their way; whether C is whole
+    # tiles of aligned vectors.
+    load_a: int = 1
+    load_b: int = 1
+    turn_a: bool = False
+    turn_b: bool = False
+    whole: bool = False
 
     family: ClassVar[str] = "local"
     entry: ClassVar[str] = "local_product"
-    # The kernel reads packed and unpacked operands alike.
     planned: ClassVar[frozenset[str]] = frozenset({"IN_PLACE"})
 
     @property
@@ -239,7 +256,9 @@ class LocalConfig(KernelConfig):
 
     @property
     def local_memory_bytes(self) -> int:
-        return FLOAT_BYTES * self.buffers * self.tile_k * (self.tile_m + self.tile_n)
+        pitch_a = self.tile_m + self.turn_a * self.width_a
+        pitch_b = self.tile_n + self.turn_b * self.width_b
+        return FLOAT_BYTES * self.buffers * self.tile_k * (pitch_a + pitch_b)
 
     def problems(self) -> Iterator[str]:
         bad = [*positive(self), *vector(self, "width_a"), *vector(self, "width_b")]
@@ -251,6 +270,12 @@ class LocalConfig(KernelConfig):
         yield from multiple(self, "work_m", of="width_a")
         yield from multiple(self, "work_n", of="width_b")
         yield from multiple(self, "tile_k", of="unroll")
+        if self.items_n % self.patch_n:
+            yield f"patch_n={self.patch_n} does not divide {self.items_n} work-items along N"
+        for side in "ab":
+            yield from multiple(self, f"width_{side}", of=f"load_{side}")
+            if getattr(self, f"turn_{side}"):
+                yield from multiple(self, "tile_k", of=f"load_{side}")
         if self.buffers > 2:
             yield f"buffers={self.buffers} is neither 1 nor 2"
         for side, tile, width in (
@@ -352,3 +377,39 @@ class SkinnyConfig(KernelConfig):
         yield from bad
         if not bad and self.strip % (span := self.vectors * self.width):
             yield f"strip={self.strip} is not a multiple of vectors x width = {span}"
+
+
+@dataclass(frozen=True)
+class SkinnyLanesConfig(KernelConfig):
+    """The same where work-items spread over lanes: work-groups of many, side by side."""
+
+    rows: int  # rows of C at a time
+    width: int  # floats per load of B
+    group: int  # work-items per work-group
+    abreast: int  # of them, those side by side along the memory of B, if its rows lie there
+    chunk: int  # columns of A in local memory
+    fma: bool  # as in LocalConfig
+    along_k: bool = False  # the planner's: the columns of B lie along its memory, not its rows
+
+    family: ClassVar[str] = "skinny_lanes"
+    entry: ClassVar[str] = "skinny_product"
+
+    @property
+    def items(self) -> int:
+        return self.group
+
+    @property
+    def strip(self) -> int:
+        """Columns of C per work-group."""
+        return self.group // self.abreast if self.along_k else self.abreast * self.width
+
+    @property
+    def local_memory_bytes(self) -> int:
+        return FLOAT_BYTES * (self.rows * self.chunk + self.group * self.width)
+
+    def problems(self) -> Iterator[str]:
+        bad = [*positive(self), *vector(self, "width")]
+        yield from bad
+        if not bad:
+            yield from multiple(self, "group", of="abreast")
+            yield from multiple(self, "chunk", of="width")

@@ -24,9 +24,11 @@ from clgemm.config import (
     PackConfig,
     RegisterConfig,
     SkinnyConfig,
+    SkinnyLanesConfig,
     VectorPackConfig,
 )
 from clgemm.device import Device, get_device
+from clgemm.spread import spread
 from clgemm.streaming import TransferConfig
 
 __all__ = [
@@ -52,7 +54,7 @@ THRESHOLD_VARIABLE = "CLGEMM_THRESHOLD"
 class Choice(NamedTuple):
     """The config that makes a product, and how its operands are packed for it."""
 
-    config: LocalConfig | RegisterConfig | SkinnyConfig | DirectConfig
+    config: LocalConfig | RegisterConfig | SkinnyConfig | SkinnyLanesConfig | DirectConfig
     pack: tuple[PackConfig, PackConfig] | tuple[VectorPackConfig, VectorPackConfig] | None
 
 
@@ -171,6 +173,7 @@ def _outruns_blas(device: Device) -> bool:
 SMALL = {"CPU": 32**3, "GPU": 96**3, "accelerator": 96**3}
 SHORT_SIDE = 8
 SMALLEST_SKINNY = 4096
+MOST_LANES_ROWS = 2  # with more, tiles in local memory are faster
 
 
 @functools.lru_cache(maxsize=1024)
@@ -185,13 +188,18 @@ def choose(
         Whether the operands' shapes and strides are what the skinny family takes.
     """
     limits = device.limits
-    if fits_skinny and limits.vector_width > 1 and n * m * k > SMALLEST_SKINNY:
-        width = _register_width(device)
-        config = skinny_config(min(m, n), width, _is_vector_compiler(device))
+    vectors = limits.vector_width > 1
+    if fits_skinny and n * m * k > SMALLEST_SKINNY and (vectors or min(m, n) <= MOST_LANES_ROWS):
+        config: SkinnyConfig | SkinnyLanesConfig
+        if vectors:
+            width = _register_width(device)
+            config = skinny_config(min(m, n), width, _is_vector_compiler(device))
+        else:
+            config = skinny_lanes_config(min(m, n), limits)
         return Choice(config, (copy_config(limits),) * 2)
-    if m * n * k <= SMALL[device.kind] or min(m, n) < SHORT_SIDE:
+    if m * n * k <= SMALL[device.kind] or (vectors and min(m, n) < SHORT_SIDE):
         return Choice(direct_config(limits), None)
-    panels = panel_config(device, m, n, matrices)
+    panels = panel_config(device, m, n, k, matrices)
     tile_m, tile_n = panels.tile_m, panels.tile_n
     if isinstance(panels, RegisterConfig):
         prefetch = panels.prefetch
@@ -245,10 +253,12 @@ def copy_config(limits: Limits) -> PackConfig:
     return PackConfig(panel=1, depth=256, group=group)
 
 
-def panel_config(device: Device, m: int, n: int, matrices: int) -> LocalConfig | RegisterConfig:
-    """Return the config that multiplies packed panels: by vectors, or by tiles in local memory.
+def panel_config(
+    device: Device, m: int, n: int, k: int, matrices: int
+) -> LocalConfig | RegisterConfig:
+    """Return the config that multiplies panels: by vectors, or by tiles in local memory.
 
-    Of the tiles that fit the device, the largest that still gives each compute unit one.
+    Of the tiles that fit the device, those expected to be done first.
     """
     limits = device.limits
     if limits.vector_width > 1:
@@ -256,22 +266,18 @@ def panel_config(device: Device, m: int, n: int, matrices: int) -> LocalConfig |
         config = register_config(_register_width(device), _is_vector_compiler(device), pocl)
         # Where many cores wait for packing, it costs more than the sets of a cache that rows share.
         return replace(config, aliasing=0) if limits.compute_units >= MANY_CORES else config
-    fitting = [c for c in lane_configs() if not any(c.problems_on(limits))]
+    configs = nvidia_configs() if "NVIDIA" in device.platform else lane_configs()
+    fitting = [c for c in configs if not any(c.problems_on(limits))]
     if not fitting:
         raise RuntimeError(f"no config of the local family fits {device!r}: {limits}")
-
-    def tiles(config: LocalConfig) -> int:
-        return matrices * -(-m // config.tile_m) * -(-n // config.tile_n)
-
-    busy = (c for c in fitting if tiles(c) >= limits.compute_units)
-    return next(busy, fitting[-1])
+    return min(fitting, key=lambda c: spread(c, m, n, k, matrices, limits).time)
 
 
 def lane_configs() -> tuple[LocalConfig, ...]:
-    """Tiles for devices that spread work-items over their lanes, largest first.
+    """Tiles for devices that spread work-items over their lanes.
 
-    The largest takes 32 KiB of local memory (NVIDIA has 48); the next 16 KiB, half of what the
-    smallest devices have, so that two work-groups fit on a compute unit.
+    The largest takes 32 KiB of local memory; the next 16 KiB, half of what the smallest devices
+    have, so that two work-groups fit on a compute unit.
     """
     largest = LocalConfig(
         tile_m=128,
@@ -281,17 +287,31 @@ def lane_configs() -> tuple[LocalConfig, ...]:
         work_n=8,
         width_a=4,
         width_b=4,
+        patch_n=16,
         unroll=16,
         buffers=2,
         swizzle=8,
         fma=False,
         in_place=True,
     )
+    smallest = replace(largest, tile_m=32, tile_n=32, work_m=4, work_n=4, patch_n=8)
     return (
         largest,
-        replace(largest, tile_m=64, tile_n=64, work_m=4),
-        replace(largest, tile_m=32, tile_n=32, work_m=4, work_n=4),
-        replace(largest, tile_m=16, tile_n=16, work_m=4, work_n=4, tile_k=8, unroll=8, buffers=1),
+        replace(largest, tile_m=64, tile_n=64, work_m=4, patch_n=8),
+        smallest,
+        replace(smallest, tile_m=16, tile_n=16, patch_n=4, tile_k=8, unroll=8, buffers=1),
+    )
+
+
+def nvidia_configs() -> tuple[LocalConfig, ...]:
+    """Tiles for NVIDIA's GPUs, which have 255 registers for a work-item: measured on an H200."""
+    small = replace(lane_configs()[1], work_m=8, work_n=4, patch_n=8)
+    return (
+        replace(small, tile_m=128, tile_n=128, work_m=16, work_n=8, patch_n=4, tile_k=8, unroll=8),
+        small,
+        replace(small, tile_m=32, tile_n=32, work_m=4),
+        replace(small, tile_m=16, work_m=4, tile_k=32, unroll=32),
+        replace(small, tile_m=128, tile_n=16, work_m=4, patch_n=4, tile_k=32, unroll=32),
     )
 
 
@@ -333,6 +353,20 @@ def skinny_config(rows: int, width: int, can_prefetch: bool) -> SkinnyConfig:
         chunk=32,
         prefetch=8 if can_prefetch else 0,
         fma=False,
+    )
+
+
+def skinny_lanes_config(rows: int, limits: Limits) -> SkinnyLanesConfig:
+    """Return the same for devices that spread work-items over their lanes.
+
+    As many work-items as there may be, up to what leaves each its registers, and 28 KiB at most.
+    """
+    rows = next(r for r in (1, 2, 4, 8) if r >= rows or r == 8)
+    group = 1024 if rows <= MOST_LANES_ROWS else 256
+    while group > limits.work_group_size or 16 * group > limits.local_memory_bytes // 2:
+        group //= 2
+    return SkinnyLanesConfig(
+        rows=rows, width=4, group=group, abreast=min(8, group), chunk=1024 // rows, fma=False
     )
 
 

@@ -84,7 +84,8 @@ def multiply(
         before = [*wait_for, *a.events, *b.events, *c.events]
         a, b, result = place(a), place(b), place(c)
         device, space = of_queue(queue), workspace(queue)
-        c.add_event(_enqueue(alpha, a, b, beta, result, precision, device, space, before))
+        done = _enqueue(alpha, a, b, beta, result, precision, device, space, before)
+        c.events[:] = [done]  # which comes after all that were there
 
 
 def duplicate(

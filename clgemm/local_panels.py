@@ -1,12 +1,15 @@
-"""The steps of the local family: panels for tiles in local memory."""
+"""The steps of the local family: operands where they lie, or panels, for tiles in local memory."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from clgemm.config import FLOAT_BYTES, Limits, LocalConfig, PackConfig
 from clgemm.layout import Layout
 from clgemm.panels import PACKED, SIDES, AnyPackConfig, Panels, packed_strides, stack_over
+from clgemm.spread import spread
 from clgemm.steps import (
     LONGEST_SUM,
     Argument,
@@ -15,10 +18,64 @@ from clgemm.steps import (
     Slice,
     Step,
     ceil_div,
+    dense_levels,
+    reduce_config,
+    reduce_step,
     round_up,
+    stack_of,
 )
 
 __all__ = ["LocalPanels"]
+
+# What can only be loaded float by float is packed if more tiles than this read it.
+MOST_READINGS = 16
+
+
+def fitted(
+    config: LocalConfig, a: Layout, b: Layout, limits: Limits
+) -> tuple[LocalConfig, tuple[bool, bool]]:
+    """Return a config that reads A and B', and which of them it reads where they lie."""
+    often = b.rows > MOST_READINGS * config.tile_n, a.rows > MOST_READINGS * config.tile_m
+    config = replace(config, load_a=config.width_a, load_b=config.width_b)
+    in_place = [False, False]
+    for operand, rows in enumerate((a, b)):
+        width = (config.width_a, config.width_b)[operand]
+        for turned in (False, True):
+            load = _load(rows, turned, width)
+            if not config.in_place or load == 0 or (load == 1 < width and often[operand]):
+                continue
+            if operand == 0:
+                found = replace(config, load_a=load, turn_a=turned)
+            else:
+                found = replace(config, load_b=load, turn_b=turned)
+            if not any(found.problems_on(limits)):
+                config, in_place[operand] = found, True
+                break
+    return config, (in_place[0], in_place[1])
+
+
+def _is_whole(c: Layout, config: LocalConfig) -> bool:
+    """Tell whether C is tiles that can be stored by vectors, none of them in part."""
+    return (
+        c.column_stride == 1
+        and c.rows % config.tile_m == 0
+        and c.columns % config.tile_n == 0
+        and not any(stride % config.width_b for stride in (c.row_stride, *c.strides[:-2]))
+        and c.alignment_bytes >= FLOAT_BYTES * config.width_b
+    )
+
+
+def _load(rows: Layout, turned: bool, width: int) -> int:
+    """Return how many floats can be loaded together from where they lie; 0 if not even one."""
+    near, far, run = rows.row_stride, rows.column_stride, rows.rows
+    if turned:
+        near, far, run = far, near, rows.columns
+    if near != 1:
+        return 0
+    places = run, far, *rows.strides[:-2]
+    while any(place % width for place in places) or rows.alignment_bytes < FLOAT_BYTES * width:
+        width //= 2
+    return width
 
 
 class LocalPanels(Panels):
@@ -33,7 +90,10 @@ class LocalPanels(Panels):
         pack: tuple[AnyPackConfig, AnyPackConfig],
         limits: Limits,
     ) -> None:
-        self.config = config
+        config, self.in_place = fitted(config, a, b.transposed(), limits)
+        self.config = replace(config, whole=_is_whole(c, config))
+        sizes = c.rows, c.columns, a.columns
+        self.slices = spread(config, *sizes, math.prod(c.batch), limits).slices
         super().__init__(a, b, c, pack, limits)
 
     @property
@@ -43,8 +103,8 @@ class LocalPanels(Panels):
 
     @property
     def longest(self) -> int:
-        """What one chain of additions may sum."""
-        return LONGEST_SUM
+        """What one chain of additions may sum, in each slice."""
+        return LONGEST_SUM * self.slices
 
     def padded(self, depth: int) -> int:
         """Return the columns of a packed block: whole tiles."""
@@ -61,40 +121,47 @@ class LocalPanels(Panels):
         return ceil_div(rows, pack.panel) * ceil_div(self.padded(depth), pack.depth)
 
     def lies_in_place(self, operand: int) -> bool:
-        """Tell whether whole, aligned tiles can be loaded from the operand itself."""
-        config, rows = self.config, self.rows[operand]
-        width = (config.width_a, config.width_b)[operand]
-        return (
-            config.in_place
-            and rows.row_stride == 1
-            and rows.rows % self.pack[operand].panel == 0
-            and rows.columns % config.tile_k == 0
-            and rows.alignment_bytes >= FLOAT_BYTES * width
-            and all(stride % width == 0 for stride in (rows.column_stride, *rows.strides[:-2]))
-        )
+        """Tell whether tiles are loaded from the operand itself."""
+        return self.in_place[operand]
 
     def multiply(
         self, part: Slice, sizes: tuple[int, int, int], origins: tuple[int, int, int], first: bool
     ) -> Iterator[Step]:
-        """Yield the launch that multiplies."""
-        m, n, k = sizes
+        """Yield the launch that multiplies, and one that adds up if k is cut into slices."""
+        config, (m, n, k) = self.config, sizes
         a, strides_a = self._panels("a", part, m, k, origins[0])
         b, strides_b = self._panels("b", part, n, k, origins[1])
         stack = stack_over(part, strides_a, strides_b)
-        groups = ceil_div(m, self.config.tile_m) * ceil_div(n, self.config.tile_n)
+        slices = spread(config, m, n, k, stack.matrices, self.limits).slices
+        slice_k = round_up(ceil_div(k, slices), config.tile_k)
+        cuts = ceil_div(k, slice_k)
+        scales: tuple[Argument, ...] = "alpha", "beta" if first else 1.0
+        position = Element("c", part.offsets[2] + origins[2])
+        to: tuple[Argument, ...] = (
+            *("c", position, self.c.row_stride, self.c.column_stride),
+            *(0, stack.strides[2]),
+        )
+        result: tuple[tuple[Argument, ...], tuple[Argument, ...]] = scales, to
+        if cuts > 1:
+            self.reserve("partial", FLOAT_BYTES * stack.matrices * cuts * m * n)
+            apart = stack_of(dense_levels(part.levels, cuts * m * n), 1)
+            result = (1.0, 0.0), ("partial", 0, n, 1, m * n, apart.strides[0])
+        tiles = ceil_div(m, config.tile_m) * ceil_div(n, config.tile_n)
         yield Step(
-            self.config,
-            "iiiIffblllLblllLblllL",
-            groups * stack.matrices,
+            config,
+            "iiiiIffblllLblllLbllllL",
+            tiles * cuts * stack.matrices,
             (
-                *(m, n, k, stack.counts),
-                *("alpha", "beta" if first else 1.0),
+                *(m, n, k, slice_k, stack.counts),
+                *result[0],
                 *(*a, stack.strides[0]),
                 *(*b, stack.strides[1]),
-                *("c", Element("c", part.offsets[2] + origins[2])),
-                *(self.c.row_stride, self.c.column_stride, stack.strides[2]),
+                *result[1],
             ),
         )
+        if cuts > 1:
+            adding = reduce_config(cuts, self.limits)
+            yield reduce_step((m, n, cuts), stack, scales, (*to[:4], to[5]), adding)
 
     def _panels(
         self, side: Side, part: Slice, rows: int, depth: int, origin: int
@@ -103,9 +170,15 @@ class LocalPanels(Panels):
         operand = SIDES.index(side)
         tile = self.pack[operand].panel
         if not self.packs[operand]:
+            own, turned = self.rows[operand], (self.config.turn_a, self.config.turn_b)[operand]
             strides = tuple(level.strides[operand] for level in part.levels)
             first = Element(side, part.offsets[operand] + origin)
-            return (side, first, tile, self.rows[operand].column_stride), strides
+            return (
+                side,
+                first,
+                tile * own.row_stride,
+                own.row_stride if turned else own.column_stride,
+            ), strides
         panel = tile * self.padded(depth)
         strides = packed_strides(part.levels, operand, ceil_div(rows, tile) * panel)
         return (PACKED[operand], 0, panel, tile), strides

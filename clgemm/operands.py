@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
@@ -100,14 +101,19 @@ def updatable(x: Any) -> bool:
 
 def layout_of(x: AnyArray) -> Layout:
     """Return an array's shape and element strides; of a device array, also its alignment."""
-    strides = tuple([stride // ITEM_BYTES for stride in x.strides])
     if isinstance(x, np.ndarray):
-        return Layout(x.shape, strides)
+        return Layout(x.shape, tuple([stride // ITEM_BYTES for stride in x.strides]))
     memory = x.base_data
     address = x.offset
     if not isinstance(memory, cl.MemoryObjectHolder) or memory.flags & cl.mem_flags.USE_HOST_PTR:
         address |= ITEM_BYTES  # memory that the runtime did not align
-    return Layout(tuple(x.shape), strides, alignment(address))
+    return _device_layout(x.shape, x.strides, address)
+
+
+@functools.lru_cache(maxsize=1024)
+def _device_layout(shape: tuple[int, ...], strides: tuple[int, ...], address: int) -> Layout:
+    in_elements = tuple([stride // ITEM_BYTES for stride in strides])
+    return Layout(tuple(shape), in_elements, alignment(address))
 
 
 def alignment(address: int) -> int:
@@ -209,8 +215,9 @@ def common_queue(
     queue = queue or next((x.queue for x in operands.values() if x.queue is not None), None)
     if queue is None:
         raise ValueError("no device operand has a queue: pass queue=")
+    context = queue.context
     for name, x in operands.items():
-        if x.context != queue.context:
+        if x.context != context:
             raise ValueError(
                 f"{name} lives in {x.context} but the queue in {queue.context}: "
                 "operands of one product share a context"

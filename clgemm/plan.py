@@ -16,6 +16,7 @@ from clgemm.config import (
     PackConfig,
     RegisterConfig,
     SkinnyConfig,
+    SkinnyLanesConfig,
 )
 from clgemm.layout import Layout, batch_levels
 from clgemm.local_panels import LocalPanels
@@ -32,7 +33,7 @@ def make_plan(
     a: Layout,
     b: Layout,
     c: Layout,
-    config: LocalConfig | RegisterConfig | SkinnyConfig | DirectConfig,
+    config: LocalConfig | RegisterConfig | SkinnyConfig | SkinnyLanesConfig | DirectConfig,
     pack: tuple[AnyPackConfig, AnyPackConfig] | None,
     limits: Limits,
 ) -> Plan:
@@ -49,7 +50,7 @@ def make_plan(
     if isinstance(config, DirectConfig):
         return Plan(tuple(_direct_steps(a, b, c, a.columns, config)))
     assert pack is not None
-    if isinstance(config, SkinnyConfig):
+    if isinstance(config, SkinnyConfig | SkinnyLanesConfig):
         assert isinstance(pack[0], PackConfig)
         return make_skinny_plan(a, b, c, config, pack[0], limits)
     if isinstance(config, RegisterConfig):

@@ -17,6 +17,7 @@ from clgemm.steps import (
     Step,
     ceil_div,
     dense_levels,
+    reduce_config,
     reduce_step,
     round_up,
     stack_of,
@@ -146,8 +147,8 @@ class RegisterPanels(Panels):
             ),
         )
         if cuts > 1:
-            width = self.config.width
-            yield reduce_step((m, n, cuts), stack, scales, (*to[:4], to[5]), width)
+            adding = reduce_config(cuts, self.limits)
+            yield reduce_step((m, n, cuts), stack, scales, (*to[:4], to[5]), adding)
 
     def _spread(
         self, sizes: tuple[int, int, int], matrices: int, block_k: int

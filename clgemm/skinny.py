@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from clgemm.config import FLOAT_BYTES, Limits, PackConfig, SkinnyConfig
+from clgemm.config import (
+    FLOAT_BYTES,
+    Limits,
+    PackConfig,
+    SkinnyConfig,
+    SkinnyLanesConfig,
+)
 from clgemm.layout import Layout, Level, batch_levels
 from clgemm.panels import own_levels, pack_step, packed_strides
 from clgemm.steps import (
@@ -18,7 +25,9 @@ from clgemm.steps import (
     Step,
     ceil_div,
     dense_levels,
+    reduce_config,
     reduce_step,
+    round_up,
     slices,
     stack_of,
 )
@@ -29,6 +38,10 @@ MOST_ROWS = 8
 # k is cut where C alone has too little work for every compute unit, but into no shorter slices.
 GROUPS_PER_UNIT = 8
 SMALLEST_SLICE = 256
+# Where work-items spread over lanes, so many of them on each compute unit are enough: adding slices
+# up takes a launch. They go down columns as many abreast as touch 512 bytes.
+LANES_PER_UNIT = 768
+ABREAST_ALONG_K = 32
 
 
 def fits_skinny(a: Layout, b: Layout, c: Layout) -> bool:
@@ -45,7 +58,12 @@ def _turned(a: Layout, b: Layout, c: Layout) -> tuple[Layout, Layout, Layout, bo
 
 
 def make_skinny_plan(
-    a: Layout, b: Layout, c: Layout, config: SkinnyConfig, copy: PackConfig, limits: Limits
+    a: Layout,
+    b: Layout,
+    c: Layout,
+    config: SkinnyConfig | SkinnyLanesConfig,
+    copy: PackConfig,
+    limits: Limits,
 ) -> Plan:
     """Return the launches of ``C = alpha A B + beta C`` where `fits_skinny`."""
     scratch: dict[Slot, int] = {}
@@ -53,12 +71,23 @@ def make_skinny_plan(
     return Plan(steps, tuple(scratch.items()))
 
 
+def fitted(config: SkinnyLanesConfig, b: Layout) -> SkinnyLanesConfig:
+    """Return a config that reads B along its memory, by the widest vectors that fit it."""
+    along_k, width = b.column_stride != 1, config.width
+    near, far = (b.rows, b.column_stride) if along_k else (b.columns, b.row_stride)
+    places = near, far, *b.strides[:-2]
+    while any(place % width for place in places) or b.alignment_bytes < FLOAT_BYTES * width:
+        width //= 2
+    abreast = min(ABREAST_ALONG_K, config.group) if along_k else config.abreast
+    return replace(config, along_k=along_k, width=width, abreast=abreast)
+
+
 def _steps(
     a: Layout,
     b: Layout,
     c: Layout,
     turned: bool,
-    config: SkinnyConfig,
+    config: SkinnyConfig | SkinnyLanesConfig,
     copy: PackConfig,
     limits: Limits,
     scratch: dict[Slot, int],
@@ -67,16 +96,21 @@ def _steps(
     m, n, k = c.rows, c.columns, a.columns
     slot_a: Side = "b" if turned else "a"
     slot_b: Side = "a" if turned else "b"
+    lanes = isinstance(config, SkinnyLanesConfig)
+    if isinstance(config, SkinnyLanesConfig):
+        config = fitted(config, b)
     blocks = ceil_div(m, config.rows) * ceil_div(n, config.strip)
     for offsets, levels in slices(batch_levels(a, b, c), LAST_GROUP // (blocks * k), 3):
         stack = stack_of(levels, 3)
-        wanted = ceil_div(GROUPS_PER_UNIT * limits.compute_units, blocks * stack.matrices)
+        enough = LANES_PER_UNIT / config.items if lanes else GROUPS_PER_UNIT
+        wanted = ceil_div(int(enough * limits.compute_units), blocks * stack.matrices)
         slice_k = ceil_div(k, max(1, min(wanted, k // SMALLEST_SLICE), ceil_div(k, LONGEST_SUM)))
+        slice_k = round_up(slice_k, config.width)  # vectors may lie along k, and begin with a slice
         cuts = ceil_div(k, slice_k)
         first_a: tuple[Argument, ...]
         first_a = slot_a, Element(slot_a, offsets[0]), a.row_stride, a.column_stride
-        if b.column_stride != 1 and a.column_stride != 1:
-            # Scalar products want the few rows dense.
+        if not lanes and b.column_stride != 1 and a.column_stride != 1:
+            # Scalar products by vectors want the few rows dense.
             own = stack_of(own_levels(levels, 0), 1)
             scratch["packed_a"] = max(
                 scratch.get("packed_a", 0), FLOAT_BYTES * own.matrices * m * k
@@ -112,4 +146,5 @@ def _steps(
             ),
         )
         if cuts > 1:
-            yield reduce_step((m, n, cuts), stack, scales, (*to[:4], to[5]), config.width)
+            adding = reduce_config(cuts, limits)
+            yield reduce_step((m, n, cuts), stack, scales, (*to[:4], to[5]), adding)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal, NamedTuple
 
-from clgemm.config import KernelConfig, ReduceConfig
+from clgemm.config import KernelConfig, Limits, ReduceConfig
 from clgemm.layout import Level
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Turn",
     "ceil_div",
     "dense_levels",
+    "reduce_config",
     "reduce_step",
     "round_up",
     "slices",
@@ -169,12 +170,22 @@ def dense_levels(levels: tuple[Level, ...], matrix: int) -> tuple[Level, ...]:
     return tuple(dense)
 
 
+def reduce_config(slices: int, limits: Limits) -> ReduceConfig:
+    """Return how slices are added up: by vectors, or by as many work-items as there is work for."""
+    if limits.vector_width > 1:
+        return ReduceConfig(group=1, parts=1, width=limits.vector_width)
+    group = 1
+    while group < min(256, limits.work_group_size // 2 + 1):
+        group *= 2
+    return ReduceConfig(group=group, parts=min(8, group) if slices > 16 else 1, width=4)
+
+
 def reduce_step(
     sizes: tuple[int, int, int],
     stack: Stack,
     scales: tuple[Argument, ...],
     to: tuple[Argument, ...],
-    width: int,
+    config: ReduceConfig,
 ) -> Step:
     """Return the launch that adds up the slices of a product in the scratch memory "partial".
 
@@ -186,7 +197,7 @@ def reduce_step(
         alpha and beta; the result's buffer, first element, strides and stack strides.
     """
     m, n, _ = sizes
-    config = ReduceConfig(group=1, width=width)
-    groups = stack.matrices * m * ceil_div(n, config.group * config.width)
+    units = m * ceil_div(n, config.width)
+    groups = stack.matrices * ceil_div(units, config.group // config.parts)
     arguments = (*sizes, stack.counts, *scales, "partial", *to)
     return Step(config, "iiiIffbblllL", groups, arguments)

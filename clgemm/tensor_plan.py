@@ -13,7 +13,17 @@ from clgemm.config import FLOAT_BYTES, Limits, LocalConfig
 from clgemm.layout import Layout, batch_levels
 from clgemm.panels import AnyPackConfig
 from clgemm.plan import make_plan
-from clgemm.steps import Argument, Element, Plan, Step, Turn, ceil_div, round_up, slices
+from clgemm.steps import (
+    Argument,
+    Element,
+    Plan,
+    Slot,
+    Step,
+    Turn,
+    ceil_div,
+    round_up,
+    slices,
+)
 from clgemm.tensor_config import LENGTH_BYTES, TILE_BYTES, TILE_ROWS, TensorConfig
 
 __all__ = ["make_tensor_plan"]
@@ -58,7 +68,7 @@ def make_tensor_plan(
     most_bytes = min(SCRATCH_BYTES // 2, limits.allocation_bytes)
     rows, columns, depth = _blocks(m, n, k, tile_k, most_bytes)
     steps: list[Step] = []
-    bytes_a, bytes_b, turns = 0, 0, 0
+    bytes_a, bytes_b, partial, turns = 0, 0, 0, 0
     for part in slices(batch_levels(a, b, c), 1, 3):
         for n_0, k_0, m_0 in product(range(0, n, columns), range(0, k, depth), range(0, m, rows)):
             sizes = min(rows, m - m_0), min(columns, n - n_0), min(depth, k - k_0)
@@ -82,12 +92,15 @@ def make_tensor_plan(
                 needs = dict(reserve.scratch)
                 bytes_a = max(bytes_a, needs.pop("packed_a", 0))
                 bytes_b = max(bytes_b, needs.pop("packed_b", 0))
+                partial = max(partial, needs.pop("partial", 0))
                 assert not needs
                 first = dict(zip("abc", origins, strict=True))
                 gate = turn, _most(sizes[0], sizes[1])
                 steps += (_gated(step, first, beta, gate) for step in reserve.steps)
                 turns += 1
-    return Plan(tuple(steps), (("packed_a", bytes_a), ("packed_b", bytes_b)), turns)
+    scratch: list[tuple[Slot, int]] = [("packed_a", bytes_a), ("packed_b", bytes_b)]
+    scratch += [("partial", partial)] * (partial > 0)
+    return Plan(tuple(steps), tuple(scratch), turns)
 
 
 def _packed_bytes(rows: int, depth: int, tile_k: int) -> int:

@@ -70,6 +70,11 @@ class _Launch:
             self.kernel.set_arg(index, counters[2 * tier + product % 2])
 
 
+@functools.cache
+def _lock_of(_: cl.Device) -> threading.RLock:
+    return threading.RLock()
+
+
 class Workspace:
     """Scratch memory of one queue, and the order of the calls that share it.
 
@@ -79,14 +84,15 @@ class Workspace:
     Attributes
     ----------
     lock : threading.RLock
-        Held while commands are enqueued, never while they are waited for: steps of two calls do
-        not mix, and NVIDIA's driver crashes now and then when sixteen threads enqueue at once.
+        The device's, held while commands are enqueued, never while they are waited for: steps of
+        two calls do not mix, and NVIDIA's driver, which crashes now and then when threads enqueue
+        at once, be it on several queues, is asked by one at a time.
     """
 
     def __init__(self, queue: cl.CommandQueue) -> None:
         self.queue = queue
         self._pool = cl.tools.MemoryPool(cl.tools.ImmediateAllocator(queue))
-        self.lock = threading.RLock()
+        self.lock = _lock_of(queue.device)
         self._in_order = is_in_order(queue)
         self._last: cl.Event | None = None
         self._kept: OrderedDict[Plan, Sequence[_Launch]] = OrderedDict()

@@ -421,6 +421,57 @@ def test_device_calls_chain_on_any_queue(out_of_order, device):
     np.testing.assert_array_equal(step.get(queue), np.linalg.matrix_power(a, 10))
 
 
+@pytest.mark.parametrize("out_of_order", [False, True])
+def test_device_calls_wait_for_events(out_of_order, device):
+    """Operands that another queue has yet to fill; and the result's event comes after them."""
+    properties = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE if out_of_order else 0
+    queue = cl.CommandQueue(device.context, device.cl_device, properties)
+    other = cl.CommandQueue(device.context, device.cl_device)
+    host = integers(RNG, (70, 70))
+    a = cl.array.to_device(queue, np.zeros_like(host))
+    queue.finish()
+    gate = cl.UserEvent(device.context)
+    filled = cl.enqueue_copy(other, a.base_data, host, is_blocking=False, wait_for=[gate])
+    other.flush()
+    c = clgemm.sgemm(1.0, a, a, wait_for=[filled])
+    d = clgemm.matmul(c, c)  # the events of c are enough
+    queue.flush()
+    gate.set_status(cl.command_execution_status.COMPLETE)
+    np.testing.assert_array_equal(d.get(queue), (host @ host) @ (host @ host))
+    assert filled.command_execution_status == cl.command_execution_status.COMPLETE
+
+
+def test_events_do_not_pile_up(device):
+    """The last of them comes after all others: a result written again and again keeps that one."""
+    a = cl.array.to_device(device.queue, np.eye(20, dtype=np.float32))
+    c = cl.array.zeros_like(a)
+    for _ in range(20):
+        clgemm.matmul(a, a, out=c)
+    assert len(c.events) == 1
+    np.testing.assert_array_equal(c.get(), np.eye(20))
+
+
+def test_threads_with_queues_of_their_own(device):
+    """Eight threads on four queues, in order and out of order, share operands on the device."""
+    flags = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+    queues = [cl.CommandQueue(device.context, device.cl_device, (i % 2) * flags) for i in range(4)]
+    host = [integers(RNG, (n, n)) for n in (33, 64, 150)]
+    shared = [cl.array.to_device(device.queue, x) for x in host]
+    device.queue.finish()
+
+    def work(index: int) -> bool:
+        queue = queues[index % 4]
+        for _ in range(3):
+            for x, expected in zip(shared, (x @ x for x in host), strict=True):
+                c = clgemm.sgemm(1.0, x, x, queue=queue)
+                if not np.array_equal(c.get(queue), expected):
+                    return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(8)))
+
+
 def test_mixed_operands_are_refused(device):
     """A host and a device operand: the error says which is which."""
     on_device = cl.array.to_device(device.queue, ONE)

@@ -15,12 +15,15 @@ from clgemm.config import (
     ReduceConfig,
     RegisterConfig,
     SkinnyConfig,
+    SkinnyLanesConfig,
     VectorPackConfig,
 )
 from clgemm.database import (
     lane_configs,
+    nvidia_configs,
     register_config,
     skinny_config,
+    skinny_lanes_config,
     vector_pack_config,
 )
 
@@ -36,12 +39,14 @@ VECTOR_PACK = vector_pack_config(48, 0)
 REGISTER = [register_config(width, True, True) for width in (2, 4, 8, 16)]
 SHIPPED = [
     *lane_configs(),
+    *nvidia_configs(),
+    *(skinny_lanes_config(rows, LIMITS) for rows in (1, 2, 3, 8)),
     *REGISTER,
     *(skinny_config(rows, width, True) for rows in (1, 4) for width in (2, 4, 8, 16)),
     *(vector_pack_config(tile, 8) for c in REGISTER for tile in (c.tile_m, c.tile_n)),
 ]
 FAMILIES = [LocalConfig, RegisterConfig, DirectConfig, PackConfig, VectorPackConfig, ReduceConfig]
-FAMILIES += [SkinnyConfig]
+FAMILIES += [SkinnyConfig, SkinnyLanesConfig]
 
 
 @pytest.mark.parametrize("config", SHIPPED, ids=str)
@@ -64,6 +69,18 @@ def test_shipped_configs_keep_their_own_constraints(config):
         (replace(LARGE, tile_k=1, unroll=1), "32 loads of width_a=4, not a multiple of the 256"),
         (replace(LARGE, tile_m=256), "512 work-items .* exceed the device's 256"),
         (replace(LARGE, tile_k=32), "65536 bytes of local memory exceed the device's 32768"),
+        (replace(LARGE, patch_n=5), "patch_n=5 does not divide 16 work-items along N"),
+        (replace(LARGE, load_a=8), "width_a=4 is not a multiple of load_a=8"),
+        (
+            replace(LARGE, tile_k=2, unroll=2, load_b=4, turn_b=True),
+            "tile_k=2 is not a multiple of load_b=4",
+        ),
+        (replace(LARGE, turn_a=True), "33280 bytes of local memory exceed"),
+        (ReduceConfig(group=4, parts=3, width=1), "group=4 is not a multiple of parts=3"),
+        (
+            replace(skinny_lanes_config(1, LIMITS), abreast=3),
+            "group=256 is not a multiple of abreast=3",
+        ),
         (DirectConfig(0, 1, 1, 1, False), "items_m=0 is less than 1"),
         (DirectConfig(1, 1, 1, 5, False), "width=5 is not one of"),
         (PackConfig(panel=128, depth=0, group=1), "depth=0 is less than 1"),
@@ -74,7 +91,7 @@ def test_shipped_configs_keep_their_own_constraints(config):
         (replace(VECTOR_PACK, panel=40), "panel=40 is not a multiple of piece=16"),
         (replace(VECTOR_PACK, width=8), "width=8 is not a multiple of piece=16"),
         (replace(VECTOR_PACK, piece=8), "width=16 columns of piece=8 rows lie apart in panel=48"),
-        (ReduceConfig(group=1, width=3), "width=3 is not one of"),
+        (ReduceConfig(group=1, parts=1, width=3), "width=3 is not one of"),
         (replace(skinny_config(4, 8, True), strip=100), "strip=100 is not a multiple of .* = 32"),
     ],
 )

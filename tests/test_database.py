@@ -10,7 +10,10 @@ import pytest
 
 import clgemm
 from clgemm import database
-from clgemm.config import DirectConfig
+from clgemm.config import DirectConfig, Limits
+from clgemm.layout import Layout
+from clgemm.plan import make_plan
+from clgemm.skinny import fits_skinny
 
 
 @pytest.mark.parametrize("m", [1, 7, 31, 64, 200, 1000, 5000])
@@ -94,3 +97,37 @@ def test_the_cache_folder_can_be_moved(monkeypatch):
     assert database.program_cache_folder() == Path("/somewhere/programs")
     monkeypatch.delenv("CLGEMM_CACHE_DIR")
     assert database.cache_folder().name == "clgemm"
+
+
+class Stranger:
+    """A device that nobody has seen."""
+
+    def __init__(self, platform, kind, limits):
+        self.platform, self.kind, self.limits = platform, kind, limits
+
+
+STRANGERS = {
+    "NVIDIA": Stranger("NVIDIA CUDA, OpenCL 3.0", "GPU", Limits(48 << 10, 1024, 2**32, 20, 1)),
+    "old NVIDIA": Stranger("NVIDIA CUDA, OpenCL 1.1", "GPU", Limits(16 << 10, 512, 2**27, 2, 1)),
+    "AMD": Stranger("AMD Accelerated", "GPU", Limits(64 << 10, 256, 2**32, 60, 1)),
+    "Intel": Stranger("Intel(R) OpenCL Graphics", "GPU", Limits(64 << 10, 512, 2**32, 96, 1)),
+    "phone": Stranger("QUALCOMM Snapdragon(TM)", "GPU", Limits(32 << 10, 256, 2**28, 4, 1)),
+    "least": Stranger("Embedded", "accelerator", Limits(16 << 10, 64, 2**24, 1, 1)),
+}
+SHAPES = [(m, n, k) for m in (1, 7, 64, 1000, 3000) for n in (3, 128, 2500) for k in (1, 100, 4096)]
+
+
+@pytest.mark.parametrize("name", STRANGERS)
+def test_defaults_are_safe_on_devices_that_nobody_has_seen(name):
+    """Every launch of every plan keeps to the device's limits, its scratch memory too."""
+    device = STRANGERS[name]
+    for m, n, k in SHAPES:
+        for turned in (False, True):
+            a = Layout((k, m), (m, 1), 64).transposed() if turned else Layout((m, k), (k, 1), 64)
+            b, c = Layout((k, n), (n, 1), 64), Layout((m, n), (n, 1), 64)
+            choice = database.choose(device, m, n, k, 1, fits_skinny(a, b, c))
+            plan = make_plan(a, b, c, *choice, device.limits)
+            assert plan.steps
+            for step in plan.steps:
+                assert list(step.config.problems_on(device.limits)) == [], (m, n, k)
+            assert max([0, *dict(plan.scratch).values()]) <= device.limits.allocation_bytes

@@ -26,7 +26,7 @@ ROWS = [
     {"panels"},
     {"steps"},
     {"database"},
-    {"device"},
+    {"device", "spread"},
     {"tensor_config"},
     {"config", "layout", "precision", "streaming", "terminal"},
 ]
@@ -49,7 +49,7 @@ ACCEL_ROWS = [
 ]
 PURE_BENCH = {"cases", "figures", "operands", "pipe", "rounds", "report"}
 PURE = {"config", "layout", "local_panels", "panels", "plan", "precision", "register_panels"}
-PURE |= {"skinny", "steps", "streaming", "tensor_config", "tensor_plan"}
+PURE |= {"skinny", "spread", "steps", "streaming", "tensor_config", "tensor_plan"}
 
 
 def imported(module: str) -> set[str]:

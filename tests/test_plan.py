@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import pytest
 
-from clgemm import panels
+from clgemm import panels, spread
 from clgemm.config import DirectConfig, Limits, PackConfig
-from clgemm.database import lane_configs, pack_config, register_config, vector_pack_config
+from clgemm.database import (
+    lane_configs,
+    nvidia_configs,
+    pack_config,
+    register_config,
+    vector_pack_config,
+)
 from clgemm.layout import Layout, Level
 from clgemm.plan import make_copy_plan, make_plan, make_scaling_plan
 from clgemm.steps import Element, slices
@@ -20,7 +27,8 @@ LIMITS = Limits(
     compute_units=8,
     vector_width=1,
 )
-CONFIG = lane_configs()[1]
+CONFIG = replace(lane_configs()[1], in_place=False)
+IN_PLACE = lane_configs()[1]
 PACK = (pack_config(LIMITS, CONFIG.tile_m), pack_config(LIMITS, CONFIG.tile_n))
 
 
@@ -54,16 +62,29 @@ def test_a_product_packs_both_operands_and_multiplies_once():
     assert dict(made.scratch) == {"packed_a": 4 * 128 * 80, "packed_b": 4 * 192 * 80}
 
 
-def test_an_operand_that_fits_is_not_packed():
-    """Rows of B of whole, aligned tiles; A of whole tiles lies across its columns."""
-    aligned = Layout((64, 128), (128, 1), 16)
-    made = planned(rows(64, 64), aligned, rows(64, 128))
-    assert kernels(made) == ["pack", "local"]
-    assert dict(made.scratch).keys() == {"packed_a"}
-    badly = Layout((64, 128), (128, 1), 8)
-    assert kernels(planned(rows(64, 64), badly, rows(64, 128))) == ["pack", "pack", "local"]
-    odd_pitch = Layout((64, 128), (130, 1), 64)
-    assert kernels(planned(rows(64, 64), odd_pitch, rows(64, 128))) == ["pack", "pack", "local"]
+def test_operands_that_lie_along_memory_are_not_packed():
+    """In either order, by loads as wide as alignment and strides allow; others are packed."""
+
+    def read(a, b):
+        made = make_plan(a, b, rows(64, 128), IN_PLACE, PACK, LIMITS)
+        config = made.steps[-1].config
+        return kernels(made), (config.turn_a, config.load_a), (config.turn_b, config.load_b)
+
+    a, b = rows(64, 64)._replace(alignment_bytes=16), rows(64, 128)._replace(alignment_bytes=16)
+    turned_b = Layout((64, 128), (1, 64), 16)
+    assert read(a, b) == (["local"], (True, 4), (False, 4))
+    assert read(a, turned_b) == (["local"], (True, 4), (True, 4))
+    assert read(a, Layout((64, 128), (128, 1), 8)) == (["local"], (True, 4), (False, 2))
+    assert read(a, Layout((64, 128), (130, 1), 64)) == (["local"], (True, 4), (False, 2))
+    assert read(a, Layout((64, 128), (131, 1), 64)) == (["local"], (True, 4), (False, 1))
+    assert read(Layout((64, 64), (128, 2), 64), b) == (["pack", "local"], (False, 4), (False, 4))
+
+
+def test_what_is_loaded_float_by_float_is_packed_where_it_is_read_often():
+    """Tiles that read it again and again would take as many loads."""
+    big = rows(4001, 4001)
+    made = make_plan(big, big, big, IN_PLACE, PACK, LIMITS)
+    assert kernels(made) == ["pack", "pack", "local"]
 
 
 def test_huge_products_stay_within_the_scratch_budget():
@@ -72,17 +93,38 @@ def test_huge_products_stay_within_the_scratch_budget():
     made = planned(rows(n, n), rows(n, n), rows(n, n))
     assert sum(dict(made.scratch).values()) <= panels.SCRATCH_BYTES
     multiplied = [step for step in made.steps if step.config.family == "local"]
-    assert {step.arguments[5] for step in multiplied} == {"beta", 1.0}
+    assert {step.arguments[6] for step in multiplied} == {"beta", 1.0}
     flops = sum(m * n * k for m, n, k in (step.arguments[:3] for step in multiplied))
     assert flops == n**3
 
 
 def test_long_sums_are_cut():
-    """Into blocks of one size, that add up in C."""
+    """Into slices of k side by side where C is small; else into blocks that add up in C."""
     made = planned(rows(64, 20_000), rows(20_000, 64), rows(64, 64))
+    assert kernels(made) == ["pack", "pack", "local", "reduce"]
+    product, adding = made.steps[2:]
+    cuts, slice_k = adding.arguments[2], product.arguments[3]
+    assert (cuts - 1) * slice_k < 20_000 <= cuts * slice_k
+    assert product.groups == cuts >= LIMITS.compute_units
+    assert product.arguments[5:7] == (1.0, 0.0)
+    assert adding.arguments[4:6] == ("alpha", "beta")
+    assert dict(made.scratch)["partial"] == 4 * cuts * 64 * 64
+    made = planned(rows(1024, 20_000), rows(20_000, 1024), rows(1024, 1024))
     multiplied = [step for step in made.steps if step.config.family == "local"]
     assert [step.arguments[2] for step in multiplied] == [6672, 6672, 6656]
-    assert [step.arguments[5] for step in multiplied] == ["beta", 1.0, 1.0]
+    assert [step.arguments[6] for step in multiplied] == ["beta", 1.0, 1.0]
+
+
+@pytest.mark.parametrize("size", [(64, 4096, 4096), (4096, 64, 4096), (64, 64, 100_000)])
+def test_every_compute_unit_of_a_gpu_gets_work(size):
+    """Few tiles of C: slices of k make up for them, and are no shorter than they need be."""
+    limits = replace(LIMITS, compute_units=132)
+    slices = min(
+        (spread.spread(config, *size, 1, limits) for config in nvidia_configs()),
+        key=lambda found: found.time,
+    ).slices
+    assert slices > 1
+    assert size[2] // slices >= spread.SMALLEST_SLICE
 
 
 def test_scratch_respects_the_largest_buffer():
@@ -99,7 +141,7 @@ def test_a_repeated_operand_is_packed_once():
     made = planned(a, b, c)
     assert kernels(made) == ["pack", "pack", "local"]
     assert dict(made.scratch) == {"packed_a": 9 * 4 * 128 * 80, "packed_b": 4 * 192 * 80}
-    assert struct.unpack("4q", made.steps[-1].arguments[15])[-1] == 0
+    assert struct.unpack("4q", made.steps[-1].arguments[16])[-1] == 0
 
 
 def test_a_product_by_vectors_is_two_launches_however_deep():

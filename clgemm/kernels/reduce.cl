@@ -1,38 +1,66 @@
 // C = alpha*(sum of slices) + beta*C: adds up the results of a product whose k was cut into slices.
 //   from[slice*m*n + i*n + j]    the slices of one matrix; matrices one behind the other
 //   c[i*c_row + j*c_column]      m x n; not read when beta is 0
-// Work-groups: matrices x m x (n/(GROUP*WIDTH), rounded up), GROUP work-items of WIDTH columns each.
+// A work-item adds WIDTH columns of every PARTS-th slice; what PARTS of them have is added in local memory.
+// Work-groups: matrices x (m x (n/WIDTH, rounded up) x PARTS / GROUP, rounded up), GROUP work-items each.
+// Local: 4*GROUP*WIDTH bytes.
 #ifndef GROUP
 #error "GROUP: work-items per work-group"
+#endif
+#ifndef PARTS
+#error "PARTS: work-items that share the slices of the same elements"
 #endif
 #ifndef WIDTH
 #error "WIDTH: columns per work-item, one vector"
 #endif
+#define UNITS (GROUP / PARTS)  // runs of WIDTH columns that a work-group adds up
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void reduce(const int m, const int n, const int slices, const int4 counts, const float alpha, const float beta,
             __global const float* restrict from,
             __global float* restrict c, const long c_offset, const long c_row, const long c_column,
-            const long4 c_strides) {
-  const int parts = (n + GROUP * WIDTH - 1) / (GROUP * WIDTH);
-  const uint group = get_group_id(0), row = group / parts % m, matrix = group / parts / m;
-  const int column = (group % parts * GROUP + get_local_id(0)) * WIDTH;
-  if (column >= n) return;
+            const long4 c_strides GATE_ARGUMENTS) {
+  GATE
+  const int across = (n + WIDTH - 1) / WIDTH, groups = (m * across + UNITS - 1) / UNITS;
+  const uint group = get_group_id(0), matrix = group / groups;
+  const int item = get_local_id(0), part = item / UNITS;
+  const int unit = group % groups * UNITS + item % UNITS, row = unit / across, column = unit % across * WIDTH;
+  const bool whole = column + WIDTH <= n;
   const long size = (long)m * n;
-  from += matrix * slices * size + (long)row * n + column;
-  c += c_offset + matrix_offset(matrix, counts, c_strides) + row * c_row + column * c_column;
-  if (column + WIDTH <= n && c_column == 1) {
-    FLOAT(WIDTH) sum = LOAD(WIDTH, from);
-    for (int slice = 1; slice < slices; slice++) sum += LOAD(WIDTH, from + slice * size);
-    sum *= alpha;
+  FLOAT(WIDTH) sum = (FLOAT(WIDTH))(0.0f);
+  if (row < m) {
+    from += matrix * slices * size + (long)row * n + column;
+    c += c_offset + matrix_offset(matrix, counts, c_strides) + row * c_row + column * c_column;
+    if (whole) {
+      #pragma unroll 4
+      for (int slice = part; slice < slices; slice += PARTS) sum += LOAD(WIDTH, from + slice * size);
+    } else {
+      float values[WIDTH];
+      for (int j = 0; j < WIDTH; j++) {
+        values[j] = 0.0f;
+        if (j < n - column)
+          for (int slice = part; slice < slices; slice += PARTS) values[j] += from[slice * size + j];
+      }
+      sum = LOAD(WIDTH, values);
+    }
+  }
+#if PARTS > 1
+  __local FLOAT(WIDTH) sums[GROUP];
+  sums[item] = sum;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  if (part != 0) return;
+  #pragma unroll
+  for (int other = 1; other < PARTS; other++) sum += sums[other * UNITS + item];
+#endif
+  if (row >= m) return;
+  sum *= alpha;
+  if (whole && c_column == 1) {
     if (beta != 0.0f) sum += beta * LOAD(WIDTH, c);
     STORE(WIDTH, sum, c);
   } else {
-    for (int j = 0; j < min(WIDTH, n - column); j++) {
-      float sum = from[j];
-      for (int slice = 1; slice < slices; slice++) sum += from[slice * size + j];
-      sum *= alpha;
-      c[j * c_column] = beta == 0.0f ? sum : sum + beta * c[j * c_column];
-    }
+    float values[WIDTH];
+    STORE(WIDTH, sum, values);
+    for (int j = 0; j < min(WIDTH, n - column); j++)
+      c[j * c_column] = beta == 0.0f ? values[j] : values[j] + beta * c[j * c_column];
   }
 }

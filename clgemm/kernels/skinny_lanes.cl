@@ -1,0 +1,118 @@
+// C = alpha*A*B + beta*C for an A of a few rows, for devices that spread work-items over lanes: B is read
+// once, where it lies, at the memory's speed.
+//   a[i*a_row + p*a_column]      m x k
+//   b[p*b_row + j*b_column]      k x n; b_column is 1, or, with ALONG_K, b_row
+//   c[i*c_row + j*c_column]      m x n; not read when beta is 0
+// A work-group makes ROWS rows of C by STRIP columns, of one slice of k: ABREAST work-items go along B's
+// memory, WIDTH floats each, and GROUP/ABREAST of them across. Where that is along the rows of B, each adds
+// up its own columns, from every GROUP/ABREAST-th row of B, CHUNK rows at a time; where it is down the columns
+// (ALONG_K), each adds up its own share of a column. What they have is then added in local memory, where
+// CHUNK columns of A lie as well. Of b WIDTH floats are loaded together: n, or with ALONG_K k, is a multiple.
+// Several slices of k, slice_k long each, are several results: slice s goes to c + s*c_slice.
+// Work-groups: matrices x slices x (m/ROWS, rounded up) x (n/STRIP, rounded up), GROUP work-items each.
+// Local: 4*(ROWS*CHUNK + GROUP*WIDTH) bytes.
+#ifndef ROWS
+#error "ROWS: rows of C at a time"
+#endif
+#ifndef WIDTH
+#error "WIDTH: floats per load of B"
+#endif
+#ifndef GROUP
+#error "GROUP: work-items per work-group"
+#endif
+#ifndef ABREAST
+#error "ABREAST: work-items side by side along the memory of B"
+#endif
+#ifndef CHUNK
+#error "CHUNK: columns of A in local memory"
+#endif
+#ifndef ALONG_K
+#error "ALONG_K: 1 if the columns of B lie along its memory, 0 if its rows do"
+#endif
+#ifndef FMA
+#error "FMA: 1 for fma(), 0 for a multiplication and an addition that the compiler may join"
+#endif
+#define ACROSS (GROUP / ABREAST)
+#define STRIP (ALONG_K ? ACROSS : ABREAST * WIDTH)
+#define ADDED (ALONG_K ? ABREAST : ACROSS)  // work-items that have parts of the same sums
+
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
+void skinny_product(const int m, const int n, const int k, const int slice_k, const int4 counts,
+                    const float alpha, const float beta,
+                    __global const float* restrict a, const long a_offset, const long a_row, const long a_column, const long4 a_strides,
+                    __global const float* restrict b, const long b_offset, const long b_row, const long b_column, const long4 b_strides,
+                    __global float* restrict c, const long c_offset, const long c_row, const long c_column,
+                    const long c_slice, const long4 c_strides) {
+  __local float rows[CHUNK * ROWS] __attribute__((aligned(64)));
+  __local float parts[GROUP * WIDTH];
+  const int strips = (n + STRIP - 1) / STRIP, blocks = (m + ROWS - 1) / ROWS, slices = (k + slice_k - 1) / slice_k;
+  uint group = get_group_id(0);
+  const int column_0 = group % strips * STRIP, columns = min(STRIP, n - column_0);
+  group /= strips;
+  const int row_0 = group % blocks * ROWS, rows_here = min(ROWS, m - row_0);
+  group /= blocks;
+  const int slice = group % slices, first = slice * slice_k, last = min(first + slice_k, k);
+  const uint matrix = group / slices;
+  const int item = get_local_id(0), x = item % ABREAST, y = item / ABREAST;
+
+  // Columns past the last repeat it, and are not stored; rows past the last are zero.
+  const int own = ALONG_K ? min(y, columns - 1) : min(x, columns / WIDTH - 1) * WIDTH;
+  a += a_offset + matrix_offset(matrix, counts, a_strides) + row_0 * a_row;
+  b += b_offset + matrix_offset(matrix, counts, b_strides) + (column_0 + own) * b_column;
+  c += c_offset + matrix_offset(matrix, counts, c_strides) + row_0 * c_row + column_0 * c_column + slice * c_slice;
+
+  FLOAT(WIDTH) sum[ROWS];
+  #pragma unroll
+  for (int i = 0; i < ROWS; i++) sum[i] = (FLOAT(WIDTH))(0.0f);
+
+  for (int chunk = first; chunk < last; chunk += CHUNK) {
+    const int depth = min(CHUNK, last - chunk);
+    barrier(CLK_LOCAL_MEM_FENCE);  // nobody still reads the chunk before
+    for (int i = item; i < ROWS * CHUNK; i += GROUP) {
+      const int row = ALONG_K ? i / CHUNK : i % ROWS, p = ALONG_K ? i % CHUNK : i / ROWS;
+      if (p < depth) rows[i] = row < rows_here ? a[row * a_row + (chunk + p) * a_column] : 0.0f;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+#if ALONG_K
+    #pragma unroll 4
+    for (int p = x * WIDTH; p < depth; p += ABREAST * WIDTH) {
+      const FLOAT(WIDTH) v = LOAD_ALIGNED(WIDTH, __global, b + chunk + p);
+      #pragma unroll
+      for (int i = 0; i < ROWS; i++)
+        sum[i] = MULTIPLY_ADD(LOAD_ALIGNED(WIDTH, __local, rows + i * CHUNK + p), v, sum[i]);
+    }
+#else
+    #pragma unroll 8
+    for (int p = y; p < depth; p += ACROSS) {
+      const FLOAT(WIDTH) v = LOAD_ALIGNED(WIDTH, __global, b + (chunk + p) * b_row);
+      #pragma unroll
+      for (int i = 0; i < ROWS; i++) sum[i] = MULTIPLY_ADD((FLOAT(WIDTH))(rows[p * ROWS + i]), v, sum[i]);
+    }
+#endif
+  }
+
+  for (int i = 0; i < rows_here; i++) {
+    float values[WIDTH];
+    #pragma unroll
+    for (int r = 0; r < ROWS; r++)  // an index that is known keeps the sums in registers
+      if (r == i) STORE(WIDTH, sum[r], values);
+    barrier(CLK_LOCAL_MEM_FENCE);
+#if ALONG_K
+    float own_sum = values[0];
+    #pragma unroll
+    for (int v = 1; v < WIDTH; v++) own_sum += values[v];
+    parts[x * ACROSS + y] = own_sum;
+#else
+    #pragma unroll
+    for (int v = 0; v < WIDTH; v++) parts[y * STRIP + x * WIDTH + v] = values[v];
+#endif
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int j = item; j < columns; j += GROUP) {
+      float total = parts[j];
+      #pragma unroll 8
+      for (int part = 1; part < ADDED; part++) total += parts[part * STRIP + j];
+      __global float* element = c + i * c_row + j * c_column;
+      *element = beta == 0.0f ? alpha * total : alpha * total + beta * *element;
+    }
+  }
+}
