@@ -1,4 +1,4 @@
-"""Exceptions that hit a loop in mid-call: raised as soon as NumPy has returned, never lost.
+"""Exceptions that hit a loop in mid-call: raised soon after NumPy has returned, never lost.
 
 A loop has no way to fail, and what escapes from a ctypes callback is only printed. It happens when
 a signal's handler raises, KeyboardInterrupt above all: handlers run at the first bytecode that the
@@ -20,6 +20,7 @@ __all__ = ["Rescue", "raise_later"]
 
 log = logging.getLogger(__name__)
 
+DELAY_SECONDS = 1e-3  # longer than it takes to leave a loop
 _loops: set[CodeType] = set()  # of the functions that run while NumPy waits for a loop
 _waiting: set[_Raiser] = set()  # whom CPython's queue refers to by address only
 _add_pending_call = PYFUNCTYPE(c_int, c_void_p, c_void_p)(("Py_AddPendingCall", ctypes.pythonapi))
@@ -36,11 +37,15 @@ class _Raiser:
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             if frame.f_code in _loops:
-                self.enqueue()
+                self.try_later()
                 return False
             frame = frame.f_back
         _waiting.discard(self)
         raise self.error
+
+    def try_later(self) -> None:
+        # From another thread: CPython 3.13 forgets what a pending call itself makes pending.
+        threading.Timer(DELAY_SECONDS, self.enqueue).start()
 
     def enqueue(self) -> None:
         _waiting.add(self)
@@ -52,9 +57,12 @@ class _Raiser:
 
 
 def raise_later(error: BaseException) -> None:
-    """Raise in this thread once the loop that it hit is over."""
+    """Raise in this thread once the loop that it hit is over.
+
+    A millisecond later; in a tight run of small products, when the program does something else.
+    """
     if threading.current_thread() is threading.main_thread():
-        _Raiser(error).enqueue()
+        _Raiser(error).try_later()
     else:  # where handlers of signals do not run: a debugger's doing
         log.error("an exception in mid-product is lost", exc_info=error)
 
