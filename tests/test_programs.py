@@ -60,8 +60,8 @@ def test_a_second_call_of_a_kind_creates_nothing_but_views(n, fresh, counts):
 def test_a_change_of_order_needs_no_new_program(fresh, counts):
     """Transposes and orders are packing's business: A is read in place or packed, that is all.
 
-    On lanes either operand may be turned while it is read: four kernels. Where host memory is shared, one
-    with double strides is packed beside the other turned or not: four more, and the packing's.
+    On lanes either operand may be turned while it is read: four kernels. Where host memory is
+    shared, one of double strides is packed beside the other, turned or not: four, and packing.
     """
     a, b = RNG.random((150, 150)).astype(np.float32), np.ones((150, 150), np.float32)
     clgemm.sgemm(1.0, a, b)
