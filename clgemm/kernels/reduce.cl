@@ -32,7 +32,9 @@ void reduce(const int m, const int n, const int slices, const int4 counts, const
     from += matrix * slices * size + (long)row * n + column;
     c += c_offset + matrix_offset(matrix, counts, c_strides) + row * c_row + column * c_column;
     if (whole) {
+#if PARTS > 1  // vector compilers would only warn that they have better plans
       #pragma unroll 4
+#endif
       for (int slice = part; slice < slices; slice += PARTS) sum += LOAD(WIDTH, from + slice * size);
     } else {
       float values[WIDTH];
