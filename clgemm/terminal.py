@@ -13,6 +13,7 @@ __all__ = [
     "COLOURS",
     "PLOT_STYLE",
     "Side",
+    "duration",
     "figure",
     "json_number",
     "meter",
@@ -42,6 +43,21 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
+
+
+def duration(unit: str) -> Callable[[str], float]:
+    """Return a reader of arguments that are a number of seconds, or minutes, above 0."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = 0.0
+        if not 0 < value < math.inf:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number of {unit} above 0")
+        return value
+
+    return read
 
 
 def figure(gflops: float) -> str:

@@ -21,7 +21,7 @@ from clgemm.bench.rounds import Settings, Tournament
 from clgemm.bench.startup import cold_start
 from clgemm.device import Device, find_device, get_device
 from clgemm.identity import identity
-from clgemm.terminal import positive, progress
+from clgemm.terminal import duration, positive, progress
 
 __all__ = ["add_arguments", "main"]
 
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=positive, metavar="N", help="turns of each in each case")
     parser.add_argument(
         "--budget",
-        type=_seconds,
+        type=duration("seconds"),
         metavar="S",
         help="seconds that each contender may take over a case; what needs more is skipped",
     )
@@ -60,16 +60,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw rooflines and ratios")
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return value
 
 
 def main(args: argparse.Namespace) -> int:

@@ -19,7 +19,7 @@ from clgemm.identity import identify, identity
 from clgemm.proof import trial_child
 from clgemm.records import Record, as_json
 from clgemm.shapes import Shape
-from clgemm.terminal import figure, meter, print_table
+from clgemm.terminal import duration, figure, meter, print_table
 from clgemm.tuner.session import Session, tasks_for
 from clgemm.tuner.trials import Trials
 
@@ -110,16 +110,6 @@ def _shapes(text: str) -> list[Shape]:
         ) from None
 
 
-def _minutes(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of minutes above 0")
-    return value
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("--device", metavar="D", help="number, kind or part of a name")
@@ -131,7 +121,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "some of every class)",
     )
     parser.add_argument(
-        "--budget", type=_minutes, default=MINUTES, metavar="MINUTES", help="default: %(default)g"
+        "--budget",
+        type=duration("minutes"),
+        default=MINUTES,
+        metavar="MINUTES",
+        help="default: %(default)g",
     )
     parser.add_argument(
         "--afresh",
