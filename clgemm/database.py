@@ -160,6 +160,8 @@ def _suits(
     """
     if not isinstance(found.config, LocalConfig) or not isinstance(default.config, LocalConfig):
         return True
+    if device.kind == "CPU":  # which the model is not for
+        return True
     by_default, as_found = (
         spread(config, *shape, device.limits).time for config in (default.config, found.config)
     )

@@ -18,14 +18,15 @@ from clgemm.records import Choice, Identity, Record, choice_as_dict, kernels_has
 from clgemm.shapes import Shape, fresh
 from clgemm.tuned import candidates
 from clgemm.tuner.search import search
-from clgemm.tuner.spaces import Point, space_of
+from clgemm.tuner.space import Point
+from clgemm.tuner.spaces import space_of
 from clgemm.tuner.trials import Trial, Trials
 
 __all__ = ["Task", "Tools", "Tuning"]
 
 log = logging.getLogger(__name__)
 
-LONGEST_CALL = 0.25  # of the default choice, seconds; shapes that take longer are halved
+LONGEST_CALL = 0.1  # of the default choice, seconds; shapes that take longer are halved
 HOPELESS = 0.5  # of the best score, on the first shape: the others are not timed
 CLOSE = 0.95  # of the best score: from here on it is timed again
 ROUNDS, MORE_ROUNDS = 2, 4
@@ -89,8 +90,8 @@ class Tuning:
             log.warning("%s cannot be tuned: its default fails: %s", self._name, error)
             return
         seeds = [self.space.point(choice) for choice in self._seeds()]
-        explore = not any(r.family == self.task.family for r in self.tools.found)
-        search(self.space, seeds, self._score, self._time_left, self.tools.rng, explore)
+        grid = [] if self._is_known() else self._grid()
+        search(self.space, seeds, grid, self._score, self._time_left, self.tools.rng)
 
     def winner(self, rounds: int) -> Record | None:
         """Let the best run against each other once more; return the first of them that is right.
@@ -165,6 +166,33 @@ class Tuning:
             choices = [*(t.choice for t in tried), *(served.record.choice for served in known)]
             yield from dict.fromkeys(choices[:MOST_SEEDS])
         yield from dict.fromkeys(r.choice for r in tools.found[::-1] if r.family == family)
+
+    def _is_known(self) -> bool:
+        """Tell whether there is a record for this very task, which the seeds have."""
+        if self.tools.afresh:
+            return False
+        known = candidates(
+            self.tools.identity, self.tools.device.limits, self.task.family, self.task.shape_class
+        )
+        return any(served.proven for served in known)
+
+    def _grid(self) -> list[Point]:
+        """Return the points of a coarse grid, those first that were fast in other classes.
+
+        Any order is better than the grid's own, if time does not last for all.
+        """
+        plain = by_hand.plain_choice(self.tools.device, self.task.family)
+        points = self.space.sketch(self.space.point(plain))
+        self.tools.rng.shuffle(points)
+        scores: dict[Choice, float] = {}
+        for trial in self.tools.trials.all:
+            scores[trial.choice] = max(trial.score, scores.get(trial.choice, 0.0))
+
+        def elsewhere(point: Point) -> float:
+            choice = self.space.choice(point)
+            return scores.get(choice, 0.0) if choice else 0.0
+
+        return sorted(points, key=elsewhere, reverse=True)
 
     def _tried_here(self) -> list[Trial]:
         """Return the trials of this task's shapes that were not rejected, then or later."""
