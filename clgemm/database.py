@@ -14,6 +14,7 @@ from clgemm.by_hand import (
 )
 from clgemm.cache import cache_folder, program_cache_folder, recall, remember
 from clgemm.config import LocalConfig
+from clgemm.crossovers import Work, measured, pays, smallest
 from clgemm.device import Device, get_device
 from clgemm.identity import MANY_CORES, is_vector_compiler, register_width
 from clgemm.records import Choice
@@ -54,8 +55,9 @@ def threshold() -> int | None:
     return int(setting) if setting else None
 
 
-# Multiply-adds (m n k, all matrices) from which a device of this kind beats the host's BLAS, the
-# way there and back included, and the rows and columns that it takes. Measured: README.md, "Speed".
+# Where nothing has been measured here: multiply-adds (m n k, all matrices) from which a device of
+# this kind beats the host's BLAS, the way there and back included, and the rows and columns that it
+# takes. Measured: README.md, "Speed".
 CROSSOVER = {"GPU": 1150**3, "accelerator": 1150**3, "CPU": 768**3}
 # Where operands and results are copied there and back, multiply-adds for each of their elements: a
 # third of the size of a square matrix. The host takes the matrices of a stack one by one.
@@ -68,13 +70,15 @@ SMALLEST_CROSSOVER = min(CROSSOVER.values())
 def smallest_crossover() -> int:
     """Return the multiply-adds below which the host multiplies, whatever the device.
 
+    No device is opened for that.
+
     Raises
     ------
     ValueError
         If CLGEMM_THRESHOLD is not a whole number.
     """
     least = threshold()
-    return SMALLEST_CROSSOVER if least is None else least
+    return smallest(SMALLEST_CROSSOVER) if least is None else least
 
 
 def host_is_faster(m: int, n: int, k: int, matrices: int) -> bool:
@@ -90,9 +94,11 @@ def host_is_faster(m: int, n: int, k: int, matrices: int) -> bool:
     work = m * n * k * matrices
     if (least := threshold()) is not None:
         return work < least
-    if work < SMALLEST_CROSSOVER or min(m, n, k) < SHORT_SIDE:
+    if work < smallest(SMALLEST_CROSSOVER) or min(m, n, k) < SHORT_SIDE:
         return True
     device = get_device()
+    if (found := measured(device)) is not None:
+        return not pays(Work(m, n, k, matrices), found.least)
     if device.kind == "CPU":
         many = device.limits.compute_units >= MANY_CORES
         if not _outruns_blas(device) or (many and work < MANY_CORES_CROSSOVER):

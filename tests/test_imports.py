@@ -27,7 +27,7 @@ ROWS = [
     {"steps"},
     {"database"},
     {"by_hand", "serving"},
-    {"proof", "tuned"},
+    {"crossovers", "proof", "tuned"},
     {"identity"},
     {"device", "spread"},
     {"records"},

@@ -26,7 +26,8 @@ __all__ = ["Task", "Tools", "Tuning"]
 
 log = logging.getLogger(__name__)
 
-LONGEST_CALL = 0.1  # of the default choice, seconds; shapes that take longer are halved
+LONGEST_CALL = 0.2  # of the default choice, seconds; shapes that take longer are halved
+SHORT_WORK = 2**26  # multiply-adds, by which that is told
 HOPELESS = 0.5  # of the best score, on the first shape: the others are not timed
 CLOSE = 0.95  # of the best score: from here on it is timed again
 ROUNDS, MORE_ROUNDS = 2, 4
@@ -150,7 +151,11 @@ class Tuning:
 
     def _bearable(self, shape: Shape) -> Shape:
         """Return a shape that the default choice multiplies in a bearable time."""
-        while self.tools.race([self.default], shape, 1)[0][0] > LONGEST_CALL:
+        tried = shape
+        while tried.work > SHORT_WORK:
+            tried = tried.shrunk()
+        rate = self.tools.race([self.default], tried, 1)[0][0] / tried.work
+        while rate * shape.work > LONGEST_CALL and shape.work > tried.work:
             shape = shape.shrunk()
         return shape
 
