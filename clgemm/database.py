@@ -119,7 +119,7 @@ def _outruns_blas(device: Device) -> bool:
 SMALL = {"CPU": 32**3, "GPU": 96**3, "accelerator": 96**3}
 SHORT_SIDE = 8
 SMALLEST_SKINNY = 4096
-SLACK = 1.3  # times the time that is expected of the default: the model is no better than that
+SLACK = 1.25  # times the time that is expected of the default: the model is no better than that
 
 
 @functools.lru_cache(maxsize=1024)
@@ -142,7 +142,9 @@ def choose(
         family = own[2] if small else own[0]
     default = default_choice(device, family, m, n, k, matrices)
     found = tuned(device, family, name)
-    return found if found and _suits(found, default, (m, n, k, matrices), device) else default
+    if not isinstance(found, Choice):
+        return default
+    return found if _suits(found, default, (m, n, k, matrices), device) else default
 
 
 def transfer_config(device: Device) -> TransferConfig | None:

@@ -13,6 +13,7 @@ from clgemm.database import threshold
 from clgemm.device import Device, devices, get_device, reason
 from clgemm.identity import identify
 from clgemm.serving import serving
+from clgemm.tensor import tensor_families
 from clgemm.tuned import user_file
 
 __all__ = ["show_config"]
@@ -105,7 +106,9 @@ def _tuning() -> dict[str, Any]:
         device = get_device()
     except (RuntimeError, ValueError):
         return {"none": "there is no device"}
-    return {"records": str(user_file(identify(device)))} | serving(device, families(device.limits))
+    return {"records": str(user_file(identify(device)))} | serving(
+        device, (*families(device.limits), *tensor_families(device))
+    )
 
 
 def _crossover() -> dict[str, Any]:

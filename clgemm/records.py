@@ -28,13 +28,16 @@ from clgemm.config import (
     VectorPackConfig,
 )
 from clgemm.shapes import SHAPE_CLASSES, Shape
+from clgemm.tensor_config import MmaConfig, TensorConfig, WgmmaConfig
 
 __all__ = [
     "FAMILIES",
+    "AnyChoice",
     "Choice",
     "Findings",
     "Identity",
     "Record",
+    "TensorChoice",
     "as_json",
     "choice_as_dict",
     "choice_from",
@@ -56,19 +59,24 @@ PACKS: dict[str, type[PackConfig] | type[VectorPackConfig]] = {
     "skinny": PackConfig,
     "skinny_lanes": PackConfig,
 }
-FAMILIES: dict[str, type[ProductConfig]] = {
+FAMILIES: dict[str, type[ProductConfig | TensorConfig]] = {
     "local": LocalConfig,
     "register": RegisterConfig,
     "skinny": SkinnyConfig,
     "skinny_lanes": SkinnyLanesConfig,
     "direct": DirectConfig,
+    "tensor": WgmmaConfig,
+    "tensor_mma": MmaConfig,
 }
+TENSOR_SOURCES = ("tensor_pack.cl", "tensor_tile.cl", "tensor_mend.cl", "tensor_store.cl")
 SOURCES = {
     "local": ("pack.cl", "local.cl"),
     "register": ("pack_vectors.cl", "register.cl"),
     "skinny": ("pack.cl", "skinny.cl"),
     "skinny_lanes": ("skinny_lanes.cl",),
     "direct": ("direct.cl",),
+    "tensor": ("tensor.cl", *TENSOR_SOURCES),
+    "tensor_mma": ("tensor_mma.cl", *TENSOR_SOURCES),
 }
 
 Config = TypeVar("Config", bound=KernelConfig)
@@ -105,6 +113,16 @@ class Choice(NamedTuple):
     pack: Packs | None
 
 
+class TensorChoice(NamedTuple):
+    """The config that makes a product on tensor cores, which says how operands are split for it."""
+
+    config: TensorConfig
+    pack: None = None
+
+
+AnyChoice: TypeAlias = Choice | TensorChoice
+
+
 @dataclass(frozen=True)
 class Record:
     """The fastest choice found for a device, a kernel family and a shape class.
@@ -122,7 +140,7 @@ class Record:
     device: Identity
     family: str
     shape_class: str
-    choice: Choice
+    choice: AnyChoice
     shapes: tuple[Shape, ...]
     gflops: tuple[float, ...]
     kernels: str
@@ -156,7 +174,7 @@ def kernels_hash(family: str) -> str:
     return digest.hexdigest()[:16]
 
 
-def problems_of(choice: Choice, limits: Limits | None = None) -> list[str]:
+def problems_of(choice: AnyChoice, limits: Limits | None = None) -> list[str]:
     """Return what speaks against a choice: by its families' constraints, and on a device."""
     configs: list[KernelConfig] = [choice.config, *(choice.pack or ())]
     found = [
@@ -198,7 +216,7 @@ def config_from(kind: type[Config], values: object) -> Config:
     return config
 
 
-def choice_from(family: object, config: object, pack: object) -> Choice:
+def choice_from(family: object, config: object, pack: object) -> AnyChoice:
     """Return the choice that a family's name and mappings describe.
 
     Raises
@@ -215,13 +233,15 @@ def choice_from(family: object, config: object, pack: object) -> Choice:
         packs = config_from(kind, pack[0]), config_from(kind, pack[1])
     elif pack is not None:
         raise ValueError(f"{family} packs nothing, but there is {pack!r}")
-    choice = Choice(made, packs)  # type: ignore[arg-type]
+    choice = (
+        TensorChoice(made) if isinstance(made, TensorConfig) else Choice(made, packs)  # type: ignore[arg-type]
+    )
     if found := problems_of(choice):
         raise ValueError("; ".join(found))
     return choice
 
 
-def choice_as_dict(choice: Choice) -> dict[str, Any]:
+def choice_as_dict(choice: AnyChoice) -> dict[str, Any]:
     """Return what `choice_from` takes, for JSON."""
     packs = None if choice.pack is None else [asdict(pack) for pack in choice.pack]
     return {"family": choice.config.family, "config": asdict(choice.config), "pack": packs}

@@ -38,7 +38,7 @@ TUNER_ROWS = [
     {"command"},
     {"plot", "session"},
     {"task"},
-    {"search", "trials"},
+    {"search", "starts", "trials"},
     {"spaces"},
     {"space"},
 ]

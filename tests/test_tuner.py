@@ -26,7 +26,7 @@ from clgemm.identity import identify, identity, is_vector_compiler
 from clgemm.proof import trial_child
 from clgemm.records import Choice, findings_from, kernels_hash, problems_of
 from clgemm.shapes import SHAPE_CLASSES, Shape, fresh, samples, shape_class
-from clgemm.tuner import session, task
+from clgemm.tuner import session, starts, task
 from clgemm.tuner.search import search
 from clgemm.tuner.session import Session, tasks_for
 from clgemm.tuner.spaces import space_of
@@ -57,7 +57,8 @@ def empty(device, monkeypatch, tmp_path):
 @pytest.mark.parametrize("kind", ["CPU", "GPU"])
 def test_samples_stand_for_their_class(name, kind):
     """Each is of its class, and so is what the winner is checked on again."""
-    every = [samples(family, name, kind) for family in ("local", "register", "skinny", "direct")]
+    families = ("local", "register", "skinny", "skinny_lanes", "direct", "tensor")
+    every = [samples(family, name, kind) for family in families]
     assert any(every)
     for shape in {shape for shapes in every for shape in shapes}:
         assert shape_class(*shape) == shape_class(*fresh(shape)) == name
@@ -91,12 +92,16 @@ def test_what_was_made_by_hand_is_in_the_space(device):
 
 
 @pytest.mark.parametrize("limits", [BIG, Limits(32 * 1024, 256, 2**28, 8, 4)])
-@pytest.mark.parametrize("family", ["local", "register", "skinny", "skinny_lanes", "direct"])
+@pytest.mark.parametrize(
+    "family", ["local", "register", "skinny", "skinny_lanes", "direct", "tensor"]
+)
 def test_points_keep_the_limits(family, limits, device):
     """In the grid, next to one another, or after a jump; a broken constraint makes no choice."""
     if family == "skinny_lanes":  # whose work-groups are as large as the device lets them be
         limits = replace(limits, vector_width=1)
-    default = by_hand.plain_choice(Stand(limits, device), family)
+    if family == "tensor":  # whose work-groups have 384 work-items
+        limits = replace(limits, work_group_size=1024)
+    default = starts.plain(Stand(limits, device), family)
     space, rng = space_of(family, limits, default, True), Random(0)
     base = space.point(default)
     grid = space.sketch(base)
@@ -111,7 +116,7 @@ def test_points_keep_the_limits(family, limits, device):
             made = space.choice(other)
             assert made is None or not problems_of(made, limits)
             neighbours += made is not None
-    assert neighbours > 15
+    assert neighbours > (5 if family == "tensor" else 15)
 
 
 class Stand:

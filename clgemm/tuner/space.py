@@ -12,7 +12,7 @@ from itertools import product
 from random import Random
 
 from clgemm.config import Limits
-from clgemm.records import Choice, problems_of
+from clgemm.records import AnyChoice, problems_of
 
 __all__ = ["Point", "Sketch", "Space"]
 
@@ -42,16 +42,16 @@ class Space:
     values: dict[str, tuple[int, ...]]
     couples: tuple[tuple[str, str], ...]
     coarse: Sketch
-    make: Callable[[dict[str, int]], Choice | None]
-    read: Callable[[Choice], dict[str, int]]
+    make: Callable[[dict[str, int]], AnyChoice | None]
+    read: Callable[[AnyChoice], dict[str, int]]
     limits: Limits
 
-    def choice(self, point: Point) -> Choice | None:
+    def choice(self, point: Point) -> AnyChoice | None:
         """Return the choice of a point, None if it breaks a constraint."""
         choice = self.make(dict(zip(self.values, point, strict=True)))
         return None if choice is None or problems_of(choice, self.limits) else choice
 
-    def point(self, choice: Choice) -> Point:
+    def point(self, choice: AnyChoice) -> Point:
         """Return a point of a choice; its values need not be among those of the space."""
         read = self.read(choice)
         return tuple(read[name] for name in self.values)
@@ -64,7 +64,7 @@ class Space:
         base : Point
             Has the values of the parameters that are not in the grid.
         """
-        made: dict[Choice, Point] = {}
+        made: dict[AnyChoice, Point] = {}
         for combination in product(*self.coarse.values()):
             values = dict(zip(self.values, base, strict=True))
             for names, together in zip(self.coarse, combination, strict=True):

@@ -17,7 +17,8 @@ from clgemm.config import (
     SkinnyLanesConfig,
     VectorPackConfig,
 )
-from clgemm.records import Choice
+from clgemm.records import AnyChoice, Choice, TensorChoice
+from clgemm.tensor_config import TensorConfig
 from clgemm.tuner.space import Sketch, Space
 
 __all__ = ["space_of"]
@@ -26,7 +27,7 @@ FLAGS = (0, 1)
 MOST_SUMS = 144  # in a work-item's registers: with more, compilers take minutes, and kernels spill
 
 
-def space_of(family: str, limits: Limits, default: Choice, vector_compiler: bool) -> Space:
+def space_of(family: str, limits: Limits, default: AnyChoice, vector_compiler: bool) -> Space:
     """Return the space of a family on a device.
 
     Parameters
@@ -43,6 +44,8 @@ def space_of(family: str, limits: Limits, default: Choice, vector_compiler: bool
         "skinny": _skinny,
         "skinny_lanes": _skinny_lanes,
         "direct": _direct,
+        "tensor": _tensor,
+        "tensor_mma": _tensor,
     }
     return Space(*own[family](limits, default, vector_compiler), limits)
 
@@ -51,8 +54,8 @@ Parts = tuple[
     dict[str, tuple[int, ...]],
     tuple[tuple[str, str], ...],
     Sketch,
-    Callable[[dict[str, int]], Choice | None],
-    Callable[[Choice], dict[str, int]],
+    Callable[[dict[str, int]], AnyChoice | None],
+    Callable[[AnyChoice], dict[str, int]],
 ]
 
 
@@ -71,7 +74,7 @@ def _own(config: Any, values: dict[str, tuple[int, ...]]) -> dict[str, int]:
     return {name: int(getattr(config, name)) for name in values if hasattr(config, name)}
 
 
-def _local(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:  # noqa: ARG001
+def _local(limits: Limits, default: AnyChoice, vector_compiler: bool) -> Parts:  # noqa: ARG001
     config = default.config
     # Tiles are given by their work-items and the work of each: so one of these can change alone.
     items, work, widths = (2, 4, 8, 16, 32), (2, 4, 6, 8, 12, 16), (1, 2, 4, 8)
@@ -126,7 +129,7 @@ def _local(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:  # 
         pack = tuple(PackConfig(panel, depth, group) for panel in (made.tile_m, made.tile_n))
         return Choice(made, (pack[0], pack[1]))
 
-    def read(choice: Choice) -> dict[str, int]:
+    def read(choice: AnyChoice) -> dict[str, int]:
         made, pack = choice.config, choice.pack
         assert isinstance(made, LocalConfig)
         assert pack is not None
@@ -147,7 +150,7 @@ def _fitting(width: int, work: int, share: float) -> int:
     return width
 
 
-def _register(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:
+def _register(limits: Limits, default: AnyChoice, vector_compiler: bool) -> Parts:
     config = default.config
     ahead = (0, 8, 16, 32) if vector_compiler else (0,)
     values = {
@@ -188,7 +191,7 @@ def _register(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:
             packs.append(VectorPackConfig(panel, piece, width, panels, point["pack_prefetch"]))
         return Choice(made, (packs[0], packs[1]))
 
-    def read(choice: Choice) -> dict[str, int]:
+    def read(choice: AnyChoice) -> dict[str, int]:
         made, pack = choice.config, choice.pack
         assert isinstance(made, RegisterConfig)
         assert pack is not None
@@ -209,7 +212,7 @@ def _register(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:
     return values, couples, coarse, make, read
 
 
-def _skinny(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:
+def _skinny(limits: Limits, default: AnyChoice, vector_compiler: bool) -> Parts:
     config = default.config
     values = {
         "rows": (1, 2, 4, 8),
@@ -235,7 +238,7 @@ def _skinny(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:
         copy = replace(default.pack[0], depth=point["copy_depth"])
         return Choice(made, (copy, copy))
 
-    def read(choice: Choice) -> dict[str, int]:
+    def read(choice: AnyChoice) -> dict[str, int]:
         made = choice.config
         assert isinstance(made, SkinnyConfig)
         assert choice.pack is not None
@@ -247,7 +250,7 @@ def _skinny(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:
     return values, (("rows", "vectors"), ("vectors", "spans")), coarse, make, read
 
 
-def _skinny_lanes(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:  # noqa: ARG001
+def _skinny_lanes(limits: Limits, default: AnyChoice, vector_compiler: bool) -> Parts:  # noqa: ARG001
     values: dict[str, tuple[int, ...]] = {
         "rows": (1, 2, 4, 8),
         "width": (1, 2, 4, 8),
@@ -270,7 +273,7 @@ def _skinny_lanes(limits: Limits, default: Choice, vector_compiler: bool) -> Par
     return values, couples, coarse, make, lambda choice: _own(choice.config, values)
 
 
-def _direct(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:  # noqa: ARG001
+def _direct(limits: Limits, default: AnyChoice, vector_compiler: bool) -> Parts:  # noqa: ARG001
     config = default.config
     vectors = limits.vector_width > 1
     items = (1, 2, 4, 8) if vectors else (1, 2, 4, 8, 16, 32)
@@ -293,4 +296,23 @@ def _direct(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:  #
         made: DirectConfig = _typed(config, point)
         return Choice(made, None)
 
+    return values, couples, coarse, make, lambda choice: _own(choice.config, values)
+
+
+def _tensor(limits: Limits, default: AnyChoice, vector_compiler: bool) -> Parts:  # noqa: ARG001
+    every: dict[str, tuple[int, ...]] = {
+        "tile_n": (128, 256),
+        "stages": (1, 2, 3, 4),
+        "swizzle": (1, 2, 4, 8, 16, 32),
+    }
+    # What is split, and whether wide ranges are guarded, is each call's own business.
+    values = {name: value for name, value in every.items() if hasattr(default.config, name)}
+    tiles: Sketch = {("tile_n", "stages"): ((256, 2), (128, 3), (128, 2), (128, 4))}
+    coarse = (tiles if "tile_n" in values else {}) | {("swizzle",): ((4,), (16,))}
+
+    def make(point: dict[str, int]) -> TensorChoice:
+        made: TensorConfig = _typed(default.config, point)
+        return TensorChoice(made)
+
+    couples = (("tile_n", "stages"),) if "tile_n" in values else ()
     return values, couples, coarse, make, lambda choice: _own(choice.config, values)
