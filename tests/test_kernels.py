@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from strategies import buffers, integers
 
 import clgemm
-from clgemm import launch, local_panels, panels, plan, register_panels
+from clgemm import launch, local_panels, panels, plan, register_panels, repeats
 from clgemm.by_hand import (
     copy_config,
     lane_configs,
@@ -133,6 +133,7 @@ def choose(monkeypatch, choice):
     """Make every product use one choice, and forget the plans of others."""
     monkeypatch.setattr(launch, "choose", lambda *_: choice)
     monkeypatch.setattr(launch, "_planned", lru_cache(launch._planned.__wrapped__))
+    monkeypatch.setattr(repeats, "_noted", {})
 
 
 def around(tile):
