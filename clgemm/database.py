@@ -14,6 +14,7 @@ from clgemm.by_hand import (
 )
 from clgemm.cache import cache_folder, program_cache_folder, recall, remember
 from clgemm.config import LocalConfig
+from clgemm.crossovers import Work, measured, pays, smallest
 from clgemm.device import Device, get_device
 from clgemm.identity import MANY_CORES, is_vector_compiler, register_width
 from clgemm.records import Choice
@@ -54,8 +55,9 @@ def threshold() -> int | None:
     return int(setting) if setting else None
 
 
-# Multiply-adds (m n k, all matrices) from which a device of this kind beats the host's BLAS, the
-# way there and back included, and the rows and columns that it takes. Measured: README.md, "Speed".
+# Where nothing has been measured here: multiply-adds (m n k, all matrices) from which a device of
+# this kind beats the host's BLAS, the way there and back included, and the rows and columns that it
+# takes. Measured: README.md, "Speed".
 CROSSOVER = {"GPU": 1150**3, "accelerator": 1150**3, "CPU": 768**3}
 # Where operands and results are copied there and back, multiply-adds for each of their elements: a
 # third of the size of a square matrix. The host takes the matrices of a stack one by one.
@@ -68,13 +70,15 @@ SMALLEST_CROSSOVER = min(CROSSOVER.values())
 def smallest_crossover() -> int:
     """Return the multiply-adds below which the host multiplies, whatever the device.
 
+    No device is opened for that.
+
     Raises
     ------
     ValueError
         If CLGEMM_THRESHOLD is not a whole number.
     """
     least = threshold()
-    return SMALLEST_CROSSOVER if least is None else least
+    return smallest(SMALLEST_CROSSOVER) if least is None else least
 
 
 def host_is_faster(m: int, n: int, k: int, matrices: int) -> bool:
@@ -90,9 +94,11 @@ def host_is_faster(m: int, n: int, k: int, matrices: int) -> bool:
     work = m * n * k * matrices
     if (least := threshold()) is not None:
         return work < least
-    if work < SMALLEST_CROSSOVER or min(m, n, k) < SHORT_SIDE:
+    if work < smallest(SMALLEST_CROSSOVER) or min(m, n, k) < SHORT_SIDE:
         return True
     device = get_device()
+    if (found := measured(device)) is not None:
+        return not pays(Work(m, n, k, matrices), found.least)
     if device.kind == "CPU":
         many = device.limits.compute_units >= MANY_CORES
         if not _outruns_blas(device) or (many and work < MANY_CORES_CROSSOVER):
@@ -113,7 +119,7 @@ def _outruns_blas(device: Device) -> bool:
 SMALL = {"CPU": 32**3, "GPU": 96**3, "accelerator": 96**3}
 SHORT_SIDE = 8
 SMALLEST_SKINNY = 4096
-SLACK = 1.3  # times the time that is expected of the default: the model is no better than that
+SLACK = 1.25  # times the time that is expected of the default: the model is no better than that
 
 
 @functools.lru_cache(maxsize=1024)
@@ -136,7 +142,9 @@ def choose(
         family = own[2] if small else own[0]
     default = default_choice(device, family, m, n, k, matrices)
     found = tuned(device, family, name)
-    return found if found and _suits(found, default, (m, n, k, matrices), device) else default
+    if not isinstance(found, Choice):
+        return default
+    return found if _suits(found, default, (m, n, k, matrices), device) else default
 
 
 def transfer_config(device: Device) -> TransferConfig | None:
@@ -159,6 +167,8 @@ def _suits(
     Tiles that are right for the samples may leave most compute units idle here.
     """
     if not isinstance(found.config, LocalConfig) or not isinstance(default.config, LocalConfig):
+        return True
+    if device.kind == "CPU":  # which the model is not for
         return True
     by_default, as_found = (
         spread(config, *shape, device.limits).time for config in (default.config, found.config)

@@ -8,9 +8,12 @@ from typing import Any, Literal, overload
 
 from clgemm.by_hand import families
 from clgemm.cache import cache_folder, program_cache_folder
+from clgemm.crossovers import file, measured
+from clgemm.database import threshold
 from clgemm.device import Device, devices, get_device, reason
 from clgemm.identity import identify
 from clgemm.serving import serving
+from clgemm.tensor import tensor_families
 from clgemm.tuned import user_file
 
 __all__ = ["show_config"]
@@ -23,7 +26,10 @@ def show_config(mode: Literal["stdout"] = "stdout") -> None: ...
 @overload
 def show_config(mode: Literal["dicts"]) -> dict[str, Any]: ...
 def show_config(mode: str = "stdout") -> dict[str, Any] | None:
-    """Show versions, OpenCL devices, the chosen one and why, its tuning records, and cache folders.
+    """Show versions, OpenCL devices, the chosen one and why, what was tuned, and cache folders.
+
+    Tuned: which record serves each class of shapes, and from which size on the device multiplies
+    host arrays.
 
     Parameters
     ----------
@@ -46,6 +52,7 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
         "OpenCL devices": {str(i): _described(d) for i, d in enumerate(devices())} or "none found",
         "Chosen device": _chosen(),
         "Tuning": _tuning(),
+        "Crossover": _crossover(),
         "Folders": {"cache": str(cache_folder()), "compiled programs": str(program_cache_folder())},
     }
     if mode == "dicts":
@@ -99,7 +106,25 @@ def _tuning() -> dict[str, Any]:
         device = get_device()
     except (RuntimeError, ValueError):
         return {"none": "there is no device"}
-    return {"records": str(user_file(identify(device)))} | serving(device, families(device.limits))
+    return {"records": str(user_file(identify(device)))} | serving(
+        device, (*families(device.limits), *tensor_families(device))
+    )
+
+
+def _crossover() -> dict[str, Any]:
+    """Return from which size on host arrays go to the chosen device, and how that is known."""
+    if (least := threshold()) is not None:
+        return {"set by CLGEMM_THRESHOLD": f"from {least} multiply-adds on"}
+    try:
+        found = measured(get_device())
+    except (RuntimeError, ValueError):
+        return {"none": "there is no device"}
+    if found is None:
+        return {"not measured here": "rules for devices of its kind; 'python -m clgemm tune' does"}
+    return {f"measured here, {found.date}": str(file())} | {
+        kind: "the host is faster" if least is None else f"from {least / 1e6:,.0f} million on"
+        for kind, least in found.least.items()
+    }
 
 
 def _lines(config: dict[str, Any], indent: str = "") -> list[str]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from clgemm.cache import recall, remember
 from clgemm.child import Child, ChildDiedError, RequestError
-from clgemm.records import Choice, Identity, choice_as_dict, kernels_hash
+from clgemm.records import AnyChoice, Identity, choice_as_dict, kernels_hash
 
 __all__ = ["gated", "proven", "trial_child", "verdict_on"]
 
@@ -42,7 +42,7 @@ def trial_child(identified: list[str]) -> Child:
     return Child("the trial", "clgemm.trial", identified, variables, apart=True)
 
 
-def gated(child: Child, choice: Choice, seconds: float = GATE_SECONDS) -> str:
+def gated(child: Child, choice: AnyChoice, seconds: float = GATE_SECONDS) -> str:
     """Have a choice built and checked by a child; return why it is rejected, "" if it is not."""
     try:
         if not child.alive:
@@ -54,7 +54,7 @@ def gated(child: Child, choice: Choice, seconds: float = GATE_SECONDS) -> str:
         return str(error)
 
 
-def proven(device: Identity, choice: Choice, child: Callable[[], Child]) -> bool:
+def proven(device: Identity, choice: AnyChoice, child: Callable[[], Child]) -> bool:
     """Tell whether a choice gives right results on this device, driver and kernels.
 
     It is tried out the first time. If that verdict cannot be kept, nothing is tried: every process
@@ -75,13 +75,13 @@ def proven(device: Identity, choice: Choice, child: Callable[[], Child]) -> bool
     return verdict is True
 
 
-def verdict_on(device: Identity, choice: Choice) -> bool | None:
+def verdict_on(device: Identity, choice: AnyChoice) -> bool | None:
     """Return what a trial of a choice said on this device, driver and kernels; None before it."""
     verdict = recall(_key(device, choice))
     return verdict if isinstance(verdict, bool) else None
 
 
-def _key(device: Identity, choice: Choice) -> str:
+def _key(device: Identity, choice: AnyChoice) -> str:
     family = choice.config.family
     digest = hashlib.sha256(repr(choice).encode()).hexdigest()[:16]
     where = f"{device.name}, {device.platform}, driver {device.driver}"

@@ -28,13 +28,16 @@ from clgemm.config import (
     VectorPackConfig,
 )
 from clgemm.shapes import SHAPE_CLASSES, Shape
+from clgemm.tensor_config import MmaConfig, TensorConfig, WgmmaConfig
 
 __all__ = [
     "FAMILIES",
+    "AnyChoice",
     "Choice",
     "Findings",
     "Identity",
     "Record",
+    "TensorChoice",
     "as_json",
     "choice_as_dict",
     "choice_from",
@@ -57,19 +60,24 @@ PACKS: dict[str, tuple[type[PackConfig] | type[VectorPackConfig], ...]] = {
     "skinny": (PackConfig, PackConfig),
     "skinny_lanes": (PackConfig, PackConfig),
 }
-FAMILIES: dict[str, type[ProductConfig]] = {
+FAMILIES: dict[str, type[ProductConfig | TensorConfig]] = {
     "local": LocalConfig,
     "register": RegisterConfig,
     "skinny": SkinnyConfig,
     "skinny_lanes": SkinnyLanesConfig,
     "direct": DirectConfig,
+    "tensor": WgmmaConfig,
+    "tensor_mma": MmaConfig,
 }
+TENSOR_SOURCES = ("tensor_pack.cl", "tensor_tile.cl", "tensor_mend.cl", "tensor_store.cl")
 SOURCES = {
     "local": ("pack.cl", "local.cl"),
     "register": ("vector_panels.cl", "pack_vectors.cl", "register.cl"),
     "skinny": ("pack.cl", "skinny.cl"),
     "skinny_lanes": ("skinny_lanes.cl",),
     "direct": ("direct.cl",),
+    "tensor": ("tensor.cl", *TENSOR_SOURCES),
+    "tensor_mma": ("tensor_mma.cl", *TENSOR_SOURCES),
 }
 
 Config = TypeVar("Config", bound=KernelConfig)
@@ -106,6 +114,16 @@ class Choice(NamedTuple):
     pack: Packs | None
 
 
+class TensorChoice(NamedTuple):
+    """The config that makes a product on tensor cores, which says how operands are split for it."""
+
+    config: TensorConfig
+    pack: None = None
+
+
+AnyChoice: TypeAlias = Choice | TensorChoice
+
+
 @dataclass(frozen=True)
 class Record:
     """The fastest choice found for a device, a kernel family and a shape class.
@@ -123,7 +141,7 @@ class Record:
     device: Identity
     family: str
     shape_class: str
-    choice: Choice
+    choice: AnyChoice
     shapes: tuple[Shape, ...]
     gflops: tuple[float, ...]
     kernels: str
@@ -157,7 +175,7 @@ def kernels_hash(family: str) -> str:
     return digest.hexdigest()[:16]
 
 
-def problems_of(choice: Choice, limits: Limits | None = None) -> list[str]:
+def problems_of(choice: AnyChoice, limits: Limits | None = None) -> list[str]:
     """Return what speaks against a choice: by its families' constraints, and on a device."""
     configs: list[KernelConfig] = [choice.config, *(choice.pack or ())]
     found = [
@@ -199,7 +217,7 @@ def config_from(kind: type[Config], values: object) -> Config:
     return config
 
 
-def choice_from(family: object, config: object, pack: object) -> Choice:
+def choice_from(family: object, config: object, pack: object) -> AnyChoice:
     """Return the choice that a family's name and mappings describe.
 
     Raises
@@ -216,13 +234,15 @@ def choice_from(family: object, config: object, pack: object) -> Choice:
         packs = tuple(config_from(kind, each) for kind, each in zip(kinds, pack, strict=True))
     elif pack is not None:
         raise ValueError(f"{family} packs nothing, but there is {pack!r}")
-    choice = Choice(made, packs)  # type: ignore[arg-type]
+    choice = (
+        TensorChoice(made) if isinstance(made, TensorConfig) else Choice(made, packs)  # type: ignore[arg-type]
+    )
     if found := problems_of(choice):
         raise ValueError("; ".join(found))
     return choice
 
 
-def choice_as_dict(choice: Choice) -> dict[str, Any]:
+def choice_as_dict(choice: AnyChoice) -> dict[str, Any]:
     """Return what `choice_from` takes, for JSON."""
     packs = None if choice.pack is None else [asdict(pack) for pack in choice.pack]
     return {"family": choice.config.family, "config": asdict(choice.config), "pack": packs}

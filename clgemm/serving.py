@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from clgemm.device import Device
 from clgemm.identity import identify, identity
 from clgemm.proof import proven, trial_child, verdict_on
-from clgemm.records import Choice, Identity
+from clgemm.records import AnyChoice, Identity
 from clgemm.shapes import SHAPE_CLASSES, samples
 from clgemm.tuned import Served, candidates
 
@@ -16,7 +16,7 @@ __all__ = ["serving", "tuned"]
 
 
 @functools.lru_cache(maxsize=1024)
-def tuned(device: Device, family: str, name: str) -> Choice | None:
+def tuned(device: Device, family: str, name: str) -> AnyChoice | None:
     """Return the choice that the nearest record has for a family and a shape class, if any.
 
     What has not been checked on such a device is tried out first.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 __all__ = ["SHAPE_CLASSES", "Shape", "fresh", "samples", "shape_class"]
@@ -100,6 +101,14 @@ DIRECT_SAMPLES = {
 }
 GPU_DIRECT_SAMPLES = DIRECT_SAMPLES | {"small": (Shape(64, 64, 64), Shape(96, 96, 96))}
 
+TENSOR_SAMPLES = {
+    "medium": (Shape(1000, 1000, 1000), Shape(1408, 1408, 1408)),
+    "large": GPU_PANEL_SAMPLES["large"],
+    "deep": (Shape(256, 256, 8192), Shape(512, 512, 16384)),
+    "tall": (Shape(8192, 512, 1024), Shape(16384, 1024, 1024)),
+    "wide": (Shape(512, 8192, 1024), Shape(1024, 16384, 1024)),
+}
+
 
 def samples(family: str, name: str, kind: str) -> tuple[Shape, ...]:
     """Return the shapes of a class by which configs of a family are compared on a kind of device.
@@ -113,12 +122,15 @@ def samples(family: str, name: str, kind: str) -> tuple[Shape, ...]:
     tuple of Shape
         Empty if no product of the class falls to the family.
     """
-    own = {
+    own: Mapping[str, Mapping[str, tuple[Shape, ...]]] = {
         "skinny": SKINNY_SAMPLES,
         "skinny_lanes": LANES_SKINNY_SAMPLES,
+        "tensor": TENSOR_SAMPLES,
+        "tensor_mma": TENSOR_SAMPLES,
         "direct": DIRECT_SAMPLES if kind == "CPU" else GPU_DIRECT_SAMPLES,
-    }.get(family, PANEL_SAMPLES if kind == "CPU" else GPU_PANEL_SAMPLES)
-    return own.get(name, ())
+    }
+    panels = PANEL_SAMPLES if kind == "CPU" else GPU_PANEL_SAMPLES
+    return own.get(family, panels).get(name, ())
 
 
 def fresh(shape: Shape) -> Shape:

@@ -18,10 +18,13 @@ import pyopencl as cl
 
 from clgemm import database
 from clgemm.device import Device
+from clgemm.records import TensorChoice
+from clgemm.serving import tuned
+from clgemm.shapes import shape_class
 from clgemm.steps import ceil_div
 from clgemm.tensor_config import MmaConfig, TensorConfig, WgmmaConfig
 
-__all__ = ["assume", "choose_tensor", "instructions_of"]
+__all__ = ["assume", "choose_tensor", "instructions_of", "tensor_config", "tensor_families"]
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +38,7 @@ LEAST_SIDE = 256
 LEAST_TF32_WORK = 3000**3
 # Stacks take launches for each of their matrices.
 MOST_MATRICES = 256
+SLACK = 1.1  # times the default's rounds of tiles: what a record for the whole class may take
 
 # The instructions that serve a device, None if it has to do without.
 _instructions: WeakKeyDictionary[Device, str | None] = WeakKeyDictionary()
@@ -57,10 +61,27 @@ def choose_tensor(
     ):
         return ()
     guard = precision == "float32"
-    halves = tensor_config(instructions, device.limits.compute_units, m, n, guard)
+    default = tensor_config(instructions, device.limits.compute_units, m, n, guard)
+    halves = _tuned(device, default, m, n, k, matrices)
     if guard and instructions == "wgmma" and m * n * k >= LEAST_TF32_WORK:
         return halves, replace(halves, tf32=True)
     return (halves,)
+
+
+def _tuned(
+    device: Device, default: TensorConfig, m: int, n: int, k: int, matrices: int
+) -> TensorConfig:
+    """Return the config of the class's record, unless its tiles fill the device much worse here."""
+    found = tuned(device, default.family, shape_class(m, n, k, matrices))
+    if not isinstance(found, TensorChoice):
+        return default
+    config = replace(found.config, tf32=default.tf32, guard=default.guard)
+
+    def time(config: TensorConfig) -> int:
+        tiles = ceil_div(m, config.tile_m) * ceil_div(n, config.tile_columns)
+        return ceil_div(tiles, device.limits.compute_units) * config.tile_columns
+
+    return config if time(config) <= SLACK * time(default) else default
 
 
 def tensor_config(
@@ -77,6 +98,12 @@ def tensor_config(
     )
     tile_n, stages = (256, 2) if 2 * wide <= 1.04 * narrow else (128, 3)
     return WgmmaConfig(swizzle=16, tf32=False, guard=guard, tile_n=tile_n, stages=stages)
+
+
+def tensor_families(device: Device) -> tuple[str, ...]:
+    """Return the kernel family of a device's tensor cores, if it has any that serve."""
+    family = {"wgmma": "tensor", "mma": "tensor_mma"}
+    return tuple(family[name] for name in (instructions_of(device),) if name)
 
 
 def instructions_of(device: Device) -> str | None:

@@ -6,6 +6,7 @@ It builds them, checks their results and times them, each against the others in 
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -18,14 +19,19 @@ import numpy.typing as npt
 import pyopencl as cl
 import pyopencl.array as cl_array
 
+from clgemm.by_hand import default_choice
 from clgemm.child import serve
 from clgemm.config import LocalConfig, RegisterConfig, SkinnyConfig, SkinnyLanesConfig
 from clgemm.identity import find
+from clgemm.layout import Layout
 from clgemm.operands import place, transposed
 from clgemm.plan import make_plan
-from clgemm.records import Choice, choice_from
+from clgemm.records import AnyChoice, TensorChoice, choice_from
 from clgemm.shapes import Shape
 from clgemm.skinny import MOST_ROWS, fits_skinny
+from clgemm.steps import Plan
+from clgemm.tensor_config import TensorConfig
+from clgemm.tensor_plan import make_tensor_plan
 from clgemm.workspace import workspace
 
 __all__ = ["Server"]
@@ -34,7 +40,8 @@ GUARD = 12345.0  # around C
 MARGIN = 3  # elements of it, on each side
 # Products of more multiply-adds are checked by a random vector instead of element by element.
 MOST_CHECKED = 2**26
-WARM_SECONDS = 1.0  # a call longer than this is not made only to warm the caches
+WARM_SECONDS = 0.05  # a call longer than this is not made only to warm the caches
+MOST_BYTES = 2**28  # of operands, beside those in use
 
 Array = npt.NDArray[Any]
 
@@ -71,7 +78,8 @@ class Server:
     def __init__(self, identified: Sequence[str]) -> None:
         self._device = find(list(identified))
         self._queue = self._device.queue
-        self._raced: tuple[Shape, Any] | None = None
+        self._raced: dict[Shape, tuple[Any, Any, Any]] = {}  # a, b and c of what was timed last
+        self._warm: set[tuple[Shape, AnyChoice]] = set()
 
     def ready(self) -> bool:
         """Return as soon as the device is at hand."""
@@ -105,12 +113,12 @@ class Server:
         list of list of float
             A figure a round, for each choice in order.
         """
-        of = Shape(*shape)
-        if self._raced is None or self._raced[0] != of:
-            self._raced = None  # the old operands go before the new ones come
-            self._raced = of, self._operands(of)
-        a, b, c = self._raced[1]
-        calls = [self._call(_made(choice), a, b, c, 1.0, 0.0) for choice in choices]
+        of, made = Shape(*shape), [_made(choice) for choice in choices]
+        calls = [self._call(choice, *self._operands(of), 1.0, 0.0) for choice in made]
+        for call, choice in zip(calls, made, strict=True):
+            if (of, choice) not in self._warm:
+                call()  # compiles
+                self._warm.add((of, choice))
         found: list[list[float]] = [[] for _ in calls]
         for number in range(rounds):
             # Whoever comes first finds the caches as the last one left them.
@@ -120,22 +128,29 @@ class Server:
         return found
 
     def _operands(self, shape: Shape) -> tuple[Any, Any, Any]:
+        if shape in self._raced:
+            return self._raced[shape]
+        held = sum(4 * x.size for operands in self._raced.values() for x in operands)
+        if held > MOST_BYTES:
+            self._raced.clear()  # before new ones come
         rng = np.random.default_rng(0)
         stack = (shape.matrices,) * (shape.matrices > 1)
         a, b = (
             cl_array.to_device(self._queue, rng.random((*stack, *size), np.float32) - 0.5)
             for size in ((shape.m, shape.k), (shape.k, shape.n))
         )
-        return a, b, cl_array.zeros(self._queue, (*stack, shape.m, shape.n), np.float32)
+        c = cl_array.zeros(self._queue, (*stack, shape.m, shape.n), np.float32)
+        self._raced[shape] = a, b, c
+        return a, b, c
 
-    def _call(self, choice: Choice, a: Any, b: Any, c: Any, alpha: float, beta: float) -> Any:
+    def _call(self, choice: AnyChoice, a: Any, b: Any, c: Any, alpha: float, beta: float) -> Any:
         """Return a function that multiplies and waits."""
         matrices = {"a": place(a), "b": place(b), "c": place(c)}
         layouts = [matrix.layout for matrix in matrices.values()]
         skinny = isinstance(choice.config, SkinnyConfig | SkinnyLanesConfig)
         if skinny and not fits_skinny(*layouts):
             raise ValueError(f"the skinny family does not take {layouts}")
-        plan = make_plan(*layouts, choice.config, choice.pack, self._device.limits)
+        plan = self._plan(choice, layouts)
         space = workspace(self._queue)
         # What scratch memory holds at first must not matter: NaN does, wherever it is read.
         scratch = [space.allocate(size) for _, size in plan.scratch]
@@ -149,14 +164,25 @@ class Server:
 
         return call
 
-    def _first_wrong(self, choice: Choice, cases: Iterable[tuple[Shape, Variant]]) -> str:
+    def _plan(self, choice: AnyChoice, layouts: Sequence[Layout]) -> Plan:
+        a, b, c = layouts
+        limits = self._device.limits
+        if not isinstance(choice, TensorChoice):
+            return make_plan(a, b, c, choice.config, choice.pack, limits)
+        shape = c.rows, c.columns, a.columns, math.prod(c.batch)
+        plain, pack = default_choice(self._device, "local", *shape)  # in reserve
+        assert isinstance(plain, LocalConfig)
+        assert pack is not None
+        return make_tensor_plan(a, b, c, (choice.config,), plain, pack, limits)
+
+    def _first_wrong(self, choice: AnyChoice, cases: Iterable[tuple[Shape, Variant]]) -> str:
         for number, (shape, variant) in enumerate(cases):
             if found := self._wrong(choice, shape, variant, number):
                 layouts = variant.layout_a + variant.layout_b
                 return f"wrong result at {shape.label} {layouts}: {found}"
         return ""
 
-    def _wrong(self, choice: Choice, shape: Shape, variant: Variant, seed: int) -> str:
+    def _wrong(self, choice: AnyChoice, shape: Shape, variant: Variant, seed: int) -> str:
         """Multiply whole numbers, whose sums are exact in any order; return what is wrong.
 
         NaN lies around A and B, and in C where it is not read; guards around C.
@@ -218,7 +244,7 @@ def _difference(a: Array, b: Array, c: Array, found: Array, alpha: float, beta: 
     return f"{len(wrong)} elements differ, {at} is {w[at]:g} instead of {expected[at]:g}"
 
 
-def odd_shapes(choice: Choice) -> list[Shape]:
+def odd_shapes(choice: AnyChoice) -> list[Shape]:
     """Return sizes at which a choice's kernels meet every edge that they have."""
     config = choice.config
     if isinstance(config, RegisterConfig):
@@ -231,8 +257,9 @@ def odd_shapes(choice: Choice) -> list[Shape]:
             Shape(3, 5, 4 * k + 1),
             Shape(m + 3, n - 1, 21, 5),
         ]
-    if isinstance(config, LocalConfig):
-        m, n, k = config.tile_m, config.tile_n, config.tile_k
+    if isinstance(config, LocalConfig | TensorConfig):
+        n = config.tile_n if isinstance(config, LocalConfig) else config.tile_columns
+        m, k = config.tile_m, config.tile_k
         return [
             Shape(m + 1, 2 * n - 1, 3 * k + 1),
             Shape(2 * m - 1, n + 1, 2 * k - 1),
@@ -270,7 +297,7 @@ def odd_shapes(choice: Choice) -> list[Shape]:
     ]
 
 
-def _made(choice: dict[str, Any]) -> Choice:
+def _made(choice: dict[str, Any]) -> AnyChoice:
     return choice_from(choice["family"], choice["config"], choice["pack"])
 
 
@@ -281,7 +308,7 @@ def _timed(call: Any, turn_s: float) -> float:
     times = [time.perf_counter() - begin]
     if times[0] < WARM_SECONDS:
         times.clear()
-    spent = 0.0
+    spent = sum(times)
     while not times or spent < turn_s:
         begin = time.perf_counter()
         call()

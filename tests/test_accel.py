@@ -17,9 +17,10 @@ import pyopencl.array
 import pytest
 
 import clgemm
-from clgemm import database
+from clgemm import crossovers, database
 from clgemm.accel import enabled, hooks, install, places, report, routing, session, uninstall
-from clgemm.accel.crossover import Work, crossovers, kind_of, measure
+from clgemm.accel.crossover import measure
+from clgemm.crossovers import Measured, Work, kind_of
 
 RANDOM = np.random.default_rng(0)
 NUMPY_2 = np.lib.NumpyVersion(np.__version__) >= "2.0.0"
@@ -675,7 +676,7 @@ def measured(device, monkeypatch):
     found = dict.fromkeys(measure_kinds())
     found["block"] = 600**3
     monkeypatch.delenv("CLGEMM_THRESHOLD")
-    monkeypatch.setattr(routing, "crossovers", lambda _: found)
+    monkeypatch.setattr(routing, "measured", lambda _: Measured(found, "2026-11-21"))
     monkeypatch.setattr(routing, "OPENING_SECONDS", 0.0)
 
 
@@ -699,7 +700,7 @@ def test_a_device_is_opened_and_measured_once_it_pays(device, monkeypatch):
     """Until a program has spent as long in large products, they are NumPy's."""
     found, asked = dict.fromkeys(measure_kinds(), 1), []
     monkeypatch.delenv("CLGEMM_THRESHOLD")
-    monkeypatch.setattr(routing, "crossovers", lambda _: None)
+    monkeypatch.setattr(routing, "measured", lambda _: None)
     monkeypatch.setattr(routing, "measure", lambda *given: asked.append(given) or found)
     monkeypatch.setattr(routing, "OPENING_SECONDS", 0.5)
     monkeypatch.setattr(routing, "MEASURING_SECONDS", 1.0)
@@ -720,18 +721,24 @@ def test_measuring(device, monkeypatch, tmp_path):
     from clgemm.accel import crossover
 
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("CLGEMM_THRESHOLD")
     monkeypatch.setattr(crossover, "HOST_SECONDS", 0.0)
     monkeypatch.setattr(crossover, "TURNS", 1)
     monkeypatch.setattr(crossover, "PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(crossover, "LEAST_WORK", 40**3)
-    monkeypatch.setattr(crossover, "BANDS", (8, 16, 40))
+    monkeypatch.setattr(crossovers, "LEAST_WORK", 40**3)
+    monkeypatch.setattr(crossovers, "BANDS", (8, 16, 40))
     monkeypatch.setattr(crossover, "MARGIN", 1e9)  # the device wins whatever it takes
-    assert crossovers(device) is None
+    crossovers.forget()
+    assert crossovers.measured(device) is None
     found = measure(device, session.host_matmul())
+    assert set(found) == set(crossovers.kinds())
     assert all(least and least >= 40**3 / 4 for least in found.values())
-    assert crossovers(device) == found
+    assert crossovers.measured(device).least == found
+    assert database.smallest_crossover() == min(found.values())
+    assert database.host_is_faster(7, 7, 7, 1)
+    assert not database.host_is_faster(64, 64, 64, 1)
     monkeypatch.setattr(crossover, "MARGIN", 0.0)
     assert set(measure(device, session.host_matmul()).values()) == {None}
-    for nonsense in ([], {"block": 1}, dict.fromkeys(found, "many")):
-        database.remember(crossover._key(device), nonsense)
-        assert crossovers(device) is None
+    assert database.smallest_crossover() == database.SMALLEST_CROSSOVER
+    assert database.host_is_faster(4096, 4096, 4096, 1)
+    crossovers.forget()

@@ -27,7 +27,7 @@ ROWS = [
     {"steps"},
     {"database"},
     {"by_hand", "serving"},
-    {"proof", "tuned"},
+    {"crossovers", "proof", "tuned"},
     {"identity"},
     {"device", "spread"},
     {"records"},
@@ -38,8 +38,9 @@ TUNER_ROWS = [
     {"command"},
     {"plot", "session"},
     {"task"},
-    {"search", "trials"},
+    {"search", "starts", "trials"},
     {"spaces"},
+    {"space"},
 ]
 BENCH_ROWS = [
     {"command"},
@@ -59,7 +60,7 @@ ACCEL_ROWS = [
     {"deferred", "places", "semantics", "tally"},
 ]
 PURE_BENCH = {"cases", "figures", "operands", "pipe", "rounds", "report"}
-PURE_TUNER = {"search", "spaces"}
+PURE_TUNER = {"search", "space", "spaces"}
 PURE = {"config", "layout", "local_panels", "panels", "plan", "precision", "register_panels"}
 PURE |= {"records", "shapes", "skinny", "spread", "steps", "streaming", "tensor_config"}
 PURE |= {"tensor_plan"}

@@ -25,18 +25,21 @@ from clgemm.records import (
     Findings,
     Identity,
     Record,
+    TensorChoice,
     as_json,
     choice_from,
     findings_from,
     kernels_hash,
 )
 from clgemm.shapes import SHAPE_CLASSES, Shape
+from clgemm.tensor_config import WgmmaConfig
 
 GPU = Identity("A100", "GPU", "NVIDIA", "NVIDIA CUDA, OpenCL 3.0", "580", "compute capability 8.0")
 CPU = Identity("Xeon", "CPU", "Intel", "Portable Computing Language, PoCL 3.1", "3.1", "AVX-512")
 LIMITS = Limits(48 * 1024, 1024, 2**30, 8, 1)
 DIRECT = DirectConfig(items_m=8, items_n=8, work_m=2, width=2, fma=False)
 LOCAL = by_hand.lane_configs()[1]
+TENSOR = WgmmaConfig(swizzle=16, tf32=False, guard=True, tile_n=256, stages=2)
 
 
 def record(device=GPU, config=DIRECT, name="tiny", kernels=None):
@@ -48,7 +51,7 @@ def record(device=GPU, config=DIRECT, name="tiny", kernels=None):
         device=device,
         family=config.family,
         shape_class=name,
-        choice=Choice(config, pack),
+        choice=TensorChoice(config) if config == TENSOR else Choice(config, pack),
         shapes=(Shape(32, 32, 32),),
         gflops=(12.5,),
         kernels=kernels or kernels_hash(config.family),
@@ -85,7 +88,7 @@ def served(device=GPU, family="direct", name="tiny", limits=LIMITS):
 
 def test_records_survive_a_file():
     """Everything comes back as it was."""
-    records = record(), record(config=LOCAL, name="medium")
+    records = record(), record(config=LOCAL, name="medium"), record(config=TENSOR, name="large")
     assert findings_from(as_json(records)) == Findings(records, ())
 
 

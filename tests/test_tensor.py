@@ -17,7 +17,7 @@ from clgemm import launch, repeats, tensor, tensor_plan
 from clgemm.by_hand import lane_configs, pack_config
 from clgemm.config import Limits
 from clgemm.layout import Layout
-from clgemm.records import Choice
+from clgemm.records import Choice, TensorChoice
 from clgemm.steps import Element, Turn
 from clgemm.tensor_config import TILE_BYTES, MmaConfig, SplitConfig, WgmmaConfig
 from clgemm.tensor_plan import make_tensor_plan
@@ -186,6 +186,7 @@ def test_strict_and_small_products_stay_plain(monkeypatch):
         limits = LIMITS
 
     monkeypatch.setattr(tensor, "instructions_of", lambda _: "wgmma")
+    monkeypatch.setattr(tensor, "tuned", lambda *_: None)
     big = 4096, 4096, 4096, 1
     assert tensor.choose_tensor(Able(), "float32", *big) == (WIDE, WIDE_TF32)
     assert tensor.choose_tensor(Able(), "fast", *big) == (replace(WIDE, guard=False),)
@@ -194,6 +195,25 @@ def test_strict_and_small_products_stay_plain(monkeypatch):
     assert tensor.choose_tensor(Able(), "fast", 4096, 4096, 8, 1) == ()
     assert tensor.choose_tensor(Able(), "fast", 300, 300, 300, 1) == ()
     assert tensor.choose_tensor(Able(), "fast", 1024, 1024, 1024, 1000) == ()
+
+
+def test_a_record_serves_where_its_tiles_do(monkeypatch):
+    """With each call's own precision; not where its tiles would leave most of a device idle."""
+
+    class Able:
+        limits = LIMITS
+
+    found, asked = replace(WIDE, swizzle=4, tf32=True), []
+    monkeypatch.setattr(tensor, "instructions_of", lambda _: "wgmma")
+    monkeypatch.setattr(tensor, "tuned", lambda *key: asked.append(key[1:]) or TensorChoice(found))
+    tuned = replace(WIDE, swizzle=4)
+    big = 4096, 4096, 4096, 1
+    assert tensor.choose_tensor(Able(), "float32", *big) == (tuned, replace(tuned, tf32=True))
+    assert tensor.choose_tensor(Able(), "fast", *big) == (replace(tuned, guard=False),)
+    assert set(asked) == {("tensor", "large")}
+    (narrow,) = tensor.choose_tensor(Able(), "float32", 1408, 1408, 1408, 1)
+    assert (narrow.tile_n, narrow.swizzle) == (128, 16)
+    assert asked[-1] == ("tensor", "medium")
 
 
 # What follows needs the device.

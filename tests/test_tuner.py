@@ -26,7 +26,7 @@ from clgemm.identity import identify, identity, is_vector_compiler
 from clgemm.proof import trial_child
 from clgemm.records import Choice, findings_from, kernels_hash, problems_of
 from clgemm.shapes import SHAPE_CLASSES, Shape, fresh, samples, shape_class
-from clgemm.tuner import session, task
+from clgemm.tuner import session, starts, task
 from clgemm.tuner.search import search
 from clgemm.tuner.session import Session, tasks_for
 from clgemm.tuner.spaces import space_of
@@ -57,7 +57,8 @@ def empty(device, monkeypatch, tmp_path):
 @pytest.mark.parametrize("kind", ["CPU", "GPU"])
 def test_samples_stand_for_their_class(name, kind):
     """Each is of its class, and so is what the winner is checked on again."""
-    every = [samples(family, name, kind) for family in ("local", "register", "skinny", "direct")]
+    families = ("local", "register", "skinny", "skinny_lanes", "direct", "tensor")
+    every = [samples(family, name, kind) for family in families]
     assert any(every)
     for shape in {shape for shapes in every for shape in shapes}:
         assert shape_class(*shape) == shape_class(*fresh(shape)) == name
@@ -91,25 +92,41 @@ def test_what_was_made_by_hand_is_in_the_space(device):
 
 
 @pytest.mark.parametrize("limits", [BIG, Limits(32 * 1024, 256, 2**28, 8, 4)])
-@pytest.mark.parametrize("family", ["local", "register", "skinny", "direct"])
+@pytest.mark.parametrize(
+    "family", ["local", "register", "skinny", "skinny_lanes", "direct", "tensor"]
+)
 def test_points_keep_the_limits(family, limits, device):
-    """At random, next to one another, or after a jump; a broken constraint makes no choice."""
-    default = by_hand.plain_choice(device, family)
+    """In the grid, next to one another, or after a jump; a broken constraint makes no choice."""
+    if family == "skinny_lanes":  # whose work-groups are as large as the device lets them be
+        limits = replace(limits, vector_width=1)
+    if family == "tensor":  # whose work-groups have 384 work-items
+        limits = replace(limits, work_group_size=1024)
+    default = starts.plain(Stand(limits, device), family)
     space, rng = space_of(family, limits, default, True), Random(0)
+    base = space.point(default)
+    grid = space.sketch(base)
+    assert len({space.choice(point) for point in grid}) == len(grid) >= 6
     neighbours = 0
-    for _ in range(10):
-        point = space.random(rng)
+    for point in rng.sample(grid, 6):
         choice = space.choice(point)
         assert not problems_of(choice, limits)
         assert space.choice(space.point(choice)) == choice
-        for other in (*space.neighbours(point), space.jump(point, 3, rng)):
+        jumps = [space.jump(point, steps, rng) for steps in (3, len(point))]
+        for other in (*space.neighbours(point), *jumps):
             made = space.choice(other)
             assert made is None or not problems_of(made, limits)
             neighbours += made is not None
-    assert neighbours > 20
+    assert neighbours > (5 if family == "tensor" else 15)
 
 
-def searched(score, explore=True, seconds=400):
+class Stand:
+    """A device with limits of its own."""
+
+    def __init__(self, limits, device):
+        self.limits, self.platform = limits, device.platform
+
+
+def searched(score, seconds=400):
     """What a search finds in the local family within so many trials, from its plainest config."""
     plain = Choice(
         by_hand.lane_configs()[-1], tuple(by_hand.pack_config(BIG, 16) for _ in range(2))
@@ -117,39 +134,53 @@ def searched(score, explore=True, seconds=400):
     space, spent = space_of("local", BIG, plain, True), []
 
     def counted(point):
-        spent.append(point)
-        return score(dict(zip(space.values, point, strict=True)))
+        spent.append(space.choice(point))
+        return score(spent[-1].config)
 
-    seeds = [space.point(plain)]
-    best = search(space, seeds, counted, lambda: 1 - len(spent) / seconds, Random(3), explore)
+    seed = space.point(plain)
+    left = lambda: 1 - len(spent) / seconds  # noqa: E731
+    best = search(space, [seed], space.sketch(seed), counted, left, Random(3))
     assert len(set(spent)) == len(spent)
-    return None if best is None else dict(zip(space.values, best, strict=True)), len(spent)
+    return best and space.choice(best).config, len(spent)
 
 
 def test_the_search_climbs():
     """To the top of a hill with a ridge along it, within a small part of the space."""
 
-    def hill(p):
-        even = abs(np.log2(p["tile_m"] / p["tile_n"]))
-        far = abs(np.log2(p["work_m"] * p["work_n"] / 64)) + abs(np.log2(p["tile_k"] / 16))
-        return 10 - even - far - abs(np.log2(p["tile_m"] / 128)) + 0.1 * p["buffers"]
+    def hill(c):
+        even = abs(np.log2(c.tile_m / c.tile_n))
+        far = abs(np.log2(c.work_m * c.work_n / 64)) + abs(np.log2(c.tile_k / 16))
+        return 10 - even - far - abs(np.log2(c.tile_m / 128)) + 0.1 * c.buffers
 
     best, spent = searched(hill)
-    assert (best["tile_m"], best["tile_n"], best["tile_k"], best["buffers"]) == (128, 128, 16, 2)
-    assert best["work_m"] * best["work_n"] == 64
+    assert (best.tile_m, best.tile_n, best.tile_k, best.buffers) == (128, 128, 16, 2)
+    assert best.work_m * best.work_n == 64
     assert spent <= 402
+
+
+def test_the_search_crosses_valleys():
+    """Large tiles are found although every way to them, from small ones, leads down first."""
+
+    def two_hills(c):
+        sides = c.tile_m, c.tile_n, 16 * c.work_m, 16 * c.work_n
+        small = sum(abs(np.log2(side / 32)) for side in sides)
+        large = sum(abs(np.log2(side / 128)) for side in sides)
+        return max(1 - small / 10, 1.5 - large / 2, 0.1)
+
+    best, _ = searched(two_hills, seconds=100)
+    assert (best.tile_m, best.tile_n, best.work_m, best.work_n) == (128, 128, 8, 8)
 
 
 def test_values_that_are_always_rejected_are_left_alone():
     """After a few rejections; a space where all is rejected has no best."""
     bad = []
 
-    def score(p):
-        bad.append(p["fma"] and p["tile_m"] > 16)
-        return 0.0 if p["fma"] else 1.0 + p["tile_k"]
+    def score(c):
+        bad.append(c.fma and c.tile_m > 16)
+        return 0.0 if c.fma else 1.0 + c.tile_k
 
     best, _ = searched(score)
-    assert best["tile_k"] == 32
+    assert best.tile_k == 32
     assert sum(bad) <= 3
     assert searched(lambda _: 0.0)[0] is None
 

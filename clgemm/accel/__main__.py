@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from clgemm import get_device
 from clgemm.accel import install, report
-from clgemm.accel.crossover import Crossovers, measure
+from clgemm.accel.crossover import measure
 from clgemm.accel.run import run
 from clgemm.accel.session import host_matmul
+from clgemm.crossovers import Crossovers
 from clgemm.device import find_device
 from clgemm.terminal import print_table
 

@@ -1,92 +1,33 @@
-"""From which size on a device multiplies host arrays faster than the host's BLAS: measured."""
+"""Measures from which size on a device multiplies host arrays faster than the host's BLAS."""
 
 from __future__ import annotations
 
 import functools
 import logging
-import platform
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from clgemm import crossovers
 from clgemm.accel.semantics import settle
-from clgemm.database import recall, remember
+from clgemm.crossovers import Crossovers, Kind, Work, kind_of
 from clgemm.device import Device
 from clgemm.launch import multiply
 
-__all__ = ["LEAST_WORK", "Kind", "Work", "crossovers", "kind_of", "measure"]
+__all__ = ["HostProduct", "measure"]
 
 log = logging.getLogger(__name__)
 
 HostProduct: TypeAlias = Callable[[Any, Any], Any]
-Kind: TypeAlias = str
-# Multiply-adds by kind of product; None where the host was faster in the largest one tried.
-Crossovers: TypeAlias = Mapping[Kind, "int | None"]
 
-LEAST_WORK = 160**3  # multiply-adds, below which no device has a chance: a launch, three transfers
 MARGIN = 0.95  # of the host's time: what the device may take at most
 TURNS = 5
 CLEARLY = 1.2  # times as long, twice: no more turns are needed
 PAUSE_SECONDS = 0.02
 HOST_SECONDS = 0.1  # about what the largest product tried takes the host
 MOST_BYTES = 2**29  # of its operands and result
-BANDS = (32, 128, 512)  # the shortest side, at least
-
-
-class Work(NamedTuple):
-    """A product as far as the choice of its side goes.
-
-    Attributes
-    ----------
-    m, n, k, matrices : int
-        `matrices` products of m x k by k x n.
-    symmetric : bool
-        Of a matrix by its own transpose, which NumPy computes in half the time, and to which it
-        gives a result that is symmetric bit for bit.
-    """
-
-    m: int
-    n: int
-    k: int
-    matrices: int = 1
-    symmetric: bool = False
-
-    @property
-    def size(self) -> int:
-        """Multiply-adds."""
-        return self.m * self.n * self.k * self.matrices
-
-
-def kind_of(work: Work) -> Kind | None:
-    """Return the kind of a product, each measured by itself; None if no device has a chance.
-
-    A device gains by arithmetic on what it was sent: what counts is the shortest side, how often
-    each element of the others is used.
-    """
-    m, n, k, matrices, symmetric = work
-    shortest = min(m, n, k)
-    band = max((least for least in BANDS if shortest >= least), default=None)
-    if band is None:
-        return None
-    if symmetric:
-        return "symmetric" if matrices == 1 and band == BANDS[-1] else None
-    if matrices > 1 and band < BANDS[-1]:
-        return f"stack-{band}"
-    if band == BANDS[-1]:
-        return "block"
-    return f"{'shallow' if k == shortest else 'narrow'}-{band}"
-
-
-def crossovers(device: Device) -> Crossovers | None:
-    """Return what `measure` found here before, with this driver; None if it has not been asked."""
-    found = recall(_key(device))
-    if not isinstance(found, dict) or set(found) != set(_trials()):
-        return None
-    if not all(least is None or isinstance(least, int) for least in found.values()):
-        return None
-    return found
 
 
 def measure(device: Device, host: HostProduct) -> Crossovers:
@@ -104,7 +45,7 @@ def measure(device: Device, host: HostProduct) -> Crossovers:
     """
     log.info("measuring from which size on %s beats NumPy", device.name)
     found = {kind: _crossover(device, host, trial) for kind, trial in _trials().items()}
-    remember(_key(device), found)
+    crossovers.keep(device, found)
     log.info("from %s multiply-adds on: %s", device.name, found)
     return found
 
@@ -122,7 +63,7 @@ def _trials() -> dict[Kind, Callable[[int], Work]]:
         return lambda n: Work(band, band, band, n)
 
     trials: dict[Kind, Callable[[int], Work]] = {}
-    for band in BANDS[:-1]:
+    for band in crossovers.BANDS[:-1]:
         trials[f"narrow-{band}"] = narrow(band)
         trials[f"shallow-{band}"] = shallow(band)
         trials[f"stack-{band}"] = stack(band)
@@ -135,7 +76,9 @@ def _crossover(device: Device, host: HostProduct, trial: Callable[[int], Work]) 
     """Halve the work for as long as the device wins."""
     least = None
     work = _largest(host, trial)
-    floor = max(LEAST_WORK, trial(BANDS[-1]).size if kind_of(work) in ("block", "symmetric") else 0)
+    floor = crossovers.LEAST_WORK
+    if kind_of(work) in ("block", "symmetric"):
+        floor = max(floor, trial(crossovers.BANDS[-1]).size)
     while work.size >= floor and _device_wins(device, host, work):
         least = work.size
         side = _side(trial, work.size // 2)
@@ -159,7 +102,7 @@ def _side(trial: Callable[[int], Work], size: int) -> int:
 
 def _largest(host: HostProduct, trial: Callable[[int], Work]) -> Work:
     """Return the largest product that neither the host's time nor memory forbid."""
-    work = trial(_side(trial, 2 * LEAST_WORK))
+    work = trial(_side(trial, 2 * crossovers.LEAST_WORK))
     while True:
         a, b = _operands(work)
         host(a, b)
@@ -206,9 +149,3 @@ def _timed(call: Callable[[], object]) -> float:
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
-
-
-def _key(device: Device) -> str:
-    host = f"{platform.node()}, NumPy {np.__version__}"
-    driver = device.cl_device.driver_version
-    return f"crossover 1: {device.name}, {device.platform}, {driver}, {host}"

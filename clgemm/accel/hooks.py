@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from clgemm.accel.crossover import LEAST_WORK, Work
 from clgemm.accel.deferred import raise_later
 from clgemm.accel.places import Loop
 from clgemm.accel.routing import FAILED, Router
@@ -24,6 +23,7 @@ from clgemm.accel.semantics import (
     settle,
 )
 from clgemm.accel.tally import DEVICE, SMALL, Tally
+from clgemm.crossovers import LEAST_WORK, Work
 from clgemm.device import Device
 from clgemm.launch import multiply
 from clgemm.operands import float32_operand, overlap, transposed, updatable

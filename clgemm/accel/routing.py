@@ -9,16 +9,9 @@ from dataclasses import dataclass
 
 import pyopencl as cl
 
-from clgemm.accel.crossover import (
-    LEAST_WORK,
-    Crossovers,
-    HostProduct,
-    Work,
-    crossovers,
-    kind_of,
-    measure,
-)
+from clgemm.accel.crossover import HostProduct, measure
 from clgemm.accel.tally import SMALL
+from clgemm.crossovers import LEAST_WORK, Crossovers, Work, kind_of, measured, pays
 from clgemm.database import threshold
 from clgemm.device import Device, get_device
 
@@ -93,9 +86,8 @@ class Router:
             return BUSY
         if work.size < max(1, LEAST_WORK if self._wanted is None else self._wanted):
             return SMALL
-        kind = None
         if self._wanted is None:
-            if (kind := kind_of(work)) is None:
+            if kind_of(work) is None:
                 return SKINNY
             if self._waiting_seconds < OPENING_SECONDS:
                 return UNOPENED
@@ -106,7 +98,7 @@ class Router:
             return NO_DEVICE
         if device in self._broken:
             return FAILED
-        if kind is None:
+        if self._wanted is not None:
             return device
         found = self._crossovers(device)
         if found is None:
@@ -114,8 +106,7 @@ class Router:
         if not self.settings.profile:
             # Another device may win earlier: it is thought of again at the next large product.
             self.least = min((x for x in found.values() if x is not None), default=NEVER)
-        least = found[kind]
-        return SMALL if least is None or work.size < least else device
+        return device if pays(work, found) else SMALL
 
     def stayed(self, reason: str, seconds: float) -> None:
         """Learn that a product took so long on the host."""
@@ -138,7 +129,8 @@ class Router:
     def _crossovers(self, device: Device) -> Crossovers | None:
         with self._lock:
             if device not in self._measured:
-                self._measured[device] = crossovers(device)
+                known = measured(device)
+                self._measured[device] = None if known is None else known.least
             found = self._measured[device]
             if found is None and self._waiting_seconds >= MEASURING_SECONDS:
                 start = time.perf_counter()

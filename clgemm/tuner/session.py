@@ -9,15 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from clgemm import by_hand, database, tuned
+from clgemm import database, tuned
 from clgemm.cache import cache_folder, locked
 from clgemm.child import Child, RequestError
 from clgemm.device import Device
 from clgemm.identity import identify
 from clgemm.proof import gated
-from clgemm.records import Choice, Record, choice_as_dict
+from clgemm.records import AnyChoice, Record, choice_as_dict
 from clgemm.shapes import SHAPE_CLASSES, Shape, samples, shape_class
 from clgemm.skinny import MOST_ROWS
+from clgemm.tuner import starts
 from clgemm.tuner.task import Task, Tuning
 from clgemm.tuner.trials import Trials
 
@@ -37,7 +38,7 @@ def tasks_for(device: Device, shapes: Iterable[Shape] | None = None) -> list[Tas
     The first gets most of the time: the others of its family begin with what it found. Large
     products take longer, each.
     """
-    families = by_hand.families(device.limits)
+    families = starts.families(device)
     # Where tiles are shared out among many units, those of large products are hardest to find.
     first = ("medium", "large") if device.kind == "CPU" else ("large", "medium")
     order = (*first, "tall", "wide", "small", "vector", "deep", "batched", "tiny")
@@ -100,7 +101,7 @@ class Session:
         self.trials = Trials(self.identity, resume=not self.afresh)
         self.begin = time.monotonic()
         self.rng = random.Random(0)
-        self._gated: dict[Choice, str] = {}
+        self._gated: dict[AnyChoice, str] = {}
 
     def run(self, tasks: Sequence[Task]) -> list[Record]:
         """Tune one task after the other; return the records found, stored as they come.
@@ -132,7 +133,7 @@ class Session:
         """Report where it is."""
         self.report(time.monotonic() - self.begin, text)
 
-    def rejection(self, choice: Choice) -> str:
+    def rejection(self, choice: AnyChoice) -> str:
         """Return why a choice must not be timed: checked once; "" if it may."""
         if choice not in self._gated:
             known = self.trials.rejection(choice)
@@ -143,7 +144,7 @@ class Session:
                 self.child.close_process()  # a failed launch may leave nothing else working
         return self._gated[choice]
 
-    def race(self, choices: Sequence[Choice], shape: Shape, rounds: int) -> list[list[float]]:
+    def race(self, choices: Sequence[AnyChoice], shape: Shape, rounds: int) -> list[list[float]]:
         """Return the seconds of choices on a shape, timed in turns, a figure a round for each.
 
         Raises

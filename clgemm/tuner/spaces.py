@@ -1,13 +1,10 @@
-"""What a kernel family's configs can be: parameters, their values, neighbours. Pure.
-
-A point is a value for each parameter; not every point makes a config that keeps its constraints.
-"""
+"""What each kernel family's configs can be. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
-from random import Random
+import math
+from collections.abc import Callable
+from dataclasses import fields, replace
 from typing import Any
 
 from clgemm.config import (
@@ -21,89 +18,17 @@ from clgemm.config import (
     VectorPackConfig,
     piece_of,
 )
-from clgemm.records import Choice, problems_of
+from clgemm.records import AnyChoice, Choice, TensorChoice
+from clgemm.tensor_config import TensorConfig
+from clgemm.tuner.space import Sketch, Space
 
-__all__ = ["Point", "Space", "space_of"]
+__all__ = ["space_of"]
 
-Point = tuple[int, ...]
-DRAWS = 2000  # of random values, before a space is taken to hold nothing
 FLAGS = (0, 1)
-# Parameters of which one is seldom better changed alone.
-COUPLES = (
-    ("tile_m", "tile_n"),
-    ("tile_m", "work_m"),
-    ("tile_n", "work_n"),
-    ("work_m", "work_n"),
-    ("width_a", "width_b"),
-    ("work_m", "vectors"),
-    ("block_rows", "block_columns"),
-    ("rows", "vectors"),
-)
+MOST_SUMS = 144  # in a work-item's registers: with more, compilers take minutes, and kernels spill
 
 
-@dataclass(frozen=True)
-class Space:
-    """The choices of one kernel family that a device can run.
-
-    Attributes
-    ----------
-    values : dict of str to tuple of int
-        What each parameter can be, in order.
-    make : callable
-        From values by name to a choice, constraints or not.
-    read : callable
-        From a choice to values by name.
-    """
-
-    values: dict[str, tuple[int, ...]]
-    make: Callable[[dict[str, int]], Choice]
-    read: Callable[[Choice], dict[str, int]]
-    limits: Limits
-
-    def choice(self, point: Point) -> Choice | None:
-        """Return the choice of a point, None if it breaks a constraint."""
-        choice = self.make(dict(zip(self.values, point, strict=True)))
-        return None if problems_of(choice, self.limits) else choice
-
-    def point(self, choice: Choice) -> Point:
-        """Return the point of a choice; its values need not be among those of the space."""
-        read = self.read(choice)
-        return tuple(read[name] for name in self.values)
-
-    def random(self, rng: Random) -> Point | None:
-        """Return a point that makes a choice, None if none is found."""
-        for _ in range(DRAWS):
-            point = tuple(rng.choice(values) for values in self.values.values())
-            if self.choice(point):
-                return point
-        return None
-
-    def neighbours(self, point: Point) -> Iterator[Point]:
-        """Yield the points that differ by one step in one parameter, or in two that go together."""
-        names = list(self.values)
-        for name in names:
-            yield from self._steps(point, names.index(name))
-        for one, other in COUPLES:
-            if one in self.values and other in self.values:
-                for changed in self._steps(point, names.index(one)):
-                    yield from self._steps(changed, names.index(other))
-
-    def _steps(self, point: Point, index: int) -> Iterator[Point]:
-        values, here = list(self.values.values())[index], point[index]
-        below = [value for value in values if value < here][-1:]
-        above = [value for value in values if value > here][:1]
-        for value in below + above:
-            yield (*point[:index], value, *point[index + 1 :])
-
-    def jump(self, point: Point, steps: int, rng: Random) -> Point:
-        """Return a point that differs in so many random parameters at most."""
-        changed = list(point)
-        for index in rng.sample(range(len(changed)), min(steps, len(changed))):
-            changed[index] = rng.choice(list(self.values.values())[index])
-        return tuple(changed)
-
-
-def space_of(family: str, limits: Limits, default: Choice, vector_compiler: bool) -> Space:
+def space_of(family: str, limits: Limits, default: AnyChoice, vector_compiler: bool) -> Space:
     """Return the space of a family on a device.
 
     Parameters
@@ -120,15 +45,18 @@ def space_of(family: str, limits: Limits, default: Choice, vector_compiler: bool
         "skinny": _skinny,
         "skinny_lanes": _skinny_lanes,
         "direct": _direct,
+        "tensor": _tensor,
+        "tensor_mma": _tensor,
     }
-    values, make, read = own[family](limits, default, vector_compiler)
-    return Space(values, make, read, limits)
+    return Space(*own[family](limits, default, vector_compiler), limits)
 
 
 Parts = tuple[
     dict[str, tuple[int, ...]],
-    Callable[[dict[str, int]], Choice],
-    Callable[[Choice], dict[str, int]],
+    tuple[tuple[str, str], ...],
+    Sketch,
+    Callable[[dict[str, int]], AnyChoice | None],
+    Callable[[AnyChoice], dict[str, int]],
 ]
 
 
@@ -147,45 +75,83 @@ def _own(config: Any, values: dict[str, tuple[int, ...]]) -> dict[str, int]:
     return {name: int(getattr(config, name)) for name in values if hasattr(config, name)}
 
 
-def _local(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:  # noqa: ARG001
+def _local(limits: Limits, default: AnyChoice, vector_compiler: bool) -> Parts:  # noqa: ARG001
     config = default.config
-    known = {field.name for field in fields(config)}
-    tiles, widths = (16, 32, 64, 128, 256), (1, 2, 4, 8)
+    # Tiles are given by their work-items and the work of each: so one of these can change alone.
+    items, work, widths = (2, 4, 8, 16, 32), (2, 4, 6, 8, 12, 16), (1, 2, 4, 8)
     values = {
-        "tile_m": tiles,
-        "tile_n": tiles,
+        "items_m": items,
+        "items_n": items,
+        "work_m": work,
+        "work_n": work,
         "tile_k": (4, 8, 16, 32),
-        "work_m": (2, 4, 6, 8, 12, 16),
-        "work_n": (2, 4, 6, 8, 12, 16),
         "width_a": widths,
         "width_b": widths,
         "patch_n": (1, 2, 4, 8, 16),
-        "unroll": (1, 2, 4, 8, 16, 32),
+        "rolled": (1, 2, 4, 8),  # turns of the loop over a tile's depth
         "buffers": (1, 2),
         "swizzle": (1, 2, 4, 8, 16),
         "fma": FLAGS,
         "in_place": FLAGS,
+        "pack_depth": (8, 16, 32, 64),
+        "pack_group": (1, 32, 64, 128, 256, 512),
     }
-    values = {name: value for name, value in values.items() if name in known}
-    values |= {"pack_depth": (8, 16, 32, 64), "pack_group": (1, 32, 64, 128, 256, 512)}
+    couples = (
+        *(("items_m", "items_n"), ("items_m", "work_m"), ("items_n", "work_n")),
+        *(("work_m", "work_n"), ("work_m", "tile_k"), ("work_n", "tile_k")),
+        *(("width_a", "width_b"), ("tile_k", "rolled"), ("tile_k", "buffers")),
+    )
+    squarish = tuple(
+        (items_m, items_n, work_m, work_n)
+        for work_m, work_n in ((4, 4), (8, 8), (16, 8), (8, 4), (4, 8), (8, 16))
+        for items_m, items_n in ((8, 8), (16, 16), (8, 16), (16, 8))
+        if 1 / 2 <= items_m * work_m / (items_n * work_n) <= 2
+    )
+    coarse = {("tile_k",): ((8,), (16,)), ("items_m", "items_n", "work_m", "work_n"): squarish}
 
-    def make(point: dict[str, int]) -> Choice:
-        made: LocalConfig = _typed(config, point)
+    def make(point: dict[str, int]) -> Choice | None:
+        if point["work_m"] * point["work_n"] > MOST_SUMS:
+            return None
+        tile_m, tile_n = (point[f"items_{x}"] * point[f"work_{x}"] for x in "mn")
+        share = point["tile_k"] / (point["items_m"] * point["items_n"])  # columns per work-item
+        made: LocalConfig = _typed(
+            config,
+            point
+            | {
+                "tile_m": tile_m,
+                "tile_n": tile_n,
+                "width_a": _fitting(point["width_a"], point["work_m"], tile_m * share),
+                "width_b": _fitting(point["width_b"], point["work_n"], tile_n * share),
+                "patch_n": math.gcd(point["patch_n"], point["items_n"]),
+                "unroll": max(1, point["tile_k"] // point["rolled"]),
+            },
+        )
         depth, group = point["pack_depth"], point["pack_group"]
         pack = tuple(PackConfig(panel, depth, group) for panel in (made.tile_m, made.tile_n))
         return Choice(made, (pack[0], pack[1]))
 
-    def read(choice: Choice) -> dict[str, int]:
-        assert choice.pack is not None
-        pack = choice.pack[0]
-        assert isinstance(pack, PackConfig)
-        packing = {"pack_depth": pack.depth, "pack_group": pack.group}
-        return _own(choice.config, values) | packing
+    def read(choice: AnyChoice) -> dict[str, int]:
+        made, pack = choice.config, choice.pack
+        assert isinstance(made, LocalConfig)
+        assert pack is not None
+        assert isinstance(pack[0], PackConfig)
+        return _own(made, values) | {
+            "rolled": made.tile_k // made.unroll,
+            "pack_depth": pack[0].depth,
+            "pack_group": pack[0].group,
+        }
 
-    return values, make, read
+    return values, couples, coarse, make, read
 
 
-def _register(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:
+def _fitting(width: int, work: int, share: float) -> int:
+    """Return the most floats per load, up to a width, that divide a work-item's work and share."""
+    while width > 1 and (work % width or share % width):
+        width //= 2
+    return width
+
+
+def _register(limits: Limits, default: AnyChoice, vector_compiler: bool) -> Parts:
     config = default.config
     ahead = (0, 8, 16, 32) if vector_compiler else (0,)
     values = {
@@ -202,6 +168,11 @@ def _register(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:
         "pack_rows": (64, 128, 256, 384, 768),
         "pack_prefetch": ahead[::2],
     }
+    couples = ("work_m", "vectors"), ("vectors", "width"), ("block_rows", "block_columns")
+    coarse = {
+        ("width",): tuple((width,) for width in values["width"]),
+        ("work_m", "vectors"): ((8, 3), (4, 3), (6, 2), (12, 2), (12, 1), (4, 2)),
+    }
 
     def make(point: dict[str, int]) -> Choice:
         # Blocks are given in rows and columns, which mean the same whatever the panels' size.
@@ -217,7 +188,7 @@ def _register(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:
             made, (VectorPackConfig(tile_m, piece, turn, panels, point["pack_prefetch"]),)
         )
 
-    def read(choice: Choice) -> dict[str, int]:
+    def read(choice: AnyChoice) -> dict[str, int]:
         made, pack = choice.config, choice.pack
         assert isinstance(made, RegisterConfig)
         assert pack is not None
@@ -229,10 +200,10 @@ def _register(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:
             "pack_prefetch": pack[0].prefetch,
         }
 
-    return values, make, read
+    return values, couples, coarse, make, read
 
 
-def _skinny(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:
+def _skinny(limits: Limits, default: AnyChoice, vector_compiler: bool) -> Parts:
     config = default.config
     values = {
         "rows": (1, 2, 4, 8),
@@ -244,6 +215,11 @@ def _skinny(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:
         "fma": FLAGS,
         "copy_depth": (64, 256, 1024),
     }
+    coarse = {
+        ("spans",): ((8,),),
+        ("rows", "vectors"): ((1, 8), (4, 4), (8, 2), (4, 1)),
+        ("width",): tuple((width,) for width in values["width"][-2:]),
+    }
 
     def make(point: dict[str, int]) -> Choice:
         strip = point["spans"] * point["vectors"] * point["width"]
@@ -253,7 +229,7 @@ def _skinny(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:
         copy = replace(default.pack[0], depth=point["copy_depth"])
         return Choice(made, (copy, copy))
 
-    def read(choice: Choice) -> dict[str, int]:
+    def read(choice: AnyChoice) -> dict[str, int]:
         made = choice.config
         assert isinstance(made, SkinnyConfig)
         assert choice.pack is not None
@@ -262,10 +238,10 @@ def _skinny(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:
         spans = made.strip // (made.vectors * made.width)
         return _own(made, values) | {"spans": spans, "copy_depth": copy.depth}
 
-    return values, make, read
+    return values, (("rows", "vectors"), ("vectors", "spans")), coarse, make, read
 
 
-def _skinny_lanes(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:  # noqa: ARG001
+def _skinny_lanes(limits: Limits, default: AnyChoice, vector_compiler: bool) -> Parts:  # noqa: ARG001
     values: dict[str, tuple[int, ...]] = {
         "rows": (1, 2, 4, 8),
         "width": (1, 2, 4, 8),
@@ -274,17 +250,24 @@ def _skinny_lanes(limits: Limits, default: Choice, vector_compiler: bool) -> Par
         "chunk": (64, 128, 256, 512, 1024),
         "fma": FLAGS,
     }
+    coarse = {
+        ("rows", "chunk"): ((1, 1024), (2, 512), (4, 256), (8, 128)),
+        ("width",): ((4,), (2,)),
+        ("group", "abreast"): ((1024, 8), (256, 8), (256, 32), (1024, 32)),
+    }
 
     def make(point: dict[str, int]) -> Choice:
         made: SkinnyLanesConfig = _typed(default.config, point)
         return Choice(made, default.pack)
 
-    return values, make, lambda choice: _own(choice.config, values)
+    couples = ("rows", "chunk"), ("group", "abreast")
+    return values, couples, coarse, make, lambda choice: _own(choice.config, values)
 
 
-def _direct(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:  # noqa: ARG001
+def _direct(limits: Limits, default: AnyChoice, vector_compiler: bool) -> Parts:  # noqa: ARG001
     config = default.config
-    items = (1, 2, 4, 8) if limits.vector_width > 1 else (1, 2, 4, 8, 16, 32)
+    vectors = limits.vector_width > 1
+    items = (1, 2, 4, 8) if vectors else (1, 2, 4, 8, 16, 32)
     values: dict[str, tuple[int, ...]] = {
         "items_m": items,
         "items_n": items,
@@ -292,9 +275,35 @@ def _direct(limits: Limits, default: Choice, vector_compiler: bool) -> Parts:  #
         "width": (1, 2, 4, 8, 16),
         "fma": FLAGS,
     }
+    couples = ("items_m", "items_n"), ("work_m", "width"), ("items_m", "work_m")
+    coarse: Sketch = {
+        ("items_m", "items_n"): ((1, 1), (4, 4)) if vectors else ((8, 8), (16, 16), (4, 16)),
+        ("work_m", "width"): ((4, 8), (4, 4), (2, 16), (8, 4))
+        if vectors
+        else ((2, 2), (1, 1), (4, 4)),
+    }
 
     def make(point: dict[str, int]) -> Choice:
         made: DirectConfig = _typed(config, point)
         return Choice(made, None)
 
-    return values, make, lambda choice: _own(choice.config, values)
+    return values, couples, coarse, make, lambda choice: _own(choice.config, values)
+
+
+def _tensor(limits: Limits, default: AnyChoice, vector_compiler: bool) -> Parts:  # noqa: ARG001
+    every: dict[str, tuple[int, ...]] = {
+        "tile_n": (128, 256),
+        "stages": (1, 2, 3, 4),
+        "swizzle": (1, 2, 4, 8, 16, 32),
+    }
+    # What is split, and whether wide ranges are guarded, is each call's own business.
+    values = {name: value for name, value in every.items() if hasattr(default.config, name)}
+    tiles: Sketch = {("tile_n", "stages"): ((256, 2), (128, 3), (128, 2), (128, 4))}
+    coarse = (tiles if "tile_n" in values else {}) | {("swizzle",): ((4,), (16,))}
+
+    def make(point: dict[str, int]) -> TensorChoice:
+        made: TensorConfig = _typed(default.config, point)
+        return TensorChoice(made)
+
+    couples = (("tile_n", "stages"),) if "tile_n" in values else ()
+    return values, couples, coarse, make, lambda choice: _own(choice.config, values)

@@ -10,25 +10,29 @@ from dataclasses import dataclass
 from statistics import geometric_mean, median
 from typing import Protocol
 
-from clgemm import by_hand
 from clgemm.child import Child, ChildDiedError, RequestError
 from clgemm.device import Device
 from clgemm.identity import is_vector_compiler
-from clgemm.records import Choice, Identity, Record, choice_as_dict, kernels_hash, today
+from clgemm.records import AnyChoice, Identity, Record, choice_as_dict, kernels_hash, today
 from clgemm.shapes import Shape, fresh
 from clgemm.tuned import candidates
+from clgemm.tuner import starts
 from clgemm.tuner.search import search
-from clgemm.tuner.spaces import Point, space_of
+from clgemm.tuner.space import Point
+from clgemm.tuner.spaces import space_of
 from clgemm.tuner.trials import Trial, Trials
 
 __all__ = ["Task", "Tools", "Tuning"]
 
 log = logging.getLogger(__name__)
 
-LONGEST_CALL = 0.25  # of the default choice, seconds; shapes that take longer are halved
+# Of the default choice, seconds: shapes that take longer are halved; half as long, a single round
+# says enough.
+LONGEST_CALL = 0.1
+SHORT_WORK = 2**26  # multiply-adds, by which that is told
 HOPELESS = 0.5  # of the best score, on the first shape: the others are not timed
 CLOSE = 0.95  # of the best score: from here on it is timed again
-ROUNDS, MORE_ROUNDS = 2, 4
+ROUNDS, MORE_ROUNDS = 2, 4  # half as many if calls are long
 FINALISTS = 4
 FINAL_SHARE = 0.1  # of a task's time, for the finals
 MOST_SEEDS = 8
@@ -58,10 +62,10 @@ class Tools(Protocol):
     def say(self, text: str) -> None:
         """Report where it is."""
 
-    def rejection(self, choice: Choice) -> str:
+    def rejection(self, choice: AnyChoice) -> str:
         """Return why a choice must not be timed, "" if it may."""
 
-    def race(self, choices: Sequence[Choice], shape: Shape, rounds: int) -> list[list[float]]:
+    def race(self, choices: Sequence[AnyChoice], shape: Shape, rounds: int) -> list[list[float]]:
         """Return the seconds of choices on a shape, timed in turns."""
 
 
@@ -75,11 +79,12 @@ class Tuning:
     def __init__(self, tools: Tools, task: Task, seconds: float) -> None:
         self.tools, self.task, self.shapes = tools, task, task.shapes
         self.begin, self.seconds = time.monotonic(), seconds
-        self.default = by_hand.default_choice(tools.device, task.family, *task.shapes[-1])
+        self.default = starts.default(tools.device, task.family, *task.shapes[-1])
         compiler = is_vector_compiler(tools.device)
         self.space = space_of(task.family, tools.device.limits, self.default, compiler)
         self.best: Trial | None = None
         self.tried = self.rejected = 0
+        self.is_slow = False
 
     def search(self) -> None:
         """Try candidates for as long as there is time."""
@@ -89,8 +94,8 @@ class Tuning:
             log.warning("%s cannot be tuned: its default fails: %s", self._name, error)
             return
         seeds = [self.space.point(choice) for choice in self._seeds()]
-        explore = not any(r.family == self.task.family for r in self.tools.found)
-        search(self.space, seeds, self._score, self._time_left, self.tools.rng, explore)
+        grid = [] if self._is_known() else self._grid()
+        search(self.space, seeds, grid, self._score, self._time_left, self.tools.rng)
 
     def winner(self, rounds: int) -> Record | None:
         """Let the best run against each other once more; return the first of them that is right.
@@ -149,22 +154,54 @@ class Tuning:
 
     def _bearable(self, shape: Shape) -> Shape:
         """Return a shape that the default choice multiplies in a bearable time."""
-        while self.tools.race([self.default], shape, 1)[0][0] > LONGEST_CALL:
+        tried = shape
+        while tried.work > SHORT_WORK:
+            tried = tried.shrunk()
+        rate = self.tools.race([self.default], tried, 1)[0][0] / tried.work
+        while rate * shape.work > LONGEST_CALL and shape.work > tried.work:
             shape = shape.shrunk()
+        self.is_slow |= rate * shape.work > LONGEST_CALL / 2
         return shape
 
-    def _seeds(self) -> Iterator[Choice]:
+    def _seeds(self) -> Iterator[AnyChoice]:
         """Yield what is known to be good here, on relatives and in other classes."""
         tools, family = self.tools, self.task.family
         if tools.afresh:
-            yield by_hand.plain_choice(tools.device, family)
+            yield starts.plain(tools.device, family)
         else:
-            yield from by_hand.hand_made(tools.device, family, *self.task.shapes[-1])
+            yield from starts.hand_made(tools.device, family, *self.task.shapes[-1])
             tried = sorted(self._tried_here(), key=lambda trial: -trial.score)
             known = candidates(tools.identity, tools.device.limits, family, self.task.shape_class)
             choices = [*(t.choice for t in tried), *(served.record.choice for served in known)]
             yield from dict.fromkeys(choices[:MOST_SEEDS])
         yield from dict.fromkeys(r.choice for r in tools.found[::-1] if r.family == family)
+
+    def _is_known(self) -> bool:
+        """Tell whether there is a record for this very task, which the seeds have."""
+        if self.tools.afresh:
+            return False
+        known = candidates(
+            self.tools.identity, self.tools.device.limits, self.task.family, self.task.shape_class
+        )
+        return any(served.proven for served in known)
+
+    def _grid(self) -> list[Point]:
+        """Return the points of a coarse grid, those first that were fast in other classes.
+
+        Any order is better than the grid's own, if time does not last for all.
+        """
+        plain = starts.plain(self.tools.device, self.task.family)
+        points = self.space.sketch(self.space.point(plain))
+        self.tools.rng.shuffle(points)
+        scores: dict[AnyChoice, float] = {}
+        for trial in self.tools.trials.all:
+            scores[trial.choice] = max(trial.score, scores.get(trial.choice, 0.0))
+
+        def elsewhere(point: Point) -> float:
+            choice = self.space.choice(point)
+            return scores.get(choice, 0.0) if choice else 0.0
+
+        return sorted(points, key=elsewhere, reverse=True)
 
     def _tried_here(self) -> list[Trial]:
         """Return the trials of this task's shapes that were not rejected, then or later."""
@@ -192,21 +229,23 @@ class Tuning:
         self.tools.say(f"{self._name}: best {best}; {self.tried} tried, {self.rejected} rejected")
         return trial.score
 
-    def _measured(self, choice: Choice) -> Trial:
+    def _measured(self, choice: AnyChoice) -> Trial:
         """Check a choice, then time it on each shape beside the default."""
         if reason := self.tools.rejection(choice):
             return self._add(choice, 0.0, 0.0, reason)
         aim = self.best.score if self.best else 0.0
         try:
-            ratios, speeds = self._timed(choice, ROUNDS, HOPELESS * aim)
+            ratios, speeds = self._timed(choice, ROUNDS >> self.is_slow, HOPELESS * aim)
             if geometric_mean(ratios) > CLOSE * aim:
-                more, _ = self._timed(choice, MORE_ROUNDS, 0.0)
+                more, _ = self._timed(choice, MORE_ROUNDS >> self.is_slow, 0.0)
                 ratios += 2 * more  # twice as many rounds
         except (RequestError, ChildDiedError) as error:
             return self._add(choice, 0.0, 0.0, str(error))
         return self._add(choice, geometric_mean(ratios), geometric_mean(speeds), "")
 
-    def _timed(self, choice: Choice, rounds: int, least: float) -> tuple[list[float], list[float]]:
+    def _timed(
+        self, choice: AnyChoice, rounds: int, least: float
+    ) -> tuple[list[float], list[float]]:
         """Return how many times faster than the default a choice is, and GFLOP/s, by shape."""
         ratios, speeds = [], []
         for shape in self.shapes:
@@ -217,12 +256,12 @@ class Tuning:
                 break
         return ratios, speeds
 
-    def _add(self, choice: Choice, score: float, gflops: float, reason: str) -> Trial:
+    def _add(self, choice: AnyChoice, score: float, gflops: float, reason: str) -> Trial:
         trial = Trial(self.task.shape_class, self._key, choice, score, gflops, reason)
         self.tools.trials.add(trial)
         return trial
 
-    def _verified(self, choice: Choice) -> str:
+    def _verified(self, choice: AnyChoice) -> str:
         """Return what is wrong with a choice on fresh shapes, "" if nothing is."""
         shapes = [list(fresh(shape)) for shape in self.shapes]
         if choice == self.default:

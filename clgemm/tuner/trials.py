@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from clgemm.cache import append
-from clgemm.records import Choice, Identity, choice_as_dict, choice_from, kernels_hash
+from clgemm.records import AnyChoice, Identity, choice_as_dict, choice_from, kernels_hash
 from clgemm.tuned import user_file
 
 __all__ = ["Trial", "Trials"]
@@ -37,7 +37,7 @@ class Trial:
 
     shape_class: str
     shapes: str
-    choice: Choice
+    choice: AnyChoice
     score: float
     gflops: float
     reason: str
@@ -57,15 +57,15 @@ class Trials:
         self.path = user_file(device).with_suffix(".trials")
         self.all: list[Trial] = []
         self._writable = True
-        self._known: dict[tuple[str, str, Choice], Trial] = {}
+        self._known: dict[tuple[str, str, AnyChoice], Trial] = {}
         for trial in self._read() if resume else ():
             self._take(trial)
 
-    def find(self, name: str, shapes: str, choice: Choice) -> Trial | None:
+    def find(self, name: str, shapes: str, choice: AnyChoice) -> Trial | None:
         """Return the trial of a choice on a class's shapes, if there was one."""
         return self._known.get((name, shapes, choice))
 
-    def rejection(self, choice: Choice) -> str | None:
+    def rejection(self, choice: AnyChoice) -> str | None:
         """Return why a choice was rejected on any shapes, "" if it was not, None if unknown."""
         reasons = [trial.reason for trial in self.all if trial.choice == choice]
         return max(reasons) if reasons else None
