@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from clgemm.config import (
@@ -14,6 +13,7 @@ from clgemm.config import (
     SkinnyConfig,
     SkinnyLanesConfig,
     VectorPackConfig,
+    piece_of,
 )
 from clgemm.device import Device
 from clgemm.identity import MANY_CORES, is_vector_compiler, register_width
@@ -94,11 +94,10 @@ def plain_choice(device: Device, family: str) -> Choice:
 
 
 def _packed(config: LocalConfig | RegisterConfig, limits: Limits) -> Choice:
-    tiles = config.tile_m, config.tile_n
     if isinstance(config, RegisterConfig):
-        a, b = (vector_pack_config(tile, config.prefetch) for tile in tiles)
-        return Choice(config, (a, b))
-    return Choice(config, (pack_config(limits, tiles[0]), pack_config(limits, tiles[1])))
+        return Choice(config, (vector_pack_config(config.tile_m, config.prefetch),))
+    a, b = (pack_config(limits, tile) for tile in (config.tile_m, config.tile_n))
+    return Choice(config, (a, b))
 
 
 def direct_config(limits: Limits) -> DirectConfig:
@@ -118,12 +117,11 @@ def pack_config(limits: Limits, panel: int) -> PackConfig:
 
 
 def vector_pack_config(panel: int, prefetch: int) -> VectorPackConfig:
-    """Return how panels for the register family are packed."""
-    piece = math.gcd(panel, 16)
-    width = piece if piece < panel else 16
+    """Return how panels of A are packed for the register family."""
+    piece, turn = piece_of(panel)
     # Rows that are neighbours in memory are read fastest in runs of a few hundred.
     return VectorPackConfig(
-        panel=panel, piece=piece, width=width, panels=max(1, 384 // panel), prefetch=prefetch
+        panel=panel, piece=piece, turn=turn, panels=max(1, 384 // panel), prefetch=prefetch
     )
 
 
@@ -208,23 +206,20 @@ def register_config(width: int, can_prefetch: bool, pocl: bool) -> RegisterConfi
     of B and an element of A. Sixteen floats are AVX-512 (32 registers), eight AVX (16), four
     NEON (32) and SSE (16). Three vectors a row load least: 11 loads for 24 multiply-adds.
 
-    PoCL gives each thread its share of the work-groups in a few large lots; Intel's runtime deals
-    them out as threads come free, takes long to compile the drawing, and makes of A in place a
-    kernel that is a seventh slower.
+    Intel's compiler makes of A in place a kernel that is a fifth slower.
     """
     work_m, vectors = {16: (8, 3), 8: (4, 3)}.get(width, (4, 2))
     return RegisterConfig(
         work_m=work_m,
         vectors=vectors,
         width=width,
-        block_m=512 // work_m,
-        block_n=384 // (vectors * width),
-        block_k=768,
+        block_m=4096 // work_m,
+        block_n=144 // (vectors * width),
+        block_k=1024 if width == 16 else 512,
         unroll=4,
         prefetch=16 if can_prefetch else 0,
         in_place=pocl,
         aliasing=1024,  # floats: rows so far apart share a set of a first-level cache
-        draw=pocl,
         fma=False,
     )
 

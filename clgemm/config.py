@@ -6,6 +6,7 @@ is ``kernels/<family>.cl``; the macros are its fields in capitals.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import ClassVar
@@ -21,6 +22,7 @@ __all__ = [
     "SkinnyConfig",
     "SkinnyLanesConfig",
     "VectorPackConfig",
+    "piece_of",
 ]
 
 FLOAT_BYTES = 4
@@ -150,18 +152,25 @@ class PackConfig(KernelConfig):
         yield from positive(self)
 
 
+def piece_of(panel: int) -> tuple[int, int]:
+    """Return the rows of a panel that vectors copy, and the columns that they transpose."""
+    piece = math.gcd(panel, 16)
+    return piece, piece if piece < panel else 16
+
+
 @dataclass(frozen=True)
 class VectorPackConfig(KernelConfig):
     """The same by vectors, for processors that have them; panels lie block after block of k."""
 
     panel: int  # rows of a panel: tile_m or tile_n of the kernel that reads it
     piece: int  # rows that are copied or transposed together
-    width: int  # columns that are transposed together
+    turn: int  # columns that are transposed together
     panels: int  # panels that one work-group packs, at most
     prefetch: int  # columns that are fetched ahead where rows are neighbours; 0 for none
 
     family: ClassVar[str] = "pack_vectors"
     entry: ClassVar[str] = "pack_vectors"
+    includes: ClassVar[tuple[str, ...]] = ("vector_panels.cl",)
     planned: ClassVar[frozenset[str]] = frozenset({"PANELS"})
 
     @property
@@ -174,11 +183,11 @@ class VectorPackConfig(KernelConfig):
         if bad:
             return
         yield from multiple(self, "panel", of="piece")
-        yield from multiple(self, "width", of="piece")
-        yield from vector(self, "width")
-        if self.width != self.piece != self.panel:
+        yield from multiple(self, "turn", of="piece")
+        yield from vector(self, "turn")
+        if self.turn != self.piece != self.panel:
             yield (
-                f"width={self.width} columns of piece={self.piece} rows lie apart "
+                f"turn={self.turn} columns of piece={self.piece} rows lie apart "
                 f"in panel={self.panel} rows"
             )
 
@@ -291,23 +300,26 @@ class LocalConfig(KernelConfig):
 
 @dataclass(frozen=True)
 class RegisterConfig(KernelConfig):
-    """Packed panels through the caches, a block of C in one work-item's vector registers."""
+    """Panels through the caches, a block of C in one work-item's vector registers.
+
+    Work-groups pack B themselves, block by block, into memory that stays in their caches.
+    """
 
     work_m: int  # rows of C in registers
     vectors: int  # vectors of each row of C in registers
     width: int  # floats per vector
-    block_m: int  # panels of A per work-group, at most
+    block_m: int  # panels of A that meet the same panels of B, at most
     block_n: int  # panels of B per work-group, at most: they stay in the second-level cache
     block_k: int  # steps over k that are summed in registers, at most
     unroll: int  # steps of the loop over k that are written out
     prefetch: int  # steps over k by which B is fetched ahead; 0 leaves it to the processor
     in_place: bool  # A is read where it lies if its rows run along k, and not packed
     aliasing: int  # but not where rows are a multiple of so many floats apart; 0: there too
-    draw: bool  # work-groups draw their blocks, where the runtime deals them out in advance
     fma: bool  # as in LocalConfig
 
     family: ClassVar[str] = "register"
     entry: ClassVar[str] = "register_product"
+    includes: ClassVar[tuple[str, ...]] = ("vector_panels.cl",)
     planned: ClassVar[frozenset[str]] = frozenset({"BLOCK_M", "BLOCK_N", "BLOCK_K", "ALIASING"})
 
     @property
@@ -321,8 +333,18 @@ class RegisterConfig(KernelConfig):
         return self.vectors * self.width
 
     @property
+    def piece(self) -> int:
+        """Columns of B that are packed together."""
+        return piece_of(self.tile_n)[0]
+
+    @property
     def items(self) -> int:
         return 1
+
+    def macros(self) -> tuple[tuple[str, int], ...]:
+        """Return also those of vector_panels.cl, for panels of B."""
+        piece, turn = piece_of(self.tile_n)
+        return (*super().macros(), ("PANEL", self.tile_n), ("PIECE", piece), ("TURN", turn))
 
     def problems(self) -> Iterator[str]:
         yield from positive(self, "prefetch", "aliasing")

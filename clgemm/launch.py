@@ -21,13 +21,14 @@ from clgemm.operands import (
     HostArray,
     Matrix,
     allocated,
-    in_place,
+    layout_of,
     overlap,
     place,
 )
 from clgemm.pipeline import multiply_through
 from clgemm.plan import make_copy_plan, make_plan, make_scaling_plan
 from clgemm.precision import chosen_precision
+from clgemm.repeats import Way, forget, starts_of
 from clgemm.serving import tuned
 from clgemm.skinny import fits_skinny
 from clgemm.staging import staging
@@ -51,7 +52,7 @@ def multiply(
     queue: cl.CommandQueue | None = None,
     wait_for: Events = (),
     precision: str | None = None,
-) -> None:
+) -> Way | None:
     """Update a stack of matrices on the device: C = alpha A B + beta C.
 
     Parameters
@@ -65,29 +66,39 @@ def multiply(
         Needed for device operands; the chosen device's own for host operands if left out.
     precision : {"strict", "float32", "fast"}, optional
         As `clgemm.precision`.
+
+    Returns
+    -------
+    Way or None
+        How to make such a product again, if it takes no more than what the way does.
     """
     precision = chosen_precision(precision)
     if 0 in c.shape:
-        return
+        return None
     if alpha == 0 or a.shape[-1] == 0:
         if beta == 1:
-            return
+            return None
         alpha = 0.0  # and so A and B are not read
     # An operand that the result would overwrite is read from a copy.
+    copied = False
     if isinstance(c, np.ndarray):
         device = get_device() if queue is None else of_queue(queue)
         queue = device.queue if queue is None else queue
-        a = duplicate(a, "K", None) if overlap(a, c) else a
-        b = duplicate(b, "K", None) if overlap(b, c) else b
-        _multiply_on_host(alpha, a, b, beta, c, precision, device, queue, wait_for)
+        if overlap(a, c):
+            a, copied = duplicate(a, "K", None), True
+        if overlap(b, c):
+            b, copied = duplicate(b, "K", None), True
+        way = _multiply_on_host(alpha, a, b, beta, c, precision, device, queue, wait_for)
     else:
         assert queue is not None
-        a, b = (duplicate(x, "C", queue) if overlap(x, c) else x for x in (a, b))
-        before = [*wait_for, *a.events, *b.events, *c.events]
-        a, b, result = place(a), place(b), place(c)
-        device, space = of_queue(queue), workspace(queue)
-        done = _enqueue(alpha, a, b, beta, result, precision, device, space, before)
-        c.events[:] = [done]  # which comes after all that were there
+        if overlap(a, c):
+            a, copied = duplicate(a, "C", queue), True
+        if overlap(b, c):
+            b, copied = duplicate(b, "C", queue), True
+        layouts = layout_of(a), layout_of(b), layout_of(c)
+        way = _way(alpha, *layouts, precision, of_queue(queue), workspace(queue))
+        way.on_device(alpha, a, b, beta, c, wait_for)
+    return way if alpha and not copied else None
 
 
 def duplicate(
@@ -125,7 +136,7 @@ def _multiply_on_host(
     device: Device,
     queue: cl.CommandQueue,
     wait_for: Events,
-) -> None:
+) -> Way | None:
     space = workspace(queue)
     if (config := transfer_config(device)) is not None:
         multiply_through(
@@ -137,19 +148,18 @@ def _multiply_on_host(
             keep=beta != 0,
             allocation_bytes=device.limits.allocation_bytes,
         )
-        return
-    try:
-        with space.lock:
-            result = in_place(c, device)
-            # A product that is not computed needs no operands.
-            read_a, read_b = result, result
-            if alpha:
-                read_a, read_b = in_place(a, device), in_place(b, device)
-            done = _enqueue(alpha, read_a, read_b, beta, result, precision, device, space, wait_for)
-        done.wait()
-    except BaseException:
-        queue.finish()  # commands still enqueued may read or write the caller's memory
-        raise
+        return None
+    layouts = layout_of(a), layout_of(b), layout_of(c)
+    way = _way(alpha, *layouts, precision, device, space)._replace(starts=starts_of(a, b, c))
+    way.on_host(alpha, a, b, beta, c, wait_for)
+    return way
+
+
+def _way(
+    alpha: float, a: Layout, b: Layout, c: Layout, precision: str, device: Device, space: Workspace
+) -> Way:
+    plan, swapped = _planned(device, precision if alpha else None, a, b, c)
+    return Way(space, space.prepared(plan, device), swapped)
 
 
 class _Product(NamedTuple):
@@ -164,32 +174,19 @@ class _Product(NamedTuple):
 
     def prepare(self, a: Layout, b: Layout, c: Layout) -> None:
         plan, _ = _planned(self.device, self.precision if self.alpha else None, a, b, c)
-        self.space.prepare(plan, self.device)
+        self.space.prepared(plan, self.device)
 
     def enqueue(self, a: Matrix, b: Matrix, c: Matrix, first: bool, wait_for: Events) -> cl.Event:
-        return _enqueue(
-            *(self.alpha, a, b, self.beta if first else 1.0, c),
-            *(self.precision, self.device, self.space, [*self.wait_for, *wait_for]),
+        layouts = a.layout, b.layout, c.layout
+        plan, swapped = _planned(self.device, self.precision if self.alpha else None, *layouts)
+        return self.space.run(
+            plan,
+            self.device,
+            {"a": b if swapped else a, "b": a if swapped else b, "c": c},
+            self.alpha,
+            self.beta if first else 1.0,
+            [*self.wait_for, *wait_for],
         )
-
-
-def _enqueue(
-    alpha: float,
-    a: Matrix,
-    b: Matrix,
-    beta: float,
-    c: Matrix,
-    precision: str,
-    device: Device,
-    space: Workspace,
-    wait_for: Events,
-) -> cl.Event:
-    plan, swapped = _planned(
-        device, None if alpha == 0 else precision, a.layout, b.layout, c.layout
-    )
-    if swapped:
-        a, b = b, a
-    return space.run(plan, device, {"a": a, "b": b, "c": c}, alpha, beta, wait_for)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -220,6 +217,7 @@ def _planned(
 
 def forget_plans() -> None:
     """Choose and plan anew: what was found out since may serve better."""
+    forget()
     choose.cache_clear()
     tuned.cache_clear()
     _planned.cache_clear()

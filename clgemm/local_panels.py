@@ -87,14 +87,14 @@ class LocalPanels(Panels):
         b: Layout,
         c: Layout,
         config: LocalConfig,
-        pack: tuple[AnyPackConfig, AnyPackConfig],
+        pack: tuple[AnyPackConfig, ...],
         limits: Limits,
     ) -> None:
         config, self.in_place = fitted(config, a, b.transposed(), limits)
         self.config = replace(config, whole=_is_whole(c, config))
         sizes = c.rows, c.columns, a.columns
         self.slices = spread(config, *sizes, math.prod(c.batch), limits).slices
-        super().__init__(a, b, c, pack, limits)
+        super().__init__(a, b, c, (config.tile_m, config.tile_n), pack, limits)
 
     @property
     def grain(self) -> int:
@@ -168,7 +168,7 @@ class LocalPanels(Panels):
     ) -> tuple[tuple[Argument, ...], tuple[int, ...]]:
         """Return where the kernel finds an operand's panels, and the stack's strides over them."""
         operand = SIDES.index(side)
-        tile = self.pack[operand].panel
+        tile = self.tiles[operand]
         if not self.packs[operand]:
             own, turned = self.rows[operand], (self.config.turn_a, self.config.turn_b)[operand]
             strides = tuple(level.strides[operand] for level in part.levels)

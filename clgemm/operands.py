@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyopencl as cl
 import pyopencl.array
+import pyopencl.tools
 
 from clgemm.device import Device
 from clgemm.layout import Layout
@@ -26,6 +27,7 @@ __all__ = [
     "in_place",
     "is_device",
     "layout_of",
+    "likeness",
     "overlap",
     "place",
     "rearranged",
@@ -43,8 +45,15 @@ AnyArray: TypeAlias = Any
 ITEM_BYTES = 4
 FLOAT32 = np.dtype(np.float32)
 LARGEST_ALIGNMENT = 64  # bytes; the widest vector that a kernel loads
+HOST_MEMORY = cl.mem_flags.USE_HOST_PTR
+READ, WRITTEN = cl.mem_flags.READ_ONLY | HOST_MEMORY, cl.mem_flags.READ_WRITE | HOST_MEMORY
+NO_MEMORY = object()
 # Steps that the exact overlap test may take before the answer is "perhaps".
 OVERLAP_WORK = 10_000
+
+
+# Memory of device arrays that is aligned as their offsets say, unless it is the host's.
+BUFFERS = frozenset({cl.Buffer, cl.tools.PooledBuffer})
 
 
 def is_device(x: object) -> bool:
@@ -105,7 +114,7 @@ def layout_of(x: AnyArray) -> Layout:
         return Layout(x.shape, tuple([stride // ITEM_BYTES for stride in x.strides]))
     memory = x.base_data
     address = x.offset
-    if not isinstance(memory, cl.MemoryObjectHolder) or memory.flags & cl.mem_flags.USE_HOST_PTR:
+    if not isinstance(memory, cl.MemoryObjectHolder) or memory.flags & HOST_MEMORY:
         address |= ITEM_BYTES  # memory that the runtime did not align
     return _device_layout(x.shape, x.strides, address)
 
@@ -114,6 +123,21 @@ def layout_of(x: AnyArray) -> Layout:
 def _device_layout(shape: tuple[int, ...], strides: tuple[int, ...], address: int) -> Layout:
     in_elements = tuple([stride // ITEM_BYTES for stride in strides])
     return Layout(tuple(shape), in_elements, alignment(address))
+
+
+def likeness(x: object) -> tuple[Any, ...] | None:
+    """Return what of an operand decides how a product with it is made, hashable; None if unknown.
+
+    Of two operands that are alike, one may stand for the other wherever only the layout counts.
+    """
+    if type(x) is cl.array.Array:
+        memory: Any = x.base_data
+        if x.dtype is not FLOAT32 or type(memory) not in BUFFERS or memory.flags & HOST_MEMORY:
+            return None
+        return x.shape, x.strides, x.offset % LARGEST_ALIGNMENT
+    if type(x) is np.ndarray and usable_in_place(x):
+        return x.shape, x.strides, x.flags.writeable
+    return None
 
 
 def alignment(address: int) -> int:
@@ -180,7 +204,25 @@ def allocated(
     """Return a new, unwritten array of the same kind as `like`."""
     if isinstance(like, np.ndarray):
         return np.empty(shape, np.float32, order)
-    return cl.array.empty(queue, shape, np.float32, order, allocator=like.allocator)
+    assert queue is not None
+    if 0 in shape:
+        return cl.array.empty(queue, shape, np.float32, order)
+    array = cl.array.Array.__new__(cl.array.Array)
+    vars(array).update(vars(_unallocated(queue, shape, order)))
+    array.allocator, array.events = like.allocator, []
+    if like.allocator is None:
+        array.base_data = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, array.nbytes)
+    else:
+        array.base_data = like.allocator(array.nbytes)
+    return array
+
+
+@functools.lru_cache(maxsize=256)
+def _unallocated(
+    queue: cl.CommandQueue, shape: tuple[int, ...], order: Literal["C", "F"]
+) -> DeviceArray:
+    """Return an array without memory, to copy: pyopencl takes ten times as long to make one."""
+    return cl.array.Array(queue, shape, FLOAT32, order, data=NO_MEMORY)
 
 
 def zeros(like: AnyArray, size: int, queue: cl.CommandQueue | None) -> AnyArray:
@@ -262,17 +304,23 @@ def in_place(array: HostArray, device: Device) -> Matrix:
 
     The array's memory must outlive the commands that use it.
     """
-    layout, memory, first = layout_of(array), array, 0
-    flags = array.flags
+    return Matrix(buffer_over(array, device.context), start_in_buffer(array), layout_of(array))
+
+
+def buffer_over(array: HostArray, context: cl.Context) -> cl.Buffer:
+    """Return a buffer that is a host array's own memory, from its lowest element to its highest."""
+    memory, flags = array, array.flags
     if not flags.forc:
-        # From the lowest to the highest element in one run, gaps and all.
-        first, last = layout.extent
+        first, last = layout_of(array).extent
         lowest = array[tuple(slice(None, None, -1 if s < 0 else 1) for s in array.strides)]
         memory = np.lib.stride_tricks.as_strided(lowest, (last - first + 1,), (ITEM_BYTES,))
     # Intel's runtime copies what it is told that kernels only read.
-    access = cl.mem_flags.READ_WRITE if flags.writeable else cl.mem_flags.READ_ONLY
-    buffer = cl.Buffer(device.context, access | cl.mem_flags.USE_HOST_PTR, hostbuf=memory)
-    return Matrix(buffer, -first, layout)
+    return cl.Buffer(context, WRITTEN if flags.writeable else READ, hostbuf=memory)
+
+
+def start_in_buffer(array: HostArray) -> int:
+    """Return in which element of that buffer the array begins."""
+    return 0 if array.flags.forc else -layout_of(array).extent[0]
 
 
 def place(array: DeviceArray) -> Matrix:

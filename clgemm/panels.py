@@ -91,10 +91,11 @@ class Panels(ABC):
         a: Layout,
         b: Layout,
         c: Layout,
-        pack: tuple[AnyPackConfig, AnyPackConfig],
+        tiles: tuple[int, int],
+        pack: tuple[AnyPackConfig, ...],
         limits: Limits,
     ) -> None:
-        self.c, self.pack, self.limits = c, pack, limits
+        self.c, self.tiles, self.pack, self.limits = c, tiles, pack, limits
         # B is read like A': both are panels of rows, k deep.
         self.rows = (a, b.transposed())
         self.levels = batch_levels(a, b, c)
@@ -107,7 +108,7 @@ class Panels(ABC):
         self._fit_blocks()
 
     def lies_in_place(self, operand: int) -> bool:  # noqa: ARG002 - what subclasses look at
-        """Tell whether the kernel can read the operand itself."""
+        """Tell whether the kernel reads the operand itself."""
         return False
 
     @property
@@ -139,7 +140,7 @@ class Panels(ABC):
         """Yield the launches that multiply packed blocks; only the first of k applies beta."""
 
     def _bytes(self, operand: int, rows: int, depth: int) -> int:
-        padded = round_up(rows, self.pack[operand].panel) * self.padded(depth)
+        padded = round_up(rows, self.tiles[operand]) * self.padded(depth)
         return FLOAT_BYTES * padded * self.packs[operand]
 
     def _fit_blocks(self) -> None:
@@ -155,11 +156,11 @@ class Panels(ABC):
         while self.depth > smallest and (too_large(0) or too_large(1)):
             self.depth = max(round_up(ceil_div(self.depth, 2), self.grain), smallest)
         groups = 1
-        for operand, pack in enumerate(self.pack):
-            while too_large(operand) and self.blocks[operand] > pack.panel:
-                self.blocks[operand] = round_up(ceil_div(self.blocks[operand], 2), pack.panel)
-            groups *= ceil_div(self.blocks[operand], pack.panel)
-        for operand in (0, 1):
+        for operand, tile in enumerate(self.tiles):
+            while too_large(operand) and self.blocks[operand] > tile:
+                self.blocks[operand] = round_up(ceil_div(self.blocks[operand], 2), tile)
+            groups *= ceil_div(self.blocks[operand], tile)
+        for operand in range(len(self.pack)):
             groups = max(groups, self.pack_groups(operand, self.blocks[operand], self.depth))
         largest = max(self._bytes(i, self.blocks[i], self.depth) for i in (0, 1))
         self.matrices = max(1, min(self.most_bytes // max(largest, 1), LAST_GROUP // groups))

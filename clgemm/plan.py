@@ -34,7 +34,7 @@ def make_plan(
     b: Layout,
     c: Layout,
     config: LocalConfig | RegisterConfig | SkinnyConfig | SkinnyLanesConfig | DirectConfig,
-    pack: tuple[AnyPackConfig, AnyPackConfig] | None,
+    pack: tuple[AnyPackConfig, ...] | None,
     limits: Limits,
 ) -> Plan:
     """Return the launches of ``C = alpha A B + beta C`` for stacks of one shape, none empty.
@@ -43,9 +43,9 @@ def make_plan(
     ----------
     a, b, c : Layout
         (*batch, m, k), (*batch, k, n) and (*batch, m, n); repeated matrices have strides of zero.
-    pack : pair of PackConfig or VectorPackConfig, optional
-        How `a` and `b` are packed. A direct config needs none; with a skinny one the first says
-        how the few rows are copied.
+    pack : tuple of PackConfig or VectorPackConfig, optional
+        How `a` and `b` are packed. A direct config needs none, a register one the first; with a
+        skinny one the first says how the few rows are copied.
     """
     if isinstance(config, DirectConfig):
         return Plan(tuple(_direct_steps(a, b, c, a.columns, config)))

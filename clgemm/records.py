@@ -52,12 +52,13 @@ LARGEST = 2**20  # of a config's numbers: anything sensible is far below
 ProductConfig: TypeAlias = (
     LocalConfig | RegisterConfig | SkinnyConfig | SkinnyLanesConfig | DirectConfig
 )
-Packs: TypeAlias = tuple[PackConfig, PackConfig] | tuple[VectorPackConfig, VectorPackConfig]
-PACKS: dict[str, type[PackConfig] | type[VectorPackConfig]] = {
-    "local": PackConfig,
-    "register": VectorPackConfig,
-    "skinny": PackConfig,
-    "skinny_lanes": PackConfig,
+Packs: TypeAlias = tuple[PackConfig, PackConfig] | tuple[VectorPackConfig]
+# Of A and B; the register family packs B itself.
+PACKS: dict[str, tuple[type[PackConfig] | type[VectorPackConfig], ...]] = {
+    "local": (PackConfig, PackConfig),
+    "register": (VectorPackConfig,),
+    "skinny": (PackConfig, PackConfig),
+    "skinny_lanes": (PackConfig, PackConfig),
 }
 FAMILIES: dict[str, type[ProductConfig | TensorConfig]] = {
     "local": LocalConfig,
@@ -71,7 +72,7 @@ FAMILIES: dict[str, type[ProductConfig | TensorConfig]] = {
 TENSOR_SOURCES = ("tensor_pack.cl", "tensor_tile.cl", "tensor_mend.cl", "tensor_store.cl")
 SOURCES = {
     "local": ("pack.cl", "local.cl"),
-    "register": ("pack_vectors.cl", "register.cl"),
+    "register": ("vector_panels.cl", "pack_vectors.cl", "register.cl"),
     "skinny": ("pack.cl", "skinny.cl"),
     "skinny_lanes": ("skinny_lanes.cl",),
     "direct": ("direct.cl",),
@@ -185,7 +186,7 @@ def problems_of(choice: AnyChoice, limits: Limits | None = None) -> list[str]:
     if not found and choice.pack and isinstance(choice.config, LocalConfig | RegisterConfig):
         tiles = choice.config.tile_m, choice.config.tile_n
         panels = tuple(pack.panel for pack in choice.pack)
-        if panels != tiles:
+        if panels != tiles[: len(panels)]:
             found.append(f"panels of {panels} rows do not make tiles of {tiles}")
     return found
 
@@ -227,10 +228,10 @@ def choice_from(family: object, config: object, pack: object) -> AnyChoice:
     if not isinstance(family, str) or family not in FAMILIES:
         raise ValueError(f"{family!r} is no family of {sorted(FAMILIES)}")
     made, packs = config_from(FAMILIES[family], config), None
-    if kind := PACKS.get(family):
-        if not isinstance(pack, Sequence) or len(pack) != 2:
-            raise ValueError(f"{pack!r} is not how two operands are packed")
-        packs = config_from(kind, pack[0]), config_from(kind, pack[1])
+    if kinds := PACKS.get(family):
+        if not isinstance(pack, Sequence) or len(pack) != len(kinds):
+            raise ValueError(f"{pack!r} is not how {len(kinds)} operands are packed")
+        packs = tuple(config_from(kind, each) for kind, each in zip(kinds, pack, strict=True))
     elif pack is not None:
         raise ValueError(f"{family} packs nothing, but there is {pack!r}")
     choice = (

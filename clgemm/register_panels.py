@@ -25,9 +25,12 @@ from clgemm.steps import (
 
 __all__ = ["RegisterPanels"]
 
-# What a work-group's reading of its operands costs, in multiply-adds of one row or column: each
-# block of C reads its own. Measured on AVX-512 Xeons; a slice of k costs a write and a read of C.
-READ_COST = 8
+# What work costs, in multiply-adds of a vector by a row of A, found on AVX-512 Xeons: a panel of B
+# takes so many vectors more, a block another, and packing it so many rows; a slice of k costs a
+# write and a read of C.
+PANEL_COST = 0.25
+BLOCK_COST = 0.9
+PACK_COST = 12
 SLICE_COST = 48
 SMALLEST_SLICE = 512
 FEW_PANELS = 64  # per compute unit: with more pairs of panels, k is not cut
@@ -36,9 +39,10 @@ TRANSPOSED = 16  # blocks of k are multiples of this: what packing transposes at
 
 
 class RegisterPanels(Panels):
-    """Blocks in vector registers: panels of one block of k lie together, blocks behind each other.
+    """Blocks in vector registers, A in panels: those of one block of k lie together.
 
-    One launch packs an operand to its whole depth and one multiplies, whatever k is.
+    One launch packs A to its whole depth, unless it is read where it lies, and one multiplies,
+    whatever k is: each work-group packs the blocks of B that it multiplies.
     """
 
     def __init__(
@@ -47,17 +51,17 @@ class RegisterPanels(Panels):
         b: Layout,
         c: Layout,
         config: RegisterConfig,
-        pack: tuple[AnyPackConfig, AnyPackConfig],
+        pack: tuple[AnyPackConfig, ...],
         limits: Limits,
     ) -> None:
         aliases = config.aliasing > 0 and a.row_stride % config.aliasing == 0
         in_place = config.in_place and a.column_stride == 1 and not aliases
         self.config = replace(config, in_place=in_place)
-        super().__init__(a, b, c, pack, limits)
+        super().__init__(a, b, c, (config.tile_m, config.tile_n), pack, limits)
 
     def lies_in_place(self, operand: int) -> bool:
-        """Tell whether it is A, and read where it lies."""
-        return operand == 0 and self.config.in_place
+        """Tell whether the product's kernel reads it where it lies."""
+        return operand == 1 or self.config.in_place
 
     @property
     def grain(self) -> int:
@@ -104,20 +108,21 @@ class RegisterPanels(Panels):
         self, part: Slice, sizes: tuple[int, int, int], origins: tuple[int, int, int], first: bool
     ) -> Iterator[Step]:
         """Yield the launch that multiplies, and one that adds up if k is cut into slices."""
-        (m, n, k), levels = sizes, part.levels
+        (m, n, k), levels, b = sizes, part.levels, self.rows[1]
         block_k = self.block_depth(k)
         panels_a: tuple[Argument, ...] = "packed_a", 0, 0
         strides_a = packed_strides(levels, 0, round_up(m, self.config.tile_m) * k)
         if self.config.in_place:
             panels_a = "a", Element("a", part.offsets[0] + origins[0]), self.rows[0].row_stride
             strides_a = tuple(level.strides[0] for level in levels)
-        strides_b = packed_strides(levels, 1, round_up(n, self.config.tile_n) * k)
-        stack = stack_over(part, strides_a, strides_b)
-        block_m, block_n, slice_k = self._spread(sizes, stack.matrices, block_k)
+        stack = stack_over(part, strides_a, tuple(level.strides[1] for level in levels))
+        block_m, block_n, slice_k = self._spread(sizes, stack.matrices)
         cuts = ceil_div(k, slice_k)
-        blocks = stack.matrices * cuts
+        blocks = stack.matrices * cuts * ceil_div(n, block_n)
         blocks *= ceil_div(m, block_m * self.config.tile_m)
-        blocks *= ceil_div(n, block_n * self.config.tile_n)
+        groups = min(blocks, self.limits.compute_units)
+        packed = round_up(block_n, self.config.tile_n) * block_k
+        self.reserve("packed_b", FLOAT_BYTES * groups * packed)
         scales: tuple[Argument, ...] = "alpha", "beta" if first else 1.0
         position = Element("c", part.offsets[2] + origins[2])
         to: tuple[Argument, ...] = (
@@ -135,57 +140,63 @@ class RegisterPanels(Panels):
             result = (1.0, 0.0), ("partial", 0, n, 1, m * n, apart.strides[0])
         yield Step(
             self.config,
-            "iiiiiiiIffbllLbLbllllLib",
-            min(blocks, self.limits.compute_units) if self.config.draw else blocks,
+            "iiiiiiiIffbllLblllLblbllllLiib",
+            groups,
             (
                 *(m, n, k, slice_k, block_m, block_n, block_k, stack.counts),
                 *result[0],
                 *(*panels_a, stack.strides[0]),
-                *("packed_b", stack.strides[1]),
+                *("b", Element("b", part.offsets[1] + origins[1])),
+                *(b.column_stride, b.row_stride, stack.strides[1]),
+                *("packed_b", packed),
                 *result[1],
-                *(blocks, "tickets"),
+                *(stack.matrices, blocks, "tickets"),
             ),
         )
         if cuts > 1:
             adding = reduce_config(cuts, self.limits)
             yield reduce_step((m, n, cuts), stack, scales, (*to[:4], to[5]), adding)
 
-    def _spread(
-        self, sizes: tuple[int, int, int], matrices: int, block_k: int
-    ) -> tuple[int, int, int]:
-        """Return the panels of A and of B per work-group and the depth of a slice of k.
+    def _spread(self, sizes: tuple[int, int, int], matrices: int) -> tuple[int, int, int]:
+        """Return a block's panels of A and columns of B, and the depth of a slice of k.
 
-        What is expected to end first, in steps of one panel of each per compute unit: all of them
-        busy to the end, and little read twice.
+        What is expected to end first: all compute units busy to the end, and little packed twice.
         """
         config, (m, n, k) = self.config, sizes
-        units = self.limits.compute_units
-        panels_m, panels_n = ceil_div(m, config.tile_m), ceil_div(n, config.tile_n)
-        work = matrices * panels_m * panels_n
+        units, block_k = self.limits.compute_units, self.block_depth(k)
+        panels_m, vectors = ceil_div(m, config.tile_m), ceil_div(n, config.width)
+
+        def block_time(block_m: int, vectors: int, slice_k: int) -> float:
+            steps = block_m * config.tile_m + PACK_COST
+            width = vectors + PANEL_COST * ceil_div(vectors, config.vectors) + BLOCK_COST
+            return steps * width * (slice_k + (SLICE_COST if slice_k < k else 0))
 
         def expected(choice: tuple[int, int, int]) -> float:
             block_m, block_n, slice_k = choice
-            cuts = ceil_div(k, slice_k)
-            groups = matrices * cuts * ceil_div(panels_m, block_m) * ceil_div(panels_n, block_n)
-            block = block_m * block_n / cuts
-            # The last group begins, on average, half a group before the others have ended.
-            last = max(ceil_div(groups, units) * block, work / units + block / 2)
-            read = READ_COST / (block_m * config.tile_m) + READ_COST / (block_n * config.tile_n)
-            return last * (1 + read + (SLICE_COST / slice_k if cuts > 1 else 0))
+            each, last = block_time(*choice), 0.0
+            rows = matrices * ceil_div(k, slice_k) * ceil_div(panels_m, block_m)
+            whole, rest = divmod(vectors, block_n)
+            if rest:  # the last blocks of each row are narrower
+                last = block_time(block_m, rest, slice_k)
+            rounds, over = divmod(rows * whole, units)
+            end = rounds * each + (each if over else last)
+            # Units that are slowed down end later: blocks are not to be too large.
+            return max(end, rows * (whole * each + last) / units + each / 4)
 
         cuts_k, slices_k = 1, [k]
-        few = work < FEW_PANELS * units
+        few = matrices * panels_m * ceil_div(vectors, config.vectors) < FEW_PANELS * units
         while few and cuts_k < units * 4 and k // (2 * cuts_k) >= SMALLEST_SLICE:
             cuts_k *= 2
             slices_k.append(round_up(ceil_div(k, cuts_k), block_k))
-        return min(
+        block_m, block_n, slice_k = min(
             product(
                 _even_parts(panels_m, config.block_m),
-                _even_parts(panels_n, config.block_n),
+                range(1, min(vectors, config.block_n * config.vectors) + 1),
                 slices_k,
             ),
             key=expected,
         )
+        return block_m, block_n * config.width, slice_k
 
 
 def _even_parts(count: int, most: int) -> list[int]:

@@ -17,7 +17,7 @@ from clgemm.device import Device, is_in_order
 from clgemm.operands import Matrix
 from clgemm.steps import Element, Plan, Step, Turn
 
-__all__ = ["Workspace", "workspace"]
+__all__ = ["Prepared", "Workspace", "workspace"]
 
 # What a pool may hold unused before it gives all of it back to the device: the scratch of the
 # largest plan at least (tensor_plan.py), or each call would take its memory anew.
@@ -30,44 +30,66 @@ SCALARS: dict[str, Callable[[Any], Any]] = {"i": np.int32, "l": np.int64, "f": n
 
 
 class _Launch:
-    """A step's kernel, with the arguments set that no call changes."""
+    """A step's kernel, with the arguments set that no call changes.
+
+    Attributes
+    ----------
+    buffers : tuple of (index, slot)
+        Arguments that are buffers.
+    turns : tuple of (index, Turn)
+        Arguments that are counters.
+    """
 
     def __init__(self, device: Device, step: Step) -> None:
         self.kernel = programs.kernel(device, step.config, step.gated)
+        self.set_argument = self.kernel.set_arg
         self.work_items = (step.groups * step.config.items,)
         self.group = (step.config.items,)
-        self.buffers: list[tuple[int, str]] = []
-        self._scalars: list[tuple[int, str, str, Element | None]] = []
-        self._turns: list[tuple[int, Turn]] = []
-        self._last: dict[int, float] = {}
+        buffers: list[tuple[int, str]] = []
+        turns: list[tuple[int, Turn]] = []
+        self._scalars: list[tuple[int, str, str, int]] = []
         for index, (letter, argument) in enumerate(
             zip(step.signature, step.arguments, strict=True)
         ):
             if isinstance(argument, Turn):
-                self._turns.append((index, argument))
+                turns.append((index, argument))
             elif isinstance(argument, Element):
-                self._scalars.append((index, letter, argument.slot, argument))
-            elif isinstance(argument, str):
-                if letter == "b":
-                    self.buffers.append((index, argument))
-                else:
-                    self._scalars.append((index, letter, argument, None))
+                self._scalars.append((index, letter, argument.slot, argument.offset))
+            elif not isinstance(argument, str):
+                self.set_argument(index, SCALARS.get(letter, bytes)(argument))
+            elif letter == "b":
+                buffers.append((index, argument))
             else:
-                self.kernel.set_arg(index, SCALARS.get(letter, bytes)(argument))
+                self._scalars.append((index, letter, argument, 0))
+        self.buffers, self.turns = tuple(buffers), tuple(turns)
 
-    def set(
-        self, values: Mapping[str, Any], offsets: Mapping[str, int], counters: Sequence[cl.Buffer]
-    ) -> None:
-        """Set the arguments of one call; most scalars are what they were in the last."""
-        for index, slot in self.buffers:
-            self.kernel.set_arg(index, values[slot])
-        for index, letter, slot, element in self._scalars:
-            value = values[slot] if element is None else offsets[slot] + element.offset
-            if self._last.get(index) != value:
-                self.kernel.set_arg(index, SCALARS[letter](value))
-                self._last[index] = value
-        for index, (product, tier) in self._turns:
-            self.kernel.set_arg(index, counters[2 * tier + product % 2])
+    def set_scalars(self, values: Mapping[str, float]) -> None:
+        """Set numbers, by slot: alpha, beta, and where in its buffer each operand begins."""
+        for index, letter, slot, offset in self._scalars:
+            self.set_argument(index, SCALARS[letter](values[slot] + offset))
+
+
+class Prepared:
+    """A plan's kernels on one queue, which keep their arguments from call to call."""
+
+    def __init__(self, plan: Plan, device: Device) -> None:
+        self.launches = tuple(_Launch(device, step) for step in plan.steps)
+        self.scratch, self.turns = plan.scratch, plan.turns
+        self._scalars: tuple[float, ...] | None = None
+
+    def set_scalars(self, scalars: tuple[float, ...]) -> None:
+        """Set alpha, beta, and in which element of its buffer each of a, b and c begins.
+
+        They mostly are what they were in the call before, and setting one takes longer than all
+        buffers.
+        """
+        if scalars == self._scalars:
+            return
+        self._scalars = None
+        values = dict(zip(("alpha", "beta", "a", "b", "c"), scalars, strict=True))
+        for launch in self.launches:
+            launch.set_scalars(values)
+        self._scalars = scalars
 
 
 @functools.cache
@@ -95,7 +117,7 @@ class Workspace:
         self.lock = _lock_of(queue.device)
         self._in_order = is_in_order(queue)
         self._last: cl.Event | None = None
-        self._kept: OrderedDict[Plan, Sequence[_Launch]] = OrderedDict()
+        self._kept: OrderedDict[Plan, Prepared] = OrderedDict()
         self._all_counters: list[cl.Buffer] = []
         self._turn = 0
         # Two zeros, which kernels that draw their work from them leave behind.
@@ -127,31 +149,61 @@ class Workspace:
         matrices : dict of Matrix
             By slot: a, b and c, as far as the plan names them.
         """
-        values: dict[str, Any] = {slot: matrix.buffer for slot, matrix in matrices.items()}
-        values |= {"alpha": alpha, "beta": beta}
-        values["tickets"] = self._tickets
-        offsets = {slot: matrix.offset for slot, matrix in matrices.items()}
+        buffers = {slot: matrix.buffer for slot, matrix in matrices.items()}
+        starts = tuple(matrices[x].offset if x in matrices else 0 for x in ("a", "b", "c"))
+        return self.enqueue(self.prepared(plan, device), buffers, (alpha, beta, *starts), wait_for)
+
+    def enqueue(
+        self,
+        prepared: Prepared,
+        buffers: dict[str, cl.Buffer],
+        scalars: tuple[float, ...],
+        wait_for: Sequence[cl.Event] = (),
+    ) -> cl.Event:
+        """Enqueue the steps of a prepared plan and return the last one's event, without waiting.
+
+        Parameters
+        ----------
+        buffers : dict of pyopencl.Buffer
+            By slot: a, b and c, as far as the plan names them. Scratch memory is added. One that a
+            ``__missing__`` makes is asked for right before the first launch that takes it.
+        scalars : tuple of float
+            alpha, beta, and in which element of its buffer each of a, b and c begins.
+        """
         with self.lock:  # another thread's steps may not come between these
-            for slot, size_bytes in plan.scratch:
-                values[slot] = self.allocate(size_bytes)
-            counters = self._counters() if plan.turns else ()
-            before = list(wait_for)
+            prepared.set_scalars(scalars)
+            for scratch, size_bytes in prepared.scratch:
+                buffers[scratch] = self.allocate(size_bytes)
+            buffers["tickets"] = self._tickets
+            counters = self._counters() if prepared.turns else ()
+            before = wait_for
             if not self._in_order and self._last is not None:
-                before.append(self._last)
-            for launch in self._launches(plan, device):
-                launch.set(values, offsets, counters)
+                before = [*wait_for, self._last]
+            for launch in prepared.launches:
+                set_argument = launch.set_argument
+                for index, slot in launch.buffers:
+                    set_argument(index, buffers[slot])
+                for index, (product, tier) in launch.turns:
+                    set_argument(index, counters[2 * tier + product % 2])
                 event = cl.enqueue_nd_range_kernel(
-                    self.queue, launch.kernel, launch.work_items, launch.group, wait_for=before
+                    self.queue, launch.kernel, launch.work_items, launch.group, None, before
                 )
-                before = [] if self._in_order else [event]
+                before = () if self._in_order else (event,)
             self._last = event
-            self._turn = (self._turn + plan.turns) % 2
+            self._turn = (self._turn + prepared.turns) % 2
         return event
 
-    def prepare(self, plan: Plan, device: Device) -> None:
-        """Build what a plan takes; enqueue nothing."""
+    def prepared(self, plan: Plan, device: Device) -> Prepared:
+        """Return a plan's kernels, built and set up at the first request."""
         with self.lock:
-            self._launches(plan, device)
+            found = self._kept.get(plan)
+            if found is None:
+                found = self._kept[plan] = Prepared(plan, device)
+                if len(self._kept) > KEPT_PLANS:
+                    self._kept.popitem(last=False)
+            else:
+                self._kept.move_to_end(plan)
+            return found
 
     def pending(self) -> Sequence[cl.Event]:
         """Return what another queue must wait for before it writes to memory allocated before."""
@@ -172,17 +224,6 @@ class Workspace:
             self._all_counters = [cl.Buffer(context, flags, hostbuf=zero) for _ in range(4)]
         a, b, c, d = self._all_counters
         return (b, a, d, c) if self._turn else (a, b, c, d)
-
-    def _launches(self, plan: Plan, device: Device) -> Sequence[_Launch]:
-        found = self._kept.get(plan)
-        if found is None:
-            found = [_Launch(device, step) for step in plan.steps]
-            self._kept[plan] = found
-            if len(self._kept) > KEPT_PLANS:
-                self._kept.popitem(last=False)
-        else:
-            self._kept.move_to_end(plan)
-        return found
 
 
 @functools.lru_cache(maxsize=64)

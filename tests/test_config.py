@@ -89,8 +89,8 @@ def test_shipped_configs_keep_their_own_constraints(config):
         (replace(REGISTER[3], prefetch=-1), "prefetch=-1 is less than 0"),
         (replace(VECTOR_PACK, piece=32), "piece=32 is not one of"),
         (replace(VECTOR_PACK, panel=40), "panel=40 is not a multiple of piece=16"),
-        (replace(VECTOR_PACK, width=8), "width=8 is not a multiple of piece=16"),
-        (replace(VECTOR_PACK, piece=8), "width=16 columns of piece=8 rows lie apart in panel=48"),
+        (replace(VECTOR_PACK, turn=8), "turn=8 is not a multiple of piece=16"),
+        (replace(VECTOR_PACK, piece=8), "turn=16 columns of piece=8 rows lie apart in panel=48"),
         (ReduceConfig(group=1, parts=1, width=3), "width=3 is not one of"),
         (replace(skinny_config(4, 8, True), strip=100), "strip=100 is not a multiple of .* = 32"),
     ],
@@ -104,8 +104,12 @@ def test_broken_constraints_are_named_with_their_values(config, words):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_macro_is_documented_in_the_kernel(family):
     """A source refuses to build without a macro, in words; each field but the planner's is one."""
-    source = resources.files("clgemm").joinpath("kernels", f"{family.family}.cl").read_text()
+    kernels = resources.files("clgemm").joinpath("kernels")
+    files = (*family.includes, f"{family.family}.cl")
+    source = "".join(kernels.joinpath(file).read_text() for file in files)
     names = {field.name.upper() for field in fields(family)} - family.planned
+    if family is RegisterConfig:
+        names |= {"PANEL", "PIECE", "TURN"}  # of the panels of B
     for name in names:
         assert f'#ifndef {name}\n#error "{name}: ' in source
     assert source.count("#ifndef") == len(names)

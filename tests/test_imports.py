@@ -18,7 +18,7 @@ ROWS = [
     {"products"},
     {"blas"},
     {"launch", "storage"},
-    {"pipeline"},
+    {"pipeline", "repeats"},
     {"staging", "tensor", "tensor_plan", "workspace"},
     {"operands"},
     {"programs", "plan"},

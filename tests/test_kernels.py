@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from strategies import buffers, integers
 
 import clgemm
-from clgemm import launch, local_panels, panels, plan, register_panels
+from clgemm import launch, local_panels, panels, plan, register_panels, repeats
 from clgemm.by_hand import (
     copy_config,
     lane_configs,
@@ -79,7 +79,6 @@ ODD_REGISTERS = RegisterConfig(
     prefetch=0,
     in_place=False,
     aliasing=0,
-    draw=True,
     fma=False,
 )
 REGISTER = [
@@ -111,9 +110,9 @@ def choice_of(config, device):
     """The choice that a database would return for a config."""
     if isinstance(config, DirectConfig):
         return Choice(config, None)
-    tiles = config.tile_m, config.tile_n
     if isinstance(config, RegisterConfig):
-        return Choice(config, tuple(vector_pack_config(t, config.prefetch) for t in tiles))
+        return Choice(config, (vector_pack_config(config.tile_m, config.prefetch),))
+    tiles = config.tile_m, config.tile_n
     return Choice(config, tuple(pack_config(device.limits, t) for t in tiles))
 
 
@@ -123,7 +122,7 @@ def force(config, device, monkeypatch):
     if isinstance(config, RegisterConfig) and device.kind == "GPU":
         # NVIDIA's compiler loses a step of this family's loop when it is unrolled by three.
         pytest.skip("the register family is for processors: no GPU is given it")
-    if isinstance(config, RegisterConfig) and config.draw and "llvmpipe" in device.name:
+    if isinstance(config, RegisterConfig) and "llvmpipe" in device.name:
         pytest.skip("llvmpipe loses blocks that are drawn by atomic counters; it is given none")
     if problems := list(config.problems_on(device.limits)):
         pytest.skip(f"the device cannot run it: {problems}")
@@ -134,6 +133,7 @@ def choose(monkeypatch, choice):
     """Make every product use one choice, and forget the plans of others."""
     monkeypatch.setattr(launch, "choose", lambda *_: choice)
     monkeypatch.setattr(launch, "_planned", lru_cache(launch._planned.__wrapped__))
+    monkeypatch.setattr(repeats, "_noted", {})
 
 
 def around(tile):
@@ -283,6 +283,18 @@ def test_packing_any_depth_and_group(depth, group, device, monkeypatch):
     a, b = integers(rng, (31, 17)), integers(rng, (17, 45))
     for x, y in ((a, b), (np.asfortranarray(a), np.asfortranarray(b)), (a[:, ::-1], b[::-1])):
         np.testing.assert_array_equal(clgemm.sgemm(1.0, x, y), x @ y)
+
+
+@pytest.mark.parametrize("stack", [(), (3,)])
+def test_operands_that_repeat_in_memory(stack, device, monkeypatch):
+    """Blocks of B that begin at one place and differ in depth, or in nothing at all."""
+    force(ODD_REGISTERS, device, monkeypatch)
+    rng = np.random.default_rng(7)
+    row, column = integers(rng, (1, 11)), integers(rng, (23, 1))
+    for m, b in product((1, 31), (row, column)):
+        a = integers(rng, (*stack, m, 23))
+        repeated = np.broadcast_to(b, (23, 11))
+        np.testing.assert_array_equal(clgemm.matmul(a, repeated), a @ repeated)
 
 
 @pytest.mark.parametrize("config", REGISTER, ids=name)

@@ -130,6 +130,9 @@ def test_no_record_says_anything_but_what_its_family_knows(place, value, said):
     assert said in found.problems[0]
 
 
+REGISTER = by_hand.register_config(8, False, False)
+
+
 def test_packing_belongs_to_its_config():
     """Panels of another size than the tiles, and packing of another family, are refused."""
     choice = record(config=LOCAL).choice
@@ -138,7 +141,9 @@ def test_packing_belongs_to_its_config():
     with pytest.raises(ValueError, match="do not make tiles"):
         choice_from("local", good[0], [good[1][0] | {"panel": 8}, good[1][1]])
     with pytest.raises(ValueError, match="missing or unknown in pack_vectors"):
-        choice_from("register", asdict(by_hand.register_config(8, False, False)), good[1])
+        choice_from("register", asdict(REGISTER), good[1][:1])
+    with pytest.raises(ValueError, match="not how 1 operands are packed"):
+        choice_from("register", asdict(REGISTER), good[1])
 
 
 def test_a_file_cut_short_anywhere_is_no_error():

@@ -13,7 +13,7 @@ import pytest
 from strategies import UNIT_ROUNDOFF, gamma
 
 import clgemm
-from clgemm import launch, tensor, tensor_plan
+from clgemm import launch, repeats, tensor, tensor_plan
 from clgemm.by_hand import lane_configs, pack_config
 from clgemm.config import Limits
 from clgemm.layout import Layout
@@ -230,6 +230,7 @@ def able(device):
 def force(monkeypatch, *tiers):
     """Make every product use these configs."""
     monkeypatch.setattr(launch, "_planned", lru_cache(launch._planned.__wrapped__))
+    monkeypatch.setattr(repeats, "_noted", {})
     monkeypatch.setattr(launch, "choose_tensor", lambda *_: tiers)
     monkeypatch.setattr(launch, "choose", lambda *_: Choice(PLAIN, PACK))
 
@@ -530,6 +531,7 @@ def test_precision_by_block_environment_and_argument(monkeypatch, setting):
     """The argument comes before the block, the block before the environment."""
     asked = []
     monkeypatch.setattr(launch, "_planned", launch._planned.__wrapped__)  # not cached
+    monkeypatch.setattr(repeats, "_noted", {})
     monkeypatch.setattr(launch, "choose_tensor", lambda _, p, *__: asked.append(p) or ())
     a = np.ones((80, 80), np.float32)
     monkeypatch.setenv("CLGEMM_PRECISION", setting)

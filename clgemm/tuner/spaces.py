@@ -16,6 +16,7 @@ from clgemm.config import (
     SkinnyConfig,
     SkinnyLanesConfig,
     VectorPackConfig,
+    piece_of,
 )
 from clgemm.records import AnyChoice, Choice, TensorChoice
 from clgemm.tensor_config import TensorConfig
@@ -157,15 +158,13 @@ def _register(limits: Limits, default: AnyChoice, vector_compiler: bool) -> Part
         "work_m": (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14),
         "vectors": (1, 2, 3),
         "width": tuple(w for w in (4, 8, 16) if w <= limits.vector_width) or (2,),
-        "block_rows": (128, 256, 512, 1024),
-        "block_columns": (192, 384, 768),
-        "block_k": (256, 384, 512, 768, 1024),
+        "block_rows": (256, 512, 1024, 4096),
+        "block_columns": (48, 96, 144, 192, 256, 384),
+        "block_k": (256, 384, 512, 768, 1024, 1536),
         "unroll": (1, 2, 4, 8),
         "prefetch": ahead,
         "in_place": FLAGS,
-        "draw": FLAGS if vector_compiler else (0,),
         "fma": FLAGS,
-        "pack_piece": (4, 16),
         "pack_rows": (64, 128, 256, 384, 768),
         "pack_prefetch": ahead[::2],
     }
@@ -183,30 +182,22 @@ def _register(limits: Limits, default: AnyChoice, vector_compiler: bool) -> Part
             "block_n": max(1, point["block_columns"] // tile_n),
         }
         made: RegisterConfig = _typed(config, point | blocks)
-        packs = []
-        for panel in (tile_m, tile_n):
-            piece = math.gcd(panel, point["pack_piece"])
-            width = piece if piece < panel else 16
-            panels = max(1, point["pack_rows"] // panel)
-            packs.append(VectorPackConfig(panel, piece, width, panels, point["pack_prefetch"]))
-        return Choice(made, (packs[0], packs[1]))
+        piece, turn = piece_of(tile_m)
+        panels = max(1, point["pack_rows"] // tile_m)
+        return Choice(
+            made, (VectorPackConfig(tile_m, piece, turn, panels, point["pack_prefetch"]),)
+        )
 
     def read(choice: AnyChoice) -> dict[str, int]:
         made, pack = choice.config, choice.pack
         assert isinstance(made, RegisterConfig)
         assert pack is not None
-        first, second = pack
-        assert isinstance(first, VectorPackConfig)
-        assert isinstance(second, VectorPackConfig)
-        # A single panel may be larger than the rows that are packed together.
-        several = [each.panels * each.panel for each in (first, second) if each.panels > 1]
-        rows = max(several, default=min(first.panel, second.panel))
+        assert isinstance(pack[0], VectorPackConfig)
         return _own(made, values) | {
             "block_rows": made.block_m * made.tile_m,
             "block_columns": made.block_n * made.tile_n,
-            "pack_piece": max(first.piece, second.piece),
-            "pack_rows": rows,
-            "pack_prefetch": first.prefetch,
+            "pack_rows": pack[0].panels * pack[0].panel,
+            "pack_prefetch": pack[0].prefetch,
         }
 
     return values, couples, coarse, make, read
