@@ -104,7 +104,7 @@ GPU_DIRECT_SAMPLES = DIRECT_SAMPLES | {"small": (Shape(64, 64, 64), Shape(96, 96
 TENSOR_SAMPLES = {
     "medium": (Shape(1000, 1000, 1000), Shape(1408, 1408, 1408)),
     "large": GPU_PANEL_SAMPLES["large"],
-    "deep": (Shape(1024, 1024, 8192), Shape(1536, 1536, 16384)),
+    "deep": (Shape(1024, 1024, 10240), Shape(1536, 1536, 16384)),
     "tall": (Shape(8192, 512, 1024), Shape(16384, 1024, 1024)),
     "wide": (Shape(512, 8192, 1024), Shape(1024, 16384, 1024)),
 }

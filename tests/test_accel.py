@@ -17,7 +17,7 @@ import pyopencl.array
 import pytest
 
 import clgemm
-from clgemm import crossovers, database
+from clgemm import crossovers, database, products, repeats
 from clgemm.accel import enabled, hooks, install, places, report, routing, session, uninstall
 from clgemm.accel.crossover import measure
 from clgemm.crossovers import Measured, Work, kind_of
@@ -738,7 +738,13 @@ def test_measuring(device, monkeypatch, tmp_path):
     assert database.host_is_faster(7, 7, 7, 1)
     assert not database.host_is_faster(64, 64, 64, 1)
     monkeypatch.setattr(crossover, "MARGIN", 0.0)
+    x = np.ones((64, 64), np.float32)
+    clgemm.dot(x, x)
     assert set(measure(device, session.host_matmul()).values()) == {None}
     assert database.smallest_crossover() == database.SMALLEST_CROSSOVER
     assert database.host_is_faster(4096, 4096, 4096, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(products, "multiply", lambda *_, **__: pytest.fail("went to the device"))
+        patch.setattr(repeats.Way, "on_host", lambda *_: pytest.fail("went the old way"))
+        clgemm.dot(x, x)
     crossovers.forget()

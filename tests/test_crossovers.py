@@ -18,9 +18,11 @@ def empty(device, monkeypatch, tmp_path):
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("CLGEMM_THRESHOLD")
     crossovers.forget()
+    launch.forget_plans()
     yield device
     monkeypatch.undo()
     crossovers.forget()
+    launch.forget_plans()
 
 
 def least_by_kind(**known):

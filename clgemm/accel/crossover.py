@@ -14,7 +14,7 @@ from clgemm import crossovers
 from clgemm.accel.semantics import settle
 from clgemm.crossovers import Crossovers, Kind, Work, kind_of
 from clgemm.device import Device
-from clgemm.launch import multiply
+from clgemm.launch import forget_plans, multiply
 
 __all__ = ["HostProduct", "measure"]
 
@@ -46,6 +46,7 @@ def measure(device: Device, host: HostProduct) -> Crossovers:
     log.info("measuring from which size on %s beats NumPy", device.name)
     found = {kind: _crossover(device, host, trial) for kind, trial in _trials().items()}
     crossovers.keep(device, found)
+    forget_plans()  # products that went to a device before may be the host's now
     log.info("from %s multiply-adds on: %s", device.name, found)
     return found
 
