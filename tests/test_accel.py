@@ -738,6 +738,7 @@ def test_measuring(device, monkeypatch, tmp_path):
     assert database.host_is_faster(7, 7, 7, 1)
     assert not database.host_is_faster(64, 64, 64, 1)
     monkeypatch.setattr(crossover, "MARGIN", 0.0)
+    monkeypatch.setattr(database, "SMALLEST_CROSSOVER", 1000)
     x = np.ones((64, 64), np.float32)
     clgemm.dot(x, x)
     assert set(measure(device, session.host_matmul()).values()) == {None}
