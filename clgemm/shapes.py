@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["SHAPE_CLASSES", "Shape", "fresh", "samples", "shape_class"]
+__all__ = ["LOPSIDED", "SHAPE_CLASSES", "Shape", "fresh", "samples", "shape_class"]
 
 SHAPE_CLASSES = (
     "tiny",  # a launch takes longer than the arithmetic
@@ -104,7 +104,7 @@ GPU_DIRECT_SAMPLES = DIRECT_SAMPLES | {"small": (Shape(64, 64, 64), Shape(96, 96
 TENSOR_SAMPLES = {
     "medium": (Shape(1000, 1000, 1000), Shape(1408, 1408, 1408)),
     "large": GPU_PANEL_SAMPLES["large"],
-    "deep": (Shape(256, 256, 8192), Shape(512, 512, 16384)),
+    "deep": (Shape(1024, 1024, 8192), Shape(1536, 1536, 16384)),
     "tall": (Shape(8192, 512, 1024), Shape(16384, 1024, 1024)),
     "wide": (Shape(512, 8192, 1024), Shape(1024, 16384, 1024)),
 }

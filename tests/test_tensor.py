@@ -196,6 +196,8 @@ def test_strict_and_small_products_stay_plain(monkeypatch):
     assert tensor.choose_tensor(Able(), "fast", 4096, 4096, 8, 1) == ()
     assert tensor.choose_tensor(Able(), "fast", 300, 300, 300, 1) == ()
     assert tensor.choose_tensor(Able(), "fast", 1024, 1024, 1024, 1000) == ()
+    assert tensor.choose_tensor(Able(), "fast", 512, 512, 16384, 1) == ()  # too few tiles
+    assert tensor.choose_tensor(Able(), "fast", 1024, 1024, 16384, 1)
 
 
 def test_a_record_serves_where_its_tiles_do(monkeypatch):
