@@ -357,11 +357,13 @@ def test_wrong_arguments_are_refused(arguments, capsys):
 def test_every_family_and_class_has_its_task(device):
     """Those that the device can run; each of one's own shapes goes to its class."""
     made = tasks_for(device)
-    assert {t.family for t in made} == set(by_hand.families(device.limits))
+    families = set(by_hand.families(device.limits))
+    assert {t.family for t in made} - {"tensor"} == families  # of some GPUs
     wanted = {"tiny", "small", "medium", "large", "tall", "wide", "deep", "batched"}
     assert wanted <= {t.shape_class for t in made}
     own = tasks_for(device, [Shape(500, 500, 500), Shape(700, 700, 700), Shape(8, 8, 8)])
-    assert [(t.shape_class, len(t.shapes)) for t in own] == [("medium", 2), ("tiny", 1)]
+    plain = [(t.shape_class, len(t.shapes)) for t in own if t.family in families]
+    assert plain == [("medium", 2), ("tiny", 1)]
 
 
 def test_two_tuners_at_once(empty):

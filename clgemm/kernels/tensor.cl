@@ -120,7 +120,7 @@ void tensor_product(const int m, const int n, const int k, const int most, const
   __local uchar memory[BARRIERS_BYTES + STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
   __local float corners[8 * CORNER];
   asm volatile(".target sm_90a");  // the compiler's own is sm_90: wgmma and setmaxnreg need the a
-  const int item = get_local_id(0), warp = item / 32, lane = item % 32;
+  const uint item = get_local_id(0), warp = item / 32, lane = item % 32;
 #if GUARD
   if (item == 0 && get_group_id(0) == 0) *count_next = 0;  // the next product's
   if (*count > most || (TF32 && *count_before <= most)) return;
