@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from clgemm.config import (
+    MOST_OF_A,
     DirectConfig,
     Limits,
     LocalConfig,
@@ -193,6 +194,9 @@ def nvidia_configs() -> tuple[LocalConfig, ...]:
     return (
         replace(small, tile_m=128, tile_n=128, work_m=16, work_n=8, patch_n=4, tile_k=8, unroll=8),
         small,
+        replace(small, work_n=8, buffers=1, parts=2),
+        replace(small, tile_m=128, work_n=8, parts=2),
+        replace(small, tile_m=32, tile_k=32, unroll=32, buffers=1, parts=4),
         replace(small, tile_m=32, tile_n=32, work_m=4),
         replace(small, tile_m=16, work_m=4, tile_k=32, unroll=32),
         replace(small, tile_m=128, tile_n=16, work_m=4, patch_n=4, tile_k=32, unroll=32),
@@ -240,12 +244,13 @@ def skinny_config(rows: int, width: int, can_prefetch: bool) -> SkinnyConfig:
 def skinny_lanes_config(rows: int, limits: Limits) -> SkinnyLanesConfig:
     """Return the same for devices that spread work-items over their lanes.
 
-    As many work-items as there may be, up to what leaves each its registers, and 28 KiB at most.
+    As many work-items as there may be, up to what leaves each its registers, and 32 KiB at most.
     """
     rows = next(r for r in (1, 2, 4, 8) if r >= rows or r == 8)
     group = 1024 if rows <= MOST_LANES_ROWS else 256
     while group > limits.work_group_size or 16 * group > limits.local_memory_bytes // 2:
         group //= 2
+    chunk = min(max(1024, 4 * group), MOST_OF_A * group) // rows
     return SkinnyLanesConfig(
-        rows=rows, width=4, group=group, abreast=min(8, group), chunk=1024 // rows, fma=False
+        rows=rows, width=4, group=group, abreast=min(8, group), chunk=chunk, fma=False, ahead=4
     )

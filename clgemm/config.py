@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 FLOAT_BYTES = 4
+MOST_OF_A = 16  # floats of a few rows that a work-item brings to local memory
 VECTOR_WIDTHS = (1, 2, 4, 8, 16)  # OpenCL C has float3 too, but it is stored as float4
 
 
@@ -199,6 +200,7 @@ class ReduceConfig(KernelConfig):
     group: int  # work-items per work-group
     parts: int  # of them, those that share the slices of the same elements
     width: int  # columns per work-item, one vector
+    aligned: bool = False  # the planner's: rows of the slices are whole vectors
 
     family: ClassVar[str] = "reduce"
     entry: ClassVar[str] = "reduce"
@@ -236,6 +238,7 @@ class LocalConfig(KernelConfig):
     swizzle: int  # rows of tiles that work-groups visit together, for the second-level cache
     fma: bool  # fma() where it is an instruction; a * b + c, which compilers may contract, if not
     in_place: bool  # read operands where they are, without packing, if their strides allow
+    parts: int = 1  # work-items that share the steps over a tile's depth, for a block each
     # The planner's, for the operands at hand: floats per load from where they lie; whether columns
     # of A, or rows of B, are what lies along memory, and turned on their way; whether C is whole
     # tiles of aligned vectors.
@@ -261,7 +264,7 @@ class LocalConfig(KernelConfig):
 
     @property
     def items(self) -> int:
-        return self.items_m * self.items_n
+        return self.items_m * self.items_n * self.parts
 
     @property
     def local_memory_bytes(self) -> int:
@@ -279,6 +282,10 @@ class LocalConfig(KernelConfig):
         yield from multiple(self, "work_m", of="width_a")
         yield from multiple(self, "work_n", of="width_b")
         yield from multiple(self, "tile_k", of="unroll")
+        yield from multiple(self, "tile_k", of="parts")
+        room = self.buffers * self.tile_k * self.work_m // self.tile_n
+        if self.parts > 1 and (room == 0 or self.work_m % min(room, self.work_m)):
+            yield f"work_m={self.work_m} is not a multiple of the {room} rows that A's tiles hold"
         if self.items_n % self.patch_n:
             yield f"patch_n={self.patch_n} does not divide {self.items_n} work-items along N"
         for side in "ab":
@@ -411,6 +418,7 @@ class SkinnyLanesConfig(KernelConfig):
     abreast: int  # of them, those side by side along the memory of B, if its rows lie there
     chunk: int  # columns of A in local memory
     fma: bool  # as in LocalConfig
+    ahead: int = 4  # loads of B under way at once
     along_k: bool = False  # the planner's: the columns of B lie along its memory, not its rows
 
     family: ClassVar[str] = "skinny_lanes"
@@ -435,3 +443,8 @@ class SkinnyLanesConfig(KernelConfig):
         if not bad:
             yield from multiple(self, "group", of="abreast")
             yield from multiple(self, "chunk", of="width")
+            if self.rows * self.chunk > MOST_OF_A * self.group:
+                yield (
+                    f"chunk={self.chunk} columns of rows={self.rows} are more than {MOST_OF_A} "
+                    f"floats for each of group={self.group} work-items"
+                )

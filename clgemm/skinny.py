@@ -39,9 +39,11 @@ MOST_ROWS = 8
 GROUPS_PER_UNIT = 8
 SMALLEST_SLICE = 256
 # Where work-items spread over lanes, so many of them on each compute unit are enough: adding slices
-# up takes a launch. They go down columns as many abreast as touch 512 bytes.
+# up takes a launch.
 LANES_PER_UNIT = 768
-ABREAST_ALONG_K = 32
+# They go down columns as many abreast as touch 512 bytes, in smaller work-groups, each of whose
+# work-items brings so many floats of the few rows to local memory at a time.
+ABREAST_ALONG_K, GROUP_ALONG_K, CHUNK_ALONG_K = 32, 512, 2
 
 
 def fits_skinny(a: Layout, b: Layout, c: Layout) -> bool:
@@ -78,8 +80,19 @@ def fitted(config: SkinnyLanesConfig, b: Layout) -> SkinnyLanesConfig:
     places = near, far, *b.strides[:-2]
     while any(place % width for place in places) or b.alignment_bytes < FLOAT_BYTES * width:
         width //= 2
-    abreast = min(ABREAST_ALONG_K, config.group) if along_k else config.abreast
-    return replace(config, along_k=along_k, width=width, abreast=abreast)
+    if not along_k:
+        return replace(config, along_k=False, width=width)
+    group = min(config.group, GROUP_ALONG_K)
+    chunk = max(width, min(config.chunk, CHUNK_ALONG_K * group // config.rows))
+    abreast = min(ABREAST_ALONG_K, group)
+    return replace(
+        config,
+        along_k=True,
+        width=width,
+        group=group,
+        abreast=abreast,
+        chunk=chunk // width * width,
+    )
 
 
 def _steps(

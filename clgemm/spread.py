@@ -14,9 +14,13 @@ __all__ = ["Spread", "spread"]
 # Times are in multiply-adds of one compute unit that does nothing else (an H200's: 265 000 in a
 # microsecond). To each come loads from local memory, fewer of them for larger blocks of registers.
 LOAD_COST = 2.1
-# What a step over k waits for, in elements of C; and a work-group's beginning and end, in steps.
-WAITING = 1000
+# What a step over k waits for, in elements of C, unless work-items share steps; more if an operand
+# is read only once, which comes from memory then and not from the caches. And a work-group's
+# beginning and end, in steps.
+WAITING, READ_ONCE = 1000, 2.0
 GROUP_STEPS = 70
+# Work-groups run side by side on a compute unit as far as its registers go.
+REGISTERS, OTHER_REGISTERS, REGISTERS_PER_SUM = 65536, 64, 1.25
 # Of cutting k: the launch that adds up; for all compute units together, each element that it writes
 # and each that it reads, which others have written.
 CUT_COST, WRITE_COST, READ_COST = 1.2e6, 330.0, 20.0
@@ -37,11 +41,19 @@ def spread(config: LocalConfig, m: int, n: int, k: int, matrices: int, limits: L
     tiles = matrices * -(-m // config.tile_m) * -(-n // config.tile_n)
     loads = LOAD_COST * (1 / config.work_m + 1 / config.work_n)
     area = config.tile_m * config.tile_n
+    waiting = WAITING / config.parts
+    if m <= config.tile_m or n <= config.tile_n:
+        waiting *= READ_ONCE
+    registers = config.items * (config.work_m * config.work_n * REGISTERS_PER_SUM + OTHER_REGISTERS)
+    together = max(1, int(REGISTERS / registers))
 
     def time(slices: int) -> float:
         rounds = -(-tiles * slices // units)
         depth = -(-k // slices)
-        taken = depth * (rounds * area + WAITING) * (1 + loads) + rounds * area * GROUP_STEPS
+        taken = (
+            depth * (rounds * area + -(-rounds // together) * waiting) * (1 + loads)
+            + rounds * area * GROUP_STEPS
+        )
         if slices > 1:
             elements = matrices * m * n
             taken += CUT_COST + elements * (WRITE_COST + READ_COST * slices) / units

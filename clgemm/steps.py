@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal, NamedTuple
 
@@ -197,6 +197,7 @@ def reduce_step(
         alpha and beta; the result's buffer, first element, strides and stack strides.
     """
     m, n, _ = sizes
+    config = replace(config, aligned=n % config.width == 0)
     units = m * ceil_div(n, config.width)
     groups = stack.matrices * ceil_div(units, config.group // config.parts)
     arguments = (*sizes, stack.counts, *scales, "partial", *to)

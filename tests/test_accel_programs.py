@@ -20,12 +20,14 @@ from clgemm.accel import __main__ as command
 from clgemm.accel import enabled, report
 
 ROOT = Path(clgemm.__file__).parents[1]
+# Packages may lie on this process's path alone.
+PACKAGES = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
 PRODUCT = "import numpy as np; a = np.ones((40, 40), 'f'); assert ((a @ a) == 40).all()\n"
 
 
 def python(*arguments, folder, **environment):
     """Run Python in a folder; return its exit code, output and errors."""
-    env = os.environ | {"PYTHONPATH": str(ROOT), "CLGEMM_THRESHOLD": "0"} | environment
+    env = os.environ | {"PYTHONPATH": PACKAGES, "CLGEMM_THRESHOLD": "0"} | environment
     done = subprocess.run(
         [sys.executable, *map(str, arguments)],
         cwd=folder, env=env, capture_output=True, text=True, timeout=120,
@@ -176,7 +178,7 @@ def test_a_sitecustomize_of_the_readme(tmp_path):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     lines = text[text.index("# sitecustomize.py") :]
     (tmp_path / "sitecustomize.py").write_text(lines[: lines.index("```")])
-    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    path = os.pathsep.join([str(tmp_path), PACKAGES])
     program = PRODUCT + "import clgemm.accel; print(clgemm.accel.report().offloaded)"
     for wanted, offloaded in (("1", "1"), ("", "0")):
         found = python("-c", program, folder=tmp_path, PYTHONPATH=path, CLGEMM_ACCEL=wanted)
@@ -194,7 +196,7 @@ def test_notebooks(tmp_path, monkeypatch):
         "%unload_ext clgemm.accel\na @ a\nprint(accel.report().offloaded)",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(x) for x in cells])
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", PACKAGES)
     monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
     specification = {
         "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],

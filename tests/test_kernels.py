@@ -67,7 +67,9 @@ TALL = replace(
 )
 FMA = replace(ODD_TILES, tile_n=16, tile_k=8, work_n=4, width_b=4, patch_n=4, unroll=8, fma=True)
 WIDE = replace(ODD_TILES, tile_m=16, tile_n=32, work_m=4, work_n=8, width_a=4, width_b=4, patch_n=2)
-LOCAL = [ODD_TILES, TALL, FMA, *lane_configs(), *nvidia_configs()]
+SHARED = replace(FMA, tile_m=16, tile_k=16, work_m=4, width_a=4, parts=2)
+THIRDS = replace(WIDE, tile_k=12, parts=3)
+LOCAL = [ODD_TILES, TALL, FMA, SHARED, THIRDS, *lane_configs(), *nvidia_configs()]
 ODD_REGISTERS = RegisterConfig(
     work_m=3,
     vectors=1,

@@ -70,15 +70,23 @@
 #ifndef TURN_B
 #error "TURN_B: 1 if the rows of B are neighbours in memory, 0 if its columns are"
 #endif
+#ifndef PARTS
+#error "PARTS: work-items that share the steps over a tile's depth"
+#endif
 #ifndef WHOLE
 #error "WHOLE: 1 if C is whole tiles of aligned vectors, 0 for any C"
 #endif
 
 #define ITEMS_M (TILE_M / WORK_M)
 #define ITEMS_N (TILE_N / WORK_N)
-#define ITEMS (ITEMS_M * ITEMS_N)
+#define BLOCKS (ITEMS_M * ITEMS_N)  // of registers, which cover the tile
+#define ITEMS (PARTS * BLOCKS)
 #define CHUNKS_M (WORK_M / WIDTH_A)
 #define CHUNKS_N (WORK_N / WIDTH_B)
+#if PARTS > 1  // rows of all blocks that A's tiles have room for
+#define ROOM (BUFFERS * TILE_K * WORK_M / TILE_N)
+#define AT_ONCE (ROOM < WORK_M ? ROOM : WORK_M)
+#endif
 // Rows of a tile in local memory lie a vector further apart where columns are written, for the banks' sake.
 #define PITCH_A (TILE_M + TURN_A * WIDTH_A)
 #define PITCH_B (TILE_N + TURN_B * WIDTH_B)
@@ -140,8 +148,8 @@ void local_product(const int m, const int n, const int k, const int slice_k, con
   const uint slice = result % slices, matrix = result / slices;
   const int first_m = tile / (SWIZZLE * tiles_n) * SWIZZLE, band = min(SWIZZLE, tiles_m - first_m);
   const int tile_m = first_m + tile % (SWIZZLE * tiles_n) % band, tile_n = tile % (SWIZZLE * tiles_n) / band;
-  const int item = get_local_id(0);
-  const int x = item / (ITEMS_M * PATCH_N) * PATCH_N + item % PATCH_N, y = item / PATCH_N % ITEMS_M;
+  const int item = get_local_id(0), block = item % BLOCKS, share = item / BLOCKS;
+  const int x = block / (ITEMS_M * PATCH_N) * PATCH_N + block % PATCH_N, y = block / PATCH_N % ITEMS_M;
 
   const int first = slice * slice_k, end = min(first + slice_k, k);
   const long step_a = TURN_A ? 1 : a_pitch, step_b = TURN_B ? 1 : b_pitch;  // along k
@@ -180,7 +188,8 @@ void local_product(const int m, const int n, const int k, const int slice_k, con
     }
 
     #pragma unroll UNROLL
-    for (int p = 0; p < TILE_K; p++) {
+    for (int step = 0; step < TILE_K / PARTS; step++) {
+      const int p = share * (TILE_K / PARTS) + step;
       __local const float* row_a = tile_a + now * SIZE_A + p * PITCH_A + y * WIDTH_A;
       __local const float* row_b = tile_b + now * SIZE_B + p * PITCH_B + x * WIDTH_B;
       float a_p[WORK_M];
@@ -210,6 +219,28 @@ void local_product(const int m, const int n, const int k, const int slice_k, con
     }
     barrier(CLK_LOCAL_MEM_FENCE);
   }
+
+#if PARTS > 1
+  // The first work-item of a block adds up what the others have, which comes through the tiles' local memory.
+  for (int other = 1; other < PARTS; other++) {
+    #pragma unroll
+    for (int row = 0; row < WORK_M; row += AT_ONCE) {
+      if (share == other) {
+        #pragma unroll
+        for (int i = 0; i < AT_ONCE * CHUNKS_N; i++)
+          *(__local FLOAT(WIDTH_B)*)(tile_a + (i * BLOCKS + block) * WIDTH_B) = sum[row + i / CHUNKS_N][i % CHUNKS_N];
+      }
+      barrier(CLK_LOCAL_MEM_FENCE);
+      if (share == 0) {
+        #pragma unroll
+        for (int i = 0; i < AT_ONCE * CHUNKS_N; i++)
+          sum[row + i / CHUNKS_N][i % CHUNKS_N] += LOAD_ALIGNED(WIDTH_B, __local, tile_a + (i * BLOCKS + block) * WIDTH_B);
+      }
+      barrier(CLK_LOCAL_MEM_FENCE);
+    }
+  }
+  if (share != 0) return;
+#endif
 
   // The epilogue: alpha and beta, whole vectors inside the matrix, single elements along its edge.
 #if WHOLE

@@ -13,6 +13,9 @@
 #ifndef WIDTH
 #error "WIDTH: columns per work-item, one vector"
 #endif
+#ifndef ALIGNED
+#error "ALIGNED: 1 if n is a multiple of WIDTH"
+#endif
 #define UNITS (GROUP / PARTS)  // runs of WIDTH columns that a work-group adds up
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
@@ -35,7 +38,12 @@ void reduce(const int m, const int n, const int slices, const int4 counts, const
 #if PARTS > 1  // vector compilers would only warn that they have better plans
       #pragma unroll 4
 #endif
-      for (int slice = part; slice < slices; slice += PARTS) sum += LOAD(WIDTH, from + slice * size);
+      for (int slice = part; slice < slices; slice += PARTS)
+#if ALIGNED
+        sum += LOAD_ALIGNED(WIDTH, __global, from + slice * size);
+#else
+        sum += LOAD(WIDTH, from + slice * size);
+#endif
     } else {
       float values[WIDTH];
       for (int j = 0; j < WIDTH; j++) {

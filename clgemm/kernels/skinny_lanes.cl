@@ -7,7 +7,8 @@
 // memory, WIDTH floats each, and GROUP/ABREAST of them across. Where that is along the rows of B, each adds
 // up its own columns, from every GROUP/ABREAST-th row of B, CHUNK rows at a time; where it is down the columns
 // (ALONG_K), each adds up its own share of a column. What they have is then added in local memory, where
-// CHUNK columns of A lie as well. Of b WIDTH floats are loaded together: n, or with ALONG_K k, is a multiple.
+// CHUNK columns of A lie as well. Of b WIDTH floats are loaded together: n, or with ALONG_K k, is a multiple; AHEAD such
+// loads are under way at once, the first of a chunk while A is on its way to local memory, but behind it.
 // Several slices of k, slice_k long each, are several results: slice s goes to c + s*c_slice.
 // Work-groups: matrices x slices x (m/ROWS, rounded up) x (n/STRIP, rounded up), GROUP work-items each.
 // Local: 4*(ROWS*CHUNK + GROUP*WIDTH) bytes.
@@ -26,6 +27,9 @@
 #ifndef CHUNK
 #error "CHUNK: columns of A in local memory"
 #endif
+#ifndef AHEAD
+#error "AHEAD: loads of B under way at once"
+#endif
 #ifndef ALONG_K
 #error "ALONG_K: 1 if the columns of B lie along its memory, 0 if its rows do"
 #endif
@@ -35,6 +39,17 @@
 #define ACROSS (GROUP / ABREAST)
 #define STRIP (ALONG_K ? ACROSS : ABREAST * WIDTH)
 #define ADDED (ALONG_K ? ABREAST : ACROSS)  // work-items that have parts of the same sums
+#define SHARE ((ROWS * CHUNK + GROUP - 1) / GROUP)  // elements of A in local memory that each work-item brings
+// The first row of a chunk that a work-item loads, and the way to the next.
+#define FIRST (ALONG_K ? x * WIDTH : y)
+#define STEP (ALONG_K ? ABREAST * WIDTH : ACROSS)
+#if ALONG_K  // what a load of B is multiplied by
+#define OF_A(i, p) LOAD_ALIGNED(WIDTH, __local, rows + (i) * CHUNK + (p))
+#else
+#define OF_A(i, p) ((FLOAT(WIDTH))(rows[(p) * ROWS + (i)]))
+#endif
+// Many parts are added in two steps: those FEW apart first.
+#define FEW (ADDED > 32 ? 8 : ADDED)
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void skinny_product(const int m, const int n, const int k, const int slice_k, const int4 counts,
@@ -67,28 +82,33 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
 
   for (int chunk = first; chunk < last; chunk += CHUNK) {
     const int depth = min(CHUNK, last - chunk);
+    __global const float* chunk_b = b + chunk * b_row;
+    float own_a[SHARE];
+    #pragma unroll
+    for (int s = 0; s < SHARE; s++) {
+      const int i = s * GROUP + item, row = ALONG_K ? i / CHUNK : i % ROWS, p = ALONG_K ? i % CHUNK : i / ROWS;
+      own_a[s] = row < rows_here && p < depth ? a[row * a_row + (chunk + p) * a_column] : 0.0f;
+    }
+    FLOAT(WIDTH) v[AHEAD];
+    #pragma unroll
+    for (int f = 0; f < AHEAD; f++)
+      if (FIRST + f * STEP < depth) v[f] = LOAD_ALIGNED(WIDTH, __global, chunk_b + (FIRST + f * STEP) * b_row);
     barrier(CLK_LOCAL_MEM_FENCE);  // nobody still reads the chunk before
-    for (int i = item; i < ROWS * CHUNK; i += GROUP) {
-      const int row = ALONG_K ? i / CHUNK : i % ROWS, p = ALONG_K ? i % CHUNK : i / ROWS;
-      if (p < depth) rows[i] = row < rows_here ? a[row * a_row + (chunk + p) * a_column] : 0.0f;
-    }
+    #pragma unroll
+    for (int s = 0; s < SHARE; s++)
+      if (s * GROUP + item < ROWS * CHUNK) rows[s * GROUP + item] = own_a[s];
     barrier(CLK_LOCAL_MEM_FENCE);
-#if ALONG_K
-    #pragma unroll 4
-    for (int p = x * WIDTH; p < depth; p += ABREAST * WIDTH) {
-      const FLOAT(WIDTH) v = LOAD_ALIGNED(WIDTH, __global, b + chunk + p);
+    for (int p = FIRST; p < depth; p += AHEAD * STEP) {
       #pragma unroll
-      for (int i = 0; i < ROWS; i++)
-        sum[i] = MULTIPLY_ADD(LOAD_ALIGNED(WIDTH, __local, rows + i * CHUNK + p), v, sum[i]);
+      for (int f = 0; f < AHEAD; f++) {
+        const int here = p + f * STEP, next = here + AHEAD * STEP;
+        if (here < depth) {
+          #pragma unroll
+          for (int i = 0; i < ROWS; i++) sum[i] = MULTIPLY_ADD(OF_A(i, here), v[f], sum[i]);
+        }
+        if (next < depth) v[f] = LOAD_ALIGNED(WIDTH, __global, chunk_b + next * b_row);
+      }
     }
-#else
-    #pragma unroll 8
-    for (int p = y; p < depth; p += ACROSS) {
-      const FLOAT(WIDTH) v = LOAD_ALIGNED(WIDTH, __global, b + (chunk + p) * b_row);
-      #pragma unroll
-      for (int i = 0; i < ROWS; i++) sum[i] = MULTIPLY_ADD((FLOAT(WIDTH))(rows[p * ROWS + i]), v, sum[i]);
-    }
-#endif
   }
 
   for (int i = 0; i < rows_here; i++) {
@@ -107,10 +127,19 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
     for (int v = 0; v < WIDTH; v++) parts[y * STRIP + x * WIDTH + v] = values[v];
 #endif
     barrier(CLK_LOCAL_MEM_FENCE);
+#if FEW < ADDED
+    for (int j = item; j < FEW * STRIP; j += GROUP) {
+      float total = parts[j];
+      #pragma unroll 4
+      for (int other = j + FEW * STRIP; other < ADDED * STRIP; other += FEW * STRIP) total += parts[other];
+      parts[j] = total;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+#endif
     for (int j = item; j < columns; j += GROUP) {
       float total = parts[j];
       #pragma unroll 8
-      for (int part = 1; part < ADDED; part++) total += parts[part * STRIP + j];
+      for (int part = 1; part < FEW; part++) total += parts[part * STRIP + j];
       __global float* element = c + i * c_row + j * c_column;
       *element = beta == 0.0f ? alpha * total : alpha * total + beta * *element;
     }

@@ -58,19 +58,15 @@ static inline void fetch(uint to, __global const uchar* tile, uint barrier) {
                :: "r"(to), "l"(tile), "r"(TILE_BYTES), "r"(barrier) : "memory");
 }
 
-// The sixteen rows of a warp, sixteen of k, as the tensor cores take a left factor from registers.
-static inline void load_rows(uint* rows, uint from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(rows[0]), "=r"(rows[1]), "=r"(rows[2]), "=r"(rows[3]) : "r"(from) : "memory");
-}
-
-// sum = a*b for one 64 x 128 x 64 product of tiles: 12 instructions in one piece, since the compiler must not touch
-// the sums before all is done. %0 to %63 are the sums, %64 and %65 descriptors of the low part of a and the high part
-// of b, %66 to %81 the high part of a in registers. Descriptors count in sixteen bytes; LOW leads from the high part
-// of a tile to the low, CORES to the next sixteen of k.
-// The two warp groups take turns at barriers %82 and %83, so that one's tensor cores work while the other adds up.
-#define LOW 1024   // PART_BYTES/16
-#define CORES 256  // two cores: 2*TILE_ROWS*16/16
+// sum = a*b for one 64 x 128 x TILE_K product of tiles: 12 instructions in one piece, since the compiler must not touch
+// the sums before all is done. %0 to %63 are the sums; %64 and %65 the descriptors of the high parts of a and of b, which
+// count in sixteen bytes: LOW leads from the high part of a tile to the low, CORES to the next two cores along k.
+// With GUARD, which takes registers, a descriptor is its low word, to which the instructions add the high one, and the
+// two warp groups take turns at barriers %66 and %67, so that one's tensor cores work while the other adds up.
+// Without, whole descriptors and no turns are faster. Both were measured.
+#define LOW 1024    // PART_BYTES/16
+#define CORES 256   // 2*TILE_ROWS*16/16
+#define DISTANCE 8  // of neighbours along the rows, 128/16: the descriptors' high word
 #define WGMMA                                                                                    \
   "wgmma.mma_async.sync.aligned." SHAPE                                                          \
   "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,"  \
@@ -78,37 +74,43 @@ static inline void load_rows(uint* rows, uint from) {
   "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
 #if TF32
 #define SHAPE "m64n128k8.f32.tf32.tf32 "
-#define PLAIN_B
-#define PLAIN_AB
+#define PLAIN
 #else
 #define SHAPE "m64n128k16.f32.f16.f16 "
-#define PLAIN_B ", 0"  // not transposed
-#define PLAIN_AB ", 0, 0"
+#define PLAIN ", 0, 0"  // not transposed
 #endif
-#define HIGH_TIMES(core, rows, part, add) \
-  "add.s64 b, %65, " TEXT(core * CORES + part) ";\n" WGMMA rows ", b, " add ", 1, 1" PLAIN_B ";\n"
-#define LOW_TIMES(core)                          \
-  "add.s64 a, %64, " TEXT(core * CORES) ";\n"    \
-  "add.s64 b, %65, " TEXT(core * CORES) ";\n" WGMMA "a, b, yes, 1, 1" PLAIN_AB ";\n"
+#if GUARD
+#define OPERAND(name, from, way) "add.u32 word, " from ", " TEXT(way) "; mov.b64 " name ", {word, " TEXT(DISTANCE) "};\n"
+#define DESCRIPTOR(low) "r"(low)
+#define TAKE_TURN "bar.sync %66, 256;\n"
+#define PASS_TURN "bar.arrive %67, 256;\n"
+#else
+#define OPERAND(name, from, way) "add.s64 " name ", " from ", " TEXT(way) ";\n"
+#define DESCRIPTOR(low) "l"((ulong)(low) | (ulong)DISTANCE << 32)
+#define TAKE_TURN
+#define PASS_TURN
+#endif
+#define TIMES(cores, part_a, part_b, add)                                                       \
+  OPERAND("a", "%64", cores * CORES + part_a) OPERAND("b", "%65", cores * CORES + part_b)       \
+  WGMMA "a, b, " add ", 1, 1" PLAIN ";\n"
+#define ALL_TIMES(part_a, part_b, first_adds)                                                   \
+  TIMES(0, part_a, part_b, first_adds) TIMES(1, part_a, part_b, "yes")                          \
+  TIMES(2, part_a, part_b, "yes") TIMES(3, part_a, part_b, "yes")
 #define EIGHT(i)                                                                    \
   "=f"(sum[i]), "=f"(sum[i + 1]), "=f"(sum[i + 2]), "=f"(sum[i + 3]),               \
   "=f"(sum[i + 4]), "=f"(sum[i + 5]), "=f"(sum[i + 6]), "=f"(sum[i + 7])
-#define FOUR(i) "r"(high_a[i]), "r"(high_a[i + 1]), "r"(high_a[i + 2]), "r"(high_a[i + 3])
 // The small products first: less of them is lost. The first of all does not add.
-#define MULTIPLY(low_a, high_a, tile_b, mine, others)                                                                \
-  asm volatile("{.reg .b64 a, b; .reg .pred no, yes;\n setp.ne.b32 no, %82, %82; setp.eq.b32 yes, %82, %82;\n"       \
-               "bar.sync %82, 256;\n"                                                                                \
+#define MULTIPLY(tile_a, tile_b, mine, others)                                                                       \
+  asm volatile("{.reg .b32 word; .reg .b64 a, b; .reg .pred no, yes;\n"                                              \
+               "setp.ne.b32 no, %66, %66; setp.eq.b32 yes, %66, %66;\n"                                              \
+               TAKE_TURN                                                                                             \
                "wgmma.fence.sync.aligned;\n"                                                                         \
-               HIGH_TIMES(0, "{%66,%67,%68,%69}", LOW, "no") HIGH_TIMES(1, "{%70,%71,%72,%73}", LOW, "yes")          \
-               HIGH_TIMES(2, "{%74,%75,%76,%77}", LOW, "yes") HIGH_TIMES(3, "{%78,%79,%80,%81}", LOW, "yes")         \
-               LOW_TIMES(0) LOW_TIMES(1) LOW_TIMES(2) LOW_TIMES(3)                                                   \
-               HIGH_TIMES(0, "{%66,%67,%68,%69}", 0, "yes") HIGH_TIMES(1, "{%70,%71,%72,%73}", 0, "yes")             \
-               HIGH_TIMES(2, "{%74,%75,%76,%77}", 0, "yes") HIGH_TIMES(3, "{%78,%79,%80,%81}", 0, "yes")             \
+               ALL_TIMES(0, LOW, "no") ALL_TIMES(LOW, 0, "yes") ALL_TIMES(0, 0, "yes")                               \
                "wgmma.commit_group.sync.aligned;\n"                                                                  \
-               "bar.arrive %83, 256;\n"                                                                              \
+               PASS_TURN                                                                                             \
                "wgmma.wait_group.sync.aligned 0;}\n"                                                                 \
                : EIGHT(0), EIGHT(8), EIGHT(16), EIGHT(24), EIGHT(32), EIGHT(40), EIGHT(48), EIGHT(56)                \
-               : "l"(low_a), "l"(tile_b), FOUR(0), FOUR(4), FOUR(8), FOUR(12), "r"(mine), "r"(others) : "memory")
+               : DESCRIPTOR(tile_a), DESCRIPTOR(tile_b), "r"(mine), "r"(others) : "memory")
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 void tensor_product(const int m, const int n, const int k, const int most, const float alpha, const float beta,
@@ -172,9 +174,11 @@ void tensor_product(const int m, const int n, const int k, const int most, const
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
     const int my_row = warp * 16 + own_row(), my_column = own_column();
-    // Descriptors without an address: the ways to the next core along k and along the rows.
-    const ulong shape = (ulong)(TILE_ROWS * 16 >> 4) << 16 | (ulong)(128 >> 4) << 32;
-    if (warp >= 4) asm volatile("bar.arrive 1, 256;" ::: "memory");  // the first turn is the first warp group's
+    // The low word of a descriptor without an address: how far the next core along k is.
+    const uint group = warp / 4, shape = TILE_ROWS * 16 / 16 << 16;
+#if GUARD
+    if (group == 1) asm volatile("bar.arrive 1, 256;" ::: "memory");  // the first turn is the first warp group's
+#endif
     FOR_EACH_TILE
       float total[PANELS][64];
       #pragma unroll
@@ -184,22 +188,15 @@ void tensor_product(const int m, const int n, const int k, const int most, const
 
       #pragma unroll 1
       for (int depth = 0; depth < depths; depth++) {
-        const int at = BARRIERS_BYTES + stage * STAGE_BYTES;
-        __local const uchar* stage_a = memory + at;
+        const uint at = BARRIERS_BYTES + stage * STAGE_BYTES, tile_a = shape | (base + at + group * 64 * 16) / 16;
         wait_for(FULL(stage), round);
-        const ulong low_a = shape | (base + at + PART_BYTES + warp / 4 * 64 * 16) >> 4;
-        uint high_a[16];
-        #pragma unroll
-        for (int core = 0; core < 4; core++)
-          load_rows(high_a + 4 * core, base + at + ((2 * core + lane / 16) * TILE_ROWS + warp * 16 + lane % 16) * 16);
         #pragma unroll
         for (int h = 0; h < PANELS; h++) {
-          const int way = (1 + h) * TILE_BYTES;
-          const ulong tile_b = shape | (base + at + way) >> 4;
+          const uint at_b = at + (1 + h) * TILE_BYTES, tile_b = shape | (base + at_b) / 16;
           float sum[64];
-          MULTIPLY(low_a, high_a, tile_b, 1 + warp / 4, 2 - warp / 4);
-          __local const float* scales_a = (__local const float*)(stage_a + SCALES_AT) + my_row;
-          __local const float4* scales_b = (__local const float4*)(stage_a + way + SCALES_AT) + my_column / 4;
+          MULTIPLY(tile_a, tile_b, 1 + group, 2 - group);
+          __local const float* scales_a = (__local const float*)(memory + at + SCALES_AT) + my_row;
+          __local const float4* scales_b = (__local const float4*)(memory + at_b + SCALES_AT) + my_column / 4;
           const float scale_0 = scales_a[0], scale_2 = scales_a[2];
           #pragma unroll
           for (int j = 0; j < 8; j++) {

@@ -162,7 +162,8 @@ void tensor_pack(const int m, const int n, const int k, const int least, const i
         for (int i = 0; i < CORE; i++) {
           const uint bits = as_uint(x[q][i]), size = bits & 0x7fffffff;
           if (size != 0 && (size < tiny || size >= HUGE_BITS)) {
-            const uint place = atomic_add(&listed, 1u);
+            // Once the list is too long, its length is nobody's.
+            const uint place = *(volatile __local uint*)&listed > LIST_MOST ? LIST_MOST : atomic_add(&listed, 1u);
             if (place < LIST_MOST) {
               uint2 entry;
               entry.x = (uint)(row | ((first + 2 * q) * CORE + i) << 8);
@@ -175,6 +176,13 @@ void tensor_pack(const int m, const int n, const int k, const int least, const i
     }
 #endif
 
+#if GUARD
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (listed > LIST_MOST) {  // nobody will read the tiles
+      if (item == 0) atomic_max(count, OVERFULL);
+      break;
+    }
+#endif
     const float up = as_float((uint)(127 + 127 + TOP - e) << 23);
     const int slot = slot_of(row);
     #pragma unroll
@@ -187,13 +195,11 @@ void tensor_pack(const int m, const int n, const int k, const int least, const i
     }
 
 #if GUARD
-    barrier(CLK_LOCAL_MEM_FENCE);
     if (item == 0) {
       directory_of(is_a ? packed_a : packed_b, is_a ? tiles_a : tiles_b)[tile] = listed;
-      if (listed > LIST_MOST) atomic_max(count, OVERFULL);
-      else if (listed != 0) atomic_add(count, listed);
+      if (listed != 0) atomic_add(count, listed);
     }
-    if (item < listed && listed <= LIST_MOST) {
+    if (item < listed) {
       int place = 0;  // in the order of rows and k: sums do not depend on who came first
       for (uint i = 0; i < listed; i++) place += list[i].x < list[item].x;
       ((__global uint2*)(to + LIST_AT))[place] = list[item];

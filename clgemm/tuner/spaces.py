@@ -91,6 +91,7 @@ def _local(limits: Limits, default: AnyChoice, vector_compiler: bool) -> Parts: 
         "rolled": (1, 2, 4, 8),  # turns of the loop over a tile's depth
         "buffers": (1, 2),
         "swizzle": (1, 2, 4, 8, 16),
+        "parts": (1, 2, 4),
         "fma": FLAGS,
         "in_place": FLAGS,
         "pack_depth": (8, 16, 32, 64),
@@ -100,6 +101,7 @@ def _local(limits: Limits, default: AnyChoice, vector_compiler: bool) -> Parts: 
         *(("items_m", "items_n"), ("items_m", "work_m"), ("items_n", "work_n")),
         *(("work_m", "work_n"), ("work_m", "tile_k"), ("work_n", "tile_k")),
         *(("width_a", "width_b"), ("tile_k", "rolled"), ("tile_k", "buffers")),
+        *(("parts", "items_m"), ("parts", "items_n"), ("parts", "tile_k")),
     )
     squarish = tuple(
         (items_m, items_n, work_m, work_n)
@@ -113,7 +115,8 @@ def _local(limits: Limits, default: AnyChoice, vector_compiler: bool) -> Parts: 
         if point["work_m"] * point["work_n"] > MOST_SUMS:
             return None
         tile_m, tile_n = (point[f"items_{x}"] * point[f"work_{x}"] for x in "mn")
-        share = point["tile_k"] / (point["items_m"] * point["items_n"])  # columns per work-item
+        # Columns per work-item.
+        share = point["tile_k"] / (point["items_m"] * point["items_n"] * point["parts"])
         made: LocalConfig = _typed(
             config,
             point
@@ -247,11 +250,12 @@ def _skinny_lanes(limits: Limits, default: AnyChoice, vector_compiler: bool) -> 
         "width": (1, 2, 4, 8),
         "group": (32, 64, 128, 256, 512, 1024),
         "abreast": (2, 4, 8, 16, 32, 64),
-        "chunk": (64, 128, 256, 512, 1024),
+        "chunk": (64, 128, 256, 512, 1024, 2048, 4096),
         "fma": FLAGS,
+        "ahead": (1, 2, 4, 6, 8),
     }
     coarse = {
-        ("rows", "chunk"): ((1, 1024), (2, 512), (4, 256), (8, 128)),
+        ("rows", "chunk"): ((1, 1024), (1, 4096), (2, 512), (2, 2048), (4, 256), (8, 128)),
         ("width",): ((4,), (2,)),
         ("group", "abreast"): ((1024, 8), (256, 8), (256, 32), (1024, 32)),
     }
@@ -260,7 +264,7 @@ def _skinny_lanes(limits: Limits, default: AnyChoice, vector_compiler: bool) -> 
         made: SkinnyLanesConfig = _typed(default.config, point)
         return Choice(made, default.pack)
 
-    couples = ("rows", "chunk"), ("group", "abreast")
+    couples = ("rows", "chunk"), ("group", "abreast"), ("group", "ahead")
     return values, couples, coarse, make, lambda choice: _own(choice.config, values)
 
 
