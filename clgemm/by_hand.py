@@ -195,7 +195,6 @@ def nvidia_configs() -> tuple[LocalConfig, ...]:
         replace(small, tile_m=128, tile_n=128, work_m=16, work_n=8, patch_n=4, tile_k=8, unroll=8),
         small,
         replace(small, work_n=8, buffers=1, parts=2),
-        replace(small, tile_m=128, work_n=8, parts=2),
         replace(small, tile_m=32, tile_k=32, unroll=32, buffers=1, parts=4),
         replace(small, tile_m=32, tile_n=32, work_m=4),
         replace(small, tile_m=16, work_m=4, tile_k=32, unroll=32),

@@ -43,7 +43,7 @@ SMALLEST_SLICE = 256
 LANES_PER_UNIT = 768
 # They go down columns as many abreast as touch 512 bytes, in smaller work-groups, each of whose
 # work-items brings so many floats of the few rows to local memory at a time.
-ABREAST_ALONG_K, GROUP_ALONG_K, CHUNK_ALONG_K = 32, 512, 2
+ABREAST_ALONG_K, GROUP_ALONG_K, CHUNK_ALONG_K = 32, 256, 2
 
 
 def fits_skinny(a: Layout, b: Layout, c: Layout) -> bool:

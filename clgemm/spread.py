@@ -14,10 +14,10 @@ __all__ = ["Spread", "spread"]
 # Times are in multiply-adds of one compute unit that does nothing else (an H200's: 265 000 in a
 # microsecond). To each come loads from local memory, fewer of them for larger blocks of registers.
 LOAD_COST = 2.1
-# What a step over k waits for, in elements of C, unless work-items share steps; more if an operand
-# is read only once, which comes from memory then and not from the caches. And a work-group's
-# beginning and end, in steps.
-WAITING, READ_ONCE = 1000, 2.0
+# What a step over k waits for, in elements of C, unless work-items share steps; more with a single
+# buffer, and if an operand is read only once, which comes from memory then and not from the caches.
+# And a work-group's beginning and end, in steps, for each work-item that shares them.
+WAITING, ONE_BUFFER, READ_ONCE = 1000, 1.5, 2.0
 GROUP_STEPS = 70
 # Work-groups run side by side on a compute unit as far as its registers go.
 REGISTERS, OTHER_REGISTERS, REGISTERS_PER_SUM = 65536, 64, 1.25
@@ -25,7 +25,7 @@ REGISTERS, OTHER_REGISTERS, REGISTERS_PER_SUM = 65536, 64, 1.25
 # and each that it reads, which others have written.
 CUT_COST, WRITE_COST, READ_COST = 1.2e6, 330.0, 20.0
 SMALLEST_SLICE = 128
-MOST_GROUPS = 8  # for each compute unit, where k is cut
+MOST_GROUPS = 4  # for each compute unit, where k is cut
 
 
 class Spread(NamedTuple):
@@ -41,7 +41,7 @@ def spread(config: LocalConfig, m: int, n: int, k: int, matrices: int, limits: L
     tiles = matrices * -(-m // config.tile_m) * -(-n // config.tile_n)
     loads = LOAD_COST * (1 / config.work_m + 1 / config.work_n)
     area = config.tile_m * config.tile_n
-    waiting = WAITING / config.parts
+    waiting = WAITING / config.parts * (ONE_BUFFER if config.buffers == 1 else 1)
     if m <= config.tile_m or n <= config.tile_n:
         waiting *= READ_ONCE
     registers = config.items * (config.work_m * config.work_n * REGISTERS_PER_SUM + OTHER_REGISTERS)
@@ -52,7 +52,7 @@ def spread(config: LocalConfig, m: int, n: int, k: int, matrices: int, limits: L
         depth = -(-k // slices)
         taken = (
             depth * (rounds * area + -(-rounds // together) * waiting) * (1 + loads)
-            + rounds * area * GROUP_STEPS
+            + rounds * area * GROUP_STEPS * config.parts
         )
         if slices > 1:
             elements = matrices * m * n
