@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clgemm.config import (
-    DirectConfig,
-    Limits,
-    LocalConfig,
-    PackConfig,
-    RegisterConfig,
-    SkinnyConfig,
-    SkinnyLanesConfig,
-    VectorPackConfig,
-    piece_of,
-)
+from clgemm.config import DirectConfig, Limits, LocalConfig, RegisterConfig, piece_of
 from clgemm.device import Device
 from clgemm.identity import MANY_CORES, is_vector_compiler, register_width
+from clgemm.pack_config import PackConfig, VectorPackConfig
 from clgemm.records import Choice
+from clgemm.skinny_config import SkinnyConfig, SkinnyLanesConfig
 from clgemm.spread import spread
 
 __all__ = [

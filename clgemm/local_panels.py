@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from clgemm.config import FLOAT_BYTES, Limits, LocalConfig, PackConfig
+from clgemm.config import FLOAT_BYTES, Limits, LocalConfig
 from clgemm.layout import Layout
+from clgemm.pack_config import PackConfig
 from clgemm.panels import PACKED, SIDES, AnyPackConfig, Panels, packed_strides, stack_over
 from clgemm.spread import spread
 from clgemm.steps import (

@@ -7,14 +7,9 @@ from collections.abc import Iterator
 from itertools import product
 from typing import TypeAlias
 
-from clgemm.config import (
-    FLOAT_BYTES,
-    KernelConfig,
-    Limits,
-    PackConfig,
-    VectorPackConfig,
-)
+from clgemm.config import FLOAT_BYTES, KernelConfig, Limits
 from clgemm.layout import Layout, Level, batch_levels
+from clgemm.pack_config import PackConfig, VectorPackConfig
 from clgemm.steps import (
     LAST_GROUP,
     Element,

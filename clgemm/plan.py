@@ -9,20 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from clgemm.config import (
-    DirectConfig,
-    Limits,
-    LocalConfig,
-    PackConfig,
-    RegisterConfig,
-    SkinnyConfig,
-    SkinnyLanesConfig,
-)
+from clgemm.config import DirectConfig, Limits, LocalConfig, RegisterConfig
 from clgemm.layout import Layout, batch_levels
 from clgemm.local_panels import LocalPanels
+from clgemm.pack_config import PackConfig
 from clgemm.panels import AnyPackConfig, pack_step
 from clgemm.register_panels import RegisterPanels
 from clgemm.skinny import make_skinny_plan
+from clgemm.skinny_config import SkinnyConfig, SkinnyLanesConfig
 from clgemm.steps import LAST_GROUP, Element, Plan, Slot, Step, ceil_div, slices, stack_of
 
 __all__ = ["make_copy_plan", "make_plan", "make_scaling_plan"]

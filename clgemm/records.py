@@ -16,18 +16,10 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from importlib import resources
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from clgemm.config import (
-    DirectConfig,
-    KernelConfig,
-    Limits,
-    LocalConfig,
-    PackConfig,
-    RegisterConfig,
-    SkinnyConfig,
-    SkinnyLanesConfig,
-    VectorPackConfig,
-)
+from clgemm.config import DirectConfig, KernelConfig, Limits, LocalConfig, RegisterConfig
+from clgemm.pack_config import PackConfig, VectorPackConfig
 from clgemm.shapes import SHAPE_CLASSES, Shape
+from clgemm.skinny_config import SkinnyConfig, SkinnyLanesConfig
 from clgemm.tensor_config import MmaConfig, TensorConfig, WgmmaConfig
 
 __all__ = [

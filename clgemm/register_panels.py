@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
-from clgemm.config import FLOAT_BYTES, Limits, RegisterConfig, VectorPackConfig
+from clgemm.config import FLOAT_BYTES, Limits, RegisterConfig
 from clgemm.layout import Layout
+from clgemm.pack_config import VectorPackConfig
 from clgemm.panels import AnyPackConfig, Panels, packed_strides, stack_over
 from clgemm.steps import (
     LAST_GROUP,

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from clgemm.config import (
-    FLOAT_BYTES,
-    Limits,
-    PackConfig,
-    SkinnyConfig,
-    SkinnyLanesConfig,
-)
+from clgemm.config import FLOAT_BYTES, Limits
 from clgemm.layout import Layout, Level, batch_levels
+from clgemm.pack_config import PackConfig
 from clgemm.panels import own_levels, pack_step, packed_strides
+from clgemm.skinny_config import SkinnyConfig, SkinnyLanesConfig
 from clgemm.steps import (
     LAST_GROUP,
     LONGEST_SUM,

@@ -26,16 +26,10 @@ from clgemm.by_hand import (
     skinny_lanes_config,
     vector_pack_config,
 )
-from clgemm.config import (
-    DirectConfig,
-    Limits,
-    LocalConfig,
-    PackConfig,
-    RegisterConfig,
-    SkinnyConfig,
-    SkinnyLanesConfig,
-)
+from clgemm.config import DirectConfig, Limits, LocalConfig, RegisterConfig
+from clgemm.pack_config import PackConfig
 from clgemm.records import Choice
+from clgemm.skinny_config import SkinnyConfig, SkinnyLanesConfig
 from clgemm.spread import Spread
 
 ODD_TILES = LocalConfig(

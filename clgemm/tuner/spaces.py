@@ -7,18 +7,10 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
-from clgemm.config import (
-    DirectConfig,
-    Limits,
-    LocalConfig,
-    PackConfig,
-    RegisterConfig,
-    SkinnyConfig,
-    SkinnyLanesConfig,
-    VectorPackConfig,
-    piece_of,
-)
+from clgemm.config import DirectConfig, Limits, LocalConfig, RegisterConfig, piece_of
+from clgemm.pack_config import PackConfig, VectorPackConfig
 from clgemm.records import AnyChoice, Choice, TensorChoice
+from clgemm.skinny_config import SkinnyConfig, SkinnyLanesConfig
 from clgemm.tensor_config import TensorConfig
 from clgemm.tuner.space import Sketch, Space
 
