@@ -38,13 +38,15 @@ def make_plan(
     a, b, c : Layout
         (*batch, m, k), (*batch, k, n) and (*batch, m, n); repeated matrices have strides of zero.
     pack : tuple of PackConfig or VectorPackConfig, optional
-        How `a` and `b` are packed. A direct config needs none, a register one the first; with a
-        skinny one the first says how the few rows are copied.
+        How `a` and `b` are packed for a local config, `a` for a register one, and how the operand
+        of few rows is copied for a skinny one. The others need none.
     """
     if isinstance(config, DirectConfig):
         return Plan(tuple(_direct_steps(a, b, c, a.columns, config)))
+    if isinstance(config, SkinnyLanesConfig):
+        return make_skinny_plan(a, b, c, config, None, limits)
     assert pack is not None
-    if isinstance(config, SkinnyConfig | SkinnyLanesConfig):
+    if isinstance(config, SkinnyConfig):
         assert isinstance(pack[0], PackConfig)
         return make_skinny_plan(a, b, c, config, pack[0], limits)
     if isinstance(config, RegisterConfig):

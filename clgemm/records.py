@@ -44,13 +44,12 @@ LARGEST = 2**20  # of a config's numbers: anything sensible is far below
 ProductConfig: TypeAlias = (
     LocalConfig | RegisterConfig | SkinnyConfig | SkinnyLanesConfig | DirectConfig
 )
-Packs: TypeAlias = tuple[PackConfig, PackConfig] | tuple[VectorPackConfig]
-# Of A and B; the register family packs B itself.
+Packs: TypeAlias = tuple[PackConfig, PackConfig] | tuple[VectorPackConfig] | tuple[PackConfig]
+# Of A and B; the register family packs B itself, the skinny one copies the operand of few rows.
 PACKS: dict[str, tuple[type[PackConfig] | type[VectorPackConfig], ...]] = {
     "local": (PackConfig, PackConfig),
     "register": (VectorPackConfig,),
-    "skinny": (PackConfig, PackConfig),
-    "skinny_lanes": (PackConfig, PackConfig),
+    "skinny": (PackConfig,),
 }
 FAMILIES: dict[str, type[ProductConfig | TensorConfig]] = {
     "local": LocalConfig,
@@ -175,8 +174,10 @@ def problems_of(choice: AnyChoice, limits: Limits | None = None) -> list[str]:
         for config in configs
         for problem in (config.problems_on(limits) if limits else config.problems())
     ]
-    if not found and choice.pack and isinstance(choice.config, LocalConfig | RegisterConfig):
-        tiles = choice.config.tile_m, choice.config.tile_n
+    if not found and choice.pack:
+        tiles = 1, 1  # the skinny family's rows are copied one by one
+        if isinstance(choice.config, LocalConfig | RegisterConfig):
+            tiles = choice.config.tile_m, choice.config.tile_n
         panels = tuple(pack.panel for pack in choice.pack)
         if panels != tiles[: len(panels)]:
             found.append(f"panels of {panels} rows do not make tiles of {tiles}")

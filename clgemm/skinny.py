@@ -58,10 +58,17 @@ def make_skinny_plan(
     b: Layout,
     c: Layout,
     config: SkinnyConfig | SkinnyLanesConfig,
-    copy: PackConfig,
+    copy: PackConfig | None,
     limits: Limits,
 ) -> Plan:
-    """Return the launches of ``C = alpha A B + beta C`` where `fits_skinny`."""
+    """Return the launches of ``C = alpha A B + beta C`` where `fits_skinny`.
+
+    Parameters
+    ----------
+    copy : PackConfig, optional
+        How the few rows are made dense where a `SkinnyConfig` wants them so; the other takes them
+        as they lie.
+    """
     scratch: dict[Slot, int] = {}
     steps = tuple(_steps(*_turned(a, b, c), config, copy, limits, scratch))
     return Plan(steps, tuple(scratch.items()))
@@ -84,7 +91,7 @@ def _steps(
     c: Layout,
     turned: bool,
     config: SkinnyConfig | SkinnyLanesConfig,
-    copy: PackConfig,
+    copy: PackConfig | None,
     limits: Limits,
     scratch: dict[Slot, int],
 ) -> Iterator[Step]:
@@ -105,7 +112,7 @@ def _steps(
         cuts = ceil_div(k, slice_k)
         first_a: tuple[Argument, ...]
         first_a = slot_a, Element(slot_a, offsets[0]), a.row_stride, a.column_stride
-        if not lanes and b.column_stride != 1 and a.column_stride != 1:
+        if copy is not None and b.column_stride != 1 and a.column_stride != 1:
             # Scalar products by vectors want the few rows dense.
             own = stack_of(own_levels(levels, 0), 1)
             scratch["packed_a"] = max(

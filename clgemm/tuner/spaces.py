@@ -219,7 +219,7 @@ def _skinny(limits: Limits, default: AnyChoice, vector_compiler: bool) -> Parts:
         assert default.pack is not None
         assert isinstance(default.pack[0], PackConfig)
         copy = replace(default.pack[0], depth=point["copy_depth"])
-        return Choice(made, (copy, copy))
+        return Choice(made, (copy,))
 
     def read(choice: AnyChoice) -> dict[str, int]:
         made = choice.config
@@ -250,7 +250,7 @@ def _skinny_lanes(limits: Limits, default: AnyChoice, vector_compiler: bool) -> 
 
     def make(point: dict[str, int]) -> Choice:
         made: SkinnyLanesConfig = _typed(default.config, point)
-        return Choice(made, default.pack)
+        return Choice(made, None)
 
     couples = ("rows", "chunk"), ("group", "abreast")
     return values, couples, coarse, make, lambda choice: _own(choice.config, values)
