@@ -16,7 +16,7 @@ ROWS = [
     {"__init__"},
     {"info", "chain"},
     {"products"},
-    {"blas"},
+    {"blas", "contraction"},
     {"launch", "storage"},
     {"pipeline", "repeats"},
     {"staging", "tensor", "tensor_plan", "workspace"},

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strategies import buffers, integers
 
 import clgemm
-from clgemm import launch, products
+from clgemm import contraction, launch, products
 
 RNG = np.random.default_rng(2014)
 NUMPY = {
@@ -34,7 +34,8 @@ def launches(monkeypatch):
         seen.append(arguments)
         launch.multiply(*arguments, **keywords)
 
-    monkeypatch.setattr(products, "multiply", counted)
+    for module in (contraction, products):
+        monkeypatch.setattr(module, "multiply", counted)
     return seen
 
 
