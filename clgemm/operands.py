@@ -65,6 +65,8 @@ def float32_host(x: object, name: str) -> HostArray:
     array = np.asarray(x)
     if usable_in_place(array):
         return array
+    if x is None:
+        raise TypeError(f"{name} is None: a matrix product takes numbers")
     if array.dtype.kind not in "biufcO":
         raise TypeError(f"{name} has dtype {array.dtype}: a matrix product takes numbers")
     try:

@@ -8,6 +8,7 @@ result and its error are NumPy's.
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,11 +96,11 @@ def inner(a: Any, b: Any, /) -> Any:
         As `dot`.
     """
     arrays = _taken(a, b, None)
-    if arrays is None or 0 in (arrays.x.ndim, arrays.y.ndim):
+    if arrays is None or not _aligned(arrays.x, arrays.y, -1):
         return np.inner(a, b)
     x, y, queue = arrays
     turned = transposed(y) if y.ndim > 1 else y
-    if not _aligned(x, turned) or (not is_device(x) and _stays_on_host(x, turned)):
+    if not is_device(x) and _stays_on_host(x, turned):
         return np.inner(a, b)
     result, _ = contracted(x, turned, x.shape[:-1] + y.shape[:-1], None, queue)
     return unwrapped(result, None)
@@ -115,7 +116,8 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
     out : array, shape (..., m, n), optional
         Of any strides; another dtype is converted to as NumPy would. It may overlap `a` and `b`.
     **keywords
-        NumPy's others, such as `axes`: with any of them, the result is NumPy's own.
+        NumPy's others, such as `axes`: with any of them, the result is NumPy's own. Device arrays
+        take none.
 
     Returns
     -------
@@ -127,7 +129,7 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
     ValueError
         If the shapes disagree, an operand is a scalar, or `out` does not fit.
     TypeError
-        As `dot`.
+        As `dot`, or if device arrays come with other keywords.
     """
     if not keywords and _is_small(a, b, out):
         return np.matmul(a, b, out=out)
@@ -135,6 +137,8 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
     asked = _asked("matmul", a)
     if not keywords and (result := again(asked, 1.0, a, b, 0.0, target)) is not None:
         return result
+    if keywords and (is_device(a) or is_device(b) or is_device(target)):
+        raise TypeError(f"matmul of device arrays takes no {', no '.join(sorted(keywords))}")
     arrays = None if keywords else _taken(a, b, target)
     if arrays is None or not _aligned(arrays.x, arrays.y):
         return np.matmul(a, b, out=out, **keywords)
@@ -249,14 +253,18 @@ def _taken(a: Any, b: Any, out: Any) -> _Operands | None:
     return None
 
 
-def _aligned(x: AnyArray, y: AnyArray) -> bool:
-    """Tell whether the summed axes of dot(x, y) agree; a disagreement on the device is an error."""
-    if x.ndim and y.ndim and x.shape[-1] == y.shape[-2 if y.ndim > 1 else 0]:
+def _aligned(x: AnyArray, y: AnyArray, axis: int = -2) -> bool:
+    """Tell whether the last axis of x and this one of y agree; if not, device arrays are an error.
+
+    A vector's only axis is its last but one too.
+    """
+    if x.ndim and y.ndim and x.shape[-1] == y.shape[axis if y.ndim > 1 else 0]:
         return True
     if is_device(x):
+        place = {-1: "last", -2: "last but one"}[axis]
         raise ValueError(
             f"shapes {x.shape} and {y.shape} are not aligned: the last axis of the first and the "
-            "last but one of the second are summed over"
+            f"{place} of the second are summed over"
         )
     return False
 
@@ -279,17 +287,19 @@ def _summed_axes(x: AnyArray, y: AnyArray, axes: Any) -> tuple[list[int], list[i
     try:
         first, second = axes
     except TypeError:
-        count = int(axes)
+        count = operator.index(axes)
         first, second = range(x.ndim - count, x.ndim), range(count)
     both = []
     for z, chosen in ((x, first), (y, second)):
         chosen = list(chosen) if np.iterable(chosen) else [chosen]
         both.append([axis + z.ndim if axis < 0 else axis for axis in chosen])
     one, other = both
+    exist = all(0 <= i < z.ndim for z, axes_of in ((x, one), (y, other)) for i in axes_of)
+    if not exist and is_device(x):
+        raise IndexError(f"axes={axes!r} are not all axes of shapes {x.shape} and {y.shape}")
     valid = (
-        len(one) == len(other)
-        and all(0 <= i < x.ndim for i in one)
-        and all(0 <= j < y.ndim for j in other)
+        exist
+        and len(one) == len(other)
         and len(set(one)) == len(one)
         and len(set(other)) == len(other)
         and all(x.shape[i] == y.shape[j] for i, j in zip(one, other, strict=True))
