@@ -20,12 +20,10 @@ from clgemm.steps import (
     Slot,
     Step,
     ceil_div,
-    dense_levels,
-    reduce_config,
-    reduce_step,
     round_up,
     slices,
     stack_of,
+    target,
 )
 
 __all__ = ["fits_skinny", "make_skinny_plan"]
@@ -126,28 +124,20 @@ def _steps(
                 tuple(Level(x.count, (own_stride, *x.strides[1:])) for x, own_stride in every), 3
             )
             first_a = "packed_a", 0, k, 1
-        scales: tuple[Argument, ...] = "alpha", "beta"
-        to: tuple[Argument, ...]
-        to = "c", Element("c", offsets[2]), c.row_stride, c.column_stride, 0, stack.strides[2]
-        result: tuple[tuple[Argument, ...], tuple[Argument, ...]] = scales, to
+        result = target((m, n, cuts), levels, stack, "beta", c, offsets[2], limits)
         if cuts > 1:
-            needed = FLOAT_BYTES * stack.matrices * cuts * m * n
-            scratch["partial"] = max(scratch.get("partial", 0), needed)
-            apart = stack_of(dense_levels(levels, cuts * m * n), 1)
-            result = (1.0, 0.0), ("partial", 0, n, 1, m * n, apart.strides[0])
+            scratch["partial"] = max(scratch.get("partial", 0), result.partial_bytes)
         yield Step(
             config,
             "iiiiIffblllLblllLbllllL",
             blocks * cuts * stack.matrices,
             (
                 *(m, n, k, slice_k, stack.counts),
-                *result[0],
+                *result.scales,
                 *(*first_a, stack.strides[0]),
                 *(slot_b, Element(slot_b, offsets[1])),
                 *(b.row_stride, b.column_stride, stack.strides[1]),
-                *result[1],
+                *result.to,
             ),
         )
-        if cuts > 1:
-            adding = reduce_config(cuts, limits)
-            yield reduce_step((m, n, cuts), stack, scales, (*to[:4], to[5]), adding)
+        yield from result.adding
