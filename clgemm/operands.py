@@ -17,11 +17,14 @@ from clgemm.device import Device
 from clgemm.layout import Layout
 
 __all__ = [
+    "ITEM_BYTES",
     "LARGEST_ALIGNMENT",
+    "AnyArray",
     "HostArray",
     "Matrix",
     "allocated",
     "as_matrix",
+    "buffer_over",
     "common_queue",
     "float32_operand",
     "in_place",
@@ -31,6 +34,7 @@ __all__ = [
     "overlap",
     "place",
     "rearranged",
+    "start_in_buffer",
     "transposed",
     "updatable",
     "view",

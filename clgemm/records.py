@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from importlib import resources
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from clgemm.config import DirectConfig, KernelConfig, Limits, LocalConfig, RegisterConfig
 from clgemm.pack_config import PackConfig, VectorPackConfig
@@ -227,9 +227,9 @@ def choice_from(family: object, config: object, pack: object) -> AnyChoice:
         packs = tuple(config_from(kind, each) for kind, each in zip(kinds, pack, strict=True))
     elif pack is not None:
         raise ValueError(f"{family} packs nothing, but there is {pack!r}")
-    choice = (
-        TensorChoice(made) if isinstance(made, TensorConfig) else Choice(made, packs)  # type: ignore[arg-type]
-    )
+    # That they are the family's, one for each, zip has seen to.
+    packed = cast("Packs | None", packs)
+    choice = TensorChoice(made) if isinstance(made, TensorConfig) else Choice(made, packed)
     if found := problems_of(choice):
         raise ValueError("; ".join(found))
     return choice

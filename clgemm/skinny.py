@@ -26,7 +26,7 @@ from clgemm.steps import (
     target,
 )
 
-__all__ = ["fits_skinny", "make_skinny_plan"]
+__all__ = ["MOST_ROWS", "fits_skinny", "make_skinny_plan"]
 
 MOST_ROWS = 8
 # k is cut where C alone has too little work for every compute unit, but into no shorter slices.

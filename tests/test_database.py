@@ -10,6 +10,7 @@ import pytest
 
 import clgemm
 from clgemm import database
+from clgemm.cache import cache_folder, program_cache_folder
 from clgemm.config import Limits
 from clgemm.identity import register_width
 from clgemm.layout import Layout
@@ -97,9 +98,9 @@ def test_an_old_compiler_does_not_use_all_of_a_new_processor(platform, vendor, w
 def test_the_cache_folder_can_be_moved(monkeypatch):
     """By CLGEMM_CACHE_DIR."""
     monkeypatch.setenv("CLGEMM_CACHE_DIR", "/somewhere")
-    assert database.program_cache_folder() == Path("/somewhere/programs")
+    assert program_cache_folder() == Path("/somewhere/programs")
     monkeypatch.delenv("CLGEMM_CACHE_DIR")
-    assert database.cache_folder().name == "clgemm"
+    assert cache_folder().name == "clgemm"
 
 
 class Stranger:
