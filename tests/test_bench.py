@@ -158,7 +158,12 @@ def test_operands_lie_as_their_layouts_say(layout):
     assert (a.shape, b.shape) == ((3, 6, 7), (3, 7, 8))
     assert a.dtype == np.float32
     assert abs(a).max() <= 1
-    strides = {"N": (28, 4), "T": (4, 24), "S": (2 * 4 * (7 + operands.SKIPPED), 4), "D": (112, 8)}
+    strides = {
+        "N": (28, 4),
+        "T": (4, 24),
+        "S": (2 * 4 * (7 + operands.COLUMNS_IN_FRONT), 4),
+        "D": (112, 8),
+    }
     assert a.strides[1:] == strides[layout]
     assert operands.reference(case).shape == (3, 6, 8)
 
