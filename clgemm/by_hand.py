@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clgemm.config import (
-    DirectConfig,
-    Limits,
-    LocalConfig,
-    PackConfig,
-    RegisterConfig,
-    SkinnyConfig,
-    SkinnyLanesConfig,
-    VectorPackConfig,
-    piece_of,
-)
+from clgemm.config import DirectConfig, Limits, LocalConfig, RegisterConfig, piece_of
 from clgemm.device import Device
 from clgemm.identity import MANY_CORES, is_vector_compiler, register_width
+from clgemm.pack_config import PackConfig, VectorPackConfig
 from clgemm.records import Choice
+from clgemm.skinny_config import SkinnyConfig, SkinnyLanesConfig
 from clgemm.spread import spread
 
 __all__ = [
@@ -59,9 +51,9 @@ def default_choice(device: Device, family: str, m: int, n: int, k: int, matrices
     if family == "skinny":
         width = register_width(device)
         config = skinny_config(min(m, n), width, is_vector_compiler(device))
-        return Choice(config, (copy_config(limits),) * 2)
+        return Choice(config, (copy_config(limits),))
     if family == "skinny_lanes":
-        return Choice(skinny_lanes_config(min(m, n), limits), (copy_config(limits),) * 2)
+        return Choice(skinny_lanes_config(min(m, n), limits), None)
     return _packed(panel_config(device, m, n, k, matrices), limits)
 
 
@@ -84,10 +76,9 @@ def plain_choice(device: Device, family: str) -> Choice:
         return Choice(DirectConfig(items_m=1, items_n=1, work_m=1, width=1, fma=False), None)
     if family == "skinny":
         skinny = replace(skinny_config(4, 2, False), vectors=1, strip=64)
-        return Choice(skinny, (copy_config(limits),) * 2)
+        return Choice(skinny, (copy_config(limits),))
     if family == "skinny_lanes":
-        lanes = replace(skinny_lanes_config(4, limits), width=1)
-        return Choice(lanes, (copy_config(limits),) * 2)
+        return Choice(replace(skinny_lanes_config(4, limits), width=1), None)
     return _packed(
         register_config(2, False, False) if family == "register" else lane_configs()[-1], limits
     )

@@ -15,8 +15,9 @@ from clgemm.by_hand import (
     register_config,
     vector_pack_config,
 )
-from clgemm.config import DirectConfig, Limits, PackConfig
+from clgemm.config import DirectConfig, Limits
 from clgemm.layout import Layout, Level
+from clgemm.pack_config import PackConfig
 from clgemm.plan import make_copy_plan, make_plan, make_scaling_plan
 from clgemm.steps import Element, round_up, slices
 

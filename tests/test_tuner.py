@@ -320,6 +320,13 @@ def test_ctrl_c_keeps_what_was_found(empty, monkeypatch, capsys):
     assert "12" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("minutes", [0, -1, float("nan"), float("inf")])
+def test_there_must_be_some_time(minutes, empty):
+    """What is no number above 0 is refused before anything is tried or stored."""
+    with pytest.raises(ValueError, match=f"minutes={minutes} is not a number above 0"):
+        clgemm.tune(empty, minutes=minutes)
+
+
 def test_tuning_serves_at_once(empty):
     """tune() returns its records, and products use them, with right results."""
     (record,) = clgemm.tune(empty, shapes=[(3, 20, 20, 20)], minutes=0.03)
