@@ -28,7 +28,7 @@ LIMITS = Limits(
 )
 LARGE = lane_configs()[0]
 VECTOR_PACK = vector_pack_config(48, 0)
-REGISTER = [register_config(width, True, True) for width in (2, 4, 8, 16)]
+REGISTER = [register_config(width, True, False) for width in (2, 4, 8, 16)]
 SHIPPED = [
     *lane_configs(),
     *nvidia_configs(),

@@ -78,7 +78,7 @@ ODD_REGISTERS = RegisterConfig(
 REGISTER = [
     ODD_REGISTERS,
     replace(ODD_REGISTERS, in_place=True),
-    *(register_config(width, False, width > 4) for width in (2, 4, 8, 16)),
+    *(replace(register_config(w, False, False), in_place=w > 4) for w in (2, 4, 8, 16)),
 ]
 DIRECT = [
     DirectConfig(items_m=1, items_n=1, work_m=1, width=1, fma=False),

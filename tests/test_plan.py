@@ -40,7 +40,7 @@ def rows(m, n, *batch):
     return Layout((*batch, m, n), strides)
 
 
-REGISTER = register_config(16, True, True)
+REGISTER = register_config(16, True, False)
 VECTOR_PACK = (vector_pack_config(REGISTER.tile_m, 8),)
 
 
