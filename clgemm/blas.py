@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -103,7 +103,8 @@ def sgemm(
         If shapes disagree, `trans_a`, `trans_b`, `order` or `precision` is none of those above,
         a leading dimension is too small, or a storage too short.
     TypeError
-        If an operand is not numeric, or host and device operands are mixed.
+        If an operand or a scalar is not numeric, host and device operands are mixed, or `queue` or
+        `wait_for` is something else.
     RuntimeError
         If there is no OpenCL device.
 
@@ -121,6 +122,7 @@ def sgemm(
            [ 28., 100.]], dtype=float32)
     """
     precision = chosen_precision(precision)
+    before = () if wait_for is None else events(wait_for)
     alpha, beta = single(alpha, "alpha"), single(beta, "beta")
     if trans_a not in TRANSPOSES:
         raise ValueError(f"trans_a={trans_a!r} is not one of 0, 1 and 2")
@@ -134,9 +136,11 @@ def sgemm(
     repeats = bool(alpha and not flat and queue is None and (c is None or overwrite_c))
     asked = Asked("sgemm", precision, (trans_a, trans_b, order, sizes))
     if repeats:
-        result = again(asked, alpha, a, b, 0.0 if c is None else beta, c, wait_for or ())
+        result = again(asked, alpha, a, b, 0.0 if c is None else beta, c, before)
         if result is not None:
             return result
+    if not (queue is None or isinstance(queue, cl.CommandQueue)):
+        raise TypeError(f"queue={queue!r} is not a pyopencl.CommandQueue")
     given = {"a": a, "b": b} if c is None else {"a": a, "b": b, "c": c}
     shared = common_queue(given, queue)
     operands = {name: float32_operand(x, name) for name, x in given.items()}
@@ -168,7 +172,7 @@ def sgemm(
     way = multiply(
         *(alpha, op_a, op_b, beta, matrix),
         queue=shared or queue,
-        wait_for=wait_for or (),
+        wait_for=before,
         precision=precision,
     )
     if repeats and (c is None or in_place):
@@ -246,10 +250,26 @@ def single(value: Any, name: str) -> float:
     if type(value) is float and value in (0.0, 1.0):
         return value
     try:
+        if value is None or isinstance(value, str | bytes):  # which NumPy would read a number from
+            raise TypeError
         with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, as in C
             return float(np.float32(value))
     except (TypeError, ValueError):
         raise TypeError(f"{name}={value!r} is not a real number") from None
+
+
+def events(wait_for: Any) -> tuple[cl.Event, ...]:
+    """Return the events to wait for.
+
+    Raises
+    ------
+    TypeError
+        If it is no sequence, or there is anything else in it.
+    """
+    found = tuple(wait_for) if isinstance(wait_for, Iterable) else (None,)
+    if not all(isinstance(event, cl.Event) for event in found):
+        raise TypeError(f"wait_for={wait_for!r} is not a sequence of pyopencl events")
+    return found
 
 
 def whole(value: Any, name: str) -> int | None:

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clgemm.config import (
-    MOST_OF_A,
-    DirectConfig,
-    Limits,
-    LocalConfig,
-    PackConfig,
-    RegisterConfig,
-    SkinnyConfig,
-    SkinnyLanesConfig,
-    VectorPackConfig,
-    piece_of,
-)
+from clgemm.config import DirectConfig, Limits, LocalConfig, RegisterConfig, piece_of
 from clgemm.device import Device
 from clgemm.identity import MANY_CORES, is_vector_compiler, register_width
+from clgemm.pack_config import PackConfig, VectorPackConfig
 from clgemm.records import Choice
+from clgemm.skinny_config import MOST_OF_A, SkinnyConfig, SkinnyLanesConfig
 from clgemm.spread import spread
 
 __all__ = [
@@ -60,9 +51,9 @@ def default_choice(device: Device, family: str, m: int, n: int, k: int, matrices
     if family == "skinny":
         width = register_width(device)
         config = skinny_config(min(m, n), width, is_vector_compiler(device))
-        return Choice(config, (copy_config(limits),) * 2)
+        return Choice(config, (copy_config(limits),))
     if family == "skinny_lanes":
-        return Choice(skinny_lanes_config(min(m, n), limits), (copy_config(limits),) * 2)
+        return Choice(skinny_lanes_config(min(m, n), limits), None)
     return _packed(panel_config(device, m, n, k, matrices), limits)
 
 
@@ -85,10 +76,9 @@ def plain_choice(device: Device, family: str) -> Choice:
         return Choice(DirectConfig(items_m=1, items_n=1, work_m=1, width=1, fma=False), None)
     if family == "skinny":
         skinny = replace(skinny_config(4, 2, False), vectors=1, strip=64)
-        return Choice(skinny, (copy_config(limits),) * 2)
+        return Choice(skinny, (copy_config(limits),))
     if family == "skinny_lanes":
-        lanes = replace(skinny_lanes_config(4, limits), width=1)
-        return Choice(lanes, (copy_config(limits),) * 2)
+        return Choice(replace(skinny_lanes_config(4, limits), width=1), None)
     return _packed(
         register_config(2, False, False) if family == "register" else lane_configs()[-1], limits
     )
@@ -141,8 +131,8 @@ def panel_config(
     """
     limits = device.limits
     if limits.vector_width > 1:
-        pocl = device.platform.startswith("Portable Computing Language")
-        config = register_config(register_width(device), is_vector_compiler(device), pocl)
+        intel = device.platform.startswith("Intel(R) OpenCL")
+        config = register_config(register_width(device), is_vector_compiler(device), intel)
         # Where many cores wait for packing, it costs more than the sets of a cache that rows share.
         return replace(config, aliasing=0) if limits.compute_units >= MANY_CORES else config
     fitting = _fitting(device)
@@ -202,14 +192,15 @@ def nvidia_configs() -> tuple[LocalConfig, ...]:
     )
 
 
-def register_config(width: int, can_prefetch: bool, pocl: bool) -> RegisterConfig:
+def register_config(width: int, can_prefetch: bool, fma: bool) -> RegisterConfig:
     """Return the config whose accumulators fill the vector registers of a CPU core.
 
     A register holds one vector of `width` floats; what the accumulators leave free takes a row
     of B and an element of A. Sixteen floats are AVX-512 (32 registers), eight AVX (16), four
     NEON (32) and SSE (16). Three vectors a row load least: 11 loads for 24 multiply-adds.
 
-    Intel's compiler makes of A in place a kernel that is a fifth slower.
+    Without `fma`, Intel's compiler makes of A in place a kernel that is a fifth slower; with it,
+    PoCL 3.0 aborts on vectors wider than what it compiles for.
     """
     work_m, vectors = {16: (8, 3), 8: (4, 3)}.get(width, (4, 2))
     return RegisterConfig(
@@ -219,11 +210,11 @@ def register_config(width: int, can_prefetch: bool, pocl: bool) -> RegisterConfi
         block_m=4096 // work_m,
         block_n=144 // (vectors * width),
         block_k=1024 if width == 16 else 512,
-        unroll=4,
-        prefetch=16 if can_prefetch else 0,
-        in_place=pocl,
+        unroll=8,
+        prefetch=8 if can_prefetch else 0,
+        in_place=True,
         aliasing=1024,  # floats: rows so far apart share a set of a first-level cache
-        fma=False,
+        fma=fma,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from clgemm.operands import common_queue, is_device
+from clgemm.operands import common_queue, float32_operand, is_device
 from clgemm.products import dot
 
 __all__ = ["multi_dot"]
@@ -38,7 +38,9 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
         As `dot`.
     """
     chain = list(arrays)
-    common_queue({f"array {i}": x for i, x in enumerate(chain)}, None)
+    named = {f"array {i}": x for i, x in enumerate(chain)}
+    if common_queue(named, None) is not None:
+        chain = [float32_operand(x, name) for name, x in named.items()]
     dims = _chain(chain)
     if dims is None:
         return np.linalg.multi_dot(chain, out=out)

@@ -1,7 +1,9 @@
 """One frozen dataclass per kernel family: its parameters, its constraints, its macros.
 
 Pure: the planner, the tuner and the tests all read the constraints written here. A family's file
-is ``kernels/<family>.cl``; the macros are its fields in capitals.
+is ``kernels/<family>.cl``; the macros are its fields in capitals. What all families have in common
+is here, with those that multiply tiles; packing, an operand of few rows and tensor cores have
+modules of their own.
 """
 
 from __future__ import annotations
@@ -12,21 +14,20 @@ from dataclasses import asdict, dataclass
 from typing import ClassVar
 
 __all__ = [
+    "FLOAT_BYTES",
     "DirectConfig",
     "KernelConfig",
     "Limits",
     "LocalConfig",
-    "PackConfig",
     "ReduceConfig",
     "RegisterConfig",
-    "SkinnyConfig",
-    "SkinnyLanesConfig",
-    "VectorPackConfig",
+    "multiple",
     "piece_of",
+    "positive",
+    "vector",
 ]
 
 FLOAT_BYTES = 4
-MOST_OF_A = 16  # floats of a few rows that a work-item brings to local memory
 VECTOR_WIDTHS = (1, 2, 4, 8, 16)  # OpenCL C has float3 too, but it is stored as float4
 
 
@@ -129,68 +130,10 @@ def vector(config: KernelConfig, name: str) -> Iterator[str]:
         yield f"{name}={value} is not one of {VECTOR_WIDTHS}"
 
 
-@dataclass(frozen=True)
-class PackConfig(KernelConfig):
-    """Copies a matrix into zero-padded panels, transposing as it goes."""
-
-    panel: int  # rows of a panel: tile_m or tile_n of the kernel that reads it
-    depth: int  # columns that one work-group copies
-    group: int  # work-items per work-group
-
-    family: ClassVar[str] = "pack"
-    entry: ClassVar[str] = "pack"
-
-    @property
-    def items(self) -> int:
-        return self.group
-
-    @property
-    def local_memory_bytes(self) -> int:
-        # The odd pitch keeps a column of the tile from falling into one memory bank.
-        return FLOAT_BYTES * self.depth * (self.panel | 1)
-
-    def problems(self) -> Iterator[str]:
-        yield from positive(self)
-
-
 def piece_of(panel: int) -> tuple[int, int]:
     """Return the rows of a panel that vectors copy, and the columns that they transpose."""
     piece = math.gcd(panel, 16)
     return piece, piece if piece < panel else 16
-
-
-@dataclass(frozen=True)
-class VectorPackConfig(KernelConfig):
-    """The same by vectors, for processors that have them; panels lie block after block of k."""
-
-    panel: int  # rows of a panel: tile_m or tile_n of the kernel that reads it
-    piece: int  # rows that are copied or transposed together
-    turn: int  # columns that are transposed together
-    panels: int  # panels that one work-group packs, at most
-    prefetch: int  # columns that are fetched ahead where rows are neighbours; 0 for none
-
-    family: ClassVar[str] = "pack_vectors"
-    entry: ClassVar[str] = "pack_vectors"
-    includes: ClassVar[tuple[str, ...]] = ("vector_panels.cl",)
-    planned: ClassVar[frozenset[str]] = frozenset({"PANELS"})
-
-    @property
-    def items(self) -> int:
-        return 1
-
-    def problems(self) -> Iterator[str]:
-        bad = [*positive(self, "prefetch"), *vector(self, "piece")]
-        yield from bad
-        if bad:
-            return
-        yield from multiple(self, "panel", of="piece")
-        yield from multiple(self, "turn", of="piece")
-        yield from vector(self, "turn")
-        if self.turn != self.piece != self.panel:
-            yield (
-                f"turn={self.turn} columns of piece={self.piece} rows lie apart "
-                f"in panel={self.panel} rows"
-            )
 
 
 @dataclass(frozen=True)
@@ -340,11 +283,6 @@ class RegisterConfig(KernelConfig):
         return self.vectors * self.width
 
     @property
-    def piece(self) -> int:
-        """Columns of B that are packed together."""
-        return piece_of(self.tile_n)[0]
-
-    @property
     def items(self) -> int:
         return 1
 
@@ -380,71 +318,3 @@ class DirectConfig(KernelConfig):
     def problems(self) -> Iterator[str]:
         yield from positive(self)
         yield from vector(self, "width")
-
-
-@dataclass(frozen=True)
-class SkinnyConfig(KernelConfig):
-    """An operand of a few rows, the other read once where it lies, by vectors."""
-
-    rows: int  # rows of C at a time
-    vectors: int  # vectors, or columns, of B at a time
-    width: int  # floats per vector
-    strip: int  # columns of C per work-group
-    chunk: int  # rows of B at a time
-    prefetch: int  # rows of B that are fetched ahead; 0 leaves it to the processor
-    fma: bool  # as in LocalConfig
-
-    family: ClassVar[str] = "skinny"
-    entry: ClassVar[str] = "skinny_product"
-
-    @property
-    def items(self) -> int:
-        return 1
-
-    def problems(self) -> Iterator[str]:
-        bad = [*positive(self, "prefetch"), *vector(self, "width")]
-        yield from bad
-        if not bad and self.strip % (span := self.vectors * self.width):
-            yield f"strip={self.strip} is not a multiple of vectors x width = {span}"
-
-
-@dataclass(frozen=True)
-class SkinnyLanesConfig(KernelConfig):
-    """The same where work-items spread over lanes: work-groups of many, side by side."""
-
-    rows: int  # rows of C at a time
-    width: int  # floats per load of B
-    group: int  # work-items per work-group
-    abreast: int  # of them, those side by side along the memory of B, if its rows lie there
-    chunk: int  # columns of A in local memory
-    fma: bool  # as in LocalConfig
-    ahead: int = 4  # loads of B under way at once
-    along_k: bool = False  # the planner's: the columns of B lie along its memory, not its rows
-
-    family: ClassVar[str] = "skinny_lanes"
-    entry: ClassVar[str] = "skinny_product"
-
-    @property
-    def items(self) -> int:
-        return self.group
-
-    @property
-    def strip(self) -> int:
-        """Columns of C per work-group."""
-        return self.group // self.abreast if self.along_k else self.abreast * self.width
-
-    @property
-    def local_memory_bytes(self) -> int:
-        return FLOAT_BYTES * (self.rows * self.chunk + self.group * self.width)
-
-    def problems(self) -> Iterator[str]:
-        bad = [*positive(self), *vector(self, "width")]
-        yield from bad
-        if not bad:
-            yield from multiple(self, "group", of="abreast")
-            yield from multiple(self, "chunk", of="width")
-            if self.rows * self.chunk > MOST_OF_A * self.group:
-                yield (
-                    f"chunk={self.chunk} columns of rows={self.rows} are more than {MOST_OF_A} "
-                    f"floats for each of group={self.group} work-items"
-                )

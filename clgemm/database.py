@@ -5,14 +5,7 @@ from __future__ import annotations
 import functools
 import os
 
-from clgemm.by_hand import (
-    MOST_LANES_ROWS,
-    copy_config,
-    default_choice,
-    direct_config,
-    families,
-)
-from clgemm.cache import cache_folder, program_cache_folder, recall, remember
+from clgemm.by_hand import MOST_LANES_ROWS, default_choice, families
 from clgemm.config import LocalConfig
 from clgemm.crossovers import Work, measured, pays, smallest
 from clgemm.device import Device, get_device
@@ -24,15 +17,8 @@ from clgemm.spread import spread
 from clgemm.streaming import TransferConfig
 
 __all__ = [
-    "Choice",
-    "cache_folder",
     "choose",
-    "copy_config",
-    "direct_config",
     "host_is_faster",
-    "program_cache_folder",
-    "recall",
-    "remember",
     "smallest_crossover",
     "threshold",
     "transfer_config",

@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from clgemm.config import FLOAT_BYTES, Limits, LocalConfig, PackConfig
+from clgemm.config import FLOAT_BYTES, Limits, LocalConfig
 from clgemm.layout import Layout
+from clgemm.pack_config import PackConfig
 from clgemm.panels import PACKED, SIDES, AnyPackConfig, Panels, packed_strides, stack_over
 from clgemm.spread import spread
 from clgemm.steps import (
@@ -18,11 +19,7 @@ from clgemm.steps import (
     Slice,
     Step,
     ceil_div,
-    dense_levels,
-    reduce_config,
-    reduce_step,
     round_up,
-    stack_of,
 )
 
 __all__ = ["LocalPanels"]
@@ -135,17 +132,7 @@ class LocalPanels(Panels):
         slices = spread(config, m, n, k, stack.matrices, self.limits).slices
         slice_k = round_up(ceil_div(k, slices), config.tile_k)
         cuts = ceil_div(k, slice_k)
-        scales: tuple[Argument, ...] = "alpha", "beta" if first else 1.0
-        position = Element("c", part.offsets[2] + origins[2])
-        to: tuple[Argument, ...] = (
-            *("c", position, self.c.row_stride, self.c.column_stride),
-            *(0, stack.strides[2]),
-        )
-        result: tuple[tuple[Argument, ...], tuple[Argument, ...]] = scales, to
-        if cuts > 1:
-            self.reserve("partial", FLOAT_BYTES * stack.matrices * cuts * m * n)
-            apart = stack_of(dense_levels(part.levels, cuts * m * n), 1)
-            result = (1.0, 0.0), ("partial", 0, n, 1, m * n, apart.strides[0])
+        result = self.target((m, n, cuts), part, stack, origins[2], first)
         tiles = ceil_div(m, config.tile_m) * ceil_div(n, config.tile_n)
         yield Step(
             config,
@@ -153,15 +140,13 @@ class LocalPanels(Panels):
             tiles * cuts * stack.matrices,
             (
                 *(m, n, k, slice_k, stack.counts),
-                *result[0],
+                *result.scales,
                 *(*a, stack.strides[0]),
                 *(*b, stack.strides[1]),
-                *result[1],
+                *result.to,
             ),
         )
-        if cuts > 1:
-            adding = reduce_config(cuts, self.limits)
-            yield reduce_step((m, n, cuts), stack, scales, (*to[:4], to[5]), adding)
+        yield from result.adding
 
     def _panels(
         self, side: Side, part: Slice, rows: int, depth: int, origin: int

@@ -17,11 +17,14 @@ from clgemm.device import Device
 from clgemm.layout import Layout
 
 __all__ = [
+    "ITEM_BYTES",
     "LARGEST_ALIGNMENT",
+    "AnyArray",
     "HostArray",
     "Matrix",
     "allocated",
     "as_matrix",
+    "buffer_over",
     "common_queue",
     "float32_operand",
     "in_place",
@@ -31,6 +34,7 @@ __all__ = [
     "overlap",
     "place",
     "rearranged",
+    "start_in_buffer",
     "transposed",
     "updatable",
     "view",
@@ -65,6 +69,8 @@ def float32_host(x: object, name: str) -> HostArray:
     array = np.asarray(x)
     if usable_in_place(array):
         return array
+    if x is None:
+        raise TypeError(f"{name} is None: a matrix product takes numbers")
     if array.dtype.kind not in "biufcO":
         raise TypeError(f"{name} has dtype {array.dtype}: a matrix product takes numbers")
     try:

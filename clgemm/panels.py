@@ -7,16 +7,12 @@ from collections.abc import Iterator
 from itertools import product
 from typing import TypeAlias
 
-from clgemm.config import (
-    FLOAT_BYTES,
-    KernelConfig,
-    Limits,
-    PackConfig,
-    VectorPackConfig,
-)
+from clgemm.config import FLOAT_BYTES, KernelConfig, Limits
 from clgemm.layout import Layout, Level, batch_levels
+from clgemm.pack_config import PackConfig, VectorPackConfig
 from clgemm.steps import (
     LAST_GROUP,
+    Argument,
     Element,
     Plan,
     Side,
@@ -24,10 +20,12 @@ from clgemm.steps import (
     Slot,
     Stack,
     Step,
+    Target,
     ceil_div,
     round_up,
     slices,
     stack_of,
+    target,
 )
 
 __all__ = [
@@ -173,6 +171,25 @@ class Panels(ABC):
     def reserve(self, slot: Slot, size_bytes: int) -> None:
         """Make the scratch memory of a slot large enough."""
         self.scratch[slot] = max(self.scratch.get(slot, 0), size_bytes)
+
+    def target(
+        self, sizes: tuple[int, int, int], part: Slice, stack: Stack, origin: int, first: bool
+    ) -> Target:
+        """Return where a block of the product, m x n x slices of k, is stored; its scratch taken.
+
+        Parameters
+        ----------
+        origin : int
+            Elements from the first of C to the block.
+        first : bool
+            Whether it is the first of k, which beta is for.
+        """
+        beta: Argument = "beta" if first else 1.0
+        origin += part.offsets[2]
+        result = target(sizes, part.levels, stack, beta, self.c, origin, self.limits)
+        if result.adding:
+            self.reserve("partial", result.partial_bytes)
+        return result
 
     def _steps(self) -> Iterator[Step]:
         a, b, c = *self.rows, self.c

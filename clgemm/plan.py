@@ -9,20 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from clgemm.config import (
-    DirectConfig,
-    Limits,
-    LocalConfig,
-    PackConfig,
-    RegisterConfig,
-    SkinnyConfig,
-    SkinnyLanesConfig,
-)
+from clgemm.config import DirectConfig, Limits, LocalConfig, RegisterConfig
 from clgemm.layout import Layout, batch_levels
 from clgemm.local_panels import LocalPanels
+from clgemm.pack_config import PackConfig
 from clgemm.panels import AnyPackConfig, pack_step
 from clgemm.register_panels import RegisterPanels
 from clgemm.skinny import make_skinny_plan
+from clgemm.skinny_config import SkinnyConfig, SkinnyLanesConfig
 from clgemm.steps import LAST_GROUP, Element, Plan, Slot, Step, ceil_div, slices, stack_of
 
 __all__ = ["make_copy_plan", "make_plan", "make_scaling_plan"]
@@ -44,13 +38,15 @@ def make_plan(
     a, b, c : Layout
         (*batch, m, k), (*batch, k, n) and (*batch, m, n); repeated matrices have strides of zero.
     pack : tuple of PackConfig or VectorPackConfig, optional
-        How `a` and `b` are packed. A direct config needs none, a register one the first; with a
-        skinny one the first says how the few rows are copied.
+        How `a` and `b` are packed for a local config, `a` for a register one, and how the operand
+        of few rows is copied for a skinny one. The others need none.
     """
     if isinstance(config, DirectConfig):
         return Plan(tuple(_direct_steps(a, b, c, a.columns, config)))
+    if isinstance(config, SkinnyLanesConfig):
+        return make_skinny_plan(a, b, c, config, None, limits)
     assert pack is not None
-    if isinstance(config, SkinnyConfig | SkinnyLanesConfig):
+    if isinstance(config, SkinnyConfig):
         assert isinstance(pack[0], PackConfig)
         return make_skinny_plan(a, b, c, config, pack[0], limits)
     if isinstance(config, RegisterConfig):

@@ -8,11 +8,13 @@ result and its error are NumPy's.
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyopencl as cl
 
+from clgemm.contraction import as_stacks, contracted, fits_dot, unwrapped, without
 from clgemm.database import host_is_faster, smallest_crossover, threshold
 from clgemm.launch import duplicate, multiply
 from clgemm.layout import broadcast_batch, merged
@@ -28,9 +30,9 @@ from clgemm.operands import (
     updatable,
     view,
 )
-from clgemm.repeats import Asked, Way, again, note
+from clgemm.repeats import Asked, again, note
 
-__all__ = ["contracted", "dot", "fits_dot", "inner", "matmul", "tensordot", "without"]
+__all__ = ["dot", "inner", "matmul", "tensordot"]
 
 
 def dot(a: Any, b: Any, out: Any = None) -> Any:
@@ -69,9 +71,9 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
         _require_out(out, shape)
     elif _stays_on_host(x, y) or not (out is None or fits_dot(out, shape)):
         return np.dot(a, b, out=out)
-    result, way = _contracted(x, y, shape, out, queue)
+    result, way = contracted(x, y, shape, out, queue)
     note(asked, a, b, out, way, shape)
-    return _unwrapped(result, out)
+    return unwrapped(result, out)
 
 
 def inner(a: Any, b: Any, /) -> Any:
@@ -94,13 +96,14 @@ def inner(a: Any, b: Any, /) -> Any:
         As `dot`.
     """
     arrays = _taken(a, b, None)
-    if arrays is None or 0 in (arrays.x.ndim, arrays.y.ndim):
+    if arrays is None or not _aligned(arrays.x, arrays.y, -1):
         return np.inner(a, b)
     x, y, queue = arrays
     turned = transposed(y) if y.ndim > 1 else y
-    if not _aligned(x, turned) or (not is_device(x) and _stays_on_host(x, turned)):
+    if not is_device(x) and _stays_on_host(x, turned):
         return np.inner(a, b)
-    return contracted(x, turned, x.shape[:-1] + y.shape[:-1], None, queue)
+    result, _ = contracted(x, turned, x.shape[:-1] + y.shape[:-1], None, queue)
+    return unwrapped(result, None)
 
 
 def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
@@ -113,7 +116,8 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
     out : array, shape (..., m, n), optional
         Of any strides; another dtype is converted to as NumPy would. It may overlap `a` and `b`.
     **keywords
-        NumPy's others, such as `axes`: with any of them, the result is NumPy's own.
+        NumPy's others, such as `axes`: with any of them, the result is NumPy's own. Device arrays
+        take none.
 
     Returns
     -------
@@ -125,7 +129,7 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
     ValueError
         If the shapes disagree, an operand is a scalar, or `out` does not fit.
     TypeError
-        As `dot`.
+        As `dot`, or if device arrays come with other keywords.
     """
     if not keywords and _is_small(a, b, out):
         return np.matmul(a, b, out=out)
@@ -133,11 +137,13 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
     asked = _asked("matmul", a)
     if not keywords and (result := again(asked, 1.0, a, b, 0.0, target)) is not None:
         return result
+    if keywords and (is_device(a) or is_device(b) or is_device(target)):
+        raise TypeError(f"matmul of device arrays takes no {', no '.join(sorted(keywords))}")
     arrays = None if keywords else _taken(a, b, target)
     if arrays is None or not _aligned(arrays.x, arrays.y):
         return np.matmul(a, b, out=out, **keywords)
     x, y, queue = arrays
-    rows, columns = _as_stacks(x, y)
+    rows, columns = as_stacks(x, y)
     try:
         batch = broadcast_batch(rows.shape[:-2], columns.shape[:-2])
     except ValueError:
@@ -163,7 +169,7 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
     way = multiply(1.0, rows, columns, 0.0, rearranged(result, axes), queue=queue)
     if direct or target is None:
         note(asked, a, b, target, way, shape)
-        return _unwrapped(result, out)
+        return unwrapped(result, out)
     np.copyto(target, result, casting="same_kind")
     return target
 
@@ -247,22 +253,20 @@ def _taken(a: Any, b: Any, out: Any) -> _Operands | None:
     return None
 
 
-def _aligned(x: AnyArray, y: AnyArray) -> bool:
-    """Tell whether the summed axes of dot(x, y) agree; a disagreement on the device is an error."""
-    if x.ndim and y.ndim and x.shape[-1] == y.shape[-2 if y.ndim > 1 else 0]:
+def _aligned(x: AnyArray, y: AnyArray, axis: int = -2) -> bool:
+    """Tell whether the last axis of x and this one of y agree; if not, device arrays are an error.
+
+    A vector's only axis is its last but one too.
+    """
+    if x.ndim and y.ndim and x.shape[-1] == y.shape[axis if y.ndim > 1 else 0]:
         return True
     if is_device(x):
+        place = {-1: "last", -2: "last but one"}[axis]
         raise ValueError(
             f"shapes {x.shape} and {y.shape} are not aligned: the last axis of the first and the "
-            "last but one of the second are summed over"
+            f"{place} of the second are summed over"
         )
     return False
-
-
-def without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    """Return a shape without one axis; a vector's only axis is its last but one too."""
-    axis = max(len(shape) + axis, 0)
-    return shape[:axis] + shape[axis + 1 :]
 
 
 def _require_out(out: AnyArray | None, shape: tuple[int, ...]) -> None:
@@ -272,69 +276,10 @@ def _require_out(out: AnyArray | None, shape: tuple[int, ...]) -> None:
         raise ValueError(f"elements of out share memory: shape {out.shape}, strides {out.strides}")
 
 
-def fits_dot(out: Any, shape: tuple[int, ...]) -> bool:
-    """Tell whether NumPy's dot would accept an output array."""
-    return (
-        type(out) is np.ndarray
-        and out.shape == shape
-        and out.dtype == np.float32
-        and out.flags.c_contiguous
-        and updatable(out)
-    )
-
-
 def _stays_on_host(x: AnyArray, y: AnyArray) -> bool:
     """Tell whether the host multiplies dot(x, y) faster."""
     k = x.shape[-1]
     return host_is_faster(math.prod(x.shape[:-1]), math.prod(without(y.shape, -2)), k, 1)
-
-
-def _as_stacks(x: AnyArray, y: AnyArray) -> tuple[AnyArray, AnyArray]:
-    """Return operands of at least two dimensions: a vector is a row of x, a column of y."""
-    return (
-        x if x.ndim > 1 else rearranged(x, (None, 0)),
-        y if y.ndim > 1 else rearranged(y, (0, None)),
-    )
-
-
-def contracted(
-    x: AnyArray,
-    y: AnyArray,
-    shape: tuple[int, ...],
-    out: AnyArray | None,
-    queue: cl.CommandQueue | None,
-) -> Any:
-    """Return dot(x, y) of the given shape, every matrix of both in one launch, nothing copied."""
-    result, _ = _contracted(x, y, shape, out, queue)
-    return _unwrapped(result, out)
-
-
-def _contracted(
-    x: AnyArray,
-    y: AnyArray,
-    shape: tuple[int, ...],
-    out: AnyArray | None,
-    queue: cl.CommandQueue | None,
-) -> tuple[AnyArray, Way | None]:
-    """Return the same, and the way to do it again."""
-    result = allocated(x, shape, "C", queue) if out is None else out
-    # x is a stack I of m x k, y a stack J of k x n: the result's axes are I, m, J, n, and its
-    # matrices those of the broadcast stack I x J.
-    stack_x, stack_y = max(x.ndim - 2, 0), max(y.ndim - 2, 0)
-    rows, columns = _as_stacks(x, y)
-    rows = rearranged(rows, [*range(stack_x), *[None] * stack_y, stack_x, stack_x + 1])
-    row_axis = stack_x if x.ndim > 1 else None
-    column_axis = len(shape) - 1 if y.ndim > 1 else None
-    first_y = x.ndim - 1
-    stacks = [*range(stack_x), *range(first_y, first_y + stack_y)]
-    axes: list[int | None] = [*stacks, row_axis, column_axis]
-    way = multiply(1.0, rows, columns, 0.0, rearranged(result, axes), queue=queue)
-    return result, way
-
-
-def _unwrapped(result: AnyArray, out: Any) -> Any:
-    """Return a result as NumPy does: a host array of no dimensions as a scalar."""
-    return result[()] if out is None and isinstance(result, np.ndarray) else result
 
 
 def _summed_axes(x: AnyArray, y: AnyArray, axes: Any) -> tuple[list[int], list[int]] | None:
@@ -342,17 +287,19 @@ def _summed_axes(x: AnyArray, y: AnyArray, axes: Any) -> tuple[list[int], list[i
     try:
         first, second = axes
     except TypeError:
-        count = int(axes)
+        count = operator.index(axes)
         first, second = range(x.ndim - count, x.ndim), range(count)
     both = []
     for z, chosen in ((x, first), (y, second)):
         chosen = list(chosen) if np.iterable(chosen) else [chosen]
         both.append([axis + z.ndim if axis < 0 else axis for axis in chosen])
     one, other = both
+    exist = all(0 <= i < z.ndim for z, axes_of in ((x, one), (y, other)) for i in axes_of)
+    if not exist and is_device(x):
+        raise IndexError(f"axes={axes!r} are not all axes of shapes {x.shape} and {y.shape}")
     valid = (
-        len(one) == len(other)
-        and all(0 <= i < x.ndim for i in one)
-        and all(0 <= j < y.ndim for j in other)
+        exist
+        and len(one) == len(other)
         and len(set(one)) == len(one)
         and len(set(other)) == len(other)
         and all(x.shape[i] == y.shape[j] for i, j in zip(one, other, strict=True))

@@ -13,8 +13,8 @@ from weakref import WeakKeyDictionary
 
 import pyopencl as cl
 
+from clgemm.cache import program_cache_folder
 from clgemm.config import KernelConfig
-from clgemm.database import program_cache_folder
 from clgemm.device import Device
 
 __all__ = ["build", "kernel"]

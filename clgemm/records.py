@@ -14,20 +14,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from importlib import resources
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
-from clgemm.config import (
-    DirectConfig,
-    KernelConfig,
-    Limits,
-    LocalConfig,
-    PackConfig,
-    RegisterConfig,
-    SkinnyConfig,
-    SkinnyLanesConfig,
-    VectorPackConfig,
-)
+from clgemm.config import DirectConfig, KernelConfig, Limits, LocalConfig, RegisterConfig
+from clgemm.pack_config import PackConfig, VectorPackConfig
 from clgemm.shapes import SHAPE_CLASSES, Shape
+from clgemm.skinny_config import SkinnyConfig, SkinnyLanesConfig
 from clgemm.tensor_config import MmaConfig, TensorConfig, WgmmaConfig
 
 __all__ = [
@@ -52,13 +44,12 @@ LARGEST = 2**20  # of a config's numbers: anything sensible is far below
 ProductConfig: TypeAlias = (
     LocalConfig | RegisterConfig | SkinnyConfig | SkinnyLanesConfig | DirectConfig
 )
-Packs: TypeAlias = tuple[PackConfig, PackConfig] | tuple[VectorPackConfig]
-# Of A and B; the register family packs B itself.
+Packs: TypeAlias = tuple[PackConfig, PackConfig] | tuple[VectorPackConfig] | tuple[PackConfig]
+# Of A and B; the register family packs B itself, the skinny one copies the operand of few rows.
 PACKS: dict[str, tuple[type[PackConfig] | type[VectorPackConfig], ...]] = {
     "local": (PackConfig, PackConfig),
     "register": (VectorPackConfig,),
-    "skinny": (PackConfig, PackConfig),
-    "skinny_lanes": (PackConfig, PackConfig),
+    "skinny": (PackConfig,),
 }
 FAMILIES: dict[str, type[ProductConfig | TensorConfig]] = {
     "local": LocalConfig,
@@ -183,8 +174,10 @@ def problems_of(choice: AnyChoice, limits: Limits | None = None) -> list[str]:
         for config in configs
         for problem in (config.problems_on(limits) if limits else config.problems())
     ]
-    if not found and choice.pack and isinstance(choice.config, LocalConfig | RegisterConfig):
-        tiles = choice.config.tile_m, choice.config.tile_n
+    if not found and choice.pack:
+        tiles = 1, 1  # the skinny family's rows are copied one by one
+        if isinstance(choice.config, LocalConfig | RegisterConfig):
+            tiles = choice.config.tile_m, choice.config.tile_n
         panels = tuple(pack.panel for pack in choice.pack)
         if panels != tiles[: len(panels)]:
             found.append(f"panels of {panels} rows do not make tiles of {tiles}")
@@ -234,9 +227,9 @@ def choice_from(family: object, config: object, pack: object) -> AnyChoice:
         packs = tuple(config_from(kind, each) for kind, each in zip(kinds, pack, strict=True))
     elif pack is not None:
         raise ValueError(f"{family} packs nothing, but there is {pack!r}")
-    choice = (
-        TensorChoice(made) if isinstance(made, TensorConfig) else Choice(made, packs)  # type: ignore[arg-type]
-    )
+    # That they are the family's, one for each, zip has seen to.
+    packed = cast("Packs | None", packs)
+    choice = TensorChoice(made) if isinstance(made, TensorConfig) else Choice(made, packed)
     if found := problems_of(choice):
         raise ValueError("; ".join(found))
     return choice

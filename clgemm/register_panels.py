@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
-from clgemm.config import FLOAT_BYTES, Limits, RegisterConfig, VectorPackConfig
+from clgemm.config import FLOAT_BYTES, Limits, RegisterConfig
 from clgemm.layout import Layout
+from clgemm.pack_config import VectorPackConfig
 from clgemm.panels import AnyPackConfig, Panels, packed_strides, stack_over
 from clgemm.steps import (
     LAST_GROUP,
@@ -16,11 +17,7 @@ from clgemm.steps import (
     Slice,
     Step,
     ceil_div,
-    dense_levels,
-    reduce_config,
-    reduce_step,
     round_up,
-    stack_of,
 )
 
 __all__ = ["RegisterPanels"]
@@ -123,39 +120,23 @@ class RegisterPanels(Panels):
         groups = min(blocks, self.limits.compute_units)
         packed = round_up(block_n, self.config.tile_n) * block_k
         self.reserve("packed_b", FLOAT_BYTES * groups * packed)
-        scales: tuple[Argument, ...] = "alpha", "beta" if first else 1.0
-        position = Element("c", part.offsets[2] + origins[2])
-        to: tuple[Argument, ...] = (
-            "c",
-            position,
-            self.c.row_stride,
-            self.c.column_stride,
-            0,
-            stack.strides[2],
-        )
-        result: tuple[tuple[Argument, ...], tuple[Argument, ...]] = scales, to
-        if cuts > 1:
-            self.reserve("partial", FLOAT_BYTES * stack.matrices * cuts * m * n)
-            apart = stack_of(dense_levels(levels, cuts * m * n), 1)
-            result = (1.0, 0.0), ("partial", 0, n, 1, m * n, apart.strides[0])
+        result = self.target((m, n, cuts), part, stack, origins[2], first)
         yield Step(
             self.config,
             "iiiiiiiIffbllLblllLblbllllLiib",
             groups,
             (
                 *(m, n, k, slice_k, block_m, block_n, block_k, stack.counts),
-                *result[0],
+                *result.scales,
                 *(*panels_a, stack.strides[0]),
                 *("b", Element("b", part.offsets[1] + origins[1])),
                 *(b.column_stride, b.row_stride, stack.strides[1]),
                 *("packed_b", packed),
-                *result[1],
+                *result.to,
                 *(stack.matrices, blocks, "tickets"),
             ),
         )
-        if cuts > 1:
-            adding = reduce_config(cuts, self.limits)
-            yield reduce_step((m, n, cuts), stack, scales, (*to[:4], to[5]), adding)
+        yield from result.adding
 
     def _spread(self, sizes: tuple[int, int, int], matrices: int) -> tuple[int, int, int]:
         """Return a block's panels of A and columns of B, and the depth of a slice of k.

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from clgemm.config import (
-    FLOAT_BYTES,
-    Limits,
-    PackConfig,
-    SkinnyConfig,
-    SkinnyLanesConfig,
-)
+from clgemm.config import FLOAT_BYTES, Limits
 from clgemm.layout import Layout, Level, batch_levels
+from clgemm.pack_config import PackConfig
 from clgemm.panels import own_levels, pack_step, packed_strides
+from clgemm.skinny_config import SkinnyConfig, SkinnyLanesConfig
 from clgemm.steps import (
     LAST_GROUP,
     LONGEST_SUM,
@@ -24,15 +20,13 @@ from clgemm.steps import (
     Slot,
     Step,
     ceil_div,
-    dense_levels,
-    reduce_config,
-    reduce_step,
     round_up,
     slices,
     stack_of,
+    target,
 )
 
-__all__ = ["fits_skinny", "make_skinny_plan"]
+__all__ = ["MOST_ROWS", "fits_skinny", "make_skinny_plan"]
 
 MOST_ROWS = 8
 # k is cut where C alone has too little work for every compute unit, but into no shorter slices.
@@ -64,10 +58,17 @@ def make_skinny_plan(
     b: Layout,
     c: Layout,
     config: SkinnyConfig | SkinnyLanesConfig,
-    copy: PackConfig,
+    copy: PackConfig | None,
     limits: Limits,
 ) -> Plan:
-    """Return the launches of ``C = alpha A B + beta C`` where `fits_skinny`."""
+    """Return the launches of ``C = alpha A B + beta C`` where `fits_skinny`.
+
+    Parameters
+    ----------
+    copy : PackConfig, optional
+        How the few rows are made dense where a `SkinnyConfig` wants them so; the other takes them
+        as they lie.
+    """
     scratch: dict[Slot, int] = {}
     steps = tuple(_steps(*_turned(a, b, c), config, copy, limits, scratch))
     return Plan(steps, tuple(scratch.items()))
@@ -101,7 +102,7 @@ def _steps(
     c: Layout,
     turned: bool,
     config: SkinnyConfig | SkinnyLanesConfig,
-    copy: PackConfig,
+    copy: PackConfig | None,
     limits: Limits,
     scratch: dict[Slot, int],
 ) -> Iterator[Step]:
@@ -122,7 +123,7 @@ def _steps(
         cuts = ceil_div(k, slice_k)
         first_a: tuple[Argument, ...]
         first_a = slot_a, Element(slot_a, offsets[0]), a.row_stride, a.column_stride
-        if not lanes and b.column_stride != 1 and a.column_stride != 1:
+        if copy is not None and b.column_stride != 1 and a.column_stride != 1:
             # Scalar products by vectors want the few rows dense.
             own = stack_of(own_levels(levels, 0), 1)
             scratch["packed_a"] = max(
@@ -136,28 +137,20 @@ def _steps(
                 tuple(Level(x.count, (own_stride, *x.strides[1:])) for x, own_stride in every), 3
             )
             first_a = "packed_a", 0, k, 1
-        scales: tuple[Argument, ...] = "alpha", "beta"
-        to: tuple[Argument, ...]
-        to = "c", Element("c", offsets[2]), c.row_stride, c.column_stride, 0, stack.strides[2]
-        result: tuple[tuple[Argument, ...], tuple[Argument, ...]] = scales, to
+        result = target((m, n, cuts), levels, stack, "beta", c, offsets[2], limits)
         if cuts > 1:
-            needed = FLOAT_BYTES * stack.matrices * cuts * m * n
-            scratch["partial"] = max(scratch.get("partial", 0), needed)
-            apart = stack_of(dense_levels(levels, cuts * m * n), 1)
-            result = (1.0, 0.0), ("partial", 0, n, 1, m * n, apart.strides[0])
+            scratch["partial"] = max(scratch.get("partial", 0), result.partial_bytes)
         yield Step(
             config,
             "iiiiIffblllLblllLbllllL",
             blocks * cuts * stack.matrices,
             (
                 *(m, n, k, slice_k, stack.counts),
-                *result[0],
+                *result.scales,
                 *(*first_a, stack.strides[0]),
                 *(slot_b, Element(slot_b, offsets[1])),
                 *(b.row_stride, b.column_stride, stack.strides[1]),
-                *result[1],
+                *result.to,
             ),
         )
-        if cuts > 1:
-            adding = reduce_config(cuts, limits)
-            yield reduce_step((m, n, cuts), stack, scales, (*to[:4], to[5]), adding)
+        yield from result.adding

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal, NamedTuple
 
-from clgemm.config import KernelConfig, Limits, ReduceConfig
-from clgemm.layout import Level
+from clgemm.config import FLOAT_BYTES, KernelConfig, Limits, ReduceConfig
+from clgemm.layout import Layout, Level
 
 __all__ = [
     "LAST_GROUP",
@@ -22,14 +22,14 @@ __all__ = [
     "Slot",
     "Stack",
     "Step",
+    "Target",
     "Turn",
     "ceil_div",
-    "dense_levels",
     "reduce_config",
-    "reduce_step",
     "round_up",
     "slices",
     "stack_of",
+    "target",
 ]
 
 Side = Literal["a", "b"]
@@ -161,13 +161,67 @@ def slices(levels: tuple[Level, ...], most: int, operands: int) -> Iterator[Slic
             yield Slice(offsets, (part, *inner) if part.count > 1 else tuple(inner))
 
 
-def dense_levels(levels: tuple[Level, ...], matrix: int) -> tuple[Level, ...]:
+def _dense_levels(levels: tuple[Level, ...], matrix: int) -> tuple[Level, ...]:
     """Return the loops over a stack whose matrices, of so many elements, lie one behind another."""
     dense: list[Level] = []
     for level in reversed(levels):
         dense.insert(0, Level(level.count, (matrix,)))
         matrix *= level.count
     return tuple(dense)
+
+
+class Target(NamedTuple):
+    """Where a product's kernel stores: in C, or slices of k side by side, which are then added up.
+
+    Attributes
+    ----------
+    scales : tuple
+        Its arguments alpha and beta.
+    to : tuple
+        Its arguments for C: buffer, first element, strides, distance of slices, stack strides.
+    partial_bytes : int
+        Of the scratch memory "partial".
+    adding : tuple of Step
+        The launch that adds slices up, if there are any.
+    """
+
+    scales: tuple[Argument, ...]
+    to: tuple[Argument, ...]
+    partial_bytes: int
+    adding: tuple[Step, ...]
+
+
+def target(
+    sizes: tuple[int, int, int],
+    levels: tuple[Level, ...],
+    stack: Stack,
+    beta: Argument,
+    c: Layout,
+    first: int,
+    limits: Limits,
+) -> Target:
+    """Return where a product stores.
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        m, n and the number of slices that k is cut into.
+    levels, stack
+        The loops over its stack, of A, B and C; the same as kernels take them.
+    beta : float or "beta"
+        What C is scaled by.
+    first : int
+        Elements from the first of `c` to where the product begins.
+    """
+    m, n, cuts = sizes
+    scales: tuple[Argument, ...] = "alpha", beta
+    place: tuple[Argument, ...] = "c", Element("c", first), c.row_stride, c.column_stride
+    if cuts == 1:
+        return Target(scales, (*place, 0, stack.strides[2]), 0, ())
+    apart = stack_of(_dense_levels(levels, cuts * m * n), 1)
+    to: tuple[Argument, ...] = "partial", 0, n, 1, m * n, apart.strides[0]
+    adding = _reduce_step(sizes, stack, scales, (*place, stack.strides[2]), limits)
+    return Target((1.0, 0.0), to, FLOAT_BYTES * stack.matrices * cuts * m * n, (adding,))
 
 
 def reduce_config(slices: int, limits: Limits) -> ReduceConfig:
@@ -180,23 +234,16 @@ def reduce_config(slices: int, limits: Limits) -> ReduceConfig:
     return ReduceConfig(group=group, parts=min(8, group) if slices > 16 else 1, width=4)
 
 
-def reduce_step(
+def _reduce_step(
     sizes: tuple[int, int, int],
     stack: Stack,
     scales: tuple[Argument, ...],
     to: tuple[Argument, ...],
-    config: ReduceConfig,
+    limits: Limits,
 ) -> Step:
-    """Return the launch that adds up the slices of a product in the scratch memory "partial".
-
-    Parameters
-    ----------
-    sizes : tuple of int
-        m, n and the number of slices.
-    scales, to : tuple
-        alpha and beta; the result's buffer, first element, strides and stack strides.
-    """
-    m, n, _ = sizes
+    """Return the launch that adds up the slices of a product in the scratch memory "partial"."""
+    m, n, cuts = sizes
+    config = reduce_config(cuts, limits)
     config = replace(config, aligned=n % config.width == 0)
     units = m * ceil_div(n, config.width)
     groups = stack.matrices * ceil_div(units, config.group // config.parts)

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import pyopencl as cl
 
-from clgemm import database
+from clgemm.cache import recall, remember
 from clgemm.device import Device
 from clgemm.records import TensorChoice
 from clgemm.serving import tuned
@@ -155,10 +155,10 @@ def _candidates(device: Device) -> tuple[str, ...]:
 def _verdict(device: Device, instructions: str) -> bool:
     driver = device.cl_device.driver_version
     key = f"{device.name}, driver {driver}: {instructions}, kernels {VERSION}"
-    able = database.recall(key)
+    able = recall(key)
     if not isinstance(able, bool):
         able = _try_out(device, instructions)
-        database.remember(key, able)
+        remember(key, able)
     return able
 
 

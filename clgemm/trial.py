@@ -21,7 +21,7 @@ import pyopencl.array as cl_array
 
 from clgemm.by_hand import default_choice
 from clgemm.child import serve
-from clgemm.config import LocalConfig, RegisterConfig, SkinnyConfig, SkinnyLanesConfig
+from clgemm.config import LocalConfig, RegisterConfig
 from clgemm.identity import find
 from clgemm.layout import Layout
 from clgemm.operands import place, transposed
@@ -29,6 +29,7 @@ from clgemm.plan import make_plan
 from clgemm.records import AnyChoice, TensorChoice, choice_from
 from clgemm.shapes import Shape
 from clgemm.skinny import MOST_ROWS, fits_skinny
+from clgemm.skinny_config import SkinnyConfig, SkinnyLanesConfig
 from clgemm.steps import Plan
 from clgemm.tensor_config import TensorConfig
 from clgemm.tensor_plan import make_tensor_plan

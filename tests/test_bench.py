@@ -158,7 +158,12 @@ def test_operands_lie_as_their_layouts_say(layout):
     assert (a.shape, b.shape) == ((3, 6, 7), (3, 7, 8))
     assert a.dtype == np.float32
     assert abs(a).max() <= 1
-    strides = {"N": (28, 4), "T": (4, 24), "S": (2 * 4 * (7 + operands.SKIPPED), 4), "D": (112, 8)}
+    strides = {
+        "N": (28, 4),
+        "T": (4, 24),
+        "S": (2 * 4 * (7 + operands.COLUMNS_IN_FRONT), 4),
+        "D": (112, 8),
+    }
     assert a.strides[1:] == strides[layout]
     assert operands.reference(case).shape == (3, 6, 8)
 
@@ -480,8 +485,9 @@ def test_a_reference_that_takes_too_long_is_said(tmp_path):
 
 @runs_whole
 @pytest.mark.parametrize("device", devices(), ids=lambda d: d.name)
-def test_command_prints_writes_and_draws(device, tmp_path, capsys):
+def test_command_prints_writes_and_draws(device, tmp_path, capsys, monkeypatch):
     """A tiny run on the real device: its JSON has everything, and agrees with itself."""
+    monkeypatch.setattr(rounds, "PAUSE_S", 0)
     files = ["--json", str(tmp_path / "b.json"), "--plot", str(tmp_path / "b.png")]
     arguments = ["bench", "--device", str(devices().index(device)), "--quick", *files]
     assert main([*arguments, "--shapes", "16,8x9x10,3x8x8x8", "--rounds", "2"]) == 0

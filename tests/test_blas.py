@@ -340,8 +340,14 @@ FLAT = {"m": 3, "n": 3, "k": 4}
         ((1, [["x"]], ONE), {}, TypeError, "a has dtype <U1"),
         ((1, ONE, np.array(["2020"], "M8[D]")), {}, TypeError, "b has dtype datetime64"),
         ((1, ONE, [[object()]]), {}, TypeError, "b of dtype object is not numeric"),
+        ((1, None, ONE), {}, TypeError, "a is None"),
         (("x", ONE, ONE.T), {}, TypeError, "alpha='x' is not a real number"),
+        (("2", ONE, ONE.T), {}, TypeError, "alpha='2' is not a real number"),
+        ((None, ONE, ONE.T), {}, TypeError, "alpha=None is not a real number"),
         ((1, ONE, ONE.T, 1j), {}, TypeError, "beta=1j is not a real number"),
+        ((1, ONE, ONE.T), {"queue": 5}, TypeError, "queue=5 is not a pyopencl.CommandQueue"),
+        ((1, ONE, ONE.T), {"wait_for": 5}, TypeError, "wait_for=5 is not a sequence"),
+        ((1, ONE, ONE.T), {"wait_for": [5]}, TypeError, "wait_for=\\[5\\] is not a sequence"),
     ],
 )  # fmt: skip
 def test_errors_name_both_values(arguments, keywords, error, words, device):

@@ -15,17 +15,9 @@ from clgemm.by_hand import (
     skinny_lanes_config,
     vector_pack_config,
 )
-from clgemm.config import (
-    DirectConfig,
-    Limits,
-    LocalConfig,
-    PackConfig,
-    ReduceConfig,
-    RegisterConfig,
-    SkinnyConfig,
-    SkinnyLanesConfig,
-    VectorPackConfig,
-)
+from clgemm.config import DirectConfig, Limits, LocalConfig, ReduceConfig, RegisterConfig
+from clgemm.pack_config import PackConfig, VectorPackConfig
+from clgemm.skinny_config import SkinnyConfig, SkinnyLanesConfig
 
 LIMITS = Limits(
     local_memory_bytes=32 * 1024,
@@ -36,7 +28,7 @@ LIMITS = Limits(
 )
 LARGE = lane_configs()[0]
 VECTOR_PACK = vector_pack_config(48, 0)
-REGISTER = [register_config(width, True, True) for width in (2, 4, 8, 16)]
+REGISTER = [register_config(width, True, False) for width in (2, 4, 8, 16)]
 SHIPPED = [
     *lane_configs(),
     *nvidia_configs(),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import clgemm
-from clgemm import crossovers, database, launch, products, repeats
+from clgemm import contraction, crossovers, database, launch, products, repeats
 
 
 @pytest.fixture
@@ -97,7 +97,8 @@ def test_products_go_where_they_were_measured_to_be_faster(empty, monkeypatch):
         calls.append(arguments[1].shape)
         return launch.multiply(*arguments, **keywords)
 
-    monkeypatch.setattr(products, "multiply", counted)
+    for module in (contraction, products):
+        monkeypatch.setattr(module, "multiply", counted)
     crossovers.keep(empty, least_by_kind(shallow_32=100**3, stack_32=64**3 * 10))
     x, small = np.ones((100, 100), np.float32), np.ones((99, 99), np.float32)
     stack = np.ones((10, 64, 64), np.float32)

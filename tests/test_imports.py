@@ -16,7 +16,7 @@ ROWS = [
     {"__init__"},
     {"info", "chain"},
     {"products"},
-    {"blas"},
+    {"blas", "contraction"},
     {"launch", "storage"},
     {"pipeline", "repeats"},
     {"staging", "tensor", "tensor_plan", "workspace"},
@@ -31,7 +31,7 @@ ROWS = [
     {"identity"},
     {"device", "spread"},
     {"records"},
-    {"tensor_config"},
+    {"pack_config", "skinny_config", "tensor_config"},
     {"cache", "child", "config", "layout", "precision", "shapes", "streaming", "terminal"},
 ]
 TUNER_ROWS = [
@@ -61,9 +61,9 @@ ACCEL_ROWS = [
 ]
 PURE_BENCH = {"cases", "figures", "operands", "pipe", "rounds", "report"}
 PURE_TUNER = {"search", "space", "spaces"}
-PURE = {"config", "layout", "local_panels", "panels", "plan", "precision", "register_panels"}
-PURE |= {"records", "shapes", "skinny", "spread", "steps", "streaming", "tensor_config"}
-PURE |= {"tensor_plan"}
+PURE = {"config", "layout", "local_panels", "pack_config", "panels", "plan", "precision"}
+PURE |= {"records", "register_panels", "shapes", "skinny", "skinny_config", "spread", "steps"}
+PURE |= {"streaming", "tensor_config", "tensor_plan"}
 
 
 def imported(module: str) -> set[str]:

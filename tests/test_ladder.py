@@ -270,6 +270,14 @@ def test_broken_parameters_are_refused(number, parameters, message):
         configure(number, CUBE, TUTORIALS_GPU, **parameters)
 
 
+def test_runs_are_refused():
+    """Two sizes, and no time at all, before a device is opened."""
+    with pytest.raises(ValueError, match=r"n=\(8, 8\) is neither one size nor m, n and k"):
+        ladder.run(1, (8, 8))
+    with pytest.raises(ValueError, match="repeat=0 is less than 1"):
+        ladder.run(1, 8, repeat=0)
+
+
 def test_sizes_are_refused():
     """Nothing to multiply, and more than an int can index."""
     with pytest.raises(ValueError, match=r"\(0, 1, 1\) are not all 1 or more"):

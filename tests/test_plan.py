@@ -15,8 +15,9 @@ from clgemm.by_hand import (
     register_config,
     vector_pack_config,
 )
-from clgemm.config import DirectConfig, Limits, PackConfig
+from clgemm.config import DirectConfig, Limits
 from clgemm.layout import Layout, Level
+from clgemm.pack_config import PackConfig
 from clgemm.plan import make_copy_plan, make_plan, make_scaling_plan
 from clgemm.steps import Element, round_up, slices
 
@@ -39,7 +40,7 @@ def rows(m, n, *batch):
     return Layout((*batch, m, n), strides)
 
 
-REGISTER = register_config(16, True, True)
+REGISTER = register_config(16, True, False)
 VECTOR_PACK = (vector_pack_config(REGISTER.tile_m, 8),)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strategies import buffers, integers
 
 import clgemm
-from clgemm import launch, products
+from clgemm import contraction, launch, products
 
 RNG = np.random.default_rng(2014)
 NUMPY = {
@@ -34,7 +34,8 @@ def launches(monkeypatch):
         seen.append(arguments)
         launch.multiply(*arguments, **keywords)
 
-    monkeypatch.setattr(products, "multiply", counted)
+    for module in (contraction, products):
+        monkeypatch.setattr(module, "multiply", counted)
     return seen
 
 
@@ -251,6 +252,8 @@ def readonly(shape):
         ("tensordot", (FLOATS, FLOATS[:3]), {"axes": 1}),
         ("tensordot", (FLOATS, FLOATS), {"axes": ((0, 1), (0,))}),
         ("tensordot", (FLOATS, FLOATS), {"axes": (2, 0)}),
+        ("tensordot", (FLOATS, FLOATS), {"axes": 1.5}),
+        ("tensordot", (FLOATS, FLOATS), {"axes": 3}),
         ("multi_dot", (FLOATS,), {}),
         ("multi_dot", (FLOATS, FLOATS[:3]), {}),
         ("multi_dot", (FLOATS, FLOATS[0], FLOATS), {}),
@@ -280,7 +283,8 @@ def test_mixed_operands_are_refused(name, device):
     ("name", "shapes", "keywords", "words"),
     [
         ("dot", [(3, 4), (3, 4)], {}, "not aligned"),
-        ("inner", [(3, 4), (4, 3)], {}, "not aligned"),
+        ("inner", [(3, 4), (4, 3)], {}, r"\(3, 4\) and \(4, 3\) are not aligned: .* last of the"),
+        ("inner", [(), (4, 3)], {}, r"shapes \(\) and \(4, 3\) are not aligned"),
         ("matmul", [(2, 3, 4), (3, 4, 5)], {}, "do not broadcast"),
         ("tensordot", [(3, 4), (3, 4)], {"axes": 1}, "do not pair"),
         ("multi_dot", [(3, 4), (5, 4)], {}, "do not chain"),
@@ -291,6 +295,29 @@ def test_errors_on_the_device(name, shapes, keywords, words, device):
     arrays = [cl.array.zeros(device.queue, shape, np.float32) for shape in shapes]
     with pytest.raises(ValueError, match=words):
         OURS[name](*arrays, **keywords)
+
+
+@pytest.mark.parametrize("axes", [3, ([2], [0]), ([0], [-3])])
+def test_tensordot_over_axes_that_are_not_there(axes, device):
+    """An IndexError, as NumPy's for host arrays."""
+    with pytest.raises(IndexError):
+        clgemm.tensordot(FLOATS, FLOATS, axes)
+    x = cl.array.to_device(device.queue, FLOATS)
+    with pytest.raises(IndexError, match=r"not all axes of shapes \(4, 4\) and \(4, 4\)"):
+        clgemm.tensordot(x, x, axes)
+
+
+def test_device_arrays_are_not_left_to_numpy(device):
+    """Which would take them for arrays of objects: other dtypes and keywords are TypeErrors."""
+    x = cl.array.to_device(device.queue, FLOATS)
+    with pytest.raises(TypeError, match="takes no axes, no dtype"):
+        clgemm.matmul(x, x, axes=[(0, 1), (0, 1), (0, 1)], dtype=np.float32)
+    wide = x.astype(np.int32)
+    for product in (clgemm.dot, clgemm.inner, clgemm.matmul, clgemm.tensordot):
+        with pytest.raises(TypeError, match="a is a device array of dtype int32"):
+            product(wide, wide)
+    with pytest.raises(TypeError, match="array 1 is a device array of dtype int32"):
+        clgemm.multi_dot([x, wide, x])
 
 
 def test_out_on_the_device_must_fit(device):

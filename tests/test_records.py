@@ -146,6 +146,20 @@ def test_packing_belongs_to_its_config():
         choice_from("register", asdict(REGISTER), good[1])
 
 
+def test_the_operand_of_few_rows_is_copied_row_by_row():
+    """One packing, of panels of one row; where work-items spread over lanes, none."""
+    skinny, copy = asdict(by_hand.skinny_config(4, 8, False)), by_hand.copy_config(LIMITS)
+    assert choice_from("skinny", skinny, [asdict(copy)]).pack == (copy,)
+    with pytest.raises(ValueError, match=r"panels of \(2,\) rows do not make tiles of \(1, 1\)"):
+        choice_from("skinny", skinny, [asdict(copy) | {"panel": 2}])
+    with pytest.raises(ValueError, match="not how 1 operands are packed"):
+        choice_from("skinny", skinny, [asdict(copy)] * 2)
+    lanes = asdict(by_hand.skinny_lanes_config(4, LIMITS))
+    assert choice_from("skinny_lanes", lanes, None).pack is None
+    with pytest.raises(ValueError, match="skinny_lanes packs nothing"):
+        choice_from("skinny_lanes", lanes, [asdict(copy)])
+
+
 def test_a_file_cut_short_anywhere_is_no_error():
     """Every prefix of a file gives its records or says what is wrong."""
     text = as_json((record(), record(config=LOCAL, name="medium")))

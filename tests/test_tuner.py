@@ -235,6 +235,24 @@ def test_a_winner_that_is_wrong_on_fresh_shapes_is_not_stored(empty, monkeypatch
         assert not again.rejection(record.choice)
 
 
+@pytest.mark.parametrize(("gain", "wins"), [(1.02, False), (1.1, True)])
+def test_a_winner_is_clearly_faster_than_the_default(empty, monkeypatch, gain, wins):
+    """What gains less on the samples may lose on other shapes of the class."""
+    default = by_hand.default_choice(empty, "direct", *TINY.shapes[-1])
+    other = Choice(replace(default.config, work_m=default.config.work_m + 1), None)
+    monkeypatch.setattr(by_hand, "hand_made", lambda *_: (default, other))
+    monkeypatch.setattr(Session, "rejection", lambda *_: "")
+    monkeypatch.setattr(Child, "ask", lambda *_, **__: "")  # right on fresh shapes
+
+    def race(_self, choices, _shape, rounds):
+        return [[1.0 if choice == default else 1 / gain] * rounds for choice in choices]
+
+    monkeypatch.setattr(Session, "race", race)
+    with trial_child(identity(empty)) as child:
+        (record,) = Session(empty, child, 0.0).run([TINY])
+    assert record.choice == (other if wins else default)
+
+
 def test_what_does_not_build_is_rejected(empty):
     """The compiler's own words are the reason, and the child is asked again."""
     config = by_hand.direct_config(empty.limits)
@@ -300,6 +318,13 @@ def test_ctrl_c_keeps_what_was_found(empty, monkeypatch, capsys):
     stored = tuned._own(tuned.user_file(identify(empty)), identify(empty)).records
     assert [r.key for r in stored] == [("direct", "tiny")]
     assert "12" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("minutes", [0, -1, float("nan"), float("inf")])
+def test_there_must_be_some_time(minutes, empty):
+    """What is no number above 0 is refused before anything is tried or stored."""
+    with pytest.raises(ValueError, match=f"minutes={minutes} is not a number above 0"):
+        clgemm.tune(empty, minutes=minutes)
 
 
 def test_tuning_serves_at_once(empty):

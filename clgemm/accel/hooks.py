@@ -23,11 +23,11 @@ from clgemm.accel.semantics import (
     settle,
 )
 from clgemm.accel.tally import DEVICE, SMALL, Tally
+from clgemm.contraction import contracted, fits_dot, unwrapped, without
 from clgemm.crossovers import LEAST_WORK, Work
 from clgemm.device import Device
 from clgemm.launch import multiply
 from clgemm.operands import float32_operand, overlap, transposed, updatable
-from clgemm.products import contracted, fits_dot, without
 
 __all__ = ["Hooks"]
 
@@ -227,7 +227,8 @@ class Hooks:
             try:
                 with self._router:
                     operands = float32_operand(x, "a"), float32_operand(y, "b")
-                    result = contracted(*operands, shape, out, device.queue)
+                    made, _ = contracted(*operands, shape, out, device.queue)
+                    result = unwrapped(made, out)
                     errors = settle(
                         symmetric,
                         np.asarray(result).reshape(m, n),

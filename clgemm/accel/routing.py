@@ -15,7 +15,7 @@ from clgemm.crossovers import LEAST_WORK, Crossovers, Work, kind_of, measured, p
 from clgemm.database import threshold
 from clgemm.device import Device, get_device
 
-__all__ = ["BUSY", "Router", "Settings"]
+__all__ = ["FAILED", "Router", "Settings"]
 
 log = logging.getLogger(__name__)
 

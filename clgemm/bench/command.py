@@ -9,6 +9,7 @@ import platform
 import sys
 import tempfile
 from contextlib import ExitStack
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from clgemm.terminal import duration, positive, progress
 __all__ = ["add_arguments", "main"]
 
 INTERRUPTED = 130  # the shell's exit code for a press of Ctrl-C
-QUICK = {"rounds": 3, "turn_s": 0.03, "budget_s": 3.0}
+QUICK = Settings(rounds=3, turn_s=0.03, budget_s=3.0)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -125,10 +126,10 @@ def _require_writable(args: argparse.Namespace) -> None:
 
 
 def _settings(args: argparse.Namespace) -> Settings:
-    chosen = {**(QUICK if args.quick else {})}
-    chosen |= {"rounds": args.rounds} if args.rounds else {}
-    chosen |= {"budget_s": args.budget} if args.budget else {}
-    return Settings(**chosen)  # type: ignore[arg-type]
+    chosen = QUICK if args.quick else Settings()
+    return replace(
+        chosen, rounds=args.rounds or chosen.rounds, budget_s=args.budget or chosen.budget_s
+    )
 
 
 def _threads(device: Device, wanted: int | None) -> int:

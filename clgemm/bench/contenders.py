@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from clgemm.bench.cases import Case
-from clgemm.bench.operands import SKIPPED, operands, stored, viewed
+from clgemm.bench.operands import COLUMNS_IN_FRONT, operands, stored, viewed
 
 __all__ = ["DEVICE", "HOST", "PEERS", "Call", "available", "prepare"]
 
@@ -119,10 +119,10 @@ def _clgemm(case: Case, device: Any) -> Call:
 
 def _leading(layout: str, rows: int, columns: int) -> tuple[int, int]:
     """Return an operand's leading dimension and offset in row-major storage."""
-    leading = {"N": columns, "T": rows, "S": 2 * (columns + SKIPPED)}
+    leading = {"N": columns, "T": rows, "S": 2 * (columns + COLUMNS_IN_FRONT)}
     if layout not in leading:
         raise NotImplementedError("it takes no operand without a unit stride")
-    return leading[layout], SKIPPED if layout == "S" else 0
+    return leading[layout], COLUMNS_IN_FRONT if layout == "S" else 0
 
 
 def _clblast(case: Case, device: Any) -> Call:

@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from clgemm.bench.cases import Case
 
-__all__ = ["judge", "operands", "reference", "stored", "viewed"]
+__all__ = ["COLUMNS_IN_FRONT", "judge", "operands", "reference", "stored", "viewed"]
 
 ROUNDOFF = 2.0**-24
-SKIPPED = 5  # columns in front of a sliced operand
+COLUMNS_IN_FRONT = 5  # of a sliced operand, in the matrix that it is a part of
 BLOCK = 1 << 22  # elements that are compared at a time: beyond that, float64 copies are not small
 
 Array = npt.NDArray[Any]
@@ -44,7 +44,7 @@ def _uniform(
     shape = {
         "N": (rows, columns),
         "T": (columns, rows),
-        "S": (2 * rows, columns + SKIPPED),
+        "S": (2 * rows, columns + COLUMNS_IN_FRONT),
         "D": (2 * rows, 2 * columns),
     }[layout]
     values = rng.random((*stack, *shape), np.float32)
@@ -61,7 +61,7 @@ def viewed(array: Any, layout: str) -> Any:
         # pyopencl's arrays have no swapaxes.
         return array.transpose((*range(array.ndim - 2), array.ndim - 1, array.ndim - 2))
     window = {
-        "S": (slice(None, None, 2), slice(SKIPPED, None)),
+        "S": (slice(None, None, 2), slice(COLUMNS_IN_FRONT, None)),
         "D": (slice(None, None, 2), slice(None, None, 2)),
     }[layout]
     return array[(slice(None),) * (array.ndim - 2) + window]

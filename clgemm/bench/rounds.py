@@ -19,9 +19,7 @@ __all__ = ["Settings", "Tournament"]
 # half as long again.
 PAUSE_S = 0.3
 LEAST_CALLS = 4  # that a contender makes at the least: the first, and three rounds'
-REFERENCE_CALLS = (
-    3  # of NumPy's in float32 that its product in float64 is worth, conversion included
-)
+REFERENCE_CALLS = 3  # of NumPy's in float32: what its product in float64 takes, converting included
 
 
 @dataclass(frozen=True)

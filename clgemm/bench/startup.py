@@ -65,8 +65,7 @@ def cold_start(
     dict
         ``"empty"``, ``"warm"`` and ``"NumPy"``; each with ``import_s``, ``first_s`` and
         ``second_s``: seconds to import (NumPy's part is ``import_numpy_s``), for the first call
-        and for the next. A kind that fails
-        has ``failure`` instead.
+        and for the next. A kind that fails has ``failure`` instead.
     """
     with tempfile.TemporaryDirectory() as name:
         empties = [Path(name) / str(i) for i in range(repeat)]

@@ -21,23 +21,25 @@
 #define LINE 16   // floats in a cache line
 #define LINE_COLUMNS ((LINE + PANEL - 1) / PANEL)  // columns of a panel that fill one: written together
 #define AHEAD 32  // columns that are fetched ahead where they are transposed
-#define LOW_2(a, b) (float2)(a.s0, b.s0)
-#define HIGH_2(a, b) (float2)(a.s1, b.s1)
-#define LOW_4(a, b) (float4)(a.s0, b.s0, a.s1, b.s1)
-#define HIGH_4(a, b) (float4)(a.s2, b.s2, a.s3, b.s3)
-#define LOW_8(a, b) (float8)(a.s0, b.s0, a.s1, b.s1, a.s2, b.s2, a.s3, b.s3)
-#define HIGH_8(a, b) (float8)(a.s4, b.s4, a.s5, b.s5, a.s6, b.s6, a.s7, b.s7)
-#define LOW_16(a, b) (float16)(a.s0, b.s0, a.s1, b.s1, a.s2, b.s2, a.s3, b.s3, \
-                               a.s4, b.s4, a.s5, b.s5, a.s6, b.s6, a.s7, b.s7)
-#define HIGH_16(a, b) (float16)(a.s8, b.s8, a.s9, b.s9, a.sa, b.sa, a.sb, b.sb, \
-                                a.sc, b.sc, a.sd, b.sd, a.se, b.se, a.sf, b.sf)
-#define LOW(width, a, b) JOIN(LOW_, width)(a, b)
-#define HIGH(width, a, b) JOIN(HIGH_, width)(a, b)
+#define LOW_2 0, 2
+#define HIGH_2 1, 3
+#define LOW_4 0, 4, 1, 5
+#define HIGH_4 2, 6, 3, 7
+#define LOW_8 0, 8, 1, 9, 2, 10, 3, 11
+#define HIGH_8 4, 12, 5, 13, 6, 14, 7, 15
+#define LOW_16 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define HIGH_16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+// Clang's own is one instruction; of elements put together, and of shuffle2 in PoCL, it makes many.
+#ifdef __clang__
+#define INTERLEAVED(half, a, b) __builtin_shufflevector(a, b, JOIN(half, TURN))
+#else
+#define INTERLEAVED(half, a, b) shuffle2(a, b, (JOIN(uint, TURN))(JOIN(half, TURN)))
+#endif
 
-#define INTERLEAVE(to, from)                                    \
-  _Pragma("unroll") for (int i = 0; i < PIECE / 2; i++) {       \
-    to[2 * i] = LOW(TURN, from[i], from[i + PIECE / 2]);       \
-    to[2 * i + 1] = HIGH(TURN, from[i], from[i + PIECE / 2]);  \
+#define INTERLEAVE(to, from)                                         \
+  _Pragma("unroll") for (int i = 0; i < PIECE / 2; i++) {            \
+    to[2 * i] = INTERLEAVED(LOW_, from[i], from[i + PIECE / 2]);       \
+    to[2 * i + 1] = INTERLEAVED(HIGH_, from[i], from[i + PIECE / 2]);  \
   }
 
 #if PIECE > 1
@@ -118,14 +120,16 @@ static inline void pack_panels(const int rows, const int padded, const int colum
     const int rows_here = rows - panel, padded_here = min(PANEL, padded - panel);
     __global const float* source = from + panel * row_stride;
     __global float* target = to + panel * columns;
-    int column = 0;
+    int turned = 0;
 #if PIECE > 1
-    if (column_stride == 1)
-      for (; column + TURN <= columns; column += TURN)
-        for (int i = 0; i < padded_here; i += PIECE)
+    if (column_stride == 1) {
+      turned = columns / TURN * TURN;
+      for (int i = 0; i < padded_here; i += PIECE)
+        for (int column = 0; column < turned; column += TURN)
           transpose(rows_here - i, source + i * row_stride + column, row_stride, target + column * PANEL + i);
+    }
 #endif
-    copy(rows_here, padded_here, columns - column, source + column * column_stride, row_stride, column_stride,
-         target + column * PANEL);
+    copy(rows_here, padded_here, columns - turned, source + turned * column_stride, row_stride, column_stride,
+         target + turned * PANEL);
   }
 }

@@ -59,13 +59,19 @@ def run(
     Raises
     ------
     ValueError
-        If the parameters break a constraint of the rung or a limit of the device.
+        If the parameters break a constraint of the rung or a limit of the device, `n` has other
+        than one or three sizes, or `repeat` is less than 1.
 
     Examples
     --------
     >>> clgemm.ladder.run(6, 1024, tile_m=64, tile_n=64).gflops  # doctest: +SKIP
     """
-    shape = Shape(*map(operator.index, n if isinstance(n, tuple) else (n, n, n)))
+    sizes = n if isinstance(n, tuple) else (n, n, n)
+    if len(sizes) != 3:
+        raise ValueError(f"n={n} is neither one size nor m, n and k")
+    if repeat is not None and repeat < 1:
+        raise ValueError(f"repeat={repeat} is less than 1")
+    shape = Shape(*map(operator.index, sizes))
     chosen = get_device() if device is None else find_device(device)
     configured = configure(rung, shape, opencl.target(chosen), **params)
     return opencl.run(chosen, configured, Problem(shape), repeat)

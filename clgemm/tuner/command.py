@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
@@ -59,10 +60,12 @@ def tune(
     Raises
     ------
     ValueError, RuntimeError, TypeError
-        As `device` names none, or `shapes` has what is no shape.
+        As `device` names none, `shapes` has what is no shape, or `minutes` is not above 0.
     KeyboardInterrupt
         At a Ctrl-C, after what was found so far has been stored.
     """
+    if not 0 < minutes < math.inf:
+        raise ValueError(f"minutes={minutes!r} is not a number above 0")
     chosen = get_device() if device is None else find_device(device)
     wanted = None if shapes is None else [_shape(sizes) for sizes in shapes]
     with trial_child(identity(chosen)) as child:

@@ -7,18 +7,10 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
-from clgemm.config import (
-    DirectConfig,
-    Limits,
-    LocalConfig,
-    PackConfig,
-    RegisterConfig,
-    SkinnyConfig,
-    SkinnyLanesConfig,
-    VectorPackConfig,
-    piece_of,
-)
+from clgemm.config import DirectConfig, Limits, LocalConfig, RegisterConfig, piece_of
+from clgemm.pack_config import PackConfig, VectorPackConfig
 from clgemm.records import AnyChoice, Choice, TensorChoice
+from clgemm.skinny_config import SkinnyConfig, SkinnyLanesConfig
 from clgemm.tensor_config import TensorConfig
 from clgemm.tuner.space import Sketch, Space
 
@@ -230,7 +222,7 @@ def _skinny(limits: Limits, default: AnyChoice, vector_compiler: bool) -> Parts:
         assert default.pack is not None
         assert isinstance(default.pack[0], PackConfig)
         copy = replace(default.pack[0], depth=point["copy_depth"])
-        return Choice(made, (copy, copy))
+        return Choice(made, (copy,))
 
     def read(choice: AnyChoice) -> dict[str, int]:
         made = choice.config
@@ -262,7 +254,7 @@ def _skinny_lanes(limits: Limits, default: AnyChoice, vector_compiler: bool) -> 
 
     def make(point: dict[str, int]) -> Choice:
         made: SkinnyLanesConfig = _typed(default.config, point)
-        return Choice(made, default.pack)
+        return Choice(made, None)
 
     couples = ("rows", "chunk"), ("group", "abreast"), ("group", "ahead")
     return values, couples, coarse, make, lambda choice: _own(choice.config, values)

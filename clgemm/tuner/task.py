@@ -36,6 +36,7 @@ ROUNDS, MORE_ROUNDS = 2, 4  # half as many if calls are long
 FINALISTS = 4
 FINAL_SHARE = 0.1  # of a task's time, for the finals
 MOST_SEEDS = 8
+WORTH = 1.03  # times the default's speed: what wins by less may lose on other shapes of the class
 
 
 @dataclass(frozen=True)
@@ -98,30 +99,34 @@ class Tuning:
         search(self.space, seeds, grid, self._score, self._time_left, self.tools.rng)
 
     def winner(self, rounds: int) -> Record | None:
-        """Let the best run against each other once more; return the first of them that is right.
+        """Let the best and the default run against each other once more; return who wins.
 
-        Right on fresh shapes and every layout of the operands. None if nothing is.
+        The first of them that is right on fresh shapes and every layout of the operands; the
+        default, if nothing else is clearly faster. None if nothing is right.
         """
-        finalists = sorted(self._tried_here(), key=lambda trial: -trial.score)[:FINALISTS]
-        choices = [trial.choice for trial in finalists]
-        if not choices:
+        tried = self._tried_here()
+        best = [trial.choice for trial in sorted(tried, key=lambda trial: -trial.score)[:FINALISTS]]
+        if not best:
             return None
+        choices = list(dict.fromkeys((self.default, *best)))
         try:
-            raced = [
-                self.tools.race([self.default, *choices], shape, rounds) for shape in self.shapes
-            ]
+            raced = [self.tools.race(choices, shape, rounds) for shape in self.shapes]
         except (RequestError, ChildDiedError) as error:
             log.warning("%s: the finals failed: %s", self._name, error)
             return None
         scores = {
             choice: geometric_mean(_ratio(times[0], times[number]) for times in raced)
-            for number, choice in enumerate(choices, 1)
+            for number, choice in enumerate(choices)
         }
-        for choice in sorted(choices, key=lambda choice: -scores[choice]):
+        worth = {choice: scores[choice] for choice in best}
+        # A search begun afresh is not to know the default, unless it came upon it.
+        if not self.tools.afresh and self.default in (trial.choice for trial in tried):
+            worth[self.default] = WORTH
+        for choice in sorted(worth, key=lambda choice: -worth[choice]):
             if reason := self._verified(choice):
                 self._add(choice, 0.0, 0.0, f"on fresh shapes: {reason}")
                 continue
-            number = 1 + choices.index(choice)
+            number = choices.index(choice)
             medians = [median(times[number]) for times in raced]
             speeds = [shape.gflop / s for shape, s in zip(self.shapes, medians, strict=True)]
             self.tools.say(
