@@ -8,10 +8,10 @@
 // What would lie past the last row repeats it, for elements of C that are not stored; past the last column
 // are zeros in both operands. So nothing outside of the matrices is read and no NaN comes from there.
 //
-// A work-group computes one tile of C; each of its work-items WORK_M rows and WORK_N columns, or, of PARTS that have the
-// same ones, a share of each tile's steps over k, added up in the end; in
+// A work-group computes one tile of C; each of its work-items WORK_M rows and WORK_N columns, in
 // registers: chunks of WIDTH_A rows and WIDTH_B columns that neighbouring work-items interleave, so
 // that together they read and write runs of addresses. Work-items go down the tile in bands, PATCH_N abreast.
+// PARTS of them have the same rows and columns and share each tile's steps over k; the first adds up in the end.
 //
 //     columns  x=0 x=1 x=2 x=3 x=0 x=1 x=2 x=3      y=0   x: work-item along N, WIDTH_B columns a chunk
 //     rows     y=0  #               #               y=1   y: work-item along M, WIDTH_A rows a chunk
