@@ -73,6 +73,15 @@ def test_shipped_configs_keep_their_own_constraints(config):
             replace(skinny_lanes_config(1, LIMITS), abreast=3),
             "group=256 is not a multiple of abreast=3",
         ),
+        (
+            replace(skinny_lanes_config(1, LIMITS), chunk=8192),
+            "chunk=8192 columns of rows=1 are more than 16 floats for each of group=256",
+        ),
+        (replace(LARGE, parts=3), "tile_k=16 is not a multiple of parts=3"),
+        (
+            replace(LARGE, parts=2, tile_k=4, unroll=4, buffers=1),
+            "work_m=8 is not a multiple of the 0",
+        ),
         (DirectConfig(0, 1, 1, 1, False), "items_m=0 is less than 1"),
         (DirectConfig(1, 1, 1, 5, False), "width=5 is not one of"),
         (PackConfig(panel=128, depth=0, group=1), "depth=0 is less than 1"),

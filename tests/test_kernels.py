@@ -93,7 +93,7 @@ DIRECT = [
 ODD_SKINNY = SkinnyConfig(rows=3, vectors=2, width=2, strip=12, chunk=5, prefetch=0, fma=False)
 SKINNY = [ODD_SKINNY, *(skinny_config(rows, 16, False) for rows in (1, 4))]
 GPU = Limits(48 * 1024, 1024, 2**40, 132, 1)
-ODD_LANES = SkinnyLanesConfig(rows=3, width=2, group=12, abreast=3, chunk=10, fma=False)
+ODD_LANES = SkinnyLanesConfig(rows=3, width=2, group=12, abreast=3, chunk=10, fma=False, ahead=3)
 SKINNY += [ODD_LANES, *(skinny_lanes_config(rows, GPU) for rows in (1, 3, 8))]
 
 

@@ -128,6 +128,18 @@ def test_every_compute_unit_of_a_gpu_gets_work(size):
     assert size[2] // slices >= spread.SMALLEST_SLICE
 
 
+@pytest.mark.parametrize("config", [c for c in nvidia_configs() if c.parts > 1])
+def test_slices_of_k_run_side_by_side(config):
+    """No compute unit gets more work-groups at a time than its registers hold."""
+    limits = replace(LIMITS, compute_units=132)
+    found = spread.spread(config, config.tile_m, 64 * config.tile_n, 4096, 1, limits)
+    sums = config.work_m * config.work_n
+    assert -(-64 * found.slices // 132) * config.items * sums <= spread.REGISTERS
+    alone = spread.spread(replace(config, parts=1), config.tile_m, config.tile_n, 4096, 1, limits)
+    shared = spread.spread(config, config.tile_m, config.tile_n, 4096, 1, limits)
+    assert shared.time < alone.time
+
+
 def test_scratch_respects_the_largest_buffer():
     """A device that allocates little gets smaller blocks."""
     small = Limits(48 * 1024, 1024, 2**22, 8, 1)

@@ -24,7 +24,7 @@ from clgemm.tensor_config import TILE_BYTES, MmaConfig, SplitConfig, WgmmaConfig
 from clgemm.tensor_plan import make_tensor_plan
 from clgemm.workspace import workspace
 
-WIDE = WgmmaConfig(swizzle=16, tf32=False, guard=True, tile_n=256, stages=2)
+WIDE = WgmmaConfig(swizzle=8, tf32=False, guard=True, tile_n=256, stages=2)
 WIDE_TF32 = replace(WIDE, tf32=True)
 NARROW = WgmmaConfig(swizzle=3, tf32=False, guard=True, tile_n=128, stages=3)
 MMA = MmaConfig(swizzle=2, tf32=False, guard=True)
@@ -215,7 +215,7 @@ def test_a_record_serves_where_its_tiles_do(monkeypatch):
     assert tensor.choose_tensor(Able(), "fast", *big) == (replace(tuned, guard=False),)
     assert set(asked) == {("tensor", "large")}
     (narrow,) = tensor.choose_tensor(Able(), "float32", 1408, 1408, 1408, 1)
-    assert (narrow.tile_n, narrow.swizzle) == (128, 16)
+    assert (narrow.tile_n, narrow.swizzle) == (128, 8)
     assert asked[-1] == ("tensor", "medium")
 
 
