@@ -166,6 +166,8 @@ def _register(limits: Limits, default: AnyChoice, vector_compiler: bool) -> Part
     couples = ("work_m", "vectors"), ("vectors", "width"), ("block_rows", "block_columns")
     coarse = {
         ("width",): tuple((width,) for width in values["width"]),
+        # Compilers that join what is multiplied and added by themselves may make less of the tile.
+        ("fma",): tuple((flag,) for flag in FLAGS),
         ("work_m", "vectors"): ((8, 3), (4, 3), (6, 2), (12, 2), (12, 1), (4, 2)),
     }
 
