@@ -199,10 +199,11 @@ def register_config(width: int, can_prefetch: bool, fma: bool) -> RegisterConfig
     of B and an element of A. Sixteen floats are AVX-512 (32 registers), eight AVX (16), four
     NEON (32) and SSE (16). Three vectors a row load least: 11 loads for 24 multiply-adds.
 
-    Without `fma`, Intel's compiler makes of A in place a kernel that is a fifth slower; with it,
-    PoCL 3.0 aborts on vectors wider than what it compiles for.
+    Without `fma`, Intel's compiler makes of A in place a kernel that is a fifth slower, and with it
+    it spills unless a register is to spare; PoCL 3.0 aborts on `fma` of vectors wider than what it
+    compiles for.
     """
-    work_m, vectors = {16: (8, 3), 8: (4, 3)}.get(width, (4, 2))
+    work_m, vectors = {16: (8, 3), 8: (6, 2) if fma else (4, 3)}.get(width, (4, 2))
     return RegisterConfig(
         work_m=work_m,
         vectors=vectors,

@@ -60,8 +60,8 @@ def candidates(device: Identity, limits: Limits, family: str, name: str) -> Iter
     """Yield the records that may serve a kernel family and shape class on a device, best first.
 
     This user's for this device, driver and kernels; shipped ones for this device; then those of
-    devices of the same architecture, vendor and type. Of CPUs only the same vector extension
-    counts. Records that the device cannot run are left out.
+    devices of the same architecture, vendor and type. Of CPUs only the same vector extension and
+    runtime count. Records that the device cannot run are left out.
     """
     key = family, name
     own = [r for r in _own(user_file(device), device).records if r.key == key]
@@ -166,11 +166,12 @@ def _nearness(theirs: Identity, device: Identity) -> tuple[int, bool, bool, str]
     if theirs.kind != device.kind:
         return None
     other_runtime, other_driver = theirs.runtime != device.runtime, theirs.driver != device.driver
-    if theirs.architecture == device.architecture:
+    other_architecture = theirs.architecture != device.architecture
+    if device.kind == "CPU" and (other_architecture or other_runtime):
+        return None  # what is fast as one compiler makes it is slow as another does
+    if not other_architecture:
         same = theirs.name == device.name and not other_runtime
         distance = int(other_driver) if same else 2
-    elif device.kind == "CPU":
-        return None
     else:
         distance = 3 if theirs.vendor == device.vendor else 4
     return distance, other_runtime, other_driver, theirs.driver

@@ -193,10 +193,12 @@ def test_the_order_of_look_up(alone):
     assert not served(family="local")
 
 
-def test_only_the_same_vector_extension_counts_on_a_cpu(alone):
-    """Another runtime's record serves a processor of the same kind; another processor's never."""
+def test_only_the_same_vector_extension_and_runtime_count_on_a_cpu(alone):
+    """A record serves other processors of its kind under its runtime, of any version, only."""
     alone(record(CPU, DIRECT))
-    assert served(CPU._replace(name="Epyc", platform="Intel(R) OpenCL, 3.1")) == [(DIRECT, False)]
+    newer = CPU.platform.replace(CPU.platform.split(",")[-1], " of another version")
+    assert served(CPU._replace(name="Epyc", platform=newer)) == [(DIRECT, False)]
+    assert not served(CPU._replace(platform="Another OpenCL, 3.1"))
     assert not served(CPU._replace(architecture="AVX2"))
 
 
