@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clgemm.config import DirectConfig, Limits, LocalConfig, RegisterConfig, piece_of
+from clgemm.config import DirectConfig, Limits, LocalConfig, RegisterConfig
 from clgemm.device import Device
-from clgemm.identity import MANY_CORES, is_vector_compiler, register_width
+from clgemm.identity import INTEL, MANY_CORES, is_vector_compiler, register_width
 from clgemm.pack_config import PackConfig, VectorPackConfig
 from clgemm.records import Choice
 from clgemm.skinny_config import MOST_OF_A, SkinnyConfig, SkinnyLanesConfig
@@ -109,11 +109,8 @@ def pack_config(limits: Limits, panel: int) -> PackConfig:
 
 def vector_pack_config(panel: int, prefetch: int) -> VectorPackConfig:
     """Return how panels of A are packed for the register family."""
-    piece, turn = piece_of(panel)
     # Rows that are neighbours in memory are read fastest in runs of a few hundred.
-    return VectorPackConfig(
-        panel=panel, piece=piece, turn=turn, panels=max(1, 384 // panel), prefetch=prefetch
-    )
+    return VectorPackConfig.of(panel, 384, prefetch)
 
 
 def copy_config(limits: Limits) -> PackConfig:
@@ -131,8 +128,8 @@ def panel_config(
     """
     limits = device.limits
     if limits.vector_width > 1:
-        intel = device.platform.startswith("Intel(R) OpenCL")
-        config = register_config(register_width(device), is_vector_compiler(device), intel)
+        fma = device.platform.startswith(INTEL)
+        config = register_config(register_width(device), is_vector_compiler(device), fma)
         # Where many cores wait for packing, it costs more than the sets of a cache that rows share.
         return replace(config, aliasing=0) if limits.compute_units >= MANY_CORES else config
     fitting = _fitting(device)

@@ -10,8 +10,17 @@ import pyopencl as cl
 from clgemm.device import Device, devices
 from clgemm.records import Identity
 
-__all__ = ["MANY_CORES", "find", "identify", "identity", "is_vector_compiler", "register_width"]
+__all__ = [
+    "INTEL",
+    "MANY_CORES",
+    "find",
+    "identify",
+    "identity",
+    "is_vector_compiler",
+    "register_width",
+]
 
+POCL, INTEL = "Portable Computing Language", "Intel(R) OpenCL"  # how platforms' names begin
 FLOAT_BITS = 32
 MANY_CORES = 8  # that wait for one another
 
@@ -58,7 +67,7 @@ def register_width(device: Device) -> int:
 
 def is_vector_compiler(device: Device) -> bool:
     """Tell whether the runtime is a Clang for the CPU itself, which has __builtin_prefetch."""
-    return device.platform.startswith(("Portable Computing Language", "Intel(R) OpenCL"))
+    return device.platform.startswith((POCL, INTEL))
 
 
 def identity(device: Device) -> list[str]:

@@ -13,7 +13,6 @@ import pyopencl as cl
 import pyopencl.array
 import pyopencl.tools
 
-from clgemm.device import Device
 from clgemm.layout import Layout
 
 __all__ = [
@@ -27,7 +26,6 @@ __all__ = [
     "buffer_over",
     "common_queue",
     "float32_operand",
-    "in_place",
     "is_device",
     "layout_of",
     "likeness",
@@ -305,16 +303,11 @@ class Matrix:
     layout: Layout
 
 
-def in_place(array: HostArray, device: Device) -> Matrix:
-    """Return the matrix of a host array, where it lies, for a device that shares host memory.
-
-    The array's memory must outlive the commands that use it.
-    """
-    return Matrix(buffer_over(array, device.context), start_in_buffer(array), layout_of(array))
-
-
 def buffer_over(array: HostArray, context: cl.Context) -> cl.Buffer:
-    """Return a buffer that is a host array's own memory, from its lowest element to its highest."""
+    """Return a buffer that is a host array's own memory, from its lowest element to its highest.
+
+    For a device that shares host memory. The array's must outlive the commands that use it.
+    """
     memory, flags = array, array.flags
     if not flags.forc:
         first, last = layout_of(array).extent

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgemm.config import FLOAT_BYTES, KernelConfig, multiple, positive, vector
+from clgemm.config import FLOAT_BYTES, KernelConfig, multiple, piece_of, positive, vector
 
 __all__ = ["PackConfig", "VectorPackConfig"]
 
@@ -52,6 +52,12 @@ class VectorPackConfig(KernelConfig):
     entry: ClassVar[str] = "pack_vectors"
     includes: ClassVar[tuple[str, ...]] = ("vector_panels.cl",)
     planned: ClassVar[frozenset[str]] = frozenset({"PANELS"})
+
+    @classmethod
+    def of(cls, panel: int, rows: int, prefetch: int) -> VectorPackConfig:
+        """Return how panels are packed, as many per work-group as have so many rows."""
+        piece, turn = piece_of(panel)
+        return cls(panel, piece, turn, panels=max(1, rows // panel), prefetch=prefetch)
 
     @property
     def items(self) -> int:

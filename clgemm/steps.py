@@ -25,7 +25,6 @@ __all__ = [
     "Target",
     "Turn",
     "ceil_div",
-    "reduce_config",
     "round_up",
     "slices",
     "stack_of",
@@ -224,7 +223,7 @@ def target(
     return Target((1.0, 0.0), to, FLOAT_BYTES * stack.matrices * cuts * m * n, (adding,))
 
 
-def reduce_config(slices: int, limits: Limits) -> ReduceConfig:
+def _reduce_config(slices: int, limits: Limits) -> ReduceConfig:
     """Return how slices are added up: by vectors, or by as many work-items as there is work for."""
     if limits.vector_width > 1:
         return ReduceConfig(group=1, parts=1, width=limits.vector_width)
@@ -243,7 +242,7 @@ def _reduce_step(
 ) -> Step:
     """Return the launch that adds up the slices of a product in the scratch memory "partial"."""
     m, n, cuts = sizes
-    config = reduce_config(cuts, limits)
+    config = _reduce_config(cuts, limits)
     config = replace(config, aligned=n % config.width == 0)
     units = m * ceil_div(n, config.width)
     groups = stack.matrices * ceil_div(units, config.group // config.parts)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
-from clgemm.config import DirectConfig, Limits, LocalConfig, RegisterConfig, piece_of
+from clgemm.config import DirectConfig, Limits, LocalConfig, RegisterConfig
 from clgemm.pack_config import PackConfig, VectorPackConfig
 from clgemm.records import AnyChoice, Choice, TensorChoice
 from clgemm.skinny_config import SkinnyConfig, SkinnyLanesConfig
@@ -179,11 +179,8 @@ def _register(limits: Limits, default: AnyChoice, vector_compiler: bool) -> Part
             "block_n": max(1, point["block_columns"] // tile_n),
         }
         made: RegisterConfig = _typed(config, point | blocks)
-        piece, turn = piece_of(tile_m)
-        panels = max(1, point["pack_rows"] // tile_m)
-        return Choice(
-            made, (VectorPackConfig(tile_m, piece, turn, panels, point["pack_prefetch"]),)
-        )
+        pack = VectorPackConfig.of(tile_m, point["pack_rows"], point["pack_prefetch"])
+        return Choice(made, (pack,))
 
     def read(choice: AnyChoice) -> dict[str, int]:
         made, pack = choice.config, choice.pack
