@@ -23,7 +23,7 @@ __all__ = [
 
 # kernels/tensor_tile.cl, which says what a tile holds.
 TILE_ROWS = 128
-TILE_BYTES = 2 * 16 * TILE_ROWS * 8 + 4 * TILE_ROWS + 64
+TILE_BYTES = 2 * 16 * TILE_ROWS * 8 + 4 * TILE_ROWS + 2 * 64
 LENGTH_BYTES = 4  # of a list, in the directory behind the tiles
 OWN_BYTES = 128 + 8 * 16 * 33 * 4  # the product kernel: barriers, a corner of C for each warp
 LOCAL_BYTES = 226 * 1024  # what a work-group can have on compute capability 9.0

@@ -61,12 +61,10 @@ static inline void fetch(uint to, __global const uchar* tile, uint barrier) {
 // sum = a*b for one 64 x 128 x TILE_K product of tiles: 12 instructions in one piece, since the compiler must not touch
 // the sums before all is done. %0 to %63 are the sums; %64 and %65 the descriptors of the high parts of a and of b, which
 // count in sixteen bytes: LOW leads from the high part of a tile to the low, CORES to the next two cores along k.
-// With GUARD, which takes registers, a descriptor is its low word, to which the instructions add the high one, and the
-// two warp groups take turns at barriers %66 and %67, so that one's tensor cores work while the other adds up.
-// Without, whole descriptors and no turns are faster. Both were measured.
+// The two warp groups take turns at barriers %66 and %67: one's tensor cores work while the other adds up.
 #define LOW 1024    // PART_BYTES/16
 #define CORES 256   // 2*TILE_ROWS*16/16
-#define DISTANCE 8  // of neighbours along the rows, 128/16: the descriptors' high word
+#define DISTANCE 8  // of neighbours along the rows, 128/16
 #define WGMMA                                                                                    \
   "wgmma.mma_async.sync.aligned." SHAPE                                                          \
   "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,"  \
@@ -79,19 +77,9 @@ static inline void fetch(uint to, __global const uchar* tile, uint barrier) {
 #define SHAPE "m64n128k16.f32.f16.f16 "
 #define PLAIN ", 0, 0"  // not transposed
 #endif
-#if GUARD
-#define OPERAND(name, from, way) "add.u32 word, " from ", " TEXT(way) "; mov.b64 " name ", {word, " TEXT(DISTANCE) "};\n"
-#define DESCRIPTOR(low) "r"(low)
-#define TAKE_TURN "bar.sync %66, 256;\n"
-#define PASS_TURN "bar.arrive %67, 256;\n"
-#else
-#define OPERAND(name, from, way) "add.s64 " name ", " from ", " TEXT(way) ";\n"
-#define DESCRIPTOR(low) "l"((ulong)(low) | (ulong)DISTANCE << 32)
-#define TAKE_TURN
-#define PASS_TURN
-#endif
 #define TIMES(cores, part_a, part_b, add)                                                       \
-  OPERAND("a", "%64", cores * CORES + part_a) OPERAND("b", "%65", cores * CORES + part_b)       \
+  "add.s64 a, %64, " TEXT(cores * CORES + part_a) ";\n"                                         \
+  "add.s64 b, %65, " TEXT(cores * CORES + part_b) ";\n"                                         \
   WGMMA "a, b, " add ", 1, 1" PLAIN ";\n"
 #define ALL_TIMES(part_a, part_b, first_adds)                                                   \
   TIMES(0, part_a, part_b, first_adds) TIMES(1, part_a, part_b, "yes")                          \
@@ -101,16 +89,16 @@ static inline void fetch(uint to, __global const uchar* tile, uint barrier) {
   "=f"(sum[i + 4]), "=f"(sum[i + 5]), "=f"(sum[i + 6]), "=f"(sum[i + 7])
 // The small products first: less of them is lost. The first of all does not add.
 #define MULTIPLY(tile_a, tile_b, mine, others)                                                                       \
-  asm volatile("{.reg .b32 word; .reg .b64 a, b; .reg .pred no, yes;\n"                                              \
+  asm volatile("{.reg .b64 a, b; .reg .pred no, yes;\n"                                                              \
                "setp.ne.b32 no, %66, %66; setp.eq.b32 yes, %66, %66;\n"                                              \
-               TAKE_TURN                                                                                             \
+               "bar.sync %66, 256;\n"                                                                                \
                "wgmma.fence.sync.aligned;\n"                                                                         \
                ALL_TIMES(0, LOW, "no") ALL_TIMES(LOW, 0, "yes") ALL_TIMES(0, 0, "yes")                               \
                "wgmma.commit_group.sync.aligned;\n"                                                                  \
-               PASS_TURN                                                                                             \
+               "bar.arrive %67, 256;\n"                                                                              \
                "wgmma.wait_group.sync.aligned 0;}\n"                                                                 \
                : EIGHT(0), EIGHT(8), EIGHT(16), EIGHT(24), EIGHT(32), EIGHT(40), EIGHT(48), EIGHT(56)                \
-               : DESCRIPTOR(tile_a), DESCRIPTOR(tile_b), "r"(mine), "r"(others) : "memory")
+               : "l"(tile_a), "l"(tile_b), "r"(mine), "r"(others) : "memory")
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 void tensor_product(const int m, const int n, const int k, const int most, const float alpha, const float beta,
@@ -174,11 +162,10 @@ void tensor_product(const int m, const int n, const int k, const int most, const
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
     const int my_row = warp * 16 + own_row(), my_column = own_column();
-    // The low word of a descriptor without an address: how far the next core along k is.
-    const uint group = warp / 4, shape = TILE_ROWS * 16 / 16 << 16;
-#if GUARD
+    const uint group = warp / 4;
+    // A descriptor without an address: how far the next core is along the rows and along k.
+    const ulong shape = (ulong)DISTANCE << 32 | TILE_ROWS * 16 / 16 << 16;
     if (group == 1) asm volatile("bar.arrive 1, 256;" ::: "memory");  // the first turn is the first warp group's
-#endif
     FOR_EACH_TILE
       float total[PANELS][64];
       #pragma unroll
@@ -188,27 +175,36 @@ void tensor_product(const int m, const int n, const int k, const int most, const
 
       #pragma unroll 1
       for (int depth = 0; depth < depths; depth++) {
-        const uint at = BARRIERS_BYTES + stage * STAGE_BYTES, tile_a = shape | (base + at + group * 64 * 16) / 16;
+        const uint at = BARRIERS_BYTES + stage * STAGE_BYTES;
+        const ulong tile_a = shape | (base + at + group * 64 * 16) / 16;
         wait_for(FULL(stage), round);
         #pragma unroll
         for (int h = 0; h < PANELS; h++) {
-          const uint at_b = at + (1 + h) * TILE_BYTES, tile_b = shape | (base + at_b) / 16;
+          const uint at_b = at + (1 + h) * TILE_BYTES;
+          const ulong tile_b = shape | (base + at_b) / 16;
           float sum[64];
           MULTIPLY(tile_a, tile_b, 1 + group, 2 - group);
-          __local const float* scales_a = (__local const float*)(memory + at + SCALES_AT) + my_row;
-          __local const float4* scales_b = (__local const float4*)(memory + at_b + SCALES_AT) + my_column / 4;
-          const float scale_0 = scales_a[0], scale_2 = scales_a[2];
-          #pragma unroll
-          for (int j = 0; j < 8; j++) {
-            const float4 scale = scales_b[4 * j];
-            total[h][8 * j + 0] = fma(sum[8 * j + 0], scale_0 * scale.x, total[h][8 * j + 0]);
-            total[h][8 * j + 1] = fma(sum[8 * j + 1], scale_0 * scale.y, total[h][8 * j + 1]);
-            total[h][8 * j + 2] = fma(sum[8 * j + 2], scale_2 * scale.x, total[h][8 * j + 2]);
-            total[h][8 * j + 3] = fma(sum[8 * j + 3], scale_2 * scale.y, total[h][8 * j + 3]);
-            total[h][8 * j + 4] = fma(sum[8 * j + 4], scale_0 * scale.z, total[h][8 * j + 4]);
-            total[h][8 * j + 5] = fma(sum[8 * j + 5], scale_0 * scale.w, total[h][8 * j + 5]);
-            total[h][8 * j + 6] = fma(sum[8 * j + 6], scale_2 * scale.z, total[h][8 * j + 6]);
-            total[h][8 * j + 7] = fma(sum[8 * j + 7], scale_2 * scale.w, total[h][8 * j + 7]);
+          const float common = *(__local const float*)(memory + at + COMMON_AT) *
+                               *(__local const float*)(memory + at_b + COMMON_AT);
+          if (common != 0.0f) {
+            #pragma unroll
+            for (int i = 0; i < 64; i++) total[h][i] = fma(sum[i], common, total[h][i]);
+          } else {
+            __local const float* scales_a = (__local const float*)(memory + at + SCALES_AT) + my_row;
+            __local const float4* scales_b = (__local const float4*)(memory + at_b + SCALES_AT) + my_column / 4;
+            const float scale_0 = scales_a[0], scale_2 = scales_a[2];
+            #pragma unroll
+            for (int j = 0; j < 8; j++) {
+              const float4 scale = scales_b[4 * j];
+              total[h][8 * j + 0] = fma(sum[8 * j + 0], scale_0 * scale.x, total[h][8 * j + 0]);
+              total[h][8 * j + 1] = fma(sum[8 * j + 1], scale_0 * scale.y, total[h][8 * j + 1]);
+              total[h][8 * j + 2] = fma(sum[8 * j + 2], scale_2 * scale.x, total[h][8 * j + 2]);
+              total[h][8 * j + 3] = fma(sum[8 * j + 3], scale_2 * scale.y, total[h][8 * j + 3]);
+              total[h][8 * j + 4] = fma(sum[8 * j + 4], scale_0 * scale.z, total[h][8 * j + 4]);
+              total[h][8 * j + 5] = fma(sum[8 * j + 5], scale_0 * scale.w, total[h][8 * j + 5]);
+              total[h][8 * j + 6] = fma(sum[8 * j + 6], scale_2 * scale.z, total[h][8 * j + 6]);
+              total[h][8 * j + 7] = fma(sum[8 * j + 7], scale_2 * scale.w, total[h][8 * j + 7]);
+            }
           }
         }
         if (lane == 0) arrive(EMPTY(stage));

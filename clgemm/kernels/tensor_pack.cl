@@ -1,8 +1,9 @@
 // Splits both operands into the tiles of tensor_tile.cl, padded with zeros, in one launch.
 //   a[row*a_row + p*a_column]     m x k, any strides;   b[column*b_row + p*b_column]     n x k, that is, B'
 //   packed[(panel*depths + depth)*TILE_BYTES]     panel = row/TILE_ROWS, depth = p/TILE_K
-// A row's TILE_K elements share the scale 2^(e - TOP), where 2^e <= the largest of them < 2^(e+1). The high part is an
-// element over its scale, rounded to eleven bits; the low part the rest, rounded likewise.
+// A row's TILE_K elements share the scale 2^(e - TOP), where 2^e <= the largest of them < 2^(e+1); all of a tile's rows
+// share that of the largest row where this leaves no element too small. The high part is an element
+// over its scale, rounded to eleven bits; the low part the rest, rounded likewise.
 //
 // What that keeps, u = 2^-24: a low part is at most 2^-11 of its element and rounded to eleven bits, so that
 // the two together are off by at most 2u of the element; or, where fp16 is subnormal, by 2^-25 over
@@ -13,10 +14,14 @@
 // `count` grows by the listed elements (GUARD only): above `most`, another kernel makes the product. The TF32 kernels
 // are the first to take over: they run where `count_before`, that of the halves, is above `most`.
 // Work-groups: any number, 256 work-items each; they take turns at tiles of A, then of B.
-#define ITEMS 256
+#define OWN 4              // cores of a row that a work-item splits
+#define ABREAST (8 / OWN)  // work-items for each row
+#define ITEMS (ABREAST * TILE_ROWS)
+#define WARPS (ITEMS / 32)
 #define TOP (TF32 ? 30 : 14)
 #define HUGE_BITS ((uint)(127 + TOP + 64) << 23)
 #define LEAST_E (127 + TOP - 63)  // biased
+#define TINY(e) ((uint)((e) - TOP + least) << 23)  // from here on an element is large enough
 
 #if TF32
 static inline uint eleven_bits(float x) {
@@ -61,13 +66,25 @@ static inline void split_core(const float* x, float up, uint4* high, uint4* low)
 }
 #endif
 
+// Whether two parts cannot hold an element.
+static inline bool is_apart(float x, uint tiny) {
+  const uint size = as_uint(x) & 0x7fffffff;
+  return size - 1 < tiny - 1 || size >= HUGE_BITS;
+}
+
+static inline uint largest_of_warp(uint x) {
+  uint largest;
+  asm volatile("redux.sync.max.u32 %0, %1, 0xffffffff;" : "=r"(largest) : "r"(x));
+  return largest;
+}
+
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 void tensor_pack(const int m, const int n, const int k, const int least, const int most,
                  __global const float* restrict a, const long a_offset, const long a_row, const long a_column,
                  __global const float* restrict b, const long b_offset, const long b_row, const long b_column,
                  __global uchar* restrict packed_a, __global uchar* restrict packed_b,
                  __global uint* restrict count, __global const uint* restrict count_before) {
-  __local uint largest[2 * TILE_ROWS];
+  __local uint largest[ABREAST * TILE_ROWS], warp_largest[WARPS], warp_smallest[WARPS];
   const int item = get_local_id(0), depths = (k + TILE_K - 1) / TILE_K;
   const int tiles_a = (m + TILE_ROWS - 1) / TILE_ROWS * depths, tiles_b = (n + TILE_ROWS - 1) / TILE_ROWS * depths;
 #if GUARD
@@ -85,43 +102,45 @@ void tensor_pack(const int m, const int n, const int k, const int least, const i
     __global const float* from = (is_a ? a + a_offset : b + b_offset) + row_0 * row_stride + k_0 * column_stride;
     __global uchar* to = (is_a ? packed_a : packed_b) + (long)tile * TILE_BYTES;
 
-    // A work-item splits every other core of a row. Neighbours run along the source's shorter stride.
+#if GUARD
+    const uint so_far = item == 0 ? *(volatile __global const uint*)count : 0;  // early, as this takes time
+#endif
+
+    // A work-item splits cores of a row that are ABREAST apart. Neighbours run along the source's shorter stride.
     const bool along_k = column_stride * column_stride <= row_stride * row_stride;
-    const int row = along_k ? item / 32 * 16 + item % 16 : item % TILE_ROWS;
-    const int first = along_k ? item / 16 % 2 : item / TILE_ROWS;  // core
+    const int row = along_k ? item / (16 * ABREAST) * 16 + item % 16 : item % TILE_ROWS;
+    const int first = along_k ? item / 16 % ABREAST : item / TILE_ROWS;  // core
     const int rows_here = rows - row_0, depth_here = k - k_0;
-    float x[4][CORE];
+    float x[OWN][CORE];
     from += row * row_stride;
-    if (rows_here >= TILE_ROWS && depth_here >= TILE_K) {
-      if (column_stride == 1 && row_stride % 4 == 0 && ((ulong)from & 15) == 0) {
+    const bool whole = rows_here >= TILE_ROWS && depth_here >= TILE_K;
+    if (whole && column_stride == 1 && row_stride % 4 == 0 && ((ulong)from & 15) == 0) {
+      #pragma unroll
+      for (int q = 0; q < OWN; q++) {
+        __global const float4* vectors = (__global const float4*)(from + (first + ABREAST * q) * CORE);
         #pragma unroll
-        for (int q = 0; q < 4; q++) {
-          __global const float4* vectors = (__global const float4*)(from + (first + 2 * q) * CORE);
-          #pragma unroll
-          for (int i = 0; i < CORE / 4; i++) {
-            const float4 v = vectors[i];
-            x[q][4 * i] = v.x, x[q][4 * i + 1] = v.y, x[q][4 * i + 2] = v.z, x[q][4 * i + 3] = v.w;
-          }
+        for (int i = 0; i < CORE / 4; i++) {
+          const float4 v = vectors[i];
+          x[q][4 * i] = v.x, x[q][4 * i + 1] = v.y, x[q][4 * i + 2] = v.z, x[q][4 * i + 3] = v.w;
         }
-      } else {
-        #pragma unroll
-        for (int q = 0; q < 4; q++)
-          #pragma unroll
-          for (int i = 0; i < CORE; i++) x[q][i] = from[((first + 2 * q) * CORE + i) * column_stride];
       }
     } else {
+      const int depth_mine = row < rows_here ? depth_here : 0;
+      __global const float* next = from + first * CORE * column_stride;
       #pragma unroll
-      for (int q = 0; q < 4; q++)
+      for (int q = 0; q < OWN; q++) {
         #pragma unroll
         for (int i = 0; i < CORE; i++) {
-          const int p = (first + 2 * q) * CORE + i;
-          x[q][i] = row < rows_here && p < depth_here ? from[p * column_stride] : 0.0f;
+          x[q][i] = (first + ABREAST * q) * CORE + i < depth_mine ? *next : 0.0f;
+          next += column_stride;
         }
+        next += (ABREAST - 1) * CORE * column_stride;
+      }
     }
 
     uint size_here = 0, smallest = -1;  // smallest: of those that are not zero, minus one
     #pragma unroll
-    for (int q = 0; q < 4; q++)
+    for (int q = 0; q < OWN; q++)
       #pragma unroll
       for (int i = 0; i < CORE; i++) {
         const uint size = as_uint(x[q][i]) & 0x7fffffff;
@@ -132,47 +151,63 @@ void tensor_pack(const int m, const int n, const int k, const int least, const i
     if (huge) {
       size_here = 0;
       #pragma unroll
-      for (int q = 0; q < 4; q++)
+      for (int q = 0; q < OWN; q++)
         #pragma unroll
         for (int i = 0; i < CORE; i++) {
           const uint size = as_uint(x[q][i]) & 0x7fffffff;
           size_here = max(size_here, size < HUGE_BITS ? size : 0);
         }
+      smallest = 0;
     }
     largest[first * TILE_ROWS + row] = size_here;
+    const uint largest_here = largest_of_warp(size_here), smallest_here = ~largest_of_warp(~smallest);
+    if (item % 32 == 0) {
+      warp_largest[item / 32] = largest_here;
+      warp_smallest[item / 32] = smallest_here;
+    }
 #if GUARD
     if (item == 0) {
       listed = 0;
-      before = *(volatile __global const uint*)count;
+      before = so_far;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     if (before > most) break;  // nobody will read the tiles
 #else
     barrier(CLK_LOCAL_MEM_FENCE);
 #endif
-    const int e = max((int)(max(largest[row], largest[TILE_ROWS + row]) >> 23), LEAST_E);  // biased
-    if (first == 0) ((__global float*)(to + SCALES_AT))[row] = as_float((uint)(e - TOP) << 23);
+    uint row_largest = 0;
+    #pragma unroll
+    for (int i = 0; i < ABREAST; i++) row_largest = max(row_largest, largest[i * TILE_ROWS + row]);
+    const uint tile_largest = largest_of_warp(warp_largest[item % WARPS]);
+    const uint tile_smallest = ~largest_of_warp(~warp_smallest[item % WARPS]);
+    const int tile_e = max((int)(tile_largest >> 23), LEAST_E);  // biased, as all here
+    const bool common = tile_smallest >= TINY(tile_e) - 1;
+    const int e = common ? tile_e : max((int)(row_largest >> 23), LEAST_E);
+    const float scale = as_float((uint)(e - TOP) << 23);
+    if (first == 0) ((__global float*)(to + SCALES_AT))[row] = scale;
+    if (item == 0) *(__global float*)(to + COMMON_AT) = common ? scale : 0.0f;
 
 #if GUARD
-    const uint tiny = (uint)(e - TOP + least) << 23;
-    if (huge || smallest < tiny - 1) {
+    if ((huge || smallest < TINY(e) - 1) && *(volatile __local uint*)&listed <= LIST_MOST) {
+      uint here = 0;
       #pragma unroll
-      for (int q = 0; q < 4; q++)
+      for (int q = 0; q < OWN; q++)
         #pragma unroll
-        for (int i = 0; i < CORE; i++) {
-          const uint bits = as_uint(x[q][i]), size = bits & 0x7fffffff;
-          if (size != 0 && (size < tiny || size >= HUGE_BITS)) {
-            // Once the list is too long, its length is nobody's.
-            const uint place = *(volatile __local uint*)&listed > LIST_MOST ? LIST_MOST : atomic_add(&listed, 1u);
-            if (place < LIST_MOST) {
+        for (int i = 0; i < CORE; i++) here += is_apart(x[q][i], TINY(e));
+      uint place = atomic_add(&listed, here);
+      if (place + here <= LIST_MOST) {
+        #pragma unroll
+        for (int q = 0; q < OWN; q++)
+          #pragma unroll
+          for (int i = 0; i < CORE; i++)
+            if (is_apart(x[q][i], TINY(e))) {
               uint2 entry;
-              entry.x = (uint)(row | ((first + 2 * q) * CORE + i) << 8);
-              entry.y = bits;
-              list[place] = entry;
+              entry.x = (uint)(row | ((first + ABREAST * q) * CORE + i) << 8);
+              entry.y = as_uint(x[q][i]);
+              list[place++] = entry;
+              x[q][i] = 0.0f;
             }
-            x[q][i] = 0.0f;
-          }
-        }
+      }
     }
 #endif
 
@@ -186,10 +221,10 @@ void tensor_pack(const int m, const int n, const int k, const int least, const i
     const float up = as_float((uint)(127 + 127 + TOP - e) << 23);
     const int slot = slot_of(row);
     #pragma unroll
-    for (int q = 0; q < 4; q++) {
+    for (int q = 0; q < OWN; q++) {
       uint4 high, low;
       split_core(x[q], up, &high, &low);
-      __global uint4* core = (__global uint4*)(to + ((first + 2 * q) * TILE_ROWS + slot) * 16);
+      __global uint4* core = (__global uint4*)(to + ((first + ABREAST * q) * TILE_ROWS + slot) * 16);
       core[0] = high;
       core[PART_BYTES / 16] = low;
     }

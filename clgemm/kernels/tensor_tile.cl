@@ -3,6 +3,7 @@
 //   PART_BYTES    low[core][slot][CORE]    what is left of it, rounded likewise
 //   SCALES_AT     scale[row]               fp32: a power of two for the row's TILE_K elements
 //   LIST_AT       list[LIST_MOST]          {row | p << 8, the element}: zero above, multiplied aside
+//   COMMON_AT     common                   fp32: the scale that all rows have, or zero
 // Behind the last tile is a directory: the length of every tile's list, uint each.
 // Parts are fp16 or, with TF32, fp32 numbers that the tensor cores take for tf32: half as fast, and with an exponent
 // for nearly every element. core = p/CORE; eight slots of one core are one of wgmma's core matrices, 128 bytes in a
@@ -22,7 +23,8 @@
 #define SCALES_AT (2 * PART_BYTES)
 #define LIST_AT (SCALES_AT + 4 * TILE_ROWS)
 #define LIST_MOST 8  // with more the bound would not hold: see tensor.cl
-#define TILE_BYTES (LIST_AT + 8 * LIST_MOST)
+#define COMMON_AT (LIST_AT + 8 * LIST_MOST)
+#define TILE_BYTES (COMMON_AT + 64)  // whole lines of the cache
 #define OVERFULL (1u << 30)  // the least count of listed elements once a list is too long
 
 // The lengths of a packed operand's lists.
