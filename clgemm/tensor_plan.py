@@ -84,12 +84,9 @@ def make_tensor_plan(
             bytes_a = max(bytes_a, _packed_bytes(sizes[0], sizes[2], tile_k))
             bytes_b = max(bytes_b, _packed_bytes(sizes[1], sizes[2], tile_k))
             beta: Argument = "beta" if k_0 == 0 else 1.0
-            products: list[Step] = []
             for tier, config in enumerate(tiers):
                 turn = Turn(turns, tier)
-                split, multiply = _tensor_steps(*blocks, origins, beta, config, limits, turn)
-                steps.append(split)
-                products.insert(0, multiply)
+                steps += _tensor_steps(*blocks, origins, beta, config, limits, turn)
             if config.guard:
                 reserve = make_plan(*blocks, plain, pack, limits)
                 needs = dict(reserve.scratch)
@@ -101,8 +98,6 @@ def make_tensor_plan(
                 gate = turn, _most(sizes[0], sizes[1])
                 steps += (_gated(step, first, beta, gate) for step in reserve.steps)
                 turns += 1
-            # The likeliest last: what returns at once does so while the host enqueues the rest.
-            steps += products
     scratch: list[tuple[Slot, int]] = [("packed_a", bytes_a), ("packed_b", bytes_b)]
     scratch += [("partial", partial)] * (partial > 0)
     return Plan(tuple(steps), tuple(scratch), turns)
