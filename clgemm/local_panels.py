@@ -24,15 +24,22 @@ from clgemm.steps import (
 
 __all__ = ["LocalPanels"]
 
-# What can only be loaded float by float is packed if more tiles than this read it.
+# What can only be loaded float by float is packed if more tiles than this read it; of products from
+# so much work on, for which a launch is little, if more than the second.
 MOST_READINGS = 16
+LARGE_WORK, MOST_READINGS_IF_LARGE = 2**30, 7
 
 
 def fitted(
-    config: LocalConfig, a: Layout, b: Layout, limits: Limits
+    config: LocalConfig, a: Layout, b: Layout, limits: Limits, reserve: bool = False
 ) -> tuple[LocalConfig, tuple[bool, bool]]:
-    """Return a config that reads A and B', and which of them it reads where they lie."""
-    often = b.rows > MOST_READINGS * config.tile_n, a.rows > MOST_READINGS * config.tile_m
+    """Return a config that reads A and B', and which of them it reads where they lie.
+
+    A reserve packs nothing that can be read in place: it is seldom its turn, always its launches'.
+    """
+    is_large = a.rows * b.rows * a.columns >= LARGE_WORK
+    most = math.inf if reserve else MOST_READINGS_IF_LARGE if is_large else MOST_READINGS
+    often = b.rows > most * config.tile_n, a.rows > most * config.tile_m
     config = replace(config, load_a=config.width_a, load_b=config.width_b)
     in_place = [False, False]
     for operand, rows in enumerate((a, b)):
@@ -86,8 +93,9 @@ class LocalPanels(Panels):
         config: LocalConfig,
         pack: tuple[AnyPackConfig, ...],
         limits: Limits,
+        reserve: bool = False,
     ) -> None:
-        config, self.in_place = fitted(config, a, b.transposed(), limits)
+        config, self.in_place = fitted(config, a, b.transposed(), limits, reserve)
         self.config = replace(config, whole=_is_whole(c, config))
         sizes = c.rows, c.columns, a.columns
         self.slices = spread(config, *sizes, math.prod(c.batch), limits).slices

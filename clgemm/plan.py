@@ -30,6 +30,7 @@ def make_plan(
     config: LocalConfig | RegisterConfig | SkinnyConfig | SkinnyLanesConfig | DirectConfig,
     pack: tuple[AnyPackConfig, ...] | None,
     limits: Limits,
+    reserve: bool = False,
 ) -> Plan:
     """Return the launches of ``C = alpha A B + beta C`` for stacks of one shape, none empty.
 
@@ -40,6 +41,8 @@ def make_plan(
     pack : tuple of PackConfig or VectorPackConfig, optional
         How `a` and `b` are packed for a local config, `a` for a register one, and how the operand
         of few rows is copied for a skinny one. The others need none.
+    reserve : bool, optional
+        Whether most calls need none of it, so that launches count for more than what they do.
     """
     if isinstance(config, DirectConfig):
         return Plan(tuple(_direct_steps(a, b, c, a.columns, config)))
@@ -51,7 +54,7 @@ def make_plan(
         return make_skinny_plan(a, b, c, config, pack[0], limits)
     if isinstance(config, RegisterConfig):
         return RegisterPanels(a, b, c, config, pack, limits).plan()
-    return LocalPanels(a, b, c, config, pack, limits).plan()
+    return LocalPanels(a, b, c, config, pack, limits, reserve).plan()
 
 
 @lru_cache(maxsize=1024)

@@ -109,7 +109,7 @@ def tensor_config(
         ceil_div(ceil_div(m, 128) * ceil_div(n, tile_n), compute_units) for tile_n in (256, 128)
     )
     tile_n, stages = (256, 2) if 2 * wide <= 1.04 * narrow else (128, 3)
-    return WgmmaConfig(swizzle=8, tf32=False, guard=guard, tile_n=tile_n, stages=stages)
+    return WgmmaConfig(swizzle=16, tf32=False, guard=guard, tile_n=tile_n, stages=stages)
 
 
 def tensor_families(device: Device) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ def make_tensor_plan(
                 turn = Turn(turns, tier)
                 steps += _tensor_steps(*blocks, origins, beta, config, limits, turn)
             if config.guard:
-                reserve = make_plan(*blocks, plain, pack, limits)
+                reserve = make_plan(*blocks, plain, pack, limits, reserve=True)
                 needs = dict(reserve.scratch)
                 bytes_a = max(bytes_a, needs.pop("packed_a", 0))
                 bytes_b = max(bytes_b, needs.pop("packed_b", 0))

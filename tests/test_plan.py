@@ -82,10 +82,18 @@ def test_operands_that_lie_along_memory_are_not_packed():
 
 
 def test_what_is_loaded_float_by_float_is_packed_where_it_is_read_often():
-    """Tiles that read it again and again would take as many loads."""
-    big = rows(4001, 4001)
-    made = make_plan(big, big, big, IN_PLACE, PACK, LIMITS)
-    assert kernels(made) == ["pack", "pack", "local"]
+    """Tiles that read it again and again would take as many loads; a reserve has few launches."""
+
+    def packs(side, depth, reserve=False):
+        a, b, c = rows(side, depth), rows(depth, side), rows(side, side)
+        return kernels(make_plan(a, b, c, IN_PLACE, PACK, LIMITS, reserve)).count("pack")
+
+    tile = IN_PLACE.tile_m
+    assert packs(16 * tile - 1, 101) == 0
+    assert packs(16 * tile + 1, 101) == 2
+    assert packs(8 * tile - 1, 8001) == 2
+    assert packs(7 * tile - 1, 8001) == 0
+    assert packs(16 * tile + 1, 4001, reserve=True) == 0
 
 
 def test_huge_products_stay_within_the_scratch_budget():

@@ -24,7 +24,7 @@ from clgemm.tensor_config import TILE_BYTES, MmaConfig, SplitConfig, WgmmaConfig
 from clgemm.tensor_plan import make_tensor_plan
 from clgemm.workspace import workspace
 
-WIDE = WgmmaConfig(swizzle=8, tf32=False, guard=True, tile_n=256, stages=2)
+WIDE = WgmmaConfig(swizzle=16, tf32=False, guard=True, tile_n=256, stages=2)
 WIDE_TF32 = replace(WIDE, tf32=True)
 NARROW = WgmmaConfig(swizzle=3, tf32=False, guard=True, tile_n=128, stages=3)
 MMA = MmaConfig(swizzle=2, tf32=False, guard=True)
@@ -215,7 +215,7 @@ def test_a_record_serves_where_its_tiles_do(monkeypatch):
     assert tensor.choose_tensor(Able(), "fast", *big) == (replace(tuned, guard=False),)
     assert set(asked) == {("tensor", "large")}
     (narrow,) = tensor.choose_tensor(Able(), "float32", 1408, 1408, 1408, 1)
-    assert (narrow.tile_n, narrow.swizzle) == (128, 8)
+    assert (narrow.tile_n, narrow.swizzle) == (128, 16)
     assert asked[-1] == ("tensor", "medium")
 
 
@@ -412,6 +412,18 @@ def test_float32_keeps_its_componentwise_bound(able, monkeypatch, tiers, a, b):
     c = np.random.default_rng(11).standard_normal(got.shape).astype(np.float32)
     got = clgemm.sgemm(-0.75, a, b, 1.5, c)
     assert excess(got, a, b, -0.75, 1.5, c.astype(np.float64)) <= 1
+
+
+@pytest.mark.parametrize("config", [WIDE, replace(NARROW, guard=False), MMA])
+def test_rows_lose_nothing_to_larger_ones(able, monkeypatch, config):
+    """Where rows of A and columns of B are scaled by powers of two, so is the product, exactly."""
+    force(monkeypatch, config)
+    rng = np.random.default_rng(15)
+    a, b = (rng.uniform(0.5, 1, shape).astype(np.float32) for shape in ((200, 700), (700, 300)))
+    down = (2.0 ** -(np.arange(200)[:, None] % 19)).astype(np.float32)
+    across = (2.0 ** -(np.arange(300) % 17)).astype(np.float32)
+    alone = clgemm.sgemm(1.0, a, b)
+    np.testing.assert_array_equal(clgemm.sgemm(1.0, a * down, b * across), alone * down * across)
 
 
 @pytest.mark.parametrize(("a", "b"), cases(ordinary))

@@ -1,9 +1,9 @@
 // Splits both operands into the tiles of tensor_tile.cl, padded with zeros, in one launch.
 //   a[row*a_row + p*a_column]     m x k, any strides;   b[column*b_row + p*b_column]     n x k, that is, B'
 //   packed[(panel*depths + depth)*TILE_BYTES]     panel = row/TILE_ROWS, depth = p/TILE_K
-// A row's TILE_K elements share the scale 2^(e - TOP), where 2^e <= the largest of them < 2^(e+1); all of a tile's rows
-// share that of the largest row where this leaves no element too small. The high part is an element
-// over its scale, rounded to eleven bits; the low part the rest, rounded likewise.
+// A row's TILE_K elements share the scale 2^(e - TOP), where 2^e <= the largest of them < 2^(e+1). All rows of a tile have
+// that of the largest if they are near it and this leaves no element too small. The high part is an element over its
+// scale, rounded to eleven bits; the low part the rest, rounded likewise.
 //
 // What that keeps, u = 2^-24: a low part is at most 2^-11 of its element and rounded to eleven bits, so that
 // the two together are off by at most 2u of the element; or, where fp16 is subnormal, by 2^-25 over
@@ -21,6 +21,8 @@
 #define TOP (TF32 ? 30 : 14)
 #define HUGE_BITS ((uint)(127 + TOP + 64) << 23)
 #define LEAST_E (127 + TOP - 63)  // biased
+// How many exponents the largest elements of rows that share a scale may differ by: tf32 has them all.
+#define NEAR (TF32 ? 255 : 6)
 #define TINY(e) ((uint)((e) - TOP + least) << 23)  // from here on an element is large enough
 
 #if TF32
@@ -84,7 +86,7 @@ void tensor_pack(const int m, const int n, const int k, const int least, const i
                  __global const float* restrict b, const long b_offset, const long b_row, const long b_column,
                  __global uchar* restrict packed_a, __global uchar* restrict packed_b,
                  __global uint* restrict count, __global const uint* restrict count_before) {
-  __local uint largest[ABREAST * TILE_ROWS], warp_largest[WARPS], warp_smallest[WARPS];
+  __local uint largest[ABREAST * TILE_ROWS], warp_largest[WARPS], warp_least[WARPS], warp_smallest[WARPS];
   const int item = get_local_id(0), depths = (k + TILE_K - 1) / TILE_K;
   const int tiles_a = (m + TILE_ROWS - 1) / TILE_ROWS * depths, tiles_b = (n + TILE_ROWS - 1) / TILE_ROWS * depths;
 #if GUARD
@@ -161,8 +163,10 @@ void tensor_pack(const int m, const int n, const int k, const int least, const i
     }
     largest[first * TILE_ROWS + row] = size_here;
     const uint largest_here = largest_of_warp(size_here), smallest_here = ~largest_of_warp(~smallest);
+    const uint least_here = ~largest_of_warp(size_here == 0 ? 0 : ~size_here);  // of the largest that are not zero
     if (item % 32 == 0) {
       warp_largest[item / 32] = largest_here;
+      warp_least[item / 32] = least_here;
       warp_smallest[item / 32] = smallest_here;
     }
 #if GUARD
@@ -179,9 +183,10 @@ void tensor_pack(const int m, const int n, const int k, const int least, const i
     #pragma unroll
     for (int i = 0; i < ABREAST; i++) row_largest = max(row_largest, largest[i * TILE_ROWS + row]);
     const uint tile_largest = largest_of_warp(warp_largest[item % WARPS]);
+    const uint tile_least = ~largest_of_warp(~warp_least[item % WARPS]);
     const uint tile_smallest = ~largest_of_warp(~warp_smallest[item % WARPS]);
     const int tile_e = max((int)(tile_largest >> 23), LEAST_E);  // biased, as all here
-    const bool common = tile_smallest >= TINY(tile_e) - 1;
+    const bool common = tile_smallest >= TINY(tile_e) - 1 && (int)(tile_least >> 23) >= tile_e - NEAR;
     const int e = common ? tile_e : max((int)(row_largest >> 23), LEAST_E);
     const float scale = as_float((uint)(e - TOP) << 23);
     if (first == 0) ((__global float*)(to + SCALES_AT))[row] = scale;
