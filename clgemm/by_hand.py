@@ -86,7 +86,7 @@ def plain_choice(device: Device, family: str) -> Choice:
 
 def _packed(config: LocalConfig | RegisterConfig, limits: Limits) -> Choice:
     if isinstance(config, RegisterConfig):
-        return Choice(config, (vector_pack_config(config.tile_m, config.prefetch),))
+        return Choice(config, (vector_pack_config(config.tile_m, config.prefetch > 0),))
     a, b = (pack_config(limits, tile) for tile in (config.tile_m, config.tile_n))
     return Choice(config, (a, b))
 
@@ -107,9 +107,8 @@ def pack_config(limits: Limits, panel: int) -> PackConfig:
     return PackConfig(panel=panel, depth=16, group=min(256, limits.work_group_size))
 
 
-def vector_pack_config(panel: int, prefetch: int) -> VectorPackConfig:
+def vector_pack_config(panel: int, prefetch: bool) -> VectorPackConfig:
     """Return how panels of A are packed for the register family."""
-    # Rows that are neighbours in memory are read fastest in runs of a few hundred.
     return VectorPackConfig.of(panel, 384, prefetch)
 
 
@@ -210,6 +209,7 @@ def register_config(width: int, can_prefetch: bool, fma: bool) -> RegisterConfig
         block_k=1024 if width == 16 else 512,
         unroll=8,
         prefetch=8 if can_prefetch else 0,
+        prefetch_a=64 if can_prefetch else 0,
         in_place=True,
         aliasing=1024,  # floats: rows so far apart share a set of a first-level cache
         fma=fma,

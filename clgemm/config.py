@@ -263,6 +263,7 @@ class RegisterConfig(KernelConfig):
     block_k: int  # steps over k that are summed in registers, at most
     unroll: int  # steps of the loop over k that are written out
     prefetch: int  # steps over k by which B is fetched ahead; 0 leaves it to the processor
+    prefetch_a: int  # the same of A in panels
     in_place: bool  # A is read where it lies if its rows run along k, and not packed
     aliasing: int  # but not where rows are a multiple of so many floats apart; 0: there too
     fma: bool  # as in LocalConfig
@@ -289,10 +290,11 @@ class RegisterConfig(KernelConfig):
     def macros(self) -> tuple[tuple[str, int], ...]:
         """Return also those of vector_panels.cl, for panels of B."""
         piece, turn = piece_of(self.tile_n)
-        return (*super().macros(), ("PANEL", self.tile_n), ("PIECE", piece), ("TURN", turn))
+        panels = (("PANEL", self.tile_n), ("PIECE", piece), ("TURN", turn), ("WRITE_AHEAD", 0))
+        return (*super().macros(), *panels)
 
     def problems(self) -> Iterator[str]:
-        yield from positive(self, "prefetch", "aliasing")
+        yield from positive(self, "prefetch", "prefetch_a", "aliasing")
         yield from vector(self, "width")
         if self.vectors > 3:
             yield f"vectors={self.vectors} is more than 3"

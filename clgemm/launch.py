@@ -12,7 +12,7 @@ import pyopencl as cl
 import pyopencl.array
 
 from clgemm.by_hand import copy_config, direct_config
-from clgemm.config import LocalConfig
+from clgemm.config import LocalConfig, RegisterConfig
 from clgemm.database import choose, transfer_config
 from clgemm.device import Device, get_device, of_queue
 from clgemm.layout import Layout, folded
@@ -28,6 +28,7 @@ from clgemm.operands import (
 from clgemm.pipeline import multiply_through
 from clgemm.plan import make_copy_plan, make_plan, make_scaling_plan
 from clgemm.precision import chosen_precision
+from clgemm.register_panels import is_faster_transposed
 from clgemm.repeats import Way, forget, starts_of
 from clgemm.serving import tuned
 from clgemm.skinny import fits_skinny
@@ -208,6 +209,8 @@ def _planned(
     a, b, c = folded(a, b, c)
     sizes = c.rows, c.columns, a.columns, math.prod(c.batch)
     choice = choose(device, *sizes, fits_skinny(a, b, c))
+    if isinstance(choice.config, RegisterConfig) and is_faster_transposed(a, b, c, choice.config):
+        a, b, c, swapped = b.transposed(), a.transposed(), c.transposed(), not swapped
     tiers = choose_tensor(device, precision, *sizes)
     if tiers and isinstance(choice.config, LocalConfig):
         assert choice.pack is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -308,11 +309,17 @@ def buffer_over(array: HostArray, context: cl.Context) -> cl.Buffer:
 
     For a device that shares host memory. The array's must outlive the commands that use it.
     """
-    memory, flags = array, array.flags
+    flags = array.flags
+    memory: Any = array
     if not flags.forc:
-        first, last = layout_of(array).extent
-        lowest = array[tuple(slice(None, None, -1 if s < 0 else 1) for s in array.strides)]
-        memory = np.lib.stride_tricks.as_strided(lowest, (last - first + 1,), (ITEM_BYTES,))
+        below = above = 0  # bytes from the first element
+        for count, stride in zip(array.shape, array.strides, strict=True):
+            if stride < 0:
+                below += (count - 1) * stride
+            else:
+                above += (count - 1) * stride
+        lowest = array.__array_interface__["data"][0] + below
+        memory = (ctypes.c_byte * (above - below + ITEM_BYTES)).from_address(lowest)
     # Intel's runtime copies what it is told that kernels only read.
     return cl.Buffer(context, WRITTEN if flags.writeable else READ, hostbuf=memory)
 

@@ -45,8 +45,8 @@ class VectorPackConfig(KernelConfig):
     panel: int  # rows of a panel: tile_m or tile_n of the kernel that reads it
     piece: int  # rows that are copied or transposed together
     turn: int  # columns that are transposed together
-    panels: int  # panels that one work-group packs, at most
-    prefetch: int  # columns that are fetched ahead where rows are neighbours; 0 for none
+    panels: int  # panels that one work-group packs, at most, where it transposes
+    prefetch: bool  # what is read where it transposes, and what is written, is fetched ahead
 
     family: ClassVar[str] = "pack_vectors"
     entry: ClassVar[str] = "pack_vectors"
@@ -54,10 +54,14 @@ class VectorPackConfig(KernelConfig):
     planned: ClassVar[frozenset[str]] = frozenset({"PANELS"})
 
     @classmethod
-    def of(cls, panel: int, rows: int, prefetch: int) -> VectorPackConfig:
+    def of(cls, panel: int, rows: int, prefetch: bool) -> VectorPackConfig:
         """Return how panels are packed, as many per work-group as have so many rows."""
         piece, turn = piece_of(panel)
         return cls(panel, piece, turn, panels=max(1, rows // panel), prefetch=prefetch)
+
+    def macros(self) -> tuple[tuple[str, int], ...]:
+        """Return also that what is written is fetched ahead."""
+        return (*super().macros(), ("WRITE_AHEAD", int(self.prefetch)))
 
     @property
     def items(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -20,7 +21,7 @@ from clgemm.steps import (
     round_up,
 )
 
-__all__ = ["RegisterPanels"]
+__all__ = ["RegisterPanels", "is_faster_transposed"]
 
 # What work costs, in multiply-adds of a vector by a row of A, found on AVX-512 Xeons: a panel of B
 # takes so many vectors more, a block another, and packing it so many rows; a slice of k costs a
@@ -32,7 +33,39 @@ SLICE_COST = 48
 SMALLEST_SLICE = 512
 FEW_PANELS = 64  # per compute unit: with more pairs of panels, k is not cut
 RUN_COST = 12  # of each run of rows that packing reads, in rows
+GROUPS_PER_UNIT = 2  # that copy rows which are neighbours
+# What an element costs, in nanoseconds: of A to pack, of B in blocks that stay near, of C to store
+# along its columns after each block of k.
+PACKED_COST, BLOCKED_COST, TRANSPOSED_COST = 0.7, 0.2, 1.0
+LONGEST_RUN = 4096  # of such: each eighth one's panel is another page
 TRANSPOSED = 16  # blocks of k are multiples of this: what packing transposes at once, at most
+
+
+def is_faster_transposed(a: Layout, b: Layout, c: Layout, config: RegisterConfig) -> bool:
+    """Tell whether C' = B' A' takes less time besides its arithmetic than C = A B.
+
+    A is packed to its whole depth, unless it is read where it lies: it had better be the smaller
+    one, or the one that lies right. But C is best stored along its rows.
+    """
+
+    def cost(a: Layout, b: Layout, c: Layout) -> float:
+        blocks_k = ceil_div(a.columns, config.block_k)
+        packed = 0 if _lies_in_place(a, config) else PACKED_COST * _elements(a)
+        stored = (c.column_stride != 1) * TRANSPOSED_COST * blocks_k * _elements(c)
+        return packed + BLOCKED_COST * _elements(b) + stored
+
+    return cost(b.transposed(), a.transposed(), c.transposed()) < cost(a, b, c)
+
+
+def _lies_in_place(a: Layout, config: RegisterConfig) -> bool:
+    aliases = config.aliasing > 0 and a.row_stride % config.aliasing == 0
+    return config.in_place and a.column_stride == 1 and not aliases
+
+
+def _elements(x: Layout) -> int:
+    """Return the elements of a stack, repeated matrices counted once."""
+    stack = zip(x.batch, x.strides[:-2], strict=True)
+    return x.rows * x.columns * math.prod(count for count, stride in stack if stride != 0)
 
 
 class RegisterPanels(Panels):
@@ -51,9 +84,7 @@ class RegisterPanels(Panels):
         pack: tuple[AnyPackConfig, ...],
         limits: Limits,
     ) -> None:
-        aliases = config.aliasing > 0 and a.row_stride % config.aliasing == 0
-        in_place = config.in_place and a.column_stride == 1 and not aliases
-        self.config = replace(config, in_place=in_place)
+        self.config = replace(config, in_place=_lies_in_place(a, config))
         super().__init__(a, b, c, (config.tile_m, config.tile_n), pack, limits)
 
     def lies_in_place(self, operand: int) -> bool:
@@ -80,26 +111,34 @@ class RegisterPanels(Panels):
         return min(round_up(ceil_div(depth, cuts), TRANSPOSED), self.config.block_k)
 
     def pack_sizes(self, operand: int, rows: int, depth: int) -> tuple[int, ...]:
-        """Return rows, columns, the depth of a block and the panels per work-group."""
-        return rows, depth, self.block_depth(depth), self._panels_at_a_time(operand, rows, depth)
+        """Return rows, columns, the depth of a block, and panels and columns per work-group."""
+        return rows, depth, self.block_depth(depth), *self._cuts(operand, rows, depth)
 
     def pack_groups(self, operand: int, rows: int, depth: int) -> int:
         """Return the work-groups that pack one matrix."""
-        panels = ceil_div(rows, self.pack[operand].panel)
-        parts = ceil_div(panels, self._panels_at_a_time(operand, rows, depth))
-        return parts * ceil_div(depth, self.block_depth(depth))
+        block, (panels, columns) = self.block_depth(depth), self._cuts(operand, rows, depth)
+        cuts = ceil_div(ceil_div(rows, self.pack[operand].panel), panels)
+        return cuts * ceil_div(block, columns) * ceil_div(depth, block)
 
-    def _panels_at_a_time(self, operand: int, rows: int, depth: int) -> int:
-        """Return the panels per work-group: many, since long runs are read fastest, and even."""
-        pack = self.pack[operand]
+    def _cuts(self, operand: int, rows: int, depth: int) -> tuple[int, int]:
+        """Return the panels and the columns of a block that one work-group packs.
+
+        Memory is read fastest in long runs: along rows that are neighbours, else along k.
+        """
+        pack, block = self.pack[operand], self.block_depth(depth)
         assert isinstance(pack, VectorPackConfig)
-        panels, blocks = ceil_div(rows, pack.panel), ceil_div(depth, self.block_depth(depth))
+        panels, blocks = ceil_div(rows, pack.panel), ceil_div(depth, block)
+        if self.rows[operand].row_stride == 1:
+            wanted = ceil_div(GROUPS_PER_UNIT * self.limits.compute_units, blocks)
+            columns = round_up(ceil_div(block, wanted), TRANSPOSED)
+            cuts = ceil_div(wanted, ceil_div(block, columns))
+            return min(ceil_div(panels, cuts), LONGEST_RUN // pack.panel), columns
 
-        def expected(at_a_time: int) -> float:
-            rounds = ceil_div(ceil_div(panels, at_a_time) * blocks, self.limits.compute_units)
-            return rounds * (at_a_time * pack.panel + RUN_COST)
+        def expected(panels_here: int) -> float:
+            rounds = ceil_div(ceil_div(panels, panels_here) * blocks, self.limits.compute_units)
+            return rounds * (panels_here * pack.panel + RUN_COST)
 
-        return min(range(1, min(pack.panels, panels) + 1), key=expected)
+        return min(range(1, min(pack.panels, panels) + 1), key=expected), block
 
     def multiply(
         self, part: Slice, sizes: tuple[int, int, int], origins: tuple[int, int, int], first: bool

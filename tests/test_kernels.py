@@ -73,6 +73,7 @@ ODD_REGISTERS = RegisterConfig(
     block_k=7,
     unroll=3,
     prefetch=0,
+    prefetch_a=0,
     in_place=False,
     aliasing=0,
     fma=False,
@@ -107,7 +108,7 @@ def choice_of(config, device):
     if isinstance(config, DirectConfig):
         return Choice(config, None)
     if isinstance(config, RegisterConfig):
-        return Choice(config, (vector_pack_config(config.tile_m, config.prefetch),))
+        return Choice(config, (vector_pack_config(config.tile_m, config.prefetch > 0),))
     tiles = config.tile_m, config.tile_n
     return Choice(config, tuple(pack_config(device.limits, t) for t in tiles))
 
@@ -310,6 +311,20 @@ def test_deep_products_in_slices(config, stack, device, monkeypatch):
             result = clgemm.sgemm(2.0, a, b, 3.0, c, order=order)
             np.testing.assert_array_equal(result, 2 * (a @ b) + 3 * c)
     plan.make_plan.cache_clear()
+
+
+@pytest.mark.parametrize("config", REGISTER, ids=name)
+def test_results_stored_along_their_columns(config, device, monkeypatch):
+    """C' = B' A', operands in each other's place: whole vectors, edges, what C was before."""
+    monkeypatch.setattr(launch, "is_faster_transposed", lambda *_: True)
+    force(config, device, monkeypatch)
+    rng = np.random.default_rng(7)
+    k = config.block_k + 3
+    for m, n in product(around(config.tile_n), around(config.tile_m)):
+        a, b, c = integers(rng, (m, k)), integers(rng, (k, n)), integers(rng, (m, n))
+        for beta in (0.0, -1.0):
+            result = clgemm.sgemm(2.0, a, b, beta, c)
+            np.testing.assert_array_equal(result, 2 * (a @ b) + beta * c, err_msg=f"{(m, n)}")
 
 
 @pytest.mark.parametrize("panel", [2, 3, 4, 6, 8, 12, 16, 24, 48])

@@ -19,6 +19,7 @@ from clgemm.config import DirectConfig, Limits
 from clgemm.layout import Layout, Level
 from clgemm.pack_config import PackConfig
 from clgemm.plan import make_copy_plan, make_plan, make_scaling_plan
+from clgemm.register_panels import is_faster_transposed
 from clgemm.steps import Element, round_up, slices
 
 LIMITS = Limits(
@@ -41,7 +42,7 @@ def rows(m, n, *batch):
 
 
 REGISTER = register_config(16, True, False)
-VECTOR_PACK = (vector_pack_config(REGISTER.tile_m, 8),)
+VECTOR_PACK = (vector_pack_config(REGISTER.tile_m, True),)
 
 
 def planned_for_vectors(m, n, k):
@@ -184,6 +185,23 @@ def test_rows_that_share_a_set_of_the_cache_are_packed():
     columns = rows(70, 100).transposed()
     made = make_plan(columns, rows(70, 90), rows(100, 90), REGISTER, VECTOR_PACK, LIMITS)
     assert kernels(made) == ["pack_vectors", "register"]
+
+
+def test_the_operands_that_cost_less_change_places():
+    """The smaller one is packed, or none; unless all of C would be stored along its columns."""
+
+    def changes(m, n, k, turned=""):
+        a = rows(k, m).transposed() if "a" in turned else rows(m, k)
+        b = rows(n, k).transposed() if "b" in turned else rows(k, n)
+        return is_faster_transposed(a, b, rows(m, n), REGISTER)
+
+    assert changes(2000, 100, 2000, "a")
+    assert changes(800, 100, 20_000, "ab")
+    assert changes(100, 800, 20_000, "b")
+    assert not changes(2000, 100, 2000)
+    assert not changes(100, 2000, 2000, "a")
+    assert not changes(1000, 1000, 1000, "ab")
+    assert not changes(4000, 4000, 200, "ab")
 
 
 def test_every_compute_unit_gets_work():

@@ -4,21 +4,28 @@
 // where first = column/block_k*block_k is where the column's block begins and depth its columns: the
 // panels of one block lie one behind the other, in the order in which they are multiplied. Rows past
 // the last, up to a whole panel, are zero.
-// Work-groups: matrices x blocks x (panels/at_a_time, rounded up), one work-item each.
+// Work-groups: matrices x blocks x cuts of a block's columns x cuts of the panels, one work-item each.
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void pack_vectors(const int rows, const int columns, const int block_k, const int at_a_time, const int4 counts,
+void pack_vectors(const int rows, const int columns, const int block_k, const int cut_panels, const int cut_columns,
+                  const int4 counts,
                   __global const float* restrict from, const long from_offset, const long row_stride,
                   const long column_stride, const long4 from_strides,
                   __global float* restrict to, const long to_offset) {
-  const int panels = (rows + PANEL - 1) / PANEL, parts = (panels + at_a_time - 1) / at_a_time;
-  const int blocks = (columns + block_k - 1) / block_k;
-  const uint group = get_group_id(0), part = group % (parts * blocks), matrix = group / (parts * blocks);
-  const int first = part / parts * block_k, depth = min(block_k, columns - first);
-  const int panel_0 = part % parts * at_a_time, panels_here = min(at_a_time, panels - panel_0);
-  const int rows_here = min(panels_here * PANEL, rows - panel_0 * PANEL);
+  const int panels = (rows + PANEL - 1) / PANEL, cuts = (panels + cut_panels - 1) / cut_panels;
+  const int blocks = (columns + block_k - 1) / block_k, block_cuts = (block_k + cut_columns - 1) / cut_columns;
+  uint group = get_group_id(0);
+  const int panel_0 = group % cuts * cut_panels, panels_here = min(cut_panels, panels - panel_0);
+  group /= cuts;
+  const int column_0 = group % block_cuts * cut_columns;
+  group /= block_cuts;
+  const int first = group % blocks * block_k, depth = min(block_k, columns - first);
+  const uint matrix = group / blocks;
+  if (column_0 >= depth) return;
 
   from += from_offset + matrix_offset(matrix, counts, from_strides)
-        + (long)panel_0 * PANEL * row_stride + first * column_stride;
-  to += to_offset + (long)matrix * panels * PANEL * columns + (long)first * panels * PANEL + (long)panel_0 * depth * PANEL;
-  pack_panels(rows_here, panels_here * PANEL, depth, from, row_stride, column_stride, to);
+        + (long)panel_0 * PANEL * row_stride + (first + column_0) * column_stride;
+  to += to_offset + (long)matrix * panels * PANEL * columns + (long)first * panels * PANEL
+      + (long)panel_0 * PANEL * depth + column_0 * PANEL;
+  pack_panels(min(panels_here * PANEL, rows - panel_0 * PANEL), panels_here * PANEL,
+              min(cut_columns, depth - column_0), depth, from, row_stride, column_stride, to);
 }

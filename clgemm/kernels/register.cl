@@ -34,15 +34,20 @@
 #ifndef FMA
 #error "FMA: 1 for fma(), 0 for a multiplication and an addition that the compiler may join"
 #endif
+#ifndef PREFETCH_A
+#error "PREFETCH_A: steps over k by which panels of A are fetched ahead; 0 leaves it to the processor"
+#endif
 #define WORK_N (VECTORS * WIDTH)
+#define TRANSPOSES (WORK_M <= WIDTH && (WORK_M == 2 || WORK_M == 4 || WORK_M == 8 || WORK_M == 16))
 
 // One WORK_M x WORK_N block of C: its first `rows` x `columns` elements, of which the first `vectors`
 // vectors of each row are all there is. The compiler makes a copy for each number of vectors; loops that
-// it is to unroll have bounds that do not wait for that.
-static inline __attribute__((always_inline)) void multiply_panels(
+// it is to unroll have bounds that do not wait for that. Stores whole vectors along the rows of C and
+// returns true; or leaves the block, times alpha, in `values`.
+static inline __attribute__((always_inline)) bool multiply_panels(
     const int vectors, const int rows, const int columns, const int depth, const float alpha, const float beta,
     __global const float* a, const long a_row, __global const float* b, __global float* c, const long c_row,
-    const long c_column) {
+    const long c_column, float* values) {
   FLOAT(WIDTH) sum[WORK_M][VECTORS];
 #if IN_PLACE
   long row_of[WORK_M];  // those past the last are the last: what they give is not stored
@@ -55,11 +60,17 @@ static inline __attribute__((always_inline)) void multiply_panels(
 #define A_STEP WORK_M
 #endif
 #if PREFETCH
-  #pragma unroll
-  for (int i = 0; i < WORK_M; i++)
+  if (c_column == 1) {
     #pragma unroll
-    for (int j = 0; j < WORK_N; j += LINE)
-      if (j < vectors * WIDTH) FETCH(c + i * c_row + j * c_column);
+    for (int i = 0; i < WORK_M; i++)
+      #pragma unroll
+      for (int j = 0; j < WORK_N; j += LINE)
+        if (j < vectors * WIDTH) FETCH(c + i * c_row + j);
+  } else {
+    #pragma unroll
+    for (int j = 0; j < WORK_N; j++)
+      if (j < vectors * WIDTH) FETCH(c + j * c_column);
+  }
 #endif
   #pragma unroll
   for (int i = 0; i < WORK_M; i++)
@@ -74,6 +85,9 @@ static inline __attribute__((always_inline)) void multiply_panels(
     for (int j = 0; j < WORK_N; j += LINE)
       if (j < vectors * WIDTH) FETCH(b + PREFETCH * WORK_N + j);
 #endif
+#if PREFETCH_A && !IN_PLACE  // each line once
+    if (p * WORK_M % LINE < WORK_M) FETCH(a + PREFETCH_A * WORK_M);
+#endif
     #pragma unroll
     for (int j = 0; j < VECTORS; j++)
       if (j < vectors) row[j] = LOAD_ALIGNED(WIDTH, __global, b + j * WIDTH);
@@ -86,30 +100,51 @@ static inline __attribute__((always_inline)) void multiply_panels(
     b += WORK_N;
   }
 
-  // The epilogue: alpha and beta, whole vectors inside the matrix, single elements along its edge.
-  if (rows >= WORK_M && columns >= vectors * WIDTH && c_column == 1) {
+  const bool whole = rows >= WORK_M && columns >= vectors * WIDTH && c_column == 1;
+  #pragma unroll
+  for (int i = 0; i < WORK_M; i++)
     #pragma unroll
-    for (int i = 0; i < WORK_M; i++)
-      #pragma unroll
-      for (int j = 0; j < VECTORS; j++) {
-        if (j >= vectors) continue;
+    for (int j = 0; j < VECTORS; j++) {
+      if (j >= vectors) continue;
+      FLOAT(WIDTH) result = alpha * sum[i][j];
+      if (whole) {
         __global float* element = c + i * c_row + j * WIDTH;
-        FLOAT(WIDTH) result = alpha * sum[i][j];
         if (beta != 0.0f) result += beta * LOAD(WIDTH, element);
         STORE(WIDTH, result, element);
+      } else {
+        STORE(WIDTH, result, values + i * WORK_N + j * WIDTH);
       }
-  } else {
-    float values[WORK_M * WORK_N];
+    }
+  return whole;
+}
+
+// The same for what is left in `values`: whole vectors along columns that are neighbours, single elements
+// along the matrix's edge.
+static inline void store(const int rows, const int columns, const float* values, const float beta, __global float* c,
+                         const long c_row, const long c_column) {
+  int first = 0;
+#if TRANSPOSES
+  for (; rows >= WORK_M && c_row == 1 && columns - first >= WIDTH; first += WIDTH) {
+    FLOAT(WIDTH) x[WORK_M];
+    float turned[WORK_M * WIDTH];
     #pragma unroll
-    for (int i = 0; i < WORK_M; i++)
-      #pragma unroll
-      for (int j = 0; j < VECTORS; j++) STORE(WIDTH, alpha * sum[i][j], values + i * WORK_N + j * WIDTH);
-    for (int i = 0; i < min(rows, WORK_M); i++)
-      for (int j = 0; j < min(columns, WORK_N); j++) {
-        __global float* element = c + i * c_row + j * c_column;
-        *element = beta == 0.0f ? values[i * WORK_N + j] : values[i * WORK_N + j] + beta * *element;
-      }
+    for (int i = 0; i < WORK_M; i++) x[i] = LOAD(WIDTH, values + i * WORK_N + first);
+    TRANSPOSE(x, WORK_M, WIDTH);
+    #pragma unroll
+    for (int i = 0; i < WORK_M; i++) STORE(WIDTH, x[i], turned + i * WIDTH);
+    for (int j = 0; j < WIDTH; j++) {
+      __global float* element = c + (first + j) * c_column;
+      FLOAT(WORK_M) result = LOAD(WORK_M, turned + j * WORK_M);
+      if (beta != 0.0f) result += beta * LOAD(WORK_M, element);
+      STORE(WORK_M, result, element);
+    }
   }
+#endif
+  for (int i = 0; i < min(rows, WORK_M); i++)
+    for (int j = first; j < columns; j++) {
+      __global float* element = c + i * c_row + j * c_column;
+      *element = beta == 0.0f ? values[i * WORK_N + j] : values[i * WORK_N + j] + beta * *element;
+    }
 }
 
 // The hint keeps Intel's compiler from joining work-items to vectors, which takes it ten seconds.
@@ -130,6 +165,7 @@ void register_product(const int m, const int n, const int k, const int slice_k,
   __global float* packed = scratch + get_group_id(0) * scratch_size;
   __global const float* packed_from = 0;  // what it holds a copy of
   int packed_width = 0, packed_depth = 0;
+  float values[WORK_M * WORK_N];
 
   for (int next = atomic_inc(tickets); next < blocks; next = atomic_inc(tickets)) {
     int block = next;
@@ -151,7 +187,7 @@ void register_product(const int m, const int n, const int k, const int slice_k,
       const float keep = p == first_k ? beta : 1.0f;
       __global const float* b_block = b_matrix + p * b_row;
       if (b_block != packed_from || width != packed_width || depth != packed_depth) {
-        pack_panels(width, padded, depth, b_block, b_column, b_row, packed);
+        pack_panels(width, padded, depth, depth, b_block, b_column, b_row, packed);
         packed_from = b_block, packed_width = width, packed_depth = depth;
       }
 #if IN_PLACE
@@ -167,21 +203,22 @@ void register_product(const int m, const int n, const int k, const int slice_k,
           __global const float* a_panel = a_block + panel_m * a_panel_size;
           __global const float* b_panel = packed + panel_n * depth * WORK_N;
           __global float* c_panel = c_matrix + panel_m * WORK_M * c_row + panel_n * WORK_N * c_column;
-#define MULTIPLY(vectors) \
-  multiply_panels(vectors, rows, columns, depth, alpha, keep, a_panel, a_row, b_panel, c_panel, c_row, c_column)
+#define MULTIPLY(vectors)                                                                                      \
+  multiply_panels(vectors, rows, columns, depth, alpha, keep, a_panel, a_row, b_panel, c_panel, c_row, c_column, \
+                  values)
+          bool stored;
 #if VECTORS > 1
-          if (columns <= WIDTH) {
-            MULTIPLY(1);
-            continue;
-          }
+          if (columns <= WIDTH)
+            stored = MULTIPLY(1);
+          else
 #endif
 #if VECTORS > 2
-          if (columns <= 2 * WIDTH) {
-            MULTIPLY(2);
-            continue;
-          }
+          if (columns <= 2 * WIDTH)
+            stored = MULTIPLY(2);
+          else
 #endif
-          MULTIPLY(VECTORS);
+            stored = MULTIPLY(VECTORS);
+          if (!stored) store(rows, min(columns, WORK_N), values, keep, c_panel, c_row, c_column);
         }
     }
   }

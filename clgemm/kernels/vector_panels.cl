@@ -15,12 +15,16 @@
 #error "TURN: columns that are transposed together"
 #endif
 #ifndef PREFETCH
-#error "PREFETCH: columns (steps over k) fetched ahead; 0 leaves it to the processor"
+#error "PREFETCH: 0 leaves fetching ahead to the processor"
+#endif
+#ifndef WRITE_AHEAD
+#error "WRITE_AHEAD: 1 if what is written is far away and fetched ahead too"
 #endif
 
-#define LINE 16   // floats in a cache line
-#define LINE_COLUMNS ((LINE + PANEL - 1) / PANEL)  // columns of a panel that fill one: written together
-#define AHEAD 32  // columns that are fetched ahead where they are transposed
+#define LINE 16      // floats in a cache line
+#define TOGETHER 8   // columns that are copied together: so many pages to read on, whole lines to write
+#define LONG 512     // rows from which on the processor itself notices that they are read on
+#define AHEAD 32     // columns that are fetched ahead where they are transposed
 #define LOW_2 0, 2
 #define HIGH_2 1, 3
 #define LOW_4 0, 4, 1, 5
@@ -31,21 +35,36 @@
 #define HIGH_16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 // Clang's own is one instruction; of elements put together, and of shuffle2 in PoCL, it makes many.
 #ifdef __clang__
-#define INTERLEAVED(half, a, b) __builtin_shufflevector(a, b, JOIN(half, TURN))
+#define INTERLEAVED(half, width, a, b) __builtin_shufflevector(a, b, JOIN(half, width))
 #else
-#define INTERLEAVED(half, a, b) shuffle2(a, b, (JOIN(uint, TURN))(JOIN(half, TURN)))
+#define INTERLEAVED(half, width, a, b) shuffle2(a, b, (JOIN(uint, width))(JOIN(half, width)))
 #endif
-
-#define INTERLEAVE(to, from)                                         \
-  _Pragma("unroll") for (int i = 0; i < PIECE / 2; i++) {            \
-    to[2 * i] = INTERLEAVED(LOW_, from[i], from[i + PIECE / 2]);       \
-    to[2 * i + 1] = INTERLEAVED(HIGH_, from[i], from[i + PIECE / 2]);  \
-  }
+#define INTERLEAVE(x, rows, width)                                                                 \
+  do {                                                                                             \
+    FLOAT(width) y[rows];                                                                          \
+    _Pragma("unroll") for (int i = 0; i < rows / 2; i++) {                                         \
+      y[2 * i] = INTERLEAVED(LOW_, width, x[i], x[i + rows / 2]);                                  \
+      y[2 * i + 1] = INTERLEAVED(HIGH_, width, x[i], x[i + rows / 2]);                             \
+    }                                                                                              \
+    _Pragma("unroll") for (int i = 0; i < rows; i++) x[i] = y[i];                                  \
+  } while (0)
+// x[rows], vectors of `width`, becomes its transpose: column after column, a vector may hold several.
+#define TRANSPOSE(x, rows, width)                  \
+  do {                                             \
+    INTERLEAVE(x, rows, width);                    \
+    if (rows >= 4) INTERLEAVE(x, rows, width);     \
+    if (rows >= 8) INTERLEAVE(x, rows, width);     \
+    if (rows >= 16) INTERLEAVE(x, rows, width);    \
+  } while (0)
 
 #if PIECE > 1
 // Writes the transpose of PIECE rows x TURN columns; rows from `rows` on are taken as zero.
 static inline void transpose(const int rows, __global const float* from, const long row_stride, __global float* to) {
-  FLOAT(TURN) x[PIECE], y[PIECE];
+  FLOAT(TURN) x[PIECE];
+#if WRITE_AHEAD
+  #pragma unroll
+  for (int i = 0; i < TURN * PANEL; i += LINE) FETCH_TO(to + AHEAD * PANEL + i);
+#endif
   if (rows >= PIECE) {
     #pragma unroll
     for (int i = 0; i < PIECE; i++) {
@@ -61,24 +80,9 @@ static inline void transpose(const int rows, __global const float* from, const l
       if (i < rows) x[i] = LOAD(TURN, from + i * row_stride);
     }
   }
-  INTERLEAVE(y, x)
-#if PIECE >= 4
-  INTERLEAVE(x, y)
-#endif
-#if PIECE >= 8
-  INTERLEAVE(y, x)
-#endif
-#if PIECE >= 16
-  INTERLEAVE(x, y)
-#endif
+  TRANSPOSE(x, PIECE, TURN);
   #pragma unroll
-  for (int i = 0; i < PIECE; i++) {
-#if PIECE == 2 || PIECE == 8
-    STORE(TURN, y[i], to + i * TURN / PIECE * PANEL + i * TURN % PIECE);
-#else
-    STORE(TURN, x[i], to + i * TURN / PIECE * PANEL + i * TURN % PIECE);
-#endif
-  }
+  for (int i = 0; i < PIECE; i++) STORE(TURN, x[i], to + i * TURN / PIECE * PANEL + i * TURN % PIECE);
 }
 #endif
 
@@ -90,36 +94,55 @@ static inline void copy(const int rows, const int padded, const int columns, __g
       to[column * PANEL + row] = row < rows ? from[row * row_stride + column * column_stride] : 0.0f;
 }
 
-// rows x columns; the last panel is written as far as row `padded`, a multiple of PIECE.
-static inline void pack_panels(const int rows, const int padded, const int columns, __global const float* from,
-                               const long row_stride, const long column_stride, __global float* to) {
+// The same for rows that are neighbours in memory, `rows` of them a multiple of PIECE.
+static inline void copy_pieces(const int rows, const int columns, __global const float* from, const long column_stride,
+                               __global float* to) {
+  for (int column = 0; column < columns; column++)
+    #pragma unroll
+    for (int row = 0; row < PANEL; row += PIECE)
+      if (row < rows)
+        STORE(PIECE, LOAD(PIECE, from + column * column_stride + row), to + column * PANEL + row);
+}
+
+// rows x columns of panels that have `pitch` columns; the last one is written as far as row `padded`, a
+// multiple of PIECE.
+static inline void pack_panels(const int rows, const int padded, const int columns, const int pitch,
+                               __global const float* from, const long row_stride, const long column_stride,
+                               __global float* to) {
   if (row_stride == 1) {
-    const int whole = rows / PANEL * PANEL, pieces = rows / PIECE * PIECE;  // rows in whole ones
-    __global float* last = to + whole * columns;
-    for (int column = 0; column < columns; column += LINE_COLUMNS) {
-      const int columns_here = min(LINE_COLUMNS, columns - column);
+    const int pieces = rows / PIECE * PIECE;
+    for (int column = 0; column < columns; column += TOGETHER) {
+      const int columns_here = min(TOGETHER, columns - column);
 #if PREFETCH
-      for (int i = 0; i < columns_here; i++)
-        for (int row = 0; row < pieces; row += LINE) FETCH(from + (column + i + PREFETCH) * column_stride + row);
+      if (pieces < LONG)
+        for (int i = TOGETHER; i < 2 * TOGETHER; i++)
+          for (int row = 0; row < pieces; row += LINE) FETCH(from + (column + i) * column_stride + row);
 #endif
-      for (int panel = 0; panel < whole; panel += PANEL)
-        for (int i = column; i < column + columns_here; i++)
-          #pragma unroll
-          for (int row = 0; row < PANEL; row += PIECE)
-            STORE(PIECE, LOAD(PIECE, from + i * column_stride + panel + row), to + panel * columns + i * PANEL + row);
-      for (int row = whole; row < pieces; row += PIECE)
-        for (int i = column; i < column + columns_here; i++)
-          STORE(PIECE, LOAD(PIECE, from + i * column_stride + row), last + i * PANEL + row - whole);
+      for (int panel = 0; panel < pieces; panel += PANEL) {
+        __global const float* source = from + column * column_stride + panel;
+        __global float* target = to + panel * pitch + column * PANEL;
+#if WRITE_AHEAD
+        #pragma unroll
+        for (int i = 0; i < TOGETHER * PANEL; i += LINE) FETCH_TO(target + PANEL * pitch + i);
+#endif
+        if (pieces - panel >= PANEL && columns_here == TOGETHER)
+          copy_pieces(PANEL, TOGETHER, source, column_stride, target);
+        else
+          copy_pieces(pieces - panel, columns_here, source, column_stride, target);
+      }
     }
-    if (pieces < padded)
-      copy(rows - pieces, padded - pieces, columns, from + pieces, 1, column_stride, last + pieces - whole);
+    if (pieces < padded) {
+      const int whole = rows / PANEL * PANEL;
+      copy(rows - pieces, padded - pieces, columns, from + pieces, 1, column_stride,
+           to + whole * pitch + pieces - whole);
+    }
     return;
   }
 
   for (int panel = 0; panel < padded; panel += PANEL) {
     const int rows_here = rows - panel, padded_here = min(PANEL, padded - panel);
     __global const float* source = from + panel * row_stride;
-    __global float* target = to + panel * columns;
+    __global float* target = to + panel * pitch;
     int turned = 0;
 #if PIECE > 1
     if (column_stride == 1) {

@@ -158,10 +158,11 @@ def _register(limits: Limits, default: AnyChoice, vector_compiler: bool) -> Part
         "block_k": (256, 384, 512, 768, 1024, 1536),
         "unroll": (1, 2, 4, 8),
         "prefetch": ahead,
+        "prefetch_a": (0, 32, 64, 128) if vector_compiler else (0,),
         "in_place": FLAGS,
         "fma": FLAGS,
         "pack_rows": (64, 128, 256, 384, 768),
-        "pack_prefetch": ahead[::2],
+        "pack_prefetch": FLAGS if vector_compiler else (0,),
     }
     couples = ("work_m", "vectors"), ("vectors", "width"), ("block_rows", "block_columns")
     coarse = {
@@ -179,7 +180,7 @@ def _register(limits: Limits, default: AnyChoice, vector_compiler: bool) -> Part
             "block_n": max(1, point["block_columns"] // tile_n),
         }
         made: RegisterConfig = _typed(config, point | blocks)
-        pack = VectorPackConfig.of(tile_m, point["pack_rows"], point["pack_prefetch"])
+        pack = VectorPackConfig.of(tile_m, point["pack_rows"], bool(point["pack_prefetch"]))
         return Choice(made, (pack,))
 
     def read(choice: AnyChoice) -> dict[str, int]:
@@ -191,7 +192,7 @@ def _register(limits: Limits, default: AnyChoice, vector_compiler: bool) -> Part
             "block_rows": made.block_m * made.tile_m,
             "block_columns": made.block_n * made.tile_n,
             "pack_rows": pack[0].panels * pack[0].panel,
-            "pack_prefetch": pack[0].prefetch,
+            "pack_prefetch": int(pack[0].prefetch),
         }
 
     return values, couples, coarse, make, read
