@@ -196,8 +196,8 @@ def register_config(width: int, can_prefetch: bool, fma: bool) -> RegisterConfig
     NEON (32) and SSE (16). Three vectors a row load least: 11 loads for 24 multiply-adds.
 
     Without `fma`, Intel's compiler makes of A in place a kernel that is a fifth slower, and with it
-    it spills unless a register is to spare; PoCL 3.0 aborts on `fma` of vectors wider than what it
-    compiles for.
+    it spills unless a register is to spare, or with AVX if A is fetched ahead; PoCL 3.0 aborts on
+    `fma` of vectors wider than what it compiles for.
     """
     work_m, vectors = {16: (8, 3), 8: (6, 2) if fma else (4, 3)}.get(width, (4, 2))
     return RegisterConfig(
@@ -209,7 +209,7 @@ def register_config(width: int, can_prefetch: bool, fma: bool) -> RegisterConfig
         block_k=1024 if width == 16 else 512,
         unroll=8,
         prefetch=8 if can_prefetch else 0,
-        prefetch_a=64 if can_prefetch else 0,
+        prefetch_a=64 if can_prefetch and width == 16 else 0,
         in_place=True,
         aliasing=1024,  # floats: rows so far apart share a set of a first-level cache
         fma=fma,

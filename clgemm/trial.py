@@ -52,7 +52,7 @@ class Variant(NamedTuple):
 
     Attributes
     ----------
-    layout_a, layout_b : str
+    layout_a, layout_b, layout_c : str
         ``"N"``: row by row; ``"T"``: column by column; ``"S"``: every other element of every
         other row.
     """
@@ -61,6 +61,7 @@ class Variant(NamedTuple):
     layout_b: str
     alpha: float
     beta: float
+    layout_c: str = "N"
 
 
 PLAIN = Variant("N", "N", 1.0, 0.0)
@@ -91,8 +92,9 @@ class Server:
         made = _made(choice)
         # The layouts that need no copy take kernels of their own: they are the winner's business.
         cases = [(shape, PLAIN) for shape in odd_shapes(made)]
-        if isinstance(made.config, RegisterConfig) and made.config.in_place:
-            cases.append((cases[0][0], VARIANTS[1]))  # where A is packed all the same
+        if isinstance(made.config, RegisterConfig):
+            # A is packed even if it can be read in place; C is stored along its columns.
+            cases.append((cases[0][0], VARIANTS[1]._replace(layout_c="T")))
         return self._first_wrong(made, cases)
 
     def verify(self, choice: dict[str, Any], shapes: Sequence[Sequence[int]]) -> str:
@@ -102,6 +104,8 @@ class Server:
         # Products by few rows take the other operand with unit strides only.
         skinny = isinstance(made.config, SkinnyConfig | SkinnyLanesConfig)
         variants = [v for v in reversed(VARIANTS) if not (skinny and "S" in v)]
+        if isinstance(made.config, RegisterConfig):  # others have C along its rows
+            variants = [v._replace(layout_c=v.layout_a) for v in variants]
         return self._first_wrong(made, zip(wanted, cycle(variants), strict=False))
 
     def race(
@@ -179,7 +183,7 @@ class Server:
     def _first_wrong(self, choice: AnyChoice, cases: Iterable[tuple[Shape, Variant]]) -> str:
         for number, (shape, variant) in enumerate(cases):
             if found := self._wrong(choice, shape, variant, number):
-                layouts = variant.layout_a + variant.layout_b
+                layouts = variant.layout_a + variant.layout_b + variant.layout_c
                 return f"wrong result at {shape.label} {layouts}: {found}"
         return ""
 
@@ -197,11 +201,11 @@ class Server:
         on_device_a, _ = self._embedded(a, variant.layout_a, np.nan)
         on_device_b, _ = self._embedded(b, variant.layout_b, np.nan)
         content = c if variant.beta else np.full_like(c, np.nan)
-        result, whole = self._embedded(content, "N", GUARD)
+        result, whole = self._embedded(content, variant.layout_c, GUARD)
         self._call(choice, on_device_a, on_device_b, result, variant.alpha, variant.beta)()
         everything = whole.get()
-        inside = _inside(everything, "N")
-        found = inside.copy()
+        inside = _inside(everything, variant.layout_c)
+        found = (inside.swapaxes(-1, -2) if variant.layout_c == "T" else inside).copy()
         inside[...] = GUARD
         if not (everything == GUARD).all():
             return "elements beside C were changed"

@@ -22,9 +22,8 @@ typedef float float1;
 
 // Brings the cache line of an address near. A hint: the address may lie outside of any buffer. OpenCL's
 // own prefetch() does nothing in the runtimes for CPUs, whose compilers (Clang) all know this one; it
-// takes generic pointers, which OpenCL C 1.2 makes of integers only. FETCH_TO: to be written.
+// takes generic pointers, which OpenCL C 1.2 makes of integers only.
 #define FETCH(p) __builtin_prefetch((const void*)(size_t)(p), 0, 3)
-#define FETCH_TO(p) __builtin_prefetch((const void*)(size_t)(p), 1, 3)
 
 #if FMA  // of the kernel's config; a kernel that does no arithmetic has none
 #define MULTIPLY_ADD(a, b, c) fma(a, b, c)

@@ -33,6 +33,9 @@
 #define HIGH_8 4, 12, 5, 13, 6, 14, 7, 15
 #define LOW_16 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
 #define HIGH_16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+// As FETCH, for writing.
+#define FETCH_TO(p) __builtin_prefetch((const void*)(size_t)(p), 1, 3)
+
 // Clang's own is one instruction; of elements put together, and of shuffle2 in PoCL, it makes many.
 #ifdef __clang__
 #define INTERLEAVED(half, width, a, b) __builtin_shufflevector(a, b, JOIN(half, width))
