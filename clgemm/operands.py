@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -304,6 +303,18 @@ class Matrix:
     layout: Layout
 
 
+class _Bytes:
+    """Memory as an array of bytes: a third of the time that NumPy's as_strided takes."""
+
+    def __init__(self, address: int, count: int, is_readonly: bool) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (count,),
+            "data": (address, is_readonly),
+        }
+
+
 def buffer_over(array: HostArray, context: cl.Context) -> cl.Buffer:
     """Return a buffer that is a host array's own memory, from its lowest element to its highest.
 
@@ -319,7 +330,7 @@ def buffer_over(array: HostArray, context: cl.Context) -> cl.Buffer:
             else:
                 above += (count - 1) * stride
         lowest = array.__array_interface__["data"][0] + below
-        memory = (ctypes.c_byte * (above - below + ITEM_BYTES)).from_address(lowest)
+        memory = np.asarray(_Bytes(lowest, above - below + ITEM_BYTES, not flags.writeable))
     # Intel's runtime copies what it is told that kernels only read.
     return cl.Buffer(context, WRITTEN if flags.writeable else READ, hostbuf=memory)
 
