@@ -314,13 +314,13 @@ def test_deep_products_in_slices(config, stack, device, monkeypatch):
 
 
 @pytest.mark.parametrize("config", REGISTER, ids=name)
-def test_results_stored_along_their_columns(config, device, monkeypatch):
+def test_blocks_stored_along_their_columns(config, device, monkeypatch):
     """C' = B' A', operands in each other's place: whole vectors, edges, what C was before."""
     monkeypatch.setattr(launch, "is_faster_transposed", lambda *_: True)
-    force(config, device, monkeypatch)
+    force(replace(config, block_k=16), device, monkeypatch)
     rng = np.random.default_rng(7)
-    k = config.block_k + 3
-    for m, n in product(around(config.tile_n), around(config.tile_m)):
+    k, tile_m, tile_n = 19, config.tile_m, config.tile_n
+    for m, n in product((tile_n - 1, tile_n, 2 * tile_n + 1), (tile_m - 1, tile_m, tile_m + 1)):
         a, b, c = integers(rng, (m, k)), integers(rng, (k, n)), integers(rng, (m, n))
         for beta in (0.0, -1.0):
             result = clgemm.sgemm(2.0, a, b, beta, c)
