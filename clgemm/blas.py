@@ -121,7 +121,6 @@ def sgemm(
     array([[ 10.,  28.],
            [ 28., 100.]], dtype=float32)
     """
-    precision = chosen_precision(precision)
     before = () if wait_for is None else events(wait_for)
     alpha, beta = single(alpha, "alpha"), single(beta, "beta")
     if trans_a not in TRANSPOSES:
@@ -130,7 +129,9 @@ def sgemm(
         raise ValueError(f"trans_b={trans_b!r} is not one of 0, 1 and 2")
     if order not in ("F", "C"):
         raise ValueError(f"order={order!r} is neither 'F' nor 'C'")
-    sizes = whole(m, "m"), whole(n, "n"), whole(k, "k")
+    sizes: tuple[int | None, int | None, int | None] = None, None, None
+    if not (m is n is k is None):
+        sizes = whole(m, "m"), whole(n, "n"), whole(k, "k")
     flat = not (lda is None and ldb is None and ldc is None)
     # Whether the next such call may go by this one.
     repeats = bool(alpha and not flat and queue is None and (c is None or overwrite_c))
@@ -139,6 +140,7 @@ def sgemm(
         result = again(asked, alpha, a, b, 0.0 if c is None else beta, c, before)
         if result is not None:
             return result
+    precision = chosen_precision(precision)
     if not (queue is None or isinstance(queue, cl.CommandQueue)):
         raise TypeError(f"queue={queue!r} is not a pyopencl.CommandQueue")
     given = {"a": a, "b": b} if c is None else {"a": a, "b": b, "c": c}
