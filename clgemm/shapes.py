@@ -77,7 +77,7 @@ PANEL_SAMPLES = {
     "tall": (Shape(4096, 64, 1024), Shape(3000, 100, 3000), Shape(8192, 256, 256)),
     "wide": (Shape(64, 4096, 1024), Shape(100, 3000, 3000), Shape(256, 8192, 256)),
     "deep": (Shape(64, 64, 50_000), Shape(100, 100, 20_000), Shape(256, 256, 8192)),
-    "batched": (Shape(64, 64, 64, 300), Shape(128, 128, 128, 100)),
+    "batched": (Shape(64, 64, 64, 300), Shape(128, 128, 128, 100), Shape(224, 224, 224, 40)),
 }
 GPU_PANEL_SAMPLES = PANEL_SAMPLES | {
     "small": (Shape(128, 128, 128), Shape(224, 224, 224)),
