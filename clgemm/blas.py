@@ -129,9 +129,7 @@ def sgemm(
         raise ValueError(f"trans_b={trans_b!r} is not one of 0, 1 and 2")
     if order not in ("F", "C"):
         raise ValueError(f"order={order!r} is neither 'F' nor 'C'")
-    sizes: tuple[int | None, int | None, int | None] = None, None, None
-    if not (m is n is k is None):
-        sizes = whole(m, "m"), whole(n, "n"), whole(k, "k")
+    sizes = whole(m, "m"), whole(n, "n"), whole(k, "k")
     flat = not (lda is None and ldb is None and ldc is None)
     # Whether the next such call may go by this one.
     repeats = bool(alpha and not flat and queue is None and (c is None or overwrite_c))

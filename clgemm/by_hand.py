@@ -109,7 +109,8 @@ def pack_config(limits: Limits, panel: int) -> PackConfig:
 
 def vector_pack_config(panel: int, prefetch: bool) -> VectorPackConfig:
     """Return how panels of A are packed for the register family."""
-    return VectorPackConfig.of(panel, 384, prefetch)
+    rows = 384  # for a work-group, where it transposes
+    return VectorPackConfig.of(panel, rows, prefetch)
 
 
 def copy_config(limits: Limits) -> PackConfig:

@@ -55,8 +55,13 @@ class Layout(NamedTuple):
     @property
     def extent(self) -> tuple[int, int]:
         """First and last element touched, relative to the first element; the stack is not empty."""
-        spans = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
-        return sum(min(span, 0) for span in spans), sum(max(span, 0) for span in spans)
+        first = last = 0
+        for count, stride in zip(self.shape, self.strides, strict=True):
+            if stride < 0:
+                first += (count - 1) * stride
+            else:
+                last += (count - 1) * stride
+        return first, last
 
     @property
     def may_overlap_itself(self) -> bool:

@@ -304,7 +304,7 @@ class Matrix:
 
 
 class _Bytes:
-    """Memory as an array of bytes: a third of the time that NumPy's as_strided takes."""
+    """Memory as an array of bytes, in less time than by NumPy's as_strided."""
 
     def __init__(self, address: int, count: int, is_readonly: bool) -> None:
         self.__array_interface__ = {
@@ -323,14 +323,9 @@ def buffer_over(array: HostArray, context: cl.Context) -> cl.Buffer:
     flags = array.flags
     memory: Any = array
     if not flags.forc:
-        below = above = 0  # bytes from the first element
-        for count, stride in zip(array.shape, array.strides, strict=True):
-            if stride < 0:
-                below += (count - 1) * stride
-            else:
-                above += (count - 1) * stride
-        lowest = array.__array_interface__["data"][0] + below
-        memory = np.asarray(_Bytes(lowest, above - below + ITEM_BYTES, not flags.writeable))
+        first, last = layout_of(array).extent
+        lowest = array.__array_interface__["data"][0] + ITEM_BYTES * first
+        memory = np.asarray(_Bytes(lowest, ITEM_BYTES * (last - first + 1), not flags.writeable))
     # Intel's runtime copies what it is told that kernels only read.
     return cl.Buffer(context, WRITTEN if flags.writeable else READ, hostbuf=memory)
 

@@ -34,10 +34,10 @@ SMALLEST_SLICE = 512
 FEW_PANELS = 64  # per compute unit: with more pairs of panels, k is not cut
 RUN_COST = 12  # of each run of rows that packing reads, in rows
 GROUPS_PER_UNIT = 2  # that copy rows which are neighbours
+LONGEST_RUN = 4096  # of such rows: each eighth one's panel is another page
 # What an element costs, in nanoseconds: of A to pack, of B in blocks that stay near, of C to store
 # along its columns after each block of k.
 PACKED_COST, BLOCKED_COST, TRANSPOSED_COST = 0.7, 0.2, 1.0
-LONGEST_RUN = 4096  # of such: each eighth one's panel is another page
 TRANSPOSED = 16  # blocks of k are multiples of this: what packing transposes at once, at most
 
 
