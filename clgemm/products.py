@@ -225,9 +225,14 @@ class _Operands(NamedTuple):
     queue: cl.CommandQueue | None
 
 
+OF_ARRAYS = {name: Asked(name) for name in ("dot", "matmul")}  # on the device
+
+
 def _asked(function: str, a: Any) -> Asked:
     """Return what a call asks for: with host operands also what the environment says."""
-    return Asked(function, None, threshold() if isinstance(a, np.ndarray) else None)
+    if isinstance(a, np.ndarray):
+        return Asked(function, None, threshold())
+    return OF_ARRAYS[function]
 
 
 def _is_small(a: Any, b: Any, out: Any) -> bool:

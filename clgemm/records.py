@@ -60,14 +60,17 @@ FAMILIES: dict[str, type[ProductConfig | TensorConfig]] = {
     "tensor": WgmmaConfig,
     "tensor_mma": MmaConfig,
 }
-TENSOR_SOURCES = ("tensor_pack.cl", "tensor_tile.cl", "tensor_mend.cl", "tensor_store.cl")
+TENSOR_SOURCES = (
+    *("tensor_pack.cl", "tensor_split.cl"),
+    *("tensor_tile.cl", "tensor_mend.cl", "tensor_store.cl"),
+)
 SOURCES = {
     "local": ("pack.cl", "local.cl"),
     "register": ("vector_panels.cl", "pack_vectors.cl", "register.cl"),
     "skinny": ("pack.cl", "skinny.cl"),
     "skinny_lanes": ("skinny_lanes.cl",),
     "direct": ("direct.cl",),
-    "tensor": ("tensor.cl", *TENSOR_SOURCES),
+    "tensor": ("tensor.cl", "tensor_wgmma.cl", *TENSOR_SOURCES),
     "tensor_mma": ("tensor_mma.cl", *TENSOR_SOURCES),
 }
 

@@ -15,6 +15,7 @@ __all__ = [
     "LENGTH_BYTES",
     "TILE_BYTES",
     "TILE_ROWS",
+    "AtOnceConfig",
     "MmaConfig",
     "SplitConfig",
     "TensorConfig",
@@ -38,7 +39,7 @@ class SplitConfig(KernelConfig):
 
     family: ClassVar[str] = "tensor_pack"
     entry: ClassVar[str] = "tensor_pack"
-    includes: ClassVar[tuple[str, ...]] = ("tensor_tile.cl",)
+    includes: ClassVar[tuple[str, ...]] = ("tensor_tile.cl", "tensor_split.cl")
 
     @property
     def items(self) -> int:
@@ -107,6 +108,7 @@ class WgmmaConfig(TensorConfig):
     stages: int  # tiles of A and B in local memory
 
     family: ClassVar[str] = "tensor"
+    includes: ClassVar[tuple[str, ...]] = (*TensorConfig.includes, "tensor_wgmma.cl")
     # 384 work-items start with 168 registers each and then share them out anew.
     options: ClassVar[tuple[str, ...]] = ("-cl-nv-maxrregcount=168",)
 
@@ -128,3 +130,28 @@ class WgmmaConfig(TensorConfig):
         needed = self.stages * (1 + self.tile_n // TILE_ROWS) * TILE_BYTES + OWN_BYTES
         if needed > LOCAL_BYTES:
             yield f"{needed} bytes of local memory exceed {LOCAL_BYTES}"
+
+
+@dataclass(frozen=True)
+class AtOnceConfig(WgmmaConfig):
+    """Splits, multiplies, and makes plainly what must be made so, in one launch."""
+
+    plain_m: ClassVar[int] = 128  # rows of C per tile of the plain product
+    plain_n: ClassVar[int] = 64  # and its columns
+
+    family: ClassVar[str] = "tensor_at_once"
+    entry: ClassVar[str] = "tensor_at_once"
+    includes: ClassVar[tuple[str, ...]] = (
+        *WgmmaConfig.includes,
+        *("tensor_split.cl", "tensor_plain.cl"),
+    )
+
+    @classmethod
+    def of(cls, config: WgmmaConfig) -> AtOnceConfig:
+        """Return the nearest to a config of separate launches."""
+        return cls(swizzle=config.swizzle, tf32=False, guard=True, tile_n=TILE_ROWS, stages=3)
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if self.tf32 or not self.guard or self.tile_n != TILE_ROWS:
+            yield "it is made for guarded halves and narrow tiles"

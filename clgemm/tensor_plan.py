@@ -24,7 +24,14 @@ from clgemm.steps import (
     round_up,
     slices,
 )
-from clgemm.tensor_config import LENGTH_BYTES, TILE_BYTES, TILE_ROWS, TensorConfig
+from clgemm.tensor_config import (
+    LENGTH_BYTES,
+    TILE_BYTES,
+    TILE_ROWS,
+    AtOnceConfig,
+    TensorConfig,
+    WgmmaConfig,
+)
 
 __all__ = ["make_tensor_plan"]
 
@@ -33,6 +40,11 @@ __all__ = ["make_tensor_plan"]
 SCRATCH_BYTES = 3 * 2**29
 # The smallest depth that a blocked product cuts k into.
 SMALLEST_DEPTH = 4096
+# Products of up to so many multiply-adds are made in one launch, if the plain product in it has a
+# compute unit for each of its tiles: above, what it saves is less than what it is slower by. The
+# kernel counts up to so many work-groups.
+LARGEST_AT_ONCE = 3 * 2**29
+MOST_GROUPS = 2**11 - 1
 # Elements kept aside, for each panel of 128 rows or columns, above which the plain kernel takes
 # over: with as many in every panel, adding their products takes about as long as all others.
 LISTED_PER_PANEL = 16
@@ -84,6 +96,10 @@ def make_tensor_plan(
             bytes_a = max(bytes_a, _packed_bytes(sizes[0], sizes[2], tile_k))
             bytes_b = max(bytes_b, _packed_bytes(sizes[1], sizes[2], tile_k))
             beta: Argument = "beta" if k_0 == 0 else 1.0
+            if (whole := _at_once(tiers, sizes, limits)) is not None:
+                steps.append(_step_at_once(*blocks, origins, beta, whole, limits, turns))
+                turns += 1
+                continue
             for tier, config in enumerate(tiers):
                 turn = Turn(turns, tier)
                 steps += _tensor_steps(*blocks, origins, beta, config, limits, turn)
@@ -157,12 +173,7 @@ def _tensor_steps(
 ) -> Iterator[Step]:
     m, n, k = c.rows, c.columns, a.columns
     depths = ceil_div(k, config.tile_k)
-    # B is read like A': both are panels of rows, k deep.
-    operands: tuple[Argument, ...] = (
-        *("a", Element("a", origins[0]), a.row_stride, a.column_stride),
-        *("b", Element("b", origins[1]), b.column_stride, b.row_stride),
-        *("packed_a", "packed_b"),
-    )
+    operands = _operands(a, b, origins)
     tiles = (ceil_div(m, TILE_ROWS) + ceil_div(n, TILE_ROWS)) * depths
     # Its own counter, the next product's, that of the tier before; any buffers if nothing counts.
     counters: tuple[Argument, ...] = ("packed_a",) * 3
@@ -185,6 +196,54 @@ def _tensor_steps(
             *operands,
             *("c", Element("c", origins[2]), c.row_stride, c.column_stride),
             *counters,
+        ),
+    )
+
+
+def _operands(a: Layout, b: Layout, origins: tuple[int, int, int]) -> tuple[Argument, ...]:
+    """Return a kernel's arguments for A, B and their tiles: B is read like A', rows k deep."""
+    return (
+        *("a", Element("a", origins[0]), a.row_stride, a.column_stride),
+        *("b", Element("b", origins[1]), b.column_stride, b.row_stride),
+        *("packed_a", "packed_b"),
+    )
+
+
+def _at_once(
+    tiers: tuple[TensorConfig, ...], sizes: tuple[int, int, int], limits: Limits
+) -> AtOnceConfig | None:
+    """Return the config that does everything in one launch, if that is the way."""
+    config, (m, n, k) = tiers[0], sizes
+    if isinstance(config, AtOnceConfig):
+        return config
+    if not isinstance(config, WgmmaConfig) or not config.guard or len(tiers) > 1:
+        return None
+    tiles = ceil_div(m, AtOnceConfig.plain_m) * ceil_div(n, AtOnceConfig.plain_n)
+    if m * n * k > LARGEST_AT_ONCE or tiles > min(limits.compute_units, MOST_GROUPS):
+        return None
+    return AtOnceConfig.of(config)
+
+
+def _step_at_once(
+    a: Layout,
+    b: Layout,
+    c: Layout,
+    origins: tuple[int, int, int],
+    beta: Argument,
+    config: AtOnceConfig,
+    limits: Limits,
+    product: int,
+) -> Step:
+    m, n, k = c.rows, c.columns, a.columns
+    return Step(
+        config,
+        "iiiiiff" + "blll" + "blll" + "bb" + "blll" + "bbb",
+        min(limits.compute_units, MOST_GROUPS),
+        (
+            *(m, n, k, _least(k, config.tf32), _most(m, n), "alpha", beta),
+            *_operands(a, b, origins),
+            *("c", Element("c", origins[2]), c.row_stride, c.column_stride),
+            *(Turn(product, 0), Turn(product + 1, 0), "tickets"),
         ),
     )
 

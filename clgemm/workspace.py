@@ -23,6 +23,7 @@ __all__ = ["Prepared", "Workspace", "workspace"]
 # largest plan at least (tensor_plan.py), or each call would take its memory anew.
 HELD_BYTES = 3 * 2**29
 KEPT_PLANS = 256  # whose kernels keep their arguments
+MOST_PAST = 32  # events that an in-order queue is known to be past
 
 # How an argument of each letter of a Step's signature goes into a kernel: bytes and buffers as
 # they are.
@@ -117,8 +118,11 @@ class Workspace:
         self.lock = _lock_of(queue.device)
         self._in_order = is_in_order(queue)
         self._last: cl.Event | None = None
+        # Of an in-order queue, by id: events of its commands, and those that it has waited for. To
+        # wait for one again would change nothing, but takes NVIDIA's driver 8 us.
+        self._past: dict[int, cl.Event] = {}
         self._kept: OrderedDict[Plan, Prepared] = OrderedDict()
-        self._all_counters: list[cl.Buffer] = []
+        self._all_counters: tuple[tuple[cl.Buffer, ...], ...] = ()
         self._turn = 0
         # Two zeros, which kernels that draw their work from them leave behind.
         zeros = np.zeros(2, np.int32)
@@ -176,9 +180,7 @@ class Workspace:
                 buffers[scratch] = self.allocate(size_bytes)
             buffers["tickets"] = self._tickets
             counters = self._counters() if prepared.turns else ()
-            before = wait_for
-            if not self._in_order and self._last is not None:
-                before = [*wait_for, self._last]
+            before = ahead = self._not_past(wait_for)
             for launch in prepared.launches:
                 set_argument = launch.set_argument
                 for index, slot in launch.buffers:
@@ -188,10 +190,26 @@ class Workspace:
                 event = cl.enqueue_nd_range_kernel(
                     self.queue, launch.kernel, launch.work_items, launch.group, None, before
                 )
-                before = () if self._in_order else (event,)
+                before = [] if self._in_order else [event]
+            if self._in_order:
+                self._pass(*ahead, event)
             self._last = event
             self._turn = (self._turn + prepared.turns) % 2
         return event
+
+    def _not_past(self, events: Sequence[cl.Event]) -> list[cl.Event]:
+        """Return what the next command has to wait for."""
+        if not self._in_order:
+            return [*events, self._last] if self._last is not None else list(events)
+        past = self._past
+        return [event for event in events if id(event) not in past]
+
+    def _pass(self, *events: cl.Event) -> None:
+        """Note that an in-order queue waits for these before whatever comes next."""
+        if len(self._past) > MOST_PAST:
+            self._past.clear()
+        for event in events:
+            self._past[id(event)] = event
 
     def prepared(self, plan: Plan, device: Device) -> Prepared:
         """Return a plan's kernels, built and set up at the first request."""
@@ -221,9 +239,9 @@ class Workspace:
             flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
             zero = np.zeros(1, np.uint32)
             context = self.queue.context
-            self._all_counters = [cl.Buffer(context, flags, hostbuf=zero) for _ in range(4)]
-        a, b, c, d = self._all_counters
-        return (b, a, d, c) if self._turn else (a, b, c, d)
+            a, b, c, d = (cl.Buffer(context, flags, hostbuf=zero) for _ in range(4))
+            self._all_counters = (a, b, c, d), (b, a, d, c)
+        return self._all_counters[self._turn]
 
 
 @functools.lru_cache(maxsize=64)

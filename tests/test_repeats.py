@@ -205,3 +205,27 @@ def test_only_so_many_kinds_are_kept(planned, placed, monkeypatch):
             a, b = whole(n, n), whole(n, n)
             np.testing.assert_array_equal(got(clgemm.matmul(placed(a), placed(b))), a @ b)
             assert len(repeats._noted) <= 3
+
+
+def test_an_in_order_queue_waits_once_for_an_event(device, monkeypatch):
+    """Not for its own commands, nor again for others' that it has waited for; then for new ones."""
+    waited, enqueue = [], cl.enqueue_nd_range_kernel
+
+    def recording(queue, kernel, size, group, offset=None, wait_for=None):
+        waited.extend(wait_for or ())
+        return enqueue(queue, kernel, size, group, offset, wait_for)
+
+    queue = cl.CommandQueue(device.context)
+    other = cl.CommandQueue(device.context)
+    a, b = (cl_array.to_device(queue, whole(40, 40)) for _ in range(2))
+    a.events[:] = b.events[:] = []
+    out = cl_array.empty(queue, (40, 40), np.float32)
+    gates = [cl.enqueue_marker(other) for _ in range(2)]
+    clgemm.matmul(a, b, out=out)
+    monkeypatch.setattr(cl, "enqueue_nd_range_kernel", recording)
+    for gate in (gates[0], gates[0], gates[1]):
+        a.events[:] = (gate,)
+        clgemm.matmul(a, b, out=out)
+        clgemm.matmul(out, b)
+    assert waited == gates
+    np.testing.assert_array_equal(out.get(), a.get() @ b.get())

@@ -20,13 +20,14 @@ from clgemm.config import Limits
 from clgemm.layout import Layout
 from clgemm.records import Choice, TensorChoice
 from clgemm.steps import Element, Turn
-from clgemm.tensor_config import TILE_BYTES, MmaConfig, SplitConfig, WgmmaConfig
+from clgemm.tensor_config import TILE_BYTES, AtOnceConfig, MmaConfig, SplitConfig, WgmmaConfig
 from clgemm.tensor_plan import make_tensor_plan
 from clgemm.workspace import workspace
 
 WIDE = WgmmaConfig(swizzle=16, tf32=False, guard=True, tile_n=256, stages=2)
 WIDE_TF32 = replace(WIDE, tf32=True)
 NARROW = WgmmaConfig(swizzle=3, tf32=False, guard=True, tile_n=128, stages=3)
+AT_ONCE = AtOnceConfig.of(NARROW)
 MMA = MmaConfig(swizzle=2, tf32=False, guard=True)
 LIMITS = Limits(
     local_memory_bytes=48 * 1024,
@@ -51,12 +52,21 @@ def planned(a, b, c, *tiers):
     return make_tensor_plan(a, b, c, tiers or (WIDE,), PLAIN, PACK, LIMITS)
 
 
+@pytest.fixture
+def apart(monkeypatch):
+    """Nothing is made in one launch."""
+    make_tensor_plan.cache_clear()
+    monkeypatch.setattr(tensor_plan, "LARGEST_AT_ONCE", 0)
+    yield
+    make_tensor_plan.cache_clear()
+
+
 def families(plan):
     return [("gated " if step.gated else "") + step.config.family for step in plan.steps]
 
 
 @pytest.fixture
-def small_blocks(monkeypatch):
+def small_blocks(monkeypatch, apart):
     """Plans that cut everything: 300 rows or columns, 512 of k at a time."""
     make_tensor_plan.cache_clear()
     monkeypatch.setattr(tensor_plan, "SCRATCH_BYTES", 2 * 3 * 8 * (TILE_BYTES + 4))
@@ -65,7 +75,7 @@ def small_blocks(monkeypatch):
     make_tensor_plan.cache_clear()
 
 
-def test_a_guarded_product_holds_the_plain_one_in_reserve():
+def test_a_guarded_product_holds_the_plain_one_in_reserve(apart):
     """One launch splits both operands, one multiplies; the rest wait behind the gate."""
     plan = planned(rows(1000, 500), rows(500, 700), rows(1000, 700))
     assert families(plan) == ["tensor_pack", "tensor", "gated local", "gated reduce"]
@@ -77,6 +87,20 @@ def test_a_guarded_product_holds_the_plain_one_in_reserve():
         assert step.signature.endswith("bi")
         assert step.arguments[-2] == Turn(0, 0)
     assert len({step.arguments[-1] for step in plan.steps[2:]}) == 1
+
+
+def test_small_products_are_made_in_one_launch():
+    """If they are guarded and each of the plain product's tiles has a compute unit."""
+    plan = planned(rows(1000, 500), rows(500, 1024), rows(1000, 1024))
+    (step,) = plan.steps
+    assert (step.config, step.groups) == (AtOnceConfig.of(WIDE), 132)
+    assert step.arguments[-3:] == (Turn(0, 0), Turn(1, 0), "tickets")
+    assert plan.turns == 1
+    assert dict(plan.scratch)["packed_a"] == 8 * 8 * (TILE_BYTES + 4)
+    assert len(planned(rows(2, 300, 500), rows(2, 500, 300), rows(2, 300, 300)).steps) == 2
+    for m, k, config in ((1100, 500, WIDE), (1000, 1700, WIDE), (1000, 500, MMA)):
+        plan = planned(rows(m, k), rows(k, 1024), rows(m, 1024), config)
+        assert "tensor_at_once" not in families(plan)
 
 
 def test_tf32_stands_between():
@@ -101,7 +125,7 @@ def test_fast_needs_no_reserve():
 
 def test_signatures_and_arguments_agree():
     """A letter for each argument, in every step."""
-    for config in (WIDE, replace(NARROW, guard=False)):
+    for config in (WIDE, MMA, replace(NARROW, guard=False)):
         for step in planned(rows(300, 65), rows(65, 200), rows(300, 200), config).steps:
             assert len(step.signature) == len(step.arguments)
             for letter, argument in zip(step.signature, step.arguments, strict=True):
@@ -109,7 +133,7 @@ def test_signatures_and_arguments_agree():
                 assert (letter == "b") == (slot or isinstance(argument, Turn))
 
 
-def test_no_more_work_groups_than_compute_units():
+def test_no_more_work_groups_than_compute_units(apart):
     """They stay for several tiles of C."""
     assert planned(rows(4096, 64), rows(64, 4096), rows(4096, 4096)).steps[1].groups == 132
     assert planned(rows(256, 64), rows(64, 300), rows(256, 300)).steps[1].groups == 4
@@ -143,6 +167,7 @@ def test_blocks_and_stacks_begin_where_they_should(small_blocks):
         (replace(WIDE, stages=3), "local memory"),
         (replace(WIDE, stages=0), "stages=0"),
         (replace(WIDE, swizzle=0), "swizzle=0"),
+        (replace(AT_ONCE, guard=False), "guarded"),
     ],
 )
 def test_broken_constraints_are_named(config, named):
@@ -150,7 +175,7 @@ def test_broken_constraints_are_named(config, named):
     assert any(named in problem for problem in config.problems())
 
 
-@pytest.mark.parametrize("config", [WIDE, NARROW, MMA, SplitConfig(tf32=True, guard=True)])
+@pytest.mark.parametrize("config", [WIDE, NARROW, AT_ONCE, MMA, SplitConfig(tf32=True, guard=True)])
 def test_shipped_configs_hold_their_constraints(config):
     """Whatever local memory the device reports."""
     assert not list(config.problems_on(LIMITS))
@@ -235,6 +260,8 @@ def force(monkeypatch, *tiers):
     monkeypatch.setattr(launch, "_planned", lru_cache(launch._planned.__wrapped__))
     monkeypatch.setattr(repeats, "_noted", {})
     monkeypatch.setattr(launch, "choose_tensor", lambda *_: tiers)
+    monkeypatch.setattr(launch, "make_tensor_plan", lru_cache(make_tensor_plan.__wrapped__))
+    monkeypatch.setattr(tensor_plan, "LARGEST_AT_ONCE", 0)  # unless the config says so
     monkeypatch.setattr(launch, "choose", lambda *_: Choice(PLAIN, PACK))
 
 
@@ -249,6 +276,7 @@ def integers(rng, *shape):
         NARROW,
         replace(WIDE, guard=False),
         replace(NARROW, tf32=True, guard=False),
+        AT_ONCE,
         MMA,
         replace(MMA, tf32=True, guard=False),
     ],
@@ -280,7 +308,7 @@ def test_integers_are_exact(able, monkeypatch, config, sizes):
     np.testing.assert_array_equal(out, a @ b)
 
 
-@pytest.mark.parametrize("config", [WIDE, NARROW, MMA])
+@pytest.mark.parametrize("config", [WIDE, NARROW, AT_ONCE, MMA])
 def test_any_strides_and_guards_beyond_the_edges(able, monkeypatch, config):
     """Operands and results that are views of every kind; elements beside them stay as they are."""
     force(monkeypatch, config)
@@ -297,9 +325,10 @@ def test_any_strides_and_guards_beyond_the_edges(able, monkeypatch, config):
         np.testing.assert_array_equal(base, before)
 
 
-def test_blocks_and_stacks(able, monkeypatch, small_blocks):
+@pytest.mark.parametrize("config", [NARROW, AT_ONCE])
+def test_blocks_and_stacks(able, monkeypatch, small_blocks, config):
     """Products too large for the scratch, and stacks of them."""
-    force(monkeypatch, NARROW)
+    force(monkeypatch, config)
     rng = np.random.default_rng(9)
     a, b = integers(rng, 3, 700, 1100), integers(rng, 3, 1100, 500)
     np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
@@ -396,7 +425,14 @@ NARROW_TF32 = replace(NARROW, tf32=True)
 
 
 @pytest.mark.parametrize(
-    "tiers", [(WIDE, WIDE_TF32), (WIDE,), (NARROW, NARROW_TF32), (MMA, replace(MMA, tf32=True))]
+    "tiers",
+    [
+        (WIDE, WIDE_TF32),
+        (WIDE,),
+        (NARROW, NARROW_TF32),
+        (AT_ONCE,),
+        (MMA, replace(MMA, tf32=True)),
+    ],
 )
 @pytest.mark.parametrize(("a", "b"), cases(ordinary) + cases(adversarial))
 def test_float32_keeps_its_componentwise_bound(able, monkeypatch, tiers, a, b):
@@ -414,7 +450,7 @@ def test_float32_keeps_its_componentwise_bound(able, monkeypatch, tiers, a, b):
     assert excess(got, a, b, -0.75, 1.5, c.astype(np.float64)) <= 1
 
 
-@pytest.mark.parametrize("config", [WIDE, replace(NARROW, guard=False), MMA])
+@pytest.mark.parametrize("config", [WIDE, replace(NARROW, guard=False), AT_ONCE, MMA])
 def test_rows_lose_nothing_to_larger_ones(able, monkeypatch, config):
     """Where rows of A and columns of B are scaled by powers of two, so is the product, exactly."""
     force(monkeypatch, config)
@@ -467,9 +503,11 @@ def test_strict_keeps_the_bound_of_ieee_arithmetic(able, a, b):
     assert excess(clgemm.sgemm(1.0, a, b, precision="strict"), a, b) <= 1
 
 
-def test_a_call_after_the_reserve_counts_from_zero(able, monkeypatch):
-    """The counters take turns: a full one does not outlive its call."""
-    force(monkeypatch, WIDE, WIDE_TF32)
+@pytest.mark.parametrize("tiers", [(WIDE, WIDE_TF32), (AT_ONCE,)])
+def test_a_call_after_the_reserve_counts_from_zero(able, monkeypatch, tiers):
+    """The counters take turns: a full one does not outlive its call. Tickets are given back."""
+    force(monkeypatch, *tiers)
+    space, tickets = workspace(able.queue), np.empty(2, np.uint32)
     rng = np.random.default_rng(12)
     wide = (normal(rng, 300, 300) * np.exp(8 * normal(rng, 300, 300))).astype(np.float32)
     plain = normal(rng, 300, 300).astype(np.float32)
@@ -477,11 +515,14 @@ def test_a_call_after_the_reserve_counts_from_zero(able, monkeypatch):
     for _ in range(3):
         assert gates(able, monkeypatch, wide, wide) > most
         assert gates(able, monkeypatch, plain, plain) <= most
+        cl.enqueue_copy(space.queue, tickets, space._tickets)
+        assert not tickets.any()
 
 
-def test_results_repeat_bit_by_bit(able, monkeypatch):
+@pytest.mark.parametrize("config", [WIDE, AT_ONCE])
+def test_results_repeat_bit_by_bit(able, monkeypatch, config):
     """Nothing is added up in an order that chance decides, the mended elements neither."""
-    force(monkeypatch, WIDE)
+    force(monkeypatch, config)
     rng = np.random.default_rng(13)
     a, b = normal(rng, 700, 900).astype(np.float32), normal(rng, 900, 800).astype(np.float32)
     a[::100, 5:9] = 1e-20
@@ -491,9 +532,10 @@ def test_results_repeat_bit_by_bit(able, monkeypatch):
         np.testing.assert_array_equal(clgemm.sgemm(1.0, a, b), first)
 
 
-def test_threads_and_queues(able, monkeypatch):
+@pytest.mark.parametrize("tiers", [(NARROW, NARROW_TF32), (AT_ONCE,)])
+def test_threads_and_queues(able, monkeypatch, tiers):
     """Each queue has counters of its own; calls that share one do not mix."""
-    force(monkeypatch, NARROW, NARROW_TF32)
+    force(monkeypatch, *tiers)
     rng = np.random.default_rng(14)
     wide = np.exp(4 * normal(rng, 300, 400))
     a = [(normal(rng, 300, 400) * (wide if i % 2 else 1)).astype(np.float32) for i in range(4)]

@@ -2,242 +2,47 @@
 //   packed_a, packed_b          tiles of tensor_tile.cl: panels of 128 rows of A, of 128 columns of B
 //   c[i*c_row + j*c_column]     m x n; not read when beta is 0
 //   count                       listed elements; above `most` another kernel makes the product (GUARD only)
-// For each 64 of k, of a row and a column with scales r and s,
-//     sum = high_a*low_b + low_a*high_b + high_a*high_b     wgmma, from zero
-//     c  += sum * (r*s)                                     in registers
-//
-// Two warp groups compute 64 x TILE_N of C each; a third only feeds them: its one active work-item
-// has the copy engine bring tiles to local memory, STAGES ahead. Work-groups stay for as many
-// tiles of C as are theirs, so the next one's operands come while this one is stored.
-//
-// Whose products are right for which data: kernels/tensor.md.
+// How: tensor_wgmma.cl. Whose products are right for which data: kernels/tensor.md.
 // Work-groups: as many as compute units, 384 work-items each. Local: STAGES*(1 + TILE_N/128)*TILE_BYTES + 17024 bytes.
 // After: NVIDIA, "Parallel thread execution ISA", asynchronous warpgroup level matrix instructions; Ootomo and Yokota,
 // "Recovering single precision accuracy from tensor cores", 2022; Fasi, Higham, Mikaitis and Pranesh, "Numerical
 // behavior of NVIDIA tensor cores", 2021.
-#ifndef TILE_N
-#error "TILE_N: columns of C per tile, 128 or 256"
-#endif
-#ifndef STAGES
-#error "STAGES: tiles of A and B in local memory"
-#endif
-#ifndef SWIZZLE
-#error "SWIZZLE: rows of tiles that work-groups visit together"
-#endif
-#define TILE_M 128
-#define PANELS (TILE_N / TILE_ROWS)  // of B, beside one another
-#define STAGE_BYTES ((1 + PANELS) * TILE_BYTES)
-#define BARRIERS_BYTES 128
-#define ITEMS 384
-
-#define TEXT_(x) #x
-#define TEXT(x) TEXT_(x)
-
-// Barriers in local memory: full[stage] counts bytes that arrive, empty[stage] the eight computing warps.
-#define FULL(stage) (base + (stage) * 8)
-#define EMPTY(stage) (base + 64 + (stage) * 8)
-
-static inline void expect(uint barrier, uint bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(barrier), "r"(bytes) : "memory");
-}
-
-static inline void arrive(uint barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(barrier) : "memory");
-}
-
-static inline void wait_for(uint barrier, uint parity) {
-  uint done;
-  do {
-    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
-                 : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
-  } while (!done);
-}
-
-static inline void fetch(uint to, __global const uchar* tile, uint barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-               :: "r"(to), "l"(tile), "r"(TILE_BYTES), "r"(barrier) : "memory");
-}
-
-// sum = a*b for one 64 x 128 x TILE_K product of tiles: 12 instructions in one piece, since the compiler must not touch
-// the sums before all is done. %0 to %63 are the sums; %64 and %65 the descriptors of the high parts of a and of b, which
-// count in sixteen bytes: LOW leads from the high part of a tile to the low, CORES to the next two cores along k.
-// The two warp groups take turns at barriers %66 and %67: one's tensor cores work while the other adds up.
-#define LOW 1024    // PART_BYTES/16
-#define CORES 256   // 2*TILE_ROWS*16/16
-#define DISTANCE 8  // of neighbours along the rows, 128/16
-#define WGMMA                                                                                    \
-  "wgmma.mma_async.sync.aligned." SHAPE                                                          \
-  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,"  \
-  "%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
-  "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
-#if TF32
-#define SHAPE "m64n128k8.f32.tf32.tf32 "
-#define PLAIN
-#else
-#define SHAPE "m64n128k16.f32.f16.f16 "
-#define PLAIN ", 0, 0"  // not transposed
-#endif
-#define TIMES(cores, part_a, part_b, add)                                                       \
-  "add.s64 a, %64, " TEXT(cores * CORES + part_a) ";\n"                                         \
-  "add.s64 b, %65, " TEXT(cores * CORES + part_b) ";\n"                                         \
-  WGMMA "a, b, " add ", 1, 1" PLAIN ";\n"
-#define ALL_TIMES(part_a, part_b, first_adds)                                                   \
-  TIMES(0, part_a, part_b, first_adds) TIMES(1, part_a, part_b, "yes")                          \
-  TIMES(2, part_a, part_b, "yes") TIMES(3, part_a, part_b, "yes")
-#define EIGHT(i)                                                                    \
-  "=f"(sum[i]), "=f"(sum[i + 1]), "=f"(sum[i + 2]), "=f"(sum[i + 3]),               \
-  "=f"(sum[i + 4]), "=f"(sum[i + 5]), "=f"(sum[i + 6]), "=f"(sum[i + 7])
-// The small products first: less of them is lost. The first of all does not add.
-#define MULTIPLY(tile_a, tile_b, mine, others)                                                                       \
-  asm volatile("{.reg .b64 a, b; .reg .pred no, yes;\n"                                                              \
-               "setp.ne.b32 no, %66, %66; setp.eq.b32 yes, %66, %66;\n"                                              \
-               "bar.sync %66, 256;\n"                                                                                \
-               "wgmma.fence.sync.aligned;\n"                                                                         \
-               ALL_TIMES(0, LOW, "no") ALL_TIMES(LOW, 0, "yes") ALL_TIMES(0, 0, "yes")                               \
-               "wgmma.commit_group.sync.aligned;\n"                                                                  \
-               "bar.arrive %67, 256;\n"                                                                              \
-               "wgmma.wait_group.sync.aligned 0;}\n"                                                                 \
-               : EIGHT(0), EIGHT(8), EIGHT(16), EIGHT(24), EIGHT(32), EIGHT(40), EIGHT(48), EIGHT(56)                \
-               : "l"(tile_a), "l"(tile_b), "r"(mine), "r"(others) : "memory")
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 void tensor_product(const int m, const int n, const int k, const int most, const float alpha, const float beta,
                     __global const float* a, const long a_offset, const long a_row, const long a_column,
                     __global const float* b, const long b_offset, const long b_row, const long b_column,
-                    __global const uchar* packed_a, __global const uchar* packed_b,
+                    __global uchar* packed_a, __global uchar* packed_b,
                     __global float* c, const long c_offset, const long c_row, const long c_column,
-                    __global const uint* count, __global uint* count_next, __global const uint* count_before) {
+                    __global uint* count, __global uint* count_next, __global const uint* count_before) {
   __local uchar memory[BARRIERS_BYTES + STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
   __local float corners[8 * CORNER];
   asm volatile(".target sm_90a");  // the compiler's own is sm_90: wgmma and setmaxnreg need the a
-  const uint item = get_local_id(0), warp = item / 32, lane = item % 32;
+  const uint item = get_local_id(0);
 #if GUARD
   if (item == 0 && get_group_id(0) == 0) *count_next = 0;  // the next product's
-  if (*count > most || (TF32 && *count_before <= most)) return;
+  const uint listed = *count;
+  if (listed > most || (TF32 && *count_before <= most)) return;
+#else
+  const uint listed = 0;
 #endif
-  const uint base = (uint)(ulong)(__local void*)memory, stages = base + BARRIERS_BYTES;
+  const uint base = (uint)(ulong)(__local void*)memory;
   if (item == 0) {
     for (int stage = 0; stage < STAGES; stage++) {
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(FULL(stage)) : "memory");
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 8;" :: "r"(EMPTY(stage)) : "memory");
+      initialise(FULL(stage), 1);
+      initialise(EMPTY(stage), 8);
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    fence_initialised();
   }
   barrier(CLK_LOCAL_MEM_FENCE);
 
-  const int depths = (k + TILE_K - 1) / TILE_K, panels_b = (n + TILE_ROWS - 1) / TILE_ROWS;
-  const int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + TILE_N - 1) / TILE_N;
-  const long panel_bytes = (long)depths * TILE_BYTES;
-  int stage = 0;
-  uint round = 0;  // parity of the uses of a stage
-// Neighbouring work-groups take SWIZZLE tiles of one column before they move to the next column.
-#define FOR_EACH_TILE                                                                                         \
-  for (int tile = get_group_id(0); tile < tiles_m * tiles_n; tile += get_num_groups(0)) {                     \
-    const int first_m = tile / (SWIZZLE * tiles_n) * SWIZZLE, band = min(SWIZZLE, tiles_m - first_m);         \
-    const int tile_m = first_m + tile % (SWIZZLE * tiles_n) % band, tile_n = tile % (SWIZZLE * tiles_n) / band;
-#define NEXT_STAGE if (++stage == STAGES) { stage = 0; round ^= 1; }
-
-  if (warp >= 8) {  // the feeding warp group
+  const Product p = {m, n, k, 0, most, a + a_offset, a_row, a_column, b + b_offset, b_row, b_column,
+                     packed_a, packed_b, count};
+  if (item >= 256) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-    if (item == 256) {
-      FOR_EACH_TILE
-        __global const uchar* from_a = packed_a + tile_m * panel_bytes;
-        __global const uchar* from_b = packed_b + tile_n * PANELS * panel_bytes;
-        // A last panel that is not there is fed from its neighbour and not stored.
-        const long beside = tile_n * PANELS + 1 < panels_b ? panel_bytes : 0;
-        #pragma unroll 1
-        for (int depth = 0; depth < depths; depth++) {
-          const uint to = stages + stage * STAGE_BYTES;
-          wait_for(EMPTY(stage), round ^ 1);
-          expect(FULL(stage), STAGE_BYTES);
-          fetch(to, from_a, FULL(stage));
-          fetch(to + TILE_BYTES, from_b, FULL(stage));
-          if (PANELS == 2) fetch(to + 2 * TILE_BYTES, from_b + beside, FULL(stage));
-          from_a += TILE_BYTES;
-          from_b += TILE_BYTES;
-          NEXT_STAGE
-        }
-      }
-    }
+    if (item == 256) feed_tiles(&p, base);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-    const int my_row = warp * 16 + own_row(), my_column = own_column();
-    const uint group = warp / 4;
-    // A descriptor without an address: how far the next core is along the rows and along k.
-    const ulong shape = (ulong)DISTANCE << 32 | TILE_ROWS * 16 / 16 << 16;
-    if (group == 1) asm volatile("bar.arrive 1, 256;" ::: "memory");  // the first turn is the first warp group's
-    FOR_EACH_TILE
-      float total[PANELS][64];
-      #pragma unroll
-      for (int h = 0; h < PANELS; h++)
-        #pragma unroll
-        for (int i = 0; i < 64; i++) total[h][i] = 0.0f;
-
-      #pragma unroll 1
-      for (int depth = 0; depth < depths; depth++) {
-        const uint at = BARRIERS_BYTES + stage * STAGE_BYTES;
-        const ulong tile_a = shape | (base + at + group * 64 * 16) / 16;
-        wait_for(FULL(stage), round);
-        #pragma unroll
-        for (int h = 0; h < PANELS; h++) {
-          const uint at_b = at + (1 + h) * TILE_BYTES;
-          const ulong tile_b = shape | (base + at_b) / 16;
-          float sum[64];
-          MULTIPLY(tile_a, tile_b, 1 + group, 2 - group);
-          const float common = *(__local const float*)(memory + at + COMMON_AT) *
-                               *(__local const float*)(memory + at_b + COMMON_AT);
-          if (common != 0.0f) {
-            #pragma unroll
-            for (int i = 0; i < 64; i++) total[h][i] = fma(sum[i], common, total[h][i]);
-          } else {
-            __local const float* scales_a = (__local const float*)(memory + at + SCALES_AT) + my_row;
-            __local const float4* scales_b = (__local const float4*)(memory + at_b + SCALES_AT) + my_column / 4;
-            const float scale_0 = scales_a[0], scale_2 = scales_a[2];
-            #pragma unroll
-            for (int j = 0; j < 8; j++) {
-              const float4 scale = scales_b[4 * j];
-              total[h][8 * j + 0] = fma(sum[8 * j + 0], scale_0 * scale.x, total[h][8 * j + 0]);
-              total[h][8 * j + 1] = fma(sum[8 * j + 1], scale_0 * scale.y, total[h][8 * j + 1]);
-              total[h][8 * j + 2] = fma(sum[8 * j + 2], scale_2 * scale.x, total[h][8 * j + 2]);
-              total[h][8 * j + 3] = fma(sum[8 * j + 3], scale_2 * scale.y, total[h][8 * j + 3]);
-              total[h][8 * j + 4] = fma(sum[8 * j + 4], scale_0 * scale.z, total[h][8 * j + 4]);
-              total[h][8 * j + 5] = fma(sum[8 * j + 5], scale_0 * scale.w, total[h][8 * j + 5]);
-              total[h][8 * j + 6] = fma(sum[8 * j + 6], scale_2 * scale.z, total[h][8 * j + 6]);
-              total[h][8 * j + 7] = fma(sum[8 * j + 7], scale_2 * scale.w, total[h][8 * j + 7]);
-            }
-          }
-        }
-        if (lane == 0) arrive(EMPTY(stage));
-        NEXT_STAGE
-      }
-
-      const int rows = m - tile_m * TILE_M - warp * 16, columns = n - tile_n * TILE_N;
-      __global float* c_tile = c + c_offset + tile_m * TILE_M * c_row + tile_n * TILE_N * c_column;
-      __global float* c_warp = c_tile + warp * 16 * c_row;
-      const bool vectors = c_column == 1 && c_row % 4 == 0 && ((ulong)c_tile & 15) == 0 && columns >= TILE_N;
-      #pragma unroll
-      for (int j = 0; j < TILE_N / 32; j++)
-        if (vectors)
-          store_vectors(total[j / 4] + j % 4 * 16, alpha, beta, c_warp + j * 32, c_row, rows);
-        else
-          store_runs(total[j / 4] + j % 4 * 16, alpha, beta, c_warp + j * 32 * c_column, c_row, c_column,
-                     rows, columns - j * 32, corners + warp * CORNER);
-#if GUARD
-      if (*count != 0) {
-        const int panels = min(PANELS, panels_b - tile_n * PANELS);
-        const Tile t = {
-            packed_a + tile_m * panel_bytes, packed_b + tile_n * PANELS * panel_bytes,
-            directory_of(packed_a, tiles_m * depths) + tile_m * depths,
-            directory_of(packed_b, panels_b * depths) + tile_n * PANELS * depths,
-            a + a_offset + tile_m * TILE_M * a_row, b + b_offset + tile_n * TILE_N * b_row, c_tile,
-            a_row, a_column, b_row, b_column, c_row, c_column, m - tile_m * TILE_M, columns, depths, alpha};
-        const uint any = any_lists(t.lengths_a, t.lengths_b, panels, depths);
-        if (any != 0) warp_barrier();
-        if (any & 1) mend_rows(&t, warp * 16, 0, TILE_N);
-        for (int h = 0; h < panels; h++)
-          if (any >> h & 2) mend_columns(&t, warp * 16, 0, TILE_N, h);
-      }
-#endif
-    }
+    multiply_tiles(&p, alpha, beta, c + c_offset, c_row, c_column, listed, memory, corners);
   }
 }

@@ -65,9 +65,20 @@ static inline void mend_rows(const Tile* t, const int first, const int left, con
         const int row = entry.x & 255;
         const long p = here * TILE_K + (entry.x >> 8);
         if (row / 16 == first / 16) {
-          for (int column = left + lane; column < min(right, t->columns); column += 32)
-            t->c[row * t->c_row + column * t->c_column] +=
-                t->alpha * (as_float(entry.y) * t->b[column * t->b_row + p * t->b_column]);
+          // Loads of four columns are under way at once.
+          for (int column = left + lane; column < min(right, t->columns); column += 128) {
+            float old[4], of_b[4];
+            #pragma unroll
+            for (int j = 0; j < 4; j++)
+              if (column + 32 * j < min(right, t->columns)) {
+                of_b[j] = t->b[(column + 32 * j) * t->b_row + p * t->b_column];
+                old[j] = t->c[row * t->c_row + (column + 32 * j) * t->c_column];
+              }
+            #pragma unroll
+            for (int j = 0; j < 4; j++)
+              if (column + 32 * j < min(right, t->columns))
+                t->c[row * t->c_row + (column + 32 * j) * t->c_column] = old[j] + t->alpha * (as_float(entry.y) * of_b[j]);
+          }
           warp_barrier();
         }
       }

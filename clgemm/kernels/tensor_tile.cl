@@ -27,6 +27,22 @@
 #define TILE_BYTES (COMMON_AT + 64)  // whole lines of the cache
 #define OVERFULL (1u << 30)  // the least count of listed elements once a list is too long
 
+// Operands, and where their tiles go.
+typedef struct {
+  int m, n, k;
+  int least;  // the power of two, over its scale, from which on an element is split
+  uint most;  // listed elements, above which another kernel makes the product
+  __global const float* a;
+  long a_row, a_column;
+  __global const float* b;
+  long b_row, b_column;
+  __global uchar *packed_a, *packed_b;
+  __global uint* count;  // listed elements
+} Product;
+
+static inline int panels_of(int rows) { return (rows + TILE_ROWS - 1) / TILE_ROWS; }
+static inline int depths_of(int k) { return (k + TILE_K - 1) / TILE_K; }
+
 // The lengths of a packed operand's lists.
 static inline __global uint* directory_of(__global const uchar* packed, int tiles) {
   return (__global uint*)(packed + (long)tiles * TILE_BYTES);
