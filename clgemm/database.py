@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 
 from clgemm.by_hand import MOST_LANES_ROWS, default_choice, families
@@ -105,7 +106,9 @@ def _outruns_blas(device: Device) -> bool:
 SMALL = {"CPU": 32**3, "GPU": 96**3, "accelerator": 96**3}
 SHORT_SIDE = 8
 SMALLEST_SKINNY = 4096
-SLACK = 1.25  # times the time that is expected of the default: the model is no better than that
+# Times the time that is expected of the default: the model is no better than that, and a little
+# better for products of so many multiply-adds.
+SLACK, SLACK_IF_LARGE, LARGE_WORK = 1.25, 1.15, 2**30
 
 
 @functools.lru_cache(maxsize=1024)
@@ -159,4 +162,5 @@ def _suits(
     by_default, as_found = (
         spread(config, *shape, device.limits).time for config in (default.config, found.config)
     )
-    return as_found < SLACK * by_default
+    slack = SLACK_IF_LARGE if math.prod(shape) >= LARGE_WORK else SLACK
+    return as_found < slack * by_default

@@ -11,11 +11,12 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array
 
-from clgemm.by_hand import copy_config, direct_config
+from clgemm.by_hand import copy_config, direct_config, single_loads_choice
 from clgemm.config import LocalConfig, RegisterConfig
 from clgemm.database import choose, transfer_config
 from clgemm.device import Device, get_device, of_queue
 from clgemm.layout import Layout, folded
+from clgemm.local_panels import reads_singly
 from clgemm.operands import (
     AnyArray,
     HostArray,
@@ -213,6 +214,9 @@ def _planned(
         a, b, c, swapped = b.transposed(), a.transposed(), c.transposed(), not swapped
     tiers = choose_tensor(device, precision, *sizes)
     if tiers and isinstance(choice.config, LocalConfig):
+        if reads_singly(a, b, choice.config):  # a reserve packs nothing that it can read
+            choice = single_loads_choice(device) or choice
+        assert isinstance(choice.config, LocalConfig)
         assert choice.pack is not None
         return make_tensor_plan(a, b, c, tiers, choice.config, choice.pack, device.limits), swapped
     return make_plan(a, b, c, choice.config, choice.pack, device.limits), swapped

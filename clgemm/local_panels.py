@@ -22,7 +22,7 @@ from clgemm.steps import (
     round_up,
 )
 
-__all__ = ["LocalPanels"]
+__all__ = ["LocalPanels", "reads_singly"]
 
 # What can only be loaded float by float is packed if more tiles than this read it; of products from
 # so much work on, for which a launch is little, if more than the second.
@@ -80,6 +80,15 @@ def _load(rows: Layout, turned: bool, width: int) -> int:
     while any(place % width for place in places) or rows.alignment_bytes < FLOAT_BYTES * width:
         width //= 2
     return width
+
+
+def reads_singly(a: Layout, b: Layout, config: LocalConfig) -> bool:
+    """Tell whether A or B, where they lie, can only be loaded float by float."""
+    sides = (a, config.width_a), (b.transposed(), config.width_b)
+    return any(
+        max(_load(rows, turned, width) for turned in (False, True)) == 1 < width
+        for rows, width in sides
+    )
 
 
 class LocalPanels(Panels):

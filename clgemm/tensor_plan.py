@@ -62,6 +62,7 @@ def make_tensor_plan(
     plain: LocalConfig,
     pack: tuple[AnyPackConfig, AnyPackConfig],
     limits: Limits,
+    at_once: bool = True,
 ) -> Plan:
     """Return the launches of ``C = alpha A B + beta C`` for stacks of one shape, none empty.
 
@@ -74,6 +75,8 @@ def make_tensor_plan(
         are there in any case, and return at once where they are not needed.
     plain, pack
         What makes those that are too far apart for the last of `tiers`, if that one guards.
+    at_once : bool, optional
+        Whether small products may be made in one launch, which is not by a config of `tiers` then.
     """
     m, n, k = c.rows, c.columns, a.columns
     tile_k = min(config.tile_k for config in tiers)
@@ -96,7 +99,7 @@ def make_tensor_plan(
             bytes_a = max(bytes_a, _packed_bytes(sizes[0], sizes[2], tile_k))
             bytes_b = max(bytes_b, _packed_bytes(sizes[1], sizes[2], tile_k))
             beta: Argument = "beta" if k_0 == 0 else 1.0
-            if (whole := _at_once(tiers, sizes, limits)) is not None:
+            if at_once and (whole := _at_once(tiers, sizes, limits)) is not None:
                 steps.append(_step_at_once(*blocks, origins, beta, whole, limits, turns))
                 turns += 1
                 continue

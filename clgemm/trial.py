@@ -178,7 +178,7 @@ class Server:
         plain, pack = default_choice(self._device, "local", *shape)  # in reserve
         assert isinstance(plain, LocalConfig)
         assert pack is not None
-        return make_tensor_plan(a, b, c, (choice.config,), plain, pack, limits)
+        return make_tensor_plan(a, b, c, (choice.config,), plain, pack, limits, at_once=False)
 
     def _first_wrong(self, choice: AnyChoice, cases: Iterable[tuple[Shape, Variant]]) -> str:
         for number, (shape, variant) in enumerate(cases):

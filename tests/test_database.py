@@ -10,12 +10,13 @@ import pytest
 
 import clgemm
 from clgemm import database
+from clgemm.by_hand import lane_configs
 from clgemm.cache import cache_folder, program_cache_folder
 from clgemm.config import Limits
 from clgemm.identity import register_width
 from clgemm.layout import Layout
 from clgemm.plan import make_plan
-from clgemm.records import PACKS
+from clgemm.records import PACKS, Choice
 from clgemm.skinny import fits_skinny
 
 
@@ -136,3 +137,18 @@ def test_defaults_are_safe_on_devices_that_nobody_has_seen(name, monkeypatch):
             for step in plan.steps:
                 assert list(step.config.problems_on(device.limits)) == [], (m, n, k)
             assert max([0, *dict(plan.scratch).values()]) <= device.limits.allocation_bytes
+
+
+def test_a_record_gives_way_where_its_tiles_suit_badly(monkeypatch):
+    """To a default that the model expects to be a quarter faster; of large products, 15 %."""
+    expected = {}
+    monkeypatch.setattr(
+        database, "spread", lambda config, *_: SimpleNamespace(time=expected[config])
+    )
+    device = SimpleNamespace(kind="GPU", limits=None)
+    found, default = (Choice(config, None) for config in lane_configs()[:2])
+    expected[default.config] = 1.0
+    small, large = (1000, 1000, 1000, 1), (1100, 1100, 1100, 1)
+    for time, serves in ((1.1, (True, True)), (1.2, (True, False)), (1.3, (False, False))):
+        expected[found.config] = time
+        assert tuple(database._suits(found, default, x, device) for x in (small, large)) == serves

@@ -17,6 +17,7 @@ from clgemm.by_hand import (
 )
 from clgemm.config import DirectConfig, Limits
 from clgemm.layout import Layout, Level
+from clgemm.local_panels import reads_singly
 from clgemm.pack_config import PackConfig
 from clgemm.plan import make_copy_plan, make_plan, make_scaling_plan
 from clgemm.register_panels import is_faster_transposed
@@ -95,6 +96,18 @@ def test_what_is_loaded_float_by_float_is_packed_where_it_is_read_often():
     assert packs(8 * tile - 1, 8001) == 2
     assert packs(7 * tile - 1, 8001) == 0
     assert packs(16 * tile + 1, 4001, reserve=True) == 0
+
+
+def test_which_operands_are_read_float_by_float():
+    """Those whose rows or columns lie along memory but not by whole vectors, odd ones mostly."""
+    vectors, apart = Layout((100, 128), (128, 1), 64), Layout((100, 128), (256, 2), 64)
+    wide, narrow = (Layout((128, n), (n, 1), 64) for n in (64, 63))
+    assert not reads_singly(vectors, wide, IN_PLACE)
+    assert not reads_singly(wide.transposed(), wide, IN_PLACE)
+    assert not reads_singly(apart, wide, IN_PLACE)  # packed, by whatever loads
+    assert reads_singly(vectors, narrow, IN_PLACE)
+    assert reads_singly(narrow.transposed(), wide, IN_PLACE)
+    assert reads_singly(Layout((100, 128), (128, 1), 4), wide, IN_PLACE)
 
 
 def test_huge_products_stay_within_the_scratch_budget():

@@ -98,6 +98,10 @@ def test_small_products_are_made_in_one_launch():
     assert plan.turns == 1
     assert dict(plan.scratch)["packed_a"] == 8 * 8 * (TILE_BYTES + 4)
     assert len(planned(rows(2, 300, 500), rows(2, 500, 300), rows(2, 300, 300)).steps) == 2
+    apart = make_tensor_plan(
+        rows(300, 500), rows(500, 300), rows(300, 300), (WIDE,), PLAIN, PACK, LIMITS, at_once=False
+    )
+    assert families(apart)[:2] == ["tensor_pack", "tensor"]
     for m, k, config in ((1100, 500, WIDE), (1000, 1700, WIDE), (1000, 500, MMA)):
         plan = planned(rows(m, k), rows(k, 1024), rows(m, 1024), config)
         assert "tensor_at_once" not in families(plan)

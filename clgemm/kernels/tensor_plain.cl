@@ -58,14 +58,10 @@ static inline void copy_vector(__local float* to, __global const float* from, bo
         own[0] = v[i].x, own[pitch] = v[i].y, own[2 * (pitch)] = v[i].z, own[3 * (pitch)] = v[i].w;             \
       }                                                                                                         \
     } else if ((column_stride) * (column_stride) <= (row_stride) * (row_stride)) {                              \
-      const int row = me / 8, depth = me % 8;                                                                   \
+      const int row = me / PLAIN_K, depth = me % PLAIN_K, apart = FEEDERS / PLAIN_K;                            \
       from += row * (row_stride) + depth * (column_stride);                                                     \
-      for (int d = 0; d < PLAIN_K; d += 8) {                                                                    \
-        __global const float* next = from + d * (column_stride);                                                \
-        _Pragma("unroll") for (int i = 0; i < ROWS; i += FEEDERS / 8, next += FEEDERS / 8 * (row_stride))       \
-          copy_float((to) + (depth + d) * (pitch) + row + i, next,                                              \
-                     depth + d < (depth_here) && row + i < (rows_here));                                        \
-      }                                                                                                         \
+      _Pragma("unroll 16") for (int r = row; r < ROWS; r += apart, from += apart * (row_stride))                \
+        copy_float((to) + depth * (pitch) + r, from, depth < (depth_here) && r < (rows_here));                  \
     } else {                                                                                                    \
       const int row = me % ROWS, depth = me / ROWS, apart = FEEDERS / ROWS;                                     \
       from += row * (row_stride) + depth * (column_stride);                                                     \
