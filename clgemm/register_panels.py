@@ -35,13 +35,17 @@ FEW_PANELS = 64  # per compute unit: with more pairs of panels, k is not cut
 RUN_COST = 12  # of each run of rows that packing reads, in rows
 GROUPS_PER_UNIT = 2  # that copy rows which are neighbours
 LONGEST_RUN = 4096  # of such rows: each eighth one's panel is another page
-# What an element costs, in nanoseconds: of A to pack, of B in blocks that stay near, of C to store
-# along its columns after each block of k.
-PACKED_COST, BLOCKED_COST, TRANSPOSED_COST = 0.7, 0.2, 1.0
+# What an element costs, in nanoseconds: of A to pack, if the caches hold a block of k less; of B in
+# blocks that stay near; of C to store along its columns after each block of k.
+PACKED_COST, NEAR_COST, BLOCKED_COST, TRANSPOSED_COST = 0.7, 0.45, 0.2, 1.0
+# Packed A per compute unit that the last cache holds: it is packed in turns with its product.
+NEAR_BYTES = 2**21
 TRANSPOSED = 16  # blocks of k are multiples of this: what packing transposes at once, at most
 
 
-def is_faster_transposed(a: Layout, b: Layout, c: Layout, config: RegisterConfig) -> bool:
+def is_faster_transposed(
+    a: Layout, b: Layout, c: Layout, config: RegisterConfig, limits: Limits
+) -> bool:
     """Tell whether C' = B' A' takes less time besides its arithmetic than C = A B.
 
     A is packed to its whole depth, unless it is read where it lies: it had better be the smaller
@@ -50,7 +54,9 @@ def is_faster_transposed(a: Layout, b: Layout, c: Layout, config: RegisterConfig
 
     def cost(a: Layout, b: Layout, c: Layout) -> float:
         blocks_k = ceil_div(a.columns, config.block_k)
-        packed = 0 if _lies_in_place(a, config) else PACKED_COST * _elements(a)
+        near = a.rows * config.block_k <= _near(limits)
+        packed_cost = NEAR_COST if near else PACKED_COST
+        packed = 0 if _lies_in_place(a, config) else packed_cost * _elements(a)
         stored = (c.column_stride != 1) * TRANSPOSED_COST * blocks_k * _elements(c)
         return packed + BLOCKED_COST * _elements(b) + stored
 
@@ -62,6 +68,11 @@ def _lies_in_place(a: Layout, config: RegisterConfig) -> bool:
     return config.in_place and a.column_stride == 1 and not aliases
 
 
+def _near(limits: Limits) -> int:
+    """Return the elements of packed A that the caches hold."""
+    return NEAR_BYTES * limits.compute_units // FLOAT_BYTES
+
+
 def _elements(x: Layout) -> int:
     """Return the elements of a stack, repeated matrices counted once."""
     stack = zip(x.batch, x.strides[:-2], strict=True)
@@ -71,8 +82,8 @@ def _elements(x: Layout) -> int:
 class RegisterPanels(Panels):
     """Blocks in vector registers, A in panels: those of one block of k lie together.
 
-    One launch packs A to its whole depth, unless it is read where it lies, and one multiplies,
-    whatever k is: each work-group packs the blocks of B that it multiplies.
+    One launch packs A, unless it is read where it lies, as deep as the caches hold it, and one
+    multiplies: each work-group packs the blocks of B that it multiplies.
     """
 
     def __init__(
@@ -86,6 +97,9 @@ class RegisterPanels(Panels):
     ) -> None:
         self.config = replace(config, in_place=_lies_in_place(a, config))
         super().__init__(a, b, c, (config.tile_m, config.tile_n), pack, limits)
+        if not self.config.in_place:
+            matrix = round_up(self.blocks[0], config.tile_m) * self.depth
+            self.matrices = min(self.matrices, max(1, _near(limits) // matrix))
 
     def lies_in_place(self, operand: int) -> bool:
         """Tell whether the product's kernel reads it where it lies."""
@@ -98,8 +112,11 @@ class RegisterPanels(Panels):
 
     @property
     def longest(self) -> int:
-        """Any: blocks of k are added up in C."""
-        return LAST_GROUP
+        """Any, since blocks of k are added up in C; but what is packed is to stay near."""
+        if self.config.in_place:
+            return LAST_GROUP
+        rows = round_up(self.c.rows, self.config.tile_m)
+        return max(_near(self.limits) // rows, self.config.block_k)
 
     def padded(self, depth: int) -> int:
         """Return the columns of a packed block: its own."""

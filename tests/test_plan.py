@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from clgemm import panels, spread
+from clgemm import panels, register_panels, spread
 from clgemm.by_hand import (
     lane_configs,
     nvidia_configs,
@@ -42,6 +42,7 @@ def rows(m, n, *batch):
 
 
 REGISTER = register_config(16, True, False)
+TWO_CORES = replace(LIMITS, compute_units=2, vector_width=16)
 VECTOR_PACK = (vector_pack_config(REGISTER.tile_m, True),)
 
 
@@ -166,7 +167,7 @@ def test_a_repeated_operand_is_packed_once():
     assert struct.unpack("4q", made.steps[-1].arguments[16])[-1] == 0
 
 
-def test_a_product_by_vectors_is_two_launches_however_deep():
+def test_a_product_by_vectors_is_one_launch_however_deep():
     """Blocks of k of nearly one size, a multiple of what packing transposes at once."""
     for k, block_k in ((64, 64), (1000, 1008), (1032, 528), (5000, 1008)):
         made = planned_for_vectors(1000, 1024, k)
@@ -187,17 +188,39 @@ def test_rows_that_share_a_set_of_the_cache_are_packed():
     assert kernels(made) == ["pack_vectors", "register"]
 
 
+def test_a_is_packed_in_turns_with_its_product():
+    """As much as the last cache holds: blocks of k, or matrices of a stack."""
+
+    def made(turned, m, n, k, *batch):
+        a = rows(k, m, *batch).transposed() if turned else rows(m, k, *batch)
+        b, c = rows(k, n, *batch), rows(m, n, *batch)
+        return make_plan(a, b, c, REGISTER, VECTOR_PACK, TWO_CORES)
+
+    near = register_panels.NEAR_BYTES * TWO_CORES.compute_units
+    deep = made(True, 1000, 777, 3000)
+    assert kernels(deep) == 3 * ["pack_vectors", "register"]
+    assert dict(deep.scratch)["packed_a"] <= near
+    assert [step.arguments[9] for step in deep.steps[1::2]] == ["beta", 1.0, 1.0]
+    stack = made(True, 512, 512, 512, 16)
+    assert kernels(stack) == 4 * ["pack_vectors", "register"]
+    assert dict(stack.scratch)["packed_a"] == near
+    assert kernels(made(True, 64, 64, 20_000)).count("register") == 2
+    assert kernels(made(False, 1000, 777, 3000)) == ["register"]
+
+
 def test_the_operands_that_cost_less_change_places():
     """The smaller one is packed, or none; unless all of C would be stored along its columns."""
 
     def changes(m, n, k, turned=""):
         a = rows(k, m).transposed() if "a" in turned else rows(m, k)
         b = rows(n, k).transposed() if "b" in turned else rows(k, n)
-        return is_faster_transposed(a, b, rows(m, n), REGISTER)
+        return is_faster_transposed(a, b, rows(m, n), REGISTER, TWO_CORES)
 
     assert changes(2000, 100, 2000, "a")
     assert changes(800, 100, 20_000, "ab")
     assert changes(100, 800, 20_000, "b")
+    assert not changes(1000, 300, 6000, "a")
+    assert changes(3000, 300, 1000, "a")
     assert not changes(2000, 100, 2000)
     assert not changes(100, 2000, 2000, "a")
     assert not changes(1000, 1000, 1000, "ab")
