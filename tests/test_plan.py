@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from clgemm import panels, register_panels, spread
+from clgemm import panels, register_spread, spread
 from clgemm.by_hand import (
     lane_configs,
     nvidia_configs,
@@ -20,7 +20,7 @@ from clgemm.layout import Layout, Level
 from clgemm.pack_config import PackConfig
 from clgemm.plan import make_copy_plan, make_plan, make_scaling_plan
 from clgemm.register_panels import is_faster_transposed
-from clgemm.steps import Element, round_up, slices
+from clgemm.steps import Element, ceil_div, round_up, slices
 
 LIMITS = Limits(
     local_memory_bytes=48 * 1024,
@@ -169,7 +169,7 @@ def test_a_repeated_operand_is_packed_once():
 
 def test_a_product_by_vectors_is_one_launch_however_deep():
     """Blocks of k of nearly one size, a multiple of what packing transposes at once."""
-    for k, block_k in ((64, 64), (1000, 1008), (1032, 528), (5000, 1008)):
+    for k, block_k in ((64, 64), (1000, 1008), (1032, 528), (4000, 1008)):
         made = planned_for_vectors(1000, 1024, k)
         assert kernels(made) == ["register"]
         assert made.steps[-1].arguments[6] == block_k
@@ -188,15 +188,15 @@ def test_rows_that_share_a_set_of_the_cache_are_packed():
     assert kernels(made) == ["pack_vectors", "register"]
 
 
-def test_a_is_packed_in_turns_with_its_product():
-    """As much as the last cache holds: blocks of k, or matrices of a stack."""
+def test_a_is_met_while_it_is_near():
+    """Packed and multiplied in turns, as much as the last cache holds: blocks of k, or matrices."""
 
     def made(turned, m, n, k, *batch):
         a = rows(k, m, *batch).transposed() if turned else rows(m, k, *batch)
         b, c = rows(k, n, *batch), rows(m, n, *batch)
         return make_plan(a, b, c, REGISTER, VECTOR_PACK, TWO_CORES)
 
-    near = register_panels.NEAR_BYTES * TWO_CORES.compute_units
+    near = 4 * register_spread.NEAR * TWO_CORES.compute_units
     deep = made(True, 1000, 777, 3000)
     assert kernels(deep) == 3 * ["pack_vectors", "register"]
     assert dict(deep.scratch)["packed_a"] <= near
@@ -205,7 +205,10 @@ def test_a_is_packed_in_turns_with_its_product():
     assert kernels(stack) == 4 * ["pack_vectors", "register"]
     assert dict(stack.scratch)["packed_a"] == near
     assert kernels(made(True, 64, 64, 20_000)).count("register") == 2
-    assert kernels(made(False, 1000, 777, 3000)) == ["register"]
+    # So is A in place, if more than one column of blocks meets it.
+    assert kernels(made(False, 1000, 777, 3000)) == 3 * ["register"]
+    assert kernels(made(False, 1000, 100, 3000)) == ["register"]
+    assert kernels(made(False, 64, 64, 20_000)) == ["register", "reduce"]
 
 
 def test_the_operands_that_cost_less_change_places():
@@ -233,10 +236,21 @@ def test_every_compute_unit_gets_work():
         made = planned_for_vectors(m, n, k)
         product = next(step for step in made.steps if step.config.family == "register")
         assert product.groups == LIMITS.compute_units
-        assert product.arguments[-2] >= LIMITS.compute_units
+        block_m, columns, lists = (product.arguments[i] for i in (4, -3, -2))
+        assert columns * ceil_div(m, block_m * REGISTER.tile_m) >= LIMITS.compute_units
+        assert 1 <= lists <= min(columns, LIMITS.compute_units)
     assert kernels(made)[-2:] == ["register", "reduce"]
     cuts = made.steps[-1].arguments[2]
     assert dict(made.scratch)["partial"] == 4 * cuts * 64 * 64
+
+
+def test_matrices_that_share_b_follow_one_another():
+    """So that a work-group packs it for all of them once, however their A lies."""
+    a, c = rows(70, 100, 5, 3).transposed(), rows(100, 90, 5, 3)
+    for batch, sharing in (((5, 3), 1), ((3,), 1), ((5, 1), 3), ((), 15)):
+        b = rows(70, 90, *batch).broadcast((5, 3))
+        made = make_plan(a, b, c, REGISTER, VECTOR_PACK, LIMITS)
+        assert made.steps[-1].arguments[-5:-3] == (15, sharing)
 
 
 def test_20000_x_20000_by_vectors_fits_a_gibibyte():
