@@ -210,7 +210,9 @@ def _planned(
     a, b, c = folded(a, b, c)
     sizes = c.rows, c.columns, a.columns, math.prod(c.batch)
     choice = choose(device, *sizes, fits_skinny(a, b, c))
-    if isinstance(choice.config, RegisterConfig) and is_faster_transposed(a, b, c, choice.config):
+    if isinstance(choice.config, RegisterConfig) and is_faster_transposed(
+        a, b, c, choice.config, device.limits
+    ):
         a, b, c, swapped = b.transposed(), a.transposed(), c.transposed(), not swapped
     tiers = choose_tensor(device, precision, *sizes)
     if tiers and isinstance(choice.config, LocalConfig):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
+from itertools import takewhile
 
 from clgemm.config import FLOAT_BYTES, Limits, RegisterConfig
-from clgemm.layout import Layout
+from clgemm.layout import Layout, Level
 from clgemm.pack_config import VectorPackConfig
 from clgemm.panels import AnyPackConfig, Panels, packed_strides, stack_over
+from clgemm.register_spread import NEAR, cuts_k, register_spread
 from clgemm.steps import (
     LAST_GROUP,
     Argument,
@@ -23,25 +24,18 @@ from clgemm.steps import (
 
 __all__ = ["RegisterPanels", "is_faster_transposed"]
 
-# What work costs, in multiply-adds of a vector by a row of A, found on AVX-512 Xeons: a panel of B
-# takes so many vectors more, a block another, and packing it so many rows; a slice of k costs a
-# write and a read of C.
-PANEL_COST = 0.25
-BLOCK_COST = 0.9
-PACK_COST = 12
-SLICE_COST = 48
-SMALLEST_SLICE = 512
-FEW_PANELS = 64  # per compute unit: with more pairs of panels, k is not cut
 RUN_COST = 12  # of each run of rows that packing reads, in rows
 GROUPS_PER_UNIT = 2  # that copy rows which are neighbours
 LONGEST_RUN = 4096  # of such rows: each eighth one's panel is another page
-# What an element costs, in nanoseconds: of A to pack, of B in blocks that stay near, of C to store
-# along its columns after each block of k.
-PACKED_COST, BLOCKED_COST, TRANSPOSED_COST = 0.7, 0.2, 1.0
+# What an element costs, in nanoseconds: of A to pack, if the caches hold a block of k less; of B in
+# blocks that stay near; of C to store along its columns after each block of k.
+PACKED_COST, NEAR_COST, BLOCKED_COST, TRANSPOSED_COST = 0.7, 0.45, 0.2, 1.0
 TRANSPOSED = 16  # blocks of k are multiples of this: what packing transposes at once, at most
 
 
-def is_faster_transposed(a: Layout, b: Layout, c: Layout, config: RegisterConfig) -> bool:
+def is_faster_transposed(
+    a: Layout, b: Layout, c: Layout, config: RegisterConfig, limits: Limits
+) -> bool:
     """Tell whether C' = B' A' takes less time besides its arithmetic than C = A B.
 
     A is packed to its whole depth, unless it is read where it lies: it had better be the smaller
@@ -50,7 +44,9 @@ def is_faster_transposed(a: Layout, b: Layout, c: Layout, config: RegisterConfig
 
     def cost(a: Layout, b: Layout, c: Layout) -> float:
         blocks_k = ceil_div(a.columns, config.block_k)
-        packed = 0 if _lies_in_place(a, config) else PACKED_COST * _elements(a)
+        near = a.rows * config.block_k <= NEAR * limits.compute_units
+        packed_cost = NEAR_COST if near else PACKED_COST
+        packed = 0 if _lies_in_place(a, config) else packed_cost * _elements(a)
         stored = (c.column_stride != 1) * TRANSPOSED_COST * blocks_k * _elements(c)
         return packed + BLOCKED_COST * _elements(b) + stored
 
@@ -62,6 +58,12 @@ def _lies_in_place(a: Layout, config: RegisterConfig) -> bool:
     return config.in_place and a.column_stride == 1 and not aliases
 
 
+def _sharing(levels: tuple[Level, ...]) -> int:
+    """Return how many matrices that follow one another in a stack have the same B."""
+    shared = takewhile(lambda level: level.strides[1] == 0, reversed(levels))
+    return math.prod(level.count for level in shared)
+
+
 def _elements(x: Layout) -> int:
     """Return the elements of a stack, repeated matrices counted once."""
     stack = zip(x.batch, x.strides[:-2], strict=True)
@@ -71,8 +73,8 @@ def _elements(x: Layout) -> int:
 class RegisterPanels(Panels):
     """Blocks in vector registers, A in panels: those of one block of k lie together.
 
-    One launch packs A to its whole depth, unless it is read where it lies, and one multiplies,
-    whatever k is: each work-group packs the blocks of B that it multiplies.
+    One launch packs A, unless it is read where it lies, as deep as the caches hold it, and one
+    multiplies: each work-group packs the blocks of B that it multiplies.
     """
 
     def __init__(
@@ -86,6 +88,9 @@ class RegisterPanels(Panels):
     ) -> None:
         self.config = replace(config, in_place=_lies_in_place(a, config))
         super().__init__(a, b, c, (config.tile_m, config.tile_n), pack, limits)
+        if not self.config.in_place:
+            matrix = round_up(self.blocks[0], config.tile_m) * self.depth
+            self.matrices = min(self.matrices, max(1, NEAR * limits.compute_units // matrix))
 
     def lies_in_place(self, operand: int) -> bool:
         """Tell whether the product's kernel reads it where it lies."""
@@ -98,8 +103,17 @@ class RegisterPanels(Panels):
 
     @property
     def longest(self) -> int:
-        """Any: blocks of k are added up in C."""
-        return LAST_GROUP
+        """As deep as the caches hold A, if columns of blocks meet it one after the other; else any.
+
+        Blocks of k are added up in C.
+        """
+        if self.config.in_place:
+            m, n, units = self.c.rows, self.c.columns, self.limits.compute_units
+            one = n <= self.config.block_n * self.config.tile_n
+            if one or cuts_k(self.config, m, n, math.prod(self.c.batch), units):
+                return LAST_GROUP
+        rows = round_up(self.c.rows, self.config.tile_m)
+        return max(NEAR * self.limits.compute_units // rows, self.config.block_k)
 
     def padded(self, depth: int) -> int:
         """Return the columns of a packed block: its own."""
@@ -152,75 +166,27 @@ class RegisterPanels(Panels):
             panels_a = "a", Element("a", part.offsets[0] + origins[0]), self.rows[0].row_stride
             strides_a = tuple(level.strides[0] for level in levels)
         stack = stack_over(part, strides_a, tuple(level.strides[1] for level in levels))
-        block_m, block_n, slice_k = self._spread(sizes, stack.matrices)
-        cuts = ceil_div(k, slice_k)
-        blocks = stack.matrices * cuts * ceil_div(n, block_n)
-        blocks *= ceil_div(m, block_m * self.config.tile_m)
-        groups = min(blocks, self.limits.compute_units)
-        packed = round_up(block_n, self.config.tile_n) * block_k
+        units = self.limits.compute_units
+        spread = register_spread(self.config, *sizes, stack.matrices, block_k, units)
+        cuts = ceil_div(k, spread.slice_k)
+        columns = stack.matrices * cuts * ceil_div(n, spread.block_n)
+        groups = min(columns * ceil_div(m, spread.block_m * self.config.tile_m), units)
+        packed = round_up(spread.block_n, self.config.tile_n) * block_k
         self.reserve("packed_b", FLOAT_BYTES * groups * packed)
         result = self.target((m, n, cuts), part, stack, origins[2], first)
         yield Step(
             self.config,
-            "iiiiiiiIffbllLblllLblbllllLiib",
+            "iiiiiiiIffbllLblllLblbllllLiiiib",
             groups,
             (
-                *(m, n, k, slice_k, block_m, block_n, block_k, stack.counts),
+                *(m, n, k, spread.slice_k, spread.block_m, spread.block_n, block_k, stack.counts),
                 *result.scales,
                 *(*panels_a, stack.strides[0]),
                 *("b", Element("b", part.offsets[1] + origins[1])),
                 *(b.column_stride, b.row_stride, stack.strides[1]),
                 *("packed_b", packed),
                 *result.to,
-                *(stack.matrices, blocks, "tickets"),
+                *(stack.matrices, _sharing(levels), columns, spread.lists, "tickets"),
             ),
         )
         yield from result.adding
-
-    def _spread(self, sizes: tuple[int, int, int], matrices: int) -> tuple[int, int, int]:
-        """Return a block's panels of A and columns of B, and the depth of a slice of k.
-
-        What is expected to end first: all compute units busy to the end, and little packed twice.
-        """
-        config, (m, n, k) = self.config, sizes
-        units, block_k = self.limits.compute_units, self.block_depth(k)
-        panels_m, vectors = ceil_div(m, config.tile_m), ceil_div(n, config.width)
-
-        def block_time(block_m: int, vectors: int, slice_k: int) -> float:
-            steps = block_m * config.tile_m + PACK_COST
-            width = vectors + PANEL_COST * ceil_div(vectors, config.vectors) + BLOCK_COST
-            return steps * width * (slice_k + (SLICE_COST if slice_k < k else 0))
-
-        def expected(choice: tuple[int, int, int]) -> float:
-            block_m, block_n, slice_k = choice
-            each, last = block_time(*choice), 0.0
-            rows = matrices * ceil_div(k, slice_k) * ceil_div(panels_m, block_m)
-            whole, rest = divmod(vectors, block_n)
-            if rest:  # the last blocks of each row are narrower
-                last = block_time(block_m, rest, slice_k)
-            rounds, over = divmod(rows * whole, units)
-            end = rounds * each + (each if over else last)
-            # Units that are slowed down end later: blocks are not to be too large.
-            return max(end, rows * (whole * each + last) / units + each / 4)
-
-        cuts_k, slices_k = 1, [k]
-        few = matrices * panels_m * ceil_div(vectors, config.vectors) < FEW_PANELS * units
-        while few and cuts_k < units * 4 and k // (2 * cuts_k) >= SMALLEST_SLICE:
-            cuts_k *= 2
-            slices_k.append(round_up(ceil_div(k, cuts_k), block_k))
-        block_m, block_n, slice_k = min(
-            product(
-                _even_parts(panels_m, config.block_m),
-                range(1, min(vectors, config.block_n * config.vectors) + 1),
-                slices_k,
-            ),
-            key=expected,
-        )
-        return block_m, block_n * config.width, slice_k
-
-
-def _even_parts(count: int, most: int) -> list[int]:
-    """Return the sizes, up to `most`, that cut `count` things into parts of nearly one size."""
-    parts = range(ceil_div(count, most), count + 1)
-    sizes = dict.fromkeys(ceil_div(count, n) for n in parts[: 4 * most])
-    return list(sizes)

@@ -124,8 +124,9 @@ class Workspace:
         self._kept: OrderedDict[Plan, Prepared] = OrderedDict()
         self._all_counters: tuple[tuple[cl.Buffer, ...], ...] = ()
         self._turn = 0
-        # Two zeros, which kernels that draw their work from them leave behind.
-        zeros = np.zeros(2, np.int32)
+        # Zeros, which kernels that draw their work from them leave behind: one for each of as many
+        # work-groups as there are compute units, and one more.
+        zeros = np.zeros(queue.device.max_compute_units + 1, np.int32)
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
         self._tickets = cl.Buffer(queue.context, flags, hostbuf=zeros)
 

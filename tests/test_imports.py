@@ -23,7 +23,7 @@ ROWS = [
     {"operands"},
     {"programs", "plan"},
     {"local_panels", "register_panels", "skinny"},
-    {"panels"},
+    {"panels", "register_spread"},
     {"steps"},
     {"database"},
     {"by_hand", "serving"},
@@ -62,8 +62,8 @@ ACCEL_ROWS = [
 PURE_BENCH = {"cases", "figures", "operands", "pipe", "rounds", "report"}
 PURE_TUNER = {"search", "space", "spaces"}
 PURE = {"config", "layout", "local_panels", "pack_config", "panels", "plan", "precision"}
-PURE |= {"records", "register_panels", "shapes", "skinny", "skinny_config", "spread", "steps"}
-PURE |= {"streaming", "tensor_config", "tensor_plan"}
+PURE |= {"records", "register_panels", "register_spread", "shapes", "skinny", "skinny_config"}
+PURE |= {"spread", "steps", "streaming", "tensor_config", "tensor_plan"}
 
 
 def imported(module: str) -> set[str]:

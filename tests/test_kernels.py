@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from strategies import buffers, integers
 
 import clgemm
-from clgemm import launch, local_panels, panels, plan, register_panels, repeats
+from clgemm import launch, local_panels, panels, plan, register_panels, register_spread, repeats
 from clgemm.by_hand import (
     copy_config,
     lane_configs,
@@ -29,6 +29,7 @@ from clgemm.by_hand import (
 from clgemm.config import DirectConfig, Limits, LocalConfig, RegisterConfig
 from clgemm.pack_config import PackConfig
 from clgemm.records import Choice
+from clgemm.register_spread import RegisterSpread
 from clgemm.skinny_config import SkinnyConfig, SkinnyLanesConfig
 from clgemm.spread import Spread
 
@@ -298,8 +299,8 @@ def test_operands_that_repeat_in_memory(stack, device, monkeypatch):
 @pytest.mark.parametrize("stack", [(), (3,)])
 def test_deep_products_in_slices(config, stack, device, monkeypatch):
     """Few elements of C and a long sum: slices of k side by side, then added up."""
-    monkeypatch.setattr(register_panels, "SMALLEST_SLICE", 100)
-    monkeypatch.setattr(register_panels, "SLICE_COST", 0)
+    monkeypatch.setattr(register_spread, "SMALLEST_SLICE", 100)
+    monkeypatch.setattr(register_spread, "SLICE_COST", 0)
     plan.make_plan.cache_clear()
     force(config, device, monkeypatch)
     rng = np.random.default_rng(7)
@@ -310,6 +311,25 @@ def test_deep_products_in_slices(config, stack, device, monkeypatch):
         for order in "CF":
             result = clgemm.sgemm(2.0, a, b, 3.0, c, order=order)
             np.testing.assert_array_equal(result, 2 * (a @ b) + 3 * c)
+    plan.make_plan.cache_clear()
+
+
+@pytest.mark.parametrize("lists", [1, 2, 3])
+def test_blocks_in_lists(lists, device, monkeypatch):
+    """Each once, by whichever work-group: more of them than lists, and fewer; B shared or not."""
+
+    def spread(config, m, n, k, matrices, block_k, units):
+        return RegisterSpread(1, config.tile_n, k, min(lists, units))
+
+    monkeypatch.setattr(register_panels, "register_spread", spread)
+    plan.make_plan.cache_clear()
+    force(ODD_REGISTERS, device, monkeypatch)
+    rng = np.random.default_rng(7)
+    a = integers(rng, (2, 3, 8, 9)).swapaxes(-1, -2)
+    for stack in ((), (3,), (2, 1), (2, 3)):
+        b = integers(rng, (*stack, 8, 5))
+        for _ in range(2):  # the first has left the tickets as they were
+            np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
     plan.make_plan.cache_clear()
 
 

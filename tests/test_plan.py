@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from clgemm import panels, spread
+from clgemm import panels, register_spread, spread
 from clgemm.by_hand import (
     lane_configs,
     nvidia_configs,
@@ -21,7 +21,7 @@ from clgemm.local_panels import reads_singly
 from clgemm.pack_config import PackConfig
 from clgemm.plan import make_copy_plan, make_plan, make_scaling_plan
 from clgemm.register_panels import is_faster_transposed
-from clgemm.steps import Element, round_up, slices
+from clgemm.steps import Element, ceil_div, round_up, slices
 
 LIMITS = Limits(
     local_memory_bytes=48 * 1024,
@@ -43,6 +43,7 @@ def rows(m, n, *batch):
 
 
 REGISTER = register_config(16, True, False)
+TWO_CORES = replace(LIMITS, compute_units=2, vector_width=16)
 VECTOR_PACK = (vector_pack_config(REGISTER.tile_m, True),)
 
 
@@ -179,9 +180,9 @@ def test_a_repeated_operand_is_packed_once():
     assert struct.unpack("4q", made.steps[-1].arguments[16])[-1] == 0
 
 
-def test_a_product_by_vectors_is_two_launches_however_deep():
+def test_a_product_by_vectors_is_one_launch_however_deep():
     """Blocks of k of nearly one size, a multiple of what packing transposes at once."""
-    for k, block_k in ((64, 64), (1000, 1008), (1032, 528), (5000, 1008)):
+    for k, block_k in ((64, 64), (1000, 1008), (1032, 528), (4000, 1008)):
         made = planned_for_vectors(1000, 1024, k)
         assert kernels(made) == ["register"]
         assert made.steps[-1].arguments[6] == block_k
@@ -200,17 +201,42 @@ def test_rows_that_share_a_set_of_the_cache_are_packed():
     assert kernels(made) == ["pack_vectors", "register"]
 
 
+def test_a_is_met_while_it_is_near():
+    """Packed and multiplied in turns, as much as the last cache holds: blocks of k, or matrices."""
+
+    def made(turned, m, n, k, *batch):
+        a = rows(k, m, *batch).transposed() if turned else rows(m, k, *batch)
+        b, c = rows(k, n, *batch), rows(m, n, *batch)
+        return make_plan(a, b, c, REGISTER, VECTOR_PACK, TWO_CORES)
+
+    near = 4 * register_spread.NEAR * TWO_CORES.compute_units
+    deep = made(True, 1000, 777, 3000)
+    assert kernels(deep) == 3 * ["pack_vectors", "register"]
+    assert dict(deep.scratch)["packed_a"] <= near
+    assert [step.arguments[9] for step in deep.steps[1::2]] == ["beta", 1.0, 1.0]
+    stack = made(True, 512, 512, 512, 16)
+    assert kernels(stack) == 4 * ["pack_vectors", "register"]
+    assert dict(stack.scratch)["packed_a"] == near
+    assert kernels(made(True, 64, 64, 20_000)).count("register") == 2
+    # So is A in place, if more than one column of blocks meets it.
+    assert kernels(made(False, 1000, 777, 3000)) == 3 * ["register"]
+    assert kernels(made(False, 1000, 100, 3000)) == ["register"]
+    assert kernels(made(False, 64, 64, 20_000)) == ["register", "reduce"]
+
+
 def test_the_operands_that_cost_less_change_places():
     """The smaller one is packed, or none; unless all of C would be stored along its columns."""
 
     def changes(m, n, k, turned=""):
         a = rows(k, m).transposed() if "a" in turned else rows(m, k)
         b = rows(n, k).transposed() if "b" in turned else rows(k, n)
-        return is_faster_transposed(a, b, rows(m, n), REGISTER)
+        return is_faster_transposed(a, b, rows(m, n), REGISTER, TWO_CORES)
 
     assert changes(2000, 100, 2000, "a")
     assert changes(800, 100, 20_000, "ab")
     assert changes(100, 800, 20_000, "b")
+    assert not changes(1000, 300, 6000, "a")
+    assert changes(3000, 300, 1000, "a")
     assert not changes(2000, 100, 2000)
     assert not changes(100, 2000, 2000, "a")
     assert not changes(1000, 1000, 1000, "ab")
@@ -223,10 +249,21 @@ def test_every_compute_unit_gets_work():
         made = planned_for_vectors(m, n, k)
         product = next(step for step in made.steps if step.config.family == "register")
         assert product.groups == LIMITS.compute_units
-        assert product.arguments[-2] >= LIMITS.compute_units
+        block_m, columns, lists = (product.arguments[i] for i in (4, -3, -2))
+        assert columns * ceil_div(m, block_m * REGISTER.tile_m) >= LIMITS.compute_units
+        assert 1 <= lists <= min(columns, LIMITS.compute_units)
     assert kernels(made)[-2:] == ["register", "reduce"]
     cuts = made.steps[-1].arguments[2]
     assert dict(made.scratch)["partial"] == 4 * cuts * 64 * 64
+
+
+def test_matrices_that_share_b_follow_one_another():
+    """So that a work-group packs it for all of them once, however their A lies."""
+    a, c = rows(70, 100, 5, 3).transposed(), rows(100, 90, 5, 3)
+    for batch, sharing in (((5, 3), 1), ((3,), 1), ((5, 1), 3), ((), 15)):
+        b = rows(70, 90, *batch).broadcast((5, 3))
+        made = make_plan(a, b, c, REGISTER, VECTOR_PACK, LIMITS)
+        assert made.steps[-1].arguments[-5:-3] == (15, sharing)
 
 
 def test_20000_x_20000_by_vectors_fits_a_gibibyte():

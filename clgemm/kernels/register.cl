@@ -10,10 +10,13 @@
 // them stays in the first while it meets the panels of B, WORK_M x WORK_N elements of C at a time in vector
 // registers. Blocks of k follow one another, each adding to C what it has summed.
 // Several slices of k, slice_k long each, are several results: slice s goes to c + s*c_slice.
-// Work: `blocks`, which is slices x blocks of B x matrices x blocks of A; those that follow one another share
-// their block of B if they can, and it is packed once. Work-groups of one work-item, one a compute unit: each
-// draws one block after the other from tickets[0], so that one slowed down by another program draws fewer.
-// Both tickets are 0 before and after.
+// Work: `all` columns of blocks, which are slices x matrices x blocks of B x matrices that share their B, as
+// many as `sharing`; each column is blocks_m blocks, of A.
+// Work-groups of one work-item, one a compute unit. The columns are in as many `lists`: each work-group sees to
+// its own list, which others may share, and packs the block of B of each column once; then it helps with what is
+// left in other lists, so that one slowed down by another program does less. Each list has a ticket, by which
+// its blocks are drawn one after the other.
+// All of them, and tickets[get_num_groups(0)], which counts who has ended, are 0 before and after.
 // After: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008; Van Zee and
 // van de Geijn, "BLIS: a framework for rapidly instantiating BLAS functionality", 2015.
 #ifndef WORK_M
@@ -85,8 +88,8 @@ static inline __attribute__((always_inline)) bool multiply_panels(
     for (int j = 0; j < WORK_N; j += LINE)
       if (j < vectors * WIDTH) FETCH(b + PREFETCH * WORK_N + j);
 #endif
-#if PREFETCH_A && !IN_PLACE  // each line once
-    if (p * WORK_M % LINE < WORK_M) FETCH(a + PREFETCH_A * WORK_M);
+#if PREFETCH_A && !IN_PLACE  // each line twice: Intel's compiler makes a branch of every other step
+    FETCH(a + PREFETCH_A * WORK_M);
 #endif
     #pragma unroll
     for (int j = 0; j < VECTORS; j++)
@@ -147,6 +150,37 @@ static inline void store(const int rows, const int columns, const float* values,
     }
 }
 
+// Panels of A from first_m up to last_m, times a packed block of B: WORK_M x WORK_N elements of C at a time.
+static inline __attribute__((always_inline)) void multiply_block(
+    const int first_m, const int last_m, const int m, const int width, const int depth, const float alpha,
+    const float beta, __global const float* a, const long a_panel_size, const long a_row,
+    __global const float* packed, __global float* c, const long c_row, const long c_column, float* values) {
+  const int panels_n = (width + WORK_N - 1) / WORK_N;
+  for (int panel_m = first_m; panel_m < last_m; panel_m++)
+    for (int panel_n = 0; panel_n < panels_n; panel_n++) {
+      const int rows = m - panel_m * WORK_M, columns = width - panel_n * WORK_N;
+      __global const float* a_panel = a + panel_m * a_panel_size;
+      __global const float* b_panel = packed + panel_n * depth * WORK_N;
+      __global float* c_panel = c + panel_m * WORK_M * c_row + panel_n * WORK_N * c_column;
+#define MULTIPLY(vectors)                                                                                        \
+  multiply_panels(vectors, rows, columns, depth, alpha, beta, a_panel, a_row, b_panel, c_panel, c_row, c_column, \
+                  values)
+      bool stored;
+#if VECTORS > 1
+      if (columns <= WIDTH)
+        stored = MULTIPLY(1);
+      else
+#endif
+#if VECTORS > 2
+      if (columns <= 2 * WIDTH)
+        stored = MULTIPLY(2);
+      else
+#endif
+        stored = MULTIPLY(VECTORS);
+      if (!stored) store(rows, min(columns, WORK_N), values, beta, c_panel, c_row, c_column);
+    }
+}
+
 // The hint keeps Intel's compiler from joining work-items to vectors, which takes it ten seconds.
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) __attribute__((vec_type_hint(FLOAT(WIDTH))))
 void register_product(const int m, const int n, const int k, const int slice_k,
@@ -159,7 +193,8 @@ void register_product(const int m, const int n, const int k, const int slice_k,
                       __global float* restrict scratch, const long scratch_size,
                       __global float* restrict c, const long c_offset, const long c_row, const long c_column,
                       const long c_slice, const long4 c_strides,
-                      const int matrices, const int blocks, __global volatile int* restrict tickets) {
+                      const int matrices, const int sharing, const int all, const int lists,
+                      __global volatile int* restrict tickets) {
   const int panels_m = (m + WORK_M - 1) / WORK_M;
   const int blocks_m = (panels_m + block_m - 1) / block_m, blocks_n = (n + block_n - 1) / block_n;
   __global float* packed = scratch + get_group_id(0) * scratch_size;
@@ -167,64 +202,46 @@ void register_product(const int m, const int n, const int k, const int slice_k,
   int packed_width = 0, packed_depth = 0;
   float values[WORK_M * WORK_N];
 
-  for (int next = atomic_inc(tickets); next < blocks; next = atomic_inc(tickets)) {
-    int block = next;
-    const int first_m = block % blocks_m * block_m, last_m = min(first_m + block_m, panels_m);
-    block /= blocks_m;
-    const uint matrix = block % matrices;
-    block /= matrices;
-    const int first_n = block % blocks_n * block_n, width = min(block_n, n - first_n);
-    const int panels_n = (width + WORK_N - 1) / WORK_N, padded = (width + PIECE - 1) / PIECE * PIECE;
-    const int slice = block / blocks_n, first_k = slice * slice_k, last_k = min(first_k + slice_k, k);
-
-    __global const float* a_matrix = a + a_offset + matrix_offset(matrix, counts, a_strides);
-    __global const float* b_matrix = b + b_offset + matrix_offset(matrix, counts, b_strides) + first_n * b_column;
-    __global float* c_matrix = c + c_offset + matrix_offset(matrix, counts, c_strides) + slice * c_slice
-                             + first_n * c_column;
-
-    for (int p = first_k; p < last_k; p += block_k) {
-      const int depth = min(block_k, last_k - p);
-      const float keep = p == first_k ? beta : 1.0f;
-      __global const float* b_block = b_matrix + p * b_row;
-      if (b_block != packed_from || width != packed_width || depth != packed_depth) {
-        pack_panels(width, padded, depth, depth, b_block, b_column, b_row, packed);
-        packed_from = b_block, packed_width = width, packed_depth = depth;
-      }
-#if IN_PLACE
-      __global const float* a_block = a_matrix + p;
-      const long a_panel_size = WORK_M * a_row;
-#else
-      __global const float* a_block = a_matrix + (long)p * panels_m * WORK_M;
-      const long a_panel_size = depth * WORK_M;
-#endif
-      for (int panel_m = first_m; panel_m < last_m; panel_m++)
-        for (int panel_n = 0; panel_n < panels_n; panel_n++) {
-          const int rows = m - panel_m * WORK_M, columns = width - panel_n * WORK_N;
-          __global const float* a_panel = a_block + panel_m * a_panel_size;
-          __global const float* b_panel = packed + panel_n * depth * WORK_N;
-          __global float* c_panel = c_matrix + panel_m * WORK_M * c_row + panel_n * WORK_N * c_column;
-#define MULTIPLY(vectors)                                                                                      \
-  multiply_panels(vectors, rows, columns, depth, alpha, keep, a_panel, a_row, b_panel, c_panel, c_row, c_column, \
-                  values)
-          bool stored;
-#if VECTORS > 1
-          if (columns <= WIDTH)
-            stored = MULTIPLY(1);
-          else
-#endif
-#if VECTORS > 2
-          if (columns <= 2 * WIDTH)
-            stored = MULTIPLY(2);
-          else
-#endif
-            stored = MULTIPLY(VECTORS);
-          if (!stored) store(rows, min(columns, WORK_N), values, keep, c_panel, c_row, c_column);
+  const int groups = get_num_groups(0), own = get_group_id(0) % lists;
+  for (int i = 0; i < lists; i++) {
+    const int list = (own + i) % lists, first = (long)all * list / lists;
+    const int blocks = ((int)((long)all * (list + 1) / lists) - first) * blocks_m;
+    for (int next = atomic_inc(tickets + list); next < blocks; next = atomic_inc(tickets + list)) {
+      const int first_m = next % blocks_m * block_m, last_m = min(first_m + block_m, panels_m);
+      int column = first + next / blocks_m;
+      uint matrix = column % sharing;
+      column /= sharing;
+      const int first_n = column % blocks_n * block_n, width = min(block_n, n - first_n);
+      column /= blocks_n;
+      matrix += column % (matrices / sharing) * sharing;
+      const int slice = column / (matrices / sharing);
+      __global const float* a_matrix = a + a_offset + matrix_offset(matrix, counts, a_strides);
+      __global const float* b_matrix = b + b_offset + matrix_offset(matrix, counts, b_strides) + first_n * b_column;
+      __global float* c_matrix = c + c_offset + matrix_offset(matrix, counts, c_strides) + slice * c_slice
+                               + first_n * c_column;
+      const int padded = (width + PIECE - 1) / PIECE * PIECE;
+      const int first_k = slice * slice_k, last_k = min(first_k + slice_k, k);
+      for (int p = first_k; p < last_k; p += block_k) {
+        const int depth = min(block_k, last_k - p);
+        const float keep = p == first_k ? beta : 1.0f;
+        __global const float* b_block = b_matrix + p * b_row;
+        if (b_block != packed_from || width != packed_width || depth != packed_depth) {
+          pack_panels(width, padded, depth, depth, b_block, b_column, b_row, packed);
+          packed_from = b_block, packed_width = width, packed_depth = depth;
         }
+#if IN_PLACE
+        __global const float* a_block = a_matrix + p;
+        const long a_panel_size = WORK_M * a_row;
+#else
+        __global const float* a_block = a_matrix + (long)p * panels_m * WORK_M;
+        const long a_panel_size = depth * WORK_M;
+#endif
+        multiply_block(first_m, last_m, m, width, depth, alpha, keep, a_block, a_panel_size, a_row, packed, c_matrix,
+                       c_row, c_column, values);
+      }
     }
   }
   // The last work-group to end leaves the tickets as they were.
-  if (atomic_inc(tickets + 1) == (int)get_num_groups(0) - 1) {
-    atomic_xchg(tickets, 0);
-    atomic_xchg(tickets + 1, 0);
-  }
+  if (atomic_inc(tickets + groups) == groups - 1)
+    for (int i = 0; i <= groups; i++) atomic_xchg(tickets + i, 0);
 }
