@@ -511,7 +511,8 @@ def test_strict_keeps_the_bound_of_ieee_arithmetic(able, a, b):
 def test_a_call_after_the_reserve_counts_from_zero(able, monkeypatch, tiers):
     """The counters take turns: a full one does not outlive its call. Tickets are given back."""
     force(monkeypatch, *tiers)
-    space, tickets = workspace(able.queue), np.empty(2, np.uint32)
+    space = workspace(able.queue)
+    tickets = np.empty(space._tickets.size // 4, np.uint32)
     rng = np.random.default_rng(12)
     wide = (normal(rng, 300, 300) * np.exp(8 * normal(rng, 300, 300))).astype(np.float32)
     plain = normal(rng, 300, 300).astype(np.float32)
