@@ -30,6 +30,7 @@ LONGEST_RUN = 4096  # of such rows: each eighth one's panel is another page
 # What an element costs, in nanoseconds: of A to pack, if the caches hold a block of k less; of B in
 # blocks that stay near; of C to store along its columns after each block of k.
 PACKED_COST, NEAR_COST, BLOCKED_COST, TRANSPOSED_COST = 0.7, 0.45, 0.2, 1.0
+LAUNCH_WORK = 2**27  # multiply-adds per compute unit, for which k is cut no shorter
 TRANSPOSED = 16  # blocks of k are multiples of this: what packing transposes at once, at most
 
 
@@ -105,15 +106,17 @@ class RegisterPanels(Panels):
     def longest(self) -> int:
         """As deep as the caches hold A, if columns of blocks meet it one after the other; else any.
 
-        Blocks of k are added up in C.
+        Blocks of k are added up in C. Launches have some work each.
         """
+        m, n, matrices = self.c.rows, self.c.columns, math.prod(self.c.batch)
+        units = self.limits.compute_units
         if self.config.in_place:
-            m, n, units = self.c.rows, self.c.columns, self.limits.compute_units
             one = n <= self.config.block_n * self.config.tile_n
-            if one or cuts_k(self.config, m, n, math.prod(self.c.batch), units):
+            if one or cuts_k(self.config, m, n, matrices, units):
                 return LAST_GROUP
-        rows = round_up(self.c.rows, self.config.tile_m)
-        return max(NEAR * self.limits.compute_units // rows, self.config.block_k)
+        near = NEAR * units // round_up(m, self.config.tile_m)
+        enough = LAUNCH_WORK * units // (m * n * matrices)
+        return max(min(near, enough), self.config.block_k)
 
     def padded(self, depth: int) -> int:
         """Return the columns of a packed block: its own."""

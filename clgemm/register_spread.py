@@ -81,11 +81,12 @@ def register_spread(
         # A column is packed once; if it has several blocks of k, for each block of A anew.
         pack = mean * depth * PACK_COST
         lists = _lists(columns, units, sharing)
-        rounds, over = divmod(columns, lists)
-        groups = ceil_div(units, lists)
-        uneven = over > 0 or (rest > 0 and stacked % lists > 0)  # who helps packs again
-        drawn = ceil_div(rounds * blocks_m, groups) + ceil_div(over * blocks_m, units) + uneven
-        packed = rounds + uneven if slice_k <= block_k else drawn
+        (rounds, over), (groups, spare) = divmod(columns, lists), divmod(units, lists)
+        if over or spare or (rest and stacked % lists):  # some help others, and pack again
+            drawn, rounds = ceil_div(columns * blocks_m, units) + 1, rounds + 1
+        else:
+            drawn = ceil_div(rounds * blocks_m, groups)
+        packed = rounds if slice_k <= block_k else drawn
         # Units that are slowed down end later: blocks are not to be too large.
         return drawn * each + packed * pack + each / 4
 

@@ -182,8 +182,8 @@ def test_a_repeated_operand_is_packed_once():
 
 def test_a_product_by_vectors_is_one_launch_however_deep():
     """Blocks of k of nearly one size, a multiple of what packing transposes at once."""
-    for k, block_k in ((64, 64), (1000, 1008), (1032, 528), (4000, 1008)):
-        made = planned_for_vectors(1000, 1024, k)
+    for k, block_k in ((64, 64), (1000, 1008), (1032, 528), (5000, 1008)):
+        made = planned_for_vectors(3000, 100, k)
         assert kernels(made) == ["register"]
         assert made.steps[-1].arguments[6] == block_k
         # A block of B for each compute unit.
@@ -193,9 +193,9 @@ def test_a_product_by_vectors_is_one_launch_however_deep():
 
 def test_rows_that_share_a_set_of_the_cache_are_packed():
     """As are those that do not run along k."""
-    made = planned_for_vectors(1024, 1024, 2048)
+    made = planned_for_vectors(1024, 1024, 1024)
     assert kernels(made) == ["pack_vectors", "register"]
-    assert dict(made.scratch)["packed_a"] == 4 * 1024 * 2048
+    assert dict(made.scratch)["packed_a"] == 4 * 1024 * 1024
     columns = rows(70, 100).transposed()
     made = make_plan(columns, rows(70, 90), rows(100, 90), REGISTER, VECTOR_PACK, LIMITS)
     assert kernels(made) == ["pack_vectors", "register"]
