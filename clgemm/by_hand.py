@@ -7,10 +7,10 @@ from dataclasses import replace
 from clgemm.config import DirectConfig, Limits, LocalConfig, RegisterConfig
 from clgemm.device import Device
 from clgemm.identity import INTEL, MANY_CORES, is_vector_compiler, register_width
+from clgemm.local_spread import local_spread
 from clgemm.pack_config import PackConfig, VectorPackConfig
 from clgemm.records import Choice
 from clgemm.skinny_config import MOST_OF_A, SkinnyConfig, SkinnyLanesConfig
-from clgemm.spread import spread
 
 __all__ = [
     "MOST_LANES_ROWS",
@@ -147,7 +147,7 @@ def panel_config(
     fitting = _fitting(device)
     if not fitting:
         raise RuntimeError(f"no config of the local family fits {device!r}: {limits}")
-    return min(fitting, key=lambda c: spread(c, m, n, k, matrices, limits).time)
+    return min(fitting, key=lambda c: local_spread(c, m, n, k, matrices, limits).time)
 
 
 def _fitting(device: Device) -> list[LocalConfig]:

@@ -11,10 +11,10 @@ from clgemm.config import LocalConfig
 from clgemm.crossovers import Work, measured, pays, smallest
 from clgemm.device import Device, get_device
 from clgemm.identity import MANY_CORES, is_vector_compiler, register_width
+from clgemm.local_spread import local_spread
 from clgemm.records import Choice
 from clgemm.serving import tuned
 from clgemm.shapes import shape_class
-from clgemm.spread import spread
 from clgemm.streaming import TransferConfig
 
 __all__ = [
@@ -160,7 +160,8 @@ def _suits(
     if device.kind == "CPU":  # which the model is not for
         return True
     by_default, as_found = (
-        spread(config, *shape, device.limits).time for config in (default.config, found.config)
+        local_spread(config, *shape, device.limits).time
+        for config in (default.config, found.config)
     )
     slack = SLACK_IF_LARGE if math.prod(shape) >= LARGE_WORK else SLACK
     return as_found < slack * by_default

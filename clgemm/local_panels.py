@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from clgemm.config import FLOAT_BYTES, Limits, LocalConfig
 from clgemm.layout import Layout
+from clgemm.local_spread import local_spread
 from clgemm.pack_config import PackConfig
 from clgemm.panels import PACKED, SIDES, AnyPackConfig, Panels, packed_strides, stack_over
-from clgemm.spread import spread
 from clgemm.steps import (
     LONGEST_SUM,
     Argument,
@@ -107,7 +107,7 @@ class LocalPanels(Panels):
         config, self.in_place = fitted(config, a, b.transposed(), limits, reserve)
         self.config = replace(config, whole=_is_whole(c, config))
         sizes = c.rows, c.columns, a.columns
-        self.slices = spread(config, *sizes, math.prod(c.batch), limits).slices
+        self.slices = local_spread(config, *sizes, math.prod(c.batch), limits).slices
         super().__init__(a, b, c, (config.tile_m, config.tile_n), pack, limits)
 
     @property
@@ -146,7 +146,7 @@ class LocalPanels(Panels):
         a, strides_a = self._panels("a", part, m, k, origins[0])
         b, strides_b = self._panels("b", part, n, k, origins[1])
         stack = stack_over(part, strides_a, strides_b)
-        slices = spread(config, m, n, k, stack.matrices, self.limits).slices
+        slices = local_spread(config, m, n, k, stack.matrices, self.limits).slices
         slice_k = round_up(ceil_div(k, slices), config.tile_k)
         cuts = ceil_div(k, slice_k)
         result = self.target((m, n, cuts), part, stack, origins[2], first)

@@ -143,7 +143,7 @@ def test_a_record_gives_way_where_its_tiles_suit_badly(monkeypatch):
     """To a default that the model expects to be a quarter faster; of large products, 15 %."""
     expected = {}
     monkeypatch.setattr(
-        database, "spread", lambda config, *_: SimpleNamespace(time=expected[config])
+        database, "local_spread", lambda config, *_: SimpleNamespace(time=expected[config])
     )
     device = SimpleNamespace(kind="GPU", limits=None)
     found, default = (Choice(config, None) for config in lane_configs()[:2])

@@ -29,7 +29,7 @@ ROWS = [
     {"by_hand", "serving"},
     {"crossovers", "proof", "tuned"},
     {"identity"},
-    {"device", "spread"},
+    {"device", "local_spread"},
     {"records"},
     {"pack_config", "skinny_config", "tensor_config"},
     {"cache", "child", "config", "layout", "precision", "shapes", "streaming", "terminal"},
@@ -63,7 +63,7 @@ PURE_BENCH = {"cases", "figures", "operands", "pipe", "rounds", "report"}
 PURE_TUNER = {"search", "space", "spaces"}
 PURE = {"config", "layout", "local_panels", "pack_config", "panels", "plan", "precision"}
 PURE |= {"records", "register_panels", "register_spread", "shapes", "skinny", "skinny_config"}
-PURE |= {"spread", "steps", "streaming", "tensor_config", "tensor_plan"}
+PURE |= {"local_spread", "steps", "streaming", "tensor_config", "tensor_plan"}
 
 
 def imported(module: str) -> set[str]:

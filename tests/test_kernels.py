@@ -27,11 +27,11 @@ from clgemm.by_hand import (
     vector_pack_config,
 )
 from clgemm.config import DirectConfig, Limits, LocalConfig, RegisterConfig
+from clgemm.local_spread import LocalSpread
 from clgemm.pack_config import PackConfig
 from clgemm.records import Choice
 from clgemm.register_spread import RegisterSpread
 from clgemm.skinny_config import SkinnyConfig, SkinnyLanesConfig
-from clgemm.spread import Spread
 
 ODD_TILES = LocalConfig(
     tile_m=12,
@@ -238,7 +238,7 @@ def test_device_operands_are_read_where_they_lie(config, data, m, n, k, device):
 @pytest.mark.parametrize("stack", [(), (3,)])
 def test_deep_tiles_in_slices(config, stack, device, monkeypatch):
     """Few tiles of C and a long sum: slices of k side by side, the last shorter, then added up."""
-    monkeypatch.setattr(local_panels, "spread", lambda *_: Spread(5, 0.0))
+    monkeypatch.setattr(local_panels, "local_spread", lambda *_: LocalSpread(5, 0.0))
     plan.make_plan.cache_clear()
     force(config, device, monkeypatch)
     rng = np.random.default_rng(7)

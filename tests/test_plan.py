@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from clgemm import panels, register_spread, spread
+from clgemm import local_spread, panels, register_spread
 from clgemm.by_hand import (
     lane_configs,
     nvidia_configs,
@@ -144,22 +144,24 @@ def test_every_compute_unit_of_a_gpu_gets_work(size):
     """Few tiles of C: slices of k make up for them, and are no shorter than they need be."""
     limits = replace(LIMITS, compute_units=132)
     slices = min(
-        (spread.spread(config, *size, 1, limits) for config in nvidia_configs()),
+        (local_spread.local_spread(config, *size, 1, limits) for config in nvidia_configs()),
         key=lambda found: found.time,
     ).slices
     assert slices > 1
-    assert size[2] // slices >= spread.SMALLEST_SLICE
+    assert size[2] // slices >= local_spread.SMALLEST_SLICE
 
 
 @pytest.mark.parametrize("config", [c for c in nvidia_configs() if c.parts > 1])
 def test_slices_of_k_run_side_by_side(config):
     """No compute unit gets more work-groups at a time than its registers hold."""
     limits = replace(LIMITS, compute_units=132)
-    found = spread.spread(config, config.tile_m, 64 * config.tile_n, 4096, 1, limits)
+    found = local_spread.local_spread(config, config.tile_m, 64 * config.tile_n, 4096, 1, limits)
     sums = config.work_m * config.work_n
-    assert -(-64 * found.slices // 132) * config.items * sums <= spread.REGISTERS
-    alone = spread.spread(replace(config, parts=1), config.tile_m, config.tile_n, 4096, 1, limits)
-    shared = spread.spread(config, config.tile_m, config.tile_n, 4096, 1, limits)
+    assert -(-64 * found.slices // 132) * config.items * sums <= local_spread.REGISTERS
+    alone = local_spread.local_spread(
+        replace(config, parts=1), config.tile_m, config.tile_n, 4096, 1, limits
+    )
+    shared = local_spread.local_spread(config, config.tile_m, config.tile_n, 4096, 1, limits)
     assert shared.time < alone.time
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from clgemm.config import Limits, LocalConfig
 
-__all__ = ["Spread", "spread"]
+__all__ = ["LocalSpread", "local_spread"]
 
 # Times are in multiply-adds of one compute unit that does nothing else (an H200's: 265 000 in a
 # microsecond). To each come loads from local memory, fewer of them for larger blocks of registers.
@@ -28,14 +28,16 @@ SMALLEST_SLICE = 128
 MOST_GROUPS = 4  # for each compute unit, where k is cut
 
 
-class Spread(NamedTuple):
+class LocalSpread(NamedTuple):
     """Slices of k, and the time expected."""
 
     slices: int
     time: float
 
 
-def spread(config: LocalConfig, m: int, n: int, k: int, matrices: int, limits: Limits) -> Spread:
+def local_spread(
+    config: LocalConfig, m: int, n: int, k: int, matrices: int, limits: Limits
+) -> LocalSpread:
     """Return into how many slices k is best cut for products of one shape, and their time."""
     units = limits.compute_units
     tiles = matrices * -(-m // config.tile_m) * -(-n // config.tile_n)
@@ -61,4 +63,4 @@ def spread(config: LocalConfig, m: int, n: int, k: int, matrices: int, limits: L
 
     most = max(1, min(k // SMALLEST_SLICE, MOST_GROUPS * units // tiles))
     best = min(range(1, most + 1), key=time)
-    return Spread(best, time(best))
+    return LocalSpread(best, time(best))
