@@ -39,8 +39,8 @@ def is_faster_transposed(
 ) -> bool:
     """Tell whether C' = B' A' takes less time besides its arithmetic than C = A B.
 
-    A is packed to its whole depth, unless it is read where it lies: it had better be the smaller
-    one, or the one that lies right. But C is best stored along its rows.
+    All of A is packed, unless it is read where it lies: it had better be the smaller one, or the
+    one that lies right. But C is best stored along its rows.
     """
 
     def cost(a: Layout, b: Layout, c: Layout) -> float:

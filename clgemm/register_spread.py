@@ -5,6 +5,7 @@ Pure. The model is for cores with vectors and caches of their own.
 
 from __future__ import annotations
 
+import functools
 from itertools import product
 from typing import NamedTuple
 
@@ -56,12 +57,12 @@ def cuts_k(config: RegisterConfig, m: int, n: int, matrices: int, units: int) ->
     return matrices * panels < FEW_PANELS * units
 
 
+@functools.lru_cache(maxsize=256)  # of the blocks of one product, most are alike
 def register_spread(
     config: RegisterConfig, m: int, n: int, k: int, matrices: int, block_k: int, units: int
 ) -> RegisterSpread:
     """Return what is expected to end first: all cores busy to the end, and little packed twice."""
     panels_m, vectors = ceil_div(m, config.tile_m), ceil_div(n, config.width)
-
     block_cost = BLOCK_COST if m * k <= NEAR * units else FAR_COST
 
     def width(vectors: int) -> float:

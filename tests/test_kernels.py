@@ -301,6 +301,7 @@ def test_deep_products_in_slices(config, stack, device, monkeypatch):
     """Few elements of C and a long sum: slices of k side by side, then added up."""
     monkeypatch.setattr(register_spread, "SMALLEST_SLICE", 100)
     monkeypatch.setattr(register_spread, "SLICE_COST", 0)
+    register_spread.register_spread.cache_clear()
     plan.make_plan.cache_clear()
     force(config, device, monkeypatch)
     rng = np.random.default_rng(7)
@@ -311,6 +312,7 @@ def test_deep_products_in_slices(config, stack, device, monkeypatch):
         for order in "CF":
             result = clgemm.sgemm(2.0, a, b, 3.0, c, order=order)
             np.testing.assert_array_equal(result, 2 * (a @ b) + 3 * c)
+    register_spread.register_spread.cache_clear()
     plan.make_plan.cache_clear()
 
 
