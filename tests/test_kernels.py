@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from strategies import buffers, integers
 
 import clgemm
-from clgemm import launch, local_panels, panels, plan, register_panels, register_spread, repeats
+from clgemm import launch, local_panels, panels, plan, register_panels, repeats
 from clgemm.by_hand import (
     copy_config,
     lane_configs,
@@ -32,6 +32,7 @@ from clgemm.pack_config import PackConfig
 from clgemm.records import Choice
 from clgemm.register_spread import RegisterSpread
 from clgemm.skinny_config import SkinnyConfig, SkinnyLanesConfig
+from clgemm.steps import ceil_div, round_up
 
 ODD_TILES = LocalConfig(
     tile_m=12,
@@ -295,36 +296,42 @@ def test_operands_that_repeat_in_memory(stack, device, monkeypatch):
         np.testing.assert_array_equal(clgemm.matmul(a, repeated), a @ repeated)
 
 
+@pytest.fixture
+def spread_out(monkeypatch):
+    """What sets how blocks of `register` spread: so many slices of k, in so many lists."""
+
+    def spread(cuts, lists):
+        def chosen(config, m, n, k, matrices, block_k, units):
+            slice_k = round_up(ceil_div(k, cuts), block_k)
+            return RegisterSpread(1, config.tile_n, slice_k, min(lists, units))
+
+        monkeypatch.setattr(register_panels, "register_spread", chosen)
+        plan.make_plan.cache_clear()
+
+    yield spread
+    plan.make_plan.cache_clear()
+
+
 @pytest.mark.parametrize("config", REGISTER, ids=name)
 @pytest.mark.parametrize("stack", [(), (3,)])
-def test_deep_products_in_slices(config, stack, device, monkeypatch):
-    """Few elements of C and a long sum: slices of k side by side, then added up."""
-    monkeypatch.setattr(register_spread, "SMALLEST_SLICE", 100)
-    monkeypatch.setattr(register_spread, "SLICE_COST", 0)
-    register_spread.register_spread.cache_clear()
-    plan.make_plan.cache_clear()
-    force(config, device, monkeypatch)
+def test_deep_products_in_slices(config, stack, device, monkeypatch, spread_out):
+    """Slices of k side by side, the last one shorter, then added up."""
+    spread_out(cuts=3, lists=2)
+    force(replace(config, block_k=min(config.block_k, 16)), device, monkeypatch)
     rng = np.random.default_rng(7)
-    a, b = integers(rng, (*stack, 9, 700)), integers(rng, (*stack, 700, 21))
+    a, b = integers(rng, (*stack, 9, 100)), integers(rng, (*stack, 100, 21))
     np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
     if not stack:
         c = integers(rng, (9, 21))
         for order in "CF":
             result = clgemm.sgemm(2.0, a, b, 3.0, c, order=order)
             np.testing.assert_array_equal(result, 2 * (a @ b) + 3 * c)
-    register_spread.register_spread.cache_clear()
-    plan.make_plan.cache_clear()
 
 
 @pytest.mark.parametrize("lists", [1, 2, 3])
-def test_blocks_in_lists(lists, device, monkeypatch):
+def test_blocks_in_lists(lists, device, monkeypatch, spread_out):
     """Each once, by whichever work-group: more of them than lists, and fewer; B shared or not."""
-
-    def spread(config, m, n, k, matrices, block_k, units):
-        return RegisterSpread(1, config.tile_n, k, min(lists, units))
-
-    monkeypatch.setattr(register_panels, "register_spread", spread)
-    plan.make_plan.cache_clear()
+    spread_out(cuts=1, lists=lists)
     force(ODD_REGISTERS, device, monkeypatch)
     rng = np.random.default_rng(7)
     a = integers(rng, (2, 3, 8, 9)).swapaxes(-1, -2)
@@ -332,7 +339,6 @@ def test_blocks_in_lists(lists, device, monkeypatch):
         b = integers(rng, (*stack, 8, 5))
         for _ in range(2):  # the first has left the tickets as they were
             np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
-    plan.make_plan.cache_clear()
 
 
 @pytest.mark.parametrize("config", REGISTER, ids=name)
