@@ -71,17 +71,18 @@ def register_spread(
         return vectors + PANEL_COST * panels + NARROW_COST * missing**2 + block_cost
 
     def expected(choice: tuple[int, int, int, int]) -> float:
-        block_m, block_n, slice_k, sharing = choice
+        block_m, block_n, slice_k, together = choice
         blocks_m = ceil_div(panels_m, block_m)
         depth = slice_k + (SLICE_COST if slice_k < k else 0)
         whole, rest = divmod(vectors, block_n)  # the last column is narrower
+        across = whole + (rest > 0)
         stacked = matrices * ceil_div(k, slice_k)
-        columns = stacked * (whole + (rest > 0))
-        mean = (whole * width(block_n) + (width(rest) if rest else 0)) / (whole + (rest > 0))
+        columns = stacked * across
+        mean = (whole * width(block_n) + (width(rest) if rest else 0)) / across
         each = mean * depth * block_m * config.tile_m + DRAW_COST
         # A column is packed once; if it has several blocks of k, for each block of A anew.
         pack = mean * depth * PACK_COST
-        lists = _lists(columns, units, sharing)
+        lists = _lists(columns, units, together)
         (rounds, over), (groups, spare) = divmod(columns, lists), divmod(units, lists)
         if over or spare or (rest and stacked % lists):  # some help others, and pack again
             drawn, rounds = ceil_div(columns * blocks_m, units) + 1, rounds + 1
@@ -96,7 +97,7 @@ def register_spread(
     while few and cuts < units * 4 and k // (2 * cuts) >= SMALLEST_SLICE:
         cuts *= 2
         slices_k.append(round_up(ceil_div(k, cuts), block_k))
-    block_m, block_n, slice_k, sharing = min(
+    block_m, block_n, slice_k, together = min(
         product(
             _even_parts(panels_m, config.block_m),
             range(1, min(vectors, config.block_n * config.vectors) + 1),
@@ -106,13 +107,13 @@ def register_spread(
         key=expected,
     )
     columns = matrices * ceil_div(k, slice_k) * ceil_div(vectors, block_n)
-    lists = _lists(columns, units, sharing)
+    lists = _lists(columns, units, together)
     return RegisterSpread(block_m, block_n * config.width, slice_k, lists)
 
 
-def _lists(columns: int, units: int, sharing: int) -> int:
+def _lists(columns: int, units: int, together: int) -> int:
     """Return the lists of columns if so many work-groups share each."""
-    return max(1, min(columns, units // sharing))
+    return max(1, min(columns, units // together))
 
 
 def _even_parts(count: int, most: int) -> list[int]:

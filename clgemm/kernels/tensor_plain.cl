@@ -8,9 +8,7 @@
 #define PLAIN_N 64
 #define PLAIN_K 32
 #define PLAIN_STAGES 6
-#ifndef PLAIN_PARTS
 #define PLAIN_PARTS 2
-#endif
 #define PLAIN_BLOCKS (256 / PLAIN_PARTS)                                // of registers, which cover the tile
 #define PLAIN_WORK_M (PLAIN_M * PLAIN_N / 8 / PLAIN_BLOCKS)
 #define PLAIN_ITEMS_M (PLAIN_M / PLAIN_WORK_M)
