@@ -14,6 +14,7 @@ from clgemm.layout import Layout, Level
 __all__ = [
     "LAST_GROUP",
     "LONGEST_SUM",
+    "TICKETS",
     "Argument",
     "Element",
     "Plan",
@@ -38,6 +39,7 @@ LAST_GROUP = 2**31 - 1  # work-groups per launch that every device takes
 # The rounding errors of a sum grow with its length: longer ones are cut and added up in C. One more
 # read and write of C in so many steps is not to be seen in the time.
 LONGEST_SUM = 8192
+TICKETS = 1024  # zeros of the workspace, per compute unit, that kernels draw their work from
 KERNEL_LEVELS = 4  # nested loops over a stack inside a kernel: the lanes of an int4
 
 
