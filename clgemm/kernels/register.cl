@@ -16,8 +16,8 @@
 // Work: `all` columns of blocks, which are slices x matrices x blocks of B x matrices that share their B, as
 // many as `sharing`; each column is blocks_m blocks, of A.
 // Work-groups of one work-item, one a compute unit. The columns are in as many `lists`: each work-group sees to
-// its own list, which others may share, and packs a block of B for all blocks of A that it meets in a row; then
-// it helps with what is left in other lists, so that one slowed down by another program does less. Each list has
+// its own list, which others may share, and packs a block of B for all blocks of A that it meets in a row; then it
+// helps with what is left in other lists, so that one slowed down by another program does less. Each list has
 // a ticket, by which its blocks are drawn one after the other.
 // Behind the tickets there is one that counts who has ended, tickets[get_num_groups(0)], and with PACKS one for
 // each piece of A that is packed at once. All of them are 0 before and after.
@@ -193,9 +193,9 @@ static inline __attribute__((always_inline)) void multiply_block(
 #define STARTED 1
 #define DONE 2
 
-// Packs rows x depth elements of A, from panel first_m on, unless another work-group has done so or is doing so:
-// that one is waited for, and waits for nobody itself.
-// Atomic functions on volatile memory acquire and release on CPUs, or else fences do.
+// Packs rows x depth elements of A unless another work-group has done so, or is doing so: that one is waited for,
+// and waits for nobody itself. Between work-groups OpenCL C 1.2 orders nothing; PoCL's atomic functions on volatile
+// memory acquire and release, and elsewhere the fences do.
 static inline void see_to_panels(const int rows, const int depth, __global const float* source, const long source_row,
                                  const long source_column, __global float* to, __global volatile int* ticket) {
   if (atomic_cmpxchg(ticket, UNTOUCHED, STARTED) == UNTOUCHED) {
@@ -232,6 +232,7 @@ void register_product(const int m, const int n, const int k, const int slice_k,
                       __global volatile int* restrict tickets PACKS_ARGUMENTS) {
   const int panels_m = (m + WORK_M - 1) / WORK_M;
   const int blocks_m = (panels_m + block_m - 1) / block_m, blocks_n = (n + block_n - 1) / block_n;
+  const int blocks_k = (k + block_k - 1) / block_k;
   __global float* packed = scratch + get_group_id(0) * scratch_size;
   __global const float* packed_from = 0;  // what it holds a copy of
   int packed_width = 0, packed_depth = 0;
@@ -280,7 +281,7 @@ void register_product(const int m, const int n, const int k, const int slice_k,
                                    + (long)first_m * WORK_M * source_row + p * source_column;
         see_to_panels(min(last_m * WORK_M, m) - first_m * WORK_M, depth, from, source_row, source_column,
                       a + a_offset + a_at + first_m * a_panel_size,
-                      tickets + groups + 1 + (a_matrix * ((k + block_k - 1) / block_k) + p / block_k) * blocks_m + block);
+                      tickets + groups + 1 + (a_matrix * blocks_k + p / block_k) * blocks_m + block);
 #endif
         multiply_block(first_m, last_m, m, width, depth, alpha, keep, a + a_offset + a_at, a_panel_size, a_row, packed,
                        c_matrix, c_row, c_column, values);
@@ -288,7 +289,7 @@ void register_product(const int m, const int n, const int k, const int slice_k,
     }
   }
 #if PACKS
-  const int last_ticket = groups + a_matrices * ((k + block_k - 1) / block_k) * blocks_m;
+  const int last_ticket = groups + a_matrices * blocks_k * blocks_m;
 #else
   const int last_ticket = groups;
 #endif
