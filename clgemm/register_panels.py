@@ -90,9 +90,9 @@ class _Work(NamedTuple):
 class RegisterPanels(Panels):
     """Blocks in vector registers, A in panels: those of one block of k lie together.
 
-    One launch multiplies: each work-group packs the blocks of B that it multiplies, and of A, unless
-    it is read where it lies, what nobody has packed yet. A large one is packed before, by a launch
-    of its own; as deep as the caches hold it.
+    One launch multiplies: each work-group packs the blocks of B that it multiplies, and those of A
+    that nobody has packed yet, unless it is read where it lies. A large A is packed before, by a
+    launch of its own, as deep as the caches hold it.
     """
 
     def __init__(
