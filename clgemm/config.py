@@ -281,10 +281,14 @@ class RegisterConfig(KernelConfig):
     in_place: bool  # A is read where it lies if its rows run along k, and not packed
     aliasing: int  # but not where rows are a multiple of so many floats apart; 0: there too
     fma: bool  # as in LocalConfig
+    packs: bool = False  # the planner's: A comes as it is, and work-groups pack it for one another
 
     family: ClassVar[str] = "register"
     entry: ClassVar[str] = "register_product"
-    includes: ClassVar[tuple[str, ...]] = ("vector_panels.cl",)
+    includes: ClassVar[tuple[str, ...]] = (
+        *("panels_of_a.cl", "vector_panels.cl"),
+        *("panels_of_b.cl", "vector_panels.cl"),
+    )
     planned: ClassVar[frozenset[str]] = frozenset({"BLOCK_M", "BLOCK_N", "BLOCK_K", "ALIASING"})
 
     @property
@@ -302,10 +306,10 @@ class RegisterConfig(KernelConfig):
         return 1
 
     def macros(self) -> tuple[tuple[str, int], ...]:
-        """Return also those of vector_panels.cl, for panels of B."""
-        piece, turn = piece_of(self.tile_n)
-        panels = (("PANEL", self.tile_n), ("PIECE", piece), ("TURN", turn), ("WRITE_AHEAD", 0))
-        return (*super().macros(), *panels)
+        """Return also how panels are packed."""
+        (piece_a, turn_a), (piece_b, turn_b) = piece_of(self.tile_m), piece_of(self.tile_n)
+        pieces = (("PIECE_A", piece_a), ("PIECE_B", piece_b))
+        return (*super().macros(), *pieces, ("TURN_A", turn_a), ("TURN_B", turn_b))
 
     def problems(self) -> Iterator[str]:
         yield from positive(self, "prefetch", "prefetch_a", "aliasing")

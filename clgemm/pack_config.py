@@ -47,11 +47,12 @@ class VectorPackConfig(KernelConfig):
     turn: int  # columns that are transposed together
     panels: int  # panels that one work-group packs, at most, where it transposes
     prefetch: bool  # what is read where it transposes, and what is written, is fetched ahead
+    streams: bool = False  # the planner's: it is written past the caches, which do not hold it
 
     family: ClassVar[str] = "pack_vectors"
     entry: ClassVar[str] = "pack_vectors"
     includes: ClassVar[tuple[str, ...]] = ("vector_panels.cl",)
-    planned: ClassVar[frozenset[str]] = frozenset({"PANELS"})
+    planned: ClassVar[frozenset[str]] = frozenset({"PANELS", "STREAMS"})
 
     @classmethod
     def of(cls, panel: int, rows: int, prefetch: bool) -> VectorPackConfig:
@@ -60,8 +61,8 @@ class VectorPackConfig(KernelConfig):
         return cls(panel, piece, turn, panels=max(1, rows // panel), prefetch=prefetch)
 
     def macros(self) -> tuple[tuple[str, int], ...]:
-        """Return also that what is written is fetched ahead."""
-        return (*super().macros(), ("WRITE_AHEAD", int(self.prefetch)))
+        """Return also where to it writes."""
+        return (*super().macros(), ("WRITES", 2 if self.streams else int(self.prefetch)))
 
     @property
     def items(self) -> int:

@@ -109,6 +109,14 @@ class Panels(ABC):
         """Tell whether the kernel reads the operand itself."""
         return False
 
+    def packs_itself(self, part: Slice, sizes: tuple[int, int, int]) -> bool:  # noqa: ARG002
+        """Tell whether the launch that multiplies packs A."""
+        return False
+
+    def pack_config(self, operand: int, rows: int, depth: int) -> AnyPackConfig:  # noqa: ARG002
+        """Return how blocks of that size are packed."""
+        return self.pack[operand]
+
     @property
     @abstractmethod
     def grain(self) -> int:
@@ -137,7 +145,8 @@ class Panels(ABC):
     ) -> Iterator[Step]:
         """Yield the launches that multiply packed blocks; only the first of k applies beta."""
 
-    def _bytes(self, operand: int, rows: int, depth: int) -> int:
+    def packed_bytes(self, operand: int, rows: int, depth: int) -> int:
+        """Return what the packed block of one matrix takes, 0 if it is read where it lies."""
         padded = round_up(rows, self.tiles[operand]) * self.padded(depth)
         return FLOAT_BYTES * padded * self.packs[operand]
 
@@ -145,7 +154,7 @@ class Panels(ABC):
         """Cut k, then m and n, until each packed block fits; then count the matrices at a time."""
 
         def too_large(operand: int) -> bool:
-            return self._bytes(operand, self.blocks[operand], self.depth) > self.most_bytes
+            return self.packed_bytes(operand, self.blocks[operand], self.depth) > self.most_bytes
 
         # Blocks of one size: a last one of a few steps would load and store C for nothing.
         cuts = ceil_div(self.depth, self.longest)
@@ -160,7 +169,7 @@ class Panels(ABC):
             groups *= ceil_div(self.blocks[operand], tile)
         for operand in range(len(self.pack)):
             groups = max(groups, self.pack_groups(operand, self.blocks[operand], self.depth))
-        largest = max(self._bytes(i, self.blocks[i], self.depth) for i in (0, 1))
+        largest = max(self.packed_bytes(i, self.blocks[i], self.depth) for i in (0, 1))
         self.matrices = max(1, min(self.most_bytes // max(largest, 1), LAST_GROUP // groups))
 
     def plan(self) -> Plan:
@@ -209,10 +218,11 @@ class Panels(ABC):
                 yield from self._pack("b", part, b_0, columns, depth)
                 for m_0 in range(0, m, self.blocks[0]):
                     rows = min(self.blocks[0], m - m_0)
-                    a_0 = m_0 * a.row_stride + k_0 * a.column_stride
-                    yield from self._pack("a", part, a_0, rows, depth)
-                    c_0 = m_0 * c.row_stride + n_0 * c.column_stride
                     sizes = rows, columns, depth
+                    a_0 = m_0 * a.row_stride + k_0 * a.column_stride
+                    if not self.packs_itself(part, sizes):
+                        yield from self._pack("a", part, a_0, rows, depth)
+                    c_0 = m_0 * c.row_stride + n_0 * c.column_stride
                     yield from self.multiply(part, sizes, (a_0, b_0, c_0), k_0 == 0)
 
     def _pack(self, side: Side, part: Slice, origin: int, rows: int, depth: int) -> Iterator[Step]:
@@ -220,11 +230,12 @@ class Panels(ABC):
         if not self.packs[operand]:
             return
         stack = stack_of(own_levels(part.levels, operand), 1)
-        self.reserve(PACKED[operand], stack.matrices * self._bytes(operand, rows, depth))
+        self.reserve(PACKED[operand], stack.matrices * self.packed_bytes(operand, rows, depth))
+        config = self.pack_config(operand, rows, depth)
         sizes = self.pack_sizes(operand, rows, depth)
         first, to = Element(side, part.offsets[operand] + origin), (PACKED[operand], 0)
         groups = self.pack_groups(operand, rows, depth)
-        yield pack_step(self.pack[operand], sizes, self.rows[operand], stack, first, to, groups)
+        yield pack_step(config, sizes, self.rows[operand], stack, first, to, groups)
 
 
 def stack_over(part: Slice, strides_a: tuple[int, ...], strides_b: tuple[int, ...]) -> Stack:

@@ -66,7 +66,10 @@ TENSOR_SOURCES = (
 )
 SOURCES = {
     "local": ("pack.cl", "gather.cl", "local.cl"),
-    "register": ("vector_panels.cl", "pack_vectors.cl", "register.cl"),
+    "register": (
+        *("panels_of_a.cl", "panels_of_b.cl", "vector_panels.cl"),
+        *("pack_vectors.cl", "register.cl"),
+    ),
     "skinny": ("pack.cl", "skinny.cl"),
     "skinny_lanes": ("gather.cl", "skinny_lanes.cl"),
     "direct": ("direct.cl",),

@@ -6,20 +6,24 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import takewhile
+from typing import NamedTuple
 
 from clgemm.config import FLOAT_BYTES, Limits, RegisterConfig
 from clgemm.layout import Layout, Level
 from clgemm.pack_config import VectorPackConfig
-from clgemm.panels import AnyPackConfig, Panels, packed_strides, stack_over
-from clgemm.register_spread import NEAR, cuts_k, register_spread
+from clgemm.panels import AnyPackConfig, Panels, own_levels, packed_strides, stack_over
+from clgemm.register_spread import NEAR, RegisterSpread, cuts_k, register_spread
 from clgemm.steps import (
     LAST_GROUP,
+    TICKETS,
     Argument,
     Element,
     Slice,
+    Stack,
     Step,
     ceil_div,
     round_up,
+    stack_of,
 )
 
 __all__ = ["RegisterPanels", "is_faster_transposed"]
@@ -30,6 +34,7 @@ LONGEST_RUN = 4096  # of such rows: each eighth one's panel is another page
 # What an element costs, in nanoseconds: of A to pack, if the caches hold a block of k less; of B in
 # blocks that stay near; of C to store along its columns after each block of k.
 PACKED_COST, NEAR_COST, BLOCKED_COST, TRANSPOSED_COST = 0.7, 0.45, 0.2, 1.0
+PACKED_NEAR = 2**20  # bytes per compute unit of a matrix that is packed by who multiplies
 LAUNCH_WORK = 2**27  # multiply-adds per compute unit, for which k is cut no shorter
 TRANSPOSED = 16  # blocks of k are multiples of this: what packing transposes at once, at most
 
@@ -71,11 +76,23 @@ def _elements(x: Layout) -> int:
     return x.rows * x.columns * math.prod(count for count, stride in stack if stride != 0)
 
 
+class _Work(NamedTuple):
+    """One launch's: matrices, slices of k, columns of blocks, work-groups; matrices of A in it."""
+
+    stack: Stack
+    spread: RegisterSpread
+    cuts: int
+    columns: int
+    groups: int
+    matrices_a: int
+
+
 class RegisterPanels(Panels):
     """Blocks in vector registers, A in panels: those of one block of k lie together.
 
-    One launch packs A, unless it is read where it lies, as deep as the caches hold it, and one
-    multiplies: each work-group packs the blocks of B that it multiplies.
+    One launch multiplies: each work-group packs the blocks of B that it multiplies, and those of A
+    that nobody has packed yet, unless it is read where it lies. A large A is packed before, by a
+    launch of its own, as deep as the caches hold it.
     """
 
     def __init__(
@@ -161,26 +178,26 @@ class RegisterPanels(Panels):
         self, part: Slice, sizes: tuple[int, int, int], origins: tuple[int, int, int], first: bool
     ) -> Iterator[Step]:
         """Yield the launch that multiplies, and one that adds up if k is cut into slices."""
-        (m, n, k), levels, b = sizes, part.levels, self.rows[1]
-        block_k = self.block_depth(k)
+        (m, n, k), levels, a, b = sizes, part.levels, *self.rows
+        work = self._work(part, sizes)
+        stack, spread, block_k = work.stack, work.spread, self.block_depth(k)
         panels_a: tuple[Argument, ...] = "packed_a", 0, 0
-        strides_a = packed_strides(levels, 0, round_up(m, self.config.tile_m) * k)
+        first_a: tuple[Argument, ...] = "a", Element("a", part.offsets[0] + origins[0])
         if self.config.in_place:
-            panels_a = "a", Element("a", part.offsets[0] + origins[0]), self.rows[0].row_stride
-            strides_a = tuple(level.strides[0] for level in levels)
-        stack = stack_over(part, strides_a, tuple(level.strides[1] for level in levels))
-        units = self.limits.compute_units
-        spread = register_spread(self.config, *sizes, stack.matrices, block_k, units)
-        cuts = ceil_div(k, spread.slice_k)
-        columns = stack.matrices * cuts * ceil_div(n, spread.block_n)
-        groups = min(columns * ceil_div(m, spread.block_m * self.config.tile_m), units)
+            panels_a = *first_a, a.row_stride
+        source: tuple[Argument, ...] = ()
+        packs = self.packs_itself(part, sizes)
+        if packs:
+            own = stack_of(levels, 3).strides[0]
+            source = *first_a, a.row_stride, a.column_stride, own, work.matrices_a
+            self.reserve("packed_a", work.matrices_a * self.packed_bytes(0, m, k))
         packed = round_up(spread.block_n, self.config.tile_n) * block_k
-        self.reserve("packed_b", FLOAT_BYTES * groups * packed)
-        result = self.target((m, n, cuts), part, stack, origins[2], first)
+        self.reserve("packed_b", FLOAT_BYTES * work.groups * packed)
+        result = self.target((m, n, work.cuts), part, stack, origins[2], first)
         yield Step(
-            self.config,
-            "iiiiiiiIffbllLblllLblbllllLiiiib",
-            groups,
+            replace(self.config, packs=packs),
+            "iiiiiiiIffbllLblllLblbllllLiiiib" + "blllLi" * packs,
+            work.groups,
             (
                 *(m, n, k, spread.slice_k, spread.block_m, spread.block_n, block_k, stack.counts),
                 *result.scales,
@@ -189,7 +206,43 @@ class RegisterPanels(Panels):
                 *(b.column_stride, b.row_stride, stack.strides[1]),
                 *("packed_b", packed),
                 *result.to,
-                *(stack.matrices, _sharing(levels), columns, spread.lists, "tickets"),
+                *(stack.matrices, _sharing(levels), work.columns, spread.lists, "tickets"),
+                *source,
             ),
         )
         yield from result.adding
+
+    def packs_itself(self, part: Slice, sizes: tuple[int, int, int]) -> bool:
+        """Tell whether A stays near who packs it, and enough work-groups can be at it at once."""
+        if self.config.in_place or self._is_far(sizes[0], sizes[2]):
+            return False
+        m, _, k = sizes
+        work, units = self._work(part, sizes), self.limits.compute_units
+        blocks = work.matrices_a * ceil_div(m, work.spread.block_m * self.config.tile_m)
+        tickets = blocks * ceil_div(k, self.block_depth(k)) + units + 1
+        at_once = blocks * work.cuts
+        return 2 * at_once >= work.groups and tickets <= TICKETS * units
+
+    def _is_far(self, rows: int, depth: int) -> bool:
+        return self.packed_bytes(0, rows, depth) > PACKED_NEAR * self.limits.compute_units
+
+    def pack_config(self, operand: int, rows: int, depth: int) -> AnyPackConfig:
+        """Return how A is packed: past the caches where rows are copied that they cannot hold."""
+        pack = self.pack[operand]
+        assert isinstance(pack, VectorPackConfig)
+        copied = self.rows[operand].row_stride == 1
+        return replace(pack, streams=copied and self._is_far(rows, depth))
+
+    def _work(self, part: Slice, sizes: tuple[int, int, int]) -> _Work:
+        (m, n, k), levels = sizes, part.levels
+        strides_a = packed_strides(levels, 0, round_up(m, self.config.tile_m) * k)
+        if self.config.in_place:
+            strides_a = tuple(level.strides[0] for level in levels)
+        stack = stack_over(part, strides_a, tuple(level.strides[1] for level in levels))
+        units = self.limits.compute_units
+        spread = register_spread(self.config, *sizes, stack.matrices, self.block_depth(k), units)
+        cuts = ceil_div(k, spread.slice_k)
+        columns = stack.matrices * cuts * ceil_div(n, spread.block_n)
+        groups = min(columns * ceil_div(m, spread.block_m * self.config.tile_m), units)
+        matrices_a = math.prod(level.count for level in own_levels(levels, 0))
+        return _Work(stack, spread, cuts, columns, groups, matrices_a)

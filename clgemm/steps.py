@@ -15,6 +15,7 @@ from clgemm.layout import Layout, Level
 __all__ = [
     "LAST_GROUP",
     "LONGEST_SUM",
+    "TICKETS",
     "Argument",
     "Element",
     "Plan",
@@ -39,7 +40,9 @@ LAST_GROUP = 2**31 - 1  # work-groups per launch that every device takes
 # The rounding errors of a sum grow with its length: longer ones are cut and added up in C. One more
 # read and write of C in so many steps is not to be seen in the time.
 LONGEST_SUM = 8192
-TICKETS_PER_UNIT = 4  # zeros for kernels to count in, for each compute unit
+TICKETS = (
+    1024  # zeros of the workspace, per compute unit, that kernels draw their work from, or count in
+)
 KERNEL_LEVELS = 4  # nested loops over a stack inside a kernel: the lanes of an int4
 
 
@@ -227,11 +230,7 @@ def target(
     to: tuple[Argument, ...]
     if cuts == 1:
         return Target(scales, (*place, 0, stack.strides[2]), 0, ())
-    if (
-        pieces is not None
-        and limits.gathers
-        and pieces[0] <= TICKETS_PER_UNIT * limits.compute_units
-    ):
+    if pieces is not None and limits.gathers and pieces[0] <= TICKETS * limits.compute_units:
         to = *place, 0, stack.strides[2], "partial", "tickets"
         return Target(scales, to, FLOAT_BYTES * cuts * math.prod(pieces), (), gathers=True)
     apart = stack_of(_dense_levels(levels, cuts * m * n), 1)

@@ -134,7 +134,7 @@ class WgmmaConfig(TensorConfig):
 
 @dataclass(frozen=True)
 class AtOnceConfig(WgmmaConfig):
-    """Splits, multiplies, and makes plainly what must be made so, in one launch."""
+    """Splits, multiplies, and with a guard makes plainly what must be made so, in one launch."""
 
     plain_m: ClassVar[int] = 128  # rows of C per tile of the plain product
     plain_n: ClassVar[int] = 64  # and its columns
@@ -149,9 +149,13 @@ class AtOnceConfig(WgmmaConfig):
     @classmethod
     def of(cls, config: WgmmaConfig) -> AtOnceConfig:
         """Return the nearest to a config of separate launches."""
-        return cls(swizzle=config.swizzle, tf32=False, guard=True, tile_n=TILE_ROWS, stages=3)
+        return cls(config.swizzle, tf32=False, guard=config.guard, tile_n=TILE_ROWS, stages=3)
+
+    def macros(self) -> tuple[tuple[str, int], ...]:
+        """Return also those of tensor_plain.cl."""
+        return (*super().macros(), ("PLAIN_M", self.plain_m), ("PLAIN_N", self.plain_n))
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
-        if self.tf32 or not self.guard or self.tile_n != TILE_ROWS:
-            yield "it is made for guarded halves and narrow tiles"
+        if self.tf32 or self.tile_n != TILE_ROWS:
+            yield "it is made for halves and narrow tiles"

@@ -40,9 +40,9 @@ __all__ = ["make_tensor_plan"]
 SCRATCH_BYTES = 3 * 2**29
 # The smallest depth that a blocked product cuts k into.
 SMALLEST_DEPTH = 4096
-# Products of up to so many multiply-adds are made in one launch, if the plain product in it has a
-# compute unit for each of its tiles: above, what it saves is less than what it is slower by. The
-# kernel counts up to so many work-groups.
+# Products of up to so many multiply-adds are made in one launch, if the plain product in it has, or
+# with a guard would have, a compute unit for each of its tiles: above, what it saves is less than
+# what it is slower by. The kernel counts up to so many work-groups.
 LARGEST_AT_ONCE = 3 * 2**29
 MOST_GROUPS = 2**11 - 1
 # Elements kept aside, for each panel of 128 rows or columns, above which the plain kernel takes
@@ -101,7 +101,7 @@ def make_tensor_plan(
             beta: Argument = "beta" if k_0 == 0 else 1.0
             if at_once and (whole := _at_once(tiers, sizes, limits)) is not None:
                 steps.append(_step_at_once(*blocks, origins, beta, whole, limits, turns))
-                turns += 1
+                turns += whole.guard
                 continue
             for tier, config in enumerate(tiers):
                 turn = Turn(turns, tier)
@@ -219,7 +219,7 @@ def _at_once(
     config, (m, n, k) = tiers[0], sizes
     if isinstance(config, AtOnceConfig):
         return config
-    if not isinstance(config, WgmmaConfig) or not config.guard or len(tiers) > 1:
+    if not isinstance(config, WgmmaConfig) or len(tiers) > 1:
         return None
     tiles = ceil_div(m, AtOnceConfig.plain_m) * ceil_div(n, AtOnceConfig.plain_n)
     if m * n * k > LARGEST_AT_ONCE or tiles > min(limits.compute_units, MOST_GROUPS):
@@ -238,6 +238,9 @@ def _step_at_once(
     product: int,
 ) -> Step:
     m, n, k = c.rows, c.columns, a.columns
+    counters: tuple[Argument, ...] = ("packed_a",) * 2  # any buffers if nothing counts
+    if config.guard:
+        counters = Turn(product, 0), Turn(product + 1, 0)
     return Step(
         config,
         "iiiiiff" + "blll" + "blll" + "bb" + "blll" + "bbb",
@@ -246,7 +249,8 @@ def _step_at_once(
             *(m, n, k, _least(k, config.tf32), _most(m, n), "alpha", beta),
             *_operands(a, b, origins),
             *("c", Element("c", origins[2]), c.row_stride, c.column_stride),
-            *(Turn(product, 0), Turn(product + 1, 0), "tickets"),
+            *counters,
+            "tickets",
         ),
     )
 

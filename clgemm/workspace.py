@@ -15,7 +15,7 @@ import pyopencl.tools
 from clgemm import programs
 from clgemm.device import Device, is_in_order
 from clgemm.operands import Matrix
-from clgemm.steps import TICKETS_PER_UNIT, Element, Plan, Step, Turn
+from clgemm.steps import TICKETS, Element, Plan, Step, Turn
 
 __all__ = ["Prepared", "Workspace", "workspace"]
 
@@ -153,9 +153,8 @@ class Workspace:
         self._generation = 0
         self._all_counters: tuple[tuple[cl.Buffer, ...], ...] = ()
         self._turn = 0
-        # Zeros, which kernels that draw their work from them leave behind: one for each of as many
-        # work-groups as there are compute units, and one more.
-        zeros = np.zeros(TICKETS_PER_UNIT * queue.device.max_compute_units + 1, np.int32)
+        # Zeros, which kernels that draw their work from them, or count in them, leave behind.
+        zeros = np.zeros(queue.device.max_compute_units * TICKETS, np.int32)
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
         self._tickets = cl.Buffer(queue.context, flags, hostbuf=zeros)
 

@@ -352,6 +352,23 @@ def test_blocks_in_lists(lists, device, monkeypatch, spread_out):
             np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
 
 
+@pytest.mark.parametrize("config", [ODD_REGISTERS, REGISTER[-1]], ids=name)
+@pytest.mark.parametrize("near", [0, register_panels.PACKED_NEAR])
+def test_packing_by_who_multiplies_or_before(near, config, device, monkeypatch, spread_out):
+    """Blocks of A and of k, matrices with an A of their own or shared, slices; A as it may lie."""
+    monkeypatch.setattr(register_panels, "PACKED_NEAR", near)
+    spread_out(cuts=2, lists=2)
+    force(replace(config, block_k=16, in_place=False), device, monkeypatch)
+    rng = np.random.default_rng(7)
+    m, n, k = config.tile_m + 1, 3, 35
+    for stack_a, stack_b in (((), ()), ((), (3,)), ((2, 1), (2,))):
+        a, b = integers(rng, (*stack_a, m, k)), integers(rng, (*stack_b, k, n))
+        turned = np.ascontiguousarray(a.swapaxes(-1, -2)).swapaxes(-1, -2)
+        for _ in range(2):  # the first has left the tickets as they were
+            np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+            np.testing.assert_array_equal(clgemm.matmul(turned, b), a @ b)
+
+
 @pytest.mark.parametrize("config", REGISTER, ids=name)
 def test_blocks_stored_along_their_columns(config, device, monkeypatch):
     """C' = B' A', operands in each other's place: whole vectors, edges, what C was before."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from clgemm import local_panels, local_spread, panels, register_spread
+from clgemm import local_panels, local_spread, panels, register_spread, steps
 from clgemm.by_hand import (
     lane_configs,
     nvidia_configs,
@@ -156,6 +156,7 @@ def test_every_compute_unit_of_a_gpu_gets_work(size):
 def test_slices_may_be_added_up_where_they_are_made(pieces, together, monkeypatch):
     """In one launch, while there is a counter for each tile; it takes alpha, beta and C itself."""
     limits = replace(LIMITS, compute_units=2, gathers=True)
+    monkeypatch.setattr(steps, "TICKETS", 4)
     monkeypatch.setattr(local_panels, "local_spread", lambda *_: LocalSpread(3, 0.0, True))
     m = 64 * pieces
     a, b, c = rows(m, 3072), rows(3072, 64), rows(m, 64)
@@ -229,11 +230,34 @@ def test_a_product_by_vectors_is_one_launch_however_deep():
 def test_rows_that_share_a_set_of_the_cache_are_packed():
     """As are those that do not run along k."""
     made = planned_for_vectors(1024, 1024, 1024)
-    assert kernels(made) == ["pack_vectors", "register"]
+    assert kernels(made) == ["register"]
+    assert made.steps[0].config.packs
     assert dict(made.scratch)["packed_a"] == 4 * 1024 * 1024
     columns = rows(70, 100).transposed()
     made = make_plan(columns, rows(70, 90), rows(100, 90), REGISTER, VECTOR_PACK, LIMITS)
-    assert kernels(made) == ["pack_vectors", "register"]
+    assert dict(made.scratch)["packed_a"] == 4 * round_up(100, REGISTER.tile_m) * 70
+
+
+def test_a_is_packed_by_who_multiplies_where_it_stays_near():
+    """And where enough work-groups can be at it; else first, past the caches if rows are copied."""
+
+    def made(turned, m, n, k, *batch):
+        a = rows(k, m, *batch).transposed() if turned else rows(m, k, *batch)
+        plan = make_plan(a, rows(k, n, *batch), rows(m, n, *batch), REGISTER, VECTOR_PACK, LIMITS)
+        return plan.steps
+
+    (alone,) = made(True, 1000, 1000, 1000)
+    assert alone.config.packs
+    pack, product = made(True, 3000, 3000, 1000)[:2]
+    assert (pack.config.streams, product.config.packs) == (True, False)
+    pack, product = made(False, 3000, 3000, 1024)[:2]
+    assert (pack.config.streams, product.config.packs) == (False, False)
+    few, _ = made(True, REGISTER.tile_m, 5000, 1000)
+    assert not few.config.streams
+    # Each matrix of A has tickets of its own, one for each block of each block of k.
+    (stack,) = made(True, 64, 300, 40, 3)
+    assert stack.config.packs
+    assert stack.arguments[-1] == 3
 
 
 def test_a_is_met_while_it_is_near():
@@ -250,7 +274,7 @@ def test_a_is_met_while_it_is_near():
     assert dict(deep.scratch)["packed_a"] <= near
     assert [step.arguments[9] for step in deep.steps[1::2]] == ["beta", 1.0, 1.0]
     stack = made(True, 512, 512, 512, 16)
-    assert kernels(stack) == 4 * ["pack_vectors", "register"]
+    assert kernels(stack) == 4 * ["register"]
     assert dict(stack.scratch)["packed_a"] == near
     assert kernels(made(True, 64, 64, 20_000)).count("register") == 2
     # So is A in place, if more than one column of blocks meets it.
@@ -284,7 +308,7 @@ def test_every_compute_unit_gets_work():
         made = planned_for_vectors(m, n, k)
         product = next(step for step in made.steps if step.config.family == "register")
         assert product.groups == LIMITS.compute_units
-        block_m, columns, lists = (product.arguments[i] for i in (4, -3, -2))
+        block_m, columns, lists = (product.arguments[i] for i in (4, 29, 30))
         assert columns * ceil_div(m, block_m * REGISTER.tile_m) >= LIMITS.compute_units
         assert 1 <= lists <= min(columns, LIMITS.compute_units)
     assert kernels(made)[-2:] == ["register", "reduce"]
@@ -298,7 +322,7 @@ def test_matrices_that_share_b_follow_one_another():
     for batch, sharing in (((5, 3), 1), ((3,), 1), ((5, 1), 3), ((), 15)):
         b = rows(70, 90, *batch).broadcast((5, 3))
         made = make_plan(a, b, c, REGISTER, VECTOR_PACK, LIMITS)
-        assert made.steps[-1].arguments[-5:-3] == (15, sharing)
+        assert made.steps[-1].arguments[27:29] == (15, sharing)
 
 
 def test_20000_x_20000_by_vectors_fits_a_gibibyte():

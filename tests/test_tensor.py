@@ -28,6 +28,7 @@ WIDE = WgmmaConfig(swizzle=16, tf32=False, guard=True, tile_n=256, stages=2)
 WIDE_TF32 = replace(WIDE, tf32=True)
 NARROW = WgmmaConfig(swizzle=3, tf32=False, guard=True, tile_n=128, stages=3)
 AT_ONCE = AtOnceConfig.of(NARROW)
+FAST_AT_ONCE = replace(AT_ONCE, guard=False)
 MMA = MmaConfig(swizzle=2, tf32=False, guard=True)
 LIMITS = Limits(
     local_memory_bytes=48 * 1024,
@@ -118,13 +119,15 @@ def test_tf32_stands_between():
 
 
 def test_fast_needs_no_reserve():
-    """Two launches."""
+    """Two launches, or one; none counts."""
     fast = replace(WIDE, guard=False)
-    plan = planned(rows(1000, 500), rows(500, 700), rows(1000, 700), fast)
-    assert families(plan) == ["tensor_pack", "tensor"]
-    assert plan.turns == 0
-    assert dict(plan.scratch)["packed_a"] == 8 * 8 * (TILE_BYTES + 4)
-    assert dict(plan.scratch)["packed_b"] == 6 * 8 * (TILE_BYTES + 4)
+    for size, expected in ((2000, ["tensor_pack", "tensor"]), (1000, ["tensor_at_once"])):
+        plan = planned(rows(size, 500), rows(500, 700), rows(size, 700), fast)
+        assert families(plan) == expected
+        assert not any(isinstance(x, Turn) for step in plan.steps for x in step.arguments)
+        assert plan.turns == 0
+        assert dict(plan.scratch)["packed_a"] == -(-size // 128) * 8 * (TILE_BYTES + 4)
+        assert dict(plan.scratch)["packed_b"] == 6 * 8 * (TILE_BYTES + 4)
 
 
 def test_signatures_and_arguments_agree():
@@ -171,7 +174,7 @@ def test_blocks_and_stacks_begin_where_they_should(small_blocks):
         (replace(WIDE, stages=3), "local memory"),
         (replace(WIDE, stages=0), "stages=0"),
         (replace(WIDE, swizzle=0), "swizzle=0"),
-        (replace(AT_ONCE, guard=False), "guarded"),
+        (replace(AT_ONCE, tile_n=256, stages=2), "narrow"),
     ],
 )
 def test_broken_constraints_are_named(config, named):
@@ -281,6 +284,7 @@ def integers(rng, *shape):
         replace(WIDE, guard=False),
         replace(NARROW, tf32=True, guard=False),
         AT_ONCE,
+        FAST_AT_ONCE,
         MMA,
         replace(MMA, tf32=True, guard=False),
     ],
@@ -312,7 +316,7 @@ def test_integers_are_exact(able, monkeypatch, config, sizes):
     np.testing.assert_array_equal(out, a @ b)
 
 
-@pytest.mark.parametrize("config", [WIDE, NARROW, AT_ONCE, MMA])
+@pytest.mark.parametrize("config", [WIDE, NARROW, AT_ONCE, FAST_AT_ONCE, MMA])
 def test_any_strides_and_guards_beyond_the_edges(able, monkeypatch, config):
     """Operands and results that are views of every kind; elements beside them stay as they are."""
     force(monkeypatch, config)
@@ -329,7 +333,7 @@ def test_any_strides_and_guards_beyond_the_edges(able, monkeypatch, config):
         np.testing.assert_array_equal(base, before)
 
 
-@pytest.mark.parametrize("config", [NARROW, AT_ONCE])
+@pytest.mark.parametrize("config", [NARROW, AT_ONCE, FAST_AT_ONCE])
 def test_blocks_and_stacks(able, monkeypatch, small_blocks, config):
     """Products too large for the scratch, and stacks of them."""
     force(monkeypatch, config)
@@ -524,7 +528,7 @@ def test_a_call_after_the_reserve_counts_from_zero(able, monkeypatch, tiers):
         assert not tickets.any()
 
 
-@pytest.mark.parametrize("config", [WIDE, AT_ONCE])
+@pytest.mark.parametrize("config", [WIDE, AT_ONCE, FAST_AT_ONCE])
 def test_results_repeat_bit_by_bit(able, monkeypatch, config):
     """Nothing is added up in an order that chance decides, the mended elements neither."""
     force(monkeypatch, config)

@@ -9,14 +9,18 @@
 // scratch memory of its own, which stays in the second-level cache while block_m panels of A pass; each of
 // them stays in the first while it meets the panels of B, WORK_M x WORK_N elements of C at a time in vector
 // registers. Blocks of k follow one another, each adding to C what it has summed.
+// With PACKS a, scratch memory for panels of A, holds nothing yet: whoever needs block_m panels of a block of k
+// first packs them for all, from
+//   source[i*source_row + p*source_column]
 // Several slices of k, slice_k long each, are several results: slice s goes to c + s*c_slice.
 // Work: `all` columns of blocks, which are slices x matrices x blocks of B x matrices that share their B, as
 // many as `sharing`; each column is blocks_m blocks, of A.
 // Work-groups of one work-item, one a compute unit. The columns are in as many `lists`: each work-group sees to
-// its own list, which others may share, and packs the block of B of each column once; then it helps with what is
-// left in other lists, so that one slowed down by another program does less. Each list has a ticket, by which
-// its blocks are drawn one after the other.
-// All of them, and tickets[get_num_groups(0)], which counts who has ended, are 0 before and after.
+// its own list, which others may share, and packs a block of B for all blocks of A that it meets in a row; then it
+// helps with what is left in other lists, so that one slowed down by another program does less. Each list has
+// a ticket, by which its blocks are drawn one after the other.
+// Behind the tickets there is one that counts who has ended, tickets[get_num_groups(0)], and with PACKS one for
+// each piece of A that is packed at once. All of them are 0 before and after.
 // After: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008; Van Zee and
 // van de Geijn, "BLIS: a framework for rapidly instantiating BLAS functionality", 2015.
 #ifndef WORK_M
@@ -33,6 +37,9 @@
 #endif
 #ifndef IN_PLACE
 #error "IN_PLACE: 1 to read A where it lies, its rows along k; 0 for panels of it"
+#endif
+#ifndef PACKS
+#error "PACKS: 1 if panels of A are packed here, 0 if they have been"
 #endif
 #ifndef FMA
 #error "FMA: 1 for fma(), 0 for a multiplication and an addition that the compiler may join"
@@ -181,12 +188,40 @@ static inline __attribute__((always_inline)) void multiply_block(
     }
 }
 
+#if PACKS
+#define UNTOUCHED 0
+#define STARTED 1
+#define DONE 2
+
+// Packs rows x depth elements of A unless another work-group has done so, or is doing so: that one is waited for,
+// and waits for nobody itself. Between work-groups OpenCL C 1.2 orders nothing; PoCL's atomic functions on volatile
+// memory acquire and release, and elsewhere the fences do.
+static inline void see_to_panels(const int rows, const int depth, __global const float* source, const long source_row,
+                                 const long source_column, __global float* to, __global volatile int* ticket) {
+  if (atomic_cmpxchg(ticket, UNTOUCHED, STARTED) == UNTOUCHED) {
+    pack_panels_a(rows, (rows + WORK_M - 1) / WORK_M * WORK_M, depth, depth, source, source_row, source_column, to);
+    mem_fence(CLK_GLOBAL_MEM_FENCE);
+    atomic_xchg(ticket, DONE);
+  }
+  while (atomic_cmpxchg(ticket, DONE, DONE) != DONE);
+  mem_fence(CLK_GLOBAL_MEM_FENCE);
+}
+
+#define PANELS_OF_A __global float*
+#define PACKS_ARGUMENTS                                                                             \
+  , __global const float *restrict source, const long source_offset, const long source_row,         \
+    const long source_column, const long4 source_strides, const int a_matrices
+#else
+#define PANELS_OF_A __global const float* restrict
+#define PACKS_ARGUMENTS
+#endif
+
 // The hint keeps Intel's compiler from joining work-items to vectors, which takes it ten seconds.
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) __attribute__((vec_type_hint(FLOAT(WIDTH))))
 void register_product(const int m, const int n, const int k, const int slice_k,
                       const int block_m, const int block_n, const int block_k,
                       const int4 counts, const float alpha, const float beta,
-                      __global const float* restrict a, const long a_offset, const long a_row,
+                      PANELS_OF_A a, const long a_offset, const long a_row,
                       const long4 a_strides,
                       __global const float* restrict b, const long b_offset, const long b_row,
                       const long b_column, const long4 b_strides,
@@ -194,9 +229,10 @@ void register_product(const int m, const int n, const int k, const int slice_k,
                       __global float* restrict c, const long c_offset, const long c_row, const long c_column,
                       const long c_slice, const long4 c_strides,
                       const int matrices, const int sharing, const int all, const int lists,
-                      __global volatile int* restrict tickets) {
+                      __global volatile int* restrict tickets PACKS_ARGUMENTS) {
   const int panels_m = (m + WORK_M - 1) / WORK_M;
   const int blocks_m = (panels_m + block_m - 1) / block_m, blocks_n = (n + block_n - 1) / block_n;
+  const int blocks_k = (k + block_k - 1) / block_k;
   __global float* packed = scratch + get_group_id(0) * scratch_size;
   __global const float* packed_from = 0;  // what it holds a copy of
   int packed_width = 0, packed_depth = 0;
@@ -207,7 +243,12 @@ void register_product(const int m, const int n, const int k, const int slice_k,
     const int list = (own + i) % lists, first = (long)all * list / lists;
     const int blocks = ((int)((long)all * (list + 1) / lists) - first) * blocks_m;
     for (int next = atomic_inc(tickets + list); next < blocks; next = atomic_inc(tickets + list)) {
-      const int first_m = next % blocks_m * block_m, last_m = min(first_m + block_m, panels_m);
+#if PACKS  // work-groups begin with different blocks of A
+      const int block = (next + (long)list * blocks_m / lists) % blocks_m;
+#else
+      const int block = next % blocks_m;
+#endif
+      const int first_m = block * block_m, last_m = min(first_m + block_m, panels_m);
       int column = first + next / blocks_m;
       uint matrix = column % sharing;
       column /= sharing;
@@ -215,7 +256,7 @@ void register_product(const int m, const int n, const int k, const int slice_k,
       column /= blocks_n;
       matrix += column % (matrices / sharing) * sharing;
       const int slice = column / (matrices / sharing);
-      __global const float* a_matrix = a + a_offset + matrix_offset(matrix, counts, a_strides);
+      const long a_first = matrix_offset(matrix, counts, a_strides);
       __global const float* b_matrix = b + b_offset + matrix_offset(matrix, counts, b_strides) + first_n * b_column;
       __global float* c_matrix = c + c_offset + matrix_offset(matrix, counts, c_strides) + slice * c_slice
                                + first_n * c_column;
@@ -226,22 +267,33 @@ void register_product(const int m, const int n, const int k, const int slice_k,
         const float keep = p == first_k ? beta : 1.0f;
         __global const float* b_block = b_matrix + p * b_row;
         if (b_block != packed_from || width != packed_width || depth != packed_depth) {
-          pack_panels(width, padded, depth, depth, b_block, b_column, b_row, packed);
+          pack_panels_b(width, padded, depth, depth, b_block, b_column, b_row, packed);
           packed_from = b_block, packed_width = width, packed_depth = depth;
         }
 #if IN_PLACE
-        __global const float* a_block = a_matrix + p;
-        const long a_panel_size = WORK_M * a_row;
+        const long a_panel_size = WORK_M * a_row, a_at = a_first + p;
 #else
-        __global const float* a_block = a_matrix + (long)p * panels_m * WORK_M;
-        const long a_panel_size = depth * WORK_M;
+        const long a_panel_size = depth * WORK_M, a_at = a_first + (long)p * panels_m * WORK_M;
 #endif
-        multiply_block(first_m, last_m, m, width, depth, alpha, keep, a_block, a_panel_size, a_row, packed, c_matrix,
-                       c_row, c_column, values);
+#if PACKS
+        const int a_matrix = a_first / ((long)k * panels_m * WORK_M);
+        __global const float* from = source + source_offset + matrix_offset(matrix, counts, source_strides)
+                                   + (long)first_m * WORK_M * source_row + p * source_column;
+        see_to_panels(min(last_m * WORK_M, m) - first_m * WORK_M, depth, from, source_row, source_column,
+                      a + a_offset + a_at + first_m * a_panel_size,
+                      tickets + groups + 1 + (a_matrix * blocks_k + p / block_k) * blocks_m + block);
+#endif
+        multiply_block(first_m, last_m, m, width, depth, alpha, keep, a + a_offset + a_at, a_panel_size, a_row, packed,
+                       c_matrix, c_row, c_column, values);
       }
     }
   }
+#if PACKS
+  const int last_ticket = groups + a_matrices * blocks_k * blocks_m;
+#else
+  const int last_ticket = groups;
+#endif
   // The last work-group to end leaves the tickets as they were.
   if (atomic_inc(tickets + groups) == groups - 1)
-    for (int i = 0; i <= groups; i++) atomic_xchg(tickets + i, 0);
+    for (int i = 0; i <= last_ticket; i++) atomic_xchg(tickets + i, 0);
 }

@@ -1,5 +1,5 @@
-// tensor_pack.cl, tensor.cl and, where these give up, the plain product, in one launch: for products so small that launches
-// take as long as the arithmetic.
+// tensor_pack.cl, tensor.cl and, with GUARD, where these give up, the plain product, in one launch: for products so small that
+// launches take as long as the arithmetic.
 //   a, b, packed_a, packed_b, c, count      as there
 //   tickets[0]    tiles that work-groups have taken to split
 //   tickets[1]    tiles that are split; GIVES_UP once no more are going to be; LEFT for each work-group that is done with tickets:
@@ -9,7 +9,7 @@
 // device. Once too many elements are listed, no more tiles are split, and nobody waits.
 //
 // Work-groups: as many as compute units, 384 work-items each. Local: tensor.cl's, and what tensor_split.cl takes.
-#define MEMORY_BYTES (STAGES * STAGE_BYTES > PLAIN_BYTES ? STAGES * STAGE_BYTES : PLAIN_BYTES)
+#define MEMORY_BYTES (!GUARD || STAGES * STAGE_BYTES > PLAIN_BYTES ? STAGES * STAGE_BYTES : PLAIN_BYTES)
 #define LEFT (1u << 20)  // more than there are tiles
 #define GIVES_UP (1u << 31)
 
@@ -46,7 +46,7 @@ void tensor_at_once(const int m, const int n, const int k, const int least, cons
     const uint tiles = (panels_of(m) + panels_of(n)) * depths_of(k);
     uint next = 0;
     if (item == 0) {
-      if (get_group_id(0) == 0) *count_next = 0;  // the next product's
+      if (GUARD && get_group_id(0) == 0) *count_next = 0;  // the next product's
       next = atomic_add(tickets, 1);
     }
     bool given_up = false;
@@ -69,8 +69,8 @@ void tensor_at_once(const int m, const int n, const int k, const int least, cons
         uint now;
         do now = counted(tickets + 1);
         while ((now & (LEFT - 1)) < tiles && !(now & GIVES_UP));
-        listed = counted(count);
-        given_up = now & GIVES_UP || listed > most;
+        listed = GUARD ? counted(count) : 0;
+        given_up = now & GIVES_UP || (GUARD && listed > most);
       }
       gives_up = given_up;
       for (int stage = 0; stage < 8; stage++) {
@@ -84,7 +84,7 @@ void tensor_at_once(const int m, const int n, const int k, const int least, cons
 
   if (item >= 256) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 104;");
-    if (gives_up) {
+    if (GUARD && gives_up) {
       feed_plain(&p, memory);
     } else if (item == 256) {
       fence_copies();
@@ -94,7 +94,7 @@ void tensor_at_once(const int m, const int n, const int k, const int least, cons
       tickets[0] = tickets[1] = 0;
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 200;");
-    if (gives_up)
+    if (GUARD && gives_up)
       multiply_plain(&p, alpha, beta, c + c_offset, c_row, c_column, memory);
     else
       multiply_tiles(&p, alpha, beta, c + c_offset, c_row, c_column, listed, memory, corners);

@@ -4,8 +4,12 @@
 // The feeding warp group copies PLAIN_K of k of PLAIN_M rows of A and PLAIN_N columns of B to local memory (feed_plain), zeros
 // past the edges, PLAIN_STAGES ahead; the other two compute a tile of C (multiply_plain). PLAIN_PARTS work-items have the same
 // PLAIN_WORK_M x 8 elements, and share the steps over k; what they have is then added in local memory.
-#define PLAIN_M 128
-#define PLAIN_N 64
+#ifndef PLAIN_M
+#error "PLAIN_M: rows of C per tile"
+#endif
+#ifndef PLAIN_N
+#error "PLAIN_N: columns of C per tile"
+#endif
 #define PLAIN_K 32
 #define PLAIN_STAGES 6
 #define PLAIN_PARTS 2

@@ -1,4 +1,5 @@
-// Copies rows of a matrix of any strides into zero-padded panels by vectors, for processors that have them.
+// Copies rows of a matrix of any strides into zero-padded panels by vectors, for processors that have them:
+// pack_panels, and with OF defined OF(pack_panels), for a source that takes this one more than once.
 //   from[row*row_stride + column*column_stride]    rows x columns
 //   to[(row/PANEL*columns + column)*PANEL + row%PANEL]
 // Where rows are neighbours in memory they are copied on; where columns are, squares of them are
@@ -17,8 +18,11 @@
 #ifndef PREFETCH
 #error "PREFETCH: 0 leaves fetching ahead to the processor"
 #endif
-#ifndef WRITE_AHEAD
-#error "WRITE_AHEAD: 1 if what is written is far away and fetched ahead too"
+#ifndef WRITES
+#error "WRITES: 0 to where it is near, 1 to where it is far and fetched ahead, 2 past the caches"
+#endif
+#if !defined(OF)
+#define OF(name) name
 #endif
 
 #define LINE 16      // floats in a cache line
@@ -35,6 +39,14 @@
 #define HIGH_16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 // As FETCH, for writing.
 #define FETCH_TO(p) __builtin_prefetch((const void*)(size_t)(p), 1, 3)
+// As STORE, to an address that is a multiple of the vector's size. What goes past the caches is neither
+// read before it is written nor takes the place of what they hold.
+#undef STORE_PANEL
+#if WRITES == 2 && defined(__clang__)
+#define STORE_PANEL(width, v, p) __builtin_nontemporal_store(v, (__global FLOAT(width)*)(p))
+#else
+#define STORE_PANEL(width, v, p) STORE(width, v, p)
+#endif
 
 // Clang's own is one instruction; of elements put together, and of shuffle2 in PoCL, it makes many.
 #ifdef __clang__
@@ -62,9 +74,10 @@
 
 #if PIECE > 1
 // Writes the transpose of PIECE rows x TURN columns; rows from `rows` on are taken as zero.
-static inline void transpose(const int rows, __global const float* from, const long row_stride, __global float* to) {
+static inline void OF(transpose)(const int rows, __global const float* from, const long row_stride,
+                                 __global float* to) {
   FLOAT(TURN) x[PIECE];
-#if WRITE_AHEAD
+#if WRITES == 1
   #pragma unroll
   for (int i = 0; i < TURN * PANEL; i += LINE) FETCH_TO(to + AHEAD * PANEL + i);
 #endif
@@ -90,28 +103,28 @@ static inline void transpose(const int rows, __global const float* from, const l
 #endif
 
 // The plain way, for edges and odd strides: rows from `rows` up to `padded` are zero.
-static inline void copy(const int rows, const int padded, const int columns, __global const float* from,
-                        const long row_stride, const long column_stride, __global float* to) {
+static inline void OF(copy)(const int rows, const int padded, const int columns, __global const float* from,
+                            const long row_stride, const long column_stride, __global float* to) {
   for (int column = 0; column < columns; column++)
     for (int row = 0; row < padded; row++)
       to[column * PANEL + row] = row < rows ? from[row * row_stride + column * column_stride] : 0.0f;
 }
 
 // The same for rows that are neighbours in memory, `rows` of them a multiple of PIECE.
-static inline void copy_pieces(const int rows, const int columns, __global const float* from, const long column_stride,
-                               __global float* to) {
+static inline void OF(copy_pieces)(const int rows, const int columns, __global const float* from,
+                                   const long column_stride, __global float* to) {
   for (int column = 0; column < columns; column++)
     #pragma unroll
     for (int row = 0; row < PANEL; row += PIECE)
       if (row < rows)
-        STORE(PIECE, LOAD(PIECE, from + column * column_stride + row), to + column * PANEL + row);
+        STORE_PANEL(PIECE, LOAD(PIECE, from + column * column_stride + row), to + column * PANEL + row);
 }
 
 // rows x columns of panels that have `pitch` columns; the last one is written as far as row `padded`, a
 // multiple of PIECE.
-static inline void pack_panels(const int rows, const int padded, const int columns, const int pitch,
-                               __global const float* from, const long row_stride, const long column_stride,
-                               __global float* to) {
+static inline void OF(pack_panels)(const int rows, const int padded, const int columns, const int pitch,
+                                   __global const float* from, const long row_stride, const long column_stride,
+                                   __global float* to) {
   if (row_stride == 1) {
     const int pieces = rows / PIECE * PIECE;
     for (int column = 0; column < columns; column += TOGETHER) {
@@ -124,20 +137,20 @@ static inline void pack_panels(const int rows, const int padded, const int colum
       for (int panel = 0; panel < pieces; panel += PANEL) {
         __global const float* source = from + column * column_stride + panel;
         __global float* target = to + panel * pitch + column * PANEL;
-#if WRITE_AHEAD
+#if WRITES == 1
         #pragma unroll
         for (int i = 0; i < TOGETHER * PANEL; i += LINE) FETCH_TO(target + PANEL * pitch + i);
 #endif
         if (pieces - panel >= PANEL && columns_here == TOGETHER)
-          copy_pieces(PANEL, TOGETHER, source, column_stride, target);
+          OF(copy_pieces)(PANEL, TOGETHER, source, column_stride, target);
         else
-          copy_pieces(pieces - panel, columns_here, source, column_stride, target);
+          OF(copy_pieces)(pieces - panel, columns_here, source, column_stride, target);
       }
     }
     if (pieces < padded) {
       const int whole = rows / PANEL * PANEL;
-      copy(rows - pieces, padded - pieces, columns, from + pieces, 1, column_stride,
-           to + whole * pitch + pieces - whole);
+      OF(copy)(rows - pieces, padded - pieces, columns, from + pieces, 1, column_stride,
+               to + whole * pitch + pieces - whole);
     }
     return;
   }
@@ -152,10 +165,10 @@ static inline void pack_panels(const int rows, const int padded, const int colum
       turned = columns / TURN * TURN;
       for (int i = 0; i < padded_here; i += PIECE)
         for (int column = 0; column < turned; column += TURN)
-          transpose(rows_here - i, source + i * row_stride + column, row_stride, target + column * PANEL + i);
+          OF(transpose)(rows_here - i, source + i * row_stride + column, row_stride, target + column * PANEL + i);
     }
 #endif
-    copy(rows_here, padded_here, columns - turned, source + turned * column_stride, row_stride, column_stride,
-         target + turned * PANEL);
+    OF(copy)(rows_here, padded_here, columns - turned, source + turned * column_stride, row_stride, column_stride,
+             target + turned * PANEL);
   }
 }
