@@ -40,9 +40,7 @@ LAST_GROUP = 2**31 - 1  # work-groups per launch that every device takes
 # The rounding errors of a sum grow with its length: longer ones are cut and added up in C. One more
 # read and write of C in so many steps is not to be seen in the time.
 LONGEST_SUM = 8192
-TICKETS = (
-    1024  # zeros of the workspace, per compute unit, that kernels draw their work from, or count in
-)
+TICKETS = 1024  # zeros of the workspace, per compute unit, for kernels to draw work by, or count in
 KERNEL_LEVELS = 4  # nested loops over a stack inside a kernel: the lanes of an int4
 
 

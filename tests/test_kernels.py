@@ -239,9 +239,16 @@ def test_device_operands_are_read_where_they_lie(config, data, m, n, k, device):
         np.testing.assert_array_equal(c.get(), -(host_a @ host_b))
 
 
-@pytest.mark.parametrize("config", [ODD_TILES, lane_configs()[-1], *nvidia_configs()], ids=name)
+SLICED = [ODD_TILES, lane_configs()[-1], *nvidia_configs()]
+GATHERING = [ODD_TILES, SHARED, nvidia_configs()[2]]
+
+
+@pytest.mark.parametrize(
+    ("config", "gathers"),
+    [(config, False) for config in SLICED] + [(config, True) for config in GATHERING],
+    ids=lambda x: name(x) if isinstance(x, LocalConfig) else str(x),
+)
 @pytest.mark.parametrize("stack", [(), (3,)])
-@pytest.mark.parametrize("gathers", [False, True])
 def test_deep_tiles_in_slices(config, stack, gathers, device, monkeypatch):
     """Few tiles of C and a long sum: slices of k side by side, the last shorter, then added up.
 
