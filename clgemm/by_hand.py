@@ -54,7 +54,11 @@ def default_choice(device: Device, family: str, m: int, n: int, k: int, matrices
         config = skinny_config(min(m, n), width, is_vector_compiler(device))
         return Choice(config, (copy_config(limits),))
     if family == "skinny_lanes":
-        return Choice(skinny_lanes_config(min(m, n), limits), None)
+        lanes = skinny_lanes_config(min(m, n), limits)
+        if "NVIDIA" in device.platform and lanes.rows <= MOST_LANES_ROWS:
+            # Its caches serve few rows as fast as local memory, and without barriers.
+            lanes = replace(lanes, chunk=0, ahead=8 // lanes.rows)
+        return Choice(lanes, None)
     return _packed(panel_config(device, m, n, k, matrices), limits)
 
 
@@ -194,6 +198,7 @@ def nvidia_configs() -> tuple[LocalConfig, ...]:
         replace(small, tile_m=128, tile_n=128, work_m=16, work_n=8, patch_n=4, tile_k=8, unroll=8),
         small,
         replace(small, work_n=8, buffers=1, parts=2),
+        replace(small, tile_m=128, work_n=8, parts=2),
         replace(small, tile_m=32, tile_k=32, unroll=32, buffers=1, parts=4),
         replace(small, tile_m=32, tile_n=32, work_m=4),
         replace(small, tile_m=16, work_m=4, tile_k=32, unroll=32),

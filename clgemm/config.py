@@ -48,6 +48,8 @@ class Limits:
     vector_width : int
         Floats in one native vector of a work-item; 1 where the hardware spreads work-items, not
         vectors, over its lanes (GPUs).
+    gathers : bool
+        Work-groups can see what others of the same launch have written (kernels/gather.cl).
     """
 
     local_memory_bytes: int
@@ -55,6 +57,7 @@ class Limits:
     allocation_bytes: int
     compute_units: int
     vector_width: int
+    gathers: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,11 @@ class KernelConfig:
     def local_memory_bytes(self) -> int:
         """Local memory that one work-group takes."""
         return 0
+
+    @property
+    def standard(self) -> str:
+        """The OpenCL C that the source is written in."""
+        return "CL1.2"
 
     def problems(self) -> Iterator[str]:
         """Yield each broken constraint of the family, whatever the device."""
@@ -190,9 +198,11 @@ class LocalConfig(KernelConfig):
     turn_a: bool = False
     turn_b: bool = False
     whole: bool = False
+    gathers: bool = False  # adds up slices of k itself
 
     family: ClassVar[str] = "local"
     entry: ClassVar[str] = "local_product"
+    includes: ClassVar[tuple[str, ...]] = ("gather.cl",)
     planned: ClassVar[frozenset[str]] = frozenset({"IN_PLACE"})
 
     @property
@@ -214,6 +224,10 @@ class LocalConfig(KernelConfig):
         pitch_a = self.tile_m + self.turn_a * self.width_a
         pitch_b = self.tile_n + self.turn_b * self.width_b
         return FLOAT_BYTES * self.buffers * self.tile_k * (pitch_a + pitch_b)
+
+    @property
+    def standard(self) -> str:
+        return "CL3.0" if self.gathers else "CL1.2"
 
     def problems(self) -> Iterator[str]:
         bad = [*positive(self), *vector(self, "width_a"), *vector(self, "width_b")]

@@ -20,6 +20,7 @@ __all__ = ["Device", "device", "devices", "get_device", "set_device"]
 
 ENVIRONMENT_VARIABLE = "CLGEMM_DEVICE"
 PINNED_CORES = 4
+SEEING_OTHERS = {"__opencl_c_atomic_order_acq_rel", "__opencl_c_atomic_scope_device"}
 POCL_AFFINITY = "POCL_AFFINITY"  # PoCL's own variable, which it reads when it starts
 NO_PLATFORM = (
     "no OpenCL device was found: 'pip install clgemm[pocl]' installs one that runs on any CPU; "
@@ -84,7 +85,17 @@ class Device:
             allocation_bytes=d.max_mem_alloc_size,
             compute_units=d.max_compute_units,
             vector_width=max(1, d.native_vector_width_float) if self.kind == "CPU" else 1,
+            gathers=self._sees_others(),
         )
+
+    def _sees_others(self) -> bool:
+        d = self.cl_device
+        try:
+            if "NVIDIA" in self.platform:  # what its OpenCL C lacks, its assembly has
+                return "OpenCL 3" in self.platform and d.compute_capability_major_nv >= 7
+            return {feature.name for feature in d.opencl_c_features} >= SEEING_OTHERS
+        except (cl.Error, AttributeError):  # older than OpenCL 3.0
+            return False
 
     @property
     def context(self) -> cl.Context:

@@ -146,14 +146,15 @@ class LocalPanels(Panels):
         a, strides_a = self._panels("a", part, m, k, origins[0])
         b, strides_b = self._panels("b", part, n, k, origins[1])
         stack = stack_over(part, strides_a, strides_b)
-        slices = local_spread(config, m, n, k, stack.matrices, self.limits).slices
-        slice_k = round_up(ceil_div(k, slices), config.tile_k)
+        spread = local_spread(config, m, n, k, stack.matrices, self.limits)
+        slice_k = round_up(ceil_div(k, spread.slices), config.tile_k)
         cuts = ceil_div(k, slice_k)
-        result = self.target((m, n, cuts), part, stack, origins[2], first)
         tiles = ceil_div(m, config.tile_m) * ceil_div(n, config.tile_n)
+        pieces = (tiles * stack.matrices, config.tile_m * config.tile_n) if spread.gathers else None
+        result = self.target((m, n, cuts), part, stack, origins[2], first, pieces)
         yield Step(
-            config,
-            "iiiiIffblllLblllLbllllL",
+            replace(config, gathers=result.gathers),
+            "iiiiIffblllLblllLbllllL" + "bb" * result.gathers,
             tiles * cuts * stack.matrices,
             (
                 *(m, n, k, slice_k, stack.counts),

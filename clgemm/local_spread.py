@@ -24,15 +24,21 @@ REGISTERS, OTHER_REGISTERS, REGISTERS_PER_SUM = 65536, 64, 1.25
 # Of cutting k: the launch that adds up; for all compute units together, each element that it writes
 # and each that it reads, which others have written.
 CUT_COST, WRITE_COST, READ_COST = 1.2e6, 330.0, 20.0
+# If instead the last work-group of each tile adds up: what that takes, what for each slice, and the
+# steps of a work-group's beginning and end, which others beside it hide. Of more slices it would be
+# one against a whole device, and of more sums no registers would be left.
+GATHER_COST, GATHER_SLICE_COST, GATHER_GROUP_STEPS = 3e5, 4e4, 45
+MOST_GATHERED, MOST_SUMS = 8, 64
 SMALLEST_SLICE = 128
-MOST_GROUPS = 4  # for each compute unit, where k is cut
+MOST_GROUPS, MOST_GATHERED_GROUPS = 4, 6  # for each compute unit, where k is cut
 
 
 class LocalSpread(NamedTuple):
-    """Slices of k, and the time expected."""
+    """Slices of k, the time expected, and whether the last work-group of a tile adds slices up."""
 
     slices: int
     time: float
+    gathers: bool = False
 
 
 def local_spread(
@@ -49,18 +55,31 @@ def local_spread(
     registers = config.items * (config.work_m * config.work_n * REGISTERS_PER_SUM + OTHER_REGISTERS)
     together = max(1, int(REGISTERS / registers))
 
+    def gathers(slices: int) -> bool:
+        return (
+            limits.gathers
+            and 1 < slices <= MOST_GATHERED
+            and together > 1
+            and config.work_m * config.work_n <= MOST_SUMS
+        )
+
     def time(slices: int) -> float:
         rounds = -(-tiles * slices // units)
         depth = -(-k // slices)
+        group_steps = GATHER_GROUP_STEPS if gathers(slices) else GROUP_STEPS
         taken = (
             depth * (rounds * area + -(-rounds // together) * waiting) * (1 + loads)
-            + rounds * area * GROUP_STEPS * config.parts
+            + rounds * area * group_steps * config.parts
         )
-        if slices > 1:
+        if gathers(slices):
+            taken += GATHER_COST + GATHER_SLICE_COST * slices
+        elif slices > 1:
             elements = matrices * m * n
             taken += CUT_COST + elements * (WRITE_COST + READ_COST * slices) / units
         return taken
 
-    most = max(1, min(k // SMALLEST_SLICE, MOST_GROUPS * units // tiles))
-    best = min(range(1, most + 1), key=time)
-    return LocalSpread(best, time(best))
+    deepest = k // SMALLEST_SLICE
+    most = max(1, min(deepest, MOST_GROUPS * units // tiles))
+    gathered = range(most + 1, 1 + min(deepest, MOST_GATHERED_GROUPS * units // tiles))
+    best = min((*range(1, most + 1), *filter(gathers, gathered)), key=time)
+    return LocalSpread(best, time(best), gathers(best))

@@ -30,6 +30,7 @@ __all__ = [
     "layout_of",
     "likeness",
     "overlap",
+    "overlaps_either",
     "place",
     "rearranged",
     "start_in_buffer",
@@ -52,8 +53,6 @@ READ, WRITTEN = cl.mem_flags.READ_ONLY | HOST_MEMORY, cl.mem_flags.READ_WRITE | 
 NO_MEMORY = object()
 # Steps that the exact overlap test may take before the answer is "perhaps".
 OVERLAP_WORK = 10_000
-
-
 # Memory of device arrays that is aligned as their offsets say, unless it is the host's.
 BUFFERS = frozenset({cl.Buffer, cl.tools.PooledBuffer})
 
@@ -134,7 +133,7 @@ def likeness(x: object) -> tuple[Any, ...] | None:
 
     Of two operands that are alike, one may stand for the other wherever only the layout counts.
     """
-    if type(x) is cl.array.Array:
+    if type(x) is DeviceArray:
         memory: Any = x.base_data
         if x.dtype is not FLOAT32 or type(memory) not in BUFFERS or memory.flags & HOST_MEMORY:
             return None
@@ -286,6 +285,13 @@ def overlap(x: AnyArray, y: AnyArray) -> bool:
         tuple(a.offset // ITEM_BYTES + e for e in layout_of(a).extent) for a in (x, y)
     )
     return bool(x_first <= y_last and y_first <= x_last)
+
+
+def overlaps_either(c: AnyArray, a: AnyArray, b: AnyArray) -> bool:
+    """Tell whether an array may share an element with one of two others of its kind."""
+    if isinstance(c, DeviceArray) and c.base_data not in (a.base_data, b.base_data):
+        return False  # as it mostly is
+    return overlap(a, c) or overlap(b, c)
 
 
 @dataclass(frozen=True)

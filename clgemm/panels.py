@@ -182,7 +182,13 @@ class Panels(ABC):
         self.scratch[slot] = max(self.scratch.get(slot, 0), size_bytes)
 
     def target(
-        self, sizes: tuple[int, int, int], part: Slice, stack: Stack, origin: int, first: bool
+        self,
+        sizes: tuple[int, int, int],
+        part: Slice,
+        stack: Stack,
+        origin: int,
+        first: bool,
+        pieces: tuple[int, int] | None = None,
     ) -> Target:
         """Return where a block of the product, m x n x slices of k, is stored; its scratch taken.
 
@@ -192,11 +198,13 @@ class Panels(ABC):
             Elements from the first of C to the block.
         first : bool
             Whether it is the first of k, which beta is for.
+        pieces : tuple of int, optional
+            As for `clgemm.steps.target`.
         """
         beta: Argument = "beta" if first else 1.0
         origin += part.offsets[2]
-        result = target(sizes, part.levels, stack, beta, self.c, origin, self.limits)
-        if result.adding:
+        result = target(sizes, part.levels, stack, beta, self.c, origin, self.limits, pieces)
+        if result.partial_bytes:
             self.reserve("partial", result.partial_bytes)
         return result
 

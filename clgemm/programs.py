@@ -55,7 +55,7 @@ def _program(device: Device, config: KernelConfig, gated: bool) -> cl.Program:
             log.debug("building %s on %s", config, device.name)
             macros = (*config.macros(), ("GATED", 1)) if gated else config.macros()
             source = _source(config)
-            programs[config, gated] = build(device, source, macros, extra=config.options)
+            programs[config, gated] = build(device, source, macros, config.standard, config.options)
         return programs[config, gated]
 
 

@@ -65,13 +65,13 @@ TENSOR_SOURCES = (
     *("tensor_tile.cl", "tensor_mend.cl", "tensor_store.cl"),
 )
 SOURCES = {
-    "local": ("pack.cl", "local.cl"),
+    "local": ("pack.cl", "gather.cl", "local.cl"),
     "register": (
         *("panels_of_a.cl", "panels_of_b.cl", "vector_panels.cl"),
         *("pack_vectors.cl", "register.cl"),
     ),
     "skinny": ("pack.cl", "skinny.cl"),
-    "skinny_lanes": ("skinny_lanes.cl",),
+    "skinny_lanes": ("gather.cl", "skinny_lanes.cl"),
     "direct": ("direct.cl",),
     "tensor": ("tensor.cl", "tensor_wgmma.cl", *TENSOR_SOURCES),
     "tensor_mma": ("tensor_mma.cl", *TENSOR_SOURCES),

@@ -21,7 +21,7 @@ from clgemm.operands import (
     allocated,
     buffer_over,
     likeness,
-    overlap,
+    overlaps_either,
     start_in_buffer,
 )
 from clgemm.precision import chosen_precision
@@ -68,16 +68,18 @@ class Way(NamedTuple):
         self, alpha: float, a: AnyArray, b: AnyArray, beta: float, c: AnyArray, wait_for: Events
     ) -> None:
         """Enqueue C = alpha A B + beta C for device arrays, behind all their events."""
-        before = [*wait_for, *a.events, *b.events, *c.events]
-        if self.swapped:
+        space, prepared, swapped, _ = self
+        events = c.events
+        before = [*wait_for, *a.events, *b.events, *events]
+        if swapped:
             a, b = b, a
-        done = self.space.enqueue(
-            self.prepared,
+        done = space.enqueue(
+            prepared,
             {"a": a.base_data, "b": b.base_data, "c": c.base_data},
             (alpha, beta, a.offset // ITEM_BYTES, b.offset // ITEM_BYTES, c.offset // ITEM_BYTES),
             before,
         )
-        c.events[:] = (done,)  # which comes after all that were there
+        events[:] = (done,)  # which comes after all that were there
 
     def on_host(
         self, alpha: float, a: HostArray, b: HostArray, beta: float, c: HostArray, wait_for: Events
@@ -145,9 +147,12 @@ def again(
     way, shape, order = noted
     if c is None:
         c = allocated(a, shape, order, way.space.queue)
-    elif overlap(a, c) or overlap(b, c):
+    elif overlaps_either(c, a, b):
         return None
-    (way.on_host if type(c) is np.ndarray else way.on_device)(alpha, a, b, beta, c, wait_for)
+    if type(c) is np.ndarray:
+        way.on_host(alpha, a, b, beta, c, wait_for)
+    else:
+        way.on_device(alpha, a, b, beta, c, wait_for)
     return c
 
 
@@ -181,25 +186,24 @@ def _kind(asked: Asked, a: Any, b: Any, c: Any) -> Hashable:
     like_a, like_b, like_c = likeness(a), likeness(b), None if c is None else likeness(c)
     if like_a is None or like_b is None or (like_c is None and c is not None):
         return None
-    if type(a) is not type(b) or (c is not None and type(c) is not type(a)):
+    kind = type(a)
+    if type(b) is not kind or (c is not None and type(c) is not kind):
         return None
     where: Hashable
     try:
         precision = chosen_precision(asked.precision)
-        where = get_device() if type(a) is np.ndarray else a.queue
+        if kind is np.ndarray:
+            where = get_device()
+        else:
+            where = queue = a.queue
+            if queue is None or not (
+                (b.queue is queue or b.context == queue.context)
+                and (c is None or c.queue is queue or c.context == queue.context)
+            ):
+                return None
     except (ValueError, RuntimeError):
         return None  # for the call itself to say, if it matters there
-    if type(a) is not np.ndarray and not (
-        _shares_context(a, b) and (c is None or _shares_context(a, c))
-    ):
-        return None
     return asked.function, asked.others, precision, where, like_a, like_b, like_c
-
-
-def _shares_context(a: AnyArray, x: AnyArray) -> bool:
-    """Tell whether a device array can be computed with on the queue of `a`."""
-    queue = a.queue
-    return queue is not None and (x.queue is queue or x.context == queue.context)
 
 
 def forget() -> None:

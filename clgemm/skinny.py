@@ -37,7 +37,7 @@ SMALLEST_SLICE = 256
 LANES_PER_UNIT = 768
 # They go down columns as many abreast as touch 512 bytes, in smaller work-groups, each of whose
 # work-items brings so many floats of the few rows to local memory at a time.
-ABREAST_ALONG_K, GROUP_ALONG_K, CHUNK_ALONG_K = 32, 256, 2
+ABREAST_ALONG_K, GROUP_ALONG_K, CHUNK_ALONG_K, AHEAD_ALONG_K = 32, 256, 2, 4
 
 
 def fits_skinny(a: Layout, b: Layout, c: Layout) -> bool:
@@ -84,7 +84,8 @@ def fitted(config: SkinnyLanesConfig, b: Layout) -> SkinnyLanesConfig:
     if not along_k:
         return replace(config, along_k=False, width=width)
     group = min(config.group, GROUP_ALONG_K)
-    chunk = max(width, min(config.chunk, CHUNK_ALONG_K * group // config.rows))
+    most = CHUNK_ALONG_K * group // config.rows
+    chunk = max(width, min(config.chunk or most, most))
     abreast = min(ABREAST_ALONG_K, group)
     return replace(
         config,
@@ -93,6 +94,7 @@ def fitted(config: SkinnyLanesConfig, b: Layout) -> SkinnyLanesConfig:
         group=group,
         abreast=abreast,
         chunk=chunk // width * width,
+        ahead=config.ahead if config.chunk else AHEAD_ALONG_K,
     )
 
 
@@ -137,12 +139,15 @@ def _steps(
                 tuple(Level(x.count, (own_stride, *x.strides[1:])) for x, own_stride in every), 3
             )
             first_a = "packed_a", 0, k, 1
-        result = target((m, n, cuts), levels, stack, "beta", c, offsets[2], limits)
+        pieces = (blocks * stack.matrices, config.rows * config.strip) if lanes else None
+        result = target((m, n, cuts), levels, stack, "beta", c, offsets[2], limits, pieces)
+        if isinstance(config, SkinnyLanesConfig):
+            config = replace(config, gathers=result.gathers)
         if cuts > 1:
             scratch["partial"] = max(scratch.get("partial", 0), result.partial_bytes)
         yield Step(
             config,
-            "iiiiIffblllLblllLbllllL",
+            "iiiiIffblllLblllLbllllL" + "bb" * result.gathers,
             blocks * cuts * stack.matrices,
             (
                 *(m, n, k, slice_k, stack.counts),

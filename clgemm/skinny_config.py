@@ -50,13 +50,15 @@ class SkinnyLanesConfig(KernelConfig):
     width: int  # floats per load of B
     group: int  # work-items per work-group
     abreast: int  # of them, those side by side along the memory of B, if its rows lie there
-    chunk: int  # columns of A in local memory
+    chunk: int  # columns of A in local memory; 0: A is read where it lies, unless B is along_k
     fma: bool  # as in LocalConfig
     ahead: int = 4  # loads of B under way at once
     along_k: bool = False  # the planner's: the columns of B lie along its memory, not its rows
+    gathers: bool = False  # the planner's: adds up slices of k itself
 
     family: ClassVar[str] = "skinny_lanes"
     entry: ClassVar[str] = "skinny_product"
+    includes: ClassVar[tuple[str, ...]] = ("gather.cl",)
 
     @property
     def items(self) -> int:
@@ -71,8 +73,14 @@ class SkinnyLanesConfig(KernelConfig):
     def local_memory_bytes(self) -> int:
         return FLOAT_BYTES * (self.rows * self.chunk + self.group * self.width)
 
+    @property
+    def standard(self) -> str:
+        return "CL3.0" if self.gathers else "CL1.2"
+
     def problems(self) -> Iterator[str]:
-        bad = [*positive(self), *vector(self, "width")]
+        bad = [*positive(self, "chunk"), *vector(self, "width")]
+        if self.along_k and self.chunk == 0:
+            bad.append("chunk=0 columns of A serve no along_k")
         yield from bad
         if not bad:
             yield from multiple(self, "group", of="abreast")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -39,7 +40,7 @@ LAST_GROUP = 2**31 - 1  # work-groups per launch that every device takes
 # The rounding errors of a sum grow with its length: longer ones are cut and added up in C. One more
 # read and write of C in so many steps is not to be seen in the time.
 LONGEST_SUM = 8192
-TICKETS = 1024  # zeros of the workspace, per compute unit, that kernels draw their work from
+TICKETS = 1024  # zeros of the workspace, per compute unit, for kernels to draw work by, or count in
 KERNEL_LEVELS = 4  # nested loops over a stack inside a kernel: the lanes of an int4
 
 
@@ -183,13 +184,16 @@ class Target(NamedTuple):
     partial_bytes : int
         Of the scratch memory "partial".
     adding : tuple of Step
-        The launch that adds slices up, if there are any.
+        The launch that adds slices up, if there are any and the kernel does not.
+    gathers : bool
+        Whether it does, and `to` ends with the two buffers that it takes for that.
     """
 
     scales: tuple[Argument, ...]
     to: tuple[Argument, ...]
     partial_bytes: int
     adding: tuple[Step, ...]
+    gathers: bool = False
 
 
 def target(
@@ -200,6 +204,7 @@ def target(
     c: Layout,
     first: int,
     limits: Limits,
+    pieces: tuple[int, int] | None = None,
 ) -> Target:
     """Return where a product stores.
 
@@ -213,14 +218,21 @@ def target(
         What C is scaled by.
     first : int
         Elements from the first of `c` to where the product begins.
+    pieces : tuple of int, optional
+        Work-groups for each slice, and elements of C that each makes, of a kernel that adds up
+        slices itself where it can.
     """
     m, n, cuts = sizes
     scales: tuple[Argument, ...] = "alpha", beta
     place: tuple[Argument, ...] = "c", Element("c", first), c.row_stride, c.column_stride
+    to: tuple[Argument, ...]
     if cuts == 1:
         return Target(scales, (*place, 0, stack.strides[2]), 0, ())
+    if pieces is not None and limits.gathers and pieces[0] <= TICKETS * limits.compute_units:
+        to = *place, 0, stack.strides[2], "partial", "tickets"
+        return Target(scales, to, FLOAT_BYTES * cuts * math.prod(pieces), (), gathers=True)
     apart = stack_of(_dense_levels(levels, cuts * m * n), 1)
-    to: tuple[Argument, ...] = "partial", 0, n, 1, m * n, apart.strides[0]
+    to = "partial", 0, n, 1, m * n, apart.strides[0]
     adding = _reduce_step(sizes, stack, scales, (*place, stack.strides[2]), limits)
     return Target((1.0, 0.0), to, FLOAT_BYTES * stack.matrices * cuts * m * n, (adding,))
 

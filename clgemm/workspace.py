@@ -23,11 +23,17 @@ __all__ = ["Prepared", "Workspace", "workspace"]
 # largest plan at least (tensor_plan.py), or each call would take its memory anew.
 HELD_BYTES = 3 * 2**29
 KEPT_PLANS = 256  # whose kernels keep their arguments
+# Plans that take no more scratch than this share memory that stays: to take it and set it as
+# arguments anew takes longer than all else of a call.
+SMALL_SCRATCH_BYTES = 2**26
 MOST_PAST = 32  # events that an in-order queue is known to be past
 
 # How an argument of each letter of a Step's signature goes into a kernel: bytes and buffers as
 # they are.
 SCALARS: dict[str, Callable[[Any], Any]] = {"i": np.int32, "l": np.int64, "f": np.float32}
+
+
+OPERANDS = ("a", "b", "c")
 
 
 class _Launch:
@@ -36,17 +42,20 @@ class _Launch:
     Attributes
     ----------
     buffers : tuple of (index, slot)
-        Arguments that are buffers.
+        Arguments that are operands' buffers.
+    scratch : tuple of (index, slot)
+        Those that are scratch memory.
     turns : tuple of (index, Turn)
         Arguments that are counters.
     """
 
-    def __init__(self, device: Device, step: Step) -> None:
+    def __init__(self, device: Device, step: Step, tickets: cl.Buffer) -> None:
         self.kernel = programs.kernel(device, step.config, step.gated)
         self.set_argument = self.kernel.set_arg
         self.work_items = (step.groups * step.config.items,)
         self.group = (step.config.items,)
         buffers: list[tuple[int, str]] = []
+        scratch: list[tuple[int, str]] = []
         turns: list[tuple[int, Turn]] = []
         self._scalars: list[tuple[int, str, str, int]] = []
         for index, (letter, argument) in enumerate(
@@ -56,13 +65,20 @@ class _Launch:
                 turns.append((index, argument))
             elif isinstance(argument, Element):
                 self._scalars.append((index, letter, argument.slot, argument.offset))
+            elif argument == "tickets":
+                self.set_argument(index, tickets)
             elif not isinstance(argument, str):
                 self.set_argument(index, SCALARS.get(letter, bytes)(argument))
             elif letter == "b":
-                buffers.append((index, argument))
+                (buffers if argument in OPERANDS else scratch).append((index, argument))
             else:
                 self._scalars.append((index, letter, argument, 0))
-        self.buffers, self.turns = tuple(buffers), tuple(turns)
+        self.buffers, self.scratch, self.turns = tuple(buffers), tuple(scratch), tuple(turns)
+
+    def set_scratch(self, buffers: Mapping[str, cl.Buffer]) -> None:
+        """Set scratch memory, by slot."""
+        for index, slot in self.scratch:
+            self.set_argument(index, buffers[slot])
 
     def set_scalars(self, values: Mapping[str, float]) -> None:
         """Set numbers, by slot: alpha, beta, and where in its buffer each operand begins."""
@@ -71,11 +87,21 @@ class _Launch:
 
 
 class Prepared:
-    """A plan's kernels on one queue, which keep their arguments from call to call."""
+    """A plan's kernels on one queue, which keep their arguments from call to call.
 
-    def __init__(self, plan: Plan, device: Device) -> None:
-        self.launches = tuple(_Launch(device, step) for step in plan.steps)
+    Attributes
+    ----------
+    has_small_scratch : bool
+        Whether its scratch is of the memory that stays.
+    generation : int
+        Of that memory, which its kernels last had.
+    """
+
+    def __init__(self, plan: Plan, device: Device, tickets: cl.Buffer) -> None:
+        self.launches = tuple(_Launch(device, step, tickets) for step in plan.steps)
         self.scratch, self.turns = plan.scratch, plan.turns
+        self.has_small_scratch = sum(size for _, size in plan.scratch) <= SMALL_SCRATCH_BYTES
+        self.generation = -1  # none yet
         self._scalars: tuple[float, ...] | None = None
 
     def set_scalars(self, scalars: tuple[float, ...]) -> None:
@@ -122,9 +148,12 @@ class Workspace:
         # wait for one again would change nothing, but takes NVIDIA's driver 8 us.
         self._past: dict[int, cl.Event] = {}
         self._kept: OrderedDict[Plan, Prepared] = OrderedDict()
+        # Scratch memory that stays, and how often it has grown.
+        self._scratch: dict[str, cl.Buffer] = {}
+        self._generation = 0
         self._all_counters: tuple[tuple[cl.Buffer, ...], ...] = ()
         self._turn = 0
-        # Zeros, which kernels that draw their work from them leave behind.
+        # Zeros, which kernels that draw their work from them, or count in them, leave behind.
         zeros = np.zeros(queue.device.max_compute_units * TICKETS, np.int32)
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
         self._tickets = cl.Buffer(queue.context, flags, hostbuf=zeros)
@@ -136,6 +165,26 @@ class Workspace:
                 self._pool.free_held()
             # The stubs do not say so, but a pooled buffer serves wherever a buffer does.
             return cast("cl.Buffer", self._pool.allocate(size_bytes))
+
+    def scratch(self, prepared: Prepared) -> Mapping[str, cl.Buffer]:
+        """Return scratch memory for a plan, which its kernels have as arguments then.
+
+        Small one stays, as large as any plan has needed, and so do the arguments. Larger goes back
+        to the pool once the launches are enqueued: their arguments are set anew each time.
+        """
+        with self.lock:
+            if prepared.has_small_scratch:
+                buffers = self._scratch
+                for slot, size in prepared.scratch:
+                    if slot not in buffers or buffers[slot].size < size:
+                        buffers[slot] = self.allocate(size)
+                        self._generation += 1
+                prepared.generation = self._generation
+            else:
+                buffers = {slot: self.allocate(size) for slot, size in prepared.scratch}
+            for launch in prepared.launches:
+                launch.set_scratch(buffers)
+            return buffers
 
     def run(
         self,
@@ -169,17 +218,18 @@ class Workspace:
         Parameters
         ----------
         buffers : dict of pyopencl.Buffer
-            By slot: a, b and c, as far as the plan names them. Scratch memory is added. One that a
-            ``__missing__`` makes is asked for right before the first launch that takes it.
+            By slot: a, b and c, as far as the plan names them. One that a ``__missing__`` makes is
+            asked for right before the first launch that takes it.
         scalars : tuple of float
             alpha, beta, and in which element of its buffer each of a, b and c begins.
         """
+        queue = self.queue
         with self.lock:  # another thread's steps may not come between these
             prepared.set_scalars(scalars)
-            for scratch, size_bytes in prepared.scratch:
-                buffers[scratch] = self.allocate(size_bytes)
-            buffers["tickets"] = self._tickets
+            if prepared.scratch and prepared.generation != self._generation:
+                buffers.update(self.scratch(prepared))  # kept until all is enqueued
             counters = self._counters() if prepared.turns else ()
+            in_order = self._in_order
             before = ahead = self._not_past(wait_for)
             for launch in prepared.launches:
                 set_argument = launch.set_argument
@@ -188,21 +238,24 @@ class Workspace:
                 for index, (product, tier) in launch.turns:
                     set_argument(index, counters[2 * tier + product % 2])
                 event = cl.enqueue_nd_range_kernel(
-                    self.queue, launch.kernel, launch.work_items, launch.group, None, before
+                    queue, launch.kernel, launch.work_items, launch.group, None, before
                 )
-                before = [] if self._in_order else [event]
-            if self._in_order:
-                self._pass(*ahead, event)
+                before = None if in_order else [event]
+            if in_order:
+                self._pass(*ahead or (), event)
             self._last = event
             self._turn = (self._turn + prepared.turns) % 2
         return event
 
-    def _not_past(self, events: Sequence[cl.Event]) -> list[cl.Event]:
-        """Return what the next command has to wait for."""
+    def _not_past(self, events: Sequence[cl.Event]) -> list[cl.Event] | None:
+        """Return what the next command has to wait for, if there is anything."""
         if not self._in_order:
             return [*events, self._last] if self._last is not None else list(events)
         past = self._past
-        return [event for event in events if id(event) not in past]
+        for event in events:
+            if id(event) not in past:
+                return [each for each in events if id(each) not in past]
+        return None
 
     def _pass(self, *events: cl.Event) -> None:
         """Note that an in-order queue waits for these before whatever comes next."""
@@ -216,7 +269,7 @@ class Workspace:
         with self.lock:
             found = self._kept.get(plan)
             if found is None:
-                found = self._kept[plan] = Prepared(plan, device)
+                found = self._kept[plan] = Prepared(plan, device, self._tickets)
                 if len(self._kept) > KEPT_PLANS:
                     self._kept.popitem(last=False)
             else:

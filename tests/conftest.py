@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import clgemm
+from clgemm import workspace
 from clgemm.device import devices
 from clgemm.workspace import Workspace
 
@@ -51,6 +52,7 @@ def unshared_scratch() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if any("Oclgrind" in d.name for d in devices()):
             patch.setattr(Workspace, "allocate", allocate)
+            patch.setattr(workspace, "SMALL_SCRATCH_BYTES", -1)
         yield
 
 

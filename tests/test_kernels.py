@@ -97,7 +97,11 @@ ODD_SKINNY = SkinnyConfig(rows=3, vectors=2, width=2, strip=12, chunk=5, prefetc
 SKINNY = [ODD_SKINNY, *(skinny_config(rows, 16, False) for rows in (1, 4))]
 GPU = Limits(48 * 1024, 1024, 2**40, 132, 1)
 ODD_LANES = SkinnyLanesConfig(rows=3, width=2, group=12, abreast=3, chunk=10, fma=False, ahead=3)
-SKINNY += [ODD_LANES, *(skinny_lanes_config(rows, GPU) for rows in (1, 3, 8))]
+SKINNY += [
+    ODD_LANES,
+    replace(ODD_LANES, chunk=0),
+    *(skinny_lanes_config(rows, GPU) for rows in (1, 3, 8)),
+]
 
 
 def name(config):
@@ -235,11 +239,25 @@ def test_device_operands_are_read_where_they_lie(config, data, m, n, k, device):
         np.testing.assert_array_equal(c.get(), -(host_a @ host_b))
 
 
-@pytest.mark.parametrize("config", [ODD_TILES, lane_configs()[-1], *nvidia_configs()], ids=name)
+SLICED = [ODD_TILES, lane_configs()[-1], *nvidia_configs()]
+GATHERING = [ODD_TILES, SHARED, nvidia_configs()[2]]
+
+
+@pytest.mark.parametrize(
+    ("config", "gathers"),
+    [(config, False) for config in SLICED] + [(config, True) for config in GATHERING],
+    ids=lambda x: name(x) if isinstance(x, LocalConfig) else str(x),
+)
 @pytest.mark.parametrize("stack", [(), (3,)])
-def test_deep_tiles_in_slices(config, stack, device, monkeypatch):
-    """Few tiles of C and a long sum: slices of k side by side, the last shorter, then added up."""
-    monkeypatch.setattr(local_panels, "local_spread", lambda *_: LocalSpread(5, 0.0))
+def test_deep_tiles_in_slices(config, stack, gathers, device, monkeypatch):
+    """Few tiles of C and a long sum: slices of k side by side, the last shorter, then added up.
+
+    By a launch of its own, or by the last work-group of each tile.
+    """
+    if gathers and not device.limits.gathers:
+        pytest.skip("work-groups cannot see what others have written")
+    spread = LocalSpread(5, 0.0, gathers)
+    monkeypatch.setattr(local_panels, "local_spread", lambda *_: spread)
     plan.make_plan.cache_clear()
     force(config, device, monkeypatch)
     rng = np.random.default_rng(7)

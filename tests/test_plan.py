@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from clgemm import local_spread, panels, register_spread
+from clgemm import local_panels, local_spread, panels, register_spread, steps
 from clgemm.by_hand import (
     lane_configs,
     nvidia_configs,
@@ -18,6 +18,7 @@ from clgemm.by_hand import (
 from clgemm.config import DirectConfig, Limits
 from clgemm.layout import Layout, Level
 from clgemm.local_panels import reads_singly
+from clgemm.local_spread import LocalSpread
 from clgemm.pack_config import PackConfig
 from clgemm.plan import make_copy_plan, make_plan, make_scaling_plan
 from clgemm.register_panels import is_faster_transposed
@@ -151,7 +152,40 @@ def test_every_compute_unit_of_a_gpu_gets_work(size):
     assert size[2] // slices >= local_spread.SMALLEST_SLICE
 
 
-@pytest.mark.parametrize("config", [c for c in nvidia_configs() if c.parts > 1])
+@pytest.mark.parametrize(("pieces", "together"), [(8, True), (9, False)])
+def test_slices_may_be_added_up_where_they_are_made(pieces, together, monkeypatch):
+    """In one launch, while there is a counter for each tile; it takes alpha, beta and C itself."""
+    limits = replace(LIMITS, compute_units=2, gathers=True)
+    monkeypatch.setattr(steps, "TICKETS", 4)
+    monkeypatch.setattr(local_panels, "local_spread", lambda *_: LocalSpread(3, 0.0, True))
+    m = 64 * pieces
+    a, b, c = rows(m, 3072), rows(3072, 64), rows(m, 64)
+    made = make_plan.__wrapped__(a, b, c, CONFIG, PACK, limits)
+    assert kernels(made)[2:] == ["local"] + ["reduce"] * (not together)
+    product = made.steps[2]
+    assert product.config.gathers == together
+    assert len(product.signature) == len(product.arguments)
+    if together:
+        assert product.arguments[5:7] == ("alpha", "beta")
+        assert product.arguments[-2:] == ("partial", "tickets")
+        assert dict(made.scratch)["partial"] == 4 * 3 * m * 64
+
+
+def test_slices_are_added_up_in_one_launch_where_that_is_quicker():
+    """Of few slices, by work-groups that have others beside them; never where none sees others'."""
+    limits = replace(LIMITS, compute_units=132)
+    for size, gathers in (((64, 4096, 4096), True), ((64, 64, 100_000), False)):
+        seeing = replace(limits, gathers=True)
+        best = min(
+            (local_spread.local_spread(config, *size, 1, seeing) for config in nvidia_configs()),
+            key=lambda found: found.time,
+        )
+        assert best.gathers == gathers
+    config = nvidia_configs()[2]
+    assert not local_spread.local_spread(config, 64, 4096, 4096, 1, limits).gathers
+
+
+@pytest.mark.parametrize("config", [c for c in nvidia_configs() if c.parts > c.buffers])
 def test_slices_of_k_run_side_by_side(config):
     """No compute unit gets more work-groups at a time than its registers hold."""
     limits = replace(LIMITS, compute_units=132)

@@ -39,22 +39,39 @@ def fresh(device):
         yield fresh
 
 
+@pytest.mark.parametrize("small", [workspace.SMALL_SCRATCH_BYTES, -1])
 @pytest.mark.parametrize("n", [5, 150])
-def test_a_second_call_of_a_kind_creates_nothing_but_views(n, fresh, counts):
-    """No program, kernel or scratch buffer: only views of the operands on shared memory."""
+def test_a_second_call_of_a_kind_creates_nothing_but_views(n, small, fresh, counts, monkeypatch):
+    """No program, kernel or scratch buffer: only views of the operands on shared memory.
+
+    Scratch memory that is not small is the pool's again.
+    """
+    monkeypatch.setattr(workspace, "SMALL_SCRATCH_BYTES", small)
     a, b, c = (np.ones((n, n), np.float32) for _ in range(3))
     clgemm.sgemm(1.0, a, b, 0.5, c, overwrite_c=1)
     assert counts["programs"] > 0
     assert counts["kernels"] >= counts["programs"]  # one for each launch
     pool = workspace.workspace(fresh.queue)._pool
-    held = pool.managed_bytes
+    held, active = pool.managed_bytes, pool.active_blocks
     counts.update(dict.fromkeys(counts, 0))
     for other in (a, b.copy(), np.asfortranarray(a)[::-1][::-1].T):
         clgemm.sgemm(2.0, other, b, 0.0, c, overwrite_c=1)
     assert counts["programs"] == counts["kernels"] == 0
     assert counts["views"] == (9 if fresh.shares_host_memory else 0)
     assert pool.managed_bytes == held
-    assert pool.active_blocks == 0
+    assert pool.active_blocks == (active if small > 0 else 0)
+
+
+def test_small_scratch_memory_grows(fresh):
+    """A larger product's takes its place: those before use it too, and nothing else is kept."""
+    space = workspace.workspace(fresh.queue)
+    for n in (150, 300, 150, 300):
+        a, b = (RNG.integers(-4, 5, (n, n)).astype(np.float32) for _ in range(2))
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, a, b), a @ b)
+        if n == 300:
+            largest = dict(space._scratch)
+        assert space._pool.active_blocks == len(space._scratch)
+    assert space._scratch == largest
 
 
 def test_a_change_of_order_needs_no_new_program(fresh, counts):

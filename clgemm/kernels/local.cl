@@ -20,7 +20,8 @@
 //
 // The next tile is fetched from global memory into registers while the present one is being multiplied. With
 // BUFFERS 2 one barrier a tile is needed, with 1 two.
-// Several slices of k, slice_k long each, are several results: slice s goes to c + s*c_slice.
+// Several slices of k, slice_k long each, are several results: slice s goes to c + s*c_slice. Or, with GATHERS, to gathered,
+// and their sum to c: gather.cl.
 // Work-groups: matrices x slices x tiles of C, ITEMS work-items each. Local: 4*BUFFERS*TILE_K*(PITCH_A+PITCH_B) bytes.
 // After: Nugteren, "OpenCL SGEMM tuning for Kepler", kernels 6, 7, 9 and 10.
 #ifndef TILE_M
@@ -138,7 +139,7 @@ void local_product(const int m, const int n, const int k, const int slice_k, con
                  __global const float* restrict a, const long a_offset, const long a_panel, const long a_pitch, const long4 a_strides,
                  __global const float* restrict b, const long b_offset, const long b_panel, const long b_pitch, const long4 b_strides,
                  __global float* restrict c, const long c_offset, const long c_row, const long c_column, const long c_slice,
-                 const long4 c_strides GATE_ARGUMENTS) {
+                 const long4 c_strides GATHER_ARGUMENTS GATE_ARGUMENTS) {
   GATE
   __local float tile_a[BUFFERS * SIZE_A] __attribute__((aligned(64)));
   __local float tile_b[BUFFERS * SIZE_B] __attribute__((aligned(64)));
@@ -240,6 +241,29 @@ void local_product(const int m, const int n, const int k, const int slice_k, con
       barrier(CLK_LOCAL_MEM_FENCE);
     }
   }
+#endif
+
+#if GATHERS
+  // Slices are written as they lie in registers; the last work-group of a tile adds them up, in their order.
+  __local uint earlier;
+  const uint piece = matrix * (tiles_m * tiles_n) + tile;
+  gathered += (long)piece * slices * (TILE_M * TILE_N) + block * WIDTH_B;
+  if (share == 0) {
+    #pragma unroll
+    for (int i = 0; i < WORK_M * CHUNKS_N; i++)
+      *(__global FLOAT(WIDTH_B)*)(gathered + slice * (TILE_M * TILE_N) + i * BLOCKS * WIDTH_B) = sum[i / CHUNKS_N][i % CHUNKS_N];
+  }
+  if (!comes_last(counters + piece, slices, &earlier)) return;
+  #pragma unroll
+  for (int i = 0; i < WORK_M * CHUNKS_N; i++) sum[i / CHUNKS_N][i % CHUNKS_N] = (FLOAT(WIDTH_B))(0.0f);
+  if (share == 0)
+    for (int other = 0; other < slices; other++) {
+      #pragma unroll
+      for (int i = 0; i < WORK_M * CHUNKS_N; i++)
+        sum[i / CHUNKS_N][i % CHUNKS_N] += LOAD_ALIGNED(WIDTH_B, __global, gathered + other * (TILE_M * TILE_N) + i * BLOCKS * WIDTH_B);
+    }
+#endif
+#if PARTS > 1
   if (share != 0) return;
 #endif
 

@@ -7,7 +7,7 @@
 // memory, WIDTH floats each, and GROUP/ABREAST of them across. Where that is along the rows of B, each adds
 // up its own columns, from every GROUP/ABREAST-th row of B, CHUNK rows at a time; where it is down the columns
 // (ALONG_K), each adds up its own share of a column. What they have is then added in local memory, where
-// CHUNK columns of A lie as well. Of b WIDTH floats are loaded together: n, or with ALONG_K k, is a multiple; AHEAD such
+// CHUNK columns of A lie as well, unless CHUNK is 0. Of b WIDTH floats are loaded together: n, or with ALONG_K k, is a multiple; AHEAD such
 // loads are under way at once, the first of a chunk while A is on its way to local memory, but behind it.
 // Several slices of k, slice_k long each, are several results: slice s goes to c + s*c_slice.
 // Work-groups: matrices x slices x (m/ROWS, rounded up) x (n/STRIP, rounded up), GROUP work-items each.
@@ -25,7 +25,7 @@
 #error "ABREAST: work-items side by side along the memory of B"
 #endif
 #ifndef CHUNK
-#error "CHUNK: columns of A in local memory"
+#error "CHUNK: columns of A in local memory; 0 if A is read where it lies"
 #endif
 #ifndef AHEAD
 #error "AHEAD: loads of B under way at once"
@@ -48,6 +48,9 @@
 #else
 #define OF_A(i, p) ((FLOAT(WIDTH))(rows[(p) * ROWS + (i)]))
 #endif
+// Slices of so many elements are added up by so many work-items for each.
+#define ELEMENTS (ROWS * STRIP)
+#define HELPERS (GROUP < 2 * ELEMENTS ? 1 : GROUP < 16 * ELEMENTS ? GROUP / ELEMENTS : 16)
 // Many parts are added in two steps: those FEW apart first.
 #define FEW (ADDED > 32 ? 8 : ADDED)
 
@@ -57,8 +60,10 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
                     __global const float* restrict a, const long a_offset, const long a_row, const long a_column, const long4 a_strides,
                     __global const float* restrict b, const long b_offset, const long b_row, const long b_column, const long4 b_strides,
                     __global float* restrict c, const long c_offset, const long c_row, const long c_column,
-                    const long c_slice, const long4 c_strides) {
+                    const long c_slice, const long4 c_strides GATHER_ARGUMENTS) {
+#if CHUNK > 0
   __local float rows[CHUNK * ROWS] __attribute__((aligned(64)));
+#endif
   __local float parts[GROUP * WIDTH];
   const int strips = (n + STRIP - 1) / STRIP, blocks = (m + ROWS - 1) / ROWS, slices = (k + slice_k - 1) / slice_k;
   uint group = get_group_id(0);
@@ -76,10 +81,38 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
   b += b_offset + matrix_offset(matrix, counts, b_strides) + (column_0 + own) * b_column;
   c += c_offset + matrix_offset(matrix, counts, c_strides) + row_0 * c_row + column_0 * c_column + slice * c_slice;
 
+#if GATHERS
+  const uint piece = (matrix * blocks + row_0 / ROWS) * strips + column_0 / STRIP;
+  gathered += (long)piece * slices * ELEMENTS;
+  __global float* written = gathered + slice * ELEMENTS;
+#endif
+
   FLOAT(WIDTH) sum[ROWS];
   #pragma unroll
   for (int i = 0; i < ROWS; i++) sum[i] = (FLOAT(WIDTH))(0.0f);
 
+#if CHUNK == 0
+  int p = first + FIRST;
+  for (; p + (AHEAD - 1) * STEP < last; p += AHEAD * STEP) {
+    FLOAT(WIDTH) v[AHEAD];
+    float scale[AHEAD][ROWS];
+    #pragma unroll
+    for (int f = 0; f < AHEAD; f++) {
+      v[f] = LOAD_ALIGNED(WIDTH, __global, b + (p + f * STEP) * b_row);
+      #pragma unroll
+      for (int i = 0; i < ROWS; i++) scale[f][i] = a[min(i, rows_here - 1) * a_row + (p + f * STEP) * a_column];
+    }
+    #pragma unroll
+    for (int f = 0; f < AHEAD; f++)
+      #pragma unroll
+      for (int i = 0; i < ROWS; i++) sum[i] = MULTIPLY_ADD((FLOAT(WIDTH))(scale[f][i]), v[f], sum[i]);
+  }
+  for (; p < last; p += STEP) {
+    const FLOAT(WIDTH) v = LOAD_ALIGNED(WIDTH, __global, b + p * b_row);
+    #pragma unroll
+    for (int i = 0; i < ROWS; i++) sum[i] = MULTIPLY_ADD((FLOAT(WIDTH))(a[min(i, rows_here - 1) * a_row + p * a_column]), v, sum[i]);
+  }
+#else
   for (int chunk = first; chunk < last; chunk += CHUNK) {
     const int depth = min(CHUNK, last - chunk);
     __global const float* chunk_b = b + chunk * b_row;
@@ -110,6 +143,7 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
       }
     }
   }
+#endif
 
   for (int i = 0; i < rows_here; i++) {
     float values[WIDTH];
@@ -140,8 +174,40 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
       float total = parts[j];
       #pragma unroll 8
       for (int part = 1; part < FEW; part++) total += parts[part * STRIP + j];
+#if GATHERS
+      written[i * STRIP + j] = total;
+#else
+      __global float* element = c + i * c_row + j * c_column;
+      *element = beta == 0.0f ? alpha * total : alpha * total + beta * *element;
+#endif
+    }
+  }
+
+#if GATHERS
+  __local uint earlier;
+  if (!comes_last(counters + piece, slices, &earlier)) return;
+#if HELPERS > 1
+  float share = 0.0f;
+  if (item < HELPERS * ELEMENTS) {
+    #pragma unroll 8
+    for (int other = item / ELEMENTS; other < slices; other += HELPERS) share += gathered[other * ELEMENTS + item % ELEMENTS];
+  }
+  parts[item] = share;
+  barrier(CLK_LOCAL_MEM_FENCE);
+#endif
+  for (int e = item; e < ELEMENTS; e += GROUP) {
+    float total = 0.0f;
+#if HELPERS > 1
+    #pragma unroll
+    for (int helper = 0; helper < HELPERS; helper++) total += parts[helper * ELEMENTS + e];
+#else
+    for (int other = 0; other < slices; other++) total += gathered[other * ELEMENTS + e];
+#endif
+    const int i = e / STRIP, j = e % STRIP;
+    if (i < rows_here && j < columns) {
       __global float* element = c + i * c_row + j * c_column;
       *element = beta == 0.0f ? alpha * total : alpha * total + beta * *element;
     }
   }
+#endif
 }
