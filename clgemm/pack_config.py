@@ -61,7 +61,7 @@ class VectorPackConfig(KernelConfig):
         return cls(panel, piece, turn, panels=max(1, rows // panel), prefetch=prefetch)
 
     def macros(self) -> tuple[tuple[str, int], ...]:
-        """Return also where to it writes."""
+        """Return also how it writes."""
         return (*super().macros(), ("WRITES", 2 if self.streams else int(self.prefetch)))
 
     @property

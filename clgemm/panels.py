@@ -109,11 +109,20 @@ class Panels(ABC):
         """Tell whether the kernel reads the operand itself."""
         return False
 
-    def packs_itself(self, part: Slice, sizes: tuple[int, int, int]) -> bool:  # noqa: ARG002
+    def packs_itself(
+        self,
+        part: Slice,  # noqa: ARG002 - what subclasses look at
+        sizes: tuple[int, int, int],  # noqa: ARG002 - likewise
+    ) -> bool:
         """Tell whether the launch that multiplies packs A."""
         return False
 
-    def pack_config(self, operand: int, rows: int, depth: int) -> AnyPackConfig:  # noqa: ARG002
+    def pack_config(
+        self,
+        operand: int,
+        rows: int,  # noqa: ARG002 - what subclasses look at
+        depth: int,  # noqa: ARG002 - likewise
+    ) -> AnyPackConfig:
         """Return how blocks of that size are packed."""
         return self.pack[operand]
 

@@ -77,7 +77,21 @@ def _elements(x: Layout) -> int:
 
 
 class _Work(NamedTuple):
-    """One launch's: matrices, slices of k, columns of blocks, work-groups; matrices of A in it."""
+    """One launch's, and who packs A.
+
+    Attributes
+    ----------
+    cuts : int
+        Slices of k.
+    columns : int
+        Of blocks.
+    groups : int
+        Work-groups.
+    matrices_a : int
+        Matrices of A.
+    packs : bool
+        Whether the launch packs them.
+    """
 
     stack: Stack
     spread: RegisterSpread
@@ -85,6 +99,7 @@ class _Work(NamedTuple):
     columns: int
     groups: int
     matrices_a: int
+    packs: bool
 
 
 class RegisterPanels(Panels):
@@ -186,8 +201,7 @@ class RegisterPanels(Panels):
         if self.config.in_place:
             panels_a = *first_a, a.row_stride
         source: tuple[Argument, ...] = ()
-        packs = self.packs_itself(part, sizes)
-        if packs:
+        if work.packs:
             own = stack_of(levels, 3).strides[0]
             source = *first_a, a.row_stride, a.column_stride, own, work.matrices_a
             self.reserve("packed_a", work.matrices_a * self.packed_bytes(0, m, k))
@@ -195,8 +209,8 @@ class RegisterPanels(Panels):
         self.reserve("packed_b", FLOAT_BYTES * work.groups * packed)
         result = self.target((m, n, work.cuts), part, stack, origins[2], first)
         yield Step(
-            replace(self.config, packs=packs),
-            "iiiiiiiIffbllLblllLblbllllLiiiib" + "blllLi" * packs,
+            replace(self.config, packs=work.packs),
+            "iiiiiiiIffbllLblllLblbllllLiiiib" + "blllLi" * work.packs,
             work.groups,
             (
                 *(m, n, k, spread.slice_k, spread.block_m, spread.block_n, block_k, stack.counts),
@@ -214,14 +228,7 @@ class RegisterPanels(Panels):
 
     def packs_itself(self, part: Slice, sizes: tuple[int, int, int]) -> bool:
         """Tell whether A stays near who packs it, and enough work-groups can be at it at once."""
-        if self.config.in_place or self._is_far(sizes[0], sizes[2]):
-            return False
-        m, _, k = sizes
-        work, units = self._work(part, sizes), self.limits.compute_units
-        blocks = work.matrices_a * ceil_div(m, work.spread.block_m * self.config.tile_m)
-        tickets = blocks * ceil_div(k, self.block_depth(k)) + units + 1
-        at_once = blocks * work.cuts
-        return 2 * at_once >= work.groups and tickets <= TICKETS * units
+        return self._work(part, sizes).packs
 
     def _is_far(self, rows: int, depth: int) -> bool:
         return self.packed_bytes(0, rows, depth) > PACKED_NEAR * self.limits.compute_units
@@ -239,10 +246,20 @@ class RegisterPanels(Panels):
         if self.config.in_place:
             strides_a = tuple(level.strides[0] for level in levels)
         stack = stack_over(part, strides_a, tuple(level.strides[1] for level in levels))
-        units = self.limits.compute_units
-        spread = register_spread(self.config, *sizes, stack.matrices, self.block_depth(k), units)
-        cuts = ceil_div(k, spread.slice_k)
+        units, block_k = self.limits.compute_units, self.block_depth(k)
+        spread = register_spread(self.config, *sizes, stack.matrices, block_k, units)
+        cuts, blocks_m = (
+            ceil_div(k, spread.slice_k),
+            ceil_div(m, spread.block_m * self.config.tile_m),
+        )
         columns = stack.matrices * cuts * ceil_div(n, spread.block_n)
-        groups = min(columns * ceil_div(m, spread.block_m * self.config.tile_m), units)
+        groups = min(columns * blocks_m, units)
         matrices_a = math.prod(level.count for level in own_levels(levels, 0))
-        return _Work(stack, spread, cuts, columns, groups, matrices_a)
+        blocks = matrices_a * blocks_m
+        tickets = blocks * ceil_div(k, block_k) + units + 1
+        packs = (
+            not (self.config.in_place or self._is_far(m, k))
+            and 2 * blocks * cuts >= groups
+            and tickets <= TICKETS * units
+        )
+        return _Work(stack, spread, cuts, columns, groups, matrices_a, packs)

@@ -207,7 +207,7 @@ def test_operands_that_fit_are_read_in_place(config, device, monkeypatch):
         assert [step.config.family for step in plans[-1].steps] == families
 
 
-@pytest.mark.parametrize("config", [ODD_TILES, TALL, lane_configs()[-1]], ids=name)
+@pytest.mark.parametrize("config", [ODD_TILES, TALL, WIDE], ids=name)
 @given(data=st.data(), m=st.integers(1, 50), n=st.integers(1, 50), k=st.integers(1, 50))
 def test_device_operands_are_read_where_they_lie(config, data, m, n, k, device):
     """In either order, any leading dimension, from any element on: loads as wide as that allows."""
