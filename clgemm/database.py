@@ -130,7 +130,7 @@ def choose(
         small = m * n * k <= SMALL[device.kind] or (vectors and min(m, n) < SHORT_SIDE)
         family = own[2] if small else own[0]
     default = default_choice(device, family, m, n, k, matrices)
-    found = tuned(device, family, name)
+    found = tuned(device, family, name, default)
     if not isinstance(found, Choice):
         return default
     return found if _suits(found, default, (m, n, k, matrices), device) else default

@@ -280,6 +280,14 @@ def test_a_relatives_config_is_tried_once_then_used(alone, device, monkeypatch):
     assert "not yet" not in clgemm.show_config("dicts")["Tuning"]["tiny"]["direct"]
 
 
+def test_a_relatives_config_that_is_the_default_needs_no_trial(alone, device, monkeypatch):
+    """It would serve without a record, too."""
+    alone(relative(device, by_hand.direct_config(device.limits).work_m))
+    monkeypatch.setattr(serving, "trial_child", lambda *_: pytest.fail("a child was started"))
+    assert database.choose(device, 3, 3, 4, 1).config == by_hand.direct_config(device.limits)
+    assert "not yet" not in clgemm.show_config("dicts")["Tuning"]["tiny"]["direct"]
+
+
 def test_a_relatives_config_that_is_wrong_here_is_not_used(alone, device, monkeypatch, caplog):
     """The next nearest serves, here the default; one warning says why."""
     alone(relative(device, 3))
