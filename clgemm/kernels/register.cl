@@ -51,8 +51,8 @@
 #define TRANSPOSES (WORK_M <= WIDTH && (WORK_M == 2 || WORK_M == 4 || WORK_M == 8 || WORK_M == 16))
 
 // One WORK_M x WORK_N block of C: its first `rows` x `columns` elements, of which the first `vectors`
-// vectors of each row are all there is. The compiler makes a copy for each number of vectors; loops that
-// it is to unroll have bounds that do not wait for that. Stores whole vectors along the rows of C and
+// vectors of each row are all there is. There is a function for each number of vectors; loops that the
+// compiler is to unroll have bounds that do not wait for that. Stores whole vectors along the rows of C and
 // returns true; or leaves the block, times alpha, in `values`.
 static inline __attribute__((always_inline)) bool multiply_panels(
     const int vectors, const int rows, const int columns, const int depth, const float alpha, const float beta,
@@ -128,10 +128,27 @@ static inline __attribute__((always_inline)) bool multiply_panels(
   return whole;
 }
 
+// Not inlined, nor what else is called seldom: compilers take a third of the time over several functions
+// as over one.
+#define MULTIPLY_PANELS(vectors)                                                                                 \
+  static __attribute__((noinline)) bool multiply_panels_##vectors(                                               \
+      const int rows, const int columns, const int depth, const float alpha, const float beta,                   \
+      __global const float* a, const long a_row, __global const float* b, __global float* c, const long c_row,   \
+      const long c_column, float* values) {                                                                      \
+    return multiply_panels(vectors, rows, columns, depth, alpha, beta, a, a_row, b, c, c_row, c_column, values); \
+  }
+MULTIPLY_PANELS(1)
+#if VECTORS > 1
+MULTIPLY_PANELS(2)
+#endif
+#if VECTORS > 2
+MULTIPLY_PANELS(3)
+#endif
+
 // The same for what is left in `values`: whole vectors along columns that are neighbours, single elements
 // along the matrix's edge.
-static inline void store(const int rows, const int columns, const float* values, const float beta, __global float* c,
-                         const long c_row, const long c_column) {
+static __attribute__((noinline)) void store(const int rows, const int columns, const float* values, const float beta,
+                                            __global float* c, const long c_row, const long c_column) {
   int first = 0;
 #if TRANSPOSES
   for (; rows >= WORK_M && c_row == 1 && columns - first >= WIDTH; first += WIDTH) {
@@ -169,9 +186,9 @@ static inline __attribute__((always_inline)) void multiply_block(
       __global const float* a_panel = a + panel_m * a_panel_size;
       __global const float* b_panel = packed + panel_n * depth * WORK_N;
       __global float* c_panel = c + panel_m * WORK_M * c_row + panel_n * WORK_N * c_column;
-#define MULTIPLY(vectors)                                                                                        \
-  multiply_panels(vectors, rows, columns, depth, alpha, beta, a_panel, a_row, b_panel, c_panel, c_row, c_column, \
-                  values)
+#define MULTIPLY(vectors)         \
+  JOIN(multiply_panels_, vectors) \
+  (rows, columns, depth, alpha, beta, a_panel, a_row, b_panel, c_panel, c_row, c_column, values)
       bool stored;
 #if VECTORS > 1
       if (columns <= WIDTH)

@@ -2,6 +2,7 @@
 // pack_panels, and with OF defined OF(pack_panels), for a source that takes this one more than once.
 //   from[row*row_stride + column*column_stride]    rows x columns
 //   to[(row/PANEL*columns + column)*PANEL + row%PANEL]
+// Functions as large as these are not inlined: compilers take half the time over several as over one.
 // Where rows are neighbours in memory they are copied on; where columns are, squares of them are
 // transposed in registers by perfect shuffles: interleaving vectors i and i + PIECE/2 of PIECE vectors,
 // log2(PIECE) times over, brings the element of row i and column j to place j*PIECE + i.
@@ -103,8 +104,9 @@ static inline void OF(transpose)(const int rows, __global const float* from, con
 #endif
 
 // The plain way, for edges and odd strides: rows from `rows` up to `padded` are zero.
-static inline void OF(copy)(const int rows, const int padded, const int columns, __global const float* from,
-                            const long row_stride, const long column_stride, __global float* to) {
+static __attribute__((noinline)) void OF(copy)(const int rows, const int padded, const int columns,
+                                               __global const float* from, const long row_stride,
+                                               const long column_stride, __global float* to) {
   for (int column = 0; column < columns; column++)
     for (int row = 0; row < padded; row++)
       to[column * PANEL + row] = row < rows ? from[row * row_stride + column * column_stride] : 0.0f;
@@ -122,9 +124,10 @@ static inline void OF(copy_pieces)(const int rows, const int columns, __global c
 
 // rows x columns of panels that have `pitch` columns; the last one is written as far as row `padded`, a
 // multiple of PIECE.
-static inline void OF(pack_panels)(const int rows, const int padded, const int columns, const int pitch,
-                                   __global const float* from, const long row_stride, const long column_stride,
-                                   __global float* to) {
+static __attribute__((noinline)) void OF(pack_panels)(const int rows, const int padded, const int columns,
+                                                      const int pitch, __global const float* from,
+                                                      const long row_stride, const long column_stride,
+                                                      __global float* to) {
   if (row_stride == 1) {
     const int pieces = rows / PIECE * PIECE;
     for (int column = 0; column < columns; column += TOGETHER) {
