@@ -50,6 +50,9 @@ class Limits:
         vectors, over its lanes (GPUs).
     gathers : bool
         Work-groups can see what others of the same launch have written (kernels/gather.cl).
+    kept_bytes : int
+        Of an operand too large for the last cache, what stays there from call to call if kernels
+        let the rest leave first (kernels/skinny_lanes.cl); 0 where they cannot say so.
     """
 
     local_memory_bytes: int
@@ -58,6 +61,7 @@ class Limits:
     compute_units: int
     vector_width: int
     gathers: bool = False
+    kept_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ from clgemm.config import FLOAT_BYTES, Limits
 from clgemm.layout import Layout, Level, batch_levels
 from clgemm.pack_config import PackConfig
 from clgemm.panels import own_levels, pack_step, packed_strides
-from clgemm.skinny_config import SkinnyConfig, SkinnyLanesConfig
+from clgemm.skinny_config import HINTED_WIDTH, SkinnyConfig, SkinnyLanesConfig
 from clgemm.steps import (
     LAST_GROUP,
     LONGEST_SUM,
@@ -32,9 +33,12 @@ MOST_ROWS = 8
 # k is cut where C alone has too little work for every compute unit, but into no shorter slices.
 GROUPS_PER_UNIT = 8
 SMALLEST_SLICE = 256
-# Where work-items spread over lanes, so many of them on each compute unit are enough: adding slices
-# up takes a launch.
-LANES_PER_UNIT = 768
+# Where work-items spread over lanes, slices give each compute unit so many of them at most: to cut
+# k into more work-groups than run at the same time cost an H200 5 us of 32 at 1 x 3072 x 3072.
+LANES_PER_UNIT = 1024
+# Of matrices no larger than so many times what is kept of larger ones, plain loads find most in the
+# last cache.
+MOSTLY_KEPT = 1.5
 # They go down columns as many abreast as touch 512 bytes, in smaller work-groups, each of whose
 # work-items brings so many floats of the few rows to local memory at a time.
 ABREAST_ALONG_K, GROUP_ALONG_K, CHUNK_ALONG_K, AHEAD_ALONG_K = 32, 256, 2, 4
@@ -82,7 +86,13 @@ def fitted(config: SkinnyLanesConfig, b: Layout) -> SkinnyLanesConfig:
     while any(place % width for place in places) or b.alignment_bytes < FLOAT_BYTES * width:
         width //= 2
     if not along_k:
-        return replace(config, along_k=False, width=width)
+        # Of narrower ones as many side by side, and under way, as bring as much.
+        narrower = config.width // width
+        abreast = config.abreast * narrower
+        if config.group % abreast:
+            abreast = config.abreast
+        ahead = config.ahead * narrower
+        return replace(config, along_k=False, width=width, abreast=abreast, ahead=ahead)
     group = min(config.group, GROUP_ALONG_K)
     most = CHUNK_ALONG_K * group // config.rows
     chunk = max(width, min(config.chunk or most, most))
@@ -96,6 +106,16 @@ def fitted(config: SkinnyLanesConfig, b: Layout) -> SkinnyLanesConfig:
         chunk=chunk // width * width,
         ahead=config.ahead if config.chunk else AHEAD_ALONG_K,
     )
+
+
+def kept_loads(config: SkinnyLanesConfig, b_bytes: int, limits: Limits) -> int:
+    """Return how many of the loads under way are of what stays in the last cache.
+
+    As large a part of B as stays there; none where most of B does anyway, or hardly any would.
+    """
+    if config.width != HINTED_WIDTH or b_bytes < MOSTLY_KEPT * limits.kept_bytes:
+        return 0
+    return config.ahead * limits.kept_bytes // b_bytes
 
 
 def _steps(
@@ -118,8 +138,11 @@ def _steps(
     blocks = ceil_div(m, config.rows) * ceil_div(n, config.strip)
     for offsets, levels in slices(batch_levels(a, b, c), LAST_GROUP // (blocks * k), 3):
         stack = stack_of(levels, 3)
-        enough = LANES_PER_UNIT / config.items if lanes else GROUPS_PER_UNIT
-        wanted = ceil_div(int(enough * limits.compute_units), blocks * stack.matrices)
+        if lanes:
+            at_once = limits.compute_units * LANES_PER_UNIT // config.items
+            wanted = at_once // (blocks * stack.matrices)
+        else:
+            wanted = ceil_div(GROUPS_PER_UNIT * limits.compute_units, blocks * stack.matrices)
         slice_k = ceil_div(k, max(1, min(wanted, k // SMALLEST_SLICE), ceil_div(k, LONGEST_SUM)))
         slice_k = round_up(slice_k, config.width)  # vectors may lie along k, and begin with a slice
         cuts = ceil_div(k, slice_k)
@@ -139,6 +162,9 @@ def _steps(
                 tuple(Level(x.count, (own_stride, *x.strides[1:])) for x, own_stride in every), 3
             )
             first_a = "packed_a", 0, k, 1
+        if isinstance(config, SkinnyLanesConfig):
+            apart = math.prod(level.count for level in levels if level.strides[1])
+            config = replace(config, kept=kept_loads(config, FLOAT_BYTES * apart * n * k, limits))
         pieces = (blocks * stack.matrices, config.rows * config.strip) if lanes else None
         result = target((m, n, cuts), levels, stack, "beta", c, offsets[2], limits, pieces)
         if isinstance(config, SkinnyLanesConfig):

@@ -11,8 +11,9 @@ from typing import ClassVar
 
 from clgemm.config import FLOAT_BYTES, KernelConfig, multiple, positive, vector
 
-__all__ = ["MOST_OF_A", "SkinnyConfig", "SkinnyLanesConfig"]
+__all__ = ["HINTED_WIDTH", "MOST_OF_A", "SkinnyConfig", "SkinnyLanesConfig"]
 
+HINTED_WIDTH = 4  # floats of a load that can say whether they stay in the last cache
 MOST_OF_A = 16  # floats of a few rows that a work-item brings to local memory at a time
 
 
@@ -55,6 +56,9 @@ class SkinnyLanesConfig(KernelConfig):
     ahead: int = 4  # loads of B under way at once
     along_k: bool = False  # the planner's: the columns of B lie along its memory, not its rows
     gathers: bool = False  # the planner's: adds up slices of k itself
+    # The planner's: of the loads under way at once, those of what stays in the last cache while the
+    # rest leaves it first; 0: all alike.
+    kept: int = 0
 
     family: ClassVar[str] = "skinny_lanes"
     entry: ClassVar[str] = "skinny_product"
@@ -78,13 +82,17 @@ class SkinnyLanesConfig(KernelConfig):
         return "CL3.0" if self.gathers else "CL1.2"
 
     def problems(self) -> Iterator[str]:
-        bad = [*positive(self, "chunk"), *vector(self, "width")]
+        bad = [*positive(self, "chunk", "kept"), *vector(self, "width")]
         if self.along_k and self.chunk == 0:
             bad.append("chunk=0 columns of A serve no along_k")
         yield from bad
         if not bad:
             yield from multiple(self, "group", of="abreast")
             yield from multiple(self, "chunk", of="width")
+            if self.kept and self.width != HINTED_WIDTH:
+                yield f"kept={self.kept} is for loads of {HINTED_WIDTH} floats, not {self.width}"
+            if self.kept >= self.ahead:
+                yield f"kept={self.kept} of ahead={self.ahead} loads leave none that go first"
             if self.rows * self.chunk > MOST_OF_A * self.group:
                 yield (
                     f"chunk={self.chunk} columns of rows={self.rows} are more than {MOST_OF_A} "

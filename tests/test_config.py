@@ -77,6 +77,8 @@ def test_shipped_configs_keep_their_own_constraints(config):
             replace(skinny_lanes_config(1, LIMITS), chunk=8192),
             "chunk=8192 columns of rows=1 are more than 16 floats for each of group=256",
         ),
+        (replace(skinny_lanes_config(1, LIMITS), kept=1, width=2), "kept=1 is for loads of 4"),
+        (replace(skinny_lanes_config(1, LIMITS), kept=4), "kept=4 of ahead=4 loads leave none"),
         (replace(LARGE, parts=3), "tile_k=16 is not a multiple of parts=3"),
         (
             replace(LARGE, parts=2, tile_k=4, unroll=4, buffers=1),

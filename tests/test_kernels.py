@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from strategies import buffers, integers
 
 import clgemm
-from clgemm import launch, local_panels, panels, plan, register_panels, repeats
+from clgemm import launch, local_panels, panels, plan, register_panels, repeats, skinny
 from clgemm.by_hand import (
     copy_config,
     lane_configs,
@@ -401,6 +401,35 @@ def test_packing_by_vectors(panel, data, rows, columns, device):
         a = data.draw(buffers(integers(rng, (rows, columns))))
         identity = np.eye(columns, dtype=np.float32)
         np.testing.assert_array_equal(clgemm.sgemm(1.0, a.view, identity), a.view)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        replace(ODD_LANES, width=4, chunk=16),
+        replace(ODD_LANES, width=4, chunk=0),
+        *(skinny_lanes_config(rows, GPU) for rows in (1, 3)),
+        replace(skinny_lanes_config(1, GPU), chunk=0, ahead=8),
+    ],
+    ids=name,
+)
+@pytest.mark.parametrize("kept", [1, 2])
+def test_part_of_a_matrix_stays_in_the_cache(config, kept, device, monkeypatch):
+    """The same result, whichever loads are told to leave first; on H200s they are told."""
+    if config.group > 12 and device.kind == "CPU":
+        pytest.skip("as in test_skinny_products")
+    if "NVIDIA" in device.platform and not device.limits.kept_bytes:
+        pytest.skip("its assembly may not have the hints")
+    monkeypatch.setattr(skinny, "kept_loads", lambda fit, *_: kept if fit.width == 4 else 0)
+    choose(monkeypatch, Choice(config, None))
+    rng = np.random.default_rng(5)
+    for m, n, k in ((1, 300, 1004), (3, 4, 600), (2, 1028, 8), (3, 96, 4096)):
+        a, b = integers(rng, (m, k)), integers(rng, (k, n))
+        turned = np.ascontiguousarray(b.T).T
+        for _ in range(2):
+            np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+            np.testing.assert_array_equal(clgemm.matmul(a, turned), a @ b)
+            np.testing.assert_array_equal(clgemm.matmul(b.T, a.T), (a @ b).T)
 
 
 @pytest.mark.parametrize("config", SKINNY, ids=name)

@@ -13,6 +13,7 @@ from clgemm.by_hand import (
     nvidia_configs,
     pack_config,
     register_config,
+    skinny_lanes_config,
     vector_pack_config,
 )
 from clgemm.config import DirectConfig, Limits
@@ -150,6 +151,38 @@ def test_every_compute_unit_of_a_gpu_gets_work(size):
     ).slices
     assert slices > 1
     assert size[2] // slices >= local_spread.SMALLEST_SLICE
+
+
+@pytest.mark.parametrize("n", [1024, 1536, 2048, 2560, 3072])
+def test_slices_of_few_rows_run_side_by_side(n):
+    """No more work-groups than the compute units hold, and more than half of that."""
+    limits = replace(LIMITS, compute_units=132)
+    lanes = skinny_lanes_config(1, limits)
+    a, b = (x._replace(alignment_bytes=16) for x in (rows(1, n), rows(n, n)))
+    for operands in ((a, b, rows(1, n)), (b.transposed(), a.transposed(), rows(n, 1))):
+        step = make_plan(*operands, lanes, None, limits).steps[0]
+        assert 66 < step.groups * step.config.items / 1024 <= 132
+
+
+def test_of_a_matrix_larger_than_the_cache_a_part_stays_there():
+    """As many loads as bring what fits; none where all of it fits, or hardly any."""
+    limits = replace(LIMITS, compute_units=132, kept_bytes=2**25)
+    lanes = replace(skinny_lanes_config(1, limits), ahead=8)
+
+    def kept(n, k, *batch, one_b=False, limits=limits, turned=False, alignment=16):
+        b = rows(k, n) if one_b else rows(k, n, *batch)
+        a, b, c = rows(1, k, *batch), b.broadcast(batch), rows(1, n, *batch)
+        if turned:
+            a, b, c = (x.transposed() for x in (b, a, c))
+        a, b = (x._replace(alignment_bytes=alignment) for x in (a, b))
+        return make_plan(a, b, c, lanes, None, limits).steps[0].config.kept
+
+    assert kept(4096, 4096) == kept(4096, 4096, turned=True) == 4
+    assert kept(4096, 4096, alignment=8) == 0
+    assert [kept(2**11 << i, 4096) for i in range(6)] == [0, 4, 2, 1, 0, 0]
+    assert kept(1024, 4096, 4) == 4
+    assert kept(1024, 4096, 4, one_b=True) == 0
+    assert kept(4096, 4096, limits=replace(limits, kept_bytes=0)) == 0
 
 
 @pytest.mark.parametrize(("pieces", "together"), [(8, True), (9, False)])

@@ -10,6 +10,11 @@
 // CHUNK columns of A lie as well, unless CHUNK is 0. Of b WIDTH floats are loaded together: n, or with ALONG_K k, is a multiple; AHEAD such
 // loads are under way at once, the first of a chunk while A is on its way to local memory, but behind it.
 // Several slices of k, slice_k long each, are several results: slice s goes to c + s*c_slice.
+// Of a B larger than the last cache plain loads leave little for the next call: what comes last has pushed out what
+// came first. So of each AHEAD loads, KEPT keep their lines' priority, and the lines of the others are the first to
+// go: the same part of B is there when it is multiplied again. On an H200 what others have in the cache goes no
+// sooner by this than by plain loads; evict_last, no faster, stays there when B has long been done with. PTX ISA,
+// "Cache Eviction Priority Hints": NVIDIA's compiler only, WIDTH 4, compute capability 8.0 and later.
 // Work-groups: matrices x slices x (m/ROWS, rounded up) x (n/STRIP, rounded up), GROUP work-items each.
 // Local: 4*(ROWS*CHUNK + GROUP*WIDTH) bytes.
 #ifndef ROWS
@@ -30,6 +35,9 @@
 #ifndef AHEAD
 #error "AHEAD: loads of B under way at once"
 #endif
+#ifndef KEPT
+#error "KEPT: of AHEAD loads of B, those whose lines stay in the last cache while the others' leave; 0: all alike"
+#endif
 #ifndef ALONG_K
 #error "ALONG_K: 1 if the columns of B lie along its memory, 0 if its rows do"
 #endif
@@ -47,6 +55,22 @@
 #define OF_A(i, p) LOAD_ALIGNED(WIDTH, __local, rows + (i) * CHUNK + (p))
 #else
 #define OF_A(i, p) ((FLOAT(WIDTH))(rows[(p) * ROWS + (i)]))
+#endif
+#if KEPT > 0 && defined(__NV_CL_C_VERSION)
+static inline float4 load_hinted(__global const float* p, const ulong hint) {
+  float4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.f32 {%0, %1, %2, %3}, [%4], %5;"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(p), "l"(hint));
+  return v;
+}
+#define HINTS                                                                      \
+  ulong stays, leaves;                                                             \
+  asm("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(stays));   \
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(leaves));
+#define LOAD_OF_B(f, p) load_hinted(p, (f) < KEPT ? stays : leaves)  // load f of AHEAD
+#else
+#define HINTS
+#define LOAD_OF_B(f, p) LOAD_ALIGNED(WIDTH, __global, p)
 #endif
 // Slices of so many elements are added up by so many work-items for each.
 #define ELEMENTS (ROWS * STRIP)
@@ -87,6 +111,7 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
   __global float* written = gathered + slice * ELEMENTS;
 #endif
 
+  HINTS
   FLOAT(WIDTH) sum[ROWS];
   #pragma unroll
   for (int i = 0; i < ROWS; i++) sum[i] = (FLOAT(WIDTH))(0.0f);
@@ -98,7 +123,7 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
     float scale[AHEAD][ROWS];
     #pragma unroll
     for (int f = 0; f < AHEAD; f++) {
-      v[f] = LOAD_ALIGNED(WIDTH, __global, b + (p + f * STEP) * b_row);
+      v[f] = LOAD_OF_B(f, b + (p + f * STEP) * b_row);
       #pragma unroll
       for (int i = 0; i < ROWS; i++) scale[f][i] = a[min(i, rows_here - 1) * a_row + (p + f * STEP) * a_column];
     }
@@ -108,7 +133,7 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
       for (int i = 0; i < ROWS; i++) sum[i] = MULTIPLY_ADD((FLOAT(WIDTH))(scale[f][i]), v[f], sum[i]);
   }
   for (; p < last; p += STEP) {
-    const FLOAT(WIDTH) v = LOAD_ALIGNED(WIDTH, __global, b + p * b_row);
+    const FLOAT(WIDTH) v = LOAD_OF_B(KEPT, b + p * b_row);  // the first that leaves
     #pragma unroll
     for (int i = 0; i < ROWS; i++) sum[i] = MULTIPLY_ADD((FLOAT(WIDTH))(a[min(i, rows_here - 1) * a_row + p * a_column]), v, sum[i]);
   }
@@ -125,7 +150,7 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
     FLOAT(WIDTH) v[AHEAD];
     #pragma unroll
     for (int f = 0; f < AHEAD; f++)
-      if (FIRST + f * STEP < depth) v[f] = LOAD_ALIGNED(WIDTH, __global, chunk_b + (FIRST + f * STEP) * b_row);
+      if (FIRST + f * STEP < depth) v[f] = LOAD_OF_B(f, chunk_b + (FIRST + f * STEP) * b_row);
     barrier(CLK_LOCAL_MEM_FENCE);  // nobody still reads the chunk before
     #pragma unroll
     for (int s = 0; s < SHARE; s++)
@@ -139,7 +164,7 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
           #pragma unroll
           for (int i = 0; i < ROWS; i++) sum[i] = MULTIPLY_ADD(OF_A(i, here), v[f], sum[i]);
         }
-        if (next < depth) v[f] = LOAD_ALIGNED(WIDTH, __global, chunk_b + next * b_row);
+        if (next < depth) v[f] = LOAD_OF_B(f, chunk_b + next * b_row);
       }
     }
   }
