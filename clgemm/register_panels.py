@@ -34,7 +34,10 @@ LONGEST_RUN = 4096  # of such rows: each eighth one's panel is another page
 # What an element costs, in nanoseconds: of A to pack, if the caches hold a block of k less; of B in
 # blocks that stay near; of C to store along its columns after each block of k.
 PACKED_COST, NEAR_COST, BLOCKED_COST, TRANSPOSED_COST = 0.7, 0.45, 0.2, 1.0
-PACKED_NEAR = 2**20  # bytes per compute unit of a matrix that is packed by who multiplies
+# Bytes per compute unit of a matrix that is packed by who multiplies: before that, or meanwhile.
+PACKED_NEAR, PACKED_MEANWHILE = 2**20, 2**22
+# Columns a multiple of so many floats apart share sets of the caches, which lose what is fetched.
+FETCHED_ALIASING = 512
 LAUNCH_WORK = 2**27  # multiply-adds per compute unit, for which k is cut no shorter
 TRANSPOSED = 16  # blocks of k are multiples of this: what packing transposes at once, at most
 
@@ -91,6 +94,8 @@ class _Work(NamedTuple):
         Matrices of A.
     packs : bool
         Whether the launch packs them.
+    meanwhile : bool
+        Whether it does so while it multiplies.
     """
 
     stack: Stack
@@ -100,6 +105,7 @@ class _Work(NamedTuple):
     groups: int
     matrices_a: int
     packs: bool
+    meanwhile: bool
 
 
 class RegisterPanels(Panels):
@@ -203,14 +209,15 @@ class RegisterPanels(Panels):
         source: tuple[Argument, ...] = ()
         if work.packs:
             own = stack_of(levels, 3).strides[0]
-            source = *first_a, a.row_stride, a.column_stride, own, work.matrices_a
+            strides = a.row_stride, a.column_stride, own
+            source = *first_a, *strides, work.matrices_a, work.meanwhile
             self.reserve("packed_a", work.matrices_a * self.packed_bytes(0, m, k))
         packed = round_up(spread.block_n, self.config.tile_n) * block_k
         self.reserve("packed_b", FLOAT_BYTES * work.groups * packed)
         result = self.target((m, n, work.cuts), part, stack, origins[2], first)
         yield Step(
             replace(self.config, packs=work.packs),
-            "iiiiiiiIffbllLblllLblbllllLiiiib" + "blllLi" * work.packs,
+            "iiiiiiiIffbllLblllLblbllllLiiiib" + "blllLii" * work.packs,
             work.groups,
             (
                 *(m, n, k, spread.slice_k, spread.block_m, spread.block_n, block_k, stack.counts),
@@ -230,15 +237,15 @@ class RegisterPanels(Panels):
         """Tell whether A stays near who packs it, and enough work-groups can be at it at once."""
         return self._work(part, sizes).packs
 
-    def _is_far(self, rows: int, depth: int) -> bool:
-        return self.packed_bytes(0, rows, depth) > PACKED_NEAR * self.limits.compute_units
+    def _is_far(self, rows: int, depth: int, near: int) -> bool:
+        return self.packed_bytes(0, rows, depth) > near * self.limits.compute_units
 
     def pack_config(self, operand: int, rows: int, depth: int) -> AnyPackConfig:
         """Return how A is packed: past the caches where rows are copied that they cannot hold."""
         pack = self.pack[operand]
         assert isinstance(pack, VectorPackConfig)
         copied = self.rows[operand].row_stride == 1
-        return replace(pack, streams=copied and self._is_far(rows, depth))
+        return replace(pack, streams=copied and self._is_far(rows, depth, PACKED_NEAR))
 
     def _work(self, part: Slice, sizes: tuple[int, int, int]) -> _Work:
         (m, n, k), levels = sizes, part.levels
@@ -257,9 +264,17 @@ class RegisterPanels(Panels):
         matrices_a = math.prod(level.count for level in own_levels(levels, 0))
         blocks = matrices_a * blocks_m
         tickets = blocks * ceil_div(k, block_k) + units + 1
+        a = self.rows[0]
+        meanwhile = (
+            a.row_stride == 1
+            and a.column_stride % FETCHED_ALIASING != 0
+            and blocks_m >= groups  # who waits for others waits longer
+            and not self._is_far(m, k, PACKED_MEANWHILE)
+        )
         packs = (
-            not (self.config.in_place or self._is_far(m, k))
+            not self.config.in_place
+            and (meanwhile or not self._is_far(m, k, PACKED_NEAR))
             and 2 * blocks * cuts >= groups
             and tickets <= TICKETS * units
         )
-        return _Work(stack, spread, cuts, columns, groups, matrices_a, packs)
+        return _Work(stack, spread, cuts, columns, groups, matrices_a, packs, meanwhile)

@@ -376,6 +376,22 @@ def test_packing_by_who_multiplies_or_before(near, config, device, monkeypatch, 
             np.testing.assert_array_equal(clgemm.matmul(turned, b), a @ b)
 
 
+@pytest.mark.parametrize("config", [ODD_REGISTERS, REGISTER[-1]], ids=name)
+@pytest.mark.parametrize("most", [0, register_panels.PACKED_MEANWHILE])
+def test_packing_while_multiplying(most, config, device, monkeypatch, spread_out):
+    """Rows of A that are neighbours; whole panels and edges of A and B; blocks of k, slices."""
+    monkeypatch.setattr(register_panels, "PACKED_MEANWHILE", most)
+    spread_out(cuts=2, lists=2)
+    force(replace(config, block_k=16, in_place=False), device, monkeypatch)
+    rng = np.random.default_rng(7)
+    m, k = device.limits.compute_units * config.tile_m + 1, 67
+    for n in (config.tile_n - 1, config.tile_n, 2 * config.tile_n + 1):
+        a, b, c = integers(rng, (k, m)).T, integers(rng, (k, n)), integers(rng, (m, n))
+        for order in "CF":
+            result = clgemm.sgemm(2.0, a, b, 3.0, c, order=order)
+            np.testing.assert_array_equal(result, 2 * (a @ b) + 3 * c, err_msg=f"{(n, order)}")
+
+
 @pytest.mark.parametrize("config", REGISTER, ids=name)
 def test_blocks_stored_along_their_columns(config, device, monkeypatch):
     """C' = B' A', operands in each other's place: whole vectors, edges, what C was before."""

@@ -12,6 +12,8 @@
 // With PACKS a, scratch memory for panels of A, holds nothing yet: whoever needs block_m panels of a block of k
 // first packs them for all, from
 //   source[i*source_row + p*source_column]
+// before it multiplies, or with `meanwhile`, for which source_row is 1, with the first panel of B: so memory is
+// read while the processor has something else to do.
 // Several slices of k, slice_k long each, are several results: slice s goes to c + s*c_slice.
 // Work: `all` columns of blocks, which are slices x matrices x blocks of B x matrices that share their B, as
 // many as `sharing`; each column is blocks_m blocks, of A.
@@ -48,16 +50,24 @@
 #error "PREFETCH_A: steps over k by which panels of A are fetched ahead; 0 leaves it to the processor"
 #endif
 #define WORK_N (VECTORS * WIDTH)
+#if PACKS
+#define PANELS_OF_A __global float*
+#else
+#define PANELS_OF_A __global const float*
+#endif
+#define SHARE_LINE (WORK_M < LINE ? LINE / WORK_M : 1)  // panels whose columns lie in one cache line
 #define TRANSPOSES (WORK_M <= WIDTH && (WORK_M == 2 || WORK_M == 4 || WORK_M == 8 || WORK_M == 16))
 
 // One WORK_M x WORK_N block of C: its first `rows` x `columns` elements, of which the first `vectors`
 // vectors of each row are all there is. There is a function for each number of vectors; loops that the
 // compiler is to unroll have bounds that do not wait for that. Stores whole vectors along the rows of C and
-// returns true; or leaves the block, times alpha, in `values`.
+// returns true; or leaves the block, times alpha, in `values`. If it packs the panel of A meanwhile, from
+// `source`, what lies around `next` is fetched, where another panel will come from.
 static inline __attribute__((always_inline)) bool multiply_panels(
-    const int vectors, const int rows, const int columns, const int depth, const float alpha, const float beta,
-    __global const float* a, const long a_row, __global const float* b, __global float* c, const long c_row,
-    const long c_column, float* values) {
+    const bool packs, const int vectors, const int rows, const int columns, const int depth, const float alpha,
+    const float beta, PANELS_OF_A a, const long a_row, __global const float* b, __global float* c, const long c_row,
+    const long c_column, float* values, __global const float* source, __global const float* next,
+    const long source_column) {
   FLOAT(WIDTH) sum[WORK_M][VECTORS];
 #if IN_PLACE
   long row_of[WORK_M];  // those past the last are the last: what they give is not stored
@@ -66,7 +76,7 @@ static inline __attribute__((always_inline)) bool multiply_panels(
 #define A(i) a[row_of[i]]
 #define A_STEP 1
 #else
-#define A(i) a[i]
+#define A(i) (packs ? source[i] : a[i])
 #define A_STEP WORK_M
 #endif
 #if PREFETCH
@@ -96,7 +106,16 @@ static inline __attribute__((always_inline)) bool multiply_panels(
       if (j < vectors * WIDTH) FETCH(b + PREFETCH * WORK_N + j);
 #endif
 #if PREFETCH_A && !IN_PLACE  // each line twice: Intel's compiler makes a branch of every other step
-    FETCH(a + PREFETCH_A * WORK_M);
+    if (!packs) FETCH(a + PREFETCH_A * WORK_M);
+#endif
+#if PACKS
+    if (packs) {
+#if PREFETCH
+      if (p % SHARE_LINE == 0) FETCH(next);
+#endif
+      #pragma unroll
+      for (int i = 0; i < WORK_M; i += PIECE_A) STORE(PIECE_A, LOAD(PIECE_A, source + i), a + i);
+    }
 #endif
     #pragma unroll
     for (int j = 0; j < VECTORS; j++)
@@ -108,6 +127,7 @@ static inline __attribute__((always_inline)) bool multiply_panels(
         if (j < vectors) sum[i][j] = MULTIPLY_ADD((FLOAT(WIDTH))(A(i)), row[j], sum[i][j]);
     a += A_STEP;
     b += WORK_N;
+    if (packs) source += source_column, next += source_column;
   }
 
   const bool whole = rows >= WORK_M && columns >= vectors * WIDTH && c_column == 1;
@@ -133,9 +153,10 @@ static inline __attribute__((always_inline)) bool multiply_panels(
 #define MULTIPLY_PANELS(vectors)                                                                                 \
   static __attribute__((noinline)) bool multiply_panels_##vectors(                                               \
       const int rows, const int columns, const int depth, const float alpha, const float beta,                   \
-      __global const float* a, const long a_row, __global const float* b, __global float* c, const long c_row,   \
+      PANELS_OF_A a, const long a_row, __global const float* b, __global float* c, const long c_row,             \
       const long c_column, float* values) {                                                                      \
-    return multiply_panels(vectors, rows, columns, depth, alpha, beta, a, a_row, b, c, c_row, c_column, values); \
+    return multiply_panels(false, vectors, rows, columns, depth, alpha, beta, a, a_row, b, c, c_row, c_column,   \
+                           values, 0, 0, 0);                                                                     \
   }
 MULTIPLY_PANELS(1)
 #if VECTORS > 1
@@ -143,6 +164,15 @@ MULTIPLY_PANELS(2)
 #endif
 #if VECTORS > 2
 MULTIPLY_PANELS(3)
+#endif
+#if PACKS
+static __attribute__((noinline)) bool multiply_and_pack(
+    const int rows, const int columns, const int depth, const float alpha, const float beta, PANELS_OF_A a,
+    const long a_row, __global const float* b, __global float* c, const long c_row, const long c_column,
+    float* values, __global const float* source, __global const float* next, const long source_column) {
+  return multiply_panels(true, VECTORS, rows, columns, depth, alpha, beta, a, a_row, b, c, c_row, c_column, values,
+                         source, next, source_column);
+}
 #endif
 
 // The same for what is left in `values`: whole vectors along columns that are neighbours, single elements
@@ -175,21 +205,32 @@ static __attribute__((noinline)) void store(const int rows, const int columns, c
 }
 
 // Panels of A from first_m up to last_m, times a packed block of B: WORK_M x WORK_N elements of C at a time.
+// Packs those of A meanwhile, if there is a `source`, whose rows are neighbours.
 static inline __attribute__((always_inline)) void multiply_block(
     const int first_m, const int last_m, const int m, const int width, const int depth, const float alpha,
-    const float beta, __global const float* a, const long a_panel_size, const long a_row,
-    __global const float* packed, __global float* c, const long c_row, const long c_column, float* values) {
+    const float beta, PANELS_OF_A a, const long a_panel_size, const long a_row, __global const float* packed,
+    __global float* c, const long c_row, const long c_column, float* values, __global const float* source,
+    const long source_column) {
   const int panels_n = (width + WORK_N - 1) / WORK_N;
   for (int panel_m = first_m; panel_m < last_m; panel_m++)
     for (int panel_n = 0; panel_n < panels_n; panel_n++) {
       const int rows = m - panel_m * WORK_M, columns = width - panel_n * WORK_N;
-      __global const float* a_panel = a + panel_m * a_panel_size;
+      PANELS_OF_A a_panel = a + panel_m * a_panel_size;
       __global const float* b_panel = packed + panel_n * depth * WORK_N;
       __global float* c_panel = c + panel_m * WORK_M * c_row + panel_n * WORK_N * c_column;
 #define MULTIPLY(vectors)         \
   JOIN(multiply_panels_, vectors) \
   (rows, columns, depth, alpha, beta, a_panel, a_row, b_panel, c_panel, c_row, c_column, values)
       bool stored;
+#if PACKS
+      __global const float* from = source + (panel_m - first_m) * WORK_M;
+      const bool packs = source && panel_n == 0, whole = rows >= WORK_M && columns >= WORK_N;
+      if (packs && !whole) pack_panels_a(rows, WORK_M, depth, depth, from, 1, source_column, a_panel);
+      if (packs && whole)  // the panels that share a line fetch a part of those after them each
+        stored = multiply_and_pack(rows, columns, depth, alpha, beta, a_panel, a_row, b_panel, c_panel, c_row, c_column,
+                                   values, from, from + 2 * LINE + panel_m % SHARE_LINE * source_column, source_column);
+      else
+#endif
 #if VECTORS > 1
       if (columns <= WIDTH)
         stored = MULTIPLY(1);
@@ -210,26 +251,25 @@ static inline __attribute__((always_inline)) void multiply_block(
 #define STARTED 1
 #define DONE 2
 
-// Packs rows x depth elements of A unless another work-group has done so, or is doing so: that one is waited for,
-// and waits for nobody itself. Between work-groups OpenCL C 1.2 orders nothing; PoCL's atomic functions on volatile
+// Whether these panels of A are the caller's to pack. Those that another work-group has begun to pack are waited for,
+// and it waits for nobody itself. Between work-groups OpenCL C 1.2 orders nothing; PoCL's atomic functions on volatile
 // memory acquire and release, and elsewhere the fences do.
-static inline void see_to_panels(const int rows, const int depth, __global const float* source, const long source_row,
-                                 const long source_column, __global float* to, __global volatile int* ticket) {
-  if (atomic_cmpxchg(ticket, UNTOUCHED, STARTED) == UNTOUCHED) {
-    pack_panels_a(rows, (rows + WORK_M - 1) / WORK_M * WORK_M, depth, depth, source, source_row, source_column, to);
-    mem_fence(CLK_GLOBAL_MEM_FENCE);
-    atomic_xchg(ticket, DONE);
-  }
+static inline bool begin_panels(__global volatile int* ticket) {
+  if (atomic_cmpxchg(ticket, UNTOUCHED, STARTED) == UNTOUCHED) return true;
   while (atomic_cmpxchg(ticket, DONE, DONE) != DONE);
   mem_fence(CLK_GLOBAL_MEM_FENCE);
+  return false;
 }
 
-#define PANELS_OF_A __global float*
+static inline void end_panels(__global volatile int* ticket) {
+  mem_fence(CLK_GLOBAL_MEM_FENCE);
+  atomic_xchg(ticket, DONE);
+}
+
 #define PACKS_ARGUMENTS                                                                             \
   , __global const float *restrict source, const long source_offset, const long source_row,         \
-    const long source_column, const long4 source_strides, const int a_matrices
+    const long source_column, const long4 source_strides, const int a_matrices, const int meanwhile
 #else
-#define PANELS_OF_A __global const float* restrict
 #define PACKS_ARGUMENTS
 #endif
 
@@ -296,12 +336,26 @@ void register_product(const int m, const int n, const int k, const int slice_k,
         const int a_matrix = a_first / ((long)k * panels_m * WORK_M);
         __global const float* from = source + source_offset + matrix_offset(matrix, counts, source_strides)
                                    + (long)first_m * WORK_M * source_row + p * source_column;
-        see_to_panels(min(last_m * WORK_M, m) - first_m * WORK_M, depth, from, source_row, source_column,
-                      a + a_offset + a_at + first_m * a_panel_size,
-                      tickets + groups + 1 + (a_matrix * blocks_k + p / block_k) * blocks_m + block);
+        __global volatile int* ticket =
+            tickets + groups + 1 + (a_matrix * blocks_k + p / block_k) * blocks_m + block;
+        bool packs = begin_panels(ticket);
+        if (packs && !meanwhile) {
+          const int rows = min(last_m * WORK_M, m) - first_m * WORK_M, padded = (last_m - first_m) * WORK_M;
+          pack_panels_a(rows, padded, depth, depth, from, source_row, source_column,
+                        a + a_offset + a_at + first_m * a_panel_size);
+          end_panels(ticket);
+          packs = false;
+        }
+#else
+        const bool packs = false;
+        __global const float* from = 0;
+        const long source_column = 0;
 #endif
         multiply_block(first_m, last_m, m, width, depth, alpha, keep, a + a_offset + a_at, a_panel_size, a_row, packed,
-                       c_matrix, c_row, c_column, values);
+                       c_matrix, c_row, c_column, values, packs ? from : 0, source_column);
+#if PACKS
+        if (packs) end_panels(ticket);
+#endif
       }
     }
   }
