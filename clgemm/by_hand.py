@@ -229,8 +229,7 @@ def register_config(width: int, can_prefetch: bool, fma: bool) -> RegisterConfig
         prefetch=8 if can_prefetch else 0,
         prefetch_a=64 if can_prefetch and width == 16 else 0,
         in_place=True,
-        # Rows so many floats apart share a set of a first-level cache, of eight ways or more.
-        aliasing=1024 if work_m >= 8 else 0,
+        aliasing=1024,  # floats: rows so far apart share a set of a first-level cache
         fma=fma,
     )
 

@@ -283,7 +283,7 @@ class RegisterConfig(KernelConfig):
     prefetch: int  # steps over k by which B is fetched ahead; 0 leaves it to the processor
     prefetch_a: int  # the same of A in panels
     in_place: bool  # A is read where it lies if its rows run along k, and not packed
-    aliasing: int  # but not where rows are a multiple of so many floats apart; 0: there too
+    aliasing: int  # but not where many rows are a multiple of so many floats apart; 0: there too
     fma: bool  # as in LocalConfig
     packs: bool = False  # the planner's: A comes as it is, and work-groups pack it for one another
 

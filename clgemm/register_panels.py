@@ -38,6 +38,7 @@ PACKED_COST, NEAR_COST, BLOCKED_COST, TRANSPOSED_COST = 0.7, 0.45, 0.2, 1.0
 PACKED_NEAR, PACKED_MEANWHILE = 2**20, 2**22
 # Columns a multiple of so many floats apart share sets of the caches, which lose what is fetched.
 FETCHED_ALIASING = 512
+ALIASED_ROWS = 8  # that fill a set of a first-level cache, which B passes through too: fewer fit
 LAUNCH_WORK = 2**27  # multiply-adds per compute unit, for which k is cut no shorter
 TRANSPOSED = 16  # blocks of k are multiples of this: what packing transposes at once, at most
 
@@ -63,7 +64,8 @@ def is_faster_transposed(
 
 
 def _lies_in_place(a: Layout, config: RegisterConfig) -> bool:
-    aliases = config.aliasing > 0 and a.row_stride % config.aliasing == 0
+    full = config.aliasing > 0 and config.work_m >= ALIASED_ROWS
+    aliases = full and a.row_stride % config.aliasing == 0
     return config.in_place and a.column_stride == 1 and not aliases
 
 

@@ -281,7 +281,7 @@ def test_a_is_packed_by_who_multiplies_where_it_stays_near():
 
     (alone,) = made(True, 1000, 1000, 1000)
     assert alone.config.packs
-    pack, product = made(True, 3000, 3000, 1000)[:2]
+    pack, product = made(True, 9000, 3000, 1000)[:2]
     assert (pack.config.streams, product.config.packs) == (True, False)
     pack, product = made(False, 3000, 3000, 1024)[:2]
     assert (pack.config.streams, product.config.packs) == (False, False)
@@ -290,7 +290,32 @@ def test_a_is_packed_by_who_multiplies_where_it_stays_near():
     # Each matrix of A has tickets of its own, one for each block of each block of k.
     (stack,) = made(True, 64, 300, 40, 3)
     assert stack.config.packs
-    assert stack.arguments[-1] == 3
+    assert stack.arguments[-2] == 3
+
+
+def test_a_is_packed_while_it_is_multiplied_where_that_can_be_fetched_ahead():
+    """Rows that are neighbours, columns that share no set of a cache; and nobody waits long."""
+
+    def meanwhile(a, n):
+        b, c = rows(a.columns, n), rows(a.rows, n)
+        product = make_plan(a, b, c, REGISTER, VECTOR_PACK, TWO_CORES).steps[-1]
+        return product.config.packs and product.arguments[-1]
+
+    assert meanwhile(rows(1000, 1000).transposed(), 1000)
+    assert not meanwhile(rows(512, 512).transposed(), 512)
+    assert not meanwhile(rows(300, 1024), 300)
+    assert not meanwhile(rows(1000, 1).transposed(), 1000)
+
+
+def test_few_rows_that_share_a_set_of_the_cache_are_read_where_they_lie():
+    """Eight fill it, and are packed; six, as AVX2 has them, leave room for B."""
+    six = register_config(8, True, True)
+    assert six.tile_m == 6
+    for config, in_place in ((REGISTER, False), (six, True)):
+        packs = (vector_pack_config(config.tile_m, True),)
+        operands = rows(1024, 1024), rows(1024, 1024), rows(1024, 1024)
+        product = make_plan(*operands, config, packs, TWO_CORES).steps[-1]
+        assert product.config.in_place == in_place
 
 
 def test_a_is_met_while_it_is_near():
@@ -303,9 +328,12 @@ def test_a_is_met_while_it_is_near():
 
     near = 4 * register_spread.NEAR * TWO_CORES.compute_units
     deep = made(True, 1000, 777, 3000)
-    assert kernels(deep) == 3 * ["pack_vectors", "register"]
+    assert kernels(deep) == 3 * ["register"]
     assert dict(deep.scratch)["packed_a"] <= near
-    assert [step.arguments[9] for step in deep.steps[1::2]] == ["beta", 1.0, 1.0]
+    assert [step.arguments[9] for step in deep.steps] == ["beta", 1.0, 1.0]
+    aliasing = made(True, 1024, 777, 3000)
+    assert kernels(aliasing) == 3 * ["pack_vectors", "register"]
+    assert dict(aliasing.scratch)["packed_a"] <= near
     stack = made(True, 512, 512, 512, 16)
     assert kernels(stack) == 4 * ["register"]
     assert dict(stack.scratch)["packed_a"] == near
