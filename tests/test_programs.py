@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import time
+from dataclasses import replace
 
 import numpy as np
 import pyopencl as cl
 import pytest
 
 import clgemm
-from clgemm import operands, programs, workspace
+from clgemm import by_hand, identity, operands, programs, workspace
 
 RNG = np.random.default_rng(2014)
 
@@ -107,6 +109,21 @@ def test_a_config_that_does_not_fit_is_refused(device):
     config = clgemm.config.DirectConfig(items_m=10**6, items_n=1, work_m=1, width=1, fma=False)
     with pytest.raises(ValueError, match=r"1000000 work-items .* exceed the device's"):
         programs.kernel(device, config)
+
+
+@pytest.mark.parametrize("packs", [False, True])
+def test_a_compiler_unrolls_what_it_is_told_to(packs, device, monkeypatch, tmp_path):
+    """It warns if it cannot; PoCL writes so to everybody's standard error."""
+    if not device.platform.startswith(identity.POCL):
+        pytest.skip("its compiler says more, to whoever asks for its log")
+    config = by_hand.default_choice(device, "register", 512, 512, 512, 1).config
+    config = replace(config, in_place=not packs, packs=packs)
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
+    # A source that no cache of the runtime's own knows.
+    source = f"{programs._source(config)}\n__kernel void unknown_{time.time_ns()}(void) {{}}"
+    program = programs.build(device, source, config.macros(), config.standard, config.options)
+    log = program.get_build_info(device.cl_device, cl.program_build_info.LOG)
+    assert "unroll" not in log, log
 
 
 def test_a_source_that_does_not_compile_says_why(device):

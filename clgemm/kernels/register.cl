@@ -52,6 +52,8 @@
 #define WORK_N (VECTORS * WIDTH)
 #if PACKS
 #define PANELS_OF_A __global float*
+// As vload and vstore, through which compilers do not unroll a loop: they are functions to them.
+typedef FLOAT(PIECE_A) __attribute__((aligned(4))) piece_of_a;
 #else
 #define PANELS_OF_A __global const float*
 #endif
@@ -114,7 +116,7 @@ static inline __attribute__((always_inline)) bool multiply_panels(
       if (p % SHARE_LINE == 0) FETCH(next);
 #endif
       #pragma unroll
-      for (int i = 0; i < WORK_M; i += PIECE_A) STORE(PIECE_A, LOAD(PIECE_A, source + i), a + i);
+      for (int i = 0; i < WORK_M; i += PIECE_A) *(__global piece_of_a*)(a + i) = *(__global const piece_of_a*)(source + i);
     }
 #endif
     #pragma unroll
