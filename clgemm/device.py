@@ -16,7 +16,7 @@ import pyopencl as cl
 from clgemm.config import Limits
 from clgemm.streaming import TransferConfig
 
-__all__ = ["Device", "device", "devices", "get_device", "set_device"]
+__all__ = ["Device", "compute_capability", "device", "devices", "get_device", "set_device"]
 
 ENVIRONMENT_VARIABLE = "CLGEMM_DEVICE"
 PINNED_CORES = 4
@@ -81,7 +81,7 @@ class Device:
     @functools.cached_property
     def limits(self) -> Limits:
         """What its kernels can take."""
-        d = self.cl_device
+        d, capability = self.cl_device, compute_capability(self.cl_device)
         return Limits(
             local_memory_bytes=d.local_mem_size,
             work_group_size=min(d.max_work_group_size, d.max_work_item_sizes[0]),
@@ -89,25 +89,14 @@ class Device:
             compute_units=d.max_compute_units,
             vector_width=max(1, d.native_vector_width_float) if self.kind == "CPU" else 1,
             gathers=self._sees_others(),
-            kept_bytes=KEPT_BYTES.get(self._compute_capability, 0),
+            kept_bytes=KEPT_BYTES.get(capability, 0) if "NVIDIA" in self.platform else 0,
         )
-
-    @property
-    def _compute_capability(self) -> tuple[int, int]:
-        """Of NVIDIA's GPUs through NVIDIA's driver; (0, 0) of others."""
-        d = self.cl_device
-        try:
-            if "NVIDIA" in self.platform:
-                return d.compute_capability_major_nv, d.compute_capability_minor_nv
-        except (cl.Error, AttributeError):  # another's platform of that name
-            pass
-        return 0, 0
 
     def _sees_others(self) -> bool:
         d = self.cl_device
         try:
             if "NVIDIA" in self.platform:  # what its OpenCL C lacks, its assembly has
-                return "OpenCL 3" in self.platform and self._compute_capability >= (7, 0)
+                return "OpenCL 3" in self.platform and compute_capability(d) >= (7, 0)
             return {feature.name for feature in d.opencl_c_features} >= SEEING_OTHERS
         except (cl.Error, AttributeError):  # older than OpenCL 3.0
             return False
@@ -146,6 +135,14 @@ class Device:
 
     def __repr__(self) -> str:
         return f"<clgemm.Device {self.name!r} ({self.kind}; {self.platform})>"
+
+
+def compute_capability(device: cl.Device) -> tuple[int, int]:
+    """Return what NVIDIA counts its GPUs' abilities by; (0, 0) of others."""
+    try:
+        return device.compute_capability_major_nv, device.compute_capability_minor_nv
+    except (cl.Error, AttributeError):
+        return 0, 0
 
 
 @functools.cache

@@ -5,9 +5,7 @@ from __future__ import annotations
 import platform
 import re
 
-import pyopencl as cl
-
-from clgemm.device import Device, devices
+from clgemm.device import Device, compute_capability, devices
 from clgemm.records import Identity
 
 __all__ = [
@@ -48,12 +46,8 @@ def _architecture(device: Device) -> str:
         # Mesa spreads work-items over the lanes of the processor's vectors, which its name tells.
         bits = re.search(r"\b(\d+) bits", device.name)
         return f"{machine}, work-items on vectors of {bits[1] if bits else 'unknown'} bits"
-    try:
-        d = device.cl_device
-        capability = d.compute_capability_major_nv, d.compute_capability_minor_nv
-    except (cl.Error, AttributeError):
-        return device.name
-    return "compute capability {}.{}".format(*capability)
+    major, minor = compute_capability(device.cl_device)
+    return f"compute capability {major}.{minor}" if major else device.name
 
 
 def register_width(device: Device) -> int:

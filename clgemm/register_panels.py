@@ -257,10 +257,8 @@ class RegisterPanels(Panels):
         stack = stack_over(part, strides_a, tuple(level.strides[1] for level in levels))
         units, block_k = self.limits.compute_units, self.block_depth(k)
         spread = register_spread(self.config, *sizes, stack.matrices, block_k, units)
-        cuts, blocks_m = (
-            ceil_div(k, spread.slice_k),
-            ceil_div(m, spread.block_m * self.config.tile_m),
-        )
+        cuts = ceil_div(k, spread.slice_k)
+        blocks_m = ceil_div(m, spread.block_m * self.config.tile_m)
         columns = stack.matrices * cuts * ceil_div(n, spread.block_n)
         groups = min(columns * blocks_m, units)
         matrices_a = math.prod(level.count for level in own_levels(levels, 0))

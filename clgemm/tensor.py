@@ -14,10 +14,8 @@ import threading
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
-import pyopencl as cl
-
 from clgemm.cache import recall, remember
-from clgemm.device import Device
+from clgemm.device import Device, compute_capability
 from clgemm.records import TensorChoice
 from clgemm.serving import tuned
 from clgemm.shapes import LOPSIDED, shape_class
@@ -140,11 +138,7 @@ def _candidates(device: Device) -> tuple[str, ...]:
     """Return what a device's compute capability may have, the faster first."""
     if device.kind != "GPU" or "NVIDIA" not in device.platform:
         return ()
-    try:
-        d = device.cl_device
-        major, minor = d.compute_capability_major_nv, d.compute_capability_minor_nv
-    except (cl.Error, AttributeError):
-        return ()
+    major, minor = compute_capability(device.cl_device)
     if (major, minor) == (9, 0):  # the only one that has wgmma
         return ("wgmma", "mma")
     # Where the minor number is not zero, graphics cards: their tensor cores are no faster than

@@ -364,6 +364,7 @@ def test_blocks_in_lists(lists, device, monkeypatch, spread_out):
 def test_packing_by_who_multiplies_or_before(near, config, device, monkeypatch, spread_out):
     """Blocks of A and of k, matrices with an A of their own or shared, slices; A as it may lie."""
     monkeypatch.setattr(register_panels, "PACKED_NEAR", near)
+    monkeypatch.setattr(register_panels, "PACKED_MEANWHILE", 0)
     spread_out(cuts=2, lists=2)
     force(replace(config, block_k=16, in_place=False), device, monkeypatch)
     rng = np.random.default_rng(7)

@@ -150,8 +150,8 @@ static inline __attribute__((always_inline)) bool multiply_panels(
   return whole;
 }
 
-// Not inlined, nor what else is called seldom: compilers take a third of the time over several functions
-// as over one.
+// Not inlined, nor what else is large and called seldom: compilers take half the time over several functions,
+// or less, as over one.
 #define MULTIPLY_PANELS(vectors)                                                                                 \
   static __attribute__((noinline)) bool multiply_panels_##vectors(                                               \
       const int rows, const int columns, const int depth, const float alpha, const float beta,                   \

@@ -2,10 +2,10 @@
 // pack_panels, and with OF defined OF(pack_panels), for a source that takes this one more than once.
 //   from[row*row_stride + column*column_stride]    rows x columns
 //   to[(row/PANEL*columns + column)*PANEL + row%PANEL]
-// Functions as large as these are not inlined: compilers take half the time over several as over one.
 // Where rows are neighbours in memory they are copied on; where columns are, squares of them are
 // transposed in registers by perfect shuffles: interleaving vectors i and i + PIECE/2 of PIECE vectors,
 // log2(PIECE) times over, brings the element of row i and column j to place j*PIECE + i.
+// What is large is not inlined: compilers take half the time over several functions as over one.
 // After: Stone, "Parallel processing with the perfect shuffle", 1971.
 #ifndef PANEL
 #error "PANEL: rows of a panel"
