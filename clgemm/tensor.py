@@ -26,7 +26,7 @@ __all__ = ["assume", "choose_tensor", "instructions_of", "tensor_config", "tenso
 
 log = logging.getLogger(__name__)
 
-VERSION = 2  # of the kernels: raised when a verdict on older ones no longer holds
+VERSION = 3  # of the kernels: raised when a verdict on older ones no longer holds
 TRIAL_SECONDS = 120
 
 # Smaller products are limited by launches, which splitting operands adds to.
@@ -34,6 +34,8 @@ LEAST_WORK = 640**3
 LEAST_SIDE = 256
 # From here on tf32 is so much faster than the plain kernel that its launches are worth their time.
 LEAST_TF32_WORK = 3000**3
+# From here on `"fast"` keeps its bound if low parts are in bytes: kernels/tensor.md.
+LEAST_INT8_DEPTH = 2048
 # Stacks take launches for each of their matrices.
 MOST_MATRICES = 256
 UNITS_PER_TILE = 4  # of a deep product, at most
@@ -65,7 +67,8 @@ def choose_tensor(
     halves = _tuned(device, default, m, n, k, matrices)
     if guard and instructions == "wgmma" and m * n * k >= LEAST_TF32_WORK:
         return halves, replace(halves, tf32=True)
-    return (halves,)
+    in_bytes = not guard and instructions == "wgmma" and k >= LEAST_INT8_DEPTH
+    return (replace(halves, int8=in_bytes),)
 
 
 def _is_too_deep(device: Device, m: int, n: int, k: int) -> bool:
@@ -85,7 +88,7 @@ def _tuned(
     found = tuned(device, default.family, shape_class(m, n, k, matrices))
     if not isinstance(found, TensorChoice):
         return default
-    config = replace(found.config, tf32=default.tf32, guard=default.guard)
+    config = replace(found.config, tf32=default.tf32, guard=default.guard, int8=default.int8)
 
     def time(config: TensorConfig) -> int:
         tiles = ceil_div(m, config.tile_m) * ceil_div(n, config.tile_columns)

@@ -6,7 +6,7 @@ Pure, as `clgemm.config`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from clgemm.config import KernelConfig
@@ -36,6 +36,7 @@ class SplitConfig(KernelConfig):
 
     tf32: bool  # parts in tf32, not in halves
     guard: bool  # keep aside the elements that two parts cannot hold
+    int8: bool = False  # low parts, and high ones once more, in bytes
 
     family: ClassVar[str] = "tensor_pack"
     entry: ClassVar[str] = "tensor_pack"
@@ -46,7 +47,8 @@ class SplitConfig(KernelConfig):
         return 256
 
     def problems(self) -> Iterator[str]:
-        yield from ()  # any
+        if self.int8 and (self.tf32 or self.guard):
+            yield "bytes are beside halves, and without a guard"
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class TensorConfig(KernelConfig):
     swizzle: int  # rows of tiles that work-groups visit together, for the second-level cache
     tf32: bool  # as in SplitConfig
     guard: bool  # as there
+    int8: bool = field(default=False, kw_only=True)  # as there
 
     entry: ClassVar[str] = "tensor_product"
     includes: ClassVar[tuple[str, ...]] = ("tensor_tile.cl", "tensor_mend.cl", "tensor_store.cl")
@@ -78,11 +81,12 @@ class TensorConfig(KernelConfig):
     @property
     def split(self) -> SplitConfig:
         """How operands are packed for it."""
-        return SplitConfig(tf32=self.tf32, guard=self.guard)
+        return SplitConfig(self.tf32, self.guard, self.int8)
 
     def problems(self) -> Iterator[str]:
         if self.swizzle < 1:
             yield f"swizzle={self.swizzle} is less than 1"
+        yield from self.split.problems()
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,11 @@ class MmaConfig(TensorConfig):
     @property
     def items(self) -> int:
         return 256
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if self.int8:
+            yield "it multiplies no bytes"
 
     @property
     def local_memory_bytes(self) -> int:
@@ -157,5 +166,5 @@ class AtOnceConfig(WgmmaConfig):
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
-        if self.tf32 or self.tile_n != TILE_ROWS:
+        if self.tf32 or self.int8 or self.tile_n != TILE_ROWS:
             yield "it is made for halves and narrow tiles"

@@ -27,11 +27,13 @@ def trial(name: str, instructions: str) -> bool:
         return False
     tensor.LEAST_TF32_WORK = 0
     forget_plans()
-    return all(
-        right(m, n, spread, precision)
-        for m, n in ((700, 900), (1700, 2100))  # narrow tiles and wide
-        for spread, precision in ((0, "fast"), (0, "float32"), (5, "float32"))  # halves, tf32
-    )
+    sizes = (700, 900), (1700, 2100)  # narrow tiles and wide
+    kinds = (0, "fast"), (0, "float32"), (5, "float32")  # halves, twice, and tf32
+    if not all(right(m, n, spread, precision) for m, n in sizes for spread, precision in kinds):
+        return False
+    tensor.LEAST_INT8_DEPTH = 0
+    forget_plans()
+    return all(right(m, n, 0, "fast") for m, n in ((1200, 1900), (1700, 2100)))
 
 
 def right(m: int, n: int, spread: float, precision: str) -> bool:

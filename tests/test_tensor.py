@@ -27,6 +27,8 @@ from clgemm.workspace import workspace
 WIDE = WgmmaConfig(swizzle=16, tf32=False, guard=True, tile_n=256, stages=2)
 WIDE_TF32 = replace(WIDE, tf32=True)
 NARROW = WgmmaConfig(swizzle=3, tf32=False, guard=True, tile_n=128, stages=3)
+IN_BYTES = replace(WIDE, guard=False, int8=True)
+NARROW_IN_BYTES = replace(NARROW, guard=False, int8=True)
 AT_ONCE = AtOnceConfig.of(NARROW)
 FAST_AT_ONCE = replace(AT_ONCE, guard=False)
 MMA = MmaConfig(swizzle=2, tf32=False, guard=True)
@@ -175,6 +177,10 @@ def test_blocks_and_stacks_begin_where_they_should(small_blocks):
         (replace(WIDE, stages=0), "stages=0"),
         (replace(WIDE, swizzle=0), "swizzle=0"),
         (replace(AT_ONCE, tile_n=256, stages=2), "narrow"),
+        (replace(WIDE, int8=True), "without a guard"),
+        (replace(IN_BYTES, tf32=True), "beside halves"),
+        (replace(AT_ONCE, guard=False, int8=True), "halves"),
+        (replace(MMA, guard=False, int8=True), "multiplies no bytes"),
     ],
 )
 def test_broken_constraints_are_named(config, named):
@@ -182,7 +188,9 @@ def test_broken_constraints_are_named(config, named):
     assert any(named in problem for problem in config.problems())
 
 
-@pytest.mark.parametrize("config", [WIDE, NARROW, AT_ONCE, MMA, SplitConfig(tf32=True, guard=True)])
+@pytest.mark.parametrize(
+    "config", [WIDE, NARROW, IN_BYTES, AT_ONCE, MMA, SplitConfig(tf32=True, guard=True)]
+)
 def test_shipped_configs_hold_their_constraints(config):
     """Whatever local memory the device reports."""
     assert not list(config.problems_on(LIMITS))
@@ -222,7 +230,10 @@ def test_strict_and_small_products_stay_plain(monkeypatch):
     monkeypatch.setattr(tensor, "tuned", lambda *_: None)
     big = 4096, 4096, 4096, 1
     assert tensor.choose_tensor(Able(), "float32", *big) == (WIDE, WIDE_TF32)
-    assert tensor.choose_tensor(Able(), "fast", *big) == (replace(WIDE, guard=False),)
+    assert tensor.choose_tensor(Able(), "fast", *big) == (IN_BYTES,)
+    assert tensor.choose_tensor(Able(), "fast", 4096, 4096, 2047, 1) == (
+        replace(WIDE, guard=False),
+    )
     assert len(tensor.choose_tensor(Able(), "float32", 1024, 1024, 1024, 1)) == 1
     assert tensor.choose_tensor(Able(), "strict", *big) == ()
     assert tensor.choose_tensor(Able(), "fast", 4096, 4096, 8, 1) == ()
@@ -244,7 +255,7 @@ def test_a_record_serves_where_its_tiles_do(monkeypatch):
     tuned = replace(WIDE, swizzle=4)
     big = 4096, 4096, 4096, 1
     assert tensor.choose_tensor(Able(), "float32", *big) == (tuned, replace(tuned, tf32=True))
-    assert tensor.choose_tensor(Able(), "fast", *big) == (replace(tuned, guard=False),)
+    assert tensor.choose_tensor(Able(), "fast", *big) == (replace(tuned, guard=False, int8=True),)
     assert set(asked) == {("tensor", "large")}
     (narrow,) = tensor.choose_tensor(Able(), "float32", 1408, 1408, 1408, 1)
     assert (narrow.tile_n, narrow.swizzle) == (128, 16)
@@ -283,6 +294,8 @@ def integers(rng, *shape):
         NARROW,
         replace(WIDE, guard=False),
         replace(NARROW, tf32=True, guard=False),
+        IN_BYTES,
+        NARROW_IN_BYTES,
         AT_ONCE,
         FAST_AT_ONCE,
         MMA,
@@ -316,7 +329,7 @@ def test_integers_are_exact(able, monkeypatch, config, sizes):
     np.testing.assert_array_equal(out, a @ b)
 
 
-@pytest.mark.parametrize("config", [WIDE, NARROW, AT_ONCE, FAST_AT_ONCE, MMA])
+@pytest.mark.parametrize("config", [WIDE, NARROW, NARROW_IN_BYTES, AT_ONCE, FAST_AT_ONCE, MMA])
 def test_any_strides_and_guards_beyond_the_edges(able, monkeypatch, config):
     """Operands and results that are views of every kind; elements beside them stay as they are."""
     force(monkeypatch, config)
@@ -489,11 +502,13 @@ def gates(able, monkeypatch, a, b):
     return int(count[0])
 
 
-@pytest.mark.parametrize("config", [WIDE, NARROW])
+@pytest.mark.parametrize(
+    "config", [replace(WIDE, guard=False), replace(NARROW, guard=False), IN_BYTES, NARROW_IN_BYTES]
+)
 @pytest.mark.parametrize(("a", "b"), cases(ordinary))
 def test_fast_keeps_its_normwise_bound(able, monkeypatch, config, a, b):
-    """By blocks of 64 of k."""
-    force(monkeypatch, replace(config, guard=False))
+    """By blocks of 64 of k; bytes what is allowed from the least k on that they are chosen for."""
+    force(monkeypatch, config)
     a, b = a.astype(np.float32), b.astype(np.float32)
     got = clgemm.sgemm(1.0, a, b)
     exact = a.astype(np.float64) @ b
@@ -501,7 +516,38 @@ def test_fast_keeps_its_normwise_bound(able, monkeypatch, config, a, b):
     for p in range(0, a.shape[1], 64):
         part_a, part_b = np.abs(a[:, p : p + 64]), np.abs(b[p : p + 64])
         allowed += 64 * np.outer(part_a.max(1).astype(np.float64), part_b.max(0))
-    assert (np.abs(got - exact) <= gamma(a.shape[1] + 128) * allowed).all()
+    k = max(a.shape[1], config.int8 * tensor.LEAST_INT8_DEPTH)
+    assert (np.abs(got - exact) <= gamma(k + 128) * allowed).all()
+
+
+@pytest.mark.parametrize("config", [IN_BYTES, NARROW_IN_BYTES])
+@pytest.mark.parametrize("scale", [1, 4.2, 8])
+def test_low_parts_in_bytes(able, monkeypatch, config, scale):
+    """What kernels/tensor.md says of normal data, and that elements of eleven bits lose nothing."""
+    force(monkeypatch, config)
+    rng = np.random.default_rng(16)
+    a, b = (scale * normal(rng, *shape).astype(np.float32) for shape in ((300, 2100), (2100, 400)))
+    exact = a.astype(np.float64) @ b
+    error = clgemm.sgemm(1.0, a, b) - exact
+    assert np.linalg.norm(error) <= 7e-6 * np.linalg.norm(exact)
+    a, b = (x.astype(np.float16).astype(np.float32) for x in (a, b))
+    assert excess(clgemm.sgemm(1.0, a, b), a, b) <= 1
+
+
+@pytest.mark.parametrize("config", [replace(NARROW, guard=False), NARROW_IN_BYTES, FAST_AT_ONCE])
+@pytest.mark.parametrize("value", [np.inf, np.nan, 1e30])
+def test_fast_keeps_what_it_cannot_hold_to_its_row(able, monkeypatch, config, value):
+    """And to its column; all other elements are as right as they would be without it."""
+    force(monkeypatch, config)
+    rng = np.random.default_rng(17)
+    a, b = normal(rng, 200, 300).astype(np.float32), normal(rng, 300, 250).astype(np.float32)
+    expected = a.astype(np.float64) @ b
+    a[3, 5], b[70, 9] = value, -value
+    got = clgemm.sgemm(1.0, a, b)
+    apart = np.zeros(got.shape, bool)
+    apart[3], apart[:, 9] = True, True
+    assert not np.isfinite(got[apart]).any()
+    np.testing.assert_allclose(got[~apart], expected[~apart], rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize(("a", "b"), cases(ordinary)[:2] + cases(adversarial)[:8])
@@ -528,7 +574,7 @@ def test_a_call_after_the_reserve_counts_from_zero(able, monkeypatch, tiers):
         assert not tickets.any()
 
 
-@pytest.mark.parametrize("config", [WIDE, AT_ONCE, FAST_AT_ONCE])
+@pytest.mark.parametrize("config", [WIDE, IN_BYTES, AT_ONCE, FAST_AT_ONCE])
 def test_results_repeat_bit_by_bit(able, monkeypatch, config):
     """Nothing is added up in an order that chance decides, the mended elements neither."""
     force(monkeypatch, config)

@@ -11,6 +11,9 @@
 // With GUARD, the others - tiny beside their row's largest, huge, Inf, NaN - are zero in the split and go to the
 // tile's list. Scales are kept between 2^-63 and 2^63, so that the product of two is a normal number.
 //
+// With INT8 a step is the least of which all high parts of a tile are 127 at most, and of which a FINER-th serves the low parts
+// likewise; or, where each row has its scale, the one that serves any: kernels/tensor.md has what that loses.
+//
 // `count` grows by the listed elements (GUARD only): above `most`, another kernel makes the product.
 // 256 work-items split a tile: all of a work-group, or its first.
 #define OWN 4              // cores of a row that a work-item splits
@@ -22,7 +25,10 @@
 #define HUGE_BITS ((uint)(127 + TOP + 64) << 23)
 #define LEAST_E (127 + TOP - 63)  // biased
 // How many exponents the largest elements of rows that share a scale may differ by: tf32 has them all.
-#define NEAR (TF32 ? 255 : 6)
+#define NEAR (TF32 ? 255 : INT8 ? 2 : 6)
+#define MOST_BYTE 127
+#define LEAST_HIGH 16384.0f  // 2^TOP: the largest high part of a tile is at least this, and less than twice as much
+#define MOST_LOW 8.0f        // no low part is more
 #define TINY(e) ((uint)((e) - TOP + least) << 23)  // from here on an element is large enough
 
 #if TF32
@@ -68,6 +74,38 @@ static inline void split_core(const float* x, float up, uint4* high, uint4* low)
 }
 #endif
 
+#if INT8
+static inline float largest_low(float largest, float x, float y) {
+  const float2 near = floats(halves(x, y));
+  return fmax(largest, fmax(fabs(x - near.x), fabs(y - near.y)));
+}
+
+// Four numbers times `by`, rounded to integers of a byte.
+static inline uint bytes(float x, float y, float z, float w, float by) {
+  const float ones = 12582912.0f;  // 1.5 * 2^23: the last bit of a number of this size counts 1
+  const uint first = as_uint(fma(x, by, ones)), second = as_uint(fma(y, by, ones));
+  const uint third = as_uint(fma(z, by, ones)), fourth = as_uint(fma(w, by, ones));
+  return (first & 255) | (second & 255) << 8 | (third & 255) << 16 | fourth << 24;
+}
+
+static inline void split_core_to_bytes(const float* x, float up, float step, uint4* high, uint2* high_bytes,
+                                       uint2* low_bytes) {
+  float h[CORE], l[CORE];
+  uint pairs[CORE / 2];
+  #pragma unroll
+  for (int i = 0; i < CORE; i += 2) {
+    h[i] = x[i] * up, h[i + 1] = x[i + 1] * up;
+    pairs[i / 2] = halves(h[i], h[i + 1]);
+    const float2 near = floats(pairs[i / 2]);
+    l[i] = h[i] - near.x, l[i + 1] = h[i + 1] - near.y;
+  }
+  high->x = pairs[0], high->y = pairs[1], high->z = pairs[2], high->w = pairs[3];
+  const float by = 1.0f / step;
+  high_bytes->x = bytes(h[0], h[1], h[2], h[3], by), high_bytes->y = bytes(h[4], h[5], h[6], h[7], by);
+  low_bytes->x = bytes(l[0], l[1], l[2], l[3], FINER * by), low_bytes->y = bytes(l[4], l[5], l[6], l[7], FINER * by);
+}
+#endif
+
 // Whether two parts cannot hold an element.
 static inline bool is_apart(float x, uint tiny) {
   const uint size = as_uint(x) & 0x7fffffff;
@@ -83,6 +121,7 @@ static inline uint largest_of_warp(uint x) {
 // What the work-items of a work-group tell one another while they split a tile.
 typedef struct {
   uint largest[SPLIT_ITEMS], warp_largest[SPLIT_WARPS], warp_least[SPLIT_WARPS], warp_smallest[SPLIT_WARPS];
+  uint warp_low[SPLIT_WARPS];  // INT8 only
   uint listed, before;
   uint2 list[LIST_MOST];
 } SplitMemory;
@@ -219,13 +258,37 @@ static inline bool split_tile(const Product* p, const int index, __local SplitMe
 #endif
   const float up = as_float((uint)(127 + 127 + TOP - e) << 23);
   const int slot = slot_of(row);
+#if INT8
+  float low_here = 0.0f;
+  #pragma unroll
+  for (int q = 0; q < OWN; q++)
+    #pragma unroll
+    for (int i = 0; i < CORE; i += 2) low_here = largest_low(low_here, x[q][i] * up, x[q][i + 1] * up);
+  const uint warp_low = largest_of_warp(as_uint(fmin(low_here, MOST_LOW)));  // NaN is where an element was too large
+  if (item % 32 == 0) s->warp_low[item / 32] = warp_low;
+  SPLIT_BARRIER;
+  const float tile_low = as_float(largest_of_warp(s->warp_low[item % SPLIT_WARPS]));
+  const float tile_high = fmax(as_float(tile_largest) * up, LEAST_HIGH);
+  const float step = (common ? fmax(tile_high, FINER * tile_low) : 2 * LEAST_HIGH) / MOST_BYTE;
+  if (item == 0) *(__global float*)(to + STEP_AT) = step;
+#endif
   #pragma unroll
   for (int q = 0; q < OWN; q++) {
+    const int core = first + ABREAST * q;
+    __global uint4* to_high = (__global uint4*)(to + (core * TILE_ROWS + slot) * 16);
+#if INT8
+    uint2 high_bytes, low_bytes;
+    uint4 high;
+    split_core_to_bytes(x[q], up, step, &high, &high_bytes, &low_bytes);
+    const int at = (core / 2 * TILE_ROWS + slot) * 16 + core % 2 * 8;  // sixteen bytes of k are one core
+    *(__global uint2*)(to + PART_BYTES + at) = high_bytes;
+    *(__global uint2*)(to + LOW_BYTES_AT + at) = low_bytes;
+#else
     uint4 high, low;
     split_core(x[q], up, &high, &low);
-    __global uint4* core = (__global uint4*)(to + ((first + ABREAST * q) * TILE_ROWS + slot) * 16);
-    core[0] = high;
-    core[PART_BYTES / 16] = low;
+    to_high[PART_BYTES / 16] = low;
+#endif
+    to_high[0] = high;
   }
 
 #if GUARD

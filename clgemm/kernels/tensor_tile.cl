@@ -4,6 +4,10 @@
 //   SCALES_AT     scale[row]               fp32: a power of two for the row's TILE_K elements
 //   LIST_AT       list[LIST_MOST]          {row | p << 8, the element}: zero above, multiplied aside
 //   COMMON_AT     common                   fp32: the scale that all rows have, or zero
+// With INT8 both parts are in bytes where the low part was, multiples of a step, as a product of a low part needs no more:
+//   PART_BYTES    high_bytes[core][slot][16]   the high part over the step
+//   LOW_BYTES_AT  low_bytes[core][slot][16]    the low part over a FINER of the step
+//   STEP_AT       step                         fp32
 // Behind the last tile is a directory: the length of every tile's list, uint each.
 // Parts are fp16 or, with TF32, fp32 numbers that the tensor cores take for tf32: half as fast, and with an exponent
 // for nearly every element. core = p/CORE; eight slots of one core are one of wgmma's core matrices, 128 bytes in a
@@ -16,6 +20,9 @@
 #ifndef TF32
 #error "TF32: 1 for parts in tf32, 0 for fp16"
 #endif
+#ifndef INT8
+#error "INT8: 1 for bytes beside the high parts, 0 for low parts like them"
+#endif
 #define CORE (TF32 ? 4 : 8)
 #define TILE_ROWS 128
 #define TILE_K (8 * CORE)
@@ -24,6 +31,9 @@
 #define LIST_AT (SCALES_AT + 4 * TILE_ROWS)
 #define LIST_MOST 8  // with more the bound would not hold: see tensor.cl
 #define COMMON_AT (LIST_AT + 8 * LIST_MOST)
+#define LOW_BYTES_AT (PART_BYTES + PART_BYTES / 2)
+#define STEP_AT (COMMON_AT + 4)
+#define FINER 4096
 #define TILE_BYTES (COMMON_AT + 64)  // whole lines of the cache
 #define OVERFULL (1u << 30)  // the least count of listed elements once a list is too long
 

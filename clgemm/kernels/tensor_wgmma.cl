@@ -2,6 +2,7 @@
 // For each 64 of k, of a row and a column with scales r and s,
 //     sum = high_a*low_b + low_a*high_b + high_a*high_b     wgmma, from zero
 //     c  += sum * (r*s)                                     in registers
+// With INT8 the first two products are of bytes, twice as fast, and sum = unit*(that sum of integers) + high_a*high_b.
 //
 // Two warp groups compute 64 x TILE_N of C each (multiply_tiles); the third only feeds them: its one active work-item
 // has the copy engine bring tiles to local memory, STAGES ahead (feed_tiles). Work-groups stay for as many
@@ -61,7 +62,8 @@ static inline void fetch(uint to, __global const uchar* tile, uint barrier) {
 // sum = a*b for one 64 x 128 x TILE_K product of tiles: 12 instructions in one piece, since the compiler must not touch
 // the sums before all is done. %0 to %63 are the sums; %64 and %65 the descriptors of the high parts of a and of b, which
 // count in sixteen bytes: LOW leads from the high part of a tile to the low, CORES to the next two cores along k.
-// The two warp groups take turns at barriers %66 and %67: one's tensor cores work while the other adds up.
+// The two warp groups take turns at barriers %66 and %67: one's tensor cores work while the other adds up. Not with INT8,
+// where each waits twice and they find their own turns.
 #define LOW 1024    // PART_BYTES/16
 #define CORES 256   // 2*TILE_ROWS*16/16
 #define DISTANCE 8  // of neighbours along the rows, 128/16
@@ -87,7 +89,44 @@ static inline void fetch(uint to, __global const uchar* tile, uint barrier) {
 #define EIGHT(i)                                                                    \
   "=f"(sum[i]), "=f"(sum[i + 1]), "=f"(sum[i + 2]), "=f"(sum[i + 3]),               \
   "=f"(sum[i + 4]), "=f"(sum[i + 5]), "=f"(sum[i + 6]), "=f"(sum[i + 7])
+#define RESULTS EIGHT(0), EIGHT(8), EIGHT(16), EIGHT(24), EIGHT(32), EIGHT(40), EIGHT(48), EIGHT(56)
 // The small products first: less of them is lost. The first of all does not add.
+#if INT8
+#define HIGH_BYTES 1024  // PART_BYTES/16
+#define LOW_BYTES 1536   // LOW_BYTES_AT/16
+#define EACH(F)                                                                         \
+  F(0) F(1) F(2) F(3) F(4) F(5) F(6) F(7) F(8) F(9) F(10) F(11) F(12) F(13) F(14) F(15) \
+  F(16) F(17) F(18) F(19) F(20) F(21) F(22) F(23) F(24) F(25) F(26) F(27) F(28) F(29)   \
+  F(30) F(31) F(32) F(33) F(34) F(35) F(36) F(37) F(38) F(39) F(40) F(41) F(42) F(43)   \
+  F(44) F(45) F(46) F(47) F(48) F(49) F(50) F(51) F(52) F(53) F(54) F(55) F(56) F(57)   \
+  F(58) F(59) F(60) F(61) F(62) F(63)
+// Sums of integers begin as the bits of 1.5 * 2^23, whose last counts 1; they stay below 2^22, so what they end as is the
+// float32 number 1.5 * 2^23 + sum. %66 is the unit, %67 the unit times -1.5 * 2^23, exactly.
+#define BEGIN(i) "mov.b32 t" #i ", 0x4B400000;\n"
+#define END(i) "fma.rn.f32 %" #i ", t" #i ", %66, %67;\n"
+#define TIMES_BYTES(cores, part_a, part_b)                                                              \
+  "add.s64 a, %64, " TEXT(cores * CORES + part_a) ";\n"                                                 \
+  "add.s64 b, %65, " TEXT(cores * CORES + part_b) ";\n"                                                 \
+  "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 "                                                  \
+  "{t0,t1,t2,t3,t4,t5,t6,t7,t8,t9,t10,t11,t12,t13,t14,t15,t16,t17,t18,t19,t20,t21,t22,t23,t24,"         \
+  "t25,t26,t27,t28,t29,t30,t31,t32,t33,t34,t35,t36,t37,t38,t39,t40,t41,t42,t43,t44,t45,t46,t47,"        \
+  "t48,t49,t50,t51,t52,t53,t54,t55,t56,t57,t58,t59,t60,t61,t62,t63}, a, b, yes;\n"
+#define MULTIPLY_BYTES(tile_a, tile_b, unit)                                                                       \
+  asm volatile("{.reg .b64 a, b; .reg .pred yes; .reg .b32 t<64>;\n"                                               \
+               "setp.eq.b64 yes, %64, %64;\n"                                                                      \
+               EACH(BEGIN)                                                                                         \
+               "wgmma.fence.sync.aligned;\n"                                                                       \
+               TIMES_BYTES(0, HIGH_BYTES, LOW_BYTES) TIMES_BYTES(1, HIGH_BYTES, LOW_BYTES)                         \
+               TIMES_BYTES(0, LOW_BYTES, HIGH_BYTES) TIMES_BYTES(1, LOW_BYTES, HIGH_BYTES)                         \
+               "wgmma.commit_group.sync.aligned;\n"                                                                \
+               "wgmma.wait_group.sync.aligned 0;\n"                                                                \
+               EACH(END)                                                                                           \
+               "wgmma.fence.sync.aligned;\n"                                                                       \
+               ALL_TIMES(0, 0, "yes")                                                                              \
+               "wgmma.commit_group.sync.aligned;\n"                                                                \
+               "wgmma.wait_group.sync.aligned 0;}\n"                                                               \
+               : RESULTS : "l"(tile_a), "l"(tile_b), "f"(unit), "f"(-12582912.0f * (unit)) : "memory")
+#endif
 #define MULTIPLY(tile_a, tile_b, mine, others)                                                                       \
   asm volatile("{.reg .b64 a, b; .reg .pred no, yes;\n"                                                              \
                "setp.ne.b32 no, %66, %66; setp.eq.b32 yes, %66, %66;\n"                                              \
@@ -97,8 +136,7 @@ static inline void fetch(uint to, __global const uchar* tile, uint barrier) {
                "wgmma.commit_group.sync.aligned;\n"                                                                  \
                "bar.arrive %67, 256;\n"                                                                              \
                "wgmma.wait_group.sync.aligned 0;}\n"                                                                 \
-               : EIGHT(0), EIGHT(8), EIGHT(16), EIGHT(24), EIGHT(32), EIGHT(40), EIGHT(48), EIGHT(56)                \
-               : "l"(tile_a), "l"(tile_b), "r"(mine), "r"(others) : "memory")
+               : RESULTS : "l"(tile_a), "l"(tile_b), "r"(mine), "r"(others) : "memory")
 
 // Neighbouring work-groups take SWIZZLE tiles of one column before they move to the next column.
 #define FOR_EACH_TILE                                                                                         \
@@ -146,7 +184,7 @@ static inline void multiply_tiles(const Product* p, const float alpha, const flo
   const uint group = warp / 4;
   // A descriptor without an address: how far the next core is along the rows and along k.
   const ulong shape = (ulong)DISTANCE << 32 | TILE_ROWS * 16 / 16 << 16;
-  if (group == 1) asm volatile("bar.arrive 1, 256;" ::: "memory");  // the first turn is the first warp group's
+  if (!INT8 && group == 1) asm volatile("bar.arrive 1, 256;" ::: "memory");  // the first turn is the first warp group's
   FOR_EACH_TILE
 #if GUARD
     // What there is to mend, looked up while tiles are on their way.
@@ -172,7 +210,14 @@ static inline void multiply_tiles(const Product* p, const float alpha, const flo
         const uint at_b = at + (1 + h) * TILE_BYTES;
         const ulong tile_b = shape | (base + at_b) / 16;
         float sum[64];
+#if INT8
+        const float steps = *(__local const float*)(memory + at + STEP_AT) *
+                            *(__local const float*)(memory + at_b + STEP_AT);
+        const float unit = as_float(as_uint(steps / FINER) & ~3);  // three times it is a number, too
+        MULTIPLY_BYTES(tile_a, tile_b, unit);
+#else
         MULTIPLY(tile_a, tile_b, 1 + group, 2 - group);
+#endif
         const float common = *(__local const float*)(memory + at + COMMON_AT) *
                              *(__local const float*)(memory + at_b + COMMON_AT);
         if (common != 0.0f) {
