@@ -102,8 +102,10 @@ def _outruns_blas(device: Device) -> bool:
     return register_width(device) == 16 and is_vector_compiler(device)
 
 
-# With fewer multiply-adds a matrix, or a side this short, packing costs more than it saves.
+# With fewer multiply-adds a matrix, or a side this short, packing costs more than it saves; with
+# fewer than the second in a stack, whose tiles keep a GPU busy.
 SMALL = {"CPU": 32**3, "GPU": 96**3, "accelerator": 96**3}
+SMALL_IN_STACKS = {"CPU": 32**3, "GPU": 16**3, "accelerator": 16**3}
 SHORT_SIDE = 8
 SMALLEST_SKINNY = 4096
 # Times the time that is expected of the default: the model is no better than that, and a little
@@ -127,7 +129,8 @@ def choose(
     if fits_skinny and n * m * k > SMALLEST_SKINNY and (vectors or min(m, n) <= MOST_LANES_ROWS):
         family = own[1]
     else:
-        small = m * n * k <= SMALL[device.kind] or (vectors and min(m, n) < SHORT_SIDE)
+        most = (SMALL if matrices == 1 else SMALL_IN_STACKS)[device.kind]
+        small = m * n * k <= most or (vectors and min(m, n) < SHORT_SIDE)
         family = own[2] if small else own[0]
     default = default_choice(device, family, m, n, k, matrices)
     found = tuned(device, family, name, default)

@@ -19,6 +19,9 @@ LOAD_COST = 2.1
 # And a work-group's beginning and end, in steps, for each work-item that shares them.
 WAITING, ONE_BUFFER, READ_ONCE = 1000, 1.5, 2.0
 GROUP_STEPS = 70
+# Where they share steps and few of the work-groups run at once: the whole takes so much more, the
+# fewer run side by side.
+SHARING_COST = 0.35
 # Work-groups run side by side on a compute unit as far as its registers go.
 REGISTERS, OTHER_REGISTERS, REGISTERS_PER_SUM = 65536, 64, 1.25
 # Of cutting k: the launch that adds up; for all compute units together, each element that it writes
@@ -71,6 +74,8 @@ def local_spread(
             depth * (rounds * area + -(-rounds // together) * waiting) * (1 + loads)
             + rounds * area * group_steps * config.parts
         )
+        if config.parts > 1 and rounds > 2 * together:
+            taken *= 1 + SHARING_COST / together
         if gathers(slices):
             taken += GATHER_COST + GATHER_SLICE_COST * slices
         elif slices > 1:

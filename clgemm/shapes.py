@@ -99,7 +99,10 @@ DIRECT_SAMPLES = {
     "tiny": (Shape(12, 12, 12), Shape(32, 32, 32)),
     "batched": (Shape(12, 12, 12, 2000), Shape(32, 32, 32, 1000)),
 }
-GPU_DIRECT_SAMPLES = DIRECT_SAMPLES | {"small": (Shape(64, 64, 64), Shape(96, 96, 96))}
+GPU_DIRECT_SAMPLES = DIRECT_SAMPLES | {
+    "small": (Shape(64, 64, 64), Shape(96, 96, 96)),
+    "batched": (Shape(12, 12, 12, 2000), Shape(16, 16, 16, 1000)),
+}
 
 TENSOR_SAMPLES = {
     "medium": (Shape(1000, 1000, 1000), Shape(1408, 1408, 1408)),

@@ -139,6 +139,22 @@ def test_defaults_are_safe_on_devices_that_nobody_has_seen(name, monkeypatch):
             assert max([0, *dict(plan.scratch).values()]) <= device.limits.allocation_bytes
 
 
+@pytest.mark.parametrize(
+    ("shape", "family"),
+    [
+        ((64, 64, 64, 1), "direct"),
+        ((64, 64, 64, 20), "local"),
+        ((20, 20, 20, 100), "local"),
+        ((16, 16, 16, 500), "direct"),
+        ((100, 100, 100, 1), "local"),
+    ],
+)
+def test_small_matrices_have_tiles_where_they_come_in_stacks(monkeypatch, shape, family):
+    """One alone is made without: fewer launches and barriers."""
+    monkeypatch.setattr(database, "tuned", lambda *_: None)
+    assert database.choose(STRANGERS["NVIDIA"], *shape).config.family == family
+
+
 def test_a_record_gives_way_where_its_tiles_suit_badly(monkeypatch):
     """To a default that the model expects to be a quarter faster; of large products, 15 %."""
     expected = {}

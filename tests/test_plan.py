@@ -153,6 +153,17 @@ def test_every_compute_unit_of_a_gpu_gets_work(size):
     assert size[2] // slices >= local_spread.SMALLEST_SLICE
 
 
+def test_steps_are_shared_where_few_work_groups_run():
+    """Measured on an H200: 64 of 1024 x 64 x 1024 take 1.4 times as long if they are."""
+    limits = replace(LIMITS, compute_units=132)
+    for shape, shares in (((1000, 777, 1500, 1), True), ((1024, 64, 1024, 64), False)):
+        config = min(
+            nvidia_configs(),
+            key=lambda c, shape=shape: local_spread.local_spread(c, *shape, limits).time,
+        )
+        assert (config.parts > 1) == shares
+
+
 @pytest.mark.parametrize("n", [1024, 1536, 2048, 2560, 3072])
 def test_slices_of_few_rows_run_side_by_side(n):
     """No more work-groups than the compute units hold, and more than half of that."""
