@@ -15,7 +15,7 @@ from clgemm.by_hand import copy_config, direct_config, single_loads_choice
 from clgemm.config import LocalConfig, RegisterConfig
 from clgemm.database import choose, transfer_config
 from clgemm.device import Device, get_device, of_queue
-from clgemm.layout import Layout, folded
+from clgemm.layout import Layout, batch_levels, folded
 from clgemm.local_panels import reads_singly
 from clgemm.operands import (
     AnyArray,
@@ -214,7 +214,8 @@ def _planned(
         a, b, c, choice.config, device.limits
     ):
         a, b, c, swapped = b.transposed(), a.transposed(), c.transposed(), not swapped
-    tiers = choose_tensor(device, precision, *sizes)
+    launches = math.prod(level.count for level in batch_levels(a, b, c)[:-1])
+    tiers = choose_tensor(device, precision, *sizes, launches)
     if tiers and isinstance(choice.config, LocalConfig):
         if reads_singly(a, b, choice.config):  # a reserve packs nothing that it can read
             choice = single_loads_choice(device) or choice

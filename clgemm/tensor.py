@@ -31,13 +31,15 @@ TRIAL_SECONDS = 120
 
 # Smaller products are limited by launches, which splitting operands adds to.
 LEAST_WORK = 640**3
+# Stacks are never made in one launch: so much work of each matrix, and so much in all.
+LEAST_STACKED_WORK, LEAST_STACK_WORK = 320**3, 770**3
 LEAST_SIDE = 256
 # From here on tf32 is so much faster than the plain kernel that its launches are worth their time.
 LEAST_TF32_WORK = 3000**3
 # From here on `"fast"` keeps its bound if low parts are in bytes: kernels/tensor.md.
 LEAST_INT8_DEPTH = 2048
-# Stacks take launches for each of their matrices.
-MOST_MATRICES = 256
+# Stacks whose loops do not join take launches for each part.
+MOST_LAUNCHES = 256
 UNITS_PER_TILE = 4  # of a deep product, at most
 SLACK = 1.1  # times the default's rounds of tiles: what a record for the whole class may take
 
@@ -47,37 +49,46 @@ _lock = threading.Lock()
 
 
 def choose_tensor(
-    device: Device, precision: str, m: int, n: int, k: int, matrices: int
+    device: Device, precision: str, m: int, n: int, k: int, matrices: int, launches: int = 1
 ) -> tuple[TensorConfig, ...]:
     """Return the tensor configs for a product, each in reserve for the one before.
 
     There are none if another family makes it.
+
+    Parameters
+    ----------
+    matrices : int
+        In a stack.
+    launches : int, optional
+        For how many parts of it there have to be some.
     """
+    each, work = m * n * k, matrices * m * n * k
     if (
         precision == "strict"
-        or m * n * k < LEAST_WORK
+        or each < (LEAST_WORK if matrices == 1 else LEAST_STACKED_WORK)
+        or work < (LEAST_WORK if matrices == 1 else LEAST_STACK_WORK)
         or min(m, n, k) < LEAST_SIDE
-        or matrices > MOST_MATRICES
-        or _is_too_deep(device, m, n, k)
+        or launches > MOST_LAUNCHES
+        or _is_too_deep(device, m, n, k, matrices)
         or (instructions := instructions_of(device)) is None
     ):
         return ()
     guard = precision == "float32"
-    default = tensor_config(instructions, device.limits.compute_units, m, n, guard)
+    default = tensor_config(instructions, device.limits.compute_units, m, n, guard, matrices)
     halves = _tuned(device, default, m, n, k, matrices)
-    if guard and instructions == "wgmma" and m * n * k >= LEAST_TF32_WORK:
+    if guard and instructions == "wgmma" and work >= LEAST_TF32_WORK:
         return halves, replace(halves, tf32=True)
     in_bytes = not guard and instructions == "wgmma" and k >= LEAST_INT8_DEPTH
     return (replace(halves, int8=in_bytes),)
 
 
-def _is_too_deep(device: Device, m: int, n: int, k: int) -> bool:
+def _is_too_deep(device: Device, m: int, n: int, k: int, matrices: int) -> bool:
     """Tell whether a deep product has so few tiles that most compute units would idle.
 
     The local family cuts k. On an H200, 256 x 256 x 8192: 22 TFLOP/s against 6; 512 x 512 x 16384:
     40 against 26.
     """
-    tiles = ceil_div(m, TILE_ROWS) * ceil_div(n, TILE_ROWS)
+    tiles = matrices * ceil_div(m, TILE_ROWS) * ceil_div(n, TILE_ROWS)
     return k >= LOPSIDED * max(m, n) and UNITS_PER_TILE * tiles < device.limits.compute_units
 
 
@@ -91,14 +102,14 @@ def _tuned(
     config = replace(found.config, tf32=default.tf32, guard=default.guard, int8=default.int8)
 
     def time(config: TensorConfig) -> int:
-        tiles = ceil_div(m, config.tile_m) * ceil_div(n, config.tile_columns)
+        tiles = matrices * ceil_div(m, config.tile_m) * ceil_div(n, config.tile_columns)
         return ceil_div(tiles, device.limits.compute_units) * config.tile_columns
 
     return config if time(config) <= SLACK * time(default) else default
 
 
 def tensor_config(
-    instructions: str, compute_units: int, m: int, n: int, guard: bool
+    instructions: str, compute_units: int, m: int, n: int, guard: bool, matrices: int = 1
 ) -> TensorConfig:
     """Return the config for one product; of wgmma's the tiles whose last round wastes least.
 
@@ -107,7 +118,8 @@ def tensor_config(
     if instructions == "mma":
         return MmaConfig(swizzle=8, tf32=False, guard=guard)
     wide, narrow = (
-        ceil_div(ceil_div(m, 128) * ceil_div(n, tile_n), compute_units) for tile_n in (256, 128)
+        ceil_div(matrices * ceil_div(m, 128) * ceil_div(n, tile_n), compute_units)
+        for tile_n in (256, 128)
     )
     tile_n, stages = (256, 2) if 2 * wide <= 1.04 * narrow else (128, 3)
     return WgmmaConfig(swizzle=16, tf32=False, guard=guard, tile_n=tile_n, stages=stages)

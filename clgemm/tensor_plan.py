@@ -10,13 +10,14 @@ from functools import lru_cache
 from itertools import product
 
 from clgemm.config import FLOAT_BYTES, Limits, LocalConfig
-from clgemm.layout import Layout, batch_levels
+from clgemm.layout import Layout, Level, batch_levels
 from clgemm.panels import AnyPackConfig
 from clgemm.plan import make_plan
 from clgemm.steps import (
     Argument,
     Element,
     Plan,
+    Slice,
     Slot,
     Step,
     Turn,
@@ -82,9 +83,12 @@ def make_tensor_plan(
     tile_k = min(config.tile_k for config in tiers)
     most_bytes = min(SCRATCH_BYTES // 2, limits.allocation_bytes)
     rows, columns, depth = _blocks(m, n, k, tile_k, most_bytes)
+    together = most_bytes // _packed_bytes(max(rows, columns), depth, tile_k)
+    if isinstance(tiers[0], AtOnceConfig):
+        together = 1
     steps: list[Step] = []
     bytes_a, bytes_b, partial, turns = 0, 0, 0, 0
-    for part in slices(batch_levels(a, b, c), 1, 3):
+    for part in _parts(batch_levels(a, b, c), together):
         for n_0, k_0, m_0 in product(range(0, n, columns), range(0, k, depth), range(0, m, rows)):
             sizes = min(rows, m - m_0), min(columns, n - n_0), min(depth, k - k_0)
             origins = (
@@ -92,14 +96,16 @@ def make_tensor_plan(
                 part.offsets[1] + k_0 * b.row_stride + n_0 * b.column_stride,
                 part.offsets[2] + m_0 * c.row_stride + n_0 * c.column_stride,
             )
-            block_a = _block(a, sizes[0], sizes[2], origins[0])
-            block_b = _block(b, sizes[2], sizes[1], origins[1])
-            block_c = _block(c, sizes[0], sizes[1], origins[2])
-            blocks = block_a, block_b, block_c
-            bytes_a = max(bytes_a, _packed_bytes(sizes[0], sizes[2], tile_k))
-            bytes_b = max(bytes_b, _packed_bytes(sizes[1], sizes[2], tile_k))
+            blocks = (
+                _block(a, part, 0, sizes[0], sizes[2], origins[0]),
+                _block(b, part, 1, sizes[2], sizes[1], origins[1]),
+                _block(c, part, 2, sizes[0], sizes[1], origins[2]),
+            )
+            own = _own_matrices(blocks[0]), _own_matrices(blocks[1])
+            bytes_a = max(bytes_a, own[0] * _packed_bytes(sizes[0], sizes[2], tile_k))
+            bytes_b = max(bytes_b, own[1] * _packed_bytes(sizes[1], sizes[2], tile_k))
             beta: Argument = "beta" if k_0 == 0 else 1.0
-            if at_once and (whole := _at_once(tiers, sizes, limits)) is not None:
+            if at_once and (whole := _at_once(tiers, blocks[2], sizes, limits)) is not None:
                 steps.append(_step_at_once(*blocks, origins, beta, whole, limits, turns))
                 turns += whole.guard
                 continue
@@ -114,12 +120,30 @@ def make_tensor_plan(
                 partial = max(partial, needs.pop("partial", 0))
                 assert not needs
                 first = dict(zip("abc", origins, strict=True))
-                gate = turn, _most(sizes[0], sizes[1])
+                gate = turn, _most(*blocks[:2])
                 steps += (_gated(step, first, beta, gate) for step in reserve.steps)
                 turns += 1
     scratch: list[tuple[Slot, int]] = [("packed_a", bytes_a), ("packed_b", bytes_b)]
     scratch += [("partial", partial)] * (partial > 0)
     return Plan(tuple(steps), tuple(scratch), turns)
+
+
+def _parts(levels: tuple[Level, ...], most: int) -> Iterator[Slice]:
+    """Cut a stack into launches: of the innermost loop's matrices, up to `most`."""
+    *outer, inner = levels or (Level(1, (0, 0, 0)),)
+    for offsets, _ in slices(tuple(outer), 1, 3):
+        for first in range(0, inner.count, max(1, most)):
+            count = min(inner.count - first, max(1, most))
+            places = (
+                offset + first * stride
+                for offset, stride in zip(offsets, inner.strides, strict=True)
+            )
+            yield Slice(tuple(places), (Level(count, inner.strides),))
+
+
+def _own_matrices(x: Layout) -> int:
+    """Return how many matrices of a block's stack are packed: repeated ones are once."""
+    return x.batch[0] if x.strides[0] else 1
 
 
 def _packed_bytes(rows: int, depth: int, tile_k: int) -> int:
@@ -144,14 +168,17 @@ def _blocks(m: int, n: int, k: int, tile_k: int, most_bytes: int) -> tuple[int, 
     return sides[0], sides[1], depth
 
 
-def _block(x: Layout, rows: int, columns: int, origin: int) -> Layout:
-    """Return a block of a matrix, `origin` elements from where the stack begins."""
-    address = FLOAT_BYTES * origin | x.alignment_bytes
-    return Layout((rows, columns), x.strides[-2:], address & -address)
+def _block(x: Layout, part: Slice, operand: int, rows: int, columns: int, origin: int) -> Layout:
+    """Return the blocks of a stack's matrices, `origin` elements from where the operand begins."""
+    (level,) = part.levels
+    stride = level.strides[operand] if level.count > 1 else 0
+    address = FLOAT_BYTES * origin | x.alignment_bytes | FLOAT_BYTES * stride
+    return Layout((level.count, rows, columns), (stride, *x.strides[-2:]), address & -address)
 
 
-def _most(m: int, n: int) -> int:
-    return LISTED_PER_PANEL * (ceil_div(m, TILE_ROWS) + ceil_div(n, TILE_ROWS))
+def _most(a: Layout, b: Layout) -> int:
+    panels_a = _own_matrices(a) * ceil_div(a.rows, TILE_ROWS)
+    return LISTED_PER_PANEL * (panels_a + _own_matrices(b) * ceil_div(b.columns, TILE_ROWS))
 
 
 def _least(k: int, tf32: bool) -> int:
@@ -174,30 +201,36 @@ def _tensor_steps(
     limits: Limits,
     counter: Turn,
 ) -> Iterator[Step]:
-    m, n, k = c.rows, c.columns, a.columns
-    depths = ceil_div(k, config.tile_k)
+    (matrices,), m, n, k = c.batch, c.rows, c.columns, a.columns
+    panels_a = _own_matrices(a) * ceil_div(m, TILE_ROWS)
+    panels_b = _own_matrices(b) * ceil_div(n, TILE_ROWS)
     operands = _operands(a, b, origins)
-    tiles = (ceil_div(m, TILE_ROWS) + ceil_div(n, TILE_ROWS)) * depths
+    tiles = (panels_a + panels_b) * ceil_div(k, config.tile_k)
     # Its own counter, the next product's, that of the tier before; any buffers if nothing counts.
     counters: tuple[Argument, ...] = ("packed_a",) * 3
     if config.guard:
         product, tier = counter
         counters = counter, Turn(product + 1, tier), Turn(product, max(tier - 1, 0))
+    most = _most(a, b)
     yield Step(
         config.split,
-        "iiiii" + "blll" + "blll" + "bb" + "bb",
+        "iiiiii" + "bllll" + "bllll" + "bb" + "bb",
         min(tiles, RESERVE_GROUPS * limits.compute_units) if counter.tier else tiles,
-        (m, n, k, _least(k, config.tf32), _most(m, n), *operands, counters[0], counters[2]),
+        (
+            *(matrices, m, n, k, _least(k, config.tf32), most),
+            *operands,
+            *(counters[0], counters[2]),
+        ),
     )
-    tiles = ceil_div(m, config.tile_m) * ceil_div(n, config.tile_columns)
+    tiles = matrices * ceil_div(m, config.tile_m) * ceil_div(n, config.tile_columns)
     yield Step(
         config,
-        "iiiiff" + "blll" + "blll" + "bb" + "blll" + "bbb",
+        "iiiiiff" + "bllll" + "bllll" + "bb" + "bllll" + "bbb",
         min(tiles, limits.compute_units),
         (
-            *(m, n, k, _most(m, n), "alpha", beta),
+            *(matrices, m, n, k, most, "alpha", beta),
             *operands,
-            *("c", Element("c", origins[2]), c.row_stride, c.column_stride),
+            *("c", Element("c", origins[2]), c.row_stride, c.column_stride, c.strides[0]),
             *counters,
         ),
     )
@@ -206,20 +239,20 @@ def _tensor_steps(
 def _operands(a: Layout, b: Layout, origins: tuple[int, int, int]) -> tuple[Argument, ...]:
     """Return a kernel's arguments for A, B and their tiles: B is read like A', rows k deep."""
     return (
-        *("a", Element("a", origins[0]), a.row_stride, a.column_stride),
-        *("b", Element("b", origins[1]), b.column_stride, b.row_stride),
+        *("a", Element("a", origins[0]), a.row_stride, a.column_stride, a.strides[0]),
+        *("b", Element("b", origins[1]), b.column_stride, b.row_stride, b.strides[0]),
         *("packed_a", "packed_b"),
     )
 
 
 def _at_once(
-    tiers: tuple[TensorConfig, ...], sizes: tuple[int, int, int], limits: Limits
+    tiers: tuple[TensorConfig, ...], c: Layout, sizes: tuple[int, int, int], limits: Limits
 ) -> AtOnceConfig | None:
     """Return the config that does everything in one launch, if that is the way."""
     config, (m, n, k) = tiers[0], sizes
     if isinstance(config, AtOnceConfig):
         return config
-    if not isinstance(config, WgmmaConfig) or len(tiers) > 1:
+    if not isinstance(config, WgmmaConfig) or len(tiers) > 1 or c.batch[0] > 1:
         return None
     tiles = ceil_div(m, AtOnceConfig.plain_m) * ceil_div(n, AtOnceConfig.plain_n)
     if m * n * k > LARGEST_AT_ONCE or tiles > min(limits.compute_units, MOST_GROUPS):
@@ -246,8 +279,10 @@ def _step_at_once(
         "iiiiiff" + "blll" + "blll" + "bb" + "blll" + "bbb",
         min(limits.compute_units, MOST_GROUPS),
         (
-            *(m, n, k, _least(k, config.tf32), _most(m, n), "alpha", beta),
-            *_operands(a, b, origins),
+            *(m, n, k, _least(k, config.tf32), _most(a, b), "alpha", beta),
+            *("a", Element("a", origins[0]), a.row_stride, a.column_stride),
+            *("b", Element("b", origins[1]), b.column_stride, b.row_stride),
+            *("packed_a", "packed_b"),
             *("c", Element("c", origins[2]), c.row_stride, c.column_stride),
             *counters,
             "tickets",

@@ -100,7 +100,8 @@ def test_small_products_are_made_in_one_launch():
     assert step.arguments[-3:] == (Turn(0, 0), Turn(1, 0), "tickets")
     assert plan.turns == 1
     assert dict(plan.scratch)["packed_a"] == 8 * 8 * (TILE_BYTES + 4)
-    assert len(planned(rows(2, 300, 500), rows(2, 500, 300), rows(2, 300, 300)).steps) == 2
+    stack = planned(rows(2, 300, 500), rows(2, 500, 300), rows(2, 300, 300))
+    assert families(stack)[:2] == ["tensor_pack", "tensor"]
     apart = make_tensor_plan(
         rows(300, 500), rows(500, 300), rows(300, 300), (WIDE,), PLAIN, PACK, LIMITS, at_once=False
     )
@@ -140,6 +141,41 @@ def test_signatures_and_arguments_agree():
             for letter, argument in zip(step.signature, step.arguments, strict=True):
                 slot = isinstance(argument, str) and argument not in ("alpha", "beta")
                 assert (letter == "b") == (slot or isinstance(argument, Turn))
+
+
+def test_a_stack_takes_the_launches_of_one_product():
+    """As far as its loops join; what is repeated is packed once."""
+    fast = replace(WIDE, guard=False)
+    a, b, c = rows(40, 300, 500), rows(40, 500, 700), rows(40, 300, 700)
+    split, multiply = planned(a, b, c, fast).steps
+    assert split.arguments[0] == multiply.arguments[0] == 40
+    assert split.groups == 40 * (3 + 6) * 8
+    assert multiply.groups == 132
+    shared = b._replace(strides=(0, *b.strides[1:]))
+    plan = planned(a, shared, c, fast)
+    assert plan.steps[0].groups == (40 * 3 + 6) * 8
+    assert dict(plan.scratch)["packed_b"] == 6 * 8 * (TILE_BYTES + 4)
+    nested = planned(
+        *(
+            x._replace(shape=(5, 8, *x.shape[1:]), strides=(9 * x.strides[0], *x.strides))
+            for x in (a, b, c)
+        ),
+        fast,
+    )
+    assert [step.arguments[0] for step in nested.steps] == 10 * [8]
+    guarded = planned(a, b, c, WIDE)
+    assert families(guarded)[:3] == ["tensor_pack", "tensor", "gated local"]
+    assert guarded.turns == 1
+
+
+def test_a_stack_too_large_for_the_scratch_goes_in_parts(small_blocks):
+    """As many matrices at a time as fit."""
+    plan = planned(
+        rows(5, 100, 200), rows(5, 200, 300), rows(5, 100, 300), replace(WIDE, guard=False)
+    )
+    assert [step.arguments[0] for step in plan.steps] == [2, 2, 2, 2, 1, 1]
+    firsts = [[x.offset for x in s.arguments if isinstance(x, Element)] for s in plan.steps[1::2]]
+    assert firsts == [[i * 20000, i * 60000, i * 30000] for i in (0, 2, 4)]
 
 
 def test_no_more_work_groups_than_compute_units(apart):
@@ -238,7 +274,11 @@ def test_strict_and_small_products_stay_plain(monkeypatch):
     assert tensor.choose_tensor(Able(), "strict", *big) == ()
     assert tensor.choose_tensor(Able(), "fast", 4096, 4096, 8, 1) == ()
     assert tensor.choose_tensor(Able(), "fast", 300, 300, 300, 1) == ()
-    assert tensor.choose_tensor(Able(), "fast", 1024, 1024, 1024, 1000) == ()
+    assert tensor.choose_tensor(Able(), "fast", 1024, 1024, 1024, 1000)
+    assert tensor.choose_tensor(Able(), "fast", 1024, 1024, 1024, 1000, 1000) == ()  # launches
+    assert tensor.choose_tensor(Able(), "float32", 512, 512, 512, 3) == ()
+    assert tensor.choose_tensor(Able(), "float32", 512, 512, 512, 4)
+    assert tensor.choose_tensor(Able(), "float32", 300, 300, 300, 100) == ()
     assert tensor.choose_tensor(Able(), "fast", 512, 512, 16384, 1) == ()  # too few tiles
     assert tensor.choose_tensor(Able(), "fast", 1024, 1024, 16384, 1)
 
@@ -359,6 +399,27 @@ def test_blocks_and_stacks(able, monkeypatch, small_blocks, config):
     a[0, 5, 7:900] = 1e-20  # one block of k gives way to the plain kernel, the other does not
     got = clgemm.sgemm(1.0, a[0], b[1])
     np.testing.assert_allclose(got, a[0].astype(np.float64) @ b[1], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("config", [WIDE, NARROW, IN_BYTES, AT_ONCE, MMA])
+@pytest.mark.parametrize(
+    ("stack_a", "stack_b"),
+    [((5,), (5,)), ((5,), (1,)), ((1,), (5,)), ((3, 4), (4,)), ((2, 1), (3,))],
+)
+def test_stacks(able, monkeypatch, config, stack_a, stack_b):
+    """Matrices that are repeated, reversed or apart, too."""
+    force(monkeypatch, config)
+    rng = np.random.default_rng(18)
+    a, b = integers(rng, *stack_a, 150, 200), integers(rng, *stack_b, 200, 300)
+    np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+    np.testing.assert_array_equal(clgemm.matmul(a[::-1], b[..., ::2]), a[::-1] @ b[..., ::2])
+    if config.guard:
+        a[-1, ..., 5, 7:30:11] *= 2.0**-30  # listed; and more than may be
+        np.testing.assert_allclose(clgemm.matmul(a, b), a @ b, rtol=1e-6, atol=1e-6)
+        a[0] *= np.exp(8 * normal(rng, *a[0].shape)).astype(np.float32)
+        exact, got = a.astype(np.float64) @ b, clgemm.matmul(a, b)
+        allowed = gamma(200 + 128) * (np.abs(a.astype(np.float64)) @ np.abs(b))
+        assert (np.abs(got - exact) <= allowed).all()
 
 
 def normal(rng, *shape):
@@ -488,7 +549,12 @@ def test_ordinary_data_need_no_reserve(able, monkeypatch, a, b):
     """They stay on the tensor cores: the plain kernel could not tell their zeros from its own."""
     force(monkeypatch, WIDE)
     taken = gates(able, monkeypatch, a.astype(np.float32), b.astype(np.float32))
-    assert taken <= tensor_plan._most(a.shape[0], b.shape[1])
+    assert taken <= most_listed(a.shape[0], b.shape[1])
+
+
+def most_listed(m, n):
+    """Return how many elements a product may list."""
+    return tensor_plan._most(rows(1, m, 1), rows(1, 1, n))
 
 
 def gates(able, monkeypatch, a, b):
@@ -566,7 +632,7 @@ def test_a_call_after_the_reserve_counts_from_zero(able, monkeypatch, tiers):
     rng = np.random.default_rng(12)
     wide = (normal(rng, 300, 300) * np.exp(8 * normal(rng, 300, 300))).astype(np.float32)
     plain = normal(rng, 300, 300).astype(np.float32)
-    most = tensor_plan._most(300, 300)
+    most = most_listed(300, 300)
     for _ in range(3):
         assert gates(able, monkeypatch, wide, wide) > most
         assert gates(able, monkeypatch, plain, plain) <= most

@@ -40,7 +40,7 @@ void tensor_at_once(const int m, const int n, const int k, const int least, cons
   __local uint drawn, gives_up, listed;
   asm volatile(".target sm_90a");  // the compiler's own is sm_90: wgmma and setmaxnreg need the a
   const uint item = get_local_id(0), base = (uint)(ulong)(__local void*)memory;
-  const Product p = {m, n, k, least, most, a + a_offset, a_row, a_column, b + b_offset, b_row, b_column,
+  const Product p = {1, m, n, k, least, most, a + a_offset, a_row, a_column, 0, b + b_offset, b_row, b_column, 0,
                      packed_a, packed_b, count};
   if (item < 256) {
     const uint tiles = (panels_of(m) + panels_of(n)) * depths_of(k);
@@ -97,6 +97,6 @@ void tensor_at_once(const int m, const int n, const int k, const int least, cons
     if (GUARD && gives_up)
       multiply_plain(&p, alpha, beta, c + c_offset, c_row, c_column, memory);
     else
-      multiply_tiles(&p, alpha, beta, c + c_offset, c_row, c_column, listed, memory, corners);
+      multiply_tiles(&p, alpha, beta, c + c_offset, c_row, c_column, 0, listed, memory, corners);
   }
 }

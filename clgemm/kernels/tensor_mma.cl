@@ -50,18 +50,21 @@ static inline void fetch(uint stage, uint scales, __global const uchar* tile_a, 
 }
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
-void tensor_product(const int m, const int n, const int k, const int most, const float alpha, const float beta,
-                    __global const float* a, const long a_offset, const long a_row, const long a_column,
-                    __global const float* b, const long b_offset, const long b_row, const long b_column,
+void tensor_product(const int matrices, const int m, const int n, const int k, const int most, const float alpha, const float beta,
+                    __global const float* a, const long a_offset, const long a_row, const long a_column, const long a_stride,
+                    __global const float* b, const long b_offset, const long b_row, const long b_column, const long b_stride,
                     __global const uchar* packed_a, __global const uchar* packed_b,
-                    __global float* c, const long c_offset, const long c_row, const long c_column,
+                    __global float* c, const long c_offset, const long c_row, const long c_column, const long c_stride,
                     __global const uint* count, __global uint* count_next, __global const uint* count_before) {
   __local uchar stages[2 * STAGE_BYTES] __attribute__((aligned(1024)));
   __local uchar scales[2 * SCALES_BYTES] __attribute__((aligned(1024)));
   const int item = get_local_id(0), warp = item / 32, lane = item % 32;
 #if GUARD
   if (item == 0 && get_group_id(0) == 0) *count_next = 0;  // the next product's
-  if (*count > most || (TF32 && *count_before <= most)) return;
+  if (*count > most) return;
+#if TF32
+  if (*count_before <= most) return;
+#endif
 #endif
   const int depths = (k + TILE_K - 1) / TILE_K;
   const int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + TILE_N - 1) / TILE_N;
@@ -72,11 +75,15 @@ void tensor_product(const int m, const int n, const int k, const int most, const
   const uint rows_at = (lane / 16 * TILE_ROWS + warp_m + lane % 16) * 16;
   const uint columns_at = (lane / 8 % 2 * TILE_ROWS + warp_n + lane / 16 * 8 + lane % 8) * 16;
 
-  for (int tile = get_group_id(0); tile < tiles_m * tiles_n; tile += get_num_groups(0)) {
+  const int panels_a = (a_stride == 0 ? 1 : matrices) * tiles_m, panels_b = (b_stride == 0 ? 1 : matrices) * tiles_n;
+
+  for (int index = get_group_id(0); index < matrices * tiles_m * tiles_n; index += get_num_groups(0)) {
+    const int matrix = index / (tiles_m * tiles_n), tile = index % (tiles_m * tiles_n);
     const int first_m = tile / (SWIZZLE * tiles_n) * SWIZZLE, band = min(SWIZZLE, tiles_m - first_m);
     const int tile_m = first_m + tile % (SWIZZLE * tiles_n) % band, tile_n = tile % (SWIZZLE * tiles_n) / band;
-    __global const uchar* from_a = packed_a + tile_m * panel_bytes;
-    __global const uchar* from_b = packed_b + tile_n * panel_bytes;
+    const int panel_a = (a_stride == 0 ? 0 : matrix) * tiles_m + tile_m, panel_b = (b_stride == 0 ? 0 : matrix) * tiles_n + tile_n;
+    __global const uchar* from_a = packed_a + panel_a * panel_bytes;
+    __global const uchar* from_b = packed_b + panel_b * panel_bytes;
     float total[4][16], sum[4][16];
     #pragma unroll
     for (int i = 0; i < 64; i++) total[i / 16][i % 16] = sum[i / 16][i % 16] = 0.0f;
@@ -125,7 +132,7 @@ void tensor_product(const int m, const int n, const int k, const int most, const
     }
 
     const int rows = m - tile_m * TILE_M, columns = n - tile_n * TILE_N;
-    __global float* c_tile = c + c_offset + tile_m * TILE_M * c_row + tile_n * TILE_N * c_column;
+    __global float* c_tile = c + c_offset + matrix * c_stride + tile_m * TILE_M * c_row + tile_n * TILE_N * c_column;
     const bool vectors = c_column == 1 && c_row % 4 == 0 && ((ulong)c_tile & 15) == 0 && columns >= TILE_N;
     barrier(CLK_LOCAL_MEM_FENCE);  // the stages become corners
     #pragma unroll
@@ -141,9 +148,10 @@ void tensor_product(const int m, const int n, const int k, const int most, const
 #if GUARD
     if (*count != 0) {
       const Tile t = {
-          from_a, from_b, directory_of(packed_a, tiles_m * depths) + tile_m * depths,
-          directory_of(packed_b, tiles_n * depths) + tile_n * depths,
-          a + a_offset + tile_m * TILE_M * a_row, b + b_offset + tile_n * TILE_N * b_row, c_tile,
+          from_a, from_b, directory_of(packed_a, panels_a * depths) + panel_a * depths,
+          directory_of(packed_b, panels_b * depths) + panel_b * depths,
+          a + a_offset + matrix * a_stride + tile_m * TILE_M * a_row,
+          b + b_offset + matrix * b_stride + tile_n * TILE_N * b_row, c_tile,
           a_row, a_column, b_row, b_column, c_row, c_column, rows, columns, depths, alpha};
       const uint any = any_lists(t.lengths_a, t.lengths_b, 1, depths);
       if (any != 0) warp_barrier();

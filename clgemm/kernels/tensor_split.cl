@@ -1,5 +1,5 @@
 // How a work-group splits operands into the tiles of tensor_tile.cl, padded with zeros.
-//   a[row*a_row + p*a_column]     m x k, any strides;   b[column*b_row + p*b_column]     n x k, that is, B'
+//   a[matrix*a_stride + row*a_row + p*a_column]     m x k, any strides;   b[...column*b_row + p*b_column]     n x k: B'
 //   packed[(panel*depths + depth)*TILE_BYTES]     panel = row/TILE_ROWS, depth = p/TILE_K
 // A row's TILE_K elements share the scale 2^(e - TOP), where 2^e <= the largest of them < 2^(e+1). All rows of a tile have
 // that of the largest if they are near it and this leaves no element too small. The high part is an element over its
@@ -129,12 +129,13 @@ typedef struct {
 // Split one tile, of A or behind them of B. False if another kernel makes the product. The memory is free for the next tile
 // behind another SPLIT_BARRIER.
 static inline bool split_tile(const Product* p, const int index, __local SplitMemory* s) {
-  const int item = get_local_id(0), depths = depths_of(p->k), tiles_a = panels_of(p->m) * depths;
+  const int item = get_local_id(0), depths = depths_of(p->k), tiles_a = panels_of_a(p) * depths;
   const bool is_a = index < tiles_a;
   const int tile = is_a ? index : index - tiles_a, rows = is_a ? p->m : p->n, least = p->least;
+  const int matrix = tile / (panels_of(rows) * depths), place = tile % (panels_of(rows) * depths);
   const long row_stride = is_a ? p->a_row : p->b_row, column_stride = is_a ? p->a_column : p->b_column;
-  const int row_0 = tile / depths * TILE_ROWS, k_0 = tile % depths * TILE_K;
-  __global const float* from = (is_a ? p->a : p->b) + row_0 * row_stride + k_0 * column_stride;
+  const int row_0 = place / depths * TILE_ROWS, k_0 = place % depths * TILE_K;
+  __global const float* from = (is_a ? p->a + matrix * p->a_stride : p->b + matrix * p->b_stride) + row_0 * row_stride + k_0 * column_stride;
   __global uchar* to = (is_a ? p->packed_a : p->packed_b) + (long)tile * TILE_BYTES;
 
 #if GUARD
@@ -293,7 +294,7 @@ static inline bool split_tile(const Product* p, const int index, __local SplitMe
 
 #if GUARD
   if (item == 0) {
-    directory_of(is_a ? p->packed_a : p->packed_b, panels_of(rows) * depths)[tile] = s->listed;
+    directory_of(is_a ? p->packed_a : p->packed_b, (is_a ? panels_of_a(p) : panels_of_b(p)) * depths)[tile] = s->listed;
     if (s->listed != 0) atomic_add(p->count, s->listed);
   }
   if (item < s->listed) {

@@ -8,6 +8,7 @@
 //   PART_BYTES    high_bytes[core][slot][16]   the high part over the step
 //   LOW_BYTES_AT  low_bytes[core][slot][16]    the low part over a FINER of the step
 //   STEP_AT       step                         fp32
+// Tiles follow one another along k, panels of TILE_ROWS rows, and matrices of a stack, those that are repeated once.
 // Behind the last tile is a directory: the length of every tile's list, uint each.
 // Parts are fp16 or, with TF32, fp32 numbers that the tensor cores take for tf32: half as fast, and with an exponent
 // for nearly every element. core = p/CORE; eight slots of one core are one of wgmma's core matrices, 128 bytes in a
@@ -39,19 +40,22 @@
 
 // Operands, and where their tiles go.
 typedef struct {
+  int matrices;  // in a stack: `stride` elements apart, or with 0 all the same
   int m, n, k;
   int least;  // the power of two, over its scale, from which on an element is split
   uint most;  // listed elements, above which another kernel makes the product
   __global const float* a;
-  long a_row, a_column;
+  long a_row, a_column, a_stride;
   __global const float* b;
-  long b_row, b_column;
+  long b_row, b_column, b_stride;
   __global uchar *packed_a, *packed_b;
   __global uint* count;  // listed elements
 } Product;
 
 static inline int panels_of(int rows) { return (rows + TILE_ROWS - 1) / TILE_ROWS; }
 static inline int depths_of(int k) { return (k + TILE_K - 1) / TILE_K; }
+static inline int panels_of_a(const Product* p) { return (p->a_stride == 0 ? 1 : p->matrices) * panels_of(p->m); }
+static inline int panels_of_b(const Product* p) { return (p->b_stride == 0 ? 1 : p->matrices) * panels_of(p->n); }
 
 // The lengths of a packed operand's lists.
 static inline __global uint* directory_of(__global const uchar* packed, int tiles) {

@@ -62,8 +62,7 @@ static inline void fetch(uint to, __global const uchar* tile, uint barrier) {
 // sum = a*b for one 64 x 128 x TILE_K product of tiles: 12 instructions in one piece, since the compiler must not touch
 // the sums before all is done. %0 to %63 are the sums; %64 and %65 the descriptors of the high parts of a and of b, which
 // count in sixteen bytes: LOW leads from the high part of a tile to the low, CORES to the next two cores along k.
-// The two warp groups take turns at barriers %66 and %67: one's tensor cores work while the other adds up. Not with INT8,
-// where each waits twice and they find their own turns.
+// The two warp groups take turns at barriers %66 and %67: one's tensor cores work while the other adds up.
 #define LOW 1024    // PART_BYTES/16
 #define CORES 256   // 2*TILE_ROWS*16/16
 #define DISTANCE 8  // of neighbours along the rows, 128/16
@@ -111,21 +110,26 @@ static inline void fetch(uint to, __global const uchar* tile, uint barrier) {
   "{t0,t1,t2,t3,t4,t5,t6,t7,t8,t9,t10,t11,t12,t13,t14,t15,t16,t17,t18,t19,t20,t21,t22,t23,t24,"         \
   "t25,t26,t27,t28,t29,t30,t31,t32,t33,t34,t35,t36,t37,t38,t39,t40,t41,t42,t43,t44,t45,t46,t47,"        \
   "t48,t49,t50,t51,t52,t53,t54,t55,t56,t57,t58,t59,t60,t61,t62,t63}, a, b, yes;\n"
-#define MULTIPLY_BYTES(tile_a, tile_b, unit)                                                                       \
+#define MULTIPLY_BYTES(tile_a, tile_b, unit, mine, others)                                                         \
   asm volatile("{.reg .b64 a, b; .reg .pred yes; .reg .b32 t<64>;\n"                                               \
                "setp.eq.b64 yes, %64, %64;\n"                                                                      \
                EACH(BEGIN)                                                                                         \
+               "bar.sync %68, 256;\n"                                                                              \
                "wgmma.fence.sync.aligned;\n"                                                                       \
                TIMES_BYTES(0, HIGH_BYTES, LOW_BYTES) TIMES_BYTES(1, HIGH_BYTES, LOW_BYTES)                         \
                TIMES_BYTES(0, LOW_BYTES, HIGH_BYTES) TIMES_BYTES(1, LOW_BYTES, HIGH_BYTES)                         \
                "wgmma.commit_group.sync.aligned;\n"                                                                \
+               "bar.arrive %69, 256;\n"                                                                            \
                "wgmma.wait_group.sync.aligned 0;\n"                                                                \
                EACH(END)                                                                                           \
+               "bar.sync %68, 256;\n"                                                                              \
                "wgmma.fence.sync.aligned;\n"                                                                       \
                ALL_TIMES(0, 0, "yes")                                                                              \
                "wgmma.commit_group.sync.aligned;\n"                                                                \
+               "bar.arrive %69, 256;\n"                                                                            \
                "wgmma.wait_group.sync.aligned 0;}\n"                                                               \
-               : RESULTS : "l"(tile_a), "l"(tile_b), "f"(unit), "f"(-12582912.0f * (unit)) : "memory")
+               : RESULTS                                                                                           \
+               : "l"(tile_a), "l"(tile_b), "f"(unit), "f"(-12582912.0f * (unit)), "r"(mine), "r"(others) : "memory")
 #endif
 #define MULTIPLY(tile_a, tile_b, mine, others)                                                                       \
   asm volatile("{.reg .b64 a, b; .reg .pred no, yes;\n"                                                              \
@@ -138,11 +142,32 @@ static inline void fetch(uint to, __global const uchar* tile, uint barrier) {
                "wgmma.wait_group.sync.aligned 0;}\n"                                                                 \
                : RESULTS : "l"(tile_a), "l"(tile_b), "r"(mine), "r"(others) : "memory")
 
+// A tile of C.
+typedef struct {
+  int matrix, m, n;
+} Place;
+
 // Neighbouring work-groups take SWIZZLE tiles of one column before they move to the next column.
-#define FOR_EACH_TILE                                                                                         \
-  for (int tile = get_group_id(0); tile < tiles_m * tiles_n; tile += get_num_groups(0)) {                     \
-    const int first_m = tile / (SWIZZLE * tiles_n) * SWIZZLE, band = min(SWIZZLE, tiles_m - first_m);         \
-    const int tile_m = first_m + tile % (SWIZZLE * tiles_n) % band, tile_n = tile % (SWIZZLE * tiles_n) / band;
+static inline Place place_of(int index, const int tiles_m, const int tiles_n) {
+  Place place;
+  place.matrix = index / (tiles_m * tiles_n), index %= tiles_m * tiles_n;
+  const int first_m = index / (SWIZZLE * tiles_n) * SWIZZLE, band = min(SWIZZLE, tiles_m - first_m);
+  place.m = first_m + index % (SWIZZLE * tiles_n) % band, place.n = index % (SWIZZLE * tiles_n) / band;
+  return place;
+}
+
+// Its panels of A and, the first, of B.
+static inline int panel_of_a(const Product* p, const Place place) {
+  return (p->a_stride == 0 ? 0 : place.matrix) * panels_of(p->m) + place.m;
+}
+
+static inline int panel_of_b(const Product* p, const Place place) {
+  return (p->b_stride == 0 ? 0 : place.matrix) * panels_of(p->n) + place.n * PANELS;
+}
+
+#define FOR_EACH_TILE \
+  for (int index = get_group_id(0); index < p->matrices * tiles_m * tiles_n; index += get_num_groups(0)) { \
+    const Place place = place_of(index, tiles_m, tiles_n);
 #define NEXT_STAGE if (++stage == STAGES) { stage = 0; round ^= 1; }
 
 static inline void feed_tiles(const Product* p, const uint base) {
@@ -153,10 +178,10 @@ static inline void feed_tiles(const Product* p, const uint base) {
   int stage = 0;
   uint round = 0;  // parity of the uses of a stage
   FOR_EACH_TILE
-    __global const uchar* from_a = p->packed_a + tile_m * panel_bytes;
-    __global const uchar* from_b = p->packed_b + tile_n * PANELS * panel_bytes;
+    __global const uchar* from_a = p->packed_a + panel_of_a(p, place) * panel_bytes;
+    __global const uchar* from_b = p->packed_b + panel_of_b(p, place) * panel_bytes;
     // A last panel that is not there is fed from its neighbour and not stored.
-    const long beside = tile_n * PANELS + 1 < panels_b ? panel_bytes : 0;
+    const long beside = place.n * PANELS + 1 < panels_b ? panel_bytes : 0;
     #pragma unroll 1
     for (int depth = 0; depth < depths; depth++) {
       const uint to = stages + stage * STAGE_BYTES;
@@ -173,7 +198,8 @@ static inline void feed_tiles(const Product* p, const uint base) {
 }
 
 static inline void multiply_tiles(const Product* p, const float alpha, const float beta, __global float* c, const long c_row,
-                                  const long c_column, const uint listed, __local uchar* memory, __local float* corners) {
+                                  const long c_column, const long c_stride, const uint listed, __local uchar* memory,
+                                  __local float* corners) {
   const int depths = depths_of(p->k), panels_b = panels_of(p->n);
   const int tiles_m = (p->m + TILE_M - 1) / TILE_M, tiles_n = (p->n + TILE_N - 1) / TILE_N;
   const long panel_bytes = (long)depths * TILE_BYTES;
@@ -184,15 +210,16 @@ static inline void multiply_tiles(const Product* p, const float alpha, const flo
   const uint group = warp / 4;
   // A descriptor without an address: how far the next core is along the rows and along k.
   const ulong shape = (ulong)DISTANCE << 32 | TILE_ROWS * 16 / 16 << 16;
-  if (!INT8 && group == 1) asm volatile("bar.arrive 1, 256;" ::: "memory");  // the first turn is the first warp group's
+  if (group == 1) asm volatile("bar.arrive 1, 256;" ::: "memory");  // the first turn is the first warp group's
   FOR_EACH_TILE
 #if GUARD
     // What there is to mend, looked up while tiles are on their way.
-    const int panels = min(PANELS, panels_b - tile_n * PANELS);
+    const int panel_a = panel_of_a(p, place), panel_b = panel_of_b(p, place);
+    const int panels = min(PANELS, panels_b - place.n * PANELS);
     uint any = 0;
     if (listed != 0)
-      any = any_lists(directory_of(p->packed_a, tiles_m * depths) + tile_m * depths,
-                      directory_of(p->packed_b, panels_b * depths) + tile_n * PANELS * depths, panels, depths);
+      any = any_lists(directory_of(p->packed_a, panels_of_a(p) * depths) + panel_a * depths,
+                      directory_of(p->packed_b, panels_of_b(p) * depths) + panel_b * depths, panels, depths);
 #endif
     float total[PANELS][64];
     #pragma unroll
@@ -214,7 +241,7 @@ static inline void multiply_tiles(const Product* p, const float alpha, const flo
         const float steps = *(__local const float*)(memory + at + STEP_AT) *
                             *(__local const float*)(memory + at_b + STEP_AT);
         const float unit = as_float(as_uint(steps / FINER) & ~3);  // three times it is a number, too
-        MULTIPLY_BYTES(tile_a, tile_b, unit);
+        MULTIPLY_BYTES(tile_a, tile_b, unit, 1 + group, 2 - group);
 #else
         MULTIPLY(tile_a, tile_b, 1 + group, 2 - group);
 #endif
@@ -245,8 +272,8 @@ static inline void multiply_tiles(const Product* p, const float alpha, const flo
       NEXT_STAGE
     }
 
-    const int rows = p->m - tile_m * TILE_M - warp * 16, columns = p->n - tile_n * TILE_N;
-    __global float* c_tile = c + tile_m * TILE_M * c_row + tile_n * TILE_N * c_column;
+    const int rows = p->m - place.m * TILE_M - warp * 16, columns = p->n - place.n * TILE_N;
+    __global float* c_tile = c + place.matrix * c_stride + place.m * TILE_M * c_row + place.n * TILE_N * c_column;
     __global float* c_warp = c_tile + warp * 16 * c_row;
     const bool vectors = c_column == 1 && c_row % 4 == 0 && ((ulong)c_tile & 15) == 0 && columns >= TILE_N;
     #pragma unroll
@@ -259,11 +286,12 @@ static inline void multiply_tiles(const Product* p, const float alpha, const flo
 #if GUARD
     if (any != 0) {
       const Tile t = {
-          p->packed_a + tile_m * panel_bytes, p->packed_b + tile_n * PANELS * panel_bytes,
-          directory_of(p->packed_a, tiles_m * depths) + tile_m * depths,
-          directory_of(p->packed_b, panels_b * depths) + tile_n * PANELS * depths,
-          p->a + tile_m * TILE_M * p->a_row, p->b + tile_n * TILE_N * p->b_row, c_tile,
-          p->a_row, p->a_column, p->b_row, p->b_column, c_row, c_column, p->m - tile_m * TILE_M, columns, depths, alpha};
+          p->packed_a + panel_a * panel_bytes, p->packed_b + panel_b * panel_bytes,
+          directory_of(p->packed_a, panels_of_a(p) * depths) + panel_a * depths,
+          directory_of(p->packed_b, panels_of_b(p) * depths) + panel_b * depths,
+          p->a + place.matrix * p->a_stride + place.m * TILE_M * p->a_row,
+          p->b + place.matrix * p->b_stride + place.n * TILE_N * p->b_row, c_tile,
+          p->a_row, p->a_column, p->b_row, p->b_column, c_row, c_column, p->m - place.m * TILE_M, columns, depths, alpha};
       warp_barrier();
       if (any & 1) mend_rows(&t, warp * 16, 0, TILE_N);
       for (int h = 0; h < panels; h++)
