@@ -58,9 +58,9 @@ def choose_tensor(
     Parameters
     ----------
     matrices : int
-        In a stack.
+        In the stack.
     launches : int, optional
-        For how many parts of it there have to be some.
+        Parts of the stack that each take their own: all its loops but the innermost.
     """
     each, work = m * n * k, matrices * m * n * k
     if (

@@ -54,17 +54,18 @@
 #define PANELS_OF_A __global float*
 // As vload and vstore, through which compilers do not unroll a loop: they are functions to them.
 typedef FLOAT(PIECE_A) __attribute__((aligned(4))) piece_of_a;
+// To the second-level cache: the first is too small for a panel's columns, each in a line of its own, beside the panel.
+#define FETCH_SECOND(p) __builtin_prefetch((const void*)(size_t)(p), 0, 2)
 #else
 #define PANELS_OF_A __global const float*
 #endif
-#define SHARE_LINE (WORK_M < LINE ? LINE / WORK_M : 1)  // panels whose columns lie in one cache line
 #define TRANSPOSES (WORK_M <= WIDTH && (WORK_M == 2 || WORK_M == 4 || WORK_M == 8 || WORK_M == 16))
 
 // One WORK_M x WORK_N block of C: its first `rows` x `columns` elements, of which the first `vectors`
 // vectors of each row are all there is. There is a function for each number of vectors; loops that the
 // compiler is to unroll have bounds that do not wait for that. Stores whole vectors along the rows of C and
 // returns true; or leaves the block, times alpha, in `values`. If it packs the panel of A meanwhile, from
-// `source`, what lies around `next` is fetched, where another panel will come from.
+// `source`, what lies at `next` is fetched, where another panel will come from.
 static inline __attribute__((always_inline)) bool multiply_panels(
     const bool packs, const int vectors, const int rows, const int columns, const int depth, const float alpha,
     const float beta, PANELS_OF_A a, const long a_row, __global const float* b, __global float* c, const long c_row,
@@ -113,7 +114,7 @@ static inline __attribute__((always_inline)) bool multiply_panels(
 #if PACKS
     if (packs) {
 #if PREFETCH
-      if (p % SHARE_LINE == 0) FETCH(next);
+      FETCH_SECOND(next);
 #endif
       #pragma unroll
       for (int i = 0; i < WORK_M; i += PIECE_A) *(__global piece_of_a*)(a + i) = *(__global const piece_of_a*)(source + i);
@@ -228,9 +229,9 @@ static inline __attribute__((always_inline)) void multiply_block(
       __global const float* from = source + (panel_m - first_m) * WORK_M;
       const bool packs = source && panel_n == 0, whole = rows >= WORK_M && columns >= WORK_N;
       if (packs && !whole) pack_panels_a(rows, WORK_M, depth, depth, from, 1, source_column, a_panel);
-      if (packs && whole)  // the panels that share a line fetch a part of those after them each
+      if (packs && whole)
         stored = multiply_and_pack(rows, columns, depth, alpha, beta, a_panel, a_row, b_panel, c_panel, c_row, c_column,
-                                   values, from, from + 2 * LINE + panel_m % SHARE_LINE * source_column, source_column);
+                                   values, from, from + LINE + WORK_M, source_column);
       else
 #endif
 #if VECTORS > 1
