@@ -90,7 +90,21 @@ static inline void fetch(uint to, __global const uchar* tile, uint barrier) {
   "=f"(sum[i + 4]), "=f"(sum[i + 5]), "=f"(sum[i + 6]), "=f"(sum[i + 7])
 #define RESULTS EIGHT(0), EIGHT(8), EIGHT(16), EIGHT(24), EIGHT(32), EIGHT(40), EIGHT(48), EIGHT(56)
 // The small products first: less of them is lost. The first of all does not add.
+#define MULTIPLY(tile_a, tile_b, mine, others)                                                                       \
+  asm volatile("{.reg .b64 a, b; .reg .pred no, yes;\n"                                                              \
+               "setp.ne.b32 no, %66, %66; setp.eq.b32 yes, %66, %66;\n"                                              \
+               "bar.sync %66, 256;\n"                                                                                \
+               "wgmma.fence.sync.aligned;\n"                                                                         \
+               ALL_TIMES(0, LOW, "no") ALL_TIMES(LOW, 0, "yes") ALL_TIMES(0, 0, "yes")                               \
+               "wgmma.commit_group.sync.aligned;\n"                                                                  \
+               "bar.arrive %67, 256;\n"                                                                              \
+               "wgmma.wait_group.sync.aligned 0;}\n"                                                                 \
+               : RESULTS : "l"(tile_a), "l"(tile_b), "r"(mine), "r"(others) : "memory")
+
 #if INT8
+// The same with bytes for the small products: they take one turn, at barriers %68 and %69, the large one another. The sums of
+// bytes' products begin as the bits of 1.5 * 2^23, whose last counts 1; they stay below 2^22, so what they end as is the
+// float32 number 1.5 * 2^23 + sum. %66 is the unit that they count, %67 the unit times -1.5 * 2^23, exactly.
 #define HIGH_BYTES 1024  // PART_BYTES/16
 #define LOW_BYTES 1536   // LOW_BYTES_AT/16
 #define EACH(F)                                                                         \
@@ -99,8 +113,6 @@ static inline void fetch(uint to, __global const uchar* tile, uint barrier) {
   F(30) F(31) F(32) F(33) F(34) F(35) F(36) F(37) F(38) F(39) F(40) F(41) F(42) F(43)   \
   F(44) F(45) F(46) F(47) F(48) F(49) F(50) F(51) F(52) F(53) F(54) F(55) F(56) F(57)   \
   F(58) F(59) F(60) F(61) F(62) F(63)
-// Sums of integers begin as the bits of 1.5 * 2^23, whose last counts 1; they stay below 2^22, so what they end as is the
-// float32 number 1.5 * 2^23 + sum. %66 is the unit, %67 the unit times -1.5 * 2^23, exactly.
 #define BEGIN(i) "mov.b32 t" #i ", 0x4B400000;\n"
 #define END(i) "fma.rn.f32 %" #i ", t" #i ", %66, %67;\n"
 #define TIMES_BYTES(cores, part_a, part_b)                                                              \
@@ -131,16 +143,6 @@ static inline void fetch(uint to, __global const uchar* tile, uint barrier) {
                : RESULTS                                                                                           \
                : "l"(tile_a), "l"(tile_b), "f"(unit), "f"(-12582912.0f * (unit)), "r"(mine), "r"(others) : "memory")
 #endif
-#define MULTIPLY(tile_a, tile_b, mine, others)                                                                       \
-  asm volatile("{.reg .b64 a, b; .reg .pred no, yes;\n"                                                              \
-               "setp.ne.b32 no, %66, %66; setp.eq.b32 yes, %66, %66;\n"                                              \
-               "bar.sync %66, 256;\n"                                                                                \
-               "wgmma.fence.sync.aligned;\n"                                                                         \
-               ALL_TIMES(0, LOW, "no") ALL_TIMES(LOW, 0, "yes") ALL_TIMES(0, 0, "yes")                               \
-               "wgmma.commit_group.sync.aligned;\n"                                                                  \
-               "bar.arrive %67, 256;\n"                                                                              \
-               "wgmma.wait_group.sync.aligned 0;}\n"                                                                 \
-               : RESULTS : "l"(tile_a), "l"(tile_b), "r"(mine), "r"(others) : "memory")
 
 // A tile of C.
 typedef struct {
@@ -165,9 +167,6 @@ static inline int panel_of_b(const Product* p, const Place place) {
   return (p->b_stride == 0 ? 0 : place.matrix) * panels_of(p->n) + place.n * PANELS;
 }
 
-#define FOR_EACH_TILE \
-  for (int index = get_group_id(0); index < p->matrices * tiles_m * tiles_n; index += get_num_groups(0)) { \
-    const Place place = place_of(index, tiles_m, tiles_n);
 #define NEXT_STAGE if (++stage == STAGES) { stage = 0; round ^= 1; }
 
 static inline void feed_tiles(const Product* p, const uint base) {
@@ -177,7 +176,8 @@ static inline void feed_tiles(const Product* p, const uint base) {
   const uint stages = base + BARRIERS_BYTES;
   int stage = 0;
   uint round = 0;  // parity of the uses of a stage
-  FOR_EACH_TILE
+  for (int index = get_group_id(0); index < p->matrices * tiles_m * tiles_n; index += get_num_groups(0)) {
+    const Place place = place_of(index, tiles_m, tiles_n);
     __global const uchar* from_a = p->packed_a + panel_of_a(p, place) * panel_bytes;
     __global const uchar* from_b = p->packed_b + panel_of_b(p, place) * panel_bytes;
     // A last panel that is not there is fed from its neighbour and not stored.
@@ -211,7 +211,8 @@ static inline void multiply_tiles(const Product* p, const float alpha, const flo
   // A descriptor without an address: how far the next core is along the rows and along k.
   const ulong shape = (ulong)DISTANCE << 32 | TILE_ROWS * 16 / 16 << 16;
   if (group == 1) asm volatile("bar.arrive 1, 256;" ::: "memory");  // the first turn is the first warp group's
-  FOR_EACH_TILE
+  for (int index = get_group_id(0); index < p->matrices * tiles_m * tiles_n; index += get_num_groups(0)) {
+    const Place place = place_of(index, tiles_m, tiles_n);
 #if GUARD
     // What there is to mend, looked up while tiles are on their way.
     const int panel_a = panel_of_a(p, place), panel_b = panel_of_b(p, place);
