@@ -6,7 +6,6 @@ import contextlib
 import functools
 import os
 import threading
-from collections.abc import Iterator
 from contextvars import ContextVar, Token
 from typing import cast
 
@@ -14,17 +13,16 @@ import numpy as np
 import pyopencl as cl
 
 from clgemm.config import Limits
+from clgemm.pocl_threads import pinned_threads
 from clgemm.streaming import TransferConfig
 
 __all__ = ["Device", "compute_capability", "device", "devices", "get_device", "set_device"]
 
 ENVIRONMENT_VARIABLE = "CLGEMM_DEVICE"
-PINNED_CORES = 4
 SEEING_OTHERS = {"__opencl_c_atomic_order_acq_rel", "__opencl_c_atomic_scope_device"}
 # Limits.kept_bytes of NVIDIA's GPUs, by compute capability: OpenCL does not tell how large a
 # second-level cache is. Measured on an H200, of whose 60 MB so much is best; an H100 has 50.
 KEPT_BYTES = {(9, 0): 34_000_000}
-POCL_AFFINITY = "POCL_AFFINITY"  # PoCL's own variable, which it reads when it starts
 NO_PLATFORM = (
     "no OpenCL device was found: 'pip install clgemm[pocl]' installs one that runs on any CPU; "
     "a GPU's comes with its driver"
@@ -156,7 +154,7 @@ def devices() -> tuple[Device, ...]:
         with more compute units times vector width times clock frequency.
     """
     found = []
-    with _pinned_threads():
+    with pinned_threads():
         try:
             platforms = cl.get_platforms()
         except cl.LogicError:  # the loader's word for: none is installed
@@ -166,26 +164,6 @@ def devices() -> tuple[Device, ...]:
             with contextlib.suppress(cl.RuntimeError, cl.LogicError):
                 found += [Device(d) for d in platform.get_devices()]
     return tuple(sorted(found, key=_speed, reverse=True))
-
-
-@contextlib.contextmanager
-def _pinned_threads() -> Iterator[None]:
-    """Let PoCL, if it starts here, keep each of its threads on a core of its own.
-
-    Left to themselves two of them often share a core for the first milliseconds, which is all that
-    a product of 512 x 512 matrices takes. Many cores are better left to the system, which moves a
-    thread away from a core that something else needs. A process that may not use every core is left
-    alone, and so is whoever has set POCL_AFFINITY.
-    """
-    usable = len(getattr(os, "sched_getaffinity", lambda _: ())(0))
-    if POCL_AFFINITY in os.environ or usable != os.cpu_count() or usable > PINNED_CORES:
-        yield
-        return
-    os.environ[POCL_AFFINITY] = "1"
-    try:
-        yield
-    finally:
-        del os.environ[POCL_AFFINITY]
 
 
 def _speed(candidate: Device) -> tuple[int, int, int]:

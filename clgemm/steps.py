@@ -140,16 +140,18 @@ class Slice(NamedTuple):
     levels: tuple[Level, ...]
 
 
-def slices(levels: tuple[Level, ...], most: int, operands: int) -> Iterator[Slice]:
-    """Cut a stack into launches of at most `most` matrices and KERNEL_LEVELS loops each."""
+def slices(
+    levels: tuple[Level, ...], most: int, operands: int, loops: int = KERNEL_LEVELS
+) -> Iterator[Slice]:
+    """Cut a stack into launches of at most `most` matrices and so many `loops` each."""
     inner: list[Level] = []
     matrices = 1
     rest = list(levels)
-    while rest and len(inner) < KERNEL_LEVELS and matrices * rest[-1].count <= most:
+    while rest and len(inner) < loops and matrices * rest[-1].count <= most:
         inner.insert(0, rest.pop())
         matrices *= inner[0].count
     cut = Level(1, (0,) * operands)  # the loop that only runs in part
-    if rest and len(inner) < KERNEL_LEVELS and most // matrices > 1:
+    if rest and len(inner) < loops and most // matrices > 1:
         cut = rest.pop()
     step = max(1, most // matrices) if cut.count > 1 else 1
     for outer in product(*(range(level.count) for level in rest)):

@@ -32,7 +32,7 @@ TRIAL_SECONDS = 120
 # Smaller products are limited by launches, which splitting operands adds to.
 LEAST_WORK = 640**3
 # Stacks are never made in one launch: so much work of each matrix, and so much in all.
-LEAST_STACKED_WORK, LEAST_STACK_WORK = 320**3, 770**3
+LEAST_WORK_EACH, LEAST_WORK_IN_ALL = 320**3, 770**3
 LEAST_SIDE = 256
 # From here on tf32 is so much faster than the plain kernel that its launches are worth their time.
 LEAST_TF32_WORK = 3000**3
@@ -63,10 +63,13 @@ def choose_tensor(
         Parts of the stack that each take their own: all its loops but the innermost.
     """
     each, work = m * n * k, matrices * m * n * k
+    if matrices == 1:
+        small = work < LEAST_WORK
+    else:
+        small = each < LEAST_WORK_EACH or work < LEAST_WORK_IN_ALL
     if (
         precision == "strict"
-        or each < (LEAST_WORK if matrices == 1 else LEAST_STACKED_WORK)
-        or work < (LEAST_WORK if matrices == 1 else LEAST_STACK_WORK)
+        or small
         or min(m, n, k) < LEAST_SIDE
         or launches > MOST_LAUNCHES
         or _is_too_deep(device, m, n, k, matrices)

@@ -88,7 +88,7 @@ def make_tensor_plan(
         together = 1
     steps: list[Step] = []
     bytes_a, bytes_b, partial, turns = 0, 0, 0, 0
-    for part in _parts(batch_levels(a, b, c), together):
+    for part in slices(batch_levels(a, b, c), together, 3, loops=1):
         for n_0, k_0, m_0 in product(range(0, n, columns), range(0, k, depth), range(0, m, rows)):
             sizes = min(rows, m - m_0), min(columns, n - n_0), min(depth, k - k_0)
             origins = (
@@ -105,7 +105,7 @@ def make_tensor_plan(
             bytes_a = max(bytes_a, own[0] * _packed_bytes(sizes[0], sizes[2], tile_k))
             bytes_b = max(bytes_b, own[1] * _packed_bytes(sizes[1], sizes[2], tile_k))
             beta: Argument = "beta" if k_0 == 0 else 1.0
-            if at_once and (whole := _at_once(tiers, blocks[2], sizes, limits)) is not None:
+            if at_once and (whole := _at_once(tiers, *blocks, limits)) is not None:
                 steps.append(_step_at_once(*blocks, origins, beta, whole, limits, turns))
                 turns += whole.guard
                 continue
@@ -126,19 +126,6 @@ def make_tensor_plan(
     scratch: list[tuple[Slot, int]] = [("packed_a", bytes_a), ("packed_b", bytes_b)]
     scratch += [("partial", partial)] * (partial > 0)
     return Plan(tuple(steps), tuple(scratch), turns)
-
-
-def _parts(levels: tuple[Level, ...], most: int) -> Iterator[Slice]:
-    """Cut a stack into launches: of the innermost loop's matrices, up to `most`."""
-    *outer, inner = levels or (Level(1, (0, 0, 0)),)
-    for offsets, _ in slices(tuple(outer), 1, 3):
-        for first in range(0, inner.count, max(1, most)):
-            count = min(inner.count - first, max(1, most))
-            places = (
-                offset + first * stride
-                for offset, stride in zip(offsets, inner.strides, strict=True)
-            )
-            yield Slice(tuple(places), (Level(count, inner.strides),))
 
 
 def _own_matrices(x: Layout) -> int:
@@ -170,15 +157,20 @@ def _blocks(m: int, n: int, k: int, tile_k: int, most_bytes: int) -> tuple[int, 
 
 def _block(x: Layout, part: Slice, operand: int, rows: int, columns: int, origin: int) -> Layout:
     """Return the blocks of a stack's matrices, `origin` elements from where the operand begins."""
-    (level,) = part.levels
-    stride = level.strides[operand] if level.count > 1 else 0
-    address = FLOAT_BYTES * origin | x.alignment_bytes | FLOAT_BYTES * stride
+    (level,) = part.levels or (Level(1, (0, 0, 0)),)
+    stride = level.strides[operand]
+    address = FLOAT_BYTES * (origin | stride) | x.alignment_bytes
     return Layout((level.count, rows, columns), (stride, *x.strides[-2:]), address & -address)
 
 
-def _most(a: Layout, b: Layout) -> int:
+def _panels(a: Layout, b: Layout) -> int:
+    """Return the panels of both operands, of all matrices that are packed."""
     panels_a = _own_matrices(a) * ceil_div(a.rows, TILE_ROWS)
-    return LISTED_PER_PANEL * (panels_a + _own_matrices(b) * ceil_div(b.columns, TILE_ROWS))
+    return panels_a + _own_matrices(b) * ceil_div(b.columns, TILE_ROWS)
+
+
+def _most(a: Layout, b: Layout) -> int:
+    return LISTED_PER_PANEL * _panels(a, b)
 
 
 def _least(k: int, tf32: bool) -> int:
@@ -202,10 +194,8 @@ def _tensor_steps(
     counter: Turn,
 ) -> Iterator[Step]:
     (matrices,), m, n, k = c.batch, c.rows, c.columns, a.columns
-    panels_a = _own_matrices(a) * ceil_div(m, TILE_ROWS)
-    panels_b = _own_matrices(b) * ceil_div(n, TILE_ROWS)
     operands = _operands(a, b, origins)
-    tiles = (panels_a + panels_b) * ceil_div(k, config.tile_k)
+    tiles = _panels(a, b) * ceil_div(k, config.tile_k)
     # Its own counter, the next product's, that of the tier before; any buffers if nothing counts.
     counters: tuple[Argument, ...] = ("packed_a",) * 3
     if config.guard:
@@ -246,10 +236,10 @@ def _operands(a: Layout, b: Layout, origins: tuple[int, int, int]) -> tuple[Argu
 
 
 def _at_once(
-    tiers: tuple[TensorConfig, ...], c: Layout, sizes: tuple[int, int, int], limits: Limits
+    tiers: tuple[TensorConfig, ...], a: Layout, b: Layout, c: Layout, limits: Limits
 ) -> AtOnceConfig | None:
     """Return the config that does everything in one launch, if that is the way."""
-    config, (m, n, k) = tiers[0], sizes
+    config, m, n, k = tiers[0], a.rows, b.columns, a.columns
     if isinstance(config, AtOnceConfig):
         return config
     if not isinstance(config, WgmmaConfig) or len(tiers) > 1 or c.batch[0] > 1:

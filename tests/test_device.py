@@ -13,7 +13,8 @@ import pyopencl as cl
 import pytest
 
 import clgemm
-from clgemm.device import _pinned_threads, devices, find_device
+from clgemm.device import devices, find_device
+from clgemm.pocl_threads import pinned_threads
 
 
 @pytest.fixture(autouse=True)
@@ -156,6 +157,6 @@ def test_pocl_is_asked_to_pin_its_threads(setting, usable, cores, seen, monkeypa
         monkeypatch.setenv("POCL_AFFINITY", setting)
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(usable)))
-    with _pinned_threads():
+    with pinned_threads():
         assert os.environ.get("POCL_AFFINITY") == seen
     assert os.environ.get("POCL_AFFINITY") == setting

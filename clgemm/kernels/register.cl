@@ -65,12 +65,11 @@ typedef FLOAT(PIECE_A) __attribute__((aligned(4))) piece_of_a;
 // vectors of each row are all there is. There is a function for each number of vectors; loops that the
 // compiler is to unroll have bounds that do not wait for that. Stores whole vectors along the rows of C and
 // returns true; or leaves the block, times alpha, in `values`. If it packs the panel of A meanwhile, from
-// `source`, what lies at `next` is fetched, where another panel will come from.
+// `source`, another panel is fetched, which will come from some columns on.
 static inline __attribute__((always_inline)) bool multiply_panels(
     const bool packs, const int vectors, const int rows, const int columns, const int depth, const float alpha,
     const float beta, PANELS_OF_A a, const long a_row, __global const float* b, __global float* c, const long c_row,
-    const long c_column, float* values, __global const float* source, __global const float* next,
-    const long source_column) {
+    const long c_column, float* values, __global const float* source, const long source_column) {
   FLOAT(WIDTH) sum[WORK_M][VECTORS];
 #if IN_PLACE
   long row_of[WORK_M];  // those past the last are the last: what they give is not stored
@@ -114,7 +113,7 @@ static inline __attribute__((always_inline)) bool multiply_panels(
 #if PACKS
     if (packs) {
 #if PREFETCH
-      FETCH_SECOND(next);
+      FETCH_SECOND(source + LINE + WORK_M);
 #endif
       #pragma unroll
       for (int i = 0; i < WORK_M; i += PIECE_A) *(__global piece_of_a*)(a + i) = *(__global const piece_of_a*)(source + i);
@@ -130,7 +129,7 @@ static inline __attribute__((always_inline)) bool multiply_panels(
         if (j < vectors) sum[i][j] = MULTIPLY_ADD((FLOAT(WIDTH))(A(i)), row[j], sum[i][j]);
     a += A_STEP;
     b += WORK_N;
-    if (packs) source += source_column, next += source_column;
+    if (packs) source += source_column;
   }
 
   const bool whole = rows >= WORK_M && columns >= vectors * WIDTH && c_column == 1;
@@ -159,7 +158,7 @@ static inline __attribute__((always_inline)) bool multiply_panels(
       PANELS_OF_A a, const long a_row, __global const float* b, __global float* c, const long c_row,             \
       const long c_column, float* values) {                                                                      \
     return multiply_panels(false, vectors, rows, columns, depth, alpha, beta, a, a_row, b, c, c_row, c_column,   \
-                           values, 0, 0, 0);                                                                     \
+                           values, 0, 0);                                                                     \
   }
 MULTIPLY_PANELS(1)
 #if VECTORS > 1
@@ -172,9 +171,9 @@ MULTIPLY_PANELS(3)
 static __attribute__((noinline)) bool multiply_and_pack(
     const int rows, const int columns, const int depth, const float alpha, const float beta, PANELS_OF_A a,
     const long a_row, __global const float* b, __global float* c, const long c_row, const long c_column,
-    float* values, __global const float* source, __global const float* next, const long source_column) {
+    float* values, __global const float* source, const long source_column) {
   return multiply_panels(true, VECTORS, rows, columns, depth, alpha, beta, a, a_row, b, c, c_row, c_column, values,
-                         source, next, source_column);
+                         source, source_column);
 }
 #endif
 
@@ -231,7 +230,7 @@ static inline __attribute__((always_inline)) void multiply_block(
       if (packs && !whole) pack_panels_a(rows, WORK_M, depth, depth, from, 1, source_column, a_panel);
       if (packs && whole)
         stored = multiply_and_pack(rows, columns, depth, alpha, beta, a_panel, a_row, b_panel, c_panel, c_row, c_column,
-                                   values, from, from + LINE + WORK_M, source_column);
+                                   values, from, source_column);
       else
 #endif
 #if VECTORS > 1
