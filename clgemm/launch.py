@@ -35,7 +35,8 @@ from clgemm.serving import tuned
 from clgemm.skinny import fits_skinny
 from clgemm.staging import staging
 from clgemm.steps import Plan
-from clgemm.tensor import choose_tensor
+from clgemm.tensor import choose_narrow, choose_tensor
+from clgemm.tensor_narrow import make_narrow_plan
 from clgemm.tensor_plan import make_tensor_plan
 from clgemm.workspace import Workspace, workspace
 
@@ -208,6 +209,8 @@ def _planned(
     if precision is None:
         return make_scaling_plan(c, direct_config(device.limits)), swapped
     a, b, c = folded(a, b, c)
+    if (narrow := choose_narrow(device, precision, a, b, c)) is not None:
+        return make_narrow_plan(a, b, c, narrow, device.limits), swapped
     sizes = c.rows, c.columns, a.columns, math.prod(c.batch)
     choice = choose(device, *sizes, fits_skinny(a, b, c))
     if isinstance(choice.config, RegisterConfig) and is_faster_transposed(

@@ -73,7 +73,7 @@ SOURCES = {
     "skinny": ("pack.cl", "skinny.cl"),
     "skinny_lanes": ("gather.cl", "skinny_lanes.cl"),
     "direct": ("direct.cl",),
-    "tensor": ("tensor.cl", "tensor_wgmma.cl", *TENSOR_SOURCES),
+    "tensor": ("tensor.cl", "tensor_barriers.cl", "tensor_wgmma.cl", *TENSOR_SOURCES),
     "tensor_mma": ("tensor_mma.cl", *TENSOR_SOURCES),
 }
 

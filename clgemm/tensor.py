@@ -7,6 +7,7 @@ So a child process tries them once for each device and driver: a crash is the ch
 from __future__ import annotations
 
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -16,17 +17,33 @@ from weakref import WeakKeyDictionary
 
 from clgemm.cache import recall, remember
 from clgemm.device import Device, compute_capability
+from clgemm.layout import Layout
 from clgemm.records import TensorChoice
 from clgemm.serving import tuned
 from clgemm.shapes import LOPSIDED, shape_class
 from clgemm.steps import ceil_div
-from clgemm.tensor_config import TILE_ROWS, MmaConfig, TensorConfig, WgmmaConfig
+from clgemm.tensor_config import (
+    NARROW_COLUMNS,
+    TILE_ROWS,
+    MmaConfig,
+    NarrowConfig,
+    TensorConfig,
+    WgmmaConfig,
+)
+from clgemm.tensor_narrow import fits_narrow
 
-__all__ = ["assume", "choose_tensor", "instructions_of", "tensor_config", "tensor_families"]
+__all__ = [
+    "assume",
+    "choose_narrow",
+    "choose_tensor",
+    "instructions_of",
+    "tensor_config",
+    "tensor_families",
+]
 
 log = logging.getLogger(__name__)
 
-VERSION = 3  # of the kernels: raised when a verdict on older ones no longer holds
+VERSION = 4  # of the kernels: raised when a verdict on older ones no longer holds
 TRIAL_SECONDS = 120
 
 # Smaller products are limited by launches, which splitting operands adds to.
@@ -42,6 +59,14 @@ LEAST_INT8_DEPTH = 2048
 MOST_LAUNCHES = 256
 UNITS_PER_TILE = 4  # of a deep product, at most
 SLACK = 1.1  # times the default's rounds of tiles: what a record for the whole class may take
+
+# Products of few rows or columns, whose larger operand is not packed: how many, fewer in large
+# products, what there must be the other way and along k, and of the larger operand.
+LEAST_NARROW, MOST_NARROW, MOST_NARROW_IF_LARGE, LARGE_WORK = 3, 256, 192, 2**31
+LEAST_LENGTH, LEAST_NARROW_DEPTH, LEAST_ELEMENTS_EACH = 512, 512, 2**20
+# And so many elements of all larger operands, or multiply-adds: others are over before the smaller
+# operand is packed.
+LEAST_ELEMENTS, LEAST_NARROW_WORK = 2**23, 3 * 2**27
 
 # The instructions that serve a device, None if it has to do without.
 _instructions: WeakKeyDictionary[Device, str | None] = WeakKeyDictionary()
@@ -83,6 +108,32 @@ def choose_tensor(
         return halves, replace(halves, tf32=True)
     in_bytes = not guard and instructions == "wgmma" and k >= LEAST_INT8_DEPTH
     return (replace(halves, int8=in_bytes),)
+
+
+def choose_narrow(
+    device: Device, precision: str, a: Layout, b: Layout, c: Layout
+) -> NarrowConfig | None:
+    """Return the config for a product of few rows or columns, whose larger operand is not packed.
+
+    None if another family makes it.
+    """
+    k, matrices = a.columns, math.prod(c.batch)
+    short, length = sorted((c.rows, c.columns))
+    elements = matrices * length * k
+    work = short * elements
+    if (
+        precision == "strict"
+        or not LEAST_NARROW <= short <= (MOST_NARROW if work < LARGE_WORK else MOST_NARROW_IF_LARGE)
+        or length < LEAST_LENGTH
+        or not LEAST_NARROW_DEPTH <= k < LOPSIDED * length
+        or length * k < LEAST_ELEMENTS_EACH
+        or (elements < LEAST_ELEMENTS and work < LEAST_NARROW_WORK)
+        or not fits_narrow(a, b, c)
+        or instructions_of(device) != "wgmma"
+    ):
+        return None
+    columns = next((some for some in NARROW_COLUMNS if some >= short), NARROW_COLUMNS[-1])
+    return NarrowConfig(columns, parts=2, ahead=2)
 
 
 def _is_too_deep(device: Device, m: int, n: int, k: int, matrices: int) -> bool:

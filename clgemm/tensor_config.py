@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from clgemm.config import KernelConfig
+from clgemm.config import FLOAT_BYTES, KernelConfig, positive
 
 __all__ = [
     "LENGTH_BYTES",
@@ -17,6 +17,7 @@ __all__ = [
     "TILE_ROWS",
     "AtOnceConfig",
     "MmaConfig",
+    "NarrowConfig",
     "SplitConfig",
     "TensorConfig",
     "WgmmaConfig",
@@ -28,6 +29,8 @@ TILE_BYTES = 2 * 16 * TILE_ROWS * 8 + 4 * TILE_ROWS + 2 * 64
 LENGTH_BYTES = 4  # of a list, in the directory behind the tiles
 OWN_BYTES = 128 + 8 * 16 * 33 * 4  # the product kernel: barriers, a corner of C for each warp
 LOCAL_BYTES = 226 * 1024  # what a work-group can have on compute capability 9.0
+# kernels/tensor_narrow.cl.
+NARROW_COLUMNS = 16, 32, 64
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,10 @@ class WgmmaConfig(TensorConfig):
     stages: int  # tiles of A and B in local memory
 
     family: ClassVar[str] = "tensor"
-    includes: ClassVar[tuple[str, ...]] = (*TensorConfig.includes, "tensor_wgmma.cl")
+    includes: ClassVar[tuple[str, ...]] = (
+        *TensorConfig.includes,
+        *("tensor_barriers.cl", "tensor_wgmma.cl"),
+    )
     # 384 work-items start with 168 registers each and then share them out anew.
     options: ClassVar[tuple[str, ...]] = ("-cl-nv-maxrregcount=168",)
 
@@ -168,3 +174,51 @@ class AtOnceConfig(WgmmaConfig):
         yield from super().problems()
         if self.tf32 or self.int8 or self.tile_n != TILE_ROWS:
             yield "it is made for halves and narrow tiles"
+
+
+@dataclass(frozen=True)
+class NarrowConfig(KernelConfig):
+    """For a B of few columns: A is split on its way from memory to registers."""
+
+    columns: int  # of C per tile
+    parts: int  # warp groups of a work-group, which share k
+    ahead: int  # chunks from fetching A to the second-level cache to loading it
+    # The planner's, for the operands at hand: floats per load of A, whether its columns are
+    # neighbours in memory, and whether the kernel adds up slices of k itself.
+    load_a: int = 1
+    along_k: bool = False
+    gathers: bool = False
+
+    tile_m: ClassVar[int] = 128  # rows of C per tile
+    chunk: ClassVar[int] = 32  # of k
+
+    family: ClassVar[str] = "tensor_narrow"
+    entry: ClassVar[str] = "tensor_narrow"
+    includes: ClassVar[tuple[str, ...]] = ("gather.cl", "tensor_barriers.cl", "tensor_chunk.cl")
+
+    @property
+    def items(self) -> int:
+        return 128 * self.parts
+
+    @property
+    def standard(self) -> str:
+        return "CL3.0" if self.gathers else "CL1.2"
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Of B, packed."""
+        return 2 * FLOAT_BYTES * self.chunk * self.columns + 128
+
+    def problems(self) -> Iterator[str]:
+        bad = list(positive(self))
+        yield from bad
+        if self.columns not in NARROW_COLUMNS:
+            yield f"columns={self.columns} is not one of {NARROW_COLUMNS}"
+        if self.load_a not in ((1, 2, 4) if self.along_k else (1, 2)):
+            yield f"load_a={self.load_a} is not 1, 2 or, with along_k, 4"
+        if bad:
+            return
+        tile = FLOAT_BYTES * self.columns * (self.tile_m + 4)
+        # As for WgmmaConfig.
+        if (needed := self.parts * max(3 * self.chunk_bytes, tile)) > LOCAL_BYTES:
+            yield f"{needed} bytes of local memory exceed {LOCAL_BYTES}"

@@ -1,4 +1,7 @@
-"""Whole problems for property tests: shapes, views, scalars, and what the result must be."""
+"""Whole problems for property tests: shapes, views, scalars, and what the result must be.
+
+And what tests of plans need: layouts, and a device's limits.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+
+from clgemm.config import Limits
+from clgemm.layout import Layout
 
 UNIT_ROUNDOFF = 2.0**-24
 # Lengths around the edges of every shipped tile and vector, and anything small.
@@ -152,3 +158,21 @@ def problems(
         content = values(rng, (m, n)) if beta else np.full((m, n), np.nan, np.float32)
         c = draw(buffers(content, guard=12345.0))
     return Problem(draw(scalars), beta, a, b, c, trans_a, trans_b, draw(st.sampled_from([0, 1])))
+
+
+# A large GPU's.
+GPU_LIMITS = Limits(
+    local_memory_bytes=48 * 1024,
+    work_group_size=1024,
+    allocation_bytes=2**40,
+    compute_units=132,
+    vector_width=1,
+)
+
+
+def rows(*shape: int, alignment: int = 64) -> Layout:
+    """Return the layout of a row-major stack."""
+    strides = [1]
+    for length in shape[:0:-1]:
+        strides.insert(0, strides[0] * length)
+    return Layout(shape, tuple(strides), alignment)

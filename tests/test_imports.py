@@ -22,7 +22,7 @@ ROWS = [
     {"staging", "tensor", "tensor_plan", "workspace"},
     {"operands"},
     {"programs", "plan"},
-    {"local_panels", "register_panels", "skinny"},
+    {"local_panels", "register_panels", "skinny", "tensor_narrow"},
     {"panels", "register_spread"},
     {"steps"},
     {"database"},
@@ -64,7 +64,8 @@ PURE_BENCH = {"cases", "figures", "operands", "pipe", "rounds", "report"}
 PURE_TUNER = {"search", "space", "spaces"}
 PURE = {"config", "layout", "local_panels", "pack_config", "panels", "plan", "precision"}
 PURE |= {"records", "register_panels", "register_spread", "shapes", "skinny", "skinny_config"}
-PURE |= {"local_spread", "steps", "streaming", "tensor_config", "tensor_plan"}
+PURE |= {"local_spread", "steps", "streaming", "tensor_config", "tensor_narrow"}
+PURE |= {"tensor_plan"}
 
 
 def imported(module: str) -> set[str]:

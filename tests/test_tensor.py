@@ -11,16 +11,24 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array
 import pytest
-from strategies import UNIT_ROUNDOFF, gamma
+from strategies import GPU_LIMITS as LIMITS
+from strategies import UNIT_ROUNDOFF, gamma, rows
 
 import clgemm
 from clgemm import launch, repeats, tensor, tensor_plan
 from clgemm.by_hand import lane_configs, pack_config
-from clgemm.config import Limits
 from clgemm.layout import Layout
 from clgemm.records import Choice, TensorChoice
 from clgemm.steps import Element, Turn
-from clgemm.tensor_config import TILE_BYTES, AtOnceConfig, MmaConfig, SplitConfig, WgmmaConfig
+from clgemm.tensor_config import (
+    TILE_BYTES,
+    AtOnceConfig,
+    MmaConfig,
+    NarrowConfig,
+    SplitConfig,
+    WgmmaConfig,
+)
+from clgemm.tensor_narrow import fits_narrow
 from clgemm.tensor_plan import make_tensor_plan
 from clgemm.workspace import workspace
 
@@ -32,23 +40,10 @@ NARROW_IN_BYTES = replace(NARROW, guard=False, int8=True)
 AT_ONCE = AtOnceConfig.of(NARROW)
 FAST_AT_ONCE = replace(AT_ONCE, guard=False)
 MMA = MmaConfig(swizzle=2, tf32=False, guard=True)
-LIMITS = Limits(
-    local_memory_bytes=48 * 1024,
-    work_group_size=1024,
-    allocation_bytes=2**40,
-    compute_units=132,
-    vector_width=1,
-)
+FEW = NarrowConfig(columns=64, parts=2, ahead=2)
+FEWER = NarrowConfig(columns=16, parts=3, ahead=1)
 PLAIN = lane_configs()[0]
 PACK = (pack_config(LIMITS, PLAIN.tile_m), pack_config(LIMITS, PLAIN.tile_n))
-
-
-def rows(*shape):
-    """A row-major stack."""
-    strides = [1]
-    for length in shape[:0:-1]:
-        strides.insert(0, strides[0] * length)
-    return Layout(shape, tuple(strides), 64)
 
 
 def planned(a, b, c, *tiers):
@@ -217,6 +212,10 @@ def test_blocks_and_stacks_begin_where_they_should(small_blocks):
         (replace(IN_BYTES, tf32=True), "beside halves"),
         (replace(AT_ONCE, guard=False, int8=True), "halves"),
         (replace(MMA, guard=False, int8=True), "multiplies no bytes"),
+        (replace(FEW, columns=48), "columns=48"),
+        (replace(FEW, parts=0), "parts=0"),
+        (replace(FEW, parts=5), "local memory"),
+        (replace(FEW, load_a=4), "load_a=4"),
     ],
 )
 def test_broken_constraints_are_named(config, named):
@@ -225,7 +224,8 @@ def test_broken_constraints_are_named(config, named):
 
 
 @pytest.mark.parametrize(
-    "config", [WIDE, NARROW, IN_BYTES, AT_ONCE, MMA, SplitConfig(tf32=True, guard=True)]
+    "config",
+    [WIDE, NARROW, IN_BYTES, AT_ONCE, MMA, FEW, FEWER, SplitConfig(tf32=True, guard=True)],
 )
 def test_shipped_configs_hold_their_constraints(config):
     """Whatever local memory the device reports."""
@@ -314,10 +314,15 @@ def able(device):
 
 
 def force(monkeypatch, *tiers):
-    """Make every product use these configs."""
+    """Make every product use these configs; a NarrowConfig where it can."""
+    few = tiers[0] if isinstance(tiers[0], NarrowConfig) else None
+    tiers = () if few else tiers
     monkeypatch.setattr(launch, "_planned", lru_cache(launch._planned.__wrapped__))
     monkeypatch.setattr(repeats, "_noted", {})
     monkeypatch.setattr(launch, "choose_tensor", lambda *_: tiers)
+    monkeypatch.setattr(
+        launch, "choose_narrow", lambda _, __, *layouts: few if fits_narrow(*layouts) else None
+    )
     monkeypatch.setattr(launch, "make_tensor_plan", lru_cache(make_tensor_plan.__wrapped__))
     monkeypatch.setattr(tensor_plan, "LARGEST_AT_ONCE", 0)  # unless the config says so
     monkeypatch.setattr(launch, "choose", lambda *_: Choice(PLAIN, PACK))
@@ -340,6 +345,9 @@ def integers(rng, *shape):
         FAST_AT_ONCE,
         MMA,
         replace(MMA, tf32=True, guard=False),
+        FEW,
+        FEWER,
+        replace(FEW, columns=32),
     ],
 )
 @pytest.mark.parametrize(
@@ -369,7 +377,7 @@ def test_integers_are_exact(able, monkeypatch, config, sizes):
     np.testing.assert_array_equal(out, a @ b)
 
 
-@pytest.mark.parametrize("config", [WIDE, NARROW, NARROW_IN_BYTES, AT_ONCE, FAST_AT_ONCE, MMA])
+@pytest.mark.parametrize("config", [WIDE, NARROW, NARROW_IN_BYTES, AT_ONCE, FAST_AT_ONCE, MMA, FEW])
 def test_any_strides_and_guards_beyond_the_edges(able, monkeypatch, config):
     """Operands and results that are views of every kind; elements beside them stay as they are."""
     force(monkeypatch, config)
@@ -401,7 +409,7 @@ def test_blocks_and_stacks(able, monkeypatch, small_blocks, config):
     np.testing.assert_allclose(got, a[0].astype(np.float64) @ b[1], rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("config", [WIDE, NARROW, IN_BYTES, AT_ONCE, MMA])
+@pytest.mark.parametrize("config", [WIDE, NARROW, IN_BYTES, AT_ONCE, MMA, FEW])
 @pytest.mark.parametrize(
     ("stack_a", "stack_b"),
     [((5,), (5,)), ((5,), (1,)), ((1,), (5,)), ((3, 4), (4,)), ((2, 1), (3,))],
@@ -413,7 +421,7 @@ def test_stacks(able, monkeypatch, config, stack_a, stack_b):
     a, b = integers(rng, *stack_a, 150, 200), integers(rng, *stack_b, 200, 300)
     np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
     np.testing.assert_array_equal(clgemm.matmul(a[::-1], b[..., ::2]), a[::-1] @ b[..., ::2])
-    if config.guard:
+    if config is FEW or config.guard:
         a[-1, ..., 5, 7:30:11] *= 2.0**-30  # listed; and more than may be
         np.testing.assert_allclose(clgemm.matmul(a, b), a @ b, rtol=1e-6, atol=1e-6)
         a[0] *= np.exp(8 * normal(rng, *a[0].shape)).astype(np.float32)
@@ -450,6 +458,8 @@ def adversarial(rng, m, n, k):
         )
     yield "tiny", normal(rng, m, k) * 1e-38, normal(rng, k, n)
     yield "subnormal", normal(rng, m, k) * 1e-42, normal(rng, k, n) * 1e30
+    yield "hardly normal products", normal(rng, m, k) * 2.0**-61, normal(rng, k, n) * 2.0**-61
+    yield "tiny beside huge", normal(rng, m, k) * 2.0**-100, normal(rng, k, n) * 2.0**57
     yield "huge", normal(rng, m, k) * 5e37, normal(rng, k, n) * 1e-5
     yield "both huge", normal(rng, m, k) * 1e18, normal(rng, k, n) * 1e17
     yield "row-scaled more", normal(rng, m, k) * np.exp(40 * rng.random((m, 1))), normal(rng, k, n)
@@ -514,6 +524,8 @@ NARROW_TF32 = replace(NARROW, tf32=True)
         (NARROW, NARROW_TF32),
         (AT_ONCE,),
         (MMA, replace(MMA, tf32=True)),
+        (FEW,),
+        (FEWER,),
     ],
 )
 @pytest.mark.parametrize(("a", "b"), cases(ordinary) + cases(adversarial))
@@ -640,7 +652,7 @@ def test_a_call_after_the_reserve_counts_from_zero(able, monkeypatch, tiers):
         assert not tickets.any()
 
 
-@pytest.mark.parametrize("config", [WIDE, IN_BYTES, AT_ONCE, FAST_AT_ONCE])
+@pytest.mark.parametrize("config", [WIDE, IN_BYTES, AT_ONCE, FAST_AT_ONCE, FEW])
 def test_results_repeat_bit_by_bit(able, monkeypatch, config):
     """Nothing is added up in an order that chance decides, the mended elements neither."""
     force(monkeypatch, config)
@@ -651,9 +663,13 @@ def test_results_repeat_bit_by_bit(able, monkeypatch, config):
     first = clgemm.sgemm(1.0, a, b)
     for _ in range(5):
         np.testing.assert_array_equal(clgemm.sgemm(1.0, a, b), first)
+    space = workspace(able.queue)
+    tickets = np.ones(space._tickets.size // 4, np.uint32)
+    cl.enqueue_copy(space.queue, tickets, space._tickets)
+    assert not tickets.any()
 
 
-@pytest.mark.parametrize("tiers", [(NARROW, NARROW_TF32), (AT_ONCE,)])
+@pytest.mark.parametrize("tiers", [(NARROW, NARROW_TF32), (AT_ONCE,), (FEW,)])
 def test_threads_and_queues(able, monkeypatch, tiers):
     """Each queue has counters of its own; calls that share one do not mix."""
     force(monkeypatch, *tiers)

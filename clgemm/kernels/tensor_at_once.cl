@@ -13,20 +13,6 @@
 #define LEFT (1u << 20)  // more than there are tiles
 #define GIVES_UP (1u << 31)
 
-// What others wrote before they counted is there for whoever sees the count.
-static inline uint counted(__global const uint* counter) {
-  uint now;
-  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
-  return now;
-}
-
-static inline void count_up(__global uint* counter, uint by) {
-  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" :: "l"(counter), "r"(by) : "memory");
-}
-
-// What was written, or seen, by plain instructions is there for the copy engine.
-static inline void fence_copies(void) { asm volatile("fence.proxy.async;" ::: "memory"); }
-
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 void tensor_at_once(const int m, const int n, const int k, const int least, const int most, const float alpha, const float beta,
                     __global const float* a, const long a_offset, const long a_row, const long a_column,

@@ -24,35 +24,9 @@
 #define BARRIERS_BYTES 128
 #define ITEMS 384
 
-#define TEXT_(x) #x
-#define TEXT(x) TEXT_(x)
-
 // Barriers in local memory: full[stage] counts bytes that arrive, empty[stage] the eight computing warps.
 #define FULL(stage) (base + (stage) * 8)
 #define EMPTY(stage) (base + 64 + (stage) * 8)
-
-static inline void initialise(uint barrier, uint arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(barrier), "r"(arrivals) : "memory");
-}
-
-// What was initialised is there for whoever waits behind the next barrier.
-static inline void fence_initialised(void) { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-
-static inline void expect(uint barrier, uint bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(barrier), "r"(bytes) : "memory");
-}
-
-static inline void arrive(uint barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(barrier) : "memory");
-}
-
-static inline void wait_for(uint barrier, uint parity) {
-  uint done;
-  do {
-    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
-                 : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
-  } while (!done);
-}
 
 static inline void fetch(uint to, __global const uchar* tile, uint barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"

@@ -1,0 +1,43 @@
+// How work-items of NVIDIA's compute capability 9.0 wait for one another, for copies to local memory, and for other work-groups.
+//
+// After: NVIDIA, "Parallel thread execution ISA", mbarrier, memory consistency model.
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+
+// Barriers in local memory, by their address: arrivals, and bytes that copies bring.
+static inline void initialise(uint barrier, uint arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(barrier), "r"(arrivals) : "memory");
+}
+
+// What was initialised is there for whoever waits behind the next barrier.
+static inline void fence_initialised(void) { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+static inline void expect(uint barrier, uint bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(barrier), "r"(bytes) : "memory");
+}
+
+static inline void arrive(uint barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(barrier) : "memory");
+}
+
+static inline void wait_for(uint barrier, uint parity) {
+  uint done;
+  do {
+    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+                 : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+  } while (!done);
+}
+
+// What others wrote before they counted is there for whoever sees the count.
+static inline uint counted(__global const uint* counter) {
+  uint now;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
+  return now;
+}
+
+static inline void count_up(__global uint* counter, uint by) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" :: "l"(counter), "r"(by) : "memory");
+}
+
+// What was written, or seen, by plain instructions is there for the copy engine.
+static inline void fence_copies(void) { asm volatile("fence.proxy.async;" ::: "memory"); }
