@@ -212,6 +212,8 @@ class NarrowConfig(KernelConfig):
     def problems(self) -> Iterator[str]:
         bad = list(positive(self))
         yield from bad
+        if self.parts == 1:
+            yield "parts=1 has nobody to take turns with"
         if self.columns not in NARROW_COLUMNS:
             yield f"columns={self.columns} is not one of {NARROW_COLUMNS}"
         if self.load_a not in ((1, 2, 4) if self.along_k else (1, 2)):

@@ -214,6 +214,7 @@ def test_blocks_and_stacks_begin_where_they_should(small_blocks):
         (replace(MMA, guard=False, int8=True), "multiplies no bytes"),
         (replace(FEW, columns=48), "columns=48"),
         (replace(FEW, parts=0), "parts=0"),
+        (replace(FEW, parts=1), "take turns"),
         (replace(FEW, parts=5), "local memory"),
         (replace(FEW, load_a=4), "load_a=4"),
     ],

@@ -37,6 +37,7 @@
 #define PITCH_C (TILE_M + 4)    // floats of a column of C in local memory: apart for the banks' sake
 #define TILE_C_BYTES (4 * COLUMNS * PITCH_C)
 #define STAGES 3                // chunks of B in local memory, for each warp group
+#define TICKETS 3
 #define PART_BYTES (STAGES * CHUNK_BYTES > TILE_C_BYTES ? STAGES * CHUNK_BYTES : TILE_C_BYTES)
 
 // Load SPAN floats, LOAD_A at a time; zeros instead for those that are not there.
@@ -317,7 +318,7 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
   const uint piece = matrix * (tiles_m * tiles_n) + tile;
   __global float4* slices_c = (__global float4*)gathered + (long)piece * slices * FOURS;
   FOR_EACH slices_c[slice * FOURS + INDEX(i)] = four[i];
-  if (!comes_last(counters + 3 + piece, slices, &earlier)) return;
+  if (!comes_last(counters + TICKETS + piece, slices, &earlier)) return;
   FOR_EACH four[i] = slices_c[INDEX(i)];
   #pragma unroll 1
   for (int other = 1; other < slices; other += 4) {  // four at a time are on their way
