@@ -86,8 +86,8 @@ class KernelConfig:
 
     @property
     def standard(self) -> str:
-        """The OpenCL C that the source is written in."""
-        return "CL1.2"
+        """The OpenCL C that the source is written in: gather.cl's atomics came later."""
+        return "CL3.0" if getattr(self, "gathers", False) else "CL1.2"
 
     def problems(self) -> Iterator[str]:
         """Yield each broken constraint of the family, whatever the device."""
@@ -228,10 +228,6 @@ class LocalConfig(KernelConfig):
         pitch_a = self.tile_m + self.turn_a * self.width_a
         pitch_b = self.tile_n + self.turn_b * self.width_b
         return FLOAT_BYTES * self.buffers * self.tile_k * (pitch_a + pitch_b)
-
-    @property
-    def standard(self) -> str:
-        return "CL3.0" if self.gathers else "CL1.2"
 
     def problems(self) -> Iterator[str]:
         bad = [*positive(self), *vector(self, "width_a"), *vector(self, "width_b")]

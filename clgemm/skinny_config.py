@@ -77,10 +77,6 @@ class SkinnyLanesConfig(KernelConfig):
     def local_memory_bytes(self) -> int:
         return FLOAT_BYTES * (self.rows * self.chunk + self.group * self.width)
 
-    @property
-    def standard(self) -> str:
-        return "CL3.0" if self.gathers else "CL1.2"
-
     def problems(self) -> Iterator[str]:
         bad = [*positive(self, "chunk", "kept"), *vector(self, "width")]
         if self.along_k and self.chunk == 0:

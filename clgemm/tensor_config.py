@@ -201,10 +201,6 @@ class NarrowConfig(KernelConfig):
         return 128 * self.parts
 
     @property
-    def standard(self) -> str:
-        return "CL3.0" if self.gathers else "CL1.2"
-
-    @property
     def chunk_bytes(self) -> int:
         """Of B, packed."""
         return 2 * FLOAT_BYTES * self.chunk * self.columns + 128
