@@ -33,6 +33,9 @@ MOST_ROWS = 8
 # k is cut where C alone has too little work for every compute unit, but into no shorter slices.
 GROUPS_PER_UNIT = 8
 SMALLEST_SLICE = 256
+# Where B's columns lie along its memory, work-groups read as few of them as they do at a time, and
+# all of each if that makes so many work-groups: long runs, and one launch.
+GROUPS_PER_UNIT_ALONG_K = 2
 # Where work-items spread over lanes, slices give each compute unit so many of them at most: to cut
 # k into more work-groups than run at the same time cost an H200 5 us of 32 at 1 x 3072 x 3072.
 LANES_PER_UNIT = 1024
@@ -135,6 +138,8 @@ def _steps(
     lanes = isinstance(config, SkinnyLanesConfig)
     if isinstance(config, SkinnyLanesConfig):
         config = fitted(config, b)
+    elif b.column_stride != 1:
+        config = replace(config, strip=config.vectors * config.width)
     blocks = ceil_div(m, config.rows) * ceil_div(n, config.strip)
     for offsets, levels in slices(batch_levels(a, b, c), LAST_GROUP // (blocks * k), 3):
         stack = stack_of(levels, 3)
@@ -142,7 +147,8 @@ def _steps(
             at_once = limits.compute_units * LANES_PER_UNIT // config.items
             wanted = at_once // (blocks * stack.matrices)
         else:
-            wanted = ceil_div(GROUPS_PER_UNIT * limits.compute_units, blocks * stack.matrices)
+            each = GROUPS_PER_UNIT if b.column_stride == 1 else GROUPS_PER_UNIT_ALONG_K
+            wanted = ceil_div(each * limits.compute_units, blocks * stack.matrices)
         slice_k = ceil_div(k, max(1, min(wanted, k // SMALLEST_SLICE), ceil_div(k, LONGEST_SUM)))
         slice_k = round_up(slice_k, config.width)  # vectors may lie along k, and begin with a slice
         cuts = ceil_div(k, slice_k)

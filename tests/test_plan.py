@@ -9,10 +9,12 @@ import pytest
 
 from clgemm import local_panels, local_spread, panels, register_spread, steps
 from clgemm.by_hand import (
+    copy_config,
     lane_configs,
     nvidia_configs,
     pack_config,
     register_config,
+    skinny_config,
     skinny_lanes_config,
     vector_pack_config,
 )
@@ -162,6 +164,19 @@ def test_steps_are_shared_where_few_work_groups_run():
             key=lambda c, shape=shape: local_spread.local_spread(c, *shape, limits).time,
         )
         assert (config.parts > 1) == shares
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "groups", "launches"), [(1024, 2048, 8, 1), (2048, 512, 16, 1), (128, 4096, 4, 2)]
+)
+def test_columns_along_memory_are_read_whole(m, k, groups, launches):
+    """Few of them a work-group on CPUs; k is cut only where that makes fewer work-groups."""
+    a, b, c = rows(m, k), rows(k, 1), rows(m, 1)
+    copy = (copy_config(TWO_CORES),)
+    made = make_plan(a, b, c, skinny_config(1, 16, True), copy, TWO_CORES)
+    multiplying = [step for step in made.steps if step.config.family == "skinny"]
+    assert [step.groups for step in multiplying] == [groups]
+    assert len(made.steps) == launches
 
 
 @pytest.mark.parametrize("n", [1024, 1536, 2048, 2560, 3072])
