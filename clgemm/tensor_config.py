@@ -13,6 +13,7 @@ from clgemm.config import FLOAT_BYTES, KernelConfig, positive
 
 __all__ = [
     "LENGTH_BYTES",
+    "NARROW_COLUMNS",
     "TILE_BYTES",
     "TILE_ROWS",
     "AtOnceConfig",
@@ -29,8 +30,7 @@ TILE_BYTES = 2 * 16 * TILE_ROWS * 8 + 4 * TILE_ROWS + 2 * 64
 LENGTH_BYTES = 4  # of a list, in the directory behind the tiles
 OWN_BYTES = 128 + 8 * 16 * 33 * 4  # the product kernel: barriers, a corner of C for each warp
 LOCAL_BYTES = 226 * 1024  # what a work-group can have on compute capability 9.0
-# kernels/tensor_narrow.cl.
-NARROW_COLUMNS = 16, 32, 64
+NARROW_COLUMNS = 16, 32, 64  # kernels/tensor_narrow.cl: of C per tile
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class AtOnceConfig(WgmmaConfig):
 class NarrowConfig(KernelConfig):
     """For a B of few columns: A is split on its way from memory to registers."""
 
-    columns: int  # of C per tile
+    columns: int  # of C per tile, one of NARROW_COLUMNS
     parts: int  # warp groups of a work-group, which share k
     ahead: int  # chunks from fetching A to the second-level cache to loading it
     # The planner's, for the operands at hand: floats per load of A, whether its columns are
