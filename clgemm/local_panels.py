@@ -20,6 +20,7 @@ from clgemm.steps import (
     Step,
     ceil_div,
     round_up,
+    widest_load,
 )
 
 __all__ = ["LocalPanels", "reads_singly"]
@@ -71,15 +72,8 @@ def _is_whole(c: Layout, config: LocalConfig) -> bool:
 
 def _load(rows: Layout, turned: bool, width: int) -> int:
     """Return how many floats can be loaded together from where they lie; 0 if not even one."""
-    near, far, run = rows.row_stride, rows.column_stride, rows.rows
-    if turned:
-        near, far, run = far, near, rows.columns
-    if near != 1:
-        return 0
-    places = run, far, *rows.strides[:-2]
-    while any(place % width for place in places) or rows.alignment_bytes < FLOAT_BYTES * width:
-        width //= 2
-    return width
+    near = rows.column_stride if turned else rows.row_stride
+    return widest_load(rows, not turned, width) if near == 1 else 0
 
 
 def reads_singly(a: Layout, b: Layout, config: LocalConfig) -> bool:

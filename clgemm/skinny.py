@@ -25,6 +25,7 @@ from clgemm.steps import (
     slices,
     stack_of,
     target,
+    widest_load,
 )
 
 __all__ = ["MOST_ROWS", "fits_skinny", "make_skinny_plan"]
@@ -83,11 +84,8 @@ def make_skinny_plan(
 
 def fitted(config: SkinnyLanesConfig, b: Layout) -> SkinnyLanesConfig:
     """Return a config that reads B along its memory, by the widest vectors that fit it."""
-    along_k, width = b.column_stride != 1, config.width
-    near, far = (b.rows, b.column_stride) if along_k else (b.columns, b.row_stride)
-    places = near, far, *b.strides[:-2]
-    while any(place % width for place in places) or b.alignment_bytes < FLOAT_BYTES * width:
-        width //= 2
+    along_k = b.column_stride != 1
+    width = widest_load(b, along_k, config.width)
     if not along_k:
         # Of narrower ones as many side by side, and under way, as bring as much.
         narrower = config.width // width
@@ -135,10 +133,10 @@ def _steps(
     m, n, k = c.rows, c.columns, a.columns
     slot_a: Side = "b" if turned else "a"
     slot_b: Side = "a" if turned else "b"
-    lanes = isinstance(config, SkinnyLanesConfig)
+    lanes, along_k = isinstance(config, SkinnyLanesConfig), b.column_stride != 1
     if isinstance(config, SkinnyLanesConfig):
         config = fitted(config, b)
-    elif b.column_stride != 1:
+    elif along_k:
         config = replace(config, strip=config.vectors * config.width)
     blocks = ceil_div(m, config.rows) * ceil_div(n, config.strip)
     for offsets, levels in slices(batch_levels(a, b, c), LAST_GROUP // (blocks * k), 3):
@@ -147,14 +145,14 @@ def _steps(
             at_once = limits.compute_units * LANES_PER_UNIT // config.items
             wanted = at_once // (blocks * stack.matrices)
         else:
-            each = GROUPS_PER_UNIT if b.column_stride == 1 else GROUPS_PER_UNIT_ALONG_K
+            each = GROUPS_PER_UNIT_ALONG_K if along_k else GROUPS_PER_UNIT
             wanted = ceil_div(each * limits.compute_units, blocks * stack.matrices)
         slice_k = ceil_div(k, max(1, min(wanted, k // SMALLEST_SLICE), ceil_div(k, LONGEST_SUM)))
         slice_k = round_up(slice_k, config.width)  # vectors may lie along k, and begin with a slice
         cuts = ceil_div(k, slice_k)
         first_a: tuple[Argument, ...]
         first_a = slot_a, Element(slot_a, offsets[0]), a.row_stride, a.column_stride
-        if copy is not None and b.column_stride != 1 and a.column_stride != 1:
+        if copy is not None and along_k and a.column_stride != 1:
             # Scalar products by vectors want the few rows dense.
             own = stack_of(own_levels(levels, 0), 1)
             scratch["packed_a"] = max(

@@ -31,6 +31,7 @@ __all__ = [
     "slices",
     "stack_of",
     "target",
+    "widest_load",
 ]
 
 Side = Literal["a", "b"]
@@ -111,6 +112,24 @@ def ceil_div(x: int, y: int) -> int:
 def round_up(x: int, multiple: int) -> int:
     """Return the smallest multiple that is not less than x."""
     return ceil_div(x, multiple) * multiple
+
+
+def widest_load(x: Layout, down_rows: bool, most: int) -> int:
+    """Return how many neighbours can be loaded together wherever they lie, `most` or fewer.
+
+    Parameters
+    ----------
+    down_rows : bool
+        Whether elements of a column are neighbours in memory, rather than those of a row.
+    most : int
+        A power of two; so is the result.
+    """
+    run, far = (x.rows, x.column_stride) if down_rows else (x.columns, x.row_stride)
+    places = run, far, *x.strides[:-2]
+    load = most
+    while any(place % load for place in places) or x.alignment_bytes < FLOAT_BYTES * load:
+        load //= 2
+    return load
 
 
 class Stack(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
-from clgemm.config import FLOAT_BYTES, Limits
+from clgemm.config import Limits
 from clgemm.layout import Layout, Level, batch_levels
 from clgemm.panels import own_levels, packed_strides
 from clgemm.steps import (
@@ -23,6 +23,7 @@ from clgemm.steps import (
     slices,
     stack_of,
     target,
+    widest_load,
 )
 from clgemm.tensor_config import NarrowConfig
 
@@ -37,18 +38,21 @@ ROUND_TURNS, SLICE_TURNS = 3, 0.3
 
 def fits_narrow(a: Layout, b: Layout, c: Layout) -> bool:
     """Tell whether the elements of the larger operand are neighbours along one dimension."""
-    long = a if c.rows >= c.columns else b
-    return 1 in (long.row_stride, long.column_stride)
+    a, _, _, _ = _turned(a, b, c)
+    return 1 in (a.row_stride, a.column_stride)
+
+
+def _turned(a: Layout, b: Layout, c: Layout) -> tuple[Layout, Layout, Layout, bool]:
+    """Return the product with the shorter side as columns, and whether that is its transpose."""
+    if c.rows >= c.columns:
+        return a, b, c, False
+    return b.transposed(), a.transposed(), c.transposed(), True
 
 
 def fitted(config: NarrowConfig, a: Layout) -> NarrowConfig:
     """Return a config that reads A along its memory, by the widest loads that fit it."""
     along_k = a.column_stride == 1
-    load = 4 if along_k else 2
-    near, far = (a.columns, a.row_stride) if along_k else (a.rows, a.column_stride)
-    places = near, far, *a.strides[:-2]
-    while any(place % load for place in places) or a.alignment_bytes < FLOAT_BYTES * load:
-        load //= 2
+    load = widest_load(a, not along_k, 4 if along_k else 2)
     return replace(config, along_k=along_k, load_a=load)
 
 
@@ -68,9 +72,7 @@ def slices_of_k(config: NarrowConfig, tiles: int, k: int, limits: Limits) -> int
 def make_narrow_plan(a: Layout, b: Layout, c: Layout, config: NarrowConfig, limits: Limits) -> Plan:
     """Return the launches of ``C = alpha A B + beta C`` for stacks that `fits_narrow`."""
     scratch: dict[Slot, int] = {}
-    turned = c.rows < c.columns
-    if turned:
-        a, b, c = b.transposed(), a.transposed(), c.transposed()
+    a, b, c, turned = _turned(a, b, c)
     steps = tuple(_steps(a, b, c, turned, fitted(config, a), limits, scratch))
     return Plan(steps, tuple(scratch.items()))
 
@@ -91,12 +93,12 @@ def _steps(
     tiles_n, chunks = ceil_div(n, config.columns), ceil_div(k, config.chunk)
     tiles = ceil_div(m, config.tile_m) * tiles_n
     for offsets, levels in slices(batch_levels(a, b, c), LAST_GROUP // (tiles * chunks), 3):
-        stack, own = stack_of(levels, 3), stack_of(own_levels(levels, 1), 1)
+        own = stack_of(own_levels(levels, 1), 1)
         packs = own.matrices * tiles_n * chunks
         packed = packed_strides(levels, 1, tiles_n * chunks)
-        stride_of_chunks = stack_of(
-            tuple(Level(x.count, (stride,)) for x, stride in zip(levels, packed, strict=True)), 1
-        ).strides[0]
+        every = zip(levels, packed, strict=True)
+        # Of A, B and C, and the chunks of B.
+        stack = stack_of(tuple(Level(x.count, (*x.strides, stride)) for x, stride in every), 4)
         scratch["packed_b"] = max(scratch.get("packed_b", 0), packs * config.chunk_bytes)
         cuts = max(slices_of_k(config, tiles * stack.matrices, k, limits), ceil_div(k, LONGEST_SUM))
         slice_k = round_up(ceil_div(k, cuts), config.chunk)
@@ -118,7 +120,7 @@ def _steps(
                 stack.strides[0],
                 *(slot_b, Element(slot_b, offsets[1]), b.row_stride, b.column_stride),
                 stack.strides[1],
-                *("packed_b", stride_of_chunks, packs, own.counts, own.strides[0], "tickets"),
+                *("packed_b", stack.strides[3], packs, own.counts, own.strides[0], "tickets"),
                 *result.to,
             ),
         )

@@ -6,6 +6,7 @@ import struct
 from dataclasses import replace
 
 import pytest
+from strategies import GPU_LIMITS
 
 from clgemm import local_panels, local_spread, panels, register_spread, steps
 from clgemm.by_hand import (
@@ -27,13 +28,7 @@ from clgemm.plan import make_copy_plan, make_plan, make_scaling_plan
 from clgemm.register_panels import is_faster_transposed
 from clgemm.steps import Element, ceil_div, round_up, slices
 
-LIMITS = Limits(
-    local_memory_bytes=48 * 1024,
-    work_group_size=1024,
-    allocation_bytes=2**40,
-    compute_units=8,
-    vector_width=1,
-)
+LIMITS = replace(GPU_LIMITS, compute_units=8)
 CONFIG = replace(lane_configs()[1], in_place=False)
 IN_PLACE = lane_configs()[1]
 PACK = (pack_config(LIMITS, CONFIG.tile_m), pack_config(LIMITS, CONFIG.tile_n))

@@ -28,6 +28,12 @@ static inline void wait_for(uint barrier, uint parity) {
   } while (!done);
 }
 
+// Have the copy engine bring bytes to local memory, which the barrier is to expect.
+static inline void fetch(uint to, __global const uchar* from, uint bytes, uint barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+               :: "r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
+}
+
 // What others wrote before they counted is there for whoever sees the count.
 static inline uint counted(__global const uint* counter) {
   uint now;

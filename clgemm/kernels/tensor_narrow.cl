@@ -50,10 +50,9 @@ static inline void load(float* x, __global const float* from, const int there) {
   }
 }
 
-static inline void fetch(uint to, __global const uchar* chunk, uint barrier) {
+static inline void fetch_chunk(uint to, __global const uchar* chunk, uint barrier) {
   expect(barrier, CHUNK_BYTES);
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-               :: "r"(to), "l"(chunk), "r"(CHUNK_BYTES), "r"(barrier) : "memory");
+  fetch(to, chunk, CHUNK_BYTES, barrier);
 }
 
 // Wait for the warp group at its own barrier; whether `mine` is not zero for any of its work-items.
@@ -214,7 +213,7 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
     fence_copies();
     for (int stage = 0; stage < STAGES - 1; stage++)
       if (part * CHUNK + stage * step < depth)
-        fetch(base + stage * CHUNK_BYTES, packed + (long)(stage * PARTS) * CHUNK_BYTES, ready + 8 * stage);
+        fetch_chunk(base + stage * CHUNK_BYTES, packed + (long)(stage * PARTS) * CHUNK_BYTES, ready + 8 * stage);
   }
 
   float total[2 * SUMS];
@@ -257,7 +256,7 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
         // Nobody reads the chunk before any more.
         const int other = stage == 0 ? STAGES - 1 : stage - 1;
         packed += PARTS * CHUNK_BYTES;
-        fetch(base + other * CHUNK_BYTES, packed + (long)((STAGES - 2) * PARTS) * CHUNK_BYTES, ready + 8 * other);
+        fetch_chunk(base + other * CHUNK_BYTES, packed + (long)((STAGES - 2) * PARTS) * CHUNK_BYTES, ready + 8 * other);
       }
       if (odd_here == 0) {
         MULTIPLY(sum, high, low, tile_b + stage * (CHUNK_BYTES / 16) + half_k * (4 * PITCH / 16), mine, others);

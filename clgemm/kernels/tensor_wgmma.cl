@@ -28,11 +28,6 @@
 #define FULL(stage) (base + (stage) * 8)
 #define EMPTY(stage) (base + 64 + (stage) * 8)
 
-static inline void fetch(uint to, __global const uchar* tile, uint barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-               :: "r"(to), "l"(tile), "r"(TILE_BYTES), "r"(barrier) : "memory");
-}
-
 // sum = a*b for one 64 x 128 x TILE_K product of tiles: 12 instructions in one piece, since the compiler must not touch
 // the sums before all is done. %0 to %63 are the sums; %64 and %65 the descriptors of the high parts of a and of b, which
 // count in sixteen bytes: LOW leads from the high part of a tile to the low, CORES to the next two cores along k.
@@ -161,9 +156,9 @@ static inline void feed_tiles(const Product* p, const uint base) {
       const uint to = stages + stage * STAGE_BYTES;
       wait_for(EMPTY(stage), round ^ 1);
       expect(FULL(stage), STAGE_BYTES);
-      fetch(to, from_a, FULL(stage));
-      fetch(to + TILE_BYTES, from_b, FULL(stage));
-      if (PANELS == 2) fetch(to + 2 * TILE_BYTES, from_b + beside, FULL(stage));
+      fetch(to, from_a, TILE_BYTES, FULL(stage));
+      fetch(to + TILE_BYTES, from_b, TILE_BYTES, FULL(stage));
+      if (PANELS == 2) fetch(to + 2 * TILE_BYTES, from_b + beside, TILE_BYTES, FULL(stage));
       from_a += TILE_BYTES;
       from_b += TILE_BYTES;
       NEXT_STAGE
