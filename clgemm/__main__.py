@@ -10,6 +10,7 @@ from collections.abc import Sequence
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return the process's exit code."""
     from clgemm.bench import command as bench
+    from clgemm.database import require_settings
     from clgemm.ladder import command as ladder
     from clgemm.tuner import command as tuner
 
@@ -28,6 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ladder.add_arguments(climb)
     climb.set_defaults(run=ladder.main)
     args = parser.parse_args(arguments)
+    try:
+        require_settings()
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
     return int(args.run(args))
 
 

@@ -14,6 +14,7 @@ import platformdirs
 from filelock import FileLock
 
 __all__ = [
+    "CACHE_VARIABLE",
     "append",
     "cache_folder",
     "locked",

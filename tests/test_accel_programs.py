@@ -17,7 +17,7 @@ import pytest
 
 import clgemm
 from clgemm.accel import __main__ as command
-from clgemm.accel import enabled, report
+from clgemm.accel import enabled, install, report
 
 ROOT = Path(clgemm.__file__).parents[1]
 # Packages may lie on this process's path alone.
@@ -129,6 +129,42 @@ def test_wrong_options_are_refused(capsys):
             command.main(options)
         assert ended.value.code == 2
     assert "there is no program to run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("CLGEMM_PRECISION", "quick", "CLGEMM_PRECISION='quick' is not one of strict, float32, fa"),
+        ("CLGEMM_THRESHOLD", "1.5", "CLGEMM_THRESHOLD='1.5' is not a whole number"),
+    ],
+)
+@pytest.mark.parametrize("options", [["p.py"], ["--measure"]])
+def test_wrong_settings_are_refused_at_the_start(
+    options, variable, value, said, monkeypatch, capsys
+):
+    """By the command, `install` and `enabled`, with the variable, its value and what is allowed."""
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(SystemExit) as ended:
+        command.main(options)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+    for start in (install, enabled):
+        with pytest.raises(ValueError, match=said):
+            start()
+    monkeypatch.delenv(variable)
+    before = report().offloaded
+    np.ones((9, 9), "f") @ np.ones((9, 9), "f")
+    assert report().offloaded == before  # nothing was installed
+
+
+@pytest.mark.parametrize(("option", "offloaded"), [("6.4e4", "1"), ("64001", "0")])
+def test_a_threshold_in_any_notation(option, offloaded, tmp_path):
+    """``--threshold 1e6`` is a million multiply-adds."""
+    (tmp_path / "program.py").write_text(
+        PRODUCT + "import clgemm.accel; print(clgemm.accel.report().offloaded)"
+    )
+    found = python("-m", "clgemm.accel", "--threshold", option, "program.py", folder=tmp_path)
+    assert found == (0, f"{offloaded}\n", "")
 
 
 PROCESSES = """

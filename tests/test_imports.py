@@ -34,6 +34,7 @@ ROWS = [
     {"pack_config", "skinny_config", "tensor_config"},
     {"cache", "child", "config", "layout", "precision", "shapes", "streaming", "terminal"}
     | {"pocl_threads"},
+    {"settings"},
 ]
 TUNER_ROWS = [
     {"command"},
@@ -65,7 +66,7 @@ PURE_TUNER = {"search", "space", "spaces"}
 PURE = {"config", "layout", "local_panels", "pack_config", "panels", "plan", "precision"}
 PURE |= {"records", "register_panels", "register_spread", "shapes", "skinny", "skinny_config"}
 PURE |= {"local_spread", "steps", "streaming", "tensor_config", "tensor_narrow"}
-PURE |= {"tensor_plan"}
+PURE |= {"settings", "tensor_plan"}
 
 
 def imported(module: str) -> set[str]:

@@ -15,8 +15,9 @@ from clgemm.accel.crossover import measure
 from clgemm.accel.run import run
 from clgemm.accel.session import host_matmul
 from clgemm.crossovers import Crossovers
+from clgemm.database import require_settings
 from clgemm.device import find_device
-from clgemm.terminal import print_table
+from clgemm.terminal import print_table, whole
 
 EPILOG = """
 Without --threshold, products go to the device from the size on that was measured on this machine:
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--profile", action="store_true", help="count and time all products; end with a table"
     )
     parser.add_argument(
-        "--threshold", type=_whole, metavar="N", help="multiply-adds that go to the device; 0: all"
+        "--threshold", type=whole, metavar="N", help="multiply-adds that go to the device; 0: all"
     )
     parser.add_argument("--device", metavar="D", help='"gpu", "cpu", a position or part of a name')
     parser.add_argument(
@@ -46,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.program is None and not args.measure:
         parser.error("there is no program to run")
     try:
+        require_settings()
         device = None if args.device is None else find_device(args.device)
         if args.measure:
             _print_crossovers(measure(device or get_device(), host_matmul()))
@@ -58,12 +60,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     run(args.program, args.arguments, args.is_module)
     return 0
-
-
-def _whole(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-    return int(text)
 
 
 def _print_crossovers(found: Crossovers) -> None:
