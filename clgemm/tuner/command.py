@@ -6,7 +6,6 @@ import argparse
 import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import pyopencl as cl
@@ -17,6 +16,7 @@ from clgemm.accel.session import host_matmul
 from clgemm.child import Child
 from clgemm.device import Device, find_device, get_device
 from clgemm.identity import identify, identity
+from clgemm.output import require_picture, written
 from clgemm.proof import trial_child
 from clgemm.records import Record, as_json
 from clgemm.shapes import Shape
@@ -165,14 +165,14 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _show(device: Device, path: Path) -> int:
-    if find_spec("matplotlib") is None:
-        raise ValueError("--show takes matplotlib: 'pip install clgemm[tune]'")
+    require_picture("--show", path, extra="tune")
     trials = Trials(identify(device))
     if not trials.all:
         raise ValueError(f"nothing has been tried on {device!r}: there is no {trials.path}")
     from clgemm.tuner.plot import draw
 
-    draw(trials, device.name, path)
+    if not written(path, lambda file: draw(trials, device.name, file)):
+        return 1
     print(path)
     return 0
 
