@@ -16,6 +16,7 @@ import pyopencl as cl
 from clgemm.cache import program_cache_folder
 from clgemm.config import KernelConfig
 from clgemm.device import Device
+from clgemm.pocl_space import compiling
 
 __all__ = ["build", "kernel"]
 
@@ -85,11 +86,13 @@ def build(
     ------
     pyopencl.RuntimeError
         If the device's compiler refuses the source; the message holds its log.
+    OSError
+        If there is no space where PoCL compiles.
     """
     # -cl-mad-enable lets a * b + c become one instruction; nothing else is relaxed.
     options = [f"-cl-std={standard}", "-cl-mad-enable"]
     options += [f"-D{name}={value}" for name, value in macros] + list(extra)
-    with warnings.catch_warnings():
+    with compiling(device.platform), warnings.catch_warnings():
         # Some compilers greet with a log on success too.
         warnings.simplefilter("ignore", cl.CompilerWarning)
         try:

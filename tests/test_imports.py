@@ -33,7 +33,7 @@ ROWS = [
     {"records"},
     {"pack_config", "skinny_config", "tensor_config"},
     {"cache", "child", "config", "layout", "output", "precision", "shapes", "streaming", "terminal"}
-    | {"pocl_threads"},
+    | {"pocl_space", "pocl_threads"},
     {"settings"},
 ]
 TUNER_ROWS = [
