@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal, overload
 
 from clgemm.by_hand import families
-from clgemm.cache import CACHE_VARIABLE, cache_folder, program_cache_folder
+from clgemm.cache import CACHE_VARIABLE, cache_folder, folder_problem, program_cache_folder
 from clgemm.crossovers import file, measured
 from clgemm.database import threshold
 from clgemm.device import Device, devices, get_device, reason
@@ -85,12 +85,13 @@ def _settings() -> dict[str, str]:
     """
     least = threshold()
     of_work = "as measured (default)" if least is None else f"{least:,} (CLGEMM_THRESHOLD)"
-    named = os.environ.get(CACHE_VARIABLE)
+    source = CACHE_VARIABLE if os.environ.get(CACHE_VARIABLE) else "default"
+    problem = ": it is a file, not a folder; nothing is kept" if folder_problem() else ""
     return {
         "device": reason(),
         "precision": "{} ({})".format(*precision_and_source()),
         "multiply-adds from which on the device multiplies": of_work,
-        "cache folder": f"{cache_folder()} ({CACHE_VARIABLE if named else 'default'})",
+        "cache folder": f"{cache_folder()} ({source}){problem}",
     }
 
 

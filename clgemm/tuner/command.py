@@ -13,6 +13,7 @@ import pyopencl as cl
 from clgemm import launch, tuned
 from clgemm.accel.crossover import measure
 from clgemm.accel.session import host_matmul
+from clgemm.cache import folder_problem
 from clgemm.child import Child
 from clgemm.device import Device, find_device, get_device
 from clgemm.identity import identify, identity
@@ -158,6 +159,8 @@ def main(args: argparse.Namespace) -> int:
         device = find_device(args.device) if args.device else get_device()
         if args.show:
             return _show(device, args.show)
+        if problem := folder_problem():
+            raise ValueError(f"{problem}: no records could be kept")
     except (ValueError, RuntimeError, OSError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from clgemm import database, tuned
-from clgemm.cache import cache_folder, locked
+from clgemm.cache import cache_folder, locked, warn_unkept
 from clgemm.child import Child, RequestError
 from clgemm.device import Device
 from clgemm.identity import identify
@@ -170,7 +170,8 @@ class Session:
         try:
             tuned.store(self.identity, record)
         except OSError as error:
-            log.warning("%s for %s is not stored: %s", *record.key, error)
+            what = "the record of {} for {} is not stored".format(*record.key)
+            warn_unkept(tuned.user_file(self.identity), error, what)
             self.unstored.append(record)
 
 
