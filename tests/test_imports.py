@@ -55,7 +55,7 @@ BENCH_ROWS = [
 ACCEL_ROWS = [
     {"__main__"},
     {"__init__"},
-    {"session", "run"},
+    {"advice", "session", "run"},
     {"hooks"},
     {"routing"},
     {"crossover"},

@@ -9,10 +9,11 @@ import os
 import sys
 from collections.abc import Sequence
 
-from clgemm import get_device
+from clgemm import __version__, get_device
 from clgemm.accel import install, report
+from clgemm.accel.advice import why_nothing
 from clgemm.accel.crossover import measure
-from clgemm.accel.run import run
+from clgemm.accel.run import run, run_code, run_input
 from clgemm.accel.session import host_matmul
 from clgemm.crossovers import Crossovers
 from clgemm.database import require_settings
@@ -40,10 +41,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--measure", action="store_true", help="measure first from which size on the device wins"
     )
+    parser.add_argument("--version", action="version", version=f"clgemm {__version__}")
+    parser.add_argument(
+        "-c",
+        dest="code",
+        nargs=argparse.REMAINDER,
+        help="the program is this text; ends the options",
+    )
     parser.add_argument("-m", dest="is_module", action="store_true", help="the program is a module")
-    parser.add_argument("program", nargs="?", help="a script, a folder, or with -m a module")
+    parser.add_argument(
+        "program",
+        nargs="?",
+        help="a script, a folder, - for the standard input, or with -m a module",
+    )
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own")
     args = parser.parse_args(arguments)
+    if args.code == []:
+        parser.error("argument -c: expected a program")
+    if args.code:
+        args.program, args.arguments = args.code[0], args.code[1:]
     if args.program is None and not args.measure:
         parser.error("there is no program to run")
     try:
@@ -58,7 +74,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         install(args.threshold, device, profile=args.profile)
     except (RuntimeError, ValueError) as error:
         parser.error(str(error))
-    run(args.program, args.arguments, args.is_module)
+    if args.code:
+        run_code(args.program, args.arguments)
+    elif args.program == "-" and not args.is_module:
+        run_input(args.arguments)
+    else:
+        run(args.program, args.arguments, args.is_module)
     return 0
 
 
@@ -99,6 +120,8 @@ def _print_report(process: int) -> None:
             ("left", "right", "left", "right"),
             rows,
         )
+        if why := why_nothing(found):
+            print(why)
 
 
 if __name__ == "__main__":
