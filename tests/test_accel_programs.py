@@ -17,7 +17,7 @@ import pytest
 
 import clgemm
 from clgemm.accel import __main__ as command
-from clgemm.accel import enabled, install, report
+from clgemm.accel import enabled, install, report, uninstall
 from clgemm.accel.advice import why_nothing
 from clgemm.accel.routing import FAILED, NO_DEVICE, SKINNY, UNMEASURED, UNOPENED
 from clgemm.accel.tally import Report, Row
@@ -294,6 +294,130 @@ def test_child_processes_have_numpy(tmp_path):
         "-W", "ignore", "-m", "clgemm.accel", "program.py", *methods, folder=tmp_path
     )
     assert (code, out) == (0, "done\n"), err
+
+
+CHILDREN = """
+import os, subprocess, sys
+import numpy as np
+a = np.arange(400, dtype="f").reshape(20, 20) % 7
+CODE = "import numpy as np, sys; a = np.ones((20, 20), 'f'); assert ((a @ a) == 20).all(); " \\
+    "print(sys.modules['clgemm.accel'].report().offloaded if 'clgemm.accel' in sys.modules else 0)"
+def product(i):
+    found = float((a @ a).sum())
+    accel = sys.modules.get("clgemm.accel")
+    return found, accel.report().offloaded if accel else 0, os.getpid()
+def of_pool(method):
+    import multiprocessing
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        return pool.map(product, range(4))
+def of_joblib(_):
+    import joblib
+    return joblib.Parallel(n_jobs=2)(joblib.delayed(product)(i) for i in range(4))
+def of_subprocess(_):
+    out = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
+    assert not out.stderr, out.stderr
+    return [(float((a @ a).sum()), int(out.stdout), 0)]
+if __name__ == "__main__":
+    import clgemm.accel as accel
+    way = sys.argv[1]
+    results = {"joblib": of_joblib, "subprocess": of_subprocess}.get(way, of_pool)(way)
+    expected = float((a @ a).sum())
+    assert [found for found, _, _ in results] == [expected] * len(results)
+    assert os.getpid() not in [process for _, _, process in results]
+    print(all(offloaded > 0 for _, offloaded, _ in results), accel.report().children[:6])
+"""
+WAYS = ["subprocess", "joblib", "spawn", "forkserver"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there are other ways elsewhere")
+@pytest.mark.parametrize("way", [*WAYS, "fork"])
+@pytest.mark.parametrize("options", [[], ["--children"]])
+def test_children_are_accelerated_if_that_is_asked_for(way, options, tmp_path):
+    """Those that are spawned; where children have NumPy itself, the report says so."""
+    if way == "joblib":
+        pytest.importorskip("joblib")
+    (tmp_path / "program.py").write_text(CHILDREN)
+    code, out, err = python(
+        "-W", "ignore", "-m", "clgemm.accel", *options, "program.py", way, folder=tmp_path
+    )
+    assert (code, err) == (0, "")
+    accelerated = bool(options) and way != "fork"
+    said = "" if accelerated else "forked" if options else "Python"
+    assert out == f"{accelerated} {said}\n"
+
+
+def test_workers_of_pytest_are_accelerated(tmp_path):
+    """``accel --children -m pytest -n 2``: each worker's products are the device's."""
+    pytest.importorskip("xdist")
+    (tmp_path / "test_it.py").write_text(
+        PRODUCT
+        + "import clgemm.accel\ndef test_it():\n    before = clgemm.accel.report().offloaded"
+        "\n    a @ a\n    assert clgemm.accel.report().offloaded == before + 1\n"
+    )
+    for options, expected in ((["--children"], 0), ([], 1)):
+        code, out, err = python(
+            *("-m", "clgemm.accel", *options, "-m", "pytest", "-n", "2", "-p", "no:cacheprovider"),
+            folder=tmp_path,
+        )
+        assert code == expected, out + err
+
+
+def test_a_sitecustomize_of_the_users_own_is_imported_too(tmp_path):
+    """Before NumPy is accelerated; what does not import NumPy pays for nothing."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "sitecustomize.py").write_text("import sys; sys.own = __file__")
+    (tmp_path / "program.py").write_text(
+        "import subprocess, sys\n"
+        "for code in sys.argv[1:]: subprocess.run([sys.executable, '-c', code], check=True)"
+    )
+    path = os.pathsep.join([str(tmp_path / "own"), PACKAGES])
+    codes = [
+        "import sys; print(sys.own, 'numpy' in sys.modules, 'clgemm' in sys.modules)",
+        "import numpy, sys; print('clgemm.accel' in sys.modules, numpy.__loader__)",
+        "import sys; print([p for p in sys.path if 'for_children' in p])",
+    ]
+    run = ["-m", "clgemm.accel", "--children", "program.py", *codes]
+    code, out, err = python(*run, folder=tmp_path, PYTHONPATH=path)
+    assert (code, err) == (0, "")
+    own, accelerated, paths = out.splitlines()
+    assert own == f"{tmp_path / 'own' / 'sitecustomize.py'} False False"
+    assert accelerated.startswith("True <")
+    assert "NumpyLoader" not in accelerated
+    assert paths == "[]"
+
+
+@pytest.mark.parametrize("before", [None, "x" + os.pathsep + "y"])
+def test_the_environment_is_as_it_was_after_uninstall(before, device, monkeypatch):
+    """PYTHONPATH and our variable; children get the settings in between."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    if before is not None:
+        monkeypatch.setenv("PYTHONPATH", before)
+    environment = dict(os.environ)
+    install(5, device, children=True)
+    install(6, device, children=True)
+    settings = json.loads(os.environ["CLGEMM_ACCEL_CHILDREN"])
+    assert settings["threshold"] == 6
+    assert settings["device"][0] == device.name
+    first, *rest = os.environ["PYTHONPATH"].split(os.pathsep)
+    assert Path(first, "sitecustomize.py").is_file()
+    assert rest == ([] if before is None else ["x", "y"])
+    uninstall()
+    assert dict(os.environ) == environment
+
+
+def test_a_child_that_cannot_be_accelerated_says_so(tmp_path):
+    """In one line; it goes on with NumPy."""
+    (tmp_path / "program.py").write_text(
+        "import json, os, subprocess, sys\n"
+        "settings = json.loads(os.environ['CLGEMM_ACCEL_CHILDREN'])\n"
+        "settings['device'] = ['no such', 'platform', '0']\n"
+        "os.environ['CLGEMM_ACCEL_CHILDREN'] = json.dumps(settings)\n"
+        "subprocess.run([sys.executable, '-c', 'import numpy; print(numpy.ones(2))'], check=True)"
+    )
+    code, out, err = python("-m", "clgemm.accel", "--children", "program.py", folder=tmp_path)
+    assert (code, out) == (0, "[1. 1.]\n")
+    assert err.startswith("clgemm: this process has plain NumPy: device no such of platform is not")
+    assert err.count("\n") == 1
 
 
 def test_without_a_device_there_is_one_warning(tmp_path):

@@ -56,7 +56,7 @@ ACCEL_ROWS = [
     {"__main__"},
     {"__init__"},
     {"advice", "session", "run"},
-    {"hooks"},
+    {"children", "hooks"},
     {"routing"},
     {"crossover"},
     {"deferred", "places", "semantics", "tally"},

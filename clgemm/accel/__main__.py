@@ -41,6 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--measure", action="store_true", help="measure first from which size on the device wins"
     )
+    parser.add_argument(
+        "--children",
+        action="store_true",
+        help="accelerate Python processes that the program starts too, unless they are forked",
+    )
     parser.add_argument("--version", action="version", version=f"clgemm {__version__}")
     parser.add_argument(
         "-c",
@@ -71,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if args.profile:
             atexit.register(_print_report, os.getpid())
-        install(args.threshold, device, profile=args.profile)
+        install(args.threshold, device, profile=args.profile, children=args.children)
     except (RuntimeError, ValueError) as error:
         parser.error(str(error))
     if args.code:
@@ -120,8 +125,8 @@ def _print_report(process: int) -> None:
             ("left", "right", "left", "right"),
             rows,
         )
-        if why := why_nothing(found):
-            print(why)
+        for sentence in filter(None, (why_nothing(found), found.children)):
+            print(sentence)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from clgemm.accel.children import (
+    forget_children,
+    lead_children,
+    note_on_children,
+    release_children,
+    watch_children,
+)
 from clgemm.accel.deferred import Rescue
 from clgemm.accel.hooks import Hooks
 from clgemm.accel.places import (
@@ -123,6 +130,7 @@ class _State:
                 wanted.restore()
                 raise
             self.active = self.last = wanted
+        watch_children(wanted is not None)
 
 
 @functools.cache
@@ -149,6 +157,7 @@ def _forget() -> None:
     """
     global _state, _tally
     _restore()
+    forget_children()
     _state, _tally = _State(), Tally()
     _replacements.cache_clear()
 
@@ -163,7 +172,13 @@ def _settings(threshold: int | None, device: Any, profile: bool) -> Settings:
     return Settings(threshold, found, profile)
 
 
-def install(threshold: int | None = None, device: Any = None, *, profile: bool = False) -> None:
+def install(
+    threshold: int | None = None,
+    device: Any = None,
+    *,
+    profile: bool = False,
+    children: bool = False,
+) -> None:
     """Let NumPy's float32 products run on an OpenCL device from now on, in every thread.
 
     They are np.dot, np.matmul, ``@``, ``ndarray.dot``, np.inner, np.tensordot, np.linalg.multi_dot,
@@ -179,6 +194,10 @@ def install(threshold: int | None = None, device: Any = None, *, profile: bool =
         As for `clgemm.set_device`; the one that `clgemm.get_device` names if left out.
     profile : bool, optional
         Count and time every product, small ones and those of other dtypes too.
+    children : bool, optional
+        Accelerate Python processes that are started from now on too, by subprocess, joblib or
+        multiprocessing's "spawn" and "forkserver": by a ``sitecustomize`` in PYTHONPATH. Forked
+        ones have NumPy as it is.
 
     Raises
     ------
@@ -196,6 +215,10 @@ def install(threshold: int | None = None, device: Any = None, *, profile: bool =
         except BaseException:
             _state.installed = before
             raise
+        if children:
+            lead_children(settings)
+        else:
+            release_children()
 
 
 def uninstall() -> None:
@@ -205,6 +228,7 @@ def uninstall() -> None:
     """
     with _state.lock:
         _state.installed = None
+        release_children()
         _state.apply()
 
 
@@ -255,7 +279,8 @@ class enabled(contextlib.ContextDecorator):  # noqa: N801 - used as a function, 
 def report() -> Report:
     """Return what became of the products since NumPy was accelerated, or last was."""
     last = _state.last
-    return Report(last.router.device_name if last else "", tuple(_tally.rows()))
+    name = last.router.device_name if last else ""
+    return Report(name, tuple(_tally.rows()), children=note_on_children())
 
 
 def host_matmul() -> Any:

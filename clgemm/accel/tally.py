@@ -40,10 +40,13 @@ class Report:
     device : str
         The device's name; empty if none has been needed.
     rows : tuple of Row
+    children : str
+        What to know of Python processes that were started and not accelerated; empty if nothing.
     """
 
     device: str
     rows: tuple[Row, ...]
+    children: str = ""
 
     @property
     def offloaded(self) -> int:
@@ -62,7 +65,8 @@ class Report:
     def __str__(self) -> str:
         where = self.device or "the device"
         kept = ", ".join(f"{calls} for their {reason}" for reason, calls in self.stayed.items())
-        return f"{self.offloaded} products on {where}; on the host {kept or 'none'}"
+        said = f"{self.offloaded} products on {where}; on the host {kept or 'none'}"
+        return f"{said}; {self.children}" if self.children else said
 
 
 class Quick:

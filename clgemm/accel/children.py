@@ -1,0 +1,128 @@
+"""Python processes that an accelerated program starts: accelerating them, and noticing them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from clgemm.accel.routing import Settings
+from clgemm.identity import identity
+
+__all__ = [
+    "forget_children",
+    "lead_children",
+    "note_on_children",
+    "release_children",
+    "watch_children",
+]
+
+VARIABLE = "CLGEMM_ACCEL_CHILDREN"
+FOLDER = str(Path(__file__).parent / "for_children")  # its sitecustomize.py accelerates them
+SPAWNED = (
+    "Python processes that the program started multiply with NumPy itself: --children, or "
+    "install(children=True), accelerates them too, unless they are forked"
+)
+FORKED = (
+    "forked processes multiply with NumPy itself, as OpenCL does not survive a fork: "
+    "multiprocessing's 'spawn' and 'forkserver' are accelerated"
+)
+
+
+def lead_children(settings: Settings) -> None:
+    """Let Python processes that are started from now on be accelerated by these settings."""
+    device = None if settings.device is None else identity(settings.device)
+    os.environ[VARIABLE] = json.dumps({"threshold": settings.threshold, "device": device})
+    paths = [path for path in _paths() if path != FOLDER]
+    os.environ["PYTHONPATH"] = os.pathsep.join([FOLDER, *paths])
+
+
+def release_children() -> None:
+    """Let processes that are started from now on have NumPy as it is."""
+    os.environ.pop(VARIABLE, None)
+    if FOLDER in (paths := _paths()):
+        os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path != FOLDER)
+        if not os.environ["PYTHONPATH"]:
+            del os.environ["PYTHONPATH"]
+
+
+def _paths() -> list[str]:
+    return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+
+
+class _Watch:
+    """Whether Python processes were started while NumPy was accelerated.
+
+    Nothing reports multiprocessing's, but it counts them.
+    """
+
+    def __init__(self) -> None:
+        self.is_on = self.is_hooked = False
+        self.spawned = self.forked = False
+        self.counted = 0
+
+    def hook(self, event: str, arguments: Any) -> None:
+        """Notice the start of another Python: an audit hook, which nothing can remove."""
+        if self.is_on and event == "subprocess.Popen" and _is_python(*arguments[:2]):
+            self.spawned = True
+
+    def count(self) -> None:
+        """Notice what multiprocessing has started; it counts those that it forks, too."""
+        if self.is_on and not self.forked and _multiprocessing_count() > self.counted:
+            self.spawned = True
+
+    def fork(self) -> None:
+        """Notice a fork."""
+        self.forked |= self.is_on
+
+
+_watch = _Watch()
+
+
+def watch_children(is_on: bool) -> None:
+    """Begin to notice processes that are started, anew, or end it."""
+    if is_on and not _watch.is_on:
+        _watch.spawned = _watch.forked = False
+        _watch.counted = _multiprocessing_count()
+    _watch.count()
+    _watch.is_on = is_on
+    if is_on and not _watch.is_hooked:
+        _watch.is_hooked = True
+        sys.addaudithook(_watch.hook)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_parent=_watch.fork)
+
+
+def forget_children() -> None:
+    """Begin anew in a forked child, which has started nothing yet."""
+    _watch.is_on = _watch.spawned = _watch.forked = False
+
+
+def note_on_children() -> str:
+    """Return what a user should know of the processes that were started; "" if nothing."""
+    _watch.count()
+    if VARIABLE in os.environ:
+        return FORKED if _watch.forked else ""
+    return SPAWNED if _watch.spawned or _watch.forked else ""
+
+
+def _is_python(executable: object, arguments: object) -> bool:
+    """Tell whether a command starts a Python that is not one of clgemm's own helpers."""
+    try:
+        name = os.path.basename(os.fsdecode(executable))  # type: ignore[arg-type]  # noqa: PTH119
+        words = [os.fsdecode(word) for word in arguments]  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        return False
+    if not (name.startswith("python") or name == os.path.basename(sys.executable)):  # noqa: PTH119
+        return False
+    return not any(word.startswith("clgemm.") for word in words)
+
+
+def _multiprocessing_count() -> int:
+    """Return how many processes multiprocessing, and joblib with it, has made here so far."""
+    module = sys.modules.get("multiprocessing.process")
+    found = re.search(r"\d+", repr(getattr(module, "_process_counter", None)))
+    return int(found[0]) if found else 1
