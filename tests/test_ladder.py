@@ -6,7 +6,9 @@ import ast
 import json
 import re
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -365,3 +367,57 @@ def test_command_refuses_clearly(capsys):
     assert "width" in capsys.readouterr().err
     assert main(["ladder", "--device", "no such device"]) == 2
     assert "no such device" in capsys.readouterr().err
+
+
+def climbed(scale=1.0, **peers):
+    """A climb of invented figures, beside these peers."""
+    return SimpleNamespace(
+        device="D",
+        n=4096,
+        results=[
+            SimpleNamespace(rung=SimpleNamespace(number=n), gflops=scale * n, toolchain="OpenCL")
+            for n in range(1, len(RUNGS) + 1)
+        ],
+        peers=[SimpleNamespace(name=name, gflops=gflops) for name, gflops in peers.items()],
+    )
+
+
+def test_the_stairs_fill_the_picture():
+    """To its right edge but for the peers' names, which lie beside the axes and on no other."""
+    pytest.importorskip("matplotlib")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    from clgemm.ladder import plot
+
+    peers = {"NumPy on the host": 10.0, "clgemm.sgemm": 10.1, "cuBLAS": 10.2}
+    figure = plot.picture(climbed(**peers))
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    axes = figure.axes[0]
+    box = axes.get_window_extent(renderer)
+    last = max(bar.get_window_extent(renderer).x1 for bar in axes.patches)
+    assert last > box.x0 + 0.97 * box.width
+    assert box.x1 > 0.9 * figure.bbox.width
+    names = [text for text in axes.texts if "\n" in text.get_text()]
+    assert [text.get_text() for text in names] == [
+        "NumPy on the\nhost\n10",
+        "clgemm.sgemm\n10.1",
+        "cuBLAS\n10.2",
+    ]
+    boxes = [text.get_window_extent(renderer) for text in names]
+    assert all(box.x1 < each.x0 < each.x1 <= figure.bbox.x1 for each in boxes)
+    assert all(lower.y1 <= upper.y0 + 1 for lower, upper in pairwise(boxes))
+
+
+def test_small_figures_have_ticks_of_their_own():
+    """A slow device's axis does not read 0, 0, 1, 2, 2."""
+    pytest.importorskip("matplotlib")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    from clgemm.ladder import plot
+
+    figure = plot.picture(climbed(0.3))
+    FigureCanvasAgg(figure).draw()
+    ticks = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert len(ticks) == len(set(ticks)) > 3

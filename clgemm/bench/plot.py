@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
 from clgemm.bench.cases import Case
@@ -11,30 +12,44 @@ from clgemm.bench.figures import Outcome, Spread
 from clgemm.bench.report import Report
 from clgemm.terminal import COLOURS, PLOT_STYLE
 
-__all__ = ["draw"]
+__all__ = ["draw", "picture"]
 
 MODES = {HOST: "NumPy arrays", DEVICE: "on the device"}
 MARKERS = {HOST: "o", DEVICE: "s"}
 # CLBlast in the blue that OpenCL has elsewhere: hollow, its own is too near to ours.
 SERIES_COLOURS = {**COLOURS, "clgemm": COLOURS["clgemm.sgemm"], "CLBlast": COLOURS["OpenCL"]}
 PARITY = COLOURS["other"]
+UNSURE = (
+    2  # times the least of the rounds' figures, from which on the greatest makes a median vague
+)
+BARS = f"bars: the range of the rounds; hollow: wider than {UNSURE} times (a line in the roofline)"
+LABEL_SIZE = 8  # points
+LABEL_GAP = 0.026  # of the roofline's width, between the labels of shapes
 
 
 def draw(report: Report, file: str) -> None:
     """Draw the roofline above, the ratios below: over n for squares, by name for other cases."""
     import matplotlib as mpl
+
+    with mpl.rc_context(PLOT_STYLE):
+        picture(report).savefig(file, dpi=130)
+
+
+def picture(report: Report) -> Any:
+    """Return the figure of `draw`."""
+    import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context(PLOT_STYLE):
-        figure = Figure(figsize=(14, 11), layout="constrained")
-        above, below = cast("Any", figure.subfigures(2, 1, height_ratios=(5, 4)))
-        roofline, squares = above.subplots(1, 2, width_ratios=(3, 2))
-        _roofline(roofline, report)
-        _squares(squares, report)
+        figure = Figure(figsize=(14, 12.5), layout="constrained")
+        above, below = cast("Any", figure.subfigures(2, 1, height_ratios=(7, 4)))
+        left, right = above.subfigures(1, 2, width_ratios=(3, 2))
+        _roofline(left.subplots(), report)
+        _squares(right.subplots(), report)
         _others(below.subplots(), report)
         device, date = report.machine["device"]["name"], report.machine["date"][:10]
         figure.suptitle(f"{device}, {date}", x=0.01, ha="left", fontweight="bold")
-        figure.savefig(file, dpi=130)
+        return figure
 
 
 def _series(report: Report) -> Iterator[tuple[str, str, list[Outcome]]]:
@@ -65,6 +80,14 @@ def _roofline(axes: Any, report: Report) -> None:
             alpha=0.85,
             label=f"{name}, {MODES[mode]}",
         )
+        unsure = [o for o in outcomes if o.time_s.high > UNSURE * o.time_s.low]
+        axes.vlines(
+            [o.case.intensity for o in unsure],
+            [o.case.flops / o.time_s.high / 1e9 for o in unsure],
+            [o.case.flops / o.time_s.low / 1e9 for o in unsure],
+            color=SERIES_COLOURS[name],
+            linewidth=0.8,
+        )
     axes.set_xscale("log")
     axes.set_yscale("log")
     left, right = axes.get_xlim()
@@ -78,22 +101,100 @@ def _roofline(axes: Any, report: Report) -> None:
             linewidth=1.2,
             zorder=0,
         )
-        axes.annotate(
-            f"measured peak {peak:,.0f} GFLOP/s",
-            (max(right, 2 * ridge), peak),
-            xytext=(0, 4),
-            textcoords="offset points",
-            ha="right",
-        )
         axes.set_xlim(left, max(right, 2 * ridge))
+        _name_peak(axes, peak, ridge)
     axes.set_ylim(top=2 * highest if highest else None)
     axes.set_xlabel("operations per byte of A, B and C")
     axes.set_ylabel("GFLOP/s")
     axes.grid(alpha=0.25)
     roof = f": memory read at {bandwidth:,.0f} GB/s; caches may beat it" if bandwidth else ""
-    axes.set_title(f"Roofline{roof}", loc="left")
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(frameon=False, fontsize=9, loc="lower right")
+    drawn = (o.case for _, _, outcomes in _series(report) for o in outcomes)
+    pad = _name_shapes(axes, list(dict.fromkeys(drawn)))
+    axes.set_title(f"Roofline{roof}", loc="left", pad=pad)
+    _legend_below(axes)
+
+
+def _name_peak(axes: Any, peak: float, ridge: float) -> None:
+    """Write what the roof's height is, left of where it is reached: no point lies there."""
+    left, right = axes.get_xlim()
+    is_wide = math.log(ridge / left) > 0.35 * math.log(right / left)
+    axes.annotate(
+        f"measured peak\n{peak:,.0f} GFLOP/s",
+        (ridge, peak),
+        xytext=(-6 if is_wide else 0, 4),
+        textcoords="offset points",
+        ha="right" if is_wide else "left",
+        va="bottom",
+        fontsize=9,
+    )
+
+
+def _name_shapes(axes: Any, cases: Iterable[Case]) -> float:
+    """Name above each column of points what was multiplied; return the points that it takes."""
+    labels = labels_of(cases)
+    left, right = axes.get_xlim()
+    width = math.log(right / left)
+    at = [math.log(x / left) / width for x, _ in labels]
+    for (x, text), place in zip(labels, spread_out(at, LABEL_GAP), strict=True):
+        axes.axvline(x, color=PARITY, linewidth=0.5, alpha=0.35, zorder=0)
+        axes.annotate(
+            text,
+            (x, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(place, 1.04),
+            textcoords="axes fraction",
+            rotation=90,
+            ha="center",
+            va="bottom",
+            fontsize=LABEL_SIZE,
+            arrowprops={"arrowstyle": "-", "color": PARITY, "linewidth": 0.5, "shrinkB": 0},
+        )
+    return 26 + 0.6 * LABEL_SIZE * max((len(text) for _, text in labels), default=0)
+
+
+def labels_of(cases: Iterable[Case]) -> list[tuple[float, str]]:
+    """Return, from left to right, the roofline's abscissas and what was multiplied there."""
+    layouts: dict[tuple[float, str], int] = {}
+    for case in cases:
+        name = case.label.removesuffix(f" {case.layout_a}{case.layout_b}")
+        layouts[case.intensity, name] = layouts.get((case.intensity, name), 0) + 1
+    return sorted(
+        (intensity, f"{name}, {count} layouts" if count > 1 else name)
+        for (intensity, name), count in layouts.items()
+    )
+
+
+def spread_out(places: Sequence[float], gap: float) -> list[float]:
+    """Return places in the same order, as near as can be, with a gap between neighbours.
+
+    Parameters
+    ----------
+    places : sequence of float
+        From the least to the greatest.
+    """
+    groups: list[list[float]] = []  # of neighbours that push each other: where each wants to be
+    for place in places:
+        groups.append([place])
+        while len(groups) > 1 and _end(groups[-2], gap) + gap > _begin(groups[-1], gap):
+            groups[-2:] = [groups[-2] + groups[-1]]
+    return [_begin(group, gap) + i * gap for group in groups for i in range(len(group))]
+
+
+def _begin(group: list[float], gap: float) -> float:
+    return sum(group) / len(group) - gap * (len(group) - 1) / 2
+
+
+def _end(group: list[float], gap: float) -> float:
+    return _begin(group, gap) + gap * (len(group) - 1)
+
+
+def _legend_below(axes: Any) -> None:
+    """Explain the markers where no point can lie."""
+    handles, labels = axes.get_legend_handles_labels()
+    if labels:
+        axes.figure.legend(
+            handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9
+        )
 
 
 def _ratios(report: Report) -> Iterator[tuple[str, str, list[tuple[Case, Spread]]]]:
@@ -120,17 +221,30 @@ def _parity(axes: Any) -> None:
 
 
 def _plot_ratios(axes: Any, x: list[float], ratios: list[Spread], mode: str, name: str) -> Any:
-    return axes.errorbar(
+    """Draw medians with the rounds' range; hollow where it is so wide that they say little."""
+    colour = SERIES_COLOURS[name]
+    bars = axes.errorbar(
         x,
         [r.median for r in ratios],
         [[r.median - r.low for r in ratios], [r.high - r.median for r in ratios]],
         fmt=MARKERS[mode],
-        color=SERIES_COLOURS[name],
+        color=colour,
         markersize=5,
         capsize=2,
         linewidth=1.4,
         label=f"to {name}, {MODES[mode]}",
     )
+    unsure = [(at, r) for at, r in zip(x, ratios, strict=True) if r.high > UNSURE * r.low]
+    axes.plot(
+        [at for at, _ in unsure],
+        [r.median for _, r in unsure],
+        MARKERS[mode],
+        color=colour,
+        markerfacecolor="white",
+        markersize=5,
+        zorder=bars[0].get_zorder() + 1,
+    )
+    return bars
 
 
 def _squares(axes: Any, report: Report) -> None:
@@ -149,8 +263,7 @@ def _squares(axes: Any, report: Report) -> None:
     _parity(axes)
     axes.set_xlabel("n")
     axes.set_title("How many times faster clgemm is, square matrices", loc="left")
-    if sizes:
-        axes.legend(frameon=False, fontsize=9)
+    _legend_below(axes)
 
 
 def _others(axes: Any, report: Report) -> None:
@@ -167,6 +280,7 @@ def _others(axes: Any, report: Report) -> None:
     axes.set_xticks(range(len(cases)), [case.label for case in cases], rotation=40, ha="right")
     axes.set_xlim(-0.6, max(len(cases), 1) - 0.4)
     _parity(axes)
-    axes.set_title("How many times faster clgemm is, other shapes and layouts", loc="left")
+    axes.set_title("How many times faster clgemm is, other shapes and layouts", loc="left", pad=22)
+    axes.annotate(BARS, (0, 1), (0, 6), "axes fraction", "offset points", fontsize=9)
     if cases and series:
-        axes.legend(frameon=False, fontsize=9)
+        axes.legend(frameon=False, fontsize=9, loc="lower right", bbox_to_anchor=(1, 1), ncols=4)

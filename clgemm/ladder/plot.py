@@ -9,32 +9,45 @@ from clgemm.ladder.report import Climb
 from clgemm.ladder.rungs import RUNGS
 from clgemm.terminal import COLOURS, PLOT_STYLE
 
-__all__ = ["draw"]
+__all__ = ["draw", "picture"]
 
+HEIGHTS = 3, 2  # of the climb and of the tutorial's
 KEPLER_PEERS: dict[str, float] = {"cuBLAS": 3056, "clBlas, tuned": 798}
 # A peer this many times above the highest step would flatten the stairs: it is named, not drawn.
 HEADROOM = 2.2
+NAME_CHARACTERS = 13  # of a line in the margin
+LINE_SHARE = 0.042  # of an axis's height, that a line in the margin takes
 
 
 def draw(climb: Climb, file: str) -> None:
     """Draw the staircase of one climb above the tutorial's, into an image file."""
     import matplotlib as mpl
+
+    with mpl.rc_context(PLOT_STYLE):
+        picture(climb).savefig(file, dpi=150)
+
+
+def picture(climb: Climb) -> Any:
+    """Return the figure of `draw`."""
+    import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context(PLOT_STYLE):
         figure = Figure(figsize=(13, 9), layout="constrained")
-        ours, kepler = figure.subplots(2, 1, height_ratios=(3, 2))
+        ours, kepler = figure.subplots(2, 1, height_ratios=HEIGHTS)
         toolchains = {
             name: {r.rung.number: r.gflops for r in climb.results if r.toolchain == name}
             for name in ("OpenCL", "CUDA")
         }
         _stairs(ours, {name: steps for name, steps in toolchains.items() if steps})
-        _levels(ours, {peer.name: peer.gflops for peer in climb.peers})
+        _levels(ours, {peer.name: peer.gflops for peer in climb.peers}, HEIGHTS[0])
         _title(ours, f"{climb.device}, n = {climb.n}")
+        if sum(map(bool, toolchains.values())) > 1:
+            figure.legend(loc="outside lower left", ncols=2, frameon=False)
         _stairs(kepler, {"Kepler": {rung.number: rung.kepler_gflops for rung in RUNGS}})
-        _levels(kepler, KEPLER_PEERS)
+        _levels(kepler, KEPLER_PEERS, HEIGHTS[1])
         _title(kepler, "The tutorial: Tesla K40m, n = 4096")
-        figure.savefig(file, dpi=150)
+        return figure
 
 
 def _title(axes: Any, text: str) -> None:
@@ -64,28 +77,34 @@ def _stairs(axes: Any, toolchains: dict[str, dict[int, float]]) -> None:
         f"{rung.number}\n{textwrap.fill(rung.title, 15, break_on_hyphens=False)}" for rung in RUNGS
     ]
     axes.set_xticks(range(1, len(RUNGS) + 1), ticks, fontsize=9)
-    axes.set_xlim(0.4, len(RUNGS) + 2.6)
+    axes.set_xlim(0.4, len(RUNGS) + 0.6)
     axes.set_ylabel("GFLOP/s")
-    axes.yaxis.set_major_formatter("{x:,.0f}")
-    if len(toolchains) > 1:
-        axes.legend(loc="upper left", frameon=False)
+    axes.yaxis.set_major_formatter("{x:,g}")
 
 
-def _levels(axes: Any, peers: dict[str, float]) -> None:
-    """Draw a line for each peer, named in the margin to the right of the stairs."""
+def _levels(axes: Any, peers: dict[str, float], height: int) -> None:
+    """Draw a line for each peer, named in the margin to the right of the stairs.
+
+    Parameters
+    ----------
+    height : int
+        Of these axes, one of `HEIGHTS`.
+    """
     top = axes.get_ylim()[1]
     drawn = {name: gflops for name, gflops in peers.items() if gflops < HEADROOM * top}
     top = max([top, *(1.08 * gflops for gflops in drawn.values())])
     axes.set_ylim(0, top)
     right = axes.get_xlim()[1]
+    share = LINE_SHARE * HEIGHTS[0] / height * top
     lowest_free = 0.0
     for name, gflops in sorted(drawn.items(), key=lambda peer: peer[1]):
         colour = COLOURS.get(name.split()[0], COLOURS["other"])
         axes.axhline(gflops, color=colour, linewidth=1.3, linestyle="--", zorder=0)
+        lines = [*textwrap.wrap(name, NAME_CHARACTERS), _figure(gflops)]
         # Names of neighbouring lines stand above each other, not on each other.
-        height = max(gflops, lowest_free)
-        lowest_free = height + 0.055 * top
-        _name(axes, f"{name}  {_figure(gflops)}", (right, height), colour)
+        middle = max(gflops, lowest_free + len(lines) / 2 * share)
+        lowest_free = middle + len(lines) / 2 * share
+        _name(axes, "\n".join(lines), (right, middle), colour)
     beyond = [f"{name}  {_figure(gflops)}" for name, gflops in peers.items() if name not in drawn]
     if beyond:
         text = "off the scale: " + ",  ".join(beyond)
@@ -94,7 +113,14 @@ def _levels(axes: Any, peers: dict[str, float]) -> None:
 
 def _name(axes: Any, text: str, at: tuple[float, float], colour: str) -> None:
     axes.annotate(
-        text, at, xytext=(0, 3), textcoords="offset points", ha="right", color=colour, fontsize=10
+        text,
+        at,
+        xytext=(5, 0),
+        textcoords="offset points",
+        va="center",
+        color=colour,
+        fontsize=9,
+        annotation_clip=False,
     )
 
 
