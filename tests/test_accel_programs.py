@@ -308,6 +308,7 @@ def product(i):
     return found, accel.report().offloaded if accel else 0, os.getpid()
 def of_pool(method):
     import multiprocessing
+    multiprocessing.set_forkserver_preload(["numpy"])
     with multiprocessing.get_context(method).Pool(2) as pool:
         return pool.map(product, range(4))
 def of_joblib(_):
