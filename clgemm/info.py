@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal, overload
@@ -10,7 +11,10 @@ from clgemm.by_hand import families
 from clgemm.cache import cache_folder, program_cache_folder
 from clgemm.crossovers import file, measured
 from clgemm.database import threshold
-from clgemm.device import Device, devices, get_device, reason
+from clgemm.device import Device, present
+from clgemm.hardware import runtimes
+from clgemm.hardware.choice import NoDeviceError, devices, get_device, left_out, reason
+from clgemm.hardware.diagnosis import findings, remedy
 from clgemm.identity import identify
 from clgemm.serving import serving
 from clgemm.tensor import tensor_families
@@ -18,7 +22,7 @@ from clgemm.tuned import user_file
 
 __all__ = ["show_config"]
 
-PACKAGES = ("clgemm", "pyopencl", "numpy", "scipy", "pocl-binary-distribution", "intel-opencl-rt")
+PACKAGES = ("clgemm", "pyopencl", "numpy", "pocl-binary-distribution", "intel-opencl-rt")
 
 
 @overload
@@ -49,7 +53,12 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
         raise ValueError(f"mode={mode!r} is neither 'stdout' nor 'dicts'")
     config = {
         "Versions": {"python": platform.python_version()} | _versions(),
-        "OpenCL devices": {str(i): _described(d) for i, d in enumerate(devices())} or "none found",
+        "OpenCL": _opencl(),
+        "OpenCL devices": {str(i): _described(d) for i, d in enumerate(devices())} or "none works",
+        "Devices that cannot be used": {
+            d.label: {"why": why, "what helps": remedy(d)} for d, why in left_out().items()
+        }
+        or "none",
         "Chosen device": _chosen(),
         "Tuning": _tuning(),
         "Crossover": _crossover(),
@@ -59,6 +68,23 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
         return config
     print("\n".join(_lines(config)))
     return None
+
+
+def _opencl() -> dict[str, Any]:
+    """Return which runtimes there are, how the loader learns of them, and what went wrong."""
+    found: dict[str, Any] = {
+        f"{runtime.package} {runtime.version}": str(runtime.library)
+        for runtime in runtimes.installed()
+    }
+    if found:
+        found["registered with the loader"] = runtimes.registration().how
+    for variable in (runtimes.VENDORS, runtimes.FILE_NAMES, runtimes.HOME):
+        if variable in os.environ:
+            found[variable] = os.environ[variable]
+    found["platforms"] = "; ".join(dict.fromkeys(d.platform for d in present().devices)) or "none"
+    if problems := findings():
+        found["problems"] = dict(enumerate(problems, 1))
+    return found
 
 
 def _versions() -> dict[str, str]:
@@ -90,6 +116,8 @@ def _described(device: Device) -> dict[str, Any]:
 def _chosen() -> dict[str, Any]:
     try:
         device = get_device()
+    except NoDeviceError:
+        return {"none": f"no OpenCL device works here. What helps: {remedy()}"}
     except (RuntimeError, ValueError) as error:
         return {"none": str(error)}
     return {

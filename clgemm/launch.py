@@ -14,7 +14,8 @@ import pyopencl.array
 from clgemm.by_hand import copy_config, direct_config, single_loads_choice
 from clgemm.config import LocalConfig, RegisterConfig
 from clgemm.database import choose, transfer_config
-from clgemm.device import Device, get_device, of_queue
+from clgemm.device import Device, of_queue
+from clgemm.hardware.choice import get_device
 from clgemm.layout import Layout, batch_levels, folded
 from clgemm.local_panels import reads_singly
 from clgemm.operands import (

@@ -25,13 +25,15 @@ GATE_SECONDS = 120.0
 _lock = threading.Lock()
 
 
-def trial_child(identified: list[str]) -> Child:
+def trial_child(identified: list[str], name: str = "the trial") -> Child:
     """Return the child process that tries choices out on a device.
 
     Parameters
     ----------
     identified : list of str
         The device, as `clgemm.identity.identity` has it.
+    name : str, optional
+        What the child does, for messages.
     """
     paths = [path for path in sys.path if path]  # as this process finds its modules
     variables = os.environ | {
@@ -39,7 +41,7 @@ def trial_child(identified: list[str]) -> Child:
         # The threads of the host's BLAS would go on spinning while kernels are timed.
         **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
     }
-    return Child("the trial", "clgemm.trial", identified, variables, apart=True)
+    return Child(name, "clgemm.trial", identified, variables, apart=True)
 
 
 def gated(child: Child, choice: AnyChoice, seconds: float = GATE_SECONDS) -> str:

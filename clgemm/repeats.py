@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import pyopencl as cl
 
-from clgemm.device import get_device
+from clgemm.hardware.choice import get_device
 from clgemm.operands import (
     ITEM_BYTES,
     AnyArray,

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from clgemm.by_hand import default_choice
+from clgemm.by_hand import default_choice, families
 from clgemm.child import serve
 from clgemm.config import LocalConfig, RegisterConfig
 from clgemm.identity import find
@@ -86,6 +86,17 @@ class Server:
     def ready(self) -> bool:
         """Return as soon as the device is at hand."""
         return True
+
+    def check(self) -> str:
+        """Build the kernels that serve by default and multiply; return what is wrong, if it is."""
+        many, _, few = families(self._device.limits)
+        for family, shapes in ((few, None), (many, [Shape(150, 151, 149)])):
+            choice = default_choice(self._device, family, 150, 151, 149, 1)
+            cases = [(shape, PLAIN) for shape in shapes or odd_shapes(choice)]
+            if found := self._first_wrong(choice, cases):
+                return f"the kernel family {family!r}: {found}"
+        assert self._device.shares_host_memory in (True, False)  # asking may crash, too
+        return ""
 
     def gate(self, choice: dict[str, Any]) -> str:
         """Build a choice and multiply on odd sizes; return what is wrong, "" if nothing is."""

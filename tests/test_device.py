@@ -13,7 +13,7 @@ import pyopencl as cl
 import pytest
 
 import clgemm
-from clgemm.device import devices, find_device
+from clgemm.hardware.choice import devices, find_device
 from clgemm.pocl_threads import pinned_threads
 
 
@@ -120,7 +120,7 @@ def test_gpus_come_before_cpus():
     assert kinds == sorted(kinds, key=["GPU", "accelerator", "CPU"].index)
 
 
-def test_without_a_platform_the_error_says_what_installs_one():
+def test_without_a_platform_the_error_says_what_helps():
     """As the loader reports it, in a process of its own."""
     code = """
 import pyopencl, clgemm, numpy as np
@@ -134,7 +134,7 @@ clgemm.show_config()
 try:
     clgemm.sgemm(1.0, small, small)
 except RuntimeError as error:
-    assert "pip install clgemm[pocl]" in str(error), error
+    assert "What helps: " in str(error), error
 else:
     raise AssertionError("no error")
 """

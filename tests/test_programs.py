@@ -11,7 +11,8 @@ import pyopencl as cl
 import pytest
 
 import clgemm
-from clgemm import by_hand, identity, operands, programs, workspace
+from clgemm import by_hand, operands, programs, workspace
+from clgemm.device import POCL
 
 RNG = np.random.default_rng(2014)
 
@@ -114,7 +115,7 @@ def test_a_config_that_does_not_fit_is_refused(device):
 @pytest.mark.parametrize("packs", [False, True])
 def test_a_compiler_unrolls_what_it_is_told_to(packs, device, monkeypatch, tmp_path):
     """It warns if it cannot; PoCL writes so to everybody's standard error."""
-    if not device.platform.startswith(identity.POCL):
+    if not device.platform.startswith(POCL):
         pytest.skip(
             "Intel's compiler warns of loops that it does not name; others have no register"
         )

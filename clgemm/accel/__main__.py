@@ -15,7 +15,7 @@ from clgemm.accel.crossover import measure
 from clgemm.accel.run import run
 from clgemm.accel.session import host_matmul
 from clgemm.crossovers import Crossovers
-from clgemm.device import find_device
+from clgemm.hardware.choice import find_device
 from clgemm.terminal import print_table
 
 EPILOG = """

@@ -13,7 +13,8 @@ from clgemm.accel.crossover import HostProduct, measure
 from clgemm.accel.tally import SMALL
 from clgemm.crossovers import LEAST_WORK, Crossovers, Work, kind_of, measured, pays
 from clgemm.database import threshold
-from clgemm.device import Device, get_device
+from clgemm.device import Device
+from clgemm.hardware.choice import get_device
 
 __all__ = ["FAILED", "Router", "Settings"]
 

@@ -24,7 +24,8 @@ from clgemm.accel.places import (
 from clgemm.accel.routing import Router, Settings
 from clgemm.accel.tally import Report, Tally
 from clgemm.database import threshold
-from clgemm.device import Device, find_device
+from clgemm.device import Device
+from clgemm.hardware.choice import find_device
 from clgemm.products import matmul
 
 __all__ = ["enabled", "host_matmul", "install", "report", "uninstall"]
