@@ -32,9 +32,15 @@ __all__ = ["Verdict", "check", "reset"]
 
 log = logging.getLogger(__name__)
 
-CHECK_SECONDS = 120.0
+CHECK_SECONDS = 90.0
 MOST_REASON, MOST_DETAILS = 300, 4000  # characters
-FAMILIES = "direct", "local", "register"  # whose default kernels the child runs
+FAMILIES = (
+    "direct",
+    "local",
+    "register",
+    "skinny",
+    "skinny_lanes",
+)  # whose default kernels the child runs
 
 
 class Verdict(NamedTuple):
