@@ -13,6 +13,7 @@ import numpy as np
 import pyopencl as cl
 
 from clgemm.config import Limits
+from clgemm.forks import opened, require_unforked
 from clgemm.pocl_threads import pinned_threads
 from clgemm.streaming import TransferConfig
 
@@ -26,10 +27,6 @@ KEPT_BYTES = {(9, 0): 34_000_000}
 NO_PLATFORM = (
     "no OpenCL device was found: 'pip install clgemm[pocl]' installs one that runs on any CPU; "
     "a GPU's comes with its driver"
-)
-FORKED = (
-    "OpenCL cannot be used in a process forked from one that had opened it: start the process by "
-    "'spawn' or 'forkserver'"
 )
 
 
@@ -55,6 +52,7 @@ class Device:
         self._context = context
         self._queue: cl.CommandQueue | None = None
         self._lock = threading.Lock()
+        opened()
 
     @functools.cached_property
     def name(self) -> str:
@@ -154,6 +152,7 @@ def devices() -> tuple[Device, ...]:
         with more compute units times vector width times clock frequency.
     """
     found = []
+    opened()
     with pinned_threads():
         try:
             platforms = cl.get_platforms()
@@ -228,20 +227,16 @@ def _wrapped(cl_device: cl.Device, context: cl.Context) -> Device:
 
 
 def of_queue(queue: cl.CommandQueue) -> Device:
-    """Return the device that a queue feeds, in the queue's own context."""
+    """Return the device that a queue feeds, in the queue's own context.
+
+    Raises
+    ------
+    RuntimeError
+        As `get_device`, of a forked process.
+    """
+    require_unforked(queue.context)
     return _wrapped(queue.device, queue.context)
 
-
-_forked = False  # from a process that had opened OpenCL, whose runtimes do not survive that
-
-
-def _after_fork() -> None:
-    global _forked
-    _forked = _forked or devices.cache_info().currsize > 0
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 _chosen: Device | None = None  # by set_device, for the whole process
 _scoped: ContextVar[Device | None] = ContextVar("clgemm_device", default=None)  # by device(...)
@@ -271,8 +266,7 @@ def get_device() -> Device:
     ValueError
         If the environment variable CLGEMM_DEVICE names none; the message lists what there is.
     """
-    if _forked:
-        raise RuntimeError(FORKED)
+    require_unforked()
     return _scoped.get() or _chosen or _default(os.environ.get(ENVIRONMENT_VARIABLE, ""))
 
 

@@ -33,7 +33,7 @@ ROWS = [
     {"records"},
     {"pack_config", "skinny_config", "tensor_config"},
     {"cache", "child", "config", "layout", "precision", "shapes", "streaming", "terminal"}
-    | {"pocl_threads"},
+    | {"forks", "pocl_threads"},
 ]
 TUNER_ROWS = [
     {"command"},
