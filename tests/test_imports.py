@@ -31,7 +31,7 @@ ROWS = [
     {"identity"},
     {"device", "local_spread"},
     {"records"},
-    {"pack_config", "skinny_config", "tensor_config"},
+    {"pack_config", "skinny_config", "tensor_config", "windows"},
     {"cache", "child", "config", "layout", "precision", "shapes", "streaming", "terminal"}
     | {"forks", "pocl_threads"},
 ]
@@ -65,7 +65,7 @@ PURE_TUNER = {"search", "space", "spaces"}
 PURE = {"config", "layout", "local_panels", "pack_config", "panels", "plan", "precision"}
 PURE |= {"records", "register_panels", "register_spread", "shapes", "skinny", "skinny_config"}
 PURE |= {"local_spread", "steps", "streaming", "tensor_config", "tensor_narrow"}
-PURE |= {"tensor_plan"}
+PURE |= {"tensor_plan", "windows"}
 
 
 def imported(module: str) -> set[str]:
