@@ -249,12 +249,10 @@ def common_queue(
     ValueError
         If device operands live in different contexts, or none has a queue.
     RuntimeError
-        If this process was forked from the one that they, or the queue, belong to.
+        If this process was forked from the one that they belong to.
     """
     on_device = {name: is_device(x) for name, x in operands.items()}
     if True not in on_device.values():
-        if queue is not None:
-            require_unforked(queue.context)
         return None
     if not all(on_device.values()):
         words = (f"{n} is a {'device' if d else 'host'} array" for n, d in on_device.items())
