@@ -22,6 +22,7 @@ ROWS = [
     {"staging", "tensor", "tensor_plan", "workspace"},
     {"operands"},
     {"programs", "plan"},
+    {"binaries"},
     {"local_panels", "register_panels", "skinny", "tensor_narrow"},
     {"panels", "register_spread"},
     {"steps"},
