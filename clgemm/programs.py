@@ -111,7 +111,12 @@ def _built(program: cl.Program, device: Device, options: list[str]) -> cl.Progra
         # it is meant.
         warnings.simplefilter("ignore")
         _ = program.int_ptr
-        program.build(options, devices=[device.cl_device])
+        try:
+            program.build(options, devices=[device.cl_device])
+        except cl.RuntimeError as error:
+            if reason := binaries.driver_has_no_space(device.cl_device):
+                raise cl.RuntimeError(reason) from error
+            raise
     return program
 
 
