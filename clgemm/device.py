@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import threading
 from typing import NamedTuple, cast
 
@@ -11,17 +10,16 @@ import numpy as np
 import pyopencl as cl
 
 from clgemm.config import Limits
+from clgemm.forks import opened, require_unforked
 from clgemm.hardware import runtimes
 from clgemm.pocl_threads import pinned_threads
 from clgemm.streaming import TransferConfig
 
 __all__ = [
-    "FORKED",
     "INTEL",
     "POCL",
     "Device",
     "Present",
-    "check_not_forked",
     "compute_capability",
     "is_in_order",
     "of_queue",
@@ -35,10 +33,6 @@ SEEING_OTHERS = {"__opencl_c_atomic_order_acq_rel", "__opencl_c_atomic_scope_dev
 # Limits.kept_bytes of NVIDIA's GPUs, by compute capability: OpenCL does not tell how large a
 # second-level cache is. Measured on an H200, of whose 60 MB so much is best; an H100 has 50.
 KEPT_BYTES = {(9, 0): 34_000_000}
-FORKED = (
-    "OpenCL cannot be used in a process forked from one that had opened it: start the process by "
-    "'spawn' or 'forkserver'"
-)
 
 
 class Device:
@@ -63,6 +57,7 @@ class Device:
         self._context = context
         self._queue: cl.CommandQueue | None = None
         self._lock = threading.Lock()
+        opened()
 
     @functools.cached_property
     def name(self) -> str:
@@ -188,6 +183,7 @@ def present() -> Present:
     GPUs come before other devices, then the one with more compute units times vector width, then
     PoCL before other runtimes of the same processor.
     """
+    opened()
     runtimes.register()  # again: variables may have changed since clgemm was imported
     found, empty = [], []
     with pinned_threads():
@@ -226,26 +222,15 @@ def wrapped(cl_device: cl.Device, context: cl.Context) -> Device:
 
 
 def of_queue(queue: cl.CommandQueue) -> Device:
-    """Return the device that a queue feeds, in the queue's own context."""
+    """Return the device that a queue feeds, in the queue's own context.
+
+    Raises
+    ------
+    RuntimeError
+        If this process was forked from one that had opened OpenCL.
+    """
+    require_unforked(queue.context)
     return wrapped(queue.device, queue.context)
-
-
-_forked = False  # from a process that had opened OpenCL, whose runtimes do not survive that
-
-
-def _after_fork() -> None:
-    global _forked
-    _forked = _forked or present.cache_info().currsize > 0
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
-def check_not_forked() -> None:
-    """Raise RuntimeError in a process that was forked from one that had opened OpenCL."""
-    if _forked:
-        raise RuntimeError(FORKED)
 
 
 def is_in_order(queue: cl.CommandQueue) -> bool:

@@ -19,6 +19,7 @@ from clgemm.hardware.choice import get_device
 from clgemm.layout import Layout, batch_levels, folded
 from clgemm.local_panels import reads_singly
 from clgemm.operands import (
+    ITEM_BYTES,
     AnyArray,
     HostArray,
     Matrix,
@@ -39,6 +40,7 @@ from clgemm.steps import Plan
 from clgemm.tensor import choose_narrow, choose_tensor
 from clgemm.tensor_narrow import make_narrow_plan
 from clgemm.tensor_plan import make_tensor_plan
+from clgemm.windows import windows
 from clgemm.workspace import Workspace, workspace
 
 __all__ = ["duplicate", "forget_plans", "multiply"]
@@ -153,6 +155,30 @@ def _multiply_on_host(
             allocation_bytes=device.limits.allocation_bytes,
         )
         return None
+    layouts = layout_of(a), layout_of(b), layout_of(c)
+    most = device.limits.allocation_bytes // ITEM_BYTES
+    if all(last - first < most for first, last in (layout.extent for layout in layouts)):
+        return _multiply_in_place(alpha, a, b, beta, c, precision, device, space, wait_for)
+    a, b = (x[(None,) * (c.ndim - x.ndim)] for x in (a, b))
+    for part in windows(*layouts, most, read=alpha != 0):
+        _multiply_in_place(
+            *(alpha, a[part.a], b[part.b], beta if part.first else 1.0, c[part.c]),
+            *(precision, device, space, wait_for),
+        )
+    return None
+
+
+def _multiply_in_place(
+    alpha: float,
+    a: HostArray,
+    b: HostArray,
+    beta: float,
+    c: HostArray,
+    precision: str,
+    device: Device,
+    space: Workspace,
+    wait_for: Events,
+) -> Way:
     layouts = layout_of(a), layout_of(b), layout_of(c)
     way = _way(alpha, *layouts, precision, device, space)._replace(starts=starts_of(a, b, c))
     way.on_host(alpha, a, b, beta, c, wait_for)

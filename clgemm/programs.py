@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 import threading
 import warnings
 from collections.abc import Sequence
 from importlib import resources
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import pyopencl as cl
 
-from clgemm.cache import program_cache_folder
+from clgemm import binaries
 from clgemm.config import KernelConfig
 from clgemm.device import Device
 
@@ -89,19 +88,43 @@ def build(
     # -cl-mad-enable lets a * b + c become one instruction; nothing else is relaxed.
     options = [f"-cl-std={standard}", "-cl-mad-enable"]
     options += [f"-D{name}={value}" for name, value in macros] + list(extra)
-    with warnings.catch_warnings():
-        # Some compilers greet with a log on success too.
-        warnings.simplefilter("ignore", cl.CompilerWarning)
+    if not binaries.are_kept(device.cl_device):
+        return _built(cl.Program(device.context, source), device, options)
+    key = binaries.key_of(device.cl_device, source, options)
+    if (binary := binaries.kept(key)) is not None:
         try:
-            return _built(device, source, options, str(program_cache_folder()))
-        except (OSError, KeyError) as error:
-            # KeyError: pyopencl asks the environment whether a failure of its cache is fatal.
-            log.warning("compiled programs are not kept: %s", error)
-        with tempfile.TemporaryDirectory() as folder:
-            return _built(device, source, options, folder)
-
-
-def _built(device: Device, source: str, options: list[str], cache: str) -> cl.Program:
+            program = cl.Program(device.context, [device.cl_device], [binary])
+            return _built(program, device, options)
+        except cl.Error as error:
+            log.debug("a kept binary does not serve: %s", error)
     program = cl.Program(device.context, source)
-    program.build(options, devices=[device.cl_device], cache_dir=cache)
+    program = _built(program, device, options)
+    if binary := _binary(program, device):
+        binaries.keep(key, binary)
     return program
+
+
+def _built(program: cl.Program, device: Device, options: list[str]) -> cl.Program:
+    with warnings.catch_warnings():
+        # Some compilers greet with a log on success too. And pyopencl warns that a program that is
+        # asked for its address is kept from pyopencl's cache, whose lock outlives its owner: so
+        # it is meant.
+        warnings.simplefilter("ignore")
+        _ = program.int_ptr
+        try:
+            program.build(options, devices=[device.cl_device])
+        except cl.RuntimeError as error:
+            if reason := binaries.driver_has_no_space(device.cl_device):
+                raise cl.RuntimeError(reason) from error
+            raise
+    return program
+
+
+def _binary(program: cl.Program, device: Device) -> bytes | None:
+    """Return a built program's binary for a device; None where the driver gives none."""
+    try:
+        made: Any = zip(program.devices, program.binaries, strict=True)
+        return next((binary for d, binary in made if d == device.cl_device), None)
+    except cl.Error as error:
+        log.debug("no binary: %s", error)
+        return None

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import pyopencl as cl
 
+from clgemm.forks import require_unforked
 from clgemm.hardware.choice import get_device
 from clgemm.operands import (
     ITEM_BYTES,
@@ -195,6 +196,7 @@ def _kind(asked: Asked, a: Any, b: Any, c: Any) -> Hashable:
         if kind is np.ndarray:
             where = get_device()
         else:
+            require_unforked()
             where = queue = a.queue
             if queue is None or not (
                 (b.queue is queue or b.context == queue.context)

@@ -22,6 +22,7 @@ ROWS = [
     {"staging", "tensor", "tensor_plan", "workspace"},
     {"operands"},
     {"programs", "plan"},
+    {"binaries"},
     {"local_panels", "register_panels", "skinny", "tensor_narrow"},
     {"panels", "register_spread"},
     {"steps"},
@@ -33,9 +34,9 @@ ROWS = [
     {"identity", "proof"},
     {"device", "local_spread"},
     {"hardware.runtimes", "records"},
-    {"pack_config", "skinny_config", "tensor_config"},
+    {"pack_config", "skinny_config", "tensor_config", "windows"},
     {"cache", "child", "config", "layout", "precision", "shapes", "streaming", "terminal"}
-    | {"pocl_threads"},
+    | {"forks", "pocl_threads"},
 ]
 TUNER_ROWS = [
     {"command"},
@@ -67,7 +68,7 @@ PURE_TUNER = {"search", "space", "spaces"}
 PURE = {"config", "layout", "local_panels", "pack_config", "panels", "plan", "precision"}
 PURE |= {"records", "register_panels", "register_spread", "shapes", "skinny", "skinny_config"}
 PURE |= {"local_spread", "steps", "streaming", "tensor_config", "tensor_narrow"}
-PURE |= {"tensor_plan"}
+PURE |= {"tensor_plan", "windows"}
 
 
 def imported(module: str) -> set[str]:

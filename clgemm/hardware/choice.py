@@ -10,7 +10,8 @@ from contextvars import ContextVar, Token
 
 import pyopencl as cl
 
-from clgemm.device import Device, check_not_forked, of_queue, present, wrapped
+from clgemm.device import Device, of_queue, present, wrapped
+from clgemm.forks import require_unforked
 from clgemm.hardware import health
 from clgemm.hardware.diagnosis import findings, remedy
 
@@ -175,7 +176,7 @@ def get_device() -> Device:
     ValueError
         If the environment variable CLGEMM_DEVICE names none; the message lists what there is.
     """
-    check_not_forked()
+    require_unforked()
     return _scoped.get() or _chosen or _default(os.environ.get(ENVIRONMENT_VARIABLE, ""))
 
 
