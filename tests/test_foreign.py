@@ -123,13 +123,14 @@ def test_a_suite_that_cannot_be_imported_fails(planted):
 
 
 def test_a_run_that_is_out_of_time_is_not_good(script):
-    """A run that was ended has a test that crashed, even in the middle of a line of its file."""
+    """A run that was ended, in the middle of a line of its file too, shows where; it is no pass."""
     parsed = script["comparison"].parsed
     lines = ['{"started": "x"}', '{"test": "x", "outcome": "passed"}', '{"started": "y"}']
     plain = parsed([*lines, '{"test": "y", "outcome": "passed"}', '{"products": null}'], 0, 1.0)
     found = script["comparison"].compare("planted", plain, parsed([*lines, '{"test'], None, 9.0))
     assert found.only_accelerated == ["y"]
     assert not found.is_good
+    assert not script["comparison"].compare("planted", found.accelerated, plain).is_good
 
 
 def test_the_worst_phase_counts(script):
