@@ -158,7 +158,10 @@ def _about() -> dict[str, Any]:
     """
 
     def git(*arguments: str) -> str:
-        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+        try:
+            done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+        except FileNotFoundError:  # there is no git here
+            return ""
         return done.stdout.strip()
 
     about = {"date": datetime.date.today().isoformat(), "python": platform.python_version()}
