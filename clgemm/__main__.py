@@ -9,11 +9,14 @@ from collections.abc import Sequence
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return the process's exit code."""
+    from clgemm import __version__
     from clgemm.bench import command as bench
+    from clgemm.database import require_settings
     from clgemm.ladder import command as ladder
     from clgemm.tuner import command as tuner
 
     parser = argparse.ArgumentParser(prog="python -m clgemm", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"clgemm {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser(
         "info", help="versions, OpenCL devices, the chosen one and why, caches"
@@ -28,6 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ladder.add_arguments(climb)
     climb.set_defaults(run=ladder.main)
     args = parser.parse_args(arguments)
+    try:
+        require_settings()
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
     return int(args.run(args))
 
 

@@ -20,14 +20,13 @@ from pyopencl.characterize import has_src_build_cache
 
 from clgemm.cache import program_cache_folder
 
-__all__ = ["are_kept", "driver_has_no_space", "keep", "kept", "key_of"]
+__all__ = ["are_kept", "keep", "kept", "key_of"]
 
 log = logging.getLogger(__name__)
 
 SUFFIX, UNFINISHED = ".clbin", ".new"
 # What the folder may hold before the files that were used longest ago make way.
 MOST_FILES, MOST_BYTES = 2000, 2**28
-TRIED_BYTES = 2**20  # more than a program takes
 UNFINISHED_SECONDS = 3600  # after which a file that was never finished is nobody's
 _warned: set[str] = set()
 
@@ -86,22 +85,6 @@ def keep(key: str, binary: bytes) -> None:
         if message not in _warned:
             _warned.add(message)
             log.warning("%s", message)
-
-
-def driver_has_no_space(device: cl.Device) -> str:
-    """Say why PoCL, which builds nothing without a folder to build in, cannot; "" if it can."""
-    if "Portable Computing Language" not in device.platform.name:
-        return ""
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    wanted = Path(os.environ.get("POCL_CACHE_DIR") or Path(caches) / "pocl" / "kcache")
-    folder = next((x for x in (wanted, *wanted.parents) if x.is_dir()), wanted)
-    try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(bytes(TRIED_BYTES))
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        return f"{reason} in {folder}, where PoCL builds programs: POCL_CACHE_DIR names another"
-    return ""
 
 
 def _path(key: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -16,14 +17,18 @@ import platformdirs
 from filelock import FileLock
 
 __all__ = [
+    "CACHE_VARIABLE",
     "append",
     "cache_folder",
+    "folder_problem",
     "kept_folder",
     "locked",
     "program_cache_folder",
     "recall",
     "remember",
     "rewrite",
+    "warn_once",
+    "warn_unkept",
 ]
 
 log = logging.getLogger(__name__)
@@ -39,9 +44,12 @@ def cache_folder() -> Path:
 
 
 def kept_folder() -> Path:
-    """Return the cache folder, or where that cannot be written a temporary one of this user."""
+    """Return the cache folder; if it is the system's and cannot be written, a temporary one.
+
+    The temporary folder is this user's own, and the same for all processes.
+    """
     folder = cache_folder()
-    if _is_writable(folder):
+    if os.environ.get(CACHE_VARIABLE) or _is_writable(folder):
         return folder
     user = os.getuid() if hasattr(os, "getuid") else ""
     temporary = Path(tempfile.gettempdir()) / f"clgemm-{user}"
@@ -57,6 +65,35 @@ def kept_folder() -> Path:
 def _is_writable(folder: Path) -> bool:
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
+
+
+def folder_problem() -> str:
+    """Return why nothing can be kept in the folder, "" if nothing speaks against it."""
+    folder = cache_folder()
+    if not folder.exists() or folder.is_dir():
+        return ""
+    named = f"{CACHE_VARIABLE}=" if os.environ.get(CACHE_VARIABLE) else "the cache folder "
+    return f"{named}{folder} is a file, not a folder"
+
+
+def warn_unkept(path: Path, error: OSError, consequence: str) -> None:
+    """Log that a file cannot be written, why, and what happens now.
+
+    If that is so of the whole folder, one warning says it for everything.
+    """
+    if problem := folder_problem():
+        warn_once(f"{problem}: nothing is kept between runs")
+        return
+    reason = error.strerror or error
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        reason = "a file lies where a folder has to be"
+    log.warning("%s cannot be written (%s): %s", path, reason, consequence)
+
+
+@functools.cache
+def warn_once(message: str) -> None:
+    """Log a warning that a process need not repeat."""
+    log.warning("%s", message)
 
 
 def program_cache_folder() -> Path:
@@ -127,7 +164,10 @@ def recall(key: str) -> Any:
     """
     try:
         return json.loads(_verdicts_path().read_text(encoding="utf-8")).get(key)
-    except (OSError, ValueError, AttributeError):
+    except OSError:
+        return None
+    except (ValueError, AttributeError):
+        warn_once(f"{_verdicts_path()} is broken: what it held is found out anew")
         return None
 
 
@@ -150,7 +190,7 @@ def remember(key: str, verdict: Any) -> bool:
     try:
         rewrite(_verdicts_path(), added)
     except OSError as error:
-        log.warning("%s is not kept: %s", key, error)
+        warn_unkept(_verdicts_path(), error, "what was found out on this machine is not kept")
         return False
     return True
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import json
-import logging
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from clgemm.cache import cache_folder, rewrite
+from clgemm.cache import cache_folder, rewrite, warn_once, warn_unkept
 from clgemm.device import Device
 from clgemm.identity import identify
 from clgemm.records import today
@@ -36,8 +35,6 @@ __all__ = [
     "pays",
     "smallest",
 ]
-
-log = logging.getLogger(__name__)
 
 Kind: TypeAlias = str
 # Multiply-adds by kind of product; None where the host was faster in the largest one tried.
@@ -138,12 +135,13 @@ def keep(device: Device, least: Crossovers) -> None:
     entry = {"least": dict(least), "date": today()}
 
     def changed(old: str | None) -> str:
-        return json.dumps({"format": FORMAT, "measured": _held(old) | {key: entry}}, indent=1)
+        held = (_held(old) if old else None) or {}
+        return json.dumps({"format": FORMAT, "measured": held | {key: entry}}, indent=1)
 
     try:
         rewrite(file(), changed)
     except OSError as error:
-        log.warning("from which size on %s wins is not kept: %s", device.name, error)
+        warn_unkept(file(), error, "from which size on a device wins is not kept")
     forget()
 
 
@@ -170,18 +168,24 @@ def _key(device: Device) -> str:
 @functools.cache
 def _entries() -> dict[str, Any]:
     try:
-        return _held(file().read_text(encoding="utf-8", errors="replace"))
+        text = file().read_text(encoding="utf-8", errors="replace")
     except OSError:
         return {}
+    if (held := _held(text)) is None:
+        warn_once(
+            f"{file()} holds no measured crossovers that can be read: rules for each kind of "
+            "device serve until 'python -m clgemm.accel --measure' writes it anew"
+        )
+    return held or {}
 
 
-def _held(text: str | None) -> dict[str, Any]:
-    """Return what a file's text holds, whatever it is: its entries are checked one by one."""
+def _held(text: str) -> dict[str, Any] | None:
+    """Return what a file's text holds, None if it is broken; entries are checked one by one."""
     try:
-        whole = json.loads(text or "{}")
-        return dict(whole["measured"]) if whole["format"] == FORMAT else {}
+        whole = json.loads(text)
+        return dict(whole["measured"]) if whole["format"] == FORMAT else None
     except (ValueError, TypeError, KeyError):
-        return {}
+        return None
 
 
 def _parsed(entry: object) -> Measured | None:

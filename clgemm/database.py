@@ -14,14 +14,17 @@ from clgemm.device import Device, register_width
 from clgemm.hardware.choice import NoDeviceError, get_device
 from clgemm.identity import MANY_CORES, is_vector_compiler
 from clgemm.local_spread import local_spread
+from clgemm.precision import environment_precision
 from clgemm.records import Choice
 from clgemm.serving import tuned
+from clgemm.settings import whole_number
 from clgemm.shapes import shape_class
 from clgemm.streaming import TransferConfig
 
 __all__ = [
     "choose",
     "host_is_faster",
+    "require_settings",
     "smallest_crossover",
     "threshold",
     "transfer_config",
@@ -41,9 +44,22 @@ def threshold() -> int | None:
         If CLGEMM_THRESHOLD is not a whole number.
     """
     setting = os.environ.get(THRESHOLD_VARIABLE, "").strip()
-    if setting and not setting.isdecimal():
-        raise ValueError(f"{THRESHOLD_VARIABLE}={setting!r} is not a whole number")
-    return int(setting) if setting else None
+    try:
+        return whole_number(setting) if setting else None
+    except ValueError as error:
+        raise ValueError(f"{THRESHOLD_VARIABLE}={error}") from None
+
+
+def require_settings() -> None:
+    """Refuse what the environment sets wrongly before anything is computed.
+
+    Raises
+    ------
+    ValueError
+        If CLGEMM_THRESHOLD or CLGEMM_PRECISION is set to what it cannot be.
+    """
+    threshold()
+    environment_precision()
 
 
 # Where nothing has been measured here: multiply-adds (m n k, all matrices) from which a device of

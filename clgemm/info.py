@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal, overload
 
 from clgemm.by_hand import families
-from clgemm.cache import cache_folder, program_cache_folder
+from clgemm.cache import CACHE_VARIABLE, cache_folder, folder_problem, program_cache_folder
 from clgemm.crossovers import file, measured
 from clgemm.database import threshold
 from clgemm.device import Device, present
@@ -16,6 +16,7 @@ from clgemm.hardware import runtimes
 from clgemm.hardware.choice import NoDeviceError, devices, get_device, left_out, reason
 from clgemm.hardware.diagnosis import findings, remedy
 from clgemm.identity import identify
+from clgemm.precision import precision_and_source
 from clgemm.serving import serving
 from clgemm.tensor import tensor_families
 from clgemm.tuned import user_file
@@ -30,7 +31,7 @@ def show_config(mode: Literal["stdout"] = "stdout") -> None: ...
 @overload
 def show_config(mode: Literal["dicts"]) -> dict[str, Any]: ...
 def show_config(mode: str = "stdout") -> dict[str, Any] | None:
-    """Show versions, OpenCL devices, the chosen one and why, what was tuned, and cache folders.
+    """Show versions, settings, OpenCL devices, the chosen one and why, what was tuned, and folders.
 
     Tuned: which record serves each class of shapes, and from which size on the device multiplies
     host arrays.
@@ -47,12 +48,13 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
     Raises
     ------
     ValueError
-        If `mode` is neither.
+        If `mode` is neither, or CLGEMM_THRESHOLD or CLGEMM_PRECISION is set to what it cannot be.
     """
     if mode not in ("stdout", "dicts"):
         raise ValueError(f"mode={mode!r} is neither 'stdout' nor 'dicts'")
     config = {
         "Versions": {"python": platform.python_version()} | _versions(),
+        "Settings": _settings(),
         "OpenCL": _opencl(),
         "OpenCL devices": {str(i): _described(d) for i, d in enumerate(devices())} or "none works",
         "Devices that cannot be used": {
@@ -96,6 +98,26 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "not installed"
+
+
+def _settings() -> dict[str, str]:
+    """Return what may be set, each with what sets it.
+
+    Raises
+    ------
+    ValueError
+        If the environment sets one to what it cannot be.
+    """
+    least = threshold()
+    of_work = "as measured (default)" if least is None else f"{least:,} (CLGEMM_THRESHOLD)"
+    source = CACHE_VARIABLE if os.environ.get(CACHE_VARIABLE) else "default"
+    problem = ": it is a file, not a folder; nothing is kept" if folder_problem() else ""
+    return {
+        "device": reason(),
+        "precision": "{} ({})".format(*precision_and_source()),
+        "multiply-adds from which on the device multiplies": of_work,
+        "cache folder": f"{cache_folder()} ({source}){problem}",
+    }
 
 
 def _described(device: Device) -> dict[str, Any]:

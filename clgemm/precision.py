@@ -6,7 +6,13 @@ import contextlib
 import os
 from contextvars import ContextVar, Token
 
-__all__ = ["PRECISIONS", "chosen_precision", "precision"]
+__all__ = [
+    "PRECISIONS",
+    "chosen_precision",
+    "environment_precision",
+    "precision",
+    "precision_and_source",
+]
 
 PRECISIONS = ("strict", "float32", "fast")
 PRECISION_VARIABLE = "CLGEMM_PRECISION"
@@ -22,11 +28,39 @@ def chosen_precision(asked: str | None = None) -> str:
     ValueError
         If it is none of ``"strict"``, ``"float32"`` and ``"fast"``.
     """
-    chosen = asked or _scoped.get() or os.environ.get(PRECISION_VARIABLE) or "float32"
+    chosen = asked or _scoped.get() or environment_precision() or "float32"
     if chosen not in PRECISIONS:
-        source = "precision" if asked else PRECISION_VARIABLE
-        raise ValueError(f"{source}={chosen!r} is not one of {', '.join(PRECISIONS)}")
+        raise ValueError(f"precision={chosen!r} is not one of {', '.join(PRECISIONS)}")
     return chosen
+
+
+def environment_precision() -> str | None:
+    """Return the precision that the environment sets; None if it sets none.
+
+    Raises
+    ------
+    ValueError
+        If CLGEMM_PRECISION is none of ``"strict"``, ``"float32"`` and ``"fast"``.
+    """
+    chosen = os.environ.get(PRECISION_VARIABLE) or None
+    if chosen is not None and chosen not in PRECISIONS:
+        raise ValueError(f"{PRECISION_VARIABLE}={chosen!r} is not one of {', '.join(PRECISIONS)}")
+    return chosen
+
+
+def precision_and_source() -> tuple[str, str]:
+    """Return the precision of products that ask for none, and what sets it.
+
+    Raises
+    ------
+    ValueError
+        As `environment_precision` does.
+    """
+    if (scoped := _scoped.get()) is not None:
+        return scoped, "clgemm.precision"
+    if (chosen := environment_precision()) is not None:
+        return chosen, PRECISION_VARIABLE
+    return "float32", "default"
 
 
 class precision(contextlib.ContextDecorator):  # noqa: N801 - used as a function, like numpy.errstate

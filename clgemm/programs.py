@@ -15,6 +15,7 @@ import pyopencl as cl
 from clgemm import binaries
 from clgemm.config import KernelConfig
 from clgemm.device import Device
+from clgemm.pocl_space import compiling
 
 __all__ = ["build", "kernel"]
 
@@ -84,6 +85,8 @@ def build(
     ------
     pyopencl.RuntimeError
         If the device's compiler refuses the source; the message holds its log.
+    OSError
+        If there is no space where PoCL compiles.
     """
     # -cl-mad-enable lets a * b + c become one instruction; nothing else is relaxed.
     options = [f"-cl-std={standard}", "-cl-mad-enable"]
@@ -105,18 +108,13 @@ def build(
 
 
 def _built(program: cl.Program, device: Device, options: list[str]) -> cl.Program:
-    with warnings.catch_warnings():
+    with compiling(device.platform), warnings.catch_warnings():
         # Some compilers greet with a log on success too. And pyopencl warns that a program that is
         # asked for its address is kept from pyopencl's cache, whose lock outlives its owner: so
         # it is meant.
         warnings.simplefilter("ignore")
         _ = program.int_ptr
-        try:
-            program.build(options, devices=[device.cl_device])
-        except cl.RuntimeError as error:
-            if reason := binaries.driver_has_no_space(device.cl_device):
-                raise cl.RuntimeError(reason) from error
-            raise
+        program.build(options, devices=[device.cl_device])
     return program
 
 

@@ -151,10 +151,17 @@ class Record:
 
 
 class Findings(NamedTuple):
-    """What a file holds, and what in it is not to be used."""
+    """What a file holds, and what in it is not to be used.
+
+    Attributes
+    ----------
+    unreadable : bool
+        Whether the problem is the file's, not a record's: nothing of it can be read.
+    """
 
     records: tuple[Record, ...]
     problems: tuple[str, ...]
+    unreadable: bool = False
 
 
 def today() -> str:
@@ -272,17 +279,19 @@ def findings_from(text: str) -> Findings:
     try:
         whole = json.loads(text)
     except ValueError as error:
-        return Findings((), (f"it is no JSON: {error}",))
+        return Findings((), (f"it is no JSON: {error}",), True)
     if not isinstance(whole, dict) or whole.get("format") != FORMAT:
-        return Findings((), (f"it is not of format {FORMAT}",))
+        return Findings((), (f"it is not of format {FORMAT}",), True)
     problems: list[str] = []
 
-    def made(number: int, item: dict[str, Any]) -> Record | None:
+    def made(number: int, item: object) -> Record | None:
         try:
             return _record_from(item)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            problems.append(f"records[{number}]: {error}")
-            return None
+        except KeyError as error:
+            problems.append(f"record {number} has no {error}")
+        except (ValueError, TypeError, AttributeError) as error:
+            problems.append(f"record {number}: {error}")
+        return None
 
     items = whole.get("records", [])
     found = [made(*item) for item in enumerate(items if isinstance(items, list) else [items])]
@@ -305,20 +314,27 @@ def _date(values: Mapping[str, object]) -> str:
     return datetime.date.fromisoformat(_text(values, "date")).isoformat()
 
 
-def _identity_from(values: Mapping[str, object]) -> Identity:
+def _identity_from(values: object) -> Identity:
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{values!r} is no device")
     if set(values) != set(Identity._fields):
         raise ValueError(f"a device has {Identity._fields}, not {sorted(values)}")
     return Identity(**{name: _text(values, name) for name in Identity._fields})
 
 
-def _record_from(values: dict[str, Any]) -> Record:
-    shapes = tuple(Shape(*shape) for shape in values["shapes"])
-    gflops = tuple(values["gflops"])
+def _record_from(values: object) -> Record:
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{values!r} is no record")
+    sizes, speeds = values["shapes"], values["gflops"]
+    listed = isinstance(sizes, list) and isinstance(speeds, list)
+    if not listed or not all(isinstance(shape, list) and len(shape) in (3, 4) for shape in sizes):
+        raise ValueError(f"shapes={sizes!r} and gflops={speeds!r} are not lists of both")
+    shapes, gflops = tuple(Shape(*shape) for shape in sizes), tuple(speeds)
     if not all(type(size) is int and size > 0 for shape in shapes for size in shape):
-        raise ValueError(f"shapes={shapes} are not of whole numbers above 0")
+        raise ValueError(f"shapes={sizes} are not of whole numbers above 0")
     numbers = all(type(x) in (int, float) and 0 < x < float("inf") for x in gflops)
     if not shapes or len(shapes) != len(gflops) or not numbers:
-        raise ValueError(f"gflops={gflops} are not the speeds of shapes={shapes}")
+        raise ValueError(f"gflops={speeds} are not the speeds of shapes={sizes}")
     return Record(
         device=_identity_from(values["device"]),
         family=values["family"],

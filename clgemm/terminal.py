@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
 
+from clgemm.settings import whole_number
+
 __all__ = [
     "COLOURS",
     "PLOT_STYLE",
@@ -20,6 +22,7 @@ __all__ = [
     "positive",
     "print_table",
     "progress",
+    "whole",
 ]
 
 Side: TypeAlias = Literal["left", "right"]
@@ -36,6 +39,14 @@ COLOURS = {
     "other": "#8C8C8C",
 }
 PLOT_STYLE: Any = {"font.size": 11, "axes.spines.top": False, "axes.spines.right": False}
+
+
+def whole(text: str) -> int:
+    """Return an argument that is a whole number, in any notation of numbers."""
+    try:
+        return whole_number(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def positive(text: str) -> int:

@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
-from clgemm.cache import cache_folder, rewrite
+from clgemm.cache import cache_folder, folder_problem, rewrite, warn_once
 from clgemm.config import Limits
 from clgemm.records import (
     Findings,
@@ -94,8 +94,9 @@ def store(device: Identity, *new: Record) -> None:
     def merged(old: str | None) -> str:
         before = findings_from(old) if old else Findings((), ())
         if before.problems:
-            log.warning("%s: %s; the rest is kept", path, "; ".join(before.problems))
-            path.with_suffix(".broken").write_text(old or "", encoding="utf-8")
+            broken, problems = path.with_suffix(".broken"), "; ".join(before.problems)
+            log.warning("%s: %s; written anew, as it was it is %s", path, problems, broken)
+            broken.write_text(old or "", encoding="utf-8")
         keys = {record.key for record in new}
         records = [*(r for r in before.records if r.key not in keys), *new]
         return as_json(sorted(records, key=lambda r: r.key))
@@ -133,8 +134,13 @@ def _read(path: Path) -> Findings:
         return findings_from(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return Findings((), ())
-    except (OSError, UnicodeDecodeError) as error:
-        return Findings((), (str(error),))
+    except UnicodeDecodeError:
+        return Findings((), ("it is no text in UTF-8",), True)
+    except OSError as error:
+        if problem := folder_problem():
+            warn_once(f"{problem}: nothing is kept between runs")
+            return Findings((), ())
+        return Findings((), (error.strerror or str(error),), True)
 
 
 @functools.cache
@@ -153,7 +159,13 @@ def _own(path: Path, device: Identity) -> Findings:
             problems.append(f"{record.key} was found with other kernels")
         else:
             current.append(record)
-    if problems:
+    if found.unreadable:
+        log.warning(
+            "%s holds no tuning records that can be read (%s): those that come with clgemm and "
+            "its defaults serve instead; 'python -m clgemm tune' writes it anew",
+            *(path, problems[0]),
+        )
+    elif problems:
         log.warning(
             "%s: %d of its records are not used (%s); 'python -m clgemm tune' finds new ones",
             *(path, len(problems), "; ".join(problems[:3]) + "; ..." * (len(problems) > 3)),

@@ -507,6 +507,8 @@ def test_a_device_can_be_named(device):
     for threshold in (-1, "many", 1.5):
         with pytest.raises(ValueError, match="not a whole number"):
             install(threshold=threshold)
+    with enabled(threshold=1e6):  # a float that is whole is the number that it is
+        pass
 
 
 def test_threads(device):

@@ -17,7 +17,10 @@ import pytest
 
 import clgemm
 from clgemm.accel import __main__ as command
-from clgemm.accel import enabled, report
+from clgemm.accel import enabled, install, report
+from clgemm.accel.advice import why_nothing
+from clgemm.accel.routing import FAILED, NO_DEVICE, SKINNY, UNMEASURED, UNOPENED
+from clgemm.accel.tally import Report, Row
 
 ROOT = Path(clgemm.__file__).parents[1]
 # Packages may lie on this process's path alone.
@@ -25,20 +28,20 @@ PACKAGES = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH",
 PRODUCT = "import numpy as np; a = np.ones((40, 40), 'f'); assert ((a @ a) == 40).all()\n"
 
 
-def python(*arguments, folder, **environment):
+def python(*arguments, folder, stdin="", **environment):
     """Run Python in a folder; return its exit code, output and errors."""
     env = os.environ | {"PYTHONPATH": PACKAGES, "CLGEMM_THRESHOLD": "0"} | environment
     done = subprocess.run(
         [sys.executable, *map(str, arguments)],
-        cwd=folder, env=env, capture_output=True, text=True, timeout=120,
+        cwd=folder, env=env, input=stdin, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     return done.returncode, done.stdout, done.stderr
 
 
-def both(*arguments, folder):
+def both(*arguments, folder, stdin=""):
     """Run a program as it is and accelerated."""
-    accelerated = python("-m", "clgemm.accel", *arguments, folder=folder)
-    return python(*arguments, folder=folder), accelerated
+    accelerated = python("-m", "clgemm.accel", *arguments, folder=folder, stdin=stdin)
+    return python(*arguments, folder=folder, stdin=stdin), accelerated
 
 
 SCRIPT = """
@@ -93,6 +96,58 @@ def test_modules_folders_and_archives(tmp_path):
         assert accelerated == plain
 
 
+TEXT = """
+import sys
+import numpy as np
+print(sys.argv, repr(sys.path[0]), __name__, __doc__, __package__, __spec__, __loader__)
+print(sorted(name for name in globals() if name.startswith("__")), globals().get("__file__"))
+print(sys.modules["__main__"].__dict__ is globals(), repr(sys.stdin.read()))
+a = np.ones((40, 40), "f")
+def fail(x):
+    return x / 0
+assert ((a @ a) == 40).all()
+if "exit" in sys.argv: sys.exit(7)
+if "word" in sys.argv: sys.exit("a word")
+fail(1)
+"""
+
+
+@pytest.mark.parametrize("arguments", [[], ["exit", "--profile", "-m", "-c", "x"], ["word"]])
+def test_a_program_may_be_a_text_or_the_standard_input(arguments, tmp_path):
+    """As `python -c` and `python -` run them: names, exit codes and tracebacks."""
+    plain, accelerated = both("-c", TEXT, *arguments, folder=tmp_path, stdin="the rest")
+    assert accelerated == plain
+    assert "'the rest'" in plain[1]
+    plain, accelerated = both("-", *arguments, folder=tmp_path, stdin=TEXT)
+    assert accelerated == plain
+    assert "<stdin>" in plain[1]
+
+
+def test_a_text_that_is_no_program_is_an_error_as_in_python(tmp_path):
+    """The syntax error alone, wherever the text comes from."""
+    plain, accelerated = both("-c", "x = (", folder=tmp_path)
+    assert accelerated == plain
+    plain, accelerated = both("-", folder=tmp_path, stdin="x = (")
+    assert accelerated == plain
+    assert "SyntaxError" in plain[2]
+
+
+def test_a_text_is_accelerated(tmp_path):
+    """Its products are the device's, as a script's are."""
+    text = PRODUCT + "import clgemm.accel; print(clgemm.accel.report().offloaded)"
+    for arguments, stdin in ((["-c", text], ""), (["-"], text)):
+        found = python("-m", "clgemm.accel", *arguments, folder=tmp_path, stdin=stdin)
+        assert found == (0, "1\n", "")
+
+
+@pytest.mark.parametrize("module", ["clgemm", "clgemm.accel"])
+def test_commands_say_their_version(module, tmp_path):
+    """``--version``, as Python has it."""
+    assert python("-m", module, "--version", folder=tmp_path) == (
+        *(0, f"clgemm {clgemm.__version__}\n", ""),
+    )
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
 def test_an_interrupt_ends_a_program_as_in_python(tmp_path):
     """By the signal, after its clean-up, with the program's own traceback."""
@@ -122,13 +177,91 @@ def test_a_profile_ends_with_a_table(tmp_path):
     ]
 
 
+def test_a_profile_of_a_short_program_says_why_nothing_was_offloaded(tmp_path):
+    """In a sentence, with the options that change it; not if something was."""
+    (tmp_path / "program.py").write_text(
+        "import numpy as np; a = np.ones((600, 600), 'f'); a @ a; np.dot(a, a)"
+    )
+    command = ["-m", "clgemm.accel", "--profile"]
+    _, _, err = python(*command, "program.py", folder=tmp_path, CLGEMM_THRESHOLD="")
+    last = err.strip().splitlines()[-1]
+    assert last.startswith("Nothing was offloaded: its large products took 0.")
+    assert "a device is opened once they have taken 0.5 s" in last
+    assert "--measure" in last
+    assert "--threshold" in last
+    _, _, err = python(*command, "--threshold", "0", "program.py", folder=tmp_path)
+    assert "Nothing" not in err
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([], "the program made no product with NumPy"),
+        ([Row("dot", "size", 5, 0.1)], "its products are smaller than those that the device is"),
+        ([Row("dot", "size", 5, 0.1), Row("dot", UNOPENED, 5, 0.2)], "its large products took 0.2"),
+        ([Row("dot", "size", 5, None), Row("dot", SKINNY, 1, 0.2)], "sides too short"),
+        ([Row("dot", UNMEASURED, 5, 3.0)], "it was too short to measure from which size on"),
+        ([Row("dot", "size", 5, 9.0), Row("dot", NO_DEVICE, 5, 0.1)], "there is no OpenCL device"),
+        ([Row("dot", FAILED, 5, 0.1)], "the device failed: the log says why"),
+        ([Row("dot", "dtype", 5, 0.1)], "the device takes none of the program's products"),
+    ],
+)
+def test_each_reason_has_its_sentence(rows, said):
+    """What took longest counts; where a size decides, the options that set it are named."""
+    sentence = why_nothing(Report("", tuple(rows)))
+    assert sentence.startswith("Nothing was offloaded: ")
+    assert said in sentence
+    sizes = {"size", UNOPENED, SKINNY, UNMEASURED} & {row.reason for row in rows}
+    decided = sizes and NO_DEVICE not in {row.reason for row in rows}
+    assert ("--threshold" in sentence) == ("--measure" in sentence) == bool(decided)
+    assert why_nothing(Report("GPU", (*rows, Row("dot", "", 1, 0.1)))) == ""
+
+
 def test_wrong_options_are_refused(capsys):
     """With Python's exit code for that, before anything runs."""
-    for options in (["--threshold", "x", "p.py"], ["--device", "no such", "p.py"], []):
+    for options in (["--threshold", "x", "p.py"], ["--device", "no such", "p.py"], [], ["-c"]):
         with pytest.raises(SystemExit) as ended:
             command.main(options)
         assert ended.value.code == 2
-    assert "there is no program to run" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "there is no program to run" in err
+    assert "argument -c: expected a program" in err
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("CLGEMM_PRECISION", "quick", "CLGEMM_PRECISION='quick' is not one of strict, float32, fa"),
+        ("CLGEMM_THRESHOLD", "1.5", "CLGEMM_THRESHOLD='1.5' is not a whole number"),
+    ],
+)
+@pytest.mark.parametrize("options", [["p.py"], ["--measure"]])
+def test_wrong_settings_are_refused_at_the_start(
+    options, variable, value, said, monkeypatch, capsys
+):
+    """By the command, `install` and `enabled`, with the variable, its value and what is allowed."""
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(SystemExit) as ended:
+        command.main(options)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+    for start in (install, enabled):
+        with pytest.raises(ValueError, match=said):
+            start()
+    monkeypatch.delenv(variable)
+    before = report().offloaded
+    np.ones((9, 9), "f") @ np.ones((9, 9), "f")
+    assert report().offloaded == before  # nothing was installed
+
+
+@pytest.mark.parametrize(("option", "offloaded"), [("6.4e4", "1"), ("64001", "0")])
+def test_a_threshold_in_any_notation(option, offloaded, tmp_path):
+    """``--threshold 1e6`` is a million multiply-adds."""
+    (tmp_path / "program.py").write_text(
+        PRODUCT + "import clgemm.accel; print(clgemm.accel.report().offloaded)"
+    )
+    found = python("-m", "clgemm.accel", "--threshold", option, "program.py", folder=tmp_path)
+    assert found == (0, f"{offloaded}\n", "")
 
 
 PROCESSES = """

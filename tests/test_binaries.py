@@ -16,7 +16,6 @@ import pytest
 import clgemm
 from clgemm import binaries
 from clgemm.cache import program_cache_folder
-from clgemm.programs import build
 
 KEY, OTHER = "ab" * 32, "cd" * 32
 ONES = np.ones((40, 40), np.float32)
@@ -220,20 +219,3 @@ def test_a_key_names_all_that_a_binary_is_made_of(device):
     assert len(set(keys)) == len(keys)
     assert binaries.key_of(own, "a", ["-Dx=1"]) == keys[0]
     assert not Path(keys[0]).suffix
-
-
-def test_a_driver_without_space_to_build_in_says_so(device, monkeypatch, tmp_path):
-    """The error names the reason and the folder, not the options of the compiler."""
-    if "Portable Computing Language" not in device.platform:
-        pytest.skip("other drivers build without a folder")
-
-    def full(**_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    broken = "__kernel void broken( { }"
-    monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path / "missing"))
-    with pytest.raises(cl.RuntimeError, match="BUILD_PROGRAM_FAILURE"):
-        build(device, broken, ())
-    monkeypatch.setattr(binaries.tempfile, "TemporaryFile", full)
-    with pytest.raises(cl.RuntimeError, match=f"^no space left on device in {tmp_path}, where"):
-        build(device, broken, ())

@@ -10,6 +10,7 @@ import pytest
 
 import clgemm
 from clgemm import contraction, crossovers, database, launch, products, repeats
+from clgemm.accel import crossover
 
 
 @pytest.fixture
@@ -145,3 +146,16 @@ def test_show_config_tells_where_it_comes_from(empty):
     assert shown["block"] == "from 512 million on"
     assert shown["narrow-32"] == "the host is faster"
     assert any(name.startswith("measured here, 20") for name in shown)
+
+
+@pytest.mark.parametrize("trials", [0, 3])
+def test_measuring_ends_in_time(trials, empty, monkeypatch):
+    """After the trial that is under way; what was found so far is not kept: the rest is unknown."""
+    now = iter([0.0, *[1.0] * trials, *[99.0] * 100])
+    monkeypatch.setattr(crossover.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(crossover, "_largest", lambda _, trial: trial(600))
+    monkeypatch.setattr(crossover, "_device_wins", lambda *_: True)
+    with pytest.raises(TimeoutError):
+        crossover.measure(empty, np.matmul, 60.0)
+    assert next(now) == 99.0
+    assert crossovers.measured(empty) is None

@@ -38,6 +38,30 @@ def test_the_threshold_must_be_a_number(monkeypatch):
         clgemm.dot(np.ones((2, 2), np.float32), np.ones((2, 2), np.float32))
 
 
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1e6", 10**6),
+        (" 1000000 ", 10**6),
+        ("2.5e3", 2500),
+        ("0.0", 0),
+        (str(2**63 + 1), 2**63 + 1),
+    ],
+)
+def test_the_threshold_is_taken_in_any_notation(text, number, monkeypatch):
+    """Whole numbers are; digits keep all their places."""
+    monkeypatch.setenv("CLGEMM_THRESHOLD", text)
+    assert database.threshold() == number
+
+
+@pytest.mark.parametrize("text", ["1.5", "-1", "-1e6", "1e400", "inf", "nan", "abc", "1e-3", "1,0"])
+def test_what_is_no_whole_number_is_no_threshold(text, monkeypatch):
+    """Fractions, negative and infinite numbers, and words are refused, and named."""
+    monkeypatch.setenv("CLGEMM_THRESHOLD", text)
+    with pytest.raises(ValueError, match=f"CLGEMM_THRESHOLD='{text}' is not a whole number"):
+        database.threshold()
+
+
 def test_the_default_crossover(device, monkeypatch):
     """Small and skinny products are the host's; large ones the device's, if it is seen to win."""
     monkeypatch.delenv("CLGEMM_THRESHOLD")

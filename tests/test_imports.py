@@ -35,8 +35,9 @@ ROWS = [
     {"device", "local_spread"},
     {"hardware.runtimes", "records"},
     {"pack_config", "skinny_config", "tensor_config", "windows"},
-    {"cache", "child", "config", "layout", "precision", "shapes", "streaming", "terminal"}
-    | {"forks", "pocl_threads"},
+    {"cache", "child", "config", "layout", "output", "precision", "shapes", "streaming", "terminal"}
+    | {"forks", "pocl_space", "pocl_threads"},
+    {"settings"},
 ]
 TUNER_ROWS = [
     {"command"},
@@ -57,7 +58,7 @@ BENCH_ROWS = [
 ACCEL_ROWS = [
     {"__main__"},
     {"__init__"},
-    {"session", "run"},
+    {"advice", "session", "run"},
     {"hooks"},
     {"routing"},
     {"crossover"},
@@ -68,7 +69,7 @@ PURE_TUNER = {"search", "space", "spaces"}
 PURE = {"config", "layout", "local_panels", "pack_config", "panels", "plan", "precision"}
 PURE |= {"records", "register_panels", "register_spread", "shapes", "skinny", "skinny_config"}
 PURE |= {"local_spread", "steps", "streaming", "tensor_config", "tensor_narrow"}
-PURE |= {"tensor_plan", "windows"}
+PURE |= {"settings", "tensor_plan", "windows"}
 
 
 def imported(module: str) -> set[str]:

@@ -36,3 +36,43 @@ def test_info_prints_it(capsys):
     assert "OpenCL devices:" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main([])
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("CLGEMM_THRESHOLD", "abc", "CLGEMM_THRESHOLD='abc' is not a whole number"),
+        ("CLGEMM_THRESHOLD", "1.5", "CLGEMM_THRESHOLD='1.5' is not a whole number"),
+        ("CLGEMM_PRECISION", "quick", "CLGEMM_PRECISION='quick' is not one of strict, float32, fa"),
+    ],
+)
+@pytest.mark.parametrize("command", ["info", "bench", "tune", "ladder"])
+def test_a_wrong_setting_is_one_line_and_exit_code_2(
+    command, variable, value, said, monkeypatch, capsys
+):
+    """Each command names the variable and its value before it does anything."""
+    monkeypatch.setenv(variable, value)
+    assert main([command]) == 2
+    out, err = capsys.readouterr()
+    assert err.startswith(said)
+    assert (out, err.count("\n")) == ("", 1)
+
+
+def test_info_shows_each_setting_with_its_source(device, monkeypatch):
+    """Device, precision, threshold and cache folder: by call, by the environment or by default."""
+    monkeypatch.setenv("CLGEMM_THRESHOLD", "1e6")
+    monkeypatch.setenv("CLGEMM_PRECISION", "strict")
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", "somewhere")
+    shown = clgemm.show_config("dicts")["Settings"]
+    assert shown["device"] == "chosen by clgemm.set_device(...)"
+    assert shown["precision"] == "strict (CLGEMM_PRECISION)"
+    assert "1,000,000 (CLGEMM_THRESHOLD)" in shown.values()
+    assert shown["cache folder"] == "somewhere (CLGEMM_CACHE_DIR)"
+    with clgemm.precision("fast"):
+        assert clgemm.show_config("dicts")["Settings"]["precision"] == "fast (clgemm.precision)"
+    for variable in ("CLGEMM_THRESHOLD", "CLGEMM_PRECISION", "CLGEMM_CACHE_DIR"):
+        monkeypatch.delenv(variable)
+    shown = clgemm.show_config("dicts")["Settings"]
+    assert shown["precision"] == "float32 (default)"
+    assert "as measured (default)" in shown.values()
+    assert shown["cache folder"].endswith(" (default)")

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 import clgemm
-from clgemm import by_hand, database, launch, proof, serving, tuned
+from clgemm import by_hand, cache, crossovers, database, launch, proof, serving, tuned
+from clgemm.__main__ import main
 from clgemm.cache import rewrite
 from clgemm.config import DirectConfig, Limits
 from clgemm.identity import identify, identity
@@ -33,6 +34,7 @@ from clgemm.records import (
 )
 from clgemm.shapes import SHAPE_CLASSES, Shape
 from clgemm.tensor_config import WgmmaConfig
+from clgemm.tuner.trials import Trial, Trials
 
 GPU = Identity("A100", "GPU", "NVIDIA", "NVIDIA CUDA, OpenCL 3.0", "580", "compute capability 8.0")
 CPU = Identity("Xeon", "CPU", "Intel", "Portable Computing Language, PoCL 3.1", "3.1", "AVX-512")
@@ -416,3 +418,87 @@ def test_a_device_is_found_again_by_its_identity(device):
     assert who.kind == device.kind
     assert who.runtime in device.platform
     assert str(who.architecture)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"format": 1, "records": [{"a', "it is no JSON: "),
+        ("", "it is no JSON: "),
+        ('{"format": 7}', "it is not of format 1"),
+        (None, "Is a directory"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_with_reason_and_consequence(text, said, alone, caplog):
+    """One warning: which file, what is wrong with it, what serves now, and what mends it."""
+    path = tuned.user_file(GPU)
+    path.parent.mkdir(parents=True)
+    if text is None:
+        path.mkdir()
+    else:
+        path.write_text(text)
+    with caplog.at_level(logging.WARNING, "clgemm"):
+        assert not served()
+        assert not served(name="small")
+    (warning,) = caplog.messages
+    assert warning.startswith(f"{path} holds no tuning records that can be read ({said}")
+    assert "its defaults serve" in warning
+    assert "python -m clgemm tune" in warning
+
+
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [
+        (3, "record 0: 3 is no record"),
+        ({}, "record 0 has no 'shapes'"),
+        ({"shapes": 4, "gflops": [1]}, "record 0: shapes=4 and gflops=[1] are not lists of both"),
+        ({"shapes": [5], "gflops": [1]}, "record 0: shapes=[5] and gflops=[1] are not lists"),
+        ({"shapes": [[1, 2, 3]], "gflops": [1], "family": "direct"}, "record 0 has no 'device'"),
+        ({"shapes": [[1, 2, 3]], "gflops": [1], "device": 5}, "record 0: 5 is no device"),
+    ],
+)
+def test_what_is_wrong_with_a_record_is_said_in_its_own_words(item, said):
+    """Not in Python's: no "'int' object is not subscriptable"."""
+    (problem,) = findings_from(json.dumps({"format": 1, "records": [item]})).problems
+    assert problem.startswith(said)
+
+
+def test_a_cache_folder_that_is_a_file_is_said_once(device, monkeypatch, tmp_path, caplog, capsys):
+    """The variable, its value and what happens now; products go on, tuning is refused."""
+    blocked = tmp_path / "file"
+    blocked.write_text("no folder")
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(blocked))
+    tuned.forget()
+    crossovers.forget()
+    with caplog.at_level(logging.WARNING, "clgemm"):
+        assert not list(tuned.candidates(GPU, LIMITS, "direct", "medium"))
+        assert not cache.remember("key", 1)
+        crossovers.keep(device, {})
+        Trials(GPU).add(Trial("tiny", "8", Choice(DIRECT, None), 1.0, 1.0, ""))
+    said = f"CLGEMM_CACHE_DIR={blocked} is a file, not a folder"
+    assert caplog.messages == [f"{said}: nothing is kept between runs"]
+    assert main(["tune", "--budget", "1"]) == 2
+    assert capsys.readouterr().err == f"{said}: no records could be kept\n"
+    shown = clgemm.show_config("dicts")["Settings"]["cache folder"]
+    assert shown.endswith("it is a file, not a folder; nothing is kept")
+    tuned.forget()
+    crossovers.forget()
+
+
+def test_broken_crossovers_and_verdicts_are_named(alone, caplog):
+    """With what serves instead; what is kept next begins a new file."""
+    folder = tuned.user_file(GPU).parent
+    folder.mkdir(parents=True)
+    (folder / "crossovers.json").write_text('{"format": 1, "measured": {')
+    (folder.parent / "verdicts.json").write_text("{")
+    crossovers.forget()
+    with caplog.at_level(logging.WARNING, "clgemm"):
+        assert crossovers.smallest(7) == 7
+        assert cache.recall("key") is None
+        assert cache.recall("key") is None
+    first, second = caplog.messages
+    assert first.startswith(f"{folder / 'crossovers.json'} holds no measured crossovers that can")
+    assert second.startswith(f"{folder.parent / 'verdicts.json'} is broken")
+    assert cache.remember("key", 1)
+    assert cache.recall("key") == 1
+    crossovers.forget()

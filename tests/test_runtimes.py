@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -109,16 +110,20 @@ def test_windows_finds_a_runtimes_own_libraries_by_path(place, monkeypatch):
 def test_a_cache_folder_that_cannot_be_written_is_no_obstacle(place, monkeypatch):
     """A temporary folder of this user serves."""
     monkeypatch.setattr(cache.tempfile, "gettempdir", lambda: str(place))
-    (place / "file").touch()
-    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(place / "file"))
+    file = place / "file"
+    file.touch()
+    monkeypatch.delenv("CLGEMM_CACHE_DIR")
+    monkeypatch.setattr(cache.platformdirs, "user_cache_path", lambda _: file)
     runtimes.register()
     assert str(place / "lib" / "libintelocl.so") in registered(place)
     (temporary,) = place.glob("clgemm-*")
     assert temporary.stat().st_mode & 0o077 == 0
-    # One that others may write to is not used.
+    # One that others may write to is not used, nor is there one where the user named a folder.
     temporary.chmod(0o777)
-    assert cache.kept_folder() == place / "file"
-    runtimes._temporary_folder.cache_clear()
+    assert cache.kept_folder() == file
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(file))
+    temporary.chmod(0o700)
+    assert cache.kept_folder() == file
     runtimes.register()
     assert str(place / "lib" / "libintelocl.so") in registered(place)
 
@@ -163,7 +168,7 @@ def run(code, **variables):
 @pytest.mark.skipif(
     not runtimes._reads_home(), reason="pyopencl is not the wheel that brings its own loader"
 )
-def test_a_real_runtime_is_found_by_a_distributions_record(device, tmp_path):
+def test_a_real_runtime_is_found_by_a_distributions_record(tmp_path):
     """A wheel's library outside site-packages serves, where the system has no OpenCL."""
     loaded = [x.split()[-1] for x in Path("/proc/self/maps").read_text().splitlines() if "/" in x]
     names = [Path(library).name for _, library in runtimes.icd_files()]
@@ -182,10 +187,12 @@ def test_a_real_runtime_is_found_by_a_distributions_record(device, tmp_path):
         "OPENCL_VENDOR_PATH": str(tmp_path),
         "CLGEMM_CACHE_DIR": str(tmp_path / "cache"),
     }
-    assert device.platform in run(code, **variables)
+    platforms = ast.literal_eval(run(code, **variables))
+    assert platforms
+    assert set(platforms) <= {d.platform for d in clgemm.devices()}
     # Who asks pyopencl instead finds it, too.
-    code = "import clgemm, pyopencl; print([p.version for p in pyopencl.get_platforms()])"
-    assert device.cl_device.platform.version in run(code, **variables)
+    code = "import clgemm, pyopencl; print(len(pyopencl.get_platforms()))"
+    assert int(run(code, **variables)) >= 1
 
 
 @ON_LINUX

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import logging
@@ -26,7 +27,7 @@ from clgemm.identity import identify, identity, is_vector_compiler
 from clgemm.proof import trial_child
 from clgemm.records import Choice, findings_from, kernels_hash, problems_of
 from clgemm.shapes import SHAPE_CLASSES, Shape, fresh, samples, shape_class
-from clgemm.tuner import session, starts, task
+from clgemm.tuner import command, session, starts, task
 from clgemm.tuner.search import search
 from clgemm.tuner.session import Session, tasks_for
 from clgemm.tuner.spaces import space_of
@@ -408,3 +409,88 @@ def test_two_tuners_at_once(empty):
     lines = trials.path.read_text().splitlines()
     assert len(trials.all) == len(lines) == len([json.loads(line) for line in lines])
     assert {t.shape_class for t in trials.all} == {"tiny", "batched"}
+
+
+# Time
+
+
+class Clock:
+    """A clock that only what is asked of the child moves, so many seconds a request."""
+
+    def __init__(self, seconds):
+        self.now, self.seconds, self.alive = 0.0, seconds, True
+
+    def monotonic(self):
+        return self.now
+
+    def ask(self, request, **keywords):
+        self.now += self.seconds[request]
+        if request == "race":
+            return [
+                [1.0 + number] * keywords["rounds"] for number in range(len(keywords["choices"]))
+            ]
+        return ""
+
+    def close_process(self):
+        pass
+
+
+@pytest.fixture
+def clock(monkeypatch, empty):
+    """A child and a clock of this kind, for tasks and sessions."""
+    made = Clock({"race": 1.0, "gate": 2.0, "verify": 3.0})
+    for module in (session, task):
+        monkeypatch.setattr(module, "time", made)
+    return made
+
+
+# Of a task whose time is over: its default on each shape, one candidate checked and timed twice on
+# each shape, the finals on each shape, two candidates verified.
+LONGEST_TASK = 3 * 1 + 2 + 2 * 3 * 1 + 3 * 1 + 2 * 3
+
+
+@pytest.mark.parametrize("seconds", [30, 60, 120, 3000])
+def test_a_session_ends_in_time(seconds, clock, empty):
+    """With the present task: others are not begun, and are named."""
+    tasks = tasks_for(empty)
+    session = Session(empty, clock, seconds)
+    found = session.run(tasks)
+    assert found
+    assert clock.now <= seconds + LONGEST_TASK
+    assert len(found) + len(session.left_out) == len(tasks)
+    assert [t.shape_class for t in tasks[len(found) :]] == [t.shape_class for t in session.left_out]
+    assert bool(session.left_out) == (seconds < 3000)
+
+
+def test_what_there_is_no_time_to_try_is_not_replaced(clock, empty):
+    """A record that serves stays, if the session ends before it could be tried."""
+    second, first = [task for task in tasks_for(empty) if task.family == "direct"][:2]
+    (known,) = Session(empty, clock, 100).run([second])
+    path = tuned.user_file(identify(empty))
+    path.with_suffix(".trials").unlink()
+    plain = starts.plain(empty, "direct")
+    kept = replace(known, choice=plain)
+    tuned.store(identify(empty), kept)
+    session = Session(empty, clock, 6 + LONGEST_TASK)
+    session.run([first, second])
+    assert session.left_out == [second]
+    served = next(tuned.candidates(identify(empty), empty.limits, "direct", second.shape_class))
+    assert served.record.choice == plain
+
+
+def test_the_budget_holds_for_the_crossovers_too(clock, monkeypatch, capsys, empty):
+    """They get what is left of it; without time they are not measured, and the command says so."""
+    given = []
+
+    def measure(_device, _host, seconds):
+        given.append(clock.now + seconds)
+        raise TimeoutError
+
+    monkeypatch.setattr(command, "measure", measure)
+    monkeypatch.setattr(command, "trial_child", lambda _: contextlib.nullcontext(clock))
+    assert main(["tune", "--budget", "1"]) == 0
+    assert given == [60.0]
+    assert clock.now <= 60.0
+    out = capsys.readouterr().out
+    assert "1 minutes were too short for" in out
+    assert "'python -m clgemm.accel --measure' does" in out

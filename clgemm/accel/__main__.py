@@ -9,14 +9,16 @@ import os
 import sys
 from collections.abc import Sequence
 
-from clgemm import get_device
+from clgemm import __version__, get_device
 from clgemm.accel import install, report
+from clgemm.accel.advice import why_nothing
 from clgemm.accel.crossover import measure
-from clgemm.accel.run import run
+from clgemm.accel.run import run, run_code, run_input
 from clgemm.accel.session import host_matmul
 from clgemm.crossovers import Crossovers
+from clgemm.database import require_settings
 from clgemm.hardware.choice import find_device
-from clgemm.terminal import print_table
+from clgemm.terminal import print_table, whole
 
 EPILOG = """
 Without --threshold, products go to the device from the size on that was measured on this machine:
@@ -33,19 +35,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--profile", action="store_true", help="count and time all products; end with a table"
     )
     parser.add_argument(
-        "--threshold", type=_whole, metavar="N", help="multiply-adds that go to the device; 0: all"
+        "--threshold", type=whole, metavar="N", help="multiply-adds that go to the device; 0: all"
     )
     parser.add_argument("--device", metavar="D", help='"gpu", "cpu", a position or part of a name')
     parser.add_argument(
         "--measure", action="store_true", help="measure first from which size on the device wins"
     )
+    parser.add_argument("--version", action="version", version=f"clgemm {__version__}")
+    parser.add_argument(
+        "-c",
+        dest="code",
+        nargs=argparse.REMAINDER,
+        help="the program is this text; ends the options",
+    )
     parser.add_argument("-m", dest="is_module", action="store_true", help="the program is a module")
-    parser.add_argument("program", nargs="?", help="a script, a folder, or with -m a module")
+    parser.add_argument(
+        "program",
+        nargs="?",
+        help="a script, a folder, - for the standard input, or with -m a module",
+    )
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own")
     args = parser.parse_args(arguments)
+    if args.code == []:
+        parser.error("argument -c: expected a program")
+    if args.code:
+        args.program, args.arguments = args.code[0], args.code[1:]
     if args.program is None and not args.measure:
         parser.error("there is no program to run")
     try:
+        require_settings()
         device = None if args.device is None else find_device(args.device)
         if args.measure:
             _print_crossovers(measure(device or get_device(), host_matmul()))
@@ -56,14 +74,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         install(args.threshold, device, profile=args.profile)
     except (RuntimeError, ValueError) as error:
         parser.error(str(error))
-    run(args.program, args.arguments, args.is_module)
+    if args.code:
+        run_code(args.program, args.arguments)
+    elif args.program == "-" and not args.is_module:
+        run_input(args.arguments)
+    else:
+        run(args.program, args.arguments, args.is_module)
     return 0
-
-
-def _whole(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-    return int(text)
 
 
 def _print_crossovers(found: Crossovers) -> None:
@@ -103,6 +120,8 @@ def _print_report(process: int) -> None:
             ("left", "right", "left", "right"),
             rows,
         )
+        if why := why_nothing(found):
+            print(why)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -30,7 +31,7 @@ HOST_SECONDS = 0.1  # about what the largest product tried takes the host
 MOST_BYTES = 2**29  # of its operands and result
 
 
-def measure(device: Device, host: HostProduct) -> Crossovers:
+def measure(device: Device, host: HostProduct, seconds: float = math.inf) -> Crossovers:
     """Find and keep, for each kind of product, the work from which on the device wins.
 
     Both sides take turns on the same arrays, transfers included. The device comes right after the
@@ -42,9 +43,17 @@ def measure(device: Device, host: HostProduct) -> Crossovers:
     ----------
     host : callable
         NumPy's product of two arrays, stacks included, on the host.
+    seconds : float, optional
+        That it may take.
+
+    Raises
+    ------
+    TimeoutError
+        If it takes longer: nothing is kept.
     """
     log.info("measuring from which size on %s beats NumPy", device.name)
-    found = {kind: _crossover(device, host, trial) for kind, trial in _trials().items()}
+    deadline = time.monotonic() + seconds
+    found = {kind: _crossover(device, host, trial, deadline) for kind, trial in _trials().items()}
     crossovers.keep(device, found)
     forget_plans()  # products that went to a device before may be the host's now
     log.info("from %s multiply-adds on: %s", device.name, found)
@@ -73,20 +82,29 @@ def _trials() -> dict[Kind, Callable[[int], Work]]:
     return trials
 
 
-def _crossover(device: Device, host: HostProduct, trial: Callable[[int], Work]) -> int | None:
+def _crossover(
+    device: Device, host: HostProduct, trial: Callable[[int], Work], deadline: float
+) -> int | None:
     """Halve the work for as long as the device wins."""
+    _require_time(deadline)
     least = None
     work = _largest(host, trial)
     floor = crossovers.LEAST_WORK
     if kind_of(work) in ("block", "symmetric"):
         floor = max(floor, trial(crossovers.BANDS[-1]).size)
     while work.size >= floor and _device_wins(device, host, work):
+        _require_time(deadline)
         least = work.size
         side = _side(trial, work.size // 2)
         work = trial(side)
         if work.size == least:
             break
     return least
+
+
+def _require_time(deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise TimeoutError("there is no time left to measure from which size on the device wins")
 
 
 def _side(trial: Callable[[int], Work], size: int) -> int:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import builtins
+import code
+import contextlib
+import linecache
 import os
 import pkgutil
 import runpy
 import sys
-from collections.abc import Sequence
-from importlib.machinery import SourceFileLoader, SourcelessFileLoader
+from collections.abc import Iterator, Sequence
+from importlib.machinery import BuiltinImporter, SourceFileLoader, SourcelessFileLoader
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
-__all__ = ["run"]
+__all__ = ["run", "run_code", "run_input"]
 
 OURS = str(Path(__file__).parent) + os.sep
 NOT_FOUND = 2  # Python's exit code
@@ -40,14 +43,7 @@ def run(program: str, arguments: Sequence[str], is_module: bool) -> None:
     BaseException
         Whatever ends the program; its traceback will be printed without our frames.
     """
-    sys.argv[:] = [program, *arguments]
-    main = ModuleType("__main__")
-    main.__dict__["__builtins__"] = builtins
-    _replaced.append(sys.modules["__main__"])
-    if "__annotations__" in vars(_replaced[-1]):  # Python's own has them from the start, or not
-        main.__dict__.update(__annotations__={})
-    sys.modules["__main__"] = main
-    try:
+    with _as_main(program, arguments) as main:
         if is_module:
             _run_module_as_main(program)
         elif pkgutil.get_importer(program) is not None:
@@ -55,9 +51,66 @@ def run(program: str, arguments: Sequence[str], is_module: bool) -> None:
             _run_module_as_main("__main__", False)
         else:
             _run_script(program, main)
+
+
+def run_code(text: str, arguments: Sequence[str]) -> None:
+    """Run a program's text as `__main__`, as ``python -c`` does.
+
+    Raises
+    ------
+    BaseException
+        As `run` does.
+    """
+    with _as_main("-c", arguments) as main:
+        _enter("")
+        main.__dict__["__loader__"] = BuiltinImporter
+        compiled = compile(text, "<string>", "exec")
+        _show_in_tracebacks(compiled, text)
+        exec(compiled, main.__dict__)
+
+
+def run_input(arguments: Sequence[str]) -> None:
+    """Run a program from the standard input as `__main__`, as ``python -`` does.
+
+    Raises
+    ------
+    BaseException
+        As `run` does.
+    """
+    with _as_main("-", arguments) as main:
+        _enter("")
+        main.__dict__["__loader__"] = BuiltinImporter
+        if sys.stdin.isatty():
+            code.interact(local=main.__dict__, exitmsg="")
+            return
+        main.__dict__.update(__file__="<stdin>", __cached__=None)
+        exec(compile(sys.stdin.buffer.read(), "<stdin>", "exec"), main.__dict__)
+
+
+@contextlib.contextmanager
+def _as_main(first: str, arguments: Sequence[str]) -> Iterator[ModuleType]:
+    """Let a new module be `__main__`, with these words in ``sys.argv``; hide our frames."""
+    sys.argv[:] = [first, *arguments]
+    main = ModuleType("__main__")
+    main.__dict__["__builtins__"] = builtins
+    _replaced.append(sys.modules["__main__"])
+    if "__annotations__" in vars(_replaced[-1]):  # Python's own has them from the start, or not
+        main.__dict__.update(__annotations__={})
+    sys.modules["__main__"] = main
+    try:
+        yield main
     except BaseException:
         _hide_our_frames()
         raise
+
+
+def _show_in_tracebacks(compiled: CodeType, text: str) -> None:
+    """Let tracebacks show a program's lines, as those of ``python -c`` do from Python 3.13 on."""
+    if sys.version_info >= (3, 13):
+        by_code = hasattr(linecache, "_interactive_cache")  # 3.13.0 registers by name
+        getattr(linecache, "_register_code")(  # noqa: B009 - it has no public name
+            compiled if by_code else "<string>", text, "<string>"
+        )
 
 
 def _run_script(program: str, main: ModuleType) -> None:
@@ -65,17 +118,17 @@ def _run_script(program: str, main: ModuleType) -> None:
     try:
         if path.endswith(".pyc"):
             loader: Any = SourcelessFileLoader("__main__", path)
-            code = loader.get_code("__main__")
+            program_code = loader.get_code("__main__")
         else:
             loader = SourceFileLoader("__main__", path)
-            code = loader.source_to_code(loader.get_data(path), path)
+            program_code = loader.source_to_code(loader.get_data(path), path)
     except OSError as error:
         reason = f"[Errno {error.errno}] {error.strerror}"
         print(f"{sys.executable}: can't open file {path!r}: {reason}", file=sys.stderr)
         raise SystemExit(NOT_FOUND) from None
     _enter(os.path.dirname(os.path.realpath(program)))  # noqa: PTH120 - as above
     main.__dict__.update(__file__=path, __cached__=None, __loader__=loader)
-    exec(code, main.__dict__)
+    exec(program_code, main.__dict__)
 
 
 def _enter(folder: str, always: bool = False) -> None:

@@ -23,7 +23,7 @@ from clgemm.accel.places import (
 )
 from clgemm.accel.routing import Router, Settings
 from clgemm.accel.tally import Report, Tally
-from clgemm.database import threshold
+from clgemm.database import require_settings, threshold
 from clgemm.device import Device
 from clgemm.hardware.choice import find_device
 from clgemm.products import matmul
@@ -155,6 +155,9 @@ def _forget() -> None:
 
 
 def _settings(threshold: int | None, device: Any, profile: bool) -> Settings:
+    require_settings()
+    if isinstance(threshold, float) and threshold.is_integer():  # 1e6
+        threshold = int(threshold)
     if threshold is not None and (not isinstance(threshold, int) or threshold < 0):
         raise ValueError(f"threshold={threshold!r} is not a whole number of multiply-adds")
     found: Device | None = None if device is None else find_device(device)
@@ -183,7 +186,8 @@ def install(threshold: int | None = None, device: Any = None, *, profile: bool =
     RuntimeError
         If this Python or NumPy is not supported; nothing is changed.
     ValueError, TypeError
-        If `threshold` is negative, or `device` names none.
+        If `threshold` is negative or no whole number, `device` names none, or CLGEMM_THRESHOLD or
+        CLGEMM_PRECISION is set to what it cannot be.
     """
     settings = _settings(threshold, device, profile)
     with _state.lock:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import os
 import platform
 import sys
 import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from clgemm.bench.startup import cold_start
 from clgemm.device import Device
 from clgemm.hardware.choice import find_device, get_device
 from clgemm.identity import identity
+from clgemm.output import require_picture, require_writable, written
 from clgemm.terminal import duration, positive, progress
 
 __all__ = ["add_arguments", "main"]
@@ -70,14 +71,15 @@ def main(args: argparse.Namespace) -> int:
     Returns
     -------
     int
-        0 if each of clgemm's products was right, 1 if not, 2 if the arguments are wrong, 130 if
-        interrupted; no child process is left in any case.
+        0 if each of clgemm's products was right, 1 if not or if a file was not written, 2 if the
+        arguments are wrong, 130 if interrupted; no child process is left in any case.
     """
     try:
         device = find_device(args.device) if args.device else get_device()
         cases = _cases(args)
         peers = _peers(args.peers)
-        _require_writable(args)
+        require_writable("--json", args.json)
+        require_picture("--plot", args.plot, extra="bench")
     except (ValueError, RuntimeError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -90,13 +92,15 @@ def main(args: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return 1
     print_report(report)
-    if args.json:
-        args.json.write_text(as_json(report) + "\n", encoding="utf-8")
-    if args.plot:
-        from clgemm.bench.plot import draw
+    saved = written(args.json, lambda file: file.write_text(as_json(report) + "\n", "utf-8"))
+    saved &= written(args.plot, functools.partial(_draw, report))
+    return 0 if report.ok and saved else 1
 
-        draw(report, str(args.plot))
-    return 0 if report.ok else 1
+
+def _draw(report: Report, file: Path) -> None:
+    from clgemm.bench.plot import draw  # takes matplotlib
+
+    draw(report, str(file))
 
 
 def _cases(args: argparse.Namespace) -> list[Case]:
@@ -115,15 +119,6 @@ def _peers(text: str | None) -> list[str]:
     if unknown := wanted - {peer.lower() for peer in PEERS}:
         raise ValueError(f"{sorted(unknown)} are no peers; there are {', '.join(PEERS)}")
     return [peer for peer in PEERS if peer.lower() in wanted]
-
-
-def _require_writable(args: argparse.Namespace) -> None:
-    """Fail now, not after minutes, if a file cannot be written."""
-    for path in (args.json, args.plot):
-        if path and not path.absolute().parent.is_dir():
-            raise ValueError(f"{path} cannot be written: there is no folder {path.parent}")
-    if args.plot and find_spec("matplotlib") is None:
-        raise ValueError("--plot takes matplotlib: 'pip install clgemm[bench]'")
 
 
 def _settings(args: argparse.Namespace) -> Settings:

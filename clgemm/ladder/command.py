@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import fields
@@ -16,6 +17,7 @@ from clgemm.ladder.peers import peers
 from clgemm.ladder.report import Climb, as_json, print_climb
 from clgemm.ladder.rung import Rung, Shape, Target
 from clgemm.ladder.rungs import RUNGS, TUTORIAL_NAMES, configure
+from clgemm.output import require_picture, require_writable, written
 from clgemm.terminal import positive, progress
 
 __all__ = ["add_arguments", "main"]
@@ -65,10 +67,19 @@ def _assignment(text: str) -> tuple[str, int]:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Climb the ladder; return 0 if each rung ran and was right, 2 if the arguments are wrong."""
+    """Climb the ladder.
+
+    Returns
+    -------
+    int
+        0 if each rung ran and was right, 1 if not or if a file was not written, 2 if the arguments
+        are wrong.
+    """
     try:
         device = find_device(args.device) if args.device else get_device()
         _require_known(args.set, args.rung)
+        require_writable("--json", args.json)
+        require_picture("--plot", args.plot, extra="ladder")
     except (ValueError, RuntimeError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -80,13 +91,15 @@ def main(args: argparse.Namespace) -> int:
     for n in sizes:
         climbs.append(_climb(device, n, args))
         print_climb(climbs[-1])
-    if args.json:
-        args.json.write_text(as_json(climbs) + "\n", encoding="utf-8")
-    if args.plot:
-        from clgemm.ladder.plot import draw
+    saved = written(args.json, lambda file: file.write_text(as_json(climbs) + "\n", "utf-8"))
+    saved &= written(args.plot, functools.partial(_draw, climbs[-1]))
+    return 0 if saved and all(climb.ok for climb in climbs) else 1
 
-        draw(climbs[-1], str(args.plot))
-    return 0 if all(climb.ok for climb in climbs) else 1
+
+def _draw(climb: Climb, file: Path) -> None:
+    from clgemm.ladder.plot import draw  # takes matplotlib
+
+    draw(climb, str(file))
 
 
 def _require_known(parameters: Iterable[tuple[str, int]], numbers: Iterable[int]) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from importlib.util import find_spec
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pyopencl as cl
@@ -14,10 +14,11 @@ import pyopencl as cl
 from clgemm import launch, tuned
 from clgemm.accel.crossover import measure
 from clgemm.accel.session import host_matmul
-from clgemm.child import Child
+from clgemm.cache import folder_problem
 from clgemm.device import Device
 from clgemm.hardware.choice import find_device, get_device
 from clgemm.identity import identify, identity
+from clgemm.output import require_picture, written
 from clgemm.proof import trial_child
 from clgemm.records import Record, as_json
 from clgemm.shapes import Shape
@@ -30,6 +31,10 @@ __all__ = ["add_arguments", "main", "tune"]
 INTERRUPTED = 130  # the shell's exit code for a press of Ctrl-C
 MINUTES = 10.0
 PICTURE = Path("tuning.png")
+# Of the time, for measuring from which size on the device beats the host.
+CROSSOVER_SECONDS, CROSSOVER_SHARE = 20.0, 0.25
+
+log = logging.getLogger(__name__)
 
 
 def tune(
@@ -52,7 +57,8 @@ def tune(
         The products that count. Each tunes the class of shapes that it falls into; all classes are
         tuned, on shapes of their own, if left out.
     minutes : float, optional
-        About how long it may take.
+        How long it may take, the trial that is under way at the end aside. What there was no time
+        for keeps what it had; a warning in the log names it.
 
     Returns
     -------
@@ -70,24 +76,60 @@ def tune(
     chosen = get_device() if device is None else find_device(device)
     wanted = None if shapes is None else [_shape(sizes) for sizes in shapes]
     with trial_child(identity(chosen)) as child:
-        session = _session(chosen, child, minutes, lambda *_: None)
+        session = Session(chosen, child, _seconds_of_search(minutes, wanted is None))
+        tasks = tasks_for(chosen, wanted)
         try:
-            found = session.run(tasks_for(chosen, wanted))
+            session.run(tasks)
         finally:
             _renew()
-    if wanted is None:
-        measure(chosen, host_matmul())
-    return found
+    measured = wanted is not None or _measure_crossovers(session, minutes)
+    for note in _notes(session, len(tasks), minutes, measured):
+        log.warning("%s", note)
+    return session.found
 
 
-def _session(
-    device: Device,
-    child: Child,
-    minutes: float,
-    report: Callable[[float, str], None],
-    afresh: bool = False,
-) -> Session:
-    return Session(device, child, 60 * minutes, afresh, report)
+def _seconds_of_search(minutes: float, whole: bool) -> float:
+    """Return what a budget leaves for the search itself.
+
+    Parameters
+    ----------
+    whole : bool
+        Whether it is also to be measured from which size on the device beats the host.
+    """
+    seconds = 60 * minutes
+    return seconds - min(CROSSOVER_SECONDS, CROSSOVER_SHARE * seconds) * whole
+
+
+def _measure_crossovers(session: Session, minutes: float) -> bool:
+    """Measure from which size on the device beats the host, in what is left of the time.
+
+    Returns
+    -------
+    bool
+        Whether it sufficed.
+    """
+    session.say("from which size on the device beats the host")
+    try:
+        measure(session.device, host_matmul(), 60 * minutes - session.spent())
+    except TimeoutError:
+        return False
+    return True
+
+
+def _notes(session: Session, tasks: int, minutes: float, measured: bool) -> Iterator[str]:
+    """Yield what there was no time for, and what to do about it."""
+    names = [f"{task.family} {task.shape_class}" for task in session.left_out]
+    if names:
+        enough = math.ceil(minutes * tasks / max(1, tasks - len(names)))
+        yield (
+            f"{minutes:g} minutes were too short for {len(names)} of {tasks} classes, which keep "
+            f"what they had: {', '.join(names)}; about {enough} reach them all"
+        )
+    if not measured:
+        yield (
+            "there was no time to measure from which size on the device beats the host: "
+            "'python -m clgemm.accel --measure' does"
+        )
 
 
 def _renew() -> None:
@@ -159,6 +201,8 @@ def main(args: argparse.Namespace) -> int:
         device = find_device(args.device) if args.device else get_device()
         if args.show:
             return _show(device, args.show)
+        if problem := folder_problem():
+            raise ValueError(f"{problem}: no records could be kept")
     except (ValueError, RuntimeError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -166,29 +210,30 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _show(device: Device, path: Path) -> int:
-    if find_spec("matplotlib") is None:
-        raise ValueError("--show takes matplotlib: 'pip install clgemm[tune]'")
+    require_picture("--show", path, extra="tune")
     trials = Trials(identify(device))
     if not trials.all:
         raise ValueError(f"nothing has been tried on {device!r}: there is no {trials.path}")
     from clgemm.tuner.plot import draw
 
-    draw(trials, device.name, path)
+    if not written(path, lambda file: draw(trials, device.name, file)):
+        return 1
     print(path)
     return 0
 
 
 def _tune(device: Device, args: argparse.Namespace) -> int:
     print(f"{device!r}: at most {args.budget:g} minutes; Ctrl-C keeps what has been found")
-    code = 0
+    code, measured = 0, True
     with trial_child(identity(device)) as child, meter(60 * args.budget) as report:
-        session = _session(device, child, args.budget, report, args.afresh)
+        seconds = _seconds_of_search(args.budget, args.shapes is None)
+        session = Session(device, child, seconds, args.afresh, report)
+        tasks = tasks_for(device, args.shapes)
         try:
-            session.run(tasks_for(device, args.shapes))
+            session.run(tasks)
             if args.shapes is None:
                 _renew()
-                session.say("from which size on the device beats the host")
-                measure(device, host_matmul())
+                measured = _measure_crossovers(session, args.budget)
         except KeyboardInterrupt:
             code = INTERRUPTED
     _renew()
@@ -206,6 +251,8 @@ def _tune(device: Device, args: argparse.Namespace) -> int:
             for record in session.found
         ],
     )
+    for note in _notes(session, len(tasks), args.budget, measured):
+        print(note)
     if session.unstored:
         print("These could not be stored:", file=sys.stderr)
         print(as_json(session.unstored))

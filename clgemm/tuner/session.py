@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from clgemm import database, tuned
-from clgemm.cache import cache_folder, locked
+from clgemm.cache import cache_folder, locked, warn_unkept
 from clgemm.child import Child, RequestError
 from clgemm.device import Device
 from clgemm.identity import identify
@@ -77,6 +77,8 @@ class Session:
         Tries candidates out.
     seconds : float
         The time there is for all tasks.
+    left_out : list of Task
+        What there was no time for: its records are as they were.
     afresh : bool
         Begin with the plainest config instead of what is known to be good, and forget earlier
         trials: what the search is worth by itself.
@@ -95,6 +97,7 @@ class Session:
     trials: Trials = field(init=False)
     found: list[Record] = field(init=False, default_factory=list)
     unstored: list[Record] = field(init=False, default_factory=list)
+    left_out: list[Task] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         self.identity = identify(self.device)
@@ -102,9 +105,13 @@ class Session:
         self.begin = time.monotonic()
         self.rng = random.Random(0)
         self._gated: dict[AnyChoice, str] = {}
+        self._finals_seconds = 0.0  # what those of a task took at most
 
     def run(self, tasks: Sequence[Task]) -> list[Record]:
         """Tune one task after the other; return the records found, stored as they come.
+
+        When time is over, the present trial and its finals are the last. Tasks that were not
+        reached are `left_out`.
 
         Raises
         ------
@@ -113,25 +120,45 @@ class Session:
         """
         left = list(tasks)
         while left:
+            is_first = len(left) == len(tasks)
+            if self.time_left() <= 0 and not is_first:
+                self.left_out += left
+                break
             share = left[0].weight / sum(task.weight for task in left)
             task, left = left[0], left[1:]
-            spent = time.monotonic() - self.begin
-            tuning = Tuning(self, task, max(0.0, (self.seconds - spent) * share))
+            seconds = max(0.0, (self.seconds - self.spent()) * share)
+            tuning = Tuning(self, task, seconds, is_first)
             interrupted = False
             try:
                 tuning.search()
             except KeyboardInterrupt:
                 interrupted = True
                 self.child.kill()  # it is still busy with what it was asked
-            if record := tuning.winner(HASTY_ROUNDS if interrupted else FINAL_ROUNDS):
+            begin = self.spent()
+            hasty = interrupted or begin >= self.seconds
+            if record := tuning.winner(HASTY_ROUNDS if hasty else FINAL_ROUNDS):
                 self._keep(record)
+            elif tuning.is_cut:
+                self.left_out.append(task)
+            self._finals_seconds = max(self._finals_seconds, self.spent() - begin)
             if interrupted:
                 raise KeyboardInterrupt
         return self.found
 
+    def time_left(self) -> float:
+        """Return the seconds until the finals of a task must begin for the session to end in time.
+
+        0 and below if they should have begun.
+        """
+        return self.seconds - self.spent() - self._finals_seconds
+
+    def spent(self) -> float:
+        """Return the seconds since the session began."""
+        return time.monotonic() - self.begin
+
     def say(self, text: str) -> None:
         """Report where it is."""
-        self.report(time.monotonic() - self.begin, text)
+        self.report(self.spent(), text)
 
     def rejection(self, choice: AnyChoice) -> str:
         """Return why a choice must not be timed: checked once; "" if it may."""
@@ -170,7 +197,8 @@ class Session:
         try:
             tuned.store(self.identity, record)
         except OSError as error:
-            log.warning("%s for %s is not stored: %s", *record.key, error)
+            what = "the record of {} for {} is not stored".format(*record.key)
+            warn_unkept(tuned.user_file(self.identity), error, what)
             self.unstored.append(record)
 
 

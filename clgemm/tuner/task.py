@@ -15,7 +15,7 @@ from clgemm.device import Device
 from clgemm.identity import is_vector_compiler
 from clgemm.records import AnyChoice, Identity, Record, choice_as_dict, kernels_hash, today
 from clgemm.shapes import Shape, fresh
-from clgemm.tuned import candidates
+from clgemm.tuned import Served, candidates
 from clgemm.tuner import starts
 from clgemm.tuner.search import search
 from clgemm.tuner.space import Point
@@ -63,6 +63,12 @@ class Tools(Protocol):
     def say(self, text: str) -> None:
         """Report where it is."""
 
+    def time_left(self) -> float:
+        """Return the seconds until the finals of a task must begin for the session to end in time.
+
+        0 and below if they should have begun.
+        """
+
     def rejection(self, choice: AnyChoice) -> str:
         """Return why a choice must not be timed, "" if it may."""
 
@@ -75,9 +81,14 @@ class Tuning:
 
     Scores are times over the time of the default choice, taken in the same rounds: so they can be
     compared although the machine is now faster, now slower.
+
+    Parameters
+    ----------
+    is_first : bool, optional
+        Of a session, which is to find something: what is known to be good is tried in any case.
     """
 
-    def __init__(self, tools: Tools, task: Task, seconds: float) -> None:
+    def __init__(self, tools: Tools, task: Task, seconds: float, is_first: bool = False) -> None:
         self.tools, self.task, self.shapes = tools, task, task.shapes
         self.begin, self.seconds = time.monotonic(), seconds
         self.default = starts.default(tools.device, task.family, *task.shapes[-1])
@@ -85,25 +96,30 @@ class Tuning:
         self.space = space_of(task.family, tools.device.limits, self.default, compiler)
         self.best: Trial | None = None
         self.tried = self.rejected = 0
-        self.is_slow = False
+        self.is_first, self.is_slow, self.is_cut = is_first, False, False
 
     def search(self) -> None:
-        """Try candidates for as long as there is time."""
+        """Try candidates for as long as there is time.
+
+        If not even what is known to be good could be tried, `is_cut` is true afterwards.
+        """
         try:
             self.shapes = tuple(self._bearable(shape) for shape in self.task.shapes)
         except (RequestError, ChildDiedError) as error:
             log.warning("%s cannot be tuned: its default fails: %s", self._name, error)
             return
-        seeds = [self.space.point(choice) for choice in self._seeds()]
         grid = [] if self._is_known() else self._grid()
-        search(self.space, seeds, grid, self._score, self._time_left, self.tools.rng)
+        search(self.space, self._seed_points(), grid, self._score, self._time_left, self.tools.rng)
 
     def winner(self, rounds: int) -> Record | None:
         """Let the best and the default run against each other once more; return who wins.
 
         The first of them that is right on fresh shapes and every layout of the operands; the
-        default, if nothing else is clearly faster. None if nothing is right.
+        default, if nothing else is clearly faster. None if nothing is right, or if records could
+        not be tried for want of time: they serve on.
         """
+        if self.is_cut and next(self._served(), None):
+            return None
         tried = self._tried_here()
         best = [trial.choice for trial in sorted(tried, key=lambda trial: -trial.score)[:FINALISTS]]
         if not best:
@@ -168,6 +184,17 @@ class Tuning:
         self.is_slow |= rate * shape.work > LONGEST_CALL / 2
         return shape
 
+    def _seed_points(self) -> Iterator[Point]:
+        """Yield where the search begins; without time no more than one that takes a trial."""
+        tried, may_end = 0, not self.is_first
+        for choice in self._seeds():
+            is_new = self.tools.trials.find(self.task.shape_class, self._key, choice) is None
+            if may_end and is_new and tried and self.tools.time_left() <= 0:
+                self.is_cut = True
+                return
+            tried += is_new
+            yield self.space.point(choice)
+
     def _seeds(self) -> Iterator[AnyChoice]:
         """Yield what is known to be good here, on relatives and in other classes."""
         tools, family = self.tools, self.task.family
@@ -176,19 +203,19 @@ class Tuning:
         else:
             yield from starts.hand_made(tools.device, family, *self.task.shapes[-1])
             tried = sorted(self._tried_here(), key=lambda trial: -trial.score)
-            known = candidates(tools.identity, tools.device.limits, family, self.task.shape_class)
-            choices = [*(t.choice for t in tried), *(served.record.choice for served in known)]
+            choices = [*(t.choice for t in tried), *(s.record.choice for s in self._served())]
             yield from dict.fromkeys(choices[:MOST_SEEDS])
         yield from dict.fromkeys(r.choice for r in tools.found[::-1] if r.family == family)
 
+    def _served(self) -> Iterator[Served]:
+        """Yield the records that may serve this task's products now."""
+        tools = self.tools
+        limits = tools.device.limits
+        yield from candidates(tools.identity, limits, self.task.family, self.task.shape_class)
+
     def _is_known(self) -> bool:
         """Tell whether there is a record for this very task, which the seeds have."""
-        if self.tools.afresh:
-            return False
-        known = candidates(
-            self.tools.identity, self.tools.device.limits, self.task.family, self.task.shape_class
-        )
-        return any(served.proven for served in known)
+        return not self.tools.afresh and any(served.proven for served in self._served())
 
     def _grid(self) -> list[Point]:
         """Return the points of a coarse grid, those first that were fast in other classes.

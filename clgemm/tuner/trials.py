@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from clgemm.cache import append
+from clgemm.cache import append, warn_unkept
 from clgemm.records import AnyChoice, Identity, choice_as_dict, choice_from, kernels_hash
 from clgemm.tuned import user_file
 
 __all__ = ["Trial", "Trials"]
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ class Trials:
             append(self.path, json.dumps(line))
         except OSError as error:
             self._writable = False
-            log.warning("what is tried is not kept: %s", error)
+            warn_unkept(self.path, error, "what is tried is not kept")
 
     def _take(self, trial: Trial) -> None:
         self.all.append(trial)

@@ -1,0 +1,102 @@
+"""Files that the commands are asked to write, whichever command it is."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from clgemm import output
+from clgemm.__main__ import main
+from clgemm.bench import command as bench
+from clgemm.ladder import command as ladder
+
+FILES = [
+    *((name, "--plot", extra) for name, extra in (("bench", "bench"), ("ladder", "ladder"))),
+    ("tune", "--show", "tune"),
+]
+
+
+@pytest.fixture
+def unmeasured(monkeypatch):
+    """Nothing may be measured."""
+
+    def measured(*_):
+        pytest.fail("something was measured before the arguments were checked")
+
+    monkeypatch.setattr(bench, "_run", measured)
+    monkeypatch.setattr(ladder, "_climb", measured)
+
+
+@pytest.mark.parametrize("command", ["bench", "ladder"])
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--json", "nowhere/b.json"], "--json nowhere/b.json cannot be written: there is no fol"),
+        (["--json", "."], "--json . cannot be written: it is a folder"),
+        (["--json", "/proc/b.json"], "--json /proc/b.json cannot be written: permission denied"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused(
+    command, arguments, said, unmeasured, capsys, monkeypatch
+):
+    """Before anything is measured, in one line that names option, file and reason."""
+    allowed = output.os.access
+    monkeypatch.setattr(output.os, "access", lambda p, m: "/proc" not in str(p) and allowed(p, m))
+    assert main([command, *arguments]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(said)
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("command", "option", "extra"), FILES)
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("nowhere/p.png", "nowhere/p.png cannot be written: there is no folder nowhere"),
+        ("p.xyz", "p.xyz cannot be drawn: .xyz is no kind of picture (known: "),
+        ("p", "p cannot be drawn: it has no suffix (known: "),
+    ],
+)
+def test_a_picture_that_cannot_be_drawn_is_refused(
+    command, option, extra, file, said, unmeasured, capsys
+):
+    """Before anything is measured, in one line, which lists the kinds of picture."""
+    pytest.importorskip("matplotlib")
+    assert main([command, option, file]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"{option} {said}")
+    assert err.count("\n") == 1
+    assert "png" in err
+
+
+@pytest.mark.parametrize(("command", "option", "extra"), FILES)
+def test_a_picture_takes_matplotlib(command, option, extra, unmeasured, monkeypatch, capsys):
+    """Without it the command ends before anything is measured, and says what to install."""
+    monkeypatch.setattr(output, "find_spec", lambda _: None)
+    assert main([command, option, "p.png"]) == 2
+    expected = f"{option} takes matplotlib: 'pip install clgemm[{extra}]'\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_a_file_that_fails_at_the_end_is_said(unmeasured, monkeypatch, capsys, tmp_path):
+    """A disk that filled up meanwhile costs a line and exit code 1: the tables are printed."""
+    report = SimpleNamespace(ok=True)
+    monkeypatch.setattr(bench, "_run", lambda *_: report)
+    monkeypatch.setattr(bench, "print_report", lambda _: print("tables"))
+    monkeypatch.setattr(bench, "as_json", lambda _: "{}")
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.setattr(bench, "_peers", lambda _: [])
+    file = folder / "b.json"
+    checked = output.require_writable
+
+    def removed(*arguments):
+        checked(*arguments)
+        folder.rmdir()
+
+    monkeypatch.setattr(bench, "require_writable", removed)
+    assert main(["bench", "--json", str(file)]) == 1
+    out, err = capsys.readouterr()
+    assert out == "tables\n"
+    assert err == f"{file} was not written: No such file or directory\n"
