@@ -103,6 +103,8 @@ def _print_report(process: int) -> None:
             ("left", "right", "left", "right"),
             rows,
         )
+        for each in found.left_out:
+            print(each)
 
 
 if __name__ == "__main__":
