@@ -69,7 +69,7 @@ class _Tracer:
 
     def __init__(self, at: int, error: BaseException) -> None:
         self._at, self._error = at, error
-        self._events = 0
+        self.events = 0
         self.place: Place | None = None
 
     def __call__(self, frame: Any, event: str, _: Any) -> Any:
@@ -78,8 +78,8 @@ class _Tracer:
         if not code.co_filename.startswith(OURS) or code.co_flags & inspect.CO_GENERATOR:
             return None
         if event in ("call", "line", "return") and not _is_leaving_with(frame, event):
-            self._events += 1
-            if self._events == self._at:
+            self.events += 1
+            if self.events == self._at:
                 file = code.co_filename.removeprefix(OURS)
                 self.place = Place(file, frame.f_lineno, code.co_name)
                 raise self._error
@@ -167,6 +167,16 @@ def _begin_anew() -> None:
     """Forget all kernels and memory, so that what one call broke is not told of all later ones."""
     forget_plans()
     workspace.cache_clear()
+
+
+def count_places(name: str, *, cold: bool = False) -> int:
+    """Return how many places a call has."""
+    CALLS[name]()  # compiles
+    if cold:
+        _begin_anew()
+    with traced(-1, PlantedError()) as tracer:
+        CALLS[name]()
+    return tracer.events
 
 
 def outcomes(

@@ -11,6 +11,7 @@ limit even before its first statement), NumPy would return memory that nobody ha
 from __future__ import annotations
 
 import ctypes
+import functools
 import inspect
 import sys
 import sysconfig
@@ -319,12 +320,18 @@ def disguised(replacement: Function, original: Any) -> Function:
     replacement.__name__, replacement.__doc__ = name, original.__doc__
     replacement.__qualname__ = f"{owner.__name__}.{name}" if owner else name
     replacement.__module__ = "numpy"
+    vars(replacement).update(_signatures(original))
+    return replacement
+
+
+@functools.cache
+def _signatures(original: Any) -> dict[str, Any]:
+    """Return the attributes by which a function of NumPy's tells its parameters."""
     try:
         signature = inspect.signature(original)
     except ValueError:  # NumPy 2.3 and older do not tell
         signature = inspect.signature(lambda *args, **kwargs: None)  # noqa: ARG005
-    attributes: dict[str, Any] = vars(replacement)
-    attributes["__signature__"] = signature
+    found: dict[str, Any] = {"__signature__": signature}
     if (text := getattr(original, "__text_signature__", None)) is not None:
-        attributes["__text_signature__"] = text
-    return replacement
+        found["__text_signature__"] = text
+    return found
