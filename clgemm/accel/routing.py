@@ -160,7 +160,11 @@ class Router:
             found = self._measured[device]
             if found is None and self._waiting_seconds >= MEASURING_SECONDS:
                 start = time.perf_counter()
-                found = self._measured[device] = measure(device, self._host)
+                try:
+                    found = self._measured[device] = measure(device, self._host)
+                except BaseException:
+                    self._waiting_seconds = 0.0  # it takes seconds: not at the next product again
+                    raise
                 log.info("measured in %.1f s", time.perf_counter() - start)
             return found
 
