@@ -65,10 +65,10 @@ class _Launch:
                 turns.append((index, argument))
             elif isinstance(argument, Element):
                 self._scalars.append((index, letter, argument.slot, argument.offset))
-            elif argument == "tickets":
-                self.set_argument(index, tickets)
             elif not isinstance(argument, str):
                 self.set_argument(index, SCALARS.get(letter, bytes)(argument))
+            elif argument == "tickets":
+                self.set_argument(index, tickets)
             elif letter == "b":
                 (buffers if argument in OPERANDS else scratch).append((index, argument))
             else:

@@ -122,6 +122,8 @@ def _print_report(process: int) -> None:
         )
         if why := why_nothing(found):
             print(why)
+        for each in found.left_out:
+            print(each)
 
 
 if __name__ == "__main__":
