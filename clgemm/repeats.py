@@ -7,6 +7,7 @@ what it does depend on, the product's kind; the next of the kind only takes memo
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -25,6 +26,7 @@ from clgemm.operands import (
     start_in_buffer,
 )
 from clgemm.precision import chosen_precision
+from clgemm.waiting import answers_signals, finish, wait
 from clgemm.workspace import Prepared, Workspace
 
 __all__ = ["Asked", "Way", "again", "forget", "note", "starts_of"]
@@ -57,29 +59,33 @@ class Way(NamedTuple):
         Whether they take A for B and B for A.
     starts : tuple of int
         Of host arrays a, b and c, in which element of its buffer each begins.
+    is_long : bool
+        Whether a product of host arrays takes so long that signals are answered meanwhile.
     """
 
     space: Workspace
     prepared: Prepared
     swapped: bool
     starts: tuple[int, int, int] = (0, 0, 0)
+    is_long: bool = False
 
     def on_device(
         self, alpha: float, a: AnyArray, b: AnyArray, beta: float, c: AnyArray, wait_for: Events
     ) -> None:
         """Enqueue C = alpha A B + beta C for device arrays, behind all their events."""
-        space, prepared, swapped, _ = self
+        space, prepared, swapped = self[:3]
         events = c.events
         before = [*wait_for, *a.events, *b.events, *events]
         if swapped:
             a, b = b, a
-        done = space.enqueue(
-            prepared,
-            {"a": a.base_data, "b": b.base_data, "c": c.base_data},
-            (alpha, beta, a.offset // ITEM_BYTES, b.offset // ITEM_BYTES, c.offset // ITEM_BYTES),
-            before,
-        )
-        events[:] = (done,)  # which comes after all that were there
+        starts = a.offset // ITEM_BYTES, b.offset // ITEM_BYTES, c.offset // ITEM_BYTES
+        buffers = {"a": a.base_data, "b": b.base_data, "c": c.base_data}
+        try:
+            done = space.enqueue(prepared, buffers, (alpha, beta, *starts), before)
+            events[:] = (done,)  # which comes after all that were there
+        except BaseException:
+            events.append(cl.enqueue_marker(space.queue))  # steps may be enqueued
+            raise
 
     def on_host(
         self, alpha: float, a: HostArray, b: HostArray, beta: float, c: HostArray, wait_for: Events
@@ -89,12 +95,16 @@ class Way(NamedTuple):
         if self.swapped:
             a, b, start_a, start_b = b, a, start_b, start_a
         memory = _InPlace(queue.context, {"a": a, "b": b, "c": c})
+        scalars = alpha, beta, start_a, start_b, start_c
         try:
-            self.space.enqueue(
-                self.prepared, memory, (alpha, beta, start_a, start_b, start_c), wait_for
-            ).wait()
+            if self.is_long and answers_signals():
+                waiting = functools.partial(wait, memory=memory)
+                self.space.compute(self.prepared, memory, scalars, wait_for, waiting)
+            else:
+                self.space.enqueue(self.prepared, memory, scalars, wait_for).wait()
         except BaseException:
-            queue.finish()  # commands still enqueued may read or write the caller's memory
+            # Commands still enqueued may read or write the caller's memory.
+            finish(queue, (a, b, c), memory)
             raise
 
 

@@ -20,6 +20,7 @@ ROWS = [
     {"launch", "storage"},
     {"pipeline", "repeats"},
     {"staging", "tensor", "tensor_plan", "workspace"},
+    {"bound_plan", "waiting"},
     {"operands"},
     {"programs", "plan"},
     {"local_panels", "register_panels", "skinny", "tensor_narrow"},
@@ -32,8 +33,8 @@ ROWS = [
     {"device", "local_spread"},
     {"records"},
     {"pack_config", "skinny_config", "tensor_config"},
-    {"cache", "child", "config", "layout", "precision", "shapes", "streaming", "terminal"}
-    | {"pocl_threads"},
+    {"cache", "child", "config", "layout", "nesting", "precision", "shapes", "streaming"}
+    | {"pocl_threads", "terminal"},
 ]
 TUNER_ROWS = [
     {"command"},

@@ -14,6 +14,7 @@ from clgemm.accel.tally import SMALL
 from clgemm.crossovers import LEAST_WORK, Crossovers, Work, kind_of, measured, pays
 from clgemm.database import threshold
 from clgemm.device import Device, get_device
+from clgemm.nesting import NestedCallError
 
 __all__ = ["FAILED", "Router", "Settings"]
 
@@ -66,7 +67,7 @@ class Router:
         wanted = threshold() if settings.threshold is None else settings.threshold
         self._wanted = wanted
         self._host = host
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._inside = threading.local()
         self._waiting_seconds = 0.0
         self.begin()
@@ -115,6 +116,8 @@ class Router:
 
     def failed(self, device: Device, error: Exception) -> None:
         """Learn that a device could not multiply: one that is merely out of memory may go on."""
+        if isinstance(error, NestedCallError):
+            return  # of a signal handler's or finalizer's product: the device is as well as before
         if not isinstance(error, MemoryError | cl.MemoryError):
             self._broken.add(device)
         self._warn_once(f"a product on {device.name} failed and is NumPy's now: {error}")
