@@ -16,7 +16,7 @@ from clgemm.operands import HostArray
 __all__ = ["answers_signals", "finish", "wait"]
 
 # After an interruption: for commands to end before the program goes on while they run.
-PATIENCE_SECONDS = 0.2
+PATIENCE_SECONDS = 0.1
 
 
 def answers_signals() -> bool:
@@ -67,7 +67,7 @@ def wait(event: cl.Event, memory: object) -> None:
 
 
 def finish(queue: cl.CommandQueue, arrays: tuple[HostArray, ...], memory: object) -> bool:
-    """Wait for a queue's commands after a failure, in the main thread for 0.2 seconds at most.
+    """Wait for a queue's commands after a failure: in the main thread, a tenth of a second at most.
 
     Commands that take longer run on; what they read and write is kept alive. Where it cannot be,
     since host arrays borrow memory from an unknown owner, this waits to the end.

@@ -417,7 +417,8 @@ def outcomes(kind, cold, injection, most=0, opcodes=False):
                 [sys.executable, __file__, "--child", json.dumps(arguments)],
                 capture_output=True, text=True, check=False,
                 env=os.environ
-                | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                | {"OPENBLAS_NUM_THREADS": "1"}
+                | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )  # fmt: skip
             # Runtimes print words of their own.
             lines = [json.loads(x) for x in done.stdout.splitlines() if x.startswith('{"')]
