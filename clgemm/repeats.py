@@ -7,6 +7,7 @@ what it does depend on, the product's kind; the next of the kind only takes memo
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Hashable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -73,18 +74,28 @@ class Way(NamedTuple):
         self, alpha: float, a: AnyArray, b: AnyArray, beta: float, c: AnyArray, wait_for: Events
     ) -> None:
         """Enqueue C = alpha A B + beta C for device arrays, behind all their events."""
-        space, prepared, swapped = self[:3]
+        space, prepared, swapped, _, _ = self
         events = c.events
         before = [*wait_for, *a.events, *b.events, *events]
         if swapped:
             a, b = b, a
-        starts = a.offset // ITEM_BYTES, b.offset // ITEM_BYTES, c.offset // ITEM_BYTES
-        buffers = {"a": a.base_data, "b": b.base_data, "c": c.base_data}
         try:
-            done = space.enqueue(prepared, buffers, (alpha, beta, *starts), before)
+            done = space.enqueue(
+                prepared,
+                {"a": a.base_data, "b": b.base_data, "c": c.base_data},
+                (
+                    alpha,
+                    beta,
+                    a.offset // ITEM_BYTES,
+                    b.offset // ITEM_BYTES,
+                    c.offset // ITEM_BYTES,
+                ),
+                before,
+            )
             events[:] = (done,)  # which comes after all that were there
         except BaseException:
-            events.append(cl.enqueue_marker(space.queue))  # steps may be enqueued
+            with contextlib.suppress(cl.Error), space.lock:  # steps may be enqueued
+                events.append(cl.enqueue_marker(space.queue))
             raise
 
     def on_host(

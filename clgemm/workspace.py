@@ -212,8 +212,13 @@ class Workspace:
 
     def _ended(self, bound: BoundPlan, ahead: list[cl.Event] | None, event: cl.Event) -> None:
         """Note that all of a call is enqueued, and put the shared memory back."""
-        if self._in_order:
-            self._pass(*ahead or (), event)
+        if self._in_order:  # it waits for these before whatever comes next
+            past = self._past
+            if len(past) > MOST_PAST:
+                past.clear()
+            if ahead:
+                past.update((id(each), each) for each in ahead)
+            past[id(event)] = event
         self._last = event
         memory = bound.memory
         if bound.turns:
@@ -249,13 +254,6 @@ class Workspace:
             if id(event) not in past:
                 return [each for each in events if id(each) not in past]
         return None
-
-    def _pass(self, *events: cl.Event) -> None:
-        """Note that an in-order queue waits for these before whatever comes next."""
-        if len(self._past) > MOST_PAST:
-            self._past.clear()
-        for event in events:
-            self._past[id(event)] = event
 
     def prepared(self, plan: Plan, device: Device) -> Prepared:
         """Return a plan with its kernels, built and set up at the first request."""
