@@ -316,7 +316,7 @@ class _Call:
         memory = [self, *chunks]
         for queue in (self._staging.up, self._space.queue, self._staging.down):
             with contextlib.suppress(cl.Error):
-                if not finish(queue, (), memory):
+                if not finish(queue, self._space.lock, (), memory):
                     chunks.clear()
 
 

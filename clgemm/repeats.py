@@ -115,7 +115,7 @@ class Way(NamedTuple):
                 self.space.enqueue(self.prepared, memory, scalars, wait_for).wait()
         except BaseException:
             # Commands still enqueued may read or write the caller's memory.
-            finish(queue, (a, b, c), memory)
+            finish(queue, self.space.lock, (a, b, c), memory)
             raise
 
 

@@ -15,8 +15,8 @@ from clgemm.operands import HostArray
 
 __all__ = ["answers_signals", "finish", "wait"]
 
-# After an interruption: for commands to end before the program goes on while they run.
-PATIENCE_SECONDS = 0.1
+# After an interruption: for a queue's commands to end before the program goes on while they run.
+PATIENCE_SECONDS = 0.05
 
 
 def answers_signals() -> bool:
@@ -66,25 +66,43 @@ def wait(event: cl.Event, memory: object) -> None:
     waiter.result()
 
 
-def finish(queue: cl.CommandQueue, arrays: tuple[HostArray, ...], memory: object) -> bool:
-    """Wait for a queue's commands after a failure: in the main thread, a tenth of a second at most.
+def finish(
+    queue: cl.CommandQueue,
+    lock: threading.RLock,
+    arrays: tuple[HostArray, ...],
+    memory: object,
+) -> bool:
+    """Wait for a queue's commands after a failure: in the main thread, for a moment at most.
 
     Commands that take longer run on; what they read and write is kept alive. Where it cannot be,
     since host arrays borrow memory from an unknown owner, this waits to the end.
+
+    Parameters
+    ----------
+    lock : threading.RLock
+        Held while commands are enqueued.
+    arrays : tuple of array
+        Host arrays that the commands read and write.
+    memory : object
+        What else is kept alive.
 
     Returns
     -------
     bool
         Whether the commands are over.
     """
+    with lock:
+        # Mesa 22.3 finishes a queue without those commands that have been flushed.
+        marker = cl.enqueue_marker(queue)
+        queue.flush()
     if not answers_signals() or not all(_is_kept(array) for array in arrays):
-        queue.finish()
+        marker.wait()
         return True
-    waiter = _Waiter(queue.finish, (arrays, memory))
+    waiter = _Waiter(marker.wait, (arrays, memory))
     try:
         waiter.start()
     except RuntimeError:  # no more threads
-        queue.finish()
+        marker.wait()
         return True
     return waiter.over.wait(PATIENCE_SECONDS)
 

@@ -279,7 +279,9 @@ class Workspace:
         """Return events after which all commands of this queue up to now are over."""
         if self._is_uncertain:
             with self.lock:
-                return (cl.enqueue_marker(self.queue),)
+                marker = cl.enqueue_marker(self.queue)
+                self.queue.flush()  # another queue may wait for it
+                return (marker,)
         return () if self._last is None else (self._last,)
 
 

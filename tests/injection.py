@@ -49,8 +49,8 @@ REFUSAL = "NestedCallError"
 RNG = np.random.default_rng(21)
 # Small enough that a call has several tiles, and each of them several pieces.
 TRANSFER = TransferConfig(
-    memory_bytes=2**20, threads=2, threaded_bytes=2**16, chunk_bytes=2**14, chunks=4,
-    pool_chunks=16, tile_bytes=2**16, rows=64,
+    memory_bytes=2**21, threads=2, threaded_bytes=2**16, chunk_bytes=2**16, chunks=4,
+    pool_chunks=16, tile_bytes=2**17, rows=128,
 )  # fmt: skip
 
 
@@ -233,6 +233,10 @@ def forget():
 _leaving = {}
 
 
+def _are_none(*instructions):
+    return all((i.opname, i.argval) == ("LOAD_CONST", None) for i in instructions)
+
+
 def leaves_block(frame):
     """Tell whether a with block's end is next: no signal's handler runs there.
 
@@ -245,8 +249,9 @@ def leaves_block(frame):
         _leaving[code] = {
             first.offset
             for first, second, third in after
-            if (first.opname, second.opname) == ("POP_BLOCK", "LOAD_CONST")
-            or all((i.opname, i.argval) == ("LOAD_CONST", None) for i in (first, second, third))
+            if first.opname == "POP_BLOCK"
+            or (first.opname == "SWAP" and _are_none(second, third))
+            or _are_none(first, second, third)
         }
     return frame.f_lasti in _leaving[code]
 

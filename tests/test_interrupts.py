@@ -104,6 +104,7 @@ def test_a_signal_is_answered_before_a_long_product_is_over(device, never, stopp
         pytest.skip("what goes through transfers has its own test")
     a, b, c = whole(90, 80), whole(80, 70), np.full((90, 70), np.nan, np.float32)
     expected = a @ b
+    clgemm.sgemm(1.0, a, b, 0.0, c, overwrite_c=1)  # builds the programs
     stopped_after_a_moment()
     with pytest.raises(Stop):
         clgemm.sgemm(1.0, a, b, 0.0, c, overwrite_c=1, wait_for=[never])
@@ -135,6 +136,7 @@ def test_borrowed_memory_is_waited_for(device, never, stopped_after_a_moment):
         over.append(True)
         let(never)
 
+    clgemm.sgemm(1.0, a, b, 0.0, c, overwrite_c=1)  # builds the programs
     threading.Timer(0.6, later).start()
     stopped_after_a_moment()
     with pytest.raises(Stop):
