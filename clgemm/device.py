@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyopencl as cl
@@ -54,9 +54,9 @@ class Device:
     ) -> None:
         self.cl_device = cl_device
         self.transfer = transfer
-        self._context = context
-        self._queue: cl.CommandQueue | None = None
-        self._lock = threading.Lock()
+        # What is made when first asked for, once, be it within another such request.
+        self._made: dict[str, Any] = {} if context is None else {"context": context}
+        self._lock = threading.RLock()
         opened()
 
     @functools.cached_property
@@ -112,18 +112,18 @@ class Device:
     def context(self) -> cl.Context:
         """The context, made when first asked for."""
         with self._lock:
-            if self._context is None:
-                self._context = cl.Context([self.cl_device])
-            return self._context
+            if "context" not in self._made:
+                self._made.setdefault("context", cl.Context([self.cl_device]))
+            return cast("cl.Context", self._made["context"])
 
     @property
     def queue(self) -> cl.CommandQueue:
         """The in-order queue that host operands are computed on, made when first asked for."""
         context = self.context
         with self._lock:
-            if self._queue is None:
-                self._queue = cl.CommandQueue(context, self.cl_device)
-            return self._queue
+            if "queue" not in self._made:
+                self._made.setdefault("queue", cl.CommandQueue(context, self.cl_device))
+            return cast("cl.CommandQueue", self._made["queue"])
 
     @functools.cached_property
     def shares_host_memory(self) -> bool:

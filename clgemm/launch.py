@@ -47,6 +47,10 @@ __all__ = ["duplicate", "forget_plans", "multiply"]
 
 Events = Sequence[cl.Event]
 
+# Multiply-adds from which a product takes a tenth of a second or more: per compute unit, and in all
+# where the CPU plays a GPU. To read an element takes as long as so many.
+LONG_WORK, LONG_IF_SLOW, TRAFFIC_WORK = 2**32, 2**25, 16
+
 
 def multiply(
     alpha: float,
@@ -153,6 +157,7 @@ def _multiply_on_host(
             read=alpha != 0,
             keep=beta != 0,
             allocation_bytes=device.limits.allocation_bytes,
+            is_slow=device.kind == "CPU" and _is_long(device, c.size, a.shape[-1], a.size + b.size),
         )
         return None
     layouts = layout_of(a), layout_of(b), layout_of(c)
@@ -180,9 +185,18 @@ def _multiply_in_place(
     wait_for: Events,
 ) -> Way:
     layouts = layout_of(a), layout_of(b), layout_of(c)
-    way = _way(alpha, *layouts, precision, device, space)._replace(starts=starts_of(a, b, c))
+    way = _way(alpha, *layouts, precision, device, space)._replace(
+        starts=starts_of(a, b, c), is_long=_is_long(device, c.size, a.shape[-1], a.size + b.size)
+    )
     way.on_host(alpha, a, b, beta, c, wait_for)
     return way
+
+
+def _is_long(device: Device, results: int, depth: int, operands: int) -> bool:
+    """Tell whether a product takes so long that signals should be answered before it is over."""
+    work = max(results * depth, TRAFFIC_WORK * (results + operands))
+    limits = device.limits
+    return work >= (LONG_WORK * limits.compute_units if limits.vector_width > 1 else LONG_IF_SLOW)
 
 
 def _way(

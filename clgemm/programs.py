@@ -15,18 +15,20 @@ import pyopencl as cl
 from clgemm import binaries
 from clgemm.config import KernelConfig
 from clgemm.device import Device
+from clgemm.nesting import alone
 from clgemm.pocl_space import compiling
 
 __all__ = ["build", "kernel"]
 
 log = logging.getLogger(__name__)
 
-_build_lock = threading.Lock()
+_build_lock = threading.RLock()  # a lock that a nested call waits for is never free
 # By config, and whether the kernel is gated.
 _Variants: TypeAlias = dict[tuple[KernelConfig, bool], cl.Program]
 _programs: WeakKeyDictionary[Device, _Variants] = WeakKeyDictionary()
 
 
+@alone
 def kernel(device: Device, config: KernelConfig, gated: bool = False) -> cl.Kernel:
     """Return a new kernel of a config on a device; its program is built at the first request.
 
@@ -43,6 +45,8 @@ def kernel(device: Device, config: KernelConfig, gated: bool = False) -> cl.Kern
         If the config breaks a constraint of its family or a limit of the device.
     pyopencl.RuntimeError
         If the device's compiler refuses the source; the message holds its log.
+    NestedCallError
+        Within another such call of this thread.
     """
     return cl.Kernel(_program(device, config, gated), config.entry)
 

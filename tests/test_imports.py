@@ -20,6 +20,7 @@ ROWS = [
     {"launch", "storage"},
     {"pipeline", "repeats"},
     {"staging", "tensor", "tensor_plan", "workspace"},
+    {"bound_plan", "waiting"},
     {"operands"},
     {"programs", "plan"},
     {"binaries"},
@@ -36,7 +37,7 @@ ROWS = [
     {"hardware.runtimes", "records"},
     {"pack_config", "skinny_config", "tensor_config", "windows"},
     {"cache", "child", "config", "layout", "output", "precision", "shapes", "streaming", "terminal"}
-    | {"forks", "pocl_space", "pocl_threads"},
+    | {"forks", "nesting", "pocl_space", "pocl_threads"},
     {"settings"},
 ]
 TUNER_ROWS = [

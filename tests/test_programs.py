@@ -78,9 +78,9 @@ def test_small_scratch_memory_grows(fresh):
         a, b = (RNG.integers(-4, 5, (n, n)).astype(np.float32) for _ in range(2))
         np.testing.assert_array_equal(clgemm.sgemm(1.0, a, b), a @ b)
         if n == 300:
-            largest = dict(space._scratch)
-        assert space._pool.active_blocks == len(space._scratch)
-    assert space._scratch == largest
+            largest = dict(space._memory.scratch)
+        assert space._pool.active_blocks == len(space._memory.scratch)
+    assert space._memory.scratch == largest
 
 
 def test_a_change_of_order_needs_no_new_program(fresh, counts):

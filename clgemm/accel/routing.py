@@ -11,11 +11,13 @@ import pyopencl as cl
 
 from clgemm.accel.crossover import HostProduct, measure
 from clgemm.accel.failures import tell
+from clgemm.accel.inside import BUSY
 from clgemm.accel.tally import SMALL, LeftOut
 from clgemm.crossovers import LEAST_WORK, Crossovers, Work, kind_of, measured, pays
 from clgemm.database import threshold
 from clgemm.device import Device
 from clgemm.hardware.choice import get_device
+from clgemm.nesting import NestedCallError
 
 __all__ = ["DEEP", "ERROR", "FAILED", "Router", "Settings"]
 
@@ -128,6 +130,8 @@ class Router:
         """
         if isinstance(error, RecursionError):
             return DEEP
+        if isinstance(error, NestedCallError):  # of a signal handler's or finalizer's product
+            return BUSY
         what = f"{type(error).__name__}: {error}"
         if device is None or not isinstance(error, (*DEVICE_ERRORS, MemoryError)):
             self._warn_once(f"a product failed inside clgemm and is NumPy's: {what}", error)

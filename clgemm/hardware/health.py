@@ -25,6 +25,7 @@ from clgemm.cache import kept_folder, locked, recall, remember
 from clgemm.child import ChildDiedError, ChildTimeoutError, RequestError, telling_line
 from clgemm.device import Device
 from clgemm.identity import identity
+from clgemm.nesting import alone
 from clgemm.proof import START_SECONDS, trial_child
 from clgemm.records import kernels_hash
 
@@ -92,6 +93,7 @@ def _recalled(key: str) -> Verdict | None:
     return None if verdict.reason and verdict.date != _today() else verdict
 
 
+@alone
 def _checked(device: Device, key: str) -> Verdict:
     """Check a device, and keep the verdict on disk."""
     with contextlib.ExitStack() as stack:
