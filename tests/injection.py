@@ -31,7 +31,7 @@ import pyopencl.array as cl_array
 
 import clgemm
 from clgemm import launch, programs, staging, workspace
-from clgemm.device import devices
+from clgemm.hardware.choice import devices
 from clgemm.streaming import TransferConfig
 
 SCOPES = tuple(

@@ -18,7 +18,7 @@ from injection import TRANSFER, outcomes
 import clgemm
 from clgemm import launch, programs, proof, repeats, waiting, workspace
 from clgemm.cache import recall
-from clgemm.device import devices
+from clgemm.hardware.choice import devices
 from clgemm.nesting import NestedCallError, alone
 from clgemm.staging import Staging, staging
 
