@@ -7,13 +7,18 @@
 from clgemm import accel
 from clgemm.blas import sgemm
 from clgemm.chain import multi_dot
-from clgemm.device import Device, device, devices, get_device, set_device
+from clgemm.device import Device
+from clgemm.hardware import runtimes as _runtimes
+from clgemm.hardware.choice import device, devices, get_device, set_device
 from clgemm.info import show_config
 from clgemm.precision import precision
 from clgemm.products import dot, inner, matmul, tensordot
 from clgemm.tuner import tune
 
 __version__ = "0.1.0"
+
+# Before anybody lists platforms: OpenCL's loader reads once which runtimes there are.
+_runtimes.register()
 
 __all__ = [
     "Device",

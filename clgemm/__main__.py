@@ -40,10 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _info(_: argparse.Namespace) -> int:
-    from clgemm import show_config
+    from clgemm import devices, show_config
 
     show_config()
-    return 0
+    return 0 if devices() else 1
 
 
 if __name__ == "__main__":

@@ -106,7 +106,16 @@ def sgemm(
         If an operand or a scalar is not numeric, host and device operands are mixed, or `queue` or
         `wait_for` is something else.
     RuntimeError
-        If there is no OpenCL device.
+        If there is no OpenCL device. If a signal handler or a finalizer asks for a product while
+        the one that it interrupts is still being prepared (`clgemm.dot` and the like fall back to
+        NumPy there).
+
+    Notes
+    -----
+    An exception in mid-call, such as KeyboardInterrupt, leaves `c` undefined if it was to be
+    overwritten: what is enqueued on the device may still write to it. Ctrl-C is answered within 0.2
+    seconds. The device then finishes the kernel that it is at and starts none of the others; arrays
+    are kept alive until then, and the next product waits for it.
 
     References
     ----------

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from clgemm.config import DirectConfig, Limits, LocalConfig, RegisterConfig
-from clgemm.device import Device
-from clgemm.identity import INTEL, MANY_CORES, is_vector_compiler, register_width
+from clgemm.device import INTEL, Device, register_width
+from clgemm.identity import MANY_CORES, is_vector_compiler
 from clgemm.local_spread import local_spread
 from clgemm.pack_config import PackConfig, VectorPackConfig
 from clgemm.records import Choice

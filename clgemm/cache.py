@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import logging
 import os
+import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +21,7 @@ __all__ = [
     "append",
     "cache_folder",
     "folder_problem",
+    "kept_folder",
     "locked",
     "program_cache_folder",
     "recall",
@@ -38,6 +41,30 @@ def cache_folder() -> Path:
     """Return the folder of everything that is kept between runs; it need not exist yet."""
     folder = os.environ.get(CACHE_VARIABLE)
     return Path(folder) if folder else platformdirs.user_cache_path("clgemm")
+
+
+def kept_folder() -> Path:
+    """Return the cache folder; if it is the system's and cannot be written, a temporary one.
+
+    The temporary folder is this user's own, and the same for all processes.
+    """
+    folder = cache_folder()
+    if os.environ.get(CACHE_VARIABLE) or _is_writable(folder):
+        return folder
+    user = os.getuid() if hasattr(os, "getuid") else ""
+    temporary = Path(tempfile.gettempdir()) / f"clgemm-{user}"
+    with contextlib.suppress(OSError):
+        temporary.mkdir(mode=0o700, exist_ok=True)
+        status = temporary.lstat()
+        # Nobody else may have made it, or may write to it.
+        if stat.S_ISDIR(status.st_mode) and status.st_uid == user and not status.st_mode & 0o077:
+            return temporary
+    return folder
+
+
+def _is_writable(folder: Path) -> bool:
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
 
 
 def folder_problem() -> str:
@@ -169,4 +196,4 @@ def remember(key: str, verdict: Any) -> bool:
 
 
 def _verdicts_path() -> Path:
-    return cache_folder() / "verdicts.json"
+    return kept_folder() / "verdicts.json"

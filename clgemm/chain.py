@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from clgemm.operands import common_queue, float32_operand, is_device
+from clgemm.operands import AnyArray, common_queue, float32_operand, is_device, rearranged
 from clgemm.products import dot
 
 __all__ = ["multi_dot"]
@@ -22,7 +22,9 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
     arrays : sequence of array_like or pyopencl.array.Array
         Matrices; the first and the last may be vectors.
     out : array, optional
-        As for `dot`.
+        As for `dot`. In a chain of three or more, NumPy takes a vector at either end for a matrix:
+        `out` has the shape (m, 1), (1, n) or (1, 1) then. Device arrays may also be given as a
+        vector, the shape of the result.
 
     Returns
     -------
@@ -44,6 +46,27 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
     dims = _chain(chain)
     if dims is None:
         return np.linalg.multi_dot(chain, out=out)
+    ends = chain[0].ndim, chain[-1].ndim
+    if len(chain) == 2 or ends == (2, 2):
+        return _multiplied(chain, dims, out)
+    chain[0], chain[-1] = _as_row(chain[0]), _as_column(chain[-1])
+    matrix = _as_column(out) if ends == (2, 1) else _as_row(out) if ends == (1, 2) else out
+    result = _multiplied(chain, dims, matrix if is_device(out) else out)
+    if ends == (1, 1):
+        return rearranged(result, ()) if is_device(result) else result[0, 0]
+    return out if out is not None and out.ndim == 1 else result.reshape(-1)
+
+
+def _as_row(x: Any) -> Any:
+    return rearranged(x, (None, 0)) if getattr(x, "ndim", 2) == 1 else x
+
+
+def _as_column(x: Any) -> Any:
+    return rearranged(x, (0, None)) if getattr(x, "ndim", 2) == 1 else x
+
+
+def _multiplied(chain: list[AnyArray], dims: list[int], out: Any) -> Any:
+    """Return the product of a chain, multiplied in the cheapest order."""
     split = _cheapest_splits(dims)
 
     def product(first: int, last: int) -> Any:

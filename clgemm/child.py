@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
-__all__ = ["Child", "ChildDiedError", "ChildTimeoutError", "RequestError", "said", "serve"]
+__all__ = [
+    "Child",
+    "ChildDiedError",
+    "ChildTimeoutError",
+    "RequestError",
+    "said",
+    "serve",
+    "telling_line",
+]
 
 SHUT_DOWN_S = 5.0
 Own = TypeVar("Own", bound="Child")
@@ -25,7 +34,17 @@ class RequestError(RuntimeError):
 
 
 class ChildDiedError(RuntimeError):
-    """A child ended of its own accord, by a signal or an abort of its compiler."""
+    """A child ended of its own accord, by a signal or an abort of its compiler.
+
+    Attributes
+    ----------
+    details : str
+        The end of what it wrote to its standard error.
+    """
+
+    def __init__(self, message: str, details: str = "") -> None:
+        super().__init__(message)
+        self.details = details or message
 
 
 class ChildTimeoutError(ChildDiedError):
@@ -106,7 +125,7 @@ class Child:
             self._end(process)
             raise ChildTimeoutError(f"{self.name}'s process was ended after {timeout_s:g} s")
         if not line:
-            raise ChildDiedError(self._obituary(process))
+            raise ChildDiedError(*self._obituary(process))
         answer = json.loads(line)
         if "error" in answer:
             raise RequestError(answer["error"])
@@ -138,13 +157,14 @@ class Child:
             )
         return self._process
 
-    def _obituary(self, process: subprocess.Popen[str]) -> str:
+    def _obituary(self, process: subprocess.Popen[str]) -> tuple[str, str]:
         self._end(process)
         status = process.returncode
         how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
         self._errors.seek(0)
-        words = self._errors.read().strip().splitlines()
-        return f"{self.name}'s process died ({how})" + (f": {words[-1]}" if words else "")
+        words = self._errors.read().strip()
+        told = telling_line(words, -1)
+        return f"{self.name}'s process died ({how})" + (f": {told}" if told else ""), words
 
     def _end(self, process: subprocess.Popen[str]) -> None:
         """Wait for a process whose input has ended; kill it if it does not see that."""
@@ -188,6 +208,19 @@ class Child:
         if kind is not None:
             self.kill()
         self.close()
+
+
+def telling_line(text: str, otherwise: int = 0) -> str:
+    """Return the line of a log that tells most: the first that names an error.
+
+    Parameters
+    ----------
+    otherwise : int, optional
+        Which line to take if none does.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if re.search(r"\b(error|fatal)\b", line, re.IGNORECASE)]
+    return errors[0] if errors else lines[otherwise] if lines else ""
 
 
 def said(error: Exception) -> str:

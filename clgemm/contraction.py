@@ -74,4 +74,7 @@ def contracted(
 
 def unwrapped(result: AnyArray, out: Any) -> Any:
     """Return a result as NumPy does: a host array of no dimensions as a scalar."""
-    return result[()] if out is None and isinstance(result, np.ndarray) else result
+    # Of any other array, indexing would make a view, which does not own its memory.
+    if out is None and isinstance(result, np.ndarray) and not result.ndim:
+        return result[()]
+    return result

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+import logging
 import math
 import os
 
 from clgemm.by_hand import MOST_LANES_ROWS, default_choice, families
 from clgemm.config import LocalConfig
 from clgemm.crossovers import Work, measured, pays, smallest
-from clgemm.device import Device, get_device
-from clgemm.identity import MANY_CORES, is_vector_compiler, register_width
+from clgemm.device import Device, register_width
+from clgemm.hardware.choice import NoDeviceError, get_device
+from clgemm.identity import MANY_CORES, is_vector_compiler
 from clgemm.local_spread import local_spread
 from clgemm.precision import environment_precision
 from clgemm.records import Choice
@@ -27,6 +29,8 @@ __all__ = [
     "threshold",
     "transfer_config",
 ]
+
+log = logging.getLogger(__name__)
 
 THRESHOLD_VARIABLE = "CLGEMM_THRESHOLD"
 
@@ -90,7 +94,7 @@ def host_is_faster(m: int, n: int, k: int, matrices: int) -> bool:
     Raises
     ------
     RuntimeError
-        If the product is large and there is no OpenCL device.
+        If CLGEMM_DEVICE names a device that does not work.
     ValueError
         If CLGEMM_THRESHOLD or CLGEMM_DEVICE is set to what it cannot be.
     """
@@ -99,7 +103,11 @@ def host_is_faster(m: int, n: int, k: int, matrices: int) -> bool:
         return work < least
     if work < smallest(SMALLEST_CROSSOVER) or min(m, n, k) < SHORT_SIDE:
         return True
-    device = get_device()
+    try:
+        device = get_device()
+    except NoDeviceError as error:
+        _warn_once(str(error))
+        return True
     if (found := measured(device)) is not None:
         return not pays(Work(m, n, k, matrices), found.least)
     if device.kind == "CPU":
@@ -111,6 +119,11 @@ def host_is_faster(m: int, n: int, k: int, matrices: int) -> bool:
         if m * n * k < least_reuse * (m * k + k * n + m * n):
             return True
     return work < CROSSOVER[device.kind] or min(m, n) < LEAST_SIDE[device.kind]
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    log.warning("clgemm: NumPy multiplies: %s", message)
 
 
 def _outruns_blas(device: Device) -> bool:

@@ -1,36 +1,38 @@
-"""Choosing an OpenCL device: what there is, which one serves, its limits and its queue."""
+"""OpenCL devices: what the platforms list, and each device's limits, context and queue."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
 import threading
-from contextvars import ContextVar, Token
-from typing import cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyopencl as cl
 
 from clgemm.config import Limits
+from clgemm.forks import opened, require_unforked
+from clgemm.hardware import runtimes
 from clgemm.pocl_threads import pinned_threads
 from clgemm.streaming import TransferConfig
 
-__all__ = ["Device", "compute_capability", "device", "devices", "get_device", "set_device"]
+__all__ = [
+    "INTEL",
+    "POCL",
+    "Device",
+    "Present",
+    "compute_capability",
+    "is_in_order",
+    "of_queue",
+    "present",
+    "register_width",
+    "wrapped",
+]
 
-ENVIRONMENT_VARIABLE = "CLGEMM_DEVICE"
+POCL, INTEL = "Portable Computing Language", "Intel(R) OpenCL"  # how platforms' names begin
 SEEING_OTHERS = {"__opencl_c_atomic_order_acq_rel", "__opencl_c_atomic_scope_device"}
 # Limits.kept_bytes of NVIDIA's GPUs, by compute capability: OpenCL does not tell how large a
 # second-level cache is. Measured on an H200, of whose 60 MB so much is best; an H100 has 50.
 KEPT_BYTES = {(9, 0): 34_000_000}
-NO_PLATFORM = (
-    "no OpenCL device was found: 'pip install clgemm[pocl]' installs one that runs on any CPU; "
-    "a GPU's comes with its driver"
-)
-FORKED = (
-    "OpenCL cannot be used in a process forked from one that had opened it: start the process by "
-    "'spawn' or 'forkserver'"
-)
 
 
 class Device:
@@ -52,9 +54,10 @@ class Device:
     ) -> None:
         self.cl_device = cl_device
         self.transfer = transfer
-        self._context = context
-        self._queue: cl.CommandQueue | None = None
-        self._lock = threading.Lock()
+        # What is made when first asked for, once, be it within another such request.
+        self._made: dict[str, Any] = {} if context is None else {"context": context}
+        self._lock = threading.RLock()
+        opened()
 
     @functools.cached_property
     def name(self) -> str:
@@ -66,6 +69,12 @@ class Device:
         """The platform's name and version."""
         platform = self.cl_device.platform
         return f"{platform.name.strip()}, {platform.version.strip()}"
+
+    @functools.cached_property
+    def label(self) -> str:
+        """The device's name and platform, as short as they are clear: for messages."""
+        # PoCL's version goes on, after two spaces, with how it was built.
+        return f"{self.name} ({self.platform.partition('  ')[0]})"
 
     @functools.cached_property
     def kind(self) -> str:
@@ -103,18 +112,18 @@ class Device:
     def context(self) -> cl.Context:
         """The context, made when first asked for."""
         with self._lock:
-            if self._context is None:
-                self._context = cl.Context([self.cl_device])
-            return self._context
+            if "context" not in self._made:
+                self._made.setdefault("context", cl.Context([self.cl_device]))
+            return cast("cl.Context", self._made["context"])
 
     @property
     def queue(self) -> cl.CommandQueue:
         """The in-order queue that host operands are computed on, made when first asked for."""
         context = self.context
         with self._lock:
-            if self._queue is None:
-                self._queue = cl.CommandQueue(context, self.cl_device)
-            return self._queue
+            if "queue" not in self._made:
+                self._made.setdefault("queue", cl.CommandQueue(context, self.cl_device))
+            return cast("cl.CommandQueue", self._made["queue"])
 
     @functools.cached_property
     def shares_host_memory(self) -> bool:
@@ -135,6 +144,15 @@ class Device:
         return f"<clgemm.Device {self.name!r} ({self.kind}; {self.platform})>"
 
 
+def register_width(device: Device) -> int:
+    """Return the floats in a vector register of a CPU, as the runtime's compiler uses it."""
+    width = min(device.limits.vector_width, 16)
+    # LLVM 14, in PoCL 3.0 as PyPI has it, takes AMD's processors with AVX-512 for older ones; PoCL
+    # names the processor's own width all the same.
+    old = any(f"PoCL {version}" in device.platform for version in ("1.", "2.", "3.0"))
+    return min(width, 8) if old and "AMD" in device.cl_device.vendor else width
+
+
 def compute_capability(device: cl.Device) -> tuple[int, int]:
     """Return what NVIDIA counts its GPUs' abilities by; (0, 0) of others."""
     try:
@@ -143,195 +161,76 @@ def compute_capability(device: cl.Device) -> tuple[int, int]:
         return 0, 0
 
 
-@functools.cache
-def devices() -> tuple[Device, ...]:
-    """Return every OpenCL device here, the default one first.
+class Present(NamedTuple):
+    """What OpenCL's platforms list.
 
-    Returns
-    -------
-    tuple of Device
-        Empty where there is no OpenCL platform. GPUs come before other devices, then the one
-        with more compute units times vector width times clock frequency.
+    Attributes
+    ----------
+    devices : tuple of Device
+        The fastest first, whether they work or not.
+    empty : tuple of str
+        Platforms without a device, and why if they say so.
     """
-    found = []
+
+    devices: tuple[Device, ...]
+    empty: tuple[str, ...]
+
+
+@functools.cache
+def present() -> Present:
+    """Return every OpenCL device here, whether it works or not.
+
+    GPUs come before other devices, then the one with more compute units times vector width, then
+    PoCL before other runtimes of the same processor.
+    """
+    opened()
+    runtimes.register()  # again: variables may have changed since clgemm was imported
+    found, empty = [], []
     with pinned_threads():
         try:
             platforms = cl.get_platforms()
         except cl.LogicError:  # the loader's word for: none is installed
             platforms = []
         for platform in platforms:
-            # A platform may be there without a device (Mesa's Clover beside its successor).
-            with contextlib.suppress(cl.RuntimeError, cl.LogicError):
-                found += [Device(d) for d in platform.get_devices()]
-    return tuple(sorted(found, key=_speed, reverse=True))
+            name = f"{platform.name.strip()}, {platform.version.strip()}"
+            try:
+                here = [Device(d) for d in platform.get_devices()]
+            except (cl.RuntimeError, cl.LogicError) as error:
+                # It may be there without a device, as Mesa's Clover beside its successor is.
+                here = []
+                if error.code != cl.status_code.DEVICE_NOT_FOUND:
+                    name += f": {error}"
+            found += here
+            empty += [] if here else [name]
+    return Present(tuple(sorted(found, key=_speed, reverse=True)), tuple(empty))
 
 
-def _speed(candidate: Device) -> tuple[int, int, int]:
+def _speed(candidate: Device) -> tuple[int, int, bool, int]:
     d = candidate.cl_device
-    lanes = d.native_vector_width_float * d.max_compute_units
+    lanes = register_width(candidate) if candidate.kind == "CPU" else d.native_vector_width_float
     rank = {"GPU": 3, "accelerator": 2, "CPU": 1}[candidate.kind]
+    is_pocl = candidate.platform.startswith(POCL)
     # A GPU's driver played by the CPU comes after the CPU itself.
-    return (0 if "llvmpipe" in candidate.name else rank, lanes, d.max_clock_frequency)
-
-
-def find_device(spec: str | int | Device | cl.Device | cl.Context | cl.CommandQueue) -> Device:
-    """Return the device that `spec` names.
-
-    Parameters
-    ----------
-    spec : str, int, Device, pyopencl.Device, pyopencl.Context or pyopencl.CommandQueue
-        A string is ``"gpu"``, ``"cpu"``, a position in `devices()`, or a part of a device's or
-        platform's name, in any case.
-
-    Raises
-    ------
-    ValueError
-        If a string or number names no device; the message lists what there is.
-    RuntimeError
-        If there is no OpenCL device at all.
-    TypeError
-        If `spec` is of another type.
-    """
-    if isinstance(spec, Device):
-        return spec
-    if isinstance(spec, cl.CommandQueue):
-        return of_queue(spec)
-    if isinstance(spec, cl.Context):
-        return _wrapped(spec.devices[0], spec)
-    if isinstance(spec, cl.Device):
-        return next((d for d in devices() if d.cl_device == spec), None) or Device(spec)
-    if not isinstance(spec, str | int):
-        raise TypeError(
-            f"a device is named by a string, number or OpenCL object, not {type(spec).__name__}"
-        )
-    present = devices()
-    if not present:
-        raise RuntimeError(NO_PLATFORM)
-    wanted = str(spec).strip().lower()
-    if wanted.isdecimal():
-        matches = list(present[int(wanted) : int(wanted) + 1])
-    elif wanted in ("gpu", "cpu", "accelerator"):
-        matches = [d for d in present if d.kind.lower() == wanted]
-    else:
-        matches = [d for d in present if wanted in f"{d.name} {d.platform}".lower()]
-    if not wanted or not matches:
-        listing = "; ".join(
-            f"{i}: {d.name} ({d.kind}; {d.platform})" for i, d in enumerate(present)
-        )
-        raise ValueError(f"{spec!r} names no OpenCL device; there is {listing}")
-    return matches[0]
+    rank = 0 if "llvmpipe" in candidate.name else rank
+    return rank, lanes * d.max_compute_units, is_pocl, d.max_clock_frequency
 
 
 @functools.lru_cache(maxsize=64)
-def _wrapped(cl_device: cl.Device, context: cl.Context) -> Device:
+def wrapped(cl_device: cl.Device, context: cl.Context) -> Device:
+    """Return a device in a context that the user brings."""
     return Device(cl_device, context)
 
 
 def of_queue(queue: cl.CommandQueue) -> Device:
-    """Return the device that a queue feeds, in the queue's own context."""
-    return _wrapped(queue.device, queue.context)
-
-
-_forked = False  # from a process that had opened OpenCL, whose runtimes do not survive that
-
-
-def _after_fork() -> None:
-    global _forked
-    _forked = _forked or devices.cache_info().currsize > 0
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-_chosen: Device | None = None  # by set_device, for the whole process
-_scoped: ContextVar[Device | None] = ContextVar("clgemm_device", default=None)  # by device(...)
-
-
-@functools.cache
-def _default(spec: str) -> Device:
-    """Return the device that the environment names, or the first of all."""
-    if spec:
-        try:
-            return find_device(spec)
-        except ValueError as error:
-            raise ValueError(f"{ENVIRONMENT_VARIABLE}={error}") from None
-    if not devices():
-        raise RuntimeError(NO_PLATFORM)
-    return devices()[0]
-
-
-def get_device() -> Device:
-    """Return the device that host operands are computed on: scoped, set, or the default.
+    """Return the device that a queue feeds, in the queue's own context.
 
     Raises
     ------
     RuntimeError
-        If there is no OpenCL device; the message says which command installs one. If this process
-        was forked from one that had opened OpenCL: in its child OpenCL would crash, or hang.
-    ValueError
-        If the environment variable CLGEMM_DEVICE names none; the message lists what there is.
+        If this process was forked from one that had opened OpenCL.
     """
-    if _forked:
-        raise RuntimeError(FORKED)
-    return _scoped.get() or _chosen or _default(os.environ.get(ENVIRONMENT_VARIABLE, ""))
-
-
-def reason() -> str:
-    """Say why `get_device` returns what it does."""
-    if _scoped.get():
-        return "chosen by clgemm.device(...)"
-    if _chosen:
-        return "chosen by clgemm.set_device(...)"
-    if os.environ.get(ENVIRONMENT_VARIABLE):
-        return f"named by {ENVIRONMENT_VARIABLE}={os.environ[ENVIRONMENT_VARIABLE]}"
-    return "the fastest device present: GPUs first, then by compute units x vector width x clock"
-
-
-def set_device(spec: str | int | Device | cl.Device | cl.Context | cl.CommandQueue | None) -> None:
-    """Compute host operands on this device from now on, in every thread.
-
-    Parameters
-    ----------
-    spec : str, int, Device, pyopencl.Device, pyopencl.Context, pyopencl.CommandQueue or None
-        As ``"gpu"``, ``"cpu"``, a position in `devices()`, a part of a device's or platform's
-        name, or an object of pyopencl. None goes back to the default.
-
-    Raises
-    ------
-    ValueError, RuntimeError, TypeError
-        As `spec` names no device, there is none, or it is of a wrong type; nothing changes.
-    """
-    global _chosen
-    _chosen = None if spec is None else find_device(spec)
-
-
-class device(contextlib.ContextDecorator):  # noqa: N801 - used as a function, like numpy.errstate
-    """Compute host operands on another device within a ``with`` block or a function.
-
-    Parameters
-    ----------
-    spec : str, int, Device, pyopencl.Device, pyopencl.Context or pyopencl.CommandQueue
-        As for `set_device`. It holds for the current thread or task and may be nested.
-
-    Examples
-    --------
-    >>> with clgemm.device("cpu"):
-    ...     c = clgemm.sgemm(1.0, a, b)
-    """
-
-    def __init__(self, spec: str | int | Device | cl.Device | cl.Context | cl.CommandQueue) -> None:
-        self._device = find_device(spec)
-        self._tokens: list[Token[Device | None]] = []
-
-    def _recreate_cm(self) -> device:
-        return device(self._device)  # each call of a decorated function restores for itself
-
-    def __enter__(self) -> Device:
-        self._tokens.append(_scoped.set(self._device))
-        return self._device
-
-    def __exit__(self, *exception: object) -> None:
-        _scoped.reset(self._tokens.pop())
+    require_unforked(queue.context)
+    return wrapped(queue.device, queue.context)
 
 
 def is_in_order(queue: cl.CommandQueue) -> bool:

@@ -5,20 +5,17 @@ from __future__ import annotations
 import platform
 import re
 
-from clgemm.device import Device, compute_capability, devices
+from clgemm.device import INTEL, POCL, Device, compute_capability, present, register_width
 from clgemm.records import Identity
 
 __all__ = [
-    "INTEL",
     "MANY_CORES",
     "find",
     "identify",
     "identity",
     "is_vector_compiler",
-    "register_width",
 ]
 
-POCL, INTEL = "Portable Computing Language", "Intel(R) OpenCL"  # how platforms' names begin
 FLOAT_BITS = 32
 MANY_CORES = 8  # that wait for one another
 
@@ -50,15 +47,6 @@ def _architecture(device: Device) -> str:
     return f"compute capability {major}.{minor}" if major else device.name
 
 
-def register_width(device: Device) -> int:
-    """Return the floats in a vector register, as the runtime's compiler uses it."""
-    width = min(device.limits.vector_width, 16)
-    # LLVM 14, in PoCL 3.0 as PyPI has it, takes AMD's processors with AVX-512 for older ones; PoCL
-    # names the processor's own width all the same.
-    old = any(f"PoCL {version}" in device.platform for version in ("1.", "2.", "3.0"))
-    return min(width, 8) if old and "AMD" in device.cl_device.vendor else width
-
-
 def is_vector_compiler(device: Device) -> bool:
     """Tell whether the runtime is a Clang for the CPU itself, which has __builtin_prefetch."""
     return device.platform.startswith((POCL, INTEL))
@@ -66,7 +54,7 @@ def is_vector_compiler(device: Device) -> bool:
 
 def identity(device: Device) -> list[str]:
     """Return what finds a device again in another process, which may order them otherwise."""
-    alike = [d for d in devices() if (d.name, d.platform) == (device.name, device.platform)]
+    alike = [d for d in present().devices if (d.name, d.platform) == (device.name, device.platform)]
     position = next((i for i, d in enumerate(alike) if d.cl_device == device.cl_device), 0)
     return [device.name, device.platform, str(position)]
 
@@ -80,7 +68,8 @@ def find(identified: list[str]) -> Device:
         If it is not in this process; the message lists what is.
     """
     name, platform_name, position = identified
-    alike = [d for d in devices() if (d.name, d.platform) == (name, platform_name)]
+    alike = [d for d in present().devices if (d.name, d.platform) == (name, platform_name)]
     if int(position) >= len(alike):
-        raise RuntimeError(f"device {name} of {platform_name} is not in this process: {devices()}")
+        here = present().devices
+        raise RuntimeError(f"device {name} of {platform_name} is not in this process: {here}")
     return alike[int(position)]

@@ -11,7 +11,10 @@ from clgemm.by_hand import families
 from clgemm.cache import CACHE_VARIABLE, cache_folder, folder_problem, program_cache_folder
 from clgemm.crossovers import file, measured
 from clgemm.database import threshold
-from clgemm.device import Device, devices, get_device, reason
+from clgemm.device import Device, present
+from clgemm.hardware import runtimes
+from clgemm.hardware.choice import NoDeviceError, devices, get_device, left_out, reason
+from clgemm.hardware.diagnosis import findings, remedy
 from clgemm.identity import identify
 from clgemm.precision import precision_and_source
 from clgemm.serving import serving
@@ -20,7 +23,7 @@ from clgemm.tuned import user_file
 
 __all__ = ["show_config"]
 
-PACKAGES = ("clgemm", "pyopencl", "numpy", "scipy", "pocl-binary-distribution", "intel-opencl-rt")
+PACKAGES = ("clgemm", "pyopencl", "numpy", "pocl-binary-distribution", "intel-opencl-rt")
 
 
 @overload
@@ -52,7 +55,12 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
     config = {
         "Versions": {"python": platform.python_version()} | _versions(),
         "Settings": _settings(),
-        "OpenCL devices": {str(i): _described(d) for i, d in enumerate(devices())} or "none found",
+        "OpenCL": _opencl(),
+        "OpenCL devices": {str(i): _described(d) for i, d in enumerate(devices())} or "none works",
+        "Devices that cannot be used": {
+            d.label: {"why": why, "what helps": remedy(d)} for d, why in left_out().items()
+        }
+        or "none",
         "Chosen device": _chosen(),
         "Tuning": _tuning(),
         "Crossover": _crossover(),
@@ -62,6 +70,23 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
         return config
     print("\n".join(_lines(config)))
     return None
+
+
+def _opencl() -> dict[str, Any]:
+    """Return which runtimes there are, how the loader learns of them, and what went wrong."""
+    found: dict[str, Any] = {
+        f"{runtime.package} {runtime.version}": str(runtime.library)
+        for runtime in runtimes.installed()
+    }
+    if found:
+        found["registered with the loader"] = runtimes.registration().how
+    for variable in (runtimes.VENDORS, runtimes.FILE_NAMES, runtimes.HOME):
+        if variable in os.environ:
+            found[variable] = os.environ[variable]
+    found["platforms"] = "; ".join(dict.fromkeys(d.platform for d in present().devices)) or "none"
+    if problems := findings():
+        found["problems"] = dict(enumerate(problems, 1))
+    return found
 
 
 def _versions() -> dict[str, str]:
@@ -113,6 +138,8 @@ def _described(device: Device) -> dict[str, Any]:
 def _chosen() -> dict[str, Any]:
     try:
         device = get_device()
+    except NoDeviceError:
+        return {"none": f"no OpenCL device works here. What helps: {remedy()}"}
     except (RuntimeError, ValueError) as error:
         return {"none": str(error)}
     return {

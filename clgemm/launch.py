@@ -14,10 +14,12 @@ import pyopencl.array
 from clgemm.by_hand import copy_config, direct_config, single_loads_choice
 from clgemm.config import LocalConfig, RegisterConfig
 from clgemm.database import choose, transfer_config
-from clgemm.device import Device, get_device, of_queue
+from clgemm.device import Device, of_queue
+from clgemm.hardware.choice import get_device
 from clgemm.layout import Layout, batch_levels, folded
 from clgemm.local_panels import reads_singly
 from clgemm.operands import (
+    ITEM_BYTES,
     AnyArray,
     HostArray,
     Matrix,
@@ -38,11 +40,16 @@ from clgemm.steps import Plan
 from clgemm.tensor import choose_narrow, choose_tensor
 from clgemm.tensor_narrow import make_narrow_plan
 from clgemm.tensor_plan import make_tensor_plan
+from clgemm.windows import windows
 from clgemm.workspace import Workspace, workspace
 
 __all__ = ["duplicate", "forget_plans", "multiply"]
 
 Events = Sequence[cl.Event]
+
+# Multiply-adds from which a product takes a tenth of a second or more: per compute unit, and in all
+# where the CPU plays a GPU. To read an element takes as long as so many.
+LONG_WORK, LONG_IF_SLOW, TRAFFIC_WORK = 2**32, 2**25, 16
 
 
 def multiply(
@@ -150,12 +157,46 @@ def _multiply_on_host(
             read=alpha != 0,
             keep=beta != 0,
             allocation_bytes=device.limits.allocation_bytes,
+            is_slow=device.kind == "CPU" and _is_long(device, c.size, a.shape[-1], a.size + b.size),
         )
         return None
     layouts = layout_of(a), layout_of(b), layout_of(c)
-    way = _way(alpha, *layouts, precision, device, space)._replace(starts=starts_of(a, b, c))
+    most = device.limits.allocation_bytes // ITEM_BYTES
+    if all(last - first < most for first, last in (layout.extent for layout in layouts)):
+        return _multiply_in_place(alpha, a, b, beta, c, precision, device, space, wait_for)
+    a, b = (x[(None,) * (c.ndim - x.ndim)] for x in (a, b))
+    for part in windows(*layouts, most, read=alpha != 0):
+        _multiply_in_place(
+            *(alpha, a[part.a], b[part.b], beta if part.first else 1.0, c[part.c]),
+            *(precision, device, space, wait_for),
+        )
+    return None
+
+
+def _multiply_in_place(
+    alpha: float,
+    a: HostArray,
+    b: HostArray,
+    beta: float,
+    c: HostArray,
+    precision: str,
+    device: Device,
+    space: Workspace,
+    wait_for: Events,
+) -> Way:
+    layouts = layout_of(a), layout_of(b), layout_of(c)
+    way = _way(alpha, *layouts, precision, device, space)._replace(
+        starts=starts_of(a, b, c), is_long=_is_long(device, c.size, a.shape[-1], a.size + b.size)
+    )
     way.on_host(alpha, a, b, beta, c, wait_for)
     return way
+
+
+def _is_long(device: Device, results: int, depth: int, operands: int) -> bool:
+    """Tell whether a product takes so long that signals should be answered before it is over."""
+    work = max(results * depth, TRAFFIC_WORK * (results + operands))
+    limits = device.limits
+    return work >= (LONG_WORK * limits.compute_units if limits.vector_width > 1 else LONG_IF_SLOW)
 
 
 def _way(

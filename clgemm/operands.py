@@ -13,6 +13,7 @@ import pyopencl as cl
 import pyopencl.array
 import pyopencl.tools
 
+from clgemm.forks import require_unforked
 from clgemm.layout import Layout
 
 __all__ = [
@@ -247,6 +248,8 @@ def common_queue(
         If host and device operands are mixed.
     ValueError
         If device operands live in different contexts, or none has a queue.
+    RuntimeError
+        If this process was forked from the one that they belong to.
     """
     on_device = {name: is_device(x) for name, x in operands.items()}
     if True not in on_device.values():
@@ -261,6 +264,7 @@ def common_queue(
     if queue is None:
         raise ValueError("no device operand has a queue: pass queue=")
     context = queue.context
+    require_unforked(context)
     for name, x in operands.items():
         if x.context != context:
             raise ValueError(

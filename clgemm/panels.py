@@ -98,7 +98,8 @@ class Panels(ABC):
         self.rows = (a, b.transposed())
         self.levels = batch_levels(a, b, c)
         self.packs = tuple(not self.lies_in_place(operand) for operand in (0, 1))
-        self.most_bytes = min(SCRATCH_BYTES // 2, limits.allocation_bytes)
+        # The pool that scratch is of goes up by a sixteenth at most.
+        self.most_bytes = min(SCRATCH_BYTES // 2, limits.allocation_bytes // 17 * 16)
         self.blocks = [c.rows, c.columns]  # rows of A and of B that are packed at a time
         self.depth = a.columns  # and their depth
         self.matrices = 1  # and how many of them

@@ -14,9 +14,11 @@ from typing import NamedTuple, Protocol
 import pyopencl as cl
 
 from clgemm.layout import Layout
+from clgemm.nesting import is_within
 from clgemm.operands import LARGEST_ALIGNMENT, HostArray, Matrix
 from clgemm.staging import Chunk, Copies, Staging
 from clgemm.streaming import FLOAT_BYTES, Stream, Tile, make_stream, memory_order, pieces
+from clgemm.waiting import answers_signals, finish, wait
 from clgemm.workspace import Workspace
 
 __all__ = ["Product", "multiply_through"]
@@ -49,6 +51,7 @@ def multiply_through(
     read: bool,
     keep: bool,
     allocation_bytes: int,
+    is_slow: bool = False,
 ) -> None:
     """Multiply host arrays tile by tile; the result is in `c` on return.
 
@@ -67,6 +70,8 @@ def multiply_through(
         Whether the present values of `c` count.
     allocation_bytes : int
         The largest single buffer of the device.
+    is_slow : bool, optional
+        Whether a tile may take so long that signals should be answered meanwhile.
     """
     turned = c.shape[-1] > c.shape[-2]
     if turned:  # tiles are rows of the taller: C' = B' A'
@@ -80,7 +85,8 @@ def multiply_through(
     largest = allocation_bytes // 17 * 16  # from which the pool goes up by a sixteenth at most
     repeated = repeated_a, repeated_b
     plan = make_stream(c.shape[:-2], sizes, repeated, keep, staging.config, largest)
-    _Call(staging, space, product, plan, (a, b, c)).run()
+    is_nested = is_within(_Call.run)
+    _Call(staging, space, product, plan, (a, b, c), is_nested, is_slow).run()
 
 
 class _Slot:
@@ -128,12 +134,19 @@ class _Call:
         product: Product,
         plan: Stream,
         arrays: tuple[HostArray, HostArray, HostArray],
+        is_nested: bool,
+        is_slow: bool,
     ) -> None:
+        self._is_nested = is_nested
+        # Waits for a GPU are short: signals are answered between them.
+        self._answers = is_slow and answers_signals()
         self._staging, self._space, self._product = staging, space, product
         self._arrays, self._tiles = arrays, plan.tiles
         self._orders = [memory_order(x.strides) for x in arrays]
         moved = sum(x.size for x in arrays)
-        self._copies = Copies(staging, moved * FLOAT_BYTES >= staging.config.threaded_bytes)
+        # A thread that is handing work to others cannot be entered again by the same caller.
+        threaded = moved * FLOAT_BYTES >= staging.config.threaded_bytes and not is_nested
+        self._copies = Copies(staging, threaded)
         least = max(moved // LEAST_PIECES, SMALLEST_PIECE_BYTES // FLOAT_BYTES)
         self._longest = min(least, staging.config.chunk_bytes // FLOAT_BYTES)
         for layouts in {self._layouts(tile) for tile in plan.tiles}:
@@ -163,7 +176,8 @@ class _Call:
         most = self._staging.config.chunks
         up = min(most, len(self._to_fill))
         down = min(most, sum(len(self._pieces(t, 2)) for t in self._tiles if t.last))
-        with self._staging.lent(up + down, self._space.lock) as chunks:
+        lent = self._staging.lent(up + down, self._space.lock, self._is_nested)
+        with lent as chunks:
             self._up.extend((chunk, None) for chunk in chunks[:up])
             self._down.extend((chunk, None) for chunk in chunks[up:])
             try:
@@ -177,10 +191,10 @@ class _Call:
                     if tile.last:
                         self._receive(tile, done)
                 while self._arriving:
-                    self._empty(wait=True)
+                    self._empty(waits=True)
                 self._copies.finish_all()
             except BaseException:
-                self._abandon()
+                self._abandon(chunks)
                 raise
 
     def _block(self, tile: Tile, operand: int) -> HostArray:
@@ -213,7 +227,7 @@ class _Call:
         while self._to_fill and self._up and (not self._filling or _is_over(self._up[0][1])):
             chunk, sent = self._up.popleft()
             if sent is not None:
-                sent.wait()
+                self._wait(sent)
             tile, piece = self._to_fill.popleft()
             filled = self._copies.start(_shaped(chunk, piece), piece.host)
             self._filling.append(_Filling(tile, piece, chunk, filled))
@@ -261,7 +275,7 @@ class _Call:
         slot.users = []
         for piece in self._pieces(tile, 2):
             if not self._down:
-                self._empty(wait=True)
+                self._empty(waits=True)
             chunk, emptied = self._down.popleft()
             if emptied is not None:
                 self._copies.finish(emptied)
@@ -279,20 +293,31 @@ class _Call:
             self._transfers.append(event)
             self._arriving.append(_Arriving(piece, chunk, event))
 
-    def _empty(self, wait: bool = False) -> None:
-        """Have what has arrived copied to where it belongs; `wait` for the next to arrive."""
-        while self._arriving and (wait or _is_over(self._arriving[0].event)):
+    def _empty(self, waits: bool = False) -> None:
+        """Have what has arrived copied to where it belongs; it `waits` for the next to arrive."""
+        while self._arriving and (waits or _is_over(self._arriving[0].event)):
             piece, chunk, event = self._arriving.popleft()
-            event.wait()
+            self._wait(event)
             self._down.append((chunk, self._copies.start(piece.host, _shaped(chunk, piece))))
-            wait = False
+            waits = False
 
-    def _abandon(self) -> None:
-        """Wait until nothing reads or writes the caller's memory or the chunks any more."""
+    def _wait(self, event: cl.Event) -> None:
+        if self._answers and not _is_over(event):
+            wait(event, self)
+        else:
+            event.wait()
+
+    def _abandon(self, chunks: list[Chunk]) -> None:
+        """Wait until nothing reads or writes the caller's memory any more.
+
+        Commands that take longer run on, in memory of the device and chunks that nobody else gets.
+        """
         self._copies.abandon()
+        memory = [self, *chunks]
         for queue in (self._staging.up, self._space.queue, self._staging.down):
             with contextlib.suppress(cl.Error):
-                queue.finish()
+                if not finish(queue, self._space.lock, (), memory):
+                    chunks.clear()
 
 
 def _is_over(event: cl.Event | None) -> bool:

@@ -18,6 +18,7 @@ from clgemm.contraction import as_stacks, contracted, fits_dot, unwrapped, witho
 from clgemm.database import host_is_faster, smallest_crossover, threshold
 from clgemm.launch import duplicate, multiply
 from clgemm.layout import broadcast_batch, merged
+from clgemm.nesting import NestedCallError
 from clgemm.operands import (
     AnyArray,
     allocated,
@@ -59,21 +60,26 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     """
     if _is_small(a, b, out):
         return np.dot(a, b, out=out)
-    asked = _asked("dot", a)
-    if (result := again(asked, 1.0, a, b, 0.0, out)) is not None:
-        return result
-    arrays = _taken(a, b, out)
-    if arrays is None or not _aligned(arrays.x, arrays.y):
+    try:
+        asked = _asked("dot", a)
+        if (result := again(asked, 1.0, a, b, 0.0, out)) is not None:
+            return result
+        arrays = _taken(a, b, out)
+        if arrays is None or not _aligned(arrays.x, arrays.y):
+            return np.dot(a, b, out=out)
+        x, y, queue = arrays
+        shape = x.shape[:-1] + without(y.shape, -2)
+        if is_device(x):
+            _require_out(out, shape)
+        elif _stays_on_host(x, y) or not (out is None or fits_dot(out, shape)):
+            return np.dot(a, b, out=out)
+        result, way = contracted(x, y, shape, out, queue)
+        note(asked, a, b, out, way, shape)
+        return unwrapped(result, out)
+    except NestedCallError:
+        if is_device(a) or is_device(b):
+            raise
         return np.dot(a, b, out=out)
-    x, y, queue = arrays
-    shape = x.shape[:-1] + without(y.shape, -2)
-    if is_device(x):
-        _require_out(out, shape)
-    elif _stays_on_host(x, y) or not (out is None or fits_dot(out, shape)):
-        return np.dot(a, b, out=out)
-    result, way = contracted(x, y, shape, out, queue)
-    note(asked, a, b, out, way, shape)
-    return unwrapped(result, out)
 
 
 def inner(a: Any, b: Any, /) -> Any:
@@ -102,7 +108,12 @@ def inner(a: Any, b: Any, /) -> Any:
     turned = transposed(y) if y.ndim > 1 else y
     if not is_device(x) and _stays_on_host(x, turned):
         return np.inner(a, b)
-    result, _ = contracted(x, turned, x.shape[:-1] + y.shape[:-1], None, queue)
+    try:
+        result, _ = contracted(x, turned, x.shape[:-1] + y.shape[:-1], None, queue)
+    except NestedCallError:
+        if is_device(x):
+            raise
+        return np.inner(a, b)
     return unwrapped(result, None)
 
 
@@ -133,45 +144,50 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
     """
     if not keywords and _is_small(a, b, out):
         return np.matmul(a, b, out=out)
-    target = out[0] if isinstance(out, tuple) and len(out) == 1 else out
-    asked = _asked("matmul", a)
-    if not keywords and (result := again(asked, 1.0, a, b, 0.0, target)) is not None:
-        return result
-    if keywords and (is_device(a) or is_device(b) or is_device(target)):
-        raise TypeError(f"matmul of device arrays takes no {', no '.join(sorted(keywords))}")
-    arrays = None if keywords else _taken(a, b, target)
-    if arrays is None or not _aligned(arrays.x, arrays.y):
-        return np.matmul(a, b, out=out, **keywords)
-    x, y, queue = arrays
-    rows, columns = as_stacks(x, y)
     try:
-        batch = broadcast_batch(rows.shape[:-2], columns.shape[:-2])
-    except ValueError:
-        if is_device(x):
-            raise
-        return np.matmul(a, b, out=out)
-    shape = batch + rows.shape[-2:-1] * (x.ndim > 1) + columns.shape[-1:] * (y.ndim > 1)
-    if is_device(x):
-        _require_out(target, shape)
-    else:
-        m, k, n = rows.shape[-2], rows.shape[-1], columns.shape[-1]
-        usable = target is None or (
-            type(target) is np.ndarray and target.shape == shape and target.flags.writeable
-            and np.can_cast(np.float32, target.dtype, "same_kind")
-        )  # fmt: skip
-        if not usable or host_is_faster(m, n, k, math.prod(batch)):
+        target = out[0] if isinstance(out, tuple) and len(out) == 1 else out
+        asked = _asked("matmul", a)
+        if not keywords and (result := again(asked, 1.0, a, b, 0.0, target)) is not None:
+            return result
+        if keywords and (is_device(a) or is_device(b) or is_device(target)):
+            raise TypeError(f"matmul of device arrays takes no {', no '.join(sorted(keywords))}")
+        arrays = None if keywords else _taken(a, b, target)
+        if arrays is None or not _aligned(arrays.x, arrays.y):
+            return np.matmul(a, b, out=out, **keywords)
+        x, y, queue = arrays
+        rows, columns = as_stacks(x, y)
+        try:
+            batch = broadcast_batch(rows.shape[:-2], columns.shape[:-2])
+        except ValueError:
+            if is_device(x):
+                raise
             return np.matmul(a, b, out=out)
-    direct = target is not None and updatable(target)
-    result = target if direct else allocated(x, shape, "C", queue)
-    axes: list[int | None] = list(range(len(batch)))
-    axes.append(len(batch) if x.ndim > 1 else None)
-    axes.append(len(shape) - 1 if y.ndim > 1 else None)
-    way = multiply(1.0, rows, columns, 0.0, rearranged(result, axes), queue=queue)
-    if direct or target is None:
-        note(asked, a, b, target, way, shape)
-        return unwrapped(result, out)
-    np.copyto(target, result, casting="same_kind")
-    return target
+        shape = batch + rows.shape[-2:-1] * (x.ndim > 1) + columns.shape[-1:] * (y.ndim > 1)
+        if is_device(x):
+            _require_out(target, shape)
+        else:
+            m, k, n = rows.shape[-2], rows.shape[-1], columns.shape[-1]
+            usable = target is None or (
+                type(target) is np.ndarray and target.shape == shape and target.flags.writeable
+                and np.can_cast(np.float32, target.dtype, "same_kind")
+            )  # fmt: skip
+            if not usable or host_is_faster(m, n, k, math.prod(batch)):
+                return np.matmul(a, b, out=out)
+        direct = target is not None and updatable(target)
+        result = target if direct else allocated(x, shape, "C", queue)
+        axes: list[int | None] = list(range(len(batch)))
+        axes.append(len(batch) if x.ndim > 1 else None)
+        axes.append(len(shape) - 1 if y.ndim > 1 else None)
+        way = multiply(1.0, rows, columns, 0.0, rearranged(result, axes), queue=queue)
+        if direct or target is None:
+            note(asked, a, b, target, way, shape)
+            return unwrapped(result, out)
+        np.copyto(target, result, casting="same_kind")
+        return target
+    except NestedCallError:
+        if is_device(a) or is_device(b):
+            raise
+        return np.matmul(a, b, out=out, **keywords)
 
 
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
@@ -213,7 +229,12 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     rows = _as_2d(rearranged(x, [*free_x, *summed[0]]), len(free_x))
     columns = _as_2d(rearranged(y, [*summed[1], *free_y]), len(summed[1]))
     result = allocated(x, (m, n), "C", queue)
-    multiply(1.0, rows, columns, 0.0, result, queue=queue)
+    try:
+        multiply(1.0, rows, columns, 0.0, result, queue=queue)
+    except NestedCallError:
+        if is_device(x):
+            raise
+        return np.tensordot(a, b, axes)
     return result.reshape(shape)
 
 

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 import threading
 import warnings
 from collections.abc import Sequence
 from importlib import resources
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import pyopencl as cl
 
-from clgemm.cache import program_cache_folder
+from clgemm import binaries
 from clgemm.config import KernelConfig
 from clgemm.device import Device
+from clgemm.nesting import alone
 from clgemm.pocl_space import compiling
 
 __all__ = ["build", "kernel"]
 
 log = logging.getLogger(__name__)
 
-_build_lock = threading.Lock()
+_build_lock = threading.RLock()  # a lock that a nested call waits for is never free
 # By config, and whether the kernel is gated.
 _Variants: TypeAlias = dict[tuple[KernelConfig, bool], cl.Program]
 _programs: WeakKeyDictionary[Device, _Variants] = WeakKeyDictionary()
 
 
+@alone
 def kernel(device: Device, config: KernelConfig, gated: bool = False) -> cl.Kernel:
     """Return a new kernel of a config on a device; its program is built at the first request.
 
@@ -44,6 +45,8 @@ def kernel(device: Device, config: KernelConfig, gated: bool = False) -> cl.Kern
         If the config breaks a constraint of its family or a limit of the device.
     pyopencl.RuntimeError
         If the device's compiler refuses the source; the message holds its log.
+    NestedCallError
+        Within another such call of this thread.
     """
     return cl.Kernel(_program(device, config, gated), config.entry)
 
@@ -92,19 +95,38 @@ def build(
     # -cl-mad-enable lets a * b + c become one instruction; nothing else is relaxed.
     options = [f"-cl-std={standard}", "-cl-mad-enable"]
     options += [f"-D{name}={value}" for name, value in macros] + list(extra)
-    with compiling(device.platform), warnings.catch_warnings():
-        # Some compilers greet with a log on success too.
-        warnings.simplefilter("ignore", cl.CompilerWarning)
+    if not binaries.are_kept(device.cl_device):
+        return _built(cl.Program(device.context, source), device, options)
+    key = binaries.key_of(device.cl_device, source, options)
+    if (binary := binaries.kept(key)) is not None:
         try:
-            return _built(device, source, options, str(program_cache_folder()))
-        except (OSError, KeyError) as error:
-            # KeyError: pyopencl asks the environment whether a failure of its cache is fatal.
-            log.warning("compiled programs are not kept: %s", error)
-        with tempfile.TemporaryDirectory() as folder:
-            return _built(device, source, options, folder)
-
-
-def _built(device: Device, source: str, options: list[str], cache: str) -> cl.Program:
+            program = cl.Program(device.context, [device.cl_device], [binary])
+            return _built(program, device, options)
+        except cl.Error as error:
+            log.debug("a kept binary does not serve: %s", error)
     program = cl.Program(device.context, source)
-    program.build(options, devices=[device.cl_device], cache_dir=cache)
+    program = _built(program, device, options)
+    if binary := _binary(program, device):
+        binaries.keep(key, binary)
     return program
+
+
+def _built(program: cl.Program, device: Device, options: list[str]) -> cl.Program:
+    with compiling(device.platform), warnings.catch_warnings():
+        # Some compilers greet with a log on success too. And pyopencl warns that a program that is
+        # asked for its address is kept from pyopencl's cache, whose lock outlives its owner: so
+        # it is meant.
+        warnings.simplefilter("ignore")
+        _ = program.int_ptr
+        program.build(options, devices=[device.cl_device])
+    return program
+
+
+def _binary(program: cl.Program, device: Device) -> bytes | None:
+    """Return a built program's binary for a device; None where the driver gives none."""
+    try:
+        made: Any = zip(program.devices, program.binaries, strict=True)
+        return next((binary for d, binary in made if d == device.cl_device), None)
+    except cl.Error as error:
+        log.debug("no binary: %s", error)
+        return None

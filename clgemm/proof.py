@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from clgemm.cache import recall, remember
 from clgemm.child import Child, ChildDiedError, RequestError
+from clgemm.nesting import alone
 from clgemm.records import AnyChoice, Identity, choice_as_dict, kernels_hash
 
 __all__ = ["gated", "proven", "trial_child", "verdict_on"]
@@ -22,16 +23,18 @@ log = logging.getLogger(__name__)
 
 START_SECONDS = 120.0
 GATE_SECONDS = 120.0
-_lock = threading.Lock()
+_lock = threading.RLock()
 
 
-def trial_child(identified: list[str]) -> Child:
+def trial_child(identified: list[str], name: str = "the trial") -> Child:
     """Return the child process that tries choices out on a device.
 
     Parameters
     ----------
     identified : list of str
         The device, as `clgemm.identity.identity` has it.
+    name : str, optional
+        What the child does, for messages.
     """
     paths = [path for path in sys.path if path]  # as this process finds its modules
     variables = os.environ | {
@@ -39,7 +42,7 @@ def trial_child(identified: list[str]) -> Child:
         # The threads of the host's BLAS would go on spinning while kernels are timed.
         **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
     }
-    return Child("the trial", "clgemm.trial", identified, variables, apart=True)
+    return Child(name, "clgemm.trial", identified, variables, apart=True)
 
 
 def gated(child: Child, choice: AnyChoice, seconds: float = GATE_SECONDS) -> str:
@@ -54,11 +57,17 @@ def gated(child: Child, choice: AnyChoice, seconds: float = GATE_SECONDS) -> str
         return str(error)
 
 
+@alone
 def proven(device: Identity, choice: AnyChoice, child: Callable[[], Child]) -> bool:
     """Tell whether a choice gives right results on this device, driver and kernels.
 
     It is tried out the first time. If that verdict cannot be kept, nothing is tried: every process
     would do it again.
+
+    Raises
+    ------
+    NestedCallError
+        Within another such call of this thread.
     """
     key = _key(device, choice)
     with _lock:
@@ -66,8 +75,12 @@ def proven(device: Identity, choice: AnyChoice, child: Callable[[], Child]) -> b
         # False first, should the trial take everything down.
         if not isinstance(verdict, bool) and remember(key, False):
             log.info("trying %s on %s", choice.config, device.name)
-            with child() as trial:
-                reason = gated(trial, choice)
+            try:
+                with child() as trial:
+                    reason = gated(trial, choice)
+            except BaseException:
+                remember(key, None)  # an interruption says nothing about the choice
+                raise
             if reason:
                 log.warning("%s is not used on %s: %s", choice.config, device.name, reason)
             verdict = not reason

@@ -7,13 +7,16 @@ what it does depend on, the product's kind; the next of the kind only takes memo
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Hashable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pyopencl as cl
 
-from clgemm.device import get_device
+from clgemm.forks import require_unforked
+from clgemm.hardware.choice import get_device
 from clgemm.operands import (
     ITEM_BYTES,
     AnyArray,
@@ -25,6 +28,7 @@ from clgemm.operands import (
     start_in_buffer,
 )
 from clgemm.precision import chosen_precision
+from clgemm.waiting import answers_signals, finish, wait
 from clgemm.workspace import Prepared, Workspace
 
 __all__ = ["Asked", "Way", "again", "forget", "note", "starts_of"]
@@ -57,29 +61,43 @@ class Way(NamedTuple):
         Whether they take A for B and B for A.
     starts : tuple of int
         Of host arrays a, b and c, in which element of its buffer each begins.
+    is_long : bool
+        Whether a product of host arrays takes so long that signals are answered meanwhile.
     """
 
     space: Workspace
     prepared: Prepared
     swapped: bool
     starts: tuple[int, int, int] = (0, 0, 0)
+    is_long: bool = False
 
     def on_device(
         self, alpha: float, a: AnyArray, b: AnyArray, beta: float, c: AnyArray, wait_for: Events
     ) -> None:
         """Enqueue C = alpha A B + beta C for device arrays, behind all their events."""
-        space, prepared, swapped, _ = self
+        space, prepared, swapped, _, _ = self
         events = c.events
         before = [*wait_for, *a.events, *b.events, *events]
         if swapped:
             a, b = b, a
-        done = space.enqueue(
-            prepared,
-            {"a": a.base_data, "b": b.base_data, "c": c.base_data},
-            (alpha, beta, a.offset // ITEM_BYTES, b.offset // ITEM_BYTES, c.offset // ITEM_BYTES),
-            before,
-        )
-        events[:] = (done,)  # which comes after all that were there
+        try:
+            done = space.enqueue(
+                prepared,
+                {"a": a.base_data, "b": b.base_data, "c": c.base_data},
+                (
+                    alpha,
+                    beta,
+                    a.offset // ITEM_BYTES,
+                    b.offset // ITEM_BYTES,
+                    c.offset // ITEM_BYTES,
+                ),
+                before,
+            )
+            events[:] = (done,)  # which comes after all that were there
+        except BaseException:
+            with contextlib.suppress(cl.Error), space.lock:  # steps may be enqueued
+                events.append(cl.enqueue_marker(space.queue))
+            raise
 
     def on_host(
         self, alpha: float, a: HostArray, b: HostArray, beta: float, c: HostArray, wait_for: Events
@@ -89,12 +107,16 @@ class Way(NamedTuple):
         if self.swapped:
             a, b, start_a, start_b = b, a, start_b, start_a
         memory = _InPlace(queue.context, {"a": a, "b": b, "c": c})
+        scalars = alpha, beta, start_a, start_b, start_c
         try:
-            self.space.enqueue(
-                self.prepared, memory, (alpha, beta, start_a, start_b, start_c), wait_for
-            ).wait()
+            if self.is_long and answers_signals():
+                waiting = functools.partial(wait, memory=memory)
+                self.space.compute(self.prepared, memory, scalars, wait_for, waiting)
+            else:
+                self.space.enqueue(self.prepared, memory, scalars, wait_for).wait()
         except BaseException:
-            queue.finish()  # commands still enqueued may read or write the caller's memory
+            # Commands still enqueued may read or write the caller's memory.
+            finish(queue, self.space.lock, (a, b, c), memory)
             raise
 
 
@@ -195,6 +217,7 @@ def _kind(asked: Asked, a: Any, b: Any, c: Any) -> Hashable:
         if kind is np.ndarray:
             where = get_device()
         else:
+            require_unforked()
             where = queue = a.queue
             if queue is None or not (
                 (b.queue is queue or b.context == queue.context)

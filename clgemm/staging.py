@@ -6,20 +6,22 @@ Ordinary memory goes through the driver's own pinned pages, one thread copying. 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, cast
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 import pyopencl as cl
 
 from clgemm.device import Device
+from clgemm.nesting import NestedCallError
 from clgemm.streaming import FLOAT_BYTES, TransferConfig
 
 __all__ = ["Chunk", "Copies", "Staging", "staging"]
@@ -27,6 +29,8 @@ __all__ = ["Chunk", "Copies", "Staging", "staging"]
 log = logging.getLogger(__name__)
 
 Chunk = npt.NDArray[np.float32]
+
+RECHECK_SECONDS = 1.0  # for chunks that an exception has lost: nobody tells of those
 
 
 class Staging:
@@ -45,14 +49,20 @@ class Staging:
             cl.CommandQueue(device.context, device.cl_device) for _ in ("up", "down")
         )
         self._free: list[Chunk] = []
-        self._made = 0
+        # All that live, so that one which an exception has lost does not count.
+        self._chunks: weakref.WeakValueDictionary[int, Chunk] = weakref.WeakValueDictionary()
+        self._numbers = itertools.count()
         self._returned = threading.Condition()
         self._threads: ThreadPoolExecutor | None = None
         self._process = 0
 
     @contextlib.contextmanager
-    def lent(self, count: int, lock: threading.RLock) -> Iterator[list[Chunk]]:
+    def lent(
+        self, count: int, lock: threading.RLock, is_nested: bool = False
+    ) -> Iterator[list[Chunk]]:
         """Lend chunks of ``config.chunk_bytes``; waits while other calls hold too many.
+
+        What is taken out of the list that is lent does not come back.
 
         Parameters
         ----------
@@ -60,23 +70,37 @@ class Staging:
             At most ``config.pool_chunks``.
         lock : threading.RLock
             Held while commands are enqueued.
+        is_nested : bool, optional
+            Whether this thread holds chunks already: it does not wait for more.
+
+        Raises
+        ------
+        NestedCallError
+            If it would have to.
         """
-        with self._returned:
-            self._returned.wait_for(
-                lambda: len(self._free) + self.config.pool_chunks - self._made >= count
-            )
-            missing = max(0, count - len(self._free))
-            self._made += missing
-            chunks = [self._free.pop() for _ in range(count - missing)]
+        chunks: list[Chunk] = []
         try:
-            with lock:
-                chunks += [self._new_chunk() for _ in range(missing)]
+            with self._returned:
+                while len(self._free) + self.config.pool_chunks - self._made() < count:
+                    if is_nested:
+                        raise NestedCallError
+                    self._returned.wait(RECHECK_SECONDS)
+                while self._free and len(chunks) < count:
+                    chunks.append(self._free.pop())
+                with lock:
+                    while len(chunks) < count:
+                        chunks.append(self._new_chunk())
+                        self._chunks[next(self._numbers)] = chunks[-1]
             yield chunks
         finally:
             with self._returned:
-                self._free += chunks
-                self._made -= count - len(chunks)  # those that could not be made
+                while chunks:
+                    self._free.append(chunks.pop())
                 self._returned.notify_all()
+
+    def _made(self) -> int:
+        """Return how many chunks there are."""
+        return len(self._chunks)
 
     def threads(self) -> ThreadPoolExecutor:
         """Return the threads that copy, made when first needed."""
@@ -152,13 +176,13 @@ class Copies:
             self._left.append(copy)
 
 
-_all: WeakKeyDictionary[Device, Staging] = WeakKeyDictionary()
-_lock = threading.Lock()
+_all: weakref.WeakKeyDictionary[Device, Staging] = weakref.WeakKeyDictionary()
+_lock = threading.RLock()
 
 
 def staging(device: Device, config: TransferConfig) -> Staging:
     """Return a device's staging, made at the first request."""
     with _lock:
         if device not in _all:
-            _all[device] = Staging(device, config)
+            _all.setdefault(device, Staging(device, config))
         return _all[device]

@@ -14,6 +14,7 @@ from clgemm.layout import Layout, Level
 
 __all__ = [
     "LAST_GROUP",
+    "LAST_ITEM",
     "LONGEST_SUM",
     "TICKETS",
     "Argument",
@@ -38,6 +39,7 @@ Side = Literal["a", "b"]
 Slot = Literal["a", "b", "c", "packed_a", "packed_b", "partial", "tickets", "alpha", "beta"]
 
 LAST_GROUP = 2**31 - 1  # work-groups per launch that every device takes
+LAST_ITEM = 2**31 - 1  # work-items per launch: rusticl ends the process from 2**32 on
 # The rounding errors of a sum grow with its length: longer ones are cut and added up in C. One more
 # read and write of C in so many steps is not to be seen in the time.
 LONGEST_SUM = 8192

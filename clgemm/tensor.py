@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 from clgemm.cache import recall, remember
 from clgemm.device import Device, compute_capability
 from clgemm.layout import Layout
+from clgemm.nesting import alone
 from clgemm.records import TensorChoice
 from clgemm.serving import tuned
 from clgemm.shapes import LOPSIDED, shape_class
@@ -70,7 +71,7 @@ LEAST_ELEMENTS, LEAST_NARROW_WORK = 2**23, 3 * 2**27
 
 # The instructions that serve a device, None if it has to do without.
 _instructions: WeakKeyDictionary[Device, str | None] = WeakKeyDictionary()
-_lock = threading.Lock()
+_lock = threading.RLock()
 
 
 def choose_tensor(
@@ -191,6 +192,11 @@ def instructions_of(device: Device) -> str | None:
         return _instructions[device]
     except KeyError:
         pass
+    return _tried(device)
+
+
+@alone
+def _tried(device: Device) -> str | None:
     with _lock:
         if device not in _instructions:
             tried = (name for name in _candidates(device) if _verdict(device, name))

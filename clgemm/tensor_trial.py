@@ -11,7 +11,7 @@ import numpy as np
 
 from clgemm import tensor
 from clgemm.blas import sgemm
-from clgemm.device import devices, set_device
+from clgemm.hardware.choice import devices, set_device
 from clgemm.launch import forget_plans
 
 # With u = 2**-24: far above the errors that these data have, far below a wrong digit's.

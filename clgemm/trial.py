@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from clgemm.by_hand import default_choice
+from clgemm.by_hand import default_choice, families
 from clgemm.child import serve
 from clgemm.config import LocalConfig, RegisterConfig
 from clgemm.identity import find
@@ -87,15 +87,20 @@ class Server:
         """Return as soon as the device is at hand."""
         return True
 
+    def families(self) -> list[str]:
+        """Return the kernel families that serve by default, the smallest kernels first."""
+        return [*reversed(families(self._device.limits))]
+
+    def check(self, family: str) -> str:
+        """Build a family's default kernels and multiply; return what is wrong, "" if nothing is."""
+        assert self._device.shares_host_memory in (True, False)  # asking may crash, too
+        choice = default_choice(self._device, family, 150, 151, 149, 1)
+        return self._first_wrong(choice, _edge_cases(choice)[-2:])
+
     def gate(self, choice: dict[str, Any]) -> str:
         """Build a choice and multiply on odd sizes; return what is wrong, "" if nothing is."""
         made = _made(choice)
-        # The layouts that need no copy take kernels of their own: they are the winner's business.
-        cases = [(shape, PLAIN) for shape in odd_shapes(made)]
-        if isinstance(made.config, RegisterConfig):
-            # A is packed even if it can be read in place; C is stored along its columns.
-            cases.append((cases[0][0], VARIANTS[1]._replace(layout_c="T")))
-        return self._first_wrong(made, cases)
+        return self._first_wrong(made, _edge_cases(made))
 
     def verify(self, choice: dict[str, Any], shapes: Sequence[Sequence[int]]) -> str:
         """Multiply operands of every layout, on odd sizes and those given; return what is wrong."""
@@ -248,6 +253,16 @@ def _difference(a: Array, b: Array, c: Array, found: Array, alpha: float, beta: 
         return ""
     at = tuple(int(i) for i in wrong[0])
     return f"{len(wrong)} elements differ, {at} is {w[at]:g} instead of {expected[at]:g}"
+
+
+def _edge_cases(choice: AnyChoice) -> list[tuple[Shape, Variant]]:
+    """Return the products that a choice is checked by before it is used."""
+    # The layouts that need no copy take kernels of their own: they are the winner's business.
+    cases = [(shape, PLAIN) for shape in odd_shapes(choice)]
+    if isinstance(choice.config, RegisterConfig):
+        # A is packed even if it can be read in place; C is stored along its columns.
+        cases.append((cases[0][0], VARIANTS[1]._replace(layout_c="T")))
+    return cases
 
 
 def odd_shapes(choice: AnyChoice) -> list[Shape]:

@@ -9,6 +9,8 @@ the matrix. Then the fit says which digits the held-out photographs show.
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import scipy.linalg
 from sklearn.datasets import load_digits
@@ -57,6 +59,11 @@ def kernel(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 def main() -> None:
     """Factor, check, fit, classify."""
+    try:
+        device = clgemm.get_device()
+    except RuntimeError as error:  # there is none that works
+        sys.exit(f"{error}")
+
     digits = load_digits()
     pixels = digits.data.astype(np.float32)
     x, x_new, label, label_new = train_test_split(pixels, digits.target, random_state=0)
@@ -65,7 +72,7 @@ def main() -> None:
     cholesky(factor)
     lower = np.tril(factor)
 
-    print(f"{len(x)} photographs, {len(x)} x {len(x)} kernel matrix, on {clgemm.get_device()}")
+    print(f"{len(x)} photographs, {len(x)} x {len(x)} kernel matrix, on {device}")
     exact = lower.astype(np.float64)
     residual = np.linalg.norm(exact @ exact.T - matrix) / np.linalg.norm(matrix)
     print(f"|L L' - A| / |A| = {residual:.1e}")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from pathlib import Path
 from types import ModuleType
@@ -144,10 +145,15 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, default=default, help="where to draw")
     picture = parser.parse_args().picture
 
+    try:
+        device = clgemm.get_device()
+    except RuntimeError as error:  # there is none that works
+        sys.exit(f"{error}")
+
     image = load_sample_image("flower.jpg").mean(axis=2).astype(np.float32) / 255
     patches = cut(image)
     print(f"{len(patches)} patches of {SIDE} x {SIDE} pixels, float32")
-    print(f"clgemm computes on {clgemm.get_device()}")
+    print(f"clgemm computes on {device}")
 
     _, cold = timed(clgemm, patches[:ROWS])  # compiles its kernels
     print(f"first use, compilation included: {cold:.2f} s for {ROWS} patches")

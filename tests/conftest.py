@@ -1,8 +1,15 @@
-"""Every device found is a parameter of the tests that need one; nothing stays on the host."""
+"""Every device that works is a parameter of the tests that need one; nothing stays on the host."""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
+
+# The user's cache folder is left alone, by the checks of devices below too.
+_CACHE = tempfile.TemporaryDirectory(prefix="clgemm-tests-")
+os.environ["CLGEMM_CACHE_DIR"] = _CACHE.name
+os.environ.pop("CLGEMM_DEVICE", None)
 
 import pyopencl as cl
 import pytest
@@ -10,7 +17,7 @@ from hypothesis import HealthCheck, settings
 
 import clgemm
 from clgemm import workspace
-from clgemm.device import devices
+from clgemm.hardware.choice import devices, left_out, no_device
 from clgemm.workspace import Workspace
 
 # Simulators and software GPUs take milliseconds a launch.
@@ -26,13 +33,28 @@ settings.register_profile(
 settings.load_profile("clgemm")
 
 
+def pytest_configure() -> None:
+    """Refuse to run where there is no device: a suite that tests nothing may not pass."""
+    if not devices():
+        raise pytest.UsageError(str(no_device()))
+
+
+def pytest_report_header() -> list[str]:
+    """Name the devices that are tested, and those that are left out."""
+    lines = [f"OpenCL device: {d.label}" for d in devices()]
+    return lines + [f"left out: {d.label}: {why}" for d, why in left_out().items()]
+
+
+def pytest_unconfigure() -> None:
+    """Remove the cache folder."""
+    _CACHE.cleanup()
+
+
 @pytest.fixture(scope="session", autouse=True)
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Run every product on the device, and leave the user's cache alone."""
+def environment() -> Iterator[None]:
+    """Run every product on the device."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLGEMM_THRESHOLD", "0")
-        patch.setenv("CLGEMM_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        patch.delenv("CLGEMM_DEVICE", raising=False)
         patch.delenv("CLGEMM_PRECISION", raising=False)
         yield
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import logging
 import os
 import signal
@@ -24,6 +25,8 @@ from clgemm.accel.crossover import measure
 from clgemm.crossovers import Measured, Work, kind_of
 
 RANDOM = np.random.default_rng(0)
+TYPE_CALL = 128  # where a type's slot in C for __call__ lies
+VERSION = 1 << 19  # a flag of types whose methods CPython has looked up
 NUMPY_2 = np.lib.NumpyVersion(np.__version__) >= "2.0.0"
 
 
@@ -46,16 +49,28 @@ def offloading(calls=None):
 
 
 def places_of_numpy():
-    """Return everything that interception exchanges, loop pointers and C slots included."""
-    loops = [places.Loop(np.matmul, char).address for char in "fdFD"]
-    descriptors = np.ndarray.__dict__["__matmul__"], np.ndarray.__dict__["dot"]
+    """Return everything that interception exchanges, pointers and C slots included."""
+    offset = ctypes.c_ssize_t.from_address(id(np.ufunc) + places.TYPE_VECTORCALL_OFFSET).value
+    pointers = [
+        ctypes.c_void_p.from_address(address).value
+        for address in (id(np.matmul) + offset, id(np.add) + offset, id(np.ufunc) + TYPE_CALL)
+    ]
+    descriptors = [
+        owner.__dict__[name]
+        for owner, name in (
+            (np.ndarray, "__matmul__"),
+            (np.ndarray, "dot"),
+            (np.ufunc, "__call__"),
+        )
+    ]
     slots = [
         id(x)
         for kind in (np.ndarray, np.memmap, np.matrix, np.ma.MaskedArray)
         for x in (kind.__matmul__, kind.dot)
     ]
     functions = [np.dot, np.dot._implementation, np.inner, np.inner._implementation, np.matmul]
-    return loops, descriptors, slots, functions, sys.unraisablehook, np.ndarray.__flags__
+    flags = [kind.__flags__ & ~VERSION for kind in (np.ndarray, np.ufunc)]
+    return pointers, descriptors, slots, functions, sys.unraisablehook, flags
 
 
 @pytest.fixture(autouse=True)

@@ -148,6 +148,68 @@ def test_commands_say_their_version(module, tmp_path):
     )
 
 
+DAEMONS = """
+import sys, threading, time
+import numpy as np
+x = np.ones((200, 200), "f")
+begun = threading.Event()
+def work():
+    while True:
+        x @ x; np.dot(x, x); np.matmul(x, x); begun.set()
+for _ in range(3): threading.Thread(target=work, daemon=True).start()
+begun.wait()
+time.sleep(float(sys.argv[1]))
+"""
+
+
+def test_the_exit_is_clean_while_daemon_threads_multiply(tmp_path):
+    """With code 0 and no words, as with NumPy alone."""
+    (tmp_path / "program.py").write_text(DAEMONS)
+    for i in range(8):
+        found = python("-m", "clgemm.accel", "program.py", f"0.00{i}", folder=tmp_path)
+        assert found == (0, "", "")
+
+
+RECURSION = """
+import sys
+import numpy as np
+def total(x, depth=0):
+    if depth: return total(x, depth - 1)
+    def descend(x):
+        try: return descend(x)
+        except RecursionError: return x @ x
+    return descend(x)
+x = np.ones((64, 64), "f"); x @ x
+for depth in range(60): assert (total(x, depth) == 64).all(), depth
+"""
+
+
+def test_a_program_at_the_recursion_limit_gets_products(tmp_path):
+    """Right ones, at whatever depth it meets the limit, and nothing is printed."""
+    (tmp_path / "program.py").write_text(RECURSION)
+    assert python("-m", "clgemm.accel", "program.py", folder=tmp_path) == (0, "", "")
+
+
+STRICT = (
+    PRODUCT
+    + """
+import clgemm
+assert (np.dot(a, a) == 40).all() and (a.dot(a) == 40).all() and (np.matmul(a, a) == 40).all()
+assert (clgemm.sgemm(1.0, a, a) == 40).all() and (clgemm.matmul(a, a) == 40).all()
+for i in range(10_000): pass
+import clgemm.accel
+assert clgemm.accel.report().offloaded == 4, clgemm.accel.report()
+"""
+)
+
+
+def test_a_strict_python_finds_nothing_to_warn_of(tmp_path):
+    """``python -bb -W error``: no product raises a warning, at the call or later."""
+    (tmp_path / "program.py").write_text(STRICT)
+    found = python("-bb", "-W", "error", "-m", "clgemm.accel", "program.py", folder=tmp_path)
+    assert found == (0, "", "")
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
 def test_an_interrupt_ends_a_program_as_in_python(tmp_path):
     """By the signal, after its clean-up, with the program's own traceback."""

@@ -26,7 +26,7 @@ from clgemm.bench.contenders import DEVICE, HOST
 from clgemm.bench.figures import Outcome, Spread, ratios, spread
 from clgemm.bench.pipe import RequestError, Worker, WorkerDiedError, environment
 from clgemm.bench.rounds import Settings, Tournament
-from clgemm.device import devices, get_device
+from clgemm.hardware.choice import devices, get_device
 from clgemm.identity import find, identity
 
 SIMULATED = any(name in d.name for d in devices() for name in ("llvmpipe", "Oclgrind"))

@@ -13,7 +13,7 @@ from clgemm import database
 from clgemm.by_hand import lane_configs
 from clgemm.cache import cache_folder, program_cache_folder
 from clgemm.config import Limits
-from clgemm.identity import register_width
+from clgemm.device import register_width
 from clgemm.layout import Layout
 from clgemm.plan import make_plan
 from clgemm.records import PACKS, Choice

@@ -106,6 +106,8 @@ SKINNY += [
 
 def name(config):
     """A config as a short test name."""
+    if config is None:
+        return "chosen"
     return config.family + "-" + "x".join(str(v) for _, v in config.macros())
 
 
@@ -289,6 +291,36 @@ def test_products_in_blocks(config, stack, device, monkeypatch):
         c = integers(rng, (31, 27))
         np.testing.assert_array_equal(clgemm.sgemm(2.0, a, b, 3.0, c), 2 * (a @ b) + 3 * c)
     plan.make_plan.cache_clear()
+
+
+@pytest.mark.parametrize("config", [ODD_TILES, ODD_REGISTERS, DIRECT[2], None], ids=name)
+@pytest.mark.parametrize("stack", [(), (5,), (2, 3)])
+def test_products_in_launches_of_few_work_items(config, stack, device, monkeypatch, request):
+    """What has more work-items than a launch may have is cut by rows, columns and matrices."""
+    monkeypatch.setattr(plan, "LAST_ITEM", 700)
+    monkeypatch.setattr(plan, "GRAIN", 8)
+    for make in (plan.make_plan, plan.make_copy_plan, plan.make_scaling_plan):
+        make.cache_clear()
+        request.addfinalizer(make.cache_clear)
+    monkeypatch.setattr(launch, "_planned", lru_cache(launch._planned.__wrapped__))
+    monkeypatch.setattr(repeats, "_noted", {})
+    if config is not None:
+        force(config, device, monkeypatch)
+    rng = np.random.default_rng(7)
+    shapes = ((97, 2),) if config is None and stack else ((71, 47), (97, 2), (2, 97))
+    for m, n in shapes:
+        a, b = integers(rng, (*stack, m, 22)), integers(rng, (*stack, 22, n))
+        np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+        on_device = [cl.array.to_device(device.queue, x) for x in (a, b)]
+        np.testing.assert_array_equal(clgemm.matmul(*on_device).get(), a @ b)
+        if not stack:
+            c = integers(rng, (m, n))
+            for order in "CF":
+                result = clgemm.sgemm(2.0, a, b, 3.0, c, order=order)
+                np.testing.assert_array_equal(result, 2 * (a @ b) + 3 * c)
+            result = clgemm.sgemm(2.0, *on_device, 3.0, cl.array.to_device(device.queue, c))
+            np.testing.assert_array_equal(result.get(), 2 * (a @ b) + 3 * c)
+            np.testing.assert_array_equal(clgemm.sgemm(0.0, a, b, 3.0, c), 3 * c)
 
 
 @pytest.mark.parametrize(("depth", "group"), [(1, 1), (7, 3), (64, 1), (16, 32)])

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 import clgemm
 from clgemm import ladder
 from clgemm.__main__ import main
-from clgemm.device import Device, devices
+from clgemm.device import Device
+from clgemm.hardware.choice import devices
 from clgemm.ladder import cuda, kernels, opencl
 from clgemm.ladder.rung import Rung, Shape, Target
 from clgemm.ladder.rungs import RUNGS, TUTORIAL_NAMES, configure

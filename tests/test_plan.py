@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import replace
 
@@ -448,6 +449,47 @@ def test_a_copy_is_one_launch():
     """Of a stack of any strides."""
     made = make_copy_plan(Layout((3, 4, 5), (100, 1, 4)), PackConfig(panel=1, depth=64, group=8))
     assert kernels(made) == ["pack"]
+
+
+DIRECT = DirectConfig(items_m=8, items_n=8, work_m=2, width=2, fma=False)
+SKINNY = skinny_lanes_config(2, LIMITS)
+MANY_ROWS = rows(2**26, 8), rows(8, 2), rows(2**26, 2)
+MANY_COLUMNS = rows(2, 8), rows(8, 2**26), rows(2, 2**26)
+MANY_MATRICES = rows(3, 4, 2**26), rows(4, 5, 2**26), rows(3, 5, 2**26)
+
+
+@pytest.mark.parametrize(
+    ("config", "pack"),
+    [(DIRECT, None), (SKINNY, None), (CONFIG, PACK), (REGISTER, VECTOR_PACK)],
+    ids=lambda x: getattr(x, "family", ""),
+)
+@pytest.mark.parametrize("operands", [MANY_ROWS, MANY_COLUMNS, MANY_MATRICES])
+def test_a_launch_has_no_more_work_items_than_every_device_takes(operands, config, pack):
+    """Work-groups times their work-items stay below 2**31, and every multiply-add is made once."""
+    made = make_plan(*operands, config, pack, LIMITS)
+    assert max(step.groups * step.config.items for step in made.steps) < 2**31
+    multiplied = [step for step in made.steps if step.config.family == config.family]
+    counts = 7 if config is REGISTER else 4 if config in (SKINNY, CONFIG) else 3
+    matrices = [math.prod(struct.unpack("4i", step.arguments[counts])) for step in multiplied]
+    work = [math.prod(step.arguments[:3]) for step in multiplied]
+    m, n, k = operands[2].rows, operands[2].columns, operands[0].columns
+    total = m * n * k * math.prod(operands[2].batch)
+    assert sum(x * y for x, y in zip(matrices, work, strict=True)) == total
+
+
+@pytest.mark.parametrize("shape", [(2**26, 2), (2, 2**30), (2**26, 3, 5)])
+def test_copies_and_scalings_have_no_more_work_items_than_every_device_takes(shape):
+    """Their launches, too, are cut, and none copies or scales what another does."""
+    *batch, m, n = shape
+    copied = make_copy_plan(rows(m, n, *batch), copy_config(LIMITS))
+    scaled = make_scaling_plan(rows(m, n, *batch), DIRECT)
+    for made in (copied, scaled):
+        assert max(step.groups * step.config.items for step in made.steps) < 2**31
+        elements = [
+            math.prod(step.arguments[:2]) * math.prod(struct.unpack("4i", step.arguments[3]))
+            for step in made.steps
+        ]
+        assert sum(elements) == math.prod(shape)
 
 
 def test_plans_are_cached():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pyopencl as cl
 import pyopencl.array
@@ -135,6 +137,67 @@ def test_multi_dot(shapes, device):
         out = np.full(expected.shape, np.nan, np.float32)
         assert clgemm.multi_dot(chain, out=out) is out
         np.testing.assert_array_equal(out, expected)
+
+
+@st.composite
+def chains(draw):
+    """A chain that may end in vectors or not fit, and an output of one of the shapes at hand."""
+    count = draw(st.integers(2, 5))
+    sizes = draw(st.lists(st.integers(0, 5), min_size=count + 1, max_size=count + 1))
+    shapes = [list(pair) for pair in itertools.pairwise(sizes)]
+    if draw(st.booleans()):
+        del shapes[0][0]
+    if draw(st.booleans()):
+        del shapes[-1][-1]
+    if draw(st.integers(0, 9)) == 0:
+        shapes[draw(st.integers(0, count - 1))][0] += 1
+    m, n = sizes[0], sizes[-1]
+    at_hand = [None, (m, n), (m,), (n,), (m, 1), (1, n), (1, 1), (), (n, m)]
+    return [tuple(shape) for shape in shapes], draw(st.sampled_from(at_hand))
+
+
+def outcome(function, arrays, out):
+    """Return what a function returns, or the exception that it raises."""
+    try:
+        return function(arrays, out=out)
+    except Exception as error:
+        return error
+
+
+@given(chain=chains(), order=st.sampled_from("CF"))
+def test_multi_dot_takes_and_refuses_what_numpy_does(chain, order, device):
+    """Any chain with any `out` gives NumPy's result, type and shape, or NumPy's error."""
+    shapes, shape_out = chain
+    arrays = [integers(RNG, shape) for shape in shapes]
+    outs = [None if shape_out is None else np.full(shape_out, 7, "f", order) for _ in range(2)]
+    expected = outcome(np.linalg.multi_dot, arrays, outs[0])
+    result = outcome(clgemm.multi_dot, arrays, outs[1])
+    assert type(result) is type(expected)
+    if isinstance(expected, Exception):
+        assert str(result) == str(expected)
+    else:
+        assert result.shape == expected.shape
+        np.testing.assert_array_equal(result, expected)
+        assert (result is outs[1]) == (expected is outs[0])
+        assert np.may_share_memory(result, outs[1]) == np.may_share_memory(expected, outs[0])
+    if shape_out is not None:
+        np.testing.assert_array_equal(*outs)
+
+
+@pytest.mark.parametrize("first", [(4,), (3, 4)])
+@pytest.mark.parametrize("last", [(6,), (6, 2)])
+def test_multi_dot_of_device_arrays_takes_both_shapes_of_out(first, last, device):
+    """A vector at an end of the chain is a vector of the result, or a matrix as in NumPy."""
+    chain = [integers(RNG, shape) for shape in (first, (4, 5), (5, 6), last)]
+    expected = np.linalg.multi_dot(chain)
+    matrix = (first[0] if len(first) == 2 else 1, last[1] if len(last) == 2 else 1)
+    on_device = [cl.array.to_device(device.queue, x) for x in chain]
+    for shape in {matrix, expected.shape} - {()}:
+        out = cl.array.zeros(device.queue, shape, np.float32)
+        result = clgemm.multi_dot(on_device, out=out)
+        assert result.shape == expected.shape
+        np.testing.assert_array_equal(result.get(), expected)
+        np.testing.assert_array_equal(out.get().reshape(expected.shape), expected)
 
 
 @given(

@@ -251,8 +251,8 @@ def test_what_is_shipped_is_in_order():
 def child_of(module):
     """What makes children that run another module of this folder."""
 
-    def made(identified):
-        started = proof.trial_child(identified)
+    def made(identified, *name):
+        started = proof.trial_child(identified, *name)
         started.command[2] = module
         paths = [str(Path(__file__).parent), started.variables["PYTHONPATH"]]
         started.variables = started.variables | {"PYTHONPATH": os.pathsep.join(paths)}

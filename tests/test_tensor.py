@@ -575,7 +575,7 @@ def gates(able, monkeypatch, a, b):
     space = workspace(able.queue)
     clgemm.sgemm(1.0, a, b)  # makes the counters
     count = np.empty(1, np.uint32)
-    counter = space._counters()[0]
+    counter = space._memory.counters()[0]
     clgemm.sgemm(1.0, a, b)
     cl.enqueue_copy(space.queue, count, counter)
     return int(count[0])
@@ -641,7 +641,7 @@ def test_a_call_after_the_reserve_counts_from_zero(able, monkeypatch, tiers):
     """The counters take turns: a full one does not outlive its call. Tickets are given back."""
     force(monkeypatch, *tiers)
     space = workspace(able.queue)
-    tickets = np.empty(space._tickets.size // 4, np.uint32)
+    tickets = np.empty(space._memory.tickets.size // 4, np.uint32)
     rng = np.random.default_rng(12)
     wide = (normal(rng, 300, 300) * np.exp(8 * normal(rng, 300, 300))).astype(np.float32)
     plain = normal(rng, 300, 300).astype(np.float32)
@@ -649,7 +649,7 @@ def test_a_call_after_the_reserve_counts_from_zero(able, monkeypatch, tiers):
     for _ in range(3):
         assert gates(able, monkeypatch, wide, wide) > most
         assert gates(able, monkeypatch, plain, plain) <= most
-        cl.enqueue_copy(space.queue, tickets, space._tickets)
+        cl.enqueue_copy(space.queue, tickets, space._memory.tickets)
         assert not tickets.any()
 
 
@@ -665,8 +665,8 @@ def test_results_repeat_bit_by_bit(able, monkeypatch, config):
     for _ in range(5):
         np.testing.assert_array_equal(clgemm.sgemm(1.0, a, b), first)
     space = workspace(able.queue)
-    tickets = np.ones(space._tickets.size // 4, np.uint32)
-    cl.enqueue_copy(space.queue, tickets, space._tickets)
+    tickets = np.ones(space._memory.tickets.size // 4, np.uint32)
+    cl.enqueue_copy(space.queue, tickets, space._memory.tickets)
     assert not tickets.any()
 
 

@@ -17,7 +17,7 @@ from clgemm.accel.run import run, run_code, run_input
 from clgemm.accel.session import host_matmul
 from clgemm.crossovers import Crossovers
 from clgemm.database import require_settings
-from clgemm.device import find_device
+from clgemm.hardware.choice import find_device
 from clgemm.terminal import print_table, whole
 
 EPILOG = """
@@ -125,7 +125,7 @@ def _print_report(process: int) -> None:
             ("left", "right", "left", "right"),
             rows,
         )
-        for sentence in filter(None, (why_nothing(found), found.children)):
+        for sentence in filter(None, (why_nothing(found), found.children, *found.left_out)):
             print(sentence)
 
 

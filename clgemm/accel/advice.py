@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from clgemm.accel.routing import FAILED, NO_DEVICE, OPENING_SECONDS, SKINNY, UNMEASURED, UNOPENED
+from clgemm.accel.routing import (
+    ERROR,
+    FAILED,
+    NO_DEVICE,
+    OPENING_SECONDS,
+    SKINNY,
+    UNMEASURED,
+    UNOPENED,
+)
 from clgemm.accel.tally import SMALL, Report
 
 __all__ = ["why_nothing"]
@@ -18,6 +26,7 @@ WHY = {
 SETTLED = {
     NO_DEVICE: "there is no OpenCL device: 'python -m clgemm info' says what is here",
     FAILED: "the device failed: the log says why",
+    ERROR: "the products failed there: the log says why",
 }
 
 

@@ -1,33 +1,30 @@
-"""What NumPy calls in place of its own products: small ones pass by, large ones are routed."""
+"""What NumPy calls in place of its own products: small ones pass by, large ones are routed.
+
+All of it is called from Python or C as a function is, so that whatever is raised here is raised at
+the call. A product that fails on the device is NumPy's.
+"""
 
 from __future__ import annotations
 
-import ctypes
 import math
 import time
-from collections.abc import Callable, Sequence
-from ctypes import c_ssize_t, c_void_p
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
-import pyopencl as cl
 
-from clgemm.accel.deferred import raise_later
-from clgemm.accel.places import Loop
-from clgemm.accel.routing import FAILED, Router
-from clgemm.accel.semantics import (
-    NO_ERRORS,
-    FloatErrors,
-    heeds_underflow,
-    is_by_own_transpose,
-    settle,
-)
+from clgemm.accel.arguments import Request, understood
+from clgemm.accel.failures import is_near_recursion_limit, is_of_the_program
+from clgemm.accel.inside import Passages
+from clgemm.accel.places import disguised
+from clgemm.accel.routing import DEEP, Router
+from clgemm.accel.semantics import FloatErrors, heeds_underflow, is_by_own_transpose, settle
 from clgemm.accel.tally import DEVICE, SMALL, Tally
 from clgemm.contraction import contracted, fits_dot, unwrapped, without
-from clgemm.crossovers import LEAST_WORK, Work
+from clgemm.crossovers import Work
 from clgemm.device import Device
 from clgemm.launch import multiply
-from clgemm.operands import float32_operand, overlap, transposed, updatable
+from clgemm.operands import float32_operand, overlap, transposed
 
 __all__ = ["Hooks"]
 
@@ -35,31 +32,8 @@ FLOAT32 = np.dtype(np.float32)
 DTYPE = "dtype"
 LAYOUT = "memory layout"
 UNDERFLOW = "heed of underflow"
-INTERRUPTED = "interruption"
-RESULT = 2  # of a loop's operands
-# What a device that cannot go on raises; the program's own exceptions are not among it.
-DEVICE_ERRORS = (cl.Error, MemoryError, OSError, RuntimeError, ValueError)
 LARGE = np.full((1, 1), 3e38, FLOAT32)
 INFINITE, ZERO = np.full((1, 1), np.inf, FLOAT32), np.zeros((1, 1), FLOAT32)
-
-
-class Dimensions(ctypes.Structure):
-    """Of a matmul loop: n products of m x k by k x p."""
-
-    _fields_ = (("n", c_ssize_t), ("m", c_ssize_t), ("k", c_ssize_t), ("p", c_ssize_t))
-
-
-class Memory:
-    """An operand of a loop: NumPy makes an array of it where it lies."""
-
-    def __init__(self, address: int, shape: Sequence[int], strides: Sequence[int]) -> None:
-        self.__array_interface__ = {
-            "data": (address, False),
-            "shape": tuple(shape),
-            "strides": tuple(strides),
-            "typestr": FLOAT32.str,
-            "version": 3,
-        }
 
 
 class Hooks:
@@ -67,46 +41,67 @@ class Hooks:
 
     Parameters
     ----------
-    loop : Loop
-        matmul's, for float32.
+    passages : Passages
+        The products on their way, of all accelerations.
     host : callable
-        NumPy's matmul of float32, whose loop nobody exchanges.
-    dot : callable
-        NumPy's dot.
+        A copy of NumPy's matmul: for two arrays and no `out`.
+    matmul, dot : callable
+        NumPy's own.
     """
 
     def __init__(
         self,
         router: Router,
         tally: Tally,
-        loop: Loop,
+        passages: Passages,
+        *,
         host: Callable[..., Any],
+        matmul: Callable[..., Any],
         dot: Callable[..., Any],
     ) -> None:
-        self._router, self._tally, self._loop = router, tally, loop
-        self._host, self._host_dot = host, dot
+        self._router, self._tally, self._passages = router, tally, passages
+        self._host, self._host_matmul, self._host_dot = host, matmul, dot
 
     def operator(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``ndarray.__matmul__``: small float32 products do not meet the exchanged loop."""
-        router, host, matmul, array = self._router, self._host, np.matmul, np.ndarray
-        small = self._tally.quick("matmul", SMALL).add
+        """Return ``ndarray.__matmul__``: most products of a program, for the least overhead."""
+        is_small, host, array = self._is_small_matmul(), self._host, np.ndarray
         other = self._tally.quick("matmul", DTYPE).add
 
-        def __matmul__(self: Any, value: Any, /) -> Any:  # noqa: N807 - a method of ndarray
-            if type(self) is array and type(value) is array:
-                if self.dtype is FLOAT32 and value.dtype is FLOAT32:
-                    sizes, least = self.size * value.size, router.least
-                    # m k * k n / k: all the multiply-adds of two matrices.
-                    if sizes < least or (
-                        self.ndim == value.ndim == 2 and sizes < least * len(value)
-                    ):
-                        small()
-                        return host(self, value)
-                    return matmul(self, value)
-                other()
-            return original(self, value)
+        def __matmul__(*operands: Any, **keywords: Any) -> Any:  # noqa: N807 - a method of ndarray
+            if len(operands) == 2 and not keywords:
+                a, b = operands
+                if type(a) is array and type(b) is array:
+                    dtype = a.dtype
+                    if dtype is b.dtype:
+                        if dtype is FLOAT32:
+                            if is_small(a, b):
+                                return host(a, b)
+                            return self._matmul(operands, {}, host)
+                        if dtype.isbuiltin == 1:  # none that another package has added
+                            other()
+                            return host(a, b)
+            return original(*operands, **keywords)
 
-        return __matmul__
+        return disguised(__matmul__, original)
+
+    def matmul(self) -> Callable[..., Any]:
+        """Return what a call of np.matmul comes to."""
+        is_small, host, array = self._is_small_matmul(), self._host, np.ndarray
+        other = self._timed("matmul", host)
+
+        def matmul(*arguments: Any, **keywords: Any) -> Any:
+            if len(arguments) == 2 and not keywords:
+                a, b = arguments
+                if type(a) is array and type(b) is array and a.dtype is b.dtype:
+                    if a.dtype is FLOAT32:
+                        if is_small(a, b):
+                            return host(a, b)
+                        return self._matmul(arguments, {}, host)
+                    if a.dtype.isbuiltin == 1:
+                        return other(a, b)
+            return self._matmul(arguments, keywords, self._host_matmul)
+
+        return disguised(matmul, np.matmul)
 
     def dot(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return what `np.dot` calls."""
@@ -118,62 +113,34 @@ class Hooks:
                 return other(a, b) if out is None else other(a, b, out)
             return self._dot("dot", a, b, out, lambda: original(a, b, out))
 
-        return dot
+        return disguised(dot, original)
 
     def inner(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return what `np.inner` calls."""
         is_small = self._small_or_other("inner")
         other = self._timed("inner", original)
 
-        def inner(a: Any, b: Any, /) -> Any:
-            if is_small(a, b):
-                return other(a, b)
+        def inner(*operands: Any, **keywords: Any) -> Any:
+            if len(operands) != 2 or keywords or is_small(*operands):
+                return other(*operands, **keywords)
+            a, b = operands
             turned = transposed(b) if b.ndim > 1 else b
             return self._dot("inner", a, turned, None, lambda: original(a, b))
 
-        return inner
+        return disguised(inner, original)
 
     def method(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``ndarray.dot``."""
         is_small = self._small_or_other("ndarray.dot")
         other = self._timed("ndarray.dot", original)
 
-        def dot(self_: Any, *operands: Any, **keywords: Any) -> Any:
-            if len(operands) != 1 or keywords.keys() - {"out"} or is_small(self_, operands[0]):
-                return other(self_, *operands, **keywords)
-            return self._dot(
-                *("ndarray.dot", self_, operands[0], keywords.get("out")),
-                lambda: original(self_, *operands, **keywords),
-            )
+        def dot(*operands: Any, **keywords: Any) -> Any:
+            if len(operands) != 2 or keywords.keys() - {"out"} or is_small(*operands):
+                return other(*operands, **keywords)
+            out = keywords.get("out")
+            return self._dot("ndarray.dot", *operands, out, lambda: original(*operands, **keywords))
 
-        return dot
-
-    def loop(self) -> Callable[[int, int, int, int], None]:
-        """Return matmul's loop for float32, which whatever reaches the ufunc comes to."""
-        router, original, held = self._router, self._loop.original, self._loop.original_held
-        at = Dimensions.from_address
-        small = self._tally.quick("matmul", SMALL).add
-
-        def loop(args: int, dimensions: int, steps: int, data: int) -> None:
-            sizes = at(dimensions)
-            work = sizes.n * sizes.m * sizes.k * sizes.p
-            if work < router.least:
-                small()
-                (held if work < LEAST_WORK else original)(args, dimensions, steps, data)
-            else:
-                self._run_loop(args, dimensions, steps, data)
-
-        return loop
-
-    def other_loop(self, original: Callable[..., Any]) -> Callable[[int, int, int, int], None]:
-        """Return matmul's loop for another dtype, which is timed and NumPy's."""
-
-        def loop(args: int, dimensions: int, steps: int, data: int) -> None:
-            start = time.perf_counter()
-            original(args, dimensions, steps, data)
-            self._tally.add("matmul", DTYPE, time.perf_counter() - start)
-
-        return loop
+        return disguised(dot, original)
 
     def _timed(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return NumPy's function for what is not float32: timed, if a profile is wanted."""
@@ -188,6 +155,20 @@ class Hooks:
                 self._tally.add(name, DTYPE, time.perf_counter() - start)
 
         return call
+
+    def _is_small_matmul(self) -> Callable[[Any, Any], bool]:
+        """Return what tells at once, and counts, that a product of matrices is NumPy's."""
+        router, small = self._router, self._tally.quick("matmul", SMALL).add
+
+        def is_small(a: Any, b: Any) -> bool:
+            sizes, least = a.size * b.size, router.least
+            # m k * k n / k: all the multiply-adds of two matrices.
+            if sizes < least or (a.ndim == b.ndim == 2 and sizes < least * len(b)):
+                small()
+                return True
+            return False
+
+        return is_small
 
     def _small_or_other(self, name: str) -> Callable[[Any, Any], bool]:
         """Return what tells at once, and counts, that a dot product is NumPy's."""
@@ -208,135 +189,143 @@ class Hooks:
 
         return is_small
 
+    def _matmul(
+        self, arguments: tuple[Any, ...], keywords: dict[str, Any], host: Callable[..., Any]
+    ) -> Any:
+        """Return np.matmul(*arguments, **keywords) from the side that the router chooses."""
+
+        def prepare() -> _Task | None:
+            request = understood(arguments, keywords, self._host)
+            return None if request is None else self._matmul_task(request)
+
+        return self._product("matmul", prepare, lambda: host(*arguments, **keywords), self._host)
+
+    def _matmul_task(self, request: Request) -> _Task:
+        work, out = request.work, request.out
+        is_direct = out is not None and request.is_direct
+
+        def on_device(device: Device) -> tuple[Any, FloatErrors]:
+            x, y = float32_operand(request.rows, "a"), float32_operand(request.columns, "b")
+            c = out if is_direct else request.allocated()
+            matrices = request.matrices(c)
+            multiply(1.0, x, y, 0.0, matrices, queue=device.queue)
+            errors = settle(work.symmetric, matrices, lambda: (x, y), self._host)
+            if out is not None and not is_direct:
+                np.copyto(out, c, casting="unsafe")  # as far as NumPy allows it
+            return unwrapped(c, None) if out is None else out, errors
+
+        return _Task(work, on_device, is_direct)
+
     def _dot(self, name: str, x: Any, y: Any, out: Any, host: Callable[[], Any]) -> Any:
         """Return dot(x, y) from the side that the router chooses."""
-        k = x.shape[-1]
-        shape = x.shape[:-1] + without(y.shape, -2)
-        if k != y.shape[max(y.ndim - 2, 0)]:
-            return host()  # for its error
+
+        def prepare() -> _Task | None:
+            return self._dot_task(x, y, out) if x.shape[-1] == y.shape[max(y.ndim - 2, 0)] else None
+
+        return self._product(name, prepare, host, self._host_dot)
+
+    def _dot_task(self, x: Any, y: Any, out: Any) -> _Task:
+        shape, k = x.shape[:-1] + without(y.shape, -2), x.shape[-1]
         m, n = math.prod(x.shape[:-1]), math.prod(without(y.shape, -2))
         symmetric = x.ndim == 2 and is_by_own_transpose(x, y)
+
+        def on_device(device: Device) -> tuple[Any, FloatErrors]:
+            operands = float32_operand(x, "a"), float32_operand(y, "b")
+            made, _ = contracted(*operands, shape, out, device.queue)
+            result = unwrapped(made, out)
+            errors = settle(
+                symmetric,
+                np.asarray(result).reshape(m, n),
+                lambda: (x.reshape(m, k), np.moveaxis(y, max(y.ndim - 2, 0), 0).reshape(k, n)),
+                self._host,
+            )
+            return result, errors
+
         # NumPy's error for an output that does not fit. One that overlaps would be lost if the
         # device failed.
         usable = out is None or (
             fits_dot(out, shape) and not overlap(out, x) and not overlap(out, y)
         )
-        device = self._choose(Work(m, n, k, 1, symmetric), usable)
+        return _Task(Work(m, n, k, 1, symmetric), on_device, out is not None, usable)
+
+    def _product(
+        self,
+        name: str,
+        prepare: Callable[[], _Task | None],
+        host: Callable[[], Any],
+        same: Callable[..., Any],
+    ) -> Any:
+        """Return a product from the side that the router chooses.
+
+        Parameters
+        ----------
+        prepare : callable
+            Returns what there is to do, or None if it is NumPy's, or for NumPy to refuse.
+        host : callable
+            Returns NumPy's product, also after the device has failed.
+        same : callable
+            Of NumPy's, reports the device's floating-point errors by making them.
+        """
         start = time.perf_counter()
-        if not isinstance(device, str):
-            try:
-                with self._router:
-                    operands = float32_operand(x, "a"), float32_operand(y, "b")
-                    made, _ = contracted(*operands, shape, out, device.queue)
-                    result = unwrapped(made, out)
-                    errors = settle(
-                        symmetric,
-                        np.asarray(result).reshape(m, n),
-                        lambda: (
-                            x.reshape(m, k),
-                            np.moveaxis(y, max(y.ndim - 2, 0), 0).reshape(k, n),
-                        ),
-                        self._host,
-                    )
-            except DEVICE_ERRORS as error:
-                self._router.failed(device, error)
-                device = FAILED
-            else:
-                self._done(name, device, time.perf_counter() - start)
-                self._raise_float_errors(errors)
-                return result
+        device: Device | str | None = None
+        task: _Task | None = None
+        try:
+            device = self._passages.enter()
+            if device is None and (task := prepare()) is not None:
+                device = self._choose(task)
+                if not isinstance(device, str):
+                    result, errors = task.on_device(device)
+                    self._router.succeeded(device)
+                    self._tally.add(name, DEVICE, time.perf_counter() - start)
+                    task = None
+        except BaseException as error:
+            if not isinstance(error, Exception) or is_of_the_program(error):
+                if task is not None and task.in_place:
+                    host()  # as NumPy's, a result in the caller's memory is whole
+                raise
+            device = self._router.failed(device if isinstance(device, Device) else None, error)
+        finally:
+            self._passages.leave()
+        if isinstance(device, Device):
+            if errors.overflow:
+                same(LARGE, LARGE)
+            if errors.invalid:
+                same(INFINITE, ZERO)
+            return result
         result = host()
-        self._stayed(name, device, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        if device is not None:
+            self._router.stayed(device, seconds)
+            self._tally.add(name, device, seconds)
+        elif self._router.settings.profile:
+            self._tally.add(name, DTYPE, seconds)
         return result
 
-    def _raise_float_errors(self, errors: FloatErrors) -> None:
-        """Let NumPy report errors, if its dot does, as `numpy.errstate` has it."""
-        if errors.overflow:
-            self._host_dot(LARGE, LARGE)
-        if errors.invalid:
-            self._host_dot(INFINITE, ZERO)
-
-    def _run_loop(self, args: int, dimensions: int, steps: int, data: int) -> None:
-        """Multiply on the side that the router chooses."""
-        start = time.perf_counter()
-        interruption: BaseException | None = None
-        device: Device | str = INTERRUPTED
-        try:
-            device, errors = self._loop_on_device(args, dimensions, steps)
-        except BaseException as raised:  # raised again, later
-            interruption = raised
-        if isinstance(device, str):
-            # The result is whole before anything is raised, as NumPy's is.
-            self._loop.original(args, dimensions, steps, data)
-            self._stayed("matmul", device, time.perf_counter() - start)
-        else:
-            self._done("matmul", device, time.perf_counter() - start)
-            self._set_float_errors(errors)
-        if interruption is not None:
-            raise_later(interruption)
-
-    def _loop_on_device(
-        self, args: int, dimensions: int, steps: int
-    ) -> tuple[Device | str, FloatErrors]:
-        """Return the device that multiplied, or why none did, and what went wrong in numbers."""
-        sizes = Dimensions.from_address(dimensions)
-        addresses = (c_void_p * 3).from_address(args)
-        stride = (c_ssize_t * 9).from_address(steps)
-        # A matrix by its own transpose: the same memory, rows for columns.
-        symmetric = (
-            addresses[0] == addresses[1]
-            and sizes.m == sizes.p
-            and (stride[0], stride[3], stride[4]) == (stride[1], stride[6], stride[5])
-        )
-        device = self._choose(Work(sizes.m, sizes.p, sizes.k, sizes.n, symmetric))
-        if isinstance(device, str):
-            return device, NO_ERRORS
-        shapes = (sizes.m, sizes.k), (sizes.k, sizes.p), (sizes.m, sizes.p)
-        a, b, c = (
-            np.asarray(
-                Memory(
-                    addresses[i] or 0,
-                    # What is broadcast is sent once.
-                    (sizes.n if stride[i] or i == RESULT else 1, *shapes[i]),
-                    (stride[i], stride[3 + 2 * i], stride[4 + 2 * i]),
-                )
-            )
-            for i in range(3)
-        )
-        if not updatable(c):
-            return LAYOUT, NO_ERRORS
-        try:
-            with self._router:
-                x, y = float32_operand(a, "a"), float32_operand(b, "b")
-                multiply(1.0, x, y, 0.0, c, queue=device.queue)
-                return device, settle(symmetric, c, lambda: (a, b), self._host)
-        except DEVICE_ERRORS as error:
-            self._router.failed(device, error)
-            return FAILED, NO_ERRORS
-
-    def _set_float_errors(self, errors: FloatErrors) -> None:
-        """Leave the processor's flags as NumPy's loop would: NumPy reads them when it is back."""
-        with np.errstate(all="ignore"):
-            np.add(ZERO, ZERO)  # which clears what the runtime left
-        pairs = [(LARGE, LARGE)] * errors.overflow + [(INFINITE, ZERO)] * errors.invalid
-        for x, y in pairs:
-            z = np.empty_like(x)
-            addresses = (c_void_p * 3)(*(w.ctypes.data for w in (x, y, z)))
-            one, steps = (c_ssize_t * 4)(1, 1, 1, 1), (c_ssize_t * 9)(*[x.itemsize] * 9)
-            self._loop.original_held(*(ctypes.addressof(w) for w in (addresses, one, steps)), None)
-
-    def _choose(self, work: Work, usable: bool = True) -> Device | str:
-        device = self._router.choose(work)
+    def _choose(self, task: _Task) -> Device | str:
+        if is_near_recursion_limit():
+            return DEEP
+        device = self._router.choose(task.work)
         if isinstance(device, str):
             return device
-        if not usable:
+        if not task.usable:
             return LAYOUT
         return UNDERFLOW if heeds_underflow() else device
 
-    def _done(self, name: str, device: Device, seconds: float) -> None:
-        self._router.device_name = device.name
-        self._tally.add(name, DEVICE, seconds)
 
-    def _stayed(self, name: str, reason: str, seconds: float) -> None:
-        self._router.stayed(reason, seconds)
-        self._tally.add(name, reason, seconds)
+class _Task(NamedTuple):
+    """A product that a device could make.
+
+    Attributes
+    ----------
+    on_device : callable
+        Makes it, and returns what went wrong in numbers, too.
+    in_place : bool
+        It writes to the caller's memory.
+    usable : bool
+        It can do so, and again if it failed.
+    """
+
+    work: Work
+    on_device: Callable[[Device], tuple[Any, FloatErrors]]
+    in_place: bool
+    usable: bool = True

@@ -1,29 +1,46 @@
-"""Where NumPy keeps what is exchanged: the sole writer of NumPy's functions, slots and loops.
+"""Where NumPy keeps what is exchanged: the sole writer of NumPy's functions and types.
 
 Three kinds of place, none of which changes the identity of a public object: what a function of
-NEP 18 calls once nobody overrides it, an attribute of ndarray, and a loop of a generalised ufunc.
-Each is checked before it is first written, and refused where it does not look as expected.
+NEP 18 calls once nobody overrides it, a method of ndarray, and the call of a ufunc. Each is checked
+before it is first written, and refused where it does not look as expected.
+
+No loop of a ufunc is exchanged. A loop in Python cannot raise: where it failed (at the recursion
+limit even before its first statement), NumPy would return memory that nobody has written.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
+import inspect
 import sys
 import sysconfig
-from collections.abc import Callable
-from ctypes import POINTER, PYFUNCTYPE, c_char_p, c_int, c_ulong, c_void_p, py_object, sizeof
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from ctypes import (
+    POINTER,
+    PYFUNCTYPE,
+    c_char_p,
+    c_int,
+    c_ssize_t,
+    c_ulong,
+    c_void_p,
+    py_object,
+    sizeof,
+)
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from pyopencl.array import Array
 
 __all__ = [
     "Attribute",
+    "Call",
     "DeviceOperator",
     "Implementation",
-    "Loop",
     "Place",
     "UnsupportedError",
+    "copied",
+    "disguised",
     "require_support",
 ]
 
@@ -36,14 +53,18 @@ MATMUL = "(n?,k),(k,m?)->(n?,m?)"
 # NumPy's PyUFuncObject on 64 bits: nin, nout and nargs; its loops; and what each loop is handed.
 UFUNC_COUNTS_OFFSET, UFUNC_LOOPS_OFFSET, UFUNC_DATA_OFFSET = 16, 32, 40
 
-# CPython's PyTypeObject on 64 bits, and its flag for types whose attributes cannot be assigned.
-TYPE_FLAGS_OFFSET = 168
-IMMUTABLE = 1 << 8
+# CPython's PyTypeObject on 64 bits: where in an object the pointer to its vectorcall function lies,
+# and flags: attributes cannot be assigned, and objects have such a pointer.
+TYPE_VECTORCALL_OFFSET, TYPE_FLAGS_OFFSET = 56, 168
+IMMUTABLE, HAVE_VECTORCALL = 1 << 8, 1 << 11
 
-# void loop(char **args, const npy_intp *dimensions, const npy_intp *steps, void *data). Called by
-# the first type it runs without the GIL, as from NumPy; by the second, for small products, with it.
-LoopType = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_void_p, c_void_p)
-HeldLoopType = PYFUNCTYPE(None, c_void_p, c_void_p, c_void_p, c_void_p)
+# PyObject *vectorcall(PyObject *callable, PyObject **args, size_t count, PyObject *keyword_names)
+# Addresses all: ctypes would wrap what it meets in converting others, a RecursionError above all.
+Vectorcall = PYFUNCTYPE(py_object, c_void_p, c_void_p, c_void_p, c_void_p)
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_kept: list[Any] = []  # memory whose address NumPy keeps
 
 
 class UnsupportedError(RuntimeError):
@@ -122,7 +143,7 @@ class Implementation:
 
 
 class Attribute:
-    """A method of ndarray. Operators' slots in C, subclasses' too, are CPython's to update.
+    """A method of one of NumPy's types. Slots in C, subclasses' too, are CPython's to update.
 
     Attributes
     ----------
@@ -130,106 +151,134 @@ class Attribute:
         NumPy's method.
     """
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self.original = np.ndarray.__dict__[name]
-        self._flags = c_ulong.from_address(id(np.ndarray) + TYPE_FLAGS_OFFSET)
-        if self._flags.value != np.ndarray.__flags__ or not np.ndarray.__flags__ & IMMUTABLE:
+    def __init__(self, owner: type, name: str) -> None:
+        self._owner, self._name = owner, name
+        self.original = owner.__dict__[name]
+        self._flags = c_ulong.from_address(id(owner) + TYPE_FLAGS_OFFSET)
+        if self._flags.value != owner.__flags__ or not owner.__flags__ & IMMUTABLE:
             raise UnsupportedError(f"this Python's types are not laid out as expected ({TESTED})")
 
     def put(self, replacement: Any) -> None:
+        before = self._flags.value
         self._flags.value &= ~IMMUTABLE
         try:
-            setattr(np.ndarray, self._name, replacement)
+            setattr(self._owner, self._name, replacement)
         finally:
-            self._flags.value |= IMMUTABLE
+            # A new __call__ takes the vectorcall functions away from all objects of the type, from
+            # Python 3.12 on: `Call` does so for one object.
+            self._flags.value |= before & (IMMUTABLE | HAVE_VECTORCALL)
 
     def restore(self) -> None:
-        if np.ndarray.__dict__[self._name] is not self.original:
+        if self._owner.__dict__[self._name] is not self.original:
             self.put(self.original)
 
 
-class Loop:
-    """The inner loop of a ufunc for one dtype, exchanged through NumPy's C-API.
+class Call:
+    """What a call of a ufunc comes to, from Python or C.
 
-    Parameters
-    ----------
-    ufunc : numpy.ufunc
-        With operands and result of one dtype.
-    dtype : numpy.dtype
-
-    Attributes
-    ----------
-    original, original_held : callable
-        NumPy's loop, called without and with the GIL: (args, dimensions, steps, data), addresses
-        all.
+    CPython calls an object through the pointer to its vectorcall function, and through its type's
+    ``__call__`` where that pointer is null. So the pointer of one ufunc is made null, and all other
+    ufuncs are called as before.
     """
 
-    def __init__(self, ufunc: np.ufunc, dtype: Any) -> None:
-        self._ufunc, self._number = ufunc, np.dtype(dtype).num
-        self._signature = (c_int * ufunc.nargs)(*[self._number] * ufunc.nargs)
-        table = _ufunc_api()
-        self._replace = PYFUNCTYPE(c_int, py_object, c_void_p, c_void_p, POINTER(c_void_p))(
-            table[REPLACE_LOOP]
-        )
-        char = np.dtype(dtype).char
-        loops = [i for i, types in enumerate(ufunc.types) if types == f"{char * 2}->{char}"]
-        counts = (c_int * 3).from_address(id(ufunc) + UFUNC_COUNTS_OFFSET)
+    def __init__(self, ufunc: np.ufunc) -> None:
+        self._ufunc = ufunc
+        self._attribute = Attribute(np.ufunc, "__call__")
+        offset = c_ssize_t.from_address(id(np.ufunc) + TYPE_VECTORCALL_OFFSET).value
         if (
-            ufunc.signature != MATMUL
-            or len(loops) != 1
-            or tuple(counts) != (ufunc.nin, ufunc.nout, ufunc.nargs)
+            not np.ufunc.__flags__ & HAVE_VECTORCALL
+            or not object.__basicsize__ <= offset < np.ufunc.__basicsize__
+            or offset % sizeof(c_void_p)
         ):
-            raise UnsupportedError(
-                f"{ufunc} of NumPy {np.__version__} is not made as expected ({TESTED})"
-            )
-        self.address, self._data = (
-            _element(id(ufunc) + offset, loops[0])
-            for offset in (UFUNC_LOOPS_OFFSET, UFUNC_DATA_OFFSET)
+            raise UnsupportedError(f"NumPy {np.__version__} calls ufuncs in another way ({TESTED})")
+        self._pointer, other = (
+            c_void_p.from_address(id(x) + offset) for x in (ufunc, np.add)
+        )  # fmt: skip
+        self.address = self._pointer.value
+        if not self.address or self.address != other.value:
+            raise UnsupportedError(f"{ufunc} is called in another way than np.add ({TESTED})")
+        self._call = Vectorcall(self.address)
+
+    def original(self, *arguments: Any, **keywords: Any) -> Any:
+        """Call the ufunc as if nothing was exchanged."""
+        values = (*arguments, *keywords.values())
+        vector, names = (py_object * len(values))(*values), tuple(keywords)
+        return self._call(
+            id(self._ufunc), ctypes.addressof(vector), len(arguments), id(names) if names else 0
         )
-        # Exchanged for itself, it shows what there was.
-        found = self._exchange(self.address) if self.address else None
-        if found is None or found != self.address:
-            if found:
-                self._exchange(found)
-            raise UnsupportedError(f"{ufunc} has another loop for {np.dtype(dtype)} than it says")
-        self.original = LoopType(self.address or 0)
-        self.original_held = HeldLoopType(self.address or 0)
-        self._kept: list[Any] = []
 
-    def callback(self, function: Callable[[int, int, int, int], None]) -> Any:
-        """Return what `put` takes: a loop in Python. It lives on, as a thread may be in it."""
-        made = LoopType(function)
-        self._kept.append(made)
-        return made
-
-    def put(self, replacement: Any) -> None:
-        self._exchange(ctypes.cast(replacement, c_void_p).value)
+    def put(self, replacement: Callable[..., Any]) -> None:
+        self._attribute.put(_CallOfOne(self._ufunc, replacement, self._attribute.original))
+        self._pointer.value = None
 
     def restore(self) -> None:
-        self._exchange(self.address)
+        self._pointer.value = self.address
+        self._attribute.restore()
 
-    def alone(self) -> Callable[..., Any]:
-        """Return a ufunc of the same name, rules and errors with NumPy's loop alone."""
-        types = bytes([self._number] * self._ufunc.nargs)
-        loops, data = (c_void_p * 1)(self.address), (c_void_p * 1)(self._data)
-        name, signature = (str(x).encode() for x in (self._ufunc.__name__, self._ufunc.signature))
-        self._kept += [types, loops, data, name, signature]  # NumPy keeps their addresses
-        new = PYFUNCTYPE(
-            *(py_object, c_void_p, c_void_p, c_char_p),
-            *(c_int, c_int, c_int, c_int, c_char_p, c_char_p, c_int, c_char_p, c_void_p),
-        )(_ufunc_api()[NEW_UFUNC])
-        made: Callable[..., Any] = new(
-            *(ctypes.addressof(loops), ctypes.addressof(data), types),
-            *(1, self._ufunc.nin, self._ufunc.nout, IDENTITY_NONE, name, None, 0, signature, None),
+
+class _CallOfOne:
+    """``__call__`` of all ufuncs: as it was, but for one."""
+
+    def __init__(self, ufunc: np.ufunc, replacement: Callable[..., Any], original: Any) -> None:
+        self._ufunc, self._replacement, self._original = ufunc, replacement, original
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is self._ufunc:
+            return self._replacement
+        return self._original if instance is None else self._original.__get__(instance, owner)
+
+
+def copied(ufunc: np.ufunc) -> Callable[..., Any]:
+    """Return another ufunc of the same name, loops, rules and errors, whose call nobody exchanges.
+
+    It has no loops of dtypes that other packages have added, and must not be given an `out`: NumPy
+    tells matmul alone that its result may not overlap an operand.
+    """
+    counts = (c_int * 3).from_address(id(ufunc) + UFUNC_COUNTS_OFFSET)
+    if ufunc.signature != MATMUL or tuple(counts) != (ufunc.nin, ufunc.nout, ufunc.nargs):
+        raise UnsupportedError(
+            f"{ufunc} of NumPy {np.__version__} is not made as expected ({TESTED})"
         )
-        return made
+    indices = range(ufunc.ntypes)
+    loops, data = (
+        [_element(id(ufunc) + offset, i) for i in indices]
+        for offset in (UFUNC_LOOPS_OFFSET, UFUNC_DATA_OFFSET)
+    )
+    types = [[np.dtype(char).num for char in each.replace("->", "")] for each in ufunc.types]
+    for numbers, loop in zip(types, loops, strict=True):
+        if not loop or _loop_of(ufunc, numbers, loop) != loop:
+            raise UnsupportedError(f"{ufunc} has another loop for {numbers} than it says")
+    count = len(loops)
+    name, signature = (str(x).encode() for x in (ufunc.__name__, ufunc.signature))
+    memory = (
+        (c_void_p * count)(*loops),
+        (c_void_p * count)(*data),
+        bytes(number for numbers in types for number in numbers),
+        *(name, signature),
+    )
+    _kept.append(memory)
+    new = PYFUNCTYPE(
+        *(py_object, c_void_p, c_void_p, c_char_p),
+        *(c_int, c_int, c_int, c_int, c_char_p, c_char_p, c_int, c_char_p, c_void_p),
+    )(_ufunc_api()[NEW_UFUNC])
+    made: Callable[..., Any] = new(
+        *(ctypes.addressof(memory[0]), ctypes.addressof(memory[1]), memory[2]),
+        *(count, ufunc.nin, ufunc.nout, IDENTITY_NONE, name, None, 0, signature, None),
+    )
+    return made
 
-    def _exchange(self, loop: int | None) -> int | None:
-        old = c_void_p()
-        if self._replace(self._ufunc, loop, self._signature, ctypes.byref(old)) != 0:
-            raise UnsupportedError(f"{self._ufunc} did not let its loop be exchanged")
-        return old.value
+
+def _loop_of(ufunc: np.ufunc, types: Sequence[int], loop: int) -> int | None:
+    """Return the loop for some types as NumPy's C-API tells it: it is exchanged for itself."""
+    replace = PYFUNCTYPE(c_int, py_object, c_void_p, c_void_p, POINTER(c_void_p))(
+        _ufunc_api()[REPLACE_LOOP]
+    )
+    signature, old = (c_int * len(types))(*types), c_void_p()
+    if replace(ufunc, loop, signature, ctypes.byref(old)) != 0:
+        raise UnsupportedError(f"{ufunc} does not tell its loops")
+    if old.value != loop:
+        replace(ufunc, old, signature, ctypes.byref(c_void_p()))
+    return old.value
 
 
 def _element(place: int, index: int) -> int | None:
@@ -262,3 +311,27 @@ class DeviceOperator:
     def restore(self) -> None:
         if "_put" in self.__dict__ and Array.__dict__.get("__matmul__") is self._put:
             type.__delattr__(Array, "__matmul__")
+
+
+def disguised(replacement: Function, original: Any) -> Function:
+    """Return a replacement that is called, documented and pickled by the name of the original."""
+    owner = getattr(original, "__objclass__", None)
+    name = original.__name__
+    replacement.__name__, replacement.__doc__ = name, original.__doc__
+    replacement.__qualname__ = f"{owner.__name__}.{name}" if owner else name
+    replacement.__module__ = "numpy"
+    vars(replacement).update(_signatures(original))
+    return replacement
+
+
+@functools.cache
+def _signatures(original: Any) -> dict[str, Any]:
+    """Return the attributes by which a function of NumPy's tells its parameters."""
+    try:
+        signature = inspect.signature(original)
+    except ValueError:  # NumPy 2.3 and older do not tell
+        signature = inspect.signature(lambda *args, **kwargs: None)  # noqa: ARG005
+    found: dict[str, Any] = {"__signature__": signature}
+    if (text := getattr(original, "__text_signature__", None)) is not None:
+        found["__text_signature__"] = text
+    return found

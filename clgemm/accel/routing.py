@@ -10,18 +10,23 @@ from dataclasses import dataclass
 import pyopencl as cl
 
 from clgemm.accel.crossover import HostProduct, measure
-from clgemm.accel.tally import SMALL
+from clgemm.accel.failures import tell
+from clgemm.accel.inside import BUSY
+from clgemm.accel.tally import SMALL, LeftOut
 from clgemm.crossovers import LEAST_WORK, Crossovers, Work, kind_of, measured, pays
 from clgemm.database import threshold
-from clgemm.device import Device, get_device
+from clgemm.device import Device
+from clgemm.hardware.choice import get_device
+from clgemm.nesting import NestedCallError
 
-__all__ = ["FAILED", "Router", "Settings"]
+__all__ = ["DEEP", "ERROR", "FAILED", "Router", "Settings"]
 
 log = logging.getLogger(__name__)
 
-BUSY = "place inside clgemm"
 NO_DEVICE = "lack of an OpenCL device"
 FAILED = "device's failure"
+ERROR = "error inside clgemm"
+DEEP = "place near the recursion limit"
 SKINNY = "short sides"
 UNOPENED = "few of them yet: a device is opened once it pays"
 UNMEASURED = "crossover, not measured yet"
@@ -29,6 +34,11 @@ NEVER = 2**62
 # Opening a device and measuring it take about so long: a program pays for that once it has spent as
 # long in products that the device may be faster at.
 OPENING_SECONDS, MEASURING_SECONDS = 0.5, 8.0
+# What a device that cannot go on raises.
+DEVICE_ERRORS = (cl.Error, OSError, RuntimeError, ValueError)
+# A device that failed is left out so long, each time in a row twice as long.
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 10.0, 600.0
+MOST_WARNINGS = 100  # that are remembered, so that none is repeated
 
 
 @dataclass(frozen=True)
@@ -66,8 +76,7 @@ class Router:
         wanted = threshold() if settings.threshold is None else settings.threshold
         self._wanted = wanted
         self._host = host
-        self._lock = threading.Lock()
-        self._inside = threading.local()
+        self._lock = threading.RLock()
         self._waiting_seconds = 0.0
         self.begin()
 
@@ -77,13 +86,11 @@ class Router:
         self.least = 0 if self.settings.profile else LEAST_WORK if wanted is None else wanted
         self.device_name = ""
         self._measured: dict[Device, Crossovers | None] = {}
-        self._broken: set[Device] = set()
+        self._left_out: dict[Device, tuple[LeftOut, float]] = {}  # and until when it is, monotonic
         self._warned: set[str] = set()
 
     def choose(self, work: Work) -> Device | str:
         """Return the device that multiplies, or why it stays on the host."""
-        if getattr(self._inside, "depth", 0):
-            return BUSY
         if work.size < max(1, LEAST_WORK if self._wanted is None else self._wanted):
             return SMALL
         if self._wanted is None:
@@ -93,10 +100,12 @@ class Router:
                 return UNOPENED
         try:
             device = self.settings.device or get_device()
+        except RecursionError:
+            return DEEP
         except (RuntimeError, ValueError) as error:
             self._warn_once(f"NumPy is not accelerated: {error}")
             return NO_DEVICE
-        if device in self._broken:
+        if device in self._left_out and time.monotonic() < self._left_out[device][1]:
             return FAILED
         if self._wanted is not None:
             return device
@@ -113,18 +122,40 @@ class Router:
         if reason in (UNOPENED, UNMEASURED):
             self._waiting_seconds += seconds
 
-    def failed(self, device: Device, error: Exception) -> None:
-        """Learn that a device could not multiply: one that is merely out of memory may go on."""
-        if not isinstance(error, MemoryError | cl.MemoryError):
-            self._broken.add(device)
-        self._warn_once(f"a product on {device.name} failed and is NumPy's now: {error}")
+    def failed(self, device: Device | None, error: Exception) -> str:
+        """Learn why a device has not multiplied, and return what a report says of it.
 
-    def __enter__(self) -> None:
-        """Let what this thread does until the block's end be ours: it is not to be intercepted."""
-        self._inside.depth = getattr(self._inside, "depth", 0) + 1
+        A device that is merely out of memory may take the next product, and an error that is not
+        the device's says nothing of the next. After any other the device is left out for a while.
+        """
+        if isinstance(error, RecursionError):
+            return DEEP
+        if isinstance(error, NestedCallError):  # of a signal handler's or finalizer's product
+            return BUSY
+        what = f"{type(error).__name__}: {error}"
+        if device is None or not isinstance(error, (*DEVICE_ERRORS, MemoryError)):
+            self._warn_once(f"a product failed inside clgemm and is NumPy's: {what}", error)
+            return ERROR
+        if isinstance(error, MemoryError | cl.MemoryError):
+            self._warn_once(f"a product on {device.name} failed and is NumPy's: {what}")
+            return FAILED
+        before = self._left_out.get(device)
+        failures = before[0].failures + 1 if before else 1
+        pause = min(FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 30), LONGEST_PAUSE_SECONDS)
+        left_out = LeftOut(device.name, failures, time.time() + pause, what)
+        self._left_out[device] = left_out, time.monotonic() + pause
+        tell(logging.WARNING, f"a product failed and is NumPy's: {left_out}")
+        return FAILED
 
-    def __exit__(self, *exception: object) -> None:
-        self._inside.depth -= 1
+    def succeeded(self, device: Device) -> None:
+        """Learn that a device has multiplied."""
+        self.device_name = device.name
+        if self._left_out and self._left_out.pop(device, None) is not None:
+            tell(logging.WARNING, f"{device.name} multiplies again")
+
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """Return the devices whose last product failed."""
+        return tuple(found for found, _ in list(self._left_out.values()))
 
     def _crossovers(self, device: Device) -> Crossovers | None:
         with self._lock:
@@ -134,14 +165,19 @@ class Router:
             found = self._measured[device]
             if found is None and self._waiting_seconds >= MEASURING_SECONDS:
                 start = time.perf_counter()
-                with self:
+                try:
                     found = self._measured[device] = measure(device, self._host)
+                except BaseException:
+                    self._waiting_seconds = 0.0  # it takes seconds: not at the next product again
+                    raise
                 log.info("measured in %.1f s", time.perf_counter() - start)
             return found
 
-    def _warn_once(self, message: str) -> None:
+    def _warn_once(self, message: str, error: Exception | None = None) -> None:
         with self._lock:
             if message in self._warned:
                 return
+            if len(self._warned) >= MOST_WARNINGS:
+                self._warned.clear()
             self._warned.add(message)
-        log.warning("%s", message)
+        tell(logging.WARNING, message, error)

@@ -18,27 +18,30 @@ from clgemm.accel.children import (
     release_children,
     watch_children,
 )
-from clgemm.accel.deferred import Rescue
 from clgemm.accel.hooks import Hooks
+from clgemm.accel.inside import Passages
 from clgemm.accel.places import (
     Attribute,
+    Call,
     DeviceOperator,
     Implementation,
-    Loop,
     Place,
+    copied,
     require_support,
 )
 from clgemm.accel.routing import Router, Settings
 from clgemm.accel.tally import Report, Tally
 from clgemm.database import require_settings, threshold
-from clgemm.device import Device, find_device
+from clgemm.device import Device
+from clgemm.hardware.choice import find_device
 from clgemm.products import matmul
 
 __all__ = ["enabled", "host_matmul", "install", "report", "uninstall"]
 
-# matmul's loops whose calls a profile counts: every dtype's but that of objects, which fails in
-# its own way.
-PROFILED = "?bBhHiIlLqQedgFDG"
+# What the exit waits for products of daemon threads: Python ends such a thread wherever it is, and
+# in the runtime's own code that aborts the process.
+EXIT_SECONDS = 3.0
+KEPT_SETTINGS = 16  # whose routers remember what they have learned
 
 
 class _Places:
@@ -47,57 +50,56 @@ class _Places:
     def __init__(self) -> None:
         require_support()
         self.dot, self.inner = Implementation(np.dot), Implementation(np.inner)
-        self.operator, self.method = Attribute("__matmul__"), Attribute("dot")
-        self.loop = Loop(np.matmul, np.float32)
-        self.other_loops = [Loop(np.matmul, char) for char in PROFILED]
+        self.operator = Attribute(np.ndarray, "__matmul__")
+        self.method = Attribute(np.ndarray, "dot")
+        self.matmul = Call(np.matmul)
         self.device_operator = DeviceOperator()
-        self.host = self.loop.alone()
+        self.host = copied(np.matmul)
 
     def restore(self) -> None:
         """Put everything back."""
-        places: list[Place] = [self.dot, self.inner, self.operator, self.method, self.loop]
-        for place in (*places, *self.other_loops, self.device_operator):
+        places: list[Place] = [self.dot, self.inner, self.operator, self.method, self.matmul]
+        for place in (*places, self.device_operator):
             place.restore()
 
 
 @functools.cache
 def _places() -> _Places:
     places = _Places()
-    atexit.register(_restore)
+    atexit.register(_close)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_forget)
     return places
 
 
 class _Replacements:
-    """What goes to NumPy's places for some settings: made once, since loops in Python live on."""
+    """What goes to NumPy's places for some settings."""
 
     def __init__(self, settings: Settings, tally: Tally) -> None:
         at = _places()
         self.router = Router(settings, at.host)
-        hooks = Hooks(self.router, tally, at.loop, at.host, at.dot.original)
-        loop = hooks.loop()
-        self._rescue = Rescue(loop, at.loop.original)
-        self._all: list[tuple[Place, Any]] = [(at.loop, at.loop.callback(loop))]
-        if settings.profile:  # every call comes to a loop, and is timed there
-            self._all += [(x, x.callback(hooks.other_loop(x.original))) for x in at.other_loops]
-        else:
-            self._all.append((at.operator, hooks.operator(at.operator.original)))
-        self._all += [
+        hooks = Hooks(
+            *(self.router, tally, _passages),
+            host=at.host,
+            matmul=at.matmul.original,
+            dot=at.dot.original,
+        )
+        self._all: list[tuple[Place, Any]] = [
+            (at.matmul, hooks.matmul()),
             (at.dot, hooks.dot(at.dot.original)),
             (at.inner, hooks.inner(at.inner.original)),
             (at.method, hooks.method(at.method.original)),
             (at.device_operator, matmul),
         ]
+        if not settings.profile:  # which times every call in one place
+            self._all.append((at.operator, hooks.operator(at.operator.original)))
 
     def put(self) -> None:
-        self._rescue.install()
         for place, replacement in self._all:
             place.put(replacement)
 
     def restore(self) -> None:
         _places().restore()
-        self._rescue.uninstall()
 
 
 class _State:
@@ -112,6 +114,8 @@ class _State:
 
     def apply(self) -> None:
         """Put into force what has been asked for."""
+        if _passages.is_closed:
+            return
         settings = self.blocks[-1][1] if self.blocks else self.installed
         wanted = None if settings is None else _replacements(settings, threshold())
         if wanted is self.active:
@@ -133,13 +137,14 @@ class _State:
         watch_children(wanted is not None)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=KEPT_SETTINGS)
 def _replacements(settings: Settings, environment: int | None) -> _Replacements:  # noqa: ARG001
     # The router reads the environment's threshold: another one is another router.
     return _Replacements(settings, _tally)
 
 
 _tally = Tally()
+_passages = Passages()
 _state = _State()
 
 
@@ -150,15 +155,22 @@ def _restore() -> None:
     _places().restore()
 
 
+def _close() -> None:
+    """Leave NumPy as it was, and the device before Python ends the threads that are using it."""
+    _restore()
+    _passages.close(EXIT_SECONDS)
+    _restore()  # whatever another thread has put into force meanwhile
+
+
 def _forget() -> None:
     """Give a forked child NumPy as it was: OpenCL's runtimes do not survive a fork.
 
     Locks that another thread held at that moment stay locked: new ones take their place.
     """
-    global _state, _tally
+    global _state, _tally, _passages
     _restore()
     forget_children()
-    _state, _tally = _State(), Tally()
+    _state, _tally, _passages = _State(), Tally(), Passages()
     _replacements.cache_clear()
 
 
@@ -279,10 +291,10 @@ class enabled(contextlib.ContextDecorator):  # noqa: N801 - used as a function, 
 def report() -> Report:
     """Return what became of the products since NumPy was accelerated, or last was."""
     last = _state.last
-    name = last.router.device_name if last else ""
-    return Report(name, tuple(_tally.rows()), children=note_on_children())
+    name, left_out = (last.router.device_name, last.router.left_out()) if last else ("", ())
+    return Report(name, tuple(_tally.rows()), left_out, note_on_children())
 
 
 def host_matmul() -> Any:
-    """Return NumPy's float32 matmul, which stays on the host whatever is accelerated."""
+    """Return NumPy's matmul, which stays on the host whatever is accelerated."""
     return _places().host

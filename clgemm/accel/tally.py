@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["DEVICE", "SMALL", "Report", "Row", "Tally"]
+__all__ = ["DEVICE", "SMALL", "LeftOut", "Report", "Row", "Tally"]
 
 DEVICE = ""  # no reason to stay on the host
 SMALL = "size"
@@ -31,6 +32,30 @@ class Row(NamedTuple):
     seconds: float | None
 
 
+class LeftOut(NamedTuple):
+    """A device whose last product failed: products are NumPy's until it gets another chance.
+
+    Attributes
+    ----------
+    failures : int
+        In a row.
+    until : float
+        When it gets another chance, as `time.time` counts seconds.
+    error : str
+        The last failure.
+    """
+
+    device: str
+    failures: int
+    until: float
+    error: str
+
+    def __str__(self) -> str:
+        until = time.strftime("%H:%M:%S", time.localtime(self.until))
+        times = "once" if self.failures == 1 else f"{self.failures} times in a row"
+        return f"{self.device} is left out until {until}, as it failed {times}: {self.error}"
+
+
 @dataclass(frozen=True)
 class Report:
     """What became of the products since NumPy was last accelerated.
@@ -40,12 +65,15 @@ class Report:
     device : str
         The device's name; empty if none has been needed.
     rows : tuple of Row
+    left_out : tuple of LeftOut
+        Devices whose last product failed.
     children : str
         What to know of Python processes that were started and not accelerated; empty if nothing.
     """
 
     device: str
     rows: tuple[Row, ...]
+    left_out: tuple[LeftOut, ...] = ()
     children: str = ""
 
     @property
@@ -65,8 +93,8 @@ class Report:
     def __str__(self) -> str:
         where = self.device or "the device"
         kept = ", ".join(f"{calls} for their {reason}" for reason, calls in self.stayed.items())
-        said = f"{self.offloaded} products on {where}; on the host {kept or 'none'}"
-        return f"{said}; {self.children}" if self.children else said
+        text = f"{self.offloaded} products on {where}; on the host {kept or 'none'}"
+        return "; ".join(filter(None, [text, *map(str, self.left_out), self.children]))
 
 
 class Quick:
@@ -92,7 +120,7 @@ class Tally:
     """Counts and times by function and reason."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may multiply, and count, meanwhile
         self._slow: dict[tuple[str, str], tuple[int, float]] = {}
         self._quick: dict[tuple[str, str], Quick] = {}
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import operator
 
-from clgemm.device import find_device, get_device
+from clgemm.hardware.choice import find_device, get_device
 from clgemm.ladder import opencl
 from clgemm.ladder.measure import Problem, Result
 from clgemm.ladder.rung import Rung, Shape

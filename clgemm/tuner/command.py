@@ -15,7 +15,8 @@ from clgemm import launch, tuned
 from clgemm.accel.crossover import measure
 from clgemm.accel.session import host_matmul
 from clgemm.cache import folder_problem
-from clgemm.device import Device, find_device, get_device
+from clgemm.device import Device
+from clgemm.hardware.choice import find_device, get_device
 from clgemm.identity import identify, identity
 from clgemm.output import require_picture, written
 from clgemm.proof import trial_child

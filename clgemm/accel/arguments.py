@@ -1,0 +1,191 @@
+"""What a call of np.matmul asks for, in whatever words: one product of two stacks of matrices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from clgemm.accel.semantics import is_by_own_transpose
+from clgemm.contraction import as_stacks
+from clgemm.crossovers import Work
+from clgemm.layout import broadcast_batch
+from clgemm.operands import overlap, rearranged, updatable
+
+__all__ = ["Request", "understood"]
+
+FLOAT32 = np.dtype(np.float32)
+KEYWORDS = {"axes", "casting", "dtype", "order", "out", "subok"}
+# A subclass may give products a meaning of its own; a memory-mapped array does not.
+ARRAYS = np.ndarray, np.memmap
+
+Axes = tuple[int, int]
+
+
+class Request(NamedTuple):
+    """A product of float32 arrays that NumPy would not refuse.
+
+    Attributes
+    ----------
+    rows, columns : ndarray, shapes (..., m, k) and (..., k, n)
+        The operands, of any dtype that NumPy converts to float32 here.
+    out : ndarray or None
+        As it was given.
+    shape : tuple of int
+        The result's.
+    order : {"C", "F"}
+        Of a new array for the result.
+    strides : tuple of int or None
+        The order of its axes, if that is neither: those of larger strides first.
+    axes : tuple of int or None
+        Which axes of the result are its matrices' rows and columns: None for an operand that is a
+        vector.
+    """
+
+    rows: Any
+    columns: Any
+    out: Any
+    shape: tuple[int, ...]
+    order: Literal["C", "F"]
+    strides: tuple[int, ...] | None
+    axes: tuple[int | None, int | None]
+
+    @property
+    def work(self) -> Work:
+        """What there is to multiply."""
+        rows, columns = self.rows, self.columns
+        symmetric = (
+            rows.dtype == columns.dtype == FLOAT32
+            and rows.shape[-2] == columns.shape[-1]
+            and is_by_own_transpose(rows, columns)
+        )
+        matrices = math.prod(broadcast_batch(rows.shape[:-2], columns.shape[:-2]))
+        return Work(rows.shape[-2], columns.shape[-1], rows.shape[-1], matrices, symmetric)
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether the product can be written to `out` itself, and again if a device fails."""
+        out = self.out
+        return updatable(out) and not overlap(out, self.rows) and not overlap(out, self.columns)
+
+    def allocated(self) -> Any:
+        """Return a new array for the result, laid out as NumPy's."""
+        if self.strides is None:
+            return np.empty(self.shape, np.float32, self.order)
+        like = np.lib.stride_tricks.as_strided(np.empty(1, np.float32), self.shape, self.strides)
+        return np.empty_like(like)  # in the order of its strides; what it holds is not looked at
+
+    def matrices(self, result: Any) -> Any:
+        """Return a view of the result, or of a like array, as a stack of matrices."""
+        last = [axis for axis in self.axes if axis is not None]
+        stack = [axis for axis in range(result.ndim) if axis not in last]
+        return rearranged(result, [*stack, *self.axes])
+
+
+def understood(
+    arguments: Sequence[Any], keywords: Mapping[str, Any], copy: Callable[..., Any]
+) -> Request | None:
+    """Return what np.matmul is asked for; None if it is not ours, or for NumPy to refuse.
+
+    Parameters
+    ----------
+    copy : callable
+        NumPy's matmul, which tells how it would lay out a stack.
+    """
+    if not 2 <= len(arguments) <= 3:
+        return None
+    out = keywords.get("out")
+    if len(arguments) == 3:
+        if "out" in keywords:
+            return None
+        out = arguments[2]
+    if isinstance(out, tuple) and len(out) == 1:
+        out = out[0]
+    a, b = arguments[:2]
+    if keywords.keys() - KEYWORDS or not _is_float32(a, b, out, keywords):
+        return None
+    a, b = np.asarray(a), np.asarray(b)
+    axes: Axes | None = None
+    if keywords.get("axes") is not None:
+        chosen = _axes(keywords["axes"], a, b)
+        if chosen is None:
+            return None
+        a, b = (np.moveaxis(x, pair, (-2, -1)) for x, pair in zip((a, b), chosen, strict=False))
+        axes = chosen[2]
+    return _request(a, b, out, axes, keywords.get("order", "K"), copy)
+
+
+def _is_float32(a: Any, b: Any, out: Any, keywords: Mapping[str, Any]) -> bool:
+    """Tell whether NumPy would take its loop of float32, and convert what has another dtype."""
+    if type(a) not in ARRAYS or type(b) not in ARRAYS or type(out) not in (np.ndarray, type(None)):
+        return False
+    casting, dtype = keywords.get("casting", "same_kind"), keywords.get("dtype")
+    try:
+        wanted = np.result_type(a.dtype, b.dtype) if dtype is None else np.dtype(dtype)
+        return bool(
+            wanted == FLOAT32
+            and np.can_cast(a.dtype, FLOAT32, casting)
+            and np.can_cast(b.dtype, FLOAT32, casting)
+            and (out is None or np.can_cast(FLOAT32, out.dtype, casting))
+        )
+    except (TypeError, ValueError):
+        return False
+
+
+def _axes(axes: Any, a: Any, b: Any) -> tuple[Axes, Axes, Axes] | None:
+    """Return the axes of matrices in a, b and the result; None if they are anything special."""
+    if not isinstance(axes, list) or len(axes) != 3 or a.ndim < 2 or b.ndim < 2:
+        return None
+    result_ndim = max(a.ndim, b.ndim)
+    for pair, ndim in zip(axes, (a.ndim, b.ndim, result_ndim), strict=True):
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            return None
+        if not all(type(axis) is int and -ndim <= axis < ndim for axis in pair):
+            return None
+        if pair[0] % ndim == pair[1] % ndim:
+            return None
+    first, second, third = axes
+    return first, second, (third[0] % result_ndim, third[1] % result_ndim)
+
+
+def _request(
+    a: Any, b: Any, out: Any, axes: Axes | None, order: Any, copy: Callable[..., Any]
+) -> Request | None:
+    if not a.ndim or not b.ndim or a.shape[-1] != b.shape[max(b.ndim - 2, 0)]:
+        return None
+    rows, columns = as_stacks(a, b)
+    try:
+        batch = broadcast_batch(rows.shape[:-2], columns.shape[:-2])
+    except ValueError:
+        return None
+    m, n = rows.shape[-2], columns.shape[-1]
+    if axes is None:
+        shape = batch + (m,) * (a.ndim > 1) + (n,) * (b.ndim > 1)
+        row_axis = len(batch) if a.ndim > 1 else None
+        column_axis = len(shape) - 1 if b.ndim > 1 else None
+    else:
+        row_axis, column_axis = axes
+        rest = iter(batch)
+        sizes = {row_axis: m, column_axis: n}
+        shape = tuple(sizes[i] if i in sizes else next(rest) for i in range(len(batch) + 2))
+    if out is not None and (out.shape != shape or not out.flags.writeable):
+        return None
+    if not isinstance(order, str) or order not in "KACF" or len(order) != 1:
+        return None
+    strides = None
+    if order == "A":
+        order = "F" if a.flags.fnc and b.flags.fnc else "C"
+    if axes is not None:
+        # Laid out as a stack of matrices, whichever axes its matrices' rows and columns are.
+        rest = iter(range(len(batch)))
+        places = {row_axis: len(batch), column_axis: len(batch) + 1}
+        ranks = [places[i] if i in places else next(rest) for i in range(len(shape))]
+        strides = tuple(rank + 1 if order == "F" else len(shape) - rank for rank in ranks)
+    elif order == "K" and len(batch) > 1 and not (a.flags.carray and b.flags.carray):
+        # NumPy lays the stack out as the operands lie: it shows how on matrices of one element.
+        stack = copy(rows[..., :1, :0], columns[..., :0, :1]).strides[: len(batch)]
+        strides = (*stack, *(0,) * (len(shape) - len(batch)))
+    known: Literal["C", "F"] = "F" if order == "F" else "C"
+    return Request(rows, columns, out, shape, known, strides, (row_axis, column_axis))

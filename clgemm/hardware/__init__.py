@@ -1,0 +1,1 @@
+"""OpenCL runtimes and devices: finding them, checking that they work, choosing one."""

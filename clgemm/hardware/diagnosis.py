@@ -1,0 +1,80 @@
+"""Why a device is missing: what the OpenCL loader read, what it could not open, what helps."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+from clgemm.device import Device, present
+from clgemm.hardware import runtimes
+
+__all__ = ["findings", "remedy"]
+
+EXTRA = "pip install 'clgemm[cpu]'"
+X86 = ("x86_64", "AMD64")
+
+
+def remedy(broken: Device | None = None) -> str:
+    """Return what a user can do to get an OpenCL device that works, on this kind of machine.
+
+    Parameters
+    ----------
+    broken : Device, optional
+        The device that does not work.
+    """
+    if broken is not None and broken.kind != "CPU":
+        return "update the driver of this device"
+    if sys.platform in ("linux", "win32") and platform.machine() in X86:
+        has_all = {"intel-opencl-rt"} <= {runtime.package for runtime in runtimes.installed()}
+        if not has_all:
+            return f"{EXTRA} installs a runtime for this processor; a GPU's comes with its driver"
+        if sys.platform == "win32":
+            return "update intel-opencl-rt"
+    if sys.platform == "linux":
+        return (
+            "install PoCL from the distribution (apt-get install pocl-opencl-icd) or from "
+            "conda-forge (pocl); a GPU's runtime comes with its driver"
+        )
+    if sys.platform == "darwin":
+        return "install pyopencl, pocl and ocl_icd_wrapper_apple from conda-forge"
+    return "install an OpenCL driver of the device's maker; nothing on PyPI serves this system"
+
+
+def findings() -> list[str]:
+    """Return what keeps OpenCL devices from being listed, a line each; empty if nothing does."""
+    lines = []
+    vendors = os.environ.get(runtimes.VENDORS)
+    if vendors and not Path(vendors).exists():
+        return [f"{runtimes.VENDORS}={vendors}: no such file or folder"]
+    lines += [f"the platform {name!r} has no device" for name in present().empty]
+    try:
+        files = runtimes.icd_files() if sys.platform == "linux" else []
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        return [*lines, f"{error.filename}: {error.strerror}"]
+    loaded = {Path(line.split()[-1]).name for line in maps.splitlines() if "/" in line}
+    for file, library in files:
+        name = Path(library).name
+        if any(each == name or each.startswith(f"{name}.") for each in loaded):
+            continue
+        lines.append(f"{file}: {_why_not_loaded(library)}")
+    return lines
+
+
+def _why_not_loaded(library: str) -> str:
+    """Return what the system's loader says of a library, asked in a child: it may crash."""
+    command = [sys.executable, "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1])", library]
+    try:
+        child = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if child.returncode:
+        said = child.stderr.strip().splitlines()
+        return said[-1] if said else f"loading {library} ended with status {child.returncode}"
+    return (
+        "not in use; pyopencl listed its platforms before clgemm was imported, or this library is "
+        "no OpenCL runtime"
+    )

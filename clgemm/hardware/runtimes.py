@@ -1,0 +1,257 @@
+"""OpenCL runtimes that pip installed: finds them and registers them with pyopencl's loader.
+
+An OpenCL loader learns of a runtime by a file ``*.icd`` that names the runtime's library. Loaders
+read these files once, when a process lists its platforms for the first time. Wheels cannot put such
+files where loaders look, so `register` does it when clgemm is imported.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import hashlib
+import os
+import re
+import shutil
+import sys
+import tempfile
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+import pyopencl as cl
+
+from clgemm.cache import kept_folder
+
+__all__ = ["ICD_FOLDER", "Runtime", "icd_files", "installed", "register", "registration"]
+
+VENDORS, FILE_NAMES, HOME = "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "PYOPENCL_HOME"
+# The loader in pyopencl's Linux wheel reads $PYOPENCL_HOME/.libs/*.icd, whatever else it reads.
+ICD_FOLDER = ".libs"
+SYSTEM_FOLDERS = ("OPENCL_VENDOR_PATH", "/etc/OpenCL/vendors")  # a variable and its default
+# The library that each package brings. Intel's wheel has an FPGA emulator too: not that one.
+LIBRARIES = {
+    "pocl-binary-distribution": re.compile(r"libpocl[-.\w]*\.so"),
+    "intel-opencl-rt": re.compile(r"libintelocl\.so|intelocl64\.dll"),
+}
+
+
+class Runtime(NamedTuple):
+    """An OpenCL runtime that pip installed in this environment.
+
+    Attributes
+    ----------
+    package : str
+        The package's name on PyPI.
+    library : Path
+        The library that an OpenCL loader opens.
+    """
+
+    package: str
+    version: str
+    library: Path
+
+
+@functools.cache
+def installed() -> tuple[Runtime, ...]:
+    """Return the runtimes that pip installed in this environment."""
+    found = []
+    for package, pattern in LIBRARIES.items():
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            distribution = metadata.distribution(package)
+            for file in distribution.files or ():
+                library = Path(str(distribution.locate_file(file))).resolve()
+                # The real name of a symbolic link may carry a version: the link's name counts.
+                if pattern.fullmatch(file.name) and library.exists():
+                    found.append(Runtime(package, distribution.version, library))
+                    break
+    return tuple(found)
+
+
+class Registration(NamedTuple):
+    """What `register` did.
+
+    Attributes
+    ----------
+    runtimes : tuple of Runtime
+        Those that the loader would not have found by itself.
+    how : str
+        How the loader learns of them, or why it was left alone.
+    """
+
+    runtimes: tuple[Runtime, ...]
+    how: str
+
+
+_own_home = str(Path(cl.__file__).absolute().parent)  # what pyopencl sets PYOPENCL_HOME to
+_given_names = os.environ.get(FILE_NAMES, "")
+_registered = Registration((), "not yet")
+
+
+def registration() -> Registration:
+    """Return what the last call of `register` did."""
+    return _registered
+
+
+def register() -> None:
+    """Tell pyopencl's OpenCL loader of the runtimes that pip installed.
+
+    It acts by environment variables of this process, which the loader reads when it first lists
+    platforms. Variables that the user set are kept: with OCL_ICD_VENDORS, or another PYOPENCL_HOME
+    than pyopencl's own, nothing is registered; OCL_ICD_FILENAMES is added to.
+    """
+    global _registered
+    _withdraw()
+    try:
+        _registered = _register()
+    except OSError as error:  # no folder and no file can be had at all
+        _registered = Registration((), f"failed: {error}")
+
+
+def _register() -> Registration:
+    if vendors := os.environ.get(VENDORS):
+        return Registration((), f"left to {VENDORS}={vendors}")
+    if os.environ.get(HOME, _own_home) != _own_home:
+        return Registration((), f"left to {HOME}={os.environ[HOME]}")
+    if not (missing := _missing()):
+        return Registration((), "nothing to do")
+    if _reads_home():
+        folder = _icd_home(missing)
+        os.environ[HOME] = str(folder)
+        return Registration(missing, f"by {HOME}={folder}")
+    names = [_given_names, *(str(runtime.library) for runtime in missing)]
+    os.environ[FILE_NAMES] = os.pathsep.join(filter(None, names))
+    if sys.platform == "win32":  # where a library's own libraries are found by PATH
+        folders = {str(runtime.library.parent) for runtime in missing}
+        path = [p for p in os.environ.get("PATH", "").split(os.pathsep) if p not in folders]
+        os.environ["PATH"] = os.pathsep.join([*folders, *path])
+    return Registration(missing, f"by {FILE_NAMES}={os.environ[FILE_NAMES]}")
+
+
+def _withdraw() -> None:
+    """Set the variables back to what they were before the last call, if nobody changed them."""
+    for variable, before in ((HOME, _own_home), (FILE_NAMES, _given_names)):
+        if _registered.runtimes and _registered.how == f"by {variable}={os.environ.get(variable)}":
+            if before:
+                os.environ[variable] = before
+            else:
+                del os.environ[variable]
+
+
+def _reads_home() -> bool:
+    """Tell whether the loader is the one in pyopencl's Linux wheel, which reads PYOPENCL_HOME."""
+    return sys.platform == "linux" and any(_wheel_folder().glob("libOpenCL*"))
+
+
+def _wheel_folder() -> Path:
+    return Path(cl.__file__).parent / ICD_FOLDER
+
+
+def _missing() -> tuple[Runtime, ...]:
+    """Return the installed runtimes that the loader does not find by itself."""
+    if not installed():
+        return ()
+    try:
+        known = {library for _, library in icd_files()}
+    except OSError:  # what the loader cannot read either
+        known = set()
+    return tuple(
+        runtime
+        for runtime in installed()
+        if not known & {str(runtime.library), runtime.library.name}
+    )
+
+
+def icd_files() -> list[tuple[Path, str]]:
+    """Return the ICD files that a loader on Linux reads, and the library that each one names.
+
+    Raises
+    ------
+    OSError
+        If a folder or file cannot be read.
+    """
+    variable, default = SYSTEM_FOLDERS
+    vendors = os.environ.get(VENDORS)
+    system = Path(vendors or os.environ.get(variable) or default)
+    if system.is_dir():
+        found = _read_folder(system)
+    elif vendors:  # one ICD file, or one library
+        found = [(system, _named(system) if system.suffix == ".icd" else vendors)]
+    else:
+        found = []
+    return found + _read_folder(Path(os.environ.get(HOME, _own_home)) / ICD_FOLDER)
+
+
+def _read_folder(folder: Path) -> list[tuple[Path, str]]:
+    return [(file, _named(file)) for file in sorted(folder.glob("*.icd"))]
+
+
+def _named(file: Path) -> str:
+    """Return the library that an ICD file names; absolute if it lies beside the file."""
+    name = file.read_text(encoding="utf-8", errors="replace").strip()
+    beside = file.parent / name
+    return str(beside.resolve() if name and beside.is_file() else name)
+
+
+def _icd_home(missing: tuple[Runtime, ...]) -> Path:
+    """Return a folder for PYOPENCL_HOME that names these runtimes beside pyopencl's own.
+
+    It is named after its contents: processes of one environment share it, and those of another
+    have their own.
+    """
+    own = [library for _, library in _read_folder(_wheel_folder())]
+    files = {
+        f"{i:02}.icd": library
+        for i, library in enumerate([*own, *(str(runtime.library) for runtime in missing)])
+    }
+    digest = hashlib.sha256(repr(files).encode()).hexdigest()[:16]
+    folder = kept_folder() / "runtimes" / digest
+    try:
+        if not _holds(folder, files):
+            _write(folder, files)
+    except OSError:  # a full disk
+        folder = _temporary_folder(digest)
+        if not _holds(folder, files):
+            _fill(folder, files)
+    return folder
+
+
+@functools.cache
+def _temporary_folder(_: str) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="clgemm-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _holds(folder: Path, files: dict[str, str]) -> bool:
+    try:
+        texts = {
+            file.name: file.read_text(encoding="utf-8") for file in (folder / ICD_FOLDER).iterdir()
+        }
+    except FileNotFoundError:
+        return False
+    return texts == files
+
+
+def _write(folder: Path, files: dict[str, str]) -> None:
+    """Make the folder at once: another process never sees half of it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(prefix="new-", dir=folder.parent))
+    try:
+        _fill(new, files)
+        try:
+            new.rename(folder)
+        except OSError:
+            if _holds(folder, files):  # another process was first
+                return
+            shutil.rmtree(folder)  # it is damaged
+            new.rename(folder)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _fill(folder: Path, files: dict[str, str]) -> None:
+    (folder / ICD_FOLDER).mkdir()
+    for name, library in files.items():
+        (folder / ICD_FOLDER / name).write_text(library, encoding="utf-8")

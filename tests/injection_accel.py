@@ -1,0 +1,270 @@
+"""Failures at every place of an accelerated product: what becomes of it, and of the next.
+
+Run by hand, it prints a table of places and outcomes::
+
+    python tests/injection_accel.py [--cold] [--every N] [--places]
+
+A place is where a function of clgemm is called, or begins a line, or returns. A trace function
+raises there, as the handler of a signal would. `test_injection_accel.py` does the same for some of
+the places.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import faulthandler
+import inspect
+import linecache
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import clgemm
+from clgemm.accel import enabled, report, session
+from clgemm.launch import forget_plans
+from clgemm.workspace import workspace
+
+OURS = str(Path(clgemm.__file__).parent) + os.sep
+HANG_SECONDS = 120
+
+RIGHT, RAISED, NAN = "right", "raised at the call", "NaN"
+GOOD = {RIGHT, RAISED, NAN}
+WRONG, LOST, OTHER = "WRONG", "the interruption is LOST", "raised as ANOTHER exception"
+LATER_WRONG, LATER_RAISED = "the next product is WRONG", "the next product RAISES"
+LATER_HOST = "later products stay on the host"
+
+
+class PlantedError(Exception):
+    """An exception of the program's own, as handlers of signals raise."""
+
+
+ERRORS: dict[str, Callable[[], BaseException]] = {
+    "KeyboardInterrupt": KeyboardInterrupt,
+    "program's own": PlantedError,
+    "MemoryError": MemoryError,
+    "RecursionError": RecursionError,
+    "TypeError": lambda: TypeError("planted"),
+    "warning": lambda: UserWarning("planted"),
+}
+# These must reach the program; of the others the product may be NumPy's.
+INTERRUPTIONS = KeyboardInterrupt, PlantedError
+
+
+class Place(NamedTuple):
+    """Where an exception was raised."""
+
+    file: str
+    line: int
+    function: str
+
+
+class _Tracer:
+    """Counts the events in clgemm's frames, and raises at one of them."""
+
+    def __init__(self, at: int, error: BaseException) -> None:
+        self._at, self._error = at, error
+        self.events = 0
+        self.place: Place | None = None
+
+    def __call__(self, frame: Any, event: str, _: Any) -> Any:
+        code = frame.f_code
+        # What is raised in a generator that is being closed is lost in any program.
+        if not code.co_filename.startswith(OURS) or code.co_flags & inspect.CO_GENERATOR:
+            return None
+        if event in ("call", "line", "return") and not _is_leaving_with(frame, event):
+            self.events += 1
+            if self.events == self._at:
+                file = code.co_filename.removeprefix(OURS)
+                self.place = Place(file, frame.f_lineno, code.co_name)
+                raise self._error
+        return self
+
+
+def _is_leaving_with(frame: Any, event: str) -> bool:
+    """Tell whether a line event is the end of a ``with`` block, before its manager knows.
+
+    Only a trace function can raise there: CPython lets no signal's handler run in between.
+    """
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    if event != "line" or not line.lstrip().startswith("with "):
+        return False
+    first = min(start for start, _, number in frame.f_code.co_lines() if number == frame.f_lineno)
+    return bool(frame.f_lasti > first)
+
+
+@contextlib.contextmanager
+def traced(at: int, error: BaseException) -> Iterator[_Tracer]:
+    """Raise an exception at the n-th place of a block."""
+    tracer = _Tracer(at, error)
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        yield tracer
+    finally:
+        sys.settrace(before)
+
+
+def _integers(*shape: int) -> Any:
+    return np.random.default_rng(0).integers(1, 9, shape).astype(np.float32)
+
+
+A, B = _integers(24, 24), _integers(24, 24)
+STACK = _integers(3, 24, 24)
+LARGE = _integers(200, 300)
+
+
+def _in_place(function: Callable[..., Any]) -> Callable[[], Any]:
+    def call() -> Any:
+        out = np.full((24, 24), np.nan, np.float32)
+        try:
+            return function(A, B, out=out)
+        except INTERRUPTIONS:
+            # Whole, as NumPy's is, or not begun.
+            assert (out == A @ B).all() or np.isnan(out).all()
+            raise
+
+    return call
+
+
+CALLS: dict[str, Callable[[], Any]] = {
+    "@": lambda: A @ B,
+    "np.matmul": lambda: np.matmul(A, B),
+    "np.matmul of stacks": lambda: np.matmul(STACK, B),
+    "np.matmul with keywords": lambda: np.matmul(A, B, dtype=np.float32, order="F"),
+    "np.matmul of float16": lambda: np.matmul(A.astype(np.float16), B),
+    "np.matmul in place": _in_place(np.matmul),
+    "by its own transpose": lambda: LARGE @ LARGE.T,
+    "np.dot": lambda: np.dot(A, B),
+    "np.dot in place": _in_place(np.dot),
+    "ndarray.dot": lambda: A.dot(B),
+    "np.inner": lambda: np.inner(A, B),
+    "np.tensordot": lambda: np.tensordot(STACK, B, 1),
+}
+
+
+class Outcome(NamedTuple):
+    """What became of a call in which an exception was raised at a place."""
+
+    call: str
+    error: str
+    place: Place
+    outcome: str
+
+
+def _settled() -> None:
+    """Give a device that failed another chance at once."""
+    assert session._state.active is not None
+    session._state.active.router.begin()
+
+
+def _begin_anew() -> None:
+    """Forget all kernels and memory, so that what one call broke is not told of all later ones."""
+    forget_plans()
+    workspace.cache_clear()
+
+
+def count_places(name: str, *, cold: bool = False) -> int:
+    """Return how many places a call has."""
+    CALLS[name]()  # compiles
+    if cold:
+        _begin_anew()
+    with traced(-1, PlantedError()) as tracer:
+        CALLS[name]()
+    return tracer.events
+
+
+def outcomes(
+    name: str, error: str, *, cold: bool = False, every: int = 1, first: int = 1
+) -> Iterator[Outcome]:
+    """Raise an exception at each place of a call, or at some, and tell what becomes of it.
+
+    To be used where everything is offloaded.
+
+    Parameters
+    ----------
+    cold : bool
+        Each call is the first of its kind: it plans, and takes memory and kernels.
+    """
+    call = CALLS[name]
+    expected = call()  # compiles
+    at = first
+    while True:
+        planted = ERRORS[error]()
+        result, raised = None, None
+        if cold:
+            _begin_anew()
+        with traced(at, planted) as tracer:
+            try:
+                result = call()
+            except BaseException as found:  # told below
+                raised = found
+        if tracer.place is None:
+            return
+        yield Outcome(name, error, tracer.place, _told(call, expected, planted, result, raised))
+        at += every
+
+
+def _told(
+    call: Callable[[], Any],
+    expected: Any,
+    planted: BaseException,
+    result: Any,
+    raised: BaseException | None,
+) -> str:
+    if raised is not None and raised is not planted:
+        return f"{OTHER}: {type(raised).__name__}: {raised}"
+    if raised is None and isinstance(planted, INTERRUPTIONS):
+        return LOST
+    first = RAISED
+    if raised is None:
+        same = np.array_equal(result, expected)
+        first = RIGHT if same else NAN if np.isnan(result).any() else WRONG
+    if first in GOOD:
+        _settled()
+        before = report().offloaded
+        try:
+            if not np.array_equal(call(), expected):
+                return LATER_WRONG
+        except Exception as found:  # told
+            return f"{LATER_RAISED}: {type(found).__name__}: {found}"
+        if report().offloaded == before:
+            left_out = report().left_out
+            _begin_anew()
+            return f"{LATER_HOST}: {left_out[0].error if left_out else report()}"
+    return first
+
+
+def main() -> None:
+    """Print how often each outcome was seen for each call and error, and the bad ones by place."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cold", action="store_true", help="each call the first of its kind")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="at each N-th place")
+    parser.add_argument("--places", action="store_true", help="print all places, good ones too")
+    parser.add_argument("--calls", nargs="+", choices=CALLS, default=list(CALLS))
+    parser.add_argument("--errors", nargs="+", choices=ERRORS, default=list(ERRORS))
+    args = parser.parse_args()
+    by_place: dict[tuple[Place, str], int] = collections.Counter()
+    with enabled(threshold=0):
+        for name in args.calls:
+            for error in args.errors:
+                counts: dict[str, int] = collections.Counter()
+                for found in outcomes(name, error, cold=args.cold, every=args.every):
+                    faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
+                    counts[found.outcome] += 1
+                    by_place[found.place, found.outcome] += 1
+                told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+                print(f"{name:26}{error:20}{told}", flush=True)
+    faulthandler.cancel_dump_traceback_later()
+    for (place, outcome), count in sorted(by_place.items()):
+        if args.places or outcome not in GOOD:
+            print(f"{place.file}:{place.line} {place.function}: {count} {outcome}")
+
+
+if __name__ == "__main__":
+    main()

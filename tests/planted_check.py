@@ -1,0 +1,52 @@
+"""The child that checks a device, with a fault planted: what it is stands in PLANTED_FAULT."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import pyopencl as cl
+
+from clgemm import programs
+from clgemm.child import serve
+from clgemm.trial import Server
+
+source_of = programs._source
+# What PyPI's PoCL 3.0 says on a processor that its LLVM does not know.
+POCL_LOG = """clBuildProgram failed: BUILD_PROGRAM_FAILURE - clBuildProgram failed:
+error: unknown target CPU 'generic'
+1 error generated.
+Device pthread failed to build the program, log: (options: -cl-std=CL1.2 -DWORK_M=4)
+"""
+
+
+def refuses(*_arguments, **_keywords):
+    """A compiler that does not know the processor."""
+    raise cl.RuntimeError(POCL_LOG)
+
+
+def hangs(*_arguments, **_keywords):
+    """A compiler that does not end."""
+    time.sleep(600)
+
+
+def aborts(*_arguments, **_keywords):
+    """A compiler that takes its process down."""
+    print("LLVM ERROR: Cannot select", file=sys.stderr)
+    os.abort()
+
+
+def wrong(config):
+    """Kernels that leave out the last step of k."""
+    loop = "for (int p = 0; p < k; p++) {"
+    return source_of(config).replace(loop, loop.replace("p < k", "p < k - 1"))
+
+
+if __name__ == "__main__":  # in the child only
+    fault = os.environ["PLANTED_FAULT"]
+    if fault == "wrong":
+        programs._source = wrong
+    else:
+        programs.build = {"refuses": refuses, "hangs": hangs, "aborts": aborts}[fault]
+    serve(Server(sys.argv[1:]))

@@ -1,0 +1,24 @@
+"""Failures at places of an accelerated product; `injection_accel.py` has all of them."""
+
+from __future__ import annotations
+
+import injection_accel
+import pytest
+
+from clgemm.accel import enabled
+
+PLACES = 25  # of each call and error
+
+
+@pytest.mark.parametrize("cold", [False, True], ids=["again", "first"])
+@pytest.mark.parametrize("error", injection_accel.ERRORS)
+@pytest.mark.parametrize("name", ["@", "np.matmul in place", "np.dot"])
+def test_a_failure_anywhere_is_harmless(name, error, cold, device, caplog):
+    """The result is right or the call raises it; the next call is right, and on the device."""
+    caplog.set_level("CRITICAL", "clgemm")
+    with enabled(threshold=0):
+        total = injection_accel.count_places(name, cold=cold)
+        step = max(1, total // PLACES)
+        found = list(injection_accel.outcomes(name, error, cold=cold, every=step))
+    assert len(found) >= PLACES / 2
+    assert [each for each in found if each.outcome not in injection_accel.GOOD] == []
