@@ -21,9 +21,13 @@ def without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 
 
 def fits_dot(out: Any, shape: tuple[int, ...]) -> bool:
-    """Tell whether NumPy's dot would accept an output array."""
+    """Tell whether NumPy's dot would accept an output array, and return it.
+
+    From an output array without dimensions it returns a scalar, since NumPy 2.5.
+    """
     return (
         type(out) is np.ndarray
+        and out.ndim > 0
         and out.shape == shape
         and out.dtype == np.float32
         and out.flags.c_contiguous

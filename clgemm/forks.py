@@ -58,7 +58,13 @@ def _is_from_before(context: cl.Context) -> bool:
     table = ctypes.c_void_p.from_address(platform).value or 0
     for addresses, file in _mapped():
         first, last = (int(address, 16) for address in addresses.split("-"))
-        if first <= table < last and file in (_files_at_fork or ()):
+        if first <= table < last:
+            if file in (_files_at_fork or ()):
+                return True
+            break
+    else:  # NVIDIA's table is in no file: any OpenCL library but the loader will do
+        names = (Path(file).name.lower() for file in _files_at_fork or ())
+        if any("opencl" in name and not name.startswith("libopencl") for name in names):
             return True
     _checked.add(platform)
     return False

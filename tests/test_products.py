@@ -422,3 +422,22 @@ def test_large_stacks_of_small_matrices(device, launches):
     a, b = integers(RNG, (70_000, 2, 3)), integers(RNG, (70_000, 3, 2))
     np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
     assert len(launches) == 1
+
+
+@pytest.mark.parametrize("function", ["dot", "multi_dot"])
+def test_a_scalar_result_is_returned_as_numpy_returns_it(function, device):
+    """With an output array of no dimensions, NumPy's versions differ in what they return."""
+    x, y = integers(RNG, (7,)), integers(RNG, (7,))
+    ours, theirs = np.full((), 7, "f"), np.full((), 7, "f")
+    calls = {
+        "dot": (lambda out: clgemm.dot(x, y, out=out), lambda out: np.dot(x, y, out=out)),
+        "multi_dot": (
+            lambda out: clgemm.multi_dot([x, y], out=out),
+            lambda out: np.linalg.multi_dot([x, y], out=out),
+        ),
+    }
+    result, expected = (
+        call(out) for call, out in zip(calls[function], (ours, theirs), strict=True)
+    )
+    assert type(result) is type(expected)
+    assert result == expected == ours == theirs

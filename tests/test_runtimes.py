@@ -170,9 +170,15 @@ def run(code, **variables):
 )
 def test_a_real_runtime_is_found_by_a_distributions_record(tmp_path):
     """A wheel's library outside site-packages serves, where the system has no OpenCL."""
-    loaded = [x.split()[-1] for x in Path("/proc/self/maps").read_text().splitlines() if "/" in x]
-    names = [Path(library).name for _, library in runtimes.icd_files()]
-    library = next(x for x in loaded if any(Path(x).name.startswith(name) for name in names))
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    loaded = {str(Path(x.split()[-1]).resolve()) for x in maps if "/" in x}
+    named = [Path(library) for _, library in runtimes.icd_files()]
+    library = next(
+        (x for x in loaded for n in named if Path(x).name.startswith(n.name)),
+        None,
+    )
+    if library is None:
+        pytest.skip("the runtimes here are not in memory by the names in their ICD files")
     packages = tmp_path / "lib" / "python" / "site-packages"
     information = packages / "intel_opencl_rt-1.0.dist-info"
     information.mkdir(parents=True)
