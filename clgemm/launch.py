@@ -157,7 +157,9 @@ def _multiply_on_host(
             read=alpha != 0,
             keep=beta != 0,
             allocation_bytes=device.limits.allocation_bytes,
-            is_slow=device.kind == "CPU" and _is_long(device, c.size, a.shape[-1], a.size + b.size),
+            # Nobody knows how long a user's events take.
+            is_slow=bool(wait_for)
+            or (device.kind == "CPU" and _is_long(device, c.size, a.shape[-1], a.size + b.size)),
         )
         return None
     layouts = layout_of(a), layout_of(b), layout_of(c)

@@ -109,7 +109,8 @@ class Way(NamedTuple):
         memory = _InPlace(queue.context, {"a": a, "b": b, "c": c})
         scalars = alpha, beta, start_a, start_b, start_c
         try:
-            if self.is_long and answers_signals():
+            # Nobody knows how long a user's events take.
+            if (self.is_long or wait_for) and answers_signals():
                 waiting = functools.partial(wait, memory=memory)
                 self.space.compute(self.prepared, memory, scalars, wait_for, waiting)
             else:
