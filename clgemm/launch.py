@@ -158,8 +158,8 @@ def _multiply_on_host(
             keep=beta != 0,
             allocation_bytes=device.limits.allocation_bytes,
             # Nobody knows how long a user's events take.
-            is_slow=bool(wait_for)
-            or (device.kind == "CPU" and _is_long(device, c.size, a.shape[-1], a.size + b.size)),
+            is_slow=device.kind == "CPU"
+            and (bool(wait_for) or _is_long(device, c.size, a.shape[-1], a.size + b.size)),
         )
         return None
     layouts = layout_of(a), layout_of(b), layout_of(c)

@@ -75,7 +75,9 @@ def finish(
     """Wait for a queue's commands after a failure: in the main thread, for a moment at most.
 
     Commands that take longer run on; what they read and write is kept alive. Where it cannot be,
-    since host arrays borrow memory from an unknown owner, this waits to the end.
+    since host arrays borrow memory from an unknown owner, this waits to the end. So it does on a
+    GPU, whose commands are short: NVIDIA's driver crashes if one thread waits while another
+    allocates memory.
 
     Parameters
     ----------
@@ -95,7 +97,8 @@ def finish(
         # Mesa 22.3 finishes a queue without those commands that have been flushed.
         marker = cl.enqueue_marker(queue)
         queue.flush()
-    if not answers_signals() or not all(_is_kept(array) for array in arrays):
+    is_gpu = queue.device.type & cl.device_type.GPU and not queue.device.type & cl.device_type.CPU
+    if is_gpu or not answers_signals() or not all(_is_kept(array) for array in arrays):
         marker.wait()
         return True
     waiter = _Waiter(marker.wait, (arrays, memory))
