@@ -37,7 +37,9 @@ def trial_child(identified: list[str], name: str = "the trial") -> Child:
         What the child does, for messages.
     """
     paths = [path for path in sys.path if path]  # as this process finds its modules
-    variables = os.environ | {
+    # NumPy itself is not to be accelerated there, whatever the user has asked for here.
+    own = {name: x for name, x in os.environ.items() if not name.startswith("CLGEMM_ACCEL")}
+    variables = own | {
         "PYTHONPATH": os.pathsep.join(paths),
         # The threads of the host's BLAS would go on spinning while kernels are timed.
         **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
