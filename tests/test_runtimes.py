@@ -234,3 +234,17 @@ def test_the_remedy_is_one_that_exists_for_the_system(system, machine, packages,
     monkeypatch.setattr(runtimes, "installed", lambda: found)
     assert said in diagnosis.remedy()
     assert ("clgemm[cpu]" in diagnosis.remedy()) == ("clgemm[cpu]" in said)
+
+
+@ON_LINUX
+def test_a_library_in_use_is_no_finding(monkeypatch):
+    """Its name in memory may carry another version than the link that an ICD file names."""
+    (name,) = {
+        Path(line.split()[-1]).name.partition(".so")[0]
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if "/libc.so" in line or "/libc-" in line
+    }
+    files = [(Path("one.icd"), f"{name}.so.99"), (Path("two.icd"), "/nowhere/libgone.so.1")]
+    monkeypatch.setattr(runtimes, "icd_files", lambda: files)
+    (line,) = [x for x in diagnosis.findings() if ".icd: " in x]
+    assert line.startswith("two.icd: ")

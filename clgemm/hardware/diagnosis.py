@@ -55,13 +55,17 @@ def findings() -> list[str]:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         return [*lines, f"{error.filename}: {error.strerror}"]
-    loaded = {Path(line.split()[-1]).name for line in maps.splitlines() if "/" in line}
+    loaded = {_without_version(line.split()[-1]) for line in maps.splitlines() if "/" in line}
     for file, library in files:
-        name = Path(library).name
-        if any(each == name or each.startswith(f"{name}.") for each in loaded):
+        if _without_version(library) in loaded:
             continue
         lines.append(f"{file}: {_why_not_loaded(library)}")
     return lines
+
+
+def _without_version(library: str) -> str:
+    """Return a library's file name up to ``.so``: an ICD file may name a link to it."""
+    return Path(library).name.partition(".so")[0]
 
 
 def _why_not_loaded(library: str) -> str:
