@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import subprocess
@@ -68,6 +69,7 @@ def _without_version(library: str) -> str:
     return Path(library).name.partition(".so")[0]
 
 
+@functools.cache  # where no device works, each large product asks
 def _why_not_loaded(library: str) -> str:
     """Return what the system's loader says of a library, asked in a child: it may crash."""
     command = [sys.executable, "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1])", library]
