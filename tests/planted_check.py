@@ -8,9 +8,9 @@ import time
 
 import pyopencl as cl
 
-from clgemm import programs
-from clgemm.child import serve
-from clgemm.trial import Server
+from clgemm.core.child import serve
+from clgemm.runtime import programs
+from clgemm.tuning.trial import Server
 
 source_of = programs._source
 # What PyPI's PoCL 3.0 says on a processor that its LLVM does not know.

@@ -6,9 +6,9 @@ import os
 import sys
 import time
 
-from clgemm import programs
-from clgemm.child import serve
-from clgemm.trial import Server
+from clgemm.core.child import serve
+from clgemm.runtime import programs
+from clgemm.tuning.trial import Server
 
 WRONG, HANGS, ABORTS, NO_BUILD = 3, 6, 8, 7
 source_of, build = programs._source, programs.build

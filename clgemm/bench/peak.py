@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pyopencl as cl
 
-from clgemm import programs
-from clgemm.device import Device
+from clgemm.hardware.device import Device
+from clgemm.runtime import programs
 
 __all__ = ["PeakVariant", "measure", "peak_variants"]
 
