@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clgemm.config import DirectConfig, Limits, LocalConfig, RegisterConfig
+from clgemm.config import DirectConfig, Limits
 from clgemm.device import INTEL, Device, register_width
 from clgemm.identity import MANY_CORES, is_vector_compiler
 from clgemm.local_spread import local_spread
 from clgemm.pack_config import PackConfig, VectorPackConfig
 from clgemm.records import Choice
 from clgemm.skinny_config import MOST_OF_A, SkinnyConfig, SkinnyLanesConfig
+from clgemm.tile_config import LocalConfig, RegisterConfig
 
 __all__ = [
     "MOST_LANES_ROWS",

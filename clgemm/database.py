@@ -8,7 +8,6 @@ import math
 import os
 
 from clgemm.by_hand import MOST_LANES_ROWS, default_choice, families
-from clgemm.config import LocalConfig
 from clgemm.crossovers import Work, measured, pays, smallest
 from clgemm.device import Device, register_width
 from clgemm.hardware.choice import NoDeviceError, get_device
@@ -20,6 +19,7 @@ from clgemm.serving import tuned
 from clgemm.settings import whole_number
 from clgemm.shapes import shape_class
 from clgemm.streaming import TransferConfig
+from clgemm.tile_config import LocalConfig
 
 __all__ = [
     "choose",

@@ -12,7 +12,6 @@ import pyopencl as cl
 import pyopencl.array
 
 from clgemm.by_hand import copy_config, direct_config, single_loads_choice
-from clgemm.config import LocalConfig, RegisterConfig
 from clgemm.database import choose, transfer_config
 from clgemm.device import Device, of_queue
 from clgemm.hardware.choice import get_device
@@ -40,6 +39,7 @@ from clgemm.steps import Plan
 from clgemm.tensor import choose_narrow, choose_tensor
 from clgemm.tensor_narrow import make_narrow_plan
 from clgemm.tensor_plan import make_tensor_plan
+from clgemm.tile_config import LocalConfig, RegisterConfig
 from clgemm.windows import windows
 from clgemm.workspace import Workspace, workspace
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from clgemm.config import FLOAT_BYTES, Limits, LocalConfig
+from clgemm.config import FLOAT_BYTES, Limits
 from clgemm.layout import Layout
 from clgemm.local_spread import local_spread
 from clgemm.pack_config import PackConfig
@@ -22,6 +22,7 @@ from clgemm.steps import (
     round_up,
     widest_load,
 )
+from clgemm.tile_config import LocalConfig
 
 __all__ = ["LocalPanels", "reads_singly"]
 

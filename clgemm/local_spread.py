@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from clgemm.config import Limits, LocalConfig
+from clgemm.config import Limits
+from clgemm.tile_config import LocalConfig
 
 __all__ = ["LocalSpread", "local_spread"]
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from clgemm.config import FLOAT_BYTES, DirectConfig, Limits, LocalConfig, RegisterConfig
+from clgemm.config import FLOAT_BYTES, DirectConfig, Limits
 from clgemm.layout import Layout, batch_levels
 from clgemm.local_panels import LocalPanels
 from clgemm.pack_config import PackConfig
@@ -32,6 +32,7 @@ from clgemm.steps import (
     slices,
     stack_of,
 )
+from clgemm.tile_config import LocalConfig, RegisterConfig
 
 __all__ = ["make_copy_plan", "make_plan", "make_scaling_plan"]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import NamedTuple
 
-from clgemm.config import FLOAT_BYTES, Limits, RegisterConfig
+from clgemm.config import FLOAT_BYTES, Limits
 from clgemm.layout import Layout, Level
 from clgemm.pack_config import VectorPackConfig
 from clgemm.panels import AnyPackConfig, Panels, own_levels, packed_strides, stack_over
@@ -25,6 +25,7 @@ from clgemm.steps import (
     round_up,
     stack_of,
 )
+from clgemm.tile_config import RegisterConfig
 
 __all__ = ["RegisterPanels", "is_faster_transposed"]
 

@@ -9,8 +9,8 @@ import functools
 from itertools import product
 from typing import NamedTuple
 
-from clgemm.config import RegisterConfig
 from clgemm.steps import ceil_div, round_up
+from clgemm.tile_config import RegisterConfig
 
 __all__ = ["NEAR", "RegisterSpread", "cuts_k", "register_spread"]
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgemm.config import FLOAT_BYTES, KernelConfig, multiple, positive, vector
+from clgemm.config import FLOAT_BYTES, KernelConfig, ReduceConfig, multiple, positive, vector
+from clgemm.pack_config import PackConfig
 
 __all__ = ["HINTED_WIDTH", "MOST_OF_A", "SkinnyConfig", "SkinnyLanesConfig"]
 
@@ -31,6 +32,7 @@ class SkinnyConfig(KernelConfig):
 
     family: ClassVar[str] = "skinny"
     entry: ClassVar[str] = "skinny_product"
+    companions: ClassVar[tuple[type[KernelConfig], ...]] = (PackConfig, ReduceConfig)
 
     @property
     def items(self) -> int:
@@ -63,6 +65,7 @@ class SkinnyLanesConfig(KernelConfig):
     family: ClassVar[str] = "skinny_lanes"
     entry: ClassVar[str] = "skinny_product"
     includes: ClassVar[tuple[str, ...]] = ("gather.cl",)
+    companions: ClassVar[tuple[type[KernelConfig], ...]] = (ReduceConfig,)
 
     @property
     def items(self) -> int:

@@ -16,16 +16,19 @@ from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 from clgemm.cache import recall, remember
+from clgemm.config import KernelConfig
 from clgemm.device import Device, compute_capability
 from clgemm.layout import Layout
 from clgemm.nesting import alone
 from clgemm.records import TensorChoice
 from clgemm.serving import tuned
 from clgemm.shapes import LOPSIDED, shape_class
+from clgemm.sources import sources_hash
 from clgemm.steps import ceil_div
 from clgemm.tensor_config import (
     NARROW_COLUMNS,
     TILE_ROWS,
+    AtOnceConfig,
     MmaConfig,
     NarrowConfig,
     TensorConfig,
@@ -44,7 +47,11 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-VERSION = 4  # of the kernels: raised when a verdict on older ones no longer holds
+# What a trial of the instructions multiplies with.
+TRIED: dict[str, tuple[type[KernelConfig], ...]] = {
+    "wgmma": (WgmmaConfig, AtOnceConfig, NarrowConfig),
+    "mma": (MmaConfig,),
+}
 TRIAL_SECONDS = 120
 
 # Smaller products are limited by launches, which splitting operands adds to.
@@ -223,7 +230,8 @@ def _candidates(device: Device) -> tuple[str, ...]:
 
 def _verdict(device: Device, instructions: str) -> bool:
     driver = device.cl_device.driver_version
-    key = f"{device.name}, driver {driver}: {instructions}, kernels {VERSION}"
+    kernels = sources_hash(*TRIED[instructions])
+    key = f"{device.name}, driver {driver}: {instructions}, kernels {kernels}"
     able = recall(key)
     if not isinstance(able, bool):
         able = _try_out(device, instructions)

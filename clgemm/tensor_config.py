@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from clgemm.config import FLOAT_BYTES, KernelConfig, positive
+from clgemm.config import FLOAT_BYTES, KernelConfig, ReduceConfig, positive
+from clgemm.tile_config import LocalConfig
 
 __all__ = [
     "LENGTH_BYTES",
@@ -65,6 +66,8 @@ class TensorConfig(KernelConfig):
 
     entry: ClassVar[str] = "tensor_product"
     includes: ClassVar[tuple[str, ...]] = ("tensor_tile.cl", "tensor_mend.cl", "tensor_store.cl")
+    # LocalConfig: of the fallback, for data that split operands cannot hold.
+    companions: ClassVar[tuple[type[KernelConfig], ...]] = (SplitConfig, LocalConfig)
 
     @property
     def tile_m(self) -> int:
@@ -160,6 +163,7 @@ class AtOnceConfig(WgmmaConfig):
         *WgmmaConfig.includes,
         *("tensor_split.cl", "tensor_plain.cl"),
     )
+    companions: ClassVar[tuple[type[KernelConfig], ...]] = ()
 
     @classmethod
     def of(cls, config: WgmmaConfig) -> AtOnceConfig:
@@ -195,6 +199,7 @@ class NarrowConfig(KernelConfig):
     family: ClassVar[str] = "tensor_narrow"
     entry: ClassVar[str] = "tensor_narrow"
     includes: ClassVar[tuple[str, ...]] = ("gather.cl", "tensor_barriers.cl", "tensor_chunk.cl")
+    companions: ClassVar[tuple[type[KernelConfig], ...]] = (ReduceConfig,)
 
     @property
     def items(self) -> int:

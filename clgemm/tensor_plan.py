@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import product
 
-from clgemm.config import FLOAT_BYTES, Limits, LocalConfig
+from clgemm.config import FLOAT_BYTES, Limits
 from clgemm.layout import Layout, Level, batch_levels
 from clgemm.panels import AnyPackConfig
 from clgemm.plan import make_plan
@@ -33,6 +33,7 @@ from clgemm.tensor_config import (
     TensorConfig,
     WgmmaConfig,
 )
+from clgemm.tile_config import LocalConfig
 
 __all__ = ["make_tensor_plan"]
 

@@ -21,7 +21,6 @@ import pyopencl.array as cl_array
 
 from clgemm.by_hand import default_choice, families
 from clgemm.child import serve
-from clgemm.config import LocalConfig, RegisterConfig
 from clgemm.identity import find
 from clgemm.layout import Layout
 from clgemm.operands import place, transposed
@@ -33,6 +32,7 @@ from clgemm.skinny_config import SkinnyConfig, SkinnyLanesConfig
 from clgemm.steps import Plan
 from clgemm.tensor_config import TensorConfig
 from clgemm.tensor_plan import make_tensor_plan
+from clgemm.tile_config import LocalConfig, RegisterConfig
 from clgemm.workspace import workspace
 
 __all__ = ["Server"]

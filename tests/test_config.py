@@ -15,9 +15,10 @@ from clgemm.by_hand import (
     skinny_lanes_config,
     vector_pack_config,
 )
-from clgemm.config import DirectConfig, Limits, LocalConfig, ReduceConfig, RegisterConfig
+from clgemm.config import DirectConfig, Limits, ReduceConfig
 from clgemm.pack_config import PackConfig, VectorPackConfig
 from clgemm.skinny_config import SkinnyConfig, SkinnyLanesConfig
+from clgemm.tile_config import LocalConfig, RegisterConfig
 
 LIMITS = Limits(
     local_memory_bytes=32 * 1024,

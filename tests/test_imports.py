@@ -35,7 +35,9 @@ ROWS = [
     {"identity", "proof"},
     {"device", "local_spread"},
     {"hardware.runtimes", "records"},
-    {"pack_config", "skinny_config", "tensor_config", "windows"},
+    {"tensor_config"},
+    {"skinny_config", "tile_config"},
+    {"pack_config", "sources", "windows"},
     {"cache", "child", "config", "layout", "output", "precision", "shapes", "streaming", "terminal"}
     | {"forks", "nesting", "pocl_space", "pocl_threads"},
     {"settings"},
@@ -70,7 +72,7 @@ PURE_TUNER = {"search", "space", "spaces"}
 PURE = {"config", "layout", "local_panels", "pack_config", "panels", "plan", "precision"}
 PURE |= {"records", "register_panels", "register_spread", "shapes", "skinny", "skinny_config"}
 PURE |= {"local_spread", "steps", "streaming", "tensor_config", "tensor_narrow"}
-PURE |= {"settings", "tensor_plan", "windows"}
+PURE |= {"settings", "sources", "tensor_plan", "tile_config", "windows"}
 
 
 def imported(module: str) -> set[str]:

@@ -26,13 +26,14 @@ from clgemm.by_hand import (
     skinny_lanes_config,
     vector_pack_config,
 )
-from clgemm.config import DirectConfig, Limits, LocalConfig, RegisterConfig
+from clgemm.config import DirectConfig, Limits
 from clgemm.local_spread import LocalSpread
 from clgemm.pack_config import PackConfig
 from clgemm.records import Choice
 from clgemm.register_spread import RegisterSpread
 from clgemm.skinny_config import SkinnyConfig, SkinnyLanesConfig
 from clgemm.steps import ceil_div, round_up
+from clgemm.tile_config import LocalConfig, RegisterConfig
 
 ODD_TILES = LocalConfig(
     tile_m=12,

@@ -19,6 +19,7 @@ import pytest
 import clgemm
 from clgemm import by_hand, operands, pocl_space, programs, workspace
 from clgemm.device import POCL
+from clgemm.sources import text_of
 
 RNG = np.random.default_rng(2014)
 
@@ -129,7 +130,7 @@ def test_a_compiler_unrolls_what_it_is_told_to(packs, device, monkeypatch, tmp_p
     config = replace(config, in_place=not packs, packs=packs)
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
     # A source that no cache of the runtime's own knows.
-    source = f"{programs._source(config)}\n__kernel void unknown_{time.time_ns()}(void) {{}}"
+    source = f"{text_of(type(config))}\n__kernel void unknown_{time.time_ns()}(void) {{}}"
     program = programs.build(device, source, config.macros(), config.standard, config.options)
     log = program.get_build_info(device.cl_device, cl.program_build_info.LOG)
     assert "unroll" not in log, log

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
-from clgemm.config import DirectConfig, Limits, LocalConfig, RegisterConfig
+from clgemm.config import DirectConfig, Limits
 from clgemm.pack_config import PackConfig, VectorPackConfig
 from clgemm.records import AnyChoice, Choice, TensorChoice
 from clgemm.skinny_config import SkinnyConfig, SkinnyLanesConfig
 from clgemm.tensor_config import TensorConfig
+from clgemm.tile_config import LocalConfig, RegisterConfig
 from clgemm.tuner.space import Sketch, Space
 
 __all__ = ["space_of"]
