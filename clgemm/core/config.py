@@ -45,10 +45,10 @@ class Limits:
         Floats in one native vector of a work-item; 1 where the hardware spreads work-items, not
         vectors, over its lanes (GPUs).
     gathers : bool
-        Work-groups can see what others of the same launch have written (kernels/gather.cl).
+        Work-groups can see what others of the same launch have written (kernels/split_k/gather.cl).
     kept_bytes : int
         Of an operand too large for the last cache, what stays there from call to call if kernels
-        let the rest leave first (kernels/skinny_lanes.cl); 0 where they cannot say so.
+        let the rest leave first (kernels/skinny/skinny_lanes.cl); 0 where they cannot say so.
     """
 
     local_memory_bytes: int
@@ -64,10 +64,13 @@ class Limits:
 class KernelConfig:
     """What every kernel family's config can do."""
 
-    family: ClassVar[str]  # the source file's name
+    family: ClassVar[str]  # what records and messages call it
+    source: ClassVar[str]  # the kernel's file, below clgemm/kernels
     entry: ClassVar[str]  # the kernel's name
     includes: ClassVar[tuple[str, ...]] = ()  # files that the source builds on
     options: ClassVar[tuple[str, ...]] = ()  # of the compiler, besides the macros
+    # The configs of the other kernels that a product of this family can launch.
+    companions: ClassVar[tuple[type[KernelConfig], ...]] = ()
     planned: ClassVar[frozenset[str]] = frozenset()  # fields that are the planner's: no macros
 
     @property
@@ -82,7 +85,7 @@ class KernelConfig:
 
     @property
     def standard(self) -> str:
-        """The OpenCL C that the source is written in: gather.cl's atomics came later."""
+        """The OpenCL C that the source is written in: split_k/gather.cl's atomics came later."""
         return "CL3.0" if getattr(self, "gathers", False) else "CL1.2"
 
     def problems(self) -> Iterator[str]:

@@ -77,7 +77,7 @@ class Step:
     groups : int
         Work-groups; ``config.items`` work-items each.
     gated : bool
-        The kernel takes a gate as its last arguments (kernels/prelude.cl).
+        The kernel takes a gate as its last arguments (kernels/common/prelude.cl).
     """
 
     config: KernelConfig

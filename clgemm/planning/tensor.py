@@ -16,14 +16,17 @@ from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 from clgemm.core.cache import recall, remember
+from clgemm.core.config import KernelConfig
 from clgemm.core.layout import Layout
 from clgemm.core.nesting import alone
 from clgemm.core.shapes import LOPSIDED, shape_class
 from clgemm.core.steps import ceil_div
 from clgemm.hardware.device import Device, compute_capability
+from clgemm.kernels.sources import sources_hash
 from clgemm.kernels.tensor_core.config import (
     NARROW_COLUMNS,
     TILE_ROWS,
+    AtOnceConfig,
     MmaConfig,
     NarrowConfig,
     TensorConfig,
@@ -44,7 +47,11 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-VERSION = 4  # of the kernels: raised when a verdict on older ones no longer holds
+# What a trial of the instructions multiplies with.
+TRIED: dict[str, tuple[type[KernelConfig], ...]] = {
+    "wgmma": (WgmmaConfig, AtOnceConfig, NarrowConfig),
+    "mma": (MmaConfig,),
+}
 TRIAL_SECONDS = 120
 
 # Smaller products are limited by launches, which splitting operands adds to.
@@ -54,7 +61,7 @@ LEAST_WORK_EACH, LEAST_WORK_IN_ALL = 320**3, 770**3
 LEAST_SIDE = 256
 # From here on tf32 is so much faster than the plain kernel that its launches are worth their time.
 LEAST_TF32_WORK = 3000**3
-# From here on `"fast"` keeps its bound if low parts are in bytes: kernels/tensor.md.
+# From here on `"fast"` keeps its bound if low parts are in bytes: kernels/tensor_core/README.md.
 LEAST_INT8_DEPTH = 2048
 # Stacks whose loops do not join take launches for each part.
 MOST_LAUNCHES = 256
@@ -223,7 +230,8 @@ def _candidates(device: Device) -> tuple[str, ...]:
 
 def _verdict(device: Device, instructions: str) -> bool:
     driver = device.cl_device.driver_version
-    key = f"{device.name}, driver {driver}: {instructions}, kernels {VERSION}"
+    kernels = sources_hash(*TRIED[instructions])
+    key = f"{device.name}, driver {driver}: {instructions}, kernels {kernels}"
     able = recall(key)
     if not isinstance(able, bool):
         able = _try_out(device, instructions)

@@ -177,7 +177,7 @@ def _most(a: Layout, b: Layout) -> int:
 def _least(k: int, tf32: bool) -> int:
     """Return the power of two, over its scale, from which on an element may be split.
 
-    kernels/tensor.md says what that does to the bound.
+    kernels/tensor_core/README.md says what that does to the bound.
     """
     if tf32:
         return -50  # the least products are normal numbers

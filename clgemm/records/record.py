@@ -8,12 +8,9 @@ Pure.
 from __future__ import annotations
 
 import datetime
-import functools
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
-from importlib import resources
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from clgemm.core.config import KernelConfig, Limits
@@ -23,6 +20,7 @@ from clgemm.kernels.blocked.config import RegisterConfig
 from clgemm.kernels.direct.config import DirectConfig
 from clgemm.kernels.pack.config import PackConfig, VectorPackConfig
 from clgemm.kernels.skinny.config import SkinnyConfig, SkinnyLanesConfig
+from clgemm.kernels.sources import sources_hash
 from clgemm.kernels.tensor_core.config import MmaConfig, TensorConfig, WgmmaConfig
 from clgemm.kernels.tiled.config import LocalConfig
 
@@ -63,23 +61,6 @@ FAMILIES: dict[str, type[ProductConfig | TensorConfig]] = {
     "tensor": WgmmaConfig,
     "tensor_mma": MmaConfig,
 }
-TENSOR_SOURCES = (
-    *("tensor_pack.cl", "tensor_split.cl"),
-    *("tensor_tile.cl", "tensor_mend.cl", "tensor_store.cl"),
-)
-SOURCES = {
-    "local": ("pack.cl", "gather.cl", "local.cl"),
-    "register": (
-        *("panels_of_a.cl", "panels_of_b.cl", "vector_panels.cl"),
-        *("pack_vectors.cl", "register.cl"),
-    ),
-    "skinny": ("pack.cl", "skinny.cl"),
-    "skinny_lanes": ("gather.cl", "skinny_lanes.cl"),
-    "direct": ("direct.cl",),
-    "tensor": ("tensor.cl", "tensor_barriers.cl", "tensor_wgmma.cl", *TENSOR_SOURCES),
-    "tensor_mma": ("tensor_mma.cl", *TENSOR_SOURCES),
-}
-
 Config = TypeVar("Config", bound=KernelConfig)
 
 
@@ -148,14 +129,9 @@ def today() -> str:
     return datetime.date.today().isoformat()
 
 
-@functools.cache
 def kernels_hash(family: str) -> str:
-    """Return the fingerprint of the sources that a family's config is for."""
-    folder = resources.files("clgemm").joinpath("kernels")
-    digest = hashlib.sha256()
-    for name in ("prelude.cl", *SOURCES[family]):
-        digest.update(folder.joinpath(name).read_bytes())
-    return digest.hexdigest()[:16]
+    """Return the hash of all that a family's products are compiled from."""
+    return sources_hash(FAMILIES[family])
 
 
 def problems_of(choice: AnyChoice, limits: Limits | None = None) -> list[str]:

@@ -6,7 +6,6 @@ import logging
 import threading
 import warnings
 from collections.abc import Sequence
-from importlib import resources
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -16,6 +15,7 @@ from clgemm.core.config import KernelConfig
 from clgemm.core.nesting import alone
 from clgemm.hardware.device import Device
 from clgemm.hardware.pocl_space import compiling
+from clgemm.kernels.sources import OPTIONS, text_of
 from clgemm.runtime import binaries
 
 __all__ = ["build", "kernel"]
@@ -58,15 +58,9 @@ def _program(device: Device, config: KernelConfig, gated: bool) -> cl.Program:
             config.require(device.limits)
             log.debug("building %s on %s", config, device.name)
             macros = (*config.macros(), ("GATED", 1)) if gated else config.macros()
-            source = _source(config)
+            source = text_of(type(config))
             programs[config, gated] = build(device, source, macros, config.standard, config.options)
         return programs[config, gated]
-
-
-def _source(config: KernelConfig) -> str:
-    kernels = resources.files("clgemm").joinpath("kernels")
-    files = ("prelude.cl", *config.includes, f"{config.family}.cl")
-    return "\n".join(kernels.joinpath(name).read_text(encoding="utf-8") for name in files)
 
 
 def build(
@@ -92,8 +86,7 @@ def build(
     OSError
         If there is no space where PoCL compiles.
     """
-    # -cl-mad-enable lets a * b + c become one instruction; nothing else is relaxed.
-    options = [f"-cl-std={standard}", "-cl-mad-enable"]
+    options = [f"-cl-std={standard}", *OPTIONS]
     options += [f"-D{name}={value}" for name, value in macros] + list(extra)
     if not binaries.are_kept(device.cl_device):
         return _built(cl.Program(device.context, source), device, options)

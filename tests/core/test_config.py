@@ -112,10 +112,10 @@ def test_broken_constraints_are_named_with_their_values(config, words):
 def test_every_macro_is_documented_in_the_kernel(family):
     """A source refuses to build without a macro, in words; each field but the planner's is one."""
     kernels = resources.files("clgemm").joinpath("kernels")
-    files = dict.fromkeys((*family.includes, f"{family.family}.cl"))
+    files = dict.fromkeys((*family.includes, family.source))
     source = "".join(kernels.joinpath(file).read_text() for file in files)
     names = {field.name.upper() for field in fields(family)} - family.planned
-    if "vector_panels.cl" in family.includes:
+    if "pack/vector_panels.cl" in family.includes:
         names |= {"PANEL", "PIECE", "TURN", "WRITES"}
     if family is RegisterConfig:
         names |= {"PIECE_A", "TURN_A", "PIECE_B", "TURN_B"}

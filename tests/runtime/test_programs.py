@@ -20,6 +20,7 @@ import clgemm
 from clgemm.hardware import pocl_space
 from clgemm.hardware.device import POCL
 from clgemm.kernels.direct.config import DirectConfig
+from clgemm.kernels.sources import text_of
 from clgemm.planning import defaults
 from clgemm.runtime import operands, programs, workspace
 
@@ -132,7 +133,7 @@ def test_a_compiler_unrolls_what_it_is_told_to(packs, device, monkeypatch, tmp_p
     config = replace(config, in_place=not packs, packs=packs)
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
     # A source that no cache of the runtime's own knows.
-    source = f"{programs._source(config)}\n__kernel void unknown_{time.time_ns()}(void) {{}}"
+    source = f"{text_of(type(config))}\n__kernel void unknown_{time.time_ns()}(void) {{}}"
     program = programs.build(device, source, config.macros(), config.standard, config.options)
     log = program.get_build_info(device.cl_device, cl.program_build_info.LOG)
     assert "unroll" not in log, log

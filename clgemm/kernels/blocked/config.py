@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from clgemm.core.config import KernelConfig, piece_of, positive, vector
+from clgemm.kernels.pack.config import VectorPackConfig
+from clgemm.kernels.split_k.config import ReduceConfig
 
 __all__ = ["RegisterConfig"]
 
@@ -33,10 +35,12 @@ class RegisterConfig(KernelConfig):
     packs: bool = False  # the planner's: A comes as it is, and work-groups pack it for one another
 
     family: ClassVar[str] = "register"
+    source: ClassVar[str] = "blocked/register.cl"
     entry: ClassVar[str] = "register_product"
+    companions: ClassVar[tuple[type[KernelConfig], ...]] = (VectorPackConfig, ReduceConfig)
     includes: ClassVar[tuple[str, ...]] = (
-        *("panels_of_a.cl", "vector_panels.cl"),
-        *("panels_of_b.cl", "vector_panels.cl"),
+        *("blocked/panels_of_a.cl", "pack/vector_panels.cl"),
+        *("blocked/panels_of_b.cl", "pack/vector_panels.cl"),
     )
     planned: ClassVar[frozenset[str]] = frozenset({"BLOCK_M", "BLOCK_N", "BLOCK_K", "ALIASING"})
 

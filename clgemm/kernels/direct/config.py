@@ -22,6 +22,7 @@ class DirectConfig(KernelConfig):
     fma: bool  # as in LocalConfig
 
     family: ClassVar[str] = "direct"
+    source: ClassVar[str] = "direct/direct.cl"
     entry: ClassVar[str] = "direct_product"
 
     @property

@@ -23,6 +23,7 @@ class PackConfig(KernelConfig):
     group: int  # work-items per work-group
 
     family: ClassVar[str] = "pack"
+    source: ClassVar[str] = "pack/pack.cl"
     entry: ClassVar[str] = "pack"
 
     @property
@@ -50,8 +51,9 @@ class VectorPackConfig(KernelConfig):
     streams: bool = False  # the planner's: it is written past the caches, which do not hold it
 
     family: ClassVar[str] = "pack_vectors"
+    source: ClassVar[str] = "pack/pack_vectors.cl"
     entry: ClassVar[str] = "pack_vectors"
-    includes: ClassVar[tuple[str, ...]] = ("vector_panels.cl",)
+    includes: ClassVar[tuple[str, ...]] = ("pack/vector_panels.cl",)
     planned: ClassVar[frozenset[str]] = frozenset({"PANELS", "STREAMS"})
 
     @classmethod

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from clgemm.core.config import FLOAT_BYTES, KernelConfig, multiple, positive, vector
+from clgemm.kernels.pack.config import PackConfig
+from clgemm.kernels.split_k.config import ReduceConfig
 
 __all__ = ["HINTED_WIDTH", "MOST_OF_A", "SkinnyConfig", "SkinnyLanesConfig"]
 
@@ -30,7 +32,9 @@ class SkinnyConfig(KernelConfig):
     fma: bool  # as in LocalConfig
 
     family: ClassVar[str] = "skinny"
+    source: ClassVar[str] = "skinny/skinny.cl"
     entry: ClassVar[str] = "skinny_product"
+    companions: ClassVar[tuple[type[KernelConfig], ...]] = (PackConfig, ReduceConfig)
 
     @property
     def items(self) -> int:
@@ -61,8 +65,10 @@ class SkinnyLanesConfig(KernelConfig):
     kept: int = 0
 
     family: ClassVar[str] = "skinny_lanes"
+    source: ClassVar[str] = "skinny/skinny_lanes.cl"
     entry: ClassVar[str] = "skinny_product"
-    includes: ClassVar[tuple[str, ...]] = ("gather.cl",)
+    includes: ClassVar[tuple[str, ...]] = ("split_k/gather.cl",)
+    companions: ClassVar[tuple[type[KernelConfig], ...]] = (ReduceConfig,)
 
     @property
     def items(self) -> int:

@@ -21,6 +21,7 @@ class ReduceConfig(KernelConfig):
     aligned: bool = False  # the planner's: rows of the slices are whole vectors
 
     family: ClassVar[str] = "reduce"
+    source: ClassVar[str] = "split_k/reduce.cl"
     entry: ClassVar[str] = "reduce"
 
     @property

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from clgemm.core.config import FLOAT_BYTES, KernelConfig, positive
+from clgemm.kernels.split_k.config import ReduceConfig
+from clgemm.kernels.tiled.config import LocalConfig
 
 __all__ = [
     "LENGTH_BYTES",
@@ -24,13 +26,13 @@ __all__ = [
     "WgmmaConfig",
 ]
 
-# kernels/tensor_tile.cl, which says what a tile holds.
+# kernels/tensor_core/tile.cl, which says what a tile holds.
 TILE_ROWS = 128
 TILE_BYTES = 2 * 16 * TILE_ROWS * 8 + 4 * TILE_ROWS + 2 * 64
 LENGTH_BYTES = 4  # of a list, in the directory behind the tiles
 OWN_BYTES = 128 + 8 * 16 * 33 * 4  # the product kernel: barriers, a corner of C for each warp
 LOCAL_BYTES = 226 * 1024  # what a work-group can have on compute capability 9.0
-NARROW_COLUMNS = 16, 32, 64  # kernels/tensor_narrow.cl: of C per tile
+NARROW_COLUMNS = 16, 32, 64  # kernels/tensor_core/narrow.cl: of C per tile
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,9 @@ class SplitConfig(KernelConfig):
     int8: bool = False  # low parts, and high ones once more, in bytes
 
     family: ClassVar[str] = "tensor_pack"
+    source: ClassVar[str] = "tensor_core/pack.cl"
     entry: ClassVar[str] = "tensor_pack"
-    includes: ClassVar[tuple[str, ...]] = ("tensor_tile.cl", "tensor_split.cl")
+    includes: ClassVar[tuple[str, ...]] = ("tensor_core/tile.cl", "tensor_core/split.cl")
 
     @property
     def items(self) -> int:
@@ -64,7 +67,13 @@ class TensorConfig(KernelConfig):
     int8: bool = field(default=False, kw_only=True)  # as there
 
     entry: ClassVar[str] = "tensor_product"
-    includes: ClassVar[tuple[str, ...]] = ("tensor_tile.cl", "tensor_mend.cl", "tensor_store.cl")
+    includes: ClassVar[tuple[str, ...]] = (
+        "tensor_core/tile.cl",
+        "tensor_core/mend.cl",
+        "tensor_core/store.cl",
+    )
+    # LocalConfig: of the fallback, for data that split operands cannot hold.
+    companions: ClassVar[tuple[type[KernelConfig], ...]] = (SplitConfig, LocalConfig)
 
     @property
     def tile_m(self) -> int:
@@ -97,6 +106,7 @@ class MmaConfig(TensorConfig):
     """With mma.sync: compute capability 8.0 and later."""
 
     family: ClassVar[str] = "tensor_mma"
+    source: ClassVar[str] = "tensor_core/mma.cl"
 
     @property
     def items(self) -> int:
@@ -120,9 +130,10 @@ class WgmmaConfig(TensorConfig):
     stages: int  # tiles of A and B in local memory
 
     family: ClassVar[str] = "tensor"
+    source: ClassVar[str] = "tensor_core/product.cl"
     includes: ClassVar[tuple[str, ...]] = (
         *TensorConfig.includes,
-        *("tensor_barriers.cl", "tensor_wgmma.cl"),
+        *("tensor_core/barriers.cl", "tensor_core/wgmma.cl"),
     )
     # 384 work-items start with 168 registers each and then share them out anew.
     options: ClassVar[tuple[str, ...]] = ("-cl-nv-maxrregcount=168",)
@@ -155,11 +166,13 @@ class AtOnceConfig(WgmmaConfig):
     plain_n: ClassVar[int] = 64  # and its columns
 
     family: ClassVar[str] = "tensor_at_once"
+    source: ClassVar[str] = "tensor_core/at_once.cl"
     entry: ClassVar[str] = "tensor_at_once"
     includes: ClassVar[tuple[str, ...]] = (
         *WgmmaConfig.includes,
-        *("tensor_split.cl", "tensor_plain.cl"),
+        *("tensor_core/split.cl", "tensor_core/plain.cl"),
     )
+    companions: ClassVar[tuple[type[KernelConfig], ...]] = ()
 
     @classmethod
     def of(cls, config: WgmmaConfig) -> AtOnceConfig:
@@ -167,7 +180,7 @@ class AtOnceConfig(WgmmaConfig):
         return cls(config.swizzle, tf32=False, guard=config.guard, tile_n=TILE_ROWS, stages=3)
 
     def macros(self) -> tuple[tuple[str, int], ...]:
-        """Return also those of tensor_plain.cl."""
+        """Return also those of tensor_core/plain.cl."""
         return (*super().macros(), ("PLAIN_M", self.plain_m), ("PLAIN_N", self.plain_n))
 
     def problems(self) -> Iterator[str]:
@@ -193,8 +206,14 @@ class NarrowConfig(KernelConfig):
     chunk: ClassVar[int] = 32  # of k
 
     family: ClassVar[str] = "tensor_narrow"
+    source: ClassVar[str] = "tensor_core/narrow.cl"
     entry: ClassVar[str] = "tensor_narrow"
-    includes: ClassVar[tuple[str, ...]] = ("gather.cl", "tensor_barriers.cl", "tensor_chunk.cl")
+    includes: ClassVar[tuple[str, ...]] = (
+        "split_k/gather.cl",
+        "tensor_core/barriers.cl",
+        "tensor_core/chunk.cl",
+    )
+    companions: ClassVar[tuple[type[KernelConfig], ...]] = (ReduceConfig,)
 
     @property
     def items(self) -> int:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from clgemm.core.config import FLOAT_BYTES, KernelConfig, multiple, positive, vector
+from clgemm.kernels.pack.config import PackConfig
+from clgemm.kernels.split_k.config import ReduceConfig
 
 __all__ = ["LocalConfig"]
 
@@ -40,8 +42,10 @@ class LocalConfig(KernelConfig):
     gathers: bool = False  # adds up slices of k itself
 
     family: ClassVar[str] = "local"
+    source: ClassVar[str] = "tiled/local.cl"
     entry: ClassVar[str] = "local_product"
-    includes: ClassVar[tuple[str, ...]] = ("gather.cl",)
+    companions: ClassVar[tuple[type[KernelConfig], ...]] = (PackConfig, ReduceConfig)
+    includes: ClassVar[tuple[str, ...]] = ("split_k/gather.cl",)
     planned: ClassVar[frozenset[str]] = frozenset({"IN_PLACE"})
 
     @property

@@ -1,4 +1,4 @@
-// How tensor_narrow.cl splits elements, and stores B: in chunks of CHUNK of k and COLUMNS columns. An element is x = h + l; of both
+// How tensor_core/narrow.cl splits elements, and stores B: in chunks of CHUNK of k and COLUMNS columns. An element is x = h + l; of both
 // the tensor cores read eleven bits (tf32), with the exponents of float32. A chunk, as wgmma reads it from local memory:
 //   byte 0    high[core][column][4]   h, rounded to eleven bits
 //   LOW_AT    low[core][column][4]    l

@@ -1,4 +1,4 @@
-// Splits both operands into the tiles of tensor_tile.cl, as tensor_split.cl does, in one launch.
+// Splits both operands into the tiles of tensor_core/tile.cl, as tensor_core/split.cl does, in one launch.
 // The TF32 kernels are the first to take over from the halves: they run where `count_before`, that of the halves, is above
 // `most`.
 // Work-groups: any number, 256 work-items each; they take turns at tiles of A, then of B.

@@ -1,4 +1,4 @@
-// Adds to C what the lists of tensor_tile.cl hold: the products that no tile could.
+// Adds to C what the lists of tensor_core/tile.cl hold: the products that no tile could.
 //   C[i, :] += alpha*x*B[p, :]   for each element x of A's lists, in row i and column p
 //   C[:, j] += alpha*A[:, p]*x   for each element x of B's lists, in row p and column j, where A's
 //                                element is not listed itself: no product is added twice

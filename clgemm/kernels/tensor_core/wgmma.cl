@@ -1,4 +1,4 @@
-// How a work-group of three warp groups multiplies the tiles of tensor_tile.cl with wgmma.
+// How a work-group of three warp groups multiplies the tiles of tensor_core/tile.cl with wgmma.
 // For each 64 of k, of a row and a column with scales r and s,
 //     sum = high_a*low_b + low_a*high_b + high_a*high_b     wgmma, from zero
 //     c  += sum * (r*s)                                     in registers

@@ -1,4 +1,4 @@
-// How a work-group splits operands into the tiles of tensor_tile.cl, padded with zeros.
+// How a work-group splits operands into the tiles of tensor_core/tile.cl, padded with zeros.
 //   a[matrix*a_stride + row*a_row + p*a_column]     m x k, any strides;   b[...column*b_row + p*b_column]     n x k: B'
 //   packed[(panel*depths + depth)*TILE_BYTES]     panel = row/TILE_ROWS, depth = p/TILE_K
 // A row's TILE_K elements share the scale 2^(e - TOP), where 2^e <= the largest of them < 2^(e+1). All rows of a tile have
@@ -12,7 +12,7 @@
 // tile's list. Scales are kept between 2^-63 and 2^63, so that the product of two is a normal number.
 //
 // With INT8 a step is the least of which all high parts of a tile are 127 at most, and of which a FINER-th serves the low parts
-// likewise; or, where each row has its scale, the one that serves any: kernels/tensor.md has what that loses.
+// likewise; or, where each row has its scale, the one that serves any: kernels/tensor_core/README.md has what that loses.
 //
 // `count` grows by the listed elements (GUARD only): above `most`, another kernel makes the product.
 // 256 work-items split a tile: all of a work-group, or its first.

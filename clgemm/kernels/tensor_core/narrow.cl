@@ -2,7 +2,7 @@
 // where it lies, and split in registers; only B is packed.
 //   a[i*a_row + p*a_column]     m x k; columns are neighbours in memory with ALONG_K, otherwise rows are
 //   b[p*b_row + j*b_column]     k x n, any strides
-//   packed                      B's chunks by tensor_chunk.cl, in the order matrix, tile of columns, k: `packs` of them, of the
+//   packed                      B's chunks by tensor_core/chunk.cl, in the order matrix, tile of columns, k: `packs` of them, of the
 //                               matrices that b has (own_counts, own_strides) and not of their repetitions (packed_strides)
 //   c[i*c_row + j*c_column]     m x n; not read when beta is 0
 // Loads bring LOAD_A floats of A, to whose multiples its rows, strides and address are aligned.
@@ -14,12 +14,12 @@
 //     sum   += high_a*low_b + low_a*high_b + high_a*high_b      wgmma, from zero for each chunk
 //     total += sum                                              in registers
 // There are no scales. Half a chunk with elements that cannot be split, tiny, huge, Inf or NaN, is multiplied plainly instead,
-// in IEEE multiply-adds. kernels/tensor.md has the error bound.
+// in IEEE multiply-adds. kernels/tensor_core/README.md has the error bound.
 //
 //   tickets[0]    chunks that work-groups have taken to pack
 //   tickets[1]    chunks that are packed
 //   tickets[2]    work-groups that are done with tickets: the last one leaves zeros
-// Slices are c_slice apart in c or, with GATHERS, in gathered, as gather.cl has it; its counters follow the tickets.
+// Slices are c_slice apart in c or, with GATHERS, in gathered, as split_k/gather.cl has it; its counters follow the tickets.
 // Work-groups: matrices x slices x tiles of C, 128*PARTS work-items each. Local: PARTS*PART_BYTES.
 // After: NVIDIA, "Parallel thread execution ISA", asynchronous warpgroup level matrix instructions, asynchronous copies.
 #ifndef PARTS

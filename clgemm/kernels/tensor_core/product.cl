@@ -1,8 +1,8 @@
 // C = alpha*A*B + beta*C on the tensor cores of NVIDIA's compute capability 9.0, operands split in halves.
-//   packed_a, packed_b          tiles of tensor_tile.cl: panels of 128 rows of A, of 128 columns of B
+//   packed_a, packed_b          tiles of tensor_core/tile.cl: panels of 128 rows of A, of 128 columns of B
 //   c[matrix*c_stride + i*c_row + j*c_column]     m x n; not read when beta is 0
 //   count                       listed elements; above `most` another kernel makes the product (GUARD only)
-// How: tensor_wgmma.cl. Whose products are right for which data: kernels/tensor.md.
+// How: tensor_core/wgmma.cl. Whose products are right for which data: kernels/tensor_core/README.md.
 // Work-groups: as many as compute units, 384 work-items each. Local: STAGES*(1 + TILE_N/128)*TILE_BYTES + 17024 bytes.
 // After: NVIDIA, "Parallel thread execution ISA", asynchronous warpgroup level matrix instructions; Ootomo and Yokota,
 // "Recovering single precision accuracy from tensor cores", 2022; Fasi, Higham, Mikaitis and Pranesh, "Numerical
