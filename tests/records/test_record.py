@@ -27,6 +27,7 @@ from clgemm.hardware.identity import identify, identity
 from clgemm.kernels.direct.config import DirectConfig
 from clgemm.kernels.tensor_core.config import WgmmaConfig
 from clgemm.planning import crossovers, defaults, selection, serving
+from clgemm.records import lookup
 from clgemm.records.record import (
     Choice,
     Findings,
@@ -36,7 +37,6 @@ from clgemm.records.record import (
     choice_from,
     findings_from,
     kernels_hash,
-    lookup,
 )
 from clgemm.runtime import launch
 from clgemm.tuning.trials import Trial, Trials
