@@ -7,13 +7,13 @@
 from clgemm import accel
 from clgemm.blas import sgemm
 from clgemm.chain import multi_dot
-from clgemm.device import Device
+from clgemm.core.precision import precision
 from clgemm.hardware import runtimes as _runtimes
 from clgemm.hardware.choice import device, devices, get_device, set_device
+from clgemm.hardware.device import Device
 from clgemm.info import show_config
-from clgemm.precision import precision
 from clgemm.products import dot, inner, matmul, tensordot
-from clgemm.tuner import tune
+from clgemm.tuning import tune
 
 __version__ = "0.1.0"
 

@@ -11,9 +11,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return the process's exit code."""
     from clgemm import __version__
     from clgemm.bench import command as bench
-    from clgemm.database import require_settings
     from clgemm.ladder import command as ladder
-    from clgemm.tuner import command as tuner
+    from clgemm.planning.selection import require_settings
+    from clgemm.tuning import command as tuner
 
     parser = argparse.ArgumentParser(prog="python -m clgemm", description=__doc__)
     parser.add_argument("--version", action="version", version=f"clgemm {__version__}")

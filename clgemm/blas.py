@@ -9,8 +9,10 @@ from typing import Any, cast
 import numpy as np
 import pyopencl as cl
 
-from clgemm.launch import duplicate, multiply
-from clgemm.operands import (
+from clgemm.core.precision import chosen_precision
+from clgemm.runtime.call_cache import Asked, again, note
+from clgemm.runtime.launch import duplicate, multiply
+from clgemm.runtime.operands import (
     AnyArray,
     allocated,
     as_matrix,
@@ -20,8 +22,6 @@ from clgemm.operands import (
     updatable,
     zeros,
 )
-from clgemm.precision import chosen_precision
-from clgemm.repeats import Asked, again, note
 from clgemm.storage import Order, check_leading, smallest_leading, storage_size, window
 
 __all__ = ["sgemm"]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from clgemm.operands import AnyArray, common_queue, float32_operand, is_device, rearranged
 from clgemm.products import dot
+from clgemm.runtime.operands import AnyArray, common_queue, float32_operand, is_device, rearranged
 
 __all__ = ["multi_dot"]
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from clgemm.launch import multiply
-from clgemm.operands import AnyArray, allocated, rearranged, updatable
-from clgemm.repeats import Way
+from clgemm.runtime.call_cache import Way
+from clgemm.runtime.launch import multiply
+from clgemm.runtime.operands import AnyArray, allocated, rearranged, updatable
 
 __all__ = ["as_stacks", "contracted", "fits_dot", "unwrapped", "without"]
 

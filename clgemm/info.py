@@ -7,19 +7,19 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal, overload
 
-from clgemm.by_hand import families
-from clgemm.cache import CACHE_VARIABLE, cache_folder, folder_problem, program_cache_folder
-from clgemm.crossovers import file, measured
-from clgemm.database import threshold
-from clgemm.device import Device, present
+from clgemm.core.cache import CACHE_VARIABLE, cache_folder, folder_problem, program_cache_folder
+from clgemm.core.precision import precision_and_source
 from clgemm.hardware import runtimes
 from clgemm.hardware.choice import NoDeviceError, devices, get_device, left_out, reason
+from clgemm.hardware.device import Device, present
 from clgemm.hardware.diagnosis import findings, remedy
-from clgemm.identity import identify
-from clgemm.precision import precision_and_source
-from clgemm.serving import serving
-from clgemm.tensor import tensor_families
-from clgemm.tuned import user_file
+from clgemm.hardware.identity import identify
+from clgemm.planning.crossovers import file, measured
+from clgemm.planning.defaults import families
+from clgemm.planning.selection import threshold
+from clgemm.planning.serving import serving
+from clgemm.planning.tensor import tensor_families
+from clgemm.records.lookup import user_file
 
 __all__ = ["show_config"]
 

@@ -1,4 +1,4 @@
-"""NumPy's products in terms of `clgemm.launch.multiply`: NumPy's rules, errors and results.
+"""NumPy's products in terms of `clgemm.runtime.launch.multiply`: NumPy's rules, errors and results.
 
 float32 operands above the crossover go to the device. Whatever is not ours - another dtype, a
 subclass that means something, a small product, an error - goes to NumPy's own function, so that its
@@ -15,11 +15,12 @@ import numpy as np
 import pyopencl as cl
 
 from clgemm.contraction import as_stacks, contracted, fits_dot, unwrapped, without
-from clgemm.database import host_is_faster, smallest_crossover, threshold
-from clgemm.launch import duplicate, multiply
-from clgemm.layout import broadcast_batch, merged
-from clgemm.nesting import NestedCallError
-from clgemm.operands import (
+from clgemm.core.layout import broadcast_batch, merged
+from clgemm.core.nesting import NestedCallError
+from clgemm.planning.selection import host_is_faster, smallest_crossover, threshold
+from clgemm.runtime.call_cache import Asked, again, note
+from clgemm.runtime.launch import duplicate, multiply
+from clgemm.runtime.operands import (
     AnyArray,
     allocated,
     common_queue,
@@ -31,7 +32,6 @@ from clgemm.operands import (
     updatable,
     view,
 )
-from clgemm.repeats import Asked, again, note
 
 __all__ = ["dot", "inner", "matmul", "tensordot"]
 

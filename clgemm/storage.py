@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from clgemm.operands import AnyArray, layout_of, view
+from clgemm.runtime.operands import AnyArray, layout_of, view
 
 __all__ = ["Order", "check_leading", "smallest_leading", "storage_size", "window"]
 

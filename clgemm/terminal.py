@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
 
-from clgemm.settings import whole_number
+from clgemm.core.settings import whole_number
 
 __all__ = [
     "COLOURS",

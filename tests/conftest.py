@@ -16,9 +16,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import clgemm
-from clgemm import workspace
 from clgemm.hardware.choice import devices, left_out, no_device
-from clgemm.workspace import Workspace
+from clgemm.runtime import workspace
+from clgemm.runtime.workspace import Workspace
 
 # Simulators and software GPUs take milliseconds a launch.
 SLOW = any(name in d.name for d in devices() for name in ("llvmpipe", "Oclgrind"))

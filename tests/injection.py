@@ -30,9 +30,10 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 import clgemm
-from clgemm import launch, programs, staging, workspace
+from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.choice import devices
-from clgemm.streaming import TransferConfig
+from clgemm.runtime import launch, programs, workspace
+from clgemm.runtime.transfer import staging
 
 SCOPES = tuple(
     os.sep + name + os.sep for name in ("clgemm", "pyopencl", "pytools", "filelock", "concurrent")

@@ -27,8 +27,8 @@ import numpy as np
 
 import clgemm
 from clgemm.accel import enabled, report, session
-from clgemm.launch import forget_plans
-from clgemm.workspace import workspace
+from clgemm.runtime.launch import forget_plans
+from clgemm.runtime.workspace import workspace
 
 OURS = str(Path(clgemm.__file__).parent) + os.sep
 HANG_SECONDS = 120

@@ -8,11 +8,11 @@ import time
 
 import pyopencl as cl
 
-from clgemm import programs
-from clgemm.child import serve
-from clgemm.trial import Server
+from clgemm.core.child import serve
+from clgemm.runtime import programs
+from clgemm.tuning.trial import Server
 
-source_of = programs._source
+text_of = programs.text_of
 # What PyPI's PoCL 3.0 says on a processor that its LLVM does not know.
 POCL_LOG = """clBuildProgram failed: BUILD_PROGRAM_FAILURE - clBuildProgram failed:
 error: unknown target CPU 'generic'
@@ -37,16 +37,16 @@ def aborts(*_arguments, **_keywords):
     os.abort()
 
 
-def wrong(config):
+def wrong(kind):
     """Kernels that leave out the last step of k."""
     loop = "for (int p = 0; p < k; p++) {"
-    return source_of(config).replace(loop, loop.replace("p < k", "p < k - 1"))
+    return text_of(kind).replace(loop, loop.replace("p < k", "p < k - 1"))
 
 
 if __name__ == "__main__":  # in the child only
     fault = os.environ["PLANTED_FAULT"]
     if fault == "wrong":
-        programs._source = wrong
+        programs.text_of = wrong
     else:
         programs.build = {"refuses": refuses, "hangs": hangs, "aborts": aborts}[fault]
     serve(Server(sys.argv[1:]))

@@ -6,18 +6,18 @@ import os
 import sys
 import time
 
-from clgemm import programs
-from clgemm.child import serve
-from clgemm.trial import Server
+from clgemm.core.child import serve
+from clgemm.runtime import programs
+from clgemm.tuning.trial import Server
 
 WRONG, HANGS, ABORTS, NO_BUILD = 3, 6, 8, 7
-source_of, build = programs._source, programs.build
+text_of, build = programs.text_of, programs.build
 
 
-def planted(config):
+def planted(kind):
     """The source, with a column left out at edges, or a loop that never ends."""
-    source = source_of(config)
-    if config.family != "direct":
+    source = text_of(kind)
+    if kind.family != "direct":
         return source
     edge = "j < min(WIDTH, columns)"
     assert edge in source
@@ -40,5 +40,5 @@ def built(device, source, macros, *others, **keywords):
 
 
 if __name__ == "__main__":  # in the child only
-    programs._source, programs.build = planted, built
+    programs.text_of, programs.build = planted, built
     serve(Server(sys.argv[1:]))

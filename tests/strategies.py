@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from clgemm.config import Limits
-from clgemm.layout import Layout
+from clgemm.core.config import Limits
+from clgemm.core.layout import Layout
 
 UNIT_ROUNDOFF = 2.0**-24
 # Lengths around the edges of every shipped tile and vector, and anything small.

@@ -1,4 +1,4 @@
-"""Imports run one way, and the pure modules know no OpenCL."""
+"""Imports run one way: from the commands down to the core."""
 
 from __future__ import annotations
 
@@ -10,166 +10,135 @@ import pytest
 import clgemm
 
 FOLDER = Path(clgemm.__file__).parent
-# Each row may import from rows further down only.
-ROWS = [
-    {"__main__", "tensor_trial", "trial"},
+# Each package may import from those further down, and within itself. The first rows are the
+# modules at the top level.
+ORDER = (
+    {"__main__"},
     {"__init__"},
+    {"bench", "ladder", "tuning"},
+    {"accel"},
     {"info", "chain"},
     {"products"},
     {"blas", "contraction"},
-    {"launch", "storage"},
-    {"pipeline", "repeats"},
-    {"staging", "tensor", "tensor_plan", "workspace"},
-    {"bound_plan", "waiting"},
-    {"operands"},
-    {"programs", "plan"},
-    {"binaries"},
-    {"local_panels", "register_panels", "skinny", "tensor_narrow"},
-    {"panels", "register_spread"},
-    {"steps"},
-    {"database"},
-    {"serving"},
-    {"by_hand", "crossovers", "tuned"},
-    {"hardware.choice"},
-    {"hardware.diagnosis", "hardware.health"},
-    {"identity", "proof"},
-    {"device", "local_spread"},
-    {"hardware.runtimes", "records"},
-    {"pack_config", "skinny_config", "tensor_config", "windows"},
-    {"cache", "child", "config", "layout", "output", "precision", "shapes", "streaming", "terminal"}
-    | {"forks", "nesting", "pocl_space", "pocl_threads"},
-    {"settings"},
-]
-TUNER_ROWS = [
-    {"command"},
-    {"plot", "session"},
-    {"task"},
-    {"search", "starts", "trials"},
-    {"spaces"},
-    {"space"},
-]
-BENCH_ROWS = [
-    {"command"},
-    {"plot"},
-    {"report", "rounds", "worker"},
-    {"contenders", "startup"},
-    {"figures", "operands", "peak", "pipe"},
-    {"cases"},
-]
-ACCEL_ROWS = [
-    {"__main__"},
-    {"__init__"},
-    {"advice", "session", "run"},
-    {"children", "hooks"},
-    {"arguments", "routing"},
-    {"crossover"},
-    {"failures", "inside", "places", "semantics", "tally"},
-]
-PURE_BENCH = {"cases", "figures", "operands", "pipe", "rounds", "report"}
-PURE_TUNER = {"search", "space", "spaces"}
-PURE = {"config", "layout", "local_panels", "pack_config", "panels", "plan", "precision"}
-PURE |= {"records", "register_panels", "register_spread", "shapes", "skinny", "skinny_config"}
-PURE |= {"local_spread", "steps", "streaming", "tensor_config", "tensor_narrow"}
-PURE |= {"settings", "tensor_plan", "windows"}
+    {"storage"},
+    {"runtime"},
+    {"planning"},
+    {"hardware"},
+    {"records"},
+    {"kernels"},
+    {"output", "terminal"},
+    {"core"},
+)
+# Numbers in, numbers out: these packages decide without a device.
+PURE = {"core", "kernels", "records"}
+# What users type is what these measure and run: they may import the public names.
+USERS = {"accel.__main__", "bench", "ladder"}
+
+
+def modules() -> list[str]:
+    """Every module by its dotted name below clgemm; a package by its own name."""
+    paths = (path.relative_to(FOLDER).with_suffix("") for path in FOLDER.rglob("*.py"))
+    names = (".".join(path.parts).removesuffix(".__init__") for path in paths)
+    return sorted(name for name in names if "for_children" not in name)
+
+
+MODULES = modules()
+
+
+def path_of(module: str) -> Path:
+    """Where a module's source is."""
+    path = FOLDER.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 def imported(module: str) -> set[str]:
-    """Every module that a module's source imports, clgemm's own by their last name."""
-    tree = ast.parse((FOLDER / f"{module.replace('.', '/')}.py").read_text())
+    """Every module that a module's source imports, clgemm's own without that name."""
     names = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(path_of(module).read_text())):
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module == "clgemm":
-            modules = {p.stem for p in FOLDER.iterdir()}
-            names |= {
-                f"clgemm.{a.name}" if a.name in modules else "clgemm.__init__" for a in node.names
-            }
-        elif isinstance(node, ast.ImportFrom) and node.module == "clgemm.hardware":
-            names |= {f"clgemm.hardware.{alias.name}" for alias in node.names}
+            names |= {_own(alias.name) or alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            names.add(node.module)
+            assert node.module, "imports name the whole module"
+            inside = {f"{node.module}.{alias.name}" for alias in node.names}
+            found = {_own(name) for name in inside if _own(name) in MODULES}
+            names |= found or {_own(node.module) or node.module}
     return names
 
 
-def test_production_does_not_know_the_ladder():
-    """Only the command line names it."""
-    users = {name for name in set().union(*ROWS) if any("ladder" in x for x in imported(name))}
-    assert users == {"__main__"}
+def _own(name: str) -> str:
+    """The part after "clgemm."; "__init__" for the package itself; "" for another's module."""
+    return "__init__" if name == "clgemm" else name.removeprefix("clgemm.") * name.startswith(
+        "clgemm."
+    )  # fmt: skip
 
 
-def test_production_does_not_know_the_benchmark():
-    """Only the command line names it; it and the ladder know nothing of each other."""
-    users = {name for name in set().union(*ROWS) if any("bench" in x for x in imported(name))}
-    assert users == {"__main__"}
-    for one, other in (("ladder", "bench"), ("bench", "ladder")):
-        for path in (FOLDER / one).glob("*.py"):
-            assert not [x for x in imported(f"{one}/{path.stem}") if f".{other}" in x], path
+def own_imports(module: str) -> set[str]:
+    """The modules of clgemm that a module imports."""
+    return {name for name in imported(module) if name in MODULES}
 
 
-def test_production_does_not_know_the_tuner():
-    """Only the public names and the command line do."""
-    users = {name for name in set().union(*ROWS) if any("tuner" in x for x in imported(name))}
-    assert users == {"__main__", "__init__"}
+def room(module: str) -> str:
+    """The package, or the module at the top level, that a module belongs to."""
+    return module.split(".")[0]
 
 
-def test_every_module_has_a_row():
-    """A new module takes its place."""
-    hardware = {f"hardware.{path.stem}" for path in (FOLDER / "hardware").glob("[!_]*.py")}
-    assert {path.stem for path in FOLDER.glob("*.py")} | hardware == set().union(*ROWS)
-    bench = {path.stem for path in (FOLDER / "bench").glob("*.py")}
-    assert bench - {"__init__"} == set().union(*BENCH_ROWS)
-    tuner = {path.stem for path in (FOLDER / "tuner").glob("*.py")}
-    assert tuner - {"__init__"} == set().union(*TUNER_ROWS)
-    assert {path.stem for path in (FOLDER / "accel").glob("*.py")} == set().union(*ACCEL_ROWS)
+def floor(module: str) -> int:
+    """The row of `ORDER`, counted from the top."""
+    return next(i for i, rooms in enumerate(ORDER) if room(module) in rooms)
 
 
-@pytest.mark.parametrize("module", sorted(set().union(*ROWS)))
+def test_every_module_belongs_to_a_room():
+    """A new package takes its place in the order."""
+    assert {room(module) for module in MODULES} == set().union(*ORDER)
+
+
+@pytest.mark.parametrize("module", MODULES)
 def test_imports_run_one_way(module):
-    """From the command line down to configs and layouts."""
-    row = next(i for i, names in enumerate(ROWS) if module in names)
-    below = set().union(*ROWS[row + 1 :])
-    own = {name.removeprefix("clgemm.") for name in imported(module) if name.startswith("clgemm.")}
-    apart = "ladder", "bench", "tuner", "accel"
-    assert {name for name in own if not name.startswith(apart)} <= below
+    """A module imports from its own package or from one further down."""
+    wrong = {
+        name
+        for name in own_imports(module)
+        if room(name) != room(module) and floor(name) <= floor(module)
+    }
+    if {module, room(module)} & USERS:
+        wrong.discard("__init__")
+    assert not wrong
 
 
-@pytest.mark.parametrize("module", sorted(set().union(*BENCH_ROWS)))
-def test_the_benchmarks_imports_run_one_way(module):
-    """From its command down to its cases."""
-    row = next(i for i, names in enumerate(BENCH_ROWS) if module in names)
-    below = {f"clgemm.bench.{name}" for name in set().union(*BENCH_ROWS[row + 1 :])}
-    assert {name for name in imported(f"bench/{module}") if ".bench." in name} <= below
-    if module in PURE_BENCH:
-        assert not {"pyopencl", "pyopencl.array"} & imported(f"bench/{module}")
+@pytest.mark.parametrize("package", sorted({room(m) for m in MODULES if "." in m}))
+def test_a_packages_modules_do_not_import_one_another_in_a_circle(package):
+    """Within a package there is an order, too."""
+    left = {
+        m: {x for x in own_imports(m) if room(x) == package and x != m}
+        for m in MODULES
+        if room(m) == package
+    }
+    while left:
+        free = [m for m, names in left.items() if not names & set(left)]
+        assert free, f"these import one another: {sorted(left)}"
+        for m in free:
+            del left[m]
 
 
-@pytest.mark.parametrize("module", sorted(set().union(*TUNER_ROWS)))
-def test_the_tuners_imports_run_one_way(module):
-    """From its command down to its spaces."""
-    row = next(i for i, names in enumerate(TUNER_ROWS) if module in names)
-    below = {f"clgemm.tuner.{name}" for name in set().union(*TUNER_ROWS[row + 1 :])}
-    assert {name for name in imported(f"tuner/{module}") if ".tuner." in name} <= below
-    if module in PURE_TUNER:
-        assert not {"pyopencl", "pyopencl.array"} & imported(f"tuner/{module}")
-
-
-@pytest.mark.parametrize("module", sorted(set().union(*ACCEL_ROWS)))
-def test_accelerations_imports_run_one_way(module):
-    """From its command down to NumPy's places; nothing that it uses knows of it."""
-    row = next(i for i, names in enumerate(ACCEL_ROWS) if module in names)
-    below = {f"clgemm.accel.{name}" for name in set().union(*ACCEL_ROWS[row + 1 :])}
-    if row == 0:
-        below.add("clgemm.accel")  # what it offers
-    own = {name for name in imported(f"accel/{module}") if name.startswith("clgemm.accel")}
-    assert own <= below
-    users = {name for name in set().union(*ROWS) if any("accel" in x for x in imported(name))}
-    assert users == {"__init__"}
-
-
-@pytest.mark.parametrize("module", sorted(PURE))
-def test_pure_modules_import_no_opencl(module):
-    """Shapes and configs are decided without a device."""
+@pytest.mark.parametrize("module", [m for m in MODULES if room(m) in PURE])
+def test_pure_packages_import_no_opencl(module):
+    """Shapes, configs and plans are decided without a device."""
     assert not [name for name in imported(module) if name.split(".")[0] == "pyopencl"]
-    own = {name.removeprefix("clgemm.") for name in imported(module) if name.startswith("clgemm.")}
-    assert own <= PURE
+
+
+def test_production_does_not_know_the_measuring_tools():
+    """The benchmark and the ladder serve the command line only, and do not know each other."""
+    for tool in ("bench", "ladder"):
+        users = {room(m) for m in MODULES if any(room(x) == tool for x in own_imports(m))}
+        assert users <= {tool, "__main__"}
+
+
+def test_few_modules_stand_at_the_top_level():
+    """Twelve at most: everything else has a room."""
+    assert len([m for m in MODULES if path_of(m).parent == FOLDER]) <= 12
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_modules_are_short(module):
+    """350 lines at most."""
+    assert len(path_of(module).read_text().splitlines()) <= 350

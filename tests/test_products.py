@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from strategies import buffers, integers
 
 import clgemm
-from clgemm import contraction, launch, products
+from clgemm import contraction, products
+from clgemm.runtime import launch
 
 RNG = np.random.default_rng(2014)
 NUMPY = {

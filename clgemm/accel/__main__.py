@@ -15,9 +15,9 @@ from clgemm.accel.advice import why_nothing
 from clgemm.accel.crossover import measure
 from clgemm.accel.run import run, run_code, run_input
 from clgemm.accel.session import host_matmul
-from clgemm.crossovers import Crossovers
-from clgemm.database import require_settings
 from clgemm.hardware.choice import find_device
+from clgemm.planning.crossovers import Crossovers
+from clgemm.planning.selection import require_settings
 from clgemm.terminal import print_table, whole
 
 EPILOG = """

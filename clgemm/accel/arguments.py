@@ -10,9 +10,9 @@ import numpy as np
 
 from clgemm.accel.semantics import is_by_own_transpose
 from clgemm.contraction import as_stacks
-from clgemm.crossovers import Work
-from clgemm.layout import broadcast_batch
-from clgemm.operands import overlap, rearranged, updatable
+from clgemm.core.layout import broadcast_batch
+from clgemm.planning.crossovers import Work
+from clgemm.runtime.operands import overlap, rearranged, updatable
 
 __all__ = ["Request", "understood"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from clgemm.accel.routing import Settings
-from clgemm.identity import identity
+from clgemm.hardware.identity import identity
 
 __all__ = [
     "forget_children",

@@ -11,11 +11,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from clgemm import crossovers
 from clgemm.accel.semantics import settle
-from clgemm.crossovers import Crossovers, Kind, Work, kind_of
-from clgemm.device import Device
-from clgemm.launch import forget_plans, multiply
+from clgemm.hardware.device import Device
+from clgemm.planning import crossovers
+from clgemm.planning.crossovers import Crossovers, Kind, Work, kind_of
+from clgemm.runtime.launch import forget_plans, multiply
 
 __all__ = ["HostProduct", "measure"]
 

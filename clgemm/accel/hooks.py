@@ -21,10 +21,10 @@ from clgemm.accel.routing import DEEP, Router
 from clgemm.accel.semantics import FloatErrors, heeds_underflow, is_by_own_transpose, settle
 from clgemm.accel.tally import DEVICE, SMALL, Tally
 from clgemm.contraction import contracted, fits_dot, unwrapped, without
-from clgemm.crossovers import Work
-from clgemm.device import Device
-from clgemm.launch import multiply
-from clgemm.operands import float32_operand, overlap, transposed
+from clgemm.hardware.device import Device
+from clgemm.planning.crossovers import Work
+from clgemm.runtime.launch import multiply
+from clgemm.runtime.operands import float32_operand, overlap, transposed
 
 __all__ = ["Hooks"]
 

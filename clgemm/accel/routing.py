@@ -13,11 +13,11 @@ from clgemm.accel.crossover import HostProduct, measure
 from clgemm.accel.failures import tell
 from clgemm.accel.inside import BUSY
 from clgemm.accel.tally import SMALL, LeftOut
-from clgemm.crossovers import LEAST_WORK, Crossovers, Work, kind_of, measured, pays
-from clgemm.database import threshold
-from clgemm.device import Device
+from clgemm.core.nesting import NestedCallError
 from clgemm.hardware.choice import get_device
-from clgemm.nesting import NestedCallError
+from clgemm.hardware.device import Device
+from clgemm.planning.crossovers import LEAST_WORK, Crossovers, Work, kind_of, measured, pays
+from clgemm.planning.selection import threshold
 
 __all__ = ["DEEP", "ERROR", "FAILED", "Router", "Settings"]
 

@@ -31,9 +31,9 @@ from clgemm.accel.places import (
 )
 from clgemm.accel.routing import Router, Settings
 from clgemm.accel.tally import Report, Tally
-from clgemm.database import require_settings, threshold
-from clgemm.device import Device
 from clgemm.hardware.choice import find_device
+from clgemm.hardware.device import Device
+from clgemm.planning.selection import require_settings, threshold
 from clgemm.products import matmul
 
 __all__ = ["enabled", "host_matmul", "install", "report", "uninstall"]

@@ -20,9 +20,9 @@ from clgemm.bench.pipe import RequestError, Worker, WorkerDiedError, environment
 from clgemm.bench.report import Report, as_json, print_report
 from clgemm.bench.rounds import Settings, Tournament
 from clgemm.bench.startup import cold_start
-from clgemm.device import Device
 from clgemm.hardware.choice import find_device, get_device
-from clgemm.identity import identity
+from clgemm.hardware.device import Device
+from clgemm.hardware.identity import identity
 from clgemm.output import require_picture, require_writable, written
 from clgemm.terminal import duration, positive, progress
 

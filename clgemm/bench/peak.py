@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pyopencl as cl
 
-from clgemm import programs
-from clgemm.device import Device
+from clgemm.hardware.device import Device
+from clgemm.runtime import programs
 
 __all__ = ["PeakVariant", "measure", "peak_variants"]
 
@@ -91,9 +91,9 @@ def _noted(failures: list[str], what: str) -> Iterator[None]:
 
 def _kernel(device: Device, name: str, macros: dict[str, int]) -> cl.Kernel:
     macros = {**macros, "GROUP": _items(device)[1]}
-    folder = resources.files("clgemm").joinpath("kernels")
-    files = (folder.joinpath(file) for file in ("prelude.cl", f"{name}.cl"))
-    source = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    package = resources.files("clgemm")
+    files = "kernels/common/prelude.cl", f"bench/{name}.cl"
+    source = "\n".join(package.joinpath(file).read_text(encoding="utf-8") for file in files)
     return cl.Kernel(programs.build(device, source, list(macros.items())), name)
 
 

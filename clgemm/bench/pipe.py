@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from clgemm.child import Child, ChildDiedError, RequestError
+from clgemm.core.child import Child, ChildDiedError, RequestError
 
 __all__ = ["RequestError", "Worker", "WorkerDiedError", "environment"]
 
@@ -37,7 +37,7 @@ class Worker(Child):
     ----------
     contender : str
     identified : list of str
-        The device, as `clgemm.identity.identity` has it.
+        The device, as `clgemm.hardware.identity.identity` has it.
     variables : mapping of str to str
         Its whole environment.
     """

@@ -54,7 +54,7 @@ def cold_start(
     Parameters
     ----------
     identified : list of str
-        The device, as `clgemm.identity.identity` has it.
+        The device, as `clgemm.hardware.identity.identity` has it.
     variables : mapping of str to str
         The processes' environment.
     repeat : int
@@ -107,7 +107,7 @@ def first_calls(contender: str, identified: list[str]) -> dict[str, float]:
     import numpy as np
 
     import clgemm
-    from clgemm.identity import find
+    from clgemm.hardware.identity import find
 
     a, b = np.ones((SIZE, SIZE), np.float32), np.ones((SIZE, SIZE), np.float32)
     c = np.zeros((SIZE, SIZE), np.float32)

@@ -1,6 +1,6 @@
 """A child process that serves one contender: ``python -m clgemm.bench.worker NAME DEVICE``.
 
-It serves as `clgemm.child.serve` says.
+It serves as `clgemm.core.child.serve` says.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from clgemm.bench.figures import SKIPPED
-from clgemm.child import said, serve
+from clgemm.core.child import said, serve
 
 __all__ = ["Server", "main"]
 
@@ -38,7 +38,7 @@ class Server:
         """The OpenCL device; NumPy's process has none, and no runtime's threads."""
         if self._device is None and self.contender != "NumPy":
             import clgemm
-            from clgemm.identity import find
+            from clgemm.hardware.identity import find
 
             self._device = find(self.identified)
             clgemm.set_device(self._device)

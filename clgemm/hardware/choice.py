@@ -10,10 +10,10 @@ from contextvars import ContextVar, Token
 
 import pyopencl as cl
 
-from clgemm.device import Device, of_queue, present, wrapped
-from clgemm.forks import require_unforked
 from clgemm.hardware import health
+from clgemm.hardware.device import Device, of_queue, present, wrapped
 from clgemm.hardware.diagnosis import findings, remedy
+from clgemm.hardware.forks import require_unforked
 
 __all__ = [
     "NoDeviceError",

@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from clgemm.device import Device, present
 from clgemm.hardware import runtimes
+from clgemm.hardware.device import Device, present
 
 __all__ = ["findings", "remedy"]
 

@@ -21,13 +21,19 @@ from typing import NamedTuple
 
 import pyopencl as cl
 
-from clgemm.cache import kept_folder, locked, recall, remember
-from clgemm.child import ChildDiedError, ChildTimeoutError, RequestError, telling_line
-from clgemm.device import Device
-from clgemm.identity import identity
-from clgemm.nesting import alone
-from clgemm.proof import START_SECONDS, trial_child
-from clgemm.records import kernels_hash
+from clgemm.core.cache import kept_folder, locked, recall, remember
+from clgemm.core.child import (
+    ChildDiedError,
+    ChildTimeoutError,
+    RequestError,
+    telling_line,
+    trial_child,
+)
+from clgemm.core.nesting import alone
+from clgemm.hardware.device import Device
+from clgemm.hardware.identity import identity
+from clgemm.records.record import kernels_hash
+from clgemm.records.verdicts import START_SECONDS
 
 __all__ = ["Verdict", "check", "reset"]
 

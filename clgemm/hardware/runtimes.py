@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import pyopencl as cl
 
-from clgemm.cache import kept_folder
+from clgemm.core.cache import kept_folder
 
 __all__ = ["ICD_FOLDER", "Runtime", "icd_files", "installed", "register", "registration"]
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields
 from pathlib import Path
 
-from clgemm.device import Device
 from clgemm.hardware.choice import find_device, get_device
+from clgemm.hardware.device import Device
 from clgemm.ladder import cuda, opencl
 from clgemm.ladder.measure import Problem, Result
 from clgemm.ladder.peers import peers

@@ -7,11 +7,11 @@ import time
 import numpy as np
 import pyopencl as cl
 
-from clgemm import programs
-from clgemm.device import Device
+from clgemm.hardware.device import Device
 from clgemm.ladder.kernels import source
 from clgemm.ladder.measure import Matrix, Problem, Result, examine
 from clgemm.ladder.rung import FLOAT_BYTES, Rung, Shape, Target
+from clgemm.runtime import programs
 
 __all__ = ["Product", "run", "target"]
 

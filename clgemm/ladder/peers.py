@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyopencl.array as cl_array
 
-from clgemm.device import Device
+from clgemm.hardware.device import Device
 from clgemm.ladder import cuda
 from clgemm.ladder.measure import Problem, median_ns
 from clgemm.ladder.rung import Shape

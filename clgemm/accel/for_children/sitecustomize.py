@@ -68,7 +68,7 @@ def accelerate() -> None:
         if importlib.util.find_spec("clgemm") is None:
             sys.path.append(PACKAGES)  # the program found it by a path of its own
         from clgemm import accel
-        from clgemm.identity import find
+        from clgemm.hardware.identity import find
 
         device = None if settings["device"] is None else find(settings["device"])
         accel.install(settings["threshold"], device, children=True)

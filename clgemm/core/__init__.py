@@ -1,0 +1,1 @@
+"""Pure and small: layouts, precisions, configs, plans, and where files are kept."""

@@ -1,0 +1,1 @@
+"""Blocks in vector registers, for CPUs."""

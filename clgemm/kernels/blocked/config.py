@@ -1,0 +1,71 @@
+"""The config of blocks in vector registers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clgemm.core.config import KernelConfig, piece_of, positive, vector
+from clgemm.kernels.pack.config import VectorPackConfig
+from clgemm.kernels.split_k.config import ReduceConfig
+
+__all__ = ["RegisterConfig"]
+
+
+@dataclass(frozen=True)
+class RegisterConfig(KernelConfig):
+    """Panels through the caches, a block of C in one work-item's vector registers.
+
+    Work-groups pack B themselves, block by block, into memory that stays in their caches.
+    """
+
+    work_m: int  # rows of C in registers
+    vectors: int  # vectors of each row of C in registers
+    width: int  # floats per vector
+    block_m: int  # panels of A that meet the same panels of B, at most
+    block_n: int  # panels of B per work-group, at most: they stay in the second-level cache
+    block_k: int  # steps over k that are summed in registers, at most
+    unroll: int  # steps of the loop over k that are written out
+    prefetch: int  # steps over k by which B is fetched ahead; 0 leaves it to the processor
+    prefetch_a: int  # the same of A in panels
+    in_place: bool  # A is read where it lies if its rows run along k, and not packed
+    aliasing: int  # but not where many rows are a multiple of so many floats apart; 0: there too
+    fma: bool  # as in LocalConfig
+    packs: bool = False  # the planner's: A comes as it is, and work-groups pack it for one another
+
+    family: ClassVar[str] = "register"
+    source: ClassVar[str] = "blocked/register.cl"
+    entry: ClassVar[str] = "register_product"
+    companions: ClassVar[tuple[type[KernelConfig], ...]] = (VectorPackConfig, ReduceConfig)
+    includes: ClassVar[tuple[str, ...]] = (
+        *("blocked/panels_of_a.cl", "pack/vector_panels.cl"),
+        *("blocked/panels_of_b.cl", "pack/vector_panels.cl"),
+    )
+    planned: ClassVar[frozenset[str]] = frozenset({"BLOCK_M", "BLOCK_N", "BLOCK_K", "ALIASING"})
+
+    @property
+    def tile_m(self) -> int:
+        """Rows of a panel of A."""
+        return self.work_m
+
+    @property
+    def tile_n(self) -> int:
+        """Columns of a panel of B."""
+        return self.vectors * self.width
+
+    @property
+    def items(self) -> int:
+        return 1
+
+    def macros(self) -> tuple[tuple[str, int], ...]:
+        """Return also how panels are packed."""
+        (piece_a, turn_a), (piece_b, turn_b) = piece_of(self.tile_m), piece_of(self.tile_n)
+        pieces = (("PIECE_A", piece_a), ("PIECE_B", piece_b))
+        return (*super().macros(), *pieces, ("TURN_A", turn_a), ("TURN_B", turn_b))
+
+    def problems(self) -> Iterator[str]:
+        yield from positive(self, "prefetch", "prefetch_a", "aliasing")
+        yield from vector(self, "width")
+        if self.vectors > 3:
+            yield f"vectors={self.vectors} is more than 3"

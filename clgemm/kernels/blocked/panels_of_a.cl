@@ -1,0 +1,18 @@
+// What pack/vector_panels.cl makes next are register.cl's panels of A, WORK_M rows each: pack_panels_a.
+// Other work-groups read them: they are far.
+#undef PANEL
+#undef PIECE
+#undef TURN
+#undef WRITES
+#undef OF
+#define PANEL WORK_M
+#define PIECE PIECE_A
+#define TURN TURN_A
+#define WRITES (PREFETCH > 0)
+#define OF(name) name##_a
+#ifndef PIECE_A
+#error "PIECE_A: PIECE of pack/vector_panels.cl for panels of A"
+#endif
+#ifndef TURN_A
+#error "TURN_A: TURN of pack/vector_panels.cl for panels of A"
+#endif

@@ -1,0 +1,287 @@
+"""The steps of the register family: panels for vector registers and caches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import takewhile
+from typing import NamedTuple
+
+from clgemm.core.config import FLOAT_BYTES, Limits
+from clgemm.core.layout import Layout, Level
+from clgemm.core.steps import (
+    LAST_GROUP,
+    TICKETS,
+    Argument,
+    Element,
+    Slice,
+    Stack,
+    Step,
+    ceil_div,
+    round_up,
+    stack_of,
+)
+from clgemm.kernels.blocked.config import RegisterConfig
+from clgemm.kernels.blocked.estimate import NEAR, RegisterSpread, cuts_k, register_spread
+from clgemm.kernels.common.panels import (
+    AnyPackConfig,
+    Panels,
+    own_levels,
+    packed_strides,
+    stack_over,
+)
+from clgemm.kernels.pack.config import VectorPackConfig
+
+__all__ = ["RegisterPanels", "is_faster_transposed"]
+
+RUN_COST = 12  # of each run of rows that packing reads, in rows
+GROUPS_PER_UNIT = 2  # that copy rows which are neighbours
+LONGEST_RUN = 4096  # of such rows: each eighth one's panel is another page
+# What an element costs, in nanoseconds: of A to pack, if the caches hold a block of k less; of B in
+# blocks that stay near; of C to store along its columns after each block of k.
+PACKED_COST, NEAR_COST, BLOCKED_COST, TRANSPOSED_COST = 0.7, 0.45, 0.2, 1.0
+# Bytes per compute unit of a matrix that is packed by who multiplies: before that, or meanwhile.
+PACKED_NEAR, PACKED_MEANWHILE = 2**20, 2**22
+# Columns a multiple of so many floats apart share sets of the caches, which lose what is fetched.
+FETCHED_ALIASING = 512
+ALIASED_ROWS = 8  # that fill a set of a first-level cache, which B passes through too: fewer fit
+LAUNCH_WORK = 2**27  # multiply-adds per compute unit, for which k is cut no shorter
+TRANSPOSED = 16  # blocks of k are multiples of this: what packing transposes at once, at most
+
+
+def is_faster_transposed(
+    a: Layout, b: Layout, c: Layout, config: RegisterConfig, limits: Limits
+) -> bool:
+    """Tell whether C' = B' A' takes less time besides its arithmetic than C = A B.
+
+    All of A is packed, unless it is read where it lies: it had better be the smaller one, or the
+    one that lies right. But C is best stored along its rows.
+    """
+
+    def cost(a: Layout, b: Layout, c: Layout) -> float:
+        blocks_k = ceil_div(a.columns, config.block_k)
+        near = a.rows * config.block_k <= NEAR * limits.compute_units
+        packed_cost = NEAR_COST if near else PACKED_COST
+        packed = 0 if _lies_in_place(a, config) else packed_cost * _elements(a)
+        stored = (c.column_stride != 1) * TRANSPOSED_COST * blocks_k * _elements(c)
+        return packed + BLOCKED_COST * _elements(b) + stored
+
+    return cost(b.transposed(), a.transposed(), c.transposed()) < cost(a, b, c)
+
+
+def _lies_in_place(a: Layout, config: RegisterConfig) -> bool:
+    full = config.aliasing > 0 and config.work_m >= ALIASED_ROWS
+    aliases = full and a.row_stride % config.aliasing == 0
+    return config.in_place and a.column_stride == 1 and not aliases
+
+
+def _sharing(levels: tuple[Level, ...]) -> int:
+    """Return how many matrices that follow one another in a stack have the same B."""
+    shared = takewhile(lambda level: level.strides[1] == 0, reversed(levels))
+    return math.prod(level.count for level in shared)
+
+
+def _elements(x: Layout) -> int:
+    """Return the elements of a stack, repeated matrices counted once."""
+    stack = zip(x.batch, x.strides[:-2], strict=True)
+    return x.rows * x.columns * math.prod(count for count, stride in stack if stride != 0)
+
+
+class _Work(NamedTuple):
+    """One launch's, and who packs A.
+
+    Attributes
+    ----------
+    cuts : int
+        Slices of k.
+    columns : int
+        Of blocks.
+    groups : int
+        Work-groups.
+    matrices_a : int
+        Matrices of A.
+    packs : bool
+        Whether the launch packs them.
+    meanwhile : bool
+        Whether it does so while it multiplies.
+    """
+
+    stack: Stack
+    spread: RegisterSpread
+    cuts: int
+    columns: int
+    groups: int
+    matrices_a: int
+    packs: bool
+    meanwhile: bool
+
+
+class RegisterPanels(Panels):
+    """Blocks in vector registers, A in panels: those of one block of k lie together.
+
+    One launch multiplies: each work-group packs the blocks of B that it multiplies, and those of A
+    that nobody has packed yet, unless it is read where it lies. A large A is packed before, by a
+    launch of its own, as deep as the caches hold it.
+    """
+
+    def __init__(
+        self,
+        a: Layout,
+        b: Layout,
+        c: Layout,
+        config: RegisterConfig,
+        pack: tuple[AnyPackConfig, ...],
+        limits: Limits,
+    ) -> None:
+        self.config = replace(config, in_place=_lies_in_place(a, config))
+        super().__init__(a, b, c, (config.tile_m, config.tile_n), pack, limits)
+        if not self.config.in_place:
+            matrix = round_up(self.blocks[0], config.tile_m) * self.depth
+            self.matrices = min(self.matrices, max(1, NEAR * limits.compute_units // matrix))
+
+    def lies_in_place(self, operand: int) -> bool:
+        """Tell whether the product's kernel reads it where it lies."""
+        return operand == 1 or self.config.in_place
+
+    @property
+    def grain(self) -> int:
+        """Whole vectors of packing's transposition."""
+        return TRANSPOSED
+
+    @property
+    def longest(self) -> int:
+        """As deep as the caches hold A, if columns of blocks meet it one after the other; else any.
+
+        Blocks of k are added up in C. Launches have some work each.
+        """
+        m, n, matrices = self.c.rows, self.c.columns, math.prod(self.c.batch)
+        units = self.limits.compute_units
+        if self.config.in_place:
+            one = n <= self.config.block_n * self.config.tile_n
+            if one or cuts_k(self.config, m, n, matrices, units):
+                return LAST_GROUP
+        near = NEAR * units // round_up(m, self.config.tile_m)
+        enough = LAUNCH_WORK * units // (m * n * matrices)
+        return max(min(near, enough), self.config.block_k)
+
+    def padded(self, depth: int) -> int:
+        """Return the columns of a packed block: its own."""
+        return depth
+
+    def block_depth(self, depth: int) -> int:
+        """Return the depth of the blocks of k: all of one size, the last at most a little less."""
+        cuts = ceil_div(depth, self.config.block_k)
+        return min(round_up(ceil_div(depth, cuts), TRANSPOSED), self.config.block_k)
+
+    def pack_sizes(self, operand: int, rows: int, depth: int) -> tuple[int, ...]:
+        """Return rows, columns, the depth of a block, and panels and columns per work-group."""
+        return rows, depth, self.block_depth(depth), *self._cuts(operand, rows, depth)
+
+    def pack_groups(self, operand: int, rows: int, depth: int) -> int:
+        """Return the work-groups that pack one matrix."""
+        block, (panels, columns) = self.block_depth(depth), self._cuts(operand, rows, depth)
+        cuts = ceil_div(ceil_div(rows, self.pack[operand].panel), panels)
+        return cuts * ceil_div(block, columns) * ceil_div(depth, block)
+
+    def _cuts(self, operand: int, rows: int, depth: int) -> tuple[int, int]:
+        """Return the panels and the columns of a block that one work-group packs.
+
+        Memory is read fastest in long runs: along rows that are neighbours, else along k.
+        """
+        pack, block = self.pack[operand], self.block_depth(depth)
+        assert isinstance(pack, VectorPackConfig)
+        panels, blocks = ceil_div(rows, pack.panel), ceil_div(depth, block)
+        if self.rows[operand].row_stride == 1:
+            wanted = ceil_div(GROUPS_PER_UNIT * self.limits.compute_units, blocks)
+            columns = round_up(ceil_div(block, wanted), TRANSPOSED)
+            cuts = ceil_div(wanted, ceil_div(block, columns))
+            return min(ceil_div(panels, cuts), LONGEST_RUN // pack.panel), columns
+
+        def expected(panels_here: int) -> float:
+            rounds = ceil_div(ceil_div(panels, panels_here) * blocks, self.limits.compute_units)
+            return rounds * (panels_here * pack.panel + RUN_COST)
+
+        return min(range(1, min(pack.panels, panels) + 1), key=expected), block
+
+    def multiply(
+        self, part: Slice, sizes: tuple[int, int, int], origins: tuple[int, int, int], first: bool
+    ) -> Iterator[Step]:
+        """Yield the launch that multiplies, and one that adds up if k is cut into slices."""
+        (m, n, k), levels, a, b = sizes, part.levels, *self.rows
+        work = self._work(part, sizes)
+        stack, spread, block_k = work.stack, work.spread, self.block_depth(k)
+        panels_a: tuple[Argument, ...] = "packed_a", 0, 0
+        first_a: tuple[Argument, ...] = "a", Element("a", part.offsets[0] + origins[0])
+        if self.config.in_place:
+            panels_a = *first_a, a.row_stride
+        source: tuple[Argument, ...] = ()
+        if work.packs:
+            own = stack_of(levels, 3).strides[0]
+            strides = a.row_stride, a.column_stride, own
+            source = *first_a, *strides, work.matrices_a, work.meanwhile
+            self.reserve("packed_a", work.matrices_a * self.packed_bytes(0, m, k))
+        packed = round_up(spread.block_n, self.config.tile_n) * block_k
+        self.reserve("packed_b", FLOAT_BYTES * work.groups * packed)
+        result = self.target((m, n, work.cuts), part, stack, origins[2], first)
+        yield Step(
+            replace(self.config, packs=work.packs),
+            "iiiiiiiIffbllLblllLblbllllLiiiib" + "blllLii" * work.packs,
+            work.groups,
+            (
+                *(m, n, k, spread.slice_k, spread.block_m, spread.block_n, block_k, stack.counts),
+                *result.scales,
+                *(*panels_a, stack.strides[0]),
+                *("b", Element("b", part.offsets[1] + origins[1])),
+                *(b.column_stride, b.row_stride, stack.strides[1]),
+                *("packed_b", packed),
+                *result.to,
+                *(stack.matrices, _sharing(levels), work.columns, spread.lists, "tickets"),
+                *source,
+            ),
+        )
+        yield from result.adding
+
+    def packs_itself(self, part: Slice, sizes: tuple[int, int, int]) -> bool:
+        """Tell whether A stays near who packs it, and enough work-groups can be at it at once."""
+        return self._work(part, sizes).packs
+
+    def _is_far(self, rows: int, depth: int, near: int) -> bool:
+        return self.packed_bytes(0, rows, depth) > near * self.limits.compute_units
+
+    def pack_config(self, operand: int, rows: int, depth: int) -> AnyPackConfig:
+        """Return how A is packed: past the caches where rows are copied that they cannot hold."""
+        pack = self.pack[operand]
+        assert isinstance(pack, VectorPackConfig)
+        copied = self.rows[operand].row_stride == 1
+        return replace(pack, streams=copied and self._is_far(rows, depth, PACKED_NEAR))
+
+    def _work(self, part: Slice, sizes: tuple[int, int, int]) -> _Work:
+        (m, n, k), levels = sizes, part.levels
+        strides_a = packed_strides(levels, 0, round_up(m, self.config.tile_m) * k)
+        if self.config.in_place:
+            strides_a = tuple(level.strides[0] for level in levels)
+        stack = stack_over(part, strides_a, tuple(level.strides[1] for level in levels))
+        units, block_k = self.limits.compute_units, self.block_depth(k)
+        spread = register_spread(self.config, *sizes, stack.matrices, block_k, units)
+        cuts = ceil_div(k, spread.slice_k)
+        blocks_m = ceil_div(m, spread.block_m * self.config.tile_m)
+        columns = stack.matrices * cuts * ceil_div(n, spread.block_n)
+        groups = min(columns * blocks_m, units)
+        matrices_a = math.prod(level.count for level in own_levels(levels, 0))
+        blocks = matrices_a * blocks_m
+        tickets = blocks * ceil_div(k, block_k) + units + 1
+        a = self.rows[0]
+        meanwhile = (
+            a.row_stride == 1
+            and a.column_stride % FETCHED_ALIASING != 0
+            and blocks_m >= groups  # who waits for others waits longer
+            and not self._is_far(m, k, PACKED_MEANWHILE)
+        )
+        packs = (
+            not self.config.in_place
+            and (meanwhile or not self._is_far(m, k, PACKED_NEAR))
+            and 2 * blocks * cuts >= groups
+            and tickets <= TICKETS * units
+        )
+        return _Work(stack, spread, cuts, columns, groups, matrices_a, packs, meanwhile)

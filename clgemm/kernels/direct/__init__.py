@@ -1,0 +1,1 @@
+"""Small products: one launch, operands of any strides."""

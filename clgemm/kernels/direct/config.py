@@ -1,0 +1,34 @@
+"""The config of small products."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clgemm.core.config import KernelConfig, positive, vector
+
+__all__ = ["DirectConfig"]
+
+
+@dataclass(frozen=True)
+class DirectConfig(KernelConfig):
+    """Operands of any stride read where they lie: one launch, for small products."""
+
+    items_m: int  # work-items along the rows of C
+    items_n: int  # work-items along the columns of C
+    work_m: int  # rows of C per work-item
+    width: int  # columns of C per work-item, one vector
+    fma: bool  # as in LocalConfig
+
+    family: ClassVar[str] = "direct"
+    source: ClassVar[str] = "direct/direct.cl"
+    entry: ClassVar[str] = "direct_product"
+
+    @property
+    def items(self) -> int:
+        return self.items_m * self.items_n
+
+    def problems(self) -> Iterator[str]:
+        yield from positive(self)
+        yield from vector(self, "width")

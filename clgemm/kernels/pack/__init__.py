@@ -1,0 +1,1 @@
+"""Packing: operands copied into panels."""

@@ -1,0 +1,85 @@
+"""The configs of packing: an operand copied into the panels that a product's kernel reads.
+
+Pure, as `clgemm.config`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clgemm.core.config import FLOAT_BYTES, KernelConfig, multiple, piece_of, positive, vector
+
+__all__ = ["PackConfig", "VectorPackConfig"]
+
+
+@dataclass(frozen=True)
+class PackConfig(KernelConfig):
+    """Copies a matrix into zero-padded panels, transposing as it goes."""
+
+    panel: int  # rows of a panel: tile_m or tile_n of the kernel that reads it
+    depth: int  # columns that one work-group copies
+    group: int  # work-items per work-group
+
+    family: ClassVar[str] = "pack"
+    source: ClassVar[str] = "pack/pack.cl"
+    entry: ClassVar[str] = "pack"
+
+    @property
+    def items(self) -> int:
+        return self.group
+
+    @property
+    def local_memory_bytes(self) -> int:
+        # The odd pitch keeps a column of the tile from falling into one memory bank.
+        return FLOAT_BYTES * self.depth * (self.panel | 1)
+
+    def problems(self) -> Iterator[str]:
+        yield from positive(self)
+
+
+@dataclass(frozen=True)
+class VectorPackConfig(KernelConfig):
+    """The same by vectors, for processors that have them; panels lie block after block of k."""
+
+    panel: int  # rows of a panel: tile_m or tile_n of the kernel that reads it
+    piece: int  # rows that are copied or transposed together
+    turn: int  # columns that are transposed together
+    panels: int  # panels that one work-group packs, at most, where it transposes
+    prefetch: bool  # what is read where it transposes, and what is written, is fetched ahead
+    streams: bool = False  # the planner's: it is written past the caches, which do not hold it
+
+    family: ClassVar[str] = "pack_vectors"
+    source: ClassVar[str] = "pack/pack_vectors.cl"
+    entry: ClassVar[str] = "pack_vectors"
+    includes: ClassVar[tuple[str, ...]] = ("pack/vector_panels.cl",)
+    planned: ClassVar[frozenset[str]] = frozenset({"PANELS", "STREAMS"})
+
+    @classmethod
+    def of(cls, panel: int, rows: int, prefetch: bool) -> VectorPackConfig:
+        """Return how panels are packed, as many per work-group as have so many rows."""
+        piece, turn = piece_of(panel)
+        return cls(panel, piece, turn, panels=max(1, rows // panel), prefetch=prefetch)
+
+    def macros(self) -> tuple[tuple[str, int], ...]:
+        """Return also how it writes."""
+        return (*super().macros(), ("WRITES", 2 if self.streams else int(self.prefetch)))
+
+    @property
+    def items(self) -> int:
+        return 1
+
+    def problems(self) -> Iterator[str]:
+        bad = [*positive(self, "prefetch"), *vector(self, "piece")]
+        yield from bad
+        if bad:
+            return
+        yield from multiple(self, "panel", of="piece")
+        yield from multiple(self, "turn", of="piece")
+        yield from vector(self, "turn")
+        if self.turn != self.piece != self.panel:
+            yield (
+                f"turn={self.turn} columns of piece={self.piece} rows lie apart "
+                f"in panel={self.panel} rows"
+            )

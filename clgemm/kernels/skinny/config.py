@@ -1,0 +1,102 @@
+"""The configs of products by an operand of a few rows, the other read where it lies.
+
+Pure, as `clgemm.config`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clgemm.core.config import FLOAT_BYTES, KernelConfig, multiple, positive, vector
+from clgemm.kernels.pack.config import PackConfig
+from clgemm.kernels.split_k.config import ReduceConfig
+
+__all__ = ["HINTED_WIDTH", "MOST_OF_A", "SkinnyConfig", "SkinnyLanesConfig"]
+
+HINTED_WIDTH = 4  # floats of a load that can say whether they stay in the last cache
+MOST_OF_A = 16  # floats of a few rows that a work-item brings to local memory at a time
+
+
+@dataclass(frozen=True)
+class SkinnyConfig(KernelConfig):
+    """An operand of a few rows, the other read once where it lies, by vectors."""
+
+    rows: int  # rows of C at a time
+    vectors: int  # vectors, or columns, of B at a time
+    width: int  # floats per vector
+    strip: int  # columns of C per work-group
+    chunk: int  # rows of B at a time
+    prefetch: int  # rows of B that are fetched ahead; 0 leaves it to the processor
+    fma: bool  # as in LocalConfig
+
+    family: ClassVar[str] = "skinny"
+    source: ClassVar[str] = "skinny/skinny.cl"
+    entry: ClassVar[str] = "skinny_product"
+    companions: ClassVar[tuple[type[KernelConfig], ...]] = (PackConfig, ReduceConfig)
+
+    @property
+    def items(self) -> int:
+        return 1
+
+    def problems(self) -> Iterator[str]:
+        bad = [*positive(self, "prefetch"), *vector(self, "width")]
+        yield from bad
+        if not bad and self.strip % (span := self.vectors * self.width):
+            yield f"strip={self.strip} is not a multiple of vectors x width = {span}"
+
+
+@dataclass(frozen=True)
+class SkinnyLanesConfig(KernelConfig):
+    """The same where work-items spread over lanes: work-groups of many, side by side."""
+
+    rows: int  # rows of C at a time
+    width: int  # floats per load of B
+    group: int  # work-items per work-group
+    abreast: int  # of them, those side by side along the memory of B, if its rows lie there
+    chunk: int  # columns of A in local memory; 0: A is read where it lies, unless B is along_k
+    fma: bool  # as in LocalConfig
+    ahead: int = 4  # loads of B under way at once
+    along_k: bool = False  # the planner's: the columns of B lie along its memory, not its rows
+    gathers: bool = False  # the planner's: adds up slices of k itself
+    # The planner's: of the loads under way at once, those of what stays in the last cache while the
+    # rest leaves it first; 0: all alike.
+    kept: int = 0
+
+    family: ClassVar[str] = "skinny_lanes"
+    source: ClassVar[str] = "skinny/skinny_lanes.cl"
+    entry: ClassVar[str] = "skinny_product"
+    includes: ClassVar[tuple[str, ...]] = ("split_k/gather.cl",)
+    companions: ClassVar[tuple[type[KernelConfig], ...]] = (ReduceConfig,)
+
+    @property
+    def items(self) -> int:
+        return self.group
+
+    @property
+    def strip(self) -> int:
+        """Columns of C per work-group."""
+        return self.group // self.abreast if self.along_k else self.abreast * self.width
+
+    @property
+    def local_memory_bytes(self) -> int:
+        return FLOAT_BYTES * (self.rows * self.chunk + self.group * self.width)
+
+    def problems(self) -> Iterator[str]:
+        bad = [*positive(self, "chunk", "kept"), *vector(self, "width")]
+        if self.along_k and self.chunk == 0:
+            bad.append("chunk=0 columns of A serve no along_k")
+        yield from bad
+        if not bad:
+            yield from multiple(self, "group", of="abreast")
+            yield from multiple(self, "chunk", of="width")
+            if self.kept and self.width != HINTED_WIDTH:
+                yield f"kept={self.kept} is for loads of {HINTED_WIDTH} floats, not {self.width}"
+            if self.kept >= self.ahead:
+                yield f"kept={self.kept} of ahead={self.ahead} loads leave none that go first"
+            if self.rows * self.chunk > MOST_OF_A * self.group:
+                yield (
+                    f"chunk={self.chunk} columns of rows={self.rows} are more than {MOST_OF_A} "
+                    f"floats for each of group={self.group} work-items"
+                )

@@ -1,0 +1,1 @@
+"""Adding up the parts of a product whose k is cut."""

@@ -1,0 +1,40 @@
+"""The config of adding up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clgemm.core.config import FLOAT_BYTES, KernelConfig, multiple, positive, vector
+
+__all__ = ["ReduceConfig"]
+
+
+@dataclass(frozen=True)
+class ReduceConfig(KernelConfig):
+    """Adds up the results of a product whose k was cut into slices."""
+
+    group: int  # work-items per work-group
+    parts: int  # of them, those that share the slices of the same elements
+    width: int  # columns per work-item, one vector
+    aligned: bool = False  # the planner's: rows of the slices are whole vectors
+
+    family: ClassVar[str] = "reduce"
+    source: ClassVar[str] = "split_k/reduce.cl"
+    entry: ClassVar[str] = "reduce"
+
+    @property
+    def items(self) -> int:
+        return self.group
+
+    @property
+    def local_memory_bytes(self) -> int:
+        return FLOAT_BYTES * self.group * self.width
+
+    def problems(self) -> Iterator[str]:
+        bad = list(positive(self))
+        yield from bad
+        yield from vector(self, "width")
+        if not bad:
+            yield from multiple(self, "group", of="parts")

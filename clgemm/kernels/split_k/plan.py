@@ -1,0 +1,115 @@
+"""Where a product's kernel stores: in C, or in parts that are added up."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+from clgemm.core.config import FLOAT_BYTES, Limits
+from clgemm.core.layout import Layout, Level
+from clgemm.core.steps import TICKETS, Argument, Element, Stack, Step, ceil_div, stack_of
+from clgemm.kernels.split_k.config import ReduceConfig
+
+__all__ = ["Target", "target"]
+
+
+class Target(NamedTuple):
+    """Where a product's kernel stores: in C, or slices of k side by side, which are then added up.
+
+    Attributes
+    ----------
+    scales : tuple
+        Its arguments alpha and beta.
+    to : tuple
+        Its arguments for C: buffer, first element, strides, distance of slices, stack strides.
+    partial_bytes : int
+        Of the scratch memory "partial".
+    adding : tuple of Step
+        The launch that adds slices up, if there are any and the kernel does not.
+    gathers : bool
+        Whether it does, and `to` ends with the two buffers that it takes for that.
+    """
+
+    scales: tuple[Argument, ...]
+    to: tuple[Argument, ...]
+    partial_bytes: int
+    adding: tuple[Step, ...]
+    gathers: bool = False
+
+
+def target(
+    sizes: tuple[int, int, int],
+    levels: tuple[Level, ...],
+    stack: Stack,
+    beta: Argument,
+    c: Layout,
+    first: int,
+    limits: Limits,
+    pieces: tuple[int, int] | None = None,
+) -> Target:
+    """Return where a product stores.
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        m, n and the number of slices that k is cut into.
+    levels, stack
+        The loops over its stack, of A, B and C; the same as kernels take them.
+    beta : float or "beta"
+        What C is scaled by.
+    first : int
+        Elements from the first of `c` to where the product begins.
+    pieces : tuple of int, optional
+        Work-groups for each slice, and elements of C that each makes, of a kernel that adds up
+        slices itself where it can.
+    """
+    m, n, cuts = sizes
+    scales: tuple[Argument, ...] = "alpha", beta
+    place: tuple[Argument, ...] = "c", Element("c", first), c.row_stride, c.column_stride
+    to: tuple[Argument, ...]
+    if cuts == 1:
+        return Target(scales, (*place, 0, stack.strides[2]), 0, ())
+    if pieces is not None and limits.gathers and pieces[0] <= TICKETS * limits.compute_units:
+        to = *place, 0, stack.strides[2], "partial", "tickets"
+        return Target(scales, to, FLOAT_BYTES * cuts * math.prod(pieces), (), gathers=True)
+    apart = stack_of(_dense_levels(levels, cuts * m * n), 1)
+    to = "partial", 0, n, 1, m * n, apart.strides[0]
+    adding = _reduce_step(sizes, stack, scales, (*place, stack.strides[2]), limits)
+    return Target((1.0, 0.0), to, FLOAT_BYTES * stack.matrices * cuts * m * n, (adding,))
+
+
+def _reduce_config(slices: int, limits: Limits) -> ReduceConfig:
+    """Return how slices are added up: by vectors, or by as many work-items as there is work for."""
+    if limits.vector_width > 1:
+        return ReduceConfig(group=1, parts=1, width=limits.vector_width)
+    group = 1
+    while group < min(256, limits.work_group_size // 2 + 1):
+        group *= 2
+    return ReduceConfig(group=group, parts=min(8, group) if slices > 16 else 1, width=4)
+
+
+def _reduce_step(
+    sizes: tuple[int, int, int],
+    stack: Stack,
+    scales: tuple[Argument, ...],
+    to: tuple[Argument, ...],
+    limits: Limits,
+) -> Step:
+    """Return the launch that adds up the slices of a product in the scratch memory "partial"."""
+    m, n, cuts = sizes
+    config = _reduce_config(cuts, limits)
+    config = replace(config, aligned=n % config.width == 0)
+    units = m * ceil_div(n, config.width)
+    groups = stack.matrices * ceil_div(units, config.group // config.parts)
+    arguments = (*sizes, stack.counts, *scales, "partial", *to)
+    return Step(config, "iiiIffbblllL", groups, arguments)
+
+
+def _dense_levels(levels: tuple[Level, ...], matrix: int) -> tuple[Level, ...]:
+    """Return the loops over a stack whose matrices, of so many elements, lie one behind another."""
+    dense: list[Level] = []
+    for level in reversed(levels):
+        dense.insert(0, Level(level.count, (matrix,)))
+        matrix *= level.count
+    return tuple(dense)

@@ -1,0 +1,127 @@
+"""The steps of the tensor_narrow family: an operand of few rows or columns, the other unpacked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+from clgemm.core.config import Limits
+from clgemm.core.layout import Layout, Level, batch_levels
+from clgemm.core.steps import (
+    LAST_GROUP,
+    LONGEST_SUM,
+    TICKETS,
+    Element,
+    Plan,
+    Side,
+    Slot,
+    Step,
+    ceil_div,
+    round_up,
+    slices,
+    stack_of,
+    widest_load,
+)
+from clgemm.kernels.common.panels import own_levels, packed_strides
+from clgemm.kernels.split_k.plan import target
+from clgemm.kernels.tensor_core.config import NarrowConfig
+
+__all__ = ["fits_narrow", "make_narrow_plan"]
+
+OWN_TICKETS = 3  # of the kernel, in front of the counters of its slices
+MOST_SLICES = 16
+# Times are in turns of a work-group, of a chunk for each of its warp groups: what a round of
+# work-groups takes besides, and what adding up takes for each slice.
+ROUND_TURNS, SLICE_TURNS = 3, 0.3
+
+
+def fits_narrow(a: Layout, b: Layout, c: Layout) -> bool:
+    """Tell whether the elements of the larger operand are neighbours along one dimension."""
+    a, _, _, _ = _turned(a, b, c)
+    return 1 in (a.row_stride, a.column_stride)
+
+
+def _turned(a: Layout, b: Layout, c: Layout) -> tuple[Layout, Layout, Layout, bool]:
+    """Return the product with the shorter side as columns, and whether that is its transpose."""
+    if c.rows >= c.columns:
+        return a, b, c, False
+    return b.transposed(), a.transposed(), c.transposed(), True
+
+
+def fitted(config: NarrowConfig, a: Layout) -> NarrowConfig:
+    """Return a config that reads A along its memory, by the widest loads that fit it."""
+    along_k = a.column_stride == 1
+    load = widest_load(a, not along_k, 4 if along_k else 2)
+    return replace(config, along_k=along_k, load_a=load)
+
+
+def slices_of_k(config: NarrowConfig, tiles: int, k: int, limits: Limits) -> int:
+    """Return into how many slices k is best cut."""
+    chunks = ceil_div(k, config.chunk)
+
+    def time(cuts: int) -> float:
+        rounds = ceil_div(tiles * cuts, limits.compute_units)
+        turns = ceil_div(chunks, config.parts * cuts)
+        return rounds * (turns + ROUND_TURNS) + (cuts > 1) * cuts * SLICE_TURNS
+
+    return min(range(1, min(chunks, MOST_SLICES) + 1), key=time)
+
+
+@lru_cache(maxsize=1024)
+def make_narrow_plan(a: Layout, b: Layout, c: Layout, config: NarrowConfig, limits: Limits) -> Plan:
+    """Return the launches of ``C = alpha A B + beta C`` for stacks that `fits_narrow`."""
+    scratch: dict[Slot, int] = {}
+    a, b, c, turned = _turned(a, b, c)
+    steps = tuple(_steps(a, b, c, turned, fitted(config, a), limits, scratch))
+    return Plan(steps, tuple(scratch.items()))
+
+
+def _steps(
+    a: Layout,
+    b: Layout,
+    c: Layout,
+    turned: bool,
+    config: NarrowConfig,
+    limits: Limits,
+    scratch: dict[Slot, int],
+) -> Iterator[Step]:
+    """Yield each launch, and note the scratch memory that it needs."""
+    m, n, k = c.rows, c.columns, a.columns
+    slot_a: Side = "b" if turned else "a"
+    slot_b: Side = "a" if turned else "b"
+    tiles_n, chunks = ceil_div(n, config.columns), ceil_div(k, config.chunk)
+    tiles = ceil_div(m, config.tile_m) * tiles_n
+    for offsets, levels in slices(batch_levels(a, b, c), LAST_GROUP // (tiles * chunks), 3):
+        own = stack_of(own_levels(levels, 1), 1)
+        packs = own.matrices * tiles_n * chunks
+        packed = packed_strides(levels, 1, tiles_n * chunks)
+        every = zip(levels, packed, strict=True)
+        # Of A, B and C, and the chunks of B.
+        stack = stack_of(tuple(Level(x.count, (*x.strides, stride)) for x, stride in every), 4)
+        scratch["packed_b"] = max(scratch.get("packed_b", 0), packs * config.chunk_bytes)
+        cuts = max(slices_of_k(config, tiles * stack.matrices, k, limits), ceil_div(k, LONGEST_SUM))
+        slice_k = round_up(ceil_div(k, cuts), config.chunk)
+        cuts = ceil_div(k, slice_k)
+        pieces = None
+        if tiles * stack.matrices + OWN_TICKETS <= TICKETS * limits.compute_units:
+            pieces = tiles * stack.matrices, config.tile_m * config.columns
+        result = target((m, n, cuts), levels, stack, "beta", c, offsets[2], limits, pieces)
+        if cuts > 1:
+            scratch["partial"] = max(scratch.get("partial", 0), result.partial_bytes)
+        yield Step(
+            replace(config, gathers=result.gathers),
+            "iiiiIff" + "blllL" + "blllL" + "bLiILb" + "bllllL" + "bb" * result.gathers,
+            tiles * cuts * stack.matrices,
+            (
+                *(m, n, k, slice_k, stack.counts),
+                *result.scales,
+                *(slot_a, Element(slot_a, offsets[0]), a.row_stride, a.column_stride),
+                stack.strides[0],
+                *(slot_b, Element(slot_b, offsets[1]), b.row_stride, b.column_stride),
+                stack.strides[1],
+                *("packed_b", stack.strides[3], packs, own.counts, own.strides[0], "tickets"),
+                *result.to,
+            ),
+        )
+        yield from result.adding

@@ -1,0 +1,51 @@
+// C = alpha*A*B + beta*C on the tensor cores of NVIDIA's compute capability 9.0, operands split in halves.
+//   packed_a, packed_b          tiles of tensor_core/tile.cl: panels of 128 rows of A, of 128 columns of B
+//   c[matrix*c_stride + i*c_row + j*c_column]     m x n; not read when beta is 0
+//   count                       listed elements; above `most` another kernel makes the product (GUARD only)
+// How: tensor_core/wgmma.cl. Whose products are right for which data: kernels/tensor_core/README.md.
+// Work-groups: as many as compute units, 384 work-items each. Local: STAGES*(1 + TILE_N/128)*TILE_BYTES + 17024 bytes.
+// After: NVIDIA, "Parallel thread execution ISA", asynchronous warpgroup level matrix instructions; Ootomo and Yokota,
+// "Recovering single precision accuracy from tensor cores", 2022; Fasi, Higham, Mikaitis and Pranesh, "Numerical
+// behavior of NVIDIA tensor cores", 2021.
+
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+void tensor_product(const int matrices, const int m, const int n, const int k, const int most, const float alpha, const float beta,
+                    __global const float* a, const long a_offset, const long a_row, const long a_column, const long a_stride,
+                    __global const float* b, const long b_offset, const long b_row, const long b_column, const long b_stride,
+                    __global uchar* packed_a, __global uchar* packed_b,
+                    __global float* c, const long c_offset, const long c_row, const long c_column, const long c_stride,
+                    __global uint* count, __global uint* count_next, __global const uint* count_before) {
+  __local uchar memory[BARRIERS_BYTES + STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
+  __local float corners[8 * CORNER];
+  asm volatile(".target sm_90a");  // the compiler's own is sm_90: wgmma and setmaxnreg need the a
+  const uint item = get_local_id(0);
+#if GUARD
+  if (item == 0 && get_group_id(0) == 0) *count_next = 0;  // the next product's
+  const uint listed = *count;
+  if (listed > most) return;
+#if TF32
+  if (*count_before <= most) return;
+#endif
+#else
+  const uint listed = 0;
+#endif
+  const uint base = (uint)(ulong)(__local void*)memory;
+  if (item == 0) {
+    for (int stage = 0; stage < STAGES; stage++) {
+      initialise(FULL(stage), 1);
+      initialise(EMPTY(stage), 8);
+    }
+    fence_initialised();
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);
+
+  const Product p = {matrices, m, n, k, 0, most, a + a_offset, a_row, a_column, a_stride,
+                     b + b_offset, b_row, b_column, b_stride, packed_a, packed_b, count};
+  if (item >= 256) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+    if (item == 256) feed_tiles(&p, base);
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+    multiply_tiles(&p, alpha, beta, c + c_offset, c_row, c_column, c_stride, listed, memory, corners);
+  }
+}

@@ -1,0 +1,307 @@
+// How a work-group splits operands into the tiles of tensor_core/tile.cl, padded with zeros.
+//   a[matrix*a_stride + row*a_row + p*a_column]     m x k, any strides;   b[...column*b_row + p*b_column]     n x k: B'
+//   packed[(panel*depths + depth)*TILE_BYTES]     panel = row/TILE_ROWS, depth = p/TILE_K
+// A row's TILE_K elements share the scale 2^(e - TOP), where 2^e <= the largest of them < 2^(e+1). All rows of a tile have
+// that of the largest if they are near it and this leaves no element too small. The high part is an element over its
+// scale, rounded to eleven bits; the low part the rest, rounded likewise.
+//
+// What that keeps, u = 2^-24: a low part is at most 2^-11 of its element and rounded to eleven bits, so that
+// the two together are off by at most 2u of the element; or, where fp16 is subnormal, by 2^-25 over
+// the scale, which for an element of 2^least and more over its scale is 2^(-1-least) u of it.
+// With GUARD, the others - tiny beside their row's largest, huge, Inf, NaN - are zero in the split and go to the
+// tile's list. Scales are kept between 2^-63 and 2^63, so that the product of two is a normal number.
+//
+// With INT8 a step is the least of which all high parts of a tile are 127 at most, and of which a FINER-th serves the low parts
+// likewise; or, where each row has its scale, the one that serves any: kernels/tensor_core/README.md has what that loses.
+//
+// `count` grows by the listed elements (GUARD only): above `most`, another kernel makes the product.
+// 256 work-items split a tile: all of a work-group, or its first.
+#define OWN 4              // cores of a row that a work-item splits
+#define ABREAST (8 / OWN)  // work-items for each row
+#define SPLIT_ITEMS (ABREAST * TILE_ROWS)
+#define SPLIT_WARPS (SPLIT_ITEMS / 32)
+#define SPLIT_BARRIER asm volatile("bar.sync 4, 256;" ::: "memory")  // for those that split
+#define TOP (TF32 ? 30 : 14)
+#define HUGE_BITS ((uint)(127 + TOP + 64) << 23)
+#define LEAST_E (127 + TOP - 63)  // biased
+// How many exponents the largest elements of rows that share a scale may differ by: tf32 has them all.
+#define NEAR (TF32 ? 255 : INT8 ? 2 : 6)
+#define MOST_BYTE 127
+#define LEAST_HIGH 16384.0f  // 2^TOP: the largest high part of a tile is at least this, and less than twice as much
+#define MOST_LOW 8.0f        // no low part is more
+#define TINY(e) ((uint)((e) - TOP + least) << 23)  // from here on an element is large enough
+
+#if TF32
+static inline uint eleven_bits(float x) {
+  uint near;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(near) : "f"(x));
+  return near;
+}
+
+static inline void split_core(const float* x, float up, uint4* high, uint4* low) {
+  high->x = eleven_bits(x[0] * up), low->x = eleven_bits(x[0] * up - as_float(high->x));
+  high->y = eleven_bits(x[1] * up), low->y = eleven_bits(x[1] * up - as_float(high->y));
+  high->z = eleven_bits(x[2] * up), low->z = eleven_bits(x[2] * up - as_float(high->z));
+  high->w = eleven_bits(x[3] * up), low->w = eleven_bits(x[3] * up - as_float(high->w));
+}
+#else
+static inline uint halves(float low, float high) {
+  uint both;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+}
+
+static inline float2 floats(uint both) {
+  float2 two;
+  asm("{.reg .b16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high;}"
+      : "=f"(two.x), "=f"(two.y) : "r"(both));
+  return two;
+}
+
+static inline uint split_two(float x, float y, uint* low) {
+  const uint high = halves(x, y);
+  const float2 near = floats(high);
+  *low = halves(x - near.x, y - near.y);
+  return high;
+}
+
+static inline void split_core(const float* x, float up, uint4* high, uint4* low) {
+  uint part;
+  high->x = split_two(x[0] * up, x[1] * up, &part), low->x = part;
+  high->y = split_two(x[2] * up, x[3] * up, &part), low->y = part;
+  high->z = split_two(x[4] * up, x[5] * up, &part), low->z = part;
+  high->w = split_two(x[6] * up, x[7] * up, &part), low->w = part;
+}
+#endif
+
+#if INT8
+static inline float largest_low(float largest, float x, float y) {
+  const float2 near = floats(halves(x, y));
+  return fmax(largest, fmax(fabs(x - near.x), fabs(y - near.y)));
+}
+
+// Four numbers times `by`, rounded to integers of a byte.
+static inline uint bytes(float x, float y, float z, float w, float by) {
+  const float ones = 12582912.0f;  // 1.5 * 2^23: the last bit of a number of this size counts 1
+  const uint first = as_uint(fma(x, by, ones)), second = as_uint(fma(y, by, ones));
+  const uint third = as_uint(fma(z, by, ones)), fourth = as_uint(fma(w, by, ones));
+  return (first & 255) | (second & 255) << 8 | (third & 255) << 16 | fourth << 24;
+}
+
+static inline void split_core_to_bytes(const float* x, float up, float step, uint4* high, uint2* high_bytes,
+                                       uint2* low_bytes) {
+  float h[CORE], l[CORE];
+  uint pairs[CORE / 2];
+  #pragma unroll
+  for (int i = 0; i < CORE; i += 2) {
+    h[i] = x[i] * up, h[i + 1] = x[i + 1] * up;
+    pairs[i / 2] = halves(h[i], h[i + 1]);
+    const float2 near = floats(pairs[i / 2]);
+    l[i] = h[i] - near.x, l[i + 1] = h[i + 1] - near.y;
+  }
+  high->x = pairs[0], high->y = pairs[1], high->z = pairs[2], high->w = pairs[3];
+  const float by = 1.0f / step;
+  high_bytes->x = bytes(h[0], h[1], h[2], h[3], by), high_bytes->y = bytes(h[4], h[5], h[6], h[7], by);
+  low_bytes->x = bytes(l[0], l[1], l[2], l[3], FINER * by), low_bytes->y = bytes(l[4], l[5], l[6], l[7], FINER * by);
+}
+#endif
+
+// Whether two parts cannot hold an element.
+static inline bool is_apart(float x, uint tiny) {
+  const uint size = as_uint(x) & 0x7fffffff;
+  return size - 1 < tiny - 1 || size >= HUGE_BITS;
+}
+
+static inline uint largest_of_warp(uint x) {
+  uint largest;
+  asm volatile("redux.sync.max.u32 %0, %1, 0xffffffff;" : "=r"(largest) : "r"(x));
+  return largest;
+}
+
+// What the work-items of a work-group tell one another while they split a tile.
+typedef struct {
+  uint largest[SPLIT_ITEMS], warp_largest[SPLIT_WARPS], warp_least[SPLIT_WARPS], warp_smallest[SPLIT_WARPS];
+  uint warp_low[SPLIT_WARPS];  // INT8 only
+  uint listed, before;
+  uint2 list[LIST_MOST];
+} SplitMemory;
+
+// Split one tile, of A or behind them of B. False if another kernel makes the product. The memory is free for the next tile
+// behind another SPLIT_BARRIER.
+static inline bool split_tile(const Product* p, const int index, __local SplitMemory* s) {
+  const int item = get_local_id(0), depths = depths_of(p->k), tiles_a = panels_of_a(p) * depths;
+  const bool is_a = index < tiles_a;
+  const int tile = is_a ? index : index - tiles_a, rows = is_a ? p->m : p->n, least = p->least;
+  const int matrix = tile / (panels_of(rows) * depths), place = tile % (panels_of(rows) * depths);
+  const long row_stride = is_a ? p->a_row : p->b_row, column_stride = is_a ? p->a_column : p->b_column;
+  const int row_0 = place / depths * TILE_ROWS, k_0 = place % depths * TILE_K;
+  __global const float* from = (is_a ? p->a + matrix * p->a_stride : p->b + matrix * p->b_stride) + row_0 * row_stride + k_0 * column_stride;
+  __global uchar* to = (is_a ? p->packed_a : p->packed_b) + (long)tile * TILE_BYTES;
+
+#if GUARD
+  const uint so_far = item == 0 ? *(volatile __global const uint*)p->count : 0;  // early, as this takes time
+#endif
+
+  // A work-item splits cores of a row that are ABREAST apart. Neighbours run along the source's shorter stride.
+  const bool along_k = column_stride * column_stride <= row_stride * row_stride;
+  const int row = along_k ? item / (16 * ABREAST) * 16 + item % 16 : item % TILE_ROWS;
+  const int first = along_k ? item / 16 % ABREAST : item / TILE_ROWS;  // core
+  const int rows_here = rows - row_0, depth_here = p->k - k_0;
+  float x[OWN][CORE];
+  from += row * row_stride;
+  const bool whole = rows_here >= TILE_ROWS && depth_here >= TILE_K;
+  if (whole && column_stride == 1 && row_stride % 4 == 0 && ((ulong)from & 15) == 0) {
+    #pragma unroll
+    for (int q = 0; q < OWN; q++) {
+      __global const float4* vectors = (__global const float4*)(from + (first + ABREAST * q) * CORE);
+      #pragma unroll
+      for (int i = 0; i < CORE / 4; i++) {
+        const float4 v = vectors[i];
+        x[q][4 * i] = v.x, x[q][4 * i + 1] = v.y, x[q][4 * i + 2] = v.z, x[q][4 * i + 3] = v.w;
+      }
+    }
+  } else {
+    const int depth_mine = row < rows_here ? depth_here : 0;
+    __global const float* next = from + first * CORE * column_stride;
+    #pragma unroll
+    for (int q = 0; q < OWN; q++) {
+      #pragma unroll
+      for (int i = 0; i < CORE; i++) {
+        x[q][i] = (first + ABREAST * q) * CORE + i < depth_mine ? *next : 0.0f;
+        next += column_stride;
+      }
+      next += (ABREAST - 1) * CORE * column_stride;
+    }
+  }
+
+  uint size_here = 0, smallest = -1;  // smallest: of those that are not zero, minus one
+  #pragma unroll
+  for (int q = 0; q < OWN; q++)
+    #pragma unroll
+    for (int i = 0; i < CORE; i++) {
+      const uint size = as_uint(x[q][i]) & 0x7fffffff;
+      size_here = max(size_here, size);
+      smallest = min(smallest, size - 1);
+    }
+  const bool huge = size_here >= HUGE_BITS;
+  if (huge) {
+    size_here = 0;
+    #pragma unroll
+    for (int q = 0; q < OWN; q++)
+      #pragma unroll
+      for (int i = 0; i < CORE; i++) {
+        const uint size = as_uint(x[q][i]) & 0x7fffffff;
+        size_here = max(size_here, size < HUGE_BITS ? size : 0);
+      }
+    smallest = 0;
+  }
+  s->largest[first * TILE_ROWS + row] = size_here;
+  const uint largest_here = largest_of_warp(size_here), smallest_here = ~largest_of_warp(~smallest);
+  const uint least_here = ~largest_of_warp(size_here == 0 ? 0 : ~size_here);  // of the largest that are not zero
+  if (item % 32 == 0) {
+    s->warp_largest[item / 32] = largest_here;
+    s->warp_least[item / 32] = least_here;
+    s->warp_smallest[item / 32] = smallest_here;
+  }
+#if GUARD
+  if (item == 0) {
+    s->listed = 0;
+    s->before = so_far;
+  }
+  SPLIT_BARRIER;
+  if (s->before > p->most) return false;  // nobody will read the tiles
+#else
+  SPLIT_BARRIER;
+#endif
+  uint row_largest = 0;
+  #pragma unroll
+  for (int i = 0; i < ABREAST; i++) row_largest = max(row_largest, s->largest[i * TILE_ROWS + row]);
+  const uint tile_largest = largest_of_warp(s->warp_largest[item % SPLIT_WARPS]);
+  const uint tile_least = ~largest_of_warp(~s->warp_least[item % SPLIT_WARPS]);
+  const uint tile_smallest = ~largest_of_warp(~s->warp_smallest[item % SPLIT_WARPS]);
+  const int tile_e = max((int)(tile_largest >> 23), LEAST_E);  // biased, as all here
+  const bool common = tile_smallest >= TINY(tile_e) - 1 && (int)(tile_least >> 23) >= tile_e - NEAR;
+  const int e = common ? tile_e : max((int)(row_largest >> 23), LEAST_E);
+  const float scale = as_float((uint)(e - TOP) << 23);
+  if (first == 0) ((__global float*)(to + SCALES_AT))[row] = scale;
+  if (item == 0) *(__global float*)(to + COMMON_AT) = common ? scale : 0.0f;
+
+#if GUARD
+  if ((huge || smallest < TINY(e) - 1) && *(volatile __local uint*)&s->listed <= LIST_MOST) {
+    uint here = 0;
+    #pragma unroll
+    for (int q = 0; q < OWN; q++)
+      #pragma unroll
+      for (int i = 0; i < CORE; i++) here += is_apart(x[q][i], TINY(e));
+    uint place = atomic_add(&s->listed, here);
+    if (place + here <= LIST_MOST) {
+      #pragma unroll
+      for (int q = 0; q < OWN; q++)
+        #pragma unroll
+        for (int i = 0; i < CORE; i++)
+          if (is_apart(x[q][i], TINY(e))) {
+            uint2 entry;
+            entry.x = (uint)(row | ((first + ABREAST * q) * CORE + i) << 8);
+            entry.y = as_uint(x[q][i]);
+            s->list[place++] = entry;
+            x[q][i] = 0.0f;
+          }
+    }
+  }
+#endif
+
+#if GUARD
+  SPLIT_BARRIER;
+  if (s->listed > LIST_MOST) {  // nobody will read the tiles
+    if (item == 0) atomic_max(p->count, OVERFULL);
+    return false;
+  }
+#endif
+  const float up = as_float((uint)(127 + 127 + TOP - e) << 23);
+  const int slot = slot_of(row);
+#if INT8
+  float low_here = 0.0f;
+  #pragma unroll
+  for (int q = 0; q < OWN; q++)
+    #pragma unroll
+    for (int i = 0; i < CORE; i += 2) low_here = largest_low(low_here, x[q][i] * up, x[q][i + 1] * up);
+  const uint warp_low = largest_of_warp(as_uint(fmin(low_here, MOST_LOW)));  // NaN is where an element was too large
+  if (item % 32 == 0) s->warp_low[item / 32] = warp_low;
+  SPLIT_BARRIER;
+  const float tile_low = as_float(largest_of_warp(s->warp_low[item % SPLIT_WARPS]));
+  const float tile_high = fmax(as_float(tile_largest) * up, LEAST_HIGH);
+  const float step = (common ? fmax(tile_high, FINER * tile_low) : 2 * LEAST_HIGH) / MOST_BYTE;
+  if (item == 0) *(__global float*)(to + STEP_AT) = step;
+#endif
+  #pragma unroll
+  for (int q = 0; q < OWN; q++) {
+    const int core = first + ABREAST * q;
+    __global uint4* to_high = (__global uint4*)(to + (core * TILE_ROWS + slot) * 16);
+#if INT8
+    uint2 high_bytes, low_bytes;
+    uint4 high;
+    split_core_to_bytes(x[q], up, step, &high, &high_bytes, &low_bytes);
+    const int at = (core / 2 * TILE_ROWS + slot) * 16 + core % 2 * 8;  // sixteen bytes of k are one core
+    *(__global uint2*)(to + PART_BYTES + at) = high_bytes;
+    *(__global uint2*)(to + LOW_BYTES_AT + at) = low_bytes;
+#else
+    uint4 high, low;
+    split_core(x[q], up, &high, &low);
+    to_high[PART_BYTES / 16] = low;
+#endif
+    to_high[0] = high;
+  }
+
+#if GUARD
+  if (item == 0) {
+    directory_of(is_a ? p->packed_a : p->packed_b, (is_a ? panels_of_a(p) : panels_of_b(p)) * depths)[tile] = s->listed;
+    if (s->listed != 0) atomic_add(p->count, s->listed);
+  }
+  if (item < s->listed) {
+    int place = 0;  // in the order of rows and k: sums do not depend on who came first
+    for (uint i = 0; i < s->listed; i++) place += s->list[i].x < s->list[item].x;
+    ((__global uint2*)(to + LIST_AT))[place] = s->list[item];
+  }
+#endif
+  return true;
+}

@@ -1,0 +1,1 @@
+"""Tiles in local memory, for GPUs."""

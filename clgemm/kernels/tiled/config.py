@@ -1,0 +1,101 @@
+"""The config of tiles in local memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clgemm.core.config import FLOAT_BYTES, KernelConfig, multiple, positive, vector
+from clgemm.kernels.pack.config import PackConfig
+from clgemm.kernels.split_k.config import ReduceConfig
+
+__all__ = ["LocalConfig"]
+
+
+@dataclass(frozen=True)
+class LocalConfig(KernelConfig):
+    """Tiles in local memory, a block of C in the registers of each work-item."""
+
+    tile_m: int  # rows of C per work-group
+    tile_n: int  # columns of C per work-group
+    tile_k: int  # depth of the tiles in local memory
+    work_m: int  # rows of C per work-item
+    work_n: int  # columns of C per work-item
+    width_a: int  # floats per load of A
+    width_b: int  # floats per load of B and per store of C
+    patch_n: int  # work-items that lie side by side along N
+    unroll: int  # steps of the loop over a tile's depth that are written out
+    buffers: int  # 1: one tile of A and B in local memory; 2: the next is fetched meanwhile
+    swizzle: int  # rows of tiles that work-groups visit together, for the second-level cache
+    fma: bool  # fma() where it is an instruction; a * b + c, which compilers may contract, if not
+    in_place: bool  # read operands where they are, without packing, if their strides allow
+    parts: int = 1  # work-items that share the steps over a tile's depth, for a block each
+    # The planner's, for the operands at hand: floats per load from where they lie; whether columns
+    # of A, or rows of B, are what lies along memory, and turned on their way; whether C is whole
+    # tiles of aligned vectors.
+    load_a: int = 1
+    load_b: int = 1
+    turn_a: bool = False
+    turn_b: bool = False
+    whole: bool = False
+    gathers: bool = False  # adds up slices of k itself
+
+    family: ClassVar[str] = "local"
+    source: ClassVar[str] = "tiled/local.cl"
+    entry: ClassVar[str] = "local_product"
+    companions: ClassVar[tuple[type[KernelConfig], ...]] = (PackConfig, ReduceConfig)
+    includes: ClassVar[tuple[str, ...]] = ("split_k/gather.cl",)
+    planned: ClassVar[frozenset[str]] = frozenset({"IN_PLACE"})
+
+    @property
+    def items_m(self) -> int:
+        """Work-items along a tile's rows."""
+        return self.tile_m // self.work_m
+
+    @property
+    def items_n(self) -> int:
+        """Work-items along a tile's columns."""
+        return self.tile_n // self.work_n
+
+    @property
+    def items(self) -> int:
+        return self.items_m * self.items_n * self.parts
+
+    @property
+    def local_memory_bytes(self) -> int:
+        pitch_a = self.tile_m + self.turn_a * self.width_a
+        pitch_b = self.tile_n + self.turn_b * self.width_b
+        return FLOAT_BYTES * self.buffers * self.tile_k * (pitch_a + pitch_b)
+
+    def problems(self) -> Iterator[str]:
+        bad = [*positive(self), *vector(self, "width_a"), *vector(self, "width_b")]
+        yield from bad
+        if bad:
+            return
+        yield from multiple(self, "tile_m", of="work_m")
+        yield from multiple(self, "tile_n", of="work_n")
+        yield from multiple(self, "work_m", of="width_a")
+        yield from multiple(self, "work_n", of="width_b")
+        yield from multiple(self, "tile_k", of="unroll")
+        yield from multiple(self, "tile_k", of="parts")
+        room = self.buffers * self.tile_k * self.work_m // self.tile_n
+        if self.parts > 1 and (room == 0 or self.work_m % min(room, self.work_m)):
+            yield f"work_m={self.work_m} is not a multiple of the {room} rows that A's tiles hold"
+        if self.items_n % self.patch_n:
+            yield f"patch_n={self.patch_n} does not divide {self.items_n} work-items along N"
+        for side in "ab":
+            yield from multiple(self, f"width_{side}", of=f"load_{side}")
+            if getattr(self, f"turn_{side}"):
+                yield from multiple(self, "tile_k", of=f"load_{side}")
+        if self.buffers > 2:
+            yield f"buffers={self.buffers} is neither 1 nor 2"
+        for side, tile, width in (
+            ("a", self.tile_m, self.width_a),
+            ("b", self.tile_n, self.width_b),
+        ):
+            if (loads := tile * self.tile_k // width) % self.items:
+                yield (
+                    f"a tile of {side} takes {loads} loads of width_{side}={width}, "
+                    f"not a multiple of the {self.items} work-items"
+                )

@@ -1,0 +1,189 @@
+"""The steps of the local family: operands where they lie, or panels, for tiles in local memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from clgemm.core.config import FLOAT_BYTES, Limits
+from clgemm.core.layout import Layout
+from clgemm.core.steps import (
+    LONGEST_SUM,
+    Argument,
+    Element,
+    Side,
+    Slice,
+    Step,
+    ceil_div,
+    round_up,
+    widest_load,
+)
+from clgemm.kernels.common.panels import (
+    PACKED,
+    SIDES,
+    AnyPackConfig,
+    Panels,
+    packed_strides,
+    stack_over,
+)
+from clgemm.kernels.pack.config import PackConfig
+from clgemm.kernels.tiled.config import LocalConfig
+from clgemm.kernels.tiled.estimate import local_spread
+
+__all__ = ["LocalPanels", "reads_singly"]
+
+# What can only be loaded float by float is packed if more tiles than this read it; of products from
+# so much work on, for which a launch is little, if more than the second.
+MOST_READINGS = 16
+LARGE_WORK, MOST_READINGS_IF_LARGE = 2**30, 7
+
+
+def fitted(
+    config: LocalConfig, a: Layout, b: Layout, limits: Limits, reserve: bool = False
+) -> tuple[LocalConfig, tuple[bool, bool]]:
+    """Return a config that reads A and B', and which of them it reads where they lie.
+
+    A reserve packs nothing that can be read in place: it is seldom its turn, always its launches'.
+    """
+    is_large = a.rows * b.rows * a.columns >= LARGE_WORK
+    most = math.inf if reserve else MOST_READINGS_IF_LARGE if is_large else MOST_READINGS
+    often = b.rows > most * config.tile_n, a.rows > most * config.tile_m
+    config = replace(config, load_a=config.width_a, load_b=config.width_b)
+    in_place = [False, False]
+    for operand, rows in enumerate((a, b)):
+        width = (config.width_a, config.width_b)[operand]
+        for turned in (False, True):
+            load = _load(rows, turned, width)
+            if not config.in_place or load == 0 or (load == 1 < width and often[operand]):
+                continue
+            if operand == 0:
+                found = replace(config, load_a=load, turn_a=turned)
+            else:
+                found = replace(config, load_b=load, turn_b=turned)
+            if not any(found.problems_on(limits)):
+                config, in_place[operand] = found, True
+                break
+    return config, (in_place[0], in_place[1])
+
+
+def _is_whole(c: Layout, config: LocalConfig) -> bool:
+    """Tell whether C is tiles that can be stored by vectors, none of them in part."""
+    return (
+        c.column_stride == 1
+        and c.rows % config.tile_m == 0
+        and c.columns % config.tile_n == 0
+        and not any(stride % config.width_b for stride in (c.row_stride, *c.strides[:-2]))
+        and c.alignment_bytes >= FLOAT_BYTES * config.width_b
+    )
+
+
+def _load(rows: Layout, turned: bool, width: int) -> int:
+    """Return how many floats can be loaded together from where they lie; 0 if not even one."""
+    near = rows.column_stride if turned else rows.row_stride
+    return widest_load(rows, not turned, width) if near == 1 else 0
+
+
+def reads_singly(a: Layout, b: Layout, config: LocalConfig) -> bool:
+    """Tell whether A or B, where they lie, can only be loaded float by float."""
+    sides = (a, config.width_a), (b.transposed(), config.width_b)
+    return any(
+        max(_load(rows, turned, width) for turned in (False, True)) == 1 < width
+        for rows, width in sides
+    )
+
+
+class LocalPanels(Panels):
+    """Tiles in local memory: panels as deep as the block, padded to whole tiles of k."""
+
+    def __init__(
+        self,
+        a: Layout,
+        b: Layout,
+        c: Layout,
+        config: LocalConfig,
+        pack: tuple[AnyPackConfig, ...],
+        limits: Limits,
+        reserve: bool = False,
+    ) -> None:
+        config, self.in_place = fitted(config, a, b.transposed(), limits, reserve)
+        self.config = replace(config, whole=_is_whole(c, config))
+        sizes = c.rows, c.columns, a.columns
+        self.slices = local_spread(config, *sizes, math.prod(c.batch), limits).slices
+        super().__init__(a, b, c, (config.tile_m, config.tile_n), pack, limits)
+
+    @property
+    def grain(self) -> int:
+        """Whole tiles."""
+        return self.config.tile_k
+
+    @property
+    def longest(self) -> int:
+        """What one chain of additions may sum, in each slice."""
+        return LONGEST_SUM * self.slices
+
+    def padded(self, depth: int) -> int:
+        """Return the columns of a packed block: whole tiles."""
+        return round_up(depth, self.config.tile_k)
+
+    def pack_sizes(self, operand: int, rows: int, depth: int) -> tuple[int, ...]:  # noqa: ARG002
+        """Return rows, columns, and columns with their padding."""
+        return rows, depth, self.padded(depth)
+
+    def pack_groups(self, operand: int, rows: int, depth: int) -> int:
+        """Return the work-groups that pack one matrix."""
+        pack = self.pack[operand]
+        assert isinstance(pack, PackConfig)
+        return ceil_div(rows, pack.panel) * ceil_div(self.padded(depth), pack.depth)
+
+    def lies_in_place(self, operand: int) -> bool:
+        """Tell whether tiles are loaded from the operand itself."""
+        return self.in_place[operand]
+
+    def multiply(
+        self, part: Slice, sizes: tuple[int, int, int], origins: tuple[int, int, int], first: bool
+    ) -> Iterator[Step]:
+        """Yield the launch that multiplies, and one that adds up if k is cut into slices."""
+        config, (m, n, k) = self.config, sizes
+        a, strides_a = self._panels("a", part, m, k, origins[0])
+        b, strides_b = self._panels("b", part, n, k, origins[1])
+        stack = stack_over(part, strides_a, strides_b)
+        spread = local_spread(config, m, n, k, stack.matrices, self.limits)
+        slice_k = round_up(ceil_div(k, spread.slices), config.tile_k)
+        cuts = ceil_div(k, slice_k)
+        tiles = ceil_div(m, config.tile_m) * ceil_div(n, config.tile_n)
+        pieces = (tiles * stack.matrices, config.tile_m * config.tile_n) if spread.gathers else None
+        result = self.target((m, n, cuts), part, stack, origins[2], first, pieces)
+        yield Step(
+            replace(config, gathers=result.gathers),
+            "iiiiIffblllLblllLbllllL" + "bb" * result.gathers,
+            tiles * cuts * stack.matrices,
+            (
+                *(m, n, k, slice_k, stack.counts),
+                *result.scales,
+                *(*a, stack.strides[0]),
+                *(*b, stack.strides[1]),
+                *result.to,
+            ),
+        )
+        yield from result.adding
+
+    def _panels(
+        self, side: Side, part: Slice, rows: int, depth: int, origin: int
+    ) -> tuple[tuple[Argument, ...], tuple[int, ...]]:
+        """Return where the kernel finds an operand's panels, and the stack's strides over them."""
+        operand = SIDES.index(side)
+        tile = self.tiles[operand]
+        if not self.packs[operand]:
+            own, turned = self.rows[operand], (self.config.turn_a, self.config.turn_b)[operand]
+            strides = tuple(level.strides[operand] for level in part.levels)
+            first = Element(side, part.offsets[operand] + origin)
+            return (
+                side,
+                first,
+                tile * own.row_stride,
+                own.row_stride if turned else own.column_stride,
+            ), strides
+        panel = tile * self.padded(depth)
+        strides = packed_strides(part.levels, operand, ceil_div(rows, tile) * panel)
+        return (PACKED[operand], 0, panel, tile), strides

@@ -1,0 +1,200 @@
+"""From which size on a device multiplies host arrays faster than the host: what was measured here.
+
+Kept in a file beside the tuning records, for each device, its driver, this host and its NumPy;
+`clgemm.accel.crossover` measures it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from clgemm.core.cache import cache_folder, rewrite, warn_once, warn_unkept
+from clgemm.hardware.device import Device
+from clgemm.hardware.identity import identify
+from clgemm.records.record import today
+
+__all__ = [
+    "LEAST_WORK",
+    "Crossovers",
+    "Kind",
+    "Measured",
+    "Work",
+    "file",
+    "forget",
+    "keep",
+    "kind_of",
+    "kinds",
+    "measured",
+    "pays",
+    "smallest",
+]
+
+Kind: TypeAlias = str
+# Multiply-adds by kind of product; None where the host was faster in the largest one tried.
+Crossovers: TypeAlias = Mapping[Kind, "int | None"]
+
+FORMAT = 1
+LEAST_WORK = 160**3  # multiply-adds, below which no device has a chance: a launch, three transfers
+BANDS = (32, 128, 512)  # the shortest side, at least
+
+
+class Work(NamedTuple):
+    """A product as far as the choice of its side goes.
+
+    Attributes
+    ----------
+    m, n, k, matrices : int
+        `matrices` products of m x k by k x n.
+    symmetric : bool
+        Of a matrix by its own transpose, which NumPy computes in half the time, and to which it
+        gives a result that is symmetric bit for bit.
+    """
+
+    m: int
+    n: int
+    k: int
+    matrices: int = 1
+    symmetric: bool = False
+
+    @property
+    def size(self) -> int:
+        """Multiply-adds."""
+        return self.m * self.n * self.k * self.matrices
+
+
+class Measured(NamedTuple):
+    """What was measured for a device, and when."""
+
+    least: Crossovers
+    date: str
+
+
+def kinds() -> tuple[Kind, ...]:
+    """Return every kind of product that is measured by itself."""
+    bands = [f"{name}-{band}" for band in BANDS[:-1] for name in ("narrow", "shallow", "stack")]
+    return (*bands, "block", "symmetric")
+
+
+def kind_of(work: Work) -> Kind | None:
+    """Return the kind of a product; None if no device has a chance.
+
+    A device gains by arithmetic on what it was sent: what counts is the shortest side, how often
+    each element of the others is used.
+    """
+    m, n, k, matrices, symmetric = work
+    shortest = min(m, n, k)
+    band = max((least for least in BANDS if shortest >= least), default=None)
+    if band is None:
+        return None
+    if symmetric:
+        return "symmetric" if matrices == 1 and band == BANDS[-1] else None
+    if matrices > 1 and band < BANDS[-1]:
+        return f"stack-{band}"
+    if band == BANDS[-1]:
+        return "block"
+    return f"{'shallow' if k == shortest else 'narrow'}-{band}"
+
+
+def pays(work: Work, least: Crossovers) -> bool:
+    """Tell whether a product goes to a device of these crossovers."""
+    kind = kind_of(work)
+    from_here = None if kind is None else least[kind]
+    return from_here is not None and work.size >= from_here
+
+
+@functools.lru_cache(maxsize=64)
+def measured(device: Device) -> Measured | None:
+    """Return what was measured here, with this driver; None if nothing was."""
+    return _parsed(_entries().get(_key(device)))
+
+
+@functools.cache
+def smallest(otherwise: int) -> int:
+    """Return the least work that any device of this host was measured to win, if it is less.
+
+    No device is opened for that.
+    """
+    found = [
+        entry.least
+        for key, values in _entries().items()
+        if key.endswith(f", on {_host()}") and (entry := _parsed(values)) is not None
+    ]
+    return min([otherwise, *(x for least in found for x in least.values() if x is not None)])
+
+
+def keep(device: Device, least: Crossovers) -> None:
+    """Keep what was measured, if there is a folder to keep it in; this process uses it at once."""
+    key = _key(device)
+    entry = {"least": dict(least), "date": today()}
+
+    def changed(old: str | None) -> str:
+        held = (_held(old) if old else None) or {}
+        return json.dumps({"format": FORMAT, "measured": held | {key: entry}}, indent=1)
+
+    try:
+        rewrite(file(), changed)
+    except OSError as error:
+        warn_unkept(file(), error, "from which size on a device wins is not kept")
+    forget()
+
+
+def forget() -> None:
+    """Read the file anew when it is next asked for."""
+    for cached in (measured, smallest, _entries):
+        cached.cache_clear()
+
+
+def file() -> Path:
+    """Return the file of what was measured; it need not exist."""
+    return cache_folder() / "tuning" / "crossovers.json"
+
+
+def _host() -> str:
+    return f"{platform.node()}, NumPy {np.__version__}"
+
+
+def _key(device: Device) -> str:
+    who = identify(device)
+    return f"{who.name}, {who.platform}, driver {who.driver}, on {_host()}"
+
+
+@functools.cache
+def _entries() -> dict[str, Any]:
+    try:
+        text = file().read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    if (held := _held(text)) is None:
+        warn_once(
+            f"{file()} holds no measured crossovers that can be read: rules for each kind of "
+            "device serve until 'python -m clgemm.accel --measure' writes it anew"
+        )
+    return held or {}
+
+
+def _held(text: str) -> dict[str, Any] | None:
+    """Return what a file's text holds, None if it is broken; entries are checked one by one."""
+    try:
+        whole = json.loads(text)
+        return dict(whole["measured"]) if whole["format"] == FORMAT else None
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _parsed(entry: object) -> Measured | None:
+    """Return an entry that is what may be expected: a user's file may hold anything."""
+    if not isinstance(entry, dict):
+        return None
+    least, date = entry.get("least"), entry.get("date")
+    if not isinstance(least, dict) or set(least) != set(kinds()) or not isinstance(date, str):
+        return None
+    if not all(x is None or (type(x) is int and x > 0) for x in least.values()):
+        return None
+    return Measured(least, date)

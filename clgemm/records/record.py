@@ -1,0 +1,302 @@
+"""What tuning found, as JSON: a record per device, kernel family and shape class, and its checks.
+
+A record is numbers and names. Its config is built through the family's own dataclass, which knows
+the names, the types and the constraints: nothing in a record reaches a compiler in another way.
+Pure.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+
+from clgemm.core.config import KernelConfig, Limits
+from clgemm.core.identity import Identity
+from clgemm.core.shapes import SHAPE_CLASSES, Shape
+from clgemm.kernels.blocked.config import RegisterConfig
+from clgemm.kernels.direct.config import DirectConfig
+from clgemm.kernels.pack.config import PackConfig, VectorPackConfig
+from clgemm.kernels.skinny.config import SkinnyConfig, SkinnyLanesConfig
+from clgemm.kernels.sources import sources_hash
+from clgemm.kernels.tensor_core.config import MmaConfig, TensorConfig, WgmmaConfig
+from clgemm.kernels.tiled.config import LocalConfig
+
+__all__ = [
+    "FAMILIES",
+    "AnyChoice",
+    "Choice",
+    "Findings",
+    "Record",
+    "TensorChoice",
+    "as_json",
+    "choice_as_dict",
+    "choice_from",
+    "findings_from",
+    "kernels_hash",
+    "problems_of",
+    "today",
+]
+
+FORMAT = 1
+LARGEST = 2**20  # of a config's numbers: anything sensible is far below
+ProductConfig: TypeAlias = (
+    LocalConfig | RegisterConfig | SkinnyConfig | SkinnyLanesConfig | DirectConfig
+)
+Packs: TypeAlias = tuple[PackConfig, PackConfig] | tuple[VectorPackConfig] | tuple[PackConfig]
+# Of A and B; the register family packs B itself, the skinny one copies the operand of few rows.
+PACKS: dict[str, tuple[type[PackConfig] | type[VectorPackConfig], ...]] = {
+    "local": (PackConfig, PackConfig),
+    "register": (VectorPackConfig,),
+    "skinny": (PackConfig,),
+}
+FAMILIES: dict[str, type[ProductConfig | TensorConfig]] = {
+    "local": LocalConfig,
+    "register": RegisterConfig,
+    "skinny": SkinnyConfig,
+    "skinny_lanes": SkinnyLanesConfig,
+    "direct": DirectConfig,
+    "tensor": WgmmaConfig,
+    "tensor_mma": MmaConfig,
+}
+Config = TypeVar("Config", bound=KernelConfig)
+
+
+class Choice(NamedTuple):
+    """The config that makes a product, and how its operands are packed for it."""
+
+    config: ProductConfig
+    pack: Packs | None
+
+
+class TensorChoice(NamedTuple):
+    """The config that makes a product on tensor cores, which says how operands are split for it."""
+
+    config: TensorConfig
+    pack: None = None
+
+
+AnyChoice: TypeAlias = Choice | TensorChoice
+
+
+@dataclass(frozen=True)
+class Record:
+    """The fastest choice found for a device, a kernel family and a shape class.
+
+    Attributes
+    ----------
+    kernels : str
+        Of `kernels_hash`, when it was measured.
+    shapes : tuple of Shape
+        What it was measured by.
+    gflops : tuple of float
+        Billions of operations per second, for each of `shapes`, operands on the device.
+    """
+
+    device: Identity
+    family: str
+    shape_class: str
+    choice: AnyChoice
+    shapes: tuple[Shape, ...]
+    gflops: tuple[float, ...]
+    kernels: str
+    date: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What there is one record of in a file."""
+        return self.family, self.shape_class
+
+
+class Findings(NamedTuple):
+    """What a file holds, and what in it is not to be used.
+
+    Attributes
+    ----------
+    unreadable : bool
+        Whether the problem is the file's, not a record's: nothing of it can be read.
+    """
+
+    records: tuple[Record, ...]
+    problems: tuple[str, ...]
+    unreadable: bool = False
+
+
+def today() -> str:
+    """Return the date as records have it."""
+    return datetime.date.today().isoformat()
+
+
+def kernels_hash(family: str) -> str:
+    """Return the hash of all that a family's products are compiled from."""
+    return sources_hash(FAMILIES[family])
+
+
+def problems_of(choice: AnyChoice, limits: Limits | None = None) -> list[str]:
+    """Return what speaks against a choice: by its families' constraints, and on a device."""
+    configs: list[KernelConfig] = [choice.config, *(choice.pack or ())]
+    found = [
+        problem
+        for config in configs
+        for problem in (config.problems_on(limits) if limits else config.problems())
+    ]
+    if not found and choice.pack:
+        tiles = 1, 1  # the skinny family's rows are copied one by one
+        if isinstance(choice.config, LocalConfig | RegisterConfig):
+            tiles = choice.config.tile_m, choice.config.tile_n
+        panels = tuple(pack.panel for pack in choice.pack)
+        if panels != tiles[: len(panels)]:
+            found.append(f"panels of {panels} rows do not make tiles of {tiles}")
+    return found
+
+
+def config_from(kind: type[Config], values: object) -> Config:
+    """Return the config that a mapping of its fields describes.
+
+    Raises
+    ------
+    ValueError
+        If a field is missing, unknown, of another type or out of its bounds, or together they
+        break a constraint of the family.
+    """
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{values!r} is no config")
+    known = {field.name: field for field in fields(kind)}
+    needed = {name for name, field in known.items() if field.default is MISSING}
+    if wrong := (set(values) - set(known)) | (needed - set(values)):
+        raise ValueError(f"{sorted(map(str, wrong))} are missing or unknown in {kind.family}")
+    for name, value in values.items():
+        if type(value).__name__ != known[name].type:
+            raise ValueError(f"{name}={value!r} is not of type {known[name].type}")
+        if not 0 <= value <= LARGEST:
+            raise ValueError(f"{name}={value} is not between 0 and {LARGEST}")
+    config = kind(**values)
+    if found := list(config.problems()):
+        raise ValueError(f"{config}: " + "; ".join(found))
+    return config
+
+
+def choice_from(family: object, config: object, pack: object) -> AnyChoice:
+    """Return the choice that a family's name and mappings describe.
+
+    Raises
+    ------
+    ValueError
+        If there is no such family, or the configs are not what it takes.
+    """
+    if not isinstance(family, str) or family not in FAMILIES:
+        raise ValueError(f"{family!r} is no family of {sorted(FAMILIES)}")
+    made, packs = config_from(FAMILIES[family], config), None
+    if kinds := PACKS.get(family):
+        if not isinstance(pack, Sequence) or len(pack) != len(kinds):
+            raise ValueError(f"{pack!r} is not how {len(kinds)} operands are packed")
+        packs = tuple(config_from(kind, each) for kind, each in zip(kinds, pack, strict=True))
+    elif pack is not None:
+        raise ValueError(f"{family} packs nothing, but there is {pack!r}")
+    # That they are the family's, one for each, zip has seen to.
+    packed = cast("Packs | None", packs)
+    choice = TensorChoice(made) if isinstance(made, TensorConfig) else Choice(made, packed)
+    if found := problems_of(choice):
+        raise ValueError("; ".join(found))
+    return choice
+
+
+def choice_as_dict(choice: AnyChoice) -> dict[str, Any]:
+    """Return what `choice_from` takes, for JSON."""
+    packs = None if choice.pack is None else [asdict(pack) for pack in choice.pack]
+    return {"family": choice.config.family, "config": asdict(choice.config), "pack": packs}
+
+
+def as_json(records: Sequence[Record]) -> str:
+    """Return a file's text."""
+    whole = {
+        "format": FORMAT,
+        "records": [
+            {
+                "device": record.device._asdict(),
+                "shape_class": record.shape_class,
+                **choice_as_dict(record.choice),
+                "shapes": [list(shape) for shape in record.shapes],
+                "gflops": [float(f"{gflops:.4g}") for gflops in record.gflops],
+                "kernels": record.kernels,
+                "date": record.date,
+            }
+            for record in records
+        ],
+    }
+    return json.dumps(whole, indent=1) + "\n"
+
+
+def findings_from(text: str) -> Findings:
+    """Return what a file's text holds; what is malformed is left out and named, never raised."""
+    try:
+        whole = json.loads(text)
+    except ValueError as error:
+        return Findings((), (f"it is no JSON: {error}",), True)
+    if not isinstance(whole, dict) or whole.get("format") != FORMAT:
+        return Findings((), (f"it is not of format {FORMAT}",), True)
+    problems: list[str] = []
+
+    def made(number: int, item: object) -> Record | None:
+        try:
+            return _record_from(item)
+        except KeyError as error:
+            problems.append(f"record {number} has no {error}")
+        except (ValueError, TypeError, AttributeError) as error:
+            problems.append(f"record {number}: {error}")
+        return None
+
+    items = whole.get("records", [])
+    found = [made(*item) for item in enumerate(items if isinstance(items, list) else [items])]
+    return Findings(tuple(record for record in found if record is not None), tuple(problems))
+
+
+def _text(values: Mapping[str, object], name: str) -> str:
+    if not isinstance(value := values[name], str):
+        raise ValueError(f"{name}={value!r} is no text")
+    return value
+
+
+def _class(values: Mapping[str, object]) -> str:
+    if (name := _text(values, "shape_class")) not in SHAPE_CLASSES:
+        raise ValueError(f"{name!r} is no class of {SHAPE_CLASSES}")
+    return name
+
+
+def _date(values: Mapping[str, object]) -> str:
+    return datetime.date.fromisoformat(_text(values, "date")).isoformat()
+
+
+def _identity_from(values: object) -> Identity:
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{values!r} is no device")
+    if set(values) != set(Identity._fields):
+        raise ValueError(f"a device has {Identity._fields}, not {sorted(values)}")
+    return Identity(**{name: _text(values, name) for name in Identity._fields})
+
+
+def _record_from(values: object) -> Record:
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{values!r} is no record")
+    sizes, speeds = values["shapes"], values["gflops"]
+    listed = isinstance(sizes, list) and isinstance(speeds, list)
+    if not listed or not all(isinstance(shape, list) and len(shape) in (3, 4) for shape in sizes):
+        raise ValueError(f"shapes={sizes!r} and gflops={speeds!r} are not lists of both")
+    shapes, gflops = tuple(Shape(*shape) for shape in sizes), tuple(speeds)
+    if not all(type(size) is int and size > 0 for shape in shapes for size in shape):
+        raise ValueError(f"shapes={sizes} are not of whole numbers above 0")
+    numbers = all(type(x) in (int, float) and 0 < x < float("inf") for x in gflops)
+    if not shapes or len(shapes) != len(gflops) or not numbers:
+        raise ValueError(f"gflops={speeds} are not the speeds of shapes={sizes}")
+    return Record(
+        device=_identity_from(values["device"]),
+        family=values["family"],
+        shape_class=_class(values),
+        choice=choice_from(values["family"], values["config"], values["pack"]),
+        shapes=shapes,
+        gflops=gflops,
+        kernels=_text(values, "kernels"),
+        date=_date(values),
+    )

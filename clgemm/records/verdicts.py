@@ -1,0 +1,81 @@
+"""Whether a choice is right on this device: tried once in a child process, the verdict kept.
+
+Compilers abort and GPUs hang on kernels that are right elsewhere: a crash is the child's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Callable
+
+from clgemm.core.cache import recall, remember
+from clgemm.core.child import Child, ChildDiedError, RequestError
+from clgemm.core.identity import Identity
+from clgemm.core.nesting import alone
+from clgemm.records.record import AnyChoice, choice_as_dict, kernels_hash
+
+__all__ = ["gated", "proven", "verdict_on"]
+
+log = logging.getLogger(__name__)
+
+START_SECONDS = 120.0
+GATE_SECONDS = 120.0
+_lock = threading.RLock()
+
+
+def gated(child: Child, choice: AnyChoice, seconds: float = GATE_SECONDS) -> str:
+    """Have a choice built and checked by a child; return why it is rejected, "" if it is not."""
+    try:
+        if not child.alive:
+            child.ask("ready", timeout_s=START_SECONDS)
+        return str(child.ask("gate", timeout_s=seconds, choice=choice_as_dict(choice)))
+    except RequestError as error:
+        return f"does not run: {error}"
+    except (ChildDiedError, OSError) as error:
+        return str(error)
+
+
+@alone
+def proven(device: Identity, choice: AnyChoice, child: Callable[[], Child]) -> bool:
+    """Tell whether a choice gives right results on this device, driver and kernels.
+
+    It is tried out the first time. If that verdict cannot be kept, nothing is tried: every process
+    would do it again.
+
+    Raises
+    ------
+    NestedCallError
+        Within another such call of this thread.
+    """
+    key = _key(device, choice)
+    with _lock:
+        verdict = recall(key)
+        # False first, should the trial take everything down.
+        if not isinstance(verdict, bool) and remember(key, False):
+            log.info("trying %s on %s", choice.config, device.name)
+            try:
+                with child() as trial:
+                    reason = gated(trial, choice)
+            except BaseException:
+                remember(key, None)  # an interruption says nothing about the choice
+                raise
+            if reason:
+                log.warning("%s is not used on %s: %s", choice.config, device.name, reason)
+            verdict = not reason
+            remember(key, verdict)
+    return verdict is True
+
+
+def verdict_on(device: Identity, choice: AnyChoice) -> bool | None:
+    """Return what a trial of a choice said on this device, driver and kernels; None before it."""
+    verdict = recall(_key(device, choice))
+    return verdict if isinstance(verdict, bool) else None
+
+
+def _key(device: Identity, choice: AnyChoice) -> str:
+    family = choice.config.family
+    digest = hashlib.sha256(repr(choice).encode()).hexdigest()[:16]
+    where = f"{device.name}, {device.platform}, driver {device.driver}"
+    return f"{where}: {family} {digest}, kernels {kernels_hash(family)}"

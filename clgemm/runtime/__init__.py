@@ -1,0 +1,1 @@
+"""From a plan to OpenCL: programs, memory, launches."""

@@ -1,0 +1,144 @@
+"""A plan's kernels with their arguments, and the memory that calls on a queue share.
+
+Both are a call's own while it uses them: `clgemm.runtime.workspace` says how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+
+from clgemm.core.steps import TICKETS, Element, Plan, Step, Turn
+from clgemm.hardware.device import Device
+from clgemm.runtime import programs
+
+__all__ = ["BoundPlan", "Launch", "SharedMemory"]
+
+# How an argument of each letter of a Step's signature goes into a kernel: bytes and buffers as
+# they are.
+SCALARS: dict[str, Callable[[Any], Any]] = {"i": np.int32, "l": np.int64, "f": np.float32}
+
+OPERANDS = ("a", "b", "c")
+
+
+class SharedMemory:
+    """Memory of one queue that one call at a time uses, and leaves as the next one needs it.
+
+    Attributes
+    ----------
+    tickets : pyopencl.Buffer
+        Zeros, which kernels that draw their work from them, or count in them, leave behind.
+    scratch : dict of pyopencl.Buffer
+        Scratch memory that stays, by slot.
+    generation : int
+        How often it has grown.
+    turn : int
+        Which of two counters the next product counts in: 0 or 1.
+    """
+
+    def __init__(self, queue: cl.CommandQueue) -> None:
+        self._context = queue.context
+        zeros = np.zeros(queue.device.max_compute_units * TICKETS, np.int32)
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+        self.tickets = cl.Buffer(self._context, flags, hostbuf=zeros)
+        self.scratch: dict[str, cl.Buffer] = {}
+        self.generation = 0
+        self.turn = 0
+        self._all_counters: tuple[tuple[cl.Buffer, ...], ...] = ()
+
+    def counters(self) -> Sequence[cl.Buffer]:
+        """Return what a plan's products count in, by tier: the first one's counter, the other.
+
+        Buffers, since setting one as an argument takes pyopencl 0.1 us, and an integer 6 us.
+        """
+        if not self._all_counters:
+            flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+            zero = np.zeros(1, np.uint32)
+            a, b, c, d = (cl.Buffer(self._context, flags, hostbuf=zero) for _ in range(4))
+            self._all_counters = (a, b, c, d), (b, a, d, c)
+        return self._all_counters[self.turn]
+
+
+class Launch:
+    """A step's kernel, with the arguments set that no call changes.
+
+    Attributes
+    ----------
+    buffers : tuple of (index, slot)
+        Arguments that are operands' buffers.
+    scratch : tuple of (index, slot)
+        Those that are scratch memory.
+    turns : tuple of (index, Turn)
+        Arguments that are counters.
+    """
+
+    def __init__(self, device: Device, step: Step, tickets: cl.Buffer) -> None:
+        self.kernel = programs.kernel(device, step.config, step.gated)
+        self.set_argument = self.kernel.set_arg
+        self.work_items = (step.groups * step.config.items,)
+        self.group = (step.config.items,)
+        buffers: list[tuple[int, str]] = []
+        scratch: list[tuple[int, str]] = []
+        turns: list[tuple[int, Turn]] = []
+        self._scalars: list[tuple[int, str, str, int]] = []
+        for index, (letter, argument) in enumerate(
+            zip(step.signature, step.arguments, strict=True)
+        ):
+            if isinstance(argument, Turn):
+                turns.append((index, argument))
+            elif isinstance(argument, Element):
+                self._scalars.append((index, letter, argument.slot, argument.offset))
+            elif not isinstance(argument, str):
+                self.set_argument(index, SCALARS.get(letter, bytes)(argument))
+            elif argument == "tickets":
+                self.set_argument(index, tickets)
+            elif letter == "b":
+                (buffers if argument in OPERANDS else scratch).append((index, argument))
+            else:
+                self._scalars.append((index, letter, argument, 0))
+        self.buffers, self.scratch, self.turns = tuple(buffers), tuple(scratch), tuple(turns)
+
+    def set_scratch(self, buffers: Mapping[str, cl.Buffer]) -> None:
+        """Set scratch memory, by slot."""
+        for index, slot in self.scratch:
+            self.set_argument(index, buffers[slot])
+
+    def set_scalars(self, values: Mapping[str, float]) -> None:
+        """Set numbers, by slot: alpha, beta, and where in its buffer each operand begins."""
+        for index, letter, slot, offset in self._scalars:
+            self.set_argument(index, SCALARS[letter](values[slot] + offset))
+
+
+class BoundPlan:
+    """A plan's kernels, which keep their arguments from call to call.
+
+    Attributes
+    ----------
+    memory : SharedMemory
+        What their arguments lie in, beside operands and large scratch.
+    generation : int
+        Of the scratch memory that its kernels last had.
+    """
+
+    def __init__(self, plan: Plan, device: Device, memory: SharedMemory) -> None:
+        self.memory = memory
+        self.launches = tuple(Launch(device, step, memory.tickets) for step in plan.steps)
+        self.scratch, self.turns = plan.scratch, plan.turns
+        self.generation = -1  # none yet
+        self._scalars: tuple[float, ...] | None = None
+
+    def set_scalars(self, scalars: tuple[float, ...]) -> None:
+        """Set alpha, beta, and in which element of its buffer each of a, b and c begins.
+
+        They mostly are what they were in the call before, and setting one takes longer than all
+        buffers.
+        """
+        if scalars == self._scalars:
+            return
+        values = dict(zip(("alpha", "beta", "a", "b", "c"), scalars, strict=True))
+        for launch in self.launches:
+            launch.set_scalars(values)
+        self._scalars = scalars

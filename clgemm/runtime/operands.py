@@ -1,0 +1,350 @@
+"""The sole reader of array types: NumPy and pyopencl arrays as matrices in device memory."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyopencl as cl
+import pyopencl.array
+import pyopencl.tools
+
+from clgemm.core.layout import Layout
+from clgemm.hardware.forks import require_unforked
+
+__all__ = [
+    "ITEM_BYTES",
+    "LARGEST_ALIGNMENT",
+    "AnyArray",
+    "HostArray",
+    "Matrix",
+    "allocated",
+    "as_matrix",
+    "buffer_over",
+    "common_queue",
+    "float32_operand",
+    "is_device",
+    "layout_of",
+    "likeness",
+    "overlap",
+    "overlaps_either",
+    "place",
+    "rearranged",
+    "start_in_buffer",
+    "transposed",
+    "updatable",
+    "view",
+    "zeros",
+]
+
+HostArray: TypeAlias = npt.NDArray[np.float32]
+DeviceArray: TypeAlias = cl.array.Array
+# Either of the two. Their type stubs share no protocol, and operands of one call share their kind.
+AnyArray: TypeAlias = Any
+
+ITEM_BYTES = 4
+FLOAT32 = np.dtype(np.float32)
+LARGEST_ALIGNMENT = 64  # bytes; the widest vector that a kernel loads
+HOST_MEMORY = cl.mem_flags.USE_HOST_PTR
+READ, WRITTEN = cl.mem_flags.READ_ONLY | HOST_MEMORY, cl.mem_flags.READ_WRITE | HOST_MEMORY
+NO_MEMORY = object()
+# Steps that the exact overlap test may take before the answer is "perhaps".
+OVERLAP_WORK = 10_000
+# Memory of device arrays that is aligned as their offsets say, unless it is the host's.
+BUFFERS = frozenset({cl.Buffer, cl.tools.PooledBuffer})
+
+
+def is_device(x: object) -> bool:
+    """Whether the operand is a pyopencl array."""
+    return isinstance(x, cl.array.Array)
+
+
+def float32_host(x: object, name: str) -> HostArray:
+    array = np.asarray(x)
+    if usable_in_place(array):
+        return array
+    if x is None:
+        raise TypeError(f"{name} is None: a matrix product takes numbers")
+    if array.dtype.kind not in "biufcO":
+        raise TypeError(f"{name} has dtype {array.dtype}: a matrix product takes numbers")
+    try:
+        # Complex input loses its imaginary part with NumPy's own ComplexWarning, as in SciPy.
+        array = array.astype(np.float32, copy=False)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} of dtype {array.dtype} is not numeric: {error}") from None
+    return array if usable_in_place(array) else np.array(array, order="K")
+
+
+def usable_in_place(array: npt.NDArray[Any]) -> bool:
+    """Whether kernels can index the array's own memory as float32 elements."""
+    flags = array.flags
+    if array.dtype != FLOAT32 or not flags.aligned:  # other byte orders are other dtypes
+        return False
+    return flags.forc or not any(stride % ITEM_BYTES for stride in array.strides)
+
+
+def float32_operand(x: object, name: str) -> AnyArray:
+    """Return the operand as a float32 array of its kind: itself if it can.
+
+    Raises
+    ------
+    TypeError
+        If its dtype is not a number's, or it is a device array of any dtype but float32
+        (converting would take device memory that nobody asked for).
+    """
+    if not isinstance(x, cl.array.Array):
+        return float32_host(x, name)
+    if x.dtype != np.float32:
+        raise TypeError(f"{name} is a device array of dtype {x.dtype}: only float32 is multiplied")
+    return x
+
+
+def updatable(x: Any) -> bool:
+    """Whether a product can be written straight into the operand's own memory."""
+    if isinstance(x, cl.array.Array):
+        ours = bool(x.dtype == np.float32)
+    else:
+        ours = isinstance(x, np.ndarray) and x.flags.writeable and usable_in_place(x)
+    return ours and (x.flags.forc or x.size == 0 or not layout_of(x).may_overlap_itself)
+
+
+def layout_of(x: AnyArray) -> Layout:
+    """Return an array's shape and element strides; of a device array, also its alignment."""
+    if isinstance(x, np.ndarray):
+        return Layout(x.shape, tuple([stride // ITEM_BYTES for stride in x.strides]))
+    memory = x.base_data
+    address = x.offset
+    if not isinstance(memory, cl.MemoryObjectHolder) or memory.flags & HOST_MEMORY:
+        address |= ITEM_BYTES  # memory that the runtime did not align
+    return _device_layout(x.shape, x.strides, address)
+
+
+@functools.lru_cache(maxsize=1024)
+def _device_layout(shape: tuple[int, ...], strides: tuple[int, ...], address: int) -> Layout:
+    in_elements = tuple([stride // ITEM_BYTES for stride in strides])
+    return Layout(tuple(shape), in_elements, alignment(address))
+
+
+def likeness(x: object) -> tuple[Any, ...] | None:
+    """Return what of an operand decides how a product with it is made, hashable; None if unknown.
+
+    Of two operands that are alike, one may stand for the other wherever only the layout counts.
+    """
+    if type(x) is DeviceArray:
+        memory: Any = x.base_data
+        if x.dtype is not FLOAT32 or type(memory) not in BUFFERS or memory.flags & HOST_MEMORY:
+            return None
+        return x.shape, x.strides, x.offset % LARGEST_ALIGNMENT
+    if type(x) is np.ndarray and usable_in_place(x):
+        return x.shape, x.strides, x.flags.writeable
+    return None
+
+
+def alignment(address: int) -> int:
+    """Return the largest power of two, up to that of the widest vector, that divides an address."""
+    return (address | LARGEST_ALIGNMENT) & -(address | LARGEST_ALIGNMENT)
+
+
+def view(x: AnyArray, shape: tuple[int, ...], strides: tuple[int, ...]) -> AnyArray:
+    """Return another view of an array's memory from the same first element; strides in elements."""
+    in_bytes = tuple(stride * ITEM_BYTES for stride in strides)
+    if isinstance(x, np.ndarray):
+        return np.lib.stride_tricks.as_strided(x, shape, in_bytes)
+    return cl.array.Array(
+        x.queue,
+        shape,
+        x.dtype,
+        strides=in_bytes,
+        offset=x.offset,
+        data=x.base_data,
+        allocator=x.allocator,
+        events=x.events,
+    )
+
+
+def as_matrix(x: AnyArray, name: str) -> AnyArray:
+    """Return an array of up to two dimensions as a matrix; a vector is one column.
+
+    Raises
+    ------
+    ValueError
+        If it has more dimensions.
+    """
+    if x.ndim > 2:
+        raise ValueError(f"{name} has shape {x.shape}: a matrix has two dimensions, not {x.ndim}")
+    if x.ndim == 2:
+        return x
+    missing = (1,) * (2 - x.ndim)
+    return view(x, x.shape + missing, layout_of(x).strides + missing)
+
+
+def rearranged(x: AnyArray, axes: Sequence[int | None]) -> AnyArray:
+    """Return a view with the given axes in the given order; None is a new axis of length 1."""
+    if list(axes) == list(range(x.ndim)):
+        return x
+    kept = [axis for axis in axes if axis is not None]
+    if isinstance(x, np.ndarray):
+        return x.transpose(kept)[tuple(None if a is None else slice(None) for a in axes)]
+    shape, strides = x.shape, layout_of(x).strides
+    return view(
+        x,
+        tuple(1 if axis is None else shape[axis] for axis in axes),
+        tuple(0 if axis is None else strides[axis] for axis in axes),
+    )
+
+
+def transposed(x: AnyArray) -> AnyArray:
+    """Return a view with the last two dimensions exchanged."""
+    return rearranged(x, [*range(x.ndim - 2), x.ndim - 1, x.ndim - 2])
+
+
+def allocated(
+    like: AnyArray, shape: tuple[int, ...], order: Literal["C", "F"], queue: cl.CommandQueue | None
+) -> AnyArray:
+    """Return a new, unwritten array of the same kind as `like`."""
+    if isinstance(like, np.ndarray):
+        return np.empty(shape, np.float32, order)
+    assert queue is not None
+    if 0 in shape:
+        return cl.array.empty(queue, shape, np.float32, order)
+    array = cl.array.Array.__new__(cl.array.Array)
+    vars(array).update(vars(_unallocated(queue, shape, order)))
+    array.allocator, array.events = like.allocator, []
+    if like.allocator is None:
+        array.base_data = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, array.nbytes)
+    else:
+        array.base_data = like.allocator(array.nbytes)
+    return array
+
+
+@functools.lru_cache(maxsize=256)
+def _unallocated(
+    queue: cl.CommandQueue, shape: tuple[int, ...], order: Literal["C", "F"]
+) -> DeviceArray:
+    """Return an array without memory, to copy: pyopencl takes ten times as long to make one."""
+    return cl.array.Array(queue, shape, FLOAT32, order, data=NO_MEMORY)
+
+
+def zeros(like: AnyArray, size: int, queue: cl.CommandQueue | None) -> AnyArray:
+    """Return a new one-dimensional array of zeros of the same kind as `like`."""
+    if isinstance(like, np.ndarray):
+        return np.zeros(size, np.float32)
+    assert queue is not None
+    return cl.array.zeros(queue, size, np.float32, allocator=like.allocator)
+
+
+def common_queue(
+    operands: dict[str, AnyArray], queue: cl.CommandQueue | None
+) -> cl.CommandQueue | None:
+    """Return the queue that device operands are computed on; None for host operands.
+
+    Raises
+    ------
+    TypeError
+        If host and device operands are mixed.
+    ValueError
+        If device operands live in different contexts, or none has a queue.
+    RuntimeError
+        If this process was forked from the one that they belong to.
+    """
+    on_device = {name: is_device(x) for name, x in operands.items()}
+    if True not in on_device.values():
+        return None
+    if not all(on_device.values()):
+        words = (f"{n} is a {'device' if d else 'host'} array" for n, d in on_device.items())
+        raise TypeError(
+            f"host and device operands are mixed: {', '.join(words)}; copy one with "
+            "pyopencl.array.to_device or .get()"
+        )
+    queue = queue or next((x.queue for x in operands.values() if x.queue is not None), None)
+    if queue is None:
+        raise ValueError("no device operand has a queue: pass queue=")
+    context = queue.context
+    require_unforked(context)
+    for name, x in operands.items():
+        if x.context != context:
+            raise ValueError(
+                f"{name} lives in {x.context} but the queue in {queue.context}: "
+                "operands of one product share a context"
+            )
+    return queue
+
+
+def overlap(x: AnyArray, y: AnyArray) -> bool:
+    """Tell whether two arrays of one kind may share an element."""
+    if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
+        if not np.may_share_memory(x, y):
+            return False
+        try:
+            return np.shares_memory(x, y, max_work=cast("Any", OVERLAP_WORK))
+        except np.exceptions.TooHardError:
+            return True
+    if x.base_data != y.base_data:
+        return False
+    (x_first, x_last), (y_first, y_last) = (
+        tuple(a.offset // ITEM_BYTES + e for e in layout_of(a).extent) for a in (x, y)
+    )
+    return bool(x_first <= y_last and y_first <= x_last)
+
+
+def overlaps_either(c: AnyArray, a: AnyArray, b: AnyArray) -> bool:
+    """Tell whether an array may share an element with one of two others of its kind."""
+    if isinstance(c, DeviceArray) and c.base_data not in (a.base_data, b.base_data):
+        return False  # as it mostly is
+    return overlap(a, c) or overlap(b, c)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A stack of matrices in memory that kernels of one device can reach.
+
+    Attributes
+    ----------
+    offset : int
+        Elements from the start of `buffer` to the first element.
+    """
+
+    buffer: cl.Buffer
+    offset: int
+    layout: Layout
+
+
+class _Bytes:
+    """Memory as an array of bytes, in less time than by NumPy's as_strided."""
+
+    def __init__(self, address: int, count: int, is_readonly: bool) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (count,),
+            "data": (address, is_readonly),
+        }
+
+
+def buffer_over(array: HostArray, context: cl.Context) -> cl.Buffer:
+    """Return a buffer that is a host array's own memory, from its lowest element to its highest.
+
+    For a device that shares host memory. The array's must outlive the commands that use it.
+    """
+    flags = array.flags
+    memory: Any = array
+    if not flags.forc:
+        first, last = layout_of(array).extent
+        lowest = array.__array_interface__["data"][0] + ITEM_BYTES * first
+        memory = np.asarray(_Bytes(lowest, ITEM_BYTES * (last - first + 1), not flags.writeable))
+    # Intel's runtime copies what it is told that kernels only read.
+    return cl.Buffer(context, WRITTEN if flags.writeable else READ, hostbuf=memory)
+
+
+def start_in_buffer(array: HostArray) -> int:
+    """Return in which element of that buffer the array begins."""
+    return 0 if array.flags.forc else -layout_of(array).extent[0]
+
+
+def place(array: DeviceArray) -> Matrix:
+    """Return the matrix of a device array, where it lies."""
+    return Matrix(cast("cl.Buffer", array.base_data), array.offset // ITEM_BYTES, layout_of(array))

@@ -1,0 +1,125 @@
+"""From a kernel's source and a config to built kernels, kept per device and config."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import warnings
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
+
+import pyopencl as cl
+
+from clgemm.core.config import KernelConfig
+from clgemm.core.nesting import alone
+from clgemm.hardware.device import Device
+from clgemm.hardware.pocl_space import compiling
+from clgemm.kernels.sources import OPTIONS, text_of
+from clgemm.runtime import binaries
+
+__all__ = ["build", "kernel"]
+
+log = logging.getLogger(__name__)
+
+_build_lock = threading.RLock()  # a lock that a nested call waits for is never free
+# By config, and whether the kernel is gated.
+_Variants: TypeAlias = dict[tuple[KernelConfig, bool], cl.Program]
+_programs: WeakKeyDictionary[Device, _Variants] = WeakKeyDictionary()
+
+
+@alone
+def kernel(device: Device, config: KernelConfig, gated: bool = False) -> cl.Kernel:
+    """Return a new kernel of a config on a device; its program is built at the first request.
+
+    A kernel's arguments are its own state: whoever sets them needs one to itself.
+
+    Parameters
+    ----------
+    gated : bool, optional
+        As in `clgemm.core.steps.Step`.
+
+    Raises
+    ------
+    ValueError
+        If the config breaks a constraint of its family or a limit of the device.
+    pyopencl.RuntimeError
+        If the device's compiler refuses the source; the message holds its log.
+    NestedCallError
+        Within another such call of this thread.
+    """
+    return cl.Kernel(_program(device, config, gated), config.entry)
+
+
+def _program(device: Device, config: KernelConfig, gated: bool) -> cl.Program:
+    with _build_lock:
+        programs = _programs.setdefault(device, {})
+        if (config, gated) not in programs:
+            config.require(device.limits)
+            log.debug("building %s on %s", config, device.name)
+            macros = (*config.macros(), ("GATED", 1)) if gated else config.macros()
+            source = text_of(type(config))
+            programs[config, gated] = build(device, source, macros, config.standard, config.options)
+        return programs[config, gated]
+
+
+def build(
+    device: Device,
+    source: str,
+    macros: Sequence[tuple[str, int]],
+    standard: str = "CL1.2",
+    extra: Sequence[str] = (),
+) -> cl.Program:
+    """Return a program built for a device, from the cache on disk if it has been built before.
+
+    Parameters
+    ----------
+    standard : str
+        The OpenCL C that the source is written in.
+    extra : sequence of str, optional
+        Further options of the device's own compiler.
+
+    Raises
+    ------
+    pyopencl.RuntimeError
+        If the device's compiler refuses the source; the message holds its log.
+    OSError
+        If there is no space where PoCL compiles.
+    """
+    options = [f"-cl-std={standard}", *OPTIONS]
+    options += [f"-D{name}={value}" for name, value in macros] + list(extra)
+    if not binaries.are_kept(device.cl_device):
+        return _built(cl.Program(device.context, source), device, options)
+    key = binaries.key_of(device.cl_device, source, options)
+    if (binary := binaries.kept(key)) is not None:
+        try:
+            program = cl.Program(device.context, [device.cl_device], [binary])
+            return _built(program, device, options)
+        except cl.Error as error:
+            log.debug("a kept binary does not serve: %s", error)
+    program = cl.Program(device.context, source)
+    program = _built(program, device, options)
+    if binary := _binary(program, device):
+        binaries.keep(key, binary)
+    return program
+
+
+def _built(program: cl.Program, device: Device, options: list[str]) -> cl.Program:
+    with compiling(device.platform), warnings.catch_warnings():
+        # Some compilers greet with a log on success too. And pyopencl warns that a program that is
+        # asked for its address is kept from pyopencl's cache, whose lock outlives its owner: so
+        # it is meant.
+        warnings.simplefilter("ignore")
+        _ = program.int_ptr
+        program.build(options, devices=[device.cl_device])
+    return program
+
+
+def _binary(program: cl.Program, device: Device) -> bytes | None:
+    """Return a built program's binary for a device; None where the driver gives none."""
+    try:
+        made: Any = zip(program.devices, program.binaries, strict=True)
+        return next((binary for d, binary in made if d == device.cl_device), None)
+    except cl.Error as error:
+        log.debug("no binary: %s", error)
+        return None

@@ -1,0 +1,1 @@
+"""Host arrays to a device with memory of its own, and back."""

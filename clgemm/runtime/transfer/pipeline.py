@@ -1,0 +1,329 @@
+"""Products of host arrays on a device with memory of its own: copies, transfers, kernels at once.
+
+The caller's thread enqueues everything; others fill and empty pinned memory beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import NamedTuple, Protocol
+
+import pyopencl as cl
+
+from clgemm.core.layout import Layout
+from clgemm.core.nesting import is_within
+from clgemm.core.transfer import FLOAT_BYTES, Stream, Tile, make_stream, memory_order, pieces
+from clgemm.runtime.operands import LARGEST_ALIGNMENT, HostArray, Matrix
+from clgemm.runtime.transfer.staging import Chunk, Copies, Staging
+from clgemm.runtime.waiting import answers_signals, finish, wait
+from clgemm.runtime.workspace import Workspace
+
+__all__ = ["Product", "multiply_through"]
+
+# Pieces that a call's transfers come in at least: while one goes the next is filled.
+LEAST_PIECES = 16
+SMALLEST_PIECE_BYTES = 2**19  # enqueueing a smaller one takes longer than its transfer
+
+
+class Product(Protocol):
+    """What the device does with a tile: C = alpha A B + beta C."""
+
+    def prepare(self, a: Layout, b: Layout, c: Layout) -> None:
+        """Build what a tile of these layouts takes; enqueue nothing."""
+
+    def enqueue(
+        self, a: Matrix, b: Matrix, c: Matrix, first: bool, wait_for: Sequence[cl.Event]
+    ) -> cl.Event:
+        """Enqueue a tile: the `first` of its block of C, or one that adds to what is there."""
+
+
+def multiply_through(
+    staging: Staging,
+    space: Workspace,
+    product: Product,
+    a: HostArray,
+    b: HostArray,
+    c: HostArray,
+    *,
+    read: bool,
+    keep: bool,
+    allocation_bytes: int,
+    is_slow: bool = False,
+) -> None:
+    """Multiply host arrays tile by tile; the result is in `c` on return.
+
+    Nothing is written to `c` before all that its tiles take has been built and allocated. If a
+    command fails on the device after that, `c` may hold a part of the result.
+
+    Parameters
+    ----------
+    a, b : float32 array, shapes (..., m, k) and (..., k, n)
+        Of any strides; stacks broadcast to that of `c`.
+    c : float32 array, shape (..., m, n)
+        Of any strides; it overlaps neither `a` nor `b`.
+    read : bool
+        Whether `a` and `b` are read at all.
+    keep : bool
+        Whether the present values of `c` count.
+    allocation_bytes : int
+        The largest single buffer of the device.
+    is_slow : bool, optional
+        Whether a tile may take so long that signals should be answered meanwhile.
+    """
+    turned = c.shape[-1] > c.shape[-2]
+    if turned:  # tiles are rows of the taller: C' = B' A'
+        a, b, c = (x.swapaxes(-1, -2) for x in (b, a, c))
+    a, b = (x[(None,) * (c.ndim - x.ndim)] for x in (a, b))
+    repeated_a, repeated_b = (
+        tuple(n == 1 or s == 0 for n, s in zip(x.shape[:-2], x.strides[:-2], strict=True))
+        for x in (a, b)
+    )
+    sizes = c.shape[-2], c.shape[-1], a.shape[-1] if read else 0
+    largest = allocation_bytes // 17 * 16  # from which the pool goes up by a sixteenth at most
+    repeated = repeated_a, repeated_b
+    plan = make_stream(c.shape[:-2], sizes, repeated, keep, staging.config, largest)
+    is_nested = is_within(_Call.run)
+    _Call(staging, space, product, plan, (a, b, c), is_nested, is_slow).run()
+
+
+class _Slot:
+    """Device memory for one block of an operand or of the result."""
+
+    def __init__(self, buffer: cl.Buffer, users: Sequence[cl.Event]) -> None:
+        self.buffer = buffer
+        self.ready: list[cl.Event] = []  # what brings its contents
+        self.users = list(users)  # what must be over before the contents change
+
+
+class _Piece(NamedTuple):
+    """A part of a block, which one transfer moves to or from its slot."""
+
+    slot: _Slot
+    host: HostArray  # with its axes in the order of its memory
+    first: int  # element of the block
+    size: int
+
+
+class _Filling(NamedTuple):
+    """A piece on its way to pinned memory."""
+
+    tile: int
+    piece: _Piece
+    chunk: Chunk
+    filled: Future[None]
+
+
+class _Arriving(NamedTuple):
+    """A piece on its way from the device to pinned memory."""
+
+    piece: _Piece
+    chunk: Chunk
+    event: cl.Event
+
+
+class _Call:
+    """One product: its memory on the device, and what is under way."""
+
+    def __init__(
+        self,
+        staging: Staging,
+        space: Workspace,
+        product: Product,
+        plan: Stream,
+        arrays: tuple[HostArray, HostArray, HostArray],
+        is_nested: bool,
+        is_slow: bool,
+    ) -> None:
+        self._is_nested = is_nested
+        # Waits for a GPU are short: signals are answered between them.
+        self._answers = is_slow and answers_signals()
+        self._staging, self._space, self._product = staging, space, product
+        self._arrays, self._tiles = arrays, plan.tiles
+        self._orders = [memory_order(x.strides) for x in arrays]
+        moved = sum(x.size for x in arrays)
+        # A thread that is handing work to others cannot be entered again by the same caller.
+        threaded = moved * FLOAT_BYTES >= staging.config.threaded_bytes and not is_nested
+        self._copies = Copies(staging, threaded)
+        least = max(moved // LEAST_PIECES, SMALLEST_PIECE_BYTES // FLOAT_BYTES)
+        self._longest = min(least, staging.config.chunk_bytes // FLOAT_BYTES)
+        for layouts in {self._layouts(tile) for tile in plan.tiles}:
+            product.prepare(*layouts)
+        buffers = [
+            [space.allocate(FLOAT_BYTES * max(size, 1)) for _ in range(count)]
+            for size, count in zip(plan.elements, plan.slots, strict=True)
+        ]
+        pending = space.pending()
+        self._slots = [[_Slot(buffer, pending) for buffer in own] for own in buffers]
+        self._to_fill = deque(
+            (number, piece)
+            for number, tile in enumerate(plan.tiles)
+            for operand in tile.loads
+            for piece in self._pieces(tile, operand)
+        )
+        self._filling: deque[_Filling] = deque()
+        self._arriving: deque[_Arriving] = deque()
+        # Chunks, and what must be over before they change.
+        self._up: deque[tuple[Chunk, cl.Event | None]] = deque()
+        self._down: deque[tuple[Chunk, Future[None] | None]] = deque()
+        # A transfer's event waits for it when it dies, and so has to live as long as the call.
+        self._transfers: list[cl.Event] = []
+
+    def run(self) -> None:
+        """Send the tiles through, and wait for the last result."""
+        most = self._staging.config.chunks
+        up = min(most, len(self._to_fill))
+        down = min(most, sum(len(self._pieces(t, 2)) for t in self._tiles if t.last))
+        lent = self._staging.lent(up + down, self._space.lock, self._is_nested)
+        with lent as chunks:
+            self._up.extend((chunk, None) for chunk in chunks[:up])
+            self._down.extend((chunk, None) for chunk in chunks[up:])
+            try:
+                for number, tile in enumerate(self._tiles):
+                    self._fill()
+                    while self._filling and self._filling[0].tile == number:
+                        self._send()
+                        self._fill()
+                        self._empty()
+                    done = self._multiply(tile)
+                    if tile.last:
+                        self._receive(tile, done)
+                while self._arriving:
+                    self._empty(waits=True)
+                self._copies.finish_all()
+            except BaseException:
+                self._abandon(chunks)
+                raise
+
+    def _block(self, tile: Tile, operand: int) -> HostArray:
+        """Return a block of a host array, its axes in the order of its memory."""
+        return self._arrays[operand][tile.blocks[operand]].transpose(self._orders[operand])
+
+    def _pieces(self, tile: Tile, operand: int) -> list[_Piece]:
+        block = self._block(tile, operand)
+        slot = self._slots[operand][tile.slots[operand]]
+        return [
+            _Piece(slot, block[index], first, size)
+            for index, first, size in pieces(block.shape, self._longest)
+        ]
+
+    def _layouts(self, tile: Tile) -> tuple[Layout, Layout, Layout]:
+        """Return how a tile's blocks lie on the device: dense, in the order of host memory."""
+        a, b, c = (self._layout(tile, operand) for operand in range(3))
+        return a, b, c
+
+    def _layout(self, tile: Tile, operand: int) -> Layout:
+        shape = tuple(s.stop - s.start for s in tile.blocks[operand])
+        strides, step = [0] * len(shape), 1
+        for axis in reversed(self._orders[operand]):
+            strides[axis] = step
+            step *= shape[axis]
+        return Layout(shape, tuple(strides), LARGEST_ALIGNMENT)
+
+    def _fill(self) -> None:
+        """Have free chunks filled with what goes up next; at least one if nothing else is."""
+        while self._to_fill and self._up and (not self._filling or _is_over(self._up[0][1])):
+            chunk, sent = self._up.popleft()
+            if sent is not None:
+                self._wait(sent)
+            tile, piece = self._to_fill.popleft()
+            filled = self._copies.start(_shaped(chunk, piece), piece.host)
+            self._filling.append(_Filling(tile, piece, chunk, filled))
+
+    def _send(self) -> None:
+        """Enqueue the transfer of the oldest piece in pinned memory."""
+        _, (slot, _, first, size), chunk, filled = self._filling.popleft()
+        self._copies.finish(filled)
+        with self._space.lock:
+            if first == 0:
+                slot.ready = []
+            event = cl.enqueue_copy(
+                self._staging.up,
+                slot.buffer,
+                chunk[:size],
+                dst_offset=FLOAT_BYTES * first,
+                is_blocking=False,
+                wait_for=slot.users if first == 0 else None,  # the others come after it
+            )
+            self._staging.up.flush()
+        if first == 0:
+            slot.users = []
+        slot.ready.append(event)
+        self._transfers.append(event)
+        self._up.append((chunk, event))
+
+    def _multiply(self, tile: Tile) -> cl.Event:
+        slots = [self._slots[operand][tile.slots[operand]] for operand in range(3)]
+        a, b, c = (
+            Matrix(slot.buffer, 0, layout)
+            for slot, layout in zip(slots, self._layouts(tile), strict=True)
+        )
+        before = [event for slot in slots for event in slot.ready] + slots[2].users
+        with self._space.lock:
+            done = self._product.enqueue(a, b, c, tile.first, before)
+            self._space.queue.flush()
+        for slot in slots:
+            slot.ready = []  # what comes after on this queue comes after them too
+            slot.users = [done]
+        return done
+
+    def _receive(self, tile: Tile, done: cl.Event) -> None:
+        """Enqueue the transfers of a result."""
+        slot = self._slots[2][tile.slots[2]]
+        slot.users = []
+        for piece in self._pieces(tile, 2):
+            if not self._down:
+                self._empty(waits=True)
+            chunk, emptied = self._down.popleft()
+            if emptied is not None:
+                self._copies.finish(emptied)
+            with self._space.lock:
+                event = cl.enqueue_copy(
+                    self._staging.down,
+                    chunk[: piece.size],
+                    slot.buffer,
+                    src_offset=FLOAT_BYTES * piece.first,
+                    is_blocking=False,
+                    wait_for=[done],
+                )
+                self._staging.down.flush()
+            slot.users.append(event)
+            self._transfers.append(event)
+            self._arriving.append(_Arriving(piece, chunk, event))
+
+    def _empty(self, waits: bool = False) -> None:
+        """Have what has arrived copied to where it belongs; it `waits` for the next to arrive."""
+        while self._arriving and (waits or _is_over(self._arriving[0].event)):
+            piece, chunk, event = self._arriving.popleft()
+            self._wait(event)
+            self._down.append((chunk, self._copies.start(piece.host, _shaped(chunk, piece))))
+            waits = False
+
+    def _wait(self, event: cl.Event) -> None:
+        if self._answers and not _is_over(event):
+            wait(event, self)
+        else:
+            event.wait()
+
+    def _abandon(self, chunks: list[Chunk]) -> None:
+        """Wait until nothing reads or writes the caller's memory any more.
+
+        Commands that take longer run on, in memory of the device and chunks that nobody else gets.
+        """
+        self._copies.abandon()
+        memory = [self, *chunks]
+        for queue in (self._staging.up, self._space.queue, self._staging.down):
+            with contextlib.suppress(cl.Error):
+                if not finish(queue, self._space.lock, (), memory):
+                    chunks.clear()
+
+
+def _is_over(event: cl.Event | None) -> bool:
+    """Tell whether a command has ended, well or badly."""
+    return event is None or event.command_execution_status <= cl.command_execution_status.COMPLETE
+
+
+def _shaped(chunk: Chunk, piece: _Piece) -> HostArray:
+    return chunk[: piece.size].reshape(piece.host.shape)

@@ -1,0 +1,188 @@
+"""Pinned host memory, from which a device fetches without the processor, and who copies to it.
+
+Ordinary memory goes through the driver's own pinned pages, one thread copying. Here several do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyopencl as cl
+
+from clgemm.core.nesting import NestedCallError
+from clgemm.core.transfer import FLOAT_BYTES, TransferConfig
+from clgemm.hardware.device import Device
+
+__all__ = ["Chunk", "Copies", "Staging", "staging"]
+
+log = logging.getLogger(__name__)
+
+Chunk = npt.NDArray[np.float32]
+
+RECHECK_SECONDS = 1.0  # for chunks that an exception has lost: nobody tells of those
+
+
+class Staging:
+    """Pinned chunks of host memory, queues that copy from and to them, and threads beside those.
+
+    Attributes
+    ----------
+    config : TransferConfig
+    up, down : pyopencl.CommandQueue
+        In-order queues, whose transfers run beside each other and beside another queue's kernels.
+    """
+
+    def __init__(self, device: Device, config: TransferConfig) -> None:
+        self.config = config
+        self.up, self.down = (
+            cl.CommandQueue(device.context, device.cl_device) for _ in ("up", "down")
+        )
+        self._free: list[Chunk] = []
+        # All that live, so that one which an exception has lost does not count.
+        self._chunks: weakref.WeakValueDictionary[int, Chunk] = weakref.WeakValueDictionary()
+        self._numbers = itertools.count()
+        self._returned = threading.Condition()
+        self._threads: ThreadPoolExecutor | None = None
+        self._process = 0
+
+    @contextlib.contextmanager
+    def lent(
+        self, count: int, lock: threading.RLock, is_nested: bool = False
+    ) -> Iterator[list[Chunk]]:
+        """Lend chunks of ``config.chunk_bytes``; waits while other calls hold too many.
+
+        What is taken out of the list that is lent does not come back.
+
+        Parameters
+        ----------
+        count : int
+            At most ``config.pool_chunks``.
+        lock : threading.RLock
+            Held while commands are enqueued.
+        is_nested : bool, optional
+            Whether this thread holds chunks already: it does not wait for more.
+
+        Raises
+        ------
+        NestedCallError
+            If it would have to.
+        """
+        chunks: list[Chunk] = []
+        try:
+            with self._returned:
+                while len(self._free) + self.config.pool_chunks - self._made() < count:
+                    if is_nested:
+                        raise NestedCallError
+                    self._returned.wait(RECHECK_SECONDS)
+                while self._free and len(chunks) < count:
+                    chunks.append(self._free.pop())
+                with lock:
+                    while len(chunks) < count:
+                        chunks.append(self._new_chunk())
+                        self._chunks[next(self._numbers)] = chunks[-1]
+            yield chunks
+        finally:
+            with self._returned:
+                while chunks:
+                    self._free.append(chunks.pop())
+                self._returned.notify_all()
+
+    def _made(self) -> int:
+        """Return how many chunks there are."""
+        return len(self._chunks)
+
+    def threads(self) -> ThreadPoolExecutor:
+        """Return the threads that copy, made when first needed."""
+        with self._returned:
+            if self._threads is None or self._process != os.getpid():  # threads do not fork
+                self._threads = ThreadPoolExecutor(self.config.threads, "clgemm-copy")
+                self._process = os.getpid()
+            return self._threads
+
+    def _new_chunk(self) -> Chunk:
+        size_bytes = self.config.chunk_bytes
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
+        access = cast("cl.map_flags", cl.map_flags.READ | cl.map_flags.WRITE)
+        shape = (size_bytes // FLOAT_BYTES,)
+        try:
+            buffer = cl.Buffer(self.up.context, flags, size_bytes)
+            # Mapped for as long as the array lives; kernels never see this buffer.
+            mapped: Any = cl.enqueue_map_buffer(
+                self.up, buffer, access, 0, shape, np.dtype(np.float32)
+            )
+        except cl.Error as error:
+            log.warning("no pinned memory, transfers take longer: %s", error)
+            return np.empty(shape, np.float32)
+        chunk: Chunk = mapped[0]
+        return chunk
+
+
+class Copies:
+    """The copies of one call: made by threads, and by the caller while it waits for one.
+
+    Parameters
+    ----------
+    threaded : bool
+        Without, all are made by the caller when it waits.
+    """
+
+    def __init__(self, staging: Staging, threaded: bool) -> None:
+        self._threads = staging.threads() if threaded else None
+        self._started: deque[tuple[Future[None], Chunk, Chunk]] = deque()
+        self._left: list[Future[None]] = []  # to threads that had begun
+
+    def start(self, target: Chunk, source: Chunk) -> Future[None]:
+        """Have an array copied to another of its shape."""
+        copy = self._threads.submit(np.copyto, target, source) if self._threads else Future[None]()
+        self._started.append((copy, target, source))
+        return copy
+
+    def finish(self, copy: Future[None]) -> None:
+        """Return when a copy is made; until then make those that nobody has begun."""
+        while self._started and not copy.done():
+            self._make_or_leave()
+        if not copy.cancelled():  # by us, who made it
+            copy.result()
+
+    def finish_all(self) -> None:
+        """Return when all are made."""
+        while self._started:
+            self._make_or_leave()
+        for copy in self._left:
+            copy.result()
+
+    def abandon(self) -> None:
+        """Return when none is being made and none will be."""
+        self._left += (copy for copy, _, _ in self._started if not copy.cancel())
+        self._started.clear()
+        wait(self._left)
+
+    def _make_or_leave(self) -> None:
+        copy, target, source = self._started.popleft()
+        if copy.cancel():
+            np.copyto(target, source)
+        else:
+            self._left.append(copy)
+
+
+_all: weakref.WeakKeyDictionary[Device, Staging] = weakref.WeakKeyDictionary()
+_lock = threading.RLock()
+
+
+def staging(device: Device, config: TransferConfig) -> Staging:
+    """Return a device's staging, made at the first request."""
+    with _lock:
+        if device not in _all:
+            _all.setdefault(device, Staging(device, config))
+        return _all[device]

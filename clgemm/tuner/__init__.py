@@ -1,5 +1,0 @@
-"""The tuner: the fastest config of each kernel family and shape class, found, checked and kept."""
-
-from clgemm.tuner.command import tune
-
-__all__ = ["tune"]

@@ -1,0 +1,261 @@
+"""``clgemm.tune()`` and ``python -m clgemm tune``: what to tune, how long, what came of it."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import pyopencl as cl
+
+from clgemm.accel.crossover import measure
+from clgemm.accel.session import host_matmul
+from clgemm.core.cache import folder_problem
+from clgemm.core.child import trial_child
+from clgemm.core.shapes import Shape
+from clgemm.hardware.choice import find_device, get_device
+from clgemm.hardware.device import Device
+from clgemm.hardware.identity import identify, identity
+from clgemm.output import require_picture, written
+from clgemm.records import lookup
+from clgemm.records.record import Record, as_json
+from clgemm.runtime import launch
+from clgemm.terminal import duration, figure, meter, print_table
+from clgemm.tuning.session import Session, tasks_for
+from clgemm.tuning.trials import Trials
+
+__all__ = ["add_arguments", "main", "tune"]
+
+INTERRUPTED = 130  # the shell's exit code for a press of Ctrl-C
+MINUTES = 10.0
+PICTURE = Path("tuning.png")
+# Of the time, for measuring from which size on the device beats the host.
+CROSSOVER_SECONDS, CROSSOVER_SHARE = 20.0, 0.25
+
+log = logging.getLogger(__name__)
+
+
+def tune(
+    device: str | int | Device | cl.Device | cl.Context | cl.CommandQueue | None = None,
+    *,
+    shapes: Iterable[Sequence[int]] | None = None,
+    minutes: float = MINUTES,
+) -> list[Record]:
+    """Find the fastest configs for a device, prove them right, and keep them for this user.
+
+    Candidates are built, checked and timed in a child process: what crashes, hangs or computes
+    wrongly is rejected. Records are stored as they are found, and used from then on. At last it is
+    measured from which size on the device beats the host, for `clgemm.accel`.
+
+    Parameters
+    ----------
+    device : optional
+        As for `clgemm.set_device`; the chosen device if left out.
+    shapes : iterable of (m, n, k) or (matrices, m, n, k), optional
+        The products that count. Each tunes the class of shapes that it falls into; all classes are
+        tuned, on shapes of their own, if left out.
+    minutes : float, optional
+        How long it may take, the trial that is under way at the end aside. What there was no time
+        for keeps what it had; a warning in the log names it.
+
+    Returns
+    -------
+    list of Record
+
+    Raises
+    ------
+    ValueError, RuntimeError, TypeError
+        As `device` names none, `shapes` has what is no shape, or `minutes` is not above 0.
+    KeyboardInterrupt
+        At a Ctrl-C, after what was found so far has been stored.
+    """
+    if not 0 < minutes < math.inf:
+        raise ValueError(f"minutes={minutes!r} is not a number above 0")
+    chosen = get_device() if device is None else find_device(device)
+    wanted = None if shapes is None else [_shape(sizes) for sizes in shapes]
+    with trial_child(identity(chosen)) as child:
+        session = Session(chosen, child, _seconds_of_search(minutes, wanted is None))
+        tasks = tasks_for(chosen, wanted)
+        try:
+            session.run(tasks)
+        finally:
+            _renew()
+    measured = wanted is not None or _measure_crossovers(session, minutes)
+    for note in _notes(session, len(tasks), minutes, measured):
+        log.warning("%s", note)
+    return session.found
+
+
+def _seconds_of_search(minutes: float, whole: bool) -> float:
+    """Return what a budget leaves for the search itself.
+
+    Parameters
+    ----------
+    whole : bool
+        Whether it is also to be measured from which size on the device beats the host.
+    """
+    seconds = 60 * minutes
+    return seconds - min(CROSSOVER_SECONDS, CROSSOVER_SHARE * seconds) * whole
+
+
+def _measure_crossovers(session: Session, minutes: float) -> bool:
+    """Measure from which size on the device beats the host, in what is left of the time.
+
+    Returns
+    -------
+    bool
+        Whether it sufficed.
+    """
+    session.say("from which size on the device beats the host")
+    try:
+        measure(session.device, host_matmul(), 60 * minutes - session.spent())
+    except TimeoutError:
+        return False
+    return True
+
+
+def _notes(session: Session, tasks: int, minutes: float, measured: bool) -> Iterator[str]:
+    """Yield what there was no time for, and what to do about it."""
+    names = [f"{task.family} {task.shape_class}" for task in session.left_out]
+    if names:
+        enough = math.ceil(minutes * tasks / max(1, tasks - len(names)))
+        yield (
+            f"{minutes:g} minutes were too short for {len(names)} of {tasks} classes, which keep "
+            f"what they had: {', '.join(names)}; about {enough} reach them all"
+        )
+    if not measured:
+        yield (
+            "there was no time to measure from which size on the device beats the host: "
+            "'python -m clgemm.accel --measure' does"
+        )
+
+
+def _renew() -> None:
+    """Let products of this process use what was found."""
+    lookup.forget()
+    launch.forget_plans()
+
+
+def _shape(sizes: Sequence[int]) -> Shape:
+    sizes = [int(size) for size in sizes]
+    if len(sizes) not in (3, 4) or min(sizes) < 1:
+        raise ValueError(f"{sizes} is no shape: m, n, k, or matrices, m, n, k, of at least 1 each")
+    return Shape(*sizes[-3:], *(sizes[:-3]))
+
+
+def _shapes(text: str) -> list[Shape]:
+    """Return the shapes of an argument like ``1024,1000x777x3000,100x64x64x64``."""
+    try:
+        every = [[int(size) for size in item.split("x")] for item in text.split(",")]
+        return [_shape(sizes * 3 if len(sizes) == 1 else sizes) for sizes in every]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no list of shapes: N, MxNxK or BxMxNxK, such as 1024,1000x777x3000"
+        ) from None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("--device", metavar="D", help="number, kind or part of a name")
+    parser.add_argument(
+        "--shapes",
+        type=_shapes,
+        metavar="LIST",
+        help="the products that count: N for squares, MxNxK, or BxMxNxK for stacks (default: "
+        "some of every class)",
+    )
+    parser.add_argument(
+        "--budget",
+        type=duration("minutes"),
+        default=MINUTES,
+        metavar="MINUTES",
+        help="default: %(default)g",
+    )
+    parser.add_argument(
+        "--afresh",
+        action="store_true",
+        help="begin with the plainest config, without earlier trials or what is known to be good",
+    )
+    parser.add_argument(
+        "--show",
+        nargs="?",
+        type=Path,
+        const=PICTURE,
+        metavar="FILE",
+        help=f"draw the search so far, in {PICTURE} if no file is named, instead of tuning",
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    """Tune, or draw what tuning did.
+
+    Returns
+    -------
+    int
+        0; 1 if records could not be stored, which are then printed; 2 if the arguments are wrong;
+        130 if interrupted.
+    """
+    try:
+        device = find_device(args.device) if args.device else get_device()
+        if args.show:
+            return _show(device, args.show)
+        if problem := folder_problem():
+            raise ValueError(f"{problem}: no records could be kept")
+    except (ValueError, RuntimeError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return _tune(device, args)
+
+
+def _show(device: Device, path: Path) -> int:
+    require_picture("--show", path, extra="tune")
+    trials = Trials(identify(device))
+    if not trials.all:
+        raise ValueError(f"nothing has been tried on {device!r}: there is no {trials.path}")
+    from clgemm.tuning.plot import draw
+
+    if not written(path, lambda file: draw(trials, device.name, file)):
+        return 1
+    print(path)
+    return 0
+
+
+def _tune(device: Device, args: argparse.Namespace) -> int:
+    print(f"{device!r}: at most {args.budget:g} minutes; Ctrl-C keeps what has been found")
+    code, measured = 0, True
+    with trial_child(identity(device)) as child, meter(60 * args.budget) as report:
+        seconds = _seconds_of_search(args.budget, args.shapes is None)
+        session = Session(device, child, seconds, args.afresh, report)
+        tasks = tasks_for(device, args.shapes)
+        try:
+            session.run(tasks)
+            if args.shapes is None:
+                _renew()
+                measured = _measure_crossovers(session, args.budget)
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+    _renew()
+    print_table(
+        f"{len(session.trials.all)} candidates are known, records are in "
+        f"{lookup.user_file(session.identity)}:",
+        ("family", "class", "shapes", "GFLOP/s"),
+        ("left", "left", "left", "right"),
+        [
+            (
+                *(record.family, record.shape_class),
+                ", ".join(shape.label for shape in record.shapes),
+                ", ".join(figure(gflops) for gflops in record.gflops),
+            )
+            for record in session.found
+        ],
+    )
+    for note in _notes(session, len(tasks), args.budget, measured):
+        print(note)
+    if session.unstored:
+        print("These could not be stored:", file=sys.stderr)
+        print(as_json(session.unstored))
+        return code or 1
+    return code

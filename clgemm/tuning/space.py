@@ -1,0 +1,98 @@
+"""What a search moves in: parameters, their values, neighbours. Pure.
+
+A point is a value for each parameter. Values that do not fit one another are settled where a choice
+is made of them, so that several points can make the same choice, and some make none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from random import Random
+
+from clgemm.core.config import Limits
+from clgemm.records.record import AnyChoice, problems_of
+
+__all__ = ["Point", "Sketch", "Space"]
+
+Point = tuple[int, ...]
+# Of parameters that are changed together: what they can be together.
+Sketch = dict[tuple[str, ...], tuple[tuple[int, ...], ...]]
+
+
+@dataclass(frozen=True)
+class Space:
+    """The choices of one kernel family that a device can run.
+
+    Attributes
+    ----------
+    values : dict of str to tuple of int
+        What each parameter can be, in order.
+    couples : tuple of pair of str
+        Parameters of which one is seldom better changed alone.
+    coarse : Sketch
+        The few parameters that matter most, at a few values.
+    make : callable
+        From values by name to a choice, constraints or not; None where there is none.
+    read : callable
+        From a choice to values by name.
+    """
+
+    values: dict[str, tuple[int, ...]]
+    couples: tuple[tuple[str, str], ...]
+    coarse: Sketch
+    make: Callable[[dict[str, int]], AnyChoice | None]
+    read: Callable[[AnyChoice], dict[str, int]]
+    limits: Limits
+
+    def choice(self, point: Point) -> AnyChoice | None:
+        """Return the choice of a point, None if it breaks a constraint."""
+        choice = self.make(dict(zip(self.values, point, strict=True)))
+        return None if choice is None or problems_of(choice, self.limits) else choice
+
+    def point(self, choice: AnyChoice) -> Point:
+        """Return a point of a choice; its values need not be among those of the space."""
+        read = self.read(choice)
+        return tuple(read[name] for name in self.values)
+
+    def sketch(self, base: Point) -> list[Point]:
+        """Return a coarse grid over the whole space, each point making a choice of its own.
+
+        Parameters
+        ----------
+        base : Point
+            Has the values of the parameters that are not in the grid.
+        """
+        made: dict[AnyChoice, Point] = {}
+        for combination in product(*self.coarse.values()):
+            values = dict(zip(self.values, base, strict=True))
+            for names, together in zip(self.coarse, combination, strict=True):
+                values |= dict(zip(names, together, strict=True))
+            point = tuple(values.values())
+            if (choice := self.choice(point)) is not None:
+                made.setdefault(choice, point)
+        return list(made.values())
+
+    def neighbours(self, point: Point) -> Iterator[Point]:
+        """Yield the points that differ by one step in one parameter, or in two that go together."""
+        names = list(self.values)
+        for name in names:
+            yield from self._steps(point, names.index(name))
+        for one, other in self.couples:
+            for changed in self._steps(point, names.index(one)):
+                yield from self._steps(changed, names.index(other))
+
+    def _steps(self, point: Point, index: int) -> Iterator[Point]:
+        values, here = list(self.values.values())[index], point[index]
+        below = [value for value in values if value < here][-1:]
+        above = [value for value in values if value > here][:1]
+        for value in below + above:
+            yield (*point[:index], value, *point[index + 1 :])
+
+    def jump(self, point: Point, steps: int, rng: Random) -> Point:
+        """Return a point that differs in so many random parameters at most."""
+        changed = list(point)
+        for index in rng.sample(range(len(changed)), min(steps, len(changed))):
+            changed[index] = rng.choice(list(self.values.values())[index])
+        return tuple(changed)

@@ -1,0 +1,343 @@
+"""A child process that tries choices out on a device: ``python -m clgemm.tuning.trial DEVICE``.
+
+It builds them, checks their results and times them, each against the others in turns. It serves as
+`clgemm.core.child.serve` says.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from itertools import cycle
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyopencl as cl
+import pyopencl.array as cl_array
+
+from clgemm.core.child import serve
+from clgemm.core.layout import Layout
+from clgemm.core.shapes import Shape
+from clgemm.core.steps import Plan
+from clgemm.hardware.identity import find
+from clgemm.kernels.blocked.config import RegisterConfig
+from clgemm.kernels.skinny.config import SkinnyConfig, SkinnyLanesConfig
+from clgemm.kernels.skinny.plan import MOST_ROWS, fits_skinny
+from clgemm.kernels.tensor_core.config import TensorConfig
+from clgemm.kernels.tiled.config import LocalConfig
+from clgemm.planning.defaults import default_choice, families
+from clgemm.planning.plan import make_plan
+from clgemm.planning.tensor_plan import make_tensor_plan
+from clgemm.records.record import AnyChoice, TensorChoice, choice_from
+from clgemm.runtime.operands import place, transposed
+from clgemm.runtime.workspace import workspace
+
+__all__ = ["Server"]
+
+GUARD = 12345.0  # around C
+MARGIN = 3  # elements of it, on each side
+# Products of more multiply-adds are checked by a random vector instead of element by element.
+MOST_CHECKED = 2**26
+WARM_SECONDS = 0.05  # a call longer than this is not made only to warm the caches
+MOST_BYTES = 2**28  # of operands, beside those in use
+
+Array = npt.NDArray[Any]
+
+
+class Variant(NamedTuple):
+    """How operands lie, and what they are scaled by.
+
+    Attributes
+    ----------
+    layout_a, layout_b, layout_c : str
+        ``"N"``: row by row; ``"T"``: column by column; ``"S"``: every other element of every
+        other row.
+    """
+
+    layout_a: str
+    layout_b: str
+    alpha: float
+    beta: float
+    layout_c: str = "N"
+
+
+PLAIN = Variant("N", "N", 1.0, 0.0)
+VARIANTS = (
+    PLAIN,
+    Variant("T", "T", 2.0, -1.0),
+    Variant("S", "N", -1.0, 0.0),
+    Variant("N", "T", 1.0, 2.0),
+    Variant("T", "S", 1.0, 0.0),
+)
+
+
+class Server:
+    """What the child is asked: each method is a request, its results go through JSON."""
+
+    def __init__(self, identified: Sequence[str]) -> None:
+        self._device = find(list(identified))
+        self._queue = self._device.queue
+        self._raced: dict[Shape, tuple[Any, Any, Any]] = {}  # a, b and c of what was timed last
+        self._warm: set[tuple[Shape, AnyChoice]] = set()
+
+    def ready(self) -> bool:
+        """Return as soon as the device is at hand."""
+        return True
+
+    def families(self) -> list[str]:
+        """Return the kernel families that serve by default, the smallest kernels first."""
+        return [*reversed(families(self._device.limits))]
+
+    def check(self, family: str) -> str:
+        """Build a family's default kernels and multiply; return what is wrong, "" if nothing is."""
+        assert self._device.shares_host_memory in (True, False)  # asking may crash, too
+        choice = default_choice(self._device, family, 150, 151, 149, 1)
+        return self._first_wrong(choice, _edge_cases(choice)[-2:])
+
+    def gate(self, choice: dict[str, Any]) -> str:
+        """Build a choice and multiply on odd sizes; return what is wrong, "" if nothing is."""
+        made = _made(choice)
+        return self._first_wrong(made, _edge_cases(made))
+
+    def verify(self, choice: dict[str, Any], shapes: Sequence[Sequence[int]]) -> str:
+        """Multiply operands of every layout, on odd sizes and those given; return what is wrong."""
+        made = _made(choice)
+        wanted = [*odd_shapes(made), *(Shape(*shape) for shape in shapes)]
+        # Products by few rows take the other operand with unit strides only.
+        skinny = isinstance(made.config, SkinnyConfig | SkinnyLanesConfig)
+        variants = [v for v in reversed(VARIANTS) if not (skinny and "S" in v)]
+        if isinstance(made.config, RegisterConfig):  # others have C along its rows
+            variants = [v._replace(layout_c=v.layout_a) for v in variants]
+        return self._first_wrong(made, zip(wanted, cycle(variants), strict=False))
+
+    def race(
+        self, choices: Sequence[dict[str, Any]], shape: Sequence[int], rounds: int, turn_s: float
+    ) -> list[list[float]]:
+        """Time choices in turns, operands on the device; return each one's seconds per call.
+
+        Returns
+        -------
+        list of list of float
+            A figure a round, for each choice in order.
+        """
+        of, made = Shape(*shape), [_made(choice) for choice in choices]
+        calls = [self._call(choice, *self._operands(of), 1.0, 0.0) for choice in made]
+        for call, choice in zip(calls, made, strict=True):
+            if (of, choice) not in self._warm:
+                call()  # compiles
+                self._warm.add((of, choice))
+        found: list[list[float]] = [[] for _ in calls]
+        for number in range(rounds):
+            # Whoever comes first finds the caches as the last one left them.
+            order = list(zip(calls, found, strict=True))
+            for call, seconds in order if number % 2 == 0 else reversed(order):
+                seconds.append(_timed(call, turn_s))
+        return found
+
+    def _operands(self, shape: Shape) -> tuple[Any, Any, Any]:
+        if shape in self._raced:
+            return self._raced[shape]
+        held = sum(4 * x.size for operands in self._raced.values() for x in operands)
+        if held > MOST_BYTES:
+            self._raced.clear()  # before new ones come
+        rng = np.random.default_rng(0)
+        stack = (shape.matrices,) * (shape.matrices > 1)
+        a, b = (
+            cl_array.to_device(self._queue, rng.random((*stack, *size), np.float32) - 0.5)
+            for size in ((shape.m, shape.k), (shape.k, shape.n))
+        )
+        c = cl_array.zeros(self._queue, (*stack, shape.m, shape.n), np.float32)
+        self._raced[shape] = a, b, c
+        return a, b, c
+
+    def _call(self, choice: AnyChoice, a: Any, b: Any, c: Any, alpha: float, beta: float) -> Any:
+        """Return a function that multiplies and waits."""
+        matrices = {"a": place(a), "b": place(b), "c": place(c)}
+        layouts = [matrix.layout for matrix in matrices.values()]
+        skinny = isinstance(choice.config, SkinnyConfig | SkinnyLanesConfig)
+        if skinny and not fits_skinny(*layouts):
+            raise ValueError(f"the skinny family does not take {layouts}")
+        plan = self._plan(choice, layouts)
+        space = workspace(self._queue)
+        # What scratch memory holds at first must not matter: NaN does, wherever it is read.
+        scratch = space.scratch(space.prepared(plan, self._device))
+        for slot, size in plan.scratch:
+            nan = np.full(1, np.nan, np.float32)
+            cl.enqueue_fill_buffer(self._queue, scratch[slot], nan, 0, size)
+        del scratch
+
+        def call() -> None:
+            space.run(plan, self._device, matrices, alpha, beta)
+            self._queue.finish()
+
+        return call
+
+    def _plan(self, choice: AnyChoice, layouts: Sequence[Layout]) -> Plan:
+        a, b, c = layouts
+        limits = self._device.limits
+        if not isinstance(choice, TensorChoice):
+            return make_plan(a, b, c, choice.config, choice.pack, limits)
+        shape = c.rows, c.columns, a.columns, math.prod(c.batch)
+        plain, pack = default_choice(self._device, "local", *shape)  # in reserve
+        assert isinstance(plain, LocalConfig)
+        assert pack is not None
+        return make_tensor_plan(a, b, c, (choice.config,), plain, pack, limits, at_once=False)
+
+    def _first_wrong(self, choice: AnyChoice, cases: Iterable[tuple[Shape, Variant]]) -> str:
+        for number, (shape, variant) in enumerate(cases):
+            if found := self._wrong(choice, shape, variant, number):
+                layouts = variant.layout_a + variant.layout_b + variant.layout_c
+                return f"wrong result at {shape.label} {layouts}: {found}"
+        return ""
+
+    def _wrong(self, choice: AnyChoice, shape: Shape, variant: Variant, seed: int) -> str:
+        """Multiply whole numbers, whose sums are exact in any order; return what is wrong.
+
+        NaN lies around A and B, and in C where it is not read; guards around C.
+        """
+        rng = np.random.default_rng(seed)
+        stack = (shape.matrices,) * (shape.matrices > 1)
+        a, b, c = (
+            rng.integers(-8, 9, (*stack, *size)).astype(np.float32)
+            for size in ((shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n))
+        )
+        on_device_a, _ = self._embedded(a, variant.layout_a, np.nan)
+        on_device_b, _ = self._embedded(b, variant.layout_b, np.nan)
+        content = c if variant.beta else np.full_like(c, np.nan)
+        result, whole = self._embedded(content, variant.layout_c, GUARD)
+        self._call(choice, on_device_a, on_device_b, result, variant.alpha, variant.beta)()
+        everything = whole.get()
+        inside = _inside(everything, variant.layout_c)
+        found = (inside.swapaxes(-1, -2) if variant.layout_c == "T" else inside).copy()
+        inside[...] = GUARD
+        if not (everything == GUARD).all():
+            return "elements beside C were changed"
+        return _difference(a, b, c, found, variant.alpha, variant.beta)
+
+    def _embedded(self, values: Array, layout: str, around: float) -> tuple[Any, Any]:
+        """Return values on the device, other elements around them; and all of those."""
+        stored = values.swapaxes(-1, -2) if layout == "T" else values
+        step = 2 if layout == "S" else 1
+        rows, columns = (step * size + 2 * MARGIN for size in stored.shape[-2:])
+        whole = np.full((*stored.shape[:-2], rows, columns), around, np.float32)
+        _inside(whole, layout)[...] = stored
+        everything = cl_array.to_device(self._queue, whole)
+        view = _inside(everything, layout)
+        return (transposed(view) if layout == "T" else view), everything
+
+
+def _inside(whole: Any, layout: str) -> Any:
+    """Return the elements within the margins."""
+    step = 2 if layout == "S" else 1
+    window = slice(MARGIN, -MARGIN, step)
+    return whole[(slice(None),) * (whole.ndim - 2) + (window, window)]
+
+
+def _difference(a: Array, b: Array, c: Array, found: Array, alpha: float, beta: float) -> str:
+    """Return how a result differs from float64's, "" if it does not."""
+    if not np.isfinite(found).all():
+        return f"{np.count_nonzero(~np.isfinite(found))} elements were not written"
+    x, y, z, w = (each.astype(np.float64) for each in (a, b, c, found))
+    if a.size * b.shape[-1] <= MOST_CHECKED:
+        expected = alpha * (x @ y) + beta * z
+    else:
+        # Freivalds, "Probabilistic machines can use less running time", 1977: C v = A (B v) for a
+        # random v; all of it is exact, and a wrong C passes once in a thousand times at most.
+        v = np.random.default_rng(1).integers(-500, 501, (b.shape[-1], 2)).astype(np.float64)
+        expected, w = alpha * (x @ (y @ v)) + beta * (z @ v), w @ v
+    wrong = np.argwhere(expected != w)
+    if not len(wrong):
+        return ""
+    at = tuple(int(i) for i in wrong[0])
+    return f"{len(wrong)} elements differ, {at} is {w[at]:g} instead of {expected[at]:g}"
+
+
+def _edge_cases(choice: AnyChoice) -> list[tuple[Shape, Variant]]:
+    """Return the products that a choice is checked by before it is used."""
+    # The layouts that need no copy take kernels of their own: they are the winner's business.
+    cases = [(shape, PLAIN) for shape in odd_shapes(choice)]
+    if isinstance(choice.config, RegisterConfig):
+        # A is packed even if it can be read in place; C is stored along its columns.
+        cases.append((cases[0][0], VARIANTS[1]._replace(layout_c="T")))
+    return cases
+
+
+def odd_shapes(choice: AnyChoice) -> list[Shape]:
+    """Return sizes at which a choice's kernels meet every edge that they have."""
+    config = choice.config
+    if isinstance(config, RegisterConfig):
+        m, n, k = config.tile_m, config.tile_n, config.block_k
+        return [
+            Shape(m + 1, 2 * n - 1, 37),
+            Shape(m * min(config.block_m, 512 // m) + m + 1, n + 1, 9),
+            Shape(2 * m - 1, n * config.block_n + 3, k + 1),
+            Shape(m, n, 16),
+            Shape(3, 5, 4 * k + 1),
+            Shape(m + 3, n - 1, 21, 5),
+        ]
+    if isinstance(config, LocalConfig | TensorConfig):
+        n = config.tile_n if isinstance(config, LocalConfig) else config.tile_columns
+        m, k = config.tile_m, config.tile_k
+        return [
+            Shape(m + 1, 2 * n - 1, 3 * k + 1),
+            Shape(2 * m - 1, n + 1, 2 * k - 1),
+            Shape(2 * m, 2 * n, 4 * k),
+            Shape(m - 1, n - 1, 1501),
+            Shape(m + 3, n - 1, k + 5, 3),
+        ]
+    if isinstance(config, SkinnyConfig):
+        return [
+            Shape(rows, columns, k)
+            for rows, columns, k in (
+                (1, config.strip + config.vectors * config.width + 1, 2 * config.chunk + 1),
+                (min(config.rows + 1, MOST_ROWS), config.strip - 1, config.chunk - 1 or 1),
+                (MOST_ROWS - 1, 37, 1501),
+                (config.rows, config.strip, config.chunk),
+            )
+        ]
+    if isinstance(config, SkinnyLanesConfig):
+        strip = config.strip
+        return [
+            Shape(rows, columns, k)
+            for rows, columns, k in (
+                (1, strip + 1, 2 * config.chunk + 1),
+                (min(config.rows + 1, MOST_ROWS), 2 * strip - 1, config.chunk - 1 or 1),
+                (MOST_ROWS - 1, 37, 1501),
+                (config.rows, 2 * strip, config.chunk),
+            )
+        ]
+    m, n = config.items_m * config.work_m, config.items_n * config.width
+    return [
+        Shape(m + 1, 2 * n - 1 or 1, 7),
+        Shape(m, n, 8),
+        Shape(1, 1, 1),
+        Shape(2 * m - 1, n + 1, 33, 7),
+    ]
+
+
+def _made(choice: dict[str, Any]) -> AnyChoice:
+    return choice_from(choice["family"], choice["config"], choice["pack"])
+
+
+def _timed(call: Any, turn_s: float) -> float:
+    """Return the median of the seconds that a call takes, made for so many seconds."""
+    begin = time.perf_counter()
+    call()
+    times = [time.perf_counter() - begin]
+    if times[0] < WARM_SECONDS:
+        times.clear()
+    spent = sum(times)
+    while not times or spent < turn_s:
+        begin = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begin)
+        spent += times[-1]
+    return median(times)
+
+
+if __name__ == "__main__":
+    serve(Server(sys.argv[1:]))

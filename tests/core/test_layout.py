@@ -1,0 +1,93 @@
+"""Shapes and strides of stacks, without a device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clgemm.core.layout import Layout, Level, batch_levels, broadcast_batch, folded, merged
+
+
+def layout(array: np.ndarray) -> Layout:
+    return Layout(array.shape, tuple(s // array.itemsize for s in array.strides))
+
+
+SHAPES = st.lists(st.sampled_from([1, 2, 3]), max_size=4).map(tuple)
+
+
+@given(SHAPES, SHAPES)
+def test_broadcast_batch_agrees_with_numpy(a, b):
+    """The same shape, or both refuse."""
+    try:
+        expected = np.broadcast_shapes(a, b)
+    except ValueError:
+        with pytest.raises(ValueError, match="do not broadcast"):
+            broadcast_batch(a, b)
+    else:
+        assert broadcast_batch(a, b) == expected
+
+
+@given(st.permutations(range(4)), st.lists(st.sampled_from([1, 2, 3]), min_size=4, max_size=4))
+def test_levels_visit_the_matrices_in_order(order, shape):
+    """The nested loops reach the same first elements as the stack's own indices."""
+    stack = np.zeros((*shape, 2, 3), np.float32).transpose(*order, 4, 5)
+    levels = batch_levels(layout(stack))
+    walked = [0]
+    for level in levels:
+        walked = [w + i * level.strides[0] for w in walked for i in range(level.count)]
+    strides = layout(stack).strides
+    direct = [sum(map(int.__mul__, index, strides)) for index in np.ndindex(stack.shape[:-2])]
+    assert walked == direct
+
+
+def test_levels_of_a_contiguous_stack_join():
+    """One loop, whatever the dimensions; repeated ones join too."""
+    a = layout(np.zeros((2, 3, 4, 5, 6), np.float32))
+    assert batch_levels(a) == (Level(24, (30,)),)
+    assert batch_levels(Layout((5, 6), (6, 1)).broadcast((2, 3))) == (Level(6, (0,)),)
+
+
+def test_extent_counts_negative_strides():
+    """From the lowest to the highest element touched."""
+    assert Layout((3, 4), (-4, 1)).extent == (-8, 3)
+
+
+@given(SHAPES, st.lists(st.integers(-7, 7), min_size=4, max_size=4))
+def test_layouts_that_do_not_overlap_themselves(shape, strides):
+    """Where the strides promise it, every element has an address of its own."""
+    one = Layout(shape, tuple(strides[: len(shape)]))
+    addresses = [sum(map(int.__mul__, i, one.strides)) for i in np.ndindex(shape)]
+    assert one.may_overlap_itself or len(set(addresses)) == len(addresses)
+    dense = layout(np.zeros((3, 4, 5), np.float32)[::2, ::-1, 1:3])
+    assert not dense.may_overlap_itself
+
+
+def test_transposed_and_broadcast_keep_the_rest():
+    """Only the last two dimensions turn; new dimensions repeat."""
+    a = Layout((7, 3, 4), (100, 4, 1), 16)
+    assert a.transposed() == Layout((7, 4, 3), (100, 1, 4), 16)
+    assert a.broadcast((2, 7)) == Layout((2, 7, 3, 4), (0, 100, 4, 1), 16)
+
+
+def test_stacks_that_share_b_fold_into_rows():
+    """(2, 3, 4, 5) @ (5, 6) is (24, 5) @ (5, 6); a gap between matrices stops it."""
+    a, b, c = (layout(np.zeros(s, np.float32)) for s in ((2, 3, 4, 5), (5, 6), (2, 3, 4, 6)))
+    one = folded(a, b.broadcast((2, 3)), c)
+    assert [x.shape for x in one] == [(24, 5), (5, 6), (24, 6)]
+    gapped = Layout((2, 4, 5), (21, 5, 1))
+    same = gapped, b.broadcast((2,)), Layout((2, 4, 6), (24, 6, 1))
+    assert folded(*same) == same
+
+
+@given(st.lists(st.sampled_from([1, 2, 3]), max_size=3), st.sampled_from([1, 2]))
+def test_merged_agrees_with_numpys_reshape(shape, step):
+    """A stride for all axes exists just where NumPy reshapes without a copy."""
+    x = np.zeros((*shape, 4), np.float32)[..., ::step]
+    stride = merged(x.shape, layout(x).strides)
+    flat = x.reshape(-1)
+    if np.shares_memory(flat, x):
+        assert stride == flat.strides[0] // 4 or flat.size == 1
+    else:
+        assert stride is None

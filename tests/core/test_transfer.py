@@ -1,0 +1,144 @@
+"""How products are cut into tiles and transfers, without a device."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clgemm.core.transfer import SLOTS, TransferConfig, make_stream, memory_order, pieces
+
+BATCHES = st.lists(st.integers(1, 3), max_size=2).map(tuple)
+
+
+def config(memory_bytes=2**30, tile_bytes=1, tiles=4):
+    """A config that cuts everything that can be cut."""
+    return TransferConfig(
+        memory_bytes=memory_bytes,
+        chunk_bytes=4096,
+        chunks=2,
+        pool_chunks=8,
+        threads=1,
+        threaded_bytes=0,
+        tile_bytes=tile_bytes,
+        tiles=tiles,
+        rows=16,
+    )
+
+
+@st.composite
+def streams(draw):
+    """A product's sizes, what it may take, and its tiles."""
+    batch = draw(BATCHES)
+    sizes = draw(st.integers(1, 40)), draw(st.integers(1, 12)), draw(st.integers(0, 40))
+    repeated = tuple(tuple(draw(st.booleans()) for _ in batch) for _ in "ab")
+    keep = draw(st.booleans())
+    memory_bytes = 4 * draw(st.sampled_from([300, 3000, 10**9]))
+    allocation_bytes = draw(st.sampled_from([100, 1000, 10**9]))
+    own = config(memory_bytes, draw(st.sampled_from([1, 2000])), draw(st.integers(1, 9)))
+    stream = make_stream(batch, sizes, repeated, keep, own, allocation_bytes)
+    return batch, sizes, repeated, keep, own, allocation_bytes, stream
+
+
+def count(block):
+    """Elements of a block."""
+    return math.prod(s.stop - s.start for s in block)
+
+
+@given(streams())
+def test_tiles_make_every_element_of_the_result_once_and_in_order_of_k(drawn):
+    """Each element of C gets all of k, from 0 to the end, the first and last tile marked."""
+    batch, (m, n, k), repeated, _, _, _, stream = drawn
+    depth = np.zeros((*batch, m, n), int)
+    finished = np.zeros((*batch, m, n), bool)
+    for tile in stream.tiles:
+        a, b, c = tile.blocks
+        p = a[-1]
+        assert (a[-2], b[-2:]) == (c[-2], (p, c[-1]))
+        for operand, own in zip(repeated, (a, b), strict=True):
+            for one, mine, result in zip(operand, own[:-2], c[:-2], strict=True):
+                assert mine == (slice(0, 1) if one else result)
+        assert (depth[c] == p.start).all()
+        assert not finished[c].any()
+        assert tile.first == (p.start == 0)
+        depth[c] = p.stop
+        finished[c] = tile.last
+    assert (depth == k).all()
+    assert finished.all()
+
+
+@given(streams())
+def test_slots_hold_what_tiles_need(drawn):
+    """A block is loaded before it is needed and stays until it was used; C until it is finished."""
+    _, (_, _, k), _, keep, _, _, stream = drawn
+    held = [dict.fromkeys(range(slots)) for slots in stream.slots]
+    for tile in stream.tiles:
+        for operand in tile.loads:
+            held[operand][tile.slots[operand]] = tile.blocks[operand]
+        assert (2 in tile.loads) == (keep and tile.first)
+        if tile.first:
+            held[2][tile.slots[2]] = tile.blocks[2]
+        for operand in range(3) if k else (2,):
+            assert held[operand][tile.slots[operand]] == tile.blocks[operand]
+    if not k:
+        assert not any({0, 1} & set(tile.loads) for tile in stream.tiles)
+
+
+@given(streams())
+def test_blocks_keep_to_the_devices_memory(drawn):
+    """All slots together, and each buffer, whatever the product."""
+    *_, own, allocation_bytes, stream = drawn
+    for tile in stream.tiles:
+        for operand in range(3):
+            assert count(tile.blocks[operand]) <= stream.elements[operand]
+    assert 4 * max(stream.elements) <= allocation_bytes
+    assert 4 * SLOTS * sum(stream.elements) <= own.memory_bytes
+    assert max(stream.slots) <= SLOTS
+
+
+def test_what_fits_is_cut_for_overlap_only():
+    """B comes whole and once, A and C in a few tiles of rows."""
+    own = config(tile_bytes=2**20, tiles=8)
+    stream = make_stream((), (4096, 1024, 2048), ((), ()), False, own, 2**30)
+    assert [tile.blocks[0] for tile in stream.tiles] == [
+        (slice(row, row + 512), slice(0, 2048)) for row in range(0, 4096, 512)
+    ]
+    assert [tile.loads for tile in stream.tiles] == [(0, 1)] + [(0,)] * 7
+
+
+def test_few_rows_are_cut_along_k():
+    """Both operands come in parts, to one block of C."""
+    own = config(tile_bytes=2**10, tiles=8)
+    stream = make_stream((), (16, 16, 4096), ((), ()), False, own, 2**30)
+    assert [tile.loads for tile in stream.tiles] == [(0, 1)] * 8
+    assert stream.slots == (SLOTS, SLOTS, 1)
+
+
+def test_a_shared_matrix_comes_once():
+    """A stack times one matrix loads it with the first tile."""
+    stream = make_stream((100,), (64, 64, 64), ((False,), (True,)), False, config(), 2**30)
+    assert [tile.loads for tile in stream.tiles] == [(0, 1), (0,), (0,), (0,)]
+
+
+@given(shape=st.lists(st.integers(0, 7), max_size=4).map(tuple), most=st.integers(1, 50))
+def test_pieces_are_runs_of_memory(shape, most):
+    """One after another they are the whole array."""
+    array = np.arange(math.prod(shape)).reshape(shape)
+    parts = list(pieces(shape, most))
+    assert all(array[block].size == size <= most for block, _, size in parts)
+    assert all(array[block].ravel()[0] == first for block, first, _ in parts)
+    joined = np.concatenate([array[block].ravel() for block, _, _ in parts] or [array.ravel()])
+    np.testing.assert_array_equal(joined, array.ravel())
+
+
+@given(
+    order=st.permutations(range(3)),
+    signs=st.lists(st.sampled_from([1, -1]), min_size=3, max_size=3),
+)
+def test_memory_order(order, signs):
+    """The axes of a transposed, reversed array as they were."""
+    array = np.zeros((2, 3, 4), np.float32).transpose(order)
+    array = array[tuple(slice(None, None, sign) for sign in signs)]
+    assert array.transpose(memory_order(array.strides)).shape == (2, 3, 4)

@@ -1,0 +1,216 @@
+"""Choosing a device."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pyopencl as cl
+import pytest
+
+import clgemm
+from clgemm.hardware.choice import devices, find_device
+from clgemm.hardware.pocl_threads import pinned_threads
+
+
+@pytest.fixture(autouse=True)
+def default_device(monkeypatch):
+    """Each test starts from the default and goes back to it."""
+    monkeypatch.delenv("CLGEMM_DEVICE", raising=False)
+    clgemm.set_device(None)
+    yield
+    clgemm.set_device(None)
+
+
+def test_the_default_is_the_first_device():
+    """Devices are sorted, the fastest first."""
+    assert clgemm.get_device() is clgemm.devices()[0]
+
+
+def test_devices_are_named_by_position_kind_or_part_of_a_name():
+    """Whatever identifies one, in any case."""
+    first = clgemm.devices()[0]
+    for spec in (0, "0", first.name, first.name[3:9].upper(), first.platform, first.kind, first):
+        assert find_device(spec) is first
+    assert find_device(first.cl_device) is first
+
+
+def test_contexts_and_queues_name_devices():
+    """An OpenCL object brings its own context."""
+    first = clgemm.devices()[0]
+    context = cl.Context([first.cl_device])
+    assert find_device(context).context == context
+    queue = cl.CommandQueue(context)
+    assert find_device(queue).context == context
+    assert find_device(queue) is find_device(context)
+
+
+@pytest.mark.parametrize("spec", ["no such device", "", "99", 99])
+def test_a_name_of_nothing_lists_what_there_is(spec):
+    """The error says what could have been named."""
+    with pytest.raises(ValueError, match="names no OpenCL device; there is 0: ") as error:
+        find_device(spec)
+    assert clgemm.devices()[0].name in str(error.value)
+
+
+def test_other_types_are_refused():
+    """A float is no device."""
+    with pytest.raises(TypeError, match="not float"):
+        find_device(1.5)
+
+
+def test_the_environment_names_the_default(monkeypatch):
+    """CLGEMM_DEVICE; what names nothing lists what there is."""
+    monkeypatch.setenv("CLGEMM_DEVICE", "0")
+    assert clgemm.get_device() is clgemm.devices()[0]
+    monkeypatch.setenv("CLGEMM_DEVICE", "nothing")
+    with pytest.raises(
+        ValueError, match="CLGEMM_DEVICE='nothing' names no OpenCL device; there is 0: "
+    ):
+        clgemm.get_device()
+    with pytest.raises(ValueError, match="CLGEMM_DEVICE='nothing'"):
+        clgemm.sgemm(1.0, [[1.0]], [[1.0]])
+
+
+def test_device_scopes_nest_and_restore():
+    """As a context manager and as a decorator, also after an exception."""
+    first = clgemm.devices()[0]
+    other = clgemm.Device(first.cl_device)
+    with clgemm.device(other) as chosen:
+        assert chosen is other
+        assert clgemm.get_device() is other
+        with contextlib.suppress(KeyError), clgemm.device(first):
+            assert clgemm.get_device() is first
+            raise KeyError
+        assert clgemm.get_device() is other
+    assert clgemm.get_device() is first
+
+    @clgemm.device(other)
+    def inside(depth: int) -> clgemm.Device:
+        return inside(depth - 1) if depth else clgemm.get_device()
+
+    assert inside(2) is other
+    assert clgemm.get_device() is first
+
+
+def test_set_device_holds_in_every_thread_and_a_scope_in_its_own():
+    """The process's choice and the block's."""
+    first = clgemm.devices()[0]
+    everywhere, here = clgemm.Device(first.cl_device), clgemm.Device(first.cl_device)
+    clgemm.set_device(everywhere)
+    seen = []
+    with clgemm.device(here):
+        thread = threading.Thread(target=lambda: seen.append(clgemm.get_device()))
+        thread.start()
+        thread.join()
+        assert clgemm.get_device() is here
+    assert seen == [everywhere]
+    with pytest.raises(ValueError, match="names no"):
+        clgemm.set_device("nothing")
+    assert clgemm.get_device() is everywhere
+
+
+def test_gpus_come_before_cpus():
+    """By kind first."""
+    kinds = [d.kind for d in devices() if "llvmpipe" not in d.name]
+    assert kinds == sorted(kinds, key=["GPU", "accelerator", "CPU"].index)
+
+
+def test_without_a_platform_the_error_says_what_helps():
+    """As the loader reports it, in a process of its own."""
+    code = """
+import pyopencl, clgemm, numpy as np
+def get_platforms():
+    raise pyopencl.LogicError("PLATFORM_NOT_FOUND_KHR")
+pyopencl.get_platforms = get_platforms
+assert clgemm.devices() == ()
+small = np.ones((2, 2), np.float32)
+assert (clgemm.dot(small, small) == 2).all()  # the host's BLAS needs no device
+clgemm.show_config()
+try:
+    clgemm.sgemm(1.0, small, small)
+except RuntimeError as error:
+    assert "What helps: " in str(error), error
+else:
+    raise AssertionError("no error")
+"""
+    environment = {k: v for k, v in os.environ.items() if k != "CLGEMM_THRESHOLD"}
+    paths = [str(Path(clgemm.__file__).parents[1]), environment.get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system pins no threads")
+@pytest.mark.parametrize(
+    ("setting", "usable", "cores", "seen"),
+    [(None, 2, 2, "1"), ("0", 2, 2, "0"), (None, 1, 2, None), (None, 64, 64, None)],
+)
+def test_pocl_is_asked_to_pin_its_threads(setting, usable, cores, seen, monkeypatch):
+    """While it starts on few cores, unless the user has decided or not all of them are usable."""
+    if setting is None:
+        monkeypatch.delenv("POCL_AFFINITY", raising=False)
+    else:
+        monkeypatch.setenv("POCL_AFFINITY", setting)
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(usable)))
+    with pinned_threads():
+        assert os.environ.get("POCL_AFFINITY") == seen
+    assert os.environ.get("POCL_AFFINITY") == setting
+
+
+# What a child process does with what its parent had, or with its own; it ends by itself in time.
+FORKING = """
+import os, signal, sys
+import numpy as np, pyopencl as cl, pyopencl.array, clgemm
+before, call = sys.argv[1:]
+x, out = np.ones((64, 64), np.float32), np.empty((64, 64), np.float32)
+def opened():
+    context = cl.Context([cl.get_platforms()[0].get_devices()[0]])
+    queue = cl.CommandQueue(context)
+    return queue, cl.array.to_device(queue, x)
+if before != "nothing":
+    queue, y = opened()
+if before == "a product":
+    clgemm.matmul(y, y).get()
+    clgemm.sgemm(1.0, x, x, queue=queue)
+if child := os.fork():
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+signal.alarm(60)
+if before == "nothing":
+    queue, y = opened()
+try:
+    result = {
+        "queue": lambda: clgemm.sgemm(1.0, x, x, queue=queue),
+        "sgemm": lambda: clgemm.sgemm(1.0, y, y).get(),
+        "matmul": lambda: clgemm.matmul(y, y).get(),
+        "dot": lambda: clgemm.dot(y, y).get(),
+        "inner": lambda: clgemm.inner(y, y).get(),
+        "tensordot": lambda: clgemm.tensordot(y, y, 1).get(),
+        "multi_dot": lambda: clgemm.multi_dot([y, y, y]).get() / 64,
+    }[call]()
+except RuntimeError as error:
+    assert "forked" in str(error), error
+    assert before != "nothing"
+    os._exit(10)
+assert (result == 64).all()
+os._exit(20)
+"""
+CALLS = ["queue", "sgemm", "matmul", "dot", "inner", "tensordot", "multi_dot"]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems do not fork so")
+@pytest.mark.parametrize(
+    ("before", "call"),
+    [("nothing", "queue"), ("nothing", "matmul"), ("arrays", "queue")]
+    + [("arrays", "matmul")]
+    + [("a product", call) for call in CALLS],
+)
+def test_a_forked_child_is_told_not_to_use_its_parents_device(before, call):
+    """Its parent's queue and arrays raise RuntimeError; its own serve if the parent had none."""
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, before, call]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == (20 if before == "nothing" else 10), done.stderr

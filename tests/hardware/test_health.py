@@ -1,0 +1,240 @@
+"""A device is used only if a child process multiplies correctly on it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+from datetime import date, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from children import child_of
+
+import clgemm
+from clgemm.core import cache, child
+from clgemm.hardware import choice, health
+from clgemm.hardware.health import Verdict
+
+PLANTED = {
+    "refuses": "error: unknown target CPU 'generic'",
+    "hangs": "it did not multiply small matrices within 3 s",
+    "aborts": "the check's process died (signal SIGABRT): LLVM ERROR: Cannot select",
+    "wrong": "the kernel family 'direct': wrong result at",
+}
+
+
+@pytest.fixture
+def unknown(device, monkeypatch, tmp_path):
+    """A device of which nothing is known yet."""
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
+    health.reset()
+    yield device
+    monkeypatch.undo()
+    health.reset()
+    choice.devices.cache_clear()
+    choice._default.cache_clear()
+
+
+@pytest.fixture
+def planted(unknown, monkeypatch):
+    """A device whose check meets a fault."""
+
+    def plant(fault):
+        monkeypatch.setenv("PLANTED_FAULT", fault)
+        made = child_of("planted_check")
+        monkeypatch.setattr(health, "trial_child", made)
+        return unknown
+
+    return plant
+
+
+def test_a_device_that_works_is_checked_once(unknown, monkeypatch):
+    """The verdict is read from the disk by the next process."""
+    assert health.check(unknown).reason == ""
+    assert health.check(unknown).fresh
+    monkeypatch.setattr(health, "trial_child", None)  # no child can be made
+    health.reset()
+    assert health.check(unknown) == Verdict("", "", date.today().isoformat())
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_a_fault_is_found_and_named_in_one_line(fault, planted, monkeypatch):
+    """A failed build, a hang, a crash and a wrong result all count."""
+    monkeypatch.setattr(health, "CHECK_SECONDS", 3.0 if fault == "hangs" else 60.0)
+    verdict = health.check(planted(fault))
+    assert verdict.reason.startswith(PLANTED[fault])
+    assert "\n" not in verdict.reason
+    health.reset()
+    assert health.check(planted(fault)).reason == verdict.reason  # from the disk
+    assert not health.check(planted(fault)).fresh
+
+
+def test_a_device_that_fails_is_refused_by_name(planted, monkeypatch):
+    """The error names device, reason and remedy; the compiler's log is its cause."""
+    device = planted("refuses")
+    platform = device.platform.partition(",")[0]
+    for refused in (device, device.cl_device, device.context, platform):
+        with pytest.raises(RuntimeError, match="unknown target CPU 'generic'\nWhat helps: ") as got:
+            clgemm.set_device(refused)
+        assert device.label in str(got.value)
+        assert "log: (options" not in str(got.value)
+        assert "log: (options" in str(got.value.__cause__)
+    monkeypatch.setenv("CLGEMM_DEVICE", platform)
+    monkeypatch.setattr(choice, "_chosen", None)
+    with pytest.raises(RuntimeError, match=rf"^CLGEMM_DEVICE={re.escape(platform)}: .*generic"):
+        clgemm.sgemm(1.0, [[1.0]], [[1.0]])
+
+
+class Stand:
+    """A device that exists by its name only."""
+
+    def __init__(self, name, kind="CPU"):
+        self.name = self.label = self.platform = name
+        self.kind = kind
+
+
+@pytest.fixture
+def listed(monkeypatch):
+    """Let these devices be present, some of them broken."""
+
+    def let(*stands, broken=(), fresh=True):
+        present = choice.present()._replace(devices=stands)
+        monkeypatch.setattr(choice, "present", lambda: present)
+        monkeypatch.setattr(choice, "remedy", lambda *_: "another driver")
+        monkeypatch.setattr(choice, "findings", list)
+        monkeypatch.setattr(
+            choice.health,
+            "check",
+            lambda d: Verdict("it crashes" if d.name in broken else "", "the log", "today", fresh),
+        )
+        monkeypatch.setattr(choice, "_chosen", None)
+        choice.devices.cache_clear()
+        choice._default.cache_clear()
+
+    yield let
+    choice.devices.cache_clear()
+    choice._default.cache_clear()
+
+
+def test_the_next_best_device_is_used_with_one_warning(listed, caplog):
+    """It names the device, the reason in one line, and the remedy."""
+    listed(Stand("fast"), Stand("slow"), broken=["fast"])
+    with caplog.at_level(logging.WARNING, "clgemm"):
+        assert clgemm.get_device().name == clgemm.get_device().name == "slow"
+    assert [record.getMessage() for record in caplog.records] == [
+        "clgemm: fast cannot be used: it crashes. slow is used instead. What helps: another driver."
+    ]
+    assert [d.name for d in clgemm.devices()] == ["slow"]
+    assert [d.name for d in choice.left_out()] == ["fast"]
+
+
+@pytest.mark.parametrize(("kind", "warns"), [("GPU", 1), ("CPU", 0)])
+def test_later_processes_warn_only_if_a_slower_kind_serves(kind, warns, listed, caplog):
+    """Another runtime of the same processor is no loss that a user wants to hear of each time."""
+    listed(Stand("fast", kind), Stand("slow"), broken=["fast"], fresh=False)
+    with caplog.at_level(logging.WARNING, "clgemm"):
+        assert clgemm.get_device().name == "slow"
+    assert len(caplog.records) == warns
+
+
+def test_names_prefer_devices_that_work(listed):
+    """A kind or part of a name that several devices share names the first that works."""
+    listed(Stand("amd one"), Stand("amd two"), broken=["amd one"])
+    assert choice.find_device("amd").name == choice.find_device("cpu").name == "amd two"
+    assert choice.find_device(0).name == "amd two"
+    with pytest.raises(RuntimeError, match="amd one cannot be used: it crashes"):
+        choice.find_device("amd one")
+    with pytest.raises(ValueError, match="'3' names no OpenCL device; there is 0: amd two"):
+        choice.find_device("3")
+
+
+def test_if_no_device_works_the_error_lists_all(listed, monkeypatch):
+    """sgemm raises it; matmul warns once, and NumPy multiplies."""
+    listed(Stand("fast"), Stand("slow"), broken=["fast", "slow"])
+    said = (
+        "no OpenCL device works here.\n  fast cannot be used: it crashes\n"
+        "  slow cannot be used: it crashes\nWhat helps: another driver."
+    )
+    with pytest.raises(RuntimeError) as got:
+        clgemm.sgemm(1.0, [[1.0]], [[1.0]])
+    assert str(got.value) == said
+    monkeypatch.delenv("CLGEMM_THRESHOLD")
+    large = np.ones((1200, 1200), np.float32)
+    assert (clgemm.matmul(large, large) == 1200).all()
+
+
+def test_a_failure_is_checked_again_another_day(unknown, monkeypatch):
+    """What failed for want of memory, say, may work tomorrow."""
+    verdict = {"reason": "it crashed", "details": "", "date": date.today().isoformat()}
+    cache.remember(health._key(unknown), verdict)
+    assert health.check(unknown).reason == "it crashed"
+    health.reset()
+    yesterday = (date.today() - timedelta(days=1)).isoformat()
+    cache.remember(health._key(unknown), verdict | {"date": yesterday})
+    assert health.check(unknown).reason == ""
+
+
+@pytest.mark.parametrize("entry", [True, "no", {"reason": 1}, {"reason": ""}, None])
+def test_a_damaged_verdict_is_not_believed(entry, unknown):
+    """The device is checked again."""
+    cache.remember(health._key(unknown), entry)
+    assert health.check(unknown).fresh
+
+
+def test_a_verdict_depends_on_driver_processor_and_versions(unknown, monkeypatch):
+    """Another driver, processor, pyopencl or kernel asks for another check."""
+    before = health._key(unknown)
+    assert unknown.cl_device.driver_version in before
+    for name, value in (
+        ("_processor", lambda: "another"),
+        ("kernels_hash", lambda _: "others"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(health, name, value)
+            assert health._key(unknown) != before
+    with monkeypatch.context() as patch:
+        patch.setattr(health.cl, "VERSION_TEXT", "1")
+        assert health._key(unknown) != before
+
+
+def test_a_process_that_cannot_start_children_uses_devices_unchecked(unknown, monkeypatch):
+    """A frozen program would start itself; an environment may lack what the child imports."""
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    assert health.check(unknown).reason == ""
+    monkeypatch.delattr(sys, "frozen")
+    for error in (OSError("no memory"), child.ChildDiedError("No module named clgemm")):
+
+        def fails(*_, error=error):
+            raise error
+
+        monkeypatch.setattr(health, "trial_child", fails)
+        health.reset()
+        assert health.check(unknown).reason == ""
+    assert cache.recall(health._key(unknown)) is None  # nothing is known
+
+
+def test_processes_that_start_together_check_once(unknown, tmp_path):
+    """The others wait for the verdict of the first one."""
+    code = (
+        "import sys, clgemm\n"
+        "from clgemm.hardware import health\n"
+        "from clgemm.hardware.identity import find\n"
+        "print(health.check(find(sys.argv[1:])).fresh)"
+    )
+    paths = [str(Path(clgemm.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    command = [sys.executable, "-c", code, *health.identity(unknown)]
+    started = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        for _ in range(3)
+    ]
+    assert sorted(process.communicate()[0].strip() for process in started) == [
+        *("False", "False", "True")
+    ]
+    (verdict,) = json.loads((tmp_path / "verdicts.json").read_text()).values()
+    assert verdict["reason"] == ""

@@ -1,0 +1,255 @@
+"""Runtimes that pip installed are found, and registered with pyopencl's loader."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import clgemm
+from clgemm.core import cache
+from clgemm.hardware import diagnosis, runtimes
+from clgemm.hardware.device import present
+from clgemm.hardware.runtimes import Runtime
+
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="other systems' loaders differ")
+
+
+@pytest.fixture
+def place(monkeypatch, tmp_path):
+    """A system folder without runtimes, a cache folder, and one runtime from pip."""
+    library = tmp_path / "lib" / "libintelocl.so"
+    library.parent.mkdir()
+    library.touch()
+    (tmp_path / "vendors").mkdir()
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("OPENCL_VENDOR_PATH", str(tmp_path / "vendors"))
+    for variable in (runtimes.VENDORS, runtimes.FILE_NAMES):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv(runtimes.HOME, runtimes._own_home)
+    monkeypatch.setattr(runtimes, "_registered", runtimes.Registration((), "not yet"))
+    found = (Runtime("intel-opencl-rt", "1", library),)
+    monkeypatch.setattr(runtimes, "installed", lambda: found)
+    monkeypatch.setattr(runtimes, "_reads_home", lambda: True)
+    return tmp_path
+
+
+def registered(place):
+    """The libraries that the loader of pyopencl's wheel would read."""
+    folder = Path(os.environ[runtimes.HOME]) / runtimes.ICD_FOLDER
+    return [file.read_text() for file in sorted(folder.glob("*.icd"))]
+
+
+def test_a_runtime_from_pip_is_named_in_a_folder_of_the_cache(place):
+    """The loader reads PYOPENCL_HOME; pyopencl's own runtimes stay beside it."""
+    own = [library for _, library in runtimes._read_folder(runtimes._wheel_folder())]
+    runtimes.register()
+    assert registered(place) == [*own, str(place / "lib" / "libintelocl.so")]
+    assert os.environ[runtimes.HOME].startswith(str(place / "cache"))
+    assert runtimes.registration().how == f"by PYOPENCL_HOME={os.environ[runtimes.HOME]}"
+    before = {path: path.stat().st_mtime_ns for path in (place / "cache").rglob("*")}
+    runtimes.register()  # writes nothing anew
+    assert {path: path.stat().st_mtime_ns for path in (place / "cache").rglob("*")} == before
+
+
+@pytest.mark.parametrize("where", ["vendors", "wheel"])
+def test_what_the_loader_finds_by_itself_is_not_registered(where, place, monkeypatch):
+    """Neither a runtime of the system's folder nor one in pyopencl's own is listed twice."""
+    library = place / "lib" / "libintelocl.so"
+    if where == "vendors":
+        (place / "vendors" / "intel.icd").write_text(f"{library}\n")
+    else:
+        (place / runtimes.ICD_FOLDER).mkdir()
+        (place / runtimes.ICD_FOLDER / "intel.icd").write_text(str(library))
+        monkeypatch.setattr(runtimes, "_own_home", str(place))
+        monkeypatch.setenv(runtimes.HOME, str(place))
+    before = os.environ[runtimes.HOME]
+    runtimes.register()
+    assert os.environ[runtimes.HOME] == before
+    assert runtimes.registration().runtimes == ()
+
+
+@pytest.mark.parametrize("variable", [runtimes.VENDORS, runtimes.HOME])
+def test_variables_that_the_user_set_are_left_alone(variable, place, monkeypatch):
+    """Also if the user sets them after clgemm was imported."""
+    runtimes.register()
+    monkeypatch.setenv(variable, "/the/users/own")
+    runtimes.register()
+    assert os.environ[variable] == "/the/users/own"
+    assert runtimes.registration() == ((), f"left to {variable}=/the/users/own")
+    if variable != runtimes.HOME:
+        assert os.environ[runtimes.HOME] == runtimes._own_home
+
+
+def test_other_loaders_are_told_by_file_names(place, monkeypatch):
+    """Khronos's loader adds OCL_ICD_FILENAMES; the user's own come first."""
+    monkeypatch.setattr(runtimes, "_reads_home", lambda: False)
+    monkeypatch.setattr(runtimes, "_given_names", "/the/users.so")
+    monkeypatch.setenv(runtimes.FILE_NAMES, "/the/users.so")
+    names = os.pathsep.join(["/the/users.so", str(place / "lib" / "libintelocl.so")])
+    for _ in range(2):
+        runtimes.register()
+        assert os.environ[runtimes.FILE_NAMES] == names
+
+
+def test_windows_finds_a_runtimes_own_libraries_by_path(place, monkeypatch):
+    """Its folder comes first in PATH, once."""
+    monkeypatch.setattr(runtimes, "_reads_home", lambda: False)
+    monkeypatch.setattr(sys, "platform", "win32")
+    before = os.environ["PATH"]
+    monkeypatch.setenv("PATH", before)
+    for _ in range(2):
+        runtimes.register()
+        assert os.environ["PATH"] == os.pathsep.join([str(place / "lib"), before])
+
+
+def test_a_cache_folder_that_cannot_be_written_is_no_obstacle(place, monkeypatch):
+    """A temporary folder of this user serves."""
+    monkeypatch.setattr(cache.tempfile, "gettempdir", lambda: str(place))
+    file = place / "file"
+    file.touch()
+    monkeypatch.delenv("CLGEMM_CACHE_DIR")
+    monkeypatch.setattr(cache.platformdirs, "user_cache_path", lambda _: file)
+    runtimes.register()
+    assert str(place / "lib" / "libintelocl.so") in registered(place)
+    (temporary,) = place.glob("clgemm-*")
+    assert temporary.stat().st_mode & 0o077 == 0
+    # One that others may write to is not used, nor is there one where the user named a folder.
+    temporary.chmod(0o777)
+    assert cache.kept_folder() == file
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(file))
+    temporary.chmod(0o700)
+    assert cache.kept_folder() == file
+    runtimes.register()
+    assert str(place / "lib" / "libintelocl.so") in registered(place)
+
+
+def test_a_damaged_folder_is_written_anew(place):
+    """By another program, say, or a crash."""
+    runtimes.register()
+    right = registered(place)
+    folder = Path(os.environ[runtimes.HOME]) / runtimes.ICD_FOLDER
+    next(folder.glob("*.icd")).write_text("")
+    runtimes.register()
+    assert registered(place) == right
+    for file in folder.glob("*.icd"):
+        file.unlink()
+    runtimes.register()
+    assert registered(place) == right
+
+
+def test_many_processes_may_register_at_once(place):
+    """Each finds the whole folder; nothing else is left behind."""
+    files = {"00.icd": "one", "01.icd": "two"}
+    folder = place / "cache" / "runtimes" / "digest"
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: runtimes._write(folder, files), range(40)))
+    assert runtimes._holds(folder, files)
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def run(code, **variables):
+    """Run code in a process that finds this clgemm; return what it prints."""
+    paths = [str(Path(clgemm.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    removed = {runtimes.HOME, runtimes.VENDORS}
+    environment = {k: v for k, v in os.environ.items() if k not in removed} | variables
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [variables.get("PYTHONPATH"), *paths]))
+    command = [sys.executable, "-c", code]
+    return subprocess.run(
+        command, check=True, env=environment, stdout=subprocess.PIPE, text=True
+    ).stdout.strip()
+
+
+@ON_LINUX
+@pytest.mark.skipif(
+    not runtimes._reads_home(), reason="pyopencl is not the wheel that brings its own loader"
+)
+def test_a_real_runtime_is_found_by_a_distributions_record(tmp_path):
+    """A wheel's library outside site-packages serves, where the system has no OpenCL."""
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    loaded = {str(Path(x.split()[-1]).resolve()) for x in maps if "/" in x}
+    named = [Path(library) for _, library in runtimes.icd_files()]
+    library = next(
+        (x for x in loaded for n in named if Path(x).name.startswith(n.name)),
+        None,
+    )
+    if library is None:
+        pytest.skip("the runtimes here are not in memory by the names in their ICD files")
+    packages = tmp_path / "lib" / "python" / "site-packages"
+    information = packages / "intel_opencl_rt-1.0.dist-info"
+    information.mkdir(parents=True)
+    (information / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: intel-opencl-rt\nVersion: 1.0\n"
+    )
+    (information / "RECORD").write_text("../../libintelocl.so,,\n")
+    (tmp_path / "lib" / "libintelocl.so").symlink_to(library)
+    # Whether they work is another question.
+    code = (
+        "import clgemm; from clgemm.hardware.device import present; "
+        "print([d.platform for d in present().devices])"
+    )
+    variables = {
+        "PYTHONPATH": str(packages),
+        "OPENCL_VENDOR_PATH": str(tmp_path),
+        "CLGEMM_CACHE_DIR": str(tmp_path / "cache"),
+    }
+    platforms = ast.literal_eval(run(code, **variables))
+    assert platforms
+    assert set(platforms) <= {d.platform for d in present().devices}
+    # Who asks pyopencl instead finds it, too.
+    code = "import clgemm, pyopencl; print(len(pyopencl.get_platforms()))"
+    assert int(run(code, **variables)) >= 1
+
+
+@ON_LINUX
+def test_findings_name_what_the_loader_could_not_open(place, monkeypatch):
+    """A variable that names nothing; an ICD file whose library is missing."""
+    monkeypatch.setattr(runtimes, "_own_home", str(place))
+    monkeypatch.setenv(runtimes.HOME, str(place))
+    (place / "vendors" / "gone.icd").write_text("/nowhere/libgone.so")
+    (line,) = [x for x in diagnosis.findings() if "has no device" not in x]
+    assert line.startswith(f"{place}/vendors/gone.icd: ")
+    assert "/nowhere/libgone.so: cannot open shared object file" in line
+    monkeypatch.setenv(runtimes.VENDORS, "/nowhere")
+    lines = diagnosis.findings()
+    assert "OCL_ICD_VENDORS=/nowhere: no such file or folder" in lines
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "packages", "said"),
+    [
+        ("linux", "x86_64", (), "pip install 'clgemm[cpu]'"),
+        ("linux", "x86_64", ("intel-opencl-rt",), "apt-get install pocl-opencl-icd"),
+        ("linux", "aarch64", (), "apt-get install pocl-opencl-icd"),
+        ("win32", "AMD64", (), "pip install 'clgemm[cpu]'"),
+        ("win32", "ARM64", (), "driver"),
+        ("darwin", "arm64", (), "ocl_icd_wrapper_apple"),
+    ],
+)
+def test_the_remedy_is_one_that_exists_for_the_system(system, machine, packages, said, monkeypatch):
+    """PyPI has runtimes for x86-64 only."""
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(diagnosis.platform, "machine", lambda: machine)
+    found = tuple(Runtime(name, "1", Path(name)) for name in packages)
+    monkeypatch.setattr(runtimes, "installed", lambda: found)
+    assert said in diagnosis.remedy()
+    assert ("clgemm[cpu]" in diagnosis.remedy()) == ("clgemm[cpu]" in said)
+
+
+@ON_LINUX
+def test_a_library_in_use_is_no_finding(monkeypatch):
+    """Its name in memory may carry another version than the link that an ICD file names."""
+    (name,) = {
+        Path(line.split()[-1]).name.partition(".so")[0]
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if "/libc.so" in line or "/libc-" in line
+    }
+    files = [(Path("one.icd"), f"{name}.so.99"), (Path("two.icd"), "/nowhere/libgone.so.1")]
+    monkeypatch.setattr(runtimes, "icd_files", lambda: files)
+    (line,) = [x for x in diagnosis.findings() if ".icd: " in x]
+    assert line.startswith("two.icd: ")

@@ -1,0 +1,158 @@
+"""Products of few rows or columns on tensor cores: which they are, and their plans.
+
+Their results are tested with the other tensor families', in test_tensor.py.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+
+import pytest
+from strategies import GPU_LIMITS, rows
+
+from clgemm.core.layout import Layout
+from clgemm.core.steps import Element
+from clgemm.kernels.tensor_core.config import NarrowConfig
+from clgemm.kernels.tensor_core.narrow import fits_narrow, make_narrow_plan
+from clgemm.planning import tensor
+from clgemm.runtime import launch
+
+LIMITS = replace(GPU_LIMITS, gathers=True)
+FEW = NarrowConfig(columns=64, parts=2, ahead=2)
+
+
+def columns(*shape):
+    return rows(*shape[:-2], shape[-1], shape[-2]).transposed()
+
+
+def product(m, n, k, *batch):
+    return rows(*batch, m, k), rows(*batch, k, n), rows(*batch, m, n)
+
+
+def test_the_larger_operand_is_read_where_it_lies():
+    """Whichever it is: rows of C change places with columns; the smaller one is packed."""
+    (step,) = make_narrow_plan(*product(64, 4096, 4096), FEW, LIMITS).steps
+    sizes, (slot_a, first_a, row, column, _) = step.arguments[:4], step.arguments[7:12]
+    assert sizes == (4096, 64, 4096, 1024)
+    assert (slot_a, first_a, row, column) == ("b", Element("b", 0), 1, 4096)
+    assert not step.config.along_k
+    (step,) = make_narrow_plan(*product(4096, 64, 4096), FEW, LIMITS).steps
+    assert step.arguments[7:11] == ("a", Element("a", 0), 4096, 1)
+    assert step.config.along_k
+
+
+def test_signatures_and_arguments_agree():
+    """A letter for each argument, with slices of k and without, and for stacks."""
+    for layouts in (product(64, 4096, 4096), product(40_000, 20, 600), product(30, 600, 700, 5)):
+        for step in make_narrow_plan(*layouts, FEW, LIMITS).steps:
+            assert len(step.signature) == len(step.arguments)
+            step.config.require(LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("a", "load"),
+    [
+        (rows(1000, 512), 4),
+        (rows(1000, 514), 2),
+        (rows(1000, 513), 1),
+        (rows(1000, 512, alignment=8), 2),
+        (Layout((1000, 512), (513, 1), 64), 1),
+        (columns(1000, 512), 2),
+        (columns(999, 512), 1),
+    ],
+)
+def test_the_widest_loads_that_fit(a, load):
+    """Whole rows of aligned vectors; of neighbouring rows two, which one work-item splits."""
+    (step,) = make_narrow_plan(a, rows(512, 40), rows(1000, 40), FEW, LIMITS).steps
+    assert step.config.load_a == load
+
+
+def test_work_groups_fill_the_device():
+    """By slices of k, where there are not as many tiles as compute units; not where k is short."""
+    for shape, groups in (
+        ((64, 4096, 4096), 128),
+        ((64, 128 * 132, 4096), 132),
+        ((64, 128 * 140, 4096), 4 * 140),  # 1.06 rounds
+        ((64, 512, 40), 4),
+    ):
+        (step,) = make_narrow_plan(*product(*shape), FEW, LIMITS).steps
+        assert step.groups == groups
+
+
+def test_slices_are_added_up_by_the_last_work_group():
+    """Or by a launch of their own, where work-groups do not see what others have written."""
+    plan = make_narrow_plan(*product(64, 4096, 4096), FEW, LIMITS)
+    assert plan.steps[0].config.gathers
+    assert plan.steps[0].arguments[-2:] == ("partial", "tickets")
+    assert dict(plan.scratch)["partial"] == 4 * 4 * 64 * 4096
+    alone = replace(LIMITS, gathers=False)
+    plan = make_narrow_plan(*product(64, 4096, 4096), FEW, alone)
+    assert [step.config.family for step in plan.steps] == ["tensor_narrow", "reduce"]
+    assert not plan.steps[0].config.gathers
+
+
+def test_repeated_matrices_are_packed_once():
+    """Scratch for as many chunks as there are, and each matrix's place among them."""
+    a, b, c = rows(3, 30, 640), rows(2, 3, 640, 800), rows(2, 3, 30, 800)
+    plan = make_narrow_plan(a.broadcast((2, 3)), b, c, FEW, LIMITS)
+    (step,) = plan.steps
+    packed = step.arguments[step.arguments.index("packed_b") + 1 :]
+    assert struct.unpack("4q", packed[0]) == (0, 0, 0, 20)
+    assert packed[1] == 3 * 20
+    assert dict(plan.scratch)["packed_b"] == 3 * 20 * (64 * 32 * 8 + 128)
+
+
+@pytest.mark.parametrize(
+    ("shape", "chosen"),
+    [
+        ((64, 4096, 4096), 64),
+        ((4096, 20, 4096), 32),
+        ((3, 4096, 4096), 16),
+        ((2, 4096, 4096), None),  # skinny_lanes
+        ((192, 4096, 4096), 64),
+        ((200, 4096, 4096), None),
+        ((256, 2048, 2048), 64),
+        ((257, 2048, 2048), None),
+        ((64, 1024, 1024), None),  # launches
+        ((64, 16384, 512), 64),
+        ((64, 65536, 256), None),
+        ((64, 511, 40_000), None),
+        ((64, 1024, 65536), None),  # too few tiles
+        ((64, 1024, 1024, 16), 64),
+        ((64, 512, 512, 40), None),
+    ],
+)
+def test_which_products_these_are(monkeypatch, shape, chosen):
+    """Where there are wgmma units, and IEEE multiply-adds are not asked for."""
+
+    class Able:
+        limits = LIMITS
+
+    monkeypatch.setattr(tensor, "instructions_of", lambda _: "wgmma")
+    m, n, k, *batch = shape
+    layouts = product(m, n, k, *batch)
+    for precision in ("float32", "fast"):
+        found = tensor.choose_narrow(Able(), precision, *layouts)
+        assert (found and found.columns) == chosen
+    assert tensor.choose_narrow(Able(), "strict", *layouts) is None
+    monkeypatch.setattr(tensor, "instructions_of", lambda _: "mma")
+    assert tensor.choose_narrow(Able(), "float32", *layouts) is None
+
+
+def test_operands_that_cannot_be_loaded_go_elsewhere():
+    """Neither rows nor columns of the larger one are neighbours; the smaller one may lie anyhow."""
+    apart = Layout((4096, 4096), (9000, 2), 64)
+    few = Layout((64, 4096), (9000, 2), 64)
+    assert not fits_narrow(few, apart, rows(64, 4096))
+    assert fits_narrow(few, rows(4096, 4096), rows(64, 4096))
+
+
+def test_products_take_it(device, monkeypatch):
+    """The way from operands to launches, whatever the device."""
+    monkeypatch.setattr(launch, "choose_narrow", lambda *_: FEW)
+    plan, swapped = launch._planned.__wrapped__(
+        device, "float32", *product(4096, 64, 4096)[:2], columns(4096, 64)
+    )
+    assert swapped
+    assert plan.steps[0].config.family == "tensor_narrow"

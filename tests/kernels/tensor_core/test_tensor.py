@@ -1,0 +1,748 @@
+"""The tensor family: its plans anywhere, its results and its errors where there are wgmma units."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import lru_cache
+from itertools import groupby
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array
+import pytest
+from strategies import GPU_LIMITS as LIMITS
+from strategies import UNIT_ROUNDOFF, gamma, rows
+
+import clgemm
+from clgemm.core.layout import Layout
+from clgemm.core.steps import Element, Turn
+from clgemm.kernels.tensor_core.config import (
+    TILE_BYTES,
+    AtOnceConfig,
+    MmaConfig,
+    NarrowConfig,
+    SplitConfig,
+    WgmmaConfig,
+)
+from clgemm.kernels.tensor_core.narrow import fits_narrow
+from clgemm.planning import tensor, tensor_plan
+from clgemm.planning.defaults import lane_configs, pack_config
+from clgemm.planning.tensor_plan import make_tensor_plan
+from clgemm.records.record import Choice, TensorChoice
+from clgemm.runtime import call_cache, launch
+from clgemm.runtime.workspace import workspace
+
+WIDE = WgmmaConfig(swizzle=16, tf32=False, guard=True, tile_n=256, stages=2)
+WIDE_TF32 = replace(WIDE, tf32=True)
+NARROW = WgmmaConfig(swizzle=3, tf32=False, guard=True, tile_n=128, stages=3)
+IN_BYTES = replace(WIDE, guard=False, int8=True)
+NARROW_IN_BYTES = replace(NARROW, guard=False, int8=True)
+AT_ONCE = AtOnceConfig.of(NARROW)
+FAST_AT_ONCE = replace(AT_ONCE, guard=False)
+MMA = MmaConfig(swizzle=2, tf32=False, guard=True)
+FEW = NarrowConfig(columns=64, parts=2, ahead=2)
+FEWER = NarrowConfig(columns=16, parts=3, ahead=1)
+PLAIN = lane_configs()[0]
+PACK = (pack_config(LIMITS, PLAIN.tile_m), pack_config(LIMITS, PLAIN.tile_n))
+
+
+def planned(a, b, c, *tiers):
+    return make_tensor_plan(a, b, c, tiers or (WIDE,), PLAIN, PACK, LIMITS)
+
+
+@pytest.fixture
+def apart(monkeypatch):
+    """Nothing is made in one launch."""
+    make_tensor_plan.cache_clear()
+    monkeypatch.setattr(tensor_plan, "LARGEST_AT_ONCE", 0)
+    yield
+    make_tensor_plan.cache_clear()
+
+
+def families(plan):
+    return [("gated " if step.gated else "") + step.config.family for step in plan.steps]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch, apart):
+    """Plans that cut everything: 300 rows or columns, 512 of k at a time."""
+    make_tensor_plan.cache_clear()
+    monkeypatch.setattr(tensor_plan, "SCRATCH_BYTES", 2 * 3 * 8 * (TILE_BYTES + 4))
+    monkeypatch.setattr(tensor_plan, "SMALLEST_DEPTH", 512)
+    yield
+    make_tensor_plan.cache_clear()
+
+
+def test_a_guarded_product_holds_the_plain_one_in_reserve(apart):
+    """One launch splits both operands, one multiplies; the rest wait behind the gate."""
+    plan = planned(rows(1000, 500), rows(500, 700), rows(1000, 700))
+    assert families(plan) == ["tensor_pack", "tensor", "gated local", "gated reduce"]
+    assert plan.turns == 1
+    skewed = Layout((1000, 500), (1, 1000)), Layout((500, 700), (1400, 2))
+    plan = planned(*skewed, rows(1000, 700))
+    assert families(plan) == ["tensor_pack", "tensor", "gated pack", "gated local", "gated reduce"]
+    for step in plan.steps[2:]:
+        assert step.signature.endswith("bi")
+        assert step.arguments[-2] == Turn(0, 0)
+    assert len({step.arguments[-1] for step in plan.steps[2:]}) == 1
+
+
+def test_small_products_are_made_in_one_launch():
+    """If they are guarded and each of the plain product's tiles has a compute unit."""
+    plan = planned(rows(1000, 500), rows(500, 1024), rows(1000, 1024))
+    (step,) = plan.steps
+    assert (step.config, step.groups) == (AtOnceConfig.of(WIDE), 132)
+    assert step.arguments[-3:] == (Turn(0, 0), Turn(1, 0), "tickets")
+    assert plan.turns == 1
+    assert dict(plan.scratch)["packed_a"] == 8 * 8 * (TILE_BYTES + 4)
+    stack = planned(rows(2, 300, 500), rows(2, 500, 300), rows(2, 300, 300))
+    assert families(stack)[:2] == ["tensor_pack", "tensor"]
+    apart = make_tensor_plan(
+        rows(300, 500), rows(500, 300), rows(300, 300), (WIDE,), PLAIN, PACK, LIMITS, at_once=False
+    )
+    assert families(apart)[:2] == ["tensor_pack", "tensor"]
+    for m, k, config in ((1100, 500, WIDE), (1000, 1700, WIDE), (1000, 500, MMA)):
+        plan = planned(rows(m, k), rows(k, 1024), rows(m, 1024), config)
+        assert "tensor_at_once" not in families(plan)
+
+
+def test_tf32_stands_between():
+    """It gives way to the plain kernel only."""
+    plan = planned(rows(1000, 500), rows(500, 700), rows(1000, 700), WIDE, WIDE_TF32)
+    tiers = ["tensor_pack", "tensor"] * 2
+    assert families(plan) == [*tiers, "gated local", "gated reduce"]
+    assert plan.turns == 1
+    assert dict(plan.scratch)["packed_a"] == 8 * 16 * (TILE_BYTES + 4)
+    assert {step.arguments[-2] for step in plan.steps[4:]} == {Turn(0, 1)}
+
+
+def test_fast_needs_no_reserve():
+    """Two launches, or one; none counts."""
+    fast = replace(WIDE, guard=False)
+    for size, expected in ((2000, ["tensor_pack", "tensor"]), (1000, ["tensor_at_once"])):
+        plan = planned(rows(size, 500), rows(500, 700), rows(size, 700), fast)
+        assert families(plan) == expected
+        assert not any(isinstance(x, Turn) for step in plan.steps for x in step.arguments)
+        assert plan.turns == 0
+        assert dict(plan.scratch)["packed_a"] == -(-size // 128) * 8 * (TILE_BYTES + 4)
+        assert dict(plan.scratch)["packed_b"] == 6 * 8 * (TILE_BYTES + 4)
+
+
+def test_signatures_and_arguments_agree():
+    """A letter for each argument, in every step."""
+    for config in (WIDE, MMA, replace(NARROW, guard=False)):
+        for step in planned(rows(300, 65), rows(65, 200), rows(300, 200), config).steps:
+            assert len(step.signature) == len(step.arguments)
+            for letter, argument in zip(step.signature, step.arguments, strict=True):
+                slot = isinstance(argument, str) and argument not in ("alpha", "beta")
+                assert (letter == "b") == (slot or isinstance(argument, Turn))
+
+
+def test_a_stack_takes_the_launches_of_one_product():
+    """As far as its loops join; what is repeated is packed once."""
+    fast = replace(WIDE, guard=False)
+    a, b, c = rows(40, 300, 500), rows(40, 500, 700), rows(40, 300, 700)
+    split, multiply = planned(a, b, c, fast).steps
+    assert split.arguments[0] == multiply.arguments[0] == 40
+    assert split.groups == 40 * (3 + 6) * 8
+    assert multiply.groups == 132
+    shared = b._replace(strides=(0, *b.strides[1:]))
+    plan = planned(a, shared, c, fast)
+    assert plan.steps[0].groups == (40 * 3 + 6) * 8
+    assert dict(plan.scratch)["packed_b"] == 6 * 8 * (TILE_BYTES + 4)
+    nested = planned(
+        *(
+            x._replace(shape=(5, 8, *x.shape[1:]), strides=(9 * x.strides[0], *x.strides))
+            for x in (a, b, c)
+        ),
+        fast,
+    )
+    assert [step.arguments[0] for step in nested.steps] == 10 * [8]
+    guarded = planned(a, b, c, WIDE)
+    assert families(guarded)[:3] == ["tensor_pack", "tensor", "gated local"]
+    assert guarded.turns == 1
+
+
+def test_a_stack_too_large_for_the_scratch_goes_in_parts(small_blocks):
+    """As many matrices at a time as fit."""
+    plan = planned(
+        rows(5, 100, 200), rows(5, 200, 300), rows(5, 100, 300), replace(WIDE, guard=False)
+    )
+    assert [step.arguments[0] for step in plan.steps] == [2, 2, 2, 2, 1, 1]
+    firsts = [[x.offset for x in s.arguments if isinstance(x, Element)] for s in plan.steps[1::2]]
+    assert firsts == [[i * 20000, i * 60000, i * 30000] for i in (0, 2, 4)]
+
+
+def test_no_more_work_groups_than_compute_units(apart):
+    """They stay for several tiles of C."""
+    assert planned(rows(4096, 64), rows(64, 4096), rows(4096, 4096)).steps[1].groups == 132
+    assert planned(rows(256, 64), rows(64, 300), rows(256, 300)).steps[1].groups == 4
+
+
+def test_blocks_and_stacks_begin_where_they_should(small_blocks):
+    """Every block of k but the first adds to what is there, in the reserve too."""
+    plan = planned(rows(2, 300, 1000), rows(2, 1000, 300), rows(2, 300, 300))
+    firsts = [s for s in plan.steps if s.config.family == "tensor"]
+    assert plan.turns == len(firsts) == 4
+    places = [[x.offset for x in s.arguments if isinstance(x, Element)] for s in firsts]
+    assert places == [
+        [matrix * 300000 + half * 512, matrix * 300000 + half * 512 * 300, matrix * 90000]
+        for matrix in (0, 1)
+        for half in (0, 1)
+    ]
+    for step in plan.steps:
+        if step.config.family in ("tensor", "local"):
+            turn = next(x for x in step.arguments if isinstance(x, Turn))
+            scales = step.arguments[4:7]
+            if scales[-2:] != (1.0, 0.0):  # slices of k, which the next launch adds up
+                assert ("beta" in scales) == (turn.product % 2 == 0)
+    packed = {slot: size for slot, size in plan.scratch if slot != "partial"}
+    assert max(packed.values()) <= tensor_plan.SCRATCH_BYTES // 2
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        (replace(WIDE, tile_n=192), "tile_n=192"),
+        (replace(WIDE, stages=3), "local memory"),
+        (replace(WIDE, stages=0), "stages=0"),
+        (replace(WIDE, swizzle=0), "swizzle=0"),
+        (replace(AT_ONCE, tile_n=256, stages=2), "narrow"),
+        (replace(WIDE, int8=True), "without a guard"),
+        (replace(IN_BYTES, tf32=True), "beside halves"),
+        (replace(AT_ONCE, guard=False, int8=True), "halves"),
+        (replace(MMA, guard=False, int8=True), "multiplies no bytes"),
+        (replace(FEW, columns=48), "columns=48"),
+        (replace(FEW, parts=0), "parts=0"),
+        (replace(FEW, parts=1), "take turns"),
+        (replace(FEW, parts=5), "local memory"),
+        (replace(FEW, load_a=4), "load_a=4"),
+    ],
+)
+def test_broken_constraints_are_named(config, named):
+    """What no compute capability can run."""
+    assert any(named in problem for problem in config.problems())
+
+
+@pytest.mark.parametrize(
+    "config",
+    [WIDE, NARROW, IN_BYTES, AT_ONCE, MMA, FEW, FEWER, SplitConfig(tf32=True, guard=True)],
+)
+def test_shipped_configs_hold_their_constraints(config):
+    """Whatever local memory the device reports."""
+    assert not list(config.problems_on(LIMITS))
+
+
+@pytest.mark.parametrize(
+    ("capability", "instructions"),
+    [
+        ((9, 0), ("wgmma", "mma")),
+        ((8, 0), ("mma",)),
+        ((8, 6), ()),
+        ((7, 0), ()),
+        ((10, 0), ("mma",)),
+    ],
+)
+def test_which_instructions_are_tried(capability, instructions):
+    """By compute capability; other vendors' devices have none."""
+
+    class Some:
+        name, platform, kind = "Some", "NVIDIA CUDA, OpenCL 3.0", "GPU"
+
+        class cl_device:  # noqa: N801
+            compute_capability_major_nv, compute_capability_minor_nv = capability
+
+    assert tensor._candidates(Some) == instructions
+    Some.platform = "Portable Computing Language"
+    assert tensor._candidates(Some) == ()
+
+
+def test_strict_and_small_products_stay_plain(monkeypatch):
+    """Only the others ask for the tensor cores."""
+
+    class Able:
+        limits = LIMITS
+
+    monkeypatch.setattr(tensor, "instructions_of", lambda _: "wgmma")
+    monkeypatch.setattr(tensor, "tuned", lambda *_: None)
+    big = 4096, 4096, 4096, 1
+    assert tensor.choose_tensor(Able(), "float32", *big) == (WIDE, WIDE_TF32)
+    assert tensor.choose_tensor(Able(), "fast", *big) == (IN_BYTES,)
+    assert tensor.choose_tensor(Able(), "fast", 4096, 4096, 2047, 1) == (
+        replace(WIDE, guard=False),
+    )
+    assert len(tensor.choose_tensor(Able(), "float32", 1024, 1024, 1024, 1)) == 1
+    assert tensor.choose_tensor(Able(), "strict", *big) == ()
+    assert tensor.choose_tensor(Able(), "fast", 4096, 4096, 8, 1) == ()
+    assert tensor.choose_tensor(Able(), "fast", 300, 300, 300, 1) == ()
+    assert tensor.choose_tensor(Able(), "fast", 1024, 1024, 1024, 1000)
+    assert tensor.choose_tensor(Able(), "fast", 1024, 1024, 1024, 1000, 1000) == ()  # launches
+    assert tensor.choose_tensor(Able(), "float32", 512, 512, 512, 3) == ()
+    assert tensor.choose_tensor(Able(), "float32", 512, 512, 512, 4)
+    assert tensor.choose_tensor(Able(), "float32", 300, 300, 300, 100) == ()
+    assert tensor.choose_tensor(Able(), "fast", 512, 512, 16384, 1) == ()  # too few tiles
+    assert tensor.choose_tensor(Able(), "fast", 1024, 1024, 16384, 1)
+
+
+def test_a_record_serves_where_its_tiles_do(monkeypatch):
+    """With each call's own precision; not where its tiles would leave most of a device idle."""
+
+    class Able:
+        limits = LIMITS
+
+    found, asked = replace(WIDE, swizzle=4, tf32=True), []
+    monkeypatch.setattr(tensor, "instructions_of", lambda _: "wgmma")
+    monkeypatch.setattr(tensor, "tuned", lambda *key: asked.append(key[1:]) or TensorChoice(found))
+    tuned = replace(WIDE, swizzle=4)
+    big = 4096, 4096, 4096, 1
+    assert tensor.choose_tensor(Able(), "float32", *big) == (tuned, replace(tuned, tf32=True))
+    assert tensor.choose_tensor(Able(), "fast", *big) == (replace(tuned, guard=False, int8=True),)
+    assert set(asked) == {("tensor", "large")}
+    (narrow,) = tensor.choose_tensor(Able(), "float32", 1408, 1408, 1408, 1)
+    assert (narrow.tile_n, narrow.swizzle) == (128, 16)
+    assert asked[-1] == ("tensor", "medium")
+
+
+# What follows needs the device.
+
+
+@pytest.fixture
+def able(device):
+    """A device with the instructions."""
+    if tensor.instructions_of(device) != "wgmma":
+        pytest.skip(f"{device.name} has no wgmma: compute capability 9.0 only")
+    return device
+
+
+def force(monkeypatch, *tiers):
+    """Make every product use these configs; a NarrowConfig where it can."""
+    few = tiers[0] if isinstance(tiers[0], NarrowConfig) else None
+    tiers = () if few else tiers
+    monkeypatch.setattr(launch, "_planned", lru_cache(launch._planned.__wrapped__))
+    monkeypatch.setattr(call_cache, "_noted", {})
+    monkeypatch.setattr(launch, "choose_tensor", lambda *_: tiers)
+    monkeypatch.setattr(
+        launch, "choose_narrow", lambda _, __, *layouts: few if fits_narrow(*layouts) else None
+    )
+    monkeypatch.setattr(launch, "make_tensor_plan", lru_cache(make_tensor_plan.__wrapped__))
+    monkeypatch.setattr(tensor_plan, "LARGEST_AT_ONCE", 0)  # unless the config says so
+    monkeypatch.setattr(launch, "choose", lambda *_: Choice(PLAIN, PACK))
+
+
+def integers(rng, *shape):
+    return rng.integers(-8, 9, shape).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        WIDE,
+        NARROW,
+        replace(WIDE, guard=False),
+        replace(NARROW, tf32=True, guard=False),
+        IN_BYTES,
+        NARROW_IN_BYTES,
+        AT_ONCE,
+        FAST_AT_ONCE,
+        MMA,
+        replace(MMA, tf32=True, guard=False),
+        FEW,
+        FEWER,
+        replace(FEW, columns=32),
+    ],
+)
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (1, 1, 1),
+        (127, 129, 63),
+        (128, 256, 64),
+        (129, 257, 65),
+        (300, 100, 200),
+        (255, 513, 1),
+        (1000, 1900, 128),
+    ],
+)
+def test_integers_are_exact(able, monkeypatch, config, sizes):
+    """Around the tiles' edges, in both orders, beta or not; NaN in C where it must not be read."""
+    force(monkeypatch, config)
+    m, n, k = sizes
+    rng = np.random.default_rng(7)
+    a, b, c = integers(rng, m, k), integers(rng, k, n), integers(rng, m, n)
+    for order in ("C", "F"):
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, a, b, order=order), a @ b)
+        got = clgemm.sgemm(2.0, a.T.copy(), np.asfortranarray(b), -1.0, c, 1, order=order)
+        np.testing.assert_array_equal(got, 2 * (a @ b) - c)
+    out = np.full((m, n), np.nan, np.float32)
+    clgemm.sgemm(1.0, a, b, 0.0, out, overwrite_c=1)
+    np.testing.assert_array_equal(out, a @ b)
+
+
+@pytest.mark.parametrize("config", [WIDE, NARROW, NARROW_IN_BYTES, AT_ONCE, FAST_AT_ONCE, MMA, FEW])
+def test_any_strides_and_guards_beyond_the_edges(able, monkeypatch, config):
+    """Operands and results that are views of every kind; elements beside them stay as they are."""
+    force(monkeypatch, config)
+    rng = np.random.default_rng(8)
+    a, b = integers(rng, 401, 900)[1::2, ::3], integers(rng, 300, 301)[:, :0:-1]
+    for base in (np.full((203, 307), np.nan, np.float32), np.full((400, 620), 3.0, np.float32)):
+        before = base.copy()
+        view = base[2:202, 3:303] if base.shape[0] < 400 else base[::2, 1:601:2]
+        before[2:202, 3:303] if base.shape[0] < 400 else before[::2, 1:601:2]
+        clgemm.sgemm(1.0, a, b, 0.0, view, overwrite_c=1)
+        np.testing.assert_array_equal(view, a @ b)
+        view[...] = 0
+        (before[2:202, 3:303] if base.shape[0] < 400 else before[::2, 1:601:2])[...] = 0
+        np.testing.assert_array_equal(base, before)
+
+
+@pytest.mark.parametrize("config", [NARROW, AT_ONCE, FAST_AT_ONCE])
+def test_blocks_and_stacks(able, monkeypatch, small_blocks, config):
+    """Products too large for the scratch, and stacks of them."""
+    force(monkeypatch, config)
+    rng = np.random.default_rng(9)
+    a, b = integers(rng, 3, 700, 1100), integers(rng, 3, 1100, 500)
+    np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+    c = integers(rng, 700, 500)
+    expected = 2 * (a[0] @ b[1]) + 3 * c
+    np.testing.assert_array_equal(clgemm.sgemm(2.0, a[0], b[1], 3.0, c), expected)
+    a[0, 5, 7:900] = 1e-20  # one block of k gives way to the plain kernel, the other does not
+    got = clgemm.sgemm(1.0, a[0], b[1])
+    np.testing.assert_allclose(got, a[0].astype(np.float64) @ b[1], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("config", [WIDE, NARROW, IN_BYTES, AT_ONCE, MMA, FEW])
+@pytest.mark.parametrize(
+    ("stack_a", "stack_b"),
+    [((5,), (5,)), ((5,), (1,)), ((1,), (5,)), ((3, 4), (4,)), ((2, 1), (3,))],
+)
+def test_stacks(able, monkeypatch, config, stack_a, stack_b):
+    """Matrices that are repeated, reversed or apart, too."""
+    force(monkeypatch, config)
+    rng = np.random.default_rng(18)
+    a, b = integers(rng, *stack_a, 150, 200), integers(rng, *stack_b, 200, 300)
+    np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+    np.testing.assert_array_equal(clgemm.matmul(a[::-1], b[..., ::2]), a[::-1] @ b[..., ::2])
+    if config is FEW or config.guard:
+        a[-1, ..., 5, 7:30:11] *= 2.0**-30  # listed; and more than may be
+        np.testing.assert_allclose(clgemm.matmul(a, b), a @ b, rtol=1e-6, atol=1e-6)
+        a[0] *= np.exp(8 * normal(rng, *a[0].shape)).astype(np.float32)
+        exact, got = a.astype(np.float64) @ b, clgemm.matmul(a, b)
+        allowed = gamma(200 + 128) * (np.abs(a.astype(np.float64)) @ np.abs(b))
+        assert (np.abs(got - exact) <= allowed).all()
+
+
+def normal(rng, *shape):
+    return rng.standard_normal(shape)
+
+
+def ordinary(rng, m, n, k):
+    """Kinds of data whose elements are within a few orders of magnitude, zeros apart."""
+    yield "normal", normal(rng, m, k), normal(rng, k, n)
+    yield "uniform", rng.random((m, k)), rng.random((k, n))
+    yield "signed uniform", rng.random((m, k)) - 0.5, rng.random((k, n)) - 0.5
+    yield "pixels", rng.integers(0, 256, (m, k)), rng.integers(0, 256, (k, n)) / 255
+    yield "ReLU and weights", np.maximum(normal(rng, m, k), 0), normal(rng, k, n) / 50
+    yield "row-scaled", normal(rng, m, k) * np.exp(8 * normal(rng, m, 1)), normal(rng, k, n)
+
+
+def adversarial(rng, m, n, k):
+    """Kinds of data that two halves cannot hold."""
+    for sigma in (1, 2, 4, 8):
+        spread = [np.exp(sigma * normal(rng, *shape)) for shape in ((m, k), (k, n))]
+        yield f"log-normal {sigma}", normal(rng, m, k) * spread[0], normal(rng, k, n) * spread[1]
+    for sigma in (8, 20):
+        scale = np.exp(sigma * np.clip(normal(rng, k), -2, 2))
+        yield (
+            f"scaled along k {sigma}",
+            normal(rng, m, k) * scale,
+            normal(rng, k, n) / scale[:, None],
+        )
+    yield "tiny", normal(rng, m, k) * 1e-38, normal(rng, k, n)
+    yield "subnormal", normal(rng, m, k) * 1e-42, normal(rng, k, n) * 1e30
+    yield "hardly normal products", normal(rng, m, k) * 2.0**-61, normal(rng, k, n) * 2.0**-61
+    yield "tiny beside huge", normal(rng, m, k) * 2.0**-100, normal(rng, k, n) * 2.0**57
+    yield "huge", normal(rng, m, k) * 5e37, normal(rng, k, n) * 1e-5
+    yield "both huge", normal(rng, m, k) * 1e18, normal(rng, k, n) * 1e17
+    yield "row-scaled more", normal(rng, m, k) * np.exp(40 * rng.random((m, 1))), normal(rng, k, n)
+    hidden = normal(rng, m, k)
+    hidden[:, ::64] *= 2.0**21
+    met = normal(rng, k, n)
+    met[::64] = 0
+    yield "small beside large that meets zeros", hidden, met
+    absorbed = np.full((m, k), 2.0**-25)
+    absorbed[:, ::64] = 1
+    yield "one large, sums of small ones", absorbed, np.ones((k, n))
+    yield "one large, sums of what is cut off", absorbed * (4 - 2.0**-20), np.ones((k, n))
+    for value in (np.inf, -np.inf, np.nan):
+        for where in "ab":
+            a, b = normal(rng, m, k), normal(rng, k, n)
+            (a if where == "a" else b)[3, 5] = value
+            a[7, 5] = b[5, 9] = 0  # infinity times zero
+            yield f"one {value} in {where}", a, b
+    a, b = normal(rng, m, k), normal(rng, k, n)
+    a[3, 5], b[5, 9], a[100, k - 1], b[2, 2] = np.inf, -np.inf, 1e-30, 1e30
+    yield "a few of everything", a, b
+    a = normal(rng, m, k)
+    a[:, 3] = np.nan
+    yield "a column of NaN", a, normal(rng, k, n)
+    yield "zeros", np.zeros((m, k)), normal(rng, k, n)
+
+
+def cases(kinds):
+    rng = np.random.default_rng(10)
+    sizes = [(200, 330, 700), (140, 150, 64), (130, 260, 10)]
+    return [
+        pytest.param(a, b, id=f"{name}-{m}x{n}x{k}")
+        for m, n, k in sizes
+        for name, a, b in kinds(rng, m, n, k)
+    ]
+
+
+def excess(c, a, b, alpha=1.0, beta=0.0, c_before=0.0):
+    """How often c exceeds gamma(k + 64) (|alpha||A||B| + |beta||C|), where that is finite.
+
+    Products and sums that leave float32's range, above or below, are excepted. Sums that are too
+    short for the tensor cores to be chosen have gamma(k + 128): what is cut off in 64 products.
+    """
+    a, b, k = a.astype(np.float64), b.astype(np.float64), a.shape[1]
+    with np.errstate(invalid="ignore", over="ignore"):
+        exact = alpha * (a @ b) + beta * c_before
+        size = abs(alpha) * (np.abs(a) @ np.abs(b)) + np.abs(beta * c_before)
+        finite = np.isfinite(exact)
+        assert (size[finite] < 2.0**127).all(), "the test's own data overflow"
+        allowed = gamma(k + (64 if k >= tensor.LEAST_SIDE else 128)) * size + (k + 2) * 2.0**-149
+        return np.max(np.abs(c - exact)[finite] / allowed[finite], initial=0.0)
+
+
+NARROW_TF32 = replace(NARROW, tf32=True)
+
+
+@pytest.mark.parametrize(
+    "tiers",
+    [
+        (WIDE, WIDE_TF32),
+        (WIDE,),
+        (NARROW, NARROW_TF32),
+        (AT_ONCE,),
+        (MMA, replace(MMA, tf32=True)),
+        (FEW,),
+        (FEWER,),
+    ],
+)
+@pytest.mark.parametrize(("a", "b"), cases(ordinary) + cases(adversarial))
+def test_float32_keeps_its_componentwise_bound(able, monkeypatch, tiers, a, b):
+    """Whatever the data; Inf and NaN where IEEE arithmetic has them."""
+    force(monkeypatch, *tiers)
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    got = clgemm.sgemm(1.0, a, b)
+    assert excess(got, a, b) <= 1
+    with np.errstate(invalid="ignore"):
+        exact = a.astype(np.float64) @ b.astype(np.float64)
+    for kind in (np.isnan, np.isposinf, np.isneginf):
+        np.testing.assert_array_equal(kind(got), kind(exact))
+    c = np.random.default_rng(11).standard_normal(got.shape).astype(np.float32)
+    got = clgemm.sgemm(-0.75, a, b, 1.5, c)
+    assert excess(got, a, b, -0.75, 1.5, c.astype(np.float64)) <= 1
+
+
+@pytest.mark.parametrize("config", [WIDE, replace(NARROW, guard=False), AT_ONCE, MMA])
+def test_rows_lose_nothing_to_larger_ones(able, monkeypatch, config):
+    """Where rows of A and columns of B are scaled by powers of two, so is the product, exactly."""
+    force(monkeypatch, config)
+    rng = np.random.default_rng(15)
+    a, b = (rng.uniform(0.5, 1, shape).astype(np.float32) for shape in ((200, 700), (700, 300)))
+    down = (2.0 ** -(np.arange(200)[:, None] % 19)).astype(np.float32)
+    across = (2.0 ** -(np.arange(300) % 17)).astype(np.float32)
+    alone = clgemm.sgemm(1.0, a, b)
+    np.testing.assert_array_equal(clgemm.sgemm(1.0, a * down, b * across), alone * down * across)
+
+
+@pytest.mark.parametrize(("a", "b"), cases(ordinary))
+def test_ordinary_data_need_no_reserve(able, monkeypatch, a, b):
+    """They stay on the tensor cores: the plain kernel could not tell their zeros from its own."""
+    force(monkeypatch, WIDE)
+    taken = gates(able, monkeypatch, a.astype(np.float32), b.astype(np.float32))
+    assert taken <= most_listed(a.shape[0], b.shape[1])
+
+
+def most_listed(m, n):
+    """Return how many elements a product may list."""
+    return tensor_plan._most(rows(1, m, 1), rows(1, 1, n))
+
+
+def gates(able, monkeypatch, a, b):
+    """Return how many elements a product lists."""
+    space = workspace(able.queue)
+    clgemm.sgemm(1.0, a, b)  # makes the counters
+    count = np.empty(1, np.uint32)
+    counter = space._memory.counters()[0]
+    clgemm.sgemm(1.0, a, b)
+    cl.enqueue_copy(space.queue, count, counter)
+    return int(count[0])
+
+
+@pytest.mark.parametrize(
+    "config", [replace(WIDE, guard=False), replace(NARROW, guard=False), IN_BYTES, NARROW_IN_BYTES]
+)
+@pytest.mark.parametrize(("a", "b"), cases(ordinary))
+def test_fast_keeps_its_normwise_bound(able, monkeypatch, config, a, b):
+    """By blocks of 64 of k; bytes what is allowed from the least k on that they are chosen for."""
+    force(monkeypatch, config)
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    got = clgemm.sgemm(1.0, a, b)
+    exact = a.astype(np.float64) @ b
+    allowed = np.zeros_like(exact)
+    for p in range(0, a.shape[1], 64):
+        part_a, part_b = np.abs(a[:, p : p + 64]), np.abs(b[p : p + 64])
+        allowed += 64 * np.outer(part_a.max(1).astype(np.float64), part_b.max(0))
+    k = max(a.shape[1], config.int8 * tensor.LEAST_INT8_DEPTH)
+    assert (np.abs(got - exact) <= gamma(k + 128) * allowed).all()
+
+
+@pytest.mark.parametrize("config", [IN_BYTES, NARROW_IN_BYTES])
+@pytest.mark.parametrize("scale", [1, 4.2, 8])
+def test_low_parts_in_bytes(able, monkeypatch, config, scale):
+    """Normal data keeps the README's bound, and elements of eleven bits lose nothing."""
+    force(monkeypatch, config)
+    rng = np.random.default_rng(16)
+    a, b = (scale * normal(rng, *shape).astype(np.float32) for shape in ((300, 2100), (2100, 400)))
+    exact = a.astype(np.float64) @ b
+    error = clgemm.sgemm(1.0, a, b) - exact
+    assert np.linalg.norm(error) <= 7e-6 * np.linalg.norm(exact)
+    a, b = (x.astype(np.float16).astype(np.float32) for x in (a, b))
+    assert excess(clgemm.sgemm(1.0, a, b), a, b) <= 1
+
+
+@pytest.mark.parametrize("config", [replace(NARROW, guard=False), NARROW_IN_BYTES, FAST_AT_ONCE])
+@pytest.mark.parametrize("value", [np.inf, np.nan, 1e30])
+def test_fast_keeps_what_it_cannot_hold_to_its_row(able, monkeypatch, config, value):
+    """And to its column; all other elements are as right as they would be without it."""
+    force(monkeypatch, config)
+    rng = np.random.default_rng(17)
+    a, b = normal(rng, 200, 300).astype(np.float32), normal(rng, 300, 250).astype(np.float32)
+    expected = a.astype(np.float64) @ b
+    a[3, 5], b[70, 9] = value, -value
+    got = clgemm.sgemm(1.0, a, b)
+    apart = np.zeros(got.shape, bool)
+    apart[3], apart[:, 9] = True, True
+    assert not np.isfinite(got[apart]).any()
+    np.testing.assert_allclose(got[~apart], expected[~apart], rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize(("a", "b"), cases(ordinary)[:2] + cases(adversarial)[:8])
+def test_strict_keeps_the_bound_of_ieee_arithmetic(able, a, b):
+    """Multiply-adds only: gamma(k + 2)."""
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    assert excess(clgemm.sgemm(1.0, a, b, precision="strict"), a, b) <= 1
+
+
+@pytest.mark.parametrize("tiers", [(WIDE, WIDE_TF32), (AT_ONCE,)])
+def test_a_call_after_the_reserve_counts_from_zero(able, monkeypatch, tiers):
+    """The counters take turns: a full one does not outlive its call. Tickets are given back."""
+    force(monkeypatch, *tiers)
+    space = workspace(able.queue)
+    tickets = np.empty(space._memory.tickets.size // 4, np.uint32)
+    rng = np.random.default_rng(12)
+    wide = (normal(rng, 300, 300) * np.exp(8 * normal(rng, 300, 300))).astype(np.float32)
+    plain = normal(rng, 300, 300).astype(np.float32)
+    most = most_listed(300, 300)
+    for _ in range(3):
+        assert gates(able, monkeypatch, wide, wide) > most
+        assert gates(able, monkeypatch, plain, plain) <= most
+        cl.enqueue_copy(space.queue, tickets, space._memory.tickets)
+        assert not tickets.any()
+
+
+@pytest.mark.parametrize("config", [WIDE, IN_BYTES, AT_ONCE, FAST_AT_ONCE, FEW])
+def test_results_repeat_bit_by_bit(able, monkeypatch, config):
+    """Nothing is added up in an order that chance decides, the mended elements neither."""
+    force(monkeypatch, config)
+    rng = np.random.default_rng(13)
+    a, b = normal(rng, 700, 900).astype(np.float32), normal(rng, 900, 800).astype(np.float32)
+    a[::100, 5:9] = 1e-20
+    b[5:9, ::100] = 1e-20
+    first = clgemm.sgemm(1.0, a, b)
+    for _ in range(5):
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, a, b), first)
+    space = workspace(able.queue)
+    tickets = np.ones(space._memory.tickets.size // 4, np.uint32)
+    cl.enqueue_copy(space.queue, tickets, space._memory.tickets)
+    assert not tickets.any()
+
+
+@pytest.mark.parametrize("tiers", [(NARROW, NARROW_TF32), (AT_ONCE,), (FEW,)])
+def test_threads_and_queues(able, monkeypatch, tiers):
+    """Each queue has counters of its own; calls that share one do not mix."""
+    force(monkeypatch, *tiers)
+    rng = np.random.default_rng(14)
+    wide = np.exp(4 * normal(rng, 300, 400))
+    a = [(normal(rng, 300, 400) * (wide if i % 2 else 1)).astype(np.float32) for i in range(4)]
+    b = normal(rng, 400, 500).astype(np.float32)
+    expected = [clgemm.sgemm(1.0, x, b) for x in a]
+    out_of_order = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+    for properties in (0, out_of_order):
+        queue = cl.CommandQueue(able.context, properties=properties)
+        x = [cl.array.to_device(queue, z) for z in a]
+        y = cl.array.to_device(queue, b)
+        queue.finish()
+        with ThreadPoolExecutor(4) as pool:
+            got = list(pool.map(lambda i, x=x, y=y: clgemm.sgemm(1.0, x[i % 4], y), range(40)))
+        for i, c in enumerate(got):
+            np.testing.assert_array_equal(c.get(), expected[i % 4])
+
+
+def test_the_trial_is_made_once(monkeypatch, tmp_path):
+    """Its verdict stays on disk; a crash of the child is a no, and logged."""
+
+    class Hopper:
+        name, platform, kind = "Hopper", "NVIDIA CUDA, OpenCL 3.0", "GPU"
+
+        class cl_device:  # noqa: N801
+            driver_version = "1"
+            compute_capability_major_nv, compute_capability_minor_nv = 9, 0
+
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
+    trials = []
+    for verdict in (False, True):
+        Hopper.cl_device.driver_version = str(verdict)
+        monkeypatch.setattr(tensor, "_try_out", lambda _, i, v=verdict: trials.append(i) or v)
+        for _ in range(3):
+            assert tensor.instructions_of(Hopper()) == ("wgmma" if verdict else None)
+    assert trials == ["wgmma", "mma", "wgmma"]
+
+
+def test_a_trial_that_crashes_says_no(monkeypatch, caplog):
+    """The child knows no such device."""
+
+    class Unknown:
+        name = "no such device"
+
+    assert not tensor._try_out(Unknown, "wgmma")
+    assert "no wgmma on no such device" in caplog.text
+
+
+@pytest.mark.parametrize("setting", ["strict", "fast"])
+def test_precision_by_block_environment_and_argument(monkeypatch, setting):
+    """The argument comes before the block, the block before the environment."""
+    asked = []
+    monkeypatch.setattr(launch, "_planned", launch._planned.__wrapped__)  # not cached
+    monkeypatch.setattr(call_cache, "_noted", {})
+    monkeypatch.setattr(launch, "choose_tensor", lambda _, p, *__: asked.append(p) or ())
+    a = np.ones((80, 80), np.float32)
+    monkeypatch.setenv("CLGEMM_PRECISION", setting)
+    clgemm.matmul(a, a)
+    with clgemm.precision("float32"):
+        clgemm.matmul(a, a)
+        clgemm.sgemm(1.0, a, a, precision=setting)
+    clgemm.precision("float32")(clgemm.dot)(a, a)
+    clgemm.dot(a, a)
+    # Where operands go to the device in tiles, a product is planned for more than once.
+    assert [p for p, _ in groupby(asked)] == [setting, "float32", setting, "float32", setting]
+    with pytest.raises(ValueError, match="'half'"):
+        clgemm.precision("half")
+
+
+def test_unit_roundoff():
+    """The bounds above are in units of float32's."""
+    assert np.finfo(np.float32).eps / 2 == UNIT_ROUNDOFF

@@ -1,0 +1,522 @@
+"""Every kernel family with every shipped config, and odd ones, straight through the planner."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import buffers, integers
+
+import clgemm
+from clgemm.core.config import Limits
+from clgemm.core.steps import ceil_div, round_up
+from clgemm.kernels.blocked import plan as blocked_plan
+from clgemm.kernels.blocked.config import RegisterConfig
+from clgemm.kernels.blocked.estimate import RegisterSpread
+from clgemm.kernels.common import panels
+from clgemm.kernels.direct.config import DirectConfig
+from clgemm.kernels.pack.config import PackConfig
+from clgemm.kernels.skinny import plan as skinny_plan
+from clgemm.kernels.skinny.config import SkinnyConfig, SkinnyLanesConfig
+from clgemm.kernels.tiled import plan as tiled_plan
+from clgemm.kernels.tiled.config import LocalConfig
+from clgemm.kernels.tiled.estimate import LocalSpread
+from clgemm.planning import plan
+from clgemm.planning.defaults import (
+    copy_config,
+    lane_configs,
+    nvidia_configs,
+    pack_config,
+    register_config,
+    skinny_config,
+    skinny_lanes_config,
+    vector_pack_config,
+)
+from clgemm.records.record import Choice
+from clgemm.runtime import call_cache, launch
+
+ODD_TILES = LocalConfig(
+    tile_m=12,
+    tile_n=20,
+    tile_k=8,
+    work_m=3,
+    work_n=10,
+    width_a=1,
+    width_b=2,
+    patch_n=2,
+    unroll=4,
+    buffers=1,
+    swizzle=3,
+    fma=False,
+    in_place=True,
+)
+TALL = replace(
+    ODD_TILES,
+    tile_m=24,
+    tile_n=8,
+    tile_k=4,
+    work_m=6,
+    work_n=2,
+    width_a=2,
+    patch_n=1,
+    unroll=1,
+    buffers=2,
+)
+FMA = replace(ODD_TILES, tile_n=16, tile_k=8, work_n=4, width_b=4, patch_n=4, unroll=8, fma=True)
+WIDE = replace(ODD_TILES, tile_m=16, tile_n=32, work_m=4, work_n=8, width_a=4, width_b=4, patch_n=2)
+SHARED = replace(FMA, tile_m=16, tile_k=16, work_m=4, width_a=4, parts=2)
+THIRDS = replace(WIDE, tile_k=12, parts=3)
+LOCAL = [ODD_TILES, TALL, FMA, SHARED, THIRDS, *lane_configs(), *nvidia_configs()]
+ODD_REGISTERS = RegisterConfig(
+    work_m=3,
+    vectors=1,
+    width=2,
+    block_m=2,
+    block_n=2,
+    block_k=7,
+    unroll=3,
+    prefetch=0,
+    prefetch_a=0,
+    in_place=False,
+    aliasing=0,
+    fma=False,
+)
+REGISTER = [
+    ODD_REGISTERS,
+    replace(ODD_REGISTERS, in_place=True),
+    *(replace(register_config(w, False, False), in_place=w > 4) for w in (2, 4, 8, 16)),
+]
+DIRECT = [
+    DirectConfig(items_m=1, items_n=1, work_m=1, width=1, fma=False),
+    DirectConfig(items_m=4, items_n=2, work_m=3, width=4, fma=True),
+    DirectConfig(items_m=8, items_n=8, work_m=2, width=2, fma=False),
+    DirectConfig(items_m=1, items_n=1, work_m=4, width=8, fma=False),
+]
+
+
+ODD_SKINNY = SkinnyConfig(rows=3, vectors=2, width=2, strip=12, chunk=5, prefetch=0, fma=False)
+SKINNY = [ODD_SKINNY, *(skinny_config(rows, 16, False) for rows in (1, 4))]
+GPU = Limits(48 * 1024, 1024, 2**40, 132, 1)
+ODD_LANES = SkinnyLanesConfig(rows=3, width=2, group=12, abreast=3, chunk=10, fma=False, ahead=3)
+SKINNY += [
+    ODD_LANES,
+    replace(ODD_LANES, chunk=0),
+    *(skinny_lanes_config(rows, GPU) for rows in (1, 3, 8)),
+]
+
+
+def name(config):
+    """A config as a short test name."""
+    if config is None:
+        return "chosen"
+    return config.family + "-" + "x".join(str(v) for _, v in config.macros())
+
+
+def choice_of(config, device):
+    """The choice that a database would return for a config."""
+    if isinstance(config, DirectConfig):
+        return Choice(config, None)
+    if isinstance(config, RegisterConfig):
+        return Choice(config, (vector_pack_config(config.tile_m, config.prefetch > 0),))
+    tiles = config.tile_m, config.tile_n
+    return Choice(config, tuple(pack_config(device.limits, t) for t in tiles))
+
+
+def force(config, device, monkeypatch):
+    """Make every product use one config."""
+    assert not list(config.problems())
+    if isinstance(config, RegisterConfig) and device.kind == "GPU":
+        # NVIDIA's compiler loses a step of this family's loop when it is unrolled by three.
+        pytest.skip("the register family is for processors: no GPU is given it")
+    if isinstance(config, RegisterConfig) and "llvmpipe" in device.name:
+        pytest.skip("llvmpipe loses blocks that are drawn by atomic counters; it is given none")
+    if problems := list(config.problems_on(device.limits)):
+        pytest.skip(f"the device cannot run it: {problems}")
+    choose(monkeypatch, choice_of(config, device))
+
+
+def choose(monkeypatch, choice):
+    """Make every product use one choice, and forget the plans of others."""
+    monkeypatch.setattr(launch, "choose", lambda *_: choice)
+    monkeypatch.setattr(launch, "_planned", lru_cache(launch._planned.__wrapped__))
+    monkeypatch.setattr(call_cache, "_noted", {})
+
+
+def around(tile):
+    """Sizes at and beside a tile's edges."""
+    return sorted({1, tile - 1, tile, tile + 1, 2 * tile, 2 * tile + 1} - {0})
+
+
+@pytest.mark.parametrize("config", [*LOCAL, *REGISTER, *DIRECT], ids=name)
+def test_exact_around_every_tile_edge(config, device, monkeypatch):
+    """One less, exactly, and one more than one and two tiles, in every dimension."""
+    force(config, device, monkeypatch)
+    rng = np.random.default_rng(7)
+    if isinstance(config, LocalConfig):
+        tiles = config.tile_m, config.tile_n, config.tile_k
+    elif isinstance(config, RegisterConfig):
+        tiles = config.work_m * config.block_m, config.tile_n, config.block_k
+    else:
+        tiles = config.items_m * config.work_m, config.items_n * config.width, 2
+    sizes = [around(tile) for tile in tiles]
+    # Every size of each dimension at least once, and all corners of the middle ones.
+    longest = max(map(len, sizes))
+    cases = {tuple(s[min(i, len(s) - 1)] for s in sizes) for i in range(longest)}
+    cases |= set(product(*(s[1:4:2] for s in sizes)))
+    for m, n, k in sorted(cases):
+        a, b, c = integers(rng, (m, k)), integers(rng, (k, n)), integers(rng, (m, n))
+        expected = 2 * (a @ b) - c
+        clgemm.sgemm(2.0, a, b, -1.0, c, overwrite_c=1)
+        np.testing.assert_array_equal(c, expected, err_msg=f"{(m, n, k)}")
+
+
+@pytest.mark.parametrize(
+    "config", [ODD_TILES, TALL, lane_configs()[-1], ODD_REGISTERS, *DIRECT[:2]], ids=name
+)
+@given(data=st.data(), m=st.integers(1, 50), n=st.integers(1, 50), k=st.integers(1, 30))
+def test_any_strides(config, data, m, n, k, device):
+    """Views of any stride and direction, the result one too, guards around it."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        force(config, device, monkeypatch)
+        rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+        a = data.draw(buffers(integers(rng, (m, k))))
+        b = data.draw(buffers(integers(rng, (k, n))))
+        c = data.draw(buffers(np.full((m, n), np.nan, np.float32), guard=3.0))
+        expected = a.view @ b.view
+        clgemm.sgemm(1.0, a.view, b.view, 0.0, c.view, overwrite_c=1)
+        np.testing.assert_array_equal(c.view, expected)
+        assert c.untouched_outside(c.view)
+
+
+@pytest.mark.parametrize("config", [ODD_TILES, lane_configs()[-1]], ids=name)
+def test_operands_that_fit_are_read_in_place(config, device, monkeypatch):
+    """Whole aligned tiles of the right order: a launch, and no packing."""
+    force(config, device, monkeypatch)
+    plans = []
+
+    def recorded(*arguments):
+        plans.append(plan.make_plan(*arguments))
+        return plans[-1]
+
+    monkeypatch.setattr(launch, "make_plan", recorded)
+    rng = np.random.default_rng(7)
+    m, n, k = 2 * config.tile_m, 2 * config.tile_n, 2 * config.tile_k
+    host_a, host_b = integers(rng, (k, m)), integers(rng, (k, n))
+    # Device memory begins at a multiple of every vector's size; NumPy's does by chance only.
+    a, b = (cl.array.to_device(device.queue, x) for x in (host_a, host_b))
+    for step, families in ((1, ["local"]), (2, ["pack", "local"])):
+        result = clgemm.sgemm(1.0, a[:, ::step], b, trans_a=1, order="C")
+        np.testing.assert_array_equal(result.get(), host_a[:, ::step].T @ host_b)
+        assert [step.config.family for step in plans[-1].steps] == families
+
+
+@pytest.mark.parametrize("config", [ODD_TILES, TALL, WIDE], ids=name)
+@given(data=st.data(), m=st.integers(1, 50), n=st.integers(1, 50), k=st.integers(1, 50))
+def test_device_operands_are_read_where_they_lie(config, data, m, n, k, device):
+    """In either order, any leading dimension, from any element on: loads as wide as that allows."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        force(config, device, monkeypatch)
+        rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+        operands = []
+        for rows, columns in ((m, k), (k, n)):
+            turned, first = data.draw(st.booleans()), data.draw(st.integers(0, 4))
+            shape = (columns, rows) if turned else (rows, columns)
+            leading = shape[1] + data.draw(st.integers(0, 4))
+            values = integers(rng, shape)
+            memory = np.full(first + shape[0] * leading, np.nan, np.float32)
+            memory[first:].reshape(-1, leading)[:, : shape[1]] = values
+            view = cl.array.Array(
+                device.queue,
+                shape,
+                np.float32,
+                strides=(4 * leading, 4),
+                data=cl.array.to_device(device.queue, memory).base_data,
+                offset=4 * first,
+            )
+            operands.append((view.T, values.T) if turned else (view, values))
+        (a, host_a), (b, host_b) = operands
+        c = cl.array.to_device(device.queue, np.full((m, n), np.nan, np.float32))
+        clgemm.sgemm(2.0, a, b, 0.0, c, overwrite_c=1)
+        np.testing.assert_array_equal(c.get(), 2 * (host_a @ host_b))
+        clgemm.sgemm(1.0, a, b, -1.0, c, overwrite_c=1)
+        np.testing.assert_array_equal(c.get(), -(host_a @ host_b))
+
+
+SLICED = [ODD_TILES, lane_configs()[-1], *nvidia_configs()]
+GATHERING = [ODD_TILES, SHARED, nvidia_configs()[2]]
+
+
+@pytest.mark.parametrize(
+    ("config", "gathers"),
+    [(config, False) for config in SLICED] + [(config, True) for config in GATHERING],
+    ids=lambda x: name(x) if isinstance(x, LocalConfig) else str(x),
+)
+@pytest.mark.parametrize("stack", [(), (3,)])
+def test_deep_tiles_in_slices(config, stack, gathers, device, monkeypatch):
+    """Few tiles of C and a long sum: slices of k side by side, the last shorter, then added up.
+
+    By a launch of its own, or by the last work-group of each tile.
+    """
+    if gathers and not device.limits.gathers:
+        pytest.skip("work-groups cannot see what others have written")
+    spread = LocalSpread(5, 0.0, gathers)
+    monkeypatch.setattr(tiled_plan, "local_spread", lambda *_: spread)
+    plan.make_plan.cache_clear()
+    force(config, device, monkeypatch)
+    rng = np.random.default_rng(7)
+    for m, n in ((9, 21), (config.tile_m, config.tile_n)):
+        a, b = integers(rng, (*stack, m, 230)), integers(rng, (*stack, 230, n))
+        np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+        if not stack:
+            c = integers(rng, (m, n))
+            for order in "CF":
+                result = clgemm.sgemm(2.0, a, b, 3.0, c, order=order)
+                np.testing.assert_array_equal(result, 2 * (a @ b) + 3 * c)
+    plan.make_plan.cache_clear()
+
+
+@pytest.mark.parametrize("config", [ODD_TILES, ODD_REGISTERS], ids=name)
+@pytest.mark.parametrize("stack", [(), (5,), (2, 3)])
+def test_products_in_blocks(config, stack, device, monkeypatch):
+    """Packed operands larger than the scratch budget: blocks of k, m, n and of the stack."""
+    monkeypatch.setattr(panels, "SCRATCH_BYTES", 2 * 24 * 16 * 4)
+    monkeypatch.setattr(panels, "SMALLEST_DEPTH", 8)
+    monkeypatch.setattr(blocked_plan, "TRANSPOSED", 8)
+    monkeypatch.setattr(panels, "LAST_GROUP", 30)
+    plan.make_plan.cache_clear()
+    force(config, device, monkeypatch)
+    rng = np.random.default_rng(7)
+    a, b = integers(rng, (*stack, 31, 22)), integers(rng, (*stack, 22, 27))
+    np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+    if not stack:
+        c = integers(rng, (31, 27))
+        np.testing.assert_array_equal(clgemm.sgemm(2.0, a, b, 3.0, c), 2 * (a @ b) + 3 * c)
+    plan.make_plan.cache_clear()
+
+
+@pytest.mark.parametrize("config", [ODD_TILES, ODD_REGISTERS, DIRECT[2], None], ids=name)
+@pytest.mark.parametrize("stack", [(), (5,), (2, 3)])
+def test_products_in_launches_of_few_work_items(config, stack, device, monkeypatch, request):
+    """What has more work-items than a launch may have is cut by rows, columns and matrices."""
+    monkeypatch.setattr(plan, "LAST_ITEM", 700)
+    monkeypatch.setattr(plan, "GRAIN", 8)
+    for make in (plan.make_plan, plan.make_copy_plan, plan.make_scaling_plan):
+        make.cache_clear()
+        request.addfinalizer(make.cache_clear)
+    monkeypatch.setattr(launch, "_planned", lru_cache(launch._planned.__wrapped__))
+    monkeypatch.setattr(call_cache, "_noted", {})
+    if config is not None:
+        force(config, device, monkeypatch)
+    rng = np.random.default_rng(7)
+    shapes = ((97, 2),) if config is None and stack else ((71, 47), (97, 2), (2, 97))
+    for m, n in shapes:
+        a, b = integers(rng, (*stack, m, 22)), integers(rng, (*stack, 22, n))
+        np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+        on_device = [cl.array.to_device(device.queue, x) for x in (a, b)]
+        np.testing.assert_array_equal(clgemm.matmul(*on_device).get(), a @ b)
+        if not stack:
+            c = integers(rng, (m, n))
+            for order in "CF":
+                result = clgemm.sgemm(2.0, a, b, 3.0, c, order=order)
+                np.testing.assert_array_equal(result, 2 * (a @ b) + 3 * c)
+            result = clgemm.sgemm(2.0, *on_device, 3.0, cl.array.to_device(device.queue, c))
+            np.testing.assert_array_equal(result.get(), 2 * (a @ b) + 3 * c)
+            np.testing.assert_array_equal(clgemm.sgemm(0.0, a, b, 3.0, c), 3 * c)
+
+
+@pytest.mark.parametrize(("depth", "group"), [(1, 1), (7, 3), (64, 1), (16, 32)])
+def test_packing_any_depth_and_group(depth, group, device, monkeypatch):
+    """Blocks deeper than the matrix, and work-items that do not divide them."""
+    packs = tuple(PackConfig(panel=t, depth=depth, group=group) for t in (12, 20))
+    choose(monkeypatch, Choice(ODD_TILES, packs))
+    rng = np.random.default_rng(7)
+    a, b = integers(rng, (31, 17)), integers(rng, (17, 45))
+    for x, y in ((a, b), (np.asfortranarray(a), np.asfortranarray(b)), (a[:, ::-1], b[::-1])):
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, x, y), x @ y)
+
+
+@pytest.mark.parametrize("stack", [(), (3,)])
+def test_operands_that_repeat_in_memory(stack, device, monkeypatch):
+    """Blocks of B that begin at one place and differ in depth, or in nothing at all."""
+    force(ODD_REGISTERS, device, monkeypatch)
+    rng = np.random.default_rng(7)
+    row, column = integers(rng, (1, 11)), integers(rng, (23, 1))
+    for m, b in product((1, 31), (row, column)):
+        a = integers(rng, (*stack, m, 23))
+        repeated = np.broadcast_to(b, (23, 11))
+        np.testing.assert_array_equal(clgemm.matmul(a, repeated), a @ repeated)
+
+
+@pytest.fixture
+def spread_out(monkeypatch):
+    """What sets how blocks of `register` spread: so many slices of k, in so many lists."""
+
+    def spread(cuts, lists):
+        def chosen(config, m, n, k, matrices, block_k, units):
+            slice_k = round_up(ceil_div(k, cuts), block_k)
+            return RegisterSpread(1, config.tile_n, slice_k, min(lists, units))
+
+        monkeypatch.setattr(blocked_plan, "register_spread", chosen)
+        plan.make_plan.cache_clear()
+
+    yield spread
+    plan.make_plan.cache_clear()
+
+
+@pytest.mark.parametrize("config", REGISTER, ids=name)
+@pytest.mark.parametrize("stack", [(), (3,)])
+def test_deep_products_in_slices(config, stack, device, monkeypatch, spread_out):
+    """Slices of k side by side, the last one shorter, then added up."""
+    spread_out(cuts=3, lists=2)
+    force(replace(config, block_k=min(config.block_k, 16)), device, monkeypatch)
+    rng = np.random.default_rng(7)
+    a, b = integers(rng, (*stack, 9, 100)), integers(rng, (*stack, 100, 21))
+    np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+    if not stack:
+        c = integers(rng, (9, 21))
+        for order in "CF":
+            result = clgemm.sgemm(2.0, a, b, 3.0, c, order=order)
+            np.testing.assert_array_equal(result, 2 * (a @ b) + 3 * c)
+
+
+@pytest.mark.parametrize("lists", [1, 2, 3])
+def test_blocks_in_lists(lists, device, monkeypatch, spread_out):
+    """Each once, by whichever work-group: more of them than lists, and fewer; B shared or not."""
+    spread_out(cuts=1, lists=lists)
+    force(ODD_REGISTERS, device, monkeypatch)
+    rng = np.random.default_rng(7)
+    a = integers(rng, (2, 3, 8, 9)).swapaxes(-1, -2)
+    for stack in ((), (3,), (2, 1), (2, 3)):
+        b = integers(rng, (*stack, 8, 5))
+        for _ in range(2):  # the first has left the tickets as they were
+            np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+
+
+@pytest.mark.parametrize("config", [ODD_REGISTERS, REGISTER[-1]], ids=name)
+@pytest.mark.parametrize("near", [0, blocked_plan.PACKED_NEAR])
+def test_packing_by_who_multiplies_or_before(near, config, device, monkeypatch, spread_out):
+    """Blocks of A and of k, matrices with an A of their own or shared, slices; A as it may lie."""
+    monkeypatch.setattr(blocked_plan, "PACKED_NEAR", near)
+    monkeypatch.setattr(blocked_plan, "PACKED_MEANWHILE", 0)
+    spread_out(cuts=2, lists=2)
+    force(replace(config, block_k=16, in_place=False), device, monkeypatch)
+    rng = np.random.default_rng(7)
+    m, n, k = config.tile_m + 1, 3, 35
+    for stack_a, stack_b in (((), ()), ((), (3,)), ((2, 1), (2,))):
+        a, b = integers(rng, (*stack_a, m, k)), integers(rng, (*stack_b, k, n))
+        turned = np.ascontiguousarray(a.swapaxes(-1, -2)).swapaxes(-1, -2)
+        for _ in range(2):  # the first has left the tickets as they were
+            np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+            np.testing.assert_array_equal(clgemm.matmul(turned, b), a @ b)
+
+
+@pytest.mark.parametrize("config", [ODD_REGISTERS, REGISTER[-1]], ids=name)
+@pytest.mark.parametrize("most", [0, blocked_plan.PACKED_MEANWHILE])
+def test_packing_while_multiplying(most, config, device, monkeypatch, spread_out):
+    """Rows of A that are neighbours; whole panels and edges of A and B; blocks of k, slices."""
+    monkeypatch.setattr(blocked_plan, "PACKED_MEANWHILE", most)
+    spread_out(cuts=2, lists=2)
+    force(replace(config, block_k=16, in_place=False), device, monkeypatch)
+    rng = np.random.default_rng(7)
+    m, k = device.limits.compute_units * config.tile_m + 1, 67
+    for n in (config.tile_n - 1, config.tile_n, 2 * config.tile_n + 1):
+        a, b, c = integers(rng, (k, m)).T, integers(rng, (k, n)), integers(rng, (m, n))
+        for order in "CF":
+            result = clgemm.sgemm(2.0, a, b, 3.0, c, order=order)
+            np.testing.assert_array_equal(result, 2 * (a @ b) + 3 * c, err_msg=f"{(n, order)}")
+
+
+@pytest.mark.parametrize("config", REGISTER, ids=name)
+def test_blocks_stored_along_their_columns(config, device, monkeypatch):
+    """C' = B' A', operands in each other's place: whole vectors, edges, what C was before."""
+    monkeypatch.setattr(launch, "is_faster_transposed", lambda *_: True)
+    force(replace(config, block_k=16), device, monkeypatch)
+    rng = np.random.default_rng(7)
+    k, tile_m, tile_n = 19, config.tile_m, config.tile_n
+    for m, n in product((tile_n - 1, tile_n, 2 * tile_n + 1), (tile_m - 1, tile_m, tile_m + 1)):
+        a, b, c = integers(rng, (m, k)), integers(rng, (k, n)), integers(rng, (m, n))
+        for beta in (0.0, -1.0):
+            result = clgemm.sgemm(2.0, a, b, beta, c)
+            np.testing.assert_array_equal(result, 2 * (a @ b) + beta * c, err_msg=f"{(m, n)}")
+
+
+@pytest.mark.parametrize("panel", [2, 3, 4, 6, 8, 12, 16, 24, 48])
+@given(data=st.data(), rows=st.integers(1, 60), columns=st.integers(1, 40))
+def test_packing_by_vectors(panel, data, rows, columns, device):
+    """Panels of every kind of piece, from any strides, as C gets them from a product with I."""
+    config = replace(ODD_REGISTERS, work_m=panel, width=8, vectors=1, block_k=32)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        force(config, device, monkeypatch)
+        rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+        a = data.draw(buffers(integers(rng, (rows, columns))))
+        identity = np.eye(columns, dtype=np.float32)
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, a.view, identity), a.view)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        replace(ODD_LANES, width=4, chunk=16),
+        replace(ODD_LANES, width=4, chunk=0),
+        *(skinny_lanes_config(rows, GPU) for rows in (1, 3)),
+        replace(skinny_lanes_config(1, GPU), chunk=0, ahead=8),
+    ],
+    ids=name,
+)
+@pytest.mark.parametrize("kept", [1, 2])
+def test_part_of_a_matrix_stays_in_the_cache(config, kept, device, monkeypatch):
+    """The same result, whichever loads are told to leave first; on H200s they are told."""
+    if config.group > 12 and device.kind == "CPU":
+        pytest.skip("as in test_skinny_products")
+    if "NVIDIA" in device.platform and not device.limits.kept_bytes:
+        pytest.skip("its assembly may not have the hints")
+    monkeypatch.setattr(skinny_plan, "kept_loads", lambda fit, *_: kept if fit.width == 4 else 0)
+    choose(monkeypatch, Choice(config, None))
+    rng = np.random.default_rng(5)
+    for m, n, k in ((1, 300, 1004), (3, 4, 600), (2, 1028, 8), (3, 96, 4096)):
+        a, b = integers(rng, (m, k)), integers(rng, (k, n))
+        turned = np.ascontiguousarray(b.T).T
+        for _ in range(2):
+            np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+            np.testing.assert_array_equal(clgemm.matmul(a, turned), a @ b)
+            np.testing.assert_array_equal(clgemm.matmul(b.T, a.T), (a @ b).T)
+
+
+@pytest.mark.parametrize("config", SKINNY, ids=name)
+@given(
+    data=st.data(),
+    m=st.integers(1, 8),
+    n=st.sampled_from([1, 2, 11, 12, 13, 70, 300, 1025]),
+    k=st.sampled_from([1, 7, 33, 600]),
+    stack=st.sampled_from([(), (3,)]),
+)
+def test_skinny_products(config, data, m, n, k, stack, device):
+    """Few rows, or few columns, in any orders: sums, scalar products and slices of k."""
+    if isinstance(config, SkinnyLanesConfig) and config.group > 12 and device.kind == "CPU":
+        pytest.skip("no processor is given it: PoCL 3.1 breaks down on work-groups this large")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        lanes = isinstance(config, SkinnyLanesConfig)
+        choose(monkeypatch, Choice(config, None if lanes else (copy_config(device.limits),)))
+        rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+        a, b = integers(rng, (*stack, m, k)), integers(rng, (*stack, k, n))
+        if data.draw(st.booleans()):
+            a, b = (np.ascontiguousarray(x.swapaxes(-1, -2)) for x in (b, a))
+        a, b = (
+            np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2) if turned else x
+            for x, turned in zip(
+                (a, b), data.draw(st.tuples(st.booleans(), st.booleans())), strict=True
+            )
+        )
+        np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+        if not stack:
+            c = integers(rng, (a.shape[0], b.shape[1]))
+            order = data.draw(st.sampled_from("CF"))
+            result = clgemm.sgemm(2.0, a, b, -1.0, c, order=order)
+            np.testing.assert_array_equal(result, 2 * (a @ b) - c)

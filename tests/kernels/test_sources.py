@@ -1,0 +1,142 @@
+"""Source texts, their tokens, and the hash that records and verdicts are kept by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clgemm.core.config import KernelConfig
+from clgemm.kernels import sources
+from clgemm.kernels.direct.config import DirectConfig
+from clgemm.kernels.sources import files_of, sources_hash, text_of, tokens, used_by
+from clgemm.kernels.tiled.config import LocalConfig
+from clgemm.planning import tensor
+from clgemm.records.record import FAMILIES, kernels_hash
+
+TOKENS = (
+    *("x", "float4", "_if2", "1", "0x1f", "1.5e-3f", ".5", "0x1p-3f", '"a // b"', '"\\" /* "'),
+    *("'\\''", "+", "++", "-", "->", "<<=", "<", "...", "##", "(", ")", "{", ";", ",", "?", "@"),
+)
+GAPS = " ", "\t", "\n", "\\\n", "  \r\n ", "// it's \"so\n", "/* a\n#define b */", "/**/"
+
+
+def listed(source):
+    """The tokens of a source."""
+    return list(tokens(source))
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(TOKENS), st.lists(st.sampled_from(GAPS), min_size=1, max_size=3))
+    )
+)
+def test_tokens_are_found_whatever_lies_between(pairs):
+    """Comments, whitespace and line continuations separate tokens and are none themselves."""
+    # A line continuation alone joins two tokens.
+    source = "".join(token + " " + "".join(gap) for token, gap in pairs)
+    assert listed(source) == [token for token, _ in pairs]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("a + +b", "a++b"),
+        ("a - -b", "a--b"),
+        ("a / *b", "a /*b*/"),
+        ("int x", "intx"),
+        ("1 .5", "1.5"),
+        ("#define A 1\nB", "#define A 1 B"),
+        ("#define A\n#define B", "#define A #define B"),
+        ("x\n#define A", "x #define A"),
+        ("#define F(x) x", "#define F (x) x"),
+        ("#define F(x) x", "#define F/**/(x) x"),
+        ('asm("a  b")', 'asm("a b")'),
+        ('"a//b"', '"a'),
+        ("x = 1;", "x = 2;"),
+    ],
+)
+def test_what_a_compiler_tells_apart_has_other_tokens(one, other):
+    """Spaces between operators, ends of directives, and all of a string count."""
+    assert listed(one) != listed(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("a+b", "a + b // sum"),
+        ("a /* x */ + b", "a\n+\nb"),
+        ("#define A 1\nB", "  #  define A  /* one */ 1 // x\n\n\nB\n"),
+        ("#define A 1 + 2\nB", "#define A 1 + \\\n  2\nB"),
+        ("#define A /* a\nb */ 1\nB", "#define A 1\nB"),
+        ("// a \\\n still a comment\nB", "B"),
+        ("a\r\n#if A\r\n", "a\n#if A\n"),
+        ("#define A F (x)", "#define A F(x)"),
+        ("#endif", "#endif\n"),
+        ("flo\\\nat", "float"),
+    ],
+)
+def test_what_a_compiler_takes_for_the_same_has_the_same_tokens(one, other):
+    """Comments and layout do not count, even where they go on to the next line."""
+    assert listed(one) == listed(other)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_token_of_a_family_counts_and_no_comment_does(family, monkeypatch):
+    """Whichever of its kernels changes."""
+    before = kernels_hash(family)
+    for kind in used_by(FAMILIES[family]):
+        for text, same in (
+            (f"// A title.\n{text_of(kind)}", True),
+            (f"{text_of(kind)}\n\n/* The end. */", True),
+            (f"{text_of(kind)};", False),
+            (text_of(kind).replace("const", "", 1), False),
+        ):
+            with monkeypatch.context() as patch:
+                changed = {kind: text}
+                patch.setattr(sources, "text_of", lambda x, c=changed: c.get(x) or text_of(x))
+                assert (kernels_hash(family) == before) == same, kind
+
+
+def test_compiler_options_count(monkeypatch):
+    """A kernel's own, and those of every build."""
+    before = sources_hash(DirectConfig)
+    for owner, name in ((DirectConfig, "options"), (sources, "OPTIONS")):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, ("-cl-fast-relaxed-math",))
+            sources._digest.cache_clear()
+            assert sources_hash(DirectConfig) != before
+        sources._digest.cache_clear()
+
+
+def hashed():
+    """The configs of every kernel that a record or the verdict of tensor cores depends on."""
+    return used_by(*FAMILIES.values(), *(kind for tried in tensor.TRIED.values() for kind in tried))
+
+
+def test_every_kernel_file_counts_in_some_hash():
+    """A record or the verdict of tensor cores depends on each source that a product can use."""
+    counted = {name for kind in hashed() for name in files_of(kind)}
+    folder = Path(sources.__file__).parent
+    files = {file.relative_to(folder).as_posix() for file in folder.rglob("*.cl")}
+    assert {file for file in files if not file.startswith("ladder/")} == counted
+
+
+def kinds_under(base):
+    """Every config class that has a kernel."""
+    for kind in base.__subclasses__():
+        if hasattr(kind, "family"):
+            yield kind
+        yield from kinds_under(kind)
+
+
+def test_every_config_counts_in_some_hash():
+    """A new kernel is a family of its own, a companion, or tried with the tensor cores."""
+    assert set(kinds_under(KernelConfig)) == hashed()
+
+
+def test_the_fallback_of_tensor_cores_counts_for_them():
+    """Their verdict covers products that split operands cannot hold."""
+    assert all(LocalConfig in used_by(*kinds) for kinds in tensor.TRIED.values())

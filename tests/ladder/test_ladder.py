@@ -1,0 +1,424 @@
+"""The ladder: each rung exact on every device and toolchain found, and refused where it must be."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import clgemm
+from clgemm import ladder
+from clgemm.__main__ import main
+from clgemm.hardware.choice import devices
+from clgemm.hardware.device import Device
+from clgemm.ladder import cuda, kernels, opencl
+from clgemm.ladder.rung import Rung, Shape, Target
+from clgemm.ladder.rungs import RUNGS, TUTORIAL_NAMES, configure
+
+GUARD = 67  # floats beyond the end of each buffer
+TUTORIALS_GPU = Target(
+    48 * 1024, 1024, 2**32, read_only=True, lanes=(32,), ptx=True, row_sub_groups=False
+)
+SMALL_DEVICE = Target(32 * 1024, 256, 2**28)
+CUBE = Shape(640, 640, 640)  # a multiple of every default tile
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """A device and the compiler in front of it."""
+
+    name: str
+    target: Target
+    product: object  # (rung, shape, guard) -> Product
+    simulated: bool  # thousands of instructions a second
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def toolchains() -> list[Toolchain]:
+    """Everything here that rungs run on: OpenCL's devices, and CUDA where CuPy finds one."""
+    found = [
+        Toolchain(
+            f"{d.platform.split(',')[0]}-{d.name}",
+            opencl.target(d),
+            lambda *args, device=d: opencl.Product(device, *args),
+            "Oclgrind" in d.name,
+        )
+        for d in devices()
+    ]
+    if not cuda.why_not():
+        found.append(Toolchain("CUDA", cuda.target(), cuda.Product, False))
+    return found
+
+
+TOOLCHAINS = toolchains()
+on_every_toolchain = pytest.mark.parametrize("toolchain", TOOLCHAINS, ids=str)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_memory_is_reused():
+    """Oclgrind takes what kernels write to memory that was freed and reused for uninitialized."""
+    held = []
+
+    class Held(opencl.Product):
+        def __init__(self, *args):
+            super().__init__(*args)
+            held.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        if any(t.simulated for t in TOOLCHAINS):
+            patch.setattr(opencl, "Product", Held)
+        yield
+
+
+BLOCKS = {"tile_m": 16, "tile_n": 16, "tile_k": 8, "work_m": 2, "work_n": 4, "transpose": 4}
+PLAIN = {"read_only": 0, "shuffle": 0}
+SMALL = [
+    (1, {"tile": 4}),
+    (2, {"tile": 4}),
+    (3, {"tile": 8, "work_n": 2}),
+    (3, {"tile": 8, "work_n": 8}),
+    (4, {"tile": 8, "width": 1}),
+    (4, {"tile": 8, "width": 2}),
+    (4, {"tile": 8, "width": 4}),
+    (4, {"tile": 8, "width": 8}),
+    (5, {"tile_m": 16, "tile_n": 16, "tile_k": 4, "work_n": 4, "transpose": 8}),
+    (5, {"tile_m": 12, "tile_n": 12, "tile_k": 8, "work_n": 3, "transpose": 5}),
+    (6, {**BLOCKS}),
+    (6, {**BLOCKS, "tile_m": 12, "tile_n": 12, "work_m": 3, "work_n": 6}),
+    (7, {**BLOCKS, "width": 1}),
+    (7, {**BLOCKS, "width": 2}),
+    (7, {**BLOCKS, "width": 4}),
+    (7, {**BLOCKS, "tile_k": 16, "width": 8}),
+    (8, {**BLOCKS, "width": 4, **PLAIN}),
+    (9, {**BLOCKS, "width": 1}),
+    (9, {**BLOCKS, "width": 2}),
+    (9, {**BLOCKS, "width": 4}),
+    (9, {**BLOCKS, "tile_k": 16, "width": 8}),
+    (10, {**BLOCKS, "width": 4, "pad": 4}),
+    (10, {**BLOCKS, "tile_n": 32, "width": 1, "pad": 8}),
+    (10, {"tile_m": 12, "tile_n": 20, "tile_k": 8, "work_m": 3, "work_n": 5, "width": 2}),
+]
+
+
+def integers(rows: int, columns: int, seed: int) -> np.ndarray:
+    """Whole numbers so small that every sum of a few hundred products is exact in float32."""
+    drawn = np.random.default_rng(seed).integers(-9, 10, (rows, columns))
+    return np.asfortranarray(drawn, np.float32)
+
+
+def assert_exact(toolchain: Toolchain, rung: Rung, shape: Shape) -> None:
+    """Multiply in memory full of NaN: what is read or written out of place shows."""
+    a, b = integers(shape.m, shape.k, 1), integers(shape.k, shape.n, 2)
+    product = toolchain.product(rung, shape, GUARD)
+    sizes = rung.buffers(shape)
+    for name, size in sizes.items():
+        product.write(name, np.full((size + GUARD, 1), np.nan, np.float32))
+    product.write("a", a)
+    product.write("b", b)
+    times_ns = product.run()
+    assert len(times_ns) == len(rung.launches(shape))
+    expected = a.astype(np.int64) @ b.astype(np.int64)
+    np.testing.assert_array_equal(product.read("c", shape.m, shape.n), expected)
+    np.testing.assert_array_equal(product.read("a", shape.m, shape.k), a)
+    np.testing.assert_array_equal(product.read("b", shape.k, shape.n), b)
+    for name, size in sizes.items():
+        guard = product.read(name, size + GUARD, 1)[size:]
+        assert np.isnan(guard).all(), f"written beyond the end of {name}"
+
+
+# As the command runs them; a simulator would take minutes over tiles of that size.
+DEFAULTS = [(number, {}) for number in range(1, 11)]
+CASES = [(t, *case) for t in TOOLCHAINS for case in SMALL + DEFAULTS * (not t.simulated)]
+
+
+@pytest.mark.parametrize(("toolchain", "number", "parameters"), CASES, ids=str)
+def test_rungs_are_exact_on_small_integers(toolchain, number, parameters):
+    """Integer sums below 2**24 are exact in float32 in any order; m, n and k all differ."""
+    shape = Shape(256, 128, 64)
+    if parameters:
+        tile = RUNGS[number - 1](**parameters).extent
+        shape = Shape(2 * tile.m, tile.n, 3 * (tile.k if number > 1 else 5))
+    assert_exact(toolchain, configure(number, shape, toolchain.target, **parameters), shape)
+
+
+@on_every_toolchain
+@pytest.mark.parametrize("width", [1, 2, 4])
+@pytest.mark.parametrize(("read_only", "shuffle"), [(1, 0), (0, 1), (1, 1)])
+def test_rung_8_is_exact_or_says_what_is_missing(toolchain, width, read_only, shuffle):
+    """Read-only loads and shuffles run where the device has them, and are refused elsewhere."""
+    shape, target = Shape(128, 64, 48), toolchain.target
+    lanes = target.lanes[0] if target.lanes else 32
+    parameters = {
+        "tile_m": 64,
+        "tile_n": 64,
+        "tile_k": 16,
+        "work_m": 4,
+        "work_n": 4,
+        "width": width,
+        "read_only": read_only,
+        "shuffle": shuffle,
+        "lanes": lanes,
+    }
+    missing = [
+        text
+        for text, needed, there in (
+            ("no read-only loads", read_only, target.read_only),
+            ("not a sub-group size that shuffles here", shuffle, target.lanes),
+        )
+        if needed and not there
+    ]
+    if missing:
+        with pytest.raises(ValueError, match=missing[0]):
+            configure(8, shape, target, **parameters)
+    else:
+        assert_exact(toolchain, configure(8, shape, target, **parameters), shape)
+
+
+@on_every_toolchain
+@settings(deadline=None, max_examples=25)
+@given(shape=st.builds(Shape, *3 * [st.integers(1, 45)]))
+def test_rung_10_takes_any_size(toolchain, shape):
+    """Sizes below, at and beyond the tile's edges; three different tile sizes."""
+    parameters = {"tile_m": 12, "tile_n": 20, "tile_k": 8, "work_m": 3, "work_n": 5, "width": 2}
+    assert_exact(toolchain, configure(10, shape, toolchain.target, **parameters), shape)
+
+
+@on_every_toolchain
+def test_rung_10_takes_a_size_of_one(toolchain):
+    """With its default tiles around a single element."""
+    parameters = (
+        {"tile_m": 20, "tile_n": 20, "tile_k": 4, "width": 2} if toolchain.simulated else {}
+    )
+    shape = Shape(1, 1, 1)
+    assert_exact(toolchain, configure(10, shape, toolchain.target, **parameters), shape)
+
+
+@pytest.mark.parametrize("device", devices(), ids=lambda d: d.name)
+def test_run_checks_and_times(device: Device):
+    """The public function: real operands against float64, times by the device."""
+    result = ladder.run(10, (33, 17, 21), device=devices().index(device), repeat=1, tile_m=20,
+                        tile_n=20, tile_k=4)  # fmt: skip
+    assert result.correct
+    assert result.shape == (33, 17, 21)
+    assert result.time_ns > 0
+    assert result.gflops == 2 * 33 * 17 * 21 / result.time_ns
+    assert 0 < result.support_share < 1
+
+
+def test_run_takes_the_tutorials_names():
+    """TSM is tile_m, and so on."""
+    result = ladder.run(6, 32, repeat=1, TSM=16, TSN=16, TSK=8, WPTM=2, WPTN=4)
+    assert asdict(result.rung).items() >= {"tile_m": 16, "tile_k": 8, "work_m": 2}.items()
+    assert result.correct
+
+
+BROKEN = [
+    (0, {}, r"rung 0 is not one of 1 to 10"),
+    (11, {}, r"rung 11 is not one of 1 to 10"),
+    (1, {"width": 4}, r"rung 1 has no parameter width; it has tile"),
+    (1, {"tile": 0}, r"tile=0 is less than 1"),
+    (1, {"tile": 64}, r"4096 work-items per work-group to multiply exceed the device's 1024"),
+    (1, {"tile": 7}, r"m=640 is not a multiple of the tile's 7"),
+    (2, {"tile": 12}, r"k=640 is not a multiple of the tile's 12"),
+    (3, {"tile": 32, "work_n": 5}, r"tile=32 is not a multiple of work_n=5"),
+    (4, {"tile": 32, "width": 16}, r"width=16 is not one of \(1, 2, 4, 8\)"),
+    (4, {"tile": 20, "width": 8}, r"tile=20 is not a multiple of width=8"),
+    (5, {"tile_m": 20}, r"tile_m=20 differs from tile_n=\d+"),
+    (5, {"tile_k": 1}, r"a tile of a takes 64 loads of 1 floats, not a multiple of the 512"),
+    (5, {"transpose": 64}, r"4096 work-items per work-group to transpose exceed the device's 1024"),
+    (6, {"work_m": 3}, r"tile_m=128 is not a multiple of work_m=3"),
+    (6, {"work_n": 3}, r"tile_n=128 is not a multiple of work_n=3"),
+    (
+        6,
+        {"tile_m": 128, "tile_n": 128, "tile_k": 64},
+        r"65536 bytes of local memory to multiply exceed the device's 49152",
+    ),
+    (7, {"width": 3}, r"width=3 is not one of"),
+    (
+        7,
+        {**BLOCKS, "tile_m": 20, "tile_n": 20, "width": 8},
+        r"tile_m=20 is not a multiple of width=8",
+    ),
+    (8, {"work_m": 0, "shuffle": 1}, r"work_m=0 is less than 1"),
+    (8, {"shuffle": 2}, r"shuffle=2 is neither 0 nor 1"),
+    (8, {"read_only": 1, "width": 8}, r"width=8 is not one of \(1, 2, 4\) with read_only=1"),
+    (8, {"shuffle": 1, "lanes": 16}, r"lanes=16 is not a sub-group size that shuffles here"),
+    (8, {"shuffle": 1, "work_m": 32, "work_n": 8}, r"4 work-items along the rows are not"),
+    (
+        9,
+        {"tile_m": 128, "tile_n": 128, "tile_k": 32},
+        r"65536 bytes of local memory to multiply exceed the device's 49152",
+    ),
+    (10, {"tile_m": 160, "tile_n": 30, "width": 4}, r"tile_n=30 is not a multiple of width=4"),
+    (10, {"pad": 33}, r"1089 work-items per work-group to pad exceed the device's 1024"),
+    (10, {"tile_n": 70, "work_n": 7, "tile_k": 8}, r"a tile of b takes 280 loads of 2 floats"),
+]
+
+
+@pytest.mark.parametrize(("number", "parameters", "message"), BROKEN)
+def test_broken_parameters_are_refused(number, parameters, message):
+    """Each constraint of a rung and each limit of a device, with the values that break it."""
+    with pytest.raises(ValueError, match=message):
+        configure(number, CUBE, TUTORIALS_GPU, **parameters)
+
+
+def test_runs_are_refused():
+    """Two sizes, and no time at all, before a device is opened."""
+    with pytest.raises(ValueError, match=r"n=\(8, 8\) is neither one size nor m, n and k"):
+        ladder.run(1, (8, 8))
+    with pytest.raises(ValueError, match="repeat=0 is less than 1"):
+        ladder.run(1, 8, repeat=0)
+
+
+def test_sizes_are_refused():
+    """Nothing to multiply, and more than an int can index."""
+    with pytest.raises(ValueError, match=r"\(0, 1, 1\) are not all 1 or more"):
+        configure(10, Shape(0, 1, 1), TUTORIALS_GPU)
+    with pytest.raises(ValueError, match=r"a matrix of 4294967296 floats exceeds"):
+        configure(1, Shape(2**16, 2**16, 32), TUTORIALS_GPU)
+
+
+def test_parameters_are_whole_numbers():
+    """A float is no number of work-items."""
+    with pytest.raises(TypeError):
+        configure(1, CUBE, TUTORIALS_GPU, tile=16.0)
+
+
+@pytest.mark.parametrize("kind", RUNGS, ids=lambda kind: kind.file)
+@pytest.mark.parametrize("target", [TUTORIALS_GPU, SMALL_DEVICE], ids=["GPU", "small"])
+def test_every_preset_keeps_the_constraints(kind, target):
+    """Each has a size that it is made for; some preset suits each device."""
+    for preset in kind.presets:
+        assert not list(kind(**preset).problems())
+    assert not list(configure(kind.number, CUBE, target).problems_on(target, CUBE))
+
+
+def test_the_tutorials_configuration_is_the_default():
+    """Rung 10 on a device with local memory enough: 160 x 160, 10 x 10 per work-item."""
+    rung = configure(10, Shape(4096, 4096, 4096), TUTORIALS_GPU)
+    assert rung.extent == (160, 160, 16)
+    assert rung.items == (16, 16)
+    assert rung.padded(Shape(4096, 4096, 4096)) == (4160, 4160, 4096)
+    assert [launch.kernel for launch in rung.launches(Shape(4096, 4096, 4096))] == [
+        *("pad", "pad", "transpose", "multiply", "unpad")
+    ]
+
+
+@pytest.mark.parametrize("kind", RUNGS, ids=lambda kind: kind.file)
+def test_kernel_files_name_their_macros(kind):
+    """A file refuses to build without a macro, and the rung gives it those and no others."""
+    rung = configure(kind.number, CUBE, TUTORIALS_GPU)
+    text = kernels.source(rung)
+    demanded = re.findall(r'#ifndef (\w+)\n#error "\1: ', text)
+    assert sorted(demanded) == sorted(rung.macros(TUTORIALS_GPU))
+    assert kind.file.startswith(f"{kind.number:02}_")
+    assert f"// Rung {kind.number}, " in text
+
+
+def test_the_tutorials_names_are_parameters():
+    """Each name stands for a parameter that some rung has."""
+    known = {name for kind in RUNGS for name in asdict(kind(**kind.presets[0]))}
+    assert set(TUTORIAL_NAMES.values()) <= known
+
+
+def test_production_does_not_import_the_ladder():
+    """Only the command line does, and only when it runs."""
+    folder = Path(clgemm.__file__).parent
+    for path in set(folder.rglob("*.py")) - set((folder / "ladder").glob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        nodes = tree.body if path.name == "__main__.py" else ast.walk(tree)
+        for node in nodes:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                assert "ladder" not in ast.unparse(node), path
+
+
+@pytest.mark.parametrize("device", devices(), ids=lambda d: d.name)
+def test_command_prints_writes_and_draws(device, tmp_path, capsys):
+    """A table, JSON and a picture; peers beside it; 0 when all is right."""
+    number = str(devices().index(device))
+    files = ["--json", str(tmp_path / "l.json"), "--plot", str(tmp_path / "l.png")]
+    arguments = ["ladder", "--device", number, "--size", "16", "--rung", "1", "5", "--repeat", "1"]
+    assert main([*arguments, "--set", "TS=8", "transpose=8", *files]) == 0
+    printed = capsys.readouterr().out
+    assert "naive" in printed
+    assert "clgemm.sgemm" in printed
+    (climb,) = json.loads((tmp_path / "l.json").read_text())
+    assert [rung["rung"] for rung in climb["rungs"]] == [1, 5]
+    assert climb["rungs"][0]["parameters"] == {"tile": 8}
+    assert {"clgemm.sgemm", "NumPy on the host"} <= {peer["name"] for peer in climb["peers"]}
+    assert (tmp_path / "l.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_command_refuses_clearly(capsys):
+    """1 where a rung is refused, with the reason in its row; 2 where the arguments are wrong."""
+    assert main(["ladder", "--size", "20", "--rung", "1", "--repeat", "1"]) == 1
+    assert "refused" in capsys.readouterr().out
+    assert main(["ladder", "--rung", "1", "--set", "width=4"]) == 2
+    assert "width" in capsys.readouterr().err
+    assert main(["ladder", "--device", "no such device"]) == 2
+    assert "no such device" in capsys.readouterr().err
+
+
+def climbed(scale=1.0, **peers):
+    """A climb of invented figures, beside these peers."""
+    return SimpleNamespace(
+        device="D",
+        n=4096,
+        results=[
+            SimpleNamespace(rung=SimpleNamespace(number=n), gflops=scale * n, toolchain="OpenCL")
+            for n in range(1, len(RUNGS) + 1)
+        ],
+        peers=[SimpleNamespace(name=name, gflops=gflops) for name, gflops in peers.items()],
+    )
+
+
+def test_the_stairs_fill_the_picture():
+    """To its right edge but for the peers' names, which lie beside the axes and on no other."""
+    pytest.importorskip("matplotlib")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    from clgemm.ladder import plot
+
+    peers = {"NumPy on the host": 10.0, "clgemm.sgemm": 10.1, "cuBLAS": 10.2}
+    figure = plot.picture(climbed(**peers))
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    axes = figure.axes[0]
+    box = axes.get_window_extent(renderer)
+    last = max(bar.get_window_extent(renderer).x1 for bar in axes.patches)
+    assert last > box.x0 + 0.97 * box.width
+    assert box.x1 > 0.9 * figure.bbox.width
+    names = [text for text in axes.texts if "\n" in text.get_text()]
+    assert [text.get_text() for text in names] == [
+        "NumPy on the\nhost\n10",
+        "clgemm.sgemm\n10.1",
+        "cuBLAS\n10.2",
+    ]
+    boxes = [text.get_window_extent(renderer) for text in names]
+    assert all(box.x1 < each.x0 < each.x1 <= figure.bbox.x1 for each in boxes)
+    assert all(lower.y1 <= upper.y0 + 1 for lower, upper in pairwise(boxes))
+
+
+def test_small_figures_have_ticks_of_their_own():
+    """A slow device's axis does not read 0, 0, 1, 2, 2."""
+    pytest.importorskip("matplotlib")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    from clgemm.ladder import plot
+
+    figure = plot.picture(climbed(0.3))
+    FigureCanvasAgg(figure).draw()
+    ticks = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert len(ticks) == len(set(ticks)) > 3

@@ -1,0 +1,153 @@
+"""Operands beyond the largest buffer of a device that takes them where they lie."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyopencl as cl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import buffers, integers, problems
+
+import clgemm
+from clgemm.hardware.device import Device
+from clgemm.planning.windows import windows
+from clgemm.runtime.operands import layout_of
+
+RNG = np.random.default_rng(21)
+LARGEST_BYTES = 2048  # of a buffer over an operand
+
+
+@pytest.fixture(scope="module")
+def limited(device):
+    """The device once more, as if it allowed no larger buffer over an operand."""
+    if not device.shares_host_memory:
+        pytest.skip("products go through memory of the device's own")
+    limited = Device(device.cl_device)
+    limited.limits = replace(device.limits, allocation_bytes=LARGEST_BYTES)
+    with clgemm.device(limited):
+        yield limited
+
+
+@pytest.fixture(scope="module")
+def sizes_bytes():
+    """The sizes of the buffers that have been made over operands."""
+    sizes = []
+    original = cl.Buffer
+
+    def spy(context, flags, size=0, hostbuf=None):
+        if flags & cl.mem_flags.USE_HOST_PTR:
+            sizes.append(hostbuf.nbytes)
+        return original(context, flags, size, hostbuf=hostbuf)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cl, "Buffer", spy)
+        yield sizes
+
+
+@st.composite
+def stacks(draw):
+    """Operands and a result of any strides, A and B stacks that broadcast to C's."""
+    batch = tuple(draw(st.lists(st.integers(1, 3), max_size=2)))
+    m, n, k = (draw(st.integers(1, 40)) for _ in range(3))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    a, b = (
+        tuple(1 if draw(st.booleans()) else x for x in batch)[draw(st.integers(0, len(batch))) :]
+        for _ in range(2)
+    )
+    shapes = (*a, m, k), (*b, k, n), (*batch, m, n)
+    return tuple(draw(buffers(integers(rng, shape))).view for shape in shapes)
+
+
+@given(operands=stacks(), most=st.integers(1, 300), keep=st.booleans())
+def test_windows_make_the_product_and_stay_within_the_limit(operands, most, keep):
+    """Added up in order they give A B + C, or A B where C is not kept."""
+    a, b, c = operands
+    expected = a @ b + c * keep
+    parts = windows(*map(layout_of, operands), most)
+    a, b = (x[(None,) * (c.ndim - x.ndim)] for x in (a, b))
+    for part in parts:
+        own = a[part.a], b[part.b], c[part.c]
+        for x in own:
+            first, last = layout_of(x).extent
+            assert last - first < most
+        own[2][...] = own[0] @ own[1] + own[2] * (keep or not part.first)
+    np.testing.assert_array_equal(c, expected)
+
+
+def test_what_is_not_read_is_not_cut():
+    """A scaling only looks at C."""
+    c = np.zeros((4, 5), np.float32)
+    a = np.lib.stride_tricks.as_strided(c, (4, 3), (4 * 10**6, 4))
+    b = np.lib.stride_tricks.as_strided(c, (3, 5), (4 * 10**6, 4))
+    layouts = [layout_of(x) for x in (a, b, c)]
+    assert len(list(windows(*layouts, 20, read=False))) == 1
+    assert len(list(windows(*layouts, 20))) > 4
+
+
+@given(problem=problems())
+def test_sgemm_is_exact_on_small_integers(problem, limited, sizes_bytes):
+    """Any strides, transposes and scalars; nothing but C's elements changes."""
+    sizes_bytes.clear()
+    expected = problem.expected()
+    result = clgemm.sgemm(*problem.arguments)
+    np.testing.assert_array_equal(result, expected)
+    assert max(sizes_bytes, default=0) <= LARGEST_BYTES
+    for operand in (problem.a, problem.b):
+        assert operand.untouched()
+    if problem.c is not None:
+        assert problem.c.untouched_outside(problem.c.view)
+
+
+@given(operands=stacks())
+def test_matmul_of_stacks(operands, limited, sizes_bytes):
+    """Stacks are cut too, and `out` is written where it lies."""
+    sizes_bytes.clear()
+    a, b, c = operands
+    expected = a @ b
+    np.testing.assert_array_equal(clgemm.matmul(a, b), expected)
+    if c.shape == expected.shape:  # not where C's stack is larger
+        assert clgemm.matmul(a, b, out=c) is c
+        np.testing.assert_array_equal(c, expected)
+    assert max(sizes_bytes) <= LARGEST_BYTES
+
+
+LARGE = integers(RNG, (70, 90))
+
+
+@pytest.mark.parametrize(
+    "a",
+    [LARGE, LARGE.T, LARGE[::-1], LARGE[:, ::-1], LARGE[:, :8], LARGE.T[::-1, :8], LARGE[:, 5:6]],
+    ids=["plain", "transposed", "rows reversed", "reversed", "eight columns", "rows", "one column"],
+)
+def test_views_of_a_matrix_beyond_the_largest_buffer(a, limited, sizes_bytes):
+    """A view is cut by its own extent, by dot and matmul, with a vector or a matrix, in place."""
+    sizes_bytes.clear()
+    for b in (integers(RNG, a.shape[1]), integers(RNG, (a.shape[1], 3))):
+        np.testing.assert_array_equal(clgemm.dot(a, b), a @ b)
+        np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+        out = np.full((a @ b).shape, np.nan, np.float32)
+        assert clgemm.dot(a, b, out=out) is out
+        np.testing.assert_array_equal(out, a @ b)
+        product = a @ b
+        b = b.reshape(len(b), -1)
+        c = np.asfortranarray(integers(RNG, (a.shape[0], b.shape[1])))
+        expected = 2 * product.reshape(c.shape) + 3 * c
+        assert clgemm.sgemm(2.0, a, b, 3.0, c, overwrite_c=1) is c
+        np.testing.assert_array_equal(c, expected)
+    assert max(sizes_bytes) <= LARGEST_BYTES
+    square = integers(RNG, (30, 30))
+    whole = integers(RNG, (40, 200))
+    expected, view = square @ whole[:30, ::6], whole[:30, ::6]
+    clgemm.matmul(square, view, out=view)  # which overlaps it
+    np.testing.assert_array_equal(view, expected)
+
+
+def test_what_fits_is_one_product(limited, sizes_bytes):
+    """A view of a few elements of a large matrix takes no more than a buffer for each operand."""
+    for a in (LARGE[3:8, 4:10], LARGE[65:, 85:]):
+        sizes_bytes.clear()
+        clgemm.matmul(a, integers(RNG, (a.shape[1], 4)))
+        assert len(sizes_bytes) == 3

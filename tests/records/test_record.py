@@ -1,0 +1,496 @@
+"""Records: what may be in them, which serves, and files that are not as they should be."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from children import child_of
+
+import clgemm
+from clgemm.__main__ import main
+from clgemm.core import cache
+from clgemm.core.cache import rewrite
+from clgemm.core.config import Limits
+from clgemm.core.identity import Identity
+from clgemm.core.shapes import SHAPE_CLASSES, Shape
+from clgemm.hardware.identity import identify, identity
+from clgemm.kernels.direct.config import DirectConfig
+from clgemm.kernels.tensor_core.config import WgmmaConfig
+from clgemm.planning import crossovers, defaults, selection, serving
+from clgemm.records import lookup
+from clgemm.records.record import (
+    Choice,
+    Findings,
+    Record,
+    TensorChoice,
+    as_json,
+    choice_from,
+    findings_from,
+    kernels_hash,
+)
+from clgemm.runtime import launch
+from clgemm.tuning.trials import Trial, Trials
+
+GPU = Identity("A100", "GPU", "NVIDIA", "NVIDIA CUDA, OpenCL 3.0", "580", "compute capability 8.0")
+CPU = Identity("Xeon", "CPU", "Intel", "Portable Computing Language, PoCL 3.1", "3.1", "AVX-512")
+LIMITS = Limits(48 * 1024, 1024, 2**30, 8, 1)
+DIRECT = DirectConfig(items_m=8, items_n=8, work_m=2, width=2, fma=False)
+LOCAL = defaults.lane_configs()[1]
+TENSOR = WgmmaConfig(swizzle=16, tf32=False, guard=True, tile_n=256, stages=2)
+
+
+def record(device=GPU, config=DIRECT, name="tiny", kernels=None):
+    """A record of a family that needs no packing, or of the local one."""
+    pack = None
+    if config.family == "local":
+        pack = tuple(defaults.pack_config(LIMITS, t) for t in (config.tile_m, config.tile_n))
+    return Record(
+        device=device,
+        family=config.family,
+        shape_class=name,
+        choice=TensorChoice(config) if config == TENSOR else Choice(config, pack),
+        shapes=(Shape(32, 32, 32),),
+        gflops=(12.5,),
+        kernels=kernels or kernels_hash(config.family),
+        date="2026-11-21",
+    )
+
+
+@pytest.fixture
+def alone(monkeypatch, tmp_path):
+    """A cache folder of its own, and no shipped records but those given."""
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
+
+    def ship(*records):
+        monkeypatch.setattr(lookup, "shipped", lambda: Findings(records, ()))
+        launch.forget_plans()
+
+    ship()
+    lookup.forget()
+    yield ship
+    monkeypatch.undo()
+    lookup.forget()
+    launch.forget_plans()
+
+
+def served(device=GPU, family="direct", name="tiny", limits=LIMITS):
+    """What may serve, in order, and whether it is proven."""
+    return [
+        (x.record.choice.config, x.proven) for x in lookup.candidates(device, limits, family, name)
+    ]
+
+
+# What a record may hold
+
+
+def test_records_survive_a_file():
+    """Everything comes back as it was."""
+    records = record(), record(config=LOCAL, name="medium"), record(config=TENSOR, name="large")
+    assert findings_from(as_json(records)) == Findings(records, ())
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        (("config", "work_m"), "4 -DFMA=1", "work_m='4 -DFMA=1' is not of type int"),
+        (("config", "work_m"), 2.0, "work_m=2.0 is not of type int"),
+        (("config", "work_m"), True, "work_m=True is not of type int"),
+        (("config", "work_m"), 2**40, "is not between 0 and"),
+        (("config", "work_m"), 0, "work_m=0 is less than 1"),
+        (("config", "fma"), 1, "fma=1 is not of type bool"),
+        (("config", "width"), 3, "width=3 is not one of"),
+        (("config", "-cl-fast-relaxed-math"), 1, "are missing or unknown in direct"),
+        (("config", "options"), ["-cl-fast-relaxed-math"], "are missing or unknown in direct"),
+        (("config",), [1, 2], "is no config"),
+        (("family",), "../../direct", "is no family"),
+        (("family",), ["direct"], "is no family"),
+        (("pack",), [{}, {}], "direct packs nothing"),
+        (("shape_class",), "gigantic", "is no class"),
+        (("gflops",), [float("nan")], "are not the speeds"),
+        (("gflops",), [], "are not the speeds"),
+        (("shapes",), [[1, 2, "3"]], "are not of whole numbers"),
+        (("date",), "; rm -rf", "Invalid isoformat"),
+        (("device",), {"name": "x"}, "a device has"),
+        (("device", "name"), 5, "name=5 is no text"),
+    ],
+)
+def test_no_record_says_anything_but_what_its_family_knows(place, value, said):
+    """A wrong field, type or value takes the record out of use, and is named; the others stay."""
+    whole = json.loads(as_json((record(), record(name="small"))))
+    target = whole["records"][0]
+    for key in place[:-1]:
+        target = target[key]
+    target[place[-1]] = value
+    found = findings_from(json.dumps(whole))
+    assert [r.shape_class for r in found.records] == ["small"]
+    assert len(found.problems) == 1
+    assert said in found.problems[0]
+
+
+REGISTER = defaults.register_config(8, False, False)
+
+
+def test_packing_belongs_to_its_config():
+    """Panels of another size than the tiles, and packing of another family, are refused."""
+    choice = record(config=LOCAL).choice
+    good = asdict(choice.config), [asdict(pack) for pack in choice.pack]
+    assert choice_from("local", *good) == choice
+    with pytest.raises(ValueError, match="do not make tiles"):
+        choice_from("local", good[0], [good[1][0] | {"panel": 8}, good[1][1]])
+    with pytest.raises(ValueError, match="missing or unknown in pack_vectors"):
+        choice_from("register", asdict(REGISTER), good[1][:1])
+    with pytest.raises(ValueError, match="not how 1 operands are packed"):
+        choice_from("register", asdict(REGISTER), good[1])
+
+
+def test_the_operand_of_few_rows_is_copied_row_by_row():
+    """One packing, of panels of one row; where work-items spread over lanes, none."""
+    skinny, copy = asdict(defaults.skinny_config(4, 8, False)), defaults.copy_config(LIMITS)
+    assert choice_from("skinny", skinny, [asdict(copy)]).pack == (copy,)
+    with pytest.raises(ValueError, match=r"panels of \(2,\) rows do not make tiles of \(1, 1\)"):
+        choice_from("skinny", skinny, [asdict(copy) | {"panel": 2}])
+    with pytest.raises(ValueError, match="not how 1 operands are packed"):
+        choice_from("skinny", skinny, [asdict(copy)] * 2)
+    lanes = asdict(defaults.skinny_lanes_config(4, LIMITS))
+    assert choice_from("skinny_lanes", lanes, None).pack is None
+    with pytest.raises(ValueError, match="skinny_lanes packs nothing"):
+        choice_from("skinny_lanes", lanes, [asdict(copy)])
+
+
+def test_a_file_cut_short_anywhere_is_no_error():
+    """Every prefix of a file gives its records or says what is wrong."""
+    text = as_json((record(), record(config=LOCAL, name="medium")))
+    for end in range(0, len(text) - 1, 7):
+        found = findings_from(text[:end])
+        assert not found.records
+        assert found.problems
+    for text in ("null", "[]", '{"format": 2}', '{"format": 1, "records": 5}', "\x00\xff"):
+        assert findings_from(text).problems
+
+
+# Which record serves
+
+
+def test_the_order_of_look_up(alone):
+    """First this user's; then shipped for this device; the same architecture, vendor, type."""
+    configs = [replace(DIRECT, work_m=work_m) for work_m in (1, 2, 3, 4, 5, 6)]
+    others = {"name": "B", "architecture": "capability 9.0"}
+    alone(
+        record(GPU._replace(**others, vendor="AMD"), configs[5]),
+        record(GPU._replace(**others), configs[4]),
+        record(GPU._replace(name="A30"), configs[3]),
+        record(GPU._replace(driver="550"), configs[2]),
+        record(GPU, configs[1]),
+        record(CPU, DIRECT),
+        record(GPU, DIRECT, "small"),
+    )
+    lookup.store(GPU, record(GPU, configs[0]))
+    proven = [True, True, False, False, False, False]
+    assert served() == list(zip(configs, proven, strict=True))
+    assert not served(family="local")
+
+
+def test_only_the_same_vector_extension_and_runtime_count_on_a_cpu(alone):
+    """A record serves other processors of its kind under its runtime, of any version, only."""
+    alone(record(CPU, DIRECT))
+    newer = CPU.platform.replace(CPU.platform.split(",")[-1], " of another version")
+    assert served(CPU._replace(name="Epyc", platform=newer)) == [(DIRECT, False)]
+    assert not served(CPU._replace(platform="Another OpenCL, 3.1"))
+    assert not served(CPU._replace(architecture="AVX2"))
+
+
+def test_a_record_that_the_device_cannot_run_does_not_serve(alone):
+    """Its work-groups are too large here."""
+    alone(record())
+    assert served() == [(DIRECT, True)]
+    assert not served(limits=replace(LIMITS, work_group_size=63))
+
+
+def test_shipped_records_of_other_kernels_are_tried_first(alone):
+    """They were proven with those."""
+    alone(record(kernels="0" * 16))
+    assert served() == [(DIRECT, False)]
+
+
+def test_stale_records_are_left_out_with_one_warning(alone, caplog):
+    """Found with another driver, with other kernels, malformed: one warning for the whole file."""
+    lookup.store(GPU, record(), record(name="small", kernels="0" * 16))
+    path = lookup.user_file(GPU)
+    whole = json.loads(path.read_text())
+    whole["records"].append({"family": "direct"})
+    path.write_text(json.dumps(whole))
+    lookup.forget()
+    with caplog.at_level(logging.WARNING):
+        assert served() == [(DIRECT, True)]
+        assert not served(name="small")
+        assert not served(family="local")
+    assert len(caplog.records) == 1
+    assert "2 of its records are not used" in caplog.text
+    assert "python -m clgemm tune" in caplog.text
+    assert not served(GPU._replace(driver="581"))
+
+
+def test_what_is_shipped_is_in_order():
+    """No problem in any file, and one record for each device, family and class."""
+    lookup.shipped.cache_clear()
+    found = lookup.shipped()
+    assert not found.problems
+    keys = [(r.device, r.key) for r in found.records]
+    assert len(keys) == len(set(keys))
+    assert {r.shape_class for r in found.records} <= set(SHAPE_CLASSES)
+
+
+# Proven before use
+
+
+def relative(device, work_m):
+    """A shipped record of a relative of a device."""
+    config = replace(defaults.direct_config(device.limits), work_m=work_m)
+    return record(identify(device)._replace(name="a relative"), config)
+
+
+def test_a_relatives_config_is_tried_once_then_used(alone, device, monkeypatch):
+    """In a child process; the verdict is kept, by other processes too."""
+    alone(relative(device, 5))
+    children = []
+    started = serving.trial_child
+    monkeypatch.setattr(serving, "trial_child", lambda *a: children.append(a) or started(*a))
+    a = np.arange(12, dtype=np.float32).reshape(3, 4)
+    for _ in range(2):
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, a, a.T), a @ a.T)
+        assert selection.choose(device, 3, 3, 4, 1).config.work_m == 5
+        launch.forget_plans()  # as another process would begin
+    assert len(children) == 1
+    assert "not yet" not in clgemm.show_config("dicts")["Tuning"]["tiny"]["direct"]
+
+
+def test_a_relatives_config_that_is_the_default_needs_no_trial(alone, device, monkeypatch):
+    """It would serve without a record, too."""
+    alone(relative(device, defaults.direct_config(device.limits).work_m))
+    monkeypatch.setattr(serving, "trial_child", lambda *_: pytest.fail("a child was started"))
+    assert selection.choose(device, 3, 3, 4, 1).config == defaults.direct_config(device.limits)
+    assert "not yet" not in clgemm.show_config("dicts")["Tuning"]["tiny"]["direct"]
+
+
+def test_a_relatives_config_that_is_wrong_here_is_not_used(alone, device, monkeypatch, caplog):
+    """The next nearest serves, here the default; one warning says why."""
+    alone(relative(device, 3))
+    monkeypatch.setattr(serving, "trial_child", child_of("planted_trial"))
+    with caplog.at_level(logging.WARNING):
+        chosen = selection.choose(device, 3, 3, 4, 1).config
+    assert chosen == defaults.direct_config(device.limits)
+    assert "wrong result at" in caplog.text
+    assert "wrong here" in clgemm.show_config("dicts")["Tuning"]["tiny"]["direct"]
+
+
+def test_nothing_is_tried_where_no_verdict_can_be_kept(alone, device, monkeypatch):
+    """Every process would do it again: the default serves."""
+    alone(relative(device, 5))
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", os.devnull)
+    monkeypatch.setattr(serving, "trial_child", lambda *_: pytest.fail("a child was started"))
+    assert selection.choose(device, 3, 3, 4, 1).config == defaults.direct_config(device.limits)
+
+
+# Files
+
+
+def run_here(script, *arguments):
+    """Start a script that knows the names of this module, but no device."""
+    path = [str(Path(__file__).parent), str(Path(__file__).parents[1]), *sys.path]
+    known = "from clgemm.core.cache import remember\nfrom test_record import *\n"
+    whole = f"import sys\nsys.path[:0] = {path!r}\n{known}\n{script}"
+    command = [sys.executable, "-c", whole, *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+@contextlib.contextmanager
+def as_nobody():
+    """With no right to write to anything of ours, root or not."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_full_disk_leaves_what_was_there(alone):
+    """Writing fails, with an OSError; the old file is whole, and no other is left."""
+    lookup.store(GPU, record())
+    path = lookup.user_file(GPU)
+    before = path.read_text(), sorted(path.parent.iterdir())
+    # In a process that has opened no OpenCL: compilers write files too, and end with the disk.
+    done = run_here(
+        """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+try:
+    lookup.store(GPU, record(name="small"))
+except OSError as error:
+    print("too large" in str(error), remember("key" * 99, True))
+"""
+    )
+    assert done.communicate(timeout=60)[0].strip() == "True False"
+    assert (path.read_text(), sorted(path.parent.iterdir())) == before
+    assert served() == [(DIRECT, True)]
+
+
+def test_a_folder_that_cannot_be_written_is_still_read(alone, monkeypatch):
+    """What is there serves; storing fails and changes nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setenv("CLGEMM_CACHE_DIR", folder)
+        lookup.store(GPU, record())
+        path = lookup.user_file(GPU)
+        before = path.read_text()
+        path.chmod(0o444)
+        for each in (Path(folder), path.parent):
+            each.chmod(0o555)
+        with as_nobody():
+            assert served() == [(DIRECT, True)]
+            with pytest.raises(OSError, match="denied"):
+                lookup.store(GPU, record(name="small"))
+            assert path.read_text() == before
+        for each in (Path(folder), path.parent):
+            each.chmod(0o755)
+
+
+def test_a_file_that_is_broken_is_kept_beside(alone, caplog):
+    """The next record begins a new file; the old one's good records and its text are not lost."""
+    lookup.store(GPU, record())
+    path = lookup.user_file(GPU)
+    broken = path.read_text()[:-40]
+    path.write_text(broken)
+    lookup.forget()
+    with caplog.at_level(logging.WARNING):
+        assert not served()
+        lookup.store(GPU, record(name="small"))
+    assert served(name="small") == [(DIRECT, True)]
+    assert path.with_suffix(".broken").read_text() == broken
+
+
+def test_writers_do_not_lose_each_others_records(alone, tmp_path):
+    """Two processes store ten records each, at the same time."""
+    script = """
+for number in range(10):
+    lookup.store(GPU, record(name=SHAPE_CLASSES[int(sys.argv[1]) + number % 4]))
+"""
+    both = [run_here(script, first) for first in ("0", "4")]
+    assert [process.communicate(timeout=60)[0] for process in both] == ["", ""]
+    assert [process.returncode for process in both] == [0, 0]
+    lookup.forget()
+    stored = findings_from(lookup.user_file(GPU).read_text())
+    assert {r.shape_class for r in stored.records} == set(SHAPE_CLASSES[:8])
+    assert not stored.problems
+
+
+def test_rewriting_needs_no_file_to_begin_with(tmp_path):
+    """The change is told that there was none."""
+    path = tmp_path / "new" / "file"
+    rewrite(path, lambda old: f"was {old}")
+    rewrite(path, lambda old: f"{old}, then that")
+    assert path.read_text() == "was None, then that"
+
+
+def test_a_device_is_found_again_by_its_identity(device):
+    """Records and children know it by what its driver says."""
+    assert identity(device)[:2] == [device.name, device.platform]
+    who = identify(device)
+    assert who.kind == device.kind
+    assert who.runtime in device.platform
+    assert str(who.architecture)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"format": 1, "records": [{"a', "it is no JSON: "),
+        ("", "it is no JSON: "),
+        ('{"format": 7}', "it is not of format 1"),
+        (None, "Is a directory"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_with_reason_and_consequence(text, said, alone, caplog):
+    """One warning: which file, what is wrong with it, what serves now, and what mends it."""
+    path = lookup.user_file(GPU)
+    path.parent.mkdir(parents=True)
+    if text is None:
+        path.mkdir()
+    else:
+        path.write_text(text)
+    with caplog.at_level(logging.WARNING, "clgemm"):
+        assert not served()
+        assert not served(name="small")
+    (warning,) = caplog.messages
+    assert warning.startswith(f"{path} holds no tuning records that can be read ({said}")
+    assert "its defaults serve" in warning
+    assert "python -m clgemm tune" in warning
+
+
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [
+        (3, "record 0: 3 is no record"),
+        ({}, "record 0 has no 'shapes'"),
+        ({"shapes": 4, "gflops": [1]}, "record 0: shapes=4 and gflops=[1] are not lists of both"),
+        ({"shapes": [5], "gflops": [1]}, "record 0: shapes=[5] and gflops=[1] are not lists"),
+        ({"shapes": [[1, 2, 3]], "gflops": [1], "family": "direct"}, "record 0 has no 'device'"),
+        ({"shapes": [[1, 2, 3]], "gflops": [1], "device": 5}, "record 0: 5 is no device"),
+    ],
+)
+def test_what_is_wrong_with_a_record_is_said_in_its_own_words(item, said):
+    """Not in Python's: no "'int' object is not subscriptable"."""
+    (problem,) = findings_from(json.dumps({"format": 1, "records": [item]})).problems
+    assert problem.startswith(said)
+
+
+def test_a_cache_folder_that_is_a_file_is_said_once(device, monkeypatch, tmp_path, caplog, capsys):
+    """The variable, its value and what happens now; products go on, tuning is refused."""
+    blocked = tmp_path / "file"
+    blocked.write_text("no folder")
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(blocked))
+    lookup.forget()
+    crossovers.forget()
+    with caplog.at_level(logging.WARNING, "clgemm"):
+        assert not list(lookup.candidates(GPU, LIMITS, "direct", "medium"))
+        assert not cache.remember("key", 1)
+        crossovers.keep(device, {})
+        Trials(GPU).add(Trial("tiny", "8", Choice(DIRECT, None), 1.0, 1.0, ""))
+    said = f"CLGEMM_CACHE_DIR={blocked} is a file, not a folder"
+    assert caplog.messages == [f"{said}: nothing is kept between runs"]
+    assert main(["tune", "--budget", "1"]) == 2
+    assert capsys.readouterr().err == f"{said}: no records could be kept\n"
+    shown = clgemm.show_config("dicts")["Settings"]["cache folder"]
+    assert shown.endswith("it is a file, not a folder; nothing is kept")
+    lookup.forget()
+    crossovers.forget()
+
+
+def test_broken_crossovers_and_verdicts_are_named(alone, caplog):
+    """With what serves instead; what is kept next begins a new file."""
+    folder = lookup.user_file(GPU).parent
+    folder.mkdir(parents=True)
+    (folder / "crossovers.json").write_text('{"format": 1, "measured": {')
+    (folder.parent / "verdicts.json").write_text("{")
+    crossovers.forget()
+    with caplog.at_level(logging.WARNING, "clgemm"):
+        assert crossovers.smallest(7) == 7
+        assert cache.recall("key") is None
+        assert cache.recall("key") is None
+    first, second = caplog.messages
+    assert first.startswith(f"{folder / 'crossovers.json'} holds no measured crossovers that can")
+    assert second.startswith(f"{folder.parent / 'verdicts.json'} is broken")
+    assert cache.remember("key", 1)
+    assert cache.recall("key") == 1
+    crossovers.forget()

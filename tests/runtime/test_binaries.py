@@ -1,0 +1,221 @@
+"""Compiled programs that are kept between runs."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.cache
+import pytest
+
+import clgemm
+from clgemm.core.cache import program_cache_folder
+from clgemm.runtime import binaries
+
+KEY, OTHER = "ab" * 32, "cd" * 32
+ONES = np.ones((40, 40), np.float32)
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch, tmp_path):
+    """An empty cache, and every warning once more."""
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(binaries, "_warned", set())
+    return program_cache_folder()
+
+
+@pytest.fixture
+def kept_here(device, monkeypatch):
+    """The device in turn, whose binaries are kept even if its driver keeps its own."""
+    monkeypatch.setattr(binaries, "are_kept", lambda _: True)
+    return device
+
+
+def fresh(device):
+    """Return a device in a context of its own: nothing is built."""
+    return clgemm.device(clgemm.Device(device.cl_device))
+
+
+@pytest.fixture
+def programs(monkeypatch):
+    """How many programs are made from source, and how many from binaries."""
+    made = {"source": 0, "binary": 0}
+    original = cl.Program
+
+    def spy(*arguments):
+        made["binary" if len(arguments) == 3 else "source"] += 1
+        return original(*arguments)
+
+    monkeypatch.setattr(cl, "Program", spy)
+    return made
+
+
+def test_what_is_kept_is_found(folder):
+    """Under its key, whoever asks; a key of which nothing is kept gives None."""
+    assert binaries.kept(KEY) is None
+    binaries.keep(KEY, b"binary")
+    binaries.keep(KEY, b"another")
+    assert binaries.kept(KEY) == b"another"
+    assert binaries.kept(OTHER) is None
+    assert len(list(folder.iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content[:-1],
+        lambda content: content[:10],
+        lambda _: b"",
+        lambda content: content[:-1] + b"?",
+        lambda content: b"?" + content[1:],
+        lambda content: content + b"?",
+        lambda content: bytes(len(content)),
+    ],
+)
+def test_what_is_damaged_is_not_given_to_the_driver(damage, folder):
+    """A file that was cut, changed or lengthened counts for nothing, and is replaced."""
+    binaries.keep(KEY, b"binary")
+    (path,) = folder.iterdir()
+    path.write_bytes(damage(path.read_bytes()))
+    assert binaries.kept(KEY) is None
+    binaries.keep(KEY, b"binary")
+    assert binaries.kept(KEY) == b"binary"
+
+
+def test_another_programs_file_counts_for_nothing(folder):
+    """A file that took another's name is not taken for it."""
+    binaries.keep(KEY, b"binary")
+    (path,) = folder.iterdir()
+    path.rename(path.with_name(path.name.replace(KEY, OTHER)))
+    assert binaries.kept(OTHER) is None
+
+
+@pytest.mark.parametrize(("most_files", "most_bytes"), [(5, 10**6), (100, 5 * 132)])
+def test_what_was_used_longest_ago_makes_way(most_files, most_bytes, folder, monkeypatch):
+    """The folder is bounded in files and bytes, and what is not ours stays."""
+    monkeypatch.setattr(binaries, "MOST_FILES", most_files)
+    monkeypatch.setattr(binaries, "MOST_BYTES", most_bytes)
+    folder.mkdir(parents=True)
+    (folder / "lock").write_text("another program's")
+    (folder / "young.new").write_text("another process writes it")
+    (folder / "old.new").write_text("nobody writes it")
+    os.utime(folder / "old.new", (0, 0))
+    keys = [f"{i:064}" for i in range(20)]
+    for i, key in enumerate(keys):
+        binaries.keep(key, bytes(100))
+        path = next(path for path in folder.iterdir() if path.name.startswith(key))
+        os.utime(path, (time.time() - 1000 + i,) * 2)
+        if i > 0:
+            assert binaries.kept(keys[0])  # and so it was used last
+    found = {path.name.partition(".")[0] for path in folder.iterdir()}
+    assert {keys[0], keys[-1], "lock", "young"} <= found
+    assert "old" not in found
+    assert len(found) <= 7
+
+
+def test_a_full_disk_is_named_once(folder, monkeypatch, caplog):
+    """The warning names the folder and the reason; nothing unfinished is left there."""
+
+    def full(descriptor, _):
+        os.close(descriptor)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(binaries.os, "fdopen", full)
+    with caplog.at_level(logging.WARNING, "clgemm"):
+        binaries.keep(KEY, b"binary")
+        binaries.keep(OTHER, b"binary")
+    (record,) = caplog.records
+    expected = f"compiled programs are not kept: no space left on device in {folder}"
+    assert record.getMessage() == expected
+    assert not list(folder.iterdir())
+
+
+def test_a_folder_that_cannot_be_is_no_obstacle(kept_here, monkeypatch, tmp_path, caplog):
+    """The product is made, and the warning says why nothing is kept."""
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path / "file"))
+    with fresh(kept_here), caplog.at_level(logging.WARNING, "clgemm"):
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, ONES, ONES), ONES @ ONES)
+    assert f"not a directory in {tmp_path}" in caplog.text
+
+
+def test_programs_are_built_once(kept_here, programs):
+    """Another context finds every binary; nothing is compiled again."""
+    with fresh(kept_here):
+        clgemm.sgemm(1.0, ONES, ONES)
+    programs.update(source=0, binary=0)
+    with fresh(kept_here):
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, ONES, ONES), ONES @ ONES)
+    assert programs["source"] == 0
+    assert programs["binary"] > 0
+
+
+def test_damaged_files_are_built_anew(kept_here, programs, folder):
+    """The product is right, and the files are whole again."""
+    with fresh(kept_here):
+        clgemm.sgemm(1.0, ONES, ONES)
+    for path in folder.iterdir():
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    for damaged in (True, False):
+        programs.update(source=0, binary=0)
+        with fresh(kept_here):
+            np.testing.assert_array_equal(clgemm.sgemm(1.0, ONES, ONES), ONES @ ONES)
+        assert (programs["source"] > 0, programs["binary"] > 0) == (damaged, not damaged)
+
+
+def test_a_binary_that_the_driver_refuses_is_built_anew(kept_here, monkeypatch, folder):
+    """As after an update that changed no version's name."""
+    with fresh(kept_here):
+        clgemm.sgemm(1.0, ONES, ONES)
+    original = cl.Program
+
+    def refusing(*arguments):
+        if len(arguments) == 3:
+            raise cl.LogicError("INVALID_BINARY")
+        return original(*arguments)
+
+    monkeypatch.setattr(cl, "Program", refusing)
+    with fresh(kept_here):
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, ONES, ONES), ONES @ ONES)
+    assert list(folder.iterdir())
+
+
+def test_nobody_waits_for_a_lock_that_a_dead_process_left(kept_here, monkeypatch, folder):
+    """pyopencl's cache, which waits for it by the minute, is not asked."""
+    folder.mkdir(parents=True)
+    (folder / "lock").touch()
+    asked = []
+    cached = "create_built_program_from_source_cached"
+    monkeypatch.setattr(pyopencl.cache, cached, lambda *x, **_: asked.append(x))
+    with fresh(kept_here):
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, ONES, ONES), ONES @ ONES)
+    assert not asked
+
+
+def test_pyopencls_switch_is_ours_too(device, monkeypatch):
+    """PYOPENCL_NO_CACHE keeps everything from the disk, as do drivers that keep their own."""
+    monkeypatch.setattr(binaries, "has_src_build_cache", lambda _: None)
+    assert binaries.are_kept(device.cl_device)
+    monkeypatch.setattr(cl, "_PYOPENCL_NO_CACHE", True)
+    assert not binaries.are_kept(device.cl_device)
+    monkeypatch.setattr(cl, "_PYOPENCL_NO_CACHE", False)
+    monkeypatch.setattr(binaries, "has_src_build_cache", lambda _: True)
+    assert not binaries.are_kept(device.cl_device)
+
+
+def test_a_key_names_all_that_a_binary_is_made_of(device):
+    """Another source, option or build of pyopencl's gives another key; the same give the same."""
+    own = device.cl_device
+    keys = [
+        binaries.key_of(own, source, options)
+        for source in ("a", "b")
+        for options in (["-Dx=1"], ["-Dx=2"], ["-Dx=1", "-Dx=2"])
+    ]
+    assert len(set(keys)) == len(keys)
+    assert binaries.key_of(own, "a", ["-Dx=1"]) == keys[0]
+    assert not Path(keys[0]).suffix

@@ -1,0 +1,231 @@
+"""Products like ones before: the same results, with nothing worked out again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cl_array
+import pytest
+
+import clgemm
+from clgemm.runtime import call_cache, launch
+
+FUNCTIONS = {
+    "matmul": lambda a, b, out: clgemm.matmul(a, b, out=out),
+    "dot": lambda a, b, out: clgemm.dot(a, b, out=out),
+    "sgemm": lambda a, b, out: clgemm.sgemm(1.0, a, b, 0.0, out, overwrite_c=1, order="C"),
+}
+RNG = np.random.default_rng(8)
+
+
+def whole(*shape):
+    """Whole numbers, whose products are exact."""
+    return RNG.integers(-8, 9, shape).astype(np.float32)
+
+
+@pytest.fixture
+def planned(monkeypatch):
+    """What is worked out during a test, begun with nothing noted."""
+    calls, plan = [], launch._planned
+
+    def counting(*arguments):
+        calls.append(arguments)
+        return plan(*arguments)
+
+    counting.cache_clear = plan.cache_clear
+    monkeypatch.setattr(launch, "_planned", counting)
+    monkeypatch.setattr(call_cache, "_noted", {})
+    return calls
+
+
+@pytest.fixture(params=["host", "device"])
+def placed(request, device):
+    """A function that puts an array on the host or on the device."""
+    if request.param == "host":
+        if not device.shares_host_memory:
+            pytest.skip("what goes through transfers is worked out each time")
+        return lambda x: x
+    return lambda x: cl_array.to_device(device.queue, x)
+
+
+def got(x):
+    """A result's values."""
+    return x.get() if isinstance(x, cl_array.Array) else x
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["new", "out"])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_the_next_of_a_kind_multiplies_other_data(planned, placed, function, given):
+    """One plan; every call has operands and a result of its own."""
+    results, expected = [], []
+    for _ in range(3):
+        a, b = whole(50, 70), whole(70, 30)
+        out = placed(np.full((50, 30), np.nan, np.float32)) if given else None
+        result = FUNCTIONS[function](placed(a), placed(b), out)
+        assert out is None or result is out
+        results.append(result)
+        expected.append(a @ b)
+    assert len(planned) == 1
+    for result, exact in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(got(result), exact)
+
+
+def test_every_layout_is_a_kind_of_its_own(planned, placed):
+    """Orders, stacks and vectors, each twice."""
+    a, b, stack = whole(40, 40), whole(40, 40), whole(3, 40, 40)
+    cases = [
+        (a, b), (a, np.asfortranarray(b)), (np.asfortranarray(a), b), (stack, b), (a, stack),
+        (a[0].copy(), b), (a, b[0].copy()),
+    ]  # fmt: skip
+    for _ in range(2):
+        for x, y in cases:
+            np.testing.assert_array_equal(got(clgemm.matmul(placed(x), placed(y))), x @ y)
+    assert len(planned) == len(cases)
+
+
+def test_an_offset_is_the_calls_own(planned, device):
+    """Views that begin elsewhere, equally aligned, are of one kind."""
+    x, y = whole(6, 32, 48), whole(48, 16)
+    on_device, b = (cl_array.to_device(device.queue, z) for z in (x, y))
+    for i in (0, 3, 1):
+        np.testing.assert_array_equal(clgemm.matmul(on_device[i], b).get(), x[i] @ y)
+    assert len(planned) == 1
+
+
+def test_scales_are_the_calls_own(planned, placed):
+    """A change of alpha and beta is no change of kind."""
+    a, b, c = whole(20, 30), whole(30, 10), whole(20, 10)
+    for alpha, beta in ((1.0, 0.0), (2.0, -1.0), (1.0, 0.0), (-3.0, 1.0)):
+        result = placed(c.copy())
+        clgemm.sgemm(alpha, placed(a), placed(b), beta, result, overwrite_c=1)
+        np.testing.assert_array_equal(got(result), alpha * (a @ b) + beta * c)
+    assert len(planned) == 1
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_an_overlap_is_seen_each_time(planned, placed, function):
+    """The product of a kind into one of its operands."""
+    a, b = whole(24, 24), whole(24, 24)
+    FUNCTIONS[function](placed(a), placed(b), placed(np.empty_like(a)))
+    for first in (True, False):
+        x, y = placed(a.copy()), placed(b.copy())
+        result = FUNCTIONS[function](x, y, x if first else y)
+        np.testing.assert_array_equal(got(result), a @ b)
+    assert len(planned) == 3
+
+
+def test_errors_come_as_the_first_time(planned, device):
+    """What was fine before is not fine for other operands."""
+    a, b, out = (cl_array.to_device(device.queue, whole(16, 16)) for _ in range(3))
+    clgemm.matmul(a, b, out=out)
+    with pytest.raises(TypeError, match="mixed"):
+        clgemm.matmul(a, b.get(), out=out)
+    with pytest.raises(TypeError, match="float64"):
+        clgemm.matmul(a, b.astype(np.float64), out=out)
+    with pytest.raises(ValueError, match="out is"):
+        clgemm.matmul(a, b, out=out[:8])
+    context = cl.Context([device.cl_device])  # which on Intel's runtime a queue does not keep alive
+    elsewhere = cl_array.to_device(cl.CommandQueue(context), whole(16, 16))
+    with pytest.raises(ValueError, match="context"):
+        clgemm.matmul(a, elsewhere, out=out)
+    assert len(planned) == 1
+
+
+def test_precision_belongs_to_the_kind(planned, placed, monkeypatch):
+    """By the block and by the environment, which are looked at in each call."""
+    a, b = placed(whole(16, 16)), placed(whole(16, 16))
+    clgemm.matmul(a, b)
+    with clgemm.precision("strict"):
+        clgemm.matmul(a, b)
+    assert [arguments[1] for arguments in planned] == ["float32", "strict"]
+    monkeypatch.setenv("CLGEMM_PRECISION", "half")
+    with pytest.raises(ValueError, match="'half'"):
+        clgemm.matmul(a, b)
+
+
+def test_the_threshold_is_looked_at_in_each_call(planned, device, monkeypatch):
+    """A kind that went to the device stays on the host once it is small there."""
+    a, b = whole(40, 40), whole(40, 40)
+    clgemm.matmul(a, b)
+    monkeypatch.setenv("CLGEMM_THRESHOLD", str(41**3))
+    monkeypatch.setattr(call_cache, "allocated", None)  # a product on the device would need it
+    np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+
+
+def test_what_is_found_out_since_counts(planned, placed):
+    """Forgetting plans forgets kinds."""
+    a, b = placed(whole(16, 16)), placed(whole(16, 16))
+    clgemm.matmul(a, b)
+    launch.forget_plans()
+    clgemm.matmul(a, b)
+    assert len(planned) == 2
+
+
+def test_results_on_the_device_are_arrays_like_any(device):
+    """As pyopencl would have made them, each with its own memory and events."""
+    queue = device.queue
+    pool = cl.tools.MemoryPool(cl.tools.ImmediateAllocator(queue))
+    a = cl_array.to_device(queue, whole(12, 9), allocator=pool)
+    b = cl_array.to_device(queue, whole(9, 5))
+    for order in ("C", "F"):
+        plain = cl_array.empty(queue, (12, 5), np.float32, order, allocator=pool)
+        one, other = (clgemm.sgemm(1.0, a, b, order=order) for _ in range(2))
+        for result in (one, other):
+            for name in ("shape", "strides", "dtype", "size", "nbytes", "offset", "allocator"):
+                assert getattr(result, name) == getattr(plain, name), name
+            assert result.queue == queue
+            assert result.context == queue.context
+            assert result.flags.f_contiguous == (order == "F")
+            assert type(result.base_data) is type(plain.base_data)
+        assert one.base_data != other.base_data
+        assert one.events is not other.events
+        np.testing.assert_array_equal((one + other).get(), 2 * (a.get() @ b.get()))
+
+
+def test_calls_on_an_out_of_order_queue_follow_each_other(planned, device):
+    """A chain of products of one kind, each of the one before."""
+    flags = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+    if not device.cl_device.queue_properties & flags:
+        pytest.skip("the device has no such queues")
+    queue = cl.CommandQueue(device.context, properties=flags)
+    turn = np.roll(np.eye(40, dtype=np.float32), 1, axis=0)
+    x = start = cl_array.to_device(queue, whole(40, 40))
+    by = cl_array.to_device(queue, turn)
+    for _ in range(20):
+        x = clgemm.matmul(by, x)
+    assert len(planned) == 1
+    np.testing.assert_array_equal(x.get(), np.roll(start.get(), 20, axis=0))
+
+
+def test_only_so_many_kinds_are_kept(planned, placed, monkeypatch):
+    """All of them go, and come back as they are needed."""
+    monkeypatch.setattr(call_cache, "MOST_KINDS", 3)
+    for _ in range(2):
+        for n in (4, 5, 6, 7):
+            a, b = whole(n, n), whole(n, n)
+            np.testing.assert_array_equal(got(clgemm.matmul(placed(a), placed(b))), a @ b)
+            assert len(call_cache._noted) <= 3
+
+
+def test_an_in_order_queue_waits_once_for_an_event(device, monkeypatch):
+    """Not for its own commands, nor again for others' that it has waited for; then for new ones."""
+    waited, enqueue = [], cl.enqueue_nd_range_kernel
+
+    def recording(queue, kernel, size, group, offset=None, wait_for=None):
+        waited.extend(wait_for or ())
+        return enqueue(queue, kernel, size, group, offset, wait_for)
+
+    queue = cl.CommandQueue(device.context)
+    other = cl.CommandQueue(device.context)
+    a, b = (cl_array.to_device(queue, whole(40, 40)) for _ in range(2))
+    a.events[:] = b.events[:] = []
+    out = cl_array.empty(queue, (40, 40), np.float32)
+    gates = [cl.enqueue_marker(other) for _ in range(2)]
+    clgemm.matmul(a, b, out=out)
+    monkeypatch.setattr(cl, "enqueue_nd_range_kernel", recording)
+    for gate in (gates[0], gates[0], gates[1]):
+        a.events[:] = (gate,)
+        clgemm.matmul(a, b, out=out)
+        clgemm.matmul(out, b)
+    assert waited == gates
+    np.testing.assert_array_equal(out.get(), a.get() @ b.get())

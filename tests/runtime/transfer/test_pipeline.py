@@ -1,0 +1,283 @@
+"""Products through pinned memory, forced on every device found, in tiles of every kind."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pyopencl as cl
+import pytest
+from hypothesis import given, settings
+from strategies import problems, reals
+
+import clgemm
+from clgemm.core.transfer import TransferConfig
+from clgemm.hardware.device import Device
+from clgemm.planning.selection import transfer_config
+from clgemm.runtime.transfer import pipeline
+from clgemm.runtime.transfer.staging import Copies, Staging, staging
+from clgemm.runtime.workspace import Workspace, workspace
+
+RNG = np.random.default_rng(5)
+TINY = TransferConfig(
+    memory_bytes=2**30,
+    chunk_bytes=4096,
+    chunks=3,
+    pool_chunks=8,
+    threads=2,
+    threaded_bytes=0,
+    tile_bytes=2000,
+    tiles=4,
+    rows=16,
+)
+CONFIGS = {
+    "whole": replace(TINY, tile_bytes=2**30, chunk_bytes=2**20),
+    "tiles": TINY,
+    "budget": replace(TINY, memory_bytes=40_000),
+    "alone": replace(TINY, memory_bytes=40_000, threaded_bytes=2**40, chunks=1, pool_chunks=2),
+}
+
+
+@pytest.fixture(scope="module")
+def every_staged(device):
+    """The device once more for each config, as if it had memory of its own."""
+    return {name: Device(device.cl_device, transfer=config) for name, config in CONFIGS.items()}
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def staged(request, every_staged):
+    """One of them, chosen."""
+    with clgemm.device(every_staged[request.param]) as chosen:
+        yield chosen
+
+
+@pytest.fixture
+def tiled(every_staged):
+    """The one whose products come in tiles, chosen."""
+    with clgemm.device(every_staged["tiles"]) as chosen:
+        yield chosen
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_pieces():
+    """Cut transfers as those of large matrices are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline, "SMALLEST_PIECE_BYTES", 512)
+        yield
+
+
+def integers(*shape):
+    """Values whose products sum exactly in float32, in any order."""
+    return RNG.integers(-8, 9, shape).astype(np.float32)
+
+
+@settings(max_examples=15)
+@given(problem=problems())
+def test_sgemm_is_exact_on_small_integers(problem, staged):
+    """Any strides, transposes and scalars; nothing but C's elements changes."""
+    expected = problem.expected()
+    result = clgemm.sgemm(*problem.arguments)
+    np.testing.assert_array_equal(result, expected)
+    assert problem.a.untouched()
+    assert problem.b.untouched()
+    if problem.c is not None:
+        if problem.overwrite_c:
+            assert problem.c.untouched_outside(problem.c.view)
+        else:
+            assert problem.c.untouched()
+
+
+@settings(max_examples=10)
+@given(problem=problems(values=reals))
+def test_sums_of_tiles_keep_the_bound(problem, every_staged):
+    """Each element's error is that of one sum, though k is cut."""
+    expected, bound = problem.expected(), problem.bound()
+    with clgemm.device(every_staged["budget"]):
+        result = clgemm.sgemm(*problem.arguments, precision="strict")
+    assert (abs(result - expected) <= bound).all()
+
+
+@pytest.mark.parametrize(
+    ("shape_a", "shape_b"),
+    [
+        ((300, 200), (200, 100)),
+        ((20, 700), (700, 90)),
+        ((9, 8), (8, 900)),
+        ((1, 300), (300, 1)),
+        ((12, 3000), (3000, 10)),
+        ((30, 20, 10), (30, 10, 20)),
+        ((2, 3, 40, 50), (50, 60)),
+        ((50, 60), (2, 3, 60, 40)),
+        ((2, 1, 40, 50), (3, 50, 60)),
+        ((5, 3, 4), (5, 4, 7)),
+        ((2, 3, 90, 80), (2, 1, 80, 70)),
+        ((3000, 2, 3), (3000, 3, 2)),
+    ],
+)
+def test_matmul_of_stacks_and_large_matrices(shape_a, shape_b, staged):
+    """As NumPy, for tiles of several matrices and of parts of one."""
+    a, b = integers(*shape_a), integers(*shape_b)
+    np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+    turned = np.swapaxes(np.swapaxes(a, -1, -2).copy(), -1, -2)[..., ::-1, :]
+    np.testing.assert_array_equal(clgemm.matmul(turned, b), turned @ b)
+    once = np.broadcast_to(b[..., :1], b.shape)  # one column, repeated without memory
+    np.testing.assert_array_equal(clgemm.matmul(a, once), a @ once)
+
+
+def test_out_may_overlap_operands(staged):
+    """`out` is an operand, or shares memory with one."""
+    base = integers(72, 72)
+    x = base[1:-1, 1:-1]
+    expected = x @ x.T
+    assert clgemm.matmul(x, x.T, out=x) is x
+    np.testing.assert_array_equal(x, expected)
+    x[...] = integers(70, 70)
+    expected = x @ x
+    clgemm.matmul(x, x, out=base[2:, 2:])
+    np.testing.assert_array_equal(base[2:, 2:], expected)
+
+
+def test_nan_spreads_by_row_and_column_only(staged):
+    """What is not finite stays in its row and column, in whichever tile they are."""
+    a, b = integers(200, 150), integers(150, 90)
+    a[170, 140], b[3, 80] = np.nan, np.inf
+    finite = np.ones((200, 90), bool)
+    finite[170], finite[:, 80] = False, False
+    np.testing.assert_array_equal(np.isfinite(clgemm.dot(a, b)), finite)
+
+
+def test_what_does_not_count_is_not_read(staged):
+    """Operands with an alpha of 0, and C with a beta of 0."""
+    nan = np.full((100, 100), np.nan, np.float32)
+    c = integers(100, 100)
+    np.testing.assert_array_equal(clgemm.sgemm(0.0, nan, nan, 3.0, c), 3 * c)
+    np.testing.assert_array_equal(clgemm.sgemm(0.0, nan, nan), 0 * c)
+    result = clgemm.sgemm(1.0, c, c, 0.0, nan.copy(order="F"), overwrite_c=1)
+    np.testing.assert_array_equal(result, c @ c)
+
+
+def test_many_threads(staged):
+    """Calls share the pinned memory, wait for it, and do not mix."""
+
+    def product(seed):
+        rng = np.random.default_rng(seed)
+        a, b = (rng.integers(-8, 9, (90, 90)).astype(np.float32) for _ in "ab")
+        with clgemm.device(staged):
+            return np.array_equal(clgemm.dot(a, b), a @ b)
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(product, range(24)))
+    pool = staging(staged, staged.transfer)
+    assert len(pool._free) == pool._made() <= staged.transfer.pool_chunks
+
+
+def test_events_are_waited_for(tiled):
+    """Nothing is computed before the events that the call was given."""
+    gate = cl.UserEvent(tiled.context)
+    a = integers(100, 100)
+    with ThreadPoolExecutor(1) as threads:
+        result = threads.submit(clgemm.sgemm, 1.0, a, a, wait_for=[gate], queue=tiled.queue)
+        done = threading.Event()
+        result.add_done_callback(lambda _: done.set())
+        assert not done.wait(0.1)
+        gate.set_status(cl.command_execution_status.COMPLETE)
+        np.testing.assert_array_equal(result.result(), a @ a)
+
+
+def test_a_failure_before_the_first_tile_leaves_the_result_as_it_was(tiled, monkeypatch):
+    """No memory: nothing is written, and the next call works."""
+    a, out = integers(200, 200), integers(200, 200)
+    before = out.copy()
+
+    def refuse(space, size_bytes):
+        raise cl.MemoryError("refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Workspace, "allocate", refuse)
+        with pytest.raises(cl.MemoryError):
+            clgemm.dot(a, a, out=out)
+    np.testing.assert_array_equal(out, before)
+    np.testing.assert_array_equal(clgemm.dot(a, a, out=out), a @ a)
+
+
+def test_after_a_failure_nothing_runs_on(tiled, monkeypatch):
+    """Chunks are back in the pool, the operands are whole, the next call works."""
+    a = integers(200, 200)
+    before = a.copy()
+    run, calls = Workspace.run, []
+
+    def fail_late(space, *arguments, **keywords):
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise cl.RuntimeError("the third tile")
+        return run(space, *arguments, **keywords)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Workspace, "run", fail_late)
+        with pytest.raises(cl.RuntimeError, match="the third tile"):
+            clgemm.dot(a, a)
+    pool = staging(tiled, tiled.transfer)
+    assert len(pool._free) == pool._made()
+    np.testing.assert_array_equal(a, before)
+    np.testing.assert_array_equal(clgemm.dot(a, a), before @ before)
+
+
+def test_a_second_call_takes_no_new_memory(tiled):
+    """Neither pinned memory nor the device's."""
+    a = integers(200, 200)
+    clgemm.dot(a, a)
+    pool, scratch = staging(tiled, tiled.transfer), workspace(tiled.queue)._pool
+    before = pool._made(), scratch.managed_bytes
+    clgemm.dot(a, a)
+    assert (pool._made(), scratch.managed_bytes) == before
+
+
+def test_without_pinned_memory_other_memory_serves(tiled, monkeypatch):
+    """A driver that has none left only makes transfers slower."""
+    pool = Staging(tiled, TINY)
+
+    def refuse(*arguments):
+        raise cl.MemoryError("refused")
+
+    monkeypatch.setattr(cl, "enqueue_map_buffer", refuse)
+    with pool.lent(2, threading.RLock()) as chunks:
+        assert [chunk.nbytes for chunk in chunks] == [4096, 4096]
+
+
+def test_the_caller_makes_copies_that_no_thread_has_begun(tiled):
+    """It waits for those only that a thread is at."""
+    pool = Staging(tiled, replace(TINY, threads=1))
+    begun, gate = threading.Event(), threading.Event()
+
+    def block():
+        begun.set()
+        gate.wait(60)
+
+    blocked = pool.threads().submit(block)
+    begun.wait(60)
+    copies = Copies(pool, threaded=True)
+    source, target = integers(10), np.zeros((3, 10), np.float32)
+    started = [copies.start(row, source) for row in target]
+    copies.finish(started[-1])
+    np.testing.assert_array_equal(target, [source] * 3)
+    assert not blocked.done()
+    gate.set()
+    copies.finish_all()
+
+
+def test_threads_are_made_anew_in_another_process(tiled, monkeypatch):
+    """A fork takes the caller's thread only."""
+    pool = Staging(tiled, TINY)
+    threads = pool.threads()
+    assert pool.threads() is threads
+    monkeypatch.setattr("clgemm.runtime.transfer.staging.os.getpid", lambda: -1)
+    assert pool.threads() is not threads
+    assert pool.threads().submit(int).result(60) == 0
+
+
+def test_only_devices_with_memory_of_their_own_take_copies(device, every_staged):
+    """Unless a device is told otherwise."""
+    assert (transfer_config(device) is None) == device.shares_host_memory
+    assert transfer_config(every_staged["tiles"]) is TINY
