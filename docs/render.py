@@ -120,7 +120,7 @@ def speed(labels: Iterable[str] | None = BRIEF) -> Table:
         "Milliseconds of clgemm and of its peers, and how many times as fast clgemm is",
         found,
         columns=[
-            *("m × n × k", "NumPy arrays: clgemm", "NumPy", "ratio"),
+            *("n, or m × n × k", "NumPy arrays: clgemm", "NumPy", "ratio"),
             *("on the device: clgemm", "cuBLAS FP32", "ratio"),
         ],
         align="lrrrrrr",
