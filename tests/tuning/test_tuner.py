@@ -25,7 +25,8 @@ from clgemm.core.config import Limits
 from clgemm.core.shapes import SHAPE_CLASSES, Shape, fresh, samples, shape_class
 from clgemm.hardware.identity import identify, identity, is_vector_compiler
 from clgemm.planning import defaults, selection, serving
-from clgemm.records.record import Choice, findings_from, kernels_hash, lookup, problems_of
+from clgemm.records import lookup
+from clgemm.records.record import Choice, findings_from, kernels_hash, problems_of
 from clgemm.runtime import launch
 from clgemm.tuning import command, session, starts, task
 from clgemm.tuning.search import search
