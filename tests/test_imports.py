@@ -16,6 +16,7 @@ ORDER = (
     {"__main__"},
     {"__init__"},
     {"bench", "ladder", "tuning"},
+    {"dask"},
     {"accel"},
     {"info", "chain"},
     {"products"},

@@ -214,7 +214,8 @@ class Hooks:
                 np.copyto(out, c, casting="unsafe")  # as far as NumPy allows it
             return unwrapped(c, None) if out is None else out, errors
 
-        return _Task(work, on_device, is_direct)
+        size = request.rows.size + request.columns.size + work.m * work.n * work.matrices
+        return _Task(work, on_device, is_direct, size_bytes=FLOAT32.itemsize * size)
 
     def _dot(self, name: str, x: Any, y: Any, out: Any, host: Callable[[], Any]) -> Any:
         """Return dot(x, y) from the side that the router chooses."""
@@ -246,7 +247,8 @@ class Hooks:
         usable = out is None or (
             fits_dot(out, shape) and not overlap(out, x) and not overlap(out, y)
         )
-        return _Task(Work(m, n, k, 1, symmetric), on_device, out is not None, usable)
+        size_bytes = FLOAT32.itemsize * (m * k + k * n + m * n)
+        return _Task(Work(m, n, k, 1, symmetric), on_device, out is not None, usable, size_bytes)
 
     def _product(
         self,
@@ -276,7 +278,8 @@ class Hooks:
                 if not isinstance(device, str):
                     result, errors = task.on_device(device)
                     self._router.succeeded(device)
-                    self._tally.add(name, DEVICE, time.perf_counter() - start)
+                    seconds = time.perf_counter() - start
+                    self._tally.add(name, DEVICE, seconds, task.size_bytes)
                     task = None
         except BaseException as error:
             if not isinstance(error, Exception) or is_of_the_program(error):
@@ -323,9 +326,12 @@ class _Task(NamedTuple):
         It writes to the caller's memory.
     usable : bool
         It can do so, and again if it failed.
+    size_bytes : int
+        Of its operands and result.
     """
 
     work: Work
     on_device: Callable[[Device], tuple[Any, FloatErrors]]
     in_place: bool
     usable: bool = True
+    size_bytes: int = 0

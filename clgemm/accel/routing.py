@@ -13,6 +13,7 @@ from clgemm.accel.crossover import HostProduct, measure
 from clgemm.accel.failures import tell
 from clgemm.accel.inside import BUSY
 from clgemm.accel.tally import SMALL, LeftOut
+from clgemm.core.host_blas import blas_threads
 from clgemm.core.nesting import NestedCallError
 from clgemm.hardware.choice import get_device
 from clgemm.hardware.device import Device
@@ -85,7 +86,7 @@ class Router:
         wanted = self._wanted
         self.least = 0 if self.settings.profile else LEAST_WORK if wanted is None else wanted
         self.device_name = ""
-        self._measured: dict[Device, Crossovers | None] = {}
+        self._measured: dict[tuple[Device, int], Crossovers | None] = {}  # and the BLAS threads
         self._left_out: dict[Device, tuple[LeftOut, float]] = {}  # and until when it is, monotonic
         self._warned: set[str] = set()
 
@@ -159,14 +160,15 @@ class Router:
 
     def _crossovers(self, device: Device) -> Crossovers | None:
         with self._lock:
-            if device not in self._measured:
+            key = device, blas_threads()
+            if key not in self._measured:
                 known = measured(device)
-                self._measured[device] = None if known is None else known.least
-            found = self._measured[device]
+                self._measured[key] = None if known is None else known.least
+            found = self._measured[key]
             if found is None and self._waiting_seconds >= MEASURING_SECONDS:
                 start = time.perf_counter()
                 try:
-                    found = self._measured[device] = measure(device, self._host)
+                    found = self._measured[key] = measure(device, self._host)
                 except BaseException:
                     self._waiting_seconds = 0.0  # it takes seconds: not at the next product again
                     raise

@@ -108,7 +108,8 @@ class _State:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.installed: Settings | None = None
-        self.blocks: list[tuple[object, Settings]] = []
+        self.blocks: list[tuple[object, Settings, bool]] = []  # and whether for children, too
+        self.installed_for_children: Settings | None = None
         self.active: _Replacements | None = None
         self.last: _Replacements | None = None  # whose device the report names
 
@@ -135,6 +136,15 @@ class _State:
                 raise
             self.active = self.last = wanted
         watch_children(wanted is not None)
+
+    def lead(self) -> None:
+        """Let processes that are started from now on follow what has been asked for them."""
+        blocks = [settings for _, settings, for_children in self.blocks if for_children]
+        settings = blocks[-1] if blocks else self.installed_for_children
+        if settings is None:
+            release_children()
+        else:
+            lead_children(settings)
 
 
 @functools.lru_cache(maxsize=KEPT_SETTINGS)
@@ -227,10 +237,8 @@ def install(
         except BaseException:
             _state.installed = before
             raise
-        if children:
-            lead_children(settings)
-        else:
-            release_children()
+        _state.installed_for_children = settings if children else None
+        _state.lead()
 
 
 def uninstall() -> None:
@@ -239,8 +247,8 @@ def uninstall() -> None:
     Blocks of `enabled` stay in force until they end.
     """
     with _state.lock:
-        _state.installed = None
-        release_children()
+        _state.installed = _state.installed_for_children = None
+        _state.lead()
         _state.apply()
 
 
@@ -249,7 +257,7 @@ class enabled(contextlib.ContextDecorator):  # noqa: N801 - used as a function, 
 
     Parameters
     ----------
-    threshold, device, profile
+    threshold, device, profile, children
         As for `install`. Blocks may be nested: the one entered last is in force, in every thread.
 
     Examples
@@ -259,25 +267,32 @@ class enabled(contextlib.ContextDecorator):  # noqa: N801 - used as a function, 
     """
 
     def __init__(
-        self, threshold: int | None = None, device: Any = None, *, profile: bool = False
+        self,
+        threshold: int | None = None,
+        device: Any = None,
+        *,
+        profile: bool = False,
+        children: bool = False,
     ) -> None:
         self._settings = _settings(threshold, device, profile)
+        self._children = children
         self._entered: list[object] = []
 
     def _recreate_cm(self) -> enabled:
         made = enabled()  # each call of a decorated function restores for itself
-        made._settings = self._settings
+        made._settings, made._children = self._settings, self._children
         return made
 
     def __enter__(self) -> None:
         token = object()
         with _state.lock:
-            _state.blocks.append((token, self._settings))
+            _state.blocks.append((token, self._settings, self._children))
             try:
                 _state.apply()
             except BaseException:
                 _state.blocks.pop()
                 raise
+            _state.lead()
         self._entered.append(token)
 
     def __exit__(self, *exception: object) -> None:
@@ -285,6 +300,7 @@ class enabled(contextlib.ContextDecorator):  # noqa: N801 - used as a function, 
         with _state.lock:
             # In a forked child there is nothing left of it.
             _state.blocks = [block for block in _state.blocks if block[0] is not token]
+            _state.lead()
             _state.apply()
 
 
@@ -292,7 +308,8 @@ def report() -> Report:
     """Return what became of the products since NumPy was accelerated, or last was."""
     last = _state.last
     name, left_out = (last.router.device_name, last.router.left_out()) if last else ("", ())
-    return Report(name, tuple(_tally.rows()), left_out, note_on_children())
+    moved = _tally.offloaded_bytes
+    return Report(name, tuple(_tally.rows()), left_out, note_on_children(), moved)
 
 
 def host_matmul() -> Any:

@@ -69,12 +69,15 @@ class Report:
         Devices whose last product failed.
     children : str
         What to know of Python processes that were started and not accelerated; empty if nothing.
+    offloaded_bytes : int
+        Size of the operands and results of the products on the device.
     """
 
     device: str
     rows: tuple[Row, ...]
     left_out: tuple[LeftOut, ...] = ()
     children: str = ""
+    offloaded_bytes: int = 0
 
     @property
     def offloaded(self) -> int:
@@ -123,14 +126,16 @@ class Tally:
         self._lock = threading.RLock()  # a signal's handler may multiply, and count, meanwhile
         self._slow: dict[tuple[str, str], tuple[int, float]] = {}
         self._quick: dict[tuple[str, str], Quick] = {}
+        self.offloaded_bytes = 0
 
     def quick(self, function: str, reason: str) -> Quick:
         """Return the count of calls that are not timed."""
         return self._quick.setdefault((function, reason), Quick())
 
-    def add(self, function: str, reason: str, seconds: float) -> None:
-        """Count a call that was timed."""
+    def add(self, function: str, reason: str, seconds: float, size_bytes: int = 0) -> None:
+        """Count a call that was timed, and the size of its arrays if they went to the device."""
         with self._lock:
+            self.offloaded_bytes += size_bytes
             calls, total = self._slow.get((function, reason), (0, 0.0))
             self._slow[function, reason] = calls + 1, total + seconds
 
@@ -138,6 +143,7 @@ class Tally:
         """Begin anew."""
         with self._lock:
             self._slow.clear()
+            self.offloaded_bytes = 0
             for count in self._quick.values():
                 count.reset()
 

@@ -1,7 +1,7 @@
 """From which size on a device multiplies host arrays faster than the host: what was measured here.
 
-Kept in a file beside the tuning records, for each device, its driver, this host and its NumPy;
-`clgemm.accel.crossover` measures it.
+Kept in a file beside the tuning records, for each device, its driver, this host, its NumPy and the
+number of threads that NumPy's BLAS uses; `clgemm.accel.crossover` measures it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from clgemm.core.cache import cache_folder, rewrite, warn_once, warn_unkept
+from clgemm.core.host_blas import blas_threads
 from clgemm.hardware.device import Device
 from clgemm.hardware.identity import identify
 from clgemm.records.record import today
@@ -109,29 +110,36 @@ def pays(work: Work, least: Crossovers) -> bool:
     return from_here is not None and work.size >= from_here
 
 
-@functools.lru_cache(maxsize=64)
 def measured(device: Device) -> Measured | None:
-    """Return what was measured here, with this driver; None if nothing was."""
-    return _parsed(_entries().get(_key(device)))
+    """Return what was measured here with this driver and as many threads of the host's BLAS.
+
+    None if nothing was.
+    """
+    return _measured(device, blas_threads())
+
+
+@functools.lru_cache(maxsize=64)
+def _measured(device: Device, threads: int) -> Measured | None:
+    return _parsed(_entries().get(_key(device, threads)))
 
 
 @functools.cache
 def smallest(otherwise: int) -> int:
     """Return the least work that any device of this host was measured to win, if it is less.
 
-    No device is opened for that.
+    No device is opened for that, and threads of the host's BLAS are not counted.
     """
     found = [
         entry.least
         for key, values in _entries().items()
-        if key.endswith(f", on {_host()}") and (entry := _parsed(values)) is not None
+        if f", on {_host()}, " in key and (entry := _parsed(values)) is not None
     ]
     return min([otherwise, *(x for least in found for x in least.values() if x is not None)])
 
 
 def keep(device: Device, least: Crossovers) -> None:
     """Keep what was measured, if there is a folder to keep it in; this process uses it at once."""
-    key = _key(device)
+    key = _key(device, blas_threads())
     entry = {"least": dict(least), "date": today()}
 
     def changed(old: str | None) -> str:
@@ -147,7 +155,7 @@ def keep(device: Device, least: Crossovers) -> None:
 
 def forget() -> None:
     """Read the file anew when it is next asked for."""
-    for cached in (measured, smallest, _entries):
+    for cached in (_measured, smallest, _entries):
         cached.cache_clear()
 
 
@@ -160,9 +168,10 @@ def _host() -> str:
     return f"{platform.node()}, NumPy {np.__version__}"
 
 
-def _key(device: Device) -> str:
-    who = identify(device)
-    return f"{who.name}, {who.platform}, driver {who.driver}, on {_host()}"
+def _key(device: Device, threads: int) -> str:
+    who, units = identify(device), device.limits.compute_units  # a part of a device has fewer
+    about = f"{who.name}, {units} compute units, {who.platform}, driver {who.driver}"
+    return f"{about}, on {_host()}, BLAS threads: {threads}"
 
 
 @functools.cache

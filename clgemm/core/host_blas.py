@@ -1,0 +1,59 @@
+"""How many threads the host's BLAS uses in this process."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+from typing import Any
+
+__all__ = ["blas_threads"]
+
+# Which variables a BLAS reads, the strongest first.
+VARIABLES = {
+    "openblas": ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"),
+    "mkl": ("MKL_NUM_THREADS", "OMP_NUM_THREADS"),
+    "blis": ("BLIS_NUM_THREADS", "OMP_NUM_THREADS"),
+    "accelerate": ("VECLIB_MAXIMUM_THREADS",),
+}
+
+
+def blas_threads() -> int:
+    """Return the number of threads that NumPy's BLAS uses now.
+
+    threadpoolctl knows it. Without threadpoolctl it is what the environment sets, else the number
+    of cores that this process may use.
+    """
+    pools = _pools()
+    return max((pool.num_threads for pool in pools), default=0) or _from_environment()
+
+
+@functools.cache
+def _pools() -> tuple[Any, ...]:
+    """Return threadpoolctl's view of each BLAS in this process; empty without threadpoolctl."""
+    import numpy as np
+
+    np.linalg  # noqa: B018 - NumPy's BLAS is in memory from here on
+    try:
+        controller = importlib.import_module("threadpoolctl").ThreadpoolController
+    except (ImportError, AttributeError):  # AttributeError: older than version 3
+        return ()
+    return tuple(controller().select(user_api="blas").lib_controllers)
+
+
+@functools.cache
+def _blas_name() -> str:
+    import numpy as np
+
+    built: Any = np.show_config("dicts")
+    return str(built.get("Build Dependencies", {}).get("blas", {}).get("name", "")).lower()
+
+
+def _from_environment() -> int:
+    usable = len(getattr(os, "sched_getaffinity", lambda _: ())(0)) or os.cpu_count() or 1
+    known = [variables for blas, variables in VARIABLES.items() if blas in _blas_name()]
+    for variable in known[0] if known else ("OMP_NUM_THREADS",):
+        first = os.environ.get(variable, "").partition(",")[0].strip()
+        if first.isdecimal() and int(first):
+            return min(int(first), usable)
+    return usable

@@ -1,0 +1,21 @@
+"""Dask's workers, accelerated: their float32 products run on OpenCL devices where that is faster.
+
+``client.register_plugin(clgemm.dask.Accelerate())`` accelerates every worker of a cluster, and
+``dask worker --preload clgemm.dask`` a worker that is started on the command line. `report` tells
+for each worker its device and what became of its products; `suggest_chunks` says how to chunk the
+operands of a product.
+"""
+
+from clgemm.dask.chunks import suggest_chunks
+from clgemm.dask.plugin import Accelerate, dask_setup, dask_teardown
+from clgemm.dask.reporting import ClusterReport, WorkerReport, report
+
+__all__ = [
+    "Accelerate",
+    "ClusterReport",
+    "WorkerReport",
+    "dask_setup",
+    "dask_teardown",
+    "report",
+    "suggest_chunks",
+]

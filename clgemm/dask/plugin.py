@@ -1,0 +1,105 @@
+"""Accelerating Dask's workers: as a plugin of a client, and as a module that workers preload."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from distributed import WorkerPlugin
+
+from clgemm.core.precision import PRECISIONS
+from clgemm.dask.devices import ONE_EACH
+from clgemm.dask.process import Settings, begin, end
+
+__all__ = ["Accelerate", "dask_setup", "dask_teardown"]
+
+
+class Accelerate(WorkerPlugin):  # type: ignore[misc]
+    """Accelerate NumPy in every worker, each on a device of its own.
+
+    Workers that are started later, restarted or added by adaptive scaling are accelerated too. A
+    worker without an OpenCL device multiplies with NumPy and says so once in its log. NumPy is
+    restored when the plugin is removed (``client.unregister_worker_plugin("clgemm")``) and when
+    the worker closes. To register it again changes nothing, whatever its arguments are.
+
+    Parameters
+    ----------
+    threshold : int, optional
+        As for `clgemm.accel.install`.
+    precision : {"strict", "float32", "fast"}, optional
+        As `clgemm.precision`, for the whole worker.
+    device : str, int, sequence of those or None, optional
+        ``"one-each"`` gives each worker of a machine a device that no other worker of this user
+        has: GPUs first, then parts of the processor, with as many compute units as the worker has
+        threads. CLGEMM_DEVICE, CUDA_VISIBLE_DEVICES and its like limit the choice. If there are
+        too few, workers share. A name or position, as for `clgemm.set_device`, is one device for
+        all workers; a list of names gives each worker of a machine another one. None leaves the
+        choice to `clgemm.get_device`.
+
+    Raises
+    ------
+    ValueError
+        If `threshold` is negative or no whole number, or `precision` is not one of the three.
+    TypeError
+        If `device` is not what it may be.
+
+    Examples
+    --------
+    >>> client.register_plugin(clgemm.dask.Accelerate())
+    >>> c = da.matmul(a, b).compute()
+    >>> print(clgemm.dask.report(client))
+    """
+
+    name = "clgemm"
+    idempotent = True
+
+    def __init__(
+        self,
+        threshold: int | None = None,
+        precision: str | None = None,
+        device: str | int | Sequence[str | int] | None = ONE_EACH,
+    ) -> None:
+        if isinstance(threshold, float) and threshold.is_integer():  # 1e6
+            threshold = int(threshold)
+        if threshold is not None and (not isinstance(threshold, int) or threshold < 0):
+            raise ValueError(f"threshold={threshold!r} is not a whole number of multiply-adds")
+        if precision is not None and precision not in PRECISIONS:
+            allowed = ", ".join(PRECISIONS)
+            raise ValueError(f"precision={precision!r} is not one of {allowed}")
+        self._settings = Settings(threshold, precision, _checked(device))
+
+    async def setup(self, worker: Any) -> None:
+        """Accelerate a worker's process; Dask calls it."""
+        # In a thread: to look for devices may take seconds, and a worker has to answer meanwhile.
+        cores = worker.state.nthreads
+        await asyncio.to_thread(begin, (worker.id, "plugin"), self._settings, cores)
+
+    async def teardown(self, worker: Any) -> None:
+        """Restore a worker's process; Dask calls it."""
+        await asyncio.to_thread(end, (worker.id, "plugin"))
+
+
+def _checked(device: Any) -> Any:
+    if device is None or isinstance(device, str | int):
+        return device
+    if isinstance(device, Sequence) and device and all(isinstance(x, str | int) for x in device):
+        return tuple(device)
+    raise TypeError(
+        f"device={device!r} is neither 'one-each', a name or position, a list of those, nor None"
+    )
+
+
+async def dask_setup(worker: Any) -> None:
+    """Accelerate a worker that preloads this package: ``dask worker --preload clgemm.dask``.
+
+    CLGEMM_THRESHOLD, CLGEMM_PRECISION and CLGEMM_DEVICE hold.
+    """
+    if hasattr(worker, "state") and hasattr(worker.state, "nthreads"):  # no nanny or scheduler
+        settings = Settings(None, None, ONE_EACH)
+        await asyncio.to_thread(begin, (worker.id, "preload"), settings, worker.state.nthreads)
+
+
+async def dask_teardown(worker: Any) -> None:
+    """Restore a worker that closes."""
+    await asyncio.to_thread(end, (worker.id, "preload"))
