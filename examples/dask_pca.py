@@ -30,7 +30,7 @@ import clgemm.dask
 SIDE = 16  # of a patch, in pixels of three colours
 SIZE = 3 * SIDE**2
 COMPONENTS = 32
-OVERSAMPLED = 96  # more directions than wanted: a wider product, and a more exact result
+OVERSAMPLED = 32  # more directions than wanted make the result more exact
 ROWS = 16384  # patches in a chunk: 50 MB
 WORKERS, MEMORY = 2, "2GB"
 THRESHOLD = 10**8  # multiply-adds: every product of a chunk goes to the device
@@ -103,7 +103,7 @@ def draw(sides: dict[str, Components], path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure = plt.figure(figsize=(13, 7.4), layout="constrained")
+    figure = plt.figure(figsize=(13, 5), layout="constrained")
     for part, (title, found) in zip(
         figure.subfigures(2, 1, hspace=0.04), sides.items(), strict=True
     ):
@@ -123,7 +123,7 @@ def main() -> None:
     """Make the store, run both sides, compare, draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     default = Path(__file__).parent / "output" / "dask_pca.png"
-    parser.add_argument("--gigabytes", type=float, default=4.0, help="size of the store")
+    parser.add_argument("--gigabytes", type=float, default=3.0, help="size of the store")
     parser.add_argument("--folder", type=Path, help="where the store is made; a temporary folder")
     parser.add_argument("--picture", type=Path, default=default, help="where to draw")
     arguments = parser.parse_args()
@@ -134,7 +134,7 @@ def main() -> None:
             n_workers=WORKERS,
             threads_per_worker=1,
             memory_limit=MEMORY,
-            dashboard_address=None,
+            dashboard_address=":0",
             local_directory=folder,
         ) as cluster,
         Client(cluster) as client,

@@ -36,6 +36,11 @@ LARGE = np.full((1, 1), 3e38, FLOAT32)
 INFINITE, ZERO = np.full((1, 1), np.inf, FLOAT32), np.zeros((1, 1), FLOAT32)
 
 
+def is_float32(x: Any) -> bool:
+    """Tell whether an array is of float32; an array that was pickled has a dtype of its own."""
+    return x.dtype is FLOAT32 or x.dtype == FLOAT32
+
+
 class Hooks:
     """The replacements, for one acceleration: they share its router and its counts.
 
@@ -178,7 +183,7 @@ class Hooks:
         other = int if router.settings.profile else self._tally.quick(name, DTYPE).add
 
         def is_small(a: Any, b: Any) -> bool:
-            if type(a) is array and type(b) is array and a.dtype is FLOAT32 is b.dtype:
+            if type(a) is array and type(b) is array and is_float32(a) and is_float32(b):
                 sizes, least = a.size * b.size, router.least
                 if sizes < least or (b.ndim == 2 and sizes < least * a.shape[-1]):
                     small()

@@ -114,7 +114,9 @@ def _parts(device: Device, cores: int) -> list[Candidate]:
     if part >= units:
         return [Candidate(device, every)]
     try:
-        cut = device.cl_device.create_sub_devices([cl.device_partition_property.EQUALLY, part])
+        # pyopencl's types know no numbers here.
+        properties: list[Any] = [cl.device_partition_property.EQUALLY, part]
+        cut = device.cl_device.create_sub_devices(properties)
     except cl.Error:
         return [Candidate(device, every)]
     return [
