@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 import subprocess
@@ -57,6 +58,8 @@ def render() -> Any:
 @each_page
 def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     """Every Python block of a page runs, from the top of the page to its bottom."""
+    if page.name == "dask.md":
+        pytest.importorskip("distributed", reason="the extra dask is not installed")
     monkeypatch.chdir(tmp_path)
     document = Sybil([PythonCodeBlockParser()]).parse(page)
     try:
@@ -169,7 +172,17 @@ def test_the_reference_has_every_public_name():
     public = {f"clgemm.{name}" for name in clgemm.__all__}
     public |= {f"clgemm.accel.{name}" for name in clgemm.accel.__all__}
     assert public <= documented
-    assert documented <= public | {"clgemm.ladder.run"}
+    optional = {name for name in documented if name.startswith("clgemm.dask.")}
+    assert documented <= public | optional | {"clgemm.ladder.run"}
+
+
+def test_the_reference_has_every_name_for_dask():
+    """Every name of ``clgemm.dask.__all__``, which needs Dask, is in the API reference."""
+    pytest.importorskip("distributed", reason="the extra dask is not installed")
+    module = importlib.import_module("clgemm.dask")
+    page = text_of(DOCS / "reference.rst")
+    documented = re.findall(r"^\.\. auto\w+:: clgemm\.dask\.(\w+)$", page, re.M)
+    assert sorted(documented) == sorted(module.__all__)
 
 
 def test_the_reasons_are_those_of_the_code():

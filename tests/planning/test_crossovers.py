@@ -6,6 +6,7 @@ import json
 import logging
 
 import numpy as np
+import pyopencl as cl
 import pytest
 
 import clgemm
@@ -161,3 +162,31 @@ def test_measuring_ends_in_time(trials, empty, monkeypatch):
         crossover.measure(empty, np.matmul, 60.0)
     assert next(now) == 99.0
     assert crossovers.measured(empty) is None
+
+
+def test_what_was_measured_with_other_threads_of_the_blas_does_not_count(empty, monkeypatch):
+    """In a Dask worker the host's BLAS has one thread: a device wins earlier there."""
+    threads = 1
+    monkeypatch.setattr(crossovers, "blas_threads", lambda: threads)
+    crossovers.keep(empty, least_by_kind(block=10**6))
+    threads = 8
+    assert crossovers.measured(empty) is None
+    crossovers.keep(empty, least_by_kind(block=10**9))
+    assert crossovers.measured(empty).least["block"] == 10**9
+    threads = 1
+    assert crossovers.measured(empty).least["block"] == 10**6
+    assert crossovers.smallest(10**12) == 10**6  # whatever the threads
+
+
+def test_a_part_of_a_device_is_another_device(empty):
+    """It has fewer compute units, so what was measured for the whole does not count."""
+    units = empty.limits.compute_units
+    if empty.kind != "CPU" or units == 1 or "llvmpipe" in empty.name:
+        pytest.skip("this device cannot be cut")
+    properties = [cl.device_partition_property.EQUALLY, 1]
+    try:
+        part = clgemm.Device(empty.cl_device.create_sub_devices(properties)[0])
+    except cl.Error as error:
+        pytest.skip(f"this device cannot be cut: {error}")
+    crossovers.keep(empty, least_by_kind(block=1))
+    assert crossovers.measured(part) is None

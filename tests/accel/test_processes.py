@@ -1,0 +1,76 @@
+"""Arrays and settings that come from, and go to, other processes."""
+
+from __future__ import annotations
+
+import os
+import pickle
+
+import numpy as np
+import pytest
+
+from clgemm.accel import enabled, install, report, uninstall
+from clgemm.accel.children import VARIABLE
+
+A = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+@pytest.mark.parametrize(
+    "product",
+    [np.dot, np.inner, np.matmul, np.tensordot, lambda a, b: a.dot(b), lambda a, b: a @ b],
+    ids=["dot", "inner", "matmul", "tensordot", "ndarray.dot", "operator"],
+)
+@pytest.mark.parametrize("copied", ["both", "first", "second"])
+def test_an_array_that_was_pickled_is_float32(product, copied, device):
+    """It brings a dtype object of its own; its products run on the device all the same."""
+    a, b = A, (A if product is np.inner else A.T)
+    axes = {"axes": 1} if product is np.tensordot else {}
+    expected = product(a, b, **axes)
+    if copied != "second":
+        a = pickle.loads(pickle.dumps(a))
+        assert a.dtype is not A.dtype
+    if copied != "first":
+        b = pickle.loads(pickle.dumps(b))
+    with enabled(threshold=0, device=device):
+        found = product(a, b, **axes)
+    assert report().offloaded == 1
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_the_report_tells_the_size_of_what_was_offloaded(device):
+    """Operands and results of the products on the device, and of no others; anew each time."""
+    stack = np.ones((5, 4, 3), np.float32)
+    with enabled(threshold=0, device=device):
+        np.dot(A, A.T)
+        A.astype("d") @ A.T
+    assert report().offloaded_bytes == 4 * (12 + 12 + 9)
+    with enabled(threshold=0, device=device):
+        np.matmul(A, stack)
+    assert report().offloaded_bytes == 4 * (12 + 60 + 45)
+
+
+def test_a_block_leads_processes_only_while_it_lasts(device):
+    """Within what was installed, and within other blocks."""
+    path = os.environ.get("PYTHONPATH")
+    install(7, device, children=True)
+    try:
+        outer = os.environ[VARIABLE]
+        with enabled(8, device, children=True):
+            assert '"threshold": 8' in os.environ[VARIABLE]
+            with enabled(9, device):  # not for children
+                assert '"threshold": 8' in os.environ[VARIABLE]
+        assert os.environ[VARIABLE] == outer
+    finally:
+        uninstall()
+    assert VARIABLE not in os.environ
+    assert os.environ.get("PYTHONPATH") == path
+
+
+def test_a_decorated_function_leads_processes(device):
+    """`children` holds for each of its calls."""
+
+    @enabled(5, device, children=True)
+    def function():
+        return os.environ.get(VARIABLE, "")
+
+    assert '"threshold": 5' in function()
+    assert VARIABLE not in os.environ

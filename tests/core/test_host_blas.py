@@ -1,0 +1,67 @@
+"""How many threads NumPy's BLAS uses in this process."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from clgemm.core import host_blas
+from clgemm.core.host_blas import blas_threads
+
+USABLE = len(getattr(os, "sched_getaffinity", lambda _: ())(0)) or os.cpu_count() or 1
+
+
+@pytest.fixture
+def without_threadpoolctl(monkeypatch):
+    """As if threadpoolctl were not installed, NumPy's BLAS were OpenBLAS, and no variable set."""
+    monkeypatch.setattr(host_blas, "_pools", lambda: ())
+    monkeypatch.setattr(host_blas, "_blas_name", lambda: "scipy-openblas")
+    for variable in {v for known in host_blas.VARIABLES.values() for v in known}:
+        monkeypatch.delenv(variable, raising=False)
+
+
+def test_threadpoolctl_knows_how_many_there_are_now():
+    """A limit holds at once, and ends at once."""
+    threadpoolctl = pytest.importorskip("threadpoolctl", reason="it is part of extras")
+    if not threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers:
+        pytest.skip("threadpoolctl does not know NumPy's BLAS")
+    before = blas_threads()
+    with threadpoolctl.threadpool_limits(1, user_api="blas"):
+        assert blas_threads() == 1
+    assert blas_threads() == before
+
+
+def test_without_threadpoolctl_the_environment_tells(without_threadpoolctl, monkeypatch):
+    """The variables of NumPy's BLAS, the strongest first; else the cores."""
+    assert blas_threads() == USABLE
+    monkeypatch.setenv("MKL_NUM_THREADS", "1")  # not this BLAS's
+    assert blas_threads() == USABLE
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert blas_threads() == 1
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", str(USABLE))
+    assert blas_threads() == USABLE
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", str(USABLE + 100))
+    assert blas_threads() == USABLE
+
+
+@pytest.mark.parametrize("nonsense", ["", "many", "0", "-1", "1.5"])
+def test_nonsense_in_the_environment_is_passed_over(nonsense, without_threadpoolctl, monkeypatch):
+    """As a BLAS does."""
+    monkeypatch.setenv("OMP_NUM_THREADS", nonsense)
+    assert blas_threads() == USABLE
+
+
+def test_an_unknown_blas_reads_the_variable_of_openmp(without_threadpoolctl, monkeypatch):
+    """Whatever its name is."""
+    monkeypatch.setattr(host_blas, "_blas_name", lambda: "unheard-of")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert blas_threads() == 1
+
+
+def test_numpy_names_its_blas():
+    """A text, in whatever build."""
+    host_blas._blas_name.cache_clear()
+    assert isinstance(host_blas._blas_name(), str)
+    assert np.__version__
