@@ -28,6 +28,7 @@ from distributed import Client, LocalCluster, wait
 import clgemm.dask
 
 CHUNKS = (256, 512, 1024, 2048)
+TICKS = (1, 2, 3, 5, 10, 20)
 HERE = Path(__file__).parent
 
 
@@ -79,6 +80,7 @@ def draw(ratios: dict[str, list[float]], side: int, path: Path) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(CHUNKS, [str(chunk) for chunk in CHUNKS])
+    axes.set_yticks(TICKS, [str(tick) for tick in TICKS])
     axes.set_xlabel("side of a chunk")
     axes.set_ylabel("time, as a multiple of NumPy's best")
     axes.set_title(f"{side} x {side} by {side} x {side} on two workers of one thread each")

@@ -305,7 +305,7 @@ class Hooks:
         if device is not None:
             self._router.stayed(device, seconds)
             self._tally.add(name, device, seconds)
-        elif self._router.settings.profile:
+        else:
             self._tally.add(name, DTYPE, seconds)
         return result
 

@@ -36,6 +36,16 @@ def test_an_array_that_was_pickled_is_float32(product, copied, device):
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("product", [np.dot, np.matmul, lambda a, b: a @ b])
+def test_a_double_array_that_was_pickled_is_counted(product, device):
+    """The report tells that it stayed for its dtype."""
+    a = pickle.loads(pickle.dumps(A.astype(np.float64)))
+    with enabled(threshold=0, device=device):
+        product(a, A.T)
+        product(a, a.T)
+    assert report().stayed == {"dtype": 2}
+
+
 def test_the_report_tells_the_size_of_what_was_offloaded(device):
     """Operands and results of the products on the device, and of no others; anew each time."""
     stack = np.ones((5, 4, 3), np.float32)
