@@ -123,7 +123,7 @@ def main() -> None:
     """Make the store, run both sides, compare, draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     default = Path(__file__).parent / "output" / "dask_pca.png"
-    parser.add_argument("--gigabytes", type=float, default=3.0, help="size of the store")
+    parser.add_argument("--gigabytes", type=float, default=4.0, help="size of the store")
     parser.add_argument("--folder", type=Path, help="where the store is made; a temporary folder")
     parser.add_argument("--picture", type=Path, default=default, help="where to draw")
     arguments = parser.parse_args()
