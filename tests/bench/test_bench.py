@@ -393,7 +393,7 @@ def test_the_device_is_found_again():
     """By its names, whatever its position; a stranger is refused."""
     for device in devices():
         assert find(identity(device)) is device
-    with pytest.raises(RuntimeError, match="device X of Y is not in this process"):
+    with pytest.raises(RuntimeError, match="this process has no device X of Y"):
         find(["X", "Y", "0"])
 
 
@@ -629,7 +629,7 @@ def test_caches_are_kept_apart(tmp_path):
 def test_a_failing_cold_start_is_said():
     """With the process's last words."""
     kinds = startup.cold_start(["X", "Y", "0"], environment(1), 1)
-    assert "device X of Y is not in this process" in kinds["empty"]["failure"]
+    assert "this process has no device X of Y" in kinds["empty"]["failure"]
     assert kinds["NumPy"]["first_s"] > 0
 
 
