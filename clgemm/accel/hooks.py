@@ -1,7 +1,8 @@
-"""What NumPy calls in place of its own products: small ones pass by, large ones are routed.
+"""The functions that NumPy calls in place of its own products.
 
-All of it is called from Python or C as a function is, so that whatever is raised here is raised at
-the call. A product that fails on the device is NumPy's.
+Small products return at once to NumPy; the router decides about large ones. Callers call these
+functions like any other, from Python or C, so that an exception is raised at the call. NumPy
+repeats a product that fails on the device.
 """
 
 from __future__ import annotations
@@ -31,22 +32,22 @@ __all__ = ["Hooks"]
 FLOAT32 = np.dtype(np.float32)
 DTYPE = "dtype"
 LAYOUT = "memory layout"
-UNDERFLOW = "heed of underflow"
+UNDERFLOW = "report of underflow"
 LARGE = np.full((1, 1), 3e38, FLOAT32)
 INFINITE, ZERO = np.full((1, 1), np.inf, FLOAT32), np.zeros((1, 1), FLOAT32)
 
 
 class Hooks:
-    """The replacements, for one acceleration: they share its router and its counts.
+    """The replacements of NumPy's functions for one group of settings.
 
     Parameters
     ----------
     passages : Passages
-        The products on their way, of all accelerations.
+        The running products under all settings.
     host : callable
-        A copy of NumPy's matmul: for two arrays and no `out`.
+        A copy of NumPy's matmul, for two arrays and no `out`.
     matmul, dot : callable
-        NumPy's own.
+        NumPy's own functions.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Hooks:
         self._host, self._host_matmul, self._host_dot = host, matmul, dot
 
     def operator(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``ndarray.__matmul__``: most products of a program, for the least overhead."""
+        """Return a replacement of ``ndarray.__matmul__``, whose overhead counts most."""
         is_small, host, array = self._is_small_matmul(), self._host, np.ndarray
         other = self._tally.quick("matmul", DTYPE).add
 
@@ -77,7 +78,7 @@ class Hooks:
                             if is_small(a, b):
                                 return host(a, b)
                             return self._matmul(operands, {}, host)
-                        if dtype.isbuiltin == 1:  # none that another package has added
+                        if dtype.isbuiltin == 1:  # not a dtype of another package
                             other()
                             return host(a, b)
             return original(*operands, **keywords)
@@ -85,7 +86,7 @@ class Hooks:
         return disguised(__matmul__, original)
 
     def matmul(self) -> Callable[..., Any]:
-        """Return what a call of np.matmul comes to."""
+        """Return a replacement of np.matmul."""
         is_small, host, array = self._is_small_matmul(), self._host, np.ndarray
         other = self._timed("matmul", host)
 
@@ -104,7 +105,7 @@ class Hooks:
         return disguised(matmul, np.matmul)
 
     def dot(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what `np.dot` calls."""
+        """Return a replacement of the implementation of np.dot."""
         is_small = self._small_or_other("dot")
         other = self._timed("dot", original)
 
@@ -116,7 +117,7 @@ class Hooks:
         return disguised(dot, original)
 
     def inner(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what `np.inner` calls."""
+        """Return a replacement of the implementation of np.inner."""
         is_small = self._small_or_other("inner")
         other = self._timed("inner", original)
 
@@ -124,13 +125,13 @@ class Hooks:
             if len(operands) != 2 or keywords or is_small(*operands):
                 return other(*operands, **keywords)
             a, b = operands
-            turned = transposed(b) if b.ndim > 1 else b
-            return self._dot("inner", a, turned, None, lambda: original(a, b))
+            right = transposed(b) if b.ndim > 1 else b
+            return self._dot("inner", a, right, None, lambda: original(a, b))
 
         return disguised(inner, original)
 
     def method(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``ndarray.dot``."""
+        """Return a replacement of ``ndarray.dot``."""
         is_small = self._small_or_other("ndarray.dot")
         other = self._timed("ndarray.dot", original)
 
@@ -143,7 +144,7 @@ class Hooks:
         return disguised(dot, original)
 
     def _timed(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return NumPy's function for what is not float32: timed, if a profile is wanted."""
+        """Return NumPy's function for other dtypes than float32, with timing if profiled."""
         if not self._router.settings.profile:
             return original
 
@@ -157,12 +158,12 @@ class Hooks:
         return call
 
     def _is_small_matmul(self) -> Callable[[Any, Any], bool]:
-        """Return what tells at once, and counts, that a product of matrices is NumPy's."""
+        """Return a quick test for products too small for the device, which also counts them."""
         router, small = self._router, self._tally.quick("matmul", SMALL).add
 
         def is_small(a: Any, b: Any) -> bool:
             sizes, least = a.size * b.size, router.least
-            # m k * k n / k: all the multiply-adds of two matrices.
+            # Two matrices need m k * k n / k multiply-adds.
             if sizes < least or (a.ndim == b.ndim == 2 and sizes < least * len(b)):
                 small()
                 return True
@@ -171,10 +172,10 @@ class Hooks:
         return is_small
 
     def _small_or_other(self, name: str) -> Callable[[Any, Any], bool]:
-        """Return what tells at once, and counts, that a dot product is NumPy's."""
+        """Return a quick test for dot products that NumPy makes, which also counts them."""
         router, array = self._router, np.ndarray
         small = self._tally.quick(name, SMALL).add
-        # A profile counts these where it times them.
+        # With a profile, `_timed` counts them.
         other = int if router.settings.profile else self._tally.quick(name, DTYPE).add
 
         def is_small(a: Any, b: Any) -> bool:
@@ -211,13 +212,13 @@ class Hooks:
             multiply(1.0, x, y, 0.0, matrices, queue=device.queue)
             errors = settle(work.symmetric, matrices, lambda: (x, y), self._host)
             if out is not None and not is_direct:
-                np.copyto(out, c, casting="unsafe")  # as far as NumPy allows it
+                np.copyto(out, c, casting="unsafe")  # `understood` has checked the casting
             return unwrapped(c, None) if out is None else out, errors
 
         return _Task(work, on_device, is_direct)
 
     def _dot(self, name: str, x: Any, y: Any, out: Any, host: Callable[[], Any]) -> Any:
-        """Return dot(x, y) from the side that the router chooses."""
+        """Return dot(x, y), computed on the side that the router chooses."""
 
         def prepare() -> _Task | None:
             return self._dot_task(x, y, out) if x.shape[-1] == y.shape[max(y.ndim - 2, 0)] else None
@@ -241,8 +242,8 @@ class Hooks:
             )
             return result, errors
 
-        # NumPy's error for an output that does not fit. One that overlaps would be lost if the
-        # device failed.
+        # NumPy raises the error for an `out` that does not fit. If `out` overlapped an operand, a
+        # failing device could leave NumPy without that operand.
         usable = out is None or (
             fits_dot(out, shape) and not overlap(out, x) and not overlap(out, y)
         )
@@ -255,16 +256,18 @@ class Hooks:
         host: Callable[[], Any],
         same: Callable[..., Any],
     ) -> Any:
-        """Return a product from the side that the router chooses.
+        """Return a product, computed on the side that the router chooses.
 
         Parameters
         ----------
         prepare : callable
-            Returns what there is to do, or None if it is NumPy's, or for NumPy to refuse.
+            Returns the task for the device, or None if NumPy must make the product or raise an
+            error.
         host : callable
             Returns NumPy's product, also after the device has failed.
         same : callable
-            Of NumPy's, reports the device's floating-point errors by making them.
+            NumPy's function. It makes the device's floating-point errors again, so that NumPy
+            reports them.
         """
         start = time.perf_counter()
         device: Device | str | None = None
@@ -281,7 +284,7 @@ class Hooks:
         except BaseException as error:
             if not isinstance(error, Exception) or is_of_the_program(error):
                 if task is not None and task.in_place:
-                    host()  # as NumPy's, a result in the caller's memory is whole
+                    host()  # complete the result in the caller's memory, as NumPy does
                 raise
             device = self._router.failed(device if isinstance(device, Device) else None, error)
         finally:
@@ -313,16 +316,16 @@ class Hooks:
 
 
 class _Task(NamedTuple):
-    """A product that a device could make.
+    """A product that a device can make.
 
     Attributes
     ----------
     on_device : callable
-        Makes it, and returns what went wrong in numbers, too.
+        Returns the product and its floating-point errors.
     in_place : bool
-        It writes to the caller's memory.
+        Whether it writes to the caller's memory.
     usable : bool
-        It can do so, and again if it failed.
+        Whether that memory fits, and NumPy can write to it again if the device fails.
     """
 
     work: Work

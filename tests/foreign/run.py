@@ -192,7 +192,7 @@ def _remarks(found: Sequence[Comparison]) -> list[str]:
                 lines.append(f"- {c.suite}, {way}: its time was up")
             elif not run.ended_well:
                 lines.append(f"- {c.suite}, {way}: exit status {run.status}")
-        if failed := (c.accelerated.products or {}).get("stayed", {}).get("device's failure"):
+        if failed := (c.accelerated.products or {}).get("stayed", {}).get("device failure"):
             lines.append(f"- {c.suite}: {failed:,} products came to a device that had failed")
         for test in c.only_accelerated:
             why = (c.accelerated.messages.get(test) or "crashed").strip().splitlines()[-1]
