@@ -144,7 +144,7 @@ def test_the_worst_phase_counts(script):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--only", "numpy.linalg,nonsense"], "'nonsense' is no suite; there are numpy.linalg"),
+        (["--only", "numpy.linalg,nonsense"], "'nonsense' is not a suite; the suites are numpy.linalg"),
         (["--json", "missing/kept.json"], "there is no folder"),
     ],
 )
