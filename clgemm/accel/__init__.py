@@ -22,11 +22,11 @@ __all__ = [
 ]
 
 
-def load_ipython_extension(shell: Any) -> None:  # noqa: ARG001 - IPython's protocol
+def load_ipython_extension(_shell: Any) -> None:
     """Accelerate NumPy: ``%load_ext clgemm.accel``."""
     install()
 
 
-def unload_ipython_extension(shell: Any) -> None:  # noqa: ARG001 - IPython's protocol
+def unload_ipython_extension(_shell: Any) -> None:
     """Restore NumPy: ``%unload_ext clgemm.accel``."""
     uninstall()

@@ -8,13 +8,13 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from clgemm.accel.semantics import is_by_own_transpose
+from clgemm.accel.semantics import is_product_by_own_transpose
 from clgemm.contraction import as_stacks
 from clgemm.core.layout import broadcast_batch
 from clgemm.planning.crossovers import Work
 from clgemm.runtime.operands import overlap, rearranged, updatable
 
-__all__ = ["Request", "understood"]
+__all__ = ["Request", "parse_matmul"]
 
 FLOAT32 = np.dtype(np.float32)
 KEYWORDS = {"axes", "casting", "dtype", "order", "out", "subok"}
@@ -58,7 +58,7 @@ class Request(NamedTuple):
         symmetric = (
             rows.dtype == columns.dtype == FLOAT32
             and rows.shape[-2] == columns.shape[-1]
-            and is_by_own_transpose(rows, columns)
+            and is_product_by_own_transpose(rows, columns)
         )
         matrices = math.prod(broadcast_batch(rows.shape[:-2], columns.shape[:-2]))
         return Work(rows.shape[-2], columns.shape[-1], rows.shape[-1], matrices, symmetric)
@@ -83,7 +83,7 @@ class Request(NamedTuple):
         return rearranged(result, [*stack, *self.axes])
 
 
-def understood(
+def parse_matmul(
     arguments: Sequence[Any], keywords: Mapping[str, Any], copy: Callable[..., Any]
 ) -> Request | None:
     """Return the product that a call of np.matmul asks for.

@@ -13,11 +13,11 @@ from clgemm.accel.routing import Settings
 from clgemm.hardware.identity import identity
 
 __all__ = [
-    "forget_children",
-    "lead_children",
-    "note_on_children",
-    "release_children",
-    "watch_children",
+    "accelerate_children",
+    "children_note",
+    "forget_started",
+    "leave_children_plain",
+    "watch_started",
 ]
 
 VARIABLE = "CLGEMM_ACCEL_CHILDREN"
@@ -32,7 +32,7 @@ FORKED = (
 )
 
 
-def lead_children(settings: Settings) -> None:
+def accelerate_children(settings: Settings) -> None:
     """Accelerate the Python processes that this process starts from now on."""
     device = None if settings.device is None else identity(settings.device)
     os.environ[VARIABLE] = json.dumps({"threshold": settings.threshold, "device": device})
@@ -40,7 +40,7 @@ def lead_children(settings: Settings) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join([FOLDER, *paths])
 
 
-def release_children() -> None:
+def leave_children_plain() -> None:
     """Leave NumPy plain in the processes that this process starts from now on."""
     os.environ.pop(VARIABLE, None)
     if FOLDER in (paths := _paths()):
@@ -82,7 +82,7 @@ class _Watch:
 _watch = _Watch()
 
 
-def watch_children(is_on: bool) -> None:
+def watch_started(is_on: bool) -> None:
     """Begin a new record of started processes, or end it."""
     if is_on and not _watch.is_on:
         _watch.spawned = _watch.forked = False
@@ -96,12 +96,12 @@ def watch_children(is_on: bool) -> None:
             os.register_at_fork(after_in_parent=_watch.fork)
 
 
-def forget_children() -> None:
+def forget_started() -> None:
     """Clear the record in a forked child, which has started no process yet."""
     _watch.is_on = _watch.spawned = _watch.forked = False
 
 
-def note_on_children() -> str:
+def children_note() -> str:
     """Return a sentence for the user about processes that are not accelerated, or ""."""
     _watch.count()
     if VARIABLE in os.environ:
@@ -112,11 +112,11 @@ def note_on_children() -> str:
 def _is_python(executable: object, arguments: object) -> bool:
     """Tell whether a command starts a Python other than clgemm's own child processes."""
     try:
-        name = os.path.basename(os.fsdecode(executable))  # type: ignore[arg-type]  # noqa: PTH119
+        name = Path(os.fsdecode(executable)).name  # type: ignore[arg-type]
         words = [os.fsdecode(word) for word in arguments]  # type: ignore[attr-defined]
     except (TypeError, ValueError):
         return False
-    if not (name.startswith("python") or name == os.path.basename(sys.executable)):  # noqa: PTH119
+    if not (name.startswith("python") or name == Path(sys.executable).name):
         return False
     return not any(word.startswith("clgemm.") for word in words)
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from clgemm.accel.semantics import settle
+from clgemm.accel.semantics import match_numpy
 from clgemm.hardware.device import Device
 from clgemm.planning import crossovers
 from clgemm.planning.crossovers import Crossovers, Kind, Work, kind_of
@@ -142,7 +142,7 @@ def _device_wins(device: Device, host: HostProduct, work: Work) -> bool:
     def on_device() -> None:
         c = np.empty(shape, np.float32)
         multiply(1.0, a, b, 0.0, c, queue=device.queue)
-        settle(work.symmetric, c, lambda: (a, b), host)
+        match_numpy(work.symmetric, c, lambda: (a, b), host)
 
     on_device()  # compiles
     ratios = []

@@ -9,7 +9,7 @@ import sys
 from types import CodeType, TracebackType
 from typing import Any
 
-__all__ = ["is_near_recursion_limit", "is_of_the_program", "tell"]
+__all__ = ["belongs_to_program", "is_near_recursion_limit", "log_safely"]
 
 log = logging.getLogger("clgemm.accel")
 
@@ -19,7 +19,7 @@ ROOM = 150
 CALLED = {"builtins", "clgemm", "numpy", "pyopencl", "pytools", *sys.stdlib_module_names}
 
 
-def is_of_the_program(error: Exception) -> bool:
+def belongs_to_program(error: Exception) -> bool:
     """Tell whether an exception during a product must reach the program.
 
     Examples are an exception that a signal's handler raises, and one that a debugger or another
@@ -39,7 +39,7 @@ def is_near_recursion_limit() -> bool:
     return True
 
 
-def tell(level: int, message: str, error: BaseException | None = None) -> None:
+def log_safely(level: int, message: str, error: BaseException | None = None) -> None:
     """Log a message, with the error's traceback if there is one; ignore a failure to log."""
     try:
         log.log(level, "%s", message, exc_info=error)
@@ -63,7 +63,8 @@ def _code(handler: Any) -> CodeType | None:
     """Return the code object of a signal's handler, or None if it is not a Python function."""
     while isinstance(handler, functools.partial):
         handler = handler.func
-    for found in (handler, getattr(handler, "__func__", None), getattr(handler, "__call__", None)):  # noqa: B004
+    parts = (getattr(handler, name, None) for name in ("__func__", "__call__"))
+    for found in (handler, *parts):
         code = getattr(getattr(found, "__func__", found), "__code__", None)
         if isinstance(code, CodeType):
             return code

@@ -14,12 +14,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from clgemm.accel.arguments import Request, understood
-from clgemm.accel.failures import is_near_recursion_limit, is_of_the_program
-from clgemm.accel.inside import Passages
+from clgemm.accel.arguments import Request, parse_matmul
+from clgemm.accel.failures import belongs_to_program, is_near_recursion_limit
+from clgemm.accel.inside import RunningProducts
 from clgemm.accel.places import disguised
 from clgemm.accel.routing import DEEP, Router
-from clgemm.accel.semantics import FloatErrors, heeds_underflow, is_by_own_transpose, settle
+from clgemm.accel.semantics import (
+    FloatErrors,
+    is_product_by_own_transpose,
+    match_numpy,
+    reports_underflow,
+)
 from clgemm.accel.tally import DEVICE, SMALL, Tally
 from clgemm.contraction import contracted, fits_dot, unwrapped, without
 from clgemm.hardware.device import Device
@@ -42,7 +47,7 @@ class Hooks:
 
     Parameters
     ----------
-    passages : Passages
+    running : RunningProducts
         The running products under all settings.
     host : callable
         A copy of NumPy's matmul, for two arrays and no `out`.
@@ -54,13 +59,13 @@ class Hooks:
         self,
         router: Router,
         tally: Tally,
-        passages: Passages,
+        running: RunningProducts,
         *,
         host: Callable[..., Any],
         matmul: Callable[..., Any],
         dot: Callable[..., Any],
     ) -> None:
-        self._router, self._tally, self._passages = router, tally, passages
+        self._router, self._tally, self._running = router, tally, running
         self._host, self._host_matmul, self._host_dot = host, matmul, dot
 
     def operator(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,7 +73,7 @@ class Hooks:
         is_small, host, array = self._is_small_matmul(), self._host, np.ndarray
         other = self._tally.quick("matmul", DTYPE).add
 
-        def __matmul__(*operands: Any, **keywords: Any) -> Any:  # noqa: N807 - a method of ndarray
+        def matmul(*operands: Any, **keywords: Any) -> Any:
             if len(operands) == 2 and not keywords:
                 a, b = operands
                 if type(a) is array and type(b) is array:
@@ -83,7 +88,7 @@ class Hooks:
                             return host(a, b)
             return original(*operands, **keywords)
 
-        return disguised(__matmul__, original)
+        return disguised(matmul, original)
 
     def matmul(self) -> Callable[..., Any]:
         """Return a replacement of np.matmul."""
@@ -196,7 +201,7 @@ class Hooks:
         """Return np.matmul(*arguments, **keywords) from the side that the router chooses."""
 
         def prepare() -> _Task | None:
-            request = understood(arguments, keywords, self._host)
+            request = parse_matmul(arguments, keywords, self._host)
             return None if request is None else self._matmul_task(request)
 
         return self._product("matmul", prepare, lambda: host(*arguments, **keywords), self._host)
@@ -210,9 +215,9 @@ class Hooks:
             c = out if is_direct else request.allocated()
             matrices = request.matrices(c)
             multiply(1.0, x, y, 0.0, matrices, queue=device.queue)
-            errors = settle(work.symmetric, matrices, lambda: (x, y), self._host)
+            errors = match_numpy(work.symmetric, matrices, lambda: (x, y), self._host)
             if out is not None and not is_direct:
-                np.copyto(out, c, casting="unsafe")  # `understood` has checked the casting
+                np.copyto(out, c, casting="unsafe")  # `parse_matmul` has checked the casting
             return unwrapped(c, None) if out is None else out, errors
 
         return _Task(work, on_device, is_direct)
@@ -228,13 +233,13 @@ class Hooks:
     def _dot_task(self, x: Any, y: Any, out: Any) -> _Task:
         shape, k = x.shape[:-1] + without(y.shape, -2), x.shape[-1]
         m, n = math.prod(x.shape[:-1]), math.prod(without(y.shape, -2))
-        symmetric = x.ndim == 2 and is_by_own_transpose(x, y)
+        symmetric = x.ndim == 2 and is_product_by_own_transpose(x, y)
 
         def on_device(device: Device) -> tuple[Any, FloatErrors]:
             operands = float32_operand(x, "a"), float32_operand(y, "b")
             made, _ = contracted(*operands, shape, out, device.queue)
             result = unwrapped(made, out)
-            errors = settle(
+            errors = match_numpy(
                 symmetric,
                 np.asarray(result).reshape(m, n),
                 lambda: (x.reshape(m, k), np.moveaxis(y, max(y.ndim - 2, 0), 0).reshape(k, n)),
@@ -273,7 +278,7 @@ class Hooks:
         device: Device | str | None = None
         task: _Task | None = None
         try:
-            device = self._passages.enter()
+            device = self._running.enter()
             if device is None and (task := prepare()) is not None:
                 device = self._choose(task)
                 if not isinstance(device, str):
@@ -282,13 +287,13 @@ class Hooks:
                     self._tally.add(name, DEVICE, time.perf_counter() - start)
                     task = None
         except BaseException as error:
-            if not isinstance(error, Exception) or is_of_the_program(error):
+            if not isinstance(error, Exception) or belongs_to_program(error):
                 if task is not None and task.in_place:
                     host()  # complete the result in the caller's memory, as NumPy does
                 raise
             device = self._router.failed(device if isinstance(device, Device) else None, error)
         finally:
-            self._passages.leave()
+            self._running.leave()
         if isinstance(device, Device):
             if errors.overflow:
                 same(LARGE, LARGE)
@@ -312,7 +317,7 @@ class Hooks:
             return device
         if not task.usable:
             return LAYOUT
-        return UNDERFLOW if heeds_underflow() else device
+        return UNDERFLOW if reports_underflow() else device
 
 
 class _Task(NamedTuple):

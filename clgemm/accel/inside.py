@@ -10,14 +10,14 @@ import threading
 import time
 from types import FrameType
 
-__all__ = ["BUSY", "CLOSED", "Passages"]
+__all__ = ["BUSY", "CLOSED", "RunningProducts"]
 
 BUSY = "call inside another product"
 CLOSED = "call at exit"
 STEP_SECONDS = 1e-3
 
 
-class Passages:
+class RunningProducts:
     """The running products, at most one for each thread.
 
     A signal's handler or a finalizer may ask for a product inside another one, whose device, locks

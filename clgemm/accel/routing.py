@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyopencl as cl
 
 from clgemm.accel.crossover import HostProduct, measure
-from clgemm.accel.failures import tell
+from clgemm.accel.failures import log_safely
 from clgemm.accel.inside import BUSY
 from clgemm.accel.tally import SMALL, LeftOut
 from clgemm.core.nesting import NestedCallError
@@ -146,14 +146,14 @@ class Router:
         pause = min(FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 30), LONGEST_PAUSE_SECONDS)
         left_out = LeftOut(device.name, failures, time.time() + pause, what)
         self._left_out[device] = left_out, time.monotonic() + pause
-        tell(logging.WARNING, f"a product failed, and NumPy repeats it: {left_out}")
+        log_safely(logging.WARNING, f"a product failed, and NumPy repeats it: {left_out}")
         return FAILED
 
     def succeeded(self, device: Device) -> None:
         """Record that a product succeeded on a device."""
         self.device_name = device.name
         if self._left_out and self._left_out.pop(device, None) is not None:
-            tell(logging.WARNING, f"{device.name} is used again")
+            log_safely(logging.WARNING, f"{device.name} is used again")
 
     def left_out(self) -> tuple[LeftOut, ...]:
         """Return the devices whose last product failed."""
@@ -182,4 +182,4 @@ class Router:
             if len(self._warned) >= MOST_WARNINGS:
                 self._warned.clear()
             self._warned.add(message)
-        tell(logging.WARNING, message, error)
+        log_safely(logging.WARNING, message, error)

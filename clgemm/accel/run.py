@@ -21,7 +21,7 @@ __all__ = ["run", "run_code", "run_input"]
 OURS = str(Path(__file__).parent) + os.sep
 NOT_FOUND = 2  # Python's exit code for a script that does not exist
 # The function behind `python -m` and `python folder`; it has no public name.
-_run_module_as_main = getattr(runpy, "_run_module_as_main")  # noqa: B009
+_run_module_as_main = vars(runpy)["_run_module_as_main"]
 
 _replaced: list[ModuleType] = []  # former `__main__` modules, referenced so that they live on
 
@@ -47,7 +47,7 @@ def run(program: str, arguments: Sequence[str], is_module: bool) -> None:
         if is_module:
             _run_module_as_main(program)
         elif pkgutil.get_importer(program) is not None:
-            _enter(os.path.abspath(program), always=True)  # noqa: PTH100 - as below
+            _enter(os.path.abspath(program), always=True)  # noqa: PTH100 - do not resolve links
             _run_module_as_main("__main__", False)
         else:
             _run_script(program, main)
@@ -108,9 +108,8 @@ def _show_in_tracebacks(compiled: CodeType, text: str) -> None:
     """Make tracebacks show the program's lines, as ``python -c`` does from Python 3.13 on."""
     if sys.version_info >= (3, 13):
         by_code = hasattr(linecache, "_interactive_cache")  # 3.13.0 registers by name
-        getattr(linecache, "_register_code")(  # noqa: B009 - it has no public name
-            compiled if by_code else "<string>", text, "<string>"
-        )
+        register = vars(linecache)["_register_code"]  # it has no public name
+        register(compiled if by_code else "<string>", text, "<string>")
 
 
 def _run_script(program: str, main: ModuleType) -> None:
@@ -126,7 +125,7 @@ def _run_script(program: str, main: ModuleType) -> None:
         reason = f"[Errno {error.errno}] {error.strerror}"
         print(f"{sys.executable}: can't open file {path!r}: {reason}", file=sys.stderr)
         raise SystemExit(NOT_FOUND) from None
-    _enter(os.path.dirname(os.path.realpath(program)))  # noqa: PTH120 - as above
+    _enter(str(Path(program).resolve().parent))
     main.__dict__.update(__file__=path, __cached__=None, __loader__=loader)
     exec(program_code, main.__dict__)
 

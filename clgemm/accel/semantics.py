@@ -7,7 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["NO_ERRORS", "FloatErrors", "heeds_underflow", "is_by_own_transpose", "mirror", "settle"]
+__all__ = [
+    "NO_ERRORS",
+    "FloatErrors",
+    "is_product_by_own_transpose",
+    "match_numpy",
+    "mirror",
+    "reports_underflow",
+]
 
 BLOCK = 256  # rows and columns that are copied at a time
 
@@ -22,7 +29,7 @@ class FloatErrors(NamedTuple):
 NO_ERRORS = FloatErrors(overflow=False, invalid=False)
 
 
-def is_by_own_transpose(a: Any, b: Any) -> bool:
+def is_product_by_own_transpose(a: Any, b: Any) -> bool:
     """Tell whether b is the transpose of a in the same memory, so that a @ b is symmetric."""
     return bool(
         a.ndim == b.ndim > 1
@@ -32,12 +39,12 @@ def is_by_own_transpose(a: Any, b: Any) -> bool:
     )
 
 
-def heeds_underflow() -> bool:
+def reports_underflow() -> bool:
     """Tell whether NumPy reports underflow, which cannot be seen in a finished product."""
     return np.geterr()["under"] != "ignore"
 
 
-def settle(
+def match_numpy(
     symmetric: bool,
     c: Any,
     operands: Callable[[], tuple[Any, Any]],

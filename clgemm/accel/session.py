@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from clgemm.accel.children import (
-    forget_children,
-    lead_children,
-    note_on_children,
-    release_children,
-    watch_children,
+    accelerate_children,
+    children_note,
+    forget_started,
+    leave_children_plain,
+    watch_started,
 )
 from clgemm.accel.hooks import Hooks
-from clgemm.accel.inside import Passages
+from clgemm.accel.inside import RunningProducts
 from clgemm.accel.places import (
     Attribute,
     Call,
@@ -79,7 +79,7 @@ class _Replacements:
         at = _places()
         self.router = Router(settings, at.host)
         hooks = Hooks(
-            *(self.router, tally, _passages),
+            *(self.router, tally, _running),
             host=at.host,
             matmul=at.matmul.original,
             dot=at.dot.original,
@@ -114,7 +114,7 @@ class _State:
 
     def apply(self) -> None:
         """Patch or restore NumPy, according to the settings that are now in force."""
-        if _passages.is_closed:
+        if _running.is_closed:
             return
         settings = self.blocks[-1][1] if self.blocks else self.installed
         wanted = None if settings is None else _replacements(settings, threshold())
@@ -134,7 +134,7 @@ class _State:
                 wanted.restore()
                 raise
             self.active = self.last = wanted
-        watch_children(wanted is not None)
+        watch_started(wanted is not None)
 
 
 @functools.lru_cache(maxsize=CACHED_SETTINGS)
@@ -144,7 +144,7 @@ def _replacements(settings: Settings, environment: int | None) -> _Replacements:
 
 
 _tally = Tally()
-_passages = Passages()
+_running = RunningProducts()
 _state = _State()
 
 
@@ -158,7 +158,7 @@ def _restore() -> None:
 def _close() -> None:
     """Restore NumPy at exit, and wait for the products of other threads."""
     _restore()
-    _passages.close(EXIT_SECONDS)
+    _running.close(EXIT_SECONDS)
     _restore()  # another thread may have patched NumPy during the wait
 
 
@@ -167,10 +167,10 @@ def _forget() -> None:
 
     The locks are new, because another thread may have held one of them during the fork.
     """
-    global _state, _tally, _passages
+    global _state, _tally, _running
     _restore()
-    forget_children()
-    _state, _tally, _passages = _State(), Tally(), Passages()
+    forget_started()
+    _state, _tally, _running = _State(), Tally(), RunningProducts()
     _replacements.cache_clear()
 
 
@@ -229,9 +229,9 @@ def install(
             _state.installed = before
             raise
         if children:
-            lead_children(settings)
+            accelerate_children(settings)
         else:
-            release_children()
+            leave_children_plain()
 
 
 def uninstall() -> None:
@@ -241,7 +241,7 @@ def uninstall() -> None:
     """
     with _state.lock:
         _state.installed = None
-        release_children()
+        leave_children_plain()
         _state.apply()
 
 
@@ -295,7 +295,7 @@ def report() -> Report:
     """Count the products on each side since the start of the current or last acceleration."""
     last = _state.last
     name, left_out = (last.router.device_name, last.router.left_out()) if last else ("", ())
-    return Report(name, tuple(_tally.rows()), left_out, note_on_children())
+    return Report(name, tuple(_tally.rows()), left_out, children_note())
 
 
 def host_matmul() -> Any:

@@ -87,7 +87,7 @@ def warn_unkept(path: Path, error: OSError, consequence: str) -> None:
         return
     reason = error.strerror or error
     if isinstance(error, FileExistsError | NotADirectoryError):
-        reason = "a file lies where a folder has to be"
+        reason = "a file is where a folder must be"
     log.warning("%s cannot be written (%s): %s", path, reason, consequence)
 
 
@@ -177,7 +177,7 @@ def recall(key: str) -> Any:
     except OSError:
         return None
     except (ValueError, AttributeError):
-        warn_once(f"{_verdicts_path()} is broken: what it held is found out anew")
+        warn_once(f"{_verdicts_path()} is broken: its verdicts are found again")
         return None
 
 
@@ -205,7 +205,7 @@ def remember(key: str, verdict: Any) -> bool:
     try:
         rewrite(_verdicts_path(), added)
     except OSError as error:
-        warn_unkept(_verdicts_path(), error, "what was found out on this machine is not kept")
+        warn_unkept(_verdicts_path(), error, "verdicts about this machine are not kept")
         return False
     return True
 

@@ -20,7 +20,7 @@ import pytest
 import clgemm
 from clgemm.accel import enabled, hooks, inside, report, routing
 from clgemm.accel.failures import is_near_recursion_limit
-from clgemm.accel.inside import Passages
+from clgemm.accel.inside import RunningProducts
 
 RANDOM = np.random.default_rng(0)
 A, B = (RANDOM.integers(1, 9, (32, 32)).astype(np.float32) for _ in range(2))
@@ -207,12 +207,12 @@ def test_a_product_within_a_product_is_numpys(outer, device, monkeypatch):
 
 def test_a_product_that_was_broken_off_keeps_no_later_one_out():
     """A product that an exception ended before `leave` does not stop later products."""
-    passages = Passages()
+    running = RunningProducts()
 
     def product(ends):
-        entered = passages.enter()
+        entered = running.enter()
         if ends:
-            passages.leave()
+            running.leave()
         return entered
 
     assert product(ends=False) is None
@@ -220,7 +220,7 @@ def test_a_product_that_was_broken_off_keeps_no_later_one_out():
     assert product(ends=True) is None
 
     def outer():
-        assert passages.enter() is None
+        assert running.enter() is None
         return product(ends=True)
 
     assert outer() == inside.BUSY
@@ -228,22 +228,22 @@ def test_a_product_that_was_broken_off_keeps_no_later_one_out():
 
 def test_the_exit_waits_for_products_and_lets_no_other_begin():
     """close waits at most its time for other threads' products, and no product begins after it."""
-    passages = Passages()
+    running = RunningProducts()
     entered, done = threading.Event(), threading.Event()
 
     def product():
-        assert passages.enter() is None
+        assert running.enter() is None
         entered.set()
         done.wait(60)
-        passages.leave()
+        running.leave()
 
     thread = threading.Thread(target=product)
     thread.start()
     entered.wait(60)
-    passages.close(0.01)  # gives up
-    assert passages.enter() == inside.CLOSED
+    running.close(0.01)  # gives up
+    assert running.enter() == inside.CLOSED
     threading.Timer(0.05, done.set).start()
-    passages.close(60)
+    running.close(60)
     assert done.is_set()
     thread.join()
 
