@@ -139,7 +139,7 @@ def test_an_interruption_is_raised_at_the_call(name, error, device, monkeypatch)
 def test_a_signal_handlers_exception_is_never_taken_for_the_devices(
     name, error, device, monkeypatch
 ):
-    """A signal handler's exception of any type is raised at the call and not logged."""
+    """A signal handler's exception is raised at the call, and never blamed on the device."""
 
     def handler(number, frame):
         raise error("planted")
