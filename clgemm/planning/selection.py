@@ -7,6 +7,7 @@ import logging
 import math
 import os
 
+from clgemm.core.caches import forgettable
 from clgemm.core.precision import environment_precision
 from clgemm.core.settings import whole_number
 from clgemm.core.shapes import shape_class
@@ -142,6 +143,7 @@ SMALLEST_SKINNY = 4096
 SLACK, SLACK_IF_LARGE, LARGE_WORK = 1.25, 1.15, 2**30
 
 
+@forgettable
 @functools.lru_cache(maxsize=1024)
 def choose(
     device: Device, m: int, n: int, k: int, matrices: int, fits_skinny: bool = False

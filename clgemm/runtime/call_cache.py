@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import pyopencl as cl
 
+from clgemm.core.caches import on_forget
 from clgemm.core.precision import chosen_precision
 from clgemm.hardware.choice import get_device
 from clgemm.hardware.forks import require_unforked
@@ -31,7 +32,7 @@ from clgemm.runtime.operands import (
 from clgemm.runtime.waiting import answers_signals, finish, wait
 from clgemm.runtime.workspace import Prepared, Workspace
 
-__all__ = ["Asked", "Way", "again", "forget", "note", "starts_of"]
+__all__ = ["Asked", "Way", "again", "note", "starts_of"]
 
 Events: TypeAlias = Sequence[cl.Event]
 
@@ -147,6 +148,7 @@ class _Noted(NamedTuple):
 
 
 _noted: dict[Hashable, _Noted] = {}
+on_forget(lambda: _noted.clear())
 
 
 def again(
@@ -228,8 +230,3 @@ def _kind(asked: Asked, a: Any, b: Any, c: Any) -> Hashable:
     except (ValueError, RuntimeError):
         return None  # for the call itself to say, if it matters there
     return asked.function, asked.others, precision, where, like_a, like_b, like_c
-
-
-def forget() -> None:
-    """Work everything out anew."""
-    _noted.clear()

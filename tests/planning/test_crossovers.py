@@ -11,6 +11,7 @@ import pytest
 import clgemm
 from clgemm import contraction, products
 from clgemm.accel import crossover
+from clgemm.core import caches
 from clgemm.planning import crossovers, selection
 from clgemm.runtime import call_cache, launch
 
@@ -21,11 +22,11 @@ def empty(device, monkeypatch, tmp_path):
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("CLGEMM_THRESHOLD")
     crossovers.forget()
-    launch.forget_plans()
+    caches.forget_plans()
     yield device
     monkeypatch.undo()
     crossovers.forget()
-    launch.forget_plans()
+    caches.forget_plans()
 
 
 def least_by_kind(**known):
