@@ -10,7 +10,7 @@ import numpy as np
 import pyopencl as cl
 
 from clgemm.core.precision import chosen_precision
-from clgemm.runtime.call_cache import Asked, again, note
+from clgemm.runtime.call_cache import call_signature, keep, repeat
 from clgemm.runtime.launch import duplicate, multiply
 from clgemm.runtime.operands import (
     AnyArray,
@@ -140,14 +140,14 @@ def sgemm(
         raise ValueError(f"order={order!r} is neither 'F' nor 'C'")
     sizes = whole(m, "m"), whole(n, "n"), whole(k, "k")
     flat = not (lda is None and ldb is None and ldc is None)
-    # Whether the next such call may go by this one.
-    repeats = bool(alpha and not flat and queue is None and (c is None or overwrite_c))
-    asked = Asked("sgemm", precision, (trans_a, trans_b, order, sizes))
-    if repeats:
-        result = again(asked, alpha, a, b, 0.0 if c is None else beta, c, before)
+    precision = chosen_precision(precision)
+    signature = None
+    if alpha and not flat and queue is None and (c is None or overwrite_c):
+        options = trans_a, trans_b, order, sizes
+        signature = call_signature("sgemm", options, precision, a, b, c)
+        result = repeat(signature, alpha, a, b, 0.0 if c is None else beta, c, before)
         if result is not None:
             return result
-    precision = chosen_precision(precision)
     if not (queue is None or isinstance(queue, cl.CommandQueue)):
         raise TypeError(f"queue={queue!r} is not a pyopencl.CommandQueue")
     given = {"a": a, "b": b} if c is None else {"a": a, "b": b, "c": c}
@@ -178,14 +178,14 @@ def sgemm(
     else:
         result = duplicate(operands["c"], order, shared)
     matrix = as_matrix(result, "c") if ldc is None else window(result, "c", *shape, ldc, order)
-    way = multiply(
+    bound = multiply(
         *(alpha, op_a, op_b, beta, matrix),
         queue=shared or queue,
         wait_for=before,
         precision=precision,
     )
-    if repeats and (c is None or in_place):
-        note(asked, a, b, c, way, shape, order)
+    if c is None or in_place:
+        keep(signature, bound, shape, order)
     return result
 
 

@@ -146,7 +146,7 @@ def choose(monkeypatch, choice):
     """Make every product use one choice, and forget the plans of others."""
     monkeypatch.setattr(planner, "choose", lambda *_: choice)
     monkeypatch.setattr(planner, "plan_of", lru_cache(planner.plan_of.__wrapped__))
-    monkeypatch.setattr(call_cache, "_noted", {})
+    monkeypatch.setattr(call_cache, "_calls", {})
 
 
 def around(tile):
@@ -311,7 +311,7 @@ def test_products_in_launches_of_few_work_items(config, stack, device, monkeypat
         make.cache_clear()
         request.addfinalizer(make.cache_clear)
     monkeypatch.setattr(planner, "plan_of", lru_cache(planner.plan_of.__wrapped__))
-    monkeypatch.setattr(call_cache, "_noted", {})
+    monkeypatch.setattr(call_cache, "_calls", {})
     if config is not None:
         force(config, device, monkeypatch)
     rng = np.random.default_rng(7)

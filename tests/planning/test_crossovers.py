@@ -126,7 +126,7 @@ def test_small_products_open_no_device(empty, monkeypatch):
         raise AssertionError("a device was opened")
 
     monkeypatch.setattr(selection, "get_device", opened)
-    monkeypatch.setattr(call_cache, "_noted", {})  # no product is like one before
+    monkeypatch.setattr(call_cache, "_calls", {})  # no product is like one before
     x = np.ones((99, 99), np.float32)
     np.testing.assert_array_equal(clgemm.dot(x, x), x @ x)
     with pytest.raises(AssertionError, match="opened"):

@@ -35,7 +35,7 @@ def planned(monkeypatch):
         return plan(*arguments)
 
     monkeypatch.setattr(planner, "plan_of", counting)
-    monkeypatch.setattr(call_cache, "_noted", {})
+    monkeypatch.setattr(call_cache, "_calls", {})
     return calls
 
 
@@ -200,12 +200,12 @@ def test_calls_on_an_out_of_order_queue_follow_each_other(planned, device):
 
 def test_only_so_many_kinds_are_kept(planned, placed, monkeypatch):
     """All of them go, and come back as they are needed."""
-    monkeypatch.setattr(call_cache, "MOST_KINDS", 3)
+    monkeypatch.setattr(call_cache, "MOST_CALLS", 3)
     for _ in range(2):
         for n in (4, 5, 6, 7):
             a, b = whole(n, n), whole(n, n)
             np.testing.assert_array_equal(got(clgemm.matmul(placed(a), placed(b))), a @ b)
-            assert len(call_cache._noted) <= 3
+            assert len(call_cache._calls) <= 3
 
 
 def test_an_in_order_queue_waits_once_for_an_event(device, monkeypatch):

@@ -320,7 +320,7 @@ def force(monkeypatch, *tiers):
     few = tiers[0] if isinstance(tiers[0], NarrowConfig) else None
     tiers = () if few else tiers
     monkeypatch.setattr(planner, "plan_of", lru_cache(planner.plan_of.__wrapped__))
-    monkeypatch.setattr(call_cache, "_noted", {})
+    monkeypatch.setattr(call_cache, "_calls", {})
     monkeypatch.setattr(planner, "choose_tensor", lambda *_: tiers)
     monkeypatch.setattr(
         planner, "choose_narrow", lambda _, __, *layouts: few if fits_narrow(*layouts) else None
@@ -727,7 +727,7 @@ def test_precision_by_block_environment_and_argument(monkeypatch, setting):
     """The argument comes before the block, the block before the environment."""
     asked = []
     monkeypatch.setattr(planner, "plan_of", planner.plan_of.__wrapped__)  # not cached
-    monkeypatch.setattr(call_cache, "_noted", {})
+    monkeypatch.setattr(call_cache, "_calls", {})
     monkeypatch.setattr(planner, "choose_tensor", lambda _, p, *__: asked.append(p) or ())
     a = np.ones((80, 80), np.float32)
     monkeypatch.setenv("CLGEMM_PRECISION", setting)
