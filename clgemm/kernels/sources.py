@@ -58,7 +58,7 @@ def tokens(source: str) -> Iterator[str]:
 
     A directive begins with ``"\n#"`` and ends with ``"\n"``: it is a line, and other lines are not.
     In the definition of a macro, ``" "`` tells ``F (x)``, a macro without parameters, from
-    ``F(x)``.
+    ``F(x)``. The words of an ``#error`` are left out: no program that compiles depends on them.
     """
     source = CONTINUED.sub("", source.replace("\r\n", "\n"))
     directive: list[str] | None = None  # what the line has so far
@@ -73,6 +73,8 @@ def tokens(source: str) -> Iterator[str]:
             yield "\n#"
         else:
             if directive is not None:
+                if directive[:1] == ["error"]:
+                    continue
                 if token == "(" and before and len(directive) == 2 and directive[0] == "define":
                     yield " "
                 directive.append(token)
