@@ -27,6 +27,8 @@ from clgemm.storage import Order, check_leading, smallest_leading, storage_size,
 __all__ = ["sgemm"]
 
 TRANSPOSES = 0, 1, 2
+Sizes = tuple[int | None, int | None, int | None]  # m, n and k, as far as they are given
+UNKNOWN_SIZES: Sizes = None, None, None
 
 
 def sgemm(
@@ -138,7 +140,9 @@ def sgemm(
         raise ValueError(f"trans_b={trans_b!r} is not one of 0, 1 and 2")
     if order not in ("F", "C"):
         raise ValueError(f"order={order!r} is neither 'F' nor 'C'")
-    sizes = whole(m, "m"), whole(n, "n"), whole(k, "k")
+    sizes = UNKNOWN_SIZES
+    if not (m is None and n is None and k is None):
+        sizes = whole(m, "m"), whole(n, "n"), whole(k, "k")
     flat = not (lda is None and ldb is None and ldc is None)
     precision = chosen_precision(precision)
     signature = None
@@ -191,7 +195,7 @@ def sgemm(
 
 def _from_shapes(
     operands: Mapping[str, AnyArray],
-    sizes: tuple[int | None, int | None, int | None],
+    sizes: Sizes,
     trans_a: int,
     trans_b: int,
 ) -> tuple[AnyArray, AnyArray, tuple[int, int]]:
@@ -218,7 +222,7 @@ def _from_shapes(
 
 def _from_storage(
     operands: Mapping[str, AnyArray],
-    sizes: tuple[int | None, int | None, int | None],
+    sizes: Sizes,
     leading: Mapping[str, int | None],
     transposes: Mapping[str, bool],
     order: Order,

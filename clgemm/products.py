@@ -7,7 +7,6 @@ result and its error are NumPy's.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar, cast
@@ -53,14 +52,13 @@ def _numpys_if_nested(numpys: Callable[..., Any]) -> Callable[[F], F]:
     """
 
     def decorate(ours: F) -> F:
-        @functools.wraps(ours)
-        def product(*arguments: Any, **keywords: Any) -> Any:
+        def product(*arguments: Any) -> Any:
             try:
-                return ours(*arguments, **keywords)
+                return ours(*arguments)
             except NestedCallError:
-                if any(map(is_device, (*arguments, *keywords.values()))):
+                if any(map(is_device, arguments)):
                     raise
-                return numpys(*arguments, **keywords)
+                return numpys(*arguments)
 
         return cast("F", product)
 
@@ -111,7 +109,6 @@ def _dot(a: Any, b: Any, out: Any) -> Any:
     return unwrapped(result, out)
 
 
-@_numpys_if_nested(np.inner)
 def inner(a: Any, b: Any, /) -> Any:
     """Multiply as `numpy.inner` does: sum over the last axes of both.
 
@@ -131,6 +128,11 @@ def inner(a: Any, b: Any, /) -> Any:
     TypeError
         As `dot`.
     """
+    return _inner(a, b)
+
+
+@_numpys_if_nested(np.inner)
+def _inner(a: Any, b: Any) -> Any:
     arrays = _taken(a, b, None)
     if arrays is None or not _aligned(arrays.x, arrays.y, -1):
         return np.inner(a, b)
@@ -169,11 +171,11 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
     """
     if not keywords and _is_small(a, b, out):
         return np.matmul(a, b, out=out)
-    return _matmul(a, b, out, **keywords)
+    return _matmul(a, b, out, keywords)
 
 
-@_numpys_if_nested(np.matmul)
-def _matmul(a: Any, b: Any, out: Any, **keywords: Any) -> Any:
+@_numpys_if_nested(lambda a, b, out, keywords: np.matmul(a, b, out=out, **keywords))
+def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
     target = out[0] if isinstance(out, tuple) and len(out) == 1 else out
     precision, signature = _signature("matmul", a, b, target)
     if not keywords and (result := repeat(signature, 1.0, a, b, 0.0, target)) is not None:
@@ -216,7 +218,6 @@ def _matmul(a: Any, b: Any, out: Any, **keywords: Any) -> Any:
     return target
 
 
-@_numpys_if_nested(np.tensordot)
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     """Multiply as `numpy.tensordot` does: sum over the given axes.
 
@@ -241,6 +242,11 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     TypeError
         As `dot`.
     """
+    return _tensordot(a, b, axes)
+
+
+@_numpys_if_nested(np.tensordot)
+def _tensordot(a: Any, b: Any, axes: Any) -> Any:
     arrays = _taken(a, b, None)
     summed = None if arrays is None else summed_axes(arrays.x, arrays.y, axes)
     if arrays is None or summed is None:

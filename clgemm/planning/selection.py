@@ -9,7 +9,7 @@ import os
 
 from clgemm.core.caches import forgettable
 from clgemm.core.precision import environment_precision
-from clgemm.core.settings import whole_number
+from clgemm.core.settings import Variable, whole_number
 from clgemm.core.shapes import shape_class
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.choice import NoDeviceError, get_device
@@ -34,6 +34,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 THRESHOLD_VARIABLE = "CLGEMM_THRESHOLD"
+_variable = Variable(THRESHOLD_VARIABLE)
 
 
 def threshold() -> int | None:
@@ -44,7 +45,7 @@ def threshold() -> int | None:
     ValueError
         If CLGEMM_THRESHOLD is not a whole number.
     """
-    setting = os.environ.get(THRESHOLD_VARIABLE, "").strip()
+    setting = (_variable.get() or "").strip()
     try:
         return whole_number(setting) if setting else None
     except ValueError as error:
