@@ -1,4 +1,4 @@
-"""The source text of each kernel, and a hash of what its compiler sees.
+"""The source text of each kernel, its parameters, and a hash of what its compiler sees.
 
 The hash is over tokens: a changed comment or layout leaves it as it is. Pure.
 """
@@ -8,16 +8,28 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import resources
 
 from clgemm.core.config import KernelConfig
 
-__all__ = ["OPTIONS", "files_of", "sources_hash", "text_of", "tokens", "used_by"]
+__all__ = [
+    "BUFFER",
+    "OPTIONS",
+    "files_of",
+    "parameter_types",
+    "sources_hash",
+    "text_of",
+    "tokens",
+    "used_by",
+]
 
 # Of every build. The compiler may make one instruction of a * b + c; nothing else is relaxed.
 OPTIONS = ("-cl-mad-enable",)
 
+BUFFER = "buffer"  # the type of a parameter that is a pointer
+
+WORD = re.compile(r"\w+")
 CONTINUED = re.compile(r"\\[ \t]*\n")
 # What lies before a token, and the token or end of a line: C11, section 6.4. The longest punctuator
 # comes first.
@@ -51,6 +63,30 @@ def text_of(kind: type[KernelConfig]) -> str:
 def _read(name: str) -> str:
     folder = resources.files("clgemm").joinpath("kernels")
     return folder.joinpath(name).read_text(encoding="utf-8")
+
+
+def parameter_types(kind: type[KernelConfig]) -> Mapping[str, str]:
+    """Return the type of each parameter of a kernel, by name: `BUFFER` or a type of OpenCL C.
+
+    They are read from the kernel's declaration. A macro in it that is empty for some configs is
+    taken as it is for the others. No comment may stand in the declaration.
+    """
+    return _parameter_types(files_of(kind), kind.entry)
+
+
+@functools.cache
+def _parameter_types(files: tuple[str, ...], entry: str) -> Mapping[str, str]:
+    # Without regular expressions over the whole text: they would take a millisecond.
+    text = "\n".join(map(_read, files)).replace("\\\n", " ")
+    declaration = text.partition(f"void {entry}(")[2].partition(")")[0]
+    for macro in {word for word in WORD.findall(declaration) if word.isupper()}:
+        definitions = (rest.partition("\n")[0] for rest in text.split(f"#define {macro} ")[1:])
+        declaration = declaration.replace(macro, next(definitions))
+    types: dict[str, str] = {}
+    for parameter in declaration.split(","):
+        *words, name = WORD.findall(parameter)
+        types[name] = BUFFER if "*" in parameter else words[-1]
+    return types
 
 
 def tokens(source: str) -> Iterator[str]:
