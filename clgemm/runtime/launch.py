@@ -19,15 +19,13 @@ from clgemm.planning.plan import make_copy_plan
 from clgemm.planning.selection import transfer_config
 from clgemm.planning.windows import windows
 from clgemm.runtime.execute import BoundCall, bind, execute
+from clgemm.runtime.memory import place
 from clgemm.runtime.operands import (
     ITEM_BYTES,
     AnyArray,
     HostArray,
     allocated,
-    layout_of,
-    overlap,
-    place,
-    start_in_buffer,
+    problem_of,
 )
 from clgemm.runtime.transfer.pipeline import TiledProduct, multiply_through
 from clgemm.runtime.transfer.staging import staging
@@ -87,21 +85,23 @@ def multiply(
     else:
         assert queue is not None
         device = of_queue(queue)
-    # An operand that the result would overwrite is read from a copy.
-    order: Literal["C", "K"] = "K" if on_host else "C"
-    is_overwritten = overlap(a, c), overlap(b, c)
-    a, b = (
-        duplicate(x, order, queue) if copied else x
-        for x, copied in zip((a, b), is_overwritten, strict=True)
-    )
-    problem = Problem(layout_of(a), layout_of(b), layout_of(c), precision if alpha else None)
+    if not alpha:
+        precision = None
+    problem, overlaps = problem_of(a, b, c, precision)
+    if any(overlaps):  # an operand that the result would overwrite is read from a copy
+        order: Literal["C", "K"] = "K" if on_host else "C"
+        a, b = (
+            duplicate(x, order, queue) if copied else x
+            for x, copied in zip((a, b), overlaps, strict=True)
+        )
+        problem, _ = problem_of(a, b, c, precision)
     bound: BoundCall | None
     if on_host:
         bound = _multiply_on_host(problem, alpha, a, b, beta, c, device, queue, wait_for)
     else:
         bound = bind(problem, device, workspace(queue))
         execute(bound, alpha, a, b, beta, c, wait_for)
-    return bound if alpha and not any(is_overwritten) else None
+    return bound if alpha and not any(overlaps) else None
 
 
 def _multiply_on_host(
@@ -128,7 +128,7 @@ def _multiply_on_host(
     a, b = (x[(None,) * (c.ndim - x.ndim)] for x in (a, b))
     for window in windows(*problem[:3], most, read=alpha != 0):
         x, y, z = a[window.a], b[window.b], c[window.c]
-        part = Problem(layout_of(x), layout_of(y), layout_of(z), problem.precision)
+        part, _ = problem_of(x, y, z, problem.precision)
         scale = beta if window.first else 1.0
         _multiply_in_place(part, alpha, x, y, scale, z, device, space, wait_for)
     return None
@@ -146,7 +146,7 @@ def _multiply_in_place(
     wait_for: Events,
 ) -> BoundCall:
     bound = bind(problem, device, space)._replace(
-        starts=(start_in_buffer(a), start_in_buffer(b), start_in_buffer(c)),
+        starts=(-problem.a.extent[0], -problem.b.extent[0], -problem.c.extent[0]),
         is_long=_is_long(problem, device),
     )
     execute(bound, alpha, a, b, beta, c, wait_for)

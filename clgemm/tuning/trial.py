@@ -33,7 +33,8 @@ from clgemm.planning.defaults import default_choice, families
 from clgemm.planning.plan import make_plan
 from clgemm.planning.tensor_plan import make_tensor_plan
 from clgemm.records.record import AnyChoice, TensorChoice, choice_from
-from clgemm.runtime.operands import place, transposed
+from clgemm.runtime.memory import place
+from clgemm.runtime.operands import transposed
 from clgemm.runtime.workspace import workspace
 
 __all__ = ["Server"]
