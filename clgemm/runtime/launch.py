@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -29,7 +29,7 @@ from clgemm.runtime.operands import (
 )
 from clgemm.runtime.transfer.pipeline import TiledProduct, multiply_through
 from clgemm.runtime.transfer.staging import staging
-from clgemm.runtime.workspace import Workspace, workspace
+from clgemm.runtime.workspace import workspace
 
 __all__ = ["duplicate", "multiply"]
 
@@ -122,35 +122,30 @@ def _multiply_on_host(
         product = TiledProduct(alpha, beta, problem.precision, device, space, wait_for, is_slow)
         multiply_through(staging(device, config), product, a, b, c)
         return None
-    most = device.limits.allocation_bytes // ITEM_BYTES
-    if all(last - first < most for first, last in (x.extent for x in problem[:3])):
-        return _multiply_in_place(problem, alpha, a, b, beta, c, device, space, wait_for)
+    bound: BoundCall | None = None
+    z = c
+    for part, x, y, scale, z in _parts(problem, a, b, beta, c, device.limits.allocation_bytes):
+        bound = bind(part, device, space)._replace(
+            starts=(-part.a.extent[0], -part.b.extent[0], -part.c.extent[0]),
+            is_long=_is_long(part, device),
+        )
+        execute(bound, alpha, x, y, scale, z, wait_for)
+    return bound if z is c else None
+
+
+def _parts(
+    problem: Problem, a: HostArray, b: HostArray, beta: float, c: HostArray, allocation_bytes: int
+) -> Iterator[tuple[Problem, HostArray, HostArray, float, HostArray]]:
+    """Yield a product in parts, each operand of which fits into one buffer: mostly one part."""
+    most, layouts = allocation_bytes // ITEM_BYTES, problem[:3]
+    if all(last - first < most for first, last in (layout.extent for layout in layouts)):
+        yield problem, a, b, beta, c
+        return
     a, b = (x[(None,) * (c.ndim - x.ndim)] for x in (a, b))
-    for window in windows(*problem[:3], most, read=alpha != 0):
+    for window in windows(*layouts, most, read=problem.precision is not None):
         x, y, z = a[window.a], b[window.b], c[window.c]
         part, _ = problem_of(x, y, z, problem.precision)
-        scale = beta if window.first else 1.0
-        _multiply_in_place(part, alpha, x, y, scale, z, device, space, wait_for)
-    return None
-
-
-def _multiply_in_place(
-    problem: Problem,
-    alpha: float,
-    a: HostArray,
-    b: HostArray,
-    beta: float,
-    c: HostArray,
-    device: Device,
-    space: Workspace,
-    wait_for: Events,
-) -> BoundCall:
-    bound = bind(problem, device, space)._replace(
-        starts=(-problem.a.extent[0], -problem.b.extent[0], -problem.c.extent[0]),
-        is_long=_is_long(problem, device),
-    )
-    execute(bound, alpha, a, b, beta, c, wait_for)
-    return bound
+        yield part, x, y, beta if window.first else 1.0, z
 
 
 def _is_long(problem: Problem, device: Device) -> bool:
