@@ -30,9 +30,10 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 import clgemm
+from clgemm.core import caches
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.choice import devices
-from clgemm.runtime import launch, programs, workspace
+from clgemm.runtime import programs, workspace
 from clgemm.runtime.transfer import staging
 
 SCOPES = tuple(
@@ -226,7 +227,7 @@ MAY_REFUSE = ("sgemm", "device arrays", "same")
 
 def forget():
     """Clear all caches, so that the next call plans, builds and allocates again."""
-    launch.forget_plans()
+    caches.forget_plans()
     workspace.workspace.cache_clear()
     programs._programs.clear()
     staging._all.clear()

@@ -10,8 +10,9 @@ from contextvars import ContextVar, Token
 
 import pyopencl as cl
 
+from clgemm.core.settings import Variable
 from clgemm.hardware import health
-from clgemm.hardware.device import Device, of_queue, present, wrapped
+from clgemm.hardware.device import Device, Present, of_queue, present, wrapped
 from clgemm.hardware.diagnosis import findings, remedy
 from clgemm.hardware.forks import require_unforked
 
@@ -30,6 +31,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 ENVIRONMENT_VARIABLE = "CLGEMM_DEVICE"
+_variable = Variable(ENVIRONMENT_VARIABLE)
 
 
 class NoDeviceError(RuntimeError):
@@ -70,11 +72,16 @@ def _require_working(found: Device) -> Device:
 
 def no_device() -> NoDeviceError:
     """Return an error that says why no device works and what helps."""
-    reasons = [f"{d.label} cannot be used: {why}" for d, why in left_out().items()]
+    return NoDeviceError(_why_no_device(present(), tuple(left_out().items())))
+
+
+@functools.lru_cache(maxsize=1)  # where no device works, each large product asks
+def _why_no_device(here: Present, broken: tuple[tuple[Device, str], ...]) -> str:
+    reasons = [f"{d.label} cannot be used: {why}" for d, why in broken]
     reasons += findings()
     lines = "".join(f"\n  {line}" for line in reasons)
-    what = "works" if present().devices else "was found"
-    return NoDeviceError(f"no OpenCL device {what} here.{lines}\nWhat helps: {remedy()}.")
+    what = "works" if here.devices else "was found"
+    return f"no OpenCL device {what} here.{lines}\nWhat helps: {remedy()}."
 
 
 def find_device(spec: str | int | Device | cl.Device | cl.Context | cl.CommandQueue) -> Device:
@@ -185,7 +192,7 @@ def get_device() -> Device:
         If CLGEMM_DEVICE names no device; the message lists the devices that work.
     """
     require_unforked()
-    return _scoped.get() or _chosen or _default(os.environ.get(ENVIRONMENT_VARIABLE, ""))
+    return _scoped.get() or _chosen or _default(_variable.get() or "")
 
 
 def reason() -> str:

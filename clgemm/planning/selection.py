@@ -7,8 +7,9 @@ import logging
 import math
 import os
 
+from clgemm.core.caches import forgettable
 from clgemm.core.precision import environment_precision
-from clgemm.core.settings import whole_number
+from clgemm.core.settings import Variable, whole_number
 from clgemm.core.shapes import shape_class
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.choice import NoDeviceError, get_device
@@ -33,6 +34,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 THRESHOLD_VARIABLE = "CLGEMM_THRESHOLD"
+_variable = Variable(THRESHOLD_VARIABLE)
 
 
 def threshold() -> int | None:
@@ -43,7 +45,7 @@ def threshold() -> int | None:
     ValueError
         If CLGEMM_THRESHOLD is not a whole number.
     """
-    setting = os.environ.get(THRESHOLD_VARIABLE, "").strip()
+    setting = (_variable.get() or "").strip()
     try:
         return whole_number(setting) if setting else None
     except ValueError as error:
@@ -142,6 +144,7 @@ SMALLEST_SKINNY = 4096
 SLACK, SLACK_IF_LARGE, LARGE_WORK = 1.25, 1.15, 2**30
 
 
+@forgettable
 @functools.lru_cache(maxsize=1024)
 def choose(
     device: Device, m: int, n: int, k: int, matrices: int, fits_skinny: bool = False

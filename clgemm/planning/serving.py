@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 
+from clgemm.core.caches import forgettable
 from clgemm.core.child import trial_child
 from clgemm.core.identity import Identity
 from clgemm.core.shapes import SHAPE_CLASSES, samples
@@ -18,6 +19,7 @@ from clgemm.records.verdicts import proven, verdict_on
 __all__ = ["serving", "tuned"]
 
 
+@forgettable
 @functools.lru_cache(maxsize=1024)
 def tuned(
     device: Device, family: str, name: str, default: AnyChoice | None = None

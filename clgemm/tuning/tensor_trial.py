@@ -10,9 +10,9 @@ import sys
 import numpy as np
 
 from clgemm.blas import sgemm
+from clgemm.core.caches import forget_plans
 from clgemm.hardware.choice import devices, set_device
 from clgemm.planning import tensor
-from clgemm.runtime.launch import forget_plans
 
 # With u = 2**-24: far above the errors that these data have, far below a wrong digit's.
 ALLOWED = 64 * 2.0**-24

@@ -33,7 +33,8 @@ from clgemm.planning.defaults import default_choice, families
 from clgemm.planning.plan import make_plan
 from clgemm.planning.tensor_plan import make_tensor_plan
 from clgemm.records.record import AnyChoice, TensorChoice, choice_from
-from clgemm.runtime.operands import place, transposed
+from clgemm.runtime.memory import place
+from clgemm.runtime.operands import transposed
 from clgemm.runtime.workspace import workspace
 
 __all__ = ["Server"]
@@ -164,7 +165,7 @@ class Server:
         plan = self._plan(choice, layouts)
         space = workspace(self._queue)
         # What scratch memory holds at first must not matter: NaN does, wherever it is read.
-        scratch = space.scratch(space.prepared(plan, self._device))
+        scratch = space.scratch(space.bind(plan, self._device))
         for slot, size in plan.scratch:
             nan = np.full(1, np.nan, np.float32)
             cl.enqueue_fill_buffer(self._queue, scratch[slot], nan, 0, size)
