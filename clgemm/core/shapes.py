@@ -1,4 +1,4 @@
-"""The classes that shapes fall into, each tuned for itself, and what stands for them. Pure."""
+"""Shape classes, which are tuned separately, and the sample shapes that each is tuned on."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ __all__ = ["LOPSIDED", "SHAPE_CLASSES", "Shape", "fresh", "samples", "shape_clas
 
 SHAPE_CLASSES = (
     "tiny",  # a launch takes longer than the arithmetic
-    "small",  # packing counts
+    "small",  # packing takes a large part of the time
     "medium",
     "large",
     "tall",  # a C of many rows and few columns
     "wide",  # few rows and many columns
     "vector",  # one row or one column
-    "deep",  # little C, much k
-    "batched",  # stacks of small ones
+    "deep",  # a small C and a large k
+    "batched",  # batches of small products
 )
 TINY, SMALL, MEDIUM = 32**3, 256**3, 1536**3  # multiply-adds, at most
-LOPSIDED = 8  # a side so many times the other
+LOPSIDED = 8  # a side this many times the other
 
 
 class Shape(NamedTuple):
-    """A stack of products of m x k by k x n."""
+    """A batch of products of m x k by k x n matrices."""
 
     m: int
     n: int
@@ -37,12 +37,12 @@ class Shape(NamedTuple):
 
     @property
     def gflop(self) -> float:
-        """Billions of operations, counted as BLAS does."""
+        """Billions of operations: two for each multiply-add, as BLAS benchmarks count."""
         return 2e-9 * self.work
 
     @property
     def label(self) -> str:
-        """As the command line takes it."""
+        """The shape as the command line takes it."""
         if self.matrices > 1:
             return f"{self.matrices}x{self.m}x{self.n}x{self.k}"
         return str(self.m) if self.m == self.n == self.k else f"{self.m}x{self.n}x{self.k}"
@@ -54,7 +54,7 @@ class Shape(NamedTuple):
 
 
 def shape_class(m: int, n: int, k: int, matrices: int = 1) -> str:
-    """Return the class of a stack of products of m x k by k x n, one of SHAPE_CLASSES."""
+    """Return the shape class of a batch of products of m x k by k x n, one of SHAPE_CLASSES."""
     work, short, long = m * n * k, min(m, n), max(m, n)
     if matrices > 1 and work <= SMALL:
         return "batched"
@@ -69,7 +69,7 @@ def shape_class(m: int, n: int, k: int, matrices: int = 1) -> str:
     return "small" if work <= SMALL else "medium" if work <= MEDIUM else "large"
 
 
-# What is timed: smaller and larger ones of the class, since a record serves all of it.
+# The shapes that are timed: smaller and larger ones of a class, since a record serves all of it.
 PANEL_SAMPLES = {
     "small": (Shape(96, 96, 96), Shape(224, 224, 224)),
     "medium": (Shape(512, 512, 512), Shape(1000, 1000, 1000)),
@@ -114,16 +114,19 @@ TENSOR_SAMPLES = {
 
 
 def samples(family: str, name: str, kind: str) -> tuple[Shape, ...]:
-    """Return the shapes of a class by which configs of a family are compared on a kind of device.
+    """Return the shapes that configs of a family are timed on, for a shape class.
 
     Parameters
     ----------
+    name : str
+        The shape class.
     kind : {"CPU", "GPU", "accelerator"}
+        The kind of device.
 
     Returns
     -------
     tuple of Shape
-        Empty if no product of the class falls to the family.
+        Empty if the family makes no products of the class.
     """
     own: Mapping[str, Mapping[str, tuple[Shape, ...]]] = {
         "skinny": SKINNY_SAMPLES,
@@ -137,6 +140,6 @@ def samples(family: str, name: str, kind: str) -> tuple[Shape, ...]:
 
 
 def fresh(shape: Shape) -> Shape:
-    """Return a shape of the class, or of its neighbours, that nothing has been tried on yet."""
+    """Return a shape near `shape` that the tuner has not timed, to confirm a config on."""
     m, n, k = (size if size < 8 else size - size // 7 | 1 for size in shape[:3])
     return Shape(m, n, k, shape.matrices)
