@@ -6,18 +6,15 @@ import platform
 import re
 
 from clgemm.core.identity import Identity
-from clgemm.hardware.device import INTEL, POCL, Device, compute_capability, present, register_width
+from clgemm.hardware.device import Device, present
 
 __all__ = [
-    "MANY_CORES",
     "find",
     "identify",
     "identity",
-    "is_vector_compiler",
 ]
 
 FLOAT_BITS = 32
-MANY_CORES = 8  # that wait for one another
 
 
 def identify(device: Device) -> Identity:
@@ -36,20 +33,16 @@ def identify(device: Device) -> Identity:
 def _architecture(device: Device) -> str:
     if device.kind == "CPU":
         machine = platform.machine()
-        if device.limits.vector_width > 1:
+        traits = device.traits
+        if traits.has_vectors:
             # What is read where it lies depends on the cores that would wait for its packing.
-            many = ", many cores" if device.limits.compute_units >= MANY_CORES else ""
-            return f"{machine}, vectors of {FLOAT_BITS * register_width(device)} bits{many}"
+            many = ", many cores" if traits.has_many_cores else ""
+            return f"{machine}, vectors of {FLOAT_BITS * traits.register_width} bits{many}"
         # Mesa spreads work-items over the lanes of the processor's vectors, which its name tells.
         bits = re.search(r"\b(\d+) bits", device.name)
         return f"{machine}, work-items on vectors of {bits[1] if bits else 'unknown'} bits"
-    major, minor = compute_capability(device.cl_device)
+    major, minor = device.traits.capability
     return f"compute capability {major}.{minor}" if major else device.name
-
-
-def is_vector_compiler(device: Device) -> bool:
-    """Tell whether the runtime is a Clang for the CPU itself, which has __builtin_prefetch."""
-    return device.platform.startswith((POCL, INTEL))
 
 
 def identity(device: Device) -> list[str]:

@@ -1,0 +1,107 @@
+"""The traits of a device, found out in one place: what its driver says of it, and what it does not.
+
+Whoever asks whether a device is NVIDIA's, or what its compiler is good at, asks its traits.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import pyopencl as cl
+
+from clgemm.core.config import Limits
+from clgemm.core.traits import Traits
+
+__all__ = [
+    "INTEL",
+    "POCL",
+    "Described",
+    "compute_capability",
+    "is_nvidia",
+    "limits_of",
+    "register_width",
+    "traits_of",
+]
+
+POCL, INTEL = "Portable Computing Language", "Intel(R) OpenCL"  # how platforms' names begin
+SEEING_OTHERS = {"__opencl_c_atomic_order_acq_rel", "__opencl_c_atomic_scope_device"}
+# Limits.kept_bytes of NVIDIA's GPUs, by compute capability: OpenCL does not tell how large a
+# second-level cache is. Measured on an H200, of whose 60 MB so much is best; an H100 has 50.
+KEPT_BYTES = {(9, 0): 34_000_000}
+
+
+class Described(Protocol):
+    """A device as its driver describes it."""
+
+    @property
+    def cl_device(self) -> Any:
+        """The driver's own."""
+
+    @property
+    def platform(self) -> str:
+        """The platform's name and version."""
+
+    @property
+    def kind(self) -> str:
+        """``"GPU"``, ``"CPU"`` or ``"accelerator"``."""
+
+    @property
+    def limits(self) -> Limits:
+        """What its kernels can take."""
+
+
+def traits_of(device: Described) -> Traits:
+    """Return a device's traits, instructions aside: those are tried when first needed."""
+    return Traits(
+        limits=device.limits,
+        kind=device.kind,
+        is_nvidia=is_nvidia(device.platform),
+        capability=compute_capability(device.cl_device),
+        register_width=register_width(device),
+        is_vector_compiler=device.platform.startswith((POCL, INTEL)),
+        wants_fma=device.platform.startswith(INTEL),
+    )
+
+
+def limits_of(d: cl.Device, kind: str, platform: str) -> Limits:
+    """Return what a device's kernels can take."""
+    return Limits(
+        local_memory_bytes=d.local_mem_size,
+        work_group_size=min(d.max_work_group_size, d.max_work_item_sizes[0]),
+        allocation_bytes=d.max_mem_alloc_size,
+        compute_units=d.max_compute_units,
+        vector_width=max(1, d.native_vector_width_float) if kind == "CPU" else 1,
+        gathers=_sees_others(d, platform),
+        kept_bytes=KEPT_BYTES.get(compute_capability(d), 0) if is_nvidia(platform) else 0,
+    )
+
+
+def _sees_others(d: cl.Device, platform: str) -> bool:
+    try:
+        if is_nvidia(platform):  # what its OpenCL C lacks, its assembly has
+            return "OpenCL 3" in platform and compute_capability(d) >= (7, 0)
+        return {feature.name for feature in d.opencl_c_features} >= SEEING_OTHERS
+    except (cl.Error, AttributeError):  # older than OpenCL 3.0
+        return False
+
+
+def is_nvidia(platform: str) -> bool:
+    """Tell whether a platform is NVIDIA's driver, by its name."""
+    return "NVIDIA" in platform
+
+
+def register_width(device: Described) -> int:
+    """Return the floats in a vector register of a CPU, as the runtime's compiler uses it."""
+    width = min(device.limits.vector_width, 16)
+    # LLVM 14, in PoCL 3.0 as PyPI has it, takes AMD's processors with AVX-512 for older ones; PoCL
+    # names the processor's own width all the same.
+    old = any(f"PoCL {version}" in device.platform for version in ("1.", "2.", "3.0"))
+    return min(width, 8) if old and "AMD" in device.cl_device.vendor else width
+
+
+def compute_capability(device: cl.Device) -> tuple[int, int]:
+    """Return what NVIDIA counts its GPUs' abilities by; (0, 0) of others."""
+    try:
+        return device.compute_capability_major_nv, device.compute_capability_minor_nv
+    except (cl.Error, AttributeError):
+        return 0, 0
