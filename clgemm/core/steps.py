@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal, NamedTuple
@@ -26,6 +26,8 @@ __all__ = [
     "Step",
     "Turn",
     "ceil_div",
+    "operand_at",
+    "operand_in_place",
     "round_up",
     "slices",
     "stack_of",
@@ -72,18 +74,18 @@ class Step:
 
     Attributes
     ----------
-    signature : str
-        A letter per argument: b(uffer), i(nt), l(ong), f(loat), I (int4), L (long4).
     groups : int
         Work-groups; ``config.items`` work-items each.
+    arguments : mapping of str to Argument
+        By the kernel's parameters, in their order. How each goes into the kernel, the parameter's
+        type tells: `clgemm.kernels.sources.parameter_types`.
     gated : bool
         The kernel takes a gate as its last arguments (kernels/common/prelude.cl).
     """
 
     config: KernelConfig
-    signature: str
     groups: int
-    arguments: tuple[Argument, ...]
+    arguments: Mapping[str, Argument]
     gated: bool = False
 
 
@@ -101,6 +103,34 @@ class Plan:
     steps: tuple[Step, ...]
     scratch: tuple[tuple[Slot, int], ...] = ()
     turns: int = 0
+
+
+def operand_at(
+    name: str, slot: Slot, first: int | Element, **places: int | bytes
+) -> dict[str, Argument]:
+    """Return a kernel's arguments for one operand.
+
+    ``operand_at("a", "a", Element("a", 5), row=9, column=1)`` sets the parameters `a`, `a_offset`,
+    `a_row` and `a_column`.
+
+    Parameters
+    ----------
+    name : str
+        The parameter that is the operand's buffer. The names of the others begin with it.
+    places : int or bytes
+        How its elements lie, by the rest of the parameter's name, in the kernel's order.
+    """
+    arguments: dict[str, Argument] = {name: slot, f"{name}_offset": first}
+    for place, value in places.items():
+        arguments[f"{name}_{place}"] = value
+    return arguments
+
+
+def operand_in_place(
+    name: str, slot: Slot, first: Element, x: Layout, **places: int | bytes
+) -> dict[str, Argument]:
+    """Return a kernel's arguments for an operand of a layout: its `row` and `column` come first."""
+    return operand_at(name, slot, first, row=x.row_stride, column=x.column_stride, **places)
 
 
 def ceil_div(x: int, y: int) -> int:

@@ -1,4 +1,4 @@
-"""The source text of each kernel, and a hash of what its compiler sees.
+"""The source text of each kernel, its parameters, and a hash of what its compiler sees.
 
 The hash is over tokens: a changed comment or layout leaves it as it is. Pure.
 """
@@ -8,15 +8,26 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import resources
 
 from clgemm.core.config import KernelConfig
 
-__all__ = ["OPTIONS", "files_of", "sources_hash", "text_of", "tokens", "used_by"]
+__all__ = [
+    "BUFFER",
+    "OPTIONS",
+    "files_of",
+    "parameter_types",
+    "sources_hash",
+    "text_of",
+    "tokens",
+    "used_by",
+]
 
 # Of every build. The compiler may make one instruction of a * b + c; nothing else is relaxed.
 OPTIONS = ("-cl-mad-enable",)
+
+BUFFER = "buffer"  # the type of a parameter that is a pointer
 
 CONTINUED = re.compile(r"\\[ \t]*\n")
 # What lies before a token, and the token or end of a line: C11, section 6.4. The longest punctuator
@@ -51,6 +62,31 @@ def text_of(kind: type[KernelConfig]) -> str:
 def _read(name: str) -> str:
     folder = resources.files("clgemm").joinpath("kernels")
     return folder.joinpath(name).read_text(encoding="utf-8")
+
+
+def parameter_types(kind: type[KernelConfig]) -> Mapping[str, str]:
+    """Return the type of each parameter of a kernel, by name: `BUFFER` or a type of OpenCL C.
+
+    They are read from the kernel's declaration. Macros of it that add parameters for some configs
+    count in any case. No comment may stand in the declaration.
+    """
+    return _parameter_types(files_of(kind), kind.entry)
+
+
+@functools.cache
+def _parameter_types(files: tuple[str, ...], entry: str) -> Mapping[str, str]:
+    text = "\n".join(map(_read, files))
+    declaration = re.search(rf"\bvoid\s+{entry}\s*\(([^)]*)\)", text)
+    assert declaration is not None, f"no kernel {entry} in {files}"
+    parameters = declaration[1]
+    for macro in set(re.findall(r"\b[A-Z_]+\b", parameters)):
+        defined = re.findall(rf"^#define {macro}\b((?:\\\n|.)*)", text, re.MULTILINE)
+        parameters = parameters.replace(macro, max(defined, key=len).replace("\\\n", " "))
+    types: dict[str, str] = {}
+    for parameter in parameters.split(","):
+        *words, name = re.findall(r"\w+", parameter)
+        types[name] = BUFFER if "*" in parameter else words[-1]
+    return types
 
 
 def tokens(source: str) -> Iterator[str]:

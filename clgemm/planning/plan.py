@@ -22,6 +22,7 @@ from clgemm.core.steps import (
     Slot,
     Step,
     ceil_div,
+    operand_in_place,
     round_up,
     slices,
     stack_of,
@@ -119,7 +120,7 @@ def make_copy_plan(source: Layout, config: PackConfig) -> Plan:
             count = min(most, rows - row)
             first = Element("a", offsets[0] + row * source.row_stride)
             to = Element("c", copied + row * columns)
-            sizes = count, columns, columns
+            sizes = {"rows": count, "columns": columns, "padded_columns": columns}
             steps.append(pack_step(config, sizes, source, stack, first, ("c", to), count * groups))
         copied += stack.matrices * rows * columns
     return Plan(tuple(steps))
@@ -133,24 +134,22 @@ def _direct_steps(a: Layout, b: Layout, c: Layout, k: int, config: DirectConfig)
     slot_b: Slot = "b" if k else "c"
     for offsets, levels in slices(batch_levels(a, b, c), LAST_GROUP // groups, 3):
         stack = stack_of(levels, 3)
+        first_a, first_b = Element(slot_a, offsets[0]), Element(slot_b, offsets[1])
+        first_c, (strides_a, strides_b, strides_c) = Element("c", offsets[2]), stack.strides
         yield Step(
             config,
-            "iiiIffblllLblllLblllL",
             groups * stack.matrices,
-            (
-                m,
-                n,
-                k,
-                stack.counts,
-                "alpha",
-                "beta",
-                *(slot_a, Element(slot_a, offsets[0])),
-                *(a.row_stride, a.column_stride, stack.strides[0]),
-                *(slot_b, Element(slot_b, offsets[1])),
-                *(b.row_stride, b.column_stride, stack.strides[1]),
-                *("c", Element("c", offsets[2])),
-                *(c.row_stride, c.column_stride, stack.strides[2]),
-            ),
+            {
+                "m": m,
+                "n": n,
+                "k": k,
+                "counts": stack.counts,
+                "alpha": "alpha",
+                "beta": "beta",
+                **operand_in_place("a", slot_a, first_a, a, strides=strides_a),
+                **operand_in_place("b", slot_b, first_b, b, strides=strides_b),
+                **operand_in_place("c", "c", first_c, c, strides=strides_c),
+            },
         )
 
 
@@ -219,4 +218,4 @@ def _moved(step: Step, origins: dict[Slot, int]) -> Step:
             return argument._replace(offset=argument.offset + origins[argument.slot])
         return argument
 
-    return replace(step, arguments=tuple(map(moved, step.arguments)))
+    return replace(step, arguments={name: moved(x) for name, x in step.arguments.items()})

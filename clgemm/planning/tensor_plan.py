@@ -6,6 +6,7 @@ Pure and cached, as `clgemm.plan`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 
@@ -20,6 +21,7 @@ from clgemm.core.steps import (
     Step,
     Turn,
     ceil_div,
+    operand_in_place,
     round_up,
     slices,
 )
@@ -36,6 +38,8 @@ from clgemm.kernels.tiled.config import LocalConfig
 from clgemm.planning.plan import make_plan
 
 __all__ = ["make_tensor_plan"]
+
+OPERANDS: tuple[Slot, Slot, Slot] = ("a", "b", "c")
 
 # Both split operands together stay below this; larger products go in blocks. 8192 x 8192 takes 260
 # MiB an operand, in tf32 520.
@@ -121,7 +125,7 @@ def make_tensor_plan(
                 partial = max(partial, needs.pop("partial", 0))
                 assert not needs
                 first = dict(zip("abc", origins, strict=True))
-                gate = turn, _most(*blocks[:2])
+                gate: dict[str, Argument] = {"gate": turn, "gate_most": _most(*blocks[:2])}
                 steps += (_gated(step, first, beta, gate) for step in reserve.steps)
                 turns += 1
     scratch: list[tuple[Slot, int]] = [("packed_a", bytes_a), ("packed_b", bytes_b)]
@@ -195,44 +199,51 @@ def _tensor_steps(
     counter: Turn,
 ) -> Iterator[Step]:
     (matrices,), m, n, k = c.batch, c.rows, c.columns, a.columns
-    operands = _operands(a, b, origins)
+    first_a, first_b, first_c = map(Element, OPERANDS, origins)
+    operands: dict[str, Argument] = {
+        **operand_in_place("a", "a", first_a, a, stride=a.strides[0]),
+        **operand_in_place("b", "b", first_b, b.transposed(), stride=b.strides[0]),  # like A'
+        "packed_a": "packed_a",
+        "packed_b": "packed_b",
+    }
     tiles = _panels(a, b) * ceil_div(k, config.tile_k)
     # Its own counter, the next product's, that of the tier before; any buffers if nothing counts.
-    counters: tuple[Argument, ...] = ("packed_a",) * 3
+    own: Slot | Turn
+    following: Slot | Turn
+    before: Slot | Turn
+    own = following = before = "packed_a"
     if config.guard:
         product, tier = counter
-        counters = counter, Turn(product + 1, tier), Turn(product, max(tier - 1, 0))
+        own, following, before = counter, Turn(product + 1, tier), Turn(product, max(tier - 1, 0))
+    sizes: dict[str, Argument] = {"matrices": matrices, "m": m, "n": n, "k": k}
     most = _most(a, b)
     yield Step(
         config.split,
-        "iiiiii" + "bllll" + "bllll" + "bb" + "bb",
         min(tiles, RESERVE_GROUPS * limits.compute_units) if counter.tier else tiles,
-        (
-            *(matrices, m, n, k, _least(k, config.tf32), most),
-            *operands,
-            *(counters[0], counters[2]),
-        ),
+        {
+            **sizes,
+            "least": _least(k, config.tf32),
+            "most": most,
+            **operands,
+            "count": own,
+            "count_before": before,
+        },
     )
     tiles = matrices * ceil_div(m, config.tile_m) * ceil_div(n, config.tile_columns)
     yield Step(
         config,
-        "iiiiiff" + "bllll" + "bllll" + "bb" + "bllll" + "bbb",
         min(tiles, limits.compute_units),
-        (
-            *(matrices, m, n, k, most, "alpha", beta),
-            *operands,
-            *("c", Element("c", origins[2]), c.row_stride, c.column_stride, c.strides[0]),
-            *counters,
-        ),
-    )
-
-
-def _operands(a: Layout, b: Layout, origins: tuple[int, int, int]) -> tuple[Argument, ...]:
-    """Return a kernel's arguments for A, B and their tiles: B is read like A', rows k deep."""
-    return (
-        *("a", Element("a", origins[0]), a.row_stride, a.column_stride, a.strides[0]),
-        *("b", Element("b", origins[1]), b.column_stride, b.row_stride, b.strides[0]),
-        *("packed_a", "packed_b"),
+        {
+            **sizes,
+            "most": most,
+            "alpha": "alpha",
+            "beta": beta,
+            **operands,
+            **operand_in_place("c", "c", first_c, c, stride=c.strides[0]),
+            "count": own,
+            "count_next": following,
+            "count_before": before,
+        },
     )
 
 
@@ -262,27 +273,37 @@ def _step_at_once(
     product: int,
 ) -> Step:
     m, n, k = c.rows, c.columns, a.columns
-    counters: tuple[Argument, ...] = ("packed_a",) * 2  # any buffers if nothing counts
+    own: Slot | Turn
+    following: Slot | Turn
+    own = following = "packed_a"  # any buffer if nothing counts
     if config.guard:
-        counters = Turn(product, 0), Turn(product + 1, 0)
+        own, following = Turn(product, 0), Turn(product + 1, 0)
+    first_a, first_b, first_c = map(Element, OPERANDS, origins)
     return Step(
         config,
-        "iiiiiff" + "blll" + "blll" + "bb" + "blll" + "bbb",
         min(limits.compute_units, MOST_GROUPS),
-        (
-            *(m, n, k, _least(k, config.tf32), _most(a, b), "alpha", beta),
-            *("a", Element("a", origins[0]), a.row_stride, a.column_stride),
-            *("b", Element("b", origins[1]), b.column_stride, b.row_stride),
-            *("packed_a", "packed_b"),
-            *("c", Element("c", origins[2]), c.row_stride, c.column_stride),
-            *counters,
-            "tickets",
-        ),
+        {
+            "m": m,
+            "n": n,
+            "k": k,
+            "least": _least(k, config.tf32),
+            "most": _most(a, b),
+            "alpha": "alpha",
+            "beta": beta,
+            **operand_in_place("a", "a", first_a, a),
+            **operand_in_place("b", "b", first_b, b.transposed()),  # read like A', rows k deep
+            "packed_a": "packed_a",
+            "packed_b": "packed_b",
+            **operand_in_place("c", "c", first_c, c),
+            "count": own,
+            "count_next": following,
+            "tickets": "tickets",
+        },
     )
 
 
 def _gated(
-    step: Step, origins: Mapping[str, int], beta: Argument, gate: tuple[Argument, ...]
+    step: Step, origins: Mapping[str, int], beta: Argument, gate: Mapping[str, Argument]
 ) -> Step:
     """Return a step of a block's own plan in its place in the whole, behind the gate."""
 
@@ -291,10 +312,5 @@ def _gated(
             return Element(argument.slot, argument.offset + origins[argument.slot])
         return beta if argument == "beta" else argument
 
-    return Step(
-        step.config,
-        step.signature + "bi",
-        step.groups,
-        (*map(placed, step.arguments), *gate),
-        gated=True,
-    )
+    arguments = {name: placed(x) for name, x in step.arguments.items()}
+    return replace(step, arguments={**arguments, **gate}, gated=True)

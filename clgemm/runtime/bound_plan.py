@@ -13,13 +13,19 @@ import pyopencl as cl
 
 from clgemm.core.steps import TICKETS, Element, Plan, Step, Turn
 from clgemm.hardware.device import Device
+from clgemm.kernels.sources import BUFFER, parameter_types
 from clgemm.runtime import programs
 
 __all__ = ["BoundPlan", "Launch", "SharedMemory"]
 
-# How an argument of each letter of a Step's signature goes into a kernel: bytes and buffers as
-# they are.
-SCALARS: dict[str, Callable[[Any], Any]] = {"i": np.int32, "l": np.int64, "f": np.float32}
+# How a value goes into a kernel, by its parameter's type. Vectors are bytes already.
+VALUES: dict[str, Callable[[Any], Any]] = {
+    "int": np.int32,
+    "long": np.int64,
+    "float": np.float32,
+    "int4": bytes,
+    "long4": bytes,
+}
 
 OPERANDS = ("a", "b", "c")
 
@@ -83,22 +89,22 @@ class Launch:
         buffers: list[tuple[int, str]] = []
         scratch: list[tuple[int, str]] = []
         turns: list[tuple[int, Turn]] = []
-        self._scalars: list[tuple[int, str, str, int]] = []
-        for index, (letter, argument) in enumerate(
-            zip(step.signature, step.arguments, strict=True)
-        ):
+        self._scalars: list[tuple[int, Callable[[Any], Any], str, int]] = []
+        types = parameter_types(type(step.config))
+        for index, (name, argument) in enumerate(step.arguments.items()):
             if isinstance(argument, Turn):
                 turns.append((index, argument))
-            elif isinstance(argument, Element):
-                self._scalars.append((index, letter, argument.slot, argument.offset))
-            elif not isinstance(argument, str):
-                self.set_argument(index, SCALARS.get(letter, bytes)(argument))
             elif argument == "tickets":
                 self.set_argument(index, tickets)
-            elif letter == "b":
+            elif types[name] == BUFFER:
+                assert isinstance(argument, str), f"{name}={argument!r} is no buffer"
                 (buffers if argument in OPERANDS else scratch).append((index, argument))
+            elif isinstance(argument, Element):
+                self._scalars.append((index, VALUES[types[name]], argument.slot, argument.offset))
+            elif isinstance(argument, str):
+                self._scalars.append((index, VALUES[types[name]], argument, 0))
             else:
-                self._scalars.append((index, letter, argument, 0))
+                self.set_argument(index, VALUES[types[name]](argument))
         self.buffers, self.scratch, self.turns = tuple(buffers), tuple(scratch), tuple(turns)
 
     def set_scratch(self, buffers: Mapping[str, cl.Buffer]) -> None:
@@ -108,8 +114,8 @@ class Launch:
 
     def set_scalars(self, values: Mapping[str, float]) -> None:
         """Set numbers, by slot: alpha, beta, and where in its buffer each operand begins."""
-        for index, letter, slot, offset in self._scalars:
-            self.set_argument(index, SCALARS[letter](values[slot] + offset))
+        for index, value, slot, offset in self._scalars:
+            self.set_argument(index, value(values[slot] + offset))
 
 
 class BoundPlan:

@@ -64,6 +64,18 @@ def kernels(made):
     return [step.config.family for step in made.steps]
 
 
+def scales(step):
+    return step.arguments["alpha"], step.arguments["beta"]
+
+
+def work_of(step):
+    return math.prod(step.arguments[size] for size in "mnk")
+
+
+def matrices_of(step):
+    return math.prod(struct.unpack("4i", step.arguments["counts"]))
+
+
 def test_a_product_packs_both_operands_and_multiplies_once():
     """Three launches; padding up to whole tiles is all the scratch there is."""
     made = planned(rows(100, 70), rows(70, 130), rows(100, 130))
@@ -122,8 +134,8 @@ def test_huge_products_stay_within_the_scratch_budget():
     made = planned(rows(n, n), rows(n, n), rows(n, n))
     assert sum(dict(made.scratch).values()) <= panels.SCRATCH_BYTES
     multiplied = [step for step in made.steps if step.config.family == "local"]
-    assert {step.arguments[6] for step in multiplied} == {"beta", 1.0}
-    flops = sum(m * n * k for m, n, k in (step.arguments[:3] for step in multiplied))
+    assert {step.arguments["beta"] for step in multiplied} == {"beta", 1.0}
+    flops = sum(map(work_of, multiplied))
     assert flops == n**3
 
 
@@ -132,16 +144,16 @@ def test_long_sums_are_cut():
     made = planned(rows(64, 20_000), rows(20_000, 64), rows(64, 64))
     assert kernels(made) == ["pack", "pack", "local", "reduce"]
     product, adding = made.steps[2:]
-    cuts, slice_k = adding.arguments[2], product.arguments[3]
+    cuts, slice_k = adding.arguments["slices"], product.arguments["slice_k"]
     assert (cuts - 1) * slice_k < 20_000 <= cuts * slice_k
     assert product.groups == cuts >= LIMITS.compute_units
-    assert product.arguments[5:7] == (1.0, 0.0)
-    assert adding.arguments[4:6] == ("alpha", "beta")
+    assert scales(product) == (1.0, 0.0)
+    assert scales(adding) == ("alpha", "beta")
     assert dict(made.scratch)["partial"] == 4 * cuts * 64 * 64
     made = planned(rows(1024, 20_000), rows(20_000, 1024), rows(1024, 1024))
     multiplied = [step for step in made.steps if step.config.family == "local"]
-    assert [step.arguments[2] for step in multiplied] == [6672, 6672, 6656]
-    assert [step.arguments[6] for step in multiplied] == ["beta", 1.0, 1.0]
+    assert [step.arguments["k"] for step in multiplied] == [6672, 6672, 6656]
+    assert [step.arguments["beta"] for step in multiplied] == ["beta", 1.0, 1.0]
 
 
 @pytest.mark.parametrize("size", [(64, 4096, 4096), (4096, 64, 4096), (64, 64, 100_000)])
@@ -224,10 +236,10 @@ def test_slices_may_be_added_up_where_they_are_made(pieces, together, monkeypatc
     assert kernels(made)[2:] == ["local"] + ["reduce"] * (not together)
     product = made.steps[2]
     assert product.config.gathers == together
-    assert len(product.signature) == len(product.arguments)
     if together:
-        assert product.arguments[5:7] == ("alpha", "beta")
-        assert product.arguments[-2:] == ("partial", "tickets")
+        assert scales(product) == ("alpha", "beta")
+        assert product.arguments["gathered"] == "partial"
+        assert product.arguments["counters"] == "tickets"
         assert dict(made.scratch)["partial"] == 4 * 3 * m * 64
 
 
@@ -273,7 +285,7 @@ def test_a_repeated_operand_is_packed_once():
     made = planned(a, b, c)
     assert kernels(made) == ["pack", "pack", "local"]
     assert dict(made.scratch) == {"packed_a": 9 * 4 * 128 * 80, "packed_b": 4 * 192 * 80}
-    assert struct.unpack("4q", made.steps[-1].arguments[16])[-1] == 0
+    assert struct.unpack("4q", made.steps[-1].arguments["b_strides"])[-1] == 0
 
 
 def test_a_product_by_vectors_is_one_launch_however_deep():
@@ -281,9 +293,9 @@ def test_a_product_by_vectors_is_one_launch_however_deep():
     for k, block_k in ((64, 64), (1000, 1008), (1032, 528), (5000, 1008)):
         made = planned_for_vectors(3000, 100, k)
         assert kernels(made) == ["register"]
-        assert made.steps[-1].arguments[6] == block_k
+        assert made.steps[-1].arguments["block_k"] == block_k
         # A block of B for each compute unit.
-        columns = round_up(made.steps[-1].arguments[5], REGISTER.tile_n)
+        columns = round_up(made.steps[-1].arguments["block_n"], REGISTER.tile_n)
         assert dict(made.scratch) == {"packed_b": 4 * LIMITS.compute_units * columns * block_k}
 
 
@@ -317,7 +329,7 @@ def test_a_is_packed_by_who_multiplies_where_it_stays_near():
     # Each matrix of A has tickets of its own, one for each block of each block of k.
     (stack,) = made(True, 64, 300, 40, 3)
     assert stack.config.packs
-    assert stack.arguments[-2] == 3
+    assert stack.arguments["a_matrices"] == 3
 
 
 def test_a_is_packed_while_it_is_multiplied_where_that_can_be_fetched_ahead():
@@ -326,7 +338,7 @@ def test_a_is_packed_while_it_is_multiplied_where_that_can_be_fetched_ahead():
     def meanwhile(a, n):
         b, c = rows(a.columns, n), rows(a.rows, n)
         product = make_plan(a, b, c, REGISTER, VECTOR_PACK, TWO_CORES).steps[-1]
-        return product.config.packs and product.arguments[-1]
+        return product.config.packs and product.arguments["meanwhile"]
 
     assert meanwhile(rows(1000, 1000).transposed(), 1000)
     assert not meanwhile(rows(512, 512).transposed(), 512)
@@ -357,7 +369,7 @@ def test_a_is_met_while_it_is_near():
     deep = made(True, 1000, 777, 3000)
     assert kernels(deep) == 3 * ["register"]
     assert dict(deep.scratch)["packed_a"] <= near
-    assert [step.arguments[9] for step in deep.steps] == ["beta", 1.0, 1.0]
+    assert [step.arguments["beta"] for step in deep.steps] == ["beta", 1.0, 1.0]
     aliasing = made(True, 1024, 777, 3000)
     assert kernels(aliasing) == 3 * ["pack_vectors", "register"]
     assert dict(aliasing.scratch)["packed_a"] <= near
@@ -396,11 +408,11 @@ def test_every_compute_unit_gets_work():
         made = planned_for_vectors(m, n, k)
         product = next(step for step in made.steps if step.config.family == "register")
         assert product.groups == LIMITS.compute_units
-        block_m, columns, lists = (product.arguments[i] for i in (4, 29, 30))
+        block_m, columns, lists = (product.arguments[i] for i in ("block_m", "all", "lists"))
         assert columns * ceil_div(m, block_m * REGISTER.tile_m) >= LIMITS.compute_units
         assert 1 <= lists <= min(columns, LIMITS.compute_units)
     assert kernels(made)[-2:] == ["register", "reduce"]
-    cuts = made.steps[-1].arguments[2]
+    cuts = made.steps[-1].arguments["slices"]
     assert dict(made.scratch)["partial"] == 4 * cuts * 64 * 64
 
 
@@ -410,7 +422,8 @@ def test_matrices_that_share_b_follow_one_another():
     for batch, sharing in (((5, 3), 1), ((3,), 1), ((5, 1), 3), ((), 15)):
         b = rows(70, 90, *batch).broadcast((5, 3))
         made = make_plan(a, b, c, REGISTER, VECTOR_PACK, LIMITS)
-        assert made.steps[-1].arguments[27:29] == (15, sharing)
+        assert made.steps[-1].arguments["matrices"] == 15
+        assert made.steps[-1].arguments["sharing"] == sharing
 
 
 def test_20000_x_20000_by_vectors_fits_a_gibibyte():
@@ -419,7 +432,7 @@ def test_20000_x_20000_by_vectors_fits_a_gibibyte():
     made = planned_for_vectors(n, n, n)
     assert sum(dict(made.scratch).values()) <= 2**30
     multiplied = [step for step in made.steps if step.config.family == "register"]
-    assert sum(m * n * k for m, n, k in (step.arguments[:3] for step in multiplied)) == n**3
+    assert sum(map(work_of, multiplied)) == n**3
 
 
 def test_slices_cover_a_stack_once():
@@ -444,9 +457,9 @@ def test_slices_cover_a_stack_once():
 def test_scaling_reads_only_c():
     """No operand's buffer is named."""
     made = make_scaling_plan(rows(5, 6), DirectConfig(8, 8, 2, 2, False))
-    assert made.steps[0].arguments[2] == 0
+    assert made.steps[0].arguments["k"] == 0
     assert not {"a", "b"} & {
-        x.slot if isinstance(x, Element) else x for x in made.steps[0].arguments
+        x.slot if isinstance(x, Element) else x for x in made.steps[0].arguments.values()
     }
 
 
@@ -474,9 +487,8 @@ def test_a_launch_has_no_more_work_items_than_every_device_takes(operands, confi
     made = make_plan(*operands, config, pack, LIMITS)
     assert max(step.groups * step.config.items for step in made.steps) < 2**31
     multiplied = [step for step in made.steps if step.config.family == config.family]
-    counts = 7 if config is REGISTER else 4 if config in (SKINNY, CONFIG) else 3
-    matrices = [math.prod(struct.unpack("4i", step.arguments[counts])) for step in multiplied]
-    work = [math.prod(step.arguments[:3]) for step in multiplied]
+    matrices = list(map(matrices_of, multiplied))
+    work = list(map(work_of, multiplied))
     m, n, k = operands[2].rows, operands[2].columns, operands[0].columns
     total = m * n * k * math.prod(operands[2].batch)
     assert sum(x * y for x, y in zip(matrices, work, strict=True)) == total
@@ -488,10 +500,10 @@ def test_copies_and_scalings_have_no_more_work_items_than_every_device_takes(sha
     *batch, m, n = shape
     copied = make_copy_plan(rows(m, n, *batch), copy_config(LIMITS))
     scaled = make_scaling_plan(rows(m, n, *batch), DIRECT)
-    for made in (copied, scaled):
+    for made, sizes in ((copied, ("rows", "columns")), (scaled, ("m", "n"))):
         assert max(step.groups * step.config.items for step in made.steps) < 2**31
         elements = [
-            math.prod(step.arguments[:2]) * math.prod(struct.unpack("4i", step.arguments[3]))
+            math.prod(step.arguments[size] for size in sizes) * matrices_of(step)
             for step in made.steps
         ]
         assert sum(elements) == math.prod(shape)
@@ -508,5 +520,6 @@ def test_steps_hold_numbers_and_names_only(family):
     """Nothing of a device: a plan can be kept, compared and hashed."""
     made = planned(rows(7, 8), rows(8, 9), rows(7, 9))
     assert hash(made) == hash(made)
-    assert all(isinstance(x, int | float | bytes | str | Element) for x in made.steps[0].arguments)
-    assert family in made.steps[0 if family == "b" else 1].arguments
+    values = made.steps[0].arguments.values()
+    assert all(isinstance(x, int | float | bytes | str | Element) for x in values)
+    assert family in made.steps[0 if family == "b" else 1].arguments.values()

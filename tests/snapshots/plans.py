@@ -52,7 +52,7 @@ def limits(**values):
 def plan_of(device, precision, a, b, c):
     """Return the launches as (config, gated, groups, arguments), the scratch, the turns, swapped."""
     plan, swapped = _planned(device, precision, a, b, c)
-    steps = [(s.config, s.gated, s.groups, tuple(s.arguments)) for s in plan.steps]
+    steps = [(s.config, s.gated, s.groups, tuple(s.arguments.values())) for s in plan.steps]
     return steps, sorted(plan.scratch), plan.turns, swapped
 
 

@@ -19,6 +19,8 @@ from clgemm.core.steps import (
     Stack,
     Step,
     ceil_div,
+    operand_at,
+    operand_in_place,
     round_up,
     stack_of,
 )
@@ -174,9 +176,16 @@ class RegisterPanels(Panels):
         cuts = ceil_div(depth, self.config.block_k)
         return min(round_up(ceil_div(depth, cuts), TRANSPOSED), self.config.block_k)
 
-    def pack_sizes(self, operand: int, rows: int, depth: int) -> tuple[int, ...]:
+    def pack_sizes(self, operand: int, rows: int, depth: int) -> dict[str, int]:
         """Return rows, columns, the depth of a block, and panels and columns per work-group."""
-        return rows, depth, self.block_depth(depth), *self._cuts(operand, rows, depth)
+        panels, columns = self._cuts(operand, rows, depth)
+        return {
+            "rows": rows,
+            "columns": depth,
+            "block_k": self.block_depth(depth),
+            "cut_panels": panels,
+            "cut_columns": columns,
+        }
 
     def pack_groups(self, operand: int, rows: int, depth: int) -> int:
         """Return the work-groups that pack one matrix."""
@@ -211,34 +220,47 @@ class RegisterPanels(Panels):
         (m, n, k), levels, a, b = sizes, part.levels, *self.rows
         work = self._work(part, sizes)
         stack, spread, block_k = work.stack, work.spread, self.block_depth(k)
-        panels_a: tuple[Argument, ...] = "packed_a", 0, 0
-        first_a: tuple[Argument, ...] = "a", Element("a", part.offsets[0] + origins[0])
+        first_a = Element("a", part.offsets[0] + origins[0])
+        first_b = Element("b", part.offsets[1] + origins[1])
+        strides_a, strides_b = stack.strides[:2]
         if self.config.in_place:
-            panels_a = *first_a, a.row_stride
-        source: tuple[Argument, ...] = ()
+            panels_a = operand_at("a", "a", first_a, row=a.row_stride, strides=strides_a)
+        else:
+            panels_a = operand_at("a", "packed_a", 0, row=0, strides=strides_a)
+        source: dict[str, Argument] = {}
         if work.packs:
             own = stack_of(levels, 3).strides[0]
-            strides = a.row_stride, a.column_stride, own
-            source = *first_a, *strides, work.matrices_a, work.meanwhile
+            source = operand_in_place("source", "a", first_a, a, strides=own)
+            source |= {"a_matrices": work.matrices_a, "meanwhile": work.meanwhile}
             self.reserve("packed_a", work.matrices_a * self.packed_bytes(0, m, k))
         packed = round_up(spread.block_n, self.config.tile_n) * block_k
         self.reserve("packed_b", FLOAT_BYTES * work.groups * packed)
         result = self.target((m, n, work.cuts), part, stack, origins[2], first)
         yield Step(
             replace(self.config, packs=work.packs),
-            "iiiiiiiIffbllLblllLblbllllLiiiib" + "blllLii" * work.packs,
             work.groups,
-            (
-                *(m, n, k, spread.slice_k, spread.block_m, spread.block_n, block_k, stack.counts),
-                *result.scales,
-                *(*panels_a, stack.strides[0]),
-                *("b", Element("b", part.offsets[1] + origins[1])),
-                *(b.column_stride, b.row_stride, stack.strides[1]),
-                *("packed_b", packed),
-                *result.to,
-                *(stack.matrices, _sharing(levels), work.columns, spread.lists, "tickets"),
-                *source,
-            ),
+            {
+                "m": m,
+                "n": n,
+                "k": k,
+                "slice_k": spread.slice_k,
+                "block_m": spread.block_m,
+                "block_n": spread.block_n,
+                "block_k": block_k,
+                "counts": stack.counts,
+                **result.scales,
+                **panels_a,
+                **operand_in_place("b", "b", first_b, b.transposed(), strides=strides_b),
+                "scratch": "packed_b",
+                "scratch_size": packed,
+                **result.to,
+                "matrices": stack.matrices,
+                "sharing": _sharing(levels),
+                "all": work.columns,
+                "lists": spread.lists,
+                "tickets": "tickets",
+                **source,
+            },
         )
         yield from result.adding
 

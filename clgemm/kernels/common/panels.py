@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import TypeAlias
 
@@ -53,7 +53,7 @@ PACKED: tuple[Slot, Slot] = ("packed_a", "packed_b")
 
 def pack_step(
     config: KernelConfig,
-    sizes: tuple[int, ...],
+    sizes: Mapping[str, int],
     layout: Layout,
     stack: Stack,
     first: Element,
@@ -64,20 +64,22 @@ def pack_step(
 
     Parameters
     ----------
-    sizes : tuple of int
-        Rows, columns, and what else of sizes the packing kernel takes.
+    sizes : mapping of str to int
+        `rows`, `columns`, and what else of sizes the packing kernel takes, in its order.
     """
-    return Step(
-        config,
-        "i" * len(sizes) + "IblllLbl",
-        groups * stack.matrices,
-        (
-            *sizes,
-            stack.counts,
-            *(first.slot, first, layout.row_stride, layout.column_stride, stack.strides[0]),
-            *to,
-        ),
-    )
+    slot, offset = to
+    arguments: dict[str, Argument] = {
+        **sizes,
+        "counts": stack.counts,
+        "from": first.slot,
+        "from_offset": first,
+        "row_stride": layout.row_stride,
+        "column_stride": layout.column_stride,
+        "from_strides": stack.strides[0],
+        "to": slot,
+        "to_offset": offset,
+    }
+    return Step(config, groups * stack.matrices, arguments)
 
 
 class Panels(ABC):
@@ -141,8 +143,8 @@ class Panels(ABC):
         """Return the columns that a packed block of so many takes."""
 
     @abstractmethod
-    def pack_sizes(self, operand: int, rows: int, depth: int) -> tuple[int, ...]:
-        """Return the sizes that the packing kernel takes: rows, columns and what follows."""
+    def pack_sizes(self, operand: int, rows: int, depth: int) -> dict[str, int]:
+        """Return the sizes that the packing kernel takes, by its parameters, in their order."""
 
     @abstractmethod
     def pack_groups(self, operand: int, rows: int, depth: int) -> int:

@@ -11,13 +11,14 @@ from clgemm.core.layout import Layout, Level, batch_levels
 from clgemm.core.steps import (
     LAST_GROUP,
     LONGEST_SUM,
-    Argument,
     Element,
     Plan,
     Side,
     Slot,
     Step,
     ceil_div,
+    operand_at,
+    operand_in_place,
     round_up,
     slices,
     stack_of,
@@ -150,22 +151,23 @@ def _steps(
         slice_k = ceil_div(k, max(1, min(wanted, k // SMALLEST_SLICE), ceil_div(k, LONGEST_SUM)))
         slice_k = round_up(slice_k, config.width)  # vectors may lie along k, and begin with a slice
         cuts = ceil_div(k, slice_k)
-        first_a: tuple[Argument, ...]
-        first_a = slot_a, Element(slot_a, offsets[0]), a.row_stride, a.column_stride
+        first_a, first_b = Element(slot_a, offsets[0]), Element(slot_b, offsets[1])
+        place_a = operand_in_place("a", slot_a, first_a, a)
         if copy is not None and along_k and a.column_stride != 1:
             # Scalar products by vectors want the few rows dense.
             own = stack_of(own_levels(levels, 0), 1)
             scratch["packed_a"] = max(
                 scratch.get("packed_a", 0), FLOAT_BYTES * own.matrices * m * k
             )
-            groups, first = m * ceil_div(k, copy.depth), Element(slot_a, offsets[0])
-            yield pack_step(copy, (m, k, k), a, own, first, ("packed_a", 0), groups)
+            groups = m * ceil_div(k, copy.depth)
+            sizes = {"rows": m, "columns": k, "padded_columns": k}
+            yield pack_step(copy, sizes, a, own, first_a, ("packed_a", 0), groups)
             strides = packed_strides(levels, 0, m * k)
             every = zip(levels, strides, strict=True)
             stack = stack_of(
                 tuple(Level(x.count, (own_stride, *x.strides[1:])) for x, own_stride in every), 3
             )
-            first_a = "packed_a", 0, k, 1
+            place_a = operand_at("a", "packed_a", 0, row=k, column=1)
         if isinstance(config, SkinnyLanesConfig):
             apart = math.prod(level.count for level in levels if level.strides[1])
             config = replace(config, kept=kept_loads(config, FLOAT_BYTES * apart * n * k, limits))
@@ -177,15 +179,18 @@ def _steps(
             scratch["partial"] = max(scratch.get("partial", 0), result.partial_bytes)
         yield Step(
             config,
-            "iiiiIffblllLblllLbllllL" + "bb" * result.gathers,
             blocks * cuts * stack.matrices,
-            (
-                *(m, n, k, slice_k, stack.counts),
-                *result.scales,
-                *(*first_a, stack.strides[0]),
-                *(slot_b, Element(slot_b, offsets[1])),
-                *(b.row_stride, b.column_stride, stack.strides[1]),
-                *result.to,
-            ),
+            {
+                "m": m,
+                "n": n,
+                "k": k,
+                "slice_k": slice_k,
+                "counts": stack.counts,
+                **result.scales,
+                **place_a,
+                "a_strides": stack.strides[0],
+                **operand_in_place("b", slot_b, first_b, b, strides=stack.strides[1]),
+                **result.to,
+            },
         )
         yield from result.adding

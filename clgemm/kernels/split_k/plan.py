@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from clgemm.core.config import FLOAT_BYTES, Limits
 from clgemm.core.layout import Layout, Level
-from clgemm.core.steps import TICKETS, Argument, Element, Stack, Step, ceil_div, stack_of
+from clgemm.core.steps import (
+    TICKETS,
+    Argument,
+    Element,
+    Stack,
+    Step,
+    ceil_div,
+    operand_at,
+    operand_in_place,
+    stack_of,
+)
 from clgemm.kernels.split_k.config import ReduceConfig
 
 __all__ = ["Target", "target"]
@@ -19,20 +30,20 @@ class Target(NamedTuple):
 
     Attributes
     ----------
-    scales : tuple
-        Its arguments alpha and beta.
-    to : tuple
-        Its arguments for C: buffer, first element, strides, distance of slices, stack strides.
+    scales : mapping
+        Its arguments `alpha` and `beta`.
+    to : mapping
+        Its arguments from `c` to `c_strides`; if it gathers, `gathered` and `counters` too.
     partial_bytes : int
         Of the scratch memory "partial".
     adding : tuple of Step
         The launch that adds slices up, if there are any and the kernel does not.
     gathers : bool
-        Whether it does, and `to` ends with the two buffers that it takes for that.
+        Whether it does.
     """
 
-    scales: tuple[Argument, ...]
-    to: tuple[Argument, ...]
+    scales: Mapping[str, Argument]
+    to: Mapping[str, Argument]
     partial_bytes: int
     adding: tuple[Step, ...]
     gathers: bool = False
@@ -65,18 +76,20 @@ def target(
         slices itself where it can.
     """
     m, n, cuts = sizes
-    scales: tuple[Argument, ...] = "alpha", beta
-    place: tuple[Argument, ...] = "c", Element("c", first), c.row_stride, c.column_stride
-    to: tuple[Argument, ...]
+    scales: dict[str, Argument] = {"alpha": "alpha", "beta": beta}
+    start, strides = Element("c", first), stack.strides[2]
+    to = operand_in_place("c", "c", start, c, slice=0, strides=strides)
     if cuts == 1:
-        return Target(scales, (*place, 0, stack.strides[2]), 0, ())
+        return Target(scales, to, 0, ())
     if pieces is not None and limits.gathers and pieces[0] <= TICKETS * limits.compute_units:
-        to = *place, 0, stack.strides[2], "partial", "tickets"
+        to |= {"gathered": "partial", "counters": "tickets"}
         return Target(scales, to, FLOAT_BYTES * cuts * math.prod(pieces), (), gathers=True)
     apart = stack_of(_dense_levels(levels, cuts * m * n), 1)
-    to = "partial", 0, n, 1, m * n, apart.strides[0]
-    adding = _reduce_step(sizes, stack, scales, (*place, stack.strides[2]), limits)
-    return Target((1.0, 0.0), to, FLOAT_BYTES * stack.matrices * cuts * m * n, (adding,))
+    place = operand_in_place("c", "c", start, c, strides=strides)
+    adding = _reduce_step(sizes, stack, scales, place, limits)
+    scales = {"alpha": 1.0, "beta": 0.0}
+    to = operand_at("c", "partial", 0, row=n, column=1, slice=m * n, strides=apart.strides[0])
+    return Target(scales, to, FLOAT_BYTES * stack.matrices * cuts * m * n, (adding,))
 
 
 def _reduce_config(slices: int, limits: Limits) -> ReduceConfig:
@@ -92,8 +105,8 @@ def _reduce_config(slices: int, limits: Limits) -> ReduceConfig:
 def _reduce_step(
     sizes: tuple[int, int, int],
     stack: Stack,
-    scales: tuple[Argument, ...],
-    to: tuple[Argument, ...],
+    scales: Mapping[str, Argument],
+    to: Mapping[str, Argument],
     limits: Limits,
 ) -> Step:
     """Return the launch that adds up the slices of a product in the scratch memory "partial"."""
@@ -102,8 +115,9 @@ def _reduce_step(
     config = replace(config, aligned=n % config.width == 0)
     units = m * ceil_div(n, config.width)
     groups = stack.matrices * ceil_div(units, config.group // config.parts)
-    arguments = (*sizes, stack.counts, *scales, "partial", *to)
-    return Step(config, "iiiIffbblllL", groups, arguments)
+    arguments: dict[str, Argument] = {"m": m, "n": n, "slices": cuts, "counts": stack.counts}
+    arguments |= {**scales, "from": "partial", **to}
+    return Step(config, groups, arguments)
 
 
 def _dense_levels(levels: tuple[Level, ...], matrix: int) -> tuple[Level, ...]:

@@ -18,6 +18,7 @@ from clgemm.core.steps import (
     Slot,
     Step,
     ceil_div,
+    operand_in_place,
     round_up,
     slices,
     stack_of,
@@ -109,19 +110,27 @@ def _steps(
         result = target((m, n, cuts), levels, stack, "beta", c, offsets[2], limits, pieces)
         if cuts > 1:
             scratch["partial"] = max(scratch.get("partial", 0), result.partial_bytes)
+        first_a, first_b = Element(slot_a, offsets[0]), Element(slot_b, offsets[1])
+        strides_a, strides_b, _, strides_packed = stack.strides
         yield Step(
             replace(config, gathers=result.gathers),
-            "iiiiIff" + "blllL" + "blllL" + "bLiILb" + "bllllL" + "bb" * result.gathers,
             tiles * cuts * stack.matrices,
-            (
-                *(m, n, k, slice_k, stack.counts),
-                *result.scales,
-                *(slot_a, Element(slot_a, offsets[0]), a.row_stride, a.column_stride),
-                stack.strides[0],
-                *(slot_b, Element(slot_b, offsets[1]), b.row_stride, b.column_stride),
-                stack.strides[1],
-                *("packed_b", stack.strides[3], packs, own.counts, own.strides[0], "tickets"),
-                *result.to,
-            ),
+            {
+                "m": m,
+                "n": n,
+                "k": k,
+                "slice_k": slice_k,
+                "counts": stack.counts,
+                **result.scales,
+                **operand_in_place("a", slot_a, first_a, a, strides=strides_a),
+                **operand_in_place("b", slot_b, first_b, b, strides=strides_b),
+                "packed": "packed_b",
+                "packed_strides": strides_packed,
+                "packs": packs,
+                "own_counts": own.counts,
+                "own_strides": own.strides[0],
+                "tickets": "tickets",
+                **result.to,
+            },
         )
         yield from result.adding

@@ -16,6 +16,7 @@ from clgemm.core.steps import (
     Slice,
     Step,
     ceil_div,
+    operand_at,
     round_up,
     widest_load,
 )
@@ -126,9 +127,9 @@ class LocalPanels(Panels):
         """Return the columns of a packed block: whole tiles."""
         return round_up(depth, self.config.tile_k)
 
-    def pack_sizes(self, operand: int, rows: int, depth: int) -> tuple[int, ...]:  # noqa: ARG002
+    def pack_sizes(self, operand: int, rows: int, depth: int) -> dict[str, int]:  # noqa: ARG002
         """Return rows, columns, and columns with their padding."""
-        return rows, depth, self.padded(depth)
+        return {"rows": rows, "columns": depth, "padded_columns": self.padded(depth)}
 
     def pack_groups(self, operand: int, rows: int, depth: int) -> int:
         """Return the work-groups that pack one matrix."""
@@ -156,21 +157,26 @@ class LocalPanels(Panels):
         result = self.target((m, n, cuts), part, stack, origins[2], first, pieces)
         yield Step(
             replace(config, gathers=result.gathers),
-            "iiiiIffblllLblllLbllllL" + "bb" * result.gathers,
             tiles * cuts * stack.matrices,
-            (
-                *(m, n, k, slice_k, stack.counts),
-                *result.scales,
-                *(*a, stack.strides[0]),
-                *(*b, stack.strides[1]),
-                *result.to,
-            ),
+            {
+                "m": m,
+                "n": n,
+                "k": k,
+                "slice_k": slice_k,
+                "counts": stack.counts,
+                **result.scales,
+                **a,
+                "a_strides": stack.strides[0],
+                **b,
+                "b_strides": stack.strides[1],
+                **result.to,
+            },
         )
         yield from result.adding
 
     def _panels(
         self, side: Side, part: Slice, rows: int, depth: int, origin: int
-    ) -> tuple[tuple[Argument, ...], tuple[int, ...]]:
+    ) -> tuple[dict[str, Argument], tuple[int, ...]]:
         """Return where the kernel finds an operand's panels, and the stack's strides over them."""
         operand = SIDES.index(side)
         tile = self.tiles[operand]
@@ -178,12 +184,8 @@ class LocalPanels(Panels):
             own, turned = self.rows[operand], (self.config.turn_a, self.config.turn_b)[operand]
             strides = tuple(level.strides[operand] for level in part.levels)
             first = Element(side, part.offsets[operand] + origin)
-            return (
-                side,
-                first,
-                tile * own.row_stride,
-                own.row_stride if turned else own.column_stride,
-            ), strides
+            pitch = own.row_stride if turned else own.column_stride
+            return operand_at(side, side, first, panel=tile * own.row_stride, pitch=pitch), strides
         panel = tile * self.padded(depth)
         strides = packed_strides(part.levels, operand, ceil_div(rows, tile) * panel)
-        return (PACKED[operand], 0, panel, tile), strides
+        return operand_at(side, PACKED[operand], 0, panel=panel, pitch=tile), strides
