@@ -28,6 +28,18 @@ class Problem(NamedTuple):
     c: Layout
     precision: str | None
 
+    @classmethod
+    def of(cls, shape: Shape, precision: str) -> Problem:
+        """Return a product of matrices that lie row by row, one behind another."""
+        m, n, k, matrices = shape
+        batch = (matrices,) * (matrices > 1)
+
+        def dense(rows: int, columns: int) -> Layout:
+            strides = (rows * columns,) * len(batch)
+            return Layout((*batch, rows, columns), (*strides, columns, 1))
+
+        return cls(dense(m, k), dense(k, n), dense(m, n), precision)
+
     @property
     def m(self) -> int:
         """Rows of C."""

@@ -68,7 +68,6 @@ def shape_class(m: int, n: int, k: int, matrices: int = 1) -> str:
     return "small" if work <= SMALL else "medium" if work <= MEDIUM else "large"
 
 
-
 def fresh(shape: Shape) -> Shape:
     """Return a shape of the class, or of its neighbours, that nothing has been tried on yet."""
     m, n, k = (size if size < 8 else size - size // 7 | 1 for size in shape[:3])

@@ -8,7 +8,9 @@ from clgemm.core.config import Limits
 
 __all__ = ["MANY_CORES", "Traits"]
 
-MANY_CORES = 8  # compute units; from here on, cores that wait for one another cost more than packing
+MANY_CORES = (
+    8  # compute units; from here on, cores that wait for one another cost more than packing
+)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -11,23 +9,15 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array
 
-from clgemm.core.layout import Layout, batch_levels, folded
+from clgemm.core import caches
+from clgemm.core.layout import Layout
 from clgemm.core.precision import chosen_precision
+from clgemm.core.problem import Problem
 from clgemm.core.steps import Plan
 from clgemm.hardware.choice import get_device
 from clgemm.hardware.device import Device, of_queue
-from clgemm.kernels.blocked.config import RegisterConfig
-from clgemm.kernels.blocked.plan import is_faster_transposed
-from clgemm.kernels.skinny.plan import fits_skinny
-from clgemm.kernels.tensor_core.narrow import make_narrow_plan
-from clgemm.kernels.tiled.config import LocalConfig
-from clgemm.kernels.tiled.plan import reads_singly
-from clgemm.planning.defaults import copy_config, direct_config, single_loads_choice
-from clgemm.planning.plan import make_copy_plan, make_plan, make_scaling_plan
-from clgemm.planning.selection import choose, transfer_config
-from clgemm.planning.serving import tuned
-from clgemm.planning.tensor import choose_narrow, choose_tensor
-from clgemm.planning.tensor_plan import make_tensor_plan
+from clgemm.planning.planner import copy_plan_of, plan_of
+from clgemm.planning.selection import transfer_config
 from clgemm.planning.windows import windows
 from clgemm.runtime.call_cache import Way, forget, starts_of
 from clgemm.runtime.operands import (
@@ -131,7 +121,7 @@ def duplicate(
     if x.size:
         source = place(x).layout if order == "C" else place(x).layout.transposed()
         device = of_queue(queue)
-        plan = make_copy_plan(source, copy_config(device.limits))
+        plan = copy_plan_of(device, source)
         matrices = {"a": place(x), "c": place(target)}
         target.add_event(workspace(queue).run(plan, device, matrices, wait_for=x.events))
     return target
@@ -236,45 +226,13 @@ class _Product(NamedTuple):
         )
 
 
-@functools.lru_cache(maxsize=1024)
 def _planned(
     device: Device, precision: str | None, a: Layout, b: Layout, c: Layout
 ) -> tuple[Plan, bool]:
-    """Return the plan of a product, or of a scaling, which needs no precision.
-
-    Also whether it takes A for B and B for A.
-    """
-    a, b = a.broadcast(c.batch), b.broadcast(c.batch)
-    # Kernels store along rows. Column-major C = A B is row-major C' = B' A': swap the operands,
-    # transpose nothing.
-    swapped = c.column_stride != 1 and c.row_stride == 1
-    if swapped:
-        a, b, c = b.transposed(), a.transposed(), c.transposed()
-    if precision is None:
-        return make_scaling_plan(c, direct_config(device.limits)), swapped
-    a, b, c = folded(a, b, c)
-    if (narrow := choose_narrow(device, precision, a, b, c)) is not None:
-        return make_narrow_plan(a, b, c, narrow, device.limits), swapped
-    sizes = c.rows, c.columns, a.columns, math.prod(c.batch)
-    choice = choose(device, *sizes, fits_skinny(a, b, c))
-    if isinstance(choice.config, RegisterConfig) and is_faster_transposed(
-        a, b, c, choice.config, device.limits
-    ):
-        a, b, c, swapped = b.transposed(), a.transposed(), c.transposed(), not swapped
-    launches = math.prod(level.count for level in batch_levels(a, b, c)[:-1])
-    tiers = choose_tensor(device, precision, *sizes, launches)
-    if tiers and isinstance(choice.config, LocalConfig):
-        if reads_singly(a, b, choice.config):  # a reserve packs nothing that it can read
-            choice = single_loads_choice(device) or choice
-        assert isinstance(choice.config, LocalConfig)
-        assert choice.pack is not None
-        return make_tensor_plan(a, b, c, tiers, choice.config, choice.pack, device.limits), swapped
-    return make_plan(a, b, c, choice.config, choice.pack, device.limits), swapped
+    return plan_of(device, Problem(a, b, c, precision))
 
 
 def forget_plans() -> None:
     """Choose and plan anew: what was found out since may serve better."""
     forget()
-    choose.cache_clear()
-    tuned.cache_clear()
-    _planned.cache_clear()
+    caches.forget_plans()

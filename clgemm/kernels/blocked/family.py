@@ -45,9 +45,7 @@ class Blocked(Family[RegisterConfig, VectorPackConfig]):
 
     def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:  # noqa: ARG002
         """Return the config whose accumulators fill the registers."""
-        config = register_config(
-            traits.register_width, traits.is_vector_compiler, traits.wants_fma
-        )
+        config = register_config(traits.register_width, traits.is_vector_compiler, traits.wants_fma)
         # Where many cores wait for packing, it costs more than the sets of a cache that rows share.
         return (_packed(replace(config, aliasing=0) if traits.has_many_cores else config),)
 
@@ -61,7 +59,8 @@ class Blocked(Family[RegisterConfig, VectorPackConfig]):
 
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:  # noqa: ARG002
         """Return a launch that multiplies; one that packs A before, where A is large."""
-        return make_blocked_plan(*problem.layouts, self.own(choice), choice.pack, traits.limits)
+        config, pack = self.own(choice), self.packing(choice)
+        return make_blocked_plan(*problem.layouts, config, pack, traits.limits)
 
     def is_faster_transposed(self, problem: Problem, choice: Choice, traits: Traits) -> bool:
         """Tell whether packing and storing cost less the other way round."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import ClassVar, Generic, TypeAlias, TypeVar
+from typing import ClassVar, Generic, TypeAlias, TypeVar, cast
 
 from clgemm.core.config import KernelConfig, Limits
 from clgemm.core.problem import Problem
@@ -99,6 +99,11 @@ class Family(ABC, Generic[Config, Pack]):
         """Return the config of a choice of this family."""
         assert isinstance(choice.config, self.config)
         return choice.config
+
+    def packing(self, choice: Choice) -> tuple[Pack, ...]:
+        """Return the configs by which operands are packed in a choice of this family."""
+        assert all(isinstance(pack, self.packs) for pack in choice.pack or ())
+        return cast("tuple[Pack, ...]", choice.pack or ())
 
     def panels(self, config: Config) -> tuple[int, ...]:  # noqa: ARG002 - what others look at
         """Return the rows of the panels that its kernels read, for each of `packs`."""

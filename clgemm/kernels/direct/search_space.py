@@ -32,4 +32,7 @@ def search_space(config: DirectConfig, traits: Traits) -> SearchSpace:
     def make(point: dict[str, int]) -> Choice:
         return Choice(changed(config, point))
 
-    return SearchSpace(values, couples, coarse, make, lambda choice: values_of(choice.config, values))
+    def read(choice: Choice) -> dict[str, int]:
+        return values_of(choice.config, values)
+
+    return SearchSpace(values, couples, coarse, make, read)

@@ -77,16 +77,12 @@ class SkinnyCpu(Family[SkinnyConfig, PackConfig]):
 
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:  # noqa: ARG002
         """Return a launch that multiplies, one that copies before, one that adds up after."""
-        assert choice.pack is not None
-        (copy,) = choice.pack
-        assert isinstance(copy, PackConfig)
+        (copy,) = self.packing(choice)
         return make_skinny_plan(*problem.layouts, self.own(choice), copy, traits.limits)
 
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
         """Return the space of vectors and strips."""
-        assert default.pack is not None
-        (copy,) = default.pack
-        assert isinstance(copy, PackConfig)
+        (copy,) = self.packing(default)
         return search_space(self.own(default), copy, traits)
 
     def samples(self, kind: str) -> Samples:  # noqa: ARG002 - the interface's

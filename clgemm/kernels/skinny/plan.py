@@ -24,8 +24,9 @@ from clgemm.core.steps import (
     stack_of,
     widest_load,
 )
-from clgemm.kernels.common.panels import own_levels, pack_step, packed_strides
+from clgemm.kernels.common.panels import own_levels, packed_strides
 from clgemm.kernels.pack.config import PackConfig
+from clgemm.kernels.pack.plan import pack_step
 from clgemm.kernels.skinny.config import HINTED_WIDTH, SkinnyConfig, SkinnyLanesConfig
 from clgemm.kernels.split_k.plan import target
 

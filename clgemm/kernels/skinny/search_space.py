@@ -69,4 +69,8 @@ def lanes_search_space(config: SkinnyLanesConfig) -> SearchSpace:
         return Choice(changed(config, point))
 
     couples = ("rows", "chunk"), ("group", "abreast"), ("group", "ahead")
-    return SearchSpace(values, couples, coarse, make, lambda choice: values_of(choice.config, values))
+
+    def read(choice: Choice) -> dict[str, int]:
+        return values_of(choice.config, values)
+
+    return SearchSpace(values, couples, coarse, make, read)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache
 
 from clgemm.core.config import Limits
 from clgemm.core.layout import Layout, Level, batch_levels
@@ -69,7 +68,6 @@ def slices_of_k(config: NarrowConfig, tiles: int, k: int, limits: Limits) -> int
     return min(range(1, min(chunks, MOST_SLICES) + 1), key=time)
 
 
-@lru_cache(maxsize=1024)
 def make_narrow_plan(a: Layout, b: Layout, c: Layout, config: NarrowConfig, limits: Limits) -> Plan:
     """Return the launches of ``C = alpha A B + beta C`` for stacks that `fits_narrow`."""
     scratch: dict[Slot, int] = {}

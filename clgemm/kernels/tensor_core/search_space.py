@@ -25,4 +25,8 @@ def search_space(config: TensorConfig) -> SearchSpace:
         return Choice(changed(config, point))
 
     couples = (("tile_n", "stages"),) if "tile_n" in values else ()
-    return SearchSpace(values, couples, coarse, make, lambda choice: values_of(choice.config, values))
+
+    def read(choice: Choice) -> dict[str, int]:
+        return values_of(choice.config, values)
+
+    return SearchSpace(values, couples, coarse, make, read)

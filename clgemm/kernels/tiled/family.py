@@ -74,7 +74,8 @@ class Tiled(Family[LocalConfig, PackConfig]):
 
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:  # noqa: ARG002
         """Return launches that pack what must be packed, and multiply."""
-        return make_tiled_plan(*problem.layouts, self.own(choice), choice.pack, traits.limits)
+        config, pack = self.own(choice), self.packing(choice)
+        return make_tiled_plan(*problem.layouts, config, pack, traits.limits)
 
     def fallback(self, problem: Problem, choice: Choice, traits: Traits) -> Fallback:
         """Return what packs nothing that can be read in place.
@@ -82,10 +83,10 @@ class Tiled(Family[LocalConfig, PackConfig]):
         What must be loaded float by float is read by the config that is fastest at that.
         """
         a, b, _ = problem.layouts
-        config, pack = self.own(choice), choice.pack
         single = single_loads_config(traits)
-        if single is not None and reads_singly(a, b, config):
-            config, pack = single, _packed(single, traits).pack
+        if single is not None and reads_singly(a, b, self.own(choice)):
+            choice = _packed(single, traits)
+        config, pack = self.own(choice), self.packing(choice)
 
         def plan(part: Problem) -> Plan:
             return make_tiled_plan(*part.layouts, config, pack, traits.limits, reserve=True)

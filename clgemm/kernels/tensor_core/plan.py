@@ -1,17 +1,14 @@
-"""The launches of a product on tensor cores: split, multiply, and the plain kernel in reserve.
-
-Pure and cached, as `clgemm.plan`.
-"""
+"""The launches of a product on tensor cores: split, multiply, and a fallback. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from itertools import product
 
 from clgemm.core.config import FLOAT_BYTES, Limits
 from clgemm.core.layout import Layout, Level, batch_levels
+from clgemm.core.problem import Problem
 from clgemm.core.steps import (
     Argument,
     Element,
@@ -25,7 +22,7 @@ from clgemm.core.steps import (
     round_up,
     slices,
 )
-from clgemm.kernels.common.panels import AnyPackConfig
+from clgemm.kernels.common.family import Fallback
 from clgemm.kernels.tensor_core.config import (
     LENGTH_BYTES,
     TILE_BYTES,
@@ -34,8 +31,6 @@ from clgemm.kernels.tensor_core.config import (
     TensorConfig,
     WgmmaConfig,
 )
-from clgemm.kernels.tiled.config import LocalConfig
-from clgemm.planning.plan import make_plan
 
 __all__ = ["make_tensor_plan"]
 
@@ -59,14 +54,12 @@ LISTED_PER_PANEL = 16
 RESERVE_GROUPS = 8
 
 
-@lru_cache(maxsize=1024)
 def make_tensor_plan(
     a: Layout,
     b: Layout,
     c: Layout,
     tiers: tuple[TensorConfig, ...],
-    plain: LocalConfig,
-    pack: tuple[AnyPackConfig, AnyPackConfig],
+    fallback: Fallback,
     limits: Limits,
     at_once: bool = True,
 ) -> Plan:
@@ -79,8 +72,8 @@ def make_tensor_plan(
     tiers : tuple of TensorConfig
         Each makes the products whose elements are too far apart for the one before. Their launches
         are there in any case, and return at once where they are not needed.
-    plain, pack
-        What makes those that are too far apart for the last of `tiers`, if that one guards.
+    fallback : callable
+        Plans what is too far apart for the last of `tiers`, if that one guards.
     at_once : bool, optional
         Whether small products may be made in one launch, which is not by a config of `tiers` then.
     """
@@ -118,7 +111,7 @@ def make_tensor_plan(
                 turn = Turn(turns, tier)
                 steps += _tensor_steps(*blocks, origins, beta, config, limits, turn)
             if config.guard:
-                reserve = make_plan(*blocks, plain, pack, limits, reserve=True)
+                reserve = fallback(Problem(*blocks, "strict"))
                 needs = dict(reserve.scratch)
                 bytes_a = max(bytes_a, needs.pop("packed_a", 0))
                 bytes_b = max(bytes_b, needs.pop("packed_b", 0))
