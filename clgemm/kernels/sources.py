@@ -29,6 +29,7 @@ OPTIONS = ("-cl-mad-enable",)
 
 BUFFER = "buffer"  # the type of a parameter that is a pointer
 
+WORD = re.compile(r"\w+")
 CONTINUED = re.compile(r"\\[ \t]*\n")
 # What lies before a token, and the token or end of a line: C11, section 6.4. The longest punctuator
 # comes first.
@@ -67,24 +68,23 @@ def _read(name: str) -> str:
 def parameter_types(kind: type[KernelConfig]) -> Mapping[str, str]:
     """Return the type of each parameter of a kernel, by name: `BUFFER` or a type of OpenCL C.
 
-    They are read from the kernel's declaration. Macros of it that add parameters for some configs
-    count in any case. No comment may stand in the declaration.
+    They are read from the kernel's declaration. A macro in it that is empty for some configs is
+    taken as it is for the others. No comment may stand in the declaration.
     """
     return _parameter_types(files_of(kind), kind.entry)
 
 
 @functools.cache
 def _parameter_types(files: tuple[str, ...], entry: str) -> Mapping[str, str]:
-    text = "\n".join(map(_read, files))
-    declaration = re.search(rf"\bvoid\s+{entry}\s*\(([^)]*)\)", text)
-    assert declaration is not None, f"no kernel {entry} in {files}"
-    parameters = declaration[1]
-    for macro in set(re.findall(r"\b[A-Z_]+\b", parameters)):
-        defined = re.findall(rf"^#define {macro}\b((?:\\\n|.)*)", text, re.MULTILINE)
-        parameters = parameters.replace(macro, max(defined, key=len).replace("\\\n", " "))
+    # Without regular expressions over the whole text: they would take a millisecond.
+    text = "\n".join(map(_read, files)).replace("\\\n", " ")
+    declaration = text.partition(f"void {entry}(")[2].partition(")")[0]
+    for macro in {word for word in WORD.findall(declaration) if word.isupper()}:
+        definitions = (rest.partition("\n")[0] for rest in text.split(f"#define {macro} ")[1:])
+        declaration = declaration.replace(macro, next(definitions))
     types: dict[str, str] = {}
-    for parameter in parameters.split(","):
-        *words, name = re.findall(r"\w+", parameter)
+    for parameter in declaration.split(","):
+        *words, name = WORD.findall(parameter)
         types[name] = BUFFER if "*" in parameter else words[-1]
     return types
 
@@ -94,7 +94,7 @@ def tokens(source: str) -> Iterator[str]:
 
     A directive begins with ``"\n#"`` and ends with ``"\n"``: it is a line, and other lines are not.
     In the definition of a macro, ``" "`` tells ``F (x)``, a macro without parameters, from
-    ``F(x)``.
+    ``F(x)``. The words of an ``#error`` are left out: no program that compiles depends on them.
     """
     source = CONTINUED.sub("", source.replace("\r\n", "\n"))
     directive: list[str] | None = None  # what the line has so far
@@ -109,6 +109,8 @@ def tokens(source: str) -> Iterator[str]:
             yield "\n#"
         else:
             if directive is not None:
+                if directive[:1] == ["error"]:
+                    continue
                 if token == "(" and before and len(directive) == 2 and directive[0] == "define":
                     yield " "
                 directive.append(token)

@@ -94,11 +94,12 @@ class Launch:
         for index, (name, argument) in enumerate(step.arguments.items()):
             if isinstance(argument, Turn):
                 turns.append((index, argument))
-            elif argument == "tickets":
-                self.set_argument(index, tickets)
             elif types[name] == BUFFER:
                 assert isinstance(argument, str), f"{name}={argument!r} is no buffer"
-                (buffers if argument in OPERANDS else scratch).append((index, argument))
+                if argument == "tickets":
+                    self.set_argument(index, tickets)
+                else:
+                    (buffers if argument in OPERANDS else scratch).append((index, argument))
             elif isinstance(argument, Element):
                 self._scalars.append((index, VALUES[types[name]], argument.slot, argument.offset))
             elif isinstance(argument, str):

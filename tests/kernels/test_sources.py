@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clgemm.core.config import KernelConfig
+from clgemm.core.config import KernelConfig, Limits
+from clgemm.core.layout import Layout
 from clgemm.kernels import sources
 from clgemm.kernels.direct.config import DirectConfig
+from clgemm.kernels.pack.config import PackConfig, VectorPackConfig
+from clgemm.kernels.skinny.plan import fits_skinny
 from clgemm.kernels.sources import files_of, sources_hash, text_of, tokens, used_by
+from clgemm.kernels.split_k.config import ReduceConfig
+from clgemm.kernels.tensor_core.config import AtOnceConfig, NarrowConfig, SplitConfig
+from clgemm.kernels.tensor_core.narrow import fits_narrow, make_narrow_plan
 from clgemm.kernels.tiled.config import LocalConfig
-from clgemm.planning import tensor
+from clgemm.planning import defaults, tensor
+from clgemm.planning.plan import make_plan
+from clgemm.planning.tensor import tensor_config
+from clgemm.planning.tensor_plan import make_tensor_plan
+from clgemm.records.lookup import shipped
 from clgemm.records.record import FAMILIES, kernels_hash
 
 TOKENS = (
@@ -100,6 +111,12 @@ def test_every_token_of_a_family_counts_and_no_comment_does(family, monkeypatch)
                 assert (kernels_hash(family) == before) == same, kind
 
 
+def test_the_words_of_an_error_do_not_count():
+    """The message of an #error may be written anew; that there is one counts."""
+    assert [*tokens("#error one\nx")] == [*tokens("#error another, longer\nx")]
+    assert [*tokens("#error one\nx")] != [*tokens("x")]
+
+
 def test_compiler_options_count(monkeypatch):
     """A kernel's own, and those of every build."""
     before = sources_hash(DirectConfig)
@@ -137,6 +154,54 @@ def test_every_config_counts_in_some_hash():
     assert set(kinds_under(KernelConfig)) == hashed()
 
 
+GPU, CPU = Limits(48 << 10, 1024, 2**32, 132, 1), Limits(2**20, 4096, 2**32, 4, 16)
+SHAPES = (3000, 2000, 1000), (64, 64, 50_000), (2, 2000, 5000), (2000, 2, 5000), (5, 5, 5)
+
+
+def planned(m, n, k, limits):
+    """Configs of a product by every family of a device, each with all that its plan launches."""
+    device = SimpleNamespace(
+        platform="Portable Computing Language", kind="CPU", limits=limits, cl_device=None
+    )
+    for strides in ((k, 1), (1, m), (2 * k, 2)):
+        a = Layout((m, k), strides, 64)
+        b, c = Layout((k, n), (n, 1), 64), Layout((m, n), (n, 1), 64)
+        for family in defaults.families(limits):
+            if "skinny" not in family or fits_skinny(a, b, c):
+                choice = defaults.default_choice(device, family, m, n, k, 1)
+                yield choice.config, make_plan(a, b, c, *choice, limits)
+        if limits is GPU:
+            plain = defaults.default_choice(device, "local", m, n, k, 1)
+            for made in (tensor_config(name, 132, m, n, guard=True) for name in tensor.TRIED):
+                yield made, make_tensor_plan(a, b, c, (made,), *plain, limits, at_once=False)
+                yield tensor.TRIED, make_tensor_plan(a, b, c, (made,), *plain, limits)
+            if fits_narrow(a, b, c):
+                narrow = NarrowConfig(columns=16, parts=2, ahead=2)
+                yield narrow, make_narrow_plan(a, b, c, narrow, limits)
+
+
+@pytest.mark.parametrize("limits", [GPU, CPU], ids=["GPU", "CPU"])
+def test_whatever_a_plan_launches_counts_in_its_familys_hash(limits):
+    """Packing, adding up what k was cut into, and the fallback of tensor cores too."""
+    launched = set()
+    for shape in SHAPES:
+        for config, plan in planned(*shape, limits):
+            kinds = {type(step.config) for step in plan.steps}
+            launched |= kinds
+            tried = (kind for kinds in tensor.TRIED.values() for kind in kinds)
+            assert kinds <= used_by(*(tried if config is tensor.TRIED else [type(config)]))
+    packing = {SplitConfig, AtOnceConfig} if limits is GPU else {VectorPackConfig}
+    assert launched >= packing | {PackConfig, ReduceConfig}
+
+
 def test_the_fallback_of_tensor_cores_counts_for_them():
     """Their verdict covers products that split operands cannot hold."""
     assert all(LocalConfig in used_by(*kinds) for kinds in tensor.TRIED.values())
+
+
+@pytest.mark.parametrize(
+    "record", shipped().records, ids=lambda r: f"{r.device.name}, {r.family} {r.shape_class}"
+)
+def test_no_shipped_record_is_out_of_date(record):
+    """Whoever changes a kernel's tokens tunes its records again, or shows that they still hold."""
+    assert record.kernels == kernels_hash(record.family)

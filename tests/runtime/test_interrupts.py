@@ -19,7 +19,7 @@ import clgemm
 from clgemm.core.cache import recall
 from clgemm.core.nesting import NestedCallError, alone
 from clgemm.hardware.choice import devices
-from clgemm.records.record import verdicts
+from clgemm.records import verdicts
 from clgemm.runtime import call_cache, launch, programs, waiting, workspace
 from clgemm.runtime.transfer.staging import Staging, staging
 

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
+from types import SimpleNamespace
 
 import numpy as np
 import pyopencl as cl
@@ -251,6 +252,21 @@ def test_which_instructions_are_tried(capability, instructions):
     assert tensor._candidates(Some) == instructions
     Some.platform = "Portable Computing Language"
     assert tensor._candidates(Some) == ()
+
+
+def test_a_verdict_is_of_the_kernels_that_were_tried(monkeypatch):
+    """With others, the instructions are tried anew."""
+    device = SimpleNamespace(name="H200", cl_device=SimpleNamespace(driver_version="580"))
+    kept, tried = {}, []
+    monkeypatch.setattr(tensor, "recall", kept.get)
+    monkeypatch.setattr(tensor, "remember", kept.__setitem__)
+    monkeypatch.setattr(tensor, "_try_out", lambda _, name: tried.append(name) or True)
+    for name in ("wgmma", "mma", "wgmma"):
+        assert tensor._verdict(device, name)
+    assert tried == ["wgmma", "mma"]
+    monkeypatch.setattr(tensor, "sources_hash", lambda *kinds: f"other {kinds}")
+    assert tensor._verdict(device, "mma")
+    assert tried == ["wgmma", "mma", "mma"]
 
 
 def test_strict_and_small_products_stay_plain(monkeypatch):

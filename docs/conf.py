@@ -1,0 +1,47 @@
+"""Sphinx's settings: ``python -m sphinx -W --keep-going docs build/docs``."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # this checkout's clgemm, whatever is installed
+
+project = "clgemm"
+author = "The clgemm developers"
+extensions = ["myst_parser", "sphinx.ext.autodoc", "numpydoc"]
+html_theme = "furo"
+html_title = "clgemm"
+exclude_patterns = ["measured"]
+default_role = "py:obj"  # `name` in docstrings
+numpydoc_show_class_members = False  # reference.rst says which
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+
+SOURCE = "https://github.com/clgemm/clgemm/blob/main"
+# |A| in docstrings is an absolute value, not a substitution of reStructuredText's.
+BAR = re.compile(r"``.*?``|\|")
+
+
+def link_to_source(_app: Any, page: str, source: list[str]) -> None:
+    """Let links that leave docs/ lead to the repository; tests/test_docs.py checks them."""
+    if not page.endswith("reference"):
+        source[0] = re.sub(r"(?<!!)\]\(\.\./", f"]({SOURCE}/", source[0])
+        source[0] = source[0].replace("](measured)", f"]({SOURCE}/docs/measured)")
+
+
+def escape_bars(
+    _app: Any, _what: str, _name: str, _object: Any, _options: Any, lines: list[str]
+) -> None:
+    """Escape the bars of absolute values in a docstring."""
+    for i, line in enumerate(lines):
+        lines[i] = BAR.sub(lambda found: "\\|" if found[0] == "|" else found[0], line)
+
+
+def setup(app: Any) -> None:
+    """Connect the functions above."""
+    app.connect("source-read", link_to_source)
+    app.connect("autodoc-process-docstring", escape_bars, priority=900)  # after numpydoc

@@ -1,0 +1,220 @@
+"""Render the measured tables of README.md and of docs/ from the files in docs/measured/.
+
+A table stands between ``<!-- table: NAME -->`` and ``<!-- end of table -->``. NAME is a file of
+docs/measured/ with rows in it, or one of `VIEWS` of what ``bench`` and ``ladder`` wrote there.
+
+    python docs/render.py            # rewrite the tables where they stand
+    python docs/render.py --check    # exit status 1 if one of them is out of date
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+MEASURED = ROOT / "docs" / "measured"
+BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+RULES = {"l": "---", "r": "--:"}
+# The cases of README's table.
+BRIEF = (
+    *("1024", "2048", "4096", "8192", "1000x777x3000"),
+    *("64x4096x4096", "4096x64x4096", "1x4096x4096", "64x64x100000", "100 of 128"),
+)
+
+
+class Table(NamedTuple):
+    """A measured table, and where it comes from.
+
+    Attributes
+    ----------
+    title, device, driver, date, command : str
+    columns : list of str
+    align : str
+        "l" or "r" for each column.
+    rows : list of list of str
+    notes : list of str
+        Sentences.
+    """
+
+    title: str
+    device: str
+    driver: str
+    date: str
+    command: str
+    columns: list[str]
+    align: str
+    rows: list[list[str]]
+    notes: list[str]
+
+    def text(self) -> str:
+        """Return the table as Markdown, its provenance below it."""
+        lines = [self.columns, [RULES[side] for side in self.align], *self.rows]
+        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        command = self.command
+        if command.startswith("python"):
+            typed, comma, rest = command.partition(", ")
+            command = f"`{typed}`{comma}{rest}"
+        origin = f"Device: {self.device}. Driver: {self.driver}. Date: {self.date}. "
+        notes = " ".join([f"{origin}Command: {command}.", *self.notes])
+        return f"**{self.title}**\n\n{table}\n\n{notes}\n"
+
+
+def loaded(name: str) -> Any:
+    """Return what a file of docs/measured/ holds."""
+    return json.loads((MEASURED / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def milliseconds(seconds: float) -> str:
+    """Return a time with two significant digits, or three from 100 on."""
+    digits = 3 if seconds >= 0.1 else 2
+    return f"{seconds * 1e3:#.{digits}g}".rstrip(".")
+
+
+def sizes(label: str) -> str:
+    """Return a case's label as a reader writes it: with a sign of multiplication."""
+    return re.sub(r"(?<=\d)x(?=\d)", " × ", label)
+
+
+def outcome(side: Iterable[dict[str, Any]]) -> list[str]:
+    """Return clgemm's time, the peer's, and how many times as fast clgemm is."""
+    own, peer = side
+    return [
+        *(milliseconds(timed["time_s"]["median"]) for timed in (own, peer)),
+        f"{peer['clgemm_is_faster_by']['median']:.2f}",
+    ]
+
+
+def of_bench(title: str, found: dict[str, Any], **shape: Any) -> Table:
+    """Return a table of what ``bench`` wrote, with the device that it names."""
+    device = found["device"]
+    return Table(
+        title=title,
+        device=device["name"],
+        driver=device["driver"],
+        date=found["date"][:10],
+        command="python -m clgemm bench --json FILE --plot FILE",
+        **shape,
+    )
+
+
+def cases(found: dict[str, Any], labels: Iterable[str] | None = None) -> Iterator[dict[str, Any]]:
+    """Yield some cases of a benchmark, or all of them."""
+    by_label = {case["label"]: case for case in found["cases"]}
+    return (by_label[label] for label in labels or by_label)
+
+
+def speed(labels: Iterable[str] | None = BRIEF) -> Table:
+    """Return what ``bench`` measured on the H200, from NumPy arrays and on the device."""
+    found = loaded("bench_h200")
+    rows = [
+        [sizes(case["label"]), *outcome(case["host"]), *outcome(case["device"])]
+        for case in cases(found, labels)
+    ]
+    host, device = found["numpy"], found["peers"]["cuBLAS"].split(",")[0]
+    return of_bench(
+        "Milliseconds of clgemm and of its peers, and how many times as fast clgemm is",
+        found,
+        columns=[
+            *("n, or m × n × k", "NumPy arrays: clgemm", "NumPy", "ratio"),
+            *("on the device: clgemm", "cuBLAS FP32", "ratio"),
+        ],
+        align="lrrrrrr",
+        rows=rows,
+        notes=[
+            "`matmul` in the default mode, always on the device.",
+            "NumPy arrays: both transfers count.",
+            "A ratio is the median over the rounds' ratios.",
+            f"NumPy {host['version']}: {host['blas']} with {host['threads']} threads.",
+            f"cuBLAS: through {device}, TF32 off.",
+        ],
+    )
+
+
+def cold_start() -> Table:
+    """Return what a new process waits for, on the H200."""
+    found = loaded("bench_h200")
+    names = {"empty": "clgemm, empty caches", "warm": "clgemm, filled caches", "NumPy": "NumPy"}
+    rows = [
+        [name, *(f"{found['cold_start'][key][part]:.2g}" for part in PARTS)]
+        for key, name in names.items()
+    ]
+    return of_bench(
+        "Seconds of a new process",
+        found,
+        columns=["", "import", "first product", "second product"],
+        align="lrrr",
+        rows=rows,
+        notes=[],
+    )
+
+
+PARTS = ("import_s", "first_s", "second_s")
+
+
+def ladder() -> Table:
+    """Return what ``ladder`` measured on the H200, and the tutorial's own figures."""
+    (found,) = loaded("ladder_h200")
+    rungs = [
+        [str(rung["rung"]), rung["title"], f"{rung['gflops']:,.0f}", f"{rung['kepler_gflops']:,}"]
+        for rung in found["rungs"]
+        if rung["toolchain"] == "OpenCL"
+    ]
+    peers = [["", peer["name"], f"{peer['gflops']:,.0f}", ""] for peer in found["peers"]]
+    return Table(
+        title="GFLOP/s of the tutorial's ten kernels at 4096 × 4096 × 4096",
+        device=found["device"],
+        driver="580.159.04",
+        date="2026-11-22",
+        command="python -m clgemm ladder --json FILE --plot FILE",
+        columns=["", "rung", "here", "tutorial, Tesla K40m"],
+        align="llrr",
+        rows=[*rungs, *peers],
+        notes=["Medians by the device's clock. The tutorial ran rungs 8 to 10 through CUDA."],
+    )
+
+
+VIEWS: dict[str, Callable[[], Table]] = {
+    "speed": speed,
+    "bench_h200": lambda: speed(None),
+    "cold_start": cold_start,
+    "ladder": ladder,
+}
+
+
+def table(name: str) -> Table:
+    """Return a table by the name that stands in a page."""
+    return VIEWS[name]() if name in VIEWS else Table(**loaded(name))
+
+
+def rendered(page: str) -> str:
+    """Return a page's text with its tables made anew."""
+    return BLOCK.sub(lambda found: f"{found[1]}{table(found[2]).text()}{found[3]}", page)
+
+
+def pages() -> list[Path]:
+    """Return the pages that may hold tables."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def main(arguments: list[str]) -> int:
+    """Rewrite the tables, or only say which pages are out of date."""
+    stale = 0
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        if (new := rendered(text)) == text:
+            continue
+        stale += 1
+        if "--check" in arguments:
+            print(f"{page.relative_to(ROOT)}: python docs/render.py makes its tables anew")
+        else:
+            page.write_text(new, encoding="utf-8")
+    return int(stale > 0 and "--check" in arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

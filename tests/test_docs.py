@@ -1,0 +1,196 @@
+"""README and docs/: code runs, commands and links exist, tables are those of the data."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sybil import Sybil
+from sybil.parsers.markdown import PythonCodeBlockParser
+
+import clgemm
+import clgemm.accel
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+LINKED = [
+    *(*PAGES, ROOT / "CHANGELOG.md", ROOT / "tests" / "foreign" / "README.md"),
+    *sorted(ROOT.glob("clgemm/kernels/**/README.md")),
+]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+COMMAND = re.compile(r"python -m (clgemm(?:\.accel)?)(?: ([^`\n#]*))?")
+LONGEST_README, LONGEST_CHANGELOG, MOST_TERMS = 200, 40, 30
+
+
+def named(path: Path) -> str:
+    """Name a page in a list of tests."""
+    return str(path.relative_to(ROOT))
+
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=named)
+
+
+def text_of(page: Path) -> str:
+    """Return what a page says."""
+    return page.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def render() -> Any:
+    """The script that makes the tables."""
+    specification = importlib.util.spec_from_file_location("render", DOCS / "render.py")
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+@each_page
+def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
+    """Every Python block of a page runs, from the top of the page to its bottom."""
+    monkeypatch.chdir(tmp_path)
+    document = Sybil([PythonCodeBlockParser()]).parse(page)
+    try:
+        for example in document.examples():
+            example.evaluate()
+    finally:
+        clgemm.accel.uninstall()
+        clgemm.set_device(None)
+    assert len(list(document)) == sum(
+        1 for kind, _ in FENCE.findall(text_of(page)) if kind == "python"
+    )
+
+
+@pytest.fixture(scope="module")
+def helps() -> dict[tuple[str, str], str]:
+    """What each command says about its options."""
+    commands = [("clgemm", ""), ("clgemm.accel", "")]
+    commands += [("clgemm", name) for name in ("info", "bench", "tune", "ladder")]
+    running = {
+        command: subprocess.Popen(
+            [sys.executable, "-m", command[0], *filter(None, [command[1]]), "--help"],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        for command in commands
+    }
+    return {command: process.communicate()[0] for command, process in running.items()}
+
+
+def options(words: list[str], module: str) -> Iterator[str]:
+    """Yield a command's own options, not those of the program that it runs."""
+    for word in words:
+        if module == "clgemm.accel" and not word.startswith("-") and word.endswith(".py"):
+            return
+        if word.startswith("-"):
+            yield word.partition("=")[0].rstrip(".,;:)'\"")
+
+
+@each_page
+def test_the_commands_of_a_page_exist(page, helps):
+    """Every sub-command and option of ``python -m clgemm`` that a page names is in its help."""
+    for module, rest in COMMAND.findall(text_of(page)):
+        words = rest.split()
+        name = ""
+        if module == "clgemm" and words and not words[0].startswith("-"):
+            name = words[0].rstrip(".,;:)'\"")
+            assert ("clgemm", name) in helps, f"{page.name}: python -m clgemm {name}"
+        known = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", helps[module, name]))
+        for option in options(words, module):
+            assert option in known, f"{page.name}: python -m {module} {name} {option}"
+
+
+def slugs(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", text_of(page)), re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings)
+    return set(plain)
+
+
+@pytest.mark.parametrize("page", LINKED, ids=named)
+def test_the_links_of_a_page_exist(page):
+    """Every link within the repository leads to a file, and every anchor to a heading."""
+    for target in LINK.findall(FENCE.sub("", text_of(page))):
+        if target.startswith(("https://", "http://")):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), f"{page.name}: {target}"
+        assert file == ROOT or ROOT in file.parents, f"{page.name}: {target}"
+        assert not anchor or anchor in slugs(file), f"{page.name}: {target}"
+
+
+@each_page
+def test_the_tables_of_a_page_are_those_of_the_data(page, render):
+    """``python docs/render.py`` would change nothing."""
+    assert render.rendered(text_of(page)) == text_of(page), "python docs/render.py makes it anew"
+
+
+def test_every_measured_file_stands_in_a_page(render):
+    """No data lie about that nobody sees, and each table names its origin."""
+    shown = {name for page in PAGES for _, name, _ in render.BLOCK.findall(text_of(page))}
+    for file in render.MEASURED.glob("*.json"):
+        if file.stem not in ("bench_h200", "ladder_h200"):  # shown by views
+            assert file.stem in shown
+    assert set(render.VIEWS) <= shown
+    for name in shown:
+        table = render.table(name)
+        assert all((table.title, table.device, table.driver, table.date, table.command)), name
+        assert {len(row) for row in table.rows} == {len(table.columns)} == {len(table.align)}, name
+
+
+def test_a_stale_table_is_found_and_made_anew(render, tmp_path, monkeypatch, capsys):
+    """``--check`` names the page and fails; without it the page is rewritten."""
+    page = tmp_path / "README.md"
+    page.write_text("<!-- table: speed -->\nold\n<!-- end of table -->\n", encoding="utf-8")
+    monkeypatch.setattr(render, "ROOT", tmp_path)
+    assert render.main(["--check"]) == 1
+    assert "README.md" in capsys.readouterr().out
+    assert render.main([]) == 0
+    assert "NVIDIA H200" in text_of(page)
+    assert render.main(["--check"]) == 0
+
+
+def test_the_reference_has_every_public_name():
+    """Every name of ``clgemm.__all__`` and of ``clgemm.accel.__all__`` is in the API reference."""
+    documented = set(
+        re.findall(r"^\.\. auto\w+:: ([\w.]+)$", text_of(DOCS / "reference.rst"), re.M)
+    )
+    public = {f"clgemm.{name}" for name in clgemm.__all__}
+    public |= {f"clgemm.accel.{name}" for name in clgemm.accel.__all__}
+    assert public <= documented
+    assert documented <= public | {"clgemm.ladder.run"}
+
+
+def test_the_reasons_are_those_of_the_code():
+    """Every reason in the table of why a product stayed is one that a report can give."""
+    page = text_of(DOCS / "accelerating.md")
+    table = page[page.index("| reason | meaning") :].partition("\n\n")[0]
+    reasons = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
+    source = "".join(text_of(file) for file in (ROOT / "clgemm" / "accel").glob("*.py"))
+    assert reasons
+    assert [reason for reason in reasons if f'"{reason}"' not in source] == []
+
+
+def test_the_pages_keep_their_length():
+    """README is two screens, the changelog one, and the glossary thirty terms at most."""
+    assert len(text_of(ROOT / "README.md").splitlines()) <= LONGEST_README
+    assert len(text_of(ROOT / "CHANGELOG.md").splitlines()) <= LONGEST_CHANGELOG
+    glossary = text_of(DOCS / "design.md").partition("## Glossary")[2]
+    assert len(re.findall(r"^\| ", glossary, re.MULTILINE)) - 1 <= MOST_TERMS
+
+
+def test_every_page_is_in_the_contents():
+    """index.md names every page of docs/."""
+    contents = text_of(DOCS / "index.md").split()
+    assert {file.stem for file in DOCS.glob("*.md")} - {"index"} <= set(contents)
