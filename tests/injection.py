@@ -30,9 +30,10 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 import clgemm
+from clgemm.core import caches
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.choice import devices
-from clgemm.runtime import launch, programs, workspace
+from clgemm.runtime import programs, workspace
 from clgemm.runtime.transfer import staging
 
 SCOPES = tuple(
@@ -225,7 +226,7 @@ MAY_REFUSE = ("sgemm", "device arrays", "same")
 
 def forget():
     """Let the next call be the first one: nothing is planned, built or set up."""
-    launch.forget_plans()
+    caches.forget_plans()
     workspace.workspace.cache_clear()
     programs._programs.clear()
     staging._all.clear()

@@ -27,7 +27,7 @@ import numpy as np
 
 import clgemm
 from clgemm.accel import enabled, report, session
-from clgemm.runtime.launch import forget_plans
+from clgemm.core.caches import forget_plans
 from clgemm.runtime.workspace import workspace
 
 OURS = str(Path(clgemm.__file__).parent) + os.sep

@@ -12,10 +12,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from clgemm.accel.semantics import settle
+from clgemm.core.caches import forget_plans
 from clgemm.hardware.device import Device
 from clgemm.planning import crossovers
 from clgemm.planning.crossovers import Crossovers, Kind, Work, kind_of
-from clgemm.runtime.launch import forget_plans, multiply
+from clgemm.runtime.launch import multiply
 
 __all__ = ["HostProduct", "measure"]
 

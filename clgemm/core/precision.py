@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from contextvars import ContextVar, Token
+
+from clgemm.core.settings import Variable
 
 __all__ = [
     "PRECISIONS",
@@ -16,6 +17,7 @@ __all__ = [
 
 PRECISIONS = ("strict", "float32", "fast")
 PRECISION_VARIABLE = "CLGEMM_PRECISION"
+_variable = Variable(PRECISION_VARIABLE)
 
 _scoped: ContextVar[str | None] = ContextVar("clgemm_precision", default=None)
 
@@ -42,7 +44,7 @@ def environment_precision() -> str | None:
     ValueError
         If CLGEMM_PRECISION is none of ``"strict"``, ``"float32"`` and ``"fast"``.
     """
-    chosen = os.environ.get(PRECISION_VARIABLE) or None
+    chosen = _variable.get() or None
     if chosen is not None and chosen not in PRECISIONS:
         raise ValueError(f"{PRECISION_VARIABLE}={chosen!r} is not one of {', '.join(PRECISIONS)}")
     return chosen

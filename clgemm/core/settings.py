@@ -1,10 +1,29 @@
-"""How settings are read from text, on the command line and in the environment. Pure."""
+"""How settings are read from text, on the command line and in the environment."""
 
 from __future__ import annotations
 
 import math
+import os
 
-__all__ = ["whole_number"]
+__all__ = ["Variable", "whole_number"]
+
+
+class Variable:
+    """An environment variable that every product looks up.
+
+    ``os.environ.get`` raises and catches an exception where a variable is not set. That takes a
+    tenth of the time of a small product, so the names of those that are set are looked at first.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._key = getattr(os.environ, "encodekey", str)(name)
+
+    def get(self) -> str | None:
+        """Return its value; None if it is not set."""
+        if self._key not in getattr(os.environ, "_data", (self._key,)):
+            return None
+        return os.environ.get(self.name)
 
 
 def whole_number(text: str) -> int:

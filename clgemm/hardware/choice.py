@@ -10,6 +10,7 @@ from contextvars import ContextVar, Token
 
 import pyopencl as cl
 
+from clgemm.core.settings import Variable
 from clgemm.hardware import health
 from clgemm.hardware.device import Device, of_queue, present, wrapped
 from clgemm.hardware.diagnosis import findings, remedy
@@ -30,6 +31,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 ENVIRONMENT_VARIABLE = "CLGEMM_DEVICE"
+_variable = Variable(ENVIRONMENT_VARIABLE)
 
 
 class NoDeviceError(RuntimeError):
@@ -177,7 +179,7 @@ def get_device() -> Device:
         If the environment variable CLGEMM_DEVICE names none; the message lists what there is.
     """
     require_unforked()
-    return _scoped.get() or _chosen or _default(os.environ.get(ENVIRONMENT_VARIABLE, ""))
+    return _scoped.get() or _chosen or _default(_variable.get() or "")
 
 
 def reason() -> str:

@@ -53,9 +53,13 @@ def plan_of(device: Device, problem: Problem) -> tuple[Plan, bool]:
         family, choice = choose(device, problem)
     if family.is_faster_transposed(problem, choice, traits):
         problem, swapped = problem.transposed(), not swapped
+    if not family.instructions:  # OpenCL C alone: IEEE multiply-adds in every precision
+        problem = problem._replace(precision="strict")
     return make_plan(device, problem, family, choice), swapped
 
 
+@forgettable
+@functools.lru_cache(maxsize=1024)
 def make_plan(device: Device, problem: Problem, family: Family[Any, Any], choice: Choice) -> Plan:
     """Return the plan of a product, C along rows, by a choice of a family."""
     fallback = fallback_of(device, problem)

@@ -7,7 +7,7 @@ import logging
 import os
 
 from clgemm.core.precision import environment_precision
-from clgemm.core.settings import whole_number
+from clgemm.core.settings import Variable, whole_number
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.choice import NoDeviceError, get_device
 from clgemm.hardware.device import Device
@@ -24,6 +24,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 THRESHOLD_VARIABLE = "CLGEMM_THRESHOLD"
+_variable = Variable(THRESHOLD_VARIABLE)
 
 
 def threshold() -> int | None:
@@ -34,7 +35,7 @@ def threshold() -> int | None:
     ValueError
         If CLGEMM_THRESHOLD is not a whole number.
     """
-    setting = os.environ.get(THRESHOLD_VARIABLE, "").strip()
+    setting = (_variable.get() or "").strip()
     try:
         return whole_number(setting) if setting else None
     except ValueError as error:

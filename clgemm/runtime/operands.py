@@ -29,7 +29,7 @@ __all__ = [
     "float32_operand",
     "is_device",
     "layout_of",
-    "likeness",
+    "operand_signature",
     "overlap",
     "overlaps_either",
     "place",
@@ -129,10 +129,10 @@ def _device_layout(shape: tuple[int, ...], strides: tuple[int, ...], address: in
     return Layout(tuple(shape), in_elements, alignment(address))
 
 
-def likeness(x: object) -> tuple[Any, ...] | None:
-    """Return what of an operand decides how a product with it is made, hashable; None if unknown.
+def operand_signature(x: object) -> tuple[Any, ...] | None:
+    """Return the operand's part of a call's signature; None if the call has none.
 
-    Of two operands that are alike, one may stand for the other wherever only the layout counts.
+    Operands with one signature may stand for each other wherever only the layout counts.
     """
     if type(x) is DeviceArray:
         memory: Any = x.base_data

@@ -10,10 +10,10 @@ import sys
 import numpy as np
 
 from clgemm.blas import sgemm
+from clgemm.core.caches import forget_plans
 from clgemm.hardware.choice import devices, set_device
 from clgemm.kernels.tensor_core import family as tensor
 from clgemm.planning.validation import assume
-from clgemm.runtime.launch import forget_plans
 
 # With u = 2**-24: far above the errors that these data have, far below a wrong digit's.
 ALLOWED = 64 * 2.0**-24

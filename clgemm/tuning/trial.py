@@ -158,7 +158,7 @@ class Server:
         plan = trial_plan_of(self._device, problem, choice)
         space = workspace(self._queue)
         # What scratch memory holds at first must not matter: NaN does, wherever it is read.
-        scratch = space.scratch(space.prepared(plan, self._device))
+        scratch = space.scratch(space.bind(plan, self._device))
         for slot, size in plan.scratch:
             nan = np.full(1, np.nan, np.float32)
             cl.enqueue_fill_buffer(self._queue, scratch[slot], nan, 0, size)

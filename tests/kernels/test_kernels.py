@@ -28,7 +28,7 @@ from clgemm.kernels.skinny.config import SkinnyConfig, SkinnyLanesConfig
 from clgemm.kernels.tiled import plan as tiled_plan
 from clgemm.kernels.tiled.config import LocalConfig
 from clgemm.kernels.tiled.estimate import LocalSpread
-from clgemm.planning import plan
+from clgemm.planning import plan, planner
 from clgemm.planning.defaults import (
     copy_config,
     lane_configs,
@@ -40,7 +40,7 @@ from clgemm.planning.defaults import (
     vector_pack_config,
 )
 from clgemm.records.record import Choice
-from clgemm.runtime import call_cache, launch
+from clgemm.runtime import call_cache
 
 ODD_TILES = LocalConfig(
     tile_m=12,
@@ -144,9 +144,9 @@ def force(config, device, monkeypatch):
 
 def choose(monkeypatch, choice):
     """Make every product use one choice, and forget the plans of others."""
-    monkeypatch.setattr(launch, "choose", lambda *_: choice)
-    monkeypatch.setattr(launch, "_planned", lru_cache(launch._planned.__wrapped__))
-    monkeypatch.setattr(call_cache, "_noted", {})
+    monkeypatch.setattr(planner, "choose", lambda *_: choice)
+    monkeypatch.setattr(planner, "plan_of", lru_cache(planner.plan_of.__wrapped__))
+    monkeypatch.setattr(call_cache, "_calls", {})
 
 
 def around(tile):
@@ -205,7 +205,7 @@ def test_operands_that_fit_are_read_in_place(config, device, monkeypatch):
         plans.append(plan.make_plan(*arguments))
         return plans[-1]
 
-    monkeypatch.setattr(launch, "make_plan", recorded)
+    monkeypatch.setattr(planner, "make_plan", recorded)
     rng = np.random.default_rng(7)
     m, n, k = 2 * config.tile_m, 2 * config.tile_n, 2 * config.tile_k
     host_a, host_b = integers(rng, (k, m)), integers(rng, (k, n))
@@ -310,8 +310,8 @@ def test_products_in_launches_of_few_work_items(config, stack, device, monkeypat
     for make in (plan.make_plan, plan.make_copy_plan, plan.make_scaling_plan):
         make.cache_clear()
         request.addfinalizer(make.cache_clear)
-    monkeypatch.setattr(launch, "_planned", lru_cache(launch._planned.__wrapped__))
-    monkeypatch.setattr(call_cache, "_noted", {})
+    monkeypatch.setattr(planner, "plan_of", lru_cache(planner.plan_of.__wrapped__))
+    monkeypatch.setattr(call_cache, "_calls", {})
     if config is not None:
         force(config, device, monkeypatch)
     rng = np.random.default_rng(7)
@@ -436,7 +436,7 @@ def test_packing_while_multiplying(most, config, device, monkeypatch, spread_out
 @pytest.mark.parametrize("config", REGISTER, ids=name)
 def test_blocks_stored_along_their_columns(config, device, monkeypatch):
     """C' = B' A', operands in each other's place: whole vectors, edges, what C was before."""
-    monkeypatch.setattr(launch, "is_faster_transposed", lambda *_: True)
+    monkeypatch.setattr(planner, "is_faster_transposed", lambda *_: True)
     force(replace(config, block_k=16), device, monkeypatch)
     rng = np.random.default_rng(7)
     k, tile_m, tile_n = 19, config.tile_m, config.tile_n

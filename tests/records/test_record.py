@@ -18,7 +18,7 @@ from children import child_of
 
 import clgemm
 from clgemm.__main__ import main
-from clgemm.core import cache
+from clgemm.core import cache, caches
 from clgemm.core.cache import rewrite
 from clgemm.core.config import Limits
 from clgemm.core.identity import Identity
@@ -38,7 +38,6 @@ from clgemm.records.record import (
     findings_from,
     kernels_hash,
 )
-from clgemm.runtime import launch
 from clgemm.tuning.trials import Trial, Trials
 
 GPU = Identity("A100", "GPU", "NVIDIA", "NVIDIA CUDA, OpenCL 3.0", "580", "compute capability 8.0")
@@ -73,14 +72,14 @@ def alone(monkeypatch, tmp_path):
 
     def ship(*records):
         monkeypatch.setattr(lookup, "shipped", lambda: Findings(records, ()))
-        launch.forget_plans()
+        caches.forget_plans()
 
     ship()
     lookup.forget()
     yield ship
     monkeypatch.undo()
     lookup.forget()
-    launch.forget_plans()
+    caches.forget_plans()
 
 
 def served(device=GPU, family="direct", name="tiny", limits=LIMITS):
@@ -269,7 +268,7 @@ def test_a_relatives_config_is_tried_once_then_used(alone, device, monkeypatch):
     for _ in range(2):
         np.testing.assert_array_equal(clgemm.sgemm(1.0, a, a.T), a @ a.T)
         assert selection.choose(device, 3, 3, 4, 1).config.work_m == 5
-        launch.forget_plans()  # as another process would begin
+        caches.forget_plans()  # as another process would begin
     assert len(children) == 1
     assert "not yet" not in clgemm.show_config("dicts")["Tuning"]["tiny"]["direct"]
 

@@ -8,7 +8,9 @@ import pyopencl.array as cl_array
 import pytest
 
 import clgemm
-from clgemm.runtime import call_cache, launch
+from clgemm.core import caches
+from clgemm.planning import planner
+from clgemm.runtime import call_cache
 
 FUNCTIONS = {
     "matmul": lambda a, b, out: clgemm.matmul(a, b, out=out),
@@ -26,15 +28,14 @@ def whole(*shape):
 @pytest.fixture
 def planned(monkeypatch):
     """What is worked out during a test, begun with nothing noted."""
-    calls, plan = [], launch._planned
+    calls, plan = [], planner.plan_of
 
     def counting(*arguments):
         calls.append(arguments)
         return plan(*arguments)
 
-    counting.cache_clear = plan.cache_clear
-    monkeypatch.setattr(launch, "_planned", counting)
-    monkeypatch.setattr(call_cache, "_noted", {})
+    monkeypatch.setattr(planner, "plan_of", counting)
+    monkeypatch.setattr(call_cache, "_calls", {})
     return calls
 
 
@@ -137,7 +138,7 @@ def test_precision_belongs_to_the_kind(planned, placed, monkeypatch):
     clgemm.matmul(a, b)
     with clgemm.precision("strict"):
         clgemm.matmul(a, b)
-    assert [arguments[1] for arguments in planned] == ["float32", "strict"]
+    assert [problem.precision for _, problem in planned] == ["float32", "strict"]
     monkeypatch.setenv("CLGEMM_PRECISION", "half")
     with pytest.raises(ValueError, match="'half'"):
         clgemm.matmul(a, b)
@@ -156,7 +157,7 @@ def test_what_is_found_out_since_counts(planned, placed):
     """Forgetting plans forgets kinds."""
     a, b = placed(whole(16, 16)), placed(whole(16, 16))
     clgemm.matmul(a, b)
-    launch.forget_plans()
+    caches.forget_plans()
     clgemm.matmul(a, b)
     assert len(planned) == 2
 
@@ -199,12 +200,12 @@ def test_calls_on_an_out_of_order_queue_follow_each_other(planned, device):
 
 def test_only_so_many_kinds_are_kept(planned, placed, monkeypatch):
     """All of them go, and come back as they are needed."""
-    monkeypatch.setattr(call_cache, "MOST_KINDS", 3)
+    monkeypatch.setattr(call_cache, "MOST_CALLS", 3)
     for _ in range(2):
         for n in (4, 5, 6, 7):
             a, b = whole(n, n), whole(n, n)
             np.testing.assert_array_equal(got(clgemm.matmul(placed(a), placed(b))), a @ b)
-            assert len(call_cache._noted) <= 3
+            assert len(call_cache._calls) <= 3
 
 
 def test_an_in_order_queue_waits_once_for_an_event(device, monkeypatch):

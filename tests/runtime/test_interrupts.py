@@ -54,7 +54,7 @@ def stopped_after_a_moment(monkeypatch):
     """Every product counts as long, and a signal's handler raises in a moment."""
     monkeypatch.setattr(launch, "LONG_WORK", 0)
     monkeypatch.setattr(launch, "LONG_IF_SLOW", 0)
-    monkeypatch.setattr(call_cache, "_noted", {})
+    monkeypatch.setattr(call_cache, "_calls", {})
 
     def stop(*_):
         raise Stop

@@ -20,6 +20,7 @@ from planted_trial import ABORTS, HANGS, NO_BUILD, WRONG
 
 import clgemm
 from clgemm.__main__ import main
+from clgemm.core import caches
 from clgemm.core.child import Child, ChildTimeoutError, trial_child
 from clgemm.core.config import Limits
 from clgemm.core.shapes import SHAPE_CLASSES, Shape, fresh, samples, shape_class
@@ -27,7 +28,6 @@ from clgemm.hardware.identity import identify, identity, is_vector_compiler
 from clgemm.planning import defaults, selection, serving
 from clgemm.records import lookup
 from clgemm.records.record import Choice, findings_from, kernels_hash, problems_of
-from clgemm.runtime import launch
 from clgemm.tuning import command, session, starts, task
 from clgemm.tuning.search import search
 from clgemm.tuning.session import Session, tasks_for
@@ -45,11 +45,11 @@ def empty(device, monkeypatch, tmp_path):
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(lookup, "shipped", lambda: findings_from('{"format": 1}'))
     lookup.forget()
-    launch.forget_plans()
+    caches.forget_plans()
     yield device
     monkeypatch.undo()
     lookup.forget()
-    launch.forget_plans()
+    caches.forget_plans()
 
 
 # Shapes

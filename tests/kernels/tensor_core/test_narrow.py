@@ -12,11 +12,11 @@ import pytest
 from strategies import GPU_LIMITS, rows
 
 from clgemm.core.layout import Layout
+from clgemm.core.problem import Problem
 from clgemm.core.steps import Element
 from clgemm.kernels.tensor_core.config import NarrowConfig
 from clgemm.kernels.tensor_core.narrow import fits_narrow, make_narrow_plan
-from clgemm.planning import tensor
-from clgemm.runtime import launch
+from clgemm.planning import planner, tensor
 
 LIMITS = replace(GPU_LIMITS, gathers=True)
 FEW = NarrowConfig(columns=64, parts=2, ahead=2)
@@ -151,9 +151,9 @@ def test_operands_that_cannot_be_loaded_go_elsewhere():
 
 def test_products_take_it(device, monkeypatch):
     """The way from operands to launches, whatever the device."""
-    monkeypatch.setattr(launch, "choose_narrow", lambda *_: FEW)
-    plan, swapped = launch._planned.__wrapped__(
-        device, "float32", *product(4096, 64, 4096)[:2], columns(4096, 64)
+    monkeypatch.setattr(planner, "choose_narrow", lambda *_: FEW)
+    plan, swapped = planner.plan_of.__wrapped__(
+        device, Problem(*product(4096, 64, 4096)[:2], columns(4096, 64), "float32")
     )
     assert swapped
     assert plan.steps[0].config.family == "tensor_narrow"

@@ -27,11 +27,11 @@ from clgemm.kernels.tensor_core.config import (
     WgmmaConfig,
 )
 from clgemm.kernels.tensor_core.narrow import fits_narrow
-from clgemm.planning import tensor, tensor_plan
+from clgemm.planning import planner, tensor, tensor_plan
 from clgemm.planning.defaults import lane_configs, pack_config
 from clgemm.planning.tensor_plan import make_tensor_plan
 from clgemm.records.record import Choice, TensorChoice
-from clgemm.runtime import call_cache, launch
+from clgemm.runtime import call_cache
 from clgemm.runtime.workspace import workspace
 
 WIDE = WgmmaConfig(swizzle=16, tf32=False, guard=True, tile_n=256, stages=2)
@@ -330,15 +330,15 @@ def force(monkeypatch, *tiers):
     """Make every product use these configs; a NarrowConfig where it can."""
     few = tiers[0] if isinstance(tiers[0], NarrowConfig) else None
     tiers = () if few else tiers
-    monkeypatch.setattr(launch, "_planned", lru_cache(launch._planned.__wrapped__))
-    monkeypatch.setattr(call_cache, "_noted", {})
-    monkeypatch.setattr(launch, "choose_tensor", lambda *_: tiers)
+    monkeypatch.setattr(planner, "plan_of", lru_cache(planner.plan_of.__wrapped__))
+    monkeypatch.setattr(call_cache, "_calls", {})
+    monkeypatch.setattr(planner, "choose_tensor", lambda *_: tiers)
     monkeypatch.setattr(
-        launch, "choose_narrow", lambda _, __, *layouts: few if fits_narrow(*layouts) else None
+        planner, "choose_narrow", lambda _, __, *layouts: few if fits_narrow(*layouts) else None
     )
-    monkeypatch.setattr(launch, "make_tensor_plan", lru_cache(make_tensor_plan.__wrapped__))
+    monkeypatch.setattr(planner, "make_tensor_plan", lru_cache(make_tensor_plan.__wrapped__))
     monkeypatch.setattr(tensor_plan, "LARGEST_AT_ONCE", 0)  # unless the config says so
-    monkeypatch.setattr(launch, "choose", lambda *_: Choice(PLAIN, PACK))
+    monkeypatch.setattr(planner, "choose", lambda *_: Choice(PLAIN, PACK))
 
 
 def integers(rng, *shape):
@@ -737,9 +737,9 @@ def test_a_trial_that_crashes_says_no(monkeypatch, caplog):
 def test_precision_by_block_environment_and_argument(monkeypatch, setting):
     """The argument comes before the block, the block before the environment."""
     asked = []
-    monkeypatch.setattr(launch, "_planned", launch._planned.__wrapped__)  # not cached
-    monkeypatch.setattr(call_cache, "_noted", {})
-    monkeypatch.setattr(launch, "choose_tensor", lambda _, p, *__: asked.append(p) or ())
+    monkeypatch.setattr(planner, "plan_of", planner.plan_of.__wrapped__)  # not cached
+    monkeypatch.setattr(call_cache, "_calls", {})
+    monkeypatch.setattr(planner, "choose_tensor", lambda _, p, *__: asked.append(p) or ())
     a = np.ones((80, 80), np.float32)
     monkeypatch.setenv("CLGEMM_PRECISION", setting)
     clgemm.matmul(a, a)
