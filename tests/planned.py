@@ -9,9 +9,10 @@ from clgemm.core.steps import Plan
 from clgemm.core.traits import Traits
 from clgemm.kernels import family_named
 from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.family import Fallback
 from clgemm.planning.bounded import bounded
 
-__all__ = ["make_plan", "make_scaling_plan", "traits_with"]
+__all__ = ["fallback_by", "make_plan", "make_scaling_plan", "traits_with"]
 
 
 def traits_with(limits: Limits, kind: str = "GPU", **others: object) -> Traits:
@@ -42,3 +43,10 @@ def make_scaling_plan(c: Layout, config: KernelConfig) -> Plan:
     problem = Problem(c, c, c, None).scaling()
     limits = Limits(2**15, 256, 2**30, 8, 1)
     return make_plan(*problem.layouts, config, None, limits)
+
+
+def fallback_by(
+    config: KernelConfig, pack: tuple[KernelConfig, ...] | None, limits: Limits
+) -> Fallback:
+    """What plans a fallback by a config."""
+    return lambda part: make_plan(*part.layouts, config, pack, limits, reserve=True)

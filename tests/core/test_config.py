@@ -9,19 +9,15 @@ import pytest
 
 from clgemm.core.config import Limits
 from clgemm.kernels.blocked.config import RegisterConfig
+from clgemm.kernels.blocked.defaults import register_config
 from clgemm.kernels.direct.config import DirectConfig
 from clgemm.kernels.pack.config import PackConfig, VectorPackConfig
+from clgemm.kernels.pack.defaults import vector_pack_config
 from clgemm.kernels.skinny.config import SkinnyConfig, SkinnyLanesConfig
+from clgemm.kernels.skinny.defaults import skinny_config, skinny_lanes_config
 from clgemm.kernels.split_k.config import ReduceConfig
 from clgemm.kernels.tiled.config import LocalConfig
-from clgemm.planning.defaults import (
-    lane_configs,
-    nvidia_configs,
-    register_config,
-    skinny_config,
-    skinny_lanes_config,
-    vector_pack_config,
-)
+from clgemm.kernels.tiled.defaults import lane_configs, nvidia_configs
 
 LIMITS = Limits(
     local_memory_bytes=32 * 1024,

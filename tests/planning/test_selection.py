@@ -12,12 +12,15 @@ import clgemm
 from clgemm.core.cache import cache_folder, program_cache_folder
 from clgemm.core.config import Limits
 from clgemm.core.layout import Layout
-from clgemm.hardware.device import register_width
-from clgemm.kernels.skinny.plan import fits_skinny
-from clgemm.planning import selection
-from clgemm.planning.defaults import lane_configs
-from clgemm.planning.plan import make_plan
-from clgemm.records.record import PACKS, Choice
+from clgemm.core.problem import Problem
+from clgemm.core.shapes import Shape
+from clgemm.core.traits import Traits
+from clgemm.hardware.traits import register_width
+from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.tiled import family as tiled
+from clgemm.kernels.tiled.defaults import lane_configs
+from clgemm.kernels.tiled.family import TILED
+from clgemm.planning import planner, selection
 
 
 @pytest.mark.parametrize("m", [1, 7, 31, 64, 200, 1000, 5000])
@@ -25,10 +28,10 @@ from clgemm.records.record import PACKS, Choice
 @pytest.mark.parametrize("k", [1, 100, 3000])
 def test_every_choice_fits_the_device(m, n, k, device):
     """Whatever the shape, the config keeps the device's limits."""
-    choice = selection.choose(device, m, n, k, 1)
+    family, choice = planner.choose(device, Problem.of(Shape(m, n, k), "float32"))
     configs = [choice.config, *(choice.pack or ())]
     assert not [problem for config in configs for problem in config.problems_on(device.limits)]
-    assert len(choice.pack or ()) == len(PACKS.get(choice.config.family, ()))
+    assert len(choice.pack or ()) == len(family.packs)
 
 
 def test_the_threshold_must_be_a_number(monkeypatch):
@@ -132,7 +135,8 @@ class Stranger:
     """A device that nobody has seen."""
 
     def __init__(self, platform, kind, limits):
-        self.platform, self.kind, self.limits = platform, kind, limits
+        self.kind, self.limits = kind, limits
+        self.traits = Traits(limits, kind, is_nvidia="NVIDIA" in platform)
 
 
 STRANGERS = {
@@ -149,14 +153,13 @@ SHAPES = [(m, n, k) for m in (1, 7, 64, 1000, 3000) for n in (3, 128, 2500) for 
 @pytest.mark.parametrize("name", STRANGERS)
 def test_defaults_are_safe_on_devices_that_nobody_has_seen(name, monkeypatch):
     """Every launch of every plan keeps to the device's limits, its scratch memory too."""
-    monkeypatch.setattr(selection, "tuned", lambda *_: None)
+    monkeypatch.setattr(planner, "tuned", lambda *_: None)
     device = STRANGERS[name]
     for m, n, k in SHAPES:
         for turned in (False, True):
             a = Layout((k, m), (m, 1), 64).transposed() if turned else Layout((m, k), (k, 1), 64)
             b, c = Layout((k, n), (n, 1), 64), Layout((m, n), (n, 1), 64)
-            choice = selection.choose(device, m, n, k, 1, fits_skinny(a, b, c))
-            plan = make_plan(a, b, c, *choice, device.limits)
+            plan, _ = planner.plan_of(device, Problem(a, b, c, "float32"))
             assert plan.steps
             for step in plan.steps:
                 assert list(step.config.problems_on(device.limits)) == [], (m, n, k)
@@ -175,20 +178,21 @@ def test_defaults_are_safe_on_devices_that_nobody_has_seen(name, monkeypatch):
 )
 def test_small_matrices_have_tiles_where_they_come_in_stacks(monkeypatch, shape, family):
     """One alone is made without: fewer launches and barriers."""
-    monkeypatch.setattr(selection, "tuned", lambda *_: None)
-    assert selection.choose(STRANGERS["NVIDIA"], *shape).config.family == family
+    monkeypatch.setattr(planner, "tuned", lambda *_: None)
+    problem = Problem.of(Shape(*shape), "float32")
+    assert planner.family_for(STRANGERS["NVIDIA"], problem).name == family
 
 
 def test_a_record_gives_way_where_its_tiles_suit_badly(monkeypatch):
     """To a default that the model expects to be a quarter faster; of large products, 15 %."""
     expected = {}
     monkeypatch.setattr(
-        selection, "local_spread", lambda config, *_: SimpleNamespace(time=expected[config])
+        tiled, "local_spread", lambda config, *_: SimpleNamespace(time=expected[config])
     )
-    device = SimpleNamespace(kind="GPU", limits=None)
-    found, default = (Choice(config, None) for config in lane_configs()[:2])
+    traits = STRANGERS["NVIDIA"].traits
+    found, default = (Choice(config) for config in lane_configs()[:2])
     expected[default.config] = 1.0
-    small, large = (1000, 1000, 1000, 1), (1100, 1100, 1100, 1)
+    small, large = Shape(1000, 1000, 1000), Shape(1100, 1100, 1100)
     for time, serves in ((1.1, (True, True)), (1.2, (True, False)), (1.3, (False, False))):
         expected[found.config] = time
-        assert tuple(selection._suits(found, default, x, device) for x in (small, large)) == serves
+        assert tuple(TILED.serves(found, default, x, traits) for x in (small, large)) == serves

@@ -25,14 +25,14 @@ from types import SimpleNamespace
 os.environ["CLGEMM_CACHE_DIR"] = tempfile.mkdtemp()
 
 # What is below this line and above the next one knows where things are in the package.
-from clgemm.core.config import Limits  # noqa: E402
-from clgemm.core.layout import Layout  # noqa: E402
-from clgemm.core.problem import Problem  # noqa: E402
-from clgemm.hardware.traits import traits_of  # noqa: E402
-from clgemm.kernels.sources import text_of  # noqa: E402
-from clgemm.planning import serving  # noqa: E402
-from clgemm.planning.planner import plan_of as planned  # noqa: E402
-from clgemm.planning.validation import assume  # noqa: E402
+from clgemm.core.config import Limits
+from clgemm.core.layout import Layout
+from clgemm.core.problem import Problem
+from clgemm.hardware.traits import traits_of
+from clgemm.kernels.sources import text_of
+from clgemm.planning import serving
+from clgemm.planning.planner import plan_of as planned
+from clgemm.planning.validation import assume
 
 serving.validated = lambda *_: True  # a stand-in device validates nothing
 
