@@ -39,17 +39,17 @@ class Blocked(Family[RegisterConfig, VectorPackConfig]):
         """Run where work-items have vectors."""
         return traits.has_vectors
 
-    def suits(self, problem: Problem, traits: Traits) -> bool:  # noqa: ARG002 - the interface's
+    def suits(self, problem: Problem, traits: Traits) -> bool:
         """Make whatever is left."""
         return True
 
-    def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:  # noqa: ARG002
+    def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
         """Return the config whose accumulators fill the registers."""
         config = register_config(traits.register_width, traits.is_vector_compiler, traits.wants_fma)
         # Where many cores wait for packing, it costs more than the sets of a cache that rows share.
         return (_packed(replace(config, aliasing=0) if traits.has_many_cores else config),)
 
-    def plainest(self, traits: Traits) -> Choice:  # noqa: ARG002 - the interface's
+    def plainest(self, traits: Traits) -> Choice:
         """Return vectors of two floats."""
         return _packed(register_config(2, False, False))
 
@@ -57,7 +57,7 @@ class Blocked(Family[RegisterConfig, VectorPackConfig]):
         """Return the rows of panels of A."""
         return (config.tile_m,)
 
-    def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:  # noqa: ARG002
+    def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
         """Return a launch that multiplies; one that packs A before, where A is large."""
         config, pack = self.own(choice), self.packing(choice)
         return make_blocked_plan(*problem.layouts, config, pack, traits.limits)
@@ -70,7 +70,7 @@ class Blocked(Family[RegisterConfig, VectorPackConfig]):
         """Return the space of blocks, vectors and packing."""
         return search_space(self.own(default), traits)
 
-    def samples(self, kind: str) -> Samples:  # noqa: ARG002 - the interface's
+    def samples(self, kind: str) -> Samples:
         """Return shapes of each class."""
         return PANEL_SAMPLES
 

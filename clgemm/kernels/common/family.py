@@ -66,7 +66,7 @@ class Family(ABC, Generic[Config, Pack]):
     def suits(self, problem: Problem, traits: Traits) -> bool:
         """Tell whether it should make a product, if no family before it in the registry does."""
 
-    def fits(self, problem: Problem) -> bool:  # noqa: ARG002 - what others look at
+    def fits(self, problem: Problem) -> bool:
         """Tell whether its kernels take operands that lie so."""
         return True
 
@@ -78,11 +78,11 @@ class Family(ABC, Generic[Config, Pack]):
     def plainest(self, traits: Traits) -> Choice:
         """Return a choice that every compiler and device can take, however slow."""
 
-    def estimate(self, shape: Shape, config: Config, traits: Traits) -> float:  # noqa: ARG002
+    def estimate(self, shape: Shape, config: Config, traits: Traits) -> float:
         """Return the expected time, in a unit of the family's own; 0 if it has no model."""
         return 0.0
 
-    def slack(self, shape: Shape, traits: Traits) -> float:  # noqa: ARG002 - what others look at
+    def slack(self, shape: Shape, traits: Traits) -> float:
         """Return how many times the default's estimate the config of a record may take."""
         return 1.0
 
@@ -105,7 +105,7 @@ class Family(ABC, Generic[Config, Pack]):
         assert all(isinstance(pack, self.packs) for pack in choice.pack or ())
         return cast("tuple[Pack, ...]", choice.pack or ())
 
-    def panels(self, config: Config) -> tuple[int, ...]:  # noqa: ARG002 - what others look at
+    def panels(self, config: Config) -> tuple[int, ...]:
         """Return the rows of the panels that its kernels read, for each of `packs`."""
         return ()
 
@@ -150,9 +150,9 @@ class Family(ABC, Generic[Config, Pack]):
 
     def is_faster_transposed(
         self,
-        problem: Problem,  # noqa: ARG002 - what others look at
-        choice: Choice,  # noqa: ARG002 - likewise
-        traits: Traits,  # noqa: ARG002 - likewise
+        problem: Problem,
+        choice: Choice,
+        traits: Traits,
     ) -> bool:
         """Tell whether to make C' = B' A' instead."""
         return False

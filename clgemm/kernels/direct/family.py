@@ -38,7 +38,7 @@ class Direct(Family[DirectConfig, KernelConfig]):
 
     config = DirectConfig
 
-    def runs_on(self, traits: Traits) -> bool:  # noqa: ARG002 - the interface's
+    def runs_on(self, traits: Traits) -> bool:
         """Run anywhere."""
         return True
 
@@ -48,15 +48,15 @@ class Direct(Family[DirectConfig, KernelConfig]):
         most = (SMALL if matrices == 1 else SMALL_IN_BATCHES)[traits.kind]
         return m * n * k <= most or (traits.has_vectors and min(m, n) < SHORT_SIDE)
 
-    def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:  # noqa: ARG002
+    def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
         """Return one config, whatever the shape."""
         return (Choice(direct_config(traits.limits)),)
 
-    def plainest(self, traits: Traits) -> Choice:  # noqa: ARG002 - the interface's
+    def plainest(self, traits: Traits) -> Choice:
         """Return one element of C for each work-group."""
         return Choice(DirectConfig(items_m=1, items_n=1, work_m=1, width=1, fma=False))
 
-    def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:  # noqa: ARG002
+    def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
         """Return one launch, or more where a batch has many loops."""
         return make_direct_plan(*problem.layouts, self.own(choice))
 

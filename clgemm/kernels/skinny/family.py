@@ -51,7 +51,7 @@ class SkinnyCpu(Family[SkinnyConfig, PackConfig]):
         """Run where work-items have vectors."""
         return traits.has_vectors
 
-    def suits(self, problem: Problem, traits: Traits) -> bool:  # noqa: ARG002 - the interface's
+    def suits(self, problem: Problem, traits: Traits) -> bool:
         """Make what has few rows or columns."""
         m, n, k, _ = problem.shape
         return n * m * k > LEAST_WORK and self.fits(problem)
@@ -71,11 +71,11 @@ class SkinnyCpu(Family[SkinnyConfig, PackConfig]):
         config = replace(skinny_config(4, 2, False), vectors=1, strip=64)
         return Choice(config, (copy_config(traits.limits),))
 
-    def panels(self, config: SkinnyConfig) -> tuple[int, ...]:  # noqa: ARG002 - the interface's
+    def panels(self, config: SkinnyConfig) -> tuple[int, ...]:
         """Return 1: rows are copied one by one."""
         return (1,)
 
-    def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:  # noqa: ARG002
+    def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
         """Return a launch that multiplies, one that copies before, one that adds up after."""
         (copy,) = self.packing(choice)
         return make_skinny_plan(*problem.layouts, self.own(choice), copy, traits.limits)
@@ -85,7 +85,7 @@ class SkinnyCpu(Family[SkinnyConfig, PackConfig]):
         (copy,) = self.packing(default)
         return search_space(self.own(default), copy, traits)
 
-    def samples(self, kind: str) -> Samples:  # noqa: ARG002 - the interface's
+    def samples(self, kind: str) -> Samples:
         """Return shapes of few rows or columns."""
         return SAMPLES
 
@@ -111,7 +111,7 @@ class SkinnyGpu(Family[SkinnyLanesConfig, KernelConfig]):
         """Run where work-items spread over lanes."""
         return not traits.has_vectors
 
-    def suits(self, problem: Problem, traits: Traits) -> bool:  # noqa: ARG002 - the interface's
+    def suits(self, problem: Problem, traits: Traits) -> bool:
         """Make what has at most two rows or columns: tiles are faster with more."""
         m, n, k, _ = problem.shape
         few = min(m, n) <= MOST_LANES_ROWS
@@ -133,15 +133,15 @@ class SkinnyGpu(Family[SkinnyLanesConfig, KernelConfig]):
         """Return loads of one float."""
         return Choice(replace(skinny_lanes_config(4, traits.limits), width=1))
 
-    def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:  # noqa: ARG002
+    def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
         """Return a launch that multiplies, and one that adds up where k is cut."""
         return make_skinny_plan(*problem.layouts, self.own(choice), None, traits.limits)
 
-    def search_space(self, default: Choice, traits: Traits) -> SearchSpace:  # noqa: ARG002
+    def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
         """Return the space of work-groups and loads."""
         return lanes_search_space(self.own(default))
 
-    def samples(self, kind: str) -> Samples:  # noqa: ARG002 - the interface's
+    def samples(self, kind: str) -> Samples:
         """Return shapes of at most two rows or columns, and vectors."""
         return LANES_SAMPLES
 

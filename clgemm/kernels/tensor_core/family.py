@@ -97,7 +97,7 @@ class Tensor(Family[Config, KernelConfig]):
         tiles = matrices * ceil_div(m, config.tile_m) * ceil_div(n, config.tile_columns)
         return ceil_div(tiles, traits.limits.compute_units) * config.tile_columns
 
-    def slack(self, shape: Shape, traits: Traits) -> float:  # noqa: ARG002 - the interface's
+    def slack(self, shape: Shape, traits: Traits) -> float:
         """Return little: the estimate is exact."""
         return SLACK
 
@@ -118,11 +118,11 @@ class Tensor(Family[Config, KernelConfig]):
         tiers = (self.own(choice),)
         return make_tensor_plan(*problem.layouts, tiers, fallback, traits.limits, at_once=False)
 
-    def search_space(self, default: Choice, traits: Traits) -> SearchSpace:  # noqa: ARG002
+    def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
         """Return the space of tiles and their order."""
         return search_space(self.own(default))
 
-    def samples(self, kind: str) -> Samples:  # noqa: ARG002 - the interface's
+    def samples(self, kind: str) -> Samples:
         """Return large shapes."""
         return SAMPLES
 
@@ -166,7 +166,7 @@ class Wgmma(Tensor[WgmmaConfig]):
         others = (replace(best, tile_n=columns, stages=stages) for columns, stages in TILES)
         return tuple(map(Choice, dict.fromkeys((best, *others))))
 
-    def plainest(self, traits: Traits) -> Choice:  # noqa: ARG002 - the interface's
+    def plainest(self, traits: Traits) -> Choice:
         """Return narrow tiles, one at a time."""
         return Choice(WgmmaConfig(swizzle=1, tf32=False, guard=True, tile_n=128, stages=1))
 
@@ -186,11 +186,11 @@ class Mma(Tensor[MmaConfig]):
         major, minor = traits.capability
         return traits.is_nvidia and traits.kind == "GPU" and major >= 8 and minor == 0
 
-    def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:  # noqa: ARG002
+    def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
         """Return one config, whatever the shape."""
         return (Choice(MmaConfig(swizzle=8, tf32=False, guard=True)),)
 
-    def plainest(self, traits: Traits) -> Choice:  # noqa: ARG002 - the interface's
+    def plainest(self, traits: Traits) -> Choice:
         """Return tiles in their own order."""
         return Choice(MmaConfig(swizzle=1, tf32=False, guard=True))
 
@@ -206,7 +206,7 @@ class Narrow(Family[NarrowConfig, KernelConfig]):
         """Run on compute capability 9.0."""
         return _has_wgmma(traits)
 
-    def suits(self, problem: Problem, traits: Traits) -> bool:  # noqa: ARG002 - the interface's
+    def suits(self, problem: Problem, traits: Traits) -> bool:
         """Make large products of few rows or columns, unless IEEE multiply-adds are asked for."""
         m, n, k, matrices = problem.shape
         short, length = sorted((m, n))
@@ -227,25 +227,25 @@ class Narrow(Family[NarrowConfig, KernelConfig]):
         """Tell whether the larger operand's rows or columns are neighbours in memory."""
         return fits_narrow(*problem.layouts)
 
-    def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:  # noqa: ARG002
+    def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
         """Return the fewest columns per tile that hold the shorter side."""
         short = min(shape.m, shape.n)
         columns = next((some for some in NARROW_COLUMNS if some >= short), NARROW_COLUMNS[-1])
         return (Choice(NarrowConfig(columns, parts=2, ahead=2)),)
 
-    def plainest(self, traits: Traits) -> Choice:  # noqa: ARG002 - the interface's
+    def plainest(self, traits: Traits) -> Choice:
         """Return the fewest columns per tile."""
         return Choice(NarrowConfig(NARROW_COLUMNS[0], parts=2, ahead=1))
 
-    def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:  # noqa: ARG002
+    def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
         """Return one launch, and one that adds up where k is cut."""
         return make_narrow_plan(*problem.layouts, self.own(choice), traits.limits)
 
-    def search_space(self, default: Choice, traits: Traits) -> SearchSpace:  # noqa: ARG002
+    def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
         """Return the default alone: it is not tuned."""
         return SearchSpace({}, (), {}, lambda _: default, lambda _: {})
 
-    def samples(self, kind: str) -> Samples:  # noqa: ARG002 - the interface's
+    def samples(self, kind: str) -> Samples:
         """Return none: it is not tuned."""
         return {}
 

@@ -42,7 +42,7 @@ class Tiled(Family[LocalConfig, PackConfig]):
         """Run where work-items spread over lanes."""
         return not traits.has_vectors
 
-    def suits(self, problem: Problem, traits: Traits) -> bool:  # noqa: ARG002 - the interface's
+    def suits(self, problem: Problem, traits: Traits) -> bool:
         """Make whatever is left."""
         return True
 
@@ -72,7 +72,7 @@ class Tiled(Family[LocalConfig, PackConfig]):
         """Return the rows of panels of A, and of B."""
         return config.tile_m, config.tile_n
 
-    def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:  # noqa: ARG002
+    def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
         """Return launches that pack what must be packed, and multiply."""
         config, pack = self.own(choice), self.packing(choice)
         return make_tiled_plan(*problem.layouts, config, pack, traits.limits)
@@ -93,7 +93,7 @@ class Tiled(Family[LocalConfig, PackConfig]):
 
         return plan
 
-    def search_space(self, default: Choice, traits: Traits) -> SearchSpace:  # noqa: ARG002
+    def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
         """Return the space of tiles, loads and loops."""
         return search_space(self.own(default))
 
