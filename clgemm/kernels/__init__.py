@@ -10,7 +10,8 @@ from typing import Any
 from clgemm.kernels.blocked.family import BLOCKED
 from clgemm.kernels.common.family import Family
 from clgemm.kernels.direct.family import DIRECT
-from clgemm.kernels.skinny.family import SKINNY_CPU, SKINNY_GPU
+from clgemm.kernels.skinny_cpu.family import SKINNY_CPU
+from clgemm.kernels.skinny_gpu.family import SKINNY_GPU
 from clgemm.kernels.tensor_core.family import MMA, NARROW, WGMMA
 from clgemm.kernels.tiled.family import TILED
 

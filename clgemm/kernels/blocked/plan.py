@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import NamedTuple
 
-from clgemm.core.config import FLOAT_BYTES, Limits
+from clgemm.core.config import FLOAT_BYTES, Limits, variant_of
 from clgemm.core.layout import Layout, Level
 from clgemm.core.steps import (
     LAST_GROUP,
@@ -24,7 +24,7 @@ from clgemm.core.steps import (
     round_up,
     stack_of,
 )
-from clgemm.kernels.blocked.config import RegisterConfig
+from clgemm.kernels.blocked.config import RegisterConfig, RegisterVariant
 from clgemm.kernels.blocked.estimate import NEAR, RegisterSpread, cuts_k, register_spread
 from clgemm.kernels.common.panels import (
     Panels,
@@ -36,7 +36,7 @@ from clgemm.kernels.common.panels import (
     stack_over,
     target_of,
 )
-from clgemm.kernels.pack.config import VectorPackConfig
+from clgemm.kernels.pack.config import VectorPackConfig, VectorPackVariant
 
 __all__ = ["is_faster_transposed", "make_blocked_plan"]
 
@@ -221,7 +221,7 @@ class RegisterPanels(Panels[VectorPackConfig]):
         scratch.reserve("packed_b", FLOAT_BYTES * work.groups * packed)
         result = target_of(self, place, work.cuts, stack, scratch)
         yield Step(
-            replace(self.config, packs=work.packs),
+            variant_of(RegisterVariant, self.config, packs=work.packs),
             work.groups,
             {
                 "m": m,
@@ -266,7 +266,8 @@ class RegisterPanels(Panels[VectorPackConfig]):
         """Return how A is packed: past the caches where rows are copied that they cannot hold."""
         pack = self.pack[operand]
         copied = self.rows[operand].row_stride == 1
-        return replace(pack, streams=copied and self._is_far(rows, depth, PACKED_NEAR))
+        streams = copied and self._is_far(rows, depth, PACKED_NEAR)
+        return variant_of(VectorPackVariant, pack, streams=streams)
 
     def _work(self, place: Place) -> _Work:
         (m, n, k), part = place.sizes, place.part

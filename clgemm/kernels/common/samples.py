@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clgemm.core.shapes import Shape
 
-__all__ = ["GPU_PANEL_SAMPLES", "PANEL_SAMPLES", "tile_edges"]
+__all__ = ["FEW_ROWS_SAMPLES", "GPU_PANEL_SAMPLES", "PANEL_SAMPLES", "tile_edges"]
 
 # For each shape class smaller and larger ones, since a record serves all of it.
 PANEL_SAMPLES = {
@@ -22,6 +22,11 @@ GPU_PANEL_SAMPLES = PANEL_SAMPLES | {
     "tall": (Shape(16384, 64, 1024), Shape(8192, 512, 1024)),
     "wide": (Shape(64, 16384, 1024), Shape(512, 8192, 1024)),
     "batched": (Shape(128, 128, 128, 200), Shape(224, 224, 224, 100)),
+}
+FEW_ROWS_SAMPLES = {
+    "vector": (Shape(1, 4096, 4096), Shape(4096, 1, 4096)),
+    "tall": (Shape(4096, 4, 4096), Shape(8192, 8, 1024)),
+    "wide": (Shape(4, 4096, 4096), Shape(8, 8192, 1024)),
 }
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from clgemm.core.config import FLOAT_BYTES, Limits
+from clgemm.core.config import FLOAT_BYTES, Limits, variant_of
 from clgemm.core.layout import Layout
 from clgemm.core.steps import (
     LONGEST_SUM,
@@ -33,7 +33,7 @@ from clgemm.kernels.common.panels import (
     target_of,
 )
 from clgemm.kernels.pack.config import PackConfig
-from clgemm.kernels.tiled.config import LocalConfig
+from clgemm.kernels.tiled.config import LocalConfig, LocalVariant
 from clgemm.kernels.tiled.estimate import local_spread
 
 __all__ = ["make_tiled_plan", "reads_singly"]
@@ -46,7 +46,7 @@ LARGE_WORK, MOST_READINGS_IF_LARGE = 2**30, 7
 
 def fitted(
     config: LocalConfig, a: Layout, b: Layout, limits: Limits, reserve: bool = False
-) -> tuple[LocalConfig, tuple[bool, bool]]:
+) -> tuple[LocalVariant, tuple[bool, bool]]:
     """Return a config that reads A and B', and which of them it reads where they lie.
 
     A reserve packs nothing that can be read in place: it is seldom its turn, always its launches'.
@@ -54,7 +54,7 @@ def fitted(
     is_large = a.rows * b.rows * a.columns >= LARGE_WORK
     most = math.inf if reserve else MOST_READINGS_IF_LARGE if is_large else MOST_READINGS
     often = b.rows > most * config.tile_n, a.rows > most * config.tile_m
-    config = replace(config, load_a=config.width_a, load_b=config.width_b)
+    fit = variant_of(LocalVariant, config, load_a=config.width_a, load_b=config.width_b)
     in_place = [False, False]
     for operand, rows in enumerate((a, b)):
         width = (config.width_a, config.width_b)[operand]
@@ -63,13 +63,13 @@ def fitted(
             if not config.in_place or load == 0 or (load == 1 < width and often[operand]):
                 continue
             if operand == 0:
-                found = replace(config, load_a=load, turn_a=turned)
+                found = replace(fit, load_a=load, turn_a=turned)
             else:
-                found = replace(config, load_b=load, turn_b=turned)
+                found = replace(fit, load_b=load, turn_b=turned)
             if not any(found.problems_on(limits)):
-                config, in_place[operand] = found, True
+                fit, in_place[operand] = found, True
                 break
-    return config, (in_place[0], in_place[1])
+    return fit, (in_place[0], in_place[1])
 
 
 def _is_whole(c: Layout, config: LocalConfig) -> bool:
@@ -108,7 +108,7 @@ class LocalPanels(Panels[PackConfig]):
         That k is cut into.
     """
 
-    config: LocalConfig
+    config: LocalVariant
     slices: int
 
     @property

@@ -1,30 +1,17 @@
-"""The configs of products by few rows where there is no record. Pure."""
+"""The config of products by few rows where there is no record, on lanes. Pure."""
 
 from __future__ import annotations
 
 from clgemm.core.config import Limits
-from clgemm.kernels.skinny.config import MOST_OF_A, SkinnyConfig, SkinnyLanesConfig
+from clgemm.kernels.skinny_gpu.config import MOST_OF_A, SkinnyLanesConfig
 
-__all__ = ["MOST_LANES_ROWS", "skinny_config", "skinny_lanes_config"]
+__all__ = ["MOST_LANES_ROWS", "skinny_lanes_config"]
 
 MOST_LANES_ROWS = 2  # of skinny products on lanes: with more, tiles in local memory are faster
 
 
-def skinny_config(rows: int, width: int, can_prefetch: bool) -> SkinnyConfig:
-    """Return the config that multiplies by an operand of few rows."""
-    return SkinnyConfig(
-        rows=1 if rows == 1 else 4,
-        vectors=8 if rows == 1 else 4,
-        width=width,
-        strip=64 * width,
-        chunk=32,
-        prefetch=8 if can_prefetch else 0,
-        fma=False,
-    )
-
-
 def skinny_lanes_config(rows: int, limits: Limits) -> SkinnyLanesConfig:
-    """Return the same for devices that spread work-items over their lanes.
+    """Return the config that multiplies by an operand of few rows.
 
     As many work-items as there may be, up to what leaves each its registers, and 32 KiB at most.
     """
