@@ -18,9 +18,10 @@ from clgemm.kernels.blocked.defaults import register_config
 from clgemm.kernels.direct.config import DirectConfig
 from clgemm.kernels.pack.defaults import copy_config, pack_config, vector_pack_config
 from clgemm.kernels.pack.plan import make_copy_plan
-from clgemm.kernels.skinny.defaults import skinny_config, skinny_lanes_config
+from clgemm.kernels.skinny_cpu.defaults import skinny_config
+from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
 from clgemm.kernels.sources import BUFFER, parameter_types, text_of, used_by
-from clgemm.kernels.tensor_core.config import MmaConfig, NarrowConfig, WgmmaConfig
+from clgemm.kernels.tensor_core.config import MmaVariant, NarrowConfig, WgmmaVariant
 from clgemm.kernels.tensor_core.narrow import make_narrow_plan
 from clgemm.kernels.tensor_core.plan import make_tensor_plan
 from clgemm.kernels.tiled.defaults import lane_configs
@@ -33,8 +34,8 @@ FALLBACK = fallback_by(LOCAL, PACK, UNFUSED)
 REGISTER = register_config(16, True, False)
 VECTOR_PACK = (vector_pack_config(REGISTER.tile_m, True),)
 DIRECT = DirectConfig(items_m=8, items_n=8, work_m=2, width=2, fma=False)
-WIDE = WgmmaConfig(swizzle=16, tf32=False, guard=True, tile_n=256, stages=2)
-MMA = MmaConfig(swizzle=2, tf32=False, guard=True)
+WIDE = WgmmaVariant(swizzle=16, tf32=False, guard=True, tile_n=256, stages=2)
+MMA = MmaVariant(swizzle=2, tf32=False, guard=True)
 FEW = NarrowConfig(columns=64, parts=2, ahead=2)
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 SLOTS = {"a", "b", "c", "packed_a", "packed_b", "partial", "tickets"}

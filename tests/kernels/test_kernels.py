@@ -29,9 +29,11 @@ from clgemm.kernels.direct.config import DirectConfig
 from clgemm.kernels.pack import plan as pack_plan
 from clgemm.kernels.pack.config import PackConfig
 from clgemm.kernels.pack.defaults import copy_config, pack_config, vector_pack_config
-from clgemm.kernels.skinny import plan as skinny_plan
-from clgemm.kernels.skinny.config import SkinnyConfig, SkinnyLanesConfig
-from clgemm.kernels.skinny.defaults import skinny_config, skinny_lanes_config
+from clgemm.kernels.skinny_cpu.config import SkinnyConfig
+from clgemm.kernels.skinny_cpu.defaults import skinny_config
+from clgemm.kernels.skinny_gpu import plan as skinny_plan
+from clgemm.kernels.skinny_gpu.config import SkinnyLanesConfig
+from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
 from clgemm.kernels.tiled import plan as tiled_plan
 from clgemm.kernels.tiled.config import LocalConfig
 from clgemm.kernels.tiled.defaults import lane_configs, nvidia_configs

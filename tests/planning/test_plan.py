@@ -21,7 +21,8 @@ from clgemm.kernels.direct.config import DirectConfig
 from clgemm.kernels.pack.config import PackConfig
 from clgemm.kernels.pack.defaults import copy_config, pack_config, vector_pack_config
 from clgemm.kernels.pack.plan import make_copy_plan
-from clgemm.kernels.skinny.defaults import skinny_config, skinny_lanes_config
+from clgemm.kernels.skinny_cpu.defaults import skinny_config
+from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
 from clgemm.kernels.split_k import plan as split_k
 from clgemm.kernels.tiled import estimate as tiled_estimate
 from clgemm.kernels.tiled import plan as tiled_plan

@@ -30,7 +30,8 @@ from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.direct.config import DirectConfig
 from clgemm.kernels.direct.defaults import direct_config
 from clgemm.kernels.pack.defaults import copy_config, pack_config
-from clgemm.kernels.skinny.defaults import skinny_config, skinny_lanes_config
+from clgemm.kernels.skinny_cpu.defaults import skinny_config
+from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
 from clgemm.kernels.tensor_core.config import WgmmaConfig
 from clgemm.kernels.tiled.defaults import lane_configs
 from clgemm.planning import crossovers, planner, validation
@@ -50,7 +51,7 @@ CPU = Identity("Xeon", "CPU", "Intel", "Portable Computing Language, PoCL 3.1", 
 LIMITS = Limits(48 * 1024, 1024, 2**30, 8, 1)
 DIRECT = DirectConfig(items_m=8, items_n=8, work_m=2, width=2, fma=False)
 LOCAL = lane_configs()[1]
-TENSOR = WgmmaConfig(swizzle=16, tf32=False, guard=True, tile_n=256, stages=2)
+TENSOR = WgmmaConfig(swizzle=16, tile_n=256, stages=2)
 
 
 def record(device=GPU, config=DIRECT, name="tiny", kernels=None):

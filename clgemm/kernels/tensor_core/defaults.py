@@ -25,4 +25,4 @@ def wgmma_config(shape: Shape, compute_units: int) -> WgmmaConfig:
         for tile_n, _ in (WIDE_TILES, NARROW_TILES)
     )
     tile_n, stages = WIDE_TILES if 2 * wide <= TWO_NARROW * narrow else NARROW_TILES
-    return WgmmaConfig(swizzle=16, tf32=False, guard=True, tile_n=tile_n, stages=stages)
+    return WgmmaConfig(swizzle=16, tile_n=tile_n, stages=stages)

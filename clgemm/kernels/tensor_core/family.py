@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import replace
 from typing import TypeVar
 
-from clgemm.core.config import KernelConfig
+from clgemm.core.config import KernelConfig, variant_of
 from clgemm.core.layout import batch_levels
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import LOPSIDED, Shape
@@ -18,12 +19,16 @@ from clgemm.kernels.common.samples import GPU_PANEL_SAMPLES, tile_edges
 from clgemm.kernels.common.search_space import SearchSpace
 from clgemm.kernels.tensor_core.config import (
     NARROW_COLUMNS,
+    TILE_DEPTH,
     TILE_ROWS,
     AtOnceConfig,
     MmaConfig,
+    MmaVariant,
     NarrowConfig,
     TensorConfig,
+    TensorVariant,
     WgmmaConfig,
+    WgmmaVariant,
 )
 from clgemm.kernels.tensor_core.defaults import TILES, wgmma_config
 from clgemm.kernels.tensor_core.narrow import fits_narrow, make_narrow_plan
@@ -78,6 +83,12 @@ def _has_wgmma(traits: Traits) -> bool:
 class Tensor(Family[Config, KernelConfig]):
     """Operands split in two parts, products on tensor cores: what both instructions share."""
 
+    @abstractmethod
+    def variant(
+        self, config: Config, guard: bool, tf32: bool = False, int8: bool = False
+    ) -> TensorVariant:
+        """Return the config of one call."""
+
     def suits(self, problem: Problem, traits: Traits) -> bool:
         """Make large products, unless IEEE multiply-adds are asked for."""
         m, n, k, matrices = problem.shape
@@ -101,10 +112,9 @@ class Tensor(Family[Config, KernelConfig]):
         """Return little: the estimate is exact."""
         return SLACK
 
-    def tiers(self, problem: Problem, config: Config) -> tuple[Config, ...]:
+    def tiers(self, problem: Problem, config: Config) -> tuple[TensorVariant, ...]:
         """Return the configs of a call, each a fallback for the one before."""
-        guard = problem.precision == "float32"
-        return (replace(config, tf32=False, guard=guard, int8=False),)
+        return (self.variant(config, guard=problem.precision == "float32"),)
 
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
         """Return launches that split and multiply, and the fallback's where data may need it."""
@@ -115,7 +125,7 @@ class Tensor(Family[Config, KernelConfig]):
         self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback
     ) -> Plan:
         """Return separate launches by this config, and the fallback's."""
-        tiers = (self.own(choice),)
+        tiers = (self.variant(self.own(choice), guard=True),)
         return make_tensor_plan(*problem.layouts, tiers, fallback, traits.limits, at_once=False)
 
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
@@ -128,7 +138,7 @@ class Tensor(Family[Config, KernelConfig]):
 
     def edge_shapes(self, config: Config) -> list[Shape]:
         """Return sizes around a tile."""
-        return tile_edges(config.tile_m, config.tile_columns, config.tile_k)
+        return tile_edges(config.tile_m, config.tile_columns, TILE_DEPTH)
 
 
 def _is_too_deep(shape: Shape, traits: Traits) -> bool:
@@ -153,12 +163,21 @@ class Wgmma(Tensor[WgmmaConfig]):
         """Run on compute capability 9.0."""
         return _has_wgmma(traits)
 
-    def tiers(self, problem: Problem, config: WgmmaConfig) -> tuple[WgmmaConfig, ...]:
+    def variant(
+        self, config: WgmmaConfig, guard: bool, tf32: bool = False, int8: bool = False
+    ) -> WgmmaVariant:
+        """Return the config of one call."""
+        return variant_of(WgmmaVariant, config, tf32=tf32, guard=guard, int8=int8)
+
+    def tiers(self, problem: Problem, config: WgmmaConfig) -> tuple[WgmmaVariant, ...]:
         """Return also tf32 before the fallback, and low parts in bytes where they pay."""
-        (halves,) = super().tiers(problem, config)
-        if halves.guard and problem.shape.work >= LEAST_TF32_WORK:
-            return halves, replace(halves, tf32=True)
-        return (replace(halves, int8=not halves.guard and problem.k >= LEAST_INT8_DEPTH),)
+        if problem.precision != "float32":
+            in_bytes = problem.k >= LEAST_INT8_DEPTH
+            return (self.variant(config, guard=False, int8=in_bytes),)
+        halves = self.variant(config, guard=True)
+        if problem.shape.work < LEAST_TF32_WORK:
+            return (halves,)
+        return halves, self.variant(config, guard=True, tf32=True)
 
     def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
         """Return the tiles that waste least, then the other ones."""
@@ -168,7 +187,7 @@ class Wgmma(Tensor[WgmmaConfig]):
 
     def plainest(self, traits: Traits) -> Choice:
         """Return narrow tiles, one at a time."""
-        return Choice(WgmmaConfig(swizzle=1, tf32=False, guard=True, tile_n=128, stages=1))
+        return Choice(WgmmaConfig(swizzle=1, tile_n=128, stages=1))
 
 
 class Mma(Tensor[MmaConfig]):
@@ -176,6 +195,12 @@ class Mma(Tensor[MmaConfig]):
 
     config = MmaConfig
     instructions = "mma"
+
+    def variant(
+        self, config: MmaConfig, guard: bool, tf32: bool = False, int8: bool = False
+    ) -> MmaVariant:
+        """Return the config of one call."""
+        return variant_of(MmaVariant, config, tf32=tf32, guard=guard, int8=int8)
 
     def runs_on(self, traits: Traits) -> bool:
         """Run where tensor cores are worth it.
@@ -188,11 +213,11 @@ class Mma(Tensor[MmaConfig]):
 
     def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
         """Return one config, whatever the shape."""
-        return (Choice(MmaConfig(swizzle=8, tf32=False, guard=True)),)
+        return (Choice(MmaConfig(swizzle=8)),)
 
     def plainest(self, traits: Traits) -> Choice:
         """Return tiles in their own order."""
-        return Choice(MmaConfig(swizzle=1, tf32=False, guard=True))
+        return Choice(MmaConfig(swizzle=1))
 
 
 class Narrow(Family[NarrowConfig, KernelConfig]):

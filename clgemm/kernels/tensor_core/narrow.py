@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from clgemm.core.config import Limits
+from clgemm.core.config import Limits, variant_of
 from clgemm.core.layout import Layout, Level, batch_levels
 from clgemm.core.steps import (
     LAST_GROUP,
@@ -25,7 +25,7 @@ from clgemm.core.steps import (
 )
 from clgemm.kernels.common.panels import own_levels, packed_strides
 from clgemm.kernels.split_k.plan import target
-from clgemm.kernels.tensor_core.config import NarrowConfig
+from clgemm.kernels.tensor_core.config import NarrowConfig, NarrowVariant
 
 __all__ = ["fits_narrow", "make_narrow_plan"]
 
@@ -49,11 +49,11 @@ def _turned(a: Layout, b: Layout, c: Layout) -> tuple[Layout, Layout, Layout, bo
     return b.transposed(), a.transposed(), c.transposed(), True
 
 
-def fitted(config: NarrowConfig, a: Layout) -> NarrowConfig:
+def fitted(config: NarrowConfig, a: Layout) -> NarrowVariant:
     """Return a config that reads A along its memory, by the widest loads that fit it."""
     along_k = a.column_stride == 1
     load = widest_load(a, not along_k, 4 if along_k else 2)
-    return replace(config, along_k=along_k, load_a=load)
+    return variant_of(NarrowVariant, config, along_k=along_k, load_a=load)
 
 
 def slices_of_k(config: NarrowConfig, tiles: int, k: int, limits: Limits) -> int:
@@ -81,7 +81,7 @@ def _steps(
     b: Layout,
     c: Layout,
     turned: bool,
-    config: NarrowConfig,
+    config: NarrowVariant,
     limits: Limits,
     scratch: dict[Slot, int],
 ) -> Iterator[Step]:

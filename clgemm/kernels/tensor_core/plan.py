@@ -28,8 +28,8 @@ from clgemm.kernels.tensor_core.config import (
     TILE_BYTES,
     TILE_ROWS,
     AtOnceConfig,
-    TensorConfig,
-    WgmmaConfig,
+    TensorVariant,
+    WgmmaVariant,
 )
 
 __all__ = ["make_tensor_plan"]
@@ -58,7 +58,7 @@ def make_tensor_plan(
     a: Layout,
     b: Layout,
     c: Layout,
-    tiers: tuple[TensorConfig, ...],
+    tiers: tuple[TensorVariant, ...],
     fallback: Fallback,
     limits: Limits,
     at_once: bool = True,
@@ -69,7 +69,7 @@ def make_tensor_plan(
     ----------
     a, b, c : Layout
         (*batch, m, k), (*batch, k, n) and (*batch, m, n).
-    tiers : tuple of TensorConfig
+    tiers : tuple of TensorVariant
         Each makes the products whose elements are too far apart for the one before. Their launches
         are there in any case, and return at once where they are not needed.
     fallback : callable
@@ -187,7 +187,7 @@ def _tensor_steps(
     c: Layout,
     origins: tuple[int, int, int],
     beta: Argument,
-    config: TensorConfig,
+    config: TensorVariant,
     limits: Limits,
     counter: Turn,
 ) -> Iterator[Step]:
@@ -241,13 +241,13 @@ def _tensor_steps(
 
 
 def _at_once(
-    tiers: tuple[TensorConfig, ...], a: Layout, b: Layout, c: Layout, limits: Limits
+    tiers: tuple[TensorVariant, ...], a: Layout, b: Layout, c: Layout, limits: Limits
 ) -> AtOnceConfig | None:
     """Return the config that does everything in one launch, if that is the way."""
     config, m, n, k = tiers[0], a.rows, b.columns, a.columns
     if isinstance(config, AtOnceConfig):
         return config
-    if not isinstance(config, WgmmaConfig) or len(tiers) > 1 or c.batch[0] > 1:
+    if not isinstance(config, WgmmaVariant) or len(tiers) > 1 or c.batch[0] > 1:
         return None
     tiles = ceil_div(m, AtOnceConfig.plain_m) * ceil_div(n, AtOnceConfig.plain_n)
     if m * n * k > LARGEST_AT_ONCE or tiles > min(limits.compute_units, MOST_GROUPS):

@@ -104,9 +104,10 @@ class LocalVariant(LocalConfig):
         return FLOAT_BYTES * self.buffers * self.tile_k * (pitch_a + pitch_b)
 
     def problems(self) -> Iterator[str]:
-        bad = list(super().problems())
-        yield from bad
-        for side in "" if bad else "ab":
+        yield from super().problems()
+        if min(self.load_a, self.load_b) < 1:
+            return
+        for side in "ab":
             yield from multiple(self, f"width_{side}", of=f"load_{side}")
             if getattr(self, f"turn_{side}"):
                 yield from multiple(self, "tile_k", of=f"load_{side}")

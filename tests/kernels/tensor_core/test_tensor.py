@@ -17,6 +17,7 @@ from strategies import GPU_LIMITS as LIMITS
 from strategies import UNIT_ROUNDOFF, gamma, rows
 
 import clgemm
+from clgemm.core.config import variant_of
 from clgemm.core.layout import Layout
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
@@ -30,9 +31,12 @@ from clgemm.kernels.tensor_core.config import (
     TILE_BYTES,
     AtOnceConfig,
     MmaConfig,
+    MmaVariant,
     NarrowConfig,
+    NarrowVariant,
     SplitConfig,
     WgmmaConfig,
+    WgmmaVariant,
 )
 from clgemm.kernels.tensor_core.family import MMA as MMA_FAMILY
 from clgemm.kernels.tensor_core.family import NARROW as NARROW_FAMILY
@@ -44,14 +48,14 @@ from clgemm.planning import planner, validation
 from clgemm.runtime import call_cache
 from clgemm.runtime.workspace import workspace
 
-WIDE = WgmmaConfig(swizzle=16, tf32=False, guard=True, tile_n=256, stages=2)
+WIDE = WgmmaVariant(swizzle=16, tf32=False, guard=True, tile_n=256, stages=2)
 WIDE_TF32 = replace(WIDE, tf32=True)
-NARROW = WgmmaConfig(swizzle=3, tf32=False, guard=True, tile_n=128, stages=3)
+NARROW = WgmmaVariant(swizzle=3, tf32=False, guard=True, tile_n=128, stages=3)
 IN_BYTES = replace(WIDE, guard=False, int8=True)
 NARROW_IN_BYTES = replace(NARROW, guard=False, int8=True)
 AT_ONCE = AtOnceConfig.of(NARROW)
 FAST_AT_ONCE = replace(AT_ONCE, guard=False)
-MMA = MmaConfig(swizzle=2, tf32=False, guard=True)
+MMA = MmaVariant(swizzle=2, tf32=False, guard=True)
 FEW = NarrowConfig(columns=64, parts=2, ahead=2)
 FEWER = NarrowConfig(columns=16, parts=3, ahead=1)
 PLAIN = lane_configs()[0]
@@ -219,7 +223,7 @@ def test_blocks_and_stacks_begin_where_they_should(small_blocks):
         (replace(FEW, parts=0), "parts=0"),
         (replace(FEW, parts=1), "take turns"),
         (replace(FEW, parts=5), "local memory"),
-        (replace(FEW, load_a=4), "load_a=4"),
+        (variant_of(NarrowVariant, FEW, load_a=4, along_k=False), "load_a=4"),
     ],
 )
 def test_broken_constraints_are_named(config, named):
@@ -324,7 +328,7 @@ def test_batches_of_many_launches_stay_plain(no_records, parts, takes):
 
 def test_a_record_serves_where_its_tiles_do(monkeypatch):
     """With each call's own precision; not where its tiles would leave most of a device idle."""
-    able, found, asked = Able(), replace(WIDE, swizzle=4, tf32=True), []
+    able, found, asked = Able(), WgmmaConfig(swizzle=4, tile_n=256, stages=2), []
     monkeypatch.setattr(planner, "instructions_of", lambda _: "wgmma")
     monkeypatch.setattr(planner, "tuned", lambda *key: asked.append(key[1:3]) or Choice(found))
     tuned = replace(WIDE, swizzle=4)
