@@ -40,15 +40,17 @@ from clgemm.kernels.pack.config import VectorPackConfig, VectorPackVariant
 
 __all__ = ["is_faster_transposed", "make_blocked_plan"]
 
-RUN_COST = 12  # of each run of rows that packing reads, in rows
-GROUPS_PER_UNIT = 2  # that copy rows which are neighbours
-LONGEST_RUN = 4096  # of such rows: each eighth one's panel is another page
-# What an element costs, in nanoseconds: of A to pack, if the caches hold a block of k less; of B in
-# blocks that stay near; of C to store along its columns after each block of k.
-PACKED_COST, NEAR_COST, BLOCKED_COST, TRANSPOSED_COST = 0.7, 0.45, 0.2, 1.0
-# Bytes per compute unit of a matrix that is packed by who multiplies: before that, or meanwhile.
-PACKED_NEAR, PACKED_MEANWHILE = 2**20, 2**22
-# Columns a multiple of so many floats apart share sets of the caches, which lose what is fetched.
+# Found on Xeons with AVX-512; neither data nor script of the fit was kept.
+RUN_COST = 12  # rows: what each run of rows costs that packing reads
+GROUPS_PER_UNIT = 2  # work-groups per compute unit that copy rows which are neighbours
+LONGEST_RUN = 4096  # rows that are neighbours: each eighth one's panel is another page
+PACKED_COST = 0.7  # nanoseconds to pack an element of A
+NEAR_COST = 0.45  # the same if the caches hold a block of k
+BLOCKED_COST = 0.2  # nanoseconds for an element of B, in blocks that stay near
+TRANSPOSED_COST = 1.0  # nanoseconds to store an element of C along columns, for each block of k
+PACKED_NEAR = 2**20  # bytes per compute unit: a matrix that its product's launch packs first
+PACKED_MEANWHILE = 2**22  # the same of a matrix that it packs while it multiplies
+# Floats: columns a multiple of it apart share sets of the caches, which lose what is fetched.
 FETCHED_ALIASING = 512
 ALIASED_ROWS = 8  # that fill a set of a first-level cache, which B passes through too: fewer fit
 LAUNCH_WORK = 2**27  # multiply-adds per compute unit, for which k is cut no shorter

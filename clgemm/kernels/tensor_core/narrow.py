@@ -31,9 +31,10 @@ __all__ = ["fits_narrow", "make_narrow_plan"]
 
 OWN_TICKETS = 3  # of the kernel, in front of the counters of its slices
 MOST_SLICES = 16
-# Times are in turns of a work-group, of a chunk for each of its warp groups: what a round of
-# work-groups takes besides, and what adding up takes for each slice.
-ROUND_TURNS, SLICE_TURNS = 3, 0.3
+# Times are in turns of a work-group: a chunk for each of its warp groups. For an H200; neither data
+# nor script of the fit was kept.
+ROUND_TURNS = 3  # what a round of work-groups takes besides
+SLICE_TURNS = 0.3  # what adding up takes for each slice
 
 
 def fits_narrow(a: Layout, b: Layout, c: Layout) -> bool:

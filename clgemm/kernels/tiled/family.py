@@ -21,7 +21,7 @@ from clgemm.kernels.tiled.search_space import search_space
 __all__ = ["TILED"]
 
 # A record serves a shape if its estimate is at most so many times the default's: the model is no
-# better than that on an H200, and a little better for large products.
+# better than that, and a little better for large products.
 SLACK = 1.25
 SLACK_IF_LARGE = 1.15
 LARGE_WORK = 2**30  # multiply-adds

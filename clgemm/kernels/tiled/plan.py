@@ -38,10 +38,10 @@ from clgemm.kernels.tiled.estimate import local_spread
 
 __all__ = ["make_tiled_plan", "reads_singly"]
 
-# What can only be loaded float by float is packed if more tiles than this read it; of products from
-# so much work on, for which a launch is little, if more than the second.
+# What can only be loaded float by float is packed if more tiles than this read it.
 MOST_READINGS = 16
-LARGE_WORK, MOST_READINGS_IF_LARGE = 2**30, 7
+MOST_READINGS_IF_LARGE = 7  # of large products, for which a launch is little
+LARGE_WORK = 2**30  # multiply-adds
 
 
 def fitted(
