@@ -10,18 +10,18 @@ import numpy as np
 import pyopencl as cl
 
 from clgemm.core.precision import chosen_precision
-from clgemm.runtime.call_cache import call_signature, keep, repeat
+from clgemm.runtime.call_cache import find, keep, repeat
 from clgemm.runtime.launch import duplicate, multiply
 from clgemm.runtime.operands import (
     AnyArray,
+    accepted,
     allocated,
     as_matrix,
-    common_queue,
-    float32_operand,
     transposed,
     updatable,
     zeros,
 )
+from clgemm.runtime.signature import call_signature
 from clgemm.storage import Order, check_leading, smallest_leading, storage_size, window
 
 __all__ = ["sgemm"]
@@ -149,14 +149,14 @@ def sgemm(
     if alpha and not flat and queue is None and (c is None or overwrite_c):
         options = trans_a, trans_b, order, sizes
         signature = call_signature("sgemm", options, precision, a, b, c)
-        result = repeat(signature, alpha, a, b, 0.0 if c is None else beta, c, before)
-        if result is not None:
-            return result
+        if (kept := find(signature)) is not None:
+            kept_beta = 0.0 if c is None else beta
+            if (result := repeat(kept, alpha, a, b, kept_beta, c, before)) is not None:
+                return result
     if not (queue is None or isinstance(queue, cl.CommandQueue)):
         raise TypeError(f"queue={queue!r} is not a pyopencl.CommandQueue")
     given = {"a": a, "b": b} if c is None else {"a": a, "b": b, "c": c}
-    shared = common_queue(given, queue)
-    operands = {name: float32_operand(x, name) for name, x in given.items()}
+    operands, shared = accepted(given, queue)
     in_place = bool(overwrite_c) and updatable(c)
 
     if not flat:

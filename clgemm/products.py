@@ -27,7 +27,7 @@ from clgemm.core.layout import broadcast_batch
 from clgemm.core.nesting import NestedCallError
 from clgemm.core.precision import chosen_precision
 from clgemm.planning.selection import host_is_faster, smallest_crossover, threshold
-from clgemm.runtime.call_cache import Signature, call_signature, keep, repeat
+from clgemm.runtime.call_cache import find, keep, repeat
 from clgemm.runtime.launch import multiply
 from clgemm.runtime.operands import (
     AnyArray,
@@ -39,6 +39,7 @@ from clgemm.runtime.operands import (
     transposed,
     updatable,
 )
+from clgemm.runtime.signature import Signature, call_signature
 
 __all__ = ["dot", "inner", "matmul", "tensordot"]
 
@@ -93,7 +94,8 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
 @_numpys_if_nested(np.dot)
 def _dot(a: Any, b: Any, out: Any) -> Any:
     precision, signature = _signature("dot", a, b, out)
-    if (result := repeat(signature, 1.0, a, b, 0.0, out)) is not None:
+    kept = find(signature)
+    if kept is not None and (result := repeat(kept, 1.0, a, b, 0.0, out)) is not None:
         return result
     arrays = _taken(a, b, out)
     if arrays is None or not _aligned(arrays.x, arrays.y):
@@ -178,7 +180,8 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
 def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
     target = out[0] if isinstance(out, tuple) and len(out) == 1 else out
     precision, signature = _signature("matmul", a, b, target)
-    if not keywords and (result := repeat(signature, 1.0, a, b, 0.0, target)) is not None:
+    kept = None if keywords else find(signature)
+    if kept is not None and (result := repeat(kept, 1.0, a, b, 0.0, target)) is not None:
         return result
     if keywords and (is_device(a) or is_device(b) or is_device(target)):
         raise TypeError(f"matmul of device arrays takes no {', no '.join(sorted(keywords))}")

@@ -61,9 +61,7 @@ def run_code(text: str, arguments: Sequence[str]) -> None:
     BaseException
         As `run` does.
     """
-    with _as_main("-c", arguments) as main:
-        _enter("")
-        main.__dict__["__loader__"] = BuiltinImporter
+    with _as_main_without_file("-c", arguments) as main:
         compiled = compile(text, "<string>", "exec")
         _show_in_tracebacks(compiled, text)
         exec(compiled, main.__dict__)
@@ -77,9 +75,7 @@ def run_input(arguments: Sequence[str]) -> None:
     BaseException
         As `run` does.
     """
-    with _as_main("-", arguments) as main:
-        _enter("")
-        main.__dict__["__loader__"] = BuiltinImporter
+    with _as_main_without_file("-", arguments) as main:
         if sys.stdin.isatty():
             code.interact(local=main.__dict__, exitmsg="")
             return
@@ -102,6 +98,15 @@ def _as_main(first: str, arguments: Sequence[str]) -> Iterator[ModuleType]:
     except BaseException:
         _hide_our_frames()
         raise
+
+
+@contextlib.contextmanager
+def _as_main_without_file(first: str, arguments: Sequence[str]) -> Iterator[ModuleType]:
+    """Do the same for a program whose text is in no file: its imports begin in this folder."""
+    with _as_main(first, arguments) as main:
+        _enter("")
+        main.__dict__["__loader__"] = BuiltinImporter
+        yield main
 
 
 def _show_in_tracebacks(compiled: CodeType, text: str) -> None:

@@ -12,7 +12,7 @@ import pyopencl as cl
 
 from clgemm.core.settings import Variable
 from clgemm.hardware import health
-from clgemm.hardware.device import Device, of_queue, present, wrapped
+from clgemm.hardware.device import Device, Present, of_queue, present, wrapped
 from clgemm.hardware.diagnosis import findings, remedy
 from clgemm.hardware.forks import require_unforked
 
@@ -72,11 +72,16 @@ def _require_working(found: Device) -> Device:
 
 def no_device() -> NoDeviceError:
     """Return the error that says why there is no device, and what helps."""
-    reasons = [f"{d.label} cannot be used: {why}" for d, why in left_out().items()]
+    return NoDeviceError(_why_no_device(present(), tuple(left_out().items())))
+
+
+@functools.lru_cache(maxsize=1)  # where no device works, each large product asks
+def _why_no_device(here: Present, broken: tuple[tuple[Device, str], ...]) -> str:
+    reasons = [f"{d.label} cannot be used: {why}" for d, why in broken]
     reasons += findings()
     lines = "".join(f"\n  {line}" for line in reasons)
-    what = "works" if present().devices else "was found"
-    return NoDeviceError(f"no OpenCL device {what} here.{lines}\nWhat helps: {remedy()}.")
+    what = "works" if here.devices else "was found"
+    return f"no OpenCL device {what} here.{lines}\nWhat helps: {remedy()}."
 
 
 def find_device(spec: str | int | Device | cl.Device | cl.Context | cl.CommandQueue) -> Device:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from clgemm.core.cache import cache_folder, rewrite, warn_once, warn_unkept
+from clgemm.core.caches import forgettable
 from clgemm.hardware.device import Device
 from clgemm.hardware.identity import identify
 from clgemm.records.record import today
@@ -109,12 +110,14 @@ def pays(work: Work, least: Crossovers) -> bool:
     return from_here is not None and work.size >= from_here
 
 
+@forgettable
 @functools.lru_cache(maxsize=64)
 def measured(device: Device) -> Measured | None:
     """Return what was measured here, with this driver; None if nothing was."""
     return _parsed(_entries().get(_key(device)))
 
 
+@forgettable
 @functools.cache
 def smallest(otherwise: int) -> int:
     """Return the least work that any device of this host was measured to win, if it is less.
@@ -165,6 +168,7 @@ def _key(device: Device) -> str:
     return f"{who.name}, {who.platform}, driver {who.driver}, on {_host()}"
 
 
+@forgettable
 @functools.cache
 def _entries() -> dict[str, Any]:
     try:

@@ -1,33 +1,28 @@
 """The call cache: repeats a call of a known signature without checks and planning.
 
-A call's signature is all that a call depends on but the operands' contents and addresses: the
-function and its options, the precision, the device or queue, and the operands' kinds, shapes and
-strides. The cache holds bound plans by signature.
+A call's signature (`call_signature`) is all that it depends on but the operands' contents and
+addresses. The cache holds bound plans by signature.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import pyopencl as cl
 
 from clgemm.core.caches import on_forget
-from clgemm.hardware.choice import get_device
 from clgemm.hardware.device import Device
-from clgemm.hardware.forks import require_unforked
 from clgemm.runtime.execute import BoundCall, execute
-from clgemm.runtime.operands import AnyArray, allocated, operand_signature, overlaps_either
+from clgemm.runtime.operands import AnyArray, allocated, overlaps_either
+from clgemm.runtime.signature import Signature
 
-__all__ = ["Signature", "call_signature", "keep", "repeat"]
-
-Signature: TypeAlias = tuple[Hashable, ...]
+__all__ = ["KeptCall", "find", "keep", "repeat"]
 
 MOST_CALLS = 1024
 
 
-class _Kept(NamedTuple):
+class KeptCall(NamedTuple):
     """What repeats a call.
 
     Attributes
@@ -41,54 +36,17 @@ class _Kept(NamedTuple):
     order: Literal["C", "F"]
 
 
-_calls: dict[Signature, _Kept] = {}
+_calls: dict[Signature, KeptCall] = {}
 on_forget(lambda: _calls.clear())  # the name is looked up then: tests put another in its place
 
 
-def call_signature(
-    function: str, options: Hashable, precision: str | None, a: Any, b: Any, c: Any
-) -> Signature | None:
-    """Return a call's signature; None if it has none, and so is not repeated from the cache.
-
-    Parameters
-    ----------
-    options : hashable
-        What else decides how the function makes its product.
-    precision : str or None
-        As it was resolved; None if it was not.
-    a, b, c : object
-        The operands as they came; None for `c` if the result goes to a new array.
-    """
-    of_a, of_b = operand_signature(a), operand_signature(b)
-    of_c = None if c is None else operand_signature(c)
-    kind = type(a)
-    if (
-        of_a is None
-        or of_b is None
-        or precision is None
-        or type(b) is not kind
-        or (c is not None and (of_c is None or type(c) is not kind))
-    ):
-        return None
-    where: Hashable
-    try:
-        if kind is np.ndarray:
-            where = get_device()
-        else:
-            require_unforked()
-            where = queue = a.queue
-            if queue is None or not (
-                (b.queue is queue or b.context == queue.context)
-                and (c is None or c.queue is queue or c.context == queue.context)
-            ):
-                return None
-    except (ValueError, RuntimeError):
-        return None  # the call itself says so, if it matters there
-    return where, function, options, precision, of_a, of_b, of_c
+def find(signature: Signature | None) -> KeptCall | None:
+    """Return what repeats calls of a signature; None if there is nothing yet."""
+    return None if signature is None else _calls.get(signature)
 
 
 def repeat(
-    signature: Signature | None,
+    kept: KeptCall,
     alpha: float,
     a: Any,
     b: Any,
@@ -96,7 +54,7 @@ def repeat(
     c: Any,
     wait_for: Sequence[cl.Event] = (),
 ) -> AnyArray | None:
-    """Make a product of a known signature, and return its result.
+    """Make a product of a signature that was found, and return its result.
 
     Parameters
     ----------
@@ -106,11 +64,8 @@ def repeat(
     Returns
     -------
     array or None
-        None, and nothing done, if the signature is not known, or `c` may share elements with an
-        operand.
+        None, and nothing done, if `c` may share elements with an operand.
     """
-    if signature is None or (kept := _calls.get(signature)) is None:
-        return None
     bound, shape, order = kept
     if c is None:
         c = allocated(a, shape, order, bound.space.queue)
@@ -138,7 +93,7 @@ def keep(
         return
     if len(_calls) >= MOST_CALLS:
         _calls.clear()
-    _calls[signature] = _Kept(bound, shape, order)
+    _calls[signature] = KeptCall(bound, shape, order)
 
 
 def _is_where(signature: Signature, bound: BoundCall) -> bool:

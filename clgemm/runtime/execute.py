@@ -18,13 +18,8 @@ from clgemm.core.problem import Problem
 from clgemm.hardware.device import Device
 from clgemm.planning import planner
 from clgemm.runtime.bound_plan import BoundPlan
-from clgemm.runtime.operands import (
-    ITEM_BYTES,
-    AnyArray,
-    HostArray,
-    Matrix,
-    buffer_over,
-)
+from clgemm.runtime.memory import HostBuffers, Matrix
+from clgemm.runtime.operands import ITEM_BYTES, AnyArray, HostArray
 from clgemm.runtime.waiting import answers_signals, finish, wait
 from clgemm.runtime.workspace import Workspace
 
@@ -41,7 +36,8 @@ class BoundCall(NamedTuple):
     swapped : bool
         Whether the plan takes A for B and B for A.
     starts : tuple of int
-        For each host array a, b and c: at which element of its buffer it begins.
+        For each host array a, b and c: at which element of its buffer it begins. The buffer begins
+        at the array's lowest element.
     is_long : bool
         Whether a product of host arrays takes so long that signals are answered meanwhile.
     """
@@ -136,7 +132,7 @@ def _execute_in_place(
     if swapped:
         a, b, start_a, start_b = b, a, start_b, start_a
     queue = space.queue
-    memory = _InPlace(queue.context, {"a": a, "b": b, "c": c})
+    memory = HostBuffers(queue.context, {"a": a, "b": b, "c": c})
     scalars = alpha, beta, start_a, start_b, start_c
     try:
         # Nobody knows how long a user's events take.
@@ -149,17 +145,3 @@ def _execute_in_place(
         # Commands still enqueued may read or write the caller's memory.
         finish(queue, space.lock, (a, b, c), memory)
         raise
-
-
-class _InPlace(dict[str, cl.Buffer]):
-    """Buffers over host arrays by slot, made when a launch first takes them.
-
-    So the kernel that packs the first operand runs while the next buffer is made.
-    """
-
-    def __init__(self, context: cl.Context, arrays: dict[str, HostArray]) -> None:
-        self._context, self._arrays = context, arrays
-
-    def __missing__(self, slot: str) -> cl.Buffer:
-        buffer = self[slot] = buffer_over(self._arrays[slot], self._context)
-        return buffer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -18,19 +18,17 @@ from clgemm.planning.planner import copy_plan_of
 from clgemm.planning.selection import transfer_config
 from clgemm.planning.windows import windows
 from clgemm.runtime.execute import BoundCall, bind, execute
+from clgemm.runtime.memory import place
 from clgemm.runtime.operands import (
     ITEM_BYTES,
     AnyArray,
     HostArray,
     allocated,
-    layout_of,
-    overlap,
-    place,
-    start_in_buffer,
+    problem_of,
 )
 from clgemm.runtime.transfer.pipeline import TiledProduct, multiply_through
 from clgemm.runtime.transfer.staging import staging
-from clgemm.runtime.workspace import Workspace, workspace
+from clgemm.runtime.workspace import workspace
 
 __all__ = ["duplicate", "multiply"]
 
@@ -86,21 +84,23 @@ def multiply(
     else:
         assert queue is not None
         device = of_queue(queue)
-    # An operand that the result would overwrite is read from a copy.
-    order: Literal["C", "K"] = "K" if on_host else "C"
-    is_overwritten = overlap(a, c), overlap(b, c)
-    a, b = (
-        duplicate(x, order, queue) if copied else x
-        for x, copied in zip((a, b), is_overwritten, strict=True)
-    )
-    problem = Problem(layout_of(a), layout_of(b), layout_of(c), precision if alpha else None)
+    if not alpha:
+        precision = None
+    problem, overlaps = problem_of(a, b, c, precision)
+    if any(overlaps):  # an operand that the result would overwrite is read from a copy
+        order: Literal["C", "K"] = "K" if on_host else "C"
+        a, b = (
+            duplicate(x, order, queue) if copied else x
+            for x, copied in zip((a, b), overlaps, strict=True)
+        )
+        problem, _ = problem_of(a, b, c, precision)
     bound: BoundCall | None
     if on_host:
         bound = _multiply_on_host(problem, alpha, a, b, beta, c, device, queue, wait_for)
     else:
         bound = bind(problem, device, workspace(queue))
         execute(bound, alpha, a, b, beta, c, wait_for)
-    return bound if alpha and not any(is_overwritten) else None
+    return bound if alpha and not any(overlaps) else None
 
 
 def _multiply_on_host(
@@ -121,35 +121,30 @@ def _multiply_on_host(
         product = TiledProduct(alpha, beta, problem.precision, device, space, wait_for, is_slow)
         multiply_through(staging(device, config), product, a, b, c)
         return None
-    most = device.limits.allocation_bytes // ITEM_BYTES
-    if all(last - first < most for first, last in (x.extent for x in problem[:3])):
-        return _multiply_in_place(problem, alpha, a, b, beta, c, device, space, wait_for)
+    bound: BoundCall | None = None
+    z = c
+    for part, x, y, scale, z in _parts(problem, a, b, beta, c, device.limits.allocation_bytes):
+        bound = bind(part, device, space)._replace(
+            starts=(-part.a.extent[0], -part.b.extent[0], -part.c.extent[0]),
+            is_long=_is_long(part, device),
+        )
+        execute(bound, alpha, x, y, scale, z, wait_for)
+    return bound if z is c else None
+
+
+def _parts(
+    problem: Problem, a: HostArray, b: HostArray, beta: float, c: HostArray, allocation_bytes: int
+) -> Iterator[tuple[Problem, HostArray, HostArray, float, HostArray]]:
+    """Yield a product in parts, each operand of which fits into one buffer: mostly one part."""
+    most, layouts = allocation_bytes // ITEM_BYTES, problem[:3]
+    if all(last - first < most for first, last in (layout.extent for layout in layouts)):
+        yield problem, a, b, beta, c
+        return
     a, b = (x[(None,) * (c.ndim - x.ndim)] for x in (a, b))
-    for window in windows(*problem[:3], most, read=alpha != 0):
+    for window in windows(*layouts, most, read=problem.precision is not None):
         x, y, z = a[window.a], b[window.b], c[window.c]
-        part = Problem(layout_of(x), layout_of(y), layout_of(z), problem.precision)
-        scale = beta if window.first else 1.0
-        _multiply_in_place(part, alpha, x, y, scale, z, device, space, wait_for)
-    return None
-
-
-def _multiply_in_place(
-    problem: Problem,
-    alpha: float,
-    a: HostArray,
-    b: HostArray,
-    beta: float,
-    c: HostArray,
-    device: Device,
-    space: Workspace,
-    wait_for: Events,
-) -> BoundCall:
-    bound = bind(problem, device, space)._replace(
-        starts=(start_in_buffer(a), start_in_buffer(b), start_in_buffer(c)),
-        is_long=_is_long(problem, device),
-    )
-    execute(bound, alpha, a, b, beta, c, wait_for)
-    return bound
+        part, _ = problem_of(x, y, z, problem.precision)
+        yield part, x, y, beta if window.first else 1.0, z
 
 
 def _is_long(problem: Problem, device: Device) -> bool:

@@ -14,7 +14,7 @@ import pyopencl.tools
 from clgemm.core.steps import Plan
 from clgemm.hardware.device import Device, is_in_order
 from clgemm.runtime.bound_plan import BoundKernels, BoundPlan, Launch, SharedMemory
-from clgemm.runtime.operands import Matrix
+from clgemm.runtime.memory import Matrix
 
 __all__ = ["Workspace", "workspace"]
 

@@ -135,7 +135,6 @@ def _notes(session: Session, tasks: int, minutes: float, measured: bool) -> Iter
 
 def _renew() -> None:
     """Let products of this process use what was found."""
-    lookup.forget()
     forget_plans()
 
 

@@ -26,7 +26,8 @@ from clgemm.kernels import FAMILIES, family_named
 from clgemm.kernels.common.choice import Choice
 from clgemm.planning.planner import trial_plan_of
 from clgemm.records.record import choice_from
-from clgemm.runtime.operands import place, transposed
+from clgemm.runtime.memory import place
+from clgemm.runtime.operands import transposed
 from clgemm.runtime.workspace import workspace
 
 __all__ = ["Server"]

@@ -19,7 +19,8 @@ from clgemm.core.problem import Problem
 from clgemm.core.transfer import FLOAT_BYTES, Stream, Tile, make_stream, memory_order, pieces
 from clgemm.hardware.device import Device
 from clgemm.runtime.execute import BoundCall, bind, execute_matrices
-from clgemm.runtime.operands import LARGEST_ALIGNMENT, HostArray, Matrix
+from clgemm.runtime.memory import Matrix
+from clgemm.runtime.operands import LARGEST_ALIGNMENT, HostArray
 from clgemm.runtime.transfer.staging import Chunk, Copies, Staging
 from clgemm.runtime.waiting import answers_signals, finish, wait
 from clgemm.runtime.workspace import Workspace
