@@ -147,7 +147,8 @@ def _failure(device: Device) -> tuple[str, str] | None:
 
 def _key(device: Device) -> str:
     d = device.cl_device
-    hashes = [kernels_hash(name) for name in sorted(f.name for f in FAMILIES if not f.instructions)]
+    names = sorted(family.name for family in FAMILIES if not family.instructions)
+    hashes = [kernels_hash(name) for name in names]
     parts = (_processor(), cl.VERSION_TEXT, hashes, *identity(device)[2:])
     digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     return f"works: {device.name}, {device.platform}, driver {d.driver_version}: {digest}"

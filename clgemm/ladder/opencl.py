@@ -23,7 +23,7 @@ SUB_GROUP_SIZES = (8, 16)  # what the device may be asked for with intel_reqd_su
 
 def target(device: Device) -> Target:
     """Return what the rungs must know of an OpenCL device."""
-    is_nvidia = device.kind == "GPU" and "NVIDIA" in device.platform
+    is_nvidia = device.kind == "GPU" and device.traits.is_nvidia
     return Target(
         local_memory_bytes=device.limits.local_memory_bytes,
         work_group_size=device.limits.work_group_size,

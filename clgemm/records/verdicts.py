@@ -6,6 +6,7 @@ Compilers abort and GPUs hang on kernels that are right elsewhere: a crash is th
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import threading
 from collections.abc import Callable
@@ -77,6 +78,7 @@ def verdict_on(device: Identity, choice: Choice) -> bool | None:
 
 def _key(device: Identity, choice: Choice) -> str:
     family = choice.config.family
-    digest = hashlib.sha256(repr(choice).encode()).hexdigest()[:16]
+    text = json.dumps(choice_as_dict(choice), sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     where = f"{device.name}, {device.platform}, driver {device.driver}"
     return f"{where}: {family} {digest}, kernels {kernels_hash(family)}"
