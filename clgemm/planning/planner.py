@@ -121,6 +121,7 @@ def _works(device: Device, family: Family[Any, Any]) -> bool:
     return not family.instructions or family.instructions == instructions_of(device)
 
 
+@functools.lru_cache(maxsize=1024)
 def copy_plan_of(device: Device, source: Layout) -> Plan:
     """Return the launches that copy a to c, a dense row-major stack."""
     return make_copy_plan(source, copy_config(device.limits))

@@ -150,7 +150,7 @@ def choose(monkeypatch, choice):
 
 def plan_anew(monkeypatch):
     """Forget plans, and forget those made from now on at the end."""
-    for name in ("plan_of", "make_plan"):
+    for name in ("plan_of", "make_plan", "copy_plan_of"):
         monkeypatch.setattr(planner, name, lru_cache(getattr(planner, name).__wrapped__))
     monkeypatch.setattr(call_cache, "_calls", {})
 
