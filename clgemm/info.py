@@ -15,10 +15,9 @@ from clgemm.hardware.device import Device, present
 from clgemm.hardware.diagnosis import findings, remedy
 from clgemm.hardware.identity import identify
 from clgemm.planning.crossovers import file, measured
-from clgemm.planning.defaults import families
+from clgemm.planning.planner import families
 from clgemm.planning.selection import threshold
 from clgemm.planning.serving import serving
-from clgemm.planning.tensor import tensor_families
 from clgemm.records.lookup import user_file
 
 __all__ = ["show_config"]
@@ -157,9 +156,7 @@ def _tuning() -> dict[str, Any]:
         device = get_device()
     except (RuntimeError, ValueError):
         return {"none": "there is no device"}
-    return {"records": str(user_file(identify(device)))} | serving(
-        device, (*families(device.limits), *tensor_families(device))
-    )
+    return {"records": str(user_file(identify(device)))} | serving(device, families(device))
 
 
 def _crossover() -> dict[str, Any]:

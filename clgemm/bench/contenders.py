@@ -54,7 +54,7 @@ def available(contender: str, device: Any) -> str:
         except ImportError as error:
             raise RuntimeError(f"pyclblast cannot be imported: {error}") from None
         return f"pyclblast {version('pyclblast')}"
-    if "NVIDIA" not in device.platform:
+    if not device.traits.is_nvidia:
         raise RuntimeError(f"cuBLAS runs on NVIDIA's GPUs only; this is {device.name}")
     return _cuda_arrays(device).about
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import ClassVar
+from dataclasses import asdict, dataclass, fields
+from typing import ClassVar, TypeVar
 
 __all__ = [
     "FLOAT_BYTES",
@@ -20,6 +20,7 @@ __all__ = [
     "multiple",
     "piece_of",
     "positive",
+    "variant_of",
     "vector",
 ]
 
@@ -118,6 +119,19 @@ class KernelConfig:
         """Return the -D macros of the family's source."""
         fields = ((name.upper(), int(value)) for name, value in asdict(self).items())
         return tuple((name, value) for name, value in fields if name not in self.planned)
+
+
+Variant = TypeVar("Variant", bound=KernelConfig)
+
+
+def variant_of(kind: type[Variant], config: KernelConfig, **planned: int) -> Variant:
+    """Return the config of a launch: a tunable one, with the fields that the planner adds to it.
+
+    A family whose planner adds fields has a second dataclass for them, derived from the first.
+    Records hold the first.
+    """
+    own = {field.name: getattr(config, field.name) for field in fields(config)}
+    return kind(**own, **planned)
 
 
 def positive(config: KernelConfig, *optional: str) -> Iterator[str]:

@@ -10,30 +10,21 @@ import numpy as np
 import pyopencl as cl
 
 from clgemm.core.config import Limits
+from clgemm.core.traits import Traits
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware import runtimes
 from clgemm.hardware.forks import opened, require_unforked
 from clgemm.hardware.pocl_threads import pinned_threads
+from clgemm.hardware.traits import POCL, limits_of, register_width, traits_of
 
 __all__ = [
-    "INTEL",
-    "POCL",
     "Device",
     "Present",
-    "compute_capability",
     "is_in_order",
     "of_queue",
     "present",
-    "register_width",
     "wrapped",
 ]
-
-POCL, INTEL = "Portable Computing Language", "Intel(R) OpenCL"  # the beginnings of platform names
-# With these features of OpenCL 3.0, a work-group sees what another one of the launch wrote.
-SEEING_OTHERS = {"__opencl_c_atomic_order_acq_rel", "__opencl_c_atomic_scope_device"}
-# Limits.kept_bytes of NVIDIA's GPUs by compute capability, since OpenCL does not report the size of
-# the second-level cache. Measured on an H200, whose cache has 60 MB.
-KEPT_BYTES = {(9, 0): 34_000_000}
 
 
 class Device:
@@ -90,25 +81,12 @@ class Device:
     @functools.cached_property
     def limits(self) -> Limits:
         """The limits of kernels on the device."""
-        d, capability = self.cl_device, compute_capability(self.cl_device)
-        return Limits(
-            local_memory_bytes=d.local_mem_size,
-            work_group_size=min(d.max_work_group_size, d.max_work_item_sizes[0]),
-            allocation_bytes=d.max_mem_alloc_size,
-            compute_units=d.max_compute_units,
-            vector_width=max(1, d.native_vector_width_float) if self.kind == "CPU" else 1,
-            gathers=self._sees_others(),
-            kept_bytes=KEPT_BYTES.get(capability, 0) if "NVIDIA" in self.platform else 0,
-        )
+        return limits_of(self.cl_device, self.kind, self.platform)
 
-    def _sees_others(self) -> bool:
-        d = self.cl_device
-        try:
-            if "NVIDIA" in self.platform:  # not a feature of its OpenCL C, but PTX has it
-                return "OpenCL 3" in self.platform and compute_capability(d) >= (7, 0)
-            return {feature.name for feature in d.opencl_c_features} >= SEEING_OTHERS
-        except (cl.Error, AttributeError):  # older than OpenCL 3.0
-            return False
+    @functools.cached_property
+    def traits(self) -> Traits:
+        """The traits that kernel families decide by."""
+        return traits_of(self)
 
     @property
     def context(self) -> cl.Context:
@@ -144,23 +122,6 @@ class Device:
 
     def __repr__(self) -> str:
         return f"<clgemm.Device {self.name!r} ({self.kind}; {self.platform})>"
-
-
-def register_width(device: Device) -> int:
-    """Return how many floats of a CPU's vector register the runtime's compiler uses."""
-    width = min(device.limits.vector_width, 16)
-    # PoCL 3.0 from PyPI has LLVM 14, which compiles for AMD's processors with AVX-512 as for older
-    # ones. PoCL still reports the processor's own width.
-    old = any(f"PoCL {version}" in device.platform for version in ("1.", "2.", "3.0"))
-    return min(width, 8) if old and "AMD" in device.cl_device.vendor else width
-
-
-def compute_capability(device: cl.Device) -> tuple[int, int]:
-    """Return the compute capability of an NVIDIA GPU, or (0, 0) for other devices."""
-    try:
-        return device.compute_capability_major_nv, device.compute_capability_minor_nv
-    except (cl.Error, AttributeError):
-        return 0, 0
 
 
 class Present(NamedTuple):

@@ -32,6 +32,7 @@ from clgemm.core.child import (
 from clgemm.core.nesting import alone
 from clgemm.hardware.device import Device
 from clgemm.hardware.identity import identity
+from clgemm.kernels import FAMILIES
 from clgemm.records.record import kernels_hash
 from clgemm.records.verdicts import START_SECONDS
 
@@ -41,7 +42,6 @@ log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 45.0  # the time limit for each kernel family
 MOST_REASON, MOST_DETAILS = 300, 4000  # characters
-FAMILIES = "direct", "local", "register", "skinny", "skinny_lanes"  # those that may be checked
 
 
 class Verdict(NamedTuple):
@@ -155,7 +155,8 @@ def _failure(device: Device) -> tuple[str, str] | None:
 
 def _key(device: Device) -> str:
     d = device.cl_device
-    hashes = [kernels_hash(family) for family in FAMILIES]
+    names = sorted(family.name for family in FAMILIES if not family.instructions)
+    hashes = [kernels_hash(name) for name in names]
     parts = (_processor(), cl.VERSION_TEXT, hashes, *identity(device)[2:])
     digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     return f"works: {device.name}, {device.platform}, driver {d.driver_version}: {digest}"

@@ -6,18 +6,15 @@ import platform
 import re
 
 from clgemm.core.identity import Identity
-from clgemm.hardware.device import INTEL, POCL, Device, compute_capability, present, register_width
+from clgemm.hardware.device import Device, present
 
 __all__ = [
-    "MANY_CORES",
     "find",
     "identify",
     "identity",
-    "is_vector_compiler",
 ]
 
 FLOAT_BITS = 32
-MANY_CORES = 8  # compute units from which on a CPU has records of its own
 
 
 def identify(device: Device) -> Identity:
@@ -36,20 +33,16 @@ def identify(device: Device) -> Identity:
 def _architecture(device: Device) -> str:
     if device.kind == "CPU":
         machine = platform.machine()
-        if device.limits.vector_width > 1:
+        traits = device.traits
+        if traits.has_vectors:
             # With many cores, more of them wait while an operand is packed: other configs are fast.
-            many = ", many cores" if device.limits.compute_units >= MANY_CORES else ""
-            return f"{machine}, vectors of {FLOAT_BITS * register_width(device)} bits{many}"
+            many = ", many cores" if traits.has_many_cores else ""
+            return f"{machine}, vectors of {FLOAT_BITS * traits.register_width} bits{many}"
         # Mesa maps work-items to vector lanes, and the device's name has the vectors' width.
         bits = re.search(r"\b(\d+) bits", device.name)
         return f"{machine}, work-items on vectors of {bits[1] if bits else 'unknown'} bits"
-    major, minor = compute_capability(device.cl_device)
+    major, minor = device.traits.capability
     return f"compute capability {major}.{minor}" if major else device.name
-
-
-def is_vector_compiler(device: Device) -> bool:
-    """Tell whether the runtime compiles for the CPU with Clang, which has __builtin_prefetch."""
-    return device.platform.startswith((POCL, INTEL))
 
 
 def identity(device: Device) -> list[str]:

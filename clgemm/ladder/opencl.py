@@ -24,7 +24,7 @@ SUB_GROUP_SIZES = (8, 16)  # sizes to ask for by intel_reqd_sub_group_size
 
 def target(device: Device) -> Target:
     """Return the properties of an OpenCL device that the rungs need."""
-    is_nvidia = device.kind == "GPU" and "NVIDIA" in device.platform
+    is_nvidia = device.kind == "GPU" and device.traits.is_nvidia
     return Target(
         local_memory_bytes=device.limits.local_memory_bytes,
         work_group_size=device.limits.work_group_size,

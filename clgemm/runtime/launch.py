@@ -14,8 +14,7 @@ from clgemm.core.precision import chosen_precision
 from clgemm.core.problem import Problem
 from clgemm.hardware.choice import get_device
 from clgemm.hardware.device import Device, of_queue
-from clgemm.planning.defaults import copy_config
-from clgemm.planning.plan import make_copy_plan
+from clgemm.planning.planner import copy_plan_of
 from clgemm.planning.selection import transfer_config
 from clgemm.planning.windows import windows
 from clgemm.runtime.execute import BoundCall, bind, execute
@@ -176,7 +175,7 @@ def duplicate(
     if x.size:
         source = place(x).layout if order == "C" else place(x).layout.transposed()
         device = of_queue(queue)
-        plan = make_copy_plan(source, copy_config(device.limits))
+        plan = copy_plan_of(device, source)
         matrices = {"a": place(x), "c": place(target)}
         target.add_event(workspace(queue).run(plan, device, matrices, wait_for=x.events))
     return target

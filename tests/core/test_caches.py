@@ -29,11 +29,8 @@ KEPT = {
     "hardware.diagnosis._why_not_loaded": DEVICES,
     "hardware.runtimes._temporary_folder": ONCE,
     "hardware.runtimes.installed": SHIPPED,
-    "planning.plan.make_copy_plan": PURE,
-    "planning.plan.make_plan": PURE,
-    "planning.plan.make_scaling_plan": PURE,
+    "planning.planner.copy_plan_of": PURE,
     "planning.selection._warn_once": ONCE,
-    "planning.tensor_plan.make_tensor_plan": PURE,
     "records.lookup.shipped": SHIPPED,
     "runtime.operands._device_layout": PURE,
     "runtime.operands._unallocated": DEVICES,
@@ -67,7 +64,7 @@ def test_every_cached_function_is_forgotten_or_has_a_reason_to_stay():
 def test_caches_of_configs_are_forgotten():
     """Those that a better config, a record, a verdict or a measurement puts out of date."""
     found = dict(cached_functions())
-    expected = {"planner.plan_of", "selection.choose", "serving.tuned", "crossovers.measured"}
+    expected = {"planner.plan_of", "planner.choice_of", "serving.tuned", "crossovers.measured"}
     for name in expected:
         assert found[f"planning.{name}"].cache_clear in caches._clearers
 

@@ -248,9 +248,9 @@ def test_a_refusal_outlives_no_call():
 def test_an_interrupted_trial_says_nothing_about_its_choice(device, monkeypatch):
     """It is tried again at the next call, instead of being left out for good."""
     from clgemm.hardware.identity import identify
-    from clgemm.planning.defaults import default_choice
+    from clgemm.kernels import family_named
 
-    who, choice = identify(device), default_choice(device, "direct", 9, 9, 9, 1)
+    who, choice = identify(device), family_named("direct").plainest(device.traits)
     monkeypatch.setattr(verdicts, "_key", lambda *_: "an interrupted trial")
 
     def interrupted():

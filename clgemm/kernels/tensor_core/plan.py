@@ -1,17 +1,14 @@
-"""The launches of a product on tensor cores: split, multiply, and the plain kernel in reserve.
-
-Pure and cached, as `clgemm.plan`.
-"""
+"""The launches of a product on tensor cores: split, multiply, and a fallback. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from itertools import product
 
 from clgemm.core.config import FLOAT_BYTES, Limits
 from clgemm.core.layout import Layout, Level, batch_levels
+from clgemm.core.problem import Problem
 from clgemm.core.steps import (
     Argument,
     Element,
@@ -25,17 +22,15 @@ from clgemm.core.steps import (
     round_up,
     slices,
 )
-from clgemm.kernels.common.panels import AnyPackConfig
+from clgemm.kernels.common.family import Fallback
 from clgemm.kernels.tensor_core.config import (
     LENGTH_BYTES,
     TILE_BYTES,
     TILE_ROWS,
     AtOnceConfig,
-    TensorConfig,
-    WgmmaConfig,
+    TensorVariant,
+    WgmmaVariant,
 )
-from clgemm.kernels.tiled.config import LocalConfig
-from clgemm.planning.plan import make_plan
 
 __all__ = ["make_tensor_plan"]
 
@@ -59,14 +54,12 @@ LISTED_PER_PANEL = 16
 RESERVE_GROUPS = 8
 
 
-@lru_cache(maxsize=1024)
 def make_tensor_plan(
     a: Layout,
     b: Layout,
     c: Layout,
-    tiers: tuple[TensorConfig, ...],
-    plain: LocalConfig,
-    pack: tuple[AnyPackConfig, AnyPackConfig],
+    tiers: tuple[TensorVariant, ...],
+    fallback: Fallback,
     limits: Limits,
     at_once: bool = True,
 ) -> Plan:
@@ -76,11 +69,11 @@ def make_tensor_plan(
     ----------
     a, b, c : Layout
         (*batch, m, k), (*batch, k, n) and (*batch, m, n).
-    tiers : tuple of TensorConfig
+    tiers : tuple of TensorVariant
         Each makes the products whose elements are too far apart for the one before. Their launches
         are there in any case, and return at once where they are not needed.
-    plain, pack
-        What makes those that are too far apart for the last of `tiers`, if that one guards.
+    fallback : callable
+        Plans what is too far apart for the last of `tiers`, if that one guards.
     at_once : bool, optional
         Whether small products may be made in one launch, which is not by a config of `tiers` then.
     """
@@ -118,7 +111,7 @@ def make_tensor_plan(
                 turn = Turn(turns, tier)
                 steps += _tensor_steps(*blocks, origins, beta, config, limits, turn)
             if config.guard:
-                reserve = make_plan(*blocks, plain, pack, limits, reserve=True)
+                reserve = fallback(Problem(*blocks, "strict"))
                 needs = dict(reserve.scratch)
                 bytes_a = max(bytes_a, needs.pop("packed_a", 0))
                 bytes_b = max(bytes_b, needs.pop("packed_b", 0))
@@ -194,7 +187,7 @@ def _tensor_steps(
     c: Layout,
     origins: tuple[int, int, int],
     beta: Argument,
-    config: TensorConfig,
+    config: TensorVariant,
     limits: Limits,
     counter: Turn,
 ) -> Iterator[Step]:
@@ -248,13 +241,13 @@ def _tensor_steps(
 
 
 def _at_once(
-    tiers: tuple[TensorConfig, ...], a: Layout, b: Layout, c: Layout, limits: Limits
+    tiers: tuple[TensorVariant, ...], a: Layout, b: Layout, c: Layout, limits: Limits
 ) -> AtOnceConfig | None:
     """Return the config that does everything in one launch, if that is the way."""
     config, m, n, k = tiers[0], a.rows, b.columns, a.columns
     if isinstance(config, AtOnceConfig):
         return config
-    if not isinstance(config, WgmmaConfig) or len(tiers) > 1 or c.batch[0] > 1:
+    if not isinstance(config, WgmmaVariant) or len(tiers) > 1 or c.batch[0] > 1:
         return None
     tiles = ceil_div(m, AtOnceConfig.plain_m) * ceil_div(n, AtOnceConfig.plain_n)
     if m * n * k > LARGEST_AT_ONCE or tiles > min(limits.compute_units, MOST_GROUPS):

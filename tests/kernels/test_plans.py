@@ -7,32 +7,28 @@ import struct
 from dataclasses import replace
 
 import pytest
+from planned import make_plan, make_scaling_plan
 from strategies import GPU_LIMITS
 
 from clgemm.core.config import Limits
 from clgemm.core.layout import Layout, Level
 from clgemm.core.steps import Element, ceil_div, round_up, slices
 from clgemm.kernels.blocked import estimate as blocked_estimate
+from clgemm.kernels.blocked.defaults import register_config
 from clgemm.kernels.blocked.plan import is_faster_transposed
 from clgemm.kernels.common import panels
 from clgemm.kernels.direct.config import DirectConfig
 from clgemm.kernels.pack.config import PackConfig
+from clgemm.kernels.pack.defaults import copy_config, pack_config, vector_pack_config
+from clgemm.kernels.pack.plan import make_copy_plan
+from clgemm.kernels.skinny_cpu.defaults import skinny_config
+from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
 from clgemm.kernels.split_k import plan as split_k
 from clgemm.kernels.tiled import estimate as tiled_estimate
 from clgemm.kernels.tiled import plan as tiled_plan
+from clgemm.kernels.tiled.defaults import lane_configs, nvidia_configs
 from clgemm.kernels.tiled.estimate import LocalSpread
 from clgemm.kernels.tiled.plan import reads_singly
-from clgemm.planning.defaults import (
-    copy_config,
-    lane_configs,
-    nvidia_configs,
-    pack_config,
-    register_config,
-    skinny_config,
-    skinny_lanes_config,
-    vector_pack_config,
-)
-from clgemm.planning.plan import make_copy_plan, make_plan, make_scaling_plan
 
 LIMITS = replace(GPU_LIMITS, compute_units=8)
 CONFIG = replace(lane_configs()[1], in_place=False)
@@ -232,7 +228,7 @@ def test_slices_may_be_added_up_where_they_are_made(pieces, together, monkeypatc
     monkeypatch.setattr(tiled_plan, "local_spread", lambda *_: LocalSpread(3, 0.0, True))
     m = 64 * pieces
     a, b, c = rows(m, 3072), rows(3072, 64), rows(m, 64)
-    made = make_plan.__wrapped__(a, b, c, CONFIG, PACK, limits)
+    made = make_plan(a, b, c, CONFIG, PACK, limits)
     assert kernels(made)[2:] == ["local"] + ["reduce"] * (not together)
     product = made.steps[2]
     assert product.config.gathers == together
@@ -507,12 +503,6 @@ def test_copies_and_scalings_have_no_more_work_items_than_every_device_takes(sha
             for step in made.steps
         ]
         assert sum(elements) == math.prod(shape)
-
-
-def test_plans_are_cached():
-    """The second call of a kind makes none."""
-    arguments = (rows(7, 8), rows(8, 9), rows(7, 9))
-    assert planned(*arguments) is planned(*arguments)
 
 
 @pytest.mark.parametrize("family", ["a", "b"])
