@@ -35,7 +35,7 @@ class RegisterConfig(KernelConfig):
     packs: bool = False  # the planner's: A comes as it is, and work-groups pack it for one another
 
     family: ClassVar[str] = "register"
-    source: ClassVar[str] = "blocked/register.cl"
+    source: ClassVar[str] = "blocked/blocked.cl"
     entry: ClassVar[str] = "register_product"
     companions: ClassVar[tuple[type[KernelConfig], ...]] = (VectorPackConfig, ReduceConfig)
     includes: ClassVar[tuple[str, ...]] = (

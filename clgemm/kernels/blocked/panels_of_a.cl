@@ -1,4 +1,4 @@
-// What pack/vector_panels.cl makes next are register.cl's panels of A, WORK_M rows each: pack_panels_a.
+// What pack/vector_panels.cl makes next are blocked/blocked.cl's panels of A, WORK_M rows each: pack_panels_a.
 // Other work-groups read them: they are far.
 #undef PANEL
 #undef PIECE

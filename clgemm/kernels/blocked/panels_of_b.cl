@@ -1,4 +1,4 @@
-// What pack/vector_panels.cl makes next are register.cl's panels of B, VECTORS * WIDTH columns each: pack_panels_b.
+// What pack/vector_panels.cl makes next are blocked/blocked.cl's panels of B, VECTORS * WIDTH columns each: pack_panels_b.
 // The work-group that packs a block of them reads it: they are near.
 #undef PANEL
 #undef PIECE

@@ -41,7 +41,7 @@ static inline long matrix_offset(uint index, int4 counts, long4 strides) {
 }
 
 // A gated kernel runs only where a product on tensor cores has given up: GATE_ARGUMENTS end its
-// arguments, GATE begins its body. Counting and multiplying kernels: tensor_core/pack.cl, tensor_core/product.cl.
+// arguments, GATE begins its body. Counting and multiplying kernels: tensor_core/pack.cl, tensor_core/wgmma.cl.
 #ifdef GATED
 #define GATE_ARGUMENTS , __global const uint* gate, const int gate_most
 #define GATE if (*gate <= gate_most) return;

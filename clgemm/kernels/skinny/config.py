@@ -32,7 +32,7 @@ class SkinnyConfig(KernelConfig):
     fma: bool  # as in LocalConfig
 
     family: ClassVar[str] = "skinny"
-    source: ClassVar[str] = "skinny/skinny.cl"
+    source: ClassVar[str] = "skinny/skinny_cpu.cl"
     entry: ClassVar[str] = "skinny_product"
     companions: ClassVar[tuple[type[KernelConfig], ...]] = (PackConfig, ReduceConfig)
 
@@ -65,9 +65,9 @@ class SkinnyLanesConfig(KernelConfig):
     kept: int = 0
 
     family: ClassVar[str] = "skinny_lanes"
-    source: ClassVar[str] = "skinny/skinny_lanes.cl"
+    source: ClassVar[str] = "skinny/skinny_gpu.cl"
     entry: ClassVar[str] = "skinny_product"
-    includes: ClassVar[tuple[str, ...]] = ("split_k/gather.cl",)
+    includes: ClassVar[tuple[str, ...]] = ("split_k/fused.cl",)
     companions: ClassVar[tuple[type[KernelConfig], ...]] = (ReduceConfig,)
 
     @property

@@ -1,10 +1,10 @@
-// C = alpha*A*B + beta*C on the tensor cores of NVIDIA's compute capability 8.0 and later: tensor_core/product.cl's arithmetic, arguments
+// C = alpha*A*B + beta*C on the tensor cores of NVIDIA's compute capability 8.0 and later: tensor_core/wgmma.cl's arithmetic, arguments
 // and error, from the same tiles, with the instructions of one warp (mma.sync) and copies by work-items (cp.async).
 //
 // Eight warps compute 64 x 32 of C each. A quarter of a tile of A and of B comes to local memory while the quarter before
 // is multiplied; work-groups stay for as many tiles of C as are theirs.
 // Work-groups: any number, 256 work-items each. Local: 2*(PART_BYTES + 8*TILE_ROWS) = 34 KiB.
-// After: NVIDIA, "Parallel thread execution ISA", mma; tensor_core/product.cl.
+// After: NVIDIA, "Parallel thread execution ISA", mma; tensor_core/wgmma.cl.
 #ifndef SWIZZLE
 #error "SWIZZLE: rows of tiles that work-groups visit together"
 #endif

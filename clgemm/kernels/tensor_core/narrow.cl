@@ -19,7 +19,7 @@
 //   tickets[0]    chunks that work-groups have taken to pack
 //   tickets[1]    chunks that are packed
 //   tickets[2]    work-groups that are done with tickets: the last one leaves zeros
-// Slices are c_slice apart in c or, with GATHERS, in gathered, as split_k/gather.cl has it; its counters follow the tickets.
+// Slices are c_slice apart in c or, with GATHERS, in gathered, as split_k/fused.cl has it; its counters follow the tickets.
 // Work-groups: matrices x slices x tiles of C, 128*PARTS work-items each. Local: PARTS*PART_BYTES.
 // After: NVIDIA, "Parallel thread execution ISA", asynchronous warpgroup level matrix instructions, asynchronous copies.
 #ifndef PARTS

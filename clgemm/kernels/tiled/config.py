@@ -42,10 +42,10 @@ class LocalConfig(KernelConfig):
     gathers: bool = False  # adds up slices of k itself
 
     family: ClassVar[str] = "local"
-    source: ClassVar[str] = "tiled/local.cl"
+    source: ClassVar[str] = "tiled/tiled.cl"
     entry: ClassVar[str] = "local_product"
     companions: ClassVar[tuple[type[KernelConfig], ...]] = (PackConfig, ReduceConfig)
-    includes: ClassVar[tuple[str, ...]] = ("split_k/gather.cl",)
+    includes: ClassVar[tuple[str, ...]] = ("split_k/fused.cl",)
     planned: ClassVar[frozenset[str]] = frozenset({"IN_PLACE"})
 
     @property

@@ -21,7 +21,7 @@
 // The next tile is fetched from global memory into registers while the present one is being multiplied. With
 // BUFFERS 2 one barrier a tile is needed, with 1 two.
 // Several slices of k, slice_k long each, are several results: slice s goes to c + s*c_slice. Or, with GATHERS, to gathered,
-// and their sum to c: split_k/gather.cl.
+// and their sum to c: split_k/fused.cl.
 // Work-groups: matrices x slices x tiles of C, ITEMS work-items each. Local: 4*BUFFERS*TILE_K*(PITCH_A+PITCH_B) bytes.
 // After: Nugteren, "OpenCL SGEMM tuning for Kepler", kernels 6, 7, 9 and 10.
 #ifndef TILE_M

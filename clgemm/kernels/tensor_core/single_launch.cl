@@ -1,4 +1,4 @@
-// tensor_core/pack.cl, tensor_core/product.cl and, with GUARD, where these give up, the plain product, in one launch: for products so small that
+// tensor_core/pack.cl, tensor_core/wgmma.cl and, with GUARD, where these give up, the plain product, in one launch: for products so small that
 // launches take as long as the arithmetic.
 //   a, b, packed_a, packed_b, c, count      as there
 //   tickets[0]    tiles that work-groups have taken to split
@@ -8,7 +8,7 @@
 // work-groups that have drawn before and so are running: nobody can be kept waiting by one that has no place on the
 // device. Once too many elements are listed, no more tiles are split, and nobody waits.
 //
-// Work-groups: as many as compute units, 384 work-items each. Local: tensor_core/product.cl's, and what tensor_core/split.cl takes.
+// Work-groups: as many as compute units, 384 work-items each. Local: tensor_core/wgmma.cl's, and what tensor_core/split.cl takes.
 #define MEMORY_BYTES (!GUARD || STAGES * STAGE_BYTES > PLAIN_BYTES ? STAGES * STAGE_BYTES : PLAIN_BYTES)
 #define LEFT (1u << 20)  // more than there are tiles
 #define GIVES_UP (1u << 31)

@@ -1,4 +1,4 @@
-// How the work-groups of tensor_core/wgmma.cl multiply in IEEE single precision what their tensor cores cannot: C = alpha*A*B + beta*C
+// How the work-groups of tensor_core/warp_groups.cl multiply in IEEE single precision what their tensor cores cannot: C = alpha*A*B + beta*C
 // from the operands themselves, any strides.
 //
 // The feeding warp group copies PLAIN_K of k of PLAIN_M rows of A and PLAIN_N columns of B to local memory (feed_plain), zeros
