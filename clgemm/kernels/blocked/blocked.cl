@@ -1,28 +1,35 @@
-// C = alpha*A*B + beta*C through caches and vector registers.
-//   a[first*rows_a + (panel*depth + p - first)*WORK_M + i]     rows    panel*WORK_M + i of A, column p
-//   a[(panel*WORK_M + i)*a_row + p]                            the same with IN_PLACE: A where it lies
-//   b[p*b_row + j*b_column]                                    k x n, of any strides
-//   c[i*c_row + j*c_column]                                    m x n; not read when beta is 0
-// where first = p/block_k*block_k is where the block of p begins, depth its length, rows_a m rounded up to
-// whole panels, which are zero-padded.
-// A work-group packs a block of B, block_k x block_n, into panels of WORK_N columns (vector_panels.cl) in
-// scratch memory of its own, which stays in the second-level cache while block_m panels of A pass; each of
-// them stays in the first while it meets the panels of B, WORK_M x WORK_N elements of C at a time in vector
-// registers. Blocks of k follow one another, each adding to C what it has summed.
-// With PACKS a, scratch memory for panels of A, holds nothing yet: whoever needs block_m panels of a block of k
-// first packs them for all, from
+// C = alpha*A*B + beta*C for CPUs, blocked for the caches and for the vector registers.
+//   a[first*rows_a + (panel*depth + p - first)*WORK_M + i]     panels: row panel*WORK_M + i of A, column p
+//   a[(panel*WORK_M + i)*a_row + p]                            with IN_PLACE: A itself, whose rows are contiguous
+//   b[p*b_row + j*b_column]                                    k x n, any strides
+//   c[i*c_row + j*c_column]                                    m x n, any strides; not read when beta is 0
+// where first = p/block_k*block_k is the first column of p's block, depth is the number of its columns, and
+// rows_a is m rounded up to whole panels, which are padded with zeros.
+//
+// The five loops around the micro-kernel are in README.md. A work-group packs a block of B, block_k x
+// block_n, into panels of WORK_N columns in its own part of `scratch`, which stays in the second-level cache
+// while block_m panels of A pass. Each panel of A stays in the first-level cache while it meets the panels of
+// B, WORK_M x WORK_N elements of C at a time. Blocks of k follow one another; each adds its sum to C.
+//
+// With PACKS, `a` is scratch memory for panels of A. The first work-group that needs block_m panels of a block
+// of k packs them for all, from
 //   source[i*source_row + p*source_column]
-// before it multiplies, or with `meanwhile`, for which source_row is 1, with the first panel of B: so memory is
-// read while the processor has something else to do.
-// Several slices of k, slice_k long each, are several results: slice s goes to c + s*c_slice.
-// Work: `all` columns of blocks, which are slices x matrices x blocks of B x matrices that share their B, as
-// many as `sharing`; each column is blocks_m blocks, of A.
-// Work-groups of one work-item, one a compute unit. The columns are in as many `lists`: each work-group sees to
-// its own list, which others may share, and packs a block of B for all blocks of A that it meets in a row; then it
-// helps with what is left in other lists, so that one slowed down by another program does less. Each list has
-// a ticket, by which its blocks are drawn one after the other.
-// Behind the tickets there is one that counts who has ended, tickets[get_num_groups(0)], and with PACKS one for
-// each piece of A that is packed at once. All of them are 0 before and after.
+// before it multiplies; or, with `meanwhile`, for which source_row is 1, while it multiplies by the first
+// panel of B. Then memory is read while the processor computes.
+//
+// Split-k: several slices of k, slice_k long each, are several results; slice s goes to c + s*c_slice.
+//
+// Launch: one work-item per work-group, one work-group per compute unit. The work is `all` columns of blocks
+// of C: slices x matrices x blocks of B x the `sharing` matrices that share their B. Each column has blocks_m
+// blocks, one for each block of A. The columns are divided among as many `lists`. A work-group takes blocks
+// from its own list, and packs a block of B once for all blocks of A that follow one another. Then it takes
+// blocks from the other lists, so that a work-group that another program slows down does less.
+//
+// Atomic counters, all 0 before and after:
+//   tickets[list]                     blocks that have been taken from a list
+//   tickets[get_num_groups(0)]        work-groups that have ended
+//   tickets[get_num_groups(0) + 1...] with PACKS, the state of each block of A
+//
 // After: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008; Van Zee and
 // van de Geijn, "BLIS: a framework for rapidly instantiating BLAS functionality", 2015.
 #ifndef WORK_M
@@ -52,29 +59,51 @@
 #define WORK_N (VECTORS * WIDTH)
 #if PACKS
 #define PANELS_OF_A __global float*
-// As vload and vstore, through which compilers do not unroll a loop: they are functions to them.
+// Through this type pieces are copied, not by vload and vstore: compilers take these for functions, and do
+// not unroll a loop that calls them.
 typedef FLOAT(PIECE_A) __attribute__((aligned(4))) piece_of_a;
-// To the second-level cache: the first is too small for a panel's columns, each in a line of its own, beside the panel.
+// To the second-level cache: each column of A's source is in a line of its own, too many for the first.
 #define FETCH_SECOND(p) __builtin_prefetch((const void*)(size_t)(p), 0, 2)
 #else
 #define PANELS_OF_A __global const float*
 #endif
 #define TRANSPOSES (WORK_M <= WIDTH && (WORK_M == 2 || WORK_M == 4 || WORK_M == 8 || WORK_M == 16))
+#if TRANSPOSES
+DEFINE_TRANSPOSE(transpose_c, WORK_M, WIDTH)
+#endif
 
-// One WORK_M x WORK_N block of C: its first `rows` x `columns` elements, of which the first `vectors`
-// vectors of each row are all there is. There is a function for each number of vectors; loops that the
-// compiler is to unroll have bounds that do not wait for that. Stores whole vectors along the rows of C and
-// returns true; or leaves the block, times alpha, in `values`. If it packs the panel of A meanwhile, from
-// `source`, another panel is fetched, which will come from some columns on.
-static inline __attribute__((always_inline)) bool multiply_panels(
-    const bool packs, const int vectors, const int rows, const int columns, const int depth, const float alpha,
-    const float beta, PANELS_OF_A a, const long a_row, __global const float* b, __global float* c, const long c_row,
-    const long c_column, float* values, __global const float* source, const long source_column) {
+// A block of C and its operands.
+typedef struct {
+  PANELS_OF_A a;  // a panel, or with IN_PLACE rows that are a_row apart
+  __global const float *b;  // a packed panel
+  __global float *c;
+  long a_row, c_row, c_column;
+  int rows, columns, depth;  // the block is cut off where C ends
+  float alpha, beta;
+  float *values;                 // the block, alpha*A*B, where it is not stored at once: WORK_M x WORK_N
+  __global const float *source;  // PACKS: what to pack to `a` meanwhile, whose columns are contiguous; or 0
+  long source_column;
+} Block;
+
+// The micro-kernel: a WORK_M x WORK_N block of C, of which the first `vectors` vectors of each row exist.
+// Stores whole vectors along the rows of C and returns true; or leaves the block in `values`. Loops that the
+// compiler is to unroll have constant bounds, and one function is made for each number of vectors. While the
+// kernel packs, the next columns of the source are prefetched instead of the next ones of the panel.
+static inline __attribute__((always_inline)) bool multiply_panels(const bool packs, const int vectors,
+                                                                  const Block *block) {
+  PANELS_OF_A a = block->a;
+  __global const float *b = block->b, *source = block->source;
+  __global float *c = block->c;
+  float *values = block->values;
+  const long c_row = block->c_row, c_column = block->c_column, source_column = block->source_column;
+  const int rows = block->rows, columns = block->columns, depth = block->depth;
+  const float alpha = block->alpha, beta = block->beta;
+
   FLOAT(WIDTH) sum[WORK_M][VECTORS];
 #if IN_PLACE
-  long row_of[WORK_M];  // those past the last are the last: what they give is not stored
+  long row_of[WORK_M];  // rows past the last are the last; their results are not stored
   #pragma unroll
-  for (int i = 0; i < WORK_M; i++) row_of[i] = min(i, rows - 1) * a_row;
+  for (int i = 0; i < WORK_M; i++) row_of[i] = min(i, rows - 1) * block->a_row;
 #define A(i) a[row_of[i]]
 #define A_STEP 1
 #else
@@ -107,7 +136,7 @@ static inline __attribute__((always_inline)) bool multiply_panels(
     for (int j = 0; j < WORK_N; j += LINE)
       if (j < vectors * WIDTH) FETCH(b + PREFETCH * WORK_N + j);
 #endif
-#if PREFETCH_A && !IN_PLACE  // each line twice: Intel's compiler makes a branch of every other step
+#if PREFETCH_A && !IN_PLACE  // each line twice: Intel's compiler would turn every other step into a branch
     if (!packs) FETCH(a + PREFETCH_A * WORK_M);
 #endif
 #if PACKS
@@ -138,11 +167,9 @@ static inline __attribute__((always_inline)) bool multiply_panels(
     #pragma unroll
     for (int j = 0; j < VECTORS; j++) {
       if (j >= vectors) continue;
-      FLOAT(WIDTH) result = alpha * sum[i][j];
+      const FLOAT(WIDTH) result = alpha * sum[i][j];
       if (whole) {
-        __global float* element = c + i * c_row + j * WIDTH;
-        if (beta != 0.0f) result += beta * LOAD(WIDTH, element);
-        STORE(WIDTH, result, element);
+        STORE_VECTOR(WIDTH)(c + i * c_row + j * WIDTH, result, beta);
       } else {
         STORE(WIDTH, result, values + i * WORK_N + j * WIDTH);
       }
@@ -150,101 +177,75 @@ static inline __attribute__((always_inline)) bool multiply_panels(
   return whole;
 }
 
-// Not inlined, nor what else is large and called seldom: compilers take half the time over several functions,
-// or less, as over one.
-#define MULTIPLY_PANELS(vectors)                                                                                 \
-  static __attribute__((noinline)) bool multiply_panels_##vectors(                                               \
-      const int rows, const int columns, const int depth, const float alpha, const float beta,                   \
-      PANELS_OF_A a, const long a_row, __global const float* b, __global float* c, const long c_row,             \
-      const long c_column, float* values) {                                                                      \
-    return multiply_panels(false, vectors, rows, columns, depth, alpha, beta, a, a_row, b, c, c_row, c_column,   \
-                           values, 0, 0);                                                                     \
-  }
-MULTIPLY_PANELS(1)
+// Not inlined: several functions compile in half the time of one.
+static __attribute__((noinline)) bool multiply_panels_1(const Block *block) { return multiply_panels(false, 1, block); }
 #if VECTORS > 1
-MULTIPLY_PANELS(2)
+static __attribute__((noinline)) bool multiply_panels_2(const Block *block) { return multiply_panels(false, 2, block); }
 #endif
 #if VECTORS > 2
-MULTIPLY_PANELS(3)
+static __attribute__((noinline)) bool multiply_panels_3(const Block *block) { return multiply_panels(false, 3, block); }
 #endif
 #if PACKS
-static __attribute__((noinline)) bool multiply_and_pack(
-    const int rows, const int columns, const int depth, const float alpha, const float beta, PANELS_OF_A a,
-    const long a_row, __global const float* b, __global float* c, const long c_row, const long c_column,
-    float* values, __global const float* source, const long source_column) {
-  return multiply_panels(true, VECTORS, rows, columns, depth, alpha, beta, a, a_row, b, c, c_row, c_column, values,
-                         source, source_column);
-}
+static __attribute__((noinline)) bool multiply_and_pack(const Block *block) { return multiply_panels(true, VECTORS, block); }
 #endif
 
-// The same for what is left in `values`: whole vectors along columns that are neighbours, single elements
-// along the matrix's edge.
-static __attribute__((noinline)) void store(const int rows, const int columns, const float* values, const float beta,
-                                            __global float* c, const long c_row, const long c_column) {
+// By the number of vectors that a row of the block has.
+static inline bool multiply(const Block *block) {
+#if VECTORS > 1
+  if (block->columns <= WIDTH) return multiply_panels_1(block);
+#endif
+#if VECTORS > 2
+  if (block->columns <= 2 * WIDTH) return multiply_panels_2(block);
+#endif
+  return JOIN(multiply_panels_, VECTORS)(block);
+}
+
+// Stores the block that is left in `values`: by vectors along the columns of C if these are contiguous, by
+// elements at its edges.
+static __attribute__((noinline)) void store(const Block *block) {
+  const int rows = block->rows, columns = min(block->columns, WORK_N);
   int first = 0;
 #if TRANSPOSES
-  for (; rows >= WORK_M && c_row == 1 && columns - first >= WIDTH; first += WIDTH) {
+  for (; rows >= WORK_M && block->c_row == 1 && columns - first >= WIDTH; first += WIDTH) {
     FLOAT(WIDTH) x[WORK_M];
-    float turned[WORK_M * WIDTH];
+    float transposed[WORK_M * WIDTH];
     #pragma unroll
-    for (int i = 0; i < WORK_M; i++) x[i] = LOAD(WIDTH, values + i * WORK_N + first);
-    TRANSPOSE(x, WORK_M, WIDTH);
+    for (int i = 0; i < WORK_M; i++) x[i] = LOAD(WIDTH, block->values + i * WORK_N + first);
+    transpose_c(x);
     #pragma unroll
-    for (int i = 0; i < WORK_M; i++) STORE(WIDTH, x[i], turned + i * WIDTH);
-    for (int j = 0; j < WIDTH; j++) {
-      __global float* element = c + (first + j) * c_column;
-      FLOAT(WORK_M) result = LOAD(WORK_M, turned + j * WORK_M);
-      if (beta != 0.0f) result += beta * LOAD(WORK_M, element);
-      STORE(WORK_M, result, element);
-    }
+    for (int i = 0; i < WORK_M; i++) STORE(WIDTH, x[i], transposed + i * WIDTH);
+    for (int j = 0; j < WIDTH; j++)
+      STORE_VECTOR(WORK_M)(block->c + (first + j) * block->c_column, LOAD(WORK_M, transposed + j * WORK_M), block->beta);
   }
 #endif
   for (int i = 0; i < min(rows, WORK_M); i++)
-    for (int j = first; j < columns; j++) {
-      __global float* element = c + i * c_row + j * c_column;
-      *element = beta == 0.0f ? values[i * WORK_N + j] : values[i * WORK_N + j] + beta * *element;
-    }
+    for (int j = first; j < columns; j++)
+      store_element(block->c + i * block->c_row + j * block->c_column, block->values[i * WORK_N + j], block->beta);
 }
 
-// Panels of A from first_m up to last_m, times a packed block of B: WORK_M x WORK_N elements of C at a time.
-// Packs those of A meanwhile, if there is a `source`, whose rows are neighbours.
-static inline __attribute__((always_inline)) void multiply_block(
-    const int first_m, const int last_m, const int m, const int width, const int depth, const float alpha,
-    const float beta, PANELS_OF_A a, const long a_panel_size, const long a_row, __global const float* packed,
-    __global float* c, const long c_row, const long c_column, float* values, __global const float* source,
-    const long source_column) {
-  const int panels_n = (width + WORK_N - 1) / WORK_N;
+// The macro-kernel: panels of A from first_m up to last_m, times all panels of a packed block of B. `from`
+// describes the rows of C from panel 0 on, and A's; its `source`, if there is one, begins at panel first_m.
+static inline __attribute__((always_inline)) void multiply_block(const int first_m, const int last_m,
+                                                                 const long a_panel_size, const Block from) {
+  const int panels_n = (from.columns + WORK_N - 1) / WORK_N;
   for (int panel_m = first_m; panel_m < last_m; panel_m++)
     for (int panel_n = 0; panel_n < panels_n; panel_n++) {
-      const int rows = m - panel_m * WORK_M, columns = width - panel_n * WORK_N;
-      PANELS_OF_A a_panel = a + panel_m * a_panel_size;
-      __global const float* b_panel = packed + panel_n * depth * WORK_N;
-      __global float* c_panel = c + panel_m * WORK_M * c_row + panel_n * WORK_N * c_column;
-#define MULTIPLY(vectors)         \
-  JOIN(multiply_panels_, vectors) \
-  (rows, columns, depth, alpha, beta, a_panel, a_row, b_panel, c_panel, c_row, c_column, values)
+      Block block = from;
+      block.rows -= panel_m * WORK_M, block.columns -= panel_n * WORK_N;
+      block.a += panel_m * a_panel_size;
+      block.b += panel_n * from.depth * WORK_N;
+      block.c += panel_m * WORK_M * from.c_row + panel_n * WORK_N * from.c_column;
       bool stored;
 #if PACKS
-      __global const float* from = source + (panel_m - first_m) * WORK_M;
-      const bool packs = source && panel_n == 0, whole = rows >= WORK_M && columns >= WORK_N;
-      if (packs && !whole) pack_panels_a(rows, WORK_M, depth, depth, from, 1, source_column, a_panel);
-      if (packs && whole)
-        stored = multiply_and_pack(rows, columns, depth, alpha, beta, a_panel, a_row, b_panel, c_panel, c_row, c_column,
-                                   values, from, source_column);
-      else
+      block.source += (panel_m - first_m) * WORK_M;
+      const bool packs = from.source && panel_n == 0, whole = block.rows >= WORK_M && block.columns >= WORK_N;
+      if (packs && !whole)
+        pack_panels_a(block.rows, WORK_M, block.depth, block.depth, block.source, 1, block.source_column, block.a);
+      stored = packs && whole ? multiply_and_pack(&block) : multiply(&block);
+#else
+      stored = multiply(&block);
 #endif
-#if VECTORS > 1
-      if (columns <= WIDTH)
-        stored = MULTIPLY(1);
-      else
-#endif
-#if VECTORS > 2
-      if (columns <= 2 * WIDTH)
-        stored = MULTIPLY(2);
-      else
-#endif
-        stored = MULTIPLY(VECTORS);
-      if (!stored) store(rows, min(columns, WORK_N), values, beta, c_panel, c_row, c_column);
+      if (!stored) store(&block);
     }
 }
 
@@ -253,9 +254,9 @@ static inline __attribute__((always_inline)) void multiply_block(
 #define STARTED 1
 #define DONE 2
 
-// Whether these panels of A are the caller's to pack. Those that another work-group has begun to pack are waited for,
-// and it waits for nobody itself. Between work-groups OpenCL C 1.2 orders nothing; PoCL's atomic functions on volatile
-// memory acquire and release, and elsewhere the fences do.
+// Whether the caller is to pack these panels of A. If another work-group has begun to pack them, this waits for
+// it. Deadlock-free: that work-group is running and waits for nobody. OpenCL C 1.2 orders no memory accesses
+// between work-groups; PoCL's atomic functions acquire and release, and on other runtimes the fences do.
 static inline bool begin_panels(__global volatile int* ticket) {
   if (atomic_cmpxchg(ticket, UNTOUCHED, STARTED) == UNTOUCHED) return true;
   while (atomic_cmpxchg(ticket, DONE, DONE) != DONE);
@@ -275,7 +276,7 @@ static inline void end_panels(__global volatile int* ticket) {
 #define PACKS_ARGUMENTS
 #endif
 
-// The hint keeps Intel's compiler from joining work-items to vectors, which takes it ten seconds.
+// The hint keeps Intel's compiler from vectorising over work-items, which takes it ten seconds.
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) __attribute__((vec_type_hint(FLOAT(WIDTH))))
 void register_product(const int m, const int n, const int k, const int slice_k,
                       const int block_m, const int block_n, const int block_k,
@@ -293,7 +294,7 @@ void register_product(const int m, const int n, const int k, const int slice_k,
   const int blocks_m = (panels_m + block_m - 1) / block_m, blocks_n = (n + block_n - 1) / block_n;
   const int blocks_k = (k + block_k - 1) / block_k;
   __global float* packed = scratch + get_group_id(0) * scratch_size;
-  __global const float* packed_from = 0;  // what it holds a copy of
+  __global const float* packed_from = 0;  // the block of B that is packed now
   int packed_width = 0, packed_depth = 0;
   float values[WORK_M * WORK_N];
 
@@ -302,7 +303,7 @@ void register_product(const int m, const int n, const int k, const int slice_k,
     const int list = (own + i) % lists, first = (long)all * list / lists;
     const int blocks = ((int)((long)all * (list + 1) / lists) - first) * blocks_m;
     for (int next = atomic_inc(tickets + list); next < blocks; next = atomic_inc(tickets + list)) {
-#if PACKS  // work-groups begin with different blocks of A
+#if PACKS  // lists begin with different blocks of A
       const int block = (next + (long)list * blocks_m / lists) % blocks_m;
 #else
       const int block = next % blocks_m;
@@ -353,8 +354,11 @@ void register_product(const int m, const int n, const int k, const int slice_k,
         __global const float* from = 0;
         const long source_column = 0;
 #endif
-        multiply_block(first_m, last_m, m, width, depth, alpha, keep, a + a_offset + a_at, a_panel_size, a_row, packed,
-                       c_matrix, c_row, c_column, values, packs ? from : 0, source_column);
+        const Block rows_of_c = {
+            .a = a + a_offset + a_at, .b = packed, .c = c_matrix, .a_row = a_row, .c_row = c_row, .c_column = c_column,
+            .rows = m, .columns = width, .depth = depth, .alpha = alpha, .beta = keep, .values = values,
+            .source = packs ? from : 0, .source_column = source_column};
+        multiply_block(first_m, last_m, a_panel_size, rows_of_c);
 #if PACKS
         if (packs) end_panels(ticket);
 #endif
@@ -366,7 +370,7 @@ void register_product(const int m, const int n, const int k, const int slice_k,
 #else
   const int last_ticket = groups;
 #endif
-  // The last work-group to end leaves the tickets as they were.
+  // The last work-group to end sets the counters back to 0.
   if (atomic_inc(tickets + groups) == groups - 1)
     for (int i = 0; i <= last_ticket; i++) atomic_xchg(tickets + i, 0);
 }

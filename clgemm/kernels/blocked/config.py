@@ -39,6 +39,7 @@ class RegisterConfig(KernelConfig):
     entry: ClassVar[str] = "register_product"
     companions: ClassVar[tuple[type[KernelConfig], ...]] = (VectorPackConfig, ReduceConfig)
     includes: ClassVar[tuple[str, ...]] = (
+        "common/store.cl",
         *("blocked/panels_of_a.cl", "pack/vector_panels.cl"),
         *("blocked/panels_of_b.cl", "pack/vector_panels.cl"),
     )
