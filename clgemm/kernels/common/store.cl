@@ -5,26 +5,32 @@ static inline void store_element(__global float* c, const float value, const flo
   *c = beta == 0.0f ? value : value + beta * *c;
 }
 
-// For a vector of `width` floats:
-//   STORE_VECTOR(width)(c, value, beta)                       c[0 .. width-1]
-//   STORE_RUN(width)(c, c_column, columns, value, beta)       c[j*c_column], j below `width` and `columns`
+// For vectors of `width` floats:
+//   STORE_ALIGNED(width)(c, value, beta)                   at a multiple of the vector's size
+//   STORE_VECTOR(width)(c, value, beta)                    anywhere
+//   STORE_RUN(width)(c, c_column, columns, value, beta)    c[j*c_column] for j < width, j < columns
+#define STORE_ALIGNED(width) JOIN(store_aligned_, width)
 #define STORE_VECTOR(width) JOIN(store_vector_, width)
 #define STORE_RUN(width) JOIN(store_run_, width)
-#define DEFINE_STORES(width)                                                                         \
-  static inline void store_vector_##width(__global float* c, FLOAT(width) value, const float beta) { \
-    if (beta != 0.0f) value += beta * LOAD(width, c);                                                \
-    STORE(width, value, c);                                                                          \
-  }                                                                                                  \
-  static inline void store_run_##width(__global float* c, const long c_column, const int columns,    \
-                                       const FLOAT(width) value, const float beta) {                 \
-    if (c_column == 1 && columns >= width) {                                                         \
-      store_vector_##width(c, value, beta);                                                          \
-    } else {                                                                                         \
-      float values[width];                                                                           \
-      STORE(width, value, values);                                                                   \
-      for (int j = 0; j < min(width, columns); j++)                                                  \
-        store_element(c + j * c_column, values[j], beta);                                            \
-    }                                                                                                \
+#define DEFINE_STORES(width)                                                                          \
+  static inline void store_aligned_##width(__global float* c, FLOAT(width) value, const float beta) { \
+    if (beta != 0.0f) value += beta * LOAD_ALIGNED(width, __global, c);                               \
+    *(__global FLOAT(width)*)c = value;                                                               \
+  }                                                                                                   \
+  static inline void store_vector_##width(__global float* c, FLOAT(width) value, const float beta) {  \
+    if (beta != 0.0f) value += beta * LOAD(width, c);                                                 \
+    STORE(width, value, c);                                                                           \
+  }                                                                                                   \
+  static inline void store_run_##width(__global float* c, const long c_column, const int columns,     \
+                                       const FLOAT(width) value, const float beta) {                  \
+    if (c_column == 1 && columns >= width) {                                                          \
+      store_vector_##width(c, value, beta);                                                           \
+    } else {                                                                                          \
+      float values[width];                                                                            \
+      STORE(width, value, values);                                                                    \
+      for (int j = 0; j < min(width, columns); j++)                                                   \
+        store_element(c + j * c_column, values[j], beta);                                             \
+    }                                                                                                 \
   }
 DEFINE_STORES(1)
 DEFINE_STORES(2)

@@ -34,6 +34,7 @@ class SkinnyConfig(KernelConfig):
     family: ClassVar[str] = "skinny"
     source: ClassVar[str] = "skinny/skinny_cpu.cl"
     entry: ClassVar[str] = "skinny_product"
+    includes: ClassVar[tuple[str, ...]] = ("common/store.cl",)
     companions: ClassVar[tuple[type[KernelConfig], ...]] = (PackConfig, ReduceConfig)
 
     @property
@@ -67,7 +68,7 @@ class SkinnyLanesConfig(KernelConfig):
     family: ClassVar[str] = "skinny_lanes"
     source: ClassVar[str] = "skinny/skinny_gpu.cl"
     entry: ClassVar[str] = "skinny_product"
-    includes: ClassVar[tuple[str, ...]] = ("split_k/fused.cl",)
+    includes: ClassVar[tuple[str, ...]] = ("common/store.cl", "split_k/fused.cl")
     companions: ClassVar[tuple[type[KernelConfig], ...]] = (ReduceConfig,)
 
     @property

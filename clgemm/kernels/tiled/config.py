@@ -45,7 +45,9 @@ class LocalConfig(KernelConfig):
     source: ClassVar[str] = "tiled/tiled.cl"
     entry: ClassVar[str] = "local_product"
     companions: ClassVar[tuple[type[KernelConfig], ...]] = (PackConfig, ReduceConfig)
-    includes: ClassVar[tuple[str, ...]] = ("split_k/fused.cl",)
+    includes: ClassVar[tuple[str, ...]] = (
+        *("common/store.cl", "common/swizzle.cl", "split_k/fused.cl"),
+    )
     planned: ClassVar[frozenset[str]] = frozenset({"IN_PLACE"})
 
     @property
