@@ -68,6 +68,7 @@ class TensorConfig(KernelConfig):
 
     entry: ClassVar[str] = "tensor_product"
     includes: ClassVar[tuple[str, ...]] = (
+        *("common/store.cl", "common/swizzle.cl"),
         "tensor_core/tile.cl",
         "tensor_core/outliers.cl",
         "tensor_core/store.cl",
@@ -209,7 +210,7 @@ class NarrowConfig(KernelConfig):
     source: ClassVar[str] = "tensor_core/narrow.cl"
     entry: ClassVar[str] = "tensor_narrow"
     includes: ClassVar[tuple[str, ...]] = (
-        "split_k/fused.cl",
+        *("common/store.cl", "split_k/fused.cl"),
         "tensor_core/barriers.cl",
         "tensor_core/chunk.cl",
     )

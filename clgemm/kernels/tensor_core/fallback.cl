@@ -1,9 +1,10 @@
-// How the work-groups of tensor_core/warp_groups.cl multiply in IEEE single precision what their tensor cores cannot: C = alpha*A*B + beta*C
-// from the operands themselves, any strides.
+// The fallback of tensor_core/single_launch.cl: C = alpha*A*B + beta*C in IEEE single precision, by work-groups that find
+// too many outliers. Operands are read in place and have any strides.
 //
-// The feeding warp group copies PLAIN_K of k of PLAIN_M rows of A and PLAIN_N columns of B to local memory (feed_plain), zeros
-// past the edges, PLAIN_STAGES ahead; the other two compute a tile of C (multiply_plain). PLAIN_PARTS work-items have the same
-// PLAIN_WORK_M x 8 elements, and share the steps over k; what they have is then added in local memory.
+// The third warp group copies PLAIN_M rows of A and PLAIN_N columns of B, PLAIN_K of k at a time, to local memory
+// (feed_plain), with zeros past the edges, up to PLAIN_STAGES ahead. The other two compute a tile of C (multiply_plain).
+// PLAIN_PARTS work-items compute the same PLAIN_WORK_M x 8 elements and share the steps over k; their sums are then added
+// up through local memory.
 #ifndef PLAIN_M
 #error "PLAIN_M: rows of C per tile"
 #endif
@@ -13,18 +14,19 @@
 #define PLAIN_K 32
 #define PLAIN_STAGES 6
 #define PLAIN_PARTS 2
-#define PLAIN_BLOCKS (256 / PLAIN_PARTS)                                // of registers, which cover the tile
+#define PLAIN_BLOCKS (256 / PLAIN_PARTS)                                // blocks of registers, which cover the tile
 #define PLAIN_WORK_M (PLAIN_M * PLAIN_N / 8 / PLAIN_BLOCKS)
 #define PLAIN_ITEMS_M (PLAIN_M / PLAIN_WORK_M)
 #define PLAIN_CHUNKS (PLAIN_WORK_M / 4)
 #define PLAIN_STEPS (PLAIN_K / PLAIN_PARTS)
-// Rows of local memory lie a vector further apart, for the banks' sake.
+// Rows in local memory lie one vector further apart, against bank conflicts.
 #define PITCH_A (PLAIN_M + 4)
 #define PITCH_B (PLAIN_N + 4)
 #define PITCH_C (PLAIN_N + 4)
-#define PLAIN_FLOATS (PLAIN_K * (PITCH_A + PITCH_B))  // of a stage
-#define PLAIN_BYTES (4 * PLAIN_STAGES * PLAIN_FLOATS)  // which is more than the parts of a tile of C take
-#define FEEDERS 128
+#define PLAIN_FLOATS (PLAIN_K * (PITCH_A + PITCH_B))   // floats of a stage
+#define PLAIN_BYTES (4 * PLAIN_STAGES * PLAIN_FLOATS)  // more than the sums of a tile of C take
+#define PLAIN_MOST_VECTORS ((PLAIN_M > PLAIN_N ? PLAIN_M : PLAIN_N) * PLAIN_K / 4 / FEEDERS)  // of a work-item
+#define FEEDERS 128                                    // work-items that copy
 
 static inline void copy_float(__local float* to, __global const float* from, bool there) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
@@ -36,57 +38,57 @@ static inline void copy_vector(__local float* to, __global const float* from, bo
                :: "r"((uint)(ulong)to), "l"(from), "r"(there ? 16 : 0) : "memory");
 }
 
-// Bring ROWS rows of an operand, PLAIN_K of k, to local memory, so that rows are neighbours there: copied by vectors where they
-// are neighbours in memory, turned on their way where k's are, both if aligned; else copied one by one. Zeros are past the last
-// of k; past the last row is anything, for elements of C that are not stored.
-#define VECTORS(ROWS) (ROWS * PLAIN_K / 4 / FEEDERS)  // that each of them brings
-#define FEED_PANEL(ROWS, to, pitch, first, row_stride, column_stride, rows_here, depth_here)                    \
-  {                                                                                                             \
-    __global const float* from = (first);                                                                       \
-    const bool aligned = ((ulong)from & 15) == 0;                                                               \
-    if (aligned && (row_stride) == 1 && (column_stride) % 4 == 0 && (rows_here) >= ROWS) {                      \
-      const int row = me % (ROWS / 4) * 4, depth = me / (ROWS / 4), apart = FEEDERS / (ROWS / 4);               \
-      from += row + depth * (column_stride);                                                                    \
-      _Pragma("unroll") for (int i = 0; i < VECTORS(ROWS); i++, from += apart * (column_stride))                \
-        copy_vector((to) + (depth + i * apart) * (pitch) + row, from, depth + i * apart < (depth_here));        \
-    } else if (aligned && (column_stride) == 1 && (row_stride) % 4 == 0 && (depth_here) >= PLAIN_K) {           \
-      const int row = me / 4, depth = me % 4 * 4;                                                               \
-      float4 v[VECTORS(ROWS)];                                                                                  \
-      _Pragma("unroll") for (int i = 0; i < VECTORS(ROWS); i++)                                                 \
-        v[i] = *(__global const float4*)(from + min(row + i / 2 * 32, (rows_here) - 1) * (row_stride) +         \
-                                         depth + i % 2 * 16);                                                   \
-      _Pragma("unroll") for (int i = 0; i < VECTORS(ROWS); i++) {                                               \
-        __local float* own = (to) + (depth + i % 2 * 16) * (pitch) + row + i / 2 * 32;                          \
-        own[0] = v[i].x, own[pitch] = v[i].y, own[2 * (pitch)] = v[i].z, own[3 * (pitch)] = v[i].w;             \
-      }                                                                                                         \
-    } else if ((column_stride) * (column_stride) <= (row_stride) * (row_stride)) {                              \
-      const int row = me / PLAIN_K, depth = me % PLAIN_K, apart = FEEDERS / PLAIN_K;                            \
-      from += row * (row_stride) + depth * (column_stride);                                                     \
-      _Pragma("unroll 16") for (int r = row; r < ROWS; r += apart, from += apart * (row_stride))                \
-        copy_float((to) + depth * (pitch) + r, from, depth < (depth_here) && r < (rows_here));                  \
-    } else {                                                                                                    \
-      const int row = me % ROWS, depth = me / ROWS, apart = FEEDERS / ROWS;                                     \
-      from += row * (row_stride) + depth * (column_stride);                                                     \
-      _Pragma("unroll 8") for (int d = depth; d < PLAIN_K; d += apart, from += apart * (column_stride))         \
-        copy_float((to) + d * (pitch) + row, from, d < (depth_here) && row < (rows_here));                      \
-    }                                                                                                           \
+// Copy `rows` rows of an operand, PLAIN_K of k, from `from` to local memory, where rows are contiguous. Of the source
+// rows_here x depth_here elements exist: past k are zeros; past the last row is anything, for elements of C that are not
+// stored. `rows` is a constant.
+static inline __attribute__((always_inline)) void feed_panel(
+    const int rows, __local float* to, const int pitch, __global const float* from, const long row_stride,
+    const long column_stride, const int rows_here, const int depth_here) {
+  const int me = get_local_id(0) - 256, vectors = rows * PLAIN_K / 4 / FEEDERS;  // those that a work-item copies
+  const bool aligned = ((ulong)from & 15) == 0;
+  if (aligned && row_stride == 1 && column_stride % 4 == 0 && rows_here >= rows) {  // by vectors
+    const int row = me % (rows / 4) * 4, depth = me / (rows / 4), apart = FEEDERS / (rows / 4);
+    from += row + depth * column_stride;
+    #pragma unroll
+    for (int i = 0; i < vectors; i++, from += apart * column_stride)
+      copy_vector(to + (depth + i * apart) * pitch + row, from, depth + i * apart < depth_here);
+  } else if (aligned && column_stride == 1 && row_stride % 4 == 0 && depth_here >= PLAIN_K) {  // transposed
+    const int row = me / 4, depth = me % 4 * 4;
+    float4 v[PLAIN_MOST_VECTORS];
+    #pragma unroll
+    for (int i = 0; i < vectors; i++)
+      v[i] = *(__global const float4*)(from + min(row + i / 2 * 32, rows_here - 1) * row_stride + depth + i % 2 * 16);
+    #pragma unroll
+    for (int i = 0; i < vectors; i++) {
+      __local float* own = to + (depth + i % 2 * 16) * pitch + row + i / 2 * 32;
+      own[0] = v[i].x, own[pitch] = v[i].y, own[2 * pitch] = v[i].z, own[3 * pitch] = v[i].w;
+    }
+  } else if (column_stride * column_stride <= row_stride * row_stride) {  // by elements, along k
+    const int row = me / PLAIN_K, depth = me % PLAIN_K, apart = FEEDERS / PLAIN_K;
+    from += row * row_stride + depth * column_stride;
+    #pragma unroll 16
+    for (int r = row; r < rows; r += apart, from += apart * row_stride)
+      copy_float(to + depth * pitch + r, from, depth < depth_here && r < rows_here);
+  } else {  // by elements, along the rows
+    const int row = me % rows, depth = me / rows, apart = FEEDERS / rows;
+    from += row * row_stride + depth * column_stride;
+    #pragma unroll 8
+    for (int d = depth; d < PLAIN_K; d += apart, from += apart * column_stride)
+      copy_float(to + d * pitch + row, from, d < depth_here && row < rows_here);
   }
+}
 
-#define FOR_EACH_PLAIN_TILE                                                                       \
-  for (int tile = get_group_id(0); tile < tiles_m * tiles_n; tile += get_num_groups(0)) {         \
-    const int row_0 = tile % tiles_m * PLAIN_M, column_0 = tile / tiles_m * PLAIN_N;              \
-    const int rows = p->m - row_0, columns = p->n - column_0;
-#define NEXT_PLAIN_STAGE if (++stage == PLAIN_STAGES) { stage = 0; round ^= 1; }
-// The stages of one tile of C are not refilled before it has been stored: its parts are added there.
-#define AFTER_TILE asm volatile("bar.sync 3, 384;" ::: "memory")
+// A tile of C has been stored: only then are the stages filled again, through which its sums were added up.
+static inline void end_tile(void) { asm volatile("bar.sync 3, 384;" ::: "memory"); }
 
 static inline void feed_plain(const Product* p, __local uchar* memory) {
   const int tiles_m = (p->m + PLAIN_M - 1) / PLAIN_M, tiles_n = (p->n + PLAIN_N - 1) / PLAIN_N;
   const uint base = (uint)(ulong)memory;
-  const int me = get_local_id(0) - 256;
   int stage = 0;
   uint round = 0;  // parity of the uses of a stage
-  FOR_EACH_PLAIN_TILE
+  for (int tile = get_group_id(0); tile < tiles_m * tiles_n; tile += get_num_groups(0)) {
+    const int row_0 = tile % tiles_m * PLAIN_M, column_0 = tile / tiles_m * PLAIN_N;
+    const int rows = p->m - row_0, columns = p->n - column_0;
     __global const float* a = p->a + row_0 * p->a_row;
     __global const float* b = p->b + column_0 * p->b_row;
     #pragma unroll 1
@@ -94,16 +96,16 @@ static inline void feed_plain(const Product* p, __local uchar* memory) {
       __local float* to = (__local float*)(memory + BARRIERS_BYTES) + stage * PLAIN_FLOATS;
       const int left = p->k - depth_0;
       wait_for(EMPTY(stage), round ^ 1);
-      FEED_PANEL(PLAIN_M, to, PITCH_A, a, p->a_row, p->a_column, rows, left)
-      FEED_PANEL(PLAIN_N, to + PLAIN_K * PITCH_A, PITCH_B, b, p->b_row, p->b_column, columns, left)
-      // Once for what it has stored, once for its copies when they are done.
+      feed_panel(PLAIN_M, to, PITCH_A, a, p->a_row, p->a_column, rows, left);
+      feed_panel(PLAIN_N, to + PLAIN_K * PITCH_A, PITCH_B, b, p->b_row, p->b_column, columns, left);
+      // Two arrivals: for the stores, and for the copies when they are done.
       arrive(FULL(stage));
       asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(FULL(stage)) : "memory");
       a += PLAIN_K * p->a_column;
       b += PLAIN_K * p->b_column;
-      NEXT_PLAIN_STAGE
+      next_stage(&stage, &round, PLAIN_STAGES);
     }
-    AFTER_TILE;
+    end_tile();
   }
 }
 
@@ -112,12 +114,14 @@ static inline void multiply_plain(const Product* p, const float alpha, const flo
   const int tiles_m = (p->m + PLAIN_M - 1) / PLAIN_M, tiles_n = (p->n + PLAIN_N - 1) / PLAIN_N;
   const uint base = (uint)(ulong)memory;
   const int item = get_local_id(0), lane = item % 32, part = item / PLAIN_BLOCKS, block = item % PLAIN_BLOCKS;
-  // A warp has 8 blocks down the tile and 4 across.
+  // A warp has 8 x 4 blocks.
   const int y = block / 32 * 8 % PLAIN_ITEMS_M + block % 32 / 4, x = block / 32 * 8 / PLAIN_ITEMS_M * 4 + block % 4;
   __local float* tiles = (__local float*)(memory + BARRIERS_BYTES);
   int stage = 0;
   uint round = 0;  // parity of the uses of a stage
-  FOR_EACH_PLAIN_TILE
+  for (int tile = get_group_id(0); tile < tiles_m * tiles_n; tile += get_num_groups(0)) {
+    const int row_0 = tile % tiles_m * PLAIN_M, column_0 = tile / tiles_m * PLAIN_N;
+    const int rows = p->m - row_0, columns = p->n - column_0;
     float4 sum[PLAIN_WORK_M][2];
     #pragma unroll
     for (int i = 0; i < PLAIN_WORK_M; i++) sum[i][0] = sum[i][1] = (float4)(0.0f);
@@ -145,10 +149,10 @@ static inline void multiply_plain(const Product* p, const float alpha, const flo
         }
       }
       if (lane == 0) arrive(EMPTY(stage));
-      NEXT_PLAIN_STAGE
+      next_stage(&stage, &round, PLAIN_STAGES);
     }
 
-    asm volatile("bar.sync 4, 256;" ::: "memory");  // nobody reads the stages any more
+    split_barrier();  // the stages have been read
     #pragma unroll
     for (int i = 0; i < PLAIN_WORK_M; i++) {
       const int row = i / 4 * PLAIN_ITEMS_M * 4 + y * 4 + i % 4;
@@ -156,7 +160,7 @@ static inline void multiply_plain(const Product* p, const float alpha, const flo
       *(__local float4*)own = sum[i][0];
       *(__local float4*)(own + PLAIN_N / 2) = sum[i][1];
     }
-    asm volatile("bar.sync 4, 256;" ::: "memory");
+    split_barrier();
     __global float* c_tile = c + row_0 * c_row + column_0 * c_column;
     const bool vectors = c_column == 1 && c_row % 4 == 0 && ((ulong)c_tile & 15) == 0;
     #pragma unroll 4
@@ -169,16 +173,14 @@ static inline void multiply_plain(const Product* p, const float alpha, const flo
       result *= alpha;
       __global float* element = c_tile + row * c_row + column * c_column;
       if (row < rows && vectors && column + 4 <= columns) {
-        if (beta != 0.0f) result += beta * *(__global const float4*)element;
-        *(__global float4*)element = result;
+        STORE_ALIGNED(4)(element, result, beta);
       } else if (row < rows) {
         const float values[4] = {result.x, result.y, result.z, result.w};
         #pragma unroll
         for (int v = 0; v < 4; v++)
-          if (column + v < columns)
-            element[v * c_column] = beta == 0.0f ? values[v] : values[v] + beta * element[v * c_column];
+          if (column + v < columns) store_element(element + v * c_column, values[v], beta);
       }
     }
-    AFTER_TILE;
+    end_tile();
   }
 }

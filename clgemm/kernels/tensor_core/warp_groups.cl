@@ -1,12 +1,12 @@
-// How a work-group of three warp groups multiplies the tiles of tensor_core/tile.cl with wgmma.
-// For each 64 of k, of a row and a column with scales r and s,
+// A work-group of three warp groups multiplies the tiles of tensor_core/tile.cl with wgmma.
+// For each TILE_K of k, of a row and a column with scales r and s,
 //     sum = high_a*low_b + low_a*high_b + high_a*high_b     wgmma, from zero
 //     c  += sum * (r*s)                                     in registers
-// With INT8 the first two products are of bytes, twice as fast, and sum = unit*(that sum of integers) + high_a*high_b.
+// With INT8 the first two products are products of bytes, twice as fast: sum = unit*(their integer sum) + high_a*high_b.
 //
-// Two warp groups compute 64 x TILE_N of C each (multiply_tiles); the third only feeds them: its one active work-item
-// has the copy engine bring tiles to local memory, STAGES ahead (feed_tiles). Work-groups stay for as many
-// tiles of C as are theirs, so the next one's operands come while this one is stored.
+// Two warp groups compute 64 x TILE_N of C each (multiply_tiles). The third only feeds them (feed_tiles): one of its
+// work-items has the copy engine bring tiles to local memory, up to STAGES ahead. Work-groups are persistent: each takes
+// one tile of C after another, and the operands of the next arrive while one is stored.
 //
 // After: NVIDIA, "Parallel thread execution ISA", asynchronous warpgroup level matrix instructions.
 #ifndef TILE_N
@@ -19,22 +19,21 @@
 #error "SWIZZLE: rows of tiles that work-groups visit together"
 #endif
 #define TILE_M 128
-#define PANELS (TILE_N / TILE_ROWS)  // of B, beside one another
+#define PANELS (TILE_N / TILE_ROWS)  // panels of B per tile of C
 #define STAGE_BYTES ((1 + PANELS) * TILE_BYTES)
 #define BARRIERS_BYTES 128
 #define ITEMS 384
 
-// Barriers in local memory: full[stage] counts bytes that arrive, empty[stage] the eight computing warps.
+// Barriers in local memory: FULL counts the bytes of a stage that arrive, EMPTY the eight warps that have read it.
 #define FULL(stage) (base + (stage) * 8)
 #define EMPTY(stage) (base + 64 + (stage) * 8)
 
-// sum = a*b for one 64 x 128 x TILE_K product of tiles: 12 instructions in one piece, since the compiler must not touch
-// the sums before all is done. %0 to %63 are the sums; %64 and %65 the descriptors of the high parts of a and of b, which
-// count in sixteen bytes: LOW leads from the high part of a tile to the low, CORES to the next two cores along k.
-// The two warp groups take turns at barriers %66 and %67: one's tensor cores work while the other adds up.
+// The text of the instructions for a 64 x 128 x TILE_K product of tiles. %0 to %63 are the sums; %64 and %65 are the
+// descriptors of the high parts of a and of b, whose addresses count in units of 16 bytes: LOW leads from the high part
+// of a tile to the low part, CORES to the next two cores along k.
 #define LOW 1024    // PART_BYTES/16
 #define CORES 256   // 2*TILE_ROWS*16/16
-#define DISTANCE 8  // of neighbours along the rows, 128/16
+#define DISTANCE 8  // from one core matrix to the next along the rows, 128/16
 #define WGMMA                                                                                    \
   "wgmma.mma_async.sync.aligned." SHAPE                                                          \
   "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,"  \
@@ -58,22 +57,25 @@
   "=f"(sum[i]), "=f"(sum[i + 1]), "=f"(sum[i + 2]), "=f"(sum[i + 3]),               \
   "=f"(sum[i + 4]), "=f"(sum[i + 5]), "=f"(sum[i + 6]), "=f"(sum[i + 7])
 #define RESULTS EIGHT(0), EIGHT(8), EIGHT(16), EIGHT(24), EIGHT(32), EIGHT(40), EIGHT(48), EIGHT(56)
-// The small products first: less of them is lost. The first of all does not add.
-#define MULTIPLY(tile_a, tile_b, mine, others)                                                                       \
-  asm volatile("{.reg .b64 a, b; .reg .pred no, yes;\n"                                                              \
-               "setp.ne.b32 no, %66, %66; setp.eq.b32 yes, %66, %66;\n"                                              \
-               "bar.sync %66, 256;\n"                                                                                \
-               "wgmma.fence.sync.aligned;\n"                                                                         \
-               ALL_TIMES(0, LOW, "no") ALL_TIMES(LOW, 0, "yes") ALL_TIMES(0, 0, "yes")                               \
-               "wgmma.commit_group.sync.aligned;\n"                                                                  \
-               "bar.arrive %67, 256;\n"                                                                              \
-               "wgmma.wait_group.sync.aligned 0;}\n"                                                                 \
-               : RESULTS : "l"(tile_a), "l"(tile_b), "r"(mine), "r"(others) : "memory")
+// sum = a*b. The 12 instructions are in one piece, since the compiler must not touch the sums before all are done. The
+// small products come first, so that less of them is lost; the first of all does not add. The two warp groups take turns
+// at the barriers `mine` and `others`: the tensor cores work for one while the other adds up.
+static inline void multiply(float* sum, const ulong tile_a, const ulong tile_b, const uint mine, const uint others) {
+  asm volatile("{.reg .b64 a, b; .reg .pred no, yes;\n"
+               "setp.ne.b32 no, %66, %66; setp.eq.b32 yes, %66, %66;\n"
+               "bar.sync %66, 256;\n"
+               "wgmma.fence.sync.aligned;\n"
+               ALL_TIMES(0, LOW, "no") ALL_TIMES(LOW, 0, "yes") ALL_TIMES(0, 0, "yes")
+               "wgmma.commit_group.sync.aligned;\n"
+               "bar.arrive %67, 256;\n"
+               "wgmma.wait_group.sync.aligned 0;}\n"
+               : RESULTS : "l"(tile_a), "l"(tile_b), "r"(mine), "r"(others) : "memory");
+}
 
 #if INT8
-// The same with bytes for the small products: they take one turn, at barriers %68 and %69, the large one another. The sums of
-// bytes' products begin as the bits of 1.5 * 2^23, whose last counts 1; they stay below 2^22, so what they end as is the
-// float32 number 1.5 * 2^23 + sum. %66 is the unit that they count, %67 the unit times -1.5 * 2^23, exactly.
+// The same with bytes for the small products, which take one turn; the large product takes another. The integer sums
+// begin as the bits of 1.5 * 2^23, whose last bit counts 1, and stay below 2^22: read as float32, they end as 1.5 * 2^23
+// + sum. %66 is the unit of the sums, %67 the unit times -1.5 * 2^23, exactly.
 #define HIGH_BYTES 1024  // PART_BYTES/16
 #define LOW_BYTES 1536   // LOW_BYTES_AT/16
 #define EACH(F)                                                                         \
@@ -91,52 +93,38 @@
   "{t0,t1,t2,t3,t4,t5,t6,t7,t8,t9,t10,t11,t12,t13,t14,t15,t16,t17,t18,t19,t20,t21,t22,t23,t24,"         \
   "t25,t26,t27,t28,t29,t30,t31,t32,t33,t34,t35,t36,t37,t38,t39,t40,t41,t42,t43,t44,t45,t46,t47,"        \
   "t48,t49,t50,t51,t52,t53,t54,t55,t56,t57,t58,t59,t60,t61,t62,t63}, a, b, yes;\n"
-#define MULTIPLY_BYTES(tile_a, tile_b, unit, mine, others)                                                         \
-  asm volatile("{.reg .b64 a, b; .reg .pred yes; .reg .b32 t<64>;\n"                                               \
-               "setp.eq.b64 yes, %64, %64;\n"                                                                      \
-               EACH(BEGIN)                                                                                         \
-               "bar.sync %68, 256;\n"                                                                              \
-               "wgmma.fence.sync.aligned;\n"                                                                       \
-               TIMES_BYTES(0, HIGH_BYTES, LOW_BYTES) TIMES_BYTES(1, HIGH_BYTES, LOW_BYTES)                         \
-               TIMES_BYTES(0, LOW_BYTES, HIGH_BYTES) TIMES_BYTES(1, LOW_BYTES, HIGH_BYTES)                         \
-               "wgmma.commit_group.sync.aligned;\n"                                                                \
-               "bar.arrive %69, 256;\n"                                                                            \
-               "wgmma.wait_group.sync.aligned 0;\n"                                                                \
-               EACH(END)                                                                                           \
-               "bar.sync %68, 256;\n"                                                                              \
-               "wgmma.fence.sync.aligned;\n"                                                                       \
-               ALL_TIMES(0, 0, "yes")                                                                              \
-               "wgmma.commit_group.sync.aligned;\n"                                                                \
-               "bar.arrive %69, 256;\n"                                                                            \
-               "wgmma.wait_group.sync.aligned 0;}\n"                                                               \
-               : RESULTS                                                                                           \
-               : "l"(tile_a), "l"(tile_b), "f"(unit), "f"(-12582912.0f * (unit)), "r"(mine), "r"(others) : "memory")
+static inline void multiply_bytes(float* sum, const ulong tile_a, const ulong tile_b, const float unit, const uint mine,
+                                  const uint others) {
+  asm volatile("{.reg .b64 a, b; .reg .pred yes; .reg .b32 t<64>;\n"
+               "setp.eq.b64 yes, %64, %64;\n"
+               EACH(BEGIN)
+               "bar.sync %68, 256;\n"
+               "wgmma.fence.sync.aligned;\n"
+               TIMES_BYTES(0, HIGH_BYTES, LOW_BYTES) TIMES_BYTES(1, HIGH_BYTES, LOW_BYTES)
+               TIMES_BYTES(0, LOW_BYTES, HIGH_BYTES) TIMES_BYTES(1, LOW_BYTES, HIGH_BYTES)
+               "wgmma.commit_group.sync.aligned;\n"
+               "bar.arrive %69, 256;\n"
+               "wgmma.wait_group.sync.aligned 0;\n"
+               EACH(END)
+               "bar.sync %68, 256;\n"
+               "wgmma.fence.sync.aligned;\n"
+               ALL_TIMES(0, 0, "yes")
+               "wgmma.commit_group.sync.aligned;\n"
+               "bar.arrive %69, 256;\n"
+               "wgmma.wait_group.sync.aligned 0;}\n"
+               : RESULTS
+               : "l"(tile_a), "l"(tile_b), "f"(unit), "f"(-12582912.0f * unit), "r"(mine), "r"(others) : "memory");
+}
 #endif
 
-// A tile of C.
-typedef struct {
-  int matrix, m, n;
-} Place;
-
-// Neighbouring work-groups take SWIZZLE tiles of one column before they move to the next column.
-static inline Place place_of(int index, const int tiles_m, const int tiles_n) {
-  Place place;
-  place.matrix = index / (tiles_m * tiles_n), index %= tiles_m * tiles_n;
-  const int first_m = index / (SWIZZLE * tiles_n) * SWIZZLE, band = min(SWIZZLE, tiles_m - first_m);
-  place.m = first_m + index % (SWIZZLE * tiles_n) % band, place.n = index % (SWIZZLE * tiles_n) / band;
-  return place;
+// The panel of A of a tile of C, and its first panel of B.
+static inline int panel_of_a(const Product* p, const int matrix, const Place place) {
+  return (p->a_stride == 0 ? 0 : matrix) * panels_of(p->m) + place.m;
 }
 
-// Its panels of A and, the first, of B.
-static inline int panel_of_a(const Product* p, const Place place) {
-  return (p->a_stride == 0 ? 0 : place.matrix) * panels_of(p->m) + place.m;
+static inline int panel_of_b(const Product* p, const int matrix, const Place place) {
+  return (p->b_stride == 0 ? 0 : matrix) * panels_of(p->n) + place.n * PANELS;
 }
-
-static inline int panel_of_b(const Product* p, const Place place) {
-  return (p->b_stride == 0 ? 0 : place.matrix) * panels_of(p->n) + place.n * PANELS;
-}
-
-#define NEXT_STAGE if (++stage == STAGES) { stage = 0; round ^= 1; }
 
 static inline void feed_tiles(const Product* p, const uint base) {
   const int depths = depths_of(p->k), panels_b = panels_of(p->n);
@@ -146,10 +134,11 @@ static inline void feed_tiles(const Product* p, const uint base) {
   int stage = 0;
   uint round = 0;  // parity of the uses of a stage
   for (int index = get_group_id(0); index < p->matrices * tiles_m * tiles_n; index += get_num_groups(0)) {
-    const Place place = place_of(index, tiles_m, tiles_n);
-    __global const uchar* from_a = p->packed_a + panel_of_a(p, place) * panel_bytes;
-    __global const uchar* from_b = p->packed_b + panel_of_b(p, place) * panel_bytes;
-    // A last panel that is not there is fed from its neighbour and not stored.
+    const int matrix = index / (tiles_m * tiles_n);
+    const Place place = swizzled(index % (tiles_m * tiles_n), tiles_m, tiles_n, SWIZZLE);
+    __global const uchar* from_a = p->packed_a + panel_of_a(p, matrix, place) * panel_bytes;
+    __global const uchar* from_b = p->packed_b + panel_of_b(p, matrix, place) * panel_bytes;
+    // If the second panel of the last tile is missing, the first is read again; its result is not stored.
     const long beside = place.n * PANELS + 1 < panels_b ? panel_bytes : 0;
     #pragma unroll 1
     for (int depth = 0; depth < depths; depth++) {
@@ -161,7 +150,7 @@ static inline void feed_tiles(const Product* p, const uint base) {
       if (PANELS == 2) fetch(to + 2 * TILE_BYTES, from_b + beside, TILE_BYTES, FULL(stage));
       from_a += TILE_BYTES;
       from_b += TILE_BYTES;
-      NEXT_STAGE
+      next_stage(&stage, &round, STAGES);
     }
   }
 }
@@ -177,18 +166,19 @@ static inline void multiply_tiles(const Product* p, const float alpha, const flo
   uint round = 0;  // parity of the uses of a stage
   const int my_row = warp * 16 + own_row(), my_column = own_column();
   const uint group = warp / 4;
-  // A descriptor without an address: how far the next core is along the rows and along k.
+  // A descriptor without its address: the distances of core matrices along the rows and along k.
   const ulong shape = (ulong)DISTANCE << 32 | TILE_ROWS * 16 / 16 << 16;
-  if (group == 1) asm volatile("bar.arrive 1, 256;" ::: "memory");  // the first turn is the first warp group's
+  if (group == 1) asm volatile("bar.arrive 1, 256;" ::: "memory");  // the first warp group takes the first turn
   for (int index = get_group_id(0); index < p->matrices * tiles_m * tiles_n; index += get_num_groups(0)) {
-    const Place place = place_of(index, tiles_m, tiles_n);
+    const int matrix = index / (tiles_m * tiles_n);
+    const Place place = swizzled(index % (tiles_m * tiles_n), tiles_m, tiles_n, SWIZZLE);
 #if GUARD
-    // What there is to mend, looked up while tiles are on their way.
-    const int panel_a = panel_of_a(p, place), panel_b = panel_of_b(p, place);
+    // Look for outliers while tiles arrive.
+    const int panel_a = panel_of_a(p, matrix, place), panel_b = panel_of_b(p, matrix, place);
     const int panels = min(PANELS, panels_b - place.n * PANELS);
     uint any = 0;
     if (listed != 0)
-      any = any_lists(directory_of(p->packed_a, panels_of_a(p) * depths) + panel_a * depths,
+      any = panels_with_outliers(directory_of(p->packed_a, panels_of_a(p) * depths) + panel_a * depths,
                       directory_of(p->packed_b, panels_of_b(p) * depths) + panel_b * depths, panels, depths);
 #endif
     float total[PANELS][64];
@@ -211,9 +201,9 @@ static inline void multiply_tiles(const Product* p, const float alpha, const flo
         const float steps = *(__local const float*)(memory + at + STEP_AT) *
                             *(__local const float*)(memory + at_b + STEP_AT);
         const float unit = as_float(as_uint(steps / FINER) & ~3);  // three times it is a number, too
-        MULTIPLY_BYTES(tile_a, tile_b, unit, 1 + group, 2 - group);
+        multiply_bytes(sum, tile_a, tile_b, unit, 1 + group, 2 - group);
 #else
-        MULTIPLY(tile_a, tile_b, 1 + group, 2 - group);
+        multiply(sum, tile_a, tile_b, 1 + group, 2 - group);
 #endif
         const float common = *(__local const float*)(memory + at + COMMON_AT) *
                              *(__local const float*)(memory + at_b + COMMON_AT);
@@ -239,11 +229,11 @@ static inline void multiply_tiles(const Product* p, const float alpha, const flo
         }
       }
       if (lane == 0) arrive(EMPTY(stage));
-      NEXT_STAGE
+      next_stage(&stage, &round, STAGES);
     }
 
     const int rows = p->m - place.m * TILE_M - warp * 16, columns = p->n - place.n * TILE_N;
-    __global float* c_tile = c + place.matrix * c_stride + place.m * TILE_M * c_row + place.n * TILE_N * c_column;
+    __global float* c_tile = c + matrix * c_stride + place.m * TILE_M * c_row + place.n * TILE_N * c_column;
     __global float* c_warp = c_tile + warp * 16 * c_row;
     const bool vectors = c_column == 1 && c_row % 4 == 0 && ((ulong)c_tile & 15) == 0 && columns >= TILE_N;
     #pragma unroll
@@ -259,13 +249,13 @@ static inline void multiply_tiles(const Product* p, const float alpha, const flo
           p->packed_a + panel_a * panel_bytes, p->packed_b + panel_b * panel_bytes,
           directory_of(p->packed_a, panels_of_a(p) * depths) + panel_a * depths,
           directory_of(p->packed_b, panels_of_b(p) * depths) + panel_b * depths,
-          p->a + place.matrix * p->a_stride + place.m * TILE_M * p->a_row,
-          p->b + place.matrix * p->b_stride + place.n * TILE_N * p->b_row, c_tile,
+          p->a + matrix * p->a_stride + place.m * TILE_M * p->a_row,
+          p->b + matrix * p->b_stride + place.n * TILE_N * p->b_row, c_tile,
           p->a_row, p->a_column, p->b_row, p->b_column, c_row, c_column, p->m - place.m * TILE_M, columns, depths, alpha};
       warp_barrier();
-      if (any & 1) mend_rows(&t, warp * 16, 0, TILE_N);
+      if (any & 1) add_outliers_of_a(&t, warp * 16, 0, TILE_N);
       for (int h = 0; h < panels; h++)
-        if (any >> h & 2) mend_columns(&t, warp * 16, 0, TILE_N, h);
+        if (any >> h & 2) add_outliers_of_b(&t, warp * 16, 0, TILE_N, h);
     }
 #endif
   }

@@ -1,8 +1,11 @@
-// C = alpha*A*B + beta*C on the tensor cores of NVIDIA's compute capability 9.0, operands split in halves.
-//   packed_a, packed_b          tiles of tensor_core/tile.cl: panels of 128 rows of A, of 128 columns of B
+// C = alpha*A*B + beta*C on the tensor cores of NVIDIA's compute capability 9.0, with wgmma, from split operands.
+//   packed_a, packed_b                            tiles of tensor_core/tile.cl: panels of 128 rows of A, of 128 columns of B
 //   c[matrix*c_stride + i*c_row + j*c_column]     m x n; not read when beta is 0
-//   count                       listed elements; above `most` another kernel makes the product (GUARD only)
-// How: tensor_core/warp_groups.cl. Whose products are right for which data: kernels/tensor_core/README.md.
+//   count                                         outliers; above `most` the fallback makes the product (GUARD only)
+//   count_next                                    the counter of the next product, set to 0 here (GUARD only)
+//   count_before                                  with TF32, outliers of the fp16 split: runs if they are above `most`
+//   a, b                                          the operands themselves, for the products of outliers
+// tensor_core/warp_groups.cl has the algorithm, README.md the data for which the result stands and its error.
 // Work-groups: as many as compute units, 384 work-items each. Local: STAGES*(1 + TILE_N/128)*TILE_BYTES + 17024 bytes.
 // After: NVIDIA, "Parallel thread execution ISA", asynchronous warpgroup level matrix instructions; Ootomo and Yokota,
 // "Recovering single precision accuracy from tensor cores", 2022; Fasi, Higham, Mikaitis and Pranesh, "Numerical
@@ -17,10 +20,10 @@ void tensor_product(const int matrices, const int m, const int n, const int k, c
                     __global uint* count, __global uint* count_next, __global const uint* count_before) {
   __local uchar memory[BARRIERS_BYTES + STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
   __local float corners[8 * CORNER];
-  asm volatile(".target sm_90a");  // the compiler's own is sm_90: wgmma and setmaxnreg need the a
+  asm volatile(".target sm_90a");  // the compiler chooses sm_90, which lacks wgmma and setmaxnreg
   const uint item = get_local_id(0);
 #if GUARD
-  if (item == 0 && get_group_id(0) == 0) *count_next = 0;  // the next product's
+  if (item == 0 && get_group_id(0) == 0) *count_next = 0;
   const uint listed = *count;
   if (listed > most) return;
 #if TF32
