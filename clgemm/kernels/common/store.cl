@@ -6,29 +6,30 @@ static inline void store_element(__global float* c, const float value, const flo
 }
 
 // For vectors of `width` floats:
-//   STORE_ALIGNED(width)(c, value, beta)                   at a multiple of the vector's size
+//   STORE_ALIGNED(width)(c, value, beta)                   c points to a vector
 //   STORE_VECTOR(width)(c, value, beta)                    anywhere
-//   STORE_RUN(width)(c, c_column, columns, value, beta)    c[j*c_column] for j < width, j < columns
+//   STORE_RUN(width)(c, c_column, column, n, value, beta)  columns `column` to column+width-1 of n, c_column apart
 #define STORE_ALIGNED(width) JOIN(store_aligned_, width)
 #define STORE_VECTOR(width) JOIN(store_vector_, width)
 #define STORE_RUN(width) JOIN(store_run_, width)
 #define DEFINE_STORES(width)                                                                          \
-  static inline void store_aligned_##width(__global float* c, FLOAT(width) value, const float beta) { \
-    if (beta != 0.0f) value += beta * LOAD_ALIGNED(width, __global, c);                               \
-    *(__global FLOAT(width)*)c = value;                                                               \
+  static inline void store_aligned_##width(__global FLOAT(width) * c, FLOAT(width) value,             \
+                                           const float beta) {                                        \
+    if (beta != 0.0f) value += beta * *c;                                                             \
+    *c = value;                                                                                       \
   }                                                                                                   \
   static inline void store_vector_##width(__global float* c, FLOAT(width) value, const float beta) {  \
     if (beta != 0.0f) value += beta * LOAD(width, c);                                                 \
     STORE(width, value, c);                                                                           \
   }                                                                                                   \
-  static inline void store_run_##width(__global float* c, const long c_column, const int columns,     \
-                                       const FLOAT(width) value, const float beta) {                  \
-    if (c_column == 1 && columns >= width) {                                                          \
+  static inline void store_run_##width(__global float* c, const long c_column, const int column,      \
+                                       const int n, const FLOAT(width) value, const float beta) {     \
+    if (c_column == 1 && column + width <= n) {                                                       \
       store_vector_##width(c, value, beta);                                                           \
     } else {                                                                                          \
       float values[width];                                                                            \
       STORE(width, value, values);                                                                    \
-      for (int j = 0; j < min(width, columns); j++)                                                   \
+      for (int j = 0; j < min(width, n - column); j++)                                                \
         store_element(c + j * c_column, values[j], beta);                                             \
     }                                                                                                 \
   }

@@ -65,5 +65,5 @@ void reduce(const int m, const int n, const int slices, const int4 counts, const
 #endif
   if (row >= m) return;
   sum *= alpha;
-  STORE_RUN(WIDTH)(c, c_column, n - column, sum, beta);
+  STORE_RUN(WIDTH)(c, c_column, column, n, sum, beta);
 }

@@ -173,7 +173,7 @@ static inline void multiply_plain(const Product* p, const float alpha, const flo
       result *= alpha;
       __global float* element = c_tile + row * c_row + column * c_column;
       if (row < rows && vectors && column + 4 <= columns) {
-        STORE_ALIGNED(4)(element, result, beta);
+        STORE_ALIGNED(4)((__global float4*)element, result, beta);
       } else if (row < rows) {
         const float values[4] = {result.x, result.y, result.z, result.w};
         #pragma unroll

@@ -16,11 +16,16 @@ static inline void store_vectors(const float* own, const float alpha, const floa
     if (own_row() + 2 * r < rows)
       #pragma unroll
       for (int side = 0; side < 2; side++) {
-        __global float* element = c + (own_row() + 2 * r) * c_row + side * 16 + own_column();
+        __global float4* element = (__global float4*)(c + (own_row() + 2 * r) * c_row + side * 16 + own_column());
         const float* v = own + side * 8 + 2 * r;
         float4 result;
         result.x = alpha * v[0], result.y = alpha * v[1], result.z = alpha * v[4], result.w = alpha * v[5];
-        STORE_ALIGNED(4)(element, result, beta);
+        // Not by STORE_ALIGNED, which makes NVIDIA's compiler repeat the products with alpha in both branches.
+        if (beta != 0.0f) {
+          const float4 old = *element;
+          result.x += beta * old.x, result.y += beta * old.y, result.z += beta * old.z, result.w += beta * old.w;
+        }
+        *element = result;
       }
 }
 

@@ -100,79 +100,56 @@
 #define LOADS_A (TILE_M * TILE_K / LOAD_A / ITEMS)  // vectors of a tile that each work-item fetches
 #define LOADS_B (TILE_N * TILE_K / LOAD_B / ITEMS)
 
-// Of the vectors of a tile of `rows` rows of A (columns of B), `width` floats each, where one begins: its row,
-// and its step over k. Vectors lie along the rows, or, transposed, along k.
-static inline int row_of(const int vector, const int rows, const int width, const bool transposed) {
-  return transposed ? vector / (TILE_K / width) : vector % (rows / width) * width;
+// Vectors of LOAD_A floats lie along the rows of a tile of A, or, with TURN_A, along k: the row and the step over
+// k at which vector number `vector` begins. fetch_a loads it from the tile at `from`; rows past `last` repeat it.
+// put_a writes it to a tile in local memory. The same for B.
+static inline int row_of_a(const int vector) {
+  return TURN_A ? vector / (TILE_K / LOAD_A) : vector % (TILE_M / LOAD_A) * LOAD_A;
 }
 
-static inline int step_of(const int vector, const int rows, const int width, const bool transposed) {
-  return transposed ? vector % (TILE_K / width) * width : vector / (rows / width);
+static inline int step_of_a(const int vector) {
+  return TURN_A ? vector % (TILE_K / LOAD_A) * LOAD_A : vector / (TILE_M / LOAD_A);
 }
 
-// The same in global memory. Rows past `last` repeat it.
-static inline long offset_of(const int vector, const int rows, const int width, const bool transposed, const long pitch,
-                             const int last) {
-  const int row = min(row_of(vector, rows, width, transposed), last), step = step_of(vector, rows, width, transposed);
-  return transposed ? row * pitch + step : step * pitch + row;
+static inline FLOAT(LOAD_A) fetch_a(__global const float* from, const long pitch, const int last, const int vector) {
+  return LOAD_ALIGNED(LOAD_A, __global, (from + (TURN_A ? min(row_of_a(vector), last) * pitch + step_of_a(vector)
+                                                    : step_of_a(vector) * pitch + min(row_of_a(vector), last))));
 }
 
-// The vector that this work-item fetches as its `load`-th.
-static inline int own_vector(const int load) { return load * ITEMS + get_local_id(0); }
-
-// Fetch this work-item's share of a tile: the whole tile, or its first `steps` over k and zeros.
-static inline void fetch_a(FLOAT(LOAD_A)* to, __global const float* from, const long pitch, const int last,
-                           const bool whole, const int steps) {
-  #pragma unroll
-  for (int load = 0; load < LOADS_A; load++) {
-    const int vector = own_vector(load);
-    if (!whole) to[load] = (FLOAT(LOAD_A))(0.0f);
-    if (whole || step_of(vector, TILE_M, LOAD_A, TURN_A) < steps)
-      to[load] = LOAD_ALIGNED(LOAD_A, __global, from + offset_of(vector, TILE_M, LOAD_A, TURN_A, pitch, last));
+static inline void put_a(__local float* tile, const int vector, const FLOAT(LOAD_A) fetched) {
+  __local float* to = tile + step_of_a(vector) * PITCH_A + row_of_a(vector);
+  if (TURN_A) {
+    float values[LOAD_A];
+    STORE(LOAD_A, fetched, values);
+    #pragma unroll
+    for (int v = 0; v < LOAD_A; v++) to[v * PITCH_A] = values[v];
+  } else {
+    *(__local FLOAT(LOAD_A)*)to = fetched;
   }
 }
 
-static inline void fetch_b(FLOAT(LOAD_B)* to, __global const float* from, const long pitch, const int last,
-                           const bool whole, const int steps) {
-  #pragma unroll
-  for (int load = 0; load < LOADS_B; load++) {
-    const int vector = own_vector(load);
-    if (!whole) to[load] = (FLOAT(LOAD_B))(0.0f);
-    if (whole || step_of(vector, TILE_N, LOAD_B, TURN_B) < steps)
-      to[load] = LOAD_ALIGNED(LOAD_B, __global, from + offset_of(vector, TILE_N, LOAD_B, TURN_B, pitch, last));
-  }
+static inline int row_of_b(const int vector) {
+  return TURN_B ? vector / (TILE_K / LOAD_B) : vector % (TILE_N / LOAD_B) * LOAD_B;
 }
 
-// Put what was fetched into a tile in local memory.
-static inline void put_a(__local float* tile, const FLOAT(LOAD_A)* fetched) {
-  #pragma unroll
-  for (int load = 0; load < LOADS_A; load++) {
-    const int vector = own_vector(load);
-    __local float* to = tile + step_of(vector, TILE_M, LOAD_A, TURN_A) * PITCH_A + row_of(vector, TILE_M, LOAD_A, TURN_A);
-    if (TURN_A) {
-      float values[LOAD_A];
-      STORE(LOAD_A, fetched[load], values);
-      #pragma unroll
-      for (int v = 0; v < LOAD_A; v++) to[v * PITCH_A] = values[v];
-    } else {
-      *(__local FLOAT(LOAD_A)*)to = fetched[load];
-    }
-  }
+static inline int step_of_b(const int vector) {
+  return TURN_B ? vector % (TILE_K / LOAD_B) * LOAD_B : vector / (TILE_N / LOAD_B);
 }
 
-static inline void put_b(__local float* tile, const FLOAT(LOAD_B)* fetched) {
-  #pragma unroll
-  for (int load = 0; load < LOADS_B; load++) {
-    const int vector = own_vector(load);
-    __local float* to = tile + step_of(vector, TILE_N, LOAD_B, TURN_B) * PITCH_B + row_of(vector, TILE_N, LOAD_B, TURN_B);
-    if (TURN_B) {
-      float values[LOAD_B];
-      STORE(LOAD_B, fetched[load], values);
-      #pragma unroll
-      for (int v = 0; v < LOAD_B; v++) to[v * PITCH_B] = values[v];
-    } else {
-      *(__local FLOAT(LOAD_B)*)to = fetched[load];
-    }
+static inline FLOAT(LOAD_B) fetch_b(__global const float* from, const long pitch, const int last, const int vector) {
+  return LOAD_ALIGNED(LOAD_B, __global, (from + (TURN_B ? min(row_of_b(vector), last) * pitch + step_of_b(vector)
+                                                    : step_of_b(vector) * pitch + min(row_of_b(vector), last))));
+}
+
+static inline void put_b(__local float* tile, const int vector, const FLOAT(LOAD_B) fetched) {
+  __local float* to = tile + step_of_b(vector) * PITCH_B + row_of_b(vector);
+  if (TURN_B) {
+    float values[LOAD_B];
+    STORE(LOAD_B, fetched, values);
+    #pragma unroll
+    for (int v = 0; v < LOAD_B; v++) to[v * PITCH_B] = values[v];
+  } else {
+    *(__local FLOAT(LOAD_B)*)to = fetched;
   }
 }
 
@@ -213,12 +190,24 @@ void local_product(const int m, const int n, const int k, const int slice_k, con
   FLOAT(LOAD_A) next_a[LOADS_A];
   FLOAT(LOAD_B) next_b[LOADS_B];
   const int part = (end - first - 1) % TILE_K + 1;
-  fetch_a(next_a, a, a_pitch, last_a, false, part);
-  fetch_b(next_b, b, b_pitch, last_b, false, part);
+  #pragma unroll
+  for (int load = 0; load < LOADS_A; load++) {
+    next_a[load] = (FLOAT(LOAD_A))(0.0f);
+    if (step_of_a(load * ITEMS + item) < part)
+      next_a[load] = fetch_a(a, a_pitch, last_a, load * ITEMS + item);
+  }
+  #pragma unroll
+  for (int load = 0; load < LOADS_B; load++) {
+    next_b[load] = (FLOAT(LOAD_B))(0.0f);
+    if (step_of_b(load * ITEMS + item) < part)
+      next_b[load] = fetch_b(b, b_pitch, last_b, load * ITEMS + item);
+  }
   a -= (TILE_K - part) * step_a;
   b -= (TILE_K - part) * step_b;
-  put_a(tile_a, next_a);
-  put_b(tile_b, next_b);
+  #pragma unroll
+  for (int load = 0; load < LOADS_A; load++) put_a(tile_a, load * ITEMS + item, next_a[load]);
+  #pragma unroll
+  for (int load = 0; load < LOADS_B; load++) put_b(tile_b, load * ITEMS + item, next_b[load]);
   barrier(CLK_LOCAL_MEM_FENCE);
   int now = 0;  // which of the buffers is being read
 
@@ -227,8 +216,10 @@ void local_product(const int m, const int n, const int k, const int slice_k, con
     if (more) {
       a += TILE_K * step_a;
       b += TILE_K * step_b;
-      fetch_a(next_a, a, a_pitch, last_a, true, TILE_K);
-      fetch_b(next_b, b, b_pitch, last_b, true, TILE_K);
+      #pragma unroll
+      for (int load = 0; load < LOADS_A; load++) next_a[load] = fetch_a(a, a_pitch, last_a, load * ITEMS + item);
+      #pragma unroll
+      for (int load = 0; load < LOADS_B; load++) next_b[load] = fetch_b(b, b_pitch, last_b, load * ITEMS + item);
     }
 
     #pragma unroll UNROLL
@@ -258,8 +249,10 @@ void local_product(const int m, const int n, const int k, const int slice_k, con
     barrier(CLK_LOCAL_MEM_FENCE);
 #endif
     if (more) {
-      put_a(tile_a + now * SIZE_A, next_a);
-      put_b(tile_b + now * SIZE_B, next_b);
+      #pragma unroll
+      for (int load = 0; load < LOADS_A; load++) put_a(tile_a + now * SIZE_A, load * ITEMS + item, next_a[load]);
+      #pragma unroll
+      for (int load = 0; load < LOADS_B; load++) put_b(tile_b + now * SIZE_B, load * ITEMS + item, next_b[load]);
     }
     barrier(CLK_LOCAL_MEM_FENCE);
   }
@@ -314,9 +307,9 @@ void local_product(const int m, const int n, const int k, const int slice_k, con
   c += (tile_m * TILE_M + y * WIDTH_A) * c_row + tile_n * TILE_N + x * WIDTH_B;
   #pragma unroll
   for (int i = 0; i < WORK_M; i++) {
-    __global float* row = c + (i / WIDTH_A * ITEMS_M * WIDTH_A + i % WIDTH_A) * c_row;
+    __global FLOAT(WIDTH_B)* element = (__global FLOAT(WIDTH_B)*)(c + (i / WIDTH_A * ITEMS_M * WIDTH_A + i % WIDTH_A) * c_row);
     #pragma unroll
-    for (int j = 0; j < CHUNKS_N; j++) STORE_ALIGNED(WIDTH_B)(row + j * ITEMS_N * WIDTH_B, alpha * sum[i][j], beta);
+    for (int j = 0; j < CHUNKS_N; j++) STORE_ALIGNED(WIDTH_B)(element + j * ITEMS_N, alpha * sum[i][j], beta);
   }
 #else
   #pragma unroll
@@ -326,7 +319,8 @@ void local_product(const int m, const int n, const int k, const int slice_k, con
       #pragma unroll
       for (int j = 0; j < CHUNKS_N; j++) {
         const int column = tile_n * TILE_N + (j * ITEMS_N + x) * WIDTH_B;
-        STORE_RUN(WIDTH_B)(c + row * c_row + column * c_column, c_column, n - column, alpha * sum[i][j], beta);
+        const FLOAT(WIDTH_B) result = alpha * sum[i][j];
+        STORE_RUN(WIDTH_B)(c + row * c_row + column * c_column, c_column, column, n, result, beta);
       }
     }
   }
