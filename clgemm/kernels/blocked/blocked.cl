@@ -48,7 +48,7 @@
 #error "IN_PLACE: 1 to read A where it lies, its rows along k; 0 for panels of it"
 #endif
 #ifndef PACKS
-#error "PACKS: 1 if panels of A are packed here, 0 if they have been"
+#error "PACKS: 1 if this kernel packs panels of A, 0 if another has"
 #endif
 #ifndef FMA
 #error "FMA: 1 for fma(), 0 for a multiplication and an addition that the compiler may join"

@@ -37,8 +37,7 @@ static inline void store_runs(const float* own, const float alpha, const float b
   for (int i = 0; i < 16; i++)
     corner[(own_row() + (i & 2)) * CORNER_PITCH + (i & 8) * 2 + own_column() + (i & 4) / 2 + (i & 1)] = alpha * own[i];
   warp_barrier();
-  for (int row = 0; row < min(16, rows); row++) {
+  for (int row = 0; row < min(16, rows); row++)
     if (lane < columns) store_element(c + row * c_row + lane * c_column, corner[row * CORNER_PITCH + lane], beta);
-  }
   warp_barrier();
 }

@@ -22,7 +22,7 @@
 #error "TF32: 1 for parts in tf32, 0 for fp16"
 #endif
 #ifndef INT8
-#error "INT8: 1 for bytes beside the high parts, 0 for low parts like them"
+#error "INT8: 1 for parts in bytes besides the high parts, 0 for low parts"
 #endif
 #define CORE (TF32 ? 4 : 8)
 #define TILE_ROWS 128
