@@ -162,16 +162,16 @@ static __attribute__((noinline)) void OF(pack_panels)(const int rows, const int 
     const int rows_here = rows - panel, padded_here = min(PANEL, padded - panel);
     __global const float* source = from + panel * row_stride;
     __global float* target = to + panel * pitch;
-    int turned = 0;
+    int transposed = 0;
 #if PIECE > 1
     if (column_stride == 1) {
-      turned = columns / TURN * TURN;
+      transposed = columns / TURN * TURN;
       for (int i = 0; i < padded_here; i += PIECE)
-        for (int column = 0; column < turned; column += TURN)
+        for (int column = 0; column < transposed; column += TURN)
           OF(transpose)(rows_here - i, source + i * row_stride + column, row_stride, target + column * PANEL + i);
     }
 #endif
-    OF(copy)(rows_here, padded_here, columns - turned, source + turned * column_stride, row_stride, column_stride,
-             target + turned * PANEL);
+    OF(copy)(rows_here, padded_here, columns - transposed, source + transposed * column_stride, row_stride, column_stride,
+             target + transposed * PANEL);
   }
 }
