@@ -1,18 +1,18 @@
-// Measures the device's peak: chains of x = x*factor + term that stay in registers.
-//   out[item] is one float per work-item, so that the compiler keeps the loop.
-// Each work-item has CHAINS vectors of WIDTH floats: enough to hide the latency of an instruction, and few
-// enough for the registers. factor and term are arguments and each element starts with another value, so
-// that no compiler folds or merges the chains. With factor below 1 the chains converge to
-// term / (1 - factor), far from subnormal numbers and from infinity.
+// Measures a device's peak rate of multiply-adds, by chains of x = x*factor + term in registers.
+//   out[item]    the sum of the work-item's chains, so that the loop has a result
+// A work-item has CHAINS vectors of WIDTH floats: enough to hide an instruction's latency, few enough for the
+// register file. The compiler cannot fold or merge the chains: factor and term come at run time, and each element
+// starts at another value. With factor below 1 the chains converge to term / (1 - factor), away from subnormal
+// numbers and from infinity.
 // Operations: 2 * steps * CHAINS * WIDTH per work-item.
 #ifndef WIDTH
 #error "WIDTH: floats per vector"
 #endif
 #ifndef CHAINS
-#error "CHAINS: independent vectors per work-item"
+#error "CHAINS: vectors that are independent of one another"
 #endif
 #ifndef FMA
-#error "FMA: 1 for fma(), 0 for a multiplication and an addition that the compiler may fuse"
+#error "FMA: 1 for fma(), 0 for a multiplication and an addition that the compiler may join"
 #endif
 #ifndef GROUP
 #error "GROUP: work-items per work-group"

@@ -1,15 +1,15 @@
-// Measures the device's memory bandwidth: each work-item adds up its part of a long array.
-//   work-item g adds x[(g*first + i*stride)*WIDTH ... + WIDTH - 1] for i = 0 ... count - 1
-//   out[g] is one float per work-item, so that the compiler keeps the loop.
-// first = count, stride = 1: each work-item reads its own contiguous part, which is fast on CPUs.
-// first = 1, stride = work-items: adjacent work-items read adjacent elements, which is fast on GPUs.
-// CHAINS loads are in flight at a time; count is a multiple of CHAINS.
+// Measures the rate at which a device reads memory: each work-item adds up a share of a long array.
+//   x[(g*first + i*stride)*WIDTH + j]    what work-item g adds up, for i < count, j < WIDTH
+//   out[g]                               its sum, so that the loop has a result
+// With first = count and stride = 1 a work-item reads contiguous memory, for CPUs. With first = 1 and stride = the
+// number of work-items neighbours read neighbouring vectors, for GPUs.
+// CHAINS loads are under way at once; count is a multiple of CHAINS.
 // After: McCalpin, "Memory bandwidth and machine balance in current high performance computers", 1995.
 #ifndef WIDTH
 #error "WIDTH: floats per load"
 #endif
 #ifndef CHAINS
-#error "CHAINS: independent loads per work-item"
+#error "CHAINS: loads that are under way at once"
 #endif
 #ifndef GROUP
 #error "GROUP: work-items per work-group"

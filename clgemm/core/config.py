@@ -46,10 +46,10 @@ class Limits:
         Floats in one native vector of a work-item; 1 where the hardware spreads work-items, not
         vectors, over its lanes (GPUs).
     gathers : bool
-        Work-groups can see what others of the same launch have written (kernels/split_k/gather.cl).
+        Work-groups can see what others of the same launch have written (kernels/split_k/fused.cl).
     kept_bytes : int
         Of an operand too large for the last cache, what stays there from call to call if kernels
-        let the rest leave first (kernels/skinny/skinny_lanes.cl); 0 where they cannot say so.
+        let the rest leave first (kernels/skinny/skinny_gpu.cl); 0 where they cannot say so.
     """
 
     local_memory_bytes: int
@@ -86,7 +86,7 @@ class KernelConfig:
 
     @property
     def standard(self) -> str:
-        """The OpenCL C that the source is written in: split_k/gather.cl's atomics came later."""
+        """The OpenCL C that the source is written in: split_k/fused.cl's atomics came later."""
         return "CL3.0" if getattr(self, "gathers", False) else "CL1.2"
 
     def problems(self) -> Iterator[str]:

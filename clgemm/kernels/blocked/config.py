@@ -34,10 +34,11 @@ class RegisterConfig(KernelConfig):
     fma: bool  # as in LocalConfig
 
     family: ClassVar[str] = "register"
-    source: ClassVar[str] = "blocked/register.cl"
+    source: ClassVar[str] = "blocked/blocked.cl"
     entry: ClassVar[str] = "register_product"
     companions: ClassVar[tuple[type[KernelConfig], ...]] = (VectorPackConfig, ReduceConfig)
     includes: ClassVar[tuple[str, ...]] = (
+        "common/store.cl",
         *("blocked/panels_of_a.cl", "pack/vector_panels.cl"),
         *("blocked/panels_of_b.cl", "pack/vector_panels.cl"),
     )

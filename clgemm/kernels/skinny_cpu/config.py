@@ -28,6 +28,7 @@ class SkinnyConfig(KernelConfig):
     family: ClassVar[str] = "skinny"
     source: ClassVar[str] = "skinny_cpu/skinny_cpu.cl"
     entry: ClassVar[str] = "skinny_product"
+    includes: ClassVar[tuple[str, ...]] = ("common/store.cl",)
     companions: ClassVar[tuple[type[KernelConfig], ...]] = (PackConfig, ReduceConfig)
 
     @property

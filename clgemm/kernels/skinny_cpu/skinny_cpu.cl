@@ -1,13 +1,11 @@
-// C = alpha*A*B + beta*C for an A of a few rows, for processors with vector registers: B is read once,
-// where it lies, at the memory's speed.
+// C = alpha*A*B + beta*C for an A of a few rows, for CPUs: B is read once, in place, at the memory's speed.
 //   a[i*a_row + p*a_column]      m x k; a_column is 1 unless b_column is
 //   b[p*b_row + j*b_column]      k x n; b_column or b_row is 1
 //   c[i*c_row + j*c_column]      m x n; not read when beta is 0
-// A work-group makes ROWS rows of C by STRIP columns, of one slice of k. Where the rows of B lie along
-// its memory they are added up, CHUNK of them at a time for VECTORS vectors, then for the next ones, so
-// that few pages of memory are in use at a time; where columns do, scalar products are formed, of
-// VECTORS columns at a time. Several slices of k, slice_k long each, are several results: slice s goes
-// to c + s*c_slice.
+// A work-group computes ROWS rows x STRIP columns of C over one slice of k. Where the rows of B are contiguous
+// it adds up rows, CHUNK of them at a time for VECTORS vectors, then for the next vectors, so that few pages
+// of memory are in use at a time. Where the columns are, it computes scalar products of VECTORS columns.
+// Split-k: several slices of k, slice_k long each, are several results; slice s goes to c + s*c_slice.
 // Work-groups: matrices x slices x (m/ROWS, rounded up) x (n/STRIP, rounded up), one work-item each.
 #ifndef ROWS
 #error "ROWS: rows of C at a time"
@@ -25,7 +23,7 @@
 #error "CHUNK: rows of B at a time"
 #endif
 #ifndef PREFETCH
-#error "PREFETCH: rows of B, or vectors of its columns, fetched ahead; 0 leaves it to the processor"
+#error "PREFETCH: rows of B, or vectors of its columns, to prefetch ahead; 0 leaves it to the processor"
 #endif
 #ifndef FMA
 #error "FMA: 1 for fma(), 0 for a multiplication and an addition that the compiler may join"
@@ -135,9 +133,5 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
   }
 
   for (int i = 0; i < rows; i++)
-    for (int j = 0; j < columns; j++) {
-      __global float* element = c + i * c_row + j * c_column;
-      const float result = alpha * total[i * STRIP + j];
-      *element = beta == 0.0f ? result : result + beta * *element;
-    }
+    for (int j = 0; j < columns; j++) store_element(c + i * c_row + j * c_column, alpha * total[i * STRIP + j], beta);
 }

@@ -30,7 +30,7 @@ class SkinnyLanesConfig(KernelConfig):
     family: ClassVar[str] = "skinny_lanes"
     source: ClassVar[str] = "skinny_gpu/skinny_gpu.cl"
     entry: ClassVar[str] = "skinny_product"
-    includes: ClassVar[tuple[str, ...]] = ("split_k/gather.cl",)
+    includes: ClassVar[tuple[str, ...]] = ("common/store.cl", "split_k/fused.cl")
     companions: ClassVar[tuple[type[KernelConfig], ...]] = (ReduceConfig,)
 
     @property

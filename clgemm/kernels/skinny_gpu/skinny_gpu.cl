@@ -1,22 +1,25 @@
-// C = alpha*A*B + beta*C for an A of a few rows, for devices that spread work-items over lanes: B is read
-// once, where it lies, at the memory's speed.
+// C = alpha*A*B + beta*C for an A of a few rows, for GPUs: B is read once, in place, at the memory's speed.
 //   a[i*a_row + p*a_column]      m x k
-//   b[p*b_row + j*b_column]      k x n; b_column is 1, or, with ALONG_K, b_row
+//   b[p*b_row + j*b_column]      k x n; b_column is 1 or, with ALONG_K, b_row
 //   c[i*c_row + j*c_column]      m x n; not read when beta is 0
-// A work-group makes ROWS rows of C by STRIP columns, of one slice of k: ABREAST work-items go along B's
-// memory, WIDTH floats each, and GROUP/ABREAST of them across. Where that is along the rows of B, each adds
-// up its own columns, from every GROUP/ABREAST-th row of B, CHUNK rows at a time; where it is down the columns
-// (ALONG_K), each adds up its own share of a column. What they have is then added in local memory, where
-// CHUNK columns of A lie as well, unless CHUNK is 0. Of b WIDTH floats are loaded together: n, or with ALONG_K k, is a multiple; AHEAD such
-// loads are under way at once, the first of a chunk while A is on its way to local memory, but behind it.
-// Several slices of k, slice_k long each, are several results: slice s goes to c + s*c_slice.
-// Of a B larger than the last cache plain loads leave little for the next call: what comes last has pushed out what
-// came first. So of each AHEAD loads, KEPT keep their lines' priority, and the lines of the others are the first to
-// go: the same part of B is there when it is multiplied again. On an H200 what others have in the cache goes no
-// sooner by this than by plain loads; evict_last, no faster, stays there when B has long been done with. PTX ISA,
-// "Cache Eviction Priority Hints": NVIDIA's compiler only, WIDTH 4, compute capability 8.0 and later.
+// A work-group computes ROWS rows x STRIP columns of C over one slice of k. Its work-items lie ABREAST along the
+// contiguous dimension of B, WIDTH floats each, and GROUP/ABREAST across it. Where the rows of B are contiguous,
+// a work-item adds up WIDTH columns of its own, over every GROUP/ABREAST-th row of B; with ALONG_K it adds up
+// its share of one column. Then the work-items add up their sums through local memory. CHUNK columns of A lie
+// there, too; with CHUNK 0, A is read in place.
+// Loads of B bring WIDTH floats, of which n (with ALONG_K, k) is a multiple. AHEAD loads are under way at
+// once. The first loads of a chunk begin after those of A and before A is in local memory.
+// Split-k: several slices of k, slice_k long each, are several results. Slice s goes to c + s*c_slice; or,
+// with GATHERS, to `gathered`, and the sum of all to c (split_k/fused.cl).
+//
+// KEPT is for a B that is larger than the last cache and multiplied again and again. With plain loads the end
+// of B evicts its beginning, and the next call finds nothing. So of each AHEAD loads, KEPT leave their cache
+// lines' priority as it is, and the others mark their lines as the first to evict: the same part of B stays.
+// On an H200 other data is not evicted sooner by this than by plain loads. The policy evict_last is no faster,
+// and keeps B long after its last use. For NVIDIA's compiler, compute capability 8.0 and later, WIDTH 4.
 // Work-groups: matrices x slices x (m/ROWS, rounded up) x (n/STRIP, rounded up), GROUP work-items each.
 // Local: 4*(ROWS*CHUNK + GROUP*WIDTH) bytes.
+// After: NVIDIA, "Parallel thread execution ISA", cache eviction priority hints.
 #ifndef ROWS
 #error "ROWS: rows of C at a time"
 #endif
@@ -36,7 +39,7 @@
 #error "AHEAD: loads of B under way at once"
 #endif
 #ifndef KEPT
-#error "KEPT: of AHEAD loads of B, those whose lines stay in the last cache while the others' leave; 0: all alike"
+#error "KEPT: of AHEAD loads of B, those that stay in the last cache; the others are evicted first; 0: all alike"
 #endif
 #ifndef ALONG_K
 #error "ALONG_K: 1 if the columns of B lie along its memory, 0 if its rows do"
@@ -46,9 +49,9 @@
 #endif
 #define ACROSS (GROUP / ABREAST)
 #define STRIP (ALONG_K ? ACROSS : ABREAST * WIDTH)
-#define ADDED (ALONG_K ? ABREAST : ACROSS)  // work-items that have parts of the same sums
-#define SHARE ((ROWS * CHUNK + GROUP - 1) / GROUP)  // elements of A in local memory that each work-item brings
-// The first row of a chunk that a work-item loads, and the way to the next.
+#define ADDED (ALONG_K ? ABREAST : ACROSS)  // work-items that share the same sums
+#define SHARE ((ROWS * CHUNK + GROUP - 1) / GROUP)  // elements of A that each work-item brings to local memory
+// The first row of a chunk that a work-item loads, and the distance to the next.
 #define FIRST (ALONG_K ? x * WIDTH : y)
 #define STEP (ALONG_K ? ABREAST * WIDTH : ACROSS)
 #if ALONG_K  // what a load of B is multiplied by
@@ -56,26 +59,42 @@
 #else
 #define OF_A(i, p) ((FLOAT(WIDTH))(rows[(p) * ROWS + (i)]))
 #endif
+
+// The cache policies of loads: `stays` for KEPT of each AHEAD, `leaves` for the others.
+typedef struct {
+  ulong stays, leaves;
+} Policies;
+
 #if KEPT > 0 && defined(__NV_CL_C_VERSION)
-static inline float4 load_hinted(__global const float* p, const ulong hint) {
+static inline Policies cache_policies(void) {
+  Policies policies;
+  asm("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(policies.stays));
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policies.leaves));
+  return policies;
+}
+
+// Load number `load` of AHEAD.
+static inline float4 load_of_b(const int load, __global const float* p, const Policies policies) {
   float4 v;
   asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.f32 {%0, %1, %2, %3}, [%4], %5;"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(p), "l"(hint));
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(p), "l"(load < KEPT ? policies.stays : policies.leaves));
   return v;
 }
-#define HINTS                                                                      \
-  ulong stays, leaves;                                                             \
-  asm("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(stays));   \
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(leaves));
-#define LOAD_OF_B(f, p) load_hinted(p, (f) < KEPT ? stays : leaves)  // load f of AHEAD
 #else
-#define HINTS
-#define LOAD_OF_B(f, p) LOAD_ALIGNED(WIDTH, __global, p)
+static inline Policies cache_policies(void) {
+  const Policies none = {0, 0};
+  return none;
+}
+
+static inline FLOAT(WIDTH) load_of_b(const int load, __global const float* p, const Policies policies) {
+  return LOAD_ALIGNED(WIDTH, __global, p);
+}
 #endif
-// Slices of so many elements are added up by so many work-items for each.
+
+// Fused split-k: HELPERS work-items add up each of the ELEMENTS elements of the slices.
 #define ELEMENTS (ROWS * STRIP)
 #define HELPERS (GROUP < 2 * ELEMENTS ? 1 : GROUP < 16 * ELEMENTS ? GROUP / ELEMENTS : 16)
-// Many parts are added in two steps: those FEW apart first.
+// Many parts are added up in two steps, first those that are FEW apart.
 #define FEW (ADDED > 32 ? 8 : ADDED)
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
@@ -111,7 +130,7 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
   __global float* written = gathered + slice * ELEMENTS;
 #endif
 
-  HINTS
+  const Policies policies = cache_policies();
   FLOAT(WIDTH) sum[ROWS];
   #pragma unroll
   for (int i = 0; i < ROWS; i++) sum[i] = (FLOAT(WIDTH))(0.0f);
@@ -123,7 +142,7 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
     float scale[AHEAD][ROWS];
     #pragma unroll
     for (int f = 0; f < AHEAD; f++) {
-      v[f] = LOAD_OF_B(f, b + (p + f * STEP) * b_row);
+      v[f] = load_of_b(f, b + (p + f * STEP) * b_row, policies);
       #pragma unroll
       for (int i = 0; i < ROWS; i++) scale[f][i] = a[min(i, rows_here - 1) * a_row + (p + f * STEP) * a_column];
     }
@@ -133,7 +152,7 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
       for (int i = 0; i < ROWS; i++) sum[i] = MULTIPLY_ADD((FLOAT(WIDTH))(scale[f][i]), v[f], sum[i]);
   }
   for (; p < last; p += STEP) {
-    const FLOAT(WIDTH) v = LOAD_OF_B(KEPT, b + p * b_row);  // the first that leaves
+    const FLOAT(WIDTH) v = load_of_b(KEPT, b + p * b_row, policies);
     #pragma unroll
     for (int i = 0; i < ROWS; i++) sum[i] = MULTIPLY_ADD((FLOAT(WIDTH))(a[min(i, rows_here - 1) * a_row + p * a_column]), v, sum[i]);
   }
@@ -150,8 +169,8 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
     FLOAT(WIDTH) v[AHEAD];
     #pragma unroll
     for (int f = 0; f < AHEAD; f++)
-      if (FIRST + f * STEP < depth) v[f] = LOAD_OF_B(f, chunk_b + (FIRST + f * STEP) * b_row);
-    barrier(CLK_LOCAL_MEM_FENCE);  // nobody still reads the chunk before
+      if (FIRST + f * STEP < depth) v[f] = load_of_b(f, chunk_b + (FIRST + f * STEP) * b_row, policies);
+    barrier(CLK_LOCAL_MEM_FENCE);  // the chunk before has been read
     #pragma unroll
     for (int s = 0; s < SHARE; s++)
       if (s * GROUP + item < ROWS * CHUNK) rows[s * GROUP + item] = own_a[s];
@@ -164,7 +183,7 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
           #pragma unroll
           for (int i = 0; i < ROWS; i++) sum[i] = MULTIPLY_ADD(OF_A(i, here), v[f], sum[i]);
         }
-        if (next < depth) v[f] = LOAD_OF_B(f, chunk_b + next * b_row);
+        if (next < depth) v[f] = load_of_b(f, chunk_b + next * b_row, policies);
       }
     }
   }
@@ -173,7 +192,7 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
   for (int i = 0; i < rows_here; i++) {
     float values[WIDTH];
     #pragma unroll
-    for (int r = 0; r < ROWS; r++)  // an index that is known keeps the sums in registers
+    for (int r = 0; r < ROWS; r++)  // constant indices keep the sums in registers
       if (r == i) STORE(WIDTH, sum[r], values);
     barrier(CLK_LOCAL_MEM_FENCE);
 #if ALONG_K
@@ -202,8 +221,7 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
 #if GATHERS
       written[i * STRIP + j] = total;
 #else
-      __global float* element = c + i * c_row + j * c_column;
-      *element = beta == 0.0f ? alpha * total : alpha * total + beta * *element;
+      store_element(c + i * c_row + j * c_column, alpha * total, beta);
 #endif
     }
   }
@@ -229,10 +247,7 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
     for (int other = 0; other < slices; other++) total += gathered[other * ELEMENTS + e];
 #endif
     const int i = e / STRIP, j = e % STRIP;
-    if (i < rows_here && j < columns) {
-      __global float* element = c + i * c_row + j * c_column;
-      *element = beta == 0.0f ? alpha * total : alpha * total + beta * *element;
-    }
+    if (i < rows_here && j < columns) store_element(c + i * c_row + j * c_column, alpha * total, beta);
   }
 #endif
 }

@@ -23,6 +23,7 @@ class ReduceConfig(KernelConfig):
     family: ClassVar[str] = "reduce"
     source: ClassVar[str] = "split_k/reduce.cl"
     entry: ClassVar[str] = "reduce"
+    includes: ClassVar[tuple[str, ...]] = ("common/store.cl",)
 
     @property
     def items(self) -> int:

@@ -71,8 +71,9 @@ class TensorConfig(KernelConfig):
 
     entry: ClassVar[str] = "tensor_product"
     includes: ClassVar[tuple[str, ...]] = (
+        *("common/store.cl", "common/swizzle.cl"),
         "tensor_core/tile.cl",
-        "tensor_core/mend.cl",
+        "tensor_core/outliers.cl",
         "tensor_core/store.cl",
     )
     # LocalConfig: of the fallback, for data that split operands cannot hold.
@@ -150,10 +151,10 @@ class WgmmaConfig(TensorConfig):
     stages: int  # tiles of A and B in local memory
 
     family: ClassVar[str] = "tensor"
-    source: ClassVar[str] = "tensor_core/product.cl"
+    source: ClassVar[str] = "tensor_core/wgmma.cl"
     includes: ClassVar[tuple[str, ...]] = (
         *TensorConfig.includes,
-        *("tensor_core/barriers.cl", "tensor_core/wgmma.cl"),
+        *("tensor_core/barriers.cl", "tensor_core/warp_groups.cl"),
     )
     # 384 work-items start with 168 registers each and then share them out anew.
     options: ClassVar[tuple[str, ...]] = ("-cl-nv-maxrregcount=168",)
@@ -191,11 +192,11 @@ class AtOnceConfig(WgmmaVariant):
     plain_n: ClassVar[int] = 64  # and its columns
 
     family: ClassVar[str] = "tensor_at_once"
-    source: ClassVar[str] = "tensor_core/at_once.cl"
+    source: ClassVar[str] = "tensor_core/single_launch.cl"
     entry: ClassVar[str] = "tensor_at_once"
     includes: ClassVar[tuple[str, ...]] = (
         *WgmmaConfig.includes,
-        *("tensor_core/split.cl", "tensor_core/plain.cl"),
+        *("tensor_core/split.cl", "tensor_core/fallback.cl"),
     )
     companions: ClassVar[tuple[type[KernelConfig], ...]] = ()
 
@@ -207,7 +208,7 @@ class AtOnceConfig(WgmmaVariant):
         )
 
     def macros(self) -> tuple[tuple[str, int], ...]:
-        """Return also those of tensor_core/plain.cl."""
+        """Return also those of tensor_core/fallback.cl."""
         return (*super().macros(), ("PLAIN_M", self.plain_m), ("PLAIN_N", self.plain_n))
 
     def problems(self) -> Iterator[str]:
@@ -231,7 +232,7 @@ class NarrowConfig(KernelConfig):
     source: ClassVar[str] = "tensor_core/narrow.cl"
     entry: ClassVar[str] = "tensor_narrow"
     includes: ClassVar[tuple[str, ...]] = (
-        "split_k/gather.cl",
+        *("common/store.cl", "split_k/fused.cl"),
         "tensor_core/barriers.cl",
         "tensor_core/chunk.cl",
     )

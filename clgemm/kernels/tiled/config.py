@@ -33,10 +33,12 @@ class LocalConfig(KernelConfig):
     parts: int = 1  # work-items that share the steps over a tile's depth, for a block each
 
     family: ClassVar[str] = "local"
-    source: ClassVar[str] = "tiled/local.cl"
+    source: ClassVar[str] = "tiled/tiled.cl"
     entry: ClassVar[str] = "local_product"
     companions: ClassVar[tuple[type[KernelConfig], ...]] = (PackConfig, ReduceConfig)
-    includes: ClassVar[tuple[str, ...]] = ("split_k/gather.cl",)
+    includes: ClassVar[tuple[str, ...]] = (
+        *("common/store.cl", "common/swizzle.cl", "split_k/fused.cl"),
+    )
     planned: ClassVar[frozenset[str]] = frozenset({"IN_PLACE"})
 
     @property

@@ -1,23 +1,22 @@
-// Adds to C what the lists of tensor_core/tile.cl hold: the products that no tile could.
-//   C[i, :] += alpha*x*B[p, :]   for each element x of A's lists, in row i and column p
-//   C[:, j] += alpha*A[:, p]*x   for each element x of B's lists, in row p and column j, where A's
-//                                element is not listed itself: no product is added twice
-// One warp adds to the sixteen rows of C that it has stored, in single precision: IEEE arithmetic
-// puts Inf and NaN where they belong.
+// Adds the products of outliers to C, the elements that no tile could hold (tensor_core/tile.cl).
+//   C[i, :] += alpha*x*B[p, :]   for each outlier x of A, in row i and column p
+//   C[:, j] += alpha*A[:, p]*x   for each outlier x of B, in row p and column j, where A's element is no outlier
+//                                itself: no product is added twice
+// A warp adds to the 16 rows of C that it has stored, in IEEE single precision, so that Inf and NaN go where they belong.
 
-// Lists that are too long are never read: see `count`.
+// An outlier of a list. A list that is too long is never read: the fallback makes the product.
 static inline uint2 entry_of(__global const uchar* tile, uint index) {
   return ((__global const uint2*)(tile + LIST_AT))[index];
 }
 
-static inline bool is_listed(__global const uchar* tile, uint length, uint place) {
+static inline bool is_outlier_of_a(__global const uchar* tile, uint length, uint place) {
   for (uint i = 0; i < length; i++)
     if (entry_of(tile, i).x == place) return true;
   return false;
 }
 
-// Which of the next 32 tiles of a panel have a list, one bit each.
-static inline uint with_lists(__global const uint* lengths, int depth, int depths) {
+// Which of the next 32 tiles of a panel have outliers, one bit each.
+static inline uint tiles_with_outliers(__global const uint* lengths, int depth, int depths) {
   const int lane = get_local_id(0) % 32, here = depth + lane < depths && lengths[depth + lane] != 0;
   uint bits;
   asm volatile("{.reg .pred p; setp.ne.s32 p, %1, 0; vote.sync.ballot.b32 %0, p, 0xffffffff;}" : "=r"(bits) : "r"(here));
@@ -31,8 +30,8 @@ static inline uint any_of_warp(uint found) {
   return any;
 }
 
-// What a tile of C has to mend: bit 0 for its panel of A, 1 and 2 for its panels of B.
-static inline uint any_lists(__global const uint* lengths_a, __global const uint* lengths_b, int panels, int depths) {
+// Which panels of a tile of C have outliers: bit 0 for its panel of A, bits 1 and 2 for its panels of B.
+static inline uint panels_with_outliers(__global const uint* lengths_a, __global const uint* lengths_b, int panels, int depths) {
   uint in_a = 0, in_b = 0, in_next = 0;
   #pragma unroll 4
   for (int depth = get_local_id(0) % 32; depth < depths; depth += 32) {
@@ -43,7 +42,7 @@ static inline uint any_lists(__global const uint* lengths_a, __global const uint
   return any_of_warp(in_a) | any_of_warp(in_b) << 1 | any_of_warp(in_next) << 2;
 }
 
-// A tile of C: where it, its operands and their lists begin, and what C has from there on.
+// A tile of C: the beginnings of the tile, of its operands and of their lists; `rows` and `columns` of C from there on.
 typedef struct {
   __global const uchar *packed_a, *packed_b;
   __global const uint *lengths_a, *lengths_b;
@@ -54,18 +53,18 @@ typedef struct {
   float alpha;
 } Tile;
 
-// Both mend sixteen rows from `first` on, and columns from `left` on up to `right`: what one warp has stored.
-static inline void mend_rows(const Tile* t, const int first, const int left, const int right) {
+// Both add to 16 rows from `first` on, columns `left` to `right`: what one warp has stored.
+static inline void add_outliers_of_a(const Tile* t, const int first, const int left, const int right) {
   const int lane = get_local_id(0) % 32;
   for (int depth = 0; depth < t->depths; depth += 32)
-    for (uint bits = with_lists(t->lengths_a, depth, t->depths); bits != 0; bits &= bits - 1) {
+    for (uint bits = tiles_with_outliers(t->lengths_a, depth, t->depths); bits != 0; bits &= bits - 1) {
       const int here = depth + 31 - clz((int)(bits & (0u - bits)));
       for (uint i = 0; i < t->lengths_a[here]; i++) {
         const uint2 entry = entry_of(t->packed_a + (long)here * TILE_BYTES, i);
         const int row = entry.x & 255;
         const long p = here * TILE_K + (entry.x >> 8);
         if (row / 16 == first / 16) {
-          // Loads of four columns are under way at once.
+          // Four loads are under way at once.
           for (int column = left + lane; column < min(right, t->columns); column += 128) {
             float old[4], of_b[4];
             #pragma unroll
@@ -85,11 +84,11 @@ static inline void mend_rows(const Tile* t, const int first, const int left, con
     }
 }
 
-static inline void mend_columns(const Tile* t, const int first, const int left, const int right, const int panel) {
+static inline void add_outliers_of_b(const Tile* t, const int first, const int left, const int right, const int panel) {
   const int lane = get_local_id(0) % 32, row = first + lane;
   __global const uint* lengths = t->lengths_b + panel * t->depths;
   for (int depth = 0; depth < t->depths; depth += 32)
-    for (uint bits = with_lists(lengths, depth, t->depths); bits != 0; bits &= bits - 1) {
+    for (uint bits = tiles_with_outliers(lengths, depth, t->depths); bits != 0; bits &= bits - 1) {
       const int here = depth + 31 - clz((int)(bits & (0u - bits)));
       for (uint i = 0; i < lengths[here]; i++) {
         const uint2 entry = entry_of(t->packed_b + (long)(panel * t->depths + here) * TILE_BYTES, i);
@@ -97,7 +96,7 @@ static inline void mend_columns(const Tile* t, const int first, const int left, 
         const long p = here * TILE_K + (entry.x >> 8);
         const uint place = row | (entry.x >> 8) << 8;
         if (left <= column && column < right && lane < 16 && row < t->rows &&
-            !is_listed(t->packed_a + (long)here * TILE_BYTES, t->lengths_a[here], place))
+            !is_outlier_of_a(t->packed_a + (long)here * TILE_BYTES, t->lengths_a[here], place))
           t->c[row * t->c_row + column * t->c_column] +=
               t->alpha * (t->a[row * t->a_row + p * t->a_column] * as_float(entry.y));
         warp_barrier();

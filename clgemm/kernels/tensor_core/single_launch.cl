@@ -1,14 +1,15 @@
-// tensor_core/pack.cl, tensor_core/product.cl and, with GUARD, where these give up, the plain product, in one launch: for products so small that
-// launches take as long as the arithmetic.
-//   a, b, packed_a, packed_b, c, count      as there
+// C = alpha*A*B + beta*C on tensor cores in a single launch, for products so small that launches take as long as the
+// arithmetic: splits (tensor_core/pack.cl), multiplies (tensor_core/wgmma.cl) and, with GUARD, falls back
+// (tensor_core/fallback.cl). One matrix; otherwise the parameters of those kernels.
+// Atomic counters, both 0 before and after:
 //   tickets[0]    tiles that work-groups have taken to split
-//   tickets[1]    tiles that are split; GIVES_UP once no more are going to be; LEFT for each work-group that is done with tickets:
-//                 the last one leaves zeros
-// Work-groups draw tiles to split until there are no more, wait until all are split, and multiply. Who waits, waits for
-// work-groups that have drawn before and so are running: nobody can be kept waiting by one that has no place on the
-// device. Once too many elements are listed, no more tiles are split, and nobody waits.
+//   tickets[1]    tiles that are split; plus GIVES_UP once there are too many outliers; plus LEFT for each work-group
+//                 that no longer reads the counters, of which the last sets them to 0
+// Work-groups take tiles to split until none is left, wait until all are split, and multiply. Deadlock-free: a work-group
+// waits only for tiles that others have taken, which therefore are running. With too many outliers no more tiles are split,
+// and no work-group waits.
 //
-// Work-groups: as many as compute units, 384 work-items each. Local: tensor_core/product.cl's, and what tensor_core/split.cl takes.
+// Work-groups: as many as compute units, 384 work-items each. Local: that of tensor_core/wgmma.cl and SplitMemory.
 #define MEMORY_BYTES (!GUARD || STAGES * STAGE_BYTES > PLAIN_BYTES ? STAGES * STAGE_BYTES : PLAIN_BYTES)
 #define LEFT (1u << 20)  // more than there are tiles
 #define GIVES_UP (1u << 31)
@@ -24,7 +25,7 @@ void tensor_at_once(const int m, const int n, const int k, const int least, cons
   __local float corners[8 * CORNER];
   __local SplitMemory splitting;
   __local uint drawn, gives_up, listed;
-  asm volatile(".target sm_90a");  // the compiler's own is sm_90: wgmma and setmaxnreg need the a
+  asm volatile(".target sm_90a");  // the compiler chooses sm_90, which lacks wgmma and setmaxnreg
   const uint item = get_local_id(0), base = (uint)(ulong)(__local void*)memory;
   const Product p = {1, m, n, k, least, most, a + a_offset, a_row, a_column, 0, b + b_offset, b_row, b_column, 0,
                      packed_a, packed_b, count};
@@ -32,20 +33,20 @@ void tensor_at_once(const int m, const int n, const int k, const int least, cons
     const uint tiles = (panels_of(m) + panels_of(n)) * depths_of(k);
     uint next = 0;
     if (item == 0) {
-      if (GUARD && get_group_id(0) == 0) *count_next = 0;  // the next product's
+      if (GUARD && get_group_id(0) == 0) *count_next = 0;
       next = atomic_add(tickets, 1);
     }
     bool given_up = false;
     for (;;) {
       if (item == 0) drawn = next;
-      SPLIT_BARRIER;
+      split_barrier();
       const uint tile = drawn;
       if (tile >= tiles) break;
-      if (item == 0) next = atomic_add(tickets, 1);  // early, as this takes time
+      if (item == 0) next = atomic_add(tickets, 1);  // early, to hide its latency
       given_up = !split_tile(&p, tile, &splitting);
       if (given_up) break;
       fence_copies();
-      SPLIT_BARRIER;
+      split_barrier();
       if (item == 0) count_up(tickets + 1, 1);
     }
     if (item == 0) {

@@ -1,28 +1,31 @@
-// C = alpha*A*B + beta*C through tiles in local memory.
-//   a[panel*a_panel + p*a_pitch + i]   rows    panel*TILE_M + i of A, column p; with TURN_A i*a_pitch + p
-//   b[panel*b_panel + p*b_pitch + j]   columns panel*TILE_N + j of B, row p; with TURN_B j*b_pitch + p
+// C = alpha*A*B + beta*C for GPUs, through tiles in local memory.
+//   a[panel*a_panel + p*a_pitch + i]   row panel*TILE_M + i of A, column p; with TURN_A [i*a_pitch + p]
+//   b[panel*b_panel + p*b_pitch + j]   column panel*TILE_N + j of B, row p; with TURN_B [j*b_pitch + p]
 //   c[i*c_row + j*c_column]            m x n; not read when beta is 0
-// A packed operand lies in panels that are zero-padded to whole tiles: a pitch of TILE_M, k*TILE_M from one
-// to the next. Another is read where it lies, its pitch its leading dimension: by vectors of LOAD_A
-// rows, of which m is a multiple, or, turned on their way to local memory, of LOAD_A columns, of which k is.
-// What would lie past the last row repeats it, for elements of C that are not stored; past the last column
-// are zeros in both operands. So nothing outside of the matrices is read and no NaN comes from there.
+// A packed operand is panels that are padded with zeros to whole tiles: its pitch is TILE_M (TILE_N), and
+// panels are k times that apart. An operand that is read in place has its leading dimension for a pitch, and
+// is aligned for vectors of LOAD_A (LOAD_B) floats: along the rows of A, of which m is then a multiple, or,
+// with TURN_A, along k, of which k is. Tiles are transposed on their way to local memory where TURN_A is set.
+// Past the last row of A (column of B) the last is read again, and its results are not stored. Past k both
+// operands are taken as zero. So nothing is read outside of the matrices, and no NaN comes from there.
 //
-// A work-group computes one tile of C; each of its work-items WORK_M rows and WORK_N columns, in
-// registers: chunks of WIDTH_A rows and WIDTH_B columns that neighbouring work-items interleave, so
-// that together they read and write runs of addresses. Work-items go down the tile in bands, PATCH_N abreast.
-// PARTS of them have the same rows and columns and share each tile's steps over k; the first adds up in the end.
+// A work-group computes a tile of C. A work-item computes WORK_M rows x WORK_N columns of it in registers, in
+// chunks of WIDTH_A rows and WIDTH_B columns that alternate with those of its neighbours, so that together
+// they access contiguous memory. Work-items are numbered down the tile, PATCH_N side by side.
+// PARTS work-items have the same rows and columns and share the steps over k; the first adds up at the end.
 //
-//     columns  x=0 x=1 x=2 x=3 x=0 x=1 x=2 x=3      y=0   x: work-item along N, WIDTH_B columns a chunk
-//     rows     y=0  #               #               y=1   y: work-item along M, WIDTH_A rows a chunk
-//              y=1                                  y=0   #: the chunks of work-item (x=0, y=0), here
-//              y=0  #               #               y=1      with two chunks either way
+//     columns  x=0 x=1 x=2 x=3 x=0 x=1 x=2 x=3      x: work-item along N, WIDTH_B columns a chunk
+//     y=0       #               #                   y: work-item along M, WIDTH_A rows a chunk
+//     y=1                                           #: the chunks of work-item (x=0, y=0), here
+//     y=0       #               #                      two of them either way
+//     y=1
 //
-// The next tile is fetched from global memory into registers while the present one is being multiplied. With
-// BUFFERS 2 one barrier a tile is needed, with 1 two.
-// Several slices of k, slice_k long each, are several results: slice s goes to c + s*c_slice. Or, with GATHERS, to gathered,
-// and their sum to c: split_k/gather.cl.
-// Work-groups: matrices x slices x tiles of C, ITEMS work-items each. Local: 4*BUFFERS*TILE_K*(PITCH_A+PITCH_B) bytes.
+// While a tile is multiplied, the next one is fetched from global memory to registers. One barrier a tile is
+// needed with BUFFERS 2, two with BUFFERS 1.
+// Split-k: several slices of k, slice_k long each, are several results. Slice s goes to c + s*c_slice; or,
+// with GATHERS, to `gathered`, and the sum of all to c (split_k/fused.cl).
+// Work-groups: matrices x slices x tiles of C, ITEMS work-items each.
+// Local: 4*BUFFERS*TILE_K*(PITCH_A+PITCH_B) bytes.
 // After: Nugteren, "OpenCL SGEMM tuning for Kepler", kernels 6, 7, 9 and 10.
 #ifndef TILE_M
 #error "TILE_M: rows of C per work-group"
@@ -81,15 +84,15 @@
 
 #define ITEMS_M (TILE_M / WORK_M)
 #define ITEMS_N (TILE_N / WORK_N)
-#define BLOCKS (ITEMS_M * ITEMS_N)  // of registers, which cover the tile
+#define BLOCKS (ITEMS_M * ITEMS_N)  // blocks of registers, which cover the tile
 #define ITEMS (PARTS * BLOCKS)
 #define CHUNKS_M (WORK_M / WIDTH_A)
 #define CHUNKS_N (WORK_N / WIDTH_B)
-#if PARTS > 1  // rows of all blocks that A's tiles have room for
+#if PARTS > 1  // rows of every block for which the tiles of A have room
 #define ROOM (BUFFERS * TILE_K * WORK_M / TILE_N)
 #define AT_ONCE (ROOM < WORK_M ? ROOM : WORK_M)
 #endif
-// Rows of a tile in local memory lie a vector further apart where columns are written, for the banks' sake.
+// A transposed tile has its rows one vector further apart in local memory, against bank conflicts.
 #define PITCH_A (TILE_M + TURN_A * WIDTH_A)
 #define PITCH_B (TILE_N + TURN_B * WIDTH_B)
 #define SIZE_A (PITCH_A * TILE_K)
@@ -97,42 +100,58 @@
 #define LOADS_A (TILE_M * TILE_K / LOAD_A / ITEMS)  // vectors of a tile that each work-item fetches
 #define LOADS_B (TILE_N * TILE_K / LOAD_B / ITEMS)
 
-// Of the vectors of a tile, where in it this work-item's `load`-th begins: the row of A (column of B), the depth.
-#define ROW(SIDE, TILE, load)                                                             \
-  (TURN_##SIDE ? (load * ITEMS + item) / (TILE_K / LOAD_##SIDE)                           \
-               : (load * ITEMS + item) % (TILE / LOAD_##SIDE) * LOAD_##SIDE)
-#define DEPTH(SIDE, TILE, load)                                                           \
-  (TURN_##SIDE ? (load * ITEMS + item) % (TILE_K / LOAD_##SIDE) * LOAD_##SIDE             \
-               : (load * ITEMS + item) / (TILE / LOAD_##SIDE))
+// Vectors of LOAD_A floats lie along the rows of a tile of A, or, with TURN_A, along k: the row and the step over
+// k at which vector number `vector` begins. fetch_a loads it from the tile at `from`; rows past `last` repeat it.
+// put_a writes it to a tile in local memory. The same for B.
+static inline int row_of_a(const int vector) {
+  return TURN_A ? vector / (TILE_K / LOAD_A) : vector % (TILE_M / LOAD_A) * LOAD_A;
+}
 
-// Fetch this work-item's share of the tile at `from`. Rows past the last repeat it.
-#define FETCH_VECTOR(SIDE, TILE, from, pitch, last)                                       \
-  LOAD_ALIGNED(LOAD_##SIDE, __global, (from + (TURN_##SIDE                                \
-      ? min(ROW(SIDE, TILE, load), last) * pitch + DEPTH(SIDE, TILE, load)                \
-      : DEPTH(SIDE, TILE, load) * pitch + min(ROW(SIDE, TILE, load), last))))
-#define FETCH_TILE(SIDE, TILE, from, pitch, last, to)                                     \
-  _Pragma("unroll") for (int load = 0; load < LOADS_##SIDE; load++)                       \
-    to[load] = FETCH_VECTOR(SIDE, TILE, from, pitch, last);
+static inline int step_of_a(const int vector) {
+  return TURN_A ? vector % (TILE_K / LOAD_A) * LOAD_A : vector / (TILE_M / LOAD_A);
+}
 
-// The same of a tile's first `part` columns; the others are zero.
-#define FETCH_PART(SIDE, TILE, from, pitch, last, to)                                     \
-  _Pragma("unroll") for (int load = 0; load < LOADS_##SIDE; load++) {                     \
-    to[load] = (FLOAT(LOAD_##SIDE))(0.0f);                                                \
-    if (DEPTH(SIDE, TILE, load) < part) to[load] = FETCH_VECTOR(SIDE, TILE, from, pitch, last); \
+static inline FLOAT(LOAD_A) fetch_a(__global const float* from, const long pitch, const int last, const int vector) {
+  return LOAD_ALIGNED(LOAD_A, __global, (from + (TURN_A ? min(row_of_a(vector), last) * pitch + step_of_a(vector)
+                                                    : step_of_a(vector) * pitch + min(row_of_a(vector), last))));
+}
+
+static inline void put_a(__local float* tile, const int vector, const FLOAT(LOAD_A) fetched) {
+  __local float* to = tile + step_of_a(vector) * PITCH_A + row_of_a(vector);
+  if (TURN_A) {
+    float values[LOAD_A];
+    STORE(LOAD_A, fetched, values);
+    #pragma unroll
+    for (int v = 0; v < LOAD_A; v++) to[v * PITCH_A] = values[v];
+  } else {
+    *(__local FLOAT(LOAD_A)*)to = fetched;
   }
+}
 
-// Put what was fetched into local memory.
-#define PUT_TILE(SIDE, TILE, fetched, tile)                                               \
-  _Pragma("unroll") for (int load = 0; load < LOADS_##SIDE; load++) {                     \
-    __local float* element = tile + DEPTH(SIDE, TILE, load) * PITCH_##SIDE + ROW(SIDE, TILE, load); \
-    if (TURN_##SIDE) {                                                                    \
-      float values[LOAD_##SIDE];                                                          \
-      STORE(LOAD_##SIDE, fetched[load], values);                                          \
-      _Pragma("unroll") for (int v = 0; v < LOAD_##SIDE; v++) element[v * PITCH_##SIDE] = values[v]; \
-    } else {                                                                              \
-      *(__local FLOAT(LOAD_##SIDE)*)element = fetched[load];                              \
-    }                                                                                     \
+static inline int row_of_b(const int vector) {
+  return TURN_B ? vector / (TILE_K / LOAD_B) : vector % (TILE_N / LOAD_B) * LOAD_B;
+}
+
+static inline int step_of_b(const int vector) {
+  return TURN_B ? vector % (TILE_K / LOAD_B) * LOAD_B : vector / (TILE_N / LOAD_B);
+}
+
+static inline FLOAT(LOAD_B) fetch_b(__global const float* from, const long pitch, const int last, const int vector) {
+  return LOAD_ALIGNED(LOAD_B, __global, (from + (TURN_B ? min(row_of_b(vector), last) * pitch + step_of_b(vector)
+                                                    : step_of_b(vector) * pitch + min(row_of_b(vector), last))));
+}
+
+static inline void put_b(__local float* tile, const int vector, const FLOAT(LOAD_B) fetched) {
+  __local float* to = tile + step_of_b(vector) * PITCH_B + row_of_b(vector);
+  if (TURN_B) {
+    float values[LOAD_B];
+    STORE(LOAD_B, fetched, values);
+    #pragma unroll
+    for (int v = 0; v < LOAD_B; v++) to[v * PITCH_B] = values[v];
+  } else {
+    *(__local FLOAT(LOAD_B)*)to = fetched;
   }
+}
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 void local_product(const int m, const int n, const int k, const int slice_k, const int4 counts, const float alpha, const float beta,
@@ -140,16 +159,15 @@ void local_product(const int m, const int n, const int k, const int slice_k, con
                  __global const float* restrict b, const long b_offset, const long b_panel, const long b_pitch, const long4 b_strides,
                  __global float* restrict c, const long c_offset, const long c_row, const long c_column, const long c_slice,
                  const long4 c_strides GATHER_ARGUMENTS GATE_ARGUMENTS) {
-  GATE
+  if (GATE_IS_CLOSED) return;
   __local float tile_a[BUFFERS * SIZE_A] __attribute__((aligned(64)));
   __local float tile_b[BUFFERS * SIZE_B] __attribute__((aligned(64)));
 
-  // Neighbouring work-groups take SWIZZLE tiles of one column before they move to the next column.
   const int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + TILE_N - 1) / TILE_N, slices = (k + slice_k - 1) / slice_k;
   const uint group = get_group_id(0), tile = group % (tiles_m * tiles_n), result = group / (tiles_m * tiles_n);
   const uint slice = result % slices, matrix = result / slices;
-  const int first_m = tile / (SWIZZLE * tiles_n) * SWIZZLE, band = min(SWIZZLE, tiles_m - first_m);
-  const int tile_m = first_m + tile % (SWIZZLE * tiles_n) % band, tile_n = tile % (SWIZZLE * tiles_n) / band;
+  const Place place = swizzled(tile, tiles_m, tiles_n, SWIZZLE);
+  const int tile_m = place.m, tile_n = place.n;
   const int item = get_local_id(0), block = item % BLOCKS, share = item / BLOCKS;
   const int x = block / (ITEMS_M * PATCH_N) * PATCH_N + block % PATCH_N, y = block / PATCH_N % ITEMS_M;
 
@@ -158,7 +176,8 @@ void local_product(const int m, const int n, const int k, const int slice_k, con
   a += a_offset + matrix_offset(matrix, counts, a_strides) + tile_m * a_panel + first * step_a;
   b += b_offset + matrix_offset(matrix, counts, b_strides) + tile_n * b_panel + first * step_b;
   c += c_offset + matrix_offset(matrix, counts, c_strides) + slice * c_slice;
-  const int last_a = (TURN_A ? m - 1 : (m - 1) / LOAD_A * LOAD_A) - tile_m * TILE_M;  // row that a load may begin at
+  // The last rows at which a load may begin.
+  const int last_a = (TURN_A ? m - 1 : (m - 1) / LOAD_A * LOAD_A) - tile_m * TILE_M;
   const int last_b = (TURN_B ? n - 1 : (n - 1) / LOAD_B * LOAD_B) - tile_n * TILE_N;
 
   FLOAT(WIDTH_B) sum[WORK_M][CHUNKS_N];
@@ -167,16 +186,28 @@ void local_product(const int m, const int n, const int k, const int slice_k, con
     #pragma unroll
     for (int j = 0; j < CHUNKS_N; j++) sum[i][j] = (FLOAT(WIDTH_B))(0.0f);
 
-  // The first tile of a slice has what is left over, so that all others are whole.
+  // The first tile of a slice has the remainder of k, so that all others are whole.
   FLOAT(LOAD_A) next_a[LOADS_A];
   FLOAT(LOAD_B) next_b[LOADS_B];
   const int part = (end - first - 1) % TILE_K + 1;
-  FETCH_PART(A, TILE_M, a, a_pitch, last_a, next_a)
-  FETCH_PART(B, TILE_N, b, b_pitch, last_b, next_b)
+  #pragma unroll
+  for (int load = 0; load < LOADS_A; load++) {
+    next_a[load] = (FLOAT(LOAD_A))(0.0f);
+    if (step_of_a(load * ITEMS + item) < part)
+      next_a[load] = fetch_a(a, a_pitch, last_a, load * ITEMS + item);
+  }
+  #pragma unroll
+  for (int load = 0; load < LOADS_B; load++) {
+    next_b[load] = (FLOAT(LOAD_B))(0.0f);
+    if (step_of_b(load * ITEMS + item) < part)
+      next_b[load] = fetch_b(b, b_pitch, last_b, load * ITEMS + item);
+  }
   a -= (TILE_K - part) * step_a;
   b -= (TILE_K - part) * step_b;
-  PUT_TILE(A, TILE_M, next_a, tile_a)
-  PUT_TILE(B, TILE_N, next_b, tile_b)
+  #pragma unroll
+  for (int load = 0; load < LOADS_A; load++) put_a(tile_a, load * ITEMS + item, next_a[load]);
+  #pragma unroll
+  for (int load = 0; load < LOADS_B; load++) put_b(tile_b, load * ITEMS + item, next_b[load]);
   barrier(CLK_LOCAL_MEM_FENCE);
   int now = 0;  // which of the buffers is being read
 
@@ -185,8 +216,10 @@ void local_product(const int m, const int n, const int k, const int slice_k, con
     if (more) {
       a += TILE_K * step_a;
       b += TILE_K * step_b;
-      FETCH_TILE(A, TILE_M, a, a_pitch, last_a, next_a)
-      FETCH_TILE(B, TILE_N, b, b_pitch, last_b, next_b)
+      #pragma unroll
+      for (int load = 0; load < LOADS_A; load++) next_a[load] = fetch_a(a, a_pitch, last_a, load * ITEMS + item);
+      #pragma unroll
+      for (int load = 0; load < LOADS_B; load++) next_b[load] = fetch_b(b, b_pitch, last_b, load * ITEMS + item);
     }
 
     #pragma unroll UNROLL
@@ -210,20 +243,22 @@ void local_product(const int m, const int n, const int k, const int slice_k, con
     }
 
 #if BUFFERS == 2
-    // The other buffer was last read before the previous barrier: nobody is still reading it.
+    // The other buffer was last read before the previous barrier.
     now = 1 - now;
 #else
     barrier(CLK_LOCAL_MEM_FENCE);
 #endif
     if (more) {
-      PUT_TILE(A, TILE_M, next_a, tile_a + now * SIZE_A)
-      PUT_TILE(B, TILE_N, next_b, tile_b + now * SIZE_B)
+      #pragma unroll
+      for (int load = 0; load < LOADS_A; load++) put_a(tile_a + now * SIZE_A, load * ITEMS + item, next_a[load]);
+      #pragma unroll
+      for (int load = 0; load < LOADS_B; load++) put_b(tile_b + now * SIZE_B, load * ITEMS + item, next_b[load]);
     }
     barrier(CLK_LOCAL_MEM_FENCE);
   }
 
 #if PARTS > 1
-  // The first work-item of a block adds up what the others have, which comes through the tiles' local memory.
+  // The first work-item of a block adds up the sums of the others, which come through the tiles' local memory.
   for (int other = 1; other < PARTS; other++) {
     #pragma unroll
     for (int row = 0; row < WORK_M; row += AT_ONCE) {
@@ -244,7 +279,8 @@ void local_product(const int m, const int n, const int k, const int slice_k, con
 #endif
 
 #if GATHERS
-  // Slices are written as they lie in registers; the last work-group of a tile adds them up, in their order.
+  // Fused split-k. Slices are written in the order of registers; the last work-group of a tile adds them up, always
+  // in the same order.
   __local uint earlier;
   const uint piece = matrix * (tiles_m * tiles_n) + tile;
   gathered += (long)piece * slices * (TILE_M * TILE_N) + block * WIDTH_B;
@@ -267,18 +303,13 @@ void local_product(const int m, const int n, const int k, const int slice_k, con
   if (share != 0) return;
 #endif
 
-  // The epilogue: alpha and beta, whole vectors inside the matrix, single elements along its edge.
 #if WHOLE
   c += (tile_m * TILE_M + y * WIDTH_A) * c_row + tile_n * TILE_N + x * WIDTH_B;
   #pragma unroll
   for (int i = 0; i < WORK_M; i++) {
     __global FLOAT(WIDTH_B)* element = (__global FLOAT(WIDTH_B)*)(c + (i / WIDTH_A * ITEMS_M * WIDTH_A + i % WIDTH_A) * c_row);
     #pragma unroll
-    for (int j = 0; j < CHUNKS_N; j++) {
-      FLOAT(WIDTH_B) result = alpha * sum[i][j];
-      if (beta != 0.0f) result += beta * element[j * ITEMS_N];
-      element[j * ITEMS_N] = result;
-    }
+    for (int j = 0; j < CHUNKS_N; j++) STORE_ALIGNED(WIDTH_B)(element + j * ITEMS_N, alpha * sum[i][j], beta);
   }
 #else
   #pragma unroll
@@ -288,17 +319,8 @@ void local_product(const int m, const int n, const int k, const int slice_k, con
       #pragma unroll
       for (int j = 0; j < CHUNKS_N; j++) {
         const int column = tile_n * TILE_N + (j * ITEMS_N + x) * WIDTH_B;
-        FLOAT(WIDTH_B) result = alpha * sum[i][j];
-        __global float* element = c + row * c_row + column * c_column;
-        if (c_column == 1 && column + WIDTH_B <= n) {
-          if (beta != 0.0f) result += beta * LOAD(WIDTH_B, element);
-          STORE(WIDTH_B, result, element);
-        } else {
-          float values[WIDTH_B];
-          STORE(WIDTH_B, result, values);
-          for (int v = 0; v < min(WIDTH_B, n - column); v++)
-            element[v * c_column] = beta == 0.0f ? values[v] : values[v] + beta * element[v * c_column];
-        }
+        const FLOAT(WIDTH_B) result = alpha * sum[i][j];
+        STORE_RUN(WIDTH_B)(c + row * c_row + column * c_column, c_column, column, n, result, beta);
       }
     }
   }
