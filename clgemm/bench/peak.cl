@@ -1,18 +1,18 @@
-// The most multiply-adds that a device makes: chains of x = x*factor + term that never leave registers.
-//   out[item] is one float per work-item, so that the loop has a result.
-// CHAINS vectors of WIDTH floats each: enough of them to hide an instruction's latency, few enough for the
-// register file. factor and term come at run time and each element starts elsewhere, so that no compiler
-// folds or merges the chains; with factor below 1 they converge to term / (1 - factor), away from
-// subnormal numbers and from infinity.
+// Measures the device's peak: chains of x = x*factor + term that stay in registers.
+//   out[item] is one float per work-item, so that the compiler keeps the loop.
+// Each work-item has CHAINS vectors of WIDTH floats: enough to hide the latency of an instruction, and few
+// enough for the registers. factor and term are arguments and each element starts with another value, so
+// that no compiler folds or merges the chains. With factor below 1 the chains converge to
+// term / (1 - factor), far from subnormal numbers and from infinity.
 // Operations: 2 * steps * CHAINS * WIDTH per work-item.
 #ifndef WIDTH
 #error "WIDTH: floats per vector"
 #endif
 #ifndef CHAINS
-#error "CHAINS: vectors that wait for nobody but themselves"
+#error "CHAINS: independent vectors per work-item"
 #endif
 #ifndef FMA
-#error "FMA: 1 for fma(), 0 for a multiplication and an addition that the compiler may join"
+#error "FMA: 1 for fma(), 0 for a multiplication and an addition that the compiler may fuse"
 #endif
 #ifndef GROUP
 #error "GROUP: work-items per work-group"

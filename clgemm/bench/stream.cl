@@ -1,15 +1,15 @@
-// The most bytes a second that a device reads from memory: each work-item adds up a share of a long array.
+// Measures the device's memory bandwidth: each work-item adds up its part of a long array.
 //   work-item g adds x[(g*first + i*stride)*WIDTH ... + WIDTH - 1] for i = 0 ... count - 1
-//   out[g] is one float per work-item, so that the loop has a result.
-// first = count, stride = 1: a stretch of its own, as processors like it.
-// first = 1, stride = work-items: neighbours read neighbours, as GPUs do.
-// CHAINS loads are on their way at a time; count is a multiple of it.
+//   out[g] is one float per work-item, so that the compiler keeps the loop.
+// first = count, stride = 1: each work-item reads its own contiguous part, which is fast on CPUs.
+// first = 1, stride = work-items: adjacent work-items read adjacent elements, which is fast on GPUs.
+// CHAINS loads are in flight at a time; count is a multiple of CHAINS.
 // After: McCalpin, "Memory bandwidth and machine balance in current high performance computers", 1995.
 #ifndef WIDTH
 #error "WIDTH: floats per load"
 #endif
 #ifndef CHAINS
-#error "CHAINS: loads that wait for nobody"
+#error "CHAINS: independent loads per work-item"
 #endif
 #ifndef GROUP
 #error "GROUP: work-items per work-group"

@@ -1,4 +1,4 @@
-"""How settings are read from text, on the command line and in the environment."""
+"""Parsing of settings from the command line and the environment."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ class Variable:
 
 
 def whole_number(text: str) -> int:
-    """Return the whole number that a text holds in any notation of numbers, such as ``1e6``.
+    """Return the whole number that a text holds, in any notation, such as ``1e6``.
 
     Raises
     ------
     ValueError
-        If it is negative, infinite, no whole number or no number at all; begins with the text.
+        If the text is negative, infinite, not whole or not a number. The message begins with the
+        text.
     """
     try:
         value = float(text)
@@ -40,4 +41,5 @@ def whole_number(text: str) -> int:
         value = math.nan
     if not (value >= 0 and value.is_integer()):
         raise ValueError(f"{text!r} is not a whole number, such as 1000000 or 1e6")
-    return int(text) if text.strip().isdecimal() else int(value)  # digits keep all their places
+    # A float would round whole numbers of more than 53 bits.
+    return int(text) if text.strip().isdecimal() else int(value)

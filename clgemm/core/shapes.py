@@ -1,4 +1,4 @@
-"""The classes that shapes fall into, each tuned for itself. Pure."""
+"""Shape classes, which are tuned separately."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ __all__ = ["LOPSIDED", "SHAPE_CLASSES", "Shape", "fresh", "shape_class"]
 
 SHAPE_CLASSES = (
     "tiny",  # a launch takes longer than the arithmetic
-    "small",  # packing counts
+    "small",  # packing takes a large part of the time
     "medium",
     "large",
     "tall",  # a C of many rows and few columns
     "wide",  # few rows and many columns
     "vector",  # one row or one column
-    "deep",  # little C, much k
-    "batched",  # stacks of small ones
+    "deep",  # a small C and a large k
+    "batched",  # batches of small products
 )
 TINY, SMALL, MEDIUM = 32**3, 256**3, 1536**3  # multiply-adds, at most
-LOPSIDED = 8  # a side so many times the other
+LOPSIDED = 8  # a side this many times the other
 
 
 class Shape(NamedTuple):
-    """A stack of products of m x k by k x n."""
+    """A batch of products of m x k by k x n matrices."""
 
     m: int
     n: int
@@ -36,12 +36,12 @@ class Shape(NamedTuple):
 
     @property
     def gflop(self) -> float:
-        """Billions of operations, counted as BLAS does."""
+        """Billions of operations: two for each multiply-add, as BLAS benchmarks count."""
         return 2e-9 * self.work
 
     @property
     def label(self) -> str:
-        """As the command line takes it."""
+        """The shape as the command line takes it."""
         if self.matrices > 1:
             return f"{self.matrices}x{self.m}x{self.n}x{self.k}"
         return str(self.m) if self.m == self.n == self.k else f"{self.m}x{self.n}x{self.k}"
@@ -53,7 +53,7 @@ class Shape(NamedTuple):
 
 
 def shape_class(m: int, n: int, k: int, matrices: int = 1) -> str:
-    """Return the class of a stack of products of m x k by k x n, one of SHAPE_CLASSES."""
+    """Return the shape class of a batch of products of m x k by k x n, one of SHAPE_CLASSES."""
     work, short, long = m * n * k, min(m, n), max(m, n)
     if matrices > 1 and work <= SMALL:
         return "batched"
@@ -69,6 +69,6 @@ def shape_class(m: int, n: int, k: int, matrices: int = 1) -> str:
 
 
 def fresh(shape: Shape) -> Shape:
-    """Return a shape of the class, or of its neighbours, that nothing has been tried on yet."""
+    """Return a shape near `shape` that the tuner has not timed, to confirm a config on."""
     m, n, k = (size if size < 8 else size - size // 7 | 1 for size in shape[:3])
     return Shape(m, n, k, shape.matrices)

@@ -23,10 +23,11 @@ __all__ = [
     "traits_of",
 ]
 
-POCL, INTEL = "Portable Computing Language", "Intel(R) OpenCL"  # how platforms' names begin
+POCL, INTEL = "Portable Computing Language", "Intel(R) OpenCL"  # the beginnings of platform names
+# With these features of OpenCL 3.0, a work-group sees what another one of the launch wrote.
 SEEING_OTHERS = {"__opencl_c_atomic_order_acq_rel", "__opencl_c_atomic_scope_device"}
-# Limits.kept_bytes of NVIDIA's GPUs, by compute capability: OpenCL does not tell how large a
-# second-level cache is. Measured on an H200, of whose 60 MB so much is best; an H100 has 50.
+# Limits.kept_bytes of NVIDIA's GPUs by compute capability, since OpenCL does not report the size of
+# the second-level cache. Measured on an H200, whose cache has 60 MB.
 KEPT_BYTES = {(9, 0): 34_000_000}
 
 
@@ -78,7 +79,7 @@ def limits_of(d: cl.Device, kind: str, platform: str) -> Limits:
 
 def _sees_others(d: cl.Device, platform: str) -> bool:
     try:
-        if is_nvidia(platform):  # what its OpenCL C lacks, its assembly has
+        if is_nvidia(platform):  # not a feature of its OpenCL C, but PTX has it
             return "OpenCL 3" in platform and compute_capability(d) >= (7, 0)
         return {feature.name for feature in d.opencl_c_features} >= SEEING_OTHERS
     except (cl.Error, AttributeError):  # older than OpenCL 3.0
@@ -91,16 +92,16 @@ def is_nvidia(platform: str) -> bool:
 
 
 def register_width(device: Described) -> int:
-    """Return the floats in a vector register of a CPU, as the runtime's compiler uses it."""
+    """Return how many floats of a CPU's vector register the runtime's compiler uses."""
     width = min(device.limits.vector_width, 16)
-    # LLVM 14, in PoCL 3.0 as PyPI has it, takes AMD's processors with AVX-512 for older ones; PoCL
-    # names the processor's own width all the same.
+    # PoCL 3.0 from PyPI has LLVM 14, which compiles for AMD's processors with AVX-512 as for older
+    # ones. PoCL still reports the processor's own width.
     old = any(f"PoCL {version}" in device.platform for version in ("1.", "2.", "3.0"))
     return min(width, 8) if old and "AMD" in device.cl_device.vendor else width
 
 
 def compute_capability(device: cl.Device) -> tuple[int, int]:
-    """Return what NVIDIA counts its GPUs' abilities by; (0, 0) of others."""
+    """Return the compute capability of an NVIDIA GPU, or (0, 0) for other devices."""
     try:
         return device.compute_capability_major_nv, device.compute_capability_minor_nv
     except (cl.Error, AttributeError):

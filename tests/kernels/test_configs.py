@@ -1,4 +1,4 @@
-"""Constraints of the kernel families, without a device."""
+"""Tests of the constraints on kernel configs, without a device."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FAMILIES += [SkinnyConfig, SkinnyLanesVariant, ReduceConfig]
 
 @pytest.mark.parametrize("config", SHIPPED, ids=str)
 def test_shipped_configs_keep_their_own_constraints(config):
-    """Whatever the device."""
+    """Each shipped default config meets its own constraints on any device."""
     assert list(config.problems()) == []
 
 
@@ -105,14 +105,14 @@ def test_shipped_configs_keep_their_own_constraints(config):
     ],
 )
 def test_broken_constraints_are_named_with_their_values(config, words):
-    """Each is written once, and the error says which values break it."""
+    """The error for a broken constraint names the values that break it."""
     with pytest.raises(ValueError, match=words):
         config.require(LIMITS)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_macro_is_documented_in_the_kernel(family):
-    """A source refuses to build without a macro, in words; each field but the planner's is one."""
+    """A kernel's source has an ``#error`` that explains each macro, one for each tunable field."""
     kernels = resources.files("clgemm").joinpath("kernels")
     files = dict.fromkeys((*family.includes, family.source))
     source = "".join(kernels.joinpath(file).read_text() for file in files)
