@@ -194,6 +194,9 @@ LYING = [Case("", 9, 10, 11, a, b) for a, b in ("NN", "NT", "TN", "TT", "SN", "N
 STACKS = [Case("", 9, 10, 11, batch=3), Case("", 9, 10, 11, "T", "S", batch=3, shared_b=True)]
 
 
+NVIDIA = SimpleNamespace(is_nvidia=True)
+
+
 @pytest.mark.parametrize("case", LYING + STACKS, ids=lambda case: case.label)
 @pytest.mark.parametrize(
     ("name", "mode"), [("clgemm", HOST), ("clgemm", DEVICE), ("NumPy", HOST), ("CLBlast", DEVICE)]
@@ -237,7 +240,7 @@ def test_cublas_computes_the_case(case, monkeypatch):
     """cuBLAS by CuPy computes each case, and refuses a GPU that CuPy does not list."""
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "cupy", OnHost("cupy"))
-    device = SimpleNamespace(name="NVIDIA H", platform="NVIDIA CUDA")
+    device = SimpleNamespace(name="NVIDIA H", traits=NVIDIA)
     assert contenders.available("cuBLAS", device) == "cupy 0, CUDA 13000"
     call = contenders.prepare("cuBLAS", case, DEVICE, device)
     call.once()
@@ -563,14 +566,14 @@ def test_peers_are_chosen():
 def test_missing_peers_say_why(device):
     """The error for a missing peer says that it is not installed or not for this device."""
     with pytest.raises(RuntimeError, match="cuBLAS runs on NVIDIA's GPUs only; this is a toaster"):
-        contenders.available("cuBLAS", SimpleNamespace(name="a toaster", platform="Kitchen OpenCL"))
+        contenders.available("cuBLAS", SimpleNamespace(name="a toaster", traits=SimpleNamespace(is_nvidia=False)))
     with pytest.MonkeyPatch.context() as patch:
         for library in ("pyclblast", "torch", "cupy"):
             patch.setitem(sys.modules, library, None)  # as if it were not installed
         with pytest.raises(RuntimeError, match="pyclblast cannot be imported"):
             contenders.available("CLBlast", device)
         with pytest.raises(RuntimeError, match=r"PyTorch: .*torch.*; CuPy: .*cupy"):
-            contenders.available("cuBLAS", SimpleNamespace(name="H", platform="NVIDIA CUDA"))
+            contenders.available("cuBLAS", SimpleNamespace(name="H", traits=NVIDIA))
 
 
 class Interrupted:
