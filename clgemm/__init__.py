@@ -1,7 +1,8 @@
 """Single-precision matrix products on any OpenCL device, NumPy-compatible.
 
-`sgemm` follows BLAS and always runs on the device; `dot`, `matmul`, `inner`, `tensordot` and
-`multi_dot` follow NumPy and pick the faster side; `accel` lets NumPy itself run on the device.
+`sgemm` follows BLAS and always runs on the device. `dot`, `matmul`, `inner`, `tensordot` and
+`multi_dot` follow NumPy and choose the faster side, device or host. `accel` accelerates NumPy
+itself.
 """
 
 from clgemm import accel
@@ -17,7 +18,7 @@ from clgemm.tuning import tune
 
 __version__ = "0.1.0"
 
-# Before anybody lists platforms: OpenCL's loader reads once which runtimes there are.
+# Register now: OpenCL's loader reads the list of runtimes only once, when platforms are listed.
 _runtimes.register()
 
 __all__ = [

@@ -19,15 +19,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"clgemm {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser(
-        "info", help="versions, OpenCL devices, the chosen one and why, caches"
+        "info", help="versions, settings, OpenCL devices, the chosen device, records and folders"
     ).set_defaults(run=_info)
-    race = commands.add_parser("bench", help="ratios against NumPy's BLAS, CLBlast and cuBLAS")
+    race = commands.add_parser("bench", help="compare with NumPy's BLAS, CLBlast and cuBLAS")
     bench.add_arguments(race)
     race.set_defaults(run=bench.main)
-    best = commands.add_parser("tune", help="find, check and keep the fastest configs")
+    best = commands.add_parser("tune", help="find, validate and store the fastest configs")
     tuner.add_arguments(best)
     best.set_defaults(run=tuner.main)
-    climb = commands.add_parser("ladder", help="the tutorial's ten kernels, checked and timed")
+    climb = commands.add_parser("ladder", help="check and time the tutorial's ten kernels")
     ladder.add_arguments(climb)
     climb.set_defaults(run=ladder.main)
     args = parser.parse_args(arguments)

@@ -10,23 +10,25 @@ import numpy as np
 import pyopencl as cl
 
 from clgemm.core.precision import chosen_precision
-from clgemm.runtime.call_cache import Asked, again, note
+from clgemm.runtime.call_cache import find, keep, repeat
 from clgemm.runtime.launch import duplicate, multiply
 from clgemm.runtime.operands import (
     AnyArray,
+    accepted,
     allocated,
     as_matrix,
-    common_queue,
-    float32_operand,
     transposed,
     updatable,
     zeros,
 )
+from clgemm.runtime.signature import call_signature
 from clgemm.storage import Order, check_leading, smallest_leading, storage_size, window
 
 __all__ = ["sgemm"]
 
 TRANSPOSES = 0, 1, 2
+Sizes = tuple[int | None, int | None, int | None]  # m, n and k, as far as they are given
+UNKNOWN_SIZES: Sizes = None, None, None
 
 
 def sgemm(
@@ -138,21 +140,23 @@ def sgemm(
         raise ValueError(f"trans_b={trans_b!r} is not one of 0, 1 and 2")
     if order not in ("F", "C"):
         raise ValueError(f"order={order!r} is neither 'F' nor 'C'")
-    sizes = whole(m, "m"), whole(n, "n"), whole(k, "k")
+    sizes = UNKNOWN_SIZES
+    if not (m is None and n is None and k is None):
+        sizes = whole(m, "m"), whole(n, "n"), whole(k, "k")
     flat = not (lda is None and ldb is None and ldc is None)
-    # Whether the next such call may go by this one.
-    repeats = bool(alpha and not flat and queue is None and (c is None or overwrite_c))
-    asked = Asked("sgemm", precision, (trans_a, trans_b, order, sizes))
-    if repeats:
-        result = again(asked, alpha, a, b, 0.0 if c is None else beta, c, before)
-        if result is not None:
-            return result
     precision = chosen_precision(precision)
+    signature = None
+    if alpha and not flat and queue is None and (c is None or overwrite_c):
+        options = trans_a, trans_b, order, sizes
+        signature = call_signature("sgemm", options, precision, a, b, c)
+        if (kept := find(signature)) is not None:
+            kept_beta = 0.0 if c is None else beta
+            if (result := repeat(kept, alpha, a, b, kept_beta, c, before)) is not None:
+                return result
     if not (queue is None or isinstance(queue, cl.CommandQueue)):
         raise TypeError(f"queue={queue!r} is not a pyopencl.CommandQueue")
     given = {"a": a, "b": b} if c is None else {"a": a, "b": b, "c": c}
-    shared = common_queue(given, queue)
-    operands = {name: float32_operand(x, name) for name, x in given.items()}
+    operands, shared = accepted(given, queue)
     in_place = bool(overwrite_c) and updatable(c)
 
     if not flat:
@@ -178,20 +182,20 @@ def sgemm(
     else:
         result = duplicate(operands["c"], order, shared)
     matrix = as_matrix(result, "c") if ldc is None else window(result, "c", *shape, ldc, order)
-    way = multiply(
+    bound = multiply(
         *(alpha, op_a, op_b, beta, matrix),
         queue=shared or queue,
         wait_for=before,
         precision=precision,
     )
-    if repeats and (c is None or in_place):
-        note(asked, a, b, c, way, shape, order)
+    if c is None or in_place:
+        keep(signature, bound, shape, order)
     return result
 
 
 def _from_shapes(
     operands: Mapping[str, AnyArray],
-    sizes: tuple[int | None, int | None, int | None],
+    sizes: Sizes,
     trans_a: int,
     trans_b: int,
 ) -> tuple[AnyArray, AnyArray, tuple[int, int]]:
@@ -218,7 +222,7 @@ def _from_shapes(
 
 def _from_storage(
     operands: Mapping[str, AnyArray],
-    sizes: tuple[int | None, int | None, int | None],
+    sizes: Sizes,
     leading: Mapping[str, int | None],
     transposes: Mapping[str, bool],
     order: Order,

@@ -1,17 +1,36 @@
-"""dot(x, y) of stacks of matrices: the result's shape and axes, and one launch for all of them."""
+"""Contractions: which axes are summed, the result's shape and axes, and one product for all."""
 
 from __future__ import annotations
 
+import math
+import operator
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
 
-from clgemm.runtime.call_cache import Way
-from clgemm.runtime.launch import multiply
-from clgemm.runtime.operands import AnyArray, allocated, rearranged, updatable
+from clgemm.core.layout import merged
+from clgemm.runtime.execute import BoundCall
+from clgemm.runtime.launch import duplicate, multiply
+from clgemm.runtime.operands import (
+    AnyArray,
+    allocated,
+    is_device,
+    layout_of,
+    rearranged,
+    updatable,
+    view,
+)
 
-__all__ = ["as_stacks", "contracted", "fits_dot", "unwrapped", "without"]
+__all__ = [
+    "as_matrix_of",
+    "as_stacks",
+    "contracted",
+    "fits_dot",
+    "summed_axes",
+    "unwrapped",
+    "without",
+]
 
 
 def without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
@@ -49,8 +68,9 @@ def contracted(
     shape: tuple[int, ...],
     out: AnyArray | None,
     queue: cl.CommandQueue | None,
-) -> tuple[AnyArray, Way | None]:
-    """Return dot(x, y), all matrices in one launch, nothing copied; and the way to do it again.
+    precision: str | None = None,
+) -> tuple[AnyArray, BoundCall | None]:
+    """Return dot(x, y), all matrices in one launch, nothing copied; and what repeats it.
 
     Parameters
     ----------
@@ -60,6 +80,8 @@ def contracted(
         Of the result.
     out : float32 array, optional
         Takes the result; a new array if left out. No two of its elements share memory.
+    precision : str, optional
+        As for `multiply`.
     """
     result = allocated(x, shape, "C", queue) if out is None else out
     # x is a stack I of m x k, y a stack J of k x n: the result's axes are I, m, J, n, and its
@@ -72,8 +94,8 @@ def contracted(
     first_y = x.ndim - 1
     stacks = [*range(stack_x), *range(first_y, first_y + stack_y)]
     axes: list[int | None] = [*stacks, row_axis, column_axis]
-    way = multiply(1.0, rows, columns, 0.0, rearranged(result, axes), queue=queue)
-    return result, way
+    matrices = rearranged(result, axes)
+    return result, multiply(1.0, rows, columns, 0.0, matrices, queue=queue, precision=precision)
 
 
 def unwrapped(result: AnyArray, out: Any) -> Any:
@@ -82,3 +104,43 @@ def unwrapped(result: AnyArray, out: Any) -> Any:
     if out is None and isinstance(result, np.ndarray) and not result.ndim:
         return result[()]
     return result
+
+
+def summed_axes(x: AnyArray, y: AnyArray, axes: Any) -> tuple[list[int], list[int]] | None:
+    """Return the summed axes of both, or None where NumPy is to raise its error."""
+    try:
+        first, second = axes
+    except TypeError:
+        count = operator.index(axes)
+        first, second = range(x.ndim - count, x.ndim), range(count)
+    both = []
+    for z, chosen in ((x, first), (y, second)):
+        chosen = list(chosen) if np.iterable(chosen) else [chosen]
+        both.append([axis + z.ndim if axis < 0 else axis for axis in chosen])
+    one, other = both
+    exist = all(0 <= i < z.ndim for z, axes_of in ((x, one), (y, other)) for i in axes_of)
+    if not exist and is_device(x):
+        raise IndexError(f"axes={axes!r} are not all axes of shapes {x.shape} and {y.shape}")
+    valid = (
+        exist
+        and len(one) == len(other)
+        and len(set(one)) == len(one)
+        and len(set(other)) == len(other)
+        and all(x.shape[i] == y.shape[j] for i, j in zip(one, other, strict=True))
+    )
+    if not valid and is_device(x):
+        raise ValueError(f"axes={axes!r} do not pair equal axes of shapes {x.shape} and {y.shape}")
+    return (one, other) if valid else None
+
+
+def as_matrix_of(x: AnyArray, split: int) -> AnyArray:
+    """Return an array as a matrix, its first `split` axes the rows: a view where strides allow."""
+    shape = math.prod(x.shape[:split]), math.prod(x.shape[split:])
+    if not is_device(x):
+        return x.reshape(shape)
+    strides = layout_of(x).strides
+    rows = merged(x.shape[:split], strides[:split])
+    columns = merged(x.shape[split:], strides[split:])
+    if rows is None or columns is None:
+        return view(duplicate(x, "C", x.queue), shape, (shape[1], 1))
+    return view(x, shape, (rows, columns))

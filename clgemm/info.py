@@ -1,4 +1,4 @@
-"""What is here: versions, platforms, the chosen device and why, folders."""
+"""A description of the installation: versions, settings, OpenCL devices, records and folders."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from clgemm.hardware.device import Device, present
 from clgemm.hardware.diagnosis import findings, remedy
 from clgemm.hardware.identity import identify
 from clgemm.planning.crossovers import file, measured
-from clgemm.planning.defaults import families
+from clgemm.planning.planner import families
 from clgemm.planning.selection import threshold
 from clgemm.planning.serving import serving
-from clgemm.planning.tensor import tensor_families
 from clgemm.records.lookup import user_file
 
 __all__ = ["show_config"]
@@ -31,24 +30,25 @@ def show_config(mode: Literal["stdout"] = "stdout") -> None: ...
 @overload
 def show_config(mode: Literal["dicts"]) -> dict[str, Any]: ...
 def show_config(mode: str = "stdout") -> dict[str, Any] | None:
-    """Show versions, settings, OpenCL devices, the chosen one and why, what was tuned, and folders.
+    """Show versions, settings, OpenCL devices, the chosen device, tuning records and folders.
 
-    Tuned: which record serves each class of shapes, and from which size on the device multiplies
-    host arrays.
+    The records are those that serve each shape class. The crossovers are the sizes from which on
+    the device multiplies host arrays.
 
     Parameters
     ----------
     mode : {"stdout", "dicts"}, optional
-        Print it, as `numpy.show_config` does, or return it.
+        Whether to print the description, as `numpy.show_config` does, or to return it.
 
     Returns
     -------
     dict or None
+        The description, or None if it is printed.
 
     Raises
     ------
     ValueError
-        If `mode` is neither, or CLGEMM_THRESHOLD or CLGEMM_PRECISION is set to what it cannot be.
+        If `mode` is neither, or if the value of CLGEMM_THRESHOLD or CLGEMM_PRECISION is wrong.
     """
     if mode not in ("stdout", "dicts"):
         raise ValueError(f"mode={mode!r} is neither 'stdout' nor 'dicts'")
@@ -73,7 +73,7 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
 
 
 def _opencl() -> dict[str, Any]:
-    """Return which runtimes there are, how the loader learns of them, and what went wrong."""
+    """Return the runtimes that pip installed, their registration, the platforms and problems."""
     found: dict[str, Any] = {
         f"{runtime.package} {runtime.version}": str(runtime.library)
         for runtime in runtimes.installed()
@@ -101,21 +101,21 @@ def _version(package: str) -> str:
 
 
 def _settings() -> dict[str, str]:
-    """Return what may be set, each with what sets it.
+    """Return each setting with its source.
 
     Raises
     ------
     ValueError
-        If the environment sets one to what it cannot be.
+        If the value of an environment variable is wrong.
     """
     least = threshold()
-    of_work = "as measured (default)" if least is None else f"{least:,} (CLGEMM_THRESHOLD)"
+    crossover = "as measured (default)" if least is None else f"{least:,} (CLGEMM_THRESHOLD)"
     source = CACHE_VARIABLE if os.environ.get(CACHE_VARIABLE) else "default"
     problem = ": it is a file, not a folder; nothing is kept" if folder_problem() else ""
     return {
         "device": reason(),
         "precision": "{} ({})".format(*precision_and_source()),
-        "multiply-adds from which on the device multiplies": of_work,
+        "multiply-adds from which on the device multiplies": crossover,
         "cache folder": f"{cache_folder()} ({source}){problem}",
     }
 
@@ -151,18 +151,16 @@ def _chosen() -> dict[str, Any]:
 
 
 def _tuning() -> dict[str, Any]:
-    """Return which record serves each shape class on the chosen device, and where it is from."""
+    """Return the record that serves each shape class on the chosen device, and its source."""
     try:
         device = get_device()
     except (RuntimeError, ValueError):
         return {"none": "there is no device"}
-    return {"records": str(user_file(identify(device)))} | serving(
-        device, (*families(device.limits), *tensor_families(device))
-    )
+    return {"records": str(user_file(identify(device)))} | serving(device, families(device))
 
 
 def _crossover() -> dict[str, Any]:
-    """Return from which size on host arrays go to the chosen device, and how that is known."""
+    """Return the crossovers of the chosen device, and their source."""
     if (least := threshold()) is not None:
         return {"set by CLGEMM_THRESHOLD": f"from {least} multiply-adds on"}
     try:
@@ -170,7 +168,9 @@ def _crossover() -> dict[str, Any]:
     except (RuntimeError, ValueError):
         return {"none": "there is no device"}
     if found is None:
-        return {"not measured here": "rules for devices of its kind; 'python -m clgemm tune' does"}
+        return {
+            "not measured here": "rules for its kind of device; 'python -m clgemm tune' measures it"
+        }
     return {f"measured here, {found.date}": str(file())} | {
         kind: "the host is faster" if least is None else f"from {least / 1e6:,.0f} million on"
         for kind, least in found.least.items()

@@ -1,4 +1,4 @@
-"""Files that a command is asked to write: checked before it measures, written at its end."""
+"""Output files of the commands: checked before a measurement and written after it."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ __all__ = ["require_picture", "require_writable", "written"]
 
 
 def require_writable(option: str, path: Path | None) -> None:
-    """Fail now, not after minutes, if a file cannot be written.
+    """Raise ValueError before a long measurement if a file cannot be written.
 
     Parameters
     ----------
     option : str
-        Of the command, by which the file was named.
+        The command's option that names the file.
     path : Path or None
-        None if it was not: there is nothing to check.
+        The file; None to check nothing.
 
     Raises
     ------
     ValueError
-        If there is no folder for it, it is a folder itself, or permissions forbid it.
+        If the file's folder does not exist, the path is a folder, or permissions forbid it.
     """
     if path is None:
         return
@@ -41,39 +41,41 @@ def require_writable(option: str, path: Path | None) -> None:
 
 
 def require_picture(option: str, path: Path | None, extra: str) -> None:
-    """Fail now, not after minutes, if a picture cannot be drawn and written.
+    """Raise ValueError before a long measurement if a picture cannot be drawn or written.
 
     Parameters
     ----------
+    option, path
+        As for `require_writable`.
     extra : str
-        Of this package: what installs matplotlib.
+        The extra of this package that installs matplotlib.
 
     Raises
     ------
     ValueError
-        If there is no matplotlib, it knows no pictures of such a suffix, or as `require_writable`
-        does.
+        If matplotlib is missing or does not know the file's suffix, or if `require_writable` raises
+        it.
     """
     if path is None:
         return
     if find_spec("matplotlib") is None:
-        raise ValueError(f"{option} takes matplotlib: 'pip install clgemm[{extra}]'")
+        raise ValueError(f"{option} needs matplotlib: 'pip install clgemm[{extra}]'")
     from matplotlib.backend_bases import FigureCanvasBase
 
     known = sorted(FigureCanvasBase.get_supported_filetypes())
     if path.suffix.removeprefix(".").lower() not in known:
-        found = f"{path.suffix} is no kind of picture" if path.suffix else "it has no suffix"
+        found = f"unknown format {path.suffix}" if path.suffix else "it has no suffix"
         raise ValueError(f"{option} {path} cannot be drawn: {found} (known: {', '.join(known)})")
     require_writable(option, path)
 
 
 def written(path: Path | None, write: Callable[[Path], object]) -> bool:
-    """Write a file if one was named; if that fails after all, say so in one line.
+    """Write a file if one is named, and print one line if that fails.
 
     Returns
     -------
     bool
-        Whether nothing failed.
+        False if the file could not be written.
     """
     if path is None:
         return True

@@ -8,32 +8,62 @@ result and its error are NumPy's.
 from __future__ import annotations
 
 import math
-import operator
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import pyopencl as cl
 
-from clgemm.contraction import as_stacks, contracted, fits_dot, unwrapped, without
-from clgemm.core.layout import broadcast_batch, merged
+from clgemm.contraction import (
+    as_matrix_of,
+    as_stacks,
+    contracted,
+    fits_dot,
+    summed_axes,
+    unwrapped,
+    without,
+)
+from clgemm.core.layout import broadcast_batch
 from clgemm.core.nesting import NestedCallError
+from clgemm.core.precision import chosen_precision
 from clgemm.planning.selection import host_is_faster, smallest_crossover, threshold
-from clgemm.runtime.call_cache import Asked, again, note
-from clgemm.runtime.launch import duplicate, multiply
+from clgemm.runtime.call_cache import find, keep, repeat
+from clgemm.runtime.launch import multiply
 from clgemm.runtime.operands import (
     AnyArray,
     allocated,
     common_queue,
     float32_operand,
     is_device,
-    layout_of,
     rearranged,
     transposed,
     updatable,
-    view,
 )
+from clgemm.runtime.signature import Signature, call_signature
 
 __all__ = ["dot", "inner", "matmul", "tensordot"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _numpys_if_nested(numpys: Callable[..., Any]) -> Callable[[F], F]:
+    """Return a decorator: NumPy multiplies where the device cannot be used inside another product.
+
+    Device arrays are none of NumPy's: their call raises `NestedCallError`.
+    """
+
+    def decorate(ours: F) -> F:
+        def product(*arguments: Any) -> Any:
+            try:
+                return ours(*arguments)
+            except NestedCallError:
+                if any(map(is_device, arguments)):
+                    raise
+                return numpys(*arguments)
+
+        return cast("F", product)
+
+    return decorate
 
 
 def dot(a: Any, b: Any, out: Any = None) -> Any:
@@ -58,28 +88,27 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     TypeError
         If host and device operands are mixed, or a device array is not float32.
     """
-    if _is_small(a, b, out):
+    return np.dot(a, b, out=out) if _is_small(a, b, out) else _dot(a, b, out)
+
+
+@_numpys_if_nested(np.dot)
+def _dot(a: Any, b: Any, out: Any) -> Any:
+    precision, signature = _signature("dot", a, b, out)
+    kept = find(signature)
+    if kept is not None and (result := repeat(kept, 1.0, a, b, 0.0, out)) is not None:
+        return result
+    arrays = _taken(a, b, out)
+    if arrays is None or not _aligned(arrays.x, arrays.y):
         return np.dot(a, b, out=out)
-    try:
-        asked = _asked("dot", a)
-        if (result := again(asked, 1.0, a, b, 0.0, out)) is not None:
-            return result
-        arrays = _taken(a, b, out)
-        if arrays is None or not _aligned(arrays.x, arrays.y):
-            return np.dot(a, b, out=out)
-        x, y, queue = arrays
-        shape = x.shape[:-1] + without(y.shape, -2)
-        if is_device(x):
-            _require_out(out, shape)
-        elif _stays_on_host(x, y) or not (out is None or fits_dot(out, shape)):
-            return np.dot(a, b, out=out)
-        result, way = contracted(x, y, shape, out, queue)
-        note(asked, a, b, out, way, shape)
-        return unwrapped(result, out)
-    except NestedCallError:
-        if is_device(a) or is_device(b):
-            raise
+    x, y, queue = arrays
+    shape = x.shape[:-1] + without(y.shape, -2)
+    if is_device(x):
+        _require_out(out, shape)
+    elif _stays_on_host(x, y) or not (out is None or fits_dot(out, shape)):
         return np.dot(a, b, out=out)
+    result, bound = contracted(x, y, shape, out, queue, precision)
+    keep(signature, bound, shape)
+    return unwrapped(result, out)
 
 
 def inner(a: Any, b: Any, /) -> Any:
@@ -101,19 +130,19 @@ def inner(a: Any, b: Any, /) -> Any:
     TypeError
         As `dot`.
     """
+    return _inner(a, b)
+
+
+@_numpys_if_nested(np.inner)
+def _inner(a: Any, b: Any) -> Any:
     arrays = _taken(a, b, None)
     if arrays is None or not _aligned(arrays.x, arrays.y, -1):
         return np.inner(a, b)
     x, y, queue = arrays
-    turned = transposed(y) if y.ndim > 1 else y
-    if not is_device(x) and _stays_on_host(x, turned):
+    columns = transposed(y) if y.ndim > 1 else y
+    if not is_device(x) and _stays_on_host(x, columns):
         return np.inner(a, b)
-    try:
-        result, _ = contracted(x, turned, x.shape[:-1] + y.shape[:-1], None, queue)
-    except NestedCallError:
-        if is_device(x):
-            raise
-        return np.inner(a, b)
+    result, _ = contracted(x, columns, x.shape[:-1] + y.shape[:-1], None, queue)
     return unwrapped(result, None)
 
 
@@ -144,50 +173,52 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
     """
     if not keywords and _is_small(a, b, out):
         return np.matmul(a, b, out=out)
-    try:
-        target = out[0] if isinstance(out, tuple) and len(out) == 1 else out
-        asked = _asked("matmul", a)
-        if not keywords and (result := again(asked, 1.0, a, b, 0.0, target)) is not None:
-            return result
-        if keywords and (is_device(a) or is_device(b) or is_device(target)):
-            raise TypeError(f"matmul of device arrays takes no {', no '.join(sorted(keywords))}")
-        arrays = None if keywords else _taken(a, b, target)
-        if arrays is None or not _aligned(arrays.x, arrays.y):
-            return np.matmul(a, b, out=out, **keywords)
-        x, y, queue = arrays
-        rows, columns = as_stacks(x, y)
-        try:
-            batch = broadcast_batch(rows.shape[:-2], columns.shape[:-2])
-        except ValueError:
-            if is_device(x):
-                raise
-            return np.matmul(a, b, out=out)
-        shape = batch + rows.shape[-2:-1] * (x.ndim > 1) + columns.shape[-1:] * (y.ndim > 1)
-        if is_device(x):
-            _require_out(target, shape)
-        else:
-            m, k, n = rows.shape[-2], rows.shape[-1], columns.shape[-1]
-            usable = target is None or (
-                type(target) is np.ndarray and target.shape == shape and target.flags.writeable
-                and np.can_cast(np.float32, target.dtype, "same_kind")
-            )  # fmt: skip
-            if not usable or host_is_faster(m, n, k, math.prod(batch)):
-                return np.matmul(a, b, out=out)
-        direct = target is not None and updatable(target)
-        result = target if direct else allocated(x, shape, "C", queue)
-        axes: list[int | None] = list(range(len(batch)))
-        axes.append(len(batch) if x.ndim > 1 else None)
-        axes.append(len(shape) - 1 if y.ndim > 1 else None)
-        way = multiply(1.0, rows, columns, 0.0, rearranged(result, axes), queue=queue)
-        if direct or target is None:
-            note(asked, a, b, target, way, shape)
-            return unwrapped(result, out)
-        np.copyto(target, result, casting="same_kind")
-        return target
-    except NestedCallError:
-        if is_device(a) or is_device(b):
-            raise
+    return _matmul(a, b, out, keywords)
+
+
+@_numpys_if_nested(lambda a, b, out, keywords: np.matmul(a, b, out=out, **keywords))
+def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
+    target = out[0] if isinstance(out, tuple) and len(out) == 1 else out
+    precision, signature = _signature("matmul", a, b, target)
+    kept = None if keywords else find(signature)
+    if kept is not None and (result := repeat(kept, 1.0, a, b, 0.0, target)) is not None:
+        return result
+    if keywords and (is_device(a) or is_device(b) or is_device(target)):
+        raise TypeError(f"matmul of device arrays takes no {', no '.join(sorted(keywords))}")
+    arrays = None if keywords else _taken(a, b, target)
+    if arrays is None or not _aligned(arrays.x, arrays.y):
         return np.matmul(a, b, out=out, **keywords)
+    x, y, queue = arrays
+    rows, columns = as_stacks(x, y)
+    try:
+        batch = broadcast_batch(rows.shape[:-2], columns.shape[:-2])
+    except ValueError:
+        if is_device(x):
+            raise
+        return np.matmul(a, b, out=out)
+    shape = batch + rows.shape[-2:-1] * (x.ndim > 1) + columns.shape[-1:] * (y.ndim > 1)
+    if is_device(x):
+        _require_out(target, shape)
+    else:
+        m, k, n = rows.shape[-2], rows.shape[-1], columns.shape[-1]
+        usable = target is None or (
+            type(target) is np.ndarray and target.shape == shape and target.flags.writeable
+            and np.can_cast(np.float32, target.dtype, "same_kind")
+        )  # fmt: skip
+        if not usable or host_is_faster(m, n, k, math.prod(batch)):
+            return np.matmul(a, b, out=out)
+    direct = target is not None and updatable(target)
+    result = target if direct else allocated(x, shape, "C", queue)
+    axes: list[int | None] = list(range(len(batch)))
+    axes.append(len(batch) if x.ndim > 1 else None)
+    axes.append(len(shape) - 1 if y.ndim > 1 else None)
+    matrices = rearranged(result, axes)
+    bound = multiply(1.0, rows, columns, 0.0, matrices, queue=queue, precision=precision)
+    if direct or target is None:
+        keep(signature, bound, shape)
+        return unwrapped(result, out)
+    np.copyto(target, result, casting="same_kind")
+    return target
 
 
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
@@ -214,8 +245,13 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     TypeError
         As `dot`.
     """
+    return _tensordot(a, b, axes)
+
+
+@_numpys_if_nested(np.tensordot)
+def _tensordot(a: Any, b: Any, axes: Any) -> Any:
     arrays = _taken(a, b, None)
-    summed = None if arrays is None else _summed_axes(arrays.x, arrays.y, axes)
+    summed = None if arrays is None else summed_axes(arrays.x, arrays.y, axes)
     if arrays is None or summed is None:
         return np.tensordot(a, b, axes)
     x, y, queue = arrays
@@ -226,15 +262,10 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     k = math.prod(x.shape[axis] for axis in summed[0])
     if not is_device(x) and host_is_faster(m, n, k, 1):
         return np.tensordot(a, b, axes)
-    rows = _as_2d(rearranged(x, [*free_x, *summed[0]]), len(free_x))
-    columns = _as_2d(rearranged(y, [*summed[1], *free_y]), len(summed[1]))
+    rows = as_matrix_of(rearranged(x, [*free_x, *summed[0]]), len(free_x))
+    columns = as_matrix_of(rearranged(y, [*summed[1], *free_y]), len(summed[1]))
     result = allocated(x, (m, n), "C", queue)
-    try:
-        multiply(1.0, rows, columns, 0.0, result, queue=queue)
-    except NestedCallError:
-        if is_device(x):
-            raise
-        return np.tensordot(a, b, axes)
+    multiply(1.0, rows, columns, 0.0, result, queue=queue)
     return result.reshape(shape)
 
 
@@ -246,14 +277,18 @@ class _Operands(NamedTuple):
     queue: cl.CommandQueue | None
 
 
-OF_ARRAYS = {name: Asked(name) for name in ("dot", "matmul")}  # on the device
+def _signature(function: str, a: Any, b: Any, out: Any) -> tuple[str | None, Signature | None]:
+    """Return a call's precision and its signature.
 
-
-def _asked(function: str, a: Any) -> Asked:
-    """Return what a call asks for: with host operands also what the environment says."""
-    if isinstance(a, np.ndarray):
-        return Asked(function, None, threshold())
-    return OF_ARRAYS[function]
+    None for a precision that is set to what it cannot be: `multiply` says so, if the product does
+    not stay on the host.
+    """
+    least = threshold() if isinstance(a, np.ndarray) else None
+    try:
+        precision = chosen_precision()
+    except ValueError:
+        return None, None
+    return precision, call_signature(function, least, precision, a, b, out)
 
 
 def _is_small(a: Any, b: Any, out: Any) -> bool:
@@ -306,43 +341,3 @@ def _stays_on_host(x: AnyArray, y: AnyArray) -> bool:
     """Tell whether the host multiplies dot(x, y) faster."""
     k = x.shape[-1]
     return host_is_faster(math.prod(x.shape[:-1]), math.prod(without(y.shape, -2)), k, 1)
-
-
-def _summed_axes(x: AnyArray, y: AnyArray, axes: Any) -> tuple[list[int], list[int]] | None:
-    """Return the summed axes of both, or None where NumPy is to raise its error."""
-    try:
-        first, second = axes
-    except TypeError:
-        count = operator.index(axes)
-        first, second = range(x.ndim - count, x.ndim), range(count)
-    both = []
-    for z, chosen in ((x, first), (y, second)):
-        chosen = list(chosen) if np.iterable(chosen) else [chosen]
-        both.append([axis + z.ndim if axis < 0 else axis for axis in chosen])
-    one, other = both
-    exist = all(0 <= i < z.ndim for z, axes_of in ((x, one), (y, other)) for i in axes_of)
-    if not exist and is_device(x):
-        raise IndexError(f"axes={axes!r} are not all axes of shapes {x.shape} and {y.shape}")
-    valid = (
-        exist
-        and len(one) == len(other)
-        and len(set(one)) == len(one)
-        and len(set(other)) == len(other)
-        and all(x.shape[i] == y.shape[j] for i, j in zip(one, other, strict=True))
-    )
-    if not valid and is_device(x):
-        raise ValueError(f"axes={axes!r} do not pair equal axes of shapes {x.shape} and {y.shape}")
-    return (one, other) if valid else None
-
-
-def _as_2d(x: AnyArray, split: int) -> AnyArray:
-    """Return an array as a matrix, its first `split` axes the rows: a view where strides allow."""
-    shape = math.prod(x.shape[:split]), math.prod(x.shape[split:])
-    if not is_device(x):
-        return x.reshape(shape)
-    strides = layout_of(x).strides
-    rows = merged(x.shape[:split], strides[:split])
-    columns = merged(x.shape[split:], strides[split:])
-    if rows is None or columns is None:
-        return view(duplicate(x, "C", x.queue), shape, (shape[1], 1))
-    return view(x, shape, (rows, columns))

@@ -1,4 +1,4 @@
-"""What the commands share: tables, progress, arguments, and figures as text, JSON and ink."""
+"""Functions that the commands share: arguments, figures, tables, progress and colours of plots."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ __all__ = [
 ]
 
 Side: TypeAlias = Literal["left", "right"]
-BEYOND = 1000  # columns, more than any table has
+BEYOND = 1000  # characters, more than any table's width
 
-# Okabe and Ito's colours, which everyone can tell apart; a library has the same in each picture.
+# Okabe and Ito's colours, which colour-blind people can tell apart too. A library has the same
+# colour in all pictures.
 COLOURS = {
     "clgemm.sgemm": "#D55E00",
     "cuBLAS": "#A8477F",
@@ -42,7 +43,7 @@ PLOT_STYLE: Any = {"font.size": 11, "axes.spines.top": False, "axes.spines.right
 
 
 def whole(text: str) -> int:
-    """Return an argument that is a whole number, in any notation of numbers."""
+    """Parse a whole number in any notation, such as ``1e6``."""
     try:
         return whole_number(text)
     except ValueError as error:
@@ -50,14 +51,14 @@ def whole(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """Return an argument that is a whole number above 0."""
+    """Parse a whole number above 0."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
 
 
 def duration(unit: str) -> Callable[[str], float]:
-    """Return a reader of arguments that are a number of seconds, or minutes, above 0."""
+    """Return a parser for a number of `unit` (such as seconds) above 0."""
 
     def read(text: str) -> float:
         try:
@@ -72,19 +73,19 @@ def duration(unit: str) -> Callable[[str], float]:
 
 
 def figure(gflops: float) -> str:
-    """Return a figure with the digits that a table needs."""
+    """Format GFLOP/s for a table."""
     return f"{gflops:,.0f}" if gflops >= 100 else f"{gflops:.2f}"
 
 
 def json_number(value: float) -> float | None:
-    """Return a number for JSON, which has neither NaN nor infinity."""
+    """Return a number for JSON: None in place of NaN and infinity."""
     return value if math.isfinite(value) else None
 
 
 def print_table(
     title: str, headings: Sequence[str], justify: Sequence[Side], rows: Sequence[Sequence[str]]
 ) -> None:
-    """Print a table, by rich where it is installed."""
+    """Print a table, by rich if it is installed."""
     try:
         from rich import box
         from rich.console import Console
@@ -98,7 +99,7 @@ def print_table(
         table.add_column(heading, justify=side, no_wrap=True)
     for row in rows:
         table.add_row(*row)
-    # A figure cut short is worse than a line that the terminal wraps.
+    # Let the terminal wrap long lines: rich would cut figures short.
     console = Console()
     options = console.options.update(max_width=BEYOND)
     console.width = max(console.width, console.measure(table, options=options).maximum)
@@ -121,7 +122,13 @@ def _print_plain(
 
 @contextmanager
 def progress(total: int) -> Iterator[Callable[[str], None]]:
-    """Show how far it is, on the error stream: yield a function to call at each step's begin."""
+    """Show progress by steps on the error stream.
+
+    Yields
+    ------
+    callable
+        To be called with a description at the begin of each step.
+    """
     try:
         from rich.console import Console
         from rich.progress import Progress
@@ -142,7 +149,13 @@ def progress(total: int) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def meter(seconds: float) -> Iterator[Callable[[float, str], None]]:
-    """Show how much of a time is over, on the error stream: yield what takes seconds and a text."""
+    """Show on the error stream how much of a time is spent.
+
+    Yields
+    ------
+    callable
+        To be called with the seconds spent and a description.
+    """
     try:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

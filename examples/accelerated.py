@@ -1,6 +1,6 @@
-"""The two plain programs beside this one, each run as it is and under ``python -m clgemm.accel``.
+"""Runs the two plain programs of this folder in Python and under ``python -m clgemm.accel``.
 
-Compares what they compute, and prints both times. The programs take part in nothing of this.
+It compares their results and prints both times. The programs know nothing of this.
 
     python examples/accelerated.py [--device D] [--threshold N] [--turns N] [--programs NAME]
         [--network="ARGUMENTS"] [--scikit="ARGUMENTS"]
@@ -24,7 +24,7 @@ TIME = re.compile(r"(?:trained|fitted) in ([\d.]+) s")
 
 
 def run(command: list[str], save: Path) -> tuple[np.ndarray, float, str]:
-    """Return what a program computed, the seconds it says it took, and what it printed last."""
+    """Run a program, and return its result, the seconds that it prints, and its error stream."""
     done = subprocess.run(
         [sys.executable, *command, "--save", str(save)], capture_output=True, text=True
     )
@@ -36,7 +36,7 @@ def run(command: list[str], save: Path) -> tuple[np.ndarray, float, str]:
 
 
 def compare(program: str, arguments: list[str], options: list[str], turns: int) -> float:
-    """Run a program in turns without and with acceleration; return how far the results differ."""
+    """Run a program in turns without and with acceleration, and return the largest difference."""
     script = str(FOLDER / program)
     plain_seconds, seconds, difference = [], [], 0.0
     with tempfile.TemporaryDirectory() as folder:
@@ -61,13 +61,13 @@ def compare(program: str, arguments: list[str], options: list[str], turns: int) 
 def main() -> None:
     """Run both programs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", help="as of python -m clgemm.accel")
-    parser.add_argument("--threshold", help="as of python -m clgemm.accel")
-    parser.add_argument("--profile", action="store_true", help="where the products went")
+    parser.add_argument("--device", help="as for python -m clgemm.accel")
+    parser.add_argument("--threshold", help="as for python -m clgemm.accel")
+    parser.add_argument("--profile", action="store_true", help="print a table of all products")
     parser.add_argument(
-        "--programs", nargs="+", choices=PROGRAMS, default=PROGRAMS, help="which of them"
+        "--programs", nargs="+", choices=PROGRAMS, default=PROGRAMS, help="run only these"
     )
-    parser.add_argument("--turns", type=int, default=1, help="of each side")
+    parser.add_argument("--turns", type=int, default=1, help="runs of each side")
     parser.add_argument("--network", default="", help="arguments for plain_network.py")
     parser.add_argument("--scikit", default="", help="arguments for plain_scikit.py")
     args = parser.parse_args()
@@ -80,7 +80,7 @@ def main() -> None:
         compare(f"plain_{name}.py", programs[name].split(), options, args.turns)
         for name in args.programs
     ]
-    # Rounding errors, and what training and fitting make of them.
+    # The limit is for rounding errors and their growth in training and fitting.
     if not max(differences) < 1e-3:
         raise SystemExit("the results disagree")
 

@@ -1,8 +1,8 @@
-"""A blocked Cholesky factorisation in place, its updates `clgemm.sgemm` on views of one matrix.
+"""A blocked Cholesky factorisation in place, with updates by `clgemm.sgemm` on views.
 
-Fits a Gaussian process to photographs of handwritten digits: the kernel matrix of all of them is
-factored in its own memory, block by block, as LAPACK's spotrf does, and the factor checked against
-the matrix. Then the fit says which digits the held-out photographs show.
+It fits a Gaussian process to photographs of handwritten digits. It factors their kernel matrix
+block by block in its own memory, as LAPACK's spotrf does, and checks the factor. Then it recognises
+the digits of the held-out photographs.
 
     python examples/cholesky_in_place.py
 """
@@ -19,15 +19,15 @@ from sklearn.model_selection import train_test_split
 import clgemm
 
 BLOCK = 256
-LENGTH_SCALE = 25.0  # of the kernel, in the units of the 64 pixels
-NOISE = 1e-2  # variance, on the kernel's diagonal
+LENGTH_SCALE = 25.0  # the kernel's length scale, in units of the 64 pixels
+NOISE = 1e-2  # the variance that is added to the kernel's diagonal
 
 
 def cholesky(a: np.ndarray, block: int = BLOCK) -> None:
     """Overwrite the lower triangle of a symmetric positive definite matrix with its factor L.
 
     Right-looking: factor a diagonal block, solve for the panel below it, and subtract the panel's
-    products from what is left. The products are views of `a`, read and written where they lie.
+    products from the rest of the matrix. Operands and results are views of `a`, without copies.
     """
     n = len(a)
     for first in range(0, n, block):
@@ -38,7 +38,7 @@ def cholesky(a: np.ndarray, block: int = BLOCK) -> None:
             a[first:last, first:last], panel.T, lower=True, check_finite=False
         ).T
         for row in range(last, n, block):
-            # Only the lower triangle: each block row up to its diagonal block.
+            # Update only the lower triangle: each block row up to its diagonal block.
             below = slice(row, min(row + block, n))
             clgemm.sgemm(
                 -1.0,
@@ -52,16 +52,16 @@ def cholesky(a: np.ndarray, block: int = BLOCK) -> None:
 
 
 def kernel(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Squared-exponential kernel of the rows of two matrices."""
+    """Return the squared-exponential kernel of the rows of two matrices."""
     squares = (x**2).sum(1)[:, None] + (y**2).sum(1)
     return np.exp((2 * clgemm.matmul(x, y.T) - squares) / np.float32(2 * LENGTH_SCALE**2))
 
 
 def main() -> None:
-    """Factor, check, fit, classify."""
+    """Factor the matrix, check the factor, fit, and classify."""
     try:
         device = clgemm.get_device()
-    except RuntimeError as error:  # there is none that works
+    except RuntimeError as error:  # no device works
         sys.exit(f"{error}")
 
     digits = load_digits()
@@ -77,7 +77,7 @@ def main() -> None:
     residual = np.linalg.norm(exact @ exact.T - matrix) / np.linalg.norm(matrix)
     print(f"|L L' - A| / |A| = {residual:.1e}")
     untouched = np.array_equal(np.triu(factor, BLOCK), np.triu(matrix, BLOCK))
-    print(f"above the diagonal blocks the matrix is as it was: {untouched}")
+    print(f"the matrix above the diagonal blocks is unchanged: {untouched}")
 
     targets = np.eye(10, dtype=np.float32)[label] - np.float32(0.1)
     weights = scipy.linalg.cho_solve((lower, True), targets)

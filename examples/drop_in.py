@@ -1,8 +1,8 @@
-"""A photograph's patches, analysed twice: with NumPy, and with clgemm in its place.
+"""An analysis of a photograph's patches, once with NumPy and once with clgemm in its place.
 
-Cuts all 8 x 8 patches of a photograph, finds their principal components, and encodes each patch
-sparsely in a dictionary of overcomplete cosines. Prints both times and the largest difference, and
-writes a picture of the components and the reconstruction.
+It cuts all 8 x 8 patches of a photograph, finds their principal components, and encodes each patch
+sparsely in a dictionary of cosines. It prints both times and the largest difference, and draws the
+components and the reconstructions.
 
     python examples/drop_in.py [--picture FILE]
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-# By default dot() leaves to the host's BLAS what it multiplies faster; here the device does it all.
+# Make all products on the device: by default dot() uses the host's BLAS where that is faster.
 os.environ.setdefault("CLGEMM_THRESHOLD", "0")
 
 import matplotlib as mpl
@@ -26,16 +26,16 @@ from sklearn.datasets import load_sample_image
 
 import clgemm
 
-SIDE = 8  # of a patch, in pixels
-ATOMS_ACROSS = 12  # cosines in each direction: 143 atoms for 64 pixels
+SIDE = 8  # pixels of a patch's side
+ATOMS_ACROSS = 12  # cosines in each direction
 COMPONENTS = 24
-PENALTY = 0.03  # on the absolute value of each coefficient, with pixels between 0 and 1
+PENALTY = 0.03  # on the absolute value of each coefficient, for pixels between 0 and 1
 ITERATIONS = 12
-ROWS = 2**15  # patches encoded at a time
+ROWS = 2**15  # patches that are encoded at a time
 
 
 class Analysis(NamedTuple):
-    """What both sides compute."""
+    """The results of an analysis."""
 
     components: np.ndarray
     projected: np.ndarray
@@ -44,13 +44,13 @@ class Analysis(NamedTuple):
 
 
 def cut(image: np.ndarray) -> np.ndarray:
-    """All patches of an image, one a row."""
+    """Return all patches of an image as rows."""
     windows = np.lib.stride_tricks.sliding_window_view(image, (SIDE, SIDE))
     return windows.reshape(-1, SIDE * SIDE).copy()
 
 
 def average(patches: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """Return the image whose overlapping patches these are, averaged at each pixel."""
+    """Return the image of these overlapping patches, averaged at each pixel."""
     total, count = np.zeros(shape), np.zeros(shape)
     rows, columns = shape[0] - SIDE + 1, shape[1] - SIDE + 1
     stack = patches.reshape(rows, columns, SIDE, SIDE)
@@ -62,7 +62,7 @@ def average(patches: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
 
 
 def cosines() -> np.ndarray:
-    """Products of cosines of 12 frequencies in each direction but the constant, one a row."""
+    """Return the dictionary: products of two cosines as rows, without the constant."""
     waves = np.cos(np.outer(np.arange(ATOMS_ACROSS), np.arange(SIDE)) * np.pi / ATOMS_ACROSS)
     waves[1:] -= waves[1:].mean(axis=1, keepdims=True)
     waves /= np.linalg.norm(waves, axis=1, keepdims=True)
@@ -70,21 +70,21 @@ def cosines() -> np.ndarray:
 
 
 def analyse(xp: ModuleType, patches: np.ndarray) -> Analysis:
-    """Principal components and sparse codes; every matrix product is one of `xp`."""
-    # Brightness would hide everything else: both analyses are of what differs from a patch's mean.
+    """Find principal components and sparse codes; the module `xp` makes all matrix products."""
+    # Remove each patch's mean brightness, which would dominate both analyses.
     means = patches.mean(axis=1, keepdims=True)
     details = patches - means
 
     covariance = xp.dot(details.T, details) / np.float32(len(details))
     _, vectors = np.linalg.eigh(covariance.astype(np.float64))
     components = vectors[:, ::-1].T.astype(np.float32)
-    # A component's sign is chance: a fixed direction settles it.
+    # The sign of a component is arbitrary: choose it by a fixed direction.
     components = components[:COMPONENTS]
     components *= np.sign(components @ np.random.default_rng(0).normal(size=SIDE**2))[:, None]
     scores = xp.dot(details, components.T)
     projected = xp.matmul(scores, components) + means
 
-    # Iterative soft thresholding with momentum (Beck and Teboulle, 2009), a block at a time.
+    # Iterative soft thresholding with momentum (Beck and Teboulle, 2009), one block at a time.
     dictionary = cosines()
     gram = xp.inner(dictionary, dictionary)
     step = np.float32(1 / np.linalg.eigvalsh(gram.astype(np.float64))[-1])
@@ -103,7 +103,7 @@ def analyse(xp: ModuleType, patches: np.ndarray) -> Analysis:
 
 
 def draw(image: np.ndarray, analysis: Analysis, path: Path) -> None:
-    """Write the components, the image, and its two reconstructions."""
+    """Draw the image, its two reconstructions and the components."""
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
@@ -132,22 +132,22 @@ def draw(image: np.ndarray, analysis: Analysis, path: Path) -> None:
 
 
 def timed(xp: ModuleType, patches: np.ndarray) -> tuple[Analysis, float]:
-    """Return the analysis and the seconds it took."""
+    """Return the analysis and its time in seconds."""
     start = time.perf_counter()
     analysis = analyse(xp, patches)
     return analysis, time.perf_counter() - start
 
 
 def main() -> None:
-    """Run both, compare, draw."""
+    """Run both analyses, compare them, and draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     default = Path(__file__).parent / "output" / "drop_in.png"
-    parser.add_argument("--picture", type=Path, default=default, help="where to draw")
+    parser.add_argument("--picture", type=Path, default=default, help="file for the picture")
     picture = parser.parse_args().picture
 
     try:
         device = clgemm.get_device()
-    except RuntimeError as error:  # there is none that works
+    except RuntimeError as error:  # no device works
         sys.exit(f"{error}")
 
     image = load_sample_image("flower.jpg").mean(axis=2).astype(np.float32) / 255
@@ -156,7 +156,7 @@ def main() -> None:
     print(f"clgemm computes on {device}")
 
     _, cold = timed(clgemm, patches[:ROWS])  # compiles its kernels
-    print(f"first use, compilation included: {cold:.2f} s for {ROWS} patches")
+    print(f"first use, with compilation: {cold:.2f} s for {ROWS} patches")
     time.sleep(1)
     ours, our_seconds = timed(clgemm, patches)
     time.sleep(1)

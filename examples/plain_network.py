@@ -1,8 +1,9 @@
-"""A small neural network in plain NumPy: it knows of no device, and of no clgemm.
+"""A small neural network in plain NumPy, which knows nothing of clgemm or of OpenCL devices.
 
-Learns to read handwritten digits, photographs of 8 x 8 pixels: two hidden layers, trained with
-momentum on each photograph as it is and shifted by a pixel in every direction, all of them seen
-through the products of all pairs of pixels. What runs it decides where its products are computed:
+It learns to read handwritten digits from photographs of 8 x 8 pixels. The network has two hidden
+layers, and its features are the pixels and the products of all pairs of pixels. It is trained with
+momentum on all photographs and on copies shifted by a pixel. The command decides where the matrix
+products run:
 
     python examples/plain_network.py [--hidden N] [--epochs N]
     python -m clgemm.accel examples/plain_network.py [--hidden N] [--epochs N]
@@ -22,21 +23,21 @@ RATE, MOMENTUM = np.float32(0.02), np.float32(0.9)
 
 
 def shifted(images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return each photograph as it is and moved by one pixel in each of eight directions."""
+    """Return the photographs and copies that are moved by one pixel in each of 8 directions."""
     padded = np.pad(images, ((0, 0), (1, 1), (1, 1)))
     moved = [padded[:, i : i + 8, j : j + 8] for i in range(3) for j in range(3)]
     return np.concatenate(moved), np.tile(labels, 9)
 
 
 def features(images: np.ndarray) -> np.ndarray:
-    """Return the pixels and the products of all pairs of them: 2144 numbers a photograph."""
+    """Return the pixels and the products of all pairs of pixels, one row for each photograph."""
     pixels = images.reshape(len(images), -1).astype(np.float32) / 16
     i, j = np.triu_indices(pixels.shape[1])
     return np.concatenate([pixels, pixels[:, i] * pixels[:, j]], axis=1)
 
 
 class Layer:
-    """x W + b, its gradients, and its steps with momentum, all in memory that it keeps."""
+    """A layer x W + b with its gradients and momentum, in memory that is allocated once."""
 
     def __init__(self, inputs: int, outputs: int, rows: int, random: np.random.Generator) -> None:
         scale = np.float32((2 / inputs) ** 0.5)
@@ -54,7 +55,10 @@ class Layer:
         return self.output
 
     def backward(self, error: np.ndarray, first: bool) -> np.ndarray:
-        """Step along the gradient; return the inputs' errors, unless it is the first layer."""
+        """Step along the gradient, and return the errors of the inputs.
+
+        In the first layer, which does not need them, they are not computed.
+        """
         np.matmul(self.x.T, error, out=self.gradient)
         if not first:
             np.matmul(error, self.weights.T, out=self.back)
@@ -67,7 +71,7 @@ class Layer:
 
 
 def train(x: np.ndarray, labels: np.ndarray, hidden: int, epochs: int) -> list[Layer]:
-    """Return the layers of a network trained on the whole set at a time."""
+    """Return the layers of a network, trained on the whole set in each step."""
     random = np.random.default_rng(0)
     sizes = [x.shape[1], hidden, hidden, 10]
     layers = [Layer(m, n, len(x), random) for m, n in pairwise(sizes)]
@@ -91,7 +95,7 @@ def train(x: np.ndarray, labels: np.ndarray, hidden: int, epochs: int) -> list[L
 
 
 def forward(layers: list[Layer], x: np.ndarray) -> np.ndarray:
-    """Return a batch's scores: rectified between the layers."""
+    """Return the scores of a batch, with rectifiers between the layers."""
     for layer in layers[:-1]:
         x = layer.forward(x)
         np.maximum(x, 0, out=x)
@@ -99,11 +103,11 @@ def forward(layers: list[Layer], x: np.ndarray) -> np.ndarray:
 
 
 def main() -> None:
-    """Train, and read the photographs held out."""
+    """Train the network and test it on held-out photographs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hidden", type=int, default=1024, help="width of the hidden layers")
     parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--save", help="where to keep the scores, for a comparison")
+    parser.add_argument("--save", help="file for the scores, for a comparison")
     args = parser.parse_args()
 
     digits = load_digits()

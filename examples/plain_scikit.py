@@ -1,8 +1,8 @@
-"""A scikit-learn program: it knows of no device, and of no clgemm.
+"""A scikit-learn program that knows nothing of clgemm or of OpenCL devices.
 
-Finds the parts that a photograph's patches are sums of (non-negative matrix factorisation): patches
-of 16 x 16 pixels, every third in each direction; and describes another photograph by them. What
-runs it decides where its matrix products are computed:
+It factors the patches of a photograph into non-negative parts, and describes another photograph by
+these parts. A patch has 16 x 16 pixels, and every third one in each direction is used. The command
+decides where the matrix products run:
 
     python examples/plain_scikit.py [--parts N] [--iterations N]
     python -m clgemm.accel examples/plain_scikit.py [--parts N] [--iterations N]
@@ -23,18 +23,18 @@ SIDE, STEP = 16, 3
 
 
 def patches(name: str) -> np.ndarray:
-    """Return a photograph's patches, one a row, between 0 and 1."""
+    """Return a photograph's patches as rows of values between 0 and 1."""
     image = load_sample_image(name).mean(axis=2).astype(np.float32) / 255
     windows = np.lib.stride_tricks.sliding_window_view(image, (SIDE, SIDE))[::STEP, ::STEP]
     return windows.reshape(-1, SIDE * SIDE).copy()
 
 
 def main() -> None:
-    """Fit on one photograph, describe the other."""
+    """Fit the parts to one photograph, and describe the other one."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parts", type=int, default=192)
     parser.add_argument("--iterations", type=int, default=30)
-    parser.add_argument("--save", help="where to keep the result, for a comparison")
+    parser.add_argument("--save", help="file for the result, for a comparison")
     args = parser.parse_args()
 
     x, other = patches("flower.jpg"), patches("china.jpg")
@@ -44,7 +44,7 @@ def main() -> None:
     )
     start = time.perf_counter()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the iterations are counted
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the number of iterations is fixed
         model.fit(x)
         codes = model.transform(other)
     seconds = time.perf_counter() - start

@@ -1,12 +1,12 @@
-"""Failures and nested products at every place of a call: what becomes of it, and of the next one.
+"""Injection of failures and nested products at every place of a call, with the outcomes.
 
 ``python tests/injection.py [--kinds K ...] [--injections I ...] [--places N] [--opcodes]`` prints a
 table of the outcomes. `test_interrupts.py` tries some of the places.
 
 A place is an event that `sys.settrace` reports while a call runs Python code of clgemm or of a
-package that it calls: a call, a line, a return, or with ``--opcodes`` every instruction. At each
-place in turn a fresh call raises an exception or makes another product. The places are tried in a
-child process: a hang or a crash there is an outcome too.
+package that it calls: a call, a line, a return, or with ``--opcodes`` every instruction. For each
+place, a new call raises an exception there or makes another product there. Child processes try the
+places, so that a hang or a crash is an outcome too. The outcome includes the next call.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 import clgemm
+from clgemm.core import caches
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.choice import devices
-from clgemm.runtime import launch, programs, workspace
+from clgemm.runtime import programs, workspace
 from clgemm.runtime.transfer import staging
 
 SCOPES = tuple(
@@ -45,10 +46,10 @@ FAILURES = {
     "UserWarning": UserWarning,
 }
 HANG_SECONDS = 30
-MOST_BAD = 12  # of one row of the table
+MOST_BAD = 12  # bad outcomes after which a row of the table ends
 REFUSAL = "NestedCallError"
 RNG = np.random.default_rng(21)
-# Small enough that a call has several tiles, and each of them several pieces.
+# Small limits, so that a call has several tiles and a tile several pieces.
 TRANSFER = TransferConfig(
     memory_bytes=2**21, threads=2, threaded_bytes=2**16, chunk_bytes=2**16, chunks=4,
     pool_chunks=16, tile_bytes=2**17, rows=128,
@@ -59,7 +60,7 @@ _made = {}
 
 
 def whole(*shape):
-    """Whole numbers, whose products are exact; one of four arrays of a shape, in turns."""
+    """Return one of four arrays of a shape, in turns, of integers whose products are exact."""
     if shape not in _made:
         own = [RNG.integers(-8, 9, shape).astype(np.float32) for _ in range(4)]
         _made[shape] = itertools.cycle(own)
@@ -67,13 +68,14 @@ def whole(*shape):
 
 
 class Problem:
-    """One call with operands of its own: how to make it, and what is wrong with its result.
+    """One call with its operands and its expected result.
 
     Parameters
     ----------
     call : callable
-        Takes the operands, and the result's memory if there is any.
+        Takes the operands and returns the result.
     expected : array
+        The right result.
     """
 
     def __init__(self, call, operands, expected):
@@ -81,17 +83,17 @@ class Problem:
         self.before = [got(x).copy() for x in operands]
 
     def run(self):
-        """Make the call; return its result."""
+        """Make the call and return its result."""
         return self.call(*self.operands)
 
     def wrong(self, result):
-        """Return what is wrong with a result, "" if nothing is."""
+        """Return what is wrong with a result or the operands, or ""."""
         if not np.array_equal(got(result), self.expected):
             return "wrong result"
         return self.modified()
 
     def modified(self):
-        """Return what is wrong with the operands after a call."""
+        """Return what is wrong with the operands after a call, or ""."""
         same = all(
             np.array_equal(got(x), y) for x, y in zip(self.operands, self.before, strict=True)
         )
@@ -180,7 +182,7 @@ _through = {}
 
 
 def through(m=300, k=150, n=200, call=None):
-    """A product whose operands are copied to the device and back."""
+    """Return a product of host arrays that are copied to the device."""
     device = clgemm.get_device()
     if device not in _through:
         _through[device] = clgemm.Device(device.cl_device, transfer=TRANSFER)
@@ -214,7 +216,7 @@ KINDS = {
     "through": through,
 }
 INNER = {
-    "same": None,  # of the kind of the outer one
+    "same": None,  # the kind of the outer call
     "sgemm": lambda: host(330, 210, 190),
     "matmul": lambda: host(250, 260, 270, clgemm.matmul),
     "device arrays": lambda: on_device(310, 120, 130),
@@ -224,8 +226,8 @@ MAY_REFUSE = ("sgemm", "device arrays", "same")
 
 
 def forget():
-    """Let the next call be the first one: nothing is planned, built or set up."""
-    launch.forget_plans()
+    """Clear all caches, so that the next call plans, builds and allocates again."""
+    caches.forget_plans()
     workspace.workspace.cache_clear()
     programs._programs.clear()
     staging._all.clear()
@@ -239,9 +241,9 @@ def _are_none(*instructions):
 
 
 def leaves_block(frame):
-    """Tell whether a with block's end is next: no signal's handler runs there.
+    """Tell whether the end of a with block is next, where no signal's handler runs.
 
-    CPython lets handlers run after calls and jumps back only, so that ``with lock`` is safe.
+    CPython runs handlers only after calls and backward jumps, so that ``with lock`` is safe.
     """
     code = frame.f_code
     if code not in _leaving:
@@ -258,7 +260,7 @@ def leaves_block(frame):
 
 
 class Tracer:
-    """Counts the places of a call, and acts at one of them."""
+    """A trace function that counts the places of a call and acts at one of them."""
 
     def __init__(self, opcodes, at=-1, act=None):
         self.count, self.place = 0, ""
@@ -291,7 +293,7 @@ class Tracer:
 
 
 def in_another_thread(call):
-    """Make a call in another thread, which finds locks that this one has left locked."""
+    """Make a call in another thread, to find locks that this thread has left locked."""
     found = []
 
     def run():
@@ -307,7 +309,7 @@ def in_another_thread(call):
 
 
 def after(make):
-    """Return what is wrong with later calls of a kind and of another, "" if nothing is."""
+    """Return what is wrong with later calls of the same and of another kind, or ""."""
 
     def again():
         for problem in (make(), host(210, 220, 230)):
@@ -323,7 +325,7 @@ def after(make):
 
 
 def try_place(make, injection, number, opcodes, cold):
-    """Return the outcome of one place and where it is; outcomes that begin with "!" are bad."""
+    """Try one place, and return its outcome and its name; a bad outcome begins with "!"."""
     problem = make()
     refused, bad = [], []
 
@@ -331,7 +333,7 @@ def try_place(make, injection, number, opcodes, cold):
         raise FAILURES[injection]("injected")
 
     def nest():
-        sys.settrace(None)  # which goes for the inner product only: the outer's is set in frames
+        sys.settrace(None)  # for the inner product only; the outer call's frames stay traced
         inner = (INNER[injection] or make)()
         try:
             wrong = inner.wrong(inner.run())
@@ -377,7 +379,7 @@ def warm(make, injection):
 
 
 def child(kind, cold, injection, first, most, opcodes, progress):
-    """Try places from `first` on, `most` of them at even distances, or all."""
+    """Try the places from `first` on: about `most` of them at even distances, or all."""
     os.environ["CLGEMM_THRESHOLD"] = "0"
     faulthandler.enable()
     gc.disable()
@@ -397,10 +399,10 @@ def child(kind, cold, injection, first, most, opcodes, progress):
         faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
         outcome, place = try_place(make, injection, number, opcodes, cold)
         if not place:
-            break  # this call was over before
+            break  # this call has fewer places
         print(json.dumps({"outcome": outcome, "number": number, "place": place}), flush=True)
         if outcome.startswith("!"):
-            os._exit(3)  # what is broken now would break the next place too
+            os._exit(3)  # a broken state would spoil the next place too
     print(json.dumps({"step": step}), flush=True)
     faulthandler.cancel_dump_traceback_later()
 
@@ -411,7 +413,7 @@ def outcomes(kind, cold, injection, most=0, opcodes=False):
     Returns
     -------
     count : int
-        Places tried.
+        The number of places that are tried.
     found : list of (outcome, number, place)
     """
     first, found, count = 0, [], 0
@@ -426,7 +428,7 @@ def outcomes(kind, cold, injection, most=0, opcodes=False):
                 | {"OPENBLAS_NUM_THREADS": "1"}
                 | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )  # fmt: skip
-            # Runtimes print words of their own.
+            # Runtimes print lines of their own.
             lines = [json.loads(x) for x in done.stdout.splitlines() if x.startswith('{"')]
             found += [(x["outcome"], x["number"], x["place"]) for x in lines if "outcome" in x]
             count = next((x["count"] for x in lines if "count" in x), count)
@@ -453,7 +455,7 @@ def main():
     parser.add_argument("--cold", nargs="*", type=int, default=[0, 1])
     parser.add_argument("--places", type=int, default=0)
     parser.add_argument("--opcodes", action="store_true")
-    parser.add_argument("--show", help="outcomes of which every place is printed")
+    parser.add_argument("--show", help="print every place with this outcome")
     options = parser.parse_args()
     if options.child:
         child(*json.loads(options.child))

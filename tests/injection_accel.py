@@ -1,12 +1,12 @@
-"""Failures at every place of an accelerated product: what becomes of it, and of the next.
+"""Injection of failures at every place of an accelerated product, with the outcomes.
 
-Run by hand, it prints a table of places and outcomes::
+As a script it prints a table of places and outcomes::
 
     python tests/injection_accel.py [--cold] [--every N] [--places]
 
-A place is where a function of clgemm is called, or begins a line, or returns. A trace function
-raises there, as the handler of a signal would. `test_injection_accel.py` does the same for some of
-the places.
+A place is a call, a line or a return in a function of clgemm. A trace function raises an exception
+there, as a signal's handler would. The outcome includes the next product.
+`tests/accel/test_injection.py` tries some of the places.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 
 import clgemm
 from clgemm.accel import enabled, report, session
-from clgemm.runtime.launch import forget_plans
+from clgemm.core.caches import forget_plans
 from clgemm.runtime.workspace import workspace
 
 OURS = str(Path(clgemm.__file__).parent) + os.sep
@@ -41,7 +41,7 @@ LATER_HOST = "later products stay on the host"
 
 
 class PlantedError(Exception):
-    """An exception of the program's own, as handlers of signals raise."""
+    """An exception class of the program, as a signal's handler may raise."""
 
 
 ERRORS: dict[str, Callable[[], BaseException]] = {
@@ -52,12 +52,12 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "TypeError": lambda: TypeError("planted"),
     "warning": lambda: UserWarning("planted"),
 }
-# These must reach the program; of the others the product may be NumPy's.
+# These must reach the program; after the others, NumPy may make the product.
 INTERRUPTIONS = KeyboardInterrupt, PlantedError
 
 
 class Place(NamedTuple):
-    """Where an exception was raised."""
+    """The place where an exception was raised."""
 
     file: str
     line: int
@@ -65,7 +65,7 @@ class Place(NamedTuple):
 
 
 class _Tracer:
-    """Counts the events in clgemm's frames, and raises at one of them."""
+    """A trace function that counts the places of a call and raises at one of them."""
 
     def __init__(self, at: int, error: BaseException) -> None:
         self._at, self._error = at, error
@@ -74,7 +74,7 @@ class _Tracer:
 
     def __call__(self, frame: Any, event: str, _: Any) -> Any:
         code = frame.f_code
-        # What is raised in a generator that is being closed is lost in any program.
+        # Any program loses an exception that is raised while a generator is closed.
         if not code.co_filename.startswith(OURS) or code.co_flags & inspect.CO_GENERATOR:
             return None
         if event in ("call", "line", "return") and not _is_leaving_with(frame, event):
@@ -87,9 +87,9 @@ class _Tracer:
 
 
 def _is_leaving_with(frame: Any, event: str) -> bool:
-    """Tell whether a line event is the end of a ``with`` block, before its manager knows.
+    """Tell whether a line event is the end of a ``with`` block, before its ``__exit__``.
 
-    Only a trace function can raise there: CPython lets no signal's handler run in between.
+    Only a trace function can raise there: CPython runs no signal's handler at this place.
     """
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
     if event != "line" or not line.lstrip().startswith("with "):
@@ -100,7 +100,7 @@ def _is_leaving_with(frame: Any, event: str) -> bool:
 
 @contextlib.contextmanager
 def traced(at: int, error: BaseException) -> Iterator[_Tracer]:
-    """Raise an exception at the n-th place of a block."""
+    """Raise an exception at a place of a ``with`` block, given by its number."""
     tracer = _Tracer(at, error)
     before = sys.gettrace()
     sys.settrace(tracer)
@@ -125,7 +125,7 @@ def _in_place(function: Callable[..., Any]) -> Callable[[], Any]:
         try:
             return function(A, B, out=out)
         except INTERRUPTIONS:
-            # Whole, as NumPy's is, or not begun.
+            # The result is complete or untouched.
             assert (out == A @ B).all() or np.isnan(out).all()
             raise
 
@@ -149,7 +149,7 @@ CALLS: dict[str, Callable[[], Any]] = {
 
 
 class Outcome(NamedTuple):
-    """What became of a call in which an exception was raised at a place."""
+    """The outcome of a call in which an exception was raised at a place."""
 
     call: str
     error: str
@@ -158,19 +158,19 @@ class Outcome(NamedTuple):
 
 
 def _settled() -> None:
-    """Give a device that failed another chance at once."""
+    """Make the router use a device again that has failed."""
     assert session._state.active is not None
     session._state.active.router.begin()
 
 
 def _begin_anew() -> None:
-    """Forget all kernels and memory, so that what one call broke is not told of all later ones."""
+    """Clear all caches, so that damage by one call is not found in all later ones."""
     forget_plans()
     workspace.cache_clear()
 
 
 def count_places(name: str, *, cold: bool = False) -> int:
-    """Return how many places a call has."""
+    """Return the number of places of a call."""
     CALLS[name]()  # compiles
     if cold:
         _begin_anew()
@@ -182,14 +182,16 @@ def count_places(name: str, *, cold: bool = False) -> int:
 def outcomes(
     name: str, error: str, *, cold: bool = False, every: int = 1, first: int = 1
 ) -> Iterator[Outcome]:
-    """Raise an exception at each place of a call, or at some, and tell what becomes of it.
+    """Raise an exception at each place of a call, or at some, and yield the outcomes.
 
-    To be used where everything is offloaded.
+    To be called while all products are offloaded.
 
     Parameters
     ----------
     cold : bool
-        Each call is the first of its kind: it plans, and takes memory and kernels.
+        Whether to clear the caches before each call, so that it plans, builds and allocates.
+    every, first : int
+        The distance of the places that are tried, and the first one.
     """
     call = CALLS[name]
     expected = call()  # compiles
@@ -202,15 +204,15 @@ def outcomes(
         with traced(at, planted) as tracer:
             try:
                 result = call()
-            except BaseException as found:  # told below
+            except BaseException as found:  # `_outcome` reports it
                 raised = found
         if tracer.place is None:
             return
-        yield Outcome(name, error, tracer.place, _told(call, expected, planted, result, raised))
+        yield Outcome(name, error, tracer.place, _outcome(call, expected, planted, result, raised))
         at += every
 
 
-def _told(
+def _outcome(
     call: Callable[[], Any],
     expected: Any,
     planted: BaseException,
@@ -231,7 +233,7 @@ def _told(
         try:
             if not np.array_equal(call(), expected):
                 return LATER_WRONG
-        except Exception as found:  # told
+        except Exception as found:  # an outcome
             return f"{LATER_RAISED}: {type(found).__name__}: {found}"
         if report().offloaded == before:
             left_out = report().left_out
@@ -241,11 +243,11 @@ def _told(
 
 
 def main() -> None:
-    """Print how often each outcome was seen for each call and error, and the bad ones by place."""
+    """Print the counts of outcomes for each call and error, and the bad outcomes by place."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cold", action="store_true", help="each call the first of its kind")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="at each N-th place")
-    parser.add_argument("--places", action="store_true", help="print all places, good ones too")
+    parser.add_argument("--cold", action="store_true", help="clear the caches before each call")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="try each N-th place")
+    parser.add_argument("--places", action="store_true", help="print all places, also good ones")
     parser.add_argument("--calls", nargs="+", choices=CALLS, default=list(CALLS))
     parser.add_argument("--errors", nargs="+", choices=ERRORS, default=list(ERRORS))
     args = parser.parse_args()
@@ -258,8 +260,8 @@ def main() -> None:
                     faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
                     counts[found.outcome] += 1
                     by_place[found.place, found.outcome] += 1
-                told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
-                print(f"{name:26}{error:20}{told}", flush=True)
+                line = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+                print(f"{name:26}{error:20}{line}", flush=True)
     faulthandler.cancel_dump_traceback_later()
     for (place, outcome), count in sorted(by_place.items()):
         if args.places or outcome not in GOOD:

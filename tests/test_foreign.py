@@ -1,4 +1,4 @@
-"""The script that runs other projects' test suites: what it makes of suites planted here."""
+"""Tests of the script that runs other projects' test suites, with small suites of their own."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def test_product():
 
 @pytest.fixture(scope="module")
 def planted(script, tmp_path_factory):
-    """Return what runs a planted suite: it returns the exit status, and what --json keeps."""
+    """Return a function that runs a small suite and returns the exit status and the JSON."""
 
     def call(source):
         folder = tmp_path_factory.mktemp("planted")
-        kept = folder / "kept.json"
+        results = folder / "found.json"
         (folder / "test_planted.py").write_text(PRELUDE + source)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PYTHONPATH", str(folder))
             patch.syspath_prepend(str(folder))
             patch.setitem(script["suites"].SUITES, "planted", ("test_planted",))
-            status = script["run"].main(["--only", "planted", "--json", str(kept)])
-        return status, json.loads(kept.read_text())["suites"][0]
+            status = script["run"].main(["--only", "planted", "--json", str(results)])
+        return status, json.loads(results.read_text())["suites"][0]
 
     return call
 
@@ -57,7 +57,7 @@ def names(tests):
 
 @pytest.fixture(scope="module")
 def faulty(planted):
-    """Run a suite that fails in every way but those that end its process."""
+    """Run a suite with all kinds of failures except those that end the process."""
     return planted("""
 mark, state = pathlib.Path(__file__ + ".mark"), []
 def test_wrong(): assert False
@@ -77,23 +77,27 @@ def test_once():
 
 def test_what_fails_only_accelerated_is_found(faulty):
     """A test that fails only when NumPy is accelerated is named, and the exit status is 1."""
-    status, kept = faulty
+    status, results = faulty
     assert status == 1
-    assert names(kept["failed_only_accelerated"]) == ["test_depends", "test_once", "test_ours[[/]]"]
-    assert "our fault" in kept["messages"]["test_planted.py::test_ours[[/]]"]
+    assert names(results["failed_only_accelerated"]) == [
+        "test_depends",
+        "test_once",
+        "test_ours[[/]]",
+    ]
+    assert "our fault" in results["messages"]["test_planted.py::test_ours[[/]]"]
 
 
-def test_flaky_tests_are_told_from_real_failures(faulty):
-    """A failure that does not come again is flaky; one that needs the tests before it is real."""
+def test_flaky_tests_are_distinguished_from_real_failures(faulty):
+    """A failure that does not repeat is flaky; one that needs the tests before it is real."""
     verdicts = {test.partition("::")[2]: x for test, x in faulty[1]["failed_again"].items()}
     assert verdicts == {"test_depends": "real", "test_once": "flaky", "test_ours[[/]]": "real"}
 
 
 def test_everything_is_counted(faulty):
     """Tests, skips, failures both ways and the products on the device are counted."""
-    kept = faulty[1]
-    assert (kept["tests"], kept["skipped"], kept["products"]["offloaded"]) == (9, 1, 1)
-    assert names(kept["failed_both"]) == ["test_wrong"]
+    results = faulty[1]
+    assert (results["tests"], results["skipped"], results["products"]["offloaded"]) == (9, 1, 1)
+    assert names(results["failed_both"]) == ["test_wrong"]
 
 
 def test_what_fails_both_ways_is_no_fault_of_ours(planted, capsys):
@@ -104,26 +108,26 @@ def test_what_fails_both_ways_is_no_fault_of_ours(planted, capsys):
 
 
 def test_a_crash_is_a_failure(planted, capsys):
-    """A test that ends the process fails; those after it are lost; the exit status is 1."""
-    status, kept = planted(
+    """A test that ends the process fails, the tests after it are lost, and the status is 1."""
+    status, results = planted(
         "def test_crash():\n    if accelerated: os._exit(7)\ndef test_after(): pass\n"
     )
     assert status == 1
-    assert names(kept["failed_only_accelerated"]) == ["test_crash"]
-    assert names(kept["lost"]) == ["test_after"]
-    assert kept["status"] == {"plain": 0, "accelerated": 7}
+    assert names(results["failed_only_accelerated"]) == ["test_crash"]
+    assert names(results["lost"]) == ["test_after"]
+    assert results["status"] == {"plain": 0, "accelerated": 7}
     assert "planted, accelerated: exit status 7" in capsys.readouterr().out
 
 
 def test_a_suite_that_cannot_be_imported_fails(planted):
     """An error when tests are collected is a failure like others."""
-    status, kept = planted("assert not accelerated, 'cannot be imported'\n")
+    status, results = planted("assert not accelerated, 'cannot be imported'\n")
     assert status == 1
-    assert kept["failed_only_accelerated"] == ["test_planted.py"]
+    assert results["failed_only_accelerated"] == ["test_planted.py"]
 
 
 def test_a_run_that_is_out_of_time_is_not_good(script):
-    """A run that was ended, in the middle of a line of its file too, shows where; it is no pass."""
+    """A run that was killed is not good, and the test that it was in counts as a failure."""
     parsed = script["comparison"].parsed
     lines = ['{"started": "x"}', '{"test": "x", "outcome": "passed"}', '{"started": "y"}']
     plain = parsed([*lines, '{"test": "y", "outcome": "passed"}', '{"products": null}'], 0, 1.0)
@@ -144,12 +148,15 @@ def test_the_worst_phase_counts(script):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--only", "numpy.linalg,nonsense"], "'nonsense' is no suite; there are numpy.linalg"),
-        (["--json", "missing/kept.json"], "there is no folder"),
+        (
+            ["--only", "numpy.linalg,nonsense"],
+            "'nonsense' is not a suite; the suites are numpy.linalg",
+        ),
+        (["--json", "missing/found.json"], "there is no folder"),
     ],
 )
 def test_wrong_options_are_refused_at_once(arguments, message, script, capsys):
-    """Options that cannot be served are refused before any suite runs."""
+    """Wrong options are refused before any suite runs."""
     with pytest.raises(SystemExit) as end:
         script["run"].main(arguments)
     assert end.value.code == 2
@@ -157,7 +164,7 @@ def test_wrong_options_are_refused_at_once(arguments, message, script, capsys):
 
 
 def test_without_a_device_nothing_is_run(script, monkeypatch, tmp_path, capsys):
-    """A machine without OpenCL devices is refused: there every product would stay NumPy's."""
+    """Without an OpenCL device no suite runs, since NumPy would make every product."""
     monkeypatch.setenv("CLGEMM_DEVICE", "no such device")
     with pytest.raises(SystemExit) as end:
         script["run"].main(["--only", "numpy.linalg"])
@@ -166,7 +173,7 @@ def test_without_a_device_nothing_is_run(script, monkeypatch, tmp_path, capsys):
 
 
 def test_suites_are_chosen_by_their_names(script):
-    """A project's name stands for all of its suites, each of them once."""
+    """A project's name chooses all of its suites, each of them once."""
     suites = script["suites"]
     found = suites.chosen(["numpy.linalg", "numpy"])
     assert found[0] == "numpy.linalg"

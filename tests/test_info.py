@@ -1,4 +1,4 @@
-"""What show_config and the command line say."""
+"""Tests of show_config and of the commands' settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from clgemm.__main__ import main
 
 
 def test_show_config_names_versions_devices_choice_and_folders(device, capsys):
-    """As text and as a dict."""
+    """show_config names versions, devices, the choice and folders, as text and as a dict."""
     assert clgemm.show_config() is None
     text = capsys.readouterr().out
     config = clgemm.show_config("dicts")
@@ -25,13 +25,13 @@ def test_show_config_names_versions_devices_choice_and_folders(device, capsys):
 
 
 def test_show_config_knows_two_modes():
-    """Like NumPy's."""
+    """show_config refuses a mode other than "stdout" and "dicts"."""
     with pytest.raises(ValueError, match="mode='json' is neither"):
         clgemm.show_config("json")
 
 
 def test_info_prints_it(capsys):
-    """``python -m clgemm info``."""
+    """The command ``info`` prints the description and returns 0."""
     assert main(["info"]) == 0
     assert "OpenCL devices:" in capsys.readouterr().out
     with pytest.raises(SystemExit):
@@ -50,7 +50,7 @@ def test_info_prints_it(capsys):
 def test_a_wrong_setting_is_one_line_and_exit_code_2(
     command, variable, value, said, monkeypatch, capsys
 ):
-    """Each command names the variable and its value before it does anything."""
+    """With a wrong setting, each command prints one line that names it and returns 2."""
     monkeypatch.setenv(variable, value)
     assert main([command]) == 2
     out, err = capsys.readouterr()
@@ -59,7 +59,7 @@ def test_a_wrong_setting_is_one_line_and_exit_code_2(
 
 
 def test_info_shows_each_setting_with_its_source(device, monkeypatch):
-    """Device, precision, threshold and cache folder: by call, by the environment or by default."""
+    """show_config names the source of each setting: a call, the environment or the default."""
     monkeypatch.setenv("CLGEMM_THRESHOLD", "1e6")
     monkeypatch.setenv("CLGEMM_PRECISION", "strict")
     monkeypatch.setenv("CLGEMM_CACHE_DIR", "somewhere")

@@ -1,4 +1,4 @@
-"""Files that the commands are asked to write, whichever command it is."""
+"""Tests of the output files of all commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILES = [
 
 @pytest.fixture
 def unmeasured(monkeypatch):
-    """Nothing may be measured."""
+    """Fail the test if a command measures anything."""
 
     def measured(*_):
         pytest.fail("something was measured before the arguments were checked")
@@ -40,7 +40,7 @@ def unmeasured(monkeypatch):
 def test_a_file_that_cannot_be_written_is_refused(
     command, arguments, said, unmeasured, capsys, monkeypatch
 ):
-    """Before anything is measured, in one line that names option, file and reason."""
+    """A file that cannot be written is refused before the measurement, in one line."""
     allowed = output.os.access
     monkeypatch.setattr(output.os, "access", lambda p, m: "/proc" not in str(p) and allowed(p, m))
     assert main([command, *arguments]) == 2
@@ -54,14 +54,14 @@ def test_a_file_that_cannot_be_written_is_refused(
     ("file", "said"),
     [
         ("nowhere/p.png", "nowhere/p.png cannot be written: there is no folder nowhere"),
-        ("p.xyz", "p.xyz cannot be drawn: .xyz is no kind of picture (known: "),
+        ("p.xyz", "p.xyz cannot be drawn: unknown format .xyz (known: "),
         ("p", "p cannot be drawn: it has no suffix (known: "),
     ],
 )
 def test_a_picture_that_cannot_be_drawn_is_refused(
     command, option, extra, file, said, unmeasured, capsys
 ):
-    """Before anything is measured, in one line, which lists the kinds of picture."""
+    """A picture that cannot be drawn is refused before the measurement, in one line."""
     pytest.importorskip("matplotlib")
     assert main([command, option, file]) == 2
     err = capsys.readouterr().err
@@ -71,16 +71,16 @@ def test_a_picture_that_cannot_be_drawn_is_refused(
 
 
 @pytest.mark.parametrize(("command", "option", "extra"), FILES)
-def test_a_picture_takes_matplotlib(command, option, extra, unmeasured, monkeypatch, capsys):
-    """Without it the command ends before anything is measured, and says what to install."""
+def test_a_picture_needs_matplotlib(command, option, extra, unmeasured, monkeypatch, capsys):
+    """Without matplotlib the command ends before the measurement and says what to install."""
     monkeypatch.setattr(output, "find_spec", lambda _: None)
     assert main([command, option, "p.png"]) == 2
-    expected = f"{option} takes matplotlib: 'pip install clgemm[{extra}]'\n"
+    expected = f"{option} needs matplotlib: 'pip install clgemm[{extra}]'\n"
     assert capsys.readouterr().err == expected
 
 
 def test_a_file_that_fails_at_the_end_is_said(unmeasured, monkeypatch, capsys, tmp_path):
-    """A disk that filled up meanwhile costs a line and exit code 1: the tables are printed."""
+    """If a file cannot be written at the end, the tables are printed and the command returns 1."""
     report = SimpleNamespace(ok=True)
     monkeypatch.setattr(bench, "_run", lambda *_: report)
     monkeypatch.setattr(bench, "print_report", lambda _: print("tables"))

@@ -1,8 +1,9 @@
-"""NumPy itself, accelerated: its float32 products run on an OpenCL device where that is faster.
+"""Acceleration of NumPy: its float32 products run on an OpenCL device where that is faster.
 
-`install` and `uninstall` hold for the process, `enabled` for a block or function; `report` tells
-what became of the calls. ``python -m clgemm.accel program.py`` runs an unmodified program so, and
-``%load_ext clgemm.accel`` a notebook. What happens is logged to ``logging.getLogger("clgemm")``.
+`install` and `uninstall` change the whole process, `enabled` a block or function. `report` counts
+the products on the device and on the host. ``python -m clgemm.accel program.py`` accelerates an
+unmodified program, and ``%load_ext clgemm.accel`` a notebook. Warnings go to
+``logging.getLogger("clgemm")``.
 """
 
 from typing import Any
@@ -21,11 +22,11 @@ __all__ = [
 ]
 
 
-def load_ipython_extension(shell: Any) -> None:  # noqa: ARG001 - IPython's protocol
+def load_ipython_extension(_shell: Any) -> None:
     """Accelerate NumPy: ``%load_ext clgemm.accel``."""
     install()
 
 
-def unload_ipython_extension(shell: Any) -> None:  # noqa: ARG001 - IPython's protocol
-    """Leave NumPy as it was: ``%unload_ext clgemm.accel``."""
+def unload_ipython_extension(_shell: Any) -> None:
+    """Restore NumPy: ``%unload_ext clgemm.accel``."""
     uninstall()

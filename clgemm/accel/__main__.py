@@ -1,4 +1,4 @@
-"""Run an unmodified program with NumPy accelerated: ``python -m clgemm.accel program.py``."""
+"""Run an unmodified program with accelerated NumPy: ``python -m clgemm.accel program.py``."""
 
 from __future__ import annotations
 
@@ -21,37 +21,45 @@ from clgemm.planning.selection import require_settings
 from clgemm.terminal import print_table, whole
 
 EPILOG = """
-Without --threshold, products go to the device from the size on that was measured on this machine:
-once, by a program that spends long enough in large products, or by --measure.
+Without --threshold, the device multiplies from the crossover on: the size from which on it is
+faster than the host. It is measured once on this machine, by --measure or by the first program
+that spends long enough in large products.
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a program and return the exit code, if it does not end the process itself."""
+    """Run a program, and return the exit code unless the program ends the process."""
     parser = argparse.ArgumentParser(
         prog="python -m clgemm.accel", description=__doc__, epilog=EPILOG, allow_abbrev=False
     )
     parser.add_argument(
-        "--profile", action="store_true", help="count and time all products; end with a table"
+        "--profile",
+        action="store_true",
+        help="count and time all products; print a table at the end",
     )
     parser.add_argument(
-        "--threshold", type=whole, metavar="N", help="multiply-adds that go to the device; 0: all"
+        "--threshold",
+        type=whole,
+        metavar="N",
+        help="use the device for products of N or more multiply-adds; 0: for all products",
     )
     parser.add_argument("--device", metavar="D", help='"gpu", "cpu", a position or part of a name')
     parser.add_argument(
-        "--measure", action="store_true", help="measure first from which size on the device wins"
+        "--measure",
+        action="store_true",
+        help="first measure from which size on the device is faster",
     )
     parser.add_argument(
         "--children",
         action="store_true",
-        help="accelerate Python processes that the program starts too, unless they are forked",
+        help="also accelerate Python processes that the program starts, unless they are forked",
     )
     parser.add_argument("--version", action="version", version=f"clgemm {__version__}")
     parser.add_argument(
         "-c",
         dest="code",
         nargs=argparse.REMAINDER,
-        help="the program is this text; ends the options",
+        help="the program is this text; the rest of the line is its arguments",
     )
     parser.add_argument("-m", dest="is_module", action="store_true", help="the program is a module")
     parser.add_argument(
@@ -59,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         nargs="?",
         help="a script, a folder, - for the standard input, or with -m a module",
     )
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's arguments")
     args = parser.parse_args(arguments)
     if args.code == []:
         parser.error("argument -c: expected a program")
@@ -94,7 +102,7 @@ def _print_crossovers(found: Crossovers) -> None:
     ]
     with contextlib.redirect_stdout(sys.stderr):
         print_table(
-            "From which size on the device is faster, there and back",
+            "Sizes from which on the device is faster, transfers included",
             ("kind of product", "million multiply-adds"),
             ("left", "right"),
             rows,
@@ -120,7 +128,7 @@ def _print_report(process: int) -> None:
         rows.append(("all", f"{calls:,}", where, f"{seconds:.3f}"))
     with contextlib.redirect_stdout(sys.stderr):
         print_table(
-            f"Matrix products, on {found.device or 'the host alone'}",
+            f"Matrix products on {found.device or 'the host alone'}",
             ("function", "calls", "where and why", "seconds"),
             ("left", "right", "left", "right"),
             rows,

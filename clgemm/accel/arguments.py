@@ -1,4 +1,4 @@
-"""What a call of np.matmul asks for, in whatever words: one product of two stacks of matrices."""
+"""Parsing of np.matmul's arguments into a product of two batches of matrices."""
 
 from __future__ import annotations
 
@@ -8,40 +8,39 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from clgemm.accel.semantics import is_by_own_transpose
+from clgemm.accel.semantics import is_product_by_own_transpose
 from clgemm.contraction import as_stacks
 from clgemm.core.layout import broadcast_batch
 from clgemm.planning.crossovers import Work
 from clgemm.runtime.operands import overlap, rearranged, updatable
 
-__all__ = ["Request", "understood"]
+__all__ = ["Request", "parse_matmul"]
 
 FLOAT32 = np.dtype(np.float32)
 KEYWORDS = {"axes", "casting", "dtype", "order", "out", "subok"}
-# A subclass may give products a meaning of its own; a memory-mapped array does not.
+# Another subclass may define products of its own.
 ARRAYS = np.ndarray, np.memmap
 
 Axes = tuple[int, int]
 
 
 class Request(NamedTuple):
-    """A product of float32 arrays that NumPy would not refuse.
+    """A valid product of float32 arrays.
 
     Attributes
     ----------
     rows, columns : ndarray, shapes (..., m, k) and (..., k, n)
-        The operands, of any dtype that NumPy converts to float32 here.
+        The operands, of any dtype that NumPy converts to float32 in this call.
     out : ndarray or None
-        As it was given.
+        The argument `out`.
     shape : tuple of int
-        The result's.
+        The shape of the result.
     order : {"C", "F"}
-        Of a new array for the result.
+        The memory order of a new array for the result.
     strides : tuple of int or None
-        The order of its axes, if that is neither: those of larger strides first.
+        Strides that give the order of the new array's axes, if it is neither C nor F.
     axes : tuple of int or None
-        Which axes of the result are its matrices' rows and columns: None for an operand that is a
-        vector.
+        The axes of the result for rows and for columns; None where an operand is a vector.
     """
 
     rows: Any
@@ -54,45 +53,50 @@ class Request(NamedTuple):
 
     @property
     def work(self) -> Work:
-        """What there is to multiply."""
+        """The sizes of the product."""
         rows, columns = self.rows, self.columns
         symmetric = (
             rows.dtype == columns.dtype == FLOAT32
             and rows.shape[-2] == columns.shape[-1]
-            and is_by_own_transpose(rows, columns)
+            and is_product_by_own_transpose(rows, columns)
         )
         matrices = math.prod(broadcast_batch(rows.shape[:-2], columns.shape[:-2]))
         return Work(rows.shape[-2], columns.shape[-1], rows.shape[-1], matrices, symmetric)
 
     @property
     def is_direct(self) -> bool:
-        """Whether the product can be written to `out` itself, and again if a device fails."""
+        """Whether the device may write to `out`, and NumPy again if the device fails."""
         out = self.out
         return updatable(out) and not overlap(out, self.rows) and not overlap(out, self.columns)
 
     def allocated(self) -> Any:
-        """Return a new array for the result, laid out as NumPy's."""
+        """Return a new array for the result, with NumPy's memory layout."""
         if self.strides is None:
             return np.empty(self.shape, np.float32, self.order)
         like = np.lib.stride_tricks.as_strided(np.empty(1, np.float32), self.shape, self.strides)
-        return np.empty_like(like)  # in the order of its strides; what it holds is not looked at
+        return np.empty_like(like)  # takes the order of the strides and reads no element
 
     def matrices(self, result: Any) -> Any:
-        """Return a view of the result, or of a like array, as a stack of matrices."""
+        """Return a view of the result, or of an array of its shape, as a batch of matrices."""
         last = [axis for axis in self.axes if axis is not None]
         stack = [axis for axis in range(result.ndim) if axis not in last]
         return rearranged(result, [*stack, *self.axes])
 
 
-def understood(
+def parse_matmul(
     arguments: Sequence[Any], keywords: Mapping[str, Any], copy: Callable[..., Any]
 ) -> Request | None:
-    """Return what np.matmul is asked for; None if it is not ours, or for NumPy to refuse.
+    """Return the product that a call of np.matmul asks for.
 
     Parameters
     ----------
     copy : callable
-        NumPy's matmul, which tells how it would lay out a stack.
+        A copy of NumPy's matmul, used to find the memory layout of a batch.
+
+    Returns
+    -------
+    Request or None
+        None if the product is not of float32, or if NumPy would raise an error.
     """
     if not 2 <= len(arguments) <= 3:
         return None
@@ -118,7 +122,7 @@ def understood(
 
 
 def _is_float32(a: Any, b: Any, out: Any, keywords: Mapping[str, Any]) -> bool:
-    """Tell whether NumPy would take its loop of float32, and convert what has another dtype."""
+    """Tell whether NumPy would multiply in float32, perhaps after converting an operand."""
     if type(a) not in ARRAYS or type(b) not in ARRAYS or type(out) not in (np.ndarray, type(None)):
         return False
     casting, dtype = keywords.get("casting", "same_kind"), keywords.get("dtype")
@@ -135,7 +139,7 @@ def _is_float32(a: Any, b: Any, out: Any, keywords: Mapping[str, Any]) -> bool:
 
 
 def _axes(axes: Any, a: Any, b: Any) -> tuple[Axes, Axes, Axes] | None:
-    """Return the axes of matrices in a, b and the result; None if they are anything special."""
+    """Return the axes of rows and columns in a, b and the result; None if NumPy must check them."""
     if not isinstance(axes, list) or len(axes) != 3 or a.ndim < 2 or b.ndim < 2:
         return None
     result_ndim = max(a.ndim, b.ndim)
@@ -178,13 +182,13 @@ def _request(
     if order == "A":
         order = "F" if a.flags.fnc and b.flags.fnc else "C"
     if axes is not None:
-        # Laid out as a stack of matrices, whichever axes its matrices' rows and columns are.
+        # NumPy's result is in memory a batch of matrices, wherever its rows and columns are.
         rest = iter(range(len(batch)))
         places = {row_axis: len(batch), column_axis: len(batch) + 1}
         ranks = [places[i] if i in places else next(rest) for i in range(len(shape))]
         strides = tuple(rank + 1 if order == "F" else len(shape) - rank for rank in ranks)
     elif order == "K" and len(batch) > 1 and not (a.flags.carray and b.flags.carray):
-        # NumPy lays the stack out as the operands lie: it shows how on matrices of one element.
+        # NumPy's layout of the batch depends on the operands: try it on matrices of one element.
         stack = copy(rows[..., :1, :0], columns[..., :0, :1]).strides[: len(batch)]
         strides = (*stack, *(0,) * (len(shape) - len(batch)))
     known: Literal["C", "F"] = "F" if order == "F" else "C"

@@ -1,4 +1,4 @@
-"""Python processes that an accelerated program starts: accelerating them, and noticing them."""
+"""Acceleration and detection of Python processes that an accelerated program starts."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from clgemm.accel.routing import Settings
 from clgemm.hardware.identity import identity
 
 __all__ = [
-    "forget_children",
-    "lead_children",
-    "note_on_children",
-    "release_children",
-    "watch_children",
+    "accelerate_children",
+    "children_note",
+    "forget_started",
+    "leave_children_plain",
+    "watch_started",
 ]
 
 VARIABLE = "CLGEMM_ACCEL_CHILDREN"
 FOLDER = str(Path(__file__).parent / "for_children")  # its sitecustomize.py accelerates them
 SPAWNED = (
-    "Python processes that the program started multiply with NumPy itself: --children, or "
+    "Python processes that the program started use plain NumPy: --children, or "
     "install(children=True), accelerates them too, unless they are forked"
 )
 FORKED = (
-    "forked processes multiply with NumPy itself, as OpenCL does not survive a fork: "
-    "multiprocessing's 'spawn' and 'forkserver' are accelerated"
+    "forked processes use plain NumPy, since OpenCL does not survive a fork: start processes by "
+    "multiprocessing's 'spawn' or 'forkserver' to accelerate them"
 )
 
 
-def lead_children(settings: Settings) -> None:
-    """Let Python processes that are started from now on be accelerated by these settings."""
+def accelerate_children(settings: Settings) -> None:
+    """Accelerate the Python processes that this process starts from now on."""
     device = None if settings.device is None else identity(settings.device)
     os.environ[VARIABLE] = json.dumps({"threshold": settings.threshold, "device": device})
     paths = [path for path in _paths() if path != FOLDER]
     os.environ["PYTHONPATH"] = os.pathsep.join([FOLDER, *paths])
 
 
-def release_children() -> None:
-    """Let processes that are started from now on have NumPy as it is."""
+def leave_children_plain() -> None:
+    """Leave NumPy plain in the processes that this process starts from now on."""
     os.environ.pop(VARIABLE, None)
     if FOLDER in (paths := _paths()):
         os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path != FOLDER)
@@ -54,9 +54,9 @@ def _paths() -> list[str]:
 
 
 class _Watch:
-    """Whether Python processes were started while NumPy was accelerated.
+    """A record of the Python processes that were started while NumPy was accelerated.
 
-    Nothing reports multiprocessing's, but it counts them.
+    No audit event reports the processes of multiprocessing, but multiprocessing counts them.
     """
 
     def __init__(self) -> None:
@@ -65,25 +65,25 @@ class _Watch:
         self.counted = 0
 
     def hook(self, event: str, arguments: Any) -> None:
-        """Notice the start of another Python: an audit hook, which nothing can remove."""
+        """Record the start of another Python; an audit hook, which cannot be removed."""
         if self.is_on and event == "subprocess.Popen" and _is_python(*arguments[:2]):
             self.spawned = True
 
     def count(self) -> None:
-        """Notice what multiprocessing has started; it counts those that it forks, too."""
+        """Record the processes that multiprocessing has started, unless some were forked."""
         if self.is_on and not self.forked and _multiprocessing_count() > self.counted:
             self.spawned = True
 
     def fork(self) -> None:
-        """Notice a fork."""
+        """Record a fork."""
         self.forked |= self.is_on
 
 
 _watch = _Watch()
 
 
-def watch_children(is_on: bool) -> None:
-    """Begin to notice processes that are started, anew, or end it."""
+def watch_started(is_on: bool) -> None:
+    """Begin a new record of started processes, or end it."""
     if is_on and not _watch.is_on:
         _watch.spawned = _watch.forked = False
         _watch.counted = _multiprocessing_count()
@@ -96,13 +96,13 @@ def watch_children(is_on: bool) -> None:
             os.register_at_fork(after_in_parent=_watch.fork)
 
 
-def forget_children() -> None:
-    """Begin anew in a forked child, which has started nothing yet."""
+def forget_started() -> None:
+    """Clear the record in a forked child, which has started no process yet."""
     _watch.is_on = _watch.spawned = _watch.forked = False
 
 
-def note_on_children() -> str:
-    """Return what a user should know of the processes that were started; "" if nothing."""
+def children_note() -> str:
+    """Return a sentence for the user about processes that are not accelerated, or ""."""
     _watch.count()
     if VARIABLE in os.environ:
         return FORKED if _watch.forked else ""
@@ -110,19 +110,19 @@ def note_on_children() -> str:
 
 
 def _is_python(executable: object, arguments: object) -> bool:
-    """Tell whether a command starts a Python that is not one of clgemm's own helpers."""
+    """Tell whether a command starts a Python other than clgemm's own child processes."""
     try:
-        name = os.path.basename(os.fsdecode(executable))  # type: ignore[arg-type]  # noqa: PTH119
+        name = Path(os.fsdecode(executable)).name  # type: ignore[arg-type]
         words = [os.fsdecode(word) for word in arguments]  # type: ignore[attr-defined]
     except (TypeError, ValueError):
         return False
-    if not (name.startswith("python") or name == os.path.basename(sys.executable)):  # noqa: PTH119
+    if not (name.startswith("python") or name == Path(sys.executable).name):
         return False
     return not any(word.startswith("clgemm.") for word in words)
 
 
 def _multiprocessing_count() -> int:
-    """Return how many processes multiprocessing, and joblib with it, has made here so far."""
+    """Return how many processes multiprocessing and joblib have started, plus one."""
     module = sys.modules.get("multiprocessing.process")
     found = re.search(r"\d+", repr(getattr(module, "_process_counter", None)))
     return int(found[0]) if found else 1

@@ -1,4 +1,4 @@
-"""Measures from which size on a device multiplies host arrays faster than the host's BLAS."""
+"""Measurement of crossovers: the sizes from which on a device beats the host's BLAS."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from clgemm.accel.semantics import settle
+from clgemm.accel.semantics import match_numpy
+from clgemm.core.caches import forget_plans
 from clgemm.hardware.device import Device
 from clgemm.planning import crossovers
 from clgemm.planning.crossovers import Crossovers, Kind, Work, kind_of
-from clgemm.runtime.launch import forget_plans, multiply
+from clgemm.runtime.launch import multiply
 
 __all__ = ["HostProduct", "measure"]
 
@@ -23,45 +24,45 @@ log = logging.getLogger(__name__)
 
 HostProduct: TypeAlias = Callable[[Any, Any], Any]
 
-MARGIN = 0.95  # of the host's time: what the device may take at most
+MARGIN = 0.95  # the device wins if it takes at most this fraction of the host's time
 TURNS = 5
-CLEARLY = 1.2  # times as long, twice: no more turns are needed
+CLEARLY = 1.2  # the device loses early if it takes this many times the host's time twice
 PAUSE_SECONDS = 0.02
-HOST_SECONDS = 0.1  # about what the largest product tried takes the host
-MOST_BYTES = 2**29  # of its operands and result
+HOST_SECONDS = 0.1  # the host's time for the largest product, about
+MOST_BYTES = 2**29  # the operands and the result of the largest product
 
 
 def measure(device: Device, host: HostProduct, seconds: float = math.inf) -> Crossovers:
-    """Find and keep, for each kind of product, the work from which on the device wins.
+    """Measure and store the crossover of each kind of product: the least work the device wins.
 
-    Both sides take turns on the same arrays, transfers included. The device comes right after the
-    host, as in a program that uses both: OpenBLAS's threads spin for a tenth of a second, and a
-    device that shares its cores must win all the same. The host comes after a pause. Takes some
-    seconds.
+    Host and device multiply the same arrays in turns; transfers count. The host runs after a pause
+    and the device right after the host, as in a program that uses both. OpenBLAS's threads spin for
+    a moment after a product, and a device that shares their cores must win all the same. The
+    measurement takes some seconds.
 
     Parameters
     ----------
     host : callable
-        NumPy's product of two arrays, stacks included, on the host.
+        NumPy's product of two arrays or batches on the host.
     seconds : float, optional
-        That it may take.
+        The time limit.
 
     Raises
     ------
     TimeoutError
-        If it takes longer: nothing is kept.
+        If it takes longer; then nothing is stored.
     """
     log.info("measuring from which size on %s beats NumPy", device.name)
     deadline = time.monotonic() + seconds
     found = {kind: _crossover(device, host, trial, deadline) for kind, trial in _trials().items()}
     crossovers.keep(device, found)
-    forget_plans()  # products that went to a device before may be the host's now
-    log.info("from %s multiply-adds on: %s", device.name, found)
+    forget_plans()  # plans hold the side, which may be another one now
+    log.info("%s beats NumPy from these multiply-adds on: %s", device.name, found)
     return found
 
 
 def _trials() -> dict[Kind, Callable[[int], Work]]:
-    """Return by kind the product with one side `n`, the shortest as short as the kind has it."""
+    """Return for each kind a function from a side `n` to a product with the kind's short side."""
 
     def narrow(band: int) -> Callable[[int], Work]:
         return lambda n: Work(n, band, n)
@@ -85,7 +86,7 @@ def _trials() -> dict[Kind, Callable[[int], Work]]:
 def _crossover(
     device: Device, host: HostProduct, trial: Callable[[int], Work], deadline: float
 ) -> int | None:
-    """Halve the work for as long as the device wins."""
+    """Return the least work that the device wins: halve the work as long as it does."""
     _require_time(deadline)
     least = None
     work = _largest(host, trial)
@@ -104,11 +105,11 @@ def _crossover(
 
 def _require_time(deadline: float) -> None:
     if time.monotonic() > deadline:
-        raise TimeoutError("there is no time left to measure from which size on the device wins")
+        raise TimeoutError("the time to measure from which size on the device is faster is over")
 
 
 def _side(trial: Callable[[int], Work], size: int) -> int:
-    """Return the largest side with which a trial is not above a size."""
+    """Return the largest side for which a trial has at most `size` multiply-adds."""
     side = 1
     while trial(2 * side).size <= size:
         side *= 2
@@ -120,17 +121,17 @@ def _side(trial: Callable[[int], Work], size: int) -> int:
 
 
 def _largest(host: HostProduct, trial: Callable[[int], Work]) -> Work:
-    """Return the largest product that neither the host's time nor memory forbid."""
+    """Return the largest product within the limits for the host's time and for memory."""
     work = trial(_side(trial, 2 * crossovers.LEAST_WORK))
     while True:
         a, b = _operands(work)
         host(a, b)
         seconds = _timed(functools.partial(host, a, b))
         larger = trial(_side(trial, 2 * work.size))
-        held = (
+        larger_bytes = (
             4 * larger.matrices * (larger.m * larger.k + larger.k * larger.n + larger.m * larger.n)
         )
-        if seconds > HOST_SECONDS / 2 or held > MOST_BYTES:
+        if seconds > HOST_SECONDS / 2 or larger_bytes > MOST_BYTES:
             return work
         work = larger
 
@@ -142,7 +143,7 @@ def _device_wins(device: Device, host: HostProduct, work: Work) -> bool:
     def on_device() -> None:
         c = np.empty(shape, np.float32)
         multiply(1.0, a, b, 0.0, c, queue=device.queue)
-        settle(work.symmetric, c, lambda: (a, b), host)
+        match_numpy(work.symmetric, c, lambda: (a, b), host)
 
     on_device()  # compiles
     ratios = []

@@ -1,4 +1,4 @@
-"""Exceptions amid a product: whose they are, and how they are told."""
+"""Exceptions during a product: which ones the program must see, and how others are logged."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import sys
 from types import CodeType, TracebackType
 from typing import Any
 
-__all__ = ["is_near_recursion_limit", "is_of_the_program", "tell"]
+__all__ = ["belongs_to_program", "is_near_recursion_limit", "log_safely"]
 
 log = logging.getLogger("clgemm.accel")
 
-# Frames that a product on a device may need.
+# The most stack frames that a product on a device needs.
 ROOM = 150
-# Whose exceptions our own calls raise: an exception of another class comes from outside.
+# Packages that a product calls: an exception class of another package comes from the program.
 CALLED = {"builtins", "clgemm", "numpy", "pyopencl", "pytools", *sys.stdlib_module_names}
 
 
-def is_of_the_program(error: Exception) -> bool:
-    """Tell whether an exception amid a product is meant for the program: it is none of our faults.
+def belongs_to_program(error: Exception) -> bool:
+    """Tell whether an exception during a product must reach the program.
 
-    Such as what the handler of a signal raises, and what a debugger or another thread makes this
-    one raise.
+    Examples are an exception that a signal's handler raises, and one that a debugger or another
+    thread raises in this thread.
     """
     if type(error).__module__.partition(".")[0] not in CALLED:
         return True
@@ -31,25 +31,25 @@ def is_of_the_program(error: Exception) -> bool:
 
 
 def is_near_recursion_limit() -> bool:
-    """Tell whether the stack is so deep that a product on a device would not fit on it."""
+    """Tell whether the recursion limit is too near for a product on a device."""
     try:
         sys._getframe(max(sys.getrecursionlimit() - ROOM, 1))
-    except ValueError:  # there is no such frame
+    except ValueError:  # the stack is not that deep
         return False
     return True
 
 
-def tell(level: int, message: str, error: BaseException | None = None) -> None:
-    """Log a message, and the error's traceback if there is one. A failing log does no harm."""
+def log_safely(level: int, message: str, error: BaseException | None = None) -> None:
+    """Log a message, with the error's traceback if there is one; ignore a failure to log."""
     try:
         log.log(level, "%s", message, exc_info=error)
-    except Exception as raised:  # a handler of the program's may raise anything
+    except Exception as raised:  # the program's logging handlers may raise anything
         if _is_of_a_handler(raised):
             raise
 
 
 def _is_of_a_handler(error: Exception) -> bool:
-    """Tell whether a signal's handler raised the exception: its frame is in the traceback."""
+    """Tell whether a frame of a signal's handler is in the exception's traceback."""
     codes = {_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
     traceback: TracebackType | None = error.__traceback__
     while traceback is not None:
@@ -60,10 +60,11 @@ def _is_of_a_handler(error: Exception) -> bool:
 
 
 def _code(handler: Any) -> CodeType | None:
-    """Return the code that a handler runs; None if it is not Python's."""
+    """Return the code object of a signal's handler, or None if it is not a Python function."""
     while isinstance(handler, functools.partial):
         handler = handler.func
-    for found in (handler, getattr(handler, "__func__", None), getattr(handler, "__call__", None)):  # noqa: B004
+    parts = (getattr(handler, name, None) for name in ("__func__", "__call__"))
+    for found in (handler, *parts):
         code = getattr(getattr(found, "__func__", found), "__code__", None)
         if isinstance(code, CodeType):
             return code

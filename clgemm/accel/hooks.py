@@ -1,7 +1,8 @@
-"""What NumPy calls in place of its own products: small ones pass by, large ones are routed.
+"""The functions that NumPy calls in place of its own products.
 
-All of it is called from Python or C as a function is, so that whatever is raised here is raised at
-the call. A product that fails on the device is NumPy's.
+Small products return at once to NumPy; the router decides about large ones. Callers call these
+functions like any other, from Python or C, so that an exception is raised at the call. NumPy
+repeats a product that fails on the device.
 """
 
 from __future__ import annotations
@@ -13,12 +14,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from clgemm.accel.arguments import Request, understood
-from clgemm.accel.failures import is_near_recursion_limit, is_of_the_program
-from clgemm.accel.inside import Passages
+from clgemm.accel.arguments import Request, parse_matmul
+from clgemm.accel.failures import belongs_to_program, is_near_recursion_limit
+from clgemm.accel.inside import RunningProducts
 from clgemm.accel.places import disguised
 from clgemm.accel.routing import DEEP, Router
-from clgemm.accel.semantics import FloatErrors, heeds_underflow, is_by_own_transpose, settle
+from clgemm.accel.semantics import (
+    FloatErrors,
+    is_product_by_own_transpose,
+    match_numpy,
+    reports_underflow,
+)
 from clgemm.accel.tally import DEVICE, SMALL, Tally
 from clgemm.contraction import contracted, fits_dot, unwrapped, without
 from clgemm.hardware.device import Device
@@ -31,7 +37,7 @@ __all__ = ["Hooks"]
 FLOAT32 = np.dtype(np.float32)
 DTYPE = "dtype"
 LAYOUT = "memory layout"
-UNDERFLOW = "heed of underflow"
+UNDERFLOW = "report of underflow"
 LARGE = np.full((1, 1), 3e38, FLOAT32)
 INFINITE, ZERO = np.full((1, 1), np.inf, FLOAT32), np.zeros((1, 1), FLOAT32)
 
@@ -42,37 +48,37 @@ def is_float32(x: Any) -> bool:
 
 
 class Hooks:
-    """The replacements, for one acceleration: they share its router and its counts.
+    """The replacements of NumPy's functions for one group of settings.
 
     Parameters
     ----------
-    passages : Passages
-        The products on their way, of all accelerations.
+    running : RunningProducts
+        The running products under all settings.
     host : callable
-        A copy of NumPy's matmul: for two arrays and no `out`.
+        A copy of NumPy's matmul, for two arrays and no `out`.
     matmul, dot : callable
-        NumPy's own.
+        NumPy's own functions.
     """
 
     def __init__(
         self,
         router: Router,
         tally: Tally,
-        passages: Passages,
+        running: RunningProducts,
         *,
         host: Callable[..., Any],
         matmul: Callable[..., Any],
         dot: Callable[..., Any],
     ) -> None:
-        self._router, self._tally, self._passages = router, tally, passages
+        self._router, self._tally, self._running = router, tally, running
         self._host, self._host_matmul, self._host_dot = host, matmul, dot
 
     def operator(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``ndarray.__matmul__``: most products of a program, for the least overhead."""
+        """Return a replacement of ``ndarray.__matmul__``, whose overhead counts most."""
         is_small, host, array = self._is_small_matmul(), self._host, np.ndarray
         other = self._tally.quick("matmul", DTYPE).add
 
-        def __matmul__(*operands: Any, **keywords: Any) -> Any:  # noqa: N807 - a method of ndarray
+        def matmul(*operands: Any, **keywords: Any) -> Any:
             if len(operands) == 2 and not keywords:
                 a, b = operands
                 if type(a) is array and type(b) is array:
@@ -82,15 +88,15 @@ class Hooks:
                             if is_small(a, b):
                                 return host(a, b)
                             return self._matmul(operands, {}, host)
-                        if dtype.isbuiltin == 1:  # none that another package has added
+                        if dtype.isbuiltin == 1:  # not a dtype of another package
                             other()
                             return host(a, b)
             return original(*operands, **keywords)
 
-        return disguised(__matmul__, original)
+        return disguised(matmul, original)
 
     def matmul(self) -> Callable[..., Any]:
-        """Return what a call of np.matmul comes to."""
+        """Return a replacement of np.matmul."""
         is_small, host, array = self._is_small_matmul(), self._host, np.ndarray
         other = self._timed("matmul", host)
 
@@ -109,7 +115,7 @@ class Hooks:
         return disguised(matmul, np.matmul)
 
     def dot(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what `np.dot` calls."""
+        """Return a replacement of the implementation of np.dot."""
         is_small = self._small_or_other("dot")
         other = self._timed("dot", original)
 
@@ -121,7 +127,7 @@ class Hooks:
         return disguised(dot, original)
 
     def inner(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what `np.inner` calls."""
+        """Return a replacement of the implementation of np.inner."""
         is_small = self._small_or_other("inner")
         other = self._timed("inner", original)
 
@@ -129,13 +135,13 @@ class Hooks:
             if len(operands) != 2 or keywords or is_small(*operands):
                 return other(*operands, **keywords)
             a, b = operands
-            turned = transposed(b) if b.ndim > 1 else b
-            return self._dot("inner", a, turned, None, lambda: original(a, b))
+            right = transposed(b) if b.ndim > 1 else b
+            return self._dot("inner", a, right, None, lambda: original(a, b))
 
         return disguised(inner, original)
 
     def method(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``ndarray.dot``."""
+        """Return a replacement of ``ndarray.dot``."""
         is_small = self._small_or_other("ndarray.dot")
         other = self._timed("ndarray.dot", original)
 
@@ -148,7 +154,7 @@ class Hooks:
         return disguised(dot, original)
 
     def _timed(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return NumPy's function for what is not float32: timed, if a profile is wanted."""
+        """Return NumPy's function for other dtypes than float32, with timing if profiled."""
         if not self._router.settings.profile:
             return original
 
@@ -162,12 +168,12 @@ class Hooks:
         return call
 
     def _is_small_matmul(self) -> Callable[[Any, Any], bool]:
-        """Return what tells at once, and counts, that a product of matrices is NumPy's."""
+        """Return a quick test for products too small for the device, which also counts them."""
         router, small = self._router, self._tally.quick("matmul", SMALL).add
 
         def is_small(a: Any, b: Any) -> bool:
             sizes, least = a.size * b.size, router.least
-            # m k * k n / k: all the multiply-adds of two matrices.
+            # Two matrices need m k * k n / k multiply-adds.
             if sizes < least or (a.ndim == b.ndim == 2 and sizes < least * len(b)):
                 small()
                 return True
@@ -176,10 +182,10 @@ class Hooks:
         return is_small
 
     def _small_or_other(self, name: str) -> Callable[[Any, Any], bool]:
-        """Return what tells at once, and counts, that a dot product is NumPy's."""
+        """Return a quick test for dot products that NumPy makes, which also counts them."""
         router, array = self._router, np.ndarray
         small = self._tally.quick(name, SMALL).add
-        # A profile counts these where it times them.
+        # With a profile, `_timed` counts them.
         other = int if router.settings.profile else self._tally.quick(name, DTYPE).add
 
         def is_small(a: Any, b: Any) -> bool:
@@ -200,7 +206,7 @@ class Hooks:
         """Return np.matmul(*arguments, **keywords) from the side that the router chooses."""
 
         def prepare() -> _Task | None:
-            request = understood(arguments, keywords, self._host)
+            request = parse_matmul(arguments, keywords, self._host)
             return None if request is None else self._matmul_task(request)
 
         return self._product("matmul", prepare, lambda: host(*arguments, **keywords), self._host)
@@ -214,16 +220,16 @@ class Hooks:
             c = out if is_direct else request.allocated()
             matrices = request.matrices(c)
             multiply(1.0, x, y, 0.0, matrices, queue=device.queue)
-            errors = settle(work.symmetric, matrices, lambda: (x, y), self._host)
+            errors = match_numpy(work.symmetric, matrices, lambda: (x, y), self._host)
             if out is not None and not is_direct:
-                np.copyto(out, c, casting="unsafe")  # as far as NumPy allows it
+                np.copyto(out, c, casting="unsafe")  # `parse_matmul` has checked the casting
             return unwrapped(c, None) if out is None else out, errors
 
         size = request.rows.size + request.columns.size + work.m * work.n * work.matrices
         return _Task(work, on_device, is_direct, size_bytes=FLOAT32.itemsize * size)
 
     def _dot(self, name: str, x: Any, y: Any, out: Any, host: Callable[[], Any]) -> Any:
-        """Return dot(x, y) from the side that the router chooses."""
+        """Return dot(x, y), computed on the side that the router chooses."""
 
         def prepare() -> _Task | None:
             return self._dot_task(x, y, out) if x.shape[-1] == y.shape[max(y.ndim - 2, 0)] else None
@@ -233,13 +239,13 @@ class Hooks:
     def _dot_task(self, x: Any, y: Any, out: Any) -> _Task:
         shape, k = x.shape[:-1] + without(y.shape, -2), x.shape[-1]
         m, n = math.prod(x.shape[:-1]), math.prod(without(y.shape, -2))
-        symmetric = x.ndim == 2 and is_by_own_transpose(x, y)
+        symmetric = x.ndim == 2 and is_product_by_own_transpose(x, y)
 
         def on_device(device: Device) -> tuple[Any, FloatErrors]:
             operands = float32_operand(x, "a"), float32_operand(y, "b")
             made, _ = contracted(*operands, shape, out, device.queue)
             result = unwrapped(made, out)
-            errors = settle(
+            errors = match_numpy(
                 symmetric,
                 np.asarray(result).reshape(m, n),
                 lambda: (x.reshape(m, k), np.moveaxis(y, max(y.ndim - 2, 0), 0).reshape(k, n)),
@@ -247,8 +253,8 @@ class Hooks:
             )
             return result, errors
 
-        # NumPy's error for an output that does not fit. One that overlaps would be lost if the
-        # device failed.
+        # NumPy raises the error for an `out` that does not fit. If `out` overlapped an operand, a
+        # failing device could leave NumPy without that operand.
         usable = out is None or (
             fits_dot(out, shape) and not overlap(out, x) and not overlap(out, y)
         )
@@ -262,22 +268,24 @@ class Hooks:
         host: Callable[[], Any],
         same: Callable[..., Any],
     ) -> Any:
-        """Return a product from the side that the router chooses.
+        """Return a product, computed on the side that the router chooses.
 
         Parameters
         ----------
         prepare : callable
-            Returns what there is to do, or None if it is NumPy's, or for NumPy to refuse.
+            Returns the task for the device, or None if NumPy must make the product or raise an
+            error.
         host : callable
             Returns NumPy's product, also after the device has failed.
         same : callable
-            Of NumPy's, reports the device's floating-point errors by making them.
+            NumPy's function. It makes the device's floating-point errors again, so that NumPy
+            reports them.
         """
         start = time.perf_counter()
         device: Device | str | None = None
         task: _Task | None = None
         try:
-            device = self._passages.enter()
+            device = self._running.enter()
             if device is None and (task := prepare()) is not None:
                 device = self._choose(task)
                 if not isinstance(device, str):
@@ -287,13 +295,13 @@ class Hooks:
                     self._tally.add(name, DEVICE, seconds, task.size_bytes)
                     task = None
         except BaseException as error:
-            if not isinstance(error, Exception) or is_of_the_program(error):
+            if not isinstance(error, Exception) or belongs_to_program(error):
                 if task is not None and task.in_place:
-                    host()  # as NumPy's, a result in the caller's memory is whole
+                    host()  # complete the result in the caller's memory, as NumPy does
                 raise
             device = self._router.failed(device if isinstance(device, Device) else None, error)
         finally:
-            self._passages.leave()
+            self._running.leave()
         if isinstance(device, Device):
             if errors.overflow:
                 same(LARGE, LARGE)
@@ -317,20 +325,20 @@ class Hooks:
             return device
         if not task.usable:
             return LAYOUT
-        return UNDERFLOW if heeds_underflow() else device
+        return UNDERFLOW if reports_underflow() else device
 
 
 class _Task(NamedTuple):
-    """A product that a device could make.
+    """A product that a device can make.
 
     Attributes
     ----------
     on_device : callable
-        Makes it, and returns what went wrong in numbers, too.
+        Returns the product and its floating-point errors.
     in_place : bool
-        It writes to the caller's memory.
+        Whether it writes to the caller's memory.
     usable : bool
-        It can do so, and again if it failed.
+        Whether that memory fits, and NumPy can write to it again if the device fails.
     size_bytes : int
         Of its operands and result.
     """

@@ -1,4 +1,7 @@
-"""Which threads are in a product on a device: none begins within another, or at the exit."""
+"""The threads that are in a product on a device, one product for each.
+
+No product starts inside another one of its thread, or while the process exits.
+"""
 
 from __future__ import annotations
 
@@ -7,46 +10,46 @@ import threading
 import time
 from types import FrameType
 
-__all__ = ["BUSY", "CLOSED", "Passages"]
+__all__ = ["BUSY", "CLOSED", "RunningProducts"]
 
-BUSY = "place inside clgemm"
-CLOSED = "time at exit"
+BUSY = "call inside another product"
+CLOSED = "call at exit"
 STEP_SECONDS = 1e-3
 
 
-class Passages:
-    """The products on their way, at most one in a thread.
+class RunningProducts:
+    """The running products, at most one for each thread.
 
-    A product within a product (of a signal's handler, or a finalizer) would meet a device, locks
-    and memory that the outer one is using. No locks here, so that any place may be interrupted.
+    A signal's handler or a finalizer may ask for a product inside another one, whose device, locks
+    and memory are in use. This class takes no lock, so that a signal may interrupt it anywhere.
     """
 
     def __init__(self) -> None:
-        # By thread, the function that makes the product. One that an exception has ended before it
-        # could `leave` keeps nobody out: it is on no stack.
+        # For each thread the frame of its product. A frame that an exception ended before `leave`
+        # does no harm, because it is on no stack.
         self._frames: dict[int, FrameType] = {}
         self.is_closed = False
 
     def enter(self) -> str | None:
-        """Let the caller begin a product, to `leave` in the end, or return why it may not."""
+        """Begin a product of the caller, who must call `leave`, or return why it must not begin."""
         thread = threading.get_ident()
         if (frame := self._frames.get(thread)) is not None and _is_on(frame, sys._getframe()):
             return BUSY
         self._frames[thread] = sys._getframe(1)
-        # Only now: `close` waits for those whom it has not stopped.
+        # Check after registering the frame: `close` waits for each product that it does not stop.
         if self.is_closed:
             self._frames.pop(thread, None)
             return CLOSED
         return None
 
     def leave(self) -> None:
-        """End the product that the caller began, if it did."""
+        """End the caller's product, if it has begun."""
         thread = threading.get_ident()
         if self._frames.get(thread) is sys._getframe(1):
             self._frames.pop(thread, None)
 
     def close(self, seconds: float) -> None:
-        """Let nobody in from now on, and wait so long for the other threads' products to end."""
+        """Let no product begin, and wait at most `seconds` for the other threads' products."""
         self.is_closed = True
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self._others():
@@ -62,7 +65,7 @@ class Passages:
 
 
 def _is_on(frame: FrameType, stack: FrameType | None) -> bool:
-    """Tell whether a function is running: its frame is on a stack, given by its innermost frame."""
+    """Tell whether a frame is on the stack whose innermost frame is `stack`."""
     while stack is not None:
         if stack is frame:
             return True

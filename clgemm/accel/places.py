@@ -1,11 +1,12 @@
-"""Where NumPy keeps what is exchanged: the sole writer of NumPy's functions and types.
+"""The places in NumPy's memory that clgemm patches; no other module writes to them.
 
-Three kinds of place, none of which changes the identity of a public object: what a function of
-NEP 18 calls once nobody overrides it, a method of ndarray, and the call of a ufunc. Each is checked
-before it is first written, and refused where it does not look as expected.
+clgemm patches the code behind NumPy's public objects, not the objects. There are three kinds of
+place: the implementation that a function calls if no operand overrides it by NEP 18, a method of
+ndarray, and the call of a ufunc. Each place is checked before the first write, and refused if it
+does not look as expected.
 
-No loop of a ufunc is exchanged. A loop in Python cannot raise: where it failed (at the recursion
-limit even before its first statement), NumPy would return memory that nobody has written.
+The loops of a ufunc are not patched. A loop in Python cannot raise: if it failed, such as at the
+recursion limit, NumPy would return uninitialised memory.
 """
 
 from __future__ import annotations
@@ -48,41 +49,42 @@ TESTED = "NumPy 1.26 to 2.5 on CPython 3.10 to 3.13"
 
 # numpy/core/code_generators/numpy_api.py: the positions of the ufunc API are part of NumPy's ABI.
 REPLACE_LOOP, NEW_UFUNC = 30, 42
-IDENTITY_NONE = -1  # of a ufunc without a reduction
+IDENTITY_NONE = -1  # the identity of a ufunc without a reduction
 MATMUL = "(n?,k),(k,m?)->(n?,m?)"
-# NumPy's PyUFuncObject on 64 bits: nin, nout and nargs; its loops; and what each loop is handed.
+# NumPy's PyUFuncObject on 64 bits: nin, nout and nargs; the loops; and the data of each loop.
 UFUNC_COUNTS_OFFSET, UFUNC_LOOPS_OFFSET, UFUNC_DATA_OFFSET = 16, 32, 40
 
-# CPython's PyTypeObject on 64 bits: where in an object the pointer to its vectorcall function lies,
-# and flags: attributes cannot be assigned, and objects have such a pointer.
+# CPython's PyTypeObject on 64 bits: the offset of an object's vectorcall pointer, and the flags.
+# IMMUTABLE: attributes cannot be assigned. HAVE_VECTORCALL: objects have a vectorcall pointer.
 TYPE_VECTORCALL_OFFSET, TYPE_FLAGS_OFFSET = 56, 168
 IMMUTABLE, HAVE_VECTORCALL = 1 << 8, 1 << 11
 
 # PyObject *vectorcall(PyObject *callable, PyObject **args, size_t count, PyObject *keyword_names)
-# Addresses all: ctypes would wrap what it meets in converting others, a RecursionError above all.
+# All parameters are addresses: in converting objects, ctypes would wrap an exception, such as a
+# RecursionError, in another one.
 Vectorcall = PYFUNCTYPE(py_object, c_void_p, c_void_p, c_void_p, c_void_p)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_kept: list[Any] = []  # memory whose address NumPy keeps
+_referenced: list[Any] = []  # memory that ufuncs refer to by its address
 
 
 class UnsupportedError(RuntimeError):
-    """Neither this Python nor this NumPy was foreseen: nothing has been changed."""
+    """clgemm.accel does not support this Python or this NumPy; nothing is patched."""
 
 
 class Place(Protocol):
-    """Where something of NumPy's can be exchanged and put back."""
+    """A place in NumPy that can be patched and restored."""
 
     def put(self, replacement: Any) -> None:
-        """Exchange what is there."""
+        """Replace the object at this place."""
 
     def restore(self) -> None:
-        """Put back what was there, the same object; harmless if it is there."""
+        """Restore the original object, unless it is there."""
 
 
 def require_support() -> None:
-    """Raise UnsupportedError where writing to NumPy's memory is not known to be safe."""
+    """Raise UnsupportedError unless writing to NumPy's memory is known to be safe."""
     if sys.implementation.name != "cpython" or sizeof(c_void_p) != 8:
         raise UnsupportedError(
             f"clgemm.accel is for 64-bit CPython ({TESTED}), not {sys.implementation.name}"
@@ -98,12 +100,12 @@ def require_support() -> None:
 
 
 class Implementation:
-    """What a function such as `np.dot` calls once no operand overrides it by NEP 18.
+    """The implementation that np.dot or np.inner calls if no operand overrides it by NEP 18.
 
     Parameters
     ----------
     function : callable
-        One that NumPy dispatches in C; it stays the same object, wherever it was imported to.
+        A function that NumPy dispatches in C. It stays the same object, wherever it is imported.
 
     Attributes
     ----------
@@ -123,27 +125,27 @@ class Implementation:
         ]
         if self.original is None or len(self._slots) != 1:
             raise UnsupportedError(
-                f"{function!r} does not keep its implementation as expected ({TESTED}), but NumPy "
-                f"is {np.__version__}"
+                f"{function!r} of NumPy {np.__version__} does not store its implementation as "
+                f"expected (tested: {TESTED})"
             )
 
     def put(self, replacement: Callable[..., Any]) -> None:
-        ctypes.pythonapi.Py_IncRef(py_object(replacement))  # the function owns what it holds
+        ctypes.pythonapi.Py_IncRef(py_object(replacement))  # the function owns a reference to it
         self._write(replacement)
 
     def restore(self) -> None:
         if (replacement := self._function._implementation) is not self.original:
-            self._write(self.original)  # whose reference was never given up
+            self._write(self.original)  # the function's reference to it was never given up
             ctypes.pythonapi.Py_DecRef(py_object(replacement))
 
     def _write(self, value: Callable[..., Any]) -> None:
         c_void_p.from_address(self._slots[0]).value = id(value)
         if self._function._implementation is not value:
-            raise UnsupportedError(f"{self._function!r} did not take another implementation")
+            raise UnsupportedError(f"{self._function!r} does not accept another implementation")
 
 
 class Attribute:
-    """A method of one of NumPy's types. Slots in C, subclasses' too, are CPython's to update.
+    """A method of one of NumPy's types; CPython updates the type's C slots and its subclasses'.
 
     Attributes
     ----------
@@ -156,7 +158,9 @@ class Attribute:
         self.original = owner.__dict__[name]
         self._flags = c_ulong.from_address(id(owner) + TYPE_FLAGS_OFFSET)
         if self._flags.value != owner.__flags__ or not owner.__flags__ & IMMUTABLE:
-            raise UnsupportedError(f"this Python's types are not laid out as expected ({TESTED})")
+            raise UnsupportedError(
+                f"this Python does not lay out types as expected (tested: {TESTED})"
+            )
 
     def put(self, replacement: Any) -> None:
         before = self._flags.value
@@ -164,8 +168,8 @@ class Attribute:
         try:
             setattr(self._owner, self._name, replacement)
         finally:
-            # A new __call__ takes the vectorcall functions away from all objects of the type, from
-            # Python 3.12 on: `Call` does so for one object.
+            # From Python 3.12 on, a new __call__ clears HAVE_VECTORCALL, and with it the vectorcall
+            # functions of all objects of the type. `Call` clears that of one object.
             self._flags.value |= before & (IMMUTABLE | HAVE_VECTORCALL)
 
     def restore(self) -> None:
@@ -174,11 +178,11 @@ class Attribute:
 
 
 class Call:
-    """What a call of a ufunc comes to, from Python or C.
+    """The call of a ufunc, from Python or C.
 
-    CPython calls an object through the pointer to its vectorcall function, and through its type's
-    ``__call__`` where that pointer is null. So the pointer of one ufunc is made null, and all other
-    ufuncs are called as before.
+    CPython calls an object through its vectorcall pointer, or through its type's ``__call__`` if
+    that pointer is null. So the pointer of one ufunc is set to null, and the calls of all other
+    ufuncs do not change.
     """
 
     def __init__(self, ufunc: np.ufunc) -> None:
@@ -190,17 +194,22 @@ class Call:
             or not object.__basicsize__ <= offset < np.ufunc.__basicsize__
             or offset % sizeof(c_void_p)
         ):
-            raise UnsupportedError(f"NumPy {np.__version__} calls ufuncs in another way ({TESTED})")
+            raise UnsupportedError(
+                f"NumPy {np.__version__} does not call ufuncs as expected (tested: {TESTED})"
+            )
         self._pointer, other = (
             c_void_p.from_address(id(x) + offset) for x in (ufunc, np.add)
         )  # fmt: skip
         self.address = self._pointer.value
         if not self.address or self.address != other.value:
-            raise UnsupportedError(f"{ufunc} is called in another way than np.add ({TESTED})")
+            raise UnsupportedError(
+                f"NumPy {np.__version__} calls {ufunc} and np.add by different functions (tested: "
+                f"{TESTED})"
+            )
         self._call = Vectorcall(self.address)
 
     def original(self, *arguments: Any, **keywords: Any) -> Any:
-        """Call the ufunc as if nothing was exchanged."""
+        """Call NumPy's own ufunc, whether it is patched or not."""
         values = (*arguments, *keywords.values())
         vector, names = (py_object * len(values))(*values), tuple(keywords)
         return self._call(
@@ -217,7 +226,7 @@ class Call:
 
 
 class _CallOfOne:
-    """``__call__`` of all ufuncs: as it was, but for one."""
+    """A descriptor for ``np.ufunc.__call__`` that replaces the call of one ufunc only."""
 
     def __init__(self, ufunc: np.ufunc, replacement: Callable[..., Any], original: Any) -> None:
         self._ufunc, self._replacement, self._original = ufunc, replacement, original
@@ -229,15 +238,15 @@ class _CallOfOne:
 
 
 def copied(ufunc: np.ufunc) -> Callable[..., Any]:
-    """Return another ufunc of the same name, loops, rules and errors, whose call nobody exchanges.
+    """Return an unpatched copy of a ufunc, with the same name, loops, rules and errors.
 
-    It has no loops of dtypes that other packages have added, and must not be given an `out`: NumPy
-    tells matmul alone that its result may not overlap an operand.
+    The copy has no loops for dtypes of other packages. Do not pass it an `out`: NumPy avoids the
+    overlap of result and operands only for matmul itself.
     """
     counts = (c_int * 3).from_address(id(ufunc) + UFUNC_COUNTS_OFFSET)
     if ufunc.signature != MATMUL or tuple(counts) != (ufunc.nin, ufunc.nout, ufunc.nargs):
         raise UnsupportedError(
-            f"{ufunc} of NumPy {np.__version__} is not made as expected ({TESTED})"
+            f"{ufunc} of NumPy {np.__version__} is not laid out as expected (tested: {TESTED})"
         )
     indices = range(ufunc.ntypes)
     loops, data = (
@@ -247,7 +256,10 @@ def copied(ufunc: np.ufunc) -> Callable[..., Any]:
     types = [[np.dtype(char).num for char in each.replace("->", "")] for each in ufunc.types]
     for numbers, loop in zip(types, loops, strict=True):
         if not loop or _loop_of(ufunc, numbers, loop) != loop:
-            raise UnsupportedError(f"{ufunc} has another loop for {numbers} than it says")
+            raise UnsupportedError(
+                f"{ufunc} of NumPy {np.__version__} has an unexpected loop for the types {numbers} "
+                f"(tested: {TESTED})"
+            )
     count = len(loops)
     name, signature = (str(x).encode() for x in (ufunc.__name__, ufunc.signature))
     memory = (
@@ -256,7 +268,7 @@ def copied(ufunc: np.ufunc) -> Callable[..., Any]:
         bytes(number for numbers in types for number in numbers),
         *(name, signature),
     )
-    _kept.append(memory)
+    _referenced.append(memory)
     new = PYFUNCTYPE(
         *(py_object, c_void_p, c_void_p, c_char_p),
         *(c_int, c_int, c_int, c_int, c_char_p, c_char_p, c_int, c_char_p, c_void_p),
@@ -269,39 +281,39 @@ def copied(ufunc: np.ufunc) -> Callable[..., Any]:
 
 
 def _loop_of(ufunc: np.ufunc, types: Sequence[int], loop: int) -> int | None:
-    """Return the loop for some types as NumPy's C-API tells it: it is exchanged for itself."""
+    """Return the loop for some types by NumPy's C-API, which returns it when it replaces it."""
     replace = PYFUNCTYPE(c_int, py_object, c_void_p, c_void_p, POINTER(c_void_p))(
         _ufunc_api()[REPLACE_LOOP]
     )
     signature, old = (c_int * len(types))(*types), c_void_p()
     if replace(ufunc, loop, signature, ctypes.byref(old)) != 0:
-        raise UnsupportedError(f"{ufunc} does not tell its loops")
+        raise UnsupportedError(f"NumPy's C-API does not return the loops of {ufunc}")
     if old.value != loop:
         replace(ufunc, old, signature, ctypes.byref(c_void_p()))
     return old.value
 
 
 def _element(place: int, index: int) -> int | None:
-    """Return an element of the array of pointers whose address is kept at a place."""
+    """Return an element of an array of pointers, whose address is stored at `place`."""
     array = c_void_p.from_address(place).value
     return c_void_p.from_address(array + index * sizeof(c_void_p)).value if array else None
 
 
 def _ufunc_api() -> Any:
     """Return NumPy's table of ufunc functions."""
-    # NumPy 2 has it at another place than 1.26.
+    # The module has another name in NumPy 2 than in 1.26.
     module = sys.modules.get("numpy._core._multiarray_umath") or sys.modules.get(
         "numpy.core._multiarray_umath"
     )
     capsule = getattr(module, "_UFUNC_API", None)
     pointer = PYFUNCTYPE(c_void_p, py_object, c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
     if capsule is None or not (address := pointer(capsule, None)):
-        raise UnsupportedError(f"NumPy {np.__version__} has no ufunc API where it is expected")
+        raise UnsupportedError(f"NumPy {np.__version__} has no ufunc API (tested: {TESTED})")
     return (c_void_p * (NEW_UFUNC + 1)).from_address(address)
 
 
 class DeviceOperator:
-    """The operator ``@`` of pyopencl's arrays, which have none of their own."""
+    """The operator ``@`` of pyopencl's arrays, which do not define one."""
 
     def put(self, replacement: Callable[..., Any]) -> None:
         if not hasattr(Array, "__matmul__"):
@@ -314,7 +326,7 @@ class DeviceOperator:
 
 
 def disguised(replacement: Function, original: Any) -> Function:
-    """Return a replacement that is called, documented and pickled by the name of the original."""
+    """Give a replacement the name, documentation and signature of the original, and return it."""
     owner = getattr(original, "__objclass__", None)
     name = original.__name__
     replacement.__name__, replacement.__doc__ = name, original.__doc__
@@ -326,10 +338,10 @@ def disguised(replacement: Function, original: Any) -> Function:
 
 @functools.cache
 def _signatures(original: Any) -> dict[str, Any]:
-    """Return the attributes by which a function of NumPy's tells its parameters."""
+    """Return the attributes that hold the signature of a NumPy function."""
     try:
         signature = inspect.signature(original)
-    except ValueError:  # NumPy 2.3 and older do not tell
+    except ValueError:  # functions of NumPy 2.3 and older have no signature
         signature = inspect.signature(lambda *args, **kwargs: None)  # noqa: ARG005
     found: dict[str, Any] = {"__signature__": signature}
     if (text := getattr(original, "__text_signature__", None)) is not None:

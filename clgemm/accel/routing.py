@@ -1,4 +1,4 @@
-"""Which side multiplies: the device if it has been measured to win, else NumPy, and then why."""
+"""The router: it sends a product to the device or to the host, and says why to the host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyopencl as cl
 
 from clgemm.accel.crossover import HostProduct, measure
-from clgemm.accel.failures import tell
+from clgemm.accel.failures import log_safely
 from clgemm.accel.inside import BUSY
 from clgemm.accel.tally import SMALL, LeftOut
 from clgemm.core.host_blas import blas_threads
@@ -24,36 +24,37 @@ __all__ = ["DEEP", "ERROR", "FAILED", "Router", "Settings"]
 
 log = logging.getLogger(__name__)
 
-NO_DEVICE = "lack of an OpenCL device"
-FAILED = "device's failure"
+# Reasons why a product stays on the host.
+NO_DEVICE = "no OpenCL device"
+FAILED = "device failure"
 ERROR = "error inside clgemm"
-DEEP = "place near the recursion limit"
+DEEP = "call near the recursion limit"
 SKINNY = "short sides"
-UNOPENED = "few of them yet: a device is opened once it pays"
-UNMEASURED = "crossover, not measured yet"
+UNOPENED = "device not opened yet"
+UNMEASURED = "crossover not measured yet"
 NEVER = 2**62
-# Opening a device and measuring it take about so long: a program pays for that once it has spent as
-# long in products that the device may be faster at.
+# The time to open a device and the time to measure it. A program spends it only after as much time
+# in products that the device may be faster at.
 OPENING_SECONDS, MEASURING_SECONDS = 0.5, 8.0
-# What a device that cannot go on raises.
+# Exceptions that mean that the device cannot go on.
 DEVICE_ERRORS = (cl.Error, OSError, RuntimeError, ValueError)
-# A device that failed is left out so long, each time in a row twice as long.
+# A device that fails is not used for the first pause. Each further failure doubles the pause.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 10.0, 600.0
-MOST_WARNINGS = 100  # that are remembered, so that none is repeated
+MOST_WARNINGS = 100  # the most warnings that are remembered, so that none is repeated
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What `install` and `enabled` were asked for.
+    """The settings of `install` and `enabled`.
 
     Attributes
     ----------
     threshold : int or None
-        Multiply-adds from which on the device multiplies; None for what was measured.
+        Multiply-adds from which on the device multiplies; None for the measured crossovers.
     device : Device or None
-        None for the one that `clgemm.get_device` names.
+        None for the device of `clgemm.get_device`.
     profile : bool
-        Whether every product is counted and timed, small ones and other dtypes included.
+        Whether to count and time every product, also small ones and those of other dtypes.
     """
 
     threshold: int | None = None
@@ -62,14 +63,14 @@ class Settings:
 
 
 class Router:
-    """Chooses the side of products that are large enough to think about.
+    """Chooses the side for each product that is not obviously small.
 
     Attributes
     ----------
     least : int
-        Multiply-adds below which a product stays on the host, whatever else it is.
+        A product of fewer multiply-adds stays on the host without a call of `choose`.
     device_name : str
-        Of the device that products went to last.
+        The name of the device that made the last product.
     """
 
     def __init__(self, settings: Settings, host: HostProduct) -> None:
@@ -82,16 +83,18 @@ class Router:
         self.begin()
 
     def begin(self) -> None:
-        """Give every device another chance, and every warning."""
+        """Forget all failures and warnings, and read measured crossovers again."""
         wanted = self._wanted
         self.least = 0 if self.settings.profile else LEAST_WORK if wanted is None else wanted
         self.device_name = ""
-        self._measured: dict[tuple[Device, int], Crossovers | None] = {}  # and the BLAS threads
-        self._left_out: dict[Device, tuple[LeftOut, float]] = {}  # and until when it is, monotonic
+        # By the device and the threads of NumPy's BLAS.
+        self._measured: dict[tuple[Device, int], Crossovers | None] = {}
+        # Devices that are not used, each with the monotonic time when it is tried again.
+        self._left_out: dict[Device, tuple[LeftOut, float]] = {}
         self._warned: set[str] = set()
 
     def choose(self, work: Work) -> Device | str:
-        """Return the device that multiplies, or why it stays on the host."""
+        """Return the device that multiplies, or the reason why the product stays on the host."""
         if work.size < max(1, LEAST_WORK if self._wanted is None else self._wanted):
             return SMALL
         if self._wanted is None:
@@ -114,45 +117,45 @@ class Router:
         if found is None:
             return UNMEASURED
         if not self.settings.profile:
-            # Another device may win earlier: it is thought of again at the next large product.
+            # If the device changes, the next product above this limit updates it.
             self.least = min((x for x in found.values() if x is not None), default=NEVER)
         return device if pays(work, found) else SMALL
 
     def stayed(self, reason: str, seconds: float) -> None:
-        """Learn that a product took so long on the host."""
+        """Record how long a product took on the host."""
         if reason in (UNOPENED, UNMEASURED):
             self._waiting_seconds += seconds
 
     def failed(self, device: Device | None, error: Exception) -> str:
-        """Learn why a device has not multiplied, and return what a report says of it.
+        """Record that a product failed on the device, and return the reason for the report.
 
-        A device that is merely out of memory may take the next product, and an error that is not
-        the device's says nothing of the next. After any other the device is left out for a while.
+        After an error of the device, the device is not used for a while. It may make the next
+        product if it was out of memory or if the error is not its own.
         """
         if isinstance(error, RecursionError):
             return DEEP
-        if isinstance(error, NestedCallError):  # of a signal handler's or finalizer's product
+        if isinstance(error, NestedCallError):  # a signal handler or finalizer asked for it
             return BUSY
         what = f"{type(error).__name__}: {error}"
         if device is None or not isinstance(error, (*DEVICE_ERRORS, MemoryError)):
-            self._warn_once(f"a product failed inside clgemm and is NumPy's: {what}", error)
+            self._warn_once(f"a product failed inside clgemm, and NumPy repeats it: {what}", error)
             return ERROR
         if isinstance(error, MemoryError | cl.MemoryError):
-            self._warn_once(f"a product on {device.name} failed and is NumPy's: {what}")
+            self._warn_once(f"a product failed on {device.name}, and NumPy repeats it: {what}")
             return FAILED
         before = self._left_out.get(device)
         failures = before[0].failures + 1 if before else 1
         pause = min(FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 30), LONGEST_PAUSE_SECONDS)
         left_out = LeftOut(device.name, failures, time.time() + pause, what)
         self._left_out[device] = left_out, time.monotonic() + pause
-        tell(logging.WARNING, f"a product failed and is NumPy's: {left_out}")
+        log_safely(logging.WARNING, f"a product failed, and NumPy repeats it: {left_out}")
         return FAILED
 
     def succeeded(self, device: Device) -> None:
-        """Learn that a device has multiplied."""
+        """Record that a product succeeded on a device."""
         self.device_name = device.name
         if self._left_out and self._left_out.pop(device, None) is not None:
-            tell(logging.WARNING, f"{device.name} multiplies again")
+            log_safely(logging.WARNING, f"{device.name} is used again")
 
     def left_out(self) -> tuple[LeftOut, ...]:
         """Return the devices whose last product failed."""
@@ -170,7 +173,7 @@ class Router:
                 try:
                     found = self._measured[key] = measure(device, self._host)
                 except BaseException:
-                    self._waiting_seconds = 0.0  # it takes seconds: not at the next product again
+                    self._waiting_seconds = 0.0  # wait again before the next try, which takes long
                     raise
                 log.info("measured in %.1f s", time.perf_counter() - start)
             return found
@@ -182,4 +185,4 @@ class Router:
             if len(self._warned) >= MOST_WARNINGS:
                 self._warned.clear()
             self._warned.add(message)
-        tell(logging.WARNING, message, error)
+        log_safely(logging.WARNING, message, error)

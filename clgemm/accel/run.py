@@ -1,4 +1,4 @@
-"""Running a program as Python itself would: its arguments, `__main__`, errors and exit code."""
+"""Runs a program as Python does, with the same arguments, `__main__`, errors and exit code."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from typing import Any
 __all__ = ["run", "run_code", "run_input"]
 
 OURS = str(Path(__file__).parent) + os.sep
-NOT_FOUND = 2  # Python's exit code
-# What `python -m` and `python folder` call, in C; it has no public name.
-_run_module_as_main = getattr(runpy, "_run_module_as_main")  # noqa: B009
+NOT_FOUND = 2  # Python's exit code for a script that does not exist
+# The function behind `python -m` and `python folder`; it has no public name.
+_run_module_as_main = vars(runpy)["_run_module_as_main"]
 
-_replaced: list[ModuleType] = []  # modules that were `__main__`: their names must live on
+_replaced: list[ModuleType] = []  # former `__main__` modules, referenced so that they live on
 
 
 def run(program: str, arguments: Sequence[str], is_module: bool) -> None:
@@ -34,20 +34,20 @@ def run(program: str, arguments: Sequence[str], is_module: bool) -> None:
     program : str
         A path, or with `is_module` a module's name.
     arguments : sequence of str
-        What follows it in ``sys.argv``.
+        The program's arguments, for ``sys.argv``.
 
     Raises
     ------
     SystemExit
-        As the program raises it, or if there is no such program.
+        If the program raises it, or if the program does not exist.
     BaseException
-        Whatever ends the program; its traceback will be printed without our frames.
+        The exception that ends the program. Its traceback is printed without clgemm's frames.
     """
     with _as_main(program, arguments) as main:
         if is_module:
             _run_module_as_main(program)
         elif pkgutil.get_importer(program) is not None:
-            _enter(os.path.abspath(program), always=True)  # noqa: PTH100 - as below
+            _enter(os.path.abspath(program), always=True)  # noqa: PTH100 - do not resolve links
             _run_module_as_main("__main__", False)
         else:
             _run_script(program, main)
@@ -61,9 +61,7 @@ def run_code(text: str, arguments: Sequence[str]) -> None:
     BaseException
         As `run` does.
     """
-    with _as_main("-c", arguments) as main:
-        _enter("")
-        main.__dict__["__loader__"] = BuiltinImporter
+    with _as_main_without_file("-c", arguments) as main:
         compiled = compile(text, "<string>", "exec")
         _show_in_tracebacks(compiled, text)
         exec(compiled, main.__dict__)
@@ -77,9 +75,7 @@ def run_input(arguments: Sequence[str]) -> None:
     BaseException
         As `run` does.
     """
-    with _as_main("-", arguments) as main:
-        _enter("")
-        main.__dict__["__loader__"] = BuiltinImporter
+    with _as_main_without_file("-", arguments) as main:
         if sys.stdin.isatty():
             code.interact(local=main.__dict__, exitmsg="")
             return
@@ -89,12 +85,12 @@ def run_input(arguments: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def _as_main(first: str, arguments: Sequence[str]) -> Iterator[ModuleType]:
-    """Let a new module be `__main__`, with these words in ``sys.argv``; hide our frames."""
+    """Install a new `__main__` module and ``sys.argv``, and hide clgemm's frames in tracebacks."""
     sys.argv[:] = [first, *arguments]
     main = ModuleType("__main__")
     main.__dict__["__builtins__"] = builtins
     _replaced.append(sys.modules["__main__"])
-    if "__annotations__" in vars(_replaced[-1]):  # Python's own has them from the start, or not
+    if "__annotations__" in vars(_replaced[-1]):  # depends on Python's version
         main.__dict__.update(__annotations__={})
     sys.modules["__main__"] = main
     try:
@@ -104,17 +100,25 @@ def _as_main(first: str, arguments: Sequence[str]) -> Iterator[ModuleType]:
         raise
 
 
+@contextlib.contextmanager
+def _as_main_without_file(first: str, arguments: Sequence[str]) -> Iterator[ModuleType]:
+    """Do the same for a program whose text is in no file: its imports begin in this folder."""
+    with _as_main(first, arguments) as main:
+        _enter("")
+        main.__dict__["__loader__"] = BuiltinImporter
+        yield main
+
+
 def _show_in_tracebacks(compiled: CodeType, text: str) -> None:
-    """Let tracebacks show a program's lines, as those of ``python -c`` do from Python 3.13 on."""
+    """Make tracebacks show the program's lines, as ``python -c`` does from Python 3.13 on."""
     if sys.version_info >= (3, 13):
         by_code = hasattr(linecache, "_interactive_cache")  # 3.13.0 registers by name
-        getattr(linecache, "_register_code")(  # noqa: B009 - it has no public name
-            compiled if by_code else "<string>", text, "<string>"
-        )
+        register = vars(linecache)["_register_code"]  # it has no public name
+        register(compiled if by_code else "<string>", text, "<string>")
 
 
 def _run_script(program: str, main: ModuleType) -> None:
-    path = os.path.abspath(program)  # noqa: PTH100 - as Python does: nothing is resolved
+    path = os.path.abspath(program)  # noqa: PTH100 - like Python, do not resolve links
     try:
         if path.endswith(".pyc"):
             loader: Any = SourcelessFileLoader("__main__", path)
@@ -126,13 +130,13 @@ def _run_script(program: str, main: ModuleType) -> None:
         reason = f"[Errno {error.errno}] {error.strerror}"
         print(f"{sys.executable}: can't open file {path!r}: {reason}", file=sys.stderr)
         raise SystemExit(NOT_FOUND) from None
-    _enter(os.path.dirname(os.path.realpath(program)))  # noqa: PTH120 - as above
+    _enter(str(Path(program).resolve().parent))
     main.__dict__.update(__file__=path, __cached__=None, __loader__=loader)
     exec(program_code, main.__dict__)
 
 
 def _enter(folder: str, always: bool = False) -> None:
-    """Let imports begin in a program's folder in place of the current one."""
+    """Put the program's folder first in ``sys.path``, in place of the current folder."""
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = folder
     elif always:
@@ -140,8 +144,8 @@ def _enter(folder: str, always: bool = False) -> None:
 
 
 def _hide_our_frames() -> None:
-    """Let whatever prints the exception that is under way print the program's frames only."""
-    theirs = sys.excepthook  # Python's, or the program's own
+    """Install an excepthook that removes clgemm's frames from the traceback."""
+    theirs = sys.excepthook  # Python's hook or the program's
 
     def hook(
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
@@ -155,15 +159,15 @@ def _hide_our_frames() -> None:
 
 def _trimmed(traceback: TracebackType | None) -> TracebackType | None:
     """Return a traceback from the program's first frame on, without the frames of this package."""
-    kept: list[TracebackType] = []
+    entries: list[TracebackType] = []
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
         if file == __file__:
-            kept.clear()  # what is above is how Python came to run us
+            entries.clear()  # the frames above belong to the start of clgemm.accel
         elif not file.startswith(OURS):
-            kept.append(traceback)
+            entries.append(traceback)
         traceback = traceback.tb_next
     rest: TracebackType | None = None
-    for entry in reversed(kept):
+    for entry in reversed(entries):
         rest = TracebackType(rest, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return rest

@@ -1,4 +1,4 @@
-"""What NumPy's products do besides multiplying: symmetric results, and floating-point errors."""
+"""Side effects of NumPy's products: exactly symmetric results and floating-point errors."""
 
 from __future__ import annotations
 
@@ -7,13 +7,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["NO_ERRORS", "FloatErrors", "heeds_underflow", "is_by_own_transpose", "mirror", "settle"]
+__all__ = [
+    "NO_ERRORS",
+    "FloatErrors",
+    "is_product_by_own_transpose",
+    "match_numpy",
+    "mirror",
+    "reports_underflow",
+]
 
-BLOCK = 256  # rows and columns that are mirrored at a time
+BLOCK = 256  # rows and columns that are copied at a time
 
 
 class FloatErrors(NamedTuple):
-    """What went wrong in a product, in the words of `numpy.errstate`."""
+    """The floating-point errors of a product, named as in `numpy.errstate`."""
 
     overflow: bool
     invalid: bool
@@ -22,8 +29,8 @@ class FloatErrors(NamedTuple):
 NO_ERRORS = FloatErrors(overflow=False, invalid=False)
 
 
-def is_by_own_transpose(a: Any, b: Any) -> bool:
-    """Tell whether b is the transpose of a, the same memory: then NumPy's a @ b is symmetric."""
+def is_product_by_own_transpose(a: Any, b: Any) -> bool:
+    """Tell whether b is the transpose of a in the same memory, so that a @ b is symmetric."""
     return bool(
         a.ndim == b.ndim > 1
         and a.shape == b.shape[:-2] + b.shape[:-3:-1]
@@ -32,27 +39,28 @@ def is_by_own_transpose(a: Any, b: Any) -> bool:
     )
 
 
-def heeds_underflow() -> bool:
-    """Tell whether underflow is to be reported, of which a finished product shows no trace."""
+def reports_underflow() -> bool:
+    """Tell whether NumPy reports underflow, which cannot be seen in a finished product."""
     return np.geterr()["under"] != "ignore"
 
 
-def settle(
+def match_numpy(
     symmetric: bool,
     c: Any,
     operands: Callable[[], tuple[Any, Any]],
     host: Callable[[Any, Any], Any],
 ) -> FloatErrors:
-    """Give the device's product what NumPy's has, and say what went wrong in it.
+    """Make the device's product symmetric if asked for, and return its floating-point errors.
 
     Parameters
     ----------
     symmetric : bool
-        The result is made symmetric bit for bit.
+        Whether to make the product symmetric bit for bit.
     c : ndarray, shape (..., m, n)
         The product.
     operands : callable
-        Returns a and b, of shapes (..., m, k) and (..., k, n), if it comes to that.
+        Returns a and b, of shapes (..., m, k) and (..., k, n). It is called only if an element of
+        the product may not be finite.
     host : callable
         NumPy's product on the host.
     """
@@ -62,15 +70,19 @@ def settle(
     if heeded["over"] == heeded["invalid"] == "ignore" or not c.size:
         return NO_ERRORS
     with np.errstate(all="ignore"):
-        # Sums of rows, at the speed of all cores' memory: not finite if any element is not (or if
-        # they are too large themselves, and then it takes a closer look).
+        # A product with ones sums the rows fast, on all cores. A sum is not finite if an element is
+        # not, or if the sum itself overflows: then look at each element.
         if np.isfinite(host(c, np.ones(c.shape[-1], np.float32))).all():
             return NO_ERRORS
         return _float_errors(*operands(), c)
 
 
 def _float_errors(a: Any, b: Any, c: Any) -> FloatErrors:
-    """Tell the errors by what finite numbers, and numbers, cannot make without one."""
+    """Return the errors, by elements of c that their rows and columns cannot give without one.
+
+    Finite numbers give Inf or NaN only by an overflow. Numbers give NaN only by an invalid
+    operation.
+    """
     finite = np.isfinite(a).all(-1)[..., :, None] & np.isfinite(b).all(-2)[..., None, :]
     numbers = ~np.isnan(a).any(-1)[..., :, None] & ~np.isnan(b).any(-2)[..., None, :]
     return FloatErrors(
@@ -80,7 +92,7 @@ def _float_errors(a: Any, b: Any, c: Any) -> FloatErrors:
 
 
 def mirror(c: Any) -> None:
-    """Copy what is above the diagonals of a stack of square matrices to below."""
+    """Copy the upper triangles of a batch of square matrices to the lower ones."""
     n = c.shape[-1]
     flipped = c.swapaxes(-1, -2)
     for i in range(0, n, BLOCK):

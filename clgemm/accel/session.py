@@ -1,4 +1,4 @@
-"""Accelerating NumPy and leaving it as it was: nested, in threads, after forks, at exit."""
+"""The start and the end of acceleration: for the process, for blocks, after a fork and at exit."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from clgemm.accel.children import (
-    forget_children,
-    lead_children,
-    note_on_children,
-    release_children,
-    watch_children,
+    accelerate_children,
+    children_note,
+    forget_started,
+    leave_children_plain,
+    watch_started,
 )
 from clgemm.accel.hooks import Hooks
-from clgemm.accel.inside import Passages
+from clgemm.accel.inside import RunningProducts
 from clgemm.accel.places import (
     Attribute,
     Call,
@@ -38,14 +38,14 @@ from clgemm.products import matmul
 
 __all__ = ["enabled", "host_matmul", "install", "report", "uninstall"]
 
-# What the exit waits for products of daemon threads: Python ends such a thread wherever it is, and
-# in the runtime's own code that aborts the process.
+# The longest wait for products of daemon threads at exit. Python ends these threads anywhere; in
+# the code of an OpenCL runtime that aborts the process.
 EXIT_SECONDS = 3.0
-KEPT_SETTINGS = 16  # whose routers remember what they have learned
+CACHED_SETTINGS = 16  # settings whose routers are cached, with what they have recorded
 
 
 class _Places:
-    """Everything of NumPy's that is exchanged, as it was found."""
+    """All places of NumPy that are patched, with their original contents."""
 
     def __init__(self) -> None:
         require_support()
@@ -57,7 +57,7 @@ class _Places:
         self.host = copied(np.matmul)
 
     def restore(self) -> None:
-        """Put everything back."""
+        """Restore NumPy at all places."""
         places: list[Place] = [self.dot, self.inner, self.operator, self.method, self.matmul]
         for place in (*places, self.device_operator):
             place.restore()
@@ -73,13 +73,13 @@ def _places() -> _Places:
 
 
 class _Replacements:
-    """What goes to NumPy's places for some settings."""
+    """The replacements for all places, under one group of settings."""
 
     def __init__(self, settings: Settings, tally: Tally) -> None:
         at = _places()
         self.router = Router(settings, at.host)
         hooks = Hooks(
-            *(self.router, tally, _passages),
+            *(self.router, tally, _running),
             host=at.host,
             matmul=at.matmul.original,
             dot=at.dot.original,
@@ -91,7 +91,7 @@ class _Replacements:
             (at.method, hooks.method(at.method.original)),
             (at.device_operator, matmul),
         ]
-        if not settings.profile:  # which times every call in one place
+        if not settings.profile:  # with a profile, the operator calls matmul's, which times it
             self._all.append((at.operator, hooks.operator(at.operator.original)))
 
     def put(self) -> None:
@@ -103,7 +103,7 @@ class _Replacements:
 
 
 class _State:
-    """What is in force: the innermost of the enabled blocks, else what was installed."""
+    """The settings in force: those of the innermost enabled block, or else of `install`."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -111,11 +111,11 @@ class _State:
         self.blocks: list[tuple[object, Settings, bool]] = []  # and whether for children, too
         self.installed_for_children: Settings | None = None
         self.active: _Replacements | None = None
-        self.last: _Replacements | None = None  # whose device the report names
+        self.last: _Replacements | None = None  # the report names the device of its router
 
     def apply(self) -> None:
-        """Put into force what has been asked for."""
-        if _passages.is_closed:
+        """Patch or restore NumPy, according to the settings that are now in force."""
+        if _running.is_closed:
             return
         settings = self.blocks[-1][1] if self.blocks else self.installed
         wanted = None if settings is None else _replacements(settings, threshold())
@@ -135,52 +135,52 @@ class _State:
                 wanted.restore()
                 raise
             self.active = self.last = wanted
-        watch_children(wanted is not None)
+        watch_started(wanted is not None)
 
     def lead(self) -> None:
         """Let processes that are started from now on follow what has been asked for them."""
         blocks = [settings for _, settings, for_children in self.blocks if for_children]
         settings = blocks[-1] if blocks else self.installed_for_children
         if settings is None:
-            release_children()
+            leave_children_plain()
         else:
-            lead_children(settings)
+            accelerate_children(settings)
 
 
-@functools.lru_cache(maxsize=KEPT_SETTINGS)
+@functools.lru_cache(maxsize=CACHED_SETTINGS)
 def _replacements(settings: Settings, environment: int | None) -> _Replacements:  # noqa: ARG001
-    # The router reads the environment's threshold: another one is another router.
+    # The router reads the environment's threshold, so that threshold is a key of this cache.
     return _Replacements(settings, _tally)
 
 
 _tally = Tally()
-_passages = Passages()
+_running = RunningProducts()
 _state = _State()
 
 
 def _restore() -> None:
-    """Leave NumPy as it was, whatever is in force; take no lock."""
+    """Restore NumPy, whatever is in force, without taking a lock."""
     if _state.active is not None:
         _state.active.restore()
     _places().restore()
 
 
 def _close() -> None:
-    """Leave NumPy as it was, and the device before Python ends the threads that are using it."""
+    """Restore NumPy at exit, and wait for the products of other threads."""
     _restore()
-    _passages.close(EXIT_SECONDS)
-    _restore()  # whatever another thread has put into force meanwhile
+    _running.close(EXIT_SECONDS)
+    _restore()  # another thread may have patched NumPy during the wait
 
 
 def _forget() -> None:
-    """Give a forked child NumPy as it was: OpenCL's runtimes do not survive a fork.
+    """Restore NumPy in a forked child, since OpenCL runtimes do not survive a fork.
 
-    Locks that another thread held at that moment stay locked: new ones take their place.
+    The locks are new, because another thread may have held one of them during the fork.
     """
-    global _state, _tally, _passages
+    global _state, _tally, _running
     _restore()
-    forget_children()
-    _state, _tally, _passages = _State(), Tally(), Passages()
+    forget_started()
+    _state, _tally, _running = _State(), Tally(), RunningProducts()
     _replacements.cache_clear()
 
 
@@ -201,33 +201,34 @@ def install(
     profile: bool = False,
     children: bool = False,
 ) -> None:
-    """Let NumPy's float32 products run on an OpenCL device from now on, in every thread.
+    """Run NumPy's float32 products on an OpenCL device from now on, in every thread.
 
-    They are np.dot, np.matmul, ``@``, ``ndarray.dot``, np.inner, np.tensordot, np.linalg.multi_dot,
-    matrix_power and whatever else in NumPy is made of these, however it was imported. Every other
-    product is NumPy's own. pyopencl's arrays get the operator ``@``.
+    This accelerates np.dot, np.matmul, ``@``, ``ndarray.dot``, np.inner, np.tensordot,
+    np.linalg.multi_dot, matrix_power and all of NumPy that is built on them, however a program
+    imports them. NumPy makes every other product. pyopencl's arrays get the operator ``@``.
 
     Parameters
     ----------
     threshold : int, optional
-        Multiply-adds (m n k, all matrices) from which on the device multiplies; 0: always. Left
-        out, it is CLGEMM_THRESHOLD, else what has been measured on this machine.
+        Multiply-adds (m n k times the number of matrices) from which on the device multiplies; 0
+        for all products. The default is CLGEMM_THRESHOLD, or else the crossovers measured on this
+        machine.
     device : str, int, Device, pyopencl.Device, pyopencl.Context or pyopencl.CommandQueue, optional
-        As for `clgemm.set_device`; the one that `clgemm.get_device` names if left out.
+        As for `clgemm.set_device`. The default is the device of `clgemm.get_device`.
     profile : bool, optional
-        Count and time every product, small ones and those of other dtypes too.
+        Whether to count and time every product, also small ones and those of other dtypes.
     children : bool, optional
-        Accelerate Python processes that are started from now on too, by subprocess, joblib or
-        multiprocessing's "spawn" and "forkserver": by a ``sitecustomize`` in PYTHONPATH. Forked
-        ones have NumPy as it is.
+        Whether to accelerate Python processes too that subprocess, joblib or multiprocessing's
+        "spawn" and "forkserver" start from now on. They find a ``sitecustomize`` in PYTHONPATH.
+        Forked processes always use plain NumPy.
 
     Raises
     ------
     RuntimeError
-        If this Python or NumPy is not supported; nothing is changed.
+        If this Python or NumPy is not supported; then nothing is changed.
     ValueError, TypeError
-        If `threshold` is negative or no whole number, `device` names none, or CLGEMM_THRESHOLD or
-        CLGEMM_PRECISION is set to what it cannot be.
+        If `threshold` is negative or not whole, if `device` names no device, or if the value of
+        CLGEMM_THRESHOLD or CLGEMM_PRECISION is wrong.
     """
     settings = _settings(threshold, device, profile)
     with _state.lock:
@@ -242,9 +243,9 @@ def install(
 
 
 def uninstall() -> None:
-    """Leave NumPy as it was before `install`, to the same objects; harmless if it is.
+    """Undo `install` and restore NumPy's own objects.
 
-    Blocks of `enabled` stay in force until they end.
+    Without `install`, this does nothing. Blocks of `enabled` stay in force until they end.
     """
     with _state.lock:
         _state.installed = _state.installed_for_children = None
@@ -253,12 +254,14 @@ def uninstall() -> None:
 
 
 class enabled(contextlib.ContextDecorator):  # noqa: N801 - used as a function, like numpy.errstate
-    """Accelerate NumPy, in every thread, within a ``with`` block or a function.
+    """Accelerate NumPy in every thread during a ``with`` block or a function.
+
+    Blocks may be nested. The block entered last is in force, in every thread.
 
     Parameters
     ----------
     threshold, device, profile, children
-        As for `install`. Blocks may be nested: the one entered last is in force, in every thread.
+        As for `install`.
 
     Examples
     --------
@@ -298,20 +301,20 @@ class enabled(contextlib.ContextDecorator):  # noqa: N801 - used as a function, 
     def __exit__(self, *exception: object) -> None:
         token = self._entered.pop()
         with _state.lock:
-            # In a forked child there is nothing left of it.
+            # In a child forked inside the block, the list is empty.
             _state.blocks = [block for block in _state.blocks if block[0] is not token]
             _state.lead()
             _state.apply()
 
 
 def report() -> Report:
-    """Return what became of the products since NumPy was accelerated, or last was."""
+    """Count the products on each side since the start of the current or last acceleration."""
     last = _state.last
     name, left_out = (last.router.device_name, last.router.left_out()) if last else ("", ())
     moved = _tally.offloaded_bytes
-    return Report(name, tuple(_tally.rows()), left_out, note_on_children(), moved)
+    return Report(name, tuple(_tally.rows()), left_out, children_note(), moved)
 
 
 def host_matmul() -> Any:
-    """Return NumPy's matmul, which stays on the host whatever is accelerated."""
+    """Return a copy of NumPy's matmul that is never accelerated."""
     return _places().host

@@ -1,4 +1,4 @@
-"""What became of the calls: how many went to the device, and why the others stayed on the host."""
+"""Counts of the calls on the device, and of those on the host with the reason."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import NamedTuple
 
 __all__ = ["DEVICE", "SMALL", "LeftOut", "Report", "Row", "Tally"]
 
-DEVICE = ""  # no reason to stay on the host
+DEVICE = ""  # the reason of calls on the device
 SMALL = "size"
 
 
 class Row(NamedTuple):
-    """Calls of one function that met the same fate.
+    """The calls of one function on one side, for one reason.
 
     Attributes
     ----------
     reason : str
         Why they stayed on the host; empty if they went to the device.
     seconds : float or None
-        What they took; None where nothing was timed.
+        The time that they took; None if they were not timed.
     """
 
     function: str
@@ -33,14 +33,14 @@ class Row(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """A device whose last product failed: products are NumPy's until it gets another chance.
+    """A device that is not used for a while because its last product failed.
 
     Attributes
     ----------
     failures : int
-        In a row.
+        The number of failures in a row.
     until : float
-        When it gets another chance, as `time.time` counts seconds.
+        The time when it is tried again, in seconds as `time.time` counts.
     error : str
         The last failure.
     """
@@ -53,22 +53,23 @@ class LeftOut(NamedTuple):
     def __str__(self) -> str:
         until = time.strftime("%H:%M:%S", time.localtime(self.until))
         times = "once" if self.failures == 1 else f"{self.failures} times in a row"
-        return f"{self.device} is left out until {until}, as it failed {times}: {self.error}"
+        return f"{self.device} is not used until {until}, since it failed {times}: {self.error}"
 
 
 @dataclass(frozen=True)
 class Report:
-    """What became of the products since NumPy was last accelerated.
+    """The products on each side since the start of the current or last acceleration.
 
     Attributes
     ----------
     device : str
-        The device's name; empty if none has been needed.
+        The name of the device that was used last; empty if none was used.
     rows : tuple of Row
+        The counts by function and reason.
     left_out : tuple of LeftOut
         Devices whose last product failed.
     children : str
-        What to know of Python processes that were started and not accelerated; empty if nothing.
+        A sentence about Python processes that are not accelerated; empty if there are none.
     offloaded_bytes : int
         Size of the operands and results of the products on the device.
     """
@@ -86,7 +87,7 @@ class Report:
 
     @property
     def stayed(self) -> Mapping[str, int]:
-        """Calls that stayed on the host, by the reason."""
+        """The number of calls on the host for each reason."""
         found: dict[str, int] = {}
         for row in self.rows:
             if row.reason:
@@ -95,13 +96,13 @@ class Report:
 
     def __str__(self) -> str:
         where = self.device or "the device"
-        kept = ", ".join(f"{calls} for their {reason}" for reason, calls in self.stayed.items())
-        text = f"{self.offloaded} products on {where}; on the host {kept or 'none'}"
+        on_host = ", ".join(f"{calls} ({reason})" for reason, calls in self.stayed.items())
+        text = f"{self.offloaded} products on {where}; on the host: {on_host or 'none'}"
         return "; ".join(filter(None, [text, *map(str, self.left_out), self.children]))
 
 
 class Quick:
-    """A count that costs small calls as little as can be, and loses none to threads."""
+    """A thread-safe counter with the least overhead for small calls."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
@@ -110,26 +111,26 @@ class Quick:
 
     def value(self) -> int:
         """Return how often `add` was called since the last reset."""
-        self._discounted += 1  # this call of it
+        self._discounted += 1  # this method's own call of `add`
         return self.add() - (self._discounted - 1)
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Set the count to zero."""
         counted = self.value()
         self._discounted += counted
 
 
 class Tally:
-    """Counts and times by function and reason."""
+    """Counts and times of calls, by function and reason."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a signal's handler may multiply, and count, meanwhile
+        self._lock = threading.RLock()  # reentrant: a signal's handler may multiply and count
         self._slow: dict[tuple[str, str], tuple[int, float]] = {}
         self._quick: dict[tuple[str, str], Quick] = {}
         self.offloaded_bytes = 0
 
     def quick(self, function: str, reason: str) -> Quick:
-        """Return the count of calls that are not timed."""
+        """Return the counter of calls that are not timed."""
         return self._quick.setdefault((function, reason), Quick())
 
     def add(self, function: str, reason: str, seconds: float, size_bytes: int = 0) -> None:
@@ -140,7 +141,7 @@ class Tally:
             self._slow[function, reason] = calls + 1, total + seconds
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Set all counts and times to zero."""
         with self._lock:
             self._slow.clear()
             self.offloaded_bytes = 0
@@ -148,7 +149,7 @@ class Tally:
                 count.reset()
 
     def rows(self) -> Iterator[Row]:
-        """Yield what was counted, the longest first."""
+        """Yield the timed calls, the longest first, and then the calls that were not timed."""
         with self._lock:
             timed = dict(self._slow)
             quick = {key: count.value() for key, count in self._quick.items()}

@@ -1,18 +1,19 @@
-"""``python -m clgemm bench``: clgemm against its peers in one run, every result checked.
+"""``python -m clgemm bench``: a timed comparison of clgemm with NumPy, CLBlast and cuBLAS.
 
-Each contender lives in a process of its own and they take turns, because the workers of a host's
-BLAS go on spinning after a call and would slow whoever computes beside them. While one is timed
-the others are blocked on reading their pipes.
+Each contender runs in its own process, and the contenders take turns. The threads of a host's BLAS
+spin after a call and would slow a contender in the same process. The other processes wait on their
+pipes while one is timed. Every result is checked.
 
-    cases       what is multiplied: shapes, layouts, stacks. Pure, as is the next
-    figures     medians, ratios and spreads; one contender's turns
-    operands    random matrices, the float64 reference, how a result is judged: pure NumPy
-    contenders  clgemm, NumPy, CLBlast and cuBLAS, each as a call that can be timed
-    worker      a child process that serves one contender
-    pipe        the parent's end of it
-    rounds      the turns, case by case
-    identity    the same device in each process
+    cases       the products: shapes, layouts and batches
+    figures     medians, ratios and spreads, and the outcome of one contender
+    operands    random matrices, the float64 reference and the check of a result
+    contenders  clgemm, NumPy, CLBlast and cuBLAS, each as a call to be timed
+    worker      the child process of one contender
+    pipe        the parent's side of a worker
+    rounds      the turns of the contenders, case by case
     peak        the device's measured arithmetic peak and memory bandwidth
-    startup     a new process's first call; the cost of a tiny call
-    report, plot, command
+    startup     a new process's first call, and the overhead of a tiny call
+    report      the tables and the JSON
+    plot        the roofline and the ratios as a picture
+    command     the command line
 """

@@ -1,4 +1,4 @@
-"""What is multiplied: sizes, layouts of the operands, stacks. Pure; nothing here runs."""
+"""The products of a benchmark: their sizes, the layouts of the operands, and batches."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["LAYOUTS", "Case", "default_cases", "parse_shapes", "quick_cases"]
 
 FLOAT_BYTES = 4
 LAYOUTS = {
-    "N": "as it lies in memory, row by row",
-    "T": "the transpose of a matrix that lies row by row",
-    "S": "every other row of a wider matrix: rows far apart, their elements not",
-    "D": "every other element of a matrix both ways: no element lies next to another",
+    "N": "row-major",
+    "T": "the transpose of a row-major matrix",
+    "S": "every other row of a wider matrix: elements of a row are adjacent",
+    "D": "every other row and column of a larger matrix: no elements are adjacent",
 }
 QUICK_SQUARES = (64, 256, 1024)
 SQUARES = tuple(2**power for power in range(6, 14))  # 64 to 8192
@@ -22,20 +22,20 @@ SQUARES = tuple(2**power for power in range(6, 14))  # 64 to 8192
 
 @dataclass(frozen=True)
 class Case:
-    """One product, C = A B, or a stack of them.
+    """One product C = A B, or a batch of them.
 
     Attributes
     ----------
     group : str
-        ``"square"``, ``"transposed"`` and so on: where it stands in the report.
+        The group of the case in the report, such as ``"square"`` or ``"transposed"``.
     m, n, k : int
-        C is m x n, and k is summed over.
+        A is m x k, B is k x n and C is m x n.
     layout_a, layout_b : str
-        How the operands lie in memory; a key of `LAYOUTS`.
+        The memory layouts of the operands; keys of `LAYOUTS`.
     batch : int
-        Matrices in the stack.
+        Matrices in the batch.
     shared_b : bool
-        Whether all of the stack are multiplied with one B.
+        Whether the whole batch shares one B.
     """
 
     group: str
@@ -57,23 +57,23 @@ class Case:
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions, counted as BLAS does."""
+        """Multiplications and additions: 2 m n k for each product."""
         return 2 * self.m * self.n * self.k * self.batch
 
     @property
     def size_bytes(self) -> int:
-        """What A, B and C take together: the least that can be moved to and from memory."""
+        """The bytes of A, B and C: the least memory traffic of the product."""
         a, b, c = self.m * self.k, self.k * self.n, self.m * self.n
         return FLOAT_BYTES * (self.batch * (a + c) + (1 if self.shared_b else self.batch) * b)
 
     @property
     def intensity(self) -> float:
-        """Operations per byte: the roofline's abscissa."""
+        """Operations per byte, the horizontal axis of the roofline."""
         return self.flops / self.size_bytes
 
     @property
     def label(self) -> str:
-        """The shape as m x n x k, the stack and the layouts where they are out of the ordinary."""
+        """The shape as m x n x k, with the batch and the layouts unless they are the default."""
         square = self.m == self.n == self.k
         text = str(self.m) if square else f"{self.m}x{self.n}x{self.k}"
         if self.batch > 1:
@@ -87,17 +87,18 @@ class Case:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Case:
-        """Return the case whose `as_dict` has these items, among others."""
+        """Return the case from the items of its `as_dict`; ignore all others."""
         return cls(**{field.name: values[field.name] for field in fields(cls)})
 
 
 def parse_shapes(text: str) -> list[Case]:
-    """Return the cases of an argument like ``1024,1000x777x3000,100x64x64x64``.
+    """Return the cases of an argument such as ``1024,1000x777x3000,100x64x64x64``.
 
     Parameters
     ----------
     text : str
-        Separated by commas: N is square, MxNxK a product of m x k by k x n, and BxMxNxK a stack.
+        Shapes separated by commas: N is square, MxNxK a product of m x k by k x n, and BxMxNxK a
+        batch of B products.
 
     Raises
     ------
@@ -123,7 +124,7 @@ def _parsed(item: str) -> Case:
 
 
 def default_cases() -> list[Case]:
-    """Return the cases of a whole run."""
+    """Return the cases of a full run."""
     return [
         *_squares(SQUARES),
         *_rectangular((1000, 777, 3000), (3000, 1000, 777), (1023, 1025, 1027)),
@@ -140,7 +141,7 @@ def default_cases() -> list[Case]:
 
 
 def quick_cases() -> list[Case]:
-    """Return the cases of a run of half a minute or so."""
+    """Return the cases of a quick run, which takes about half a minute."""
     return [
         *_squares(QUICK_SQUARES),
         *_rectangular((1000, 777, 3000)),

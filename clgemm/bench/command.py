@@ -1,4 +1,4 @@
-"""``python -m clgemm bench``: gather the machine, run the cases, tabulate and draw."""
+"""The command ``python -m clgemm bench``: its arguments, the run and the output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from clgemm.terminal import duration, positive, progress
 
 __all__ = ["add_arguments", "main"]
 
-INTERRUPTED = 130  # the shell's exit code for a press of Ctrl-C
+INTERRUPTED = 130  # the shell's exit code after Ctrl-C
 QUICK = Settings(rounds=3, turn_s=0.03, budget_s=3.0)
 
 
@@ -37,31 +37,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shapes",
         metavar="LIST",
-        help="these only: N for squares, MxNxK, or BxMxNxK for stacks, as in 1024,1000x777x3000",
+        help="only these shapes: N for squares, MxNxK, or BxMxNxK for batches, as in "
+        "1024,1000x777x3000",
     )
     parser.add_argument("--device", metavar="D", help="number, kind or part of a name")
     parser.add_argument(
-        "--peers", metavar="LIST", help=f"these only, of {', '.join(PEERS)}; 'none' for none"
+        "--peers", metavar="LIST", help=f"only these peers, of {', '.join(PEERS)}; or 'none'"
     )
     parser.add_argument(
         "--threads",
         type=positive,
         metavar="N",
-        help="of the host's BLAS and, where its runtime lets itself be told, of a CPU device "
-        "(default: the CPU device's compute units; beside a GPU, the host's processors)",
+        help="threads of the host's BLAS, and of a CPU device if its runtime allows it (default: "
+        "the compute units of a CPU device; with a GPU, the host's processors)",
     )
-    parser.add_argument("--rounds", type=positive, metavar="N", help="turns of each in each case")
+    parser.add_argument(
+        "--rounds", type=positive, metavar="N", help="turns of each contender in each case"
+    )
     parser.add_argument(
         "--budget",
         type=duration("seconds"),
         metavar="S",
-        help="seconds that each contender may take over a case; what needs more is skipped",
+        help="seconds that each contender may take for a case; a case that needs more is skipped",
     )
     parser.add_argument("--quick", action="store_true", help="fewer and smaller cases and rounds")
     parser.add_argument(
-        "--no-startup", action="store_true", help="without cold starts and tiny calls"
+        "--no-startup", action="store_true", help="do not time cold starts and tiny calls"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw rooflines and ratios")
 
 
@@ -71,8 +74,8 @@ def main(args: argparse.Namespace) -> int:
     Returns
     -------
     int
-        0 if each of clgemm's products was right, 1 if not or if a file was not written, 2 if the
-        arguments are wrong, 130 if interrupted; no child process is left in any case.
+        0 if all of clgemm's products are right and the files are written, 1 if not, 2 if the
+        arguments are wrong, 130 after Ctrl-C. All child processes have ended.
     """
     try:
         device = find_device(args.device) if args.device else get_device()
@@ -98,7 +101,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _draw(report: Report, file: Path) -> None:
-    from clgemm.bench.plot import draw  # takes matplotlib
+    from clgemm.bench.plot import draw  # needs matplotlib
 
     draw(report, str(file))
 
@@ -110,14 +113,14 @@ def _cases(args: argparse.Namespace) -> list[Case]:
 
 
 def _peers(text: str | None) -> list[str]:
-    """Return the peers that an argument names, in any case, in their own order."""
+    """Return the peers that an argument names, in upper or lower case, in the order of PEERS."""
     if text is None:
         return list(PEERS)
     wanted = {name.strip().lower() for name in text.split(",")}
     if wanted == {"none"}:
         return []
     if unknown := wanted - {peer.lower() for peer in PEERS}:
-        raise ValueError(f"{sorted(unknown)} are no peers; there are {', '.join(PEERS)}")
+        raise ValueError(f"unknown peers {sorted(unknown)}; the peers are {', '.join(PEERS)}")
     return [peer for peer in PEERS if peer.lower() in wanted]
 
 
@@ -129,14 +132,14 @@ def _settings(args: argparse.Namespace) -> Settings:
 
 
 def _threads(device: Device, wanted: int | None) -> int:
-    """Return how many threads each side gets."""
+    """Return the number of threads for the host's BLAS and for a CPU device."""
     if wanted:
         return wanted
     if device.kind == "CPU":
         return device.limits.compute_units
     try:
         return len(os.sched_getaffinity(0))
-    except AttributeError:  # which only Linux has
+    except AttributeError:  # only Linux has this function
         return os.cpu_count() or 1
 
 
@@ -145,13 +148,13 @@ def _run(device: Device, cases: list[Case], peers: list[str], args: argparse.Nam
     variables = environment(threads)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        # NumPy's computes the references, so it is there without being a peer.
+        # NumPy's worker computes the references, so it runs even if NumPy is not a peer.
         workers = {
             name: stack.enter_context(Worker(name, identified, variables))
             for name in dict.fromkeys(["clgemm", "NumPy", *peers])
         }
         step = stack.enter_context(progress(len(cases) + 2 + 2 * (not args.no_startup)))
-        step("who is here")
+        step("versions of the contenders")
         abouts, absent = _abouts(workers)
         report = Report(_machine(device, threads, abouts, absent, args))
         report.notes += [f"{name} is not among the peers: {why}" for name, why in absent.items()]
@@ -179,12 +182,12 @@ def _run(device: Device, cases: list[Case], peers: list[str], args: argparse.Nam
 
 
 def _abouts(workers: dict[str, Worker]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """Return what each worker says of itself, and why others cannot compete.
+    """Return the description of each worker, and for others the reason why they cannot compete.
 
     Raises
     ------
     RequestError, WorkerDiedError
-        If clgemm or NumPy cannot: there is nothing to compare, or nothing to check by.
+        If clgemm cannot compete or NumPy cannot compute references.
     """
     abouts: dict[str, Any] = {}
     absent: dict[str, Any] = {}
@@ -198,7 +201,7 @@ def _abouts(workers: dict[str, Worker]) -> tuple[dict[str, dict[str, Any]], dict
 
 
 def _about(worker: Worker) -> Any:
-    """Return what a worker says of itself, or in a string why it cannot compete."""
+    """Return the description of a worker, or a string that says why it cannot compete."""
     try:
         return worker.ask("about")
     except (RequestError, WorkerDiedError) as error:

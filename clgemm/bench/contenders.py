@@ -1,4 +1,4 @@
-"""Who competes: clgemm, NumPy, CLBlast and cuBLAS, each as a call on a case that can be timed."""
+"""The contenders clgemm, NumPy, CLBlast and cuBLAS, each as a call to be timed."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from clgemm.bench.operands import COLUMNS_IN_FRONT, operands, stored, viewed
 
 __all__ = ["DEVICE", "HOST", "PEERS", "Call", "available", "prepare"]
 
-HOST, DEVICE = "host", "device"  # NumPy arrays, end to end; device arrays, until the end
-# Each peer, and from where its operands come.
+# The operands are NumPy arrays, and the time includes transfers; or they are device arrays, and the
+# time is from the call to the end of the kernel.
+HOST, DEVICE = "host", "device"
+# Each peer and the place of its operands.
 PEERS = {"NumPy": HOST, "CLBlast": DEVICE, "cuBLAS": DEVICE}
 
 
 class Call(NamedTuple):
-    """A product ready to be timed.
+    """A product that is ready to be timed.
 
     Attributes
     ----------
     once : callable
-        Computes C and returns when it is there.
+        Computes C and waits for it.
     fetch : callable
-        Returns C as it is after the last call, as a NumPy array. C was full of NaN before the
-        first.
+        Returns C of the last call as a NumPy array. Before the first call, C is full of NaN.
     """
 
     once: Callable[[], object]
@@ -36,7 +37,7 @@ class Call(NamedTuple):
 
 
 def available(contender: str, device: Any) -> str:
-    """Return a contender's version, with the library behind it.
+    """Return the version of a contender and of its library.
 
     Raises
     ------
@@ -44,9 +45,7 @@ def available(contender: str, device: Any) -> str:
         If it cannot compete on this device; the message says why.
     """
     if contender == "clgemm":
-        return (
-            version("clgemm") if _installed("clgemm") else "(its version is unknown: not installed)"
-        )
+        return version("clgemm") if _installed("clgemm") else "(unknown version: not installed)"
     if contender == "NumPy":
         return np.__version__
     if contender == "CLBlast":
@@ -55,8 +54,8 @@ def available(contender: str, device: Any) -> str:
         except ImportError as error:
             raise RuntimeError(f"pyclblast cannot be imported: {error}") from None
         return f"pyclblast {version('pyclblast')}"
-    if "NVIDIA" not in device.platform:
-        raise RuntimeError(f"cuBLAS runs on NVIDIA's GPUs; this is {device.name}")
+    if not device.traits.is_nvidia:
+        raise RuntimeError(f"cuBLAS runs on NVIDIA's GPUs only; this is {device.name}")
     return _cuda_arrays(device).about
 
 
@@ -69,7 +68,7 @@ def _installed(package: str) -> bool:
 
 
 def prepare(contender: str, case: Case, mode: str, device: Any) -> Call:
-    """Return a contender's call on a case, its operands made and where they are computed.
+    """Return a contender's call for a case, with its operands on the host or on the device.
 
     Raises
     ------
@@ -121,7 +120,7 @@ def _leading(layout: str, rows: int, columns: int) -> tuple[int, int]:
     """Return an operand's leading dimension and offset in row-major storage."""
     leading = {"N": columns, "T": rows, "S": 2 * (columns + COLUMNS_IN_FRONT)}
     if layout not in leading:
-        raise NotImplementedError("it takes no operand without a unit stride")
+        raise NotImplementedError("it needs operands with a unit stride")
     return leading[layout], COLUMNS_IN_FRONT if layout == "S" else 0
 
 
@@ -141,7 +140,7 @@ def _clblast(case: Case, device: Any) -> Call:
         function, sizes = pyclblast.gemmStridedBatched, [m, n, k, case.batch]
         b_stride = 0 if case.shared_b else b.size // case.batch
         how |= {"a_stride": a.size // case.batch, "b_stride": b_stride, "c_stride": m * n}
-    # pyclblast wants two dimensions, whatever the stack.
+    # pyclblast takes arrays of two dimensions, for batches too.
     a, b, flat_c = (x.reshape(-1, x.shape[-1]) for x in (a, b, c))
 
     def once() -> None:
@@ -152,7 +151,7 @@ def _clblast(case: Case, device: Any) -> Call:
 
 
 class _Cuda(NamedTuple):
-    """The few functions of PyTorch or CuPy that a product takes."""
+    """The functions of PyTorch or CuPy that a product needs."""
 
     about: str
     to_device: Callable[[Any], Any]
@@ -162,7 +161,7 @@ class _Cuda(NamedTuple):
 
 
 def _cuda_arrays(device: Any) -> _Cuda:
-    """Return PyTorch's functions or CuPy's, on the GPU that OpenCL calls by the same name."""
+    """Return PyTorch's functions or CuPy's, on the GPU with the same name as the OpenCL device."""
     try:
         return _torch(device.name)
     except (ImportError, RuntimeError, AttributeError) as error:
@@ -175,7 +174,7 @@ def _cuda_arrays(device: Any) -> _Cuda:
 
 def _named(name: str, names: list[str]) -> int:
     if name not in names:
-        raise RuntimeError(f"{name} is not among its devices: {names}")
+        raise RuntimeError(f"it does not list {name}; its devices are {names}")
     return names.index(name)
 
 
@@ -183,7 +182,7 @@ def _torch(name: str) -> _Cuda:
     torch = importlib.import_module("torch")
     cuda = torch.cuda
     index = _named(name, [cuda.get_device_name(i) for i in range(cuda.device_count())])
-    torch.backends.cuda.matmul.allow_tf32 = False  # which rounds the operands to 11 bits
+    torch.backends.cuda.matmul.allow_tf32 = False  # TF32 would round the operands to 11 bits
     cuda.set_device(index)
     return _Cuda(
         f"torch {torch.__version__}, CUDA {torch.version.cuda}, TF32 off",

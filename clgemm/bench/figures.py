@@ -1,4 +1,4 @@
-"""Medians, spreads and ratios of what was timed. Pure."""
+"""Medians, spreads and ratios of the measured times."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from clgemm.terminal import json_number
 
 __all__ = ["SKIPPED", "Outcome", "Spread", "ratios", "spread"]
 
-SKIPPED = "skipped: "  # how the failure of what was left out begins
+SKIPPED = "skipped: "  # the beginning of `failure` for a case that was skipped
 
 
 class Spread(NamedTuple):
-    """The median of several figures, and the least and the greatest of them."""
+    """The median, the least and the greatest of several figures."""
 
     median: float
     low: float
@@ -29,7 +29,7 @@ def spread(values: Sequence[float]) -> Spread:
     Raises
     ------
     ValueError
-        If there are none.
+        If there are no figures.
     """
     if not values:
         raise ValueError("there are no figures to take a median of")
@@ -37,15 +37,15 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def ratios(ours_s: Sequence[float], theirs_s: Sequence[float]) -> list[float]:
-    """Return how many times faster we were, round by round.
+    """Return for each round how many times faster clgemm was than a peer.
 
-    A ratio within a round is of neighbours in time: a machine that slows down for some rounds
-    slows both.
+    The two times of a round are measured one right after the other. If the machine is slow in a
+    round, both are slow.
 
     Parameters
     ----------
     ours_s, theirs_s : sequences of float
-        Seconds per call, one figure a round.
+        Seconds per call, one figure for each round.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def ratios(ours_s: Sequence[float], theirs_s: Sequence[float]) -> list[float]:
 
 @dataclass
 class Outcome:
-    """What one contender did with one case.
+    """The times and the errors of one contender for one case.
 
     Attributes
     ----------
@@ -66,11 +66,11 @@ class Outcome:
     rounds_s : list of float
         Seconds per call: the median of each turn.
     error : float
-        ||C - C_ref|| / ||C_ref||, Frobenius norms, against float64.
+        ||C - C_ref|| / ||C_ref|| in Frobenius norms, where C_ref is computed in float64.
     worst : float
-        The largest |C - C_ref| of an element, in units of what rounding can cause there at most.
+        The largest |C - C_ref| of an element, divided by the bound on its rounding error.
     failure : str
-        Why there is no figure; empty where there is one.
+        Why there is no figure; empty if there is one.
     """
 
     contender: str
@@ -82,27 +82,27 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Whether it was timed and right."""
-        # Not "worst > 1": a NaN is no right result either.
+        """Whether the product was timed and is right."""
+        # For a NaN this is False, as it should be; "not worst > 1" would be True.
         return not self.failure and bool(self.rounds_s) and self.worst <= 1
 
     @property
     def trouble(self) -> str:
-        """What keeps its time from being reported as speed; empty where nothing does."""
+        """Why no speed is reported; empty if one is."""
         if self.failure or self.ok:
             return self.failure
         if not self.rounds_s:
             return "was not timed"
-        return f"WRONG: an element's error is {self.worst:.3g} times what rounding explains"
+        return f"WRONG: an element's error is {self.worst:.3g} times the bound of rounding errors"
 
     @property
     def skipped(self) -> bool:
-        """Whether it was left out, for want of time or because the library has no such product."""
+        """Whether it was skipped, for lack of time or because the library has no such product."""
         return self.failure.startswith(SKIPPED)
 
     @property
     def verdict(self) -> str:
-        """One word for a table's cell; empty where there is a figure."""
+        """One word for a table's cell; empty if there is a figure."""
         if self.ok:
             return ""
         if self.skipped:
@@ -111,20 +111,20 @@ class Outcome:
 
     @property
     def time_s(self) -> Spread:
-        """Seconds per call, over the rounds."""
+        """The median and the range of the rounds' seconds per call."""
         return spread(self.rounds_s)
 
     @property
     def gflops(self) -> float:
-        """Billions of operations per second at the median; 0 unless it was right."""
+        """Billions of operations per second at the median; 0 unless the product is right."""
         return self.case.flops / self.time_s.median / 1e9 if self.ok else 0.0
 
     def ratio_to(self, peer: Outcome) -> Spread | None:
-        """Return how many times faster this was than a peer; None unless both were right."""
+        """Return how many times faster this was than a peer; None unless both are right."""
         return spread(ratios(self.rounds_s, peer.rounds_s)) if self.ok and peer.ok else None
 
     def as_dict(self, peak_gflops: float) -> dict[str, Any]:
-        """Return everything about it, for JSON."""
+        """Return all figures, for JSON."""
         timed = {"time_s": self.time_s._asdict()} if self.ok else {}
         return {
             "contender": self.contender,

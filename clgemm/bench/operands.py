@@ -1,4 +1,4 @@
-"""Random operands, the float64 reference, and how a result is judged. Pure NumPy."""
+"""Random operands, the float64 reference and the check of a result, all by NumPy."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from clgemm.bench.cases import Case
 __all__ = ["COLUMNS_IN_FRONT", "judge", "operands", "reference", "stored", "viewed"]
 
 ROUNDOFF = 2.0**-24
-COLUMNS_IN_FRONT = 5  # of a sliced operand, in the matrix that it is a part of
-BLOCK = 1 << 22  # elements that are compared at a time: beyond that, float64 copies are not small
+COLUMNS_IN_FRONT = 5  # columns of the stored matrix before the first one of a sliced operand
+BLOCK = 1 << 22  # elements that are compared at a time, so that float64 copies stay small
 
 Array = npt.NDArray[Any]
 
 
 def operands(case: Case) -> tuple[Array, Array]:
-    """Return A and B of a case, float32 and uniform between -1 and 1, the same in each process.
+    """Return A and B of a case: float32, uniform between -1 and 1, the same in each process.
 
     Returns
     -------
     a : shape (m, k) or (batch, m, k)
-    b : shape (k, n), or (batch, k, n) unless the stack shares it
+    b : shape (k, n), or (batch, k, n) unless the batch shares it
     """
     rng = np.random.default_rng(0)
     a, b = stored(case, rng)
@@ -54,11 +54,11 @@ def _uniform(
 
 
 def viewed(array: Any, layout: str) -> Any:
-    """Return the operand within a stored array, NumPy's or pyopencl's."""
+    """Return the operand as a view of its stored array, NumPy's or pyopencl's."""
     if layout == "N":
         return array
     if layout == "T":
-        # pyopencl's arrays have no swapaxes.
+        # pyopencl's arrays have no method swapaxes.
         return array.transpose((*range(array.ndim - 2), array.ndim - 1, array.ndim - 2))
     window = {
         "S": (slice(None, None, 2), slice(COLUMNS_IN_FRONT, None)),
@@ -75,24 +75,25 @@ def reference(case: Case) -> npt.NDArray[np.float64]:
 
 
 def judge(case: Case, c: Array, expected: Array) -> tuple[float, float]:
-    """Return the relative error of a result, and how its worst element stands to the bound.
+    """Return the relative error of a result, and the error of its worst element.
 
-    Computed without BLAS, whose workers would go on spinning.
+    This uses no BLAS, whose threads would spin afterwards.
 
     Parameters
     ----------
     c : float32 array, shape of `expected`
+        The result.
     expected : float64 array
-        Of `reference`.
+        The array of `reference`.
 
     Returns
     -------
     error : float
-        ||C - C_ref|| / ||C_ref||, Frobenius norms.
+        ||C - C_ref|| / ||C_ref|| in Frobenius norms.
     worst : float
-        The largest |C - C_ref| / (gamma(k) ||a_i|| ||b_j||), where gamma(k) = k u / (1 - k u) and
-        the norms of A's row and B's column bound |A||B| from above. More than 1 is no rounding
-        error [1]_. NaN if an element is.
+        The largest |C - C_ref| / (gamma(k) ||a_i|| ||b_j||), where gamma(k) = k u / (1 - k u). The
+        norms of A's row and B's column bound |A||B| from above. An element above 1 has more than
+        rounding errors [1]_. NaN if an element is NaN.
 
     Raises
     ------
@@ -104,7 +105,9 @@ def judge(case: Case, c: Array, expected: Array) -> tuple[float, float]:
     .. [1] N. J. Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 3.1.
     """
     if c.shape != expected.shape:
-        raise ValueError(f"the result's shape is {c.shape}, the reference's {expected.shape}")
+        raise ValueError(
+            f"the result's shape is {c.shape}, but the reference's is {expected.shape}"
+        )
     a, b = operands(case)
     gamma = case.k * ROUNDOFF / (1 - case.k * ROUNDOFF)
     rows = gamma * np.sqrt(np.einsum("...ij,...ij->...i", a, a, dtype=np.float64))
@@ -123,7 +126,7 @@ def judge(case: Case, c: Array, expected: Array) -> tuple[float, float]:
             difference = np.abs(each[block] - target)
             error += float(np.square(difference).sum())
             norm += float(np.square(target).sum())
-            # np.maximum keeps a NaN, as Python's max may not.
+            # np.maximum returns NaN if either is NaN; Python's max may not.
             difference /= row[block, None] * column
             worst = float(np.maximum(worst, difference.max()))
     return float(np.sqrt(error / norm)), worst

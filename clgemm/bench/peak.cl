@@ -1,15 +1,15 @@
-// The most multiply-adds that a device makes: chains of x = x*factor + term that never leave registers.
-//   out[item] is one float per work-item, so that the loop has a result.
-// CHAINS vectors of WIDTH floats each: enough of them to hide an instruction's latency, few enough for the
-// register file. factor and term come at run time and each element starts elsewhere, so that no compiler
-// folds or merges the chains; with factor below 1 they converge to term / (1 - factor), away from
-// subnormal numbers and from infinity.
+// Measures a device's peak rate of multiply-adds, by chains of x = x*factor + term in registers.
+//   out[item]    the sum of the work-item's chains, so that the loop has a result
+// A work-item has CHAINS vectors of WIDTH floats: enough to hide an instruction's latency, few enough for the
+// register file. The compiler cannot fold or merge the chains: factor and term come at run time, and each element
+// starts at another value. With factor below 1 the chains converge to term / (1 - factor), away from subnormal
+// numbers and from infinity.
 // Operations: 2 * steps * CHAINS * WIDTH per work-item.
 #ifndef WIDTH
 #error "WIDTH: floats per vector"
 #endif
 #ifndef CHAINS
-#error "CHAINS: vectors that wait for nobody but themselves"
+#error "CHAINS: vectors that are independent of one another"
 #endif
 #ifndef FMA
 #error "FMA: 1 for fma(), 0 for a multiplication and an addition that the compiler may join"

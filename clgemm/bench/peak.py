@@ -1,4 +1,4 @@
-"""The device's roofs, measured: multiply-adds from registers, and reads from memory."""
+"""Measurement of the device's arithmetic peak and memory bandwidth, for the roofline."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from clgemm.runtime import programs
 
 __all__ = ["PeakVariant", "measure", "peak_variants"]
 
-LONG_S = 0.02  # a launch of this length costs nothing to start
+LONG_S = 0.02  # in a launch of this length, the overhead of starting it is negligible
 TRIES = 3
 FACTOR, TERM = 0.96875, 0.03125
-GPU_ITEMS = (256, 32)  # per work-group, and work-groups per compute unit
-STREAM_BYTES = 2**29  # more than caches hold
-CACHED = 8  # and no less than so many times the device's own
+GPU_ITEMS = (256, 32)  # work-items per work-group, and work-groups per compute unit
+STREAM_BYTES = 2**29  # the least size of the array for the bandwidth
+CACHED = 8  # and its least size in multiples of the device's cache
 
 Variant = TypeVar("Variant")
 
 
 class PeakVariant(NamedTuple):
-    """How peak.cl is built."""
+    """The macros of a build of peak.cl."""
 
     width: int
     chains: int
 
 
 def peak_variants(native_width: int) -> list[PeakVariant]:
-    """Return the builds of peak.cl that are tried; the fastest counts.
+    """Return the builds of peak.cl to time, of which the fastest gives the peak.
 
-    Runtimes report a vector width that their compiler does not use, or none; a core holds 16 or
-    32 vectors in registers and takes 8 to 10 chains to hide the latency of two units.
+    Some runtimes report no vector width, or one that their compiler does not use. A core has 16 or
+    32 vector registers, and 8 to 10 chains hide the latency of its two units.
     """
     widths = sorted({native_width, max(1, native_width // 2)})
     return [PeakVariant(width, chains) for width in widths for chains in (8, 10, 12, 20)]
@@ -49,9 +49,9 @@ def measure(device: Device) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``gflops``, and the ``width`` and ``chains`` that reached it; ``bandwidth_gbps``, bytes
-        read from memory, in billions a second. 0 where nothing could be measured; then
-        ``failures`` says why.
+        ``gflops``, and the ``width`` and ``chains`` that reached it; ``bandwidth_gbps``, billions
+        of bytes read from memory per second. A figure is 0 if it cannot be measured; ``failures``
+        says why.
     """
     failures: list[str] = []
     native = device.limits.vector_width
@@ -73,7 +73,7 @@ def _measured(
     variants: Iterable[Variant],
     failures: list[str],
 ) -> dict[Variant, float]:
-    """Return what each variant measures, without those that do not run."""
+    """Return the figure of each variant that runs, and append the failures of the others."""
     measured = {}
     for variant in variants:
         with _noted(failures, f"{measurement.__name__[1:]} of {variant}"):
@@ -98,7 +98,7 @@ def _kernel(device: Device, name: str, macros: dict[str, int]) -> cl.Kernel:
 
 
 def _items(device: Device) -> tuple[int, int]:
-    """Return work-items in all and per work-group, enough to keep each compute unit busy."""
+    """Return the work-items in all and per work-group: enough to fill each compute unit."""
     units = device.limits.compute_units
     if device.kind == "CPU":
         return 8 * units, 1
@@ -114,12 +114,12 @@ def _seconds(queue: cl.CommandQueue, kernel: cl.Kernel, items: tuple[int, int]) 
 
 
 def _peak_gflops(device: Device, variant: PeakVariant) -> float:
-    # Not fma(): some compilers abort the process for it, or call a function.
-    # With -cl-mad-enable all of them join the two.
+    # Do not use fma(): some compilers abort the process for it, or call a function.
+    # With -cl-mad-enable all compilers fuse the multiplication and the addition.
     macros = {"WIDTH": variant.width, "CHAINS": variant.chains, "FMA": 0}
     kernel, items = _kernel(device, "peak", macros), _items(device)
     out = cl.Buffer(device.context, cl.mem_flags.WRITE_ONLY, 4 * items[0])
-    # Some runtimes compile at the first launch, so the first says nothing of the length.
+    # Some runtimes compile at the first launch, so ignore its time.
     for steps in (1, *(2**power for power in range(8, 27))):
         kernel.set_args(np.int32(steps), np.float32(FACTOR), np.float32(TERM), out)
         if _seconds(device.queue, kernel, items) >= LONG_S and steps > 1:
@@ -142,7 +142,7 @@ def _bandwidth_gbps(device: Device, width: int) -> float:
     best_s = min(_seconds(device.queue, kernel, items) for _ in range(TRIES + 1))
     total = np.empty(items[0], np.float32)
     cl.enqueue_copy(device.queue, total, out)
-    # Ones add up exactly as far as float32 counts, which is further than a work-item's share.
+    # The sum of a work-item's ones is small enough to be exact in float32.
     if not (total == width * count).all():
-        raise RuntimeError(f"stream.cl adds {width * count} ones up to {total.min()}")
+        raise RuntimeError(f"stream.cl adds {width * count} ones to {total.min()}")
     return float(x.size / best_s / 1e9)

@@ -1,4 +1,4 @@
-"""The parent's end of a worker: which process it is, and its environment."""
+"""The parent's side of a worker: its process and its environment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WorkerDiedError = ChildDiedError
 
 
 def environment(threads: int) -> dict[str, str]:
-    """Return the environment of workers that compute with so many threads, always on the device."""
+    """Return the environment of workers: this many threads, and clgemm always on the device."""
     return {
         **os.environ,
         **dict.fromkeys(THREAD_VARIABLES, str(threads)),
@@ -36,8 +36,9 @@ class Worker(Child):
     Parameters
     ----------
     contender : str
+        The contender's name.
     identified : list of str
-        The device, as `clgemm.hardware.identity.identity` has it.
+        The device, as `clgemm.hardware.identity.identity` returns it.
     variables : mapping of str to str
         Its whole environment.
     """

@@ -16,19 +16,20 @@ __all__ = ["draw", "picture"]
 
 MODES = {HOST: "NumPy arrays", DEVICE: "on the device"}
 MARKERS = {HOST: "o", DEVICE: "s"}
-# CLBlast in the blue that OpenCL has elsewhere: hollow, its own is too near to ours.
+# CLBlast has OpenCL's blue: hollow markers in its own colour would look like clgemm's.
 SERIES_COLOURS = {**COLOURS, "clgemm": COLOURS["clgemm.sgemm"], "CLBlast": COLOURS["OpenCL"]}
 PARITY = COLOURS["other"]
-UNSURE = (
-    2  # times the least of the rounds' figures, from which on the greatest makes a median vague
+UNSURE = 2  # a median is uncertain if the greatest figure is more than this many times the least
+BARS = (
+    f"bars: the range of the rounds; hollow: a range of more than {UNSURE} times (a line in the "
+    "roofline)"
 )
-BARS = f"bars: the range of the rounds; hollow: wider than {UNSURE} times (a line in the roofline)"
 LABEL_SIZE = 8  # points
-LABEL_GAP = 0.026  # of the roofline's width, between the labels of shapes
+LABEL_GAP = 0.026  # between the labels of shapes, as a fraction of the roofline's width
 
 
 def draw(report: Report, file: str) -> None:
-    """Draw the roofline above, the ratios below: over n for squares, by name for other cases."""
+    """Draw the roofline and the ratios, over n for squares and by name for other cases."""
     import matplotlib as mpl
 
     with mpl.rc_context(PLOT_STYLE):
@@ -53,7 +54,7 @@ def picture(report: Report) -> Any:
 
 
 def _series(report: Report) -> Iterator[tuple[str, str, list[Outcome]]]:
-    """Yield mode, contender and its right outcomes, those of peers first: ours lie on top."""
+    """Yield mode, contender and right outcomes, clgemm's last so that they are drawn on top."""
     for mode in (HOST, DEVICE):
         by_name: dict[str, list[Outcome]] = {}
         for _, modes in report.results:
@@ -64,7 +65,7 @@ def _series(report: Report) -> Iterator[tuple[str, str, list[Outcome]]]:
 
 
 def _roofline(axes: Any, report: Report) -> None:
-    """Draw GFLOP/s over operations per byte, under what the device can do at most."""
+    """Draw GFLOP/s over operations per byte, with the device's measured limits."""
     highest = report.peak_gflops
     for mode, name, outcomes in _series(report):
         if not outcomes:
@@ -115,7 +116,7 @@ def _roofline(axes: Any, report: Report) -> None:
 
 
 def _name_peak(axes: Any, peak: float, ridge: float) -> None:
-    """Write what the roof's height is, left of where it is reached: no point lies there."""
+    """Write the peak left of the roof's corner, where no point lies."""
     left, right = axes.get_xlim()
     is_wide = math.log(ridge / left) > 0.35 * math.log(right / left)
     axes.annotate(
@@ -130,7 +131,7 @@ def _name_peak(axes: Any, peak: float, ridge: float) -> None:
 
 
 def _name_shapes(axes: Any, cases: Iterable[Case]) -> float:
-    """Name above each column of points what was multiplied; return the points that it takes."""
+    """Write the shapes above their points, and return the height of the text in points."""
     labels = labels_of(cases)
     left, right = axes.get_xlim()
     width = math.log(right / left)
@@ -153,7 +154,7 @@ def _name_shapes(axes: Any, cases: Iterable[Case]) -> float:
 
 
 def labels_of(cases: Iterable[Case]) -> list[tuple[float, str]]:
-    """Return, from left to right, the roofline's abscissas and what was multiplied there."""
+    """Return the positions on the roofline's horizontal axis and their shapes, left to right."""
     layouts: dict[tuple[float, str], int] = {}
     for case in cases:
         name = case.label.removesuffix(f" {case.layout_a}{case.layout_b}")
@@ -165,14 +166,14 @@ def labels_of(cases: Iterable[Case]) -> list[tuple[float, str]]:
 
 
 def spread_out(places: Sequence[float], gap: float) -> list[float]:
-    """Return places in the same order, as near as can be, with a gap between neighbours.
+    """Move places as little as possible so that there is a gap between neighbours.
 
     Parameters
     ----------
     places : sequence of float
-        From the least to the greatest.
+        In ascending order.
     """
-    groups: list[list[float]] = []  # of neighbours that push each other: where each wants to be
+    groups: list[list[float]] = []  # the wanted places of neighbours that push each other
     for place in places:
         groups.append([place])
         while len(groups) > 1 and _end(groups[-2], gap) + gap > _begin(groups[-1], gap):
@@ -189,7 +190,7 @@ def _end(group: list[float], gap: float) -> float:
 
 
 def _legend_below(axes: Any) -> None:
-    """Explain the markers where no point can lie."""
+    """Draw a legend below the axes, where no point lies."""
     handles, labels = axes.get_legend_handles_labels()
     if labels:
         axes.figure.legend(
@@ -198,7 +199,7 @@ def _legend_below(axes: Any) -> None:
 
 
 def _ratios(report: Report) -> Iterator[tuple[str, str, list[tuple[Case, Spread]]]]:
-    """Yield mode, peer and the cases that both computed rightly, with the ratios."""
+    """Yield mode, peer and the ratios of the cases that clgemm and the peer computed right."""
     for mode in (HOST, DEVICE):
         by_name: dict[str, list[tuple[Case, Spread]]] = {}
         for case, modes in report.results:
@@ -221,7 +222,7 @@ def _parity(axes: Any) -> None:
 
 
 def _plot_ratios(axes: Any, x: list[float], ratios: list[Spread], mode: str, name: str) -> Any:
-    """Draw medians with the rounds' range; hollow where it is so wide that they say little."""
+    """Draw medians with the range of the rounds; hollow if the median is uncertain."""
     colour = SERIES_COLOURS[name]
     bars = axes.errorbar(
         x,
@@ -248,7 +249,7 @@ def _plot_ratios(axes: Any, x: list[float], ratios: list[Spread], mode: str, nam
 
 
 def _squares(axes: Any, report: Report) -> None:
-    """Draw the ratios over n, with their ranges."""
+    """Draw the ratios of square cases over n, with their ranges."""
     sizes: set[int] = set()
     for mode, name, found in _ratios(report):
         points = sorted((c.m, ratio) for c, ratio in found if c.group == "square")
@@ -267,14 +268,14 @@ def _squares(axes: Any, report: Report) -> None:
 
 
 def _others(axes: Any, report: Report) -> None:
-    """Draw the ratios of the cases that are not square and plain, one place each."""
+    """Draw the ratios of the other cases, one place for each."""
     cases = [case for case, _ in report.results if case.group != "square"]
     places = {case: place for place, case in enumerate(cases)}
     series = list(_ratios(report))
     for number, (mode, name, found) in enumerate(series):
         points = [(places[case], ratio) for case, ratio in found if case in places]
         if points:
-            shift = 0.16 * (number - (len(series) - 1) / 2)  # side by side, not on each other
+            shift = 0.16 * (number - (len(series) - 1) / 2)  # draw the series side by side
             x = [place + shift for place, _ in points]
             _plot_ratios(axes, x, [ratio for _, ratio in points], mode, name)
     axes.set_xticks(range(len(cases)), [case.label for case in cases], rotation=40, ha="right")

@@ -16,27 +16,27 @@ __all__ = ["Report", "as_json", "print_report"]
 
 TITLES = {
     HOST: "End to end from NumPy arrays",
-    DEVICE: "Operands on the device, from call to end",
+    DEVICE: "Operands on the device, from the call to the end of the kernel",
 }
-SCHEMA = 1  # of the JSON; counts up when a name in it changes its meaning
+SCHEMA = 1  # the JSON's version; increased when a name in it changes its meaning
 
 
 @dataclass
 class Report:
-    """Everything that a run measured.
+    """All measurements of a run.
 
     Attributes
     ----------
     machine : dict
-        Versions, device, threads, peers: `clgemm.bench.command` gathers it.
+        Versions, device, threads and peers, from `clgemm.bench.command`.
     roofs : dict
-        Of `clgemm.bench.peak.measure`; ``{"failures": [...]}`` alone if that failed.
+        The result of `clgemm.bench.peak.measure`, or ``{"failures": [...]}`` if that failed.
     results : list of (Case, dict of str to list of Outcome)
         As `clgemm.bench.rounds.Tournament.contest` returns them.
     cold_start, overheads
-        Of `clgemm.bench.startup`; empty if not asked for.
+        The results of `clgemm.bench.startup`; empty if they were not asked for.
     notes : list of str
-        What was left out and why.
+        What was skipped and why.
     """
 
     machine: dict[str, Any]
@@ -58,13 +58,13 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether each of clgemm's products was right; what was skipped was not wrong."""
+        """Whether each of clgemm's products is right or was skipped."""
         ours = [outcomes[0] for _, modes in self.results for outcomes in modes.values()]
         return all(outcome.ok or outcome.skipped for outcome in ours)
 
 
 def as_json(report: Report) -> str:
-    """Return everything that was measured as JSON."""
+    """Return all measurements as JSON."""
     return json.dumps(
         {
             "schema": SCHEMA,
@@ -102,7 +102,7 @@ def _outcome_as_dict(report: Report, outcome: Outcome, ours: Outcome) -> dict[st
 
 
 def print_report(report: Report) -> None:
-    """Print the machine, a table for each origin of the operands, and what comes before."""
+    """Print the machine, a table for host and one for device operands, and the start-up times."""
     print(*_head(report), sep="\n", end="\n\n")
     for mode, title in TITLES.items():
         rows = [(case, modes[mode]) for case, modes in report.results if mode in modes]
@@ -136,8 +136,8 @@ def _head(report: Report) -> Iterator[str]:
             f"measured peak {figure(report.peak_gflops)} GFLOP/s, "
             f"memory read at {figure(report.bandwidth_gbps)} GB/s"
         )
-    yield "ratio: how many times faster clgemm was, median of the rounds' (and their range)"
-    yield "error: Frobenius norm of C - C_ref, relative to that of C_ref in float64"
+    yield "ratio: how many times faster clgemm was; median and range of the rounds' ratios"
+    yield "error: Frobenius norm of C - C_ref, divided by that of C_ref, computed in float64"
 
 
 def _print_mode(report: Report, title: str, rows: list[tuple[Case, list[Outcome]]]) -> None:

@@ -1,4 +1,4 @@
-"""The contenders' turns, case by case: who is timed when, who is left out and why."""
+"""The contenders' turns, case by case, and the rules for skipping slow ones."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from clgemm.bench.pipe import RequestError, Worker, WorkerDiedError
 
 __all__ = ["Settings", "Tournament"]
 
-# OpenBLAS's workers spin after a call: 60 ms later a 512 x 512 product on the same cores still took
-# half as long again.
+# OpenBLAS's threads spin after a call, and a product on the same cores would be slower meanwhile.
 PAUSE_S = 0.3
-LEAST_CALLS = 4  # that a contender makes at the least: the first, and three rounds'
-REFERENCE_CALLS = 3  # of NumPy's in float32: what its product in float64 takes, converting included
+LEAST_CALLS = 4  # the fewest calls of a contender: the first one and three rounds
+# NumPy's product in float64, including the conversion, takes as long as this many in float32.
+REFERENCE_CALLS = 3
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How long it may take.
+    """The number and the length of turns.
 
     Attributes
     ----------
     rounds : int
         Turns of each contender in each case.
     turn_s : float
-        Seconds that a turn repeats the call for.
+        Seconds for which a turn repeats the call.
     budget_s : float
-        Seconds that a contender may take over a case; if its least is expected to be more, it is
-        left out, and rounds end when it is reached.
+        Seconds that a contender may take for a case. Rounds end when it is reached. A contender
+        that is expected to need more for the fewest calls is skipped.
     """
 
     rounds: int = 5
@@ -43,16 +43,16 @@ class Settings:
 
 
 class Tournament:
-    """Every case between clgemm and its peers.
+    """A comparison of clgemm with its peers, one case at a time.
 
     Parameters
     ----------
     workers : dict of str to Worker
         ``"clgemm"``, ``"NumPy"``, which also computes the references, and other peers.
     peers : collection of str
-        Who is compared with.
+        The names of the peers.
     folder : Path
-        For references.
+        The folder for references.
     """
 
     def __init__(
@@ -69,13 +69,13 @@ class Tournament:
             for mode in (HOST, DEVICE)
         }
         self._file = folder / "reference.npy"
-        # Seconds per operation of the most laborious case so far.
+        # Operations of the largest case so far, and its seconds per operation.
         self._pace: dict[tuple[str, str], tuple[int, float]] = {}
 
     def contest(self, case: Case) -> dict[str, list[Outcome]]:
-        """Return what each contender did, by where the operands come from: clgemm first.
+        """Return the outcomes of a case for host and for device operands, clgemm's first.
 
-        Failures are outcomes: nothing is raised.
+        A failure is an outcome too, and raises nothing.
         """
         wanted: dict[str, list[Outcome]] = {
             mode: [Outcome(name, case) for name in names] for mode, names in self.contenders.items()
@@ -93,7 +93,7 @@ class Tournament:
         return wanted
 
     def _too_long(self, outcome: Outcome, mode: str) -> str:
-        """Return why a case would take a contender too long, if it would."""
+        """Return why a case would take a contender too long, or ""."""
         flops = outcome.case.flops
         known = self._pace.get((outcome.contender, mode))
         expected_s = LEAST_CALLS * flops * known[1] if known else 0.0
@@ -106,7 +106,7 @@ class Tournament:
         return ""
 
     def _reference(self, case: Case) -> str:
-        """Have the reference computed; return why there is none, if so."""
+        """Make NumPy's worker write the reference, and return its failure, or ""."""
         try:
             self.workers["NumPy"].ask("reference", case=case.as_dict(), file=str(self._file))
         except (RequestError, WorkerDiedError) as error:
@@ -114,7 +114,7 @@ class Tournament:
         return ""
 
     def _timed(self, outcomes: list[Outcome], mode: str) -> None:
-        """Let the contenders take turns, then judge what they left behind."""
+        """Time the contenders in turns, and then check their results."""
 
         def first(outcome: Outcome) -> None:
             case = outcome.case.as_dict()
@@ -128,7 +128,7 @@ class Tournament:
             if number >= 3 and time.monotonic() - begin > self.settings.budget_s * len(racing):
                 break
             for outcome in racing:
-                if number == 0 or len(racing) > 1:  # another worker was busy just now
+                if number == 0 or len(racing) > 1:  # another worker has just computed
                     time.sleep(PAUSE_S)
                 self._guarded(outcome, self._turn)
         for outcome in outcomes:
@@ -148,7 +148,7 @@ class Tournament:
         outcome.error, outcome.worst = worker.ask("judge", file=str(self._file))
 
     def _release(self, outcome: Outcome) -> None:
-        """Have the operands let go, after a failure too."""
+        """Make the worker release the operands, also after a failure."""
         worker = self.workers[outcome.contender]
         if worker.alive:
             with contextlib.suppress(RequestError, WorkerDiedError):
@@ -156,7 +156,7 @@ class Tournament:
 
     @staticmethod
     def _guarded(outcome: Outcome, step: Callable[[Outcome], None]) -> None:
-        """Take a step unless there is a failure; record one."""
+        """Take a step unless the outcome is a failure, and record a failure of the step."""
         if outcome.failure:
             return
         try:

@@ -1,4 +1,4 @@
-"""What comes before the arithmetic: a new process's first call, and the cost of a tiny one."""
+"""Start-up times: a new process's first call, and the overhead of a tiny call."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any
 
 __all__ = ["cache_variables", "cold_start", "overheads"]
 
-SIZE = 1024  # of the first product
-# A module of this package would come after the imports that are to be timed.
+SIZE = 1024  # m, n and k of the first product
+# A script, because running a module of this package would import clgemm before the timer starts.
 NEW_PROCESS = """
 import json, sys, time
 begin = time.perf_counter()
@@ -34,7 +34,7 @@ CALLS, ROUNDS = 200, 11
 
 
 def cache_variables(folder: Path) -> dict[str, str]:
-    """Return the environment that keeps every cache of compiled programs below a folder."""
+    """Return the variables that put all caches of compiled programs into a folder."""
     return {
         "CLGEMM_CACHE_DIR": str(folder / "clgemm"),
         "POCL_CACHE_DIR": str(folder / "pocl"),
@@ -42,30 +42,30 @@ def cache_variables(folder: Path) -> dict[str, str]:
         "cl_cache_dir": str(folder / "intel"),
         "NEO_CACHE_DIR": str(folder / "neo"),
         "MESA_SHADER_CACHE_DIR": str(folder / "mesa"),
-        "XDG_CACHE_HOME": str(folder / "other"),  # pyopencl's own
+        "XDG_CACHE_HOME": str(folder / "other"),  # pyopencl's cache
     }
 
 
 def cold_start(
     identified: list[str], variables: Mapping[str, str], repeat: int
 ) -> dict[str, dict[str, float]]:
-    """Time new processes up to their first product, with empty caches on disk and with warm ones.
+    """Time the first products of new processes, with empty and with warm caches on disk.
 
     Parameters
     ----------
     identified : list of str
-        The device, as `clgemm.hardware.identity.identity` has it.
+        The device, as `clgemm.hardware.identity.identity` returns it.
     variables : mapping of str to str
         The processes' environment.
     repeat : int
-        Processes of each kind; the medians are returned.
+        The number of processes of each kind, whose medians are returned.
 
     Returns
     -------
     dict
-        ``"empty"``, ``"warm"`` and ``"NumPy"``; each with ``import_s``, ``first_s`` and
-        ``second_s``: seconds to import (NumPy's part is ``import_numpy_s``), for the first call
-        and for the next. A kind that fails has ``failure`` instead.
+        ``"empty"``, ``"warm"`` and ``"NumPy"``. Each has ``import_s``, ``import_numpy_s``,
+        ``first_s`` and ``second_s``: the seconds to import everything, to import NumPy, of the
+        first call and of the second. A kind that fails has ``failure`` instead.
     """
     with tempfile.TemporaryDirectory() as name:
         empties = [Path(name) / str(i) for i in range(repeat)]
@@ -83,7 +83,7 @@ def cold_start(
 
 
 def _made(folder: Path) -> dict[str, str]:
-    """Return the variables of caches below a folder that is there: some runtimes make none."""
+    """Create the folders of `cache_variables`, which some runtimes do not, and return these."""
     variables = cache_variables(folder)
     for path in variables.values():
         Path(path).mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ def _medians(runs: list[tuple[str, dict[str, str]]], identified: list[str]) -> d
 
 
 def first_calls(contender: str, identified: list[str]) -> dict[str, float]:
-    """Multiply twice, finding the device the first time; return the seconds of each call."""
+    """Multiply twice, and return the seconds of each call; the first one finds the device."""
     import numpy as np
 
     import clgemm
@@ -131,15 +131,15 @@ def first_calls(contender: str, identified: list[str]) -> dict[str, float]:
 
 
 def overheads(device: Any) -> list[dict[str, Any]]:
-    """Time tiny calls, where arithmetic costs nothing: Python's, the enqueuing's and the waiting's.
+    """Time tiny calls, whose time is overhead: Python, the enqueueing and the waiting.
 
-    The environment's CLGEMM_THRESHOLD is ignored: `clgemm.dot` and `clgemm.matmul` decide as they
-    do for anyone, and the host's BLAS gets these.
+    CLGEMM_THRESHOLD is removed from the environment, so that `clgemm.dot` and `clgemm.matmul`
+    choose the side as usual: the host's BLAS.
 
     Returns
     -------
     list of dict
-        ``n``, and the nanoseconds per call of each function by its name.
+        ``n`` and ``ns_per_call``, the nanoseconds of each function by its name.
     """
     os.environ.pop("CLGEMM_THRESHOLD", None)
     return [{"n": n, "ns_per_call": _ns_per_call(_tiny_calls(device, n))} for n in TINY]
@@ -171,7 +171,7 @@ def _tiny_calls(device: Any, n: int) -> dict[str, Callable[[], object]]:
 
 def _ns_per_call(calls: dict[str, Callable[[], object]]) -> dict[str, float]:
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(ROUNDS):  # in turn: what slows the machine slows each of them
+    for _ in range(ROUNDS):  # in turns, so that a slow moment of the machine slows all calls
         for name, call in calls.items():
             call()
             begin = time.perf_counter_ns()

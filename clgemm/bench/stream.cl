@@ -1,15 +1,15 @@
-// The most bytes a second that a device reads from memory: each work-item adds up a share of a long array.
-//   work-item g adds x[(g*first + i*stride)*WIDTH ... + WIDTH - 1] for i = 0 ... count - 1
-//   out[g] is one float per work-item, so that the loop has a result.
-// first = count, stride = 1: a stretch of its own, as processors like it.
-// first = 1, stride = work-items: neighbours read neighbours, as GPUs do.
-// CHAINS loads are on their way at a time; count is a multiple of it.
+// Measures the rate at which a device reads memory: each work-item adds up a share of a long array.
+//   x[(g*first + i*stride)*WIDTH + j]    what work-item g adds up, for i < count, j < WIDTH
+//   out[g]                               its sum, so that the loop has a result
+// With first = count and stride = 1 a work-item reads contiguous memory, for CPUs. With first = 1 and stride = the
+// number of work-items neighbours read neighbouring vectors, for GPUs.
+// CHAINS loads are under way at once; count is a multiple of CHAINS.
 // After: McCalpin, "Memory bandwidth and machine balance in current high performance computers", 1995.
 #ifndef WIDTH
 #error "WIDTH: floats per load"
 #endif
 #ifndef CHAINS
-#error "CHAINS: loads that wait for nobody"
+#error "CHAINS: loads that are under way at once"
 #endif
 #ifndef GROUP
 #error "GROUP: work-items per work-group"

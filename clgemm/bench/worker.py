@@ -1,6 +1,6 @@
-"""A child process that serves one contender: ``python -m clgemm.bench.worker NAME DEVICE``.
+"""The child process of one contender: ``python -m clgemm.bench.worker NAME DEVICE``.
 
-It serves as `clgemm.core.child.serve` says.
+It answers requests by `clgemm.core.child.serve`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from clgemm.core.child import said, serve
 
 __all__ = ["Server", "main"]
 
-WARM_S = 1.0  # a call longer than this is not repeated only to warm the caches
+WARM_S = 1.0  # for longer calls, the first one counts too, though caches may be cold
 
 
 class Server:
-    """What one contender is asked to do.
+    """The requests to one contender.
 
-    Each method is a request; its keyword arguments and its result go through JSON.
+    Each method is a request. JSON carries its keyword arguments and its result.
     """
 
     def __init__(self, contender: str, identified: list[str]) -> None:
@@ -35,7 +35,7 @@ class Server:
 
     @property
     def device(self) -> Any:
-        """The OpenCL device; NumPy's process has none, and no runtime's threads."""
+        """The OpenCL device; None in NumPy's process, which must not have a runtime's threads."""
         if self._device is None and self.contender != "NumPy":
             import clgemm
             from clgemm.hardware.identity import find
@@ -45,16 +45,16 @@ class Server:
         return self._device
 
     def about(self) -> dict[str, Any]:
-        """Return versions and threads; fail if the contender cannot compete here."""
+        """Return versions and threads; raise if the contender cannot compete on this device."""
         from clgemm.bench.contenders import available
 
-        said: dict[str, Any] = {"version": available(self.contender, self.device)}
+        about: dict[str, Any] = {"version": available(self.contender, self.device)}
         if self.contender == "NumPy":
-            return said | _host_blas()
-        return said | {"compute_units": self.device.limits.compute_units}
+            return about | _host_blas()
+        return about | {"compute_units": self.device.limits.compute_units}
 
     def prepare(self, case: dict[str, Any], mode: str) -> float:
-        """Make the operands, compute once, and return the seconds that this first call took."""
+        """Make the operands, compute once, and return the seconds of this first call."""
         from clgemm.bench.cases import Case
         from clgemm.bench.contenders import prepare
 
@@ -64,7 +64,7 @@ class Server:
         return _seconds(self._call.once)
 
     def turn(self, seconds: float) -> float:
-        """Compute for so many seconds, but once at the least; return the median of a call's."""
+        """Repeat the call for `seconds`, at least once, and return the median time of a call."""
         once = self._call.once
         first = _seconds(once)
         times = [first] if first > WARM_S else []
@@ -87,7 +87,7 @@ class Server:
         np.save(file, reference(Case.from_dict(case)))
 
     def judge(self, file: str) -> list[float]:
-        """Compare what the timed calls left with the reference in a file."""
+        """Compare the result of the timed calls with the reference in a file."""
         import numpy as np
 
         from clgemm.bench.operands import judge
@@ -95,7 +95,7 @@ class Server:
         return list(judge(self._case, self._call.fetch(), np.load(file, mmap_mode="r")))
 
     def release(self) -> None:
-        """Let the operands go."""
+        """Release the operands."""
         self._call = self._case = None
 
     def roofs(self) -> dict[str, Any]:
@@ -118,24 +118,24 @@ def _seconds(once: Callable[[], object]) -> float:
 
 
 def _host_blas() -> dict[str, Any]:
-    """Return which BLAS NumPy was built with, and which threads and kernels it runs with."""
+    """Return the BLAS that NumPy was built with, its threads and its kernels."""
     import numpy as np
 
     built: Any = np.show_config("dicts")
     blas = built.get("Build Dependencies", {}).get("blas", {})
-    said: dict[str, Any] = {"blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}"}
+    found: dict[str, Any] = {"blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}"}
     try:
         pools = importlib.import_module("threadpoolctl").threadpool_info()
     except ImportError:
-        return said
+        return found
     for pool in pools:
         if pool["user_api"] == "blas":
-            said |= {"threads": pool["num_threads"], "kernels": pool.get("architecture", "")}
-    return said
+            found |= {"threads": pool["num_threads"], "kernels": pool.get("architecture", "")}
+    return found
 
 
-def _said(error: Exception) -> str:
-    """Return an error's message, with its type unless that says no more than that it is one."""
+def _message(error: Exception) -> str:
+    """Return an error's message, marked as skipped if the library has no such product."""
     if type(error) is NotImplementedError:
         return f"{SKIPPED}{error}"
     return said(error)
@@ -143,7 +143,7 @@ def _said(error: Exception) -> str:
 
 def main(arguments: list[str]) -> int:
     """Serve until the input ends."""
-    serve(Server(arguments[0], arguments[1:]), _said)
+    serve(Server(arguments[0], arguments[1:]), _message)
     return 0
 
 

@@ -1,1 +1,1 @@
-"""Pure and small: layouts, precisions, configs, plans, and where files are kept."""
+"""Small types that every other package uses: layouts, precisions, configs, plans, cached files."""

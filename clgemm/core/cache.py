@@ -1,4 +1,4 @@
-"""The folder of what is kept between runs: where it is, and writing to it whole or not at all."""
+"""The cache folder: where it is, and how files in it are read and replaced."""
 
 from __future__ import annotations
 
@@ -34,19 +34,20 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 CACHE_VARIABLE = "CLGEMM_CACHE_DIR"
-LOCK_SECONDS = 30  # for others that write; each takes milliseconds
+LOCK_SECONDS = 30  # the longest wait for another writer, which holds the lock for milliseconds
 
 
 def cache_folder() -> Path:
-    """Return the folder of everything that is kept between runs; it need not exist yet."""
+    """Return the folder for all files that outlive a process; it may not exist yet."""
     folder = os.environ.get(CACHE_VARIABLE)
     return Path(folder) if folder else platformdirs.user_cache_path("clgemm")
 
 
 def kept_folder() -> Path:
-    """Return the cache folder; if it is the system's and cannot be written, a temporary one.
+    """Return the cache folder, or a temporary folder if the default one cannot be written.
 
-    The temporary folder is this user's own, and the same for all processes.
+    All processes of a user share the temporary folder. A folder that CLGEMM_CACHE_DIR names is
+    never replaced.
     """
     folder = cache_folder()
     if os.environ.get(CACHE_VARIABLE) or _is_writable(folder):
@@ -56,7 +57,7 @@ def kept_folder() -> Path:
     with contextlib.suppress(OSError):
         temporary.mkdir(mode=0o700, exist_ok=True)
         status = temporary.lstat()
-        # Nobody else may have made it, or may write to it.
+        # Another user could have made this folder first: use it only if it is ours alone.
         if stat.S_ISDIR(status.st_mode) and status.st_uid == user and not status.st_mode & 0o077:
             return temporary
     return folder
@@ -68,7 +69,7 @@ def _is_writable(folder: Path) -> bool:
 
 
 def folder_problem() -> str:
-    """Return why nothing can be kept in the folder, "" if nothing speaks against it."""
+    """Return why the cache folder cannot hold files, or "" if it can."""
     folder = cache_folder()
     if not folder.exists() or folder.is_dir():
         return ""
@@ -77,52 +78,60 @@ def folder_problem() -> str:
 
 
 def warn_unkept(path: Path, error: OSError, consequence: str) -> None:
-    """Log that a file cannot be written, why, and what happens now.
+    """Log that a file cannot be written, why, and what follows.
 
-    If that is so of the whole folder, one warning says it for everything.
+    If the whole folder is unusable, log that once a process instead.
     """
     if problem := folder_problem():
         warn_once(f"{problem}: nothing is kept between runs")
         return
     reason = error.strerror or error
     if isinstance(error, FileExistsError | NotADirectoryError):
-        reason = "a file lies where a folder has to be"
+        reason = "a file is where a folder must be"
     log.warning("%s cannot be written (%s): %s", path, reason, consequence)
 
 
 @functools.cache
 def warn_once(message: str) -> None:
-    """Log a warning that a process need not repeat."""
+    """Log a warning, once a process."""
     log.warning("%s", message)
 
 
 def program_cache_folder() -> Path:
-    """Return the folder of compiled programs (some drivers keep their own instead)."""
+    """Return the folder for compiled programs; some drivers use a folder of their own instead."""
     return cache_folder() / "programs"
 
 
 def locked(path: Path, seconds: float = LOCK_SECONDS) -> FileLock:
-    """Return a lock, to be held in a ``with`` block, that goes with a file; its folder is made.
+    """Return a lock for a file, for use in a ``with`` block, and create the file's folder.
+
+    Parameters
+    ----------
+    seconds : float, optional
+        The longest wait for other processes that hold the lock.
 
     Raises
     ------
     OSError
-        If there can be no such folder. From the block: if there can be no file in it, or others
-        hold the lock for so long.
+        If the folder cannot be created. On entering the block: if the lock's file cannot be
+        created, or if the wait takes longer than `seconds`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     return FileLock(path.with_name(path.name + ".lock"), timeout=seconds)
 
 
 def rewrite(path: Path, change: Callable[[str | None], str]) -> None:
-    """Replace a text file by what `change` makes of its text, of None if there is no file yet.
+    """Replace the text of a file atomically, also while other processes write to it.
 
-    Whole or not at all, and one after another, whoever else is writing.
+    Parameters
+    ----------
+    change : callable
+        Takes the old text, or None if there is no file, and returns the new text.
 
     Raises
     ------
     OSError
-        If it cannot be written; the file is as it was.
+        If the file cannot be written; it is then unchanged.
     """
     with locked(path):
         try:
@@ -137,7 +146,8 @@ def rewrite(path: Path, change: Callable[[str | None], str]) -> None:
             try:
                 file.write(text)
                 file.flush()
-                os.fsync(file.fileno())  # before the name is: a crash may not leave it empty
+                # Without this, a crash could leave an empty file under the new name.
+                os.fsync(file.fileno())
             except OSError:
                 new.unlink()
                 raise
@@ -145,12 +155,12 @@ def rewrite(path: Path, change: Callable[[str | None], str]) -> None:
 
 
 def append(path: Path, line: str) -> None:
-    """Add a line to a file, making both it and its folder.
+    """Add a line to a file; create the file and its folder if they do not exist.
 
     Raises
     ------
     OSError
-        If that cannot be done.
+        If the folder or the file cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
@@ -158,26 +168,31 @@ def append(path: Path, line: str) -> None:
 
 
 def recall(key: str) -> Any:
-    """Return what was found out on this machine before; None if nothing was.
+    """Return the verdict stored under a key on this machine, or None.
 
-    Whoever asks checks that it is what may be expected: a user's file may hold anything.
+    The caller must check its type: a user may edit the file.
     """
     try:
         return json.loads(_verdicts_path().read_text(encoding="utf-8")).get(key)
     except OSError:
         return None
     except (ValueError, AttributeError):
-        warn_once(f"{_verdicts_path()} is broken: what it held is found out anew")
+        warn_once(f"{_verdicts_path()} is broken: its verdicts are found again")
         return None
 
 
 def remember(key: str, verdict: Any) -> bool:
-    """Keep what was found out, anything that JSON can hold, if there is a folder to keep it in.
+    """Store a verdict under a key, if the folder can be written.
+
+    Parameters
+    ----------
+    verdict : object
+        Anything that JSON can hold.
 
     Returns
     -------
     bool
-        Whether there is.
+        Whether the verdict was stored.
     """
 
     def added(old: str | None) -> str:
@@ -190,7 +205,7 @@ def remember(key: str, verdict: Any) -> bool:
     try:
         rewrite(_verdicts_path(), added)
     except OSError as error:
-        warn_unkept(_verdicts_path(), error, "what was found out on this machine is not kept")
+        warn_unkept(_verdicts_path(), error, "verdicts about this machine are not kept")
         return False
     return True
 

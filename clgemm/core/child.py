@@ -1,4 +1,4 @@
-"""A child process that is asked and answers: started, timed out, seen to die, ended."""
+"""Child processes that answer requests, with time limits and reports of how they died."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ Own = TypeVar("Own", bound="Child")
 
 
 class RequestError(RuntimeError):
-    """A child could not do what it was asked; it lives on."""
+    """A child process reports that a request failed; the process goes on."""
 
 
 class ChildDiedError(RuntimeError):
-    """A child ended of its own accord, by a signal or an abort of its compiler.
+    """A child process ended without being asked to, such as by a signal or an abort.
 
     Attributes
     ----------
     details : str
-        The end of what it wrote to its standard error.
+        What the process wrote to its standard error.
     """
 
     def __init__(self, message: str, details: str = "") -> None:
@@ -48,24 +48,27 @@ class ChildDiedError(RuntimeError):
 
 
 class ChildTimeoutError(ChildDiedError):
-    """A child did not answer in time, and was ended."""
+    """A child process took too long to answer and was killed."""
 
 
 class Child:
-    """A process that serves requests, started at the first one and again after a death.
+    """A process that serves requests.
+
+    The first request starts it; the first request after its end starts another.
 
     Parameters
     ----------
     name : str
-        Whose process it is, for messages.
+        Its name in messages.
     module : str
-        What runs in it, ending in a call of `serve`.
+        The module that it runs, which calls `serve`.
     arguments : sequence of str
-        Its command line.
+        The module's command line.
     variables : mapping of str to str
         Its whole environment.
     apart : bool, optional
-        Whether a Ctrl-C at the terminal is this process's business only.
+        Whether to start it in a session of its own, so that Ctrl-C at the terminal does not reach
+        it.
     """
 
     def __init__(
@@ -84,21 +87,24 @@ class Child:
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - closed by close()
 
     def ask(self, request: str, timeout_s: float | None = None, **keywords: Any) -> Any:
-        """Return the answer to a request, a method of the object that the child serves.
+        """Send a request and return the answer.
 
         Parameters
         ----------
+        request : str
+            A method of the object that the child process serves; `keywords` are its arguments.
         timeout_s : float, optional
-            Seconds after which the child is ended.
+            Seconds after which the child process is killed.
 
         Raises
         ------
         RequestError
-            If the child reports an error.
+            If the child process reports an error.
         ChildTimeoutError
             If it takes longer than `timeout_s`.
         ChildDiedError
-            If it ends before it answers; the message has its exit status and last words.
+            If it ends before it answers. The message has its exit status and the most telling line
+            of its standard error.
         """
         process = self._started()
         assert process.stdin is not None
@@ -133,12 +139,12 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """Whether there is a process now."""
+        """Whether the process runs."""
         return self._process is not None
 
     @property
     def process_id(self) -> int | None:
-        """The process's number, if there is one."""
+        """The process's number, or None if none runs."""
         return self._process.pid if self._process else None
 
     def _started(self) -> subprocess.Popen[str]:
@@ -163,14 +169,14 @@ class Child:
         how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
         self._errors.seek(0)
         words = self._errors.read().strip()
-        told = telling_line(words, -1)
-        return f"{self.name}'s process died ({how})" + (f": {told}" if told else ""), words
+        cause = telling_line(words, -1)
+        return f"{self.name}'s process died ({how})" + (f": {cause}" if cause else ""), words
 
     def _end(self, process: subprocess.Popen[str]) -> None:
-        """Wait for a process whose input has ended; kill it if it does not see that."""
+        """Close a process's input and wait for its end; kill it if it does not end."""
         self._process = None
         for stream in (process.stdin, process.stdout):
-            with contextlib.suppress(BrokenPipeError):  # what was not yet written to the dead
+            with contextlib.suppress(BrokenPipeError):  # closing flushes, perhaps to a dead process
                 if stream is not None:
                     stream.close()
         try:
@@ -180,7 +186,7 @@ class Child:
             process.wait()
 
     def kill(self) -> None:
-        """End the process at once, whatever it computes."""
+        """End the process at once, even in the middle of a request."""
         if self._process is not None:
             self._process.kill()
             self._end(self._process)
@@ -191,7 +197,7 @@ class Child:
             self._end(self._process)
 
     def close(self) -> None:
-        """End the process and let its file go."""
+        """End the process and delete the file that holds its standard error."""
         self.close_process()
         self._errors.close()
 
@@ -204,19 +210,19 @@ class Child:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # After an interruption nobody waits for a product that takes seconds.
+        # After an exception, such as Ctrl-C, do not wait for the request in progress.
         if kind is not None:
             self.kill()
         self.close()
 
 
 def telling_line(text: str, otherwise: int = 0) -> str:
-    """Return the line of a log that tells most: the first that names an error.
+    """Return the first line of a log that names an error.
 
     Parameters
     ----------
     otherwise : int, optional
-        Which line to take if none does.
+        The index of the line to return if no line does.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if re.search(r"\b(error|fatal)\b", line, re.IGNORECASE)]
@@ -224,22 +230,25 @@ def telling_line(text: str, otherwise: int = 0) -> str:
 
 
 def said(error: Exception) -> str:
-    """Return an error's message, with its type unless that says no more than that it is one."""
+    """Return an error's message, preceded by its type unless that is plain RuntimeError."""
     return str(error) if type(error) is RuntimeError else f"{type(error).__name__}: {error}"
 
 
 def serve(server: object, message: Callable[[Exception], str] = said) -> None:
-    """Answer requests from the standard input, each a method of `server`, until it ends.
+    """Answer requests from the standard input until it ends.
 
-    A request is a line of JSON, and so is its answer; in between the process is blocked on the
-    read. It ends with its input, so it cannot outlive its parent.
+    A request is a line of JSON and so is its answer. The input ends with the parent process, so
+    this process cannot outlive its parent.
 
     Parameters
     ----------
+    server : object
+        Each request names one of its methods.
     message : callable, optional
-        Makes the message of an exception.
+        Returns the message for an exception.
     """
-    # Runtimes and compilers print what they like: the answers go through a descriptor of their own.
+    # Runtimes and compilers print to the standard output: send the answers through a descriptor of
+    # their own.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for line in sys.stdin:
@@ -248,27 +257,27 @@ def serve(server: object, message: Callable[[Exception], str] = said) -> None:
             answer = {"result": getattr(server, name)(**keywords)}
         except Exception as error:
             answer = {"error": message(error)}
-            # The traceback would keep the operands of the failed call.
+            # The traceback would keep the operands of the failed call in memory.
             error.__traceback__ = None
         print(json.dumps(answer), file=answers, flush=True)
 
 
 def trial_child(identified: list[str], name: str = "the trial") -> Child:
-    """Return the child process that tries choices out on a device.
+    """Return a child process that runs trials on a device.
 
     Parameters
     ----------
     identified : list of str
-        The device, as `clgemm.hardware.identity.identity` has it.
+        The device, as `clgemm.hardware.identity.identity` returns it.
     name : str, optional
-        What the child does, for messages.
+        Its name in messages.
     """
-    paths = [path for path in sys.path if path]  # as this process finds its modules
-    # NumPy itself is not to be accelerated there, whatever the user has asked for here.
+    paths = [path for path in sys.path if path]  # so that the child finds the same modules
+    # Without CLGEMM_ACCEL*, the child does not accelerate NumPy itself.
     own = {name: x for name, x in os.environ.items() if not name.startswith("CLGEMM_ACCEL")}
     variables = own | {
         "PYTHONPATH": os.pathsep.join(paths),
-        # The threads of the host's BLAS would go on spinning while kernels are timed.
+        # More threads of the host's BLAS would spin while kernels are timed.
         **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
     }
     return Child(name, "clgemm.tuning.trial", identified, variables, apart=True)

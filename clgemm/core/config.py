@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import ClassVar
+from dataclasses import asdict, dataclass, fields
+from typing import ClassVar, TypeVar
 
 __all__ = [
     "FLOAT_BYTES",
@@ -20,6 +20,7 @@ __all__ = [
     "multiple",
     "piece_of",
     "positive",
+    "variant_of",
     "vector",
 ]
 
@@ -45,10 +46,10 @@ class Limits:
         Floats in one native vector of a work-item; 1 where the hardware spreads work-items, not
         vectors, over its lanes (GPUs).
     gathers : bool
-        Work-groups can see what others of the same launch have written (kernels/split_k/gather.cl).
+        Work-groups can see what others of the same launch have written (kernels/split_k/fused.cl).
     kept_bytes : int
         Of an operand too large for the last cache, what stays there from call to call if kernels
-        let the rest leave first (kernels/skinny/skinny_lanes.cl); 0 where they cannot say so.
+        let the rest leave first (kernels/skinny/skinny_gpu.cl); 0 where they cannot say so.
     """
 
     local_memory_bytes: int
@@ -85,7 +86,7 @@ class KernelConfig:
 
     @property
     def standard(self) -> str:
-        """The OpenCL C that the source is written in: split_k/gather.cl's atomics came later."""
+        """The OpenCL C that the source is written in: split_k/fused.cl's atomics came later."""
         return "CL3.0" if getattr(self, "gathers", False) else "CL1.2"
 
     def problems(self) -> Iterator[str]:
@@ -118,6 +119,19 @@ class KernelConfig:
         """Return the -D macros of the family's source."""
         fields = ((name.upper(), int(value)) for name, value in asdict(self).items())
         return tuple((name, value) for name, value in fields if name not in self.planned)
+
+
+Variant = TypeVar("Variant", bound=KernelConfig)
+
+
+def variant_of(kind: type[Variant], config: KernelConfig, **planned: int) -> Variant:
+    """Return the config of a launch: a tunable one, with the fields that the planner adds to it.
+
+    A family whose planner adds fields has a second dataclass for them, derived from the first.
+    Records hold the first.
+    """
+    own = {field.name: getattr(config, field.name) for field in fields(config)}
+    return kind(**own, **planned)
 
 
 def positive(config: KernelConfig, *optional: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What records know a device by."""
+"""The facts about a device that records are matched against."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ __all__ = ["Identity"]
 
 
 class Identity(NamedTuple):
-    """What records know a device by.
+    """The facts about a device that records are matched against.
 
     Attributes
     ----------
     name, kind, vendor, platform, driver : str
-        As its driver gives them; `platform` has the runtime's version.
+        As the driver reports them; `platform` includes the runtime's version.
     architecture : str
-        What its configs depend on: the vector extension of a CPU, the generation of a GPU.
+        The vector extension of a CPU or the generation of a GPU.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Shapes and strides of stacked matrices, as plain numbers.
+"""Shapes and strides of batches of matrices, as plain numbers.
 
-Pure: what can be said about an operand without touching its memory is said here. Strides count
-elements (not bytes), so that they go into kernels as they are.
+This module never touches an operand's memory. Strides count elements, not bytes: kernels take them
+in that unit.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ __all__ = ["Layout", "Level", "batch_levels", "broadcast_batch", "folded", "merg
 
 
 class Layout(NamedTuple):
-    """A stack of matrices: ``shape`` is (*batch, rows, columns).
+    """The layout of a batch of matrices, whose ``shape`` is (*batch, rows, columns).
 
     Attributes
     ----------
     shape, strides : tuple of int, same length of at least 2
         Strides are in elements and may be negative or zero.
     alignment_bytes : int
-        A power of two that the address of the first element is known to be a multiple of.
+        A power of two that divides the address of the first element.
     """
 
     shape: tuple[int, ...]
@@ -29,7 +29,7 @@ class Layout(NamedTuple):
 
     @property
     def batch(self) -> tuple[int, ...]:
-        """The stack's shape, () for a single matrix."""
+        """The batch's shape, () for a single matrix."""
         return self.shape[:-2]
 
     @property
@@ -54,7 +54,7 @@ class Layout(NamedTuple):
 
     @property
     def extent(self) -> tuple[int, int]:
-        """First and last element touched, relative to the first element; the stack is not empty."""
+        """Lowest and highest element in memory, relative to the first; the batch is not empty."""
         first = last = 0
         for count, stride in zip(self.shape, self.strides, strict=True):
             if stride < 0:
@@ -65,8 +65,8 @@ class Layout(NamedTuple):
 
     @property
     def may_overlap_itself(self) -> bool:
-        """Whether two elements may share memory: False only where strides make sure they do not."""
-        reach = 0  # of all dimensions with smaller strides
+        """Whether two elements may share memory; False only if the strides exclude it."""
+        reach = 0  # the farthest element along all dimensions with smaller strides
         dimensions = ((abs(s), n) for n, s in zip(self.shape, self.strides, strict=True) if n > 1)
         for stride, count in sorted(dimensions):
             if stride <= reach:
@@ -75,14 +75,14 @@ class Layout(NamedTuple):
         return False
 
     def transposed(self) -> Layout:
-        """Every matrix of the stack transposed: an exchange of strides, no copy."""
+        """Transpose each matrix of the batch by exchanging strides, without a copy."""
         return self._replace(
             shape=(*self.batch, self.columns, self.rows),
             strides=(*self.strides[:-2], self.column_stride, self.row_stride),
         )
 
     def broadcast(self, batch: tuple[int, ...]) -> Layout:
-        """Return the same stack repeated to the stack shape ``batch``, with strides of zero."""
+        """Repeat the matrices to the batch shape ``batch``, with strides of zero."""
         missing = len(batch) - len(self.batch)
         own = ((1,) * missing + self.batch, (0,) * missing + self.strides[:-2])
         strides = tuple(
@@ -96,7 +96,7 @@ class Layout(NamedTuple):
 
 
 def broadcast_batch(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the stack shape that two stack shapes broadcast to, by NumPy's rules.
+    """Return the shape that two batch shapes broadcast to, by NumPy's rules.
 
     Raises
     ------
@@ -112,16 +112,16 @@ def broadcast_batch(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Level:
-    """One loop over a stack: ``count`` steps, of ``strides[i]`` elements in operand i."""
+    """One loop over a batch: ``count`` steps, of ``strides[i]`` elements in operand i."""
 
     count: int
     strides: tuple[int, ...]
 
 
 def batch_levels(*layouts: Layout) -> tuple[Level, ...]:
-    """Return the fewest nested loops that walk stacks of one shape together, outermost first.
+    """Return the fewest nested loops over batches of the same shape, outermost first.
 
-    Neighbouring dimensions join where every operand can step through both with one stride.
+    Neighbouring dimensions become one loop if every operand can walk both with one stride.
     """
     levels: list[Level] = []
     for axis, count in enumerate(layouts[0].batch):
@@ -135,10 +135,10 @@ def batch_levels(*layouts: Layout) -> tuple[Level, ...]:
 
 
 def folded(a: Layout, b: Layout, c: Layout) -> tuple[Layout, Layout, Layout]:
-    """Join stacked matrices that share one B into one taller product, as far as strides allow.
+    """Turn a batch of products that share one B into one taller product, if the strides allow it.
 
-    A stack of m x k matrices times one k x n is a single product of more rows, which packs and
-    reads B once.
+    A batch of m x k matrices times one k x n matrix is a single product with more rows. It packs
+    and reads B once.
     """
 
     def joins(x: Layout) -> bool:
@@ -157,7 +157,7 @@ def folded(a: Layout, b: Layout, c: Layout) -> tuple[Layout, Layout, Layout]:
 
 
 def merged(shape: tuple[int, ...], strides: tuple[int, ...]) -> int | None:
-    """Return the stride that walks these axes as one, last axis fastest; None if there is none."""
+    """Return the one stride that walks all these axes, last axis fastest, or None."""
     total, step = 1, None
     for count, stride in zip(reversed(shape), reversed(strides), strict=True):
         if count == 1:

@@ -1,4 +1,7 @@
-"""Products asked for within another: by a signal handler or a finalizer, in the same thread."""
+"""Detection of products that start inside another product of the same thread.
+
+A signal handler or a finalizer can start one.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +17,21 @@ R = TypeVar("R")
 
 
 class NestedCallError(RuntimeError):
-    """A product was asked for within another one, where the device cannot be used."""
+    """A product starts inside another one, where the device cannot be used."""
 
     def __init__(self) -> None:
         super().__init__(
-            "a matrix product was asked for inside another one, by a signal handler or a "
-            "finalizer, while the outer product is still being prepared: the device cannot be used "
-            "there"
+            "a signal handler or a finalizer asked for a matrix product while another one is being "
+            "prepared in the same thread: the device cannot be used there"
         )
 
 
 def alone(function: Callable[P, R]) -> Callable[P, R]:
-    """Refuse calls of such functions from within one: it holds locks and files that they need.
+    """Decorate a function so that it raises NestedCallError inside any function so decorated.
 
-    The stack says what is running, so that nothing has to be put back after an exception. Of
-    functions that take long: a look at the stack takes microseconds.
+    The outer function holds locks and files that the inner one needs. The check walks the thread's
+    call stack, so an exception leaves no state to restore. The walk takes microseconds: decorate
+    only functions that take much longer.
     """
 
     @functools.wraps(function)
@@ -41,9 +44,9 @@ def alone(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def is_within(function: Callable[..., Any]) -> bool:
-    """Tell whether this thread is in a call of a Python function, the caller's own left out.
+    """Tell whether a function is on this thread's call stack, above the caller.
 
-    Functions that share their code, such as those that `alone` returns, count as one.
+    Functions that share their code, such as those that `alone` returns, count as one function.
     """
     code = getattr(function, "__code__", None)
     frame = sys._getframe(1).f_back

@@ -1,10 +1,11 @@
-"""The error that products may have: by argument, by ``with`` block, by the environment."""
+"""The precision of products: the argument, the ``with`` block and the environment variable."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 from contextvars import ContextVar, Token
+
+from clgemm.core.settings import Variable
 
 __all__ = [
     "PRECISIONS",
@@ -16,12 +17,15 @@ __all__ = [
 
 PRECISIONS = ("strict", "float32", "fast")
 PRECISION_VARIABLE = "CLGEMM_PRECISION"
+_variable = Variable(PRECISION_VARIABLE)
 
 _scoped: ContextVar[str | None] = ContextVar("clgemm_precision", default=None)
 
 
 def chosen_precision(asked: str | None = None) -> str:
-    """Return the precision asked for, the ``with`` block's, the environment's, or ``"float32"``.
+    """Return the precision of a product.
+
+    The first of these that is set: `asked`, the ``with`` block, the environment, ``"float32"``.
 
     Raises
     ------
@@ -35,21 +39,21 @@ def chosen_precision(asked: str | None = None) -> str:
 
 
 def environment_precision() -> str | None:
-    """Return the precision that the environment sets; None if it sets none.
+    """Return the precision that the environment sets, or None.
 
     Raises
     ------
     ValueError
         If CLGEMM_PRECISION is none of ``"strict"``, ``"float32"`` and ``"fast"``.
     """
-    chosen = os.environ.get(PRECISION_VARIABLE) or None
+    chosen = _variable.get() or None
     if chosen is not None and chosen not in PRECISIONS:
         raise ValueError(f"{PRECISION_VARIABLE}={chosen!r} is not one of {', '.join(PRECISIONS)}")
     return chosen
 
 
 def precision_and_source() -> tuple[str, str]:
-    """Return the precision of products that ask for none, and what sets it.
+    """Return the precision of products without a ``precision`` argument, and what sets it.
 
     Raises
     ------
@@ -64,33 +68,33 @@ def precision_and_source() -> tuple[str, str]:
 
 
 class precision(contextlib.ContextDecorator):  # noqa: N801 - used as a function, like numpy.errstate
-    """Allow products another error within a ``with`` block or a function.
+    """Set the precision of products in a ``with`` block or a function.
 
     With u = 2**-24 and gamma(n) = n u / (1 - n u):
 
     ``"strict"``
         IEEE single-precision multiply-adds only.
     ``"float32"``
-        The default. Each element of C is off by at most gamma(k + 64) times that element of
-        |alpha| |A| |B| + |beta| |C|, whatever finite numbers A, B and C hold, as long as nothing
-        overflows or underflows; Inf and NaN are where IEEE arithmetic puts them.
+        The default. The error of each element of C is at most gamma(k + 64) times that element of
+        |alpha| |A| |B| + |beta| |C|. This holds for all finite A, B and C, as long as nothing
+        overflows or underflows. Inf and NaN stand where IEEE arithmetic puts them.
     ``"fast"``
-        For A and B below 2**78: an element of A B is off by at most gamma(k + 128) times the sum,
-        over each 64 of k, of 64 max |A[i, :]| max |B[:, j]| there. Where that is below 2**-49 for
-        either, bits are lost. Larger numbers, Inf and NaN make Inf or NaN of their row or column
-        of C. With normal data the error is 2e-7 of C; from k = 2048 on, where devices of compute
-        capability 9.0 then take less time, 5e-6.
+        For A and B below 2**78. The error of element (i, j) of A B is at most gamma(k + 128) times
+        the sum, over the blocks of 64 along k, of 64 max |A[i, :]| max |B[:, j]| in that block.
+        Where either maximum is below 2**-49, bits are lost. Numbers of 2**78 and more, Inf and NaN
+        turn their row or column of C into Inf or NaN. With normal data the error is 2e-7 of C. On
+        devices of compute capability 9.0 it is 5e-6 from k = 2048 on, where they take less time.
 
     Parameters
     ----------
     allowed : {"strict", "float32", "fast"}
-        It holds for the current thread or task and may be nested; the ``precision`` argument of
-        `sgemm` comes first.
+        The precision for the current thread or task. Blocks may be nested. The ``precision``
+        argument of `sgemm` takes precedence.
 
     Raises
     ------
     ValueError
-        If it is none of these.
+        If `allowed` is none of these.
 
     Examples
     --------

@@ -64,7 +64,7 @@ class Turn(NamedTuple):
     tier: int
 
 
-# A number or packed vector as it goes into the kernel, or the name of what launch.py puts there.
+# A number or packed vector as it goes into the kernel, or the name of what the runtime puts there.
 Argument = int | float | bytes | Slot | Element | Turn
 
 

@@ -1,8 +1,9 @@
-"""How a product of host arrays goes through a device in tiles: what is loaded when, and where to.
+"""Schedules for products of host arrays: which tile is computed when, and what is loaded for it.
 
-Pure. A tile is a product that the device makes at once: some matrices of a stack, or some rows,
-columns and depth of one. While it is computed the operands of the next come in and the result of
-the one before goes out. Matrices larger than the device's memory only make for more tiles.
+A tile is a product that the device makes in one piece: some matrices of a batch, or some rows,
+columns and depth of one product. While the device computes a tile, the operands of the next tile
+come in and the result of the previous one goes out. Matrices larger than the device's memory are
+cut into more tiles.
 """
 
 from __future__ import annotations
@@ -29,16 +30,19 @@ FLOAT_BYTES = 4
 # Blocks of each operand and of the result that the device holds: one in use, one that comes in or
 # goes out, one in between.
 SLOTS = 3
-# Larger blocks are cut to a multiple of this: whole tiles of the kernels.
+# Sides of blocks are multiples of this, so that they are whole tiles of the kernels.
 GRAIN = 128
 
-# Which matrices of a stack, a slice for each of its axes, and which of their rows and columns.
+# The part of a batch that a tile takes: a slice for each axis of the batch, rows and columns.
 Block: TypeAlias = tuple[slice, ...]
 
 
 @dataclass(frozen=True)
 class TransferConfig:
-    """How host arrays reach a device that has memory of its own.
+    """The limits of transfers between host arrays and a device with memory of its own.
+
+    A product that fits the device is cut into tiles only so that its transfers overlap. The last
+    three attributes hold for such tiles.
 
     Attributes
     ----------
@@ -47,19 +51,19 @@ class TransferConfig:
     threads : int
         Threads that fill and empty chunks.
     threaded_bytes : int
-        What a call must move for those threads to be worth their while; below, the caller copies.
+        Bytes from which on a call uses those threads; for fewer, the calling thread copies.
     chunk_bytes : int
-        The pinned memory of one transfer at most, which one thread fills or empties.
+        The largest chunk: pinned memory that one thread fills or empties for one transfer.
     chunks : int
-        Chunks that one call may hold each way.
+        The most chunks that one call may hold in each direction.
     pool_chunks : int
-        Chunks that all calls may hold together, at least twice `chunks`.
+        The most chunks that all calls together may hold, at least twice `chunks`.
     tile_bytes : int
-        What a tile moves at least where a product is cut only for its transfers to overlap.
+        The fewest bytes that a tile moves.
     tiles : int
-        Parts that such a product is cut into at most.
+        The most tiles of a product.
     rows : int
-        Rows of such a tile at least: fewer would leave parts of the device idle.
+        The fewest rows of a tile: fewer would leave parts of the device idle.
     """
 
     memory_bytes: int
@@ -74,19 +78,20 @@ class TransferConfig:
 
 
 class Tile(NamedTuple):
-    """One product of the device, or one summand of it.
+    """One launch of a schedule: the product of a block of A and a block of B.
 
     Attributes
     ----------
     blocks : tuple of Block
-        Of A, B and C. Of A and B, an axis of the stack that is repeated has its only element.
+        The blocks of A, B and C. Where A or B repeats one matrix along an axis of the batch, its
+        slice of that axis is the first element.
     slots : tuple of int
-        Where each of them lies on the device.
+        The slot of each block on the device.
     loads : tuple of int
-        Which of them have to come there first: 0 for A, 1 for B, 2 for C.
+        The blocks to load first: 0 for A, 1 for B, 2 for C.
     first, last : bool
-        The first and the last tile of its block of C: the others add to what the first has left,
-        and the last one's result goes out.
+        Whether it is the first or the last tile of its block of C. Tiles after the first add to
+        C; the result of the last one goes out.
     """
 
     blocks: tuple[Block, Block, Block]
@@ -97,14 +102,14 @@ class Tile(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """A product's tiles in order.
+    """The schedule of a product: its tiles in order.
 
     Attributes
     ----------
     elements : tuple of int
-        Of the largest block of A, B and C: what a slot takes.
+        Elements of a slot of A, B and C, which are those of the largest block.
     slots : tuple of int
-        Slots of A, B and C.
+        The number of slots of A, B and C.
     """
 
     tiles: tuple[Tile, ...]
@@ -121,19 +126,19 @@ def make_stream(
     config: TransferConfig,
     allocation_bytes: int,
 ) -> Stream:
-    """Return the tiles of ``C = A B``, or of ``C = A B + C`` if `keep`.
+    """Return the schedule of ``C = A B``, or of ``C = A B + C`` if `keep`.
 
     Parameters
     ----------
     batch : tuple of int
-        The stack's shape, () for a single matrix.
+        The batch's shape, () for a single matrix.
     sizes : tuple of int
-        m, n and k. Tiles are cut along m first, so it should be the larger of m and n. With a k
-        of 0 only C is loaded.
+        m, n and k. Tiles are cut along m first, so m should be at least n. If k is 0, only C is
+        loaded.
     repeated : pair of tuple of bool
-        For A and B, and each axis of the stack: whether one matrix serves for all.
+        For A and B, and for each axis of the batch: whether one matrix is repeated along it.
     allocation_bytes : int
-        The largest single buffer of the device.
+        The device's largest buffer.
     """
     matrices, (rows, columns, depth) = _tile_sizes(batch, sizes, config, allocation_bytes)
     m, n, k = sizes
@@ -161,14 +166,14 @@ def make_stream(
 
 
 class _Slots:
-    """Which block lies in which slot; the one that was used longest ago makes way."""
+    """The blocks in an operand's slots; a new block replaces the least recently used one."""
 
     def __init__(self) -> None:
-        # By where its slices start and stop; what was used longest ago first.
+        # A block's starts and stops to its slot, the least recently used first.
         self.held: dict[tuple[tuple[int, int], ...], int] = {}
 
     def place(self, block: Block) -> tuple[int, bool]:
-        """Return a block's slot, and whether it was not there yet."""
+        """Return a block's slot, and whether the block is new there."""
         key = tuple((s.start, s.stop) for s in block)
         new = key not in self.held
         if not new:
@@ -187,9 +192,9 @@ def _tile_sizes(
     config: TransferConfig,
     allocation_bytes: int,
 ) -> tuple[int, tuple[int, int, int]]:
-    """Return how many matrices a tile takes, and the rows, columns and depth of each of them.
+    """Return how many matrices a tile takes, and the rows, columns and depth of each.
 
-    More than one only if it takes them whole.
+    A tile of more than one matrix takes them whole.
     """
     most = allocation_bytes // FLOAT_BYTES
     budget = config.memory_bytes // FLOAT_BYTES // SLOTS
@@ -207,8 +212,8 @@ def _tile_sizes(
         matrices = _ceil_div(matrices, 2)
     if matrices > 1:
         return matrices, sizes
-    # B comes first and whole, A and C in tiles of rows; where there are few rows, A and B in tiles
-    # of k. Then whatever is longest is cut until it fits.
+    # Cut A and C into tiles of rows and load B whole; if there are few rows, cut A and B along k.
+    # Then halve the longest side until the tile fits.
     rows = max(config.tile_bytes // (FLOAT_BYTES * (k + n)), _ceil_div(m, config.tiles))
     depth = max(config.tile_bytes // (FLOAT_BYTES * (m + n)), _ceil_div(k, config.tiles))
     cut = [min(_rounded(max(rows, config.rows)), m), n, k]
@@ -225,17 +230,17 @@ def _ceil_div(x: int, y: int) -> int:
 
 
 def _rounded(size: int) -> int:
-    """Return a size as a multiple of GRAIN, unless it is smaller; less than twice itself."""
+    """Round a size above GRAIN up to a multiple of it; the result is less than twice the size."""
     return _ceil_div(size, GRAIN) * GRAIN if size > GRAIN else size
 
 
 def _cuts(size: int, step: int) -> list[slice]:
-    """Cut an axis; one of no length is one part."""
+    """Cut an axis into slices of `step`; an axis of length 0 is one slice."""
     return [slice(i, min(i + step, size)) for i in range(0, max(size, 1), max(step, 1))]
 
 
 def _stacks(batch: tuple[int, ...], matrices: int) -> Iterator[Block]:
-    """Cut a stack into parts of at most so many matrices, each one run of whole inner axes."""
+    """Cut a batch into parts of at most `matrices` matrices; each spans whole inner axes."""
     inner = len(batch)
     while inner and math.prod(batch[inner - 1 :]) <= matrices:
         inner -= 1
@@ -250,7 +255,7 @@ def _stacks(batch: tuple[int, ...], matrices: int) -> Iterator[Block]:
 
 
 def memory_order(strides: tuple[int, ...]) -> tuple[int, ...]:
-    """Return an array's axes from the outermost in its memory to the innermost."""
+    """Return an array's axes from the outermost in memory to the innermost."""
     return tuple(sorted(range(len(strides)), key=lambda axis: -abs(strides[axis])))
 
 
@@ -260,9 +265,9 @@ def pieces(shape: tuple[int, ...], most: int) -> Iterator[tuple[Block, int, int]
     Yields
     ------
     block : Block
-        The slices of each axis.
+        A slice for each axis.
     first, count : int
-        The position of its first element, and its elements.
+        The position of its first element, and its number of elements.
     """
     if 0 in shape:
         return

@@ -1,1 +1,1 @@
-"""OpenCL runtimes and devices: finding them, checking that they work, choosing one."""
+"""OpenCL runtimes and devices: find them, check that they work, choose one."""

@@ -1,4 +1,4 @@
-"""Choosing the device that host operands are computed on, among those that work."""
+"""The choice of the device that multiplies host arrays."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from contextvars import ContextVar, Token
 
 import pyopencl as cl
 
+from clgemm.core.settings import Variable
 from clgemm.hardware import health
-from clgemm.hardware.device import Device, of_queue, present, wrapped
+from clgemm.hardware.device import Device, Present, of_queue, present, wrapped
 from clgemm.hardware.diagnosis import findings, remedy
 from clgemm.hardware.forks import require_unforked
 
@@ -30,36 +31,37 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 ENVIRONMENT_VARIABLE = "CLGEMM_DEVICE"
+_variable = Variable(ENVIRONMENT_VARIABLE)
 
 
 class NoDeviceError(RuntimeError):
-    """No OpenCL device is here, or none of them works."""
+    """The machine has no OpenCL device, or none that works."""
 
 
 @functools.cache
 def devices() -> tuple[Device, ...]:
     """Return the OpenCL devices that work, the default one first.
 
-    Each is checked when it is first met with this driver and processor: a child process multiplies
-    small matrices on it, which takes a second or more. The verdict is kept on disk.
+    Each device is checked once for this driver and processor: a child process multiplies small
+    matrices on it, which takes a second or more. The verdict is stored on disk.
 
     Returns
     -------
     tuple of Device
-        Empty where none works. GPUs come before other devices, then the one with more compute
-        units times vector width.
+        Empty if none works. GPUs come first. Devices of one kind are sorted by compute units times
+        vector width, the largest first.
     """
     return tuple(d for d in present().devices if not health.check(d).reason)
 
 
 def left_out() -> dict[Device, str]:
-    """Return the devices that do not work, and why."""
+    """Return the devices that do not work, each with the reason."""
     verdicts = {d: health.check(d) for d in present().devices}
     return {d: verdict.reason for d, verdict in verdicts.items() if verdict.reason}
 
 
 def _require_working(found: Device) -> Device:
-    """Return a device, or raise RuntimeError if it does not work."""
+    """Return the device if it works; raise RuntimeError otherwise."""
     verdict = health.check(found)
     if verdict.reason:
         raise RuntimeError(
@@ -69,12 +71,17 @@ def _require_working(found: Device) -> Device:
 
 
 def no_device() -> NoDeviceError:
-    """Return the error that says why there is no device, and what helps."""
-    reasons = [f"{d.label} cannot be used: {why}" for d, why in left_out().items()]
+    """Return an error that says why no device works and what helps."""
+    return NoDeviceError(_why_no_device(present(), tuple(left_out().items())))
+
+
+@functools.lru_cache(maxsize=1)  # where no device works, each large product asks
+def _why_no_device(here: Present, broken: tuple[tuple[Device, str], ...]) -> str:
+    reasons = [f"{d.label} cannot be used: {why}" for d, why in broken]
     reasons += findings()
     lines = "".join(f"\n  {line}" for line in reasons)
-    what = "works" if present().devices else "was found"
-    return NoDeviceError(f"no OpenCL device {what} here.{lines}\nWhat helps: {remedy()}.")
+    what = "works" if here.devices else "was found"
+    return f"no OpenCL device {what} here.{lines}\nWhat helps: {remedy()}."
 
 
 def find_device(spec: str | int | Device | cl.Device | cl.Context | cl.CommandQueue) -> Device:
@@ -83,15 +90,15 @@ def find_device(spec: str | int | Device | cl.Device | cl.Context | cl.CommandQu
     Parameters
     ----------
     spec : str, int, Device, pyopencl.Device, pyopencl.Context or pyopencl.CommandQueue
-        A string is ``"gpu"``, ``"cpu"``, a position in `devices()`, or a part of a device's or
-        platform's name, in any case.
+        A string is ``"gpu"``, ``"cpu"``, a position in `devices()`, or a part of the name of a
+        device or platform, in upper or lower case.
 
     Raises
     ------
     ValueError
-        If a string or number names no device; the message lists what there is.
+        If a string or number names no device; the message lists the devices that work.
     RuntimeError
-        If there is no OpenCL device at all, or the named one does not work.
+        If no OpenCL device works, or the named one does not.
     TypeError
         If `spec` is of another type.
     """
@@ -128,8 +135,9 @@ def find_device(spec: str | int | Device | cl.Device | cl.Context | cl.CommandQu
     return next(working, None) or _require_working(matches[0])
 
 
-_chosen: Device | None = None  # by set_device, for the whole process
-_scoped: ContextVar[Device | None] = ContextVar("clgemm_device", default=None)  # by device(...)
+_chosen: Device | None = None  # the device of set_device, for the whole process
+# The device of the innermost device(...) block, for this thread or task.
+_scoped: ContextVar[Device | None] = ContextVar("clgemm_device", default=None)
 
 
 @functools.cache
@@ -143,18 +151,22 @@ def _default(spec: str) -> Device:
         except RuntimeError as error:
             text = f"{ENVIRONMENT_VARIABLE}={spec}: {error}"
             raise type(error)(text) from error.__cause__
-    passed_over: list[Device] = []
+    faulty: list[Device] = []
     for candidate in present().devices:
         if not health.check(candidate).reason:
-            for broken in passed_over:
+            for broken in faulty:
                 _warn(broken, candidate)
             return candidate
-        passed_over.append(candidate)
+        faulty.append(candidate)
     raise no_device()
 
 
 def _warn(broken: Device, instead: Device) -> None:
-    """Say that a device is left out: each time if a slower kind serves, else the first time."""
+    """Log that a device is not used.
+
+    It is a warning in each process if a device of another kind is used instead, and otherwise only
+    in the process that checked the device.
+    """
     verdict = health.check(broken)
     loud = verdict.fresh or broken.kind != instead.kind
     log.log(
@@ -165,23 +177,26 @@ def _warn(broken: Device, instead: Device) -> None:
 
 
 def get_device() -> Device:
-    """Return the device that host operands are computed on: scoped, set, or the default.
+    """Return the device that multiplies host arrays.
+
+    It is the device of the innermost `device` block, of `set_device`, of the environment variable
+    CLGEMM_DEVICE, or the fastest one that works, in this order.
 
     Raises
     ------
     RuntimeError
-        If no OpenCL device works; the message says why, and what helps. If CLGEMM_DEVICE names one
-        that does not work. If this process was forked from one that had opened OpenCL: in its child
-        OpenCL would crash, or hang.
+        If no OpenCL device works; the message says why and what helps. If CLGEMM_DEVICE names a
+        device that does not work. If this process was forked from one that had opened OpenCL,
+        where OpenCL would crash or hang.
     ValueError
-        If the environment variable CLGEMM_DEVICE names none; the message lists what there is.
+        If CLGEMM_DEVICE names no device; the message lists the devices that work.
     """
     require_unforked()
-    return _scoped.get() or _chosen or _default(os.environ.get(ENVIRONMENT_VARIABLE, ""))
+    return _scoped.get() or _chosen or _default(_variable.get() or "")
 
 
 def reason() -> str:
-    """Say why `get_device` returns what it does."""
+    """Return why `get_device` returns its device."""
     if _scoped.get():
         return "chosen by clgemm.device(...)"
     if _chosen:
@@ -192,30 +207,36 @@ def reason() -> str:
 
 
 def set_device(spec: str | int | Device | cl.Device | cl.Context | cl.CommandQueue | None) -> None:
-    """Compute host operands on this device from now on, in every thread.
+    """Multiply host arrays on this device from now on, in every thread.
 
     Parameters
     ----------
     spec : str, int, Device, pyopencl.Device, pyopencl.Context, pyopencl.CommandQueue or None
-        As ``"gpu"``, ``"cpu"``, a position in `devices()`, a part of a device's or platform's
-        name, or an object of pyopencl. None goes back to the default.
+        ``"gpu"``, ``"cpu"``, a position in `devices()`, a part of the name of a device or platform,
+        or an object of pyopencl. None restores the default.
 
     Raises
     ------
-    ValueError, RuntimeError, TypeError
-        As `spec` names no device, there is none, or it is of a wrong type; nothing changes.
+    ValueError
+        If `spec` names no device.
+    RuntimeError
+        If no OpenCL device works, or the named one does not.
+    TypeError
+        If `spec` is of another type. After any error the device is the same as before.
     """
     global _chosen
     _chosen = None if spec is None else find_device(spec)
 
 
 class device(contextlib.ContextDecorator):  # noqa: N801 - used as a function, like numpy.errstate
-    """Compute host operands on another device within a ``with`` block or a function.
+    """Multiply host arrays on another device in a ``with`` block or a function.
+
+    The device holds for the current thread or task. Blocks may be nested.
 
     Parameters
     ----------
     spec : str, int, Device, pyopencl.Device, pyopencl.Context or pyopencl.CommandQueue
-        As for `set_device`. It holds for the current thread or task and may be nested.
+        As for `set_device`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""OpenCL devices: what the platforms list, and each device's limits, context and queue."""
+"""OpenCL devices: their list, and the limits, context and queue of each."""
 
 from __future__ import annotations
 
@@ -10,40 +10,32 @@ import numpy as np
 import pyopencl as cl
 
 from clgemm.core.config import Limits
+from clgemm.core.traits import Traits
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware import runtimes
 from clgemm.hardware.forks import opened, require_unforked
 from clgemm.hardware.pocl_threads import pinned_threads
+from clgemm.hardware.traits import POCL, limits_of, register_width, traits_of
 
 __all__ = [
-    "INTEL",
-    "POCL",
     "Device",
     "Present",
-    "compute_capability",
     "is_in_order",
     "of_queue",
     "present",
-    "register_width",
     "wrapped",
 ]
-
-POCL, INTEL = "Portable Computing Language", "Intel(R) OpenCL"  # how platforms' names begin
-SEEING_OTHERS = {"__opencl_c_atomic_order_acq_rel", "__opencl_c_atomic_scope_device"}
-# Limits.kept_bytes of NVIDIA's GPUs, by compute capability: OpenCL does not tell how large a
-# second-level cache is. Measured on an H200, of whose 60 MB so much is best; an H100 has 50.
-KEPT_BYTES = {(9, 0): 34_000_000}
 
 
 class Device:
     """One OpenCL device, with a context and an in-order queue of its own.
 
-    Host arrays are computed on `queue`; pyopencl arrays bring queues of their own.
+    Products of host arrays run on `queue`; pyopencl arrays bring their own queues.
 
     Attributes
     ----------
     transfer : TransferConfig or None
-        How host arrays reach it if not in the default way for its kind.
+        The limits of transfers; None for the defaults of its kind.
     """
 
     def __init__(
@@ -54,14 +46,15 @@ class Device:
     ) -> None:
         self.cl_device = cl_device
         self.transfer = transfer
-        # What is made when first asked for, once, be it within another such request.
+        # The context and the queue, made once at their first use. The lock is reentrant: a
+        # finalizer or a signal handler may ask for them in the middle of that.
         self._made: dict[str, Any] = {} if context is None else {"context": context}
         self._lock = threading.RLock()
         opened()
 
     @functools.cached_property
     def name(self) -> str:
-        """The device's name as its driver gives it."""
+        """The device's name, as its driver reports it."""
         return str(self.cl_device.name).strip()
 
     @functools.cached_property
@@ -72,14 +65,14 @@ class Device:
 
     @functools.cached_property
     def label(self) -> str:
-        """The device's name and platform, as short as they are clear: for messages."""
-        # PoCL's version goes on, after two spaces, with how it was built.
+        """The device's name and platform in short, for messages."""
+        # In PoCL's version, two spaces precede the options of its build.
         return f"{self.name} ({self.platform.partition('  ')[0]})"
 
     @functools.cached_property
     def kind(self) -> str:
         """``"GPU"``, ``"CPU"`` or ``"accelerator"``."""
-        # Simulators call themselves everything at once: what they are surely not is a GPU's driver.
+        # Simulators report all types at once, and none of them is a GPU.
         kinds = self.cl_device.type
         if kinds & cl.device_type.CPU:
             return "CPU"
@@ -87,30 +80,17 @@ class Device:
 
     @functools.cached_property
     def limits(self) -> Limits:
-        """What its kernels can take."""
-        d, capability = self.cl_device, compute_capability(self.cl_device)
-        return Limits(
-            local_memory_bytes=d.local_mem_size,
-            work_group_size=min(d.max_work_group_size, d.max_work_item_sizes[0]),
-            allocation_bytes=d.max_mem_alloc_size,
-            compute_units=d.max_compute_units,
-            vector_width=max(1, d.native_vector_width_float) if self.kind == "CPU" else 1,
-            gathers=self._sees_others(),
-            kept_bytes=KEPT_BYTES.get(capability, 0) if "NVIDIA" in self.platform else 0,
-        )
+        """The limits of kernels on the device."""
+        return limits_of(self.cl_device, self.kind, self.platform)
 
-    def _sees_others(self) -> bool:
-        d = self.cl_device
-        try:
-            if "NVIDIA" in self.platform:  # what its OpenCL C lacks, its assembly has
-                return "OpenCL 3" in self.platform and compute_capability(d) >= (7, 0)
-            return {feature.name for feature in d.opencl_c_features} >= SEEING_OTHERS
-        except (cl.Error, AttributeError):  # older than OpenCL 3.0
-            return False
+    @functools.cached_property
+    def traits(self) -> Traits:
+        """The traits that kernel families decide by."""
+        return traits_of(self)
 
     @property
     def context(self) -> cl.Context:
-        """The context, made when first asked for."""
+        """The context, made at its first use."""
         with self._lock:
             if "context" not in self._made:
                 self._made.setdefault("context", cl.Context([self.cl_device]))
@@ -118,7 +98,7 @@ class Device:
 
     @property
     def queue(self) -> cl.CommandQueue:
-        """The in-order queue that host operands are computed on, made when first asked for."""
+        """The in-order queue for products of host arrays, made at its first use."""
         context = self.context
         with self._lock:
             if "queue" not in self._made:
@@ -127,13 +107,13 @@ class Device:
 
     @functools.cached_property
     def shares_host_memory(self) -> bool:
-        """Whether kernels read and write NumPy's memory where it lies.
+        """Whether kernels read and write NumPy's memory in place.
 
-        Runtimes may keep a shadow copy behind a USE_HOST_PTR buffer; so it is tried out.
+        A runtime may copy the memory of a USE_HOST_PTR buffer, so a small buffer tests it.
         """
         if self.kind != "CPU" or not self.cl_device.host_unified_memory:
             return False
-        probe = np.zeros(64, np.float32)[1:]  # as badly aligned as a view can be
+        probe = np.zeros(64, np.float32)[1:]  # a view with the smallest alignment
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
         buffer = cl.Buffer(self.context, flags, hostbuf=probe)
         cl.enqueue_fill_buffer(self.queue, buffer, np.ones(1, np.float32), 0, probe.nbytes)
@@ -144,32 +124,15 @@ class Device:
         return f"<clgemm.Device {self.name!r} ({self.kind}; {self.platform})>"
 
 
-def register_width(device: Device) -> int:
-    """Return the floats in a vector register of a CPU, as the runtime's compiler uses it."""
-    width = min(device.limits.vector_width, 16)
-    # LLVM 14, in PoCL 3.0 as PyPI has it, takes AMD's processors with AVX-512 for older ones; PoCL
-    # names the processor's own width all the same.
-    old = any(f"PoCL {version}" in device.platform for version in ("1.", "2.", "3.0"))
-    return min(width, 8) if old and "AMD" in device.cl_device.vendor else width
-
-
-def compute_capability(device: cl.Device) -> tuple[int, int]:
-    """Return what NVIDIA counts its GPUs' abilities by; (0, 0) of others."""
-    try:
-        return device.compute_capability_major_nv, device.compute_capability_minor_nv
-    except (cl.Error, AttributeError):
-        return 0, 0
-
-
 class Present(NamedTuple):
-    """What OpenCL's platforms list.
+    """The devices and platforms that OpenCL lists.
 
     Attributes
     ----------
     devices : tuple of Device
-        The fastest first, whether they work or not.
+        The fastest first. Some may not work.
     empty : tuple of str
-        Platforms without a device, and why if they say so.
+        Platforms without a device, each with the error that it reports, if any.
     """
 
     devices: tuple[Device, ...]
@@ -178,25 +141,25 @@ class Present(NamedTuple):
 
 @functools.cache
 def present() -> Present:
-    """Return every OpenCL device here, whether it works or not.
+    """Return every OpenCL device of the machine, including those that do not work.
 
-    GPUs come before other devices, then the one with more compute units times vector width, then
-    PoCL before other runtimes of the same processor.
+    GPUs come first. Devices of one kind are sorted by compute units times vector width; for the
+    same processor, PoCL comes before other runtimes.
     """
     opened()
-    runtimes.register()  # again: variables may have changed since clgemm was imported
+    runtimes.register()  # again: environment variables may have changed since clgemm's import
     found, empty = [], []
     with pinned_threads():
         try:
             platforms = cl.get_platforms()
-        except cl.LogicError:  # the loader's word for: none is installed
+        except cl.LogicError:  # the loader raises this if no platform is installed
             platforms = []
         for platform in platforms:
             name = f"{platform.name.strip()}, {platform.version.strip()}"
             try:
                 here = [Device(d) for d in platform.get_devices()]
             except (cl.RuntimeError, cl.LogicError) as error:
-                # It may be there without a device, as Mesa's Clover beside its successor is.
+                # A platform may have no device, such as Mesa's Clover where rusticl is installed.
                 here = []
                 if error.code != cl.status_code.DEVICE_NOT_FOUND:
                     name += f": {error}"
@@ -210,19 +173,19 @@ def _speed(candidate: Device) -> tuple[int, int, bool, int]:
     lanes = register_width(candidate) if candidate.kind == "CPU" else d.native_vector_width_float
     rank = {"GPU": 3, "accelerator": 2, "CPU": 1}[candidate.kind]
     is_pocl = candidate.platform.startswith(POCL)
-    # A GPU's driver played by the CPU comes after the CPU itself.
+    # llvmpipe is a GPU driver that runs on the CPU: it comes after the CPU itself.
     rank = 0 if "llvmpipe" in candidate.name else rank
     return rank, lanes * d.max_compute_units, is_pocl, d.max_clock_frequency
 
 
 @functools.lru_cache(maxsize=64)
 def wrapped(cl_device: cl.Device, context: cl.Context) -> Device:
-    """Return a device in a context that the user brings."""
+    """Return the device for a context that the user made."""
     return Device(cl_device, context)
 
 
 def of_queue(queue: cl.CommandQueue) -> Device:
-    """Return the device that a queue feeds, in the queue's own context.
+    """Return the device of a queue, in the queue's own context.
 
     Raises
     ------
@@ -234,6 +197,6 @@ def of_queue(queue: cl.CommandQueue) -> Device:
 
 
 def is_in_order(queue: cl.CommandQueue) -> bool:
-    """Whether commands of the queue run one after the other."""
+    """Tell whether the commands of a queue run in order."""
     out_of_order = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
     return not cast("int", queue.properties) & out_of_order

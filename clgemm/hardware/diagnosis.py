@@ -1,4 +1,4 @@
-"""Why a device is missing: what the OpenCL loader read, what it could not open, what helps."""
+"""Reasons why an OpenCL device is missing, and what the user can do about it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ X86 = ("x86_64", "AMD64")
 
 
 def remedy(broken: Device | None = None) -> str:
-    """Return what a user can do to get an OpenCL device that works, on this kind of machine.
+    """Return what a user can do on this machine to get an OpenCL device that works.
 
     Parameters
     ----------
@@ -41,11 +41,11 @@ def remedy(broken: Device | None = None) -> str:
         )
     if sys.platform == "darwin":
         return "install pyopencl, pocl and ocl_icd_wrapper_apple from conda-forge"
-    return "install an OpenCL driver of the device's maker; nothing on PyPI serves this system"
+    return "install the device maker's OpenCL driver; PyPI has no OpenCL runtime for this system"
 
 
 def findings() -> list[str]:
-    """Return what keeps OpenCL devices from being listed, a line each; empty if nothing does."""
+    """Return the problems that keep OpenCL devices from being listed, one a line."""
     lines = []
     vendors = os.environ.get(runtimes.VENDORS)
     if vendors and not Path(vendors).exists():
@@ -65,13 +65,13 @@ def findings() -> list[str]:
 
 
 def _without_version(library: str) -> str:
-    """Return a library's file name up to ``.so``: an ICD file may name a link to it."""
+    """Return a library's file name up to ``.so``, since an ICD file may name a link to it."""
     return Path(library).name.partition(".so")[0]
 
 
-@functools.cache  # where no device works, each large product asks
+@functools.cache  # if no device works, each large product calls this
 def _why_not_loaded(library: str) -> str:
-    """Return what the system's loader says of a library, asked in a child: it may crash."""
+    """Return the system loader's message about a library, which a child process loads."""
     command = [sys.executable, "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1])", library]
     try:
         child = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -81,6 +81,6 @@ def _why_not_loaded(library: str) -> str:
         said = child.stderr.strip().splitlines()
         return said[-1] if said else f"loading {library} ended with status {child.returncode}"
     return (
-        "not in use; pyopencl listed its platforms before clgemm was imported, or this library is "
-        "no OpenCL runtime"
+        "not in use: pyopencl listed its platforms before clgemm was imported, or this library is "
+        "not an OpenCL runtime"
     )

@@ -1,7 +1,7 @@
-"""Whether this process may use OpenCL objects: not those of the process that it was forked from.
+"""Detection of OpenCL objects from before a fork, which a process must not use.
 
-OpenCL's runtimes do not survive a fork: in the child their threads are gone and their locks may be
-held for ever, so that the first command hangs or crashes.
+OpenCL runtimes do not survive a fork. The child process has none of their threads, and their locks
+may stay locked for ever, so the first command hangs or crashes.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ import pyopencl as cl
 __all__ = ["FORKED", "opened", "require_unforked"]
 
 FORKED = (
-    "OpenCL cannot be used in a process forked from one that had opened it: start the process by "
+    "OpenCL cannot be used in a process forked from one that had opened it: start the process with "
     "'spawn' or 'forkserver'"
 )
 MAPS = Path("/proc/self/maps")
 
-_opened = False  # by this process or one that it was forked from
-_forked = False  # from a process that had opened OpenCL
-# The files that were in memory when this process was forked; None if it was not, or cannot know.
+_opened = False  # whether this process, or one that it was forked from, has opened OpenCL
+_forked = False  # whether this process was forked from one that had opened OpenCL
+# The files in memory when this process was forked; None if it was not forked, or on systems where
+# this cannot be found out.
 _files_at_fork: frozenset[str] | None = None
-_checked: set[int] = set()  # platforms that were opened after the fork
+_checked: set[int] = set()  # platforms that this process opened after the fork
 
 
 def opened() -> None:
-    """Note that this process has OpenCL objects."""
+    """Record that this process has OpenCL objects."""
     global _opened
     _opened = True
 
@@ -39,7 +40,7 @@ def require_unforked(context: cl.Context | None = None) -> None:
     Parameters
     ----------
     context : pyopencl.Context, optional
-        A user's own. The process that this one was forked from may have opened OpenCL without us.
+        A context that the user made. The parent process may have opened OpenCL without clgemm.
     """
     if _forked:
         raise RuntimeError(FORKED)
@@ -50,7 +51,7 @@ def require_unforked(context: cl.Context | None = None) -> None:
 def _is_from_before(context: cl.Context) -> bool:
     """Tell whether the context's runtime was in memory when this process was forked.
 
-    A platform begins with the address of its runtime's table of functions (cl_khr_icd).
+    A platform object begins with the address of its runtime's function table (cl_khr_icd).
     """
     platform = context.devices[0].platform.int_ptr
     if platform in _checked:
@@ -62,7 +63,7 @@ def _is_from_before(context: cl.Context) -> bool:
             if file in (_files_at_fork or ()):
                 return True
             break
-    else:  # NVIDIA's table is in no file: any OpenCL library but the loader will do
+    else:  # NVIDIA's table is in no file: look for any OpenCL library other than the loader
         names = (Path(file).name.lower() for file in _files_at_fork or ())
         if any("opencl" in name and not name.startswith("libopencl") for name in names):
             return True
@@ -71,7 +72,7 @@ def _is_from_before(context: cl.Context) -> bool:
 
 
 def _mapped() -> list[tuple[str, str]]:
-    """Return the addresses of each file that is in memory, and its name."""
+    """Return the address range and the name of each file in memory."""
     lines = (line.split(maxsplit=5) for line in MAPS.read_text(errors="replace").splitlines())
     return [(words[0], words[5]) for words in lines if len(words) == 6 and words[5][0] == "/"]
 

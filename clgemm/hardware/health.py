@@ -1,7 +1,7 @@
-"""Whether a device works: checked once in a child process, and the verdict kept on disk.
+"""The check whether a device works, and its verdict on disk.
 
-Some drivers list a device and cannot compile for it, crash, hang, or compute wrong results. The
-child process builds the default kernels and multiplies small matrices; a crash is the child's.
+Some drivers list a device but cannot compile for it, crash, hang, or compute wrong results. So a
+child process builds the default kernels and multiplies small matrices before the first use.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from clgemm.core.child import (
 from clgemm.core.nesting import alone
 from clgemm.hardware.device import Device
 from clgemm.hardware.identity import identity
+from clgemm.kernels import FAMILIES
 from clgemm.records.record import kernels_hash
 from clgemm.records.verdicts import START_SECONDS
 
@@ -39,24 +40,23 @@ __all__ = ["Verdict", "check", "reset"]
 
 log = logging.getLogger(__name__)
 
-CHECK_SECONDS = 45.0  # for each kernel family
+CHECK_SECONDS = 45.0  # the time limit for each kernel family
 MOST_REASON, MOST_DETAILS = 300, 4000  # characters
-FAMILIES = "direct", "local", "register", "skinny", "skinny_lanes"  # that may be checked
 
 
 class Verdict(NamedTuple):
-    """What the check of a device found.
+    """The result of checking a device.
 
     Attributes
     ----------
     reason : str
         Why the device cannot be used, in one line; empty if it works.
     details : str
-        What else is known: the compiler's log.
+        More about the reason, such as the compiler's log.
     date : str
-        When it was checked.
+        The date of the check.
     fresh : bool
-        Whether it was checked just now, not read from disk.
+        Whether this process checked the device; False if the verdict is from the disk.
     """
 
     reason: str
@@ -70,10 +70,10 @@ _known: dict[cl.Device, Verdict] = {}
 
 
 def check(device: Device) -> Verdict:
-    """Return whether a device works, checking it if this is not known yet.
+    """Return the verdict on a device; check the device if there is none yet.
 
     A verdict is valid for the device, its driver, the processor, pyopencl's version and clgemm's
-    kernels. A failure is valid for the day.
+    kernels. A failure is valid for one day.
     """
     with _lock:
         if device.cl_device not in _known:
@@ -83,13 +83,13 @@ def check(device: Device) -> Verdict:
 
 
 def reset() -> None:
-    """Read verdicts anew from the disk."""
+    """Forget all verdicts, so that they are read from the disk again."""
     with _lock:
         _known.clear()
 
 
 def _recalled(key: str) -> Verdict | None:
-    """Return the verdict on disk, if there is one that is still valid."""
+    """Return the verdict on disk, or None if there is none that is valid."""
     entry = recall(key)
     if not isinstance(entry, Mapping) or not all(
         isinstance(entry.get(name), str) for name in ("reason", "details", "date")
@@ -101,16 +101,17 @@ def _recalled(key: str) -> Verdict | None:
 
 @alone
 def _checked(device: Device, key: str) -> Verdict:
-    """Check a device, and keep the verdict on disk."""
+    """Check a device and store the verdict on disk."""
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # other processes wait for this verdict, if they can
+        # Other processes wait for this verdict, unless the lock's file cannot be created.
+        with contextlib.suppress(OSError):
             seconds = START_SECONDS + CHECK_SECONDS
             stack.enter_context(locked(kept_folder() / "devices", seconds))
         if (known := _recalled(key)) is not None:
             return known
         log.info("checking whether %s works", device.label)
         failure = _failure(device)
-        if failure is None:  # nothing is known: there is no child process to be had
+        if failure is None:  # the check was impossible: use the device, but store nothing
             return Verdict("", "", _today(), True)
         reason, details = failure
         if len(reason) > MOST_REASON:
@@ -121,9 +122,16 @@ def _checked(device: Device, key: str) -> Verdict:
 
 
 def _failure(device: Device) -> tuple[str, str] | None:
-    """Return what goes wrong on a device, in one line and in detail; None if nobody can tell."""
+    """Check a device in a child process.
+
+    Returns
+    -------
+    tuple of str or None
+        What fails, in one line and in detail, both empty if the device works. None if no child
+        process can be started.
+    """
     if getattr(sys, "frozen", False) or not sys.executable:
-        return None  # a program that is not Python would start itself again
+        return None  # in a frozen program, the executable is the program and not Python
     try:
         with trial_child(identity(device), "the check") as child:
             for family in child.ask("families", timeout_s=START_SECONDS):
@@ -136,25 +144,26 @@ def _failure(device: Device) -> tuple[str, str] | None:
     except ChildTimeoutError:
         return f"it did not multiply small matrices within {CHECK_SECONDS:g} s", ""
     except ChildDiedError as error:
-        if "No module named" in str(error):  # an environment that a child cannot be started in
-            log.warning("%s is used without having been checked: %s", device.label, error)
+        if "No module named" in str(error):  # the child cannot import clgemm or what it needs
+            log.warning("%s is used unchecked: %s", device.label, error)
             return None
         return str(error), error.details
     except OSError as error:
-        log.warning("%s is used without having been checked: %s", device.label, error)
+        log.warning("%s is used unchecked: %s", device.label, error)
         return None
 
 
 def _key(device: Device) -> str:
     d = device.cl_device
-    hashes = [kernels_hash(family) for family in FAMILIES]
+    names = sorted(family.name for family in FAMILIES if not family.instructions)
+    hashes = [kernels_hash(name) for name in names]
     parts = (_processor(), cl.VERSION_TEXT, hashes, *identity(device)[2:])
     digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     return f"works: {device.name}, {device.platform}, driver {d.driver_version}: {digest}"
 
 
 def _processor() -> str:
-    """Return what tells processors apart that compile differently: model, stepping, extensions."""
+    """Return the processor's model, stepping and extensions, which determine compiled code."""
     try:
         with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
             first = [line.partition(":") for line in itertools.takewhile(str.strip, file)]

@@ -1,4 +1,4 @@
-"""Which device it is: to another process, and to records of what is fast on devices like it."""
+"""The identity of a device, for records and for other processes."""
 
 from __future__ import annotations
 
@@ -6,22 +6,19 @@ import platform
 import re
 
 from clgemm.core.identity import Identity
-from clgemm.hardware.device import INTEL, POCL, Device, compute_capability, present, register_width
+from clgemm.hardware.device import Device, present
 
 __all__ = [
-    "MANY_CORES",
     "find",
     "identify",
     "identity",
-    "is_vector_compiler",
 ]
 
 FLOAT_BITS = 32
-MANY_CORES = 8  # that wait for one another
 
 
 def identify(device: Device) -> Identity:
-    """Return what records know a device by."""
+    """Return the facts about a device that records are matched against."""
     d = device.cl_device
     return Identity(
         name=device.name,
@@ -36,40 +33,40 @@ def identify(device: Device) -> Identity:
 def _architecture(device: Device) -> str:
     if device.kind == "CPU":
         machine = platform.machine()
-        if device.limits.vector_width > 1:
-            # What is read where it lies depends on the cores that would wait for its packing.
-            many = ", many cores" if device.limits.compute_units >= MANY_CORES else ""
-            return f"{machine}, vectors of {FLOAT_BITS * register_width(device)} bits{many}"
-        # Mesa spreads work-items over the lanes of the processor's vectors, which its name tells.
+        traits = device.traits
+        if traits.has_vectors:
+            # With many cores, more of them wait while an operand is packed: other configs are fast.
+            many = ", many cores" if traits.has_many_cores else ""
+            return f"{machine}, vectors of {FLOAT_BITS * traits.register_width} bits{many}"
+        # Mesa maps work-items to vector lanes, and the device's name has the vectors' width.
         bits = re.search(r"\b(\d+) bits", device.name)
         return f"{machine}, work-items on vectors of {bits[1] if bits else 'unknown'} bits"
-    major, minor = compute_capability(device.cl_device)
+    major, minor = device.traits.capability
     return f"compute capability {major}.{minor}" if major else device.name
 
 
-def is_vector_compiler(device: Device) -> bool:
-    """Tell whether the runtime is a Clang for the CPU itself, which has __builtin_prefetch."""
-    return device.platform.startswith((POCL, INTEL))
-
-
 def identity(device: Device) -> list[str]:
-    """Return what finds a device again in another process, which may order them otherwise."""
-    alike = [d for d in present().devices if (d.name, d.platform) == (device.name, device.platform)]
-    position = next((i for i, d in enumerate(alike) if d.cl_device == device.cl_device), 0)
+    """Return what `find` takes to find the device in another process.
+
+    The other process may list the devices in another order.
+    """
+    same = [d for d in present().devices if (d.name, d.platform) == (device.name, device.platform)]
+    position = next((i for i, d in enumerate(same) if d.cl_device == device.cl_device), 0)
     return [device.name, device.platform, str(position)]
 
 
 def find(identified: list[str]) -> Device:
-    """Return the device of an `identity`.
+    """Return the device that an `identity` describes.
 
     Raises
     ------
     RuntimeError
-        If it is not in this process; the message lists what is.
+        If this process does not have the device; the message lists its devices.
     """
     name, platform_name, position = identified
-    alike = [d for d in present().devices if (d.name, d.platform) == (name, platform_name)]
-    if int(position) >= len(alike):
-        here = present().devices
-        raise RuntimeError(f"device {name} of {platform_name} is not in this process: {here}")
-    return alike[int(position)]
+    same = [d for d in present().devices if (d.name, d.platform) == (name, platform_name)]
+    if int(position) >= len(same):
+        raise RuntimeError(
+            f"this process has no device {name} of {platform_name}; it has {present().devices}"
+        )
+    return same[int(position)]

@@ -1,4 +1,4 @@
-"""Whether there is space on disk where PoCL compiles: without it, PoCL may end the process."""
+"""The check for disk space where PoCL compiles; without space, PoCL may end the process."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import pyopencl as cl
 
 __all__ = ["compiling", "pocl_folder"]
 
-LEAST_BYTES = 2**20  # a program's source, bitcode and machine code take about half as much
+LEAST_BYTES = 2**20  # about twice a program's source, bitcode and machine code
 FOLDER_VARIABLE = "POCL_CACHE_DIR"
 
 
 @contextmanager
 def compiling(platform: str) -> Iterator[None]:
-    """Build programs within the block; a full disk is one clear error.
+    """Turn a full disk into one clear error while programs are built in a ``with`` block.
 
-    PoCL writes to its folder whenever it builds. If that fails, its compiler prints "LLVM ERROR"
-    and ends the process, or the build fails with an empty log.
+    PoCL writes to its folder in each build. If it cannot, its compiler prints "LLVM ERROR" and ends
+    the process, or the build fails with an empty log.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def compiling(platform: str) -> Iterator[None]:
     Raises
     ------
     OSError
-        ENOSPC, with the folder, if there is no space where PoCL compiles.
+        ENOSPC, with the folder, if the disk where PoCL compiles is full.
     """
     folder = pocl_folder() if platform.startswith("Portable Computing Language") else None
     if folder is None:
@@ -42,12 +42,12 @@ def compiling(platform: str) -> Iterator[None]:
     try:
         yield
     except cl.Error as error:
-        _require_space(folder, error)  # whatever its log says: this is the reason
+        _require_space(folder, error)  # a full disk is the cause, whatever the log says
         raise
 
 
 def pocl_folder() -> Path | None:
-    """Return the folder that PoCL compiles in, or None where that is not known."""
+    """Return the folder that PoCL compiles in, or None if it is unknown."""
     if os.name != "posix":
         return None
     if named := os.environ.get(FOLDER_VARIABLE):
@@ -63,11 +63,11 @@ def _require_space(folder: Path, cause: cl.Error | None = None) -> None:
         present = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         free = shutil.disk_usage(present).free
     except (OSError, StopIteration):
-        return  # no reason to refuse: PoCL may know better
+        return  # the folder's disk is unknown: let PoCL try
     if free < LEAST_BYTES:
         raise OSError(
             errno.ENOSPC,
             f"no space left in {folder}, where PoCL compiles: {free // 1024:,} KiB are free and "
-            f"{LEAST_BYTES // 1024:,} KiB are needed; free some, or name another folder by "
-            f"{FOLDER_VARIABLE}",
+            f"{LEAST_BYTES // 1024:,} KiB are needed; free some, or set {FOLDER_VARIABLE} to "
+            "another folder",
         ) from cause

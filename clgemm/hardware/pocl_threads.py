@@ -1,4 +1,4 @@
-"""Having PoCL keep its threads on cores of their own, where that is faster."""
+"""Pinning of PoCL's threads to cores, on machines where that is faster."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Iterator
 __all__ = ["pinned_threads"]
 
 PINNED_CORES = 4
-POCL_AFFINITY = "POCL_AFFINITY"  # PoCL's own variable, which it reads when it starts
+POCL_AFFINITY = "POCL_AFFINITY"  # a variable of PoCL, which reads it when it starts
 
 
 @contextlib.contextmanager
 def pinned_threads() -> Iterator[None]:
-    """Let PoCL, if it starts here, keep each of its threads on a core of its own.
+    """Make PoCL pin each of its threads to a core, if PoCL starts in the ``with`` block.
 
-    Left to themselves two of them often share a core for the first milliseconds, which is all that
-    a product of 512 x 512 matrices takes. Many cores are better left to the system, which moves a
-    thread away from a core that something else needs. A process that may not use every core is left
-    alone, and so is whoever has set POCL_AFFINITY.
+    Without pinning, two threads often share a core for the first milliseconds, and a small product
+    takes no longer than that. Nothing is pinned on machines with many cores, where the system can
+    move a thread away from a core that another program needs. Nothing is pinned either if the
+    process may not use every core, or if the user has set POCL_AFFINITY.
     """
     usable = len(getattr(os, "sched_getaffinity", lambda _: ())(0))
     if POCL_AFFINITY in os.environ or usable != os.cpu_count() or usable > PINNED_CORES:

@@ -1,8 +1,8 @@
-"""OpenCL runtimes that pip installed: finds them and registers them with pyopencl's loader.
+"""Registration of the OpenCL runtimes that pip installed with pyopencl's loader.
 
-An OpenCL loader learns of a runtime by a file ``*.icd`` that names the runtime's library. Loaders
-read these files once, when a process lists its platforms for the first time. Wheels cannot put such
-files where loaders look, so `register` does it when clgemm is imported.
+An OpenCL loader finds a runtime through a file ``*.icd`` that names the runtime's library. It reads
+these files once, when a process first lists its platforms. Wheels cannot put files where loaders
+look, so `register` does it when clgemm is imported.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from clgemm.core.cache import kept_folder
 __all__ = ["ICD_FOLDER", "Runtime", "icd_files", "installed", "register", "registration"]
 
 VENDORS, FILE_NAMES, HOME = "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "PYOPENCL_HOME"
-# The loader in pyopencl's Linux wheel reads $PYOPENCL_HOME/.libs/*.icd, whatever else it reads.
+# The loader in pyopencl's Linux wheel always reads $PYOPENCL_HOME/.libs/*.icd.
 ICD_FOLDER = ".libs"
 SYSTEM_FOLDERS = ("OPENCL_VENDOR_PATH", "/etc/OpenCL/vendors")  # a variable and its default
-# The library that each package brings. Intel's wheel has an FPGA emulator too: not that one.
+# The runtime's library in each package. Intel's wheel has an FPGA emulator too, which is not used.
 LIBRARIES = {
     "pocl-binary-distribution": re.compile(r"libpocl[-.\w]*\.so"),
     "intel-opencl-rt": re.compile(r"libintelocl\.so|intelocl64\.dll"),
@@ -62,7 +62,7 @@ def installed() -> tuple[Runtime, ...]:
             distribution = metadata.distribution(package)
             for file in distribution.files or ():
                 library = Path(str(distribution.locate_file(file))).resolve()
-                # The real name of a symbolic link may carry a version: the link's name counts.
+                # Match the name of a symbolic link: its target may carry a version.
                 if pattern.fullmatch(file.name) and library.exists():
                     found.append(Runtime(package, distribution.version, library))
                     break
@@ -70,42 +70,42 @@ def installed() -> tuple[Runtime, ...]:
 
 
 class Registration(NamedTuple):
-    """What `register` did.
+    """The result of `register`.
 
     Attributes
     ----------
     runtimes : tuple of Runtime
-        Those that the loader would not have found by itself.
+        The runtimes that the loader does not find by itself.
     how : str
-        How the loader learns of them, or why it was left alone.
+        How they are registered, or why none is.
     """
 
     runtimes: tuple[Runtime, ...]
     how: str
 
 
-_own_home = str(Path(cl.__file__).absolute().parent)  # what pyopencl sets PYOPENCL_HOME to
+_own_home = str(Path(cl.__file__).absolute().parent)  # pyopencl sets PYOPENCL_HOME to this
 _given_names = os.environ.get(FILE_NAMES, "")
 _registered = Registration((), "not yet")
 
 
 def registration() -> Registration:
-    """Return what the last call of `register` did."""
+    """Return the result of the last call of `register`."""
     return _registered
 
 
 def register() -> None:
-    """Tell pyopencl's OpenCL loader of the runtimes that pip installed.
+    """Register the runtimes that pip installed with pyopencl's OpenCL loader.
 
-    It acts by environment variables of this process, which the loader reads when it first lists
-    platforms. Variables that the user set are kept: with OCL_ICD_VENDORS, or another PYOPENCL_HOME
-    than pyopencl's own, nothing is registered; OCL_ICD_FILENAMES is added to.
+    This sets environment variables of the process, which the loader reads when it first lists
+    platforms. Nothing is registered if the user has set OCL_ICD_VENDORS, or PYOPENCL_HOME to
+    another folder than pyopencl's own. To OCL_ICD_FILENAMES the runtimes are added.
     """
     global _registered
     _withdraw()
     try:
         _registered = _register()
-    except OSError as error:  # no folder and no file can be had at all
+    except OSError as error:  # no folder can be written, not even a temporary one
         _registered = Registration((), f"failed: {error}")
 
 
@@ -122,7 +122,7 @@ def _register() -> Registration:
         return Registration(missing, f"by {HOME}={folder}")
     names = [_given_names, *(str(runtime.library) for runtime in missing)]
     os.environ[FILE_NAMES] = os.pathsep.join(filter(None, names))
-    if sys.platform == "win32":  # where a library's own libraries are found by PATH
+    if sys.platform == "win32":  # Windows searches PATH for the libraries that a library needs
         folders = {str(runtime.library.parent) for runtime in missing}
         path = [p for p in os.environ.get("PATH", "").split(os.pathsep) if p not in folders]
         os.environ["PATH"] = os.pathsep.join([*folders, *path])
@@ -130,7 +130,7 @@ def _register() -> Registration:
 
 
 def _withdraw() -> None:
-    """Set the variables back to what they were before the last call, if nobody changed them."""
+    """Restore the variables from before the last call, unless they have changed since."""
     for variable, before in ((HOME, _own_home), (FILE_NAMES, _given_names)):
         if _registered.runtimes and _registered.how == f"by {variable}={os.environ.get(variable)}":
             if before:
@@ -154,7 +154,7 @@ def _missing() -> tuple[Runtime, ...]:
         return ()
     try:
         known = {library for _, library in icd_files()}
-    except OSError:  # what the loader cannot read either
+    except OSError:  # the loader cannot read it either
         known = set()
     return tuple(
         runtime
@@ -164,7 +164,7 @@ def _missing() -> tuple[Runtime, ...]:
 
 
 def icd_files() -> list[tuple[Path, str]]:
-    """Return the ICD files that a loader on Linux reads, and the library that each one names.
+    """Return the ICD files that a loader on Linux reads, each with the library that it names.
 
     Raises
     ------
@@ -188,17 +188,17 @@ def _read_folder(folder: Path) -> list[tuple[Path, str]]:
 
 
 def _named(file: Path) -> str:
-    """Return the library that an ICD file names; absolute if it lies beside the file."""
+    """Return the library that an ICD file names, as an absolute path if it is beside the file."""
     name = file.read_text(encoding="utf-8", errors="replace").strip()
     beside = file.parent / name
     return str(beside.resolve() if name and beside.is_file() else name)
 
 
 def _icd_home(missing: tuple[Runtime, ...]) -> Path:
-    """Return a folder for PYOPENCL_HOME that names these runtimes beside pyopencl's own.
+    """Return a folder for PYOPENCL_HOME that registers these runtimes and pyopencl's own.
 
-    It is named after its contents: processes of one environment share it, and those of another
-    have their own.
+    Its name is a hash of its contents, so that the processes of an environment share a folder and
+    different environments do not.
     """
     own = [library for _, library in _read_folder(_wheel_folder())]
     files = {
@@ -210,7 +210,7 @@ def _icd_home(missing: tuple[Runtime, ...]) -> Path:
     try:
         if not _holds(folder, files):
             _write(folder, files)
-    except OSError:  # a full disk
+    except OSError:  # such as a full disk
         folder = _temporary_folder(digest)
         if not _holds(folder, files):
             _fill(folder, files)
@@ -235,7 +235,7 @@ def _holds(folder: Path, files: dict[str, str]) -> bool:
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
-    """Make the folder at once: another process never sees half of it."""
+    """Create the folder atomically, so that no other process sees half of it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(prefix="new-", dir=folder.parent))
     try:
@@ -245,7 +245,7 @@ def _write(folder: Path, files: dict[str, str]) -> None:
         except OSError:
             if _holds(folder, files):  # another process was first
                 return
-            shutil.rmtree(folder)  # it is damaged
+            shutil.rmtree(folder)  # the folder is damaged
             new.rename(folder)
     finally:
         shutil.rmtree(new, ignore_errors=True)

@@ -1,1 +1,43 @@
-"""The kernel families: a folder for each, with its configs, its plans and its OpenCL C."""
+"""The kernel families: a folder for each, with its configs, its plans and its OpenCL C.
+
+This is the registry. A new family is a folder, its import here and its place in `FAMILIES`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clgemm.kernels.blocked.family import BLOCKED
+from clgemm.kernels.common.family import Family
+from clgemm.kernels.direct.family import DIRECT
+from clgemm.kernels.skinny_cpu.family import SKINNY_CPU
+from clgemm.kernels.skinny_gpu.family import SKINNY_GPU
+from clgemm.kernels.tensor_core.family import MMA, NARROW, WGMMA
+from clgemm.kernels.tiled.family import TILED
+
+__all__ = ["FAMILIES", "family_named"]
+
+# A product is made by the first that runs on the device and suits it.
+FAMILIES: tuple[Family[Any, Any], ...] = (
+    NARROW,
+    WGMMA,
+    MMA,
+    SKINNY_CPU,
+    SKINNY_GPU,
+    DIRECT,
+    TILED,
+    BLOCKED,
+)
+
+_NAMED = {family.name: family for family in FAMILIES}
+
+
+def family_named(name: str) -> Family[Any, Any]:
+    """Return the family that records and messages call so.
+
+    Raises
+    ------
+    KeyError
+        If there is none.
+    """
+    return _NAMED[name]

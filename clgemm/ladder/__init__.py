@@ -1,15 +1,15 @@
-"""The tutorial's ladder: ten kernels from naive to tuned, each runnable, checked and timed.
+"""The tutorial's ladder: ten kernels from naive to tuned, which can be run, checked and timed.
 
-``python -m clgemm ladder`` climbs it; `run` takes one rung. The kernels are in ``kernels/ladder``,
-whose README walks the staircase.
+``python -m clgemm ladder`` runs all rungs, and `run` runs one. The kernels are in
+``kernels/ladder``; the README there explains each step.
 
-    rung             what a rung is: pure, as are the next three
+    rung             the base class of rungs: parameters, constraints and launches
     squares, blocks  rungs 1 to 4, and 5 to 10
-    rungs            the ten together, and one with parameters that suit a device
-    measure          operands, judgement, medians: pure NumPy
+    rungs            the list of rungs, and the choice of parameters for a device
+    measure          random operands, the check of a result, and medians
     kernels          the rungs' files
-    opencl, cuda     running them, through either toolchain
-    peers            what they are compared with
+    opencl, cuda     running a rung through either toolchain
+    peers            the libraries that the rungs are compared with
     report, plot     table, JSON and picture
     command          the command line
 """
@@ -42,25 +42,26 @@ def run(
     rung : int
         1 to 10.
     n : int or tuple of int
-        Size of the square matrices, or (m, n, k). Multiples of the tile, but for rung 10.
+        The size of square matrices, or (m, n, k). Sizes must be multiples of the tile, except for
+        rung 10.
     device : str or int, optional
-        As for `clgemm.set_device`; the default device if not given.
+        As for `clgemm.set_device`. The default is the device of `clgemm.get_device`.
     repeat : int, optional
-        How often it is timed, after a first run that is not.
+        The number of timed runs, after a first run that is not timed.
     **params : int
-        The rung's parameters (``tile_m=64`` or, in the tutorial's words, ``TSM=64``). The others
-        are chosen to suit the device and the size.
+        Parameters of the rung, by clgemm's names (``tile_m=64``) or the tutorial's (``TSM=64``).
+        The others are chosen to suit the device and the size.
 
     Returns
     -------
     Result
-        With GFLOP/s, the median time in nanoseconds, and the error against float64.
+        GFLOP/s, the median time in nanoseconds, and the error relative to float64.
 
     Raises
     ------
     ValueError
-        If the parameters break a constraint of the rung or a limit of the device, `n` has other
-        than one or three sizes, or `repeat` is less than 1.
+        If the parameters break a constraint of the rung or a limit of the device, if `n` has
+        neither one nor three sizes, or if `repeat` is less than 1.
 
     Examples
     --------
@@ -68,7 +69,7 @@ def run(
     """
     sizes = n if isinstance(n, tuple) else (n, n, n)
     if len(sizes) != 3:
-        raise ValueError(f"n={n} is neither one size nor m, n and k")
+        raise ValueError(f"n={n} is neither one size nor (m, n, k)")
     if repeat is not None and repeat < 1:
         raise ValueError(f"repeat={repeat} is less than 1")
     shape = Shape(*map(operator.index, sizes))

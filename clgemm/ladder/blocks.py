@@ -1,4 +1,4 @@
-"""Rungs 5 to 10: B transposed, rectangular tiles, blocks in registers. Pure; nothing here runs."""
+"""Rungs 5 to 10: a transposed B, rectangular tiles, blocks of C in registers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = [
     "WiderLoads",
 ]
 
-READ_ONLY_WIDTHS = (1, 2, 4)  # what one load instruction of NVIDIA's takes
+READ_ONLY_WIDTHS = (1, 2, 4)  # floats that one load instruction of NVIDIA's GPUs reads
 
 
 @dataclass(frozen=True, kw_only=True)
 class Transposed(Rung):
-    """B transposed beforehand, rectangular tiles."""
+    """The rung with a transposed B and rectangular tiles."""
 
     tile_m: int
     tile_n: int
@@ -77,13 +77,13 @@ class Transposed(Rung):
             yield from self.fetch_problems()
 
     def fetch_problems(self) -> Iterator[str]:
-        """Yield what keeps the work-items from sharing out the tiles' elements evenly."""
+        """Yield each reason why the work-items cannot share the loads of the tiles evenly."""
         if self.tile_m != self.tile_n:
             yield f"tile_m={self.tile_m} differs from tile_n={self.tile_n}: one loop fetches both"
         yield from self.share_problems("a", self.tile_m)
 
     def share_problems(self, side: str, tile: int) -> Iterator[str]:
-        """Yield a problem unless each work-item fetches as much of a tile as the others."""
+        """Yield a problem unless all work-items load the same number of a tile's vectors."""
         items = self.items[0] * self.items[1]
         if (loads := tile // self.load_width * self.tile_k) % items:
             yield (
@@ -94,7 +94,7 @@ class Transposed(Rung):
 
 @dataclass(frozen=True, kw_only=True)
 class RegisterBlocks(Transposed):
-    """A block of C per work-item."""
+    """The rung with a block of C for each work-item."""
 
     work_m: int
 
@@ -122,7 +122,7 @@ class RegisterBlocks(Transposed):
 
 @dataclass(frozen=True, kw_only=True)
 class WiderLoads(RegisterBlocks):
-    """Register blocks, and tiles fetched in vectors."""
+    """The rung with register blocks and vector loads of the tiles."""
 
     width: int
 
@@ -148,7 +148,7 @@ class WiderLoads(RegisterBlocks):
             yield from super().fetch_problems()
 
     def width_problems(self, *tiles: str) -> Iterator[str]:
-        """Yield a problem unless the tiles' sides are whole vectors."""
+        """Yield a problem unless the sides of the tiles are multiples of the vector width."""
         if self.width not in WIDTHS:
             yield f"width={self.width} is not one of {WIDTHS}"
         else:
@@ -157,7 +157,7 @@ class WiderLoads(RegisterBlocks):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOnlyShuffle(WiderLoads):
-    """Read-only loads and shuffles, as far as the device has them."""
+    """The rung with read-only loads and shuffles, if the device has them."""
 
     read_only: int
     shuffle: int
@@ -168,7 +168,7 @@ class ReadOnlyShuffle(WiderLoads):
     file = "08_read_only_shuffle.cl"
     kepler_gflops = 1563
     flags = frozenset({"read_only", "shuffle"})
-    # The more of the two the better, then the larger tile; rung 7's loads are always there.
+    # Read-only loads first, then shuffles, then rung 7's loads; for each, the largest tile first.
     presets: ClassVar[Presets] = tuple(
         {**preset, **means}
         for means in (
@@ -191,7 +191,7 @@ class ReadOnlyShuffle(WiderLoads):
             if self.items[0] % self.work_n:
                 yield (
                     f"{self.items[0]} work-items along the rows are not a multiple of "
-                    f"work_n={self.work_n}: those who share a row of B must be neighbours"
+                    f"work_n={self.work_n}: work-items that share a row of B must be neighbours"
                 )
 
     def problems_on(self, target: Target, shape: Shape) -> Iterator[str]:
@@ -203,7 +203,7 @@ class ReadOnlyShuffle(WiderLoads):
         if not self.shuffle:
             return
         if self.lanes not in target.lanes:
-            yield f"lanes={self.lanes} is not a sub-group size that shuffles here: {target.lanes}"
+            yield f"lanes={self.lanes} is not a sub-group size with shuffles here: {target.lanes}"
         items = self.items[0] * (1 if target.row_sub_groups else self.items[1])
         if items % self.lanes:
             yield f"{items} work-items are not a multiple of lanes={self.lanes}"
@@ -222,13 +222,13 @@ class ReadOnlyShuffle(WiderLoads):
             for name, there in (("read-only loads", target.read_only), ("shuffles", target.lanes))
             if not there
         ]
-        said = "with " + " and ".join(used) if used else "rung 7's loads"
-        return said + (f"; no {' and no '.join(missing)} here" if missing else "")
+        text = "with " + " and ".join(used) if used else "with rung 7's loads"
+        return text + (f"; the device has no {' and no '.join(missing)}" if missing else "")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prefetch(WiderLoads):
-    """The next tiles on their way while the present ones are multiplied."""
+    """The rung that loads the next tiles while it multiplies the current ones."""
 
     number = 9
     title = "software pre-fetching"
@@ -242,7 +242,7 @@ class Prefetch(WiderLoads):
 
 @dataclass(frozen=True, kw_only=True)
 class AnySize(Prefetch):
-    """Any size and any block: pad A, pad B, transpose B, multiply, unpad C."""
+    """The rung for any size: pad A, pad B, transpose B, multiply, unpad C."""
 
     pad: int = 16
 
@@ -299,6 +299,6 @@ def square_launch(
     buffers: tuple[str, ...],
     local_memory_bytes: int = 0,
 ) -> Launch:
-    """Return the launch of a supporting kernel whose work-groups are squares of C, A or B."""
+    """Return the launch of a supporting kernel, whose work-groups are squares of the matrix."""
     groups = (-(-covered[0] // side), -(-covered[1] // side))
     return Launch(kernel, sizes, buffers, groups, (side, side), local_memory_bytes)

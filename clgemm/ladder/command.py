@@ -1,4 +1,4 @@
-"""``python -m clgemm ladder``: check, time, tabulate and draw the rungs."""
+"""The command ``python -m clgemm ladder``: its arguments, the run and the output."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="R",
         choices=range(1, len(RUNGS) + 1),
         default=list(range(1, len(RUNGS) + 1)),
-        help="these rungs only",
+        help="run only these rungs",
     )
     parser.add_argument(
         "--set",
@@ -50,11 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="NAME=VALUE",
         default=[],
-        help="parameters of the rungs that have them, by our names or the tutorial's (TSM=64)",
+        help="parameters of the rungs that have them, by clgemm's or the tutorial's names (TSM=64)",
     )
-    parser.add_argument("--repeat", type=positive, metavar="N", help="how often each rung is timed")
-    parser.add_argument("--cuda", action="store_true", help="through the CUDA toolchain as well")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
+    parser.add_argument("--repeat", type=positive, metavar="N", help="timed runs of each rung")
+    parser.add_argument("--cuda", action="store_true", help="also run through the CUDA toolchain")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the staircase (last size)")
 
 
@@ -67,12 +67,12 @@ def _assignment(text: str) -> tuple[str, int]:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Climb the ladder.
+    """Run the rungs.
 
     Returns
     -------
     int
-        0 if each rung ran and was right, 1 if not or if a file was not written, 2 if the arguments
+        0 if all rungs ran and are right and the files are written, 1 if not, 2 if the arguments
         are wrong.
     """
     try:
@@ -97,7 +97,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _draw(climb: Climb, file: Path) -> None:
-    from clgemm.ladder.plot import draw  # takes matplotlib
+    from clgemm.ladder.plot import draw  # needs matplotlib
 
     draw(climb, str(file))
 

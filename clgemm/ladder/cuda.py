@@ -1,4 +1,4 @@
-"""Running the same rungs through the CUDA toolchain, with CuPy (extra ``cuda``)."""
+"""Runs rungs through the CUDA toolchain by CuPy (extra ``cuda``)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NS_PER_MS = 1_000_000
 
 
 def why_not() -> str:
-    """Return what keeps the CUDA toolchain from running here; empty where nothing does."""
+    """Return why the CUDA toolchain cannot run on this machine, or ""."""
     try:
         cupy = _cupy()
     except ImportError:
@@ -36,7 +36,7 @@ def _cupy() -> Any:
 
 
 def target() -> Target:
-    """Return what the rungs must know of the current CUDA device."""
+    """Return the properties of the current CUDA device that the rungs need."""
     cupy = _cupy()
     attributes = cupy.cuda.Device().attributes
     return Target(
@@ -49,12 +49,12 @@ def target() -> Target:
 
 
 class Product:
-    """A rung compiled by NVRTC for the current CUDA device, with the memory of one product.
+    """A rung that NVRTC compiled for the current CUDA device, with the memory of one product.
 
     Parameters
     ----------
     guard : int
-        Floats that each buffer has beyond its end, for tests to watch.
+        Extra floats at the end of each buffer, where tests detect writes.
     """
 
     def __init__(self, rung: Rung, shape: Shape, guard: int = 0) -> None:
@@ -90,7 +90,7 @@ class Product:
         ]
 
     def write(self, name: str, values: Matrix) -> None:
-        """Copy a matrix, column by column, to a buffer."""
+        """Copy a matrix to a buffer in column-major order."""
         self.buffers[name][: values.size] = self._cupy.asarray(values.ravel(order="F"))
 
     def read(self, name: str, rows: int, columns: int) -> Matrix:

@@ -12,7 +12,7 @@ _FOLDER = resources.files("clgemm").joinpath("kernels", "ladder")
 
 
 def source(rung: Rung) -> str:
-    """Return a rung's OpenCL C, the supporting kernels' included."""
+    """Return the OpenCL C of a rung, including its supporting kernels."""
     files = [rung.file]
     if hasattr(rung, "transpose"):
         files.insert(0, "transpose.cl")
@@ -20,5 +20,5 @@ def source(rung: Rung) -> str:
 
 
 def cuda_header() -> str:
-    """Return what turns OpenCL's words into CUDA's."""
+    """Return the header that lets NVRTC compile the rungs' OpenCL C as CUDA C++."""
     return _FOLDER.joinpath("opencl_to_cuda.h").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What a run yields, what it multiplies and how its result is judged. Pure NumPy."""
+"""The operands of a run, the check of its result, and its figures."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ __all__ = ["Matrix", "Problem", "Product", "Result", "examine", "median_ns"]
 
 ROUNDOFF = 2.0**-24
 REPEAT = 10
-PATIENCE_NS = 2_000_000_000  # slow devices repeat less often, but no less than three times
+PATIENCE_NS = 2_000_000_000  # after this time the repetitions end, but not before the third
 
 Matrix = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Result:
-    """One rung, checked and timed.
+    """The figures of one rung.
 
     Attributes
     ----------
     rung : Rung
-        With the parameters that it ran with.
+        The rung with its parameters.
     shape : Shape
         The product's sizes.
     toolchain : str
         ``"OpenCL"`` or ``"CUDA"``.
     time_ns : int
-        Median, over warm runs, of the kernels' time by the device's clock.
+        The kernels' time by the device's clock, as the median of all runs but the first.
     relative_error : float
-        The largest of |C - C_ref| / (|A| |B|), against float64.
+        The largest |C - C_ref| / (|A| |B|), where C_ref is computed in float64.
     error_bound : float
-        What rounding in float32 can cause at most.
+        The bound on `relative_error` from rounding in float32.
     support_share : float
-        Share of the time in kernels that do not multiply.
+        The fraction of the time in kernels other than ``multiply``.
     note : str
-        What the rung did without on this device.
+        The features that the rung uses on this device, and those that the device lacks.
     """
 
     rung: Rung
@@ -57,12 +57,12 @@ class Result:
 
     @property
     def gflops(self) -> float:
-        """Billions of operations per second, padding not counted."""
+        """Billions of operations per second, without those of padding."""
         return self.shape.flops / self.time_ns
 
     @property
     def correct(self) -> bool:
-        """Whether the error is one that rounding explains."""
+        """Whether the error is within the bound of rounding errors."""
         return self.relative_error <= self.error_bound
 
 
@@ -115,7 +115,7 @@ class Product(Protocol):
     """A rung built for a device, with the memory of one product."""
 
     def write(self, name: str, values: Matrix) -> None:
-        """Copy a matrix, column by column, to a buffer."""
+        """Copy a matrix to a buffer in column-major order."""
 
     def run(self) -> list[int]:
         """Compute the product, wait for it, and return the nanoseconds of each kernel."""
@@ -132,8 +132,8 @@ def examine(
     Parameters
     ----------
     repeat : int, optional
-        How often it is timed, after a first run that is not; ten times if not given, and fewer,
-        but three, where that takes long.
+        The number of timed runs, after a first run that is not timed. The default is ten, or fewer
+        but at least three if they take long.
     """
     shape = problem.shape
     product.write("a", problem.a)
@@ -165,8 +165,8 @@ def examine(
 
 
 def median_ns(once: Callable[[], int], repeat: int | None) -> int:
-    """Return the median of the nanoseconds that warm calls of `once` return, at least 1."""
-    once()  # the first run pays for what is made at the first use
+    """Return the median of the nanoseconds that calls of `once` return, without the first call."""
+    once()  # the first run compiles and allocates
     times: list[int] = []
     while len(times) < (repeat or REPEAT):
         times.append(once())

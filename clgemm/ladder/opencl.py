@@ -1,4 +1,4 @@
-"""Running rungs on OpenCL devices."""
+"""Runs rungs on OpenCL devices."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from clgemm.runtime import programs
 __all__ = ["Product", "run", "target"]
 
 NVIDIA_LANES = 32
-STOPPED_CLOCK = 1000  # times shorter than the host says: no launch costs that much
+# The device's clock does not run if its times are this many times shorter than the host's.
+STOPPED_CLOCK = 1000
 SHUFFLES = {"cl_khr_subgroup_shuffle", "cl_intel_subgroups"}
-SUB_GROUP_SIZES = (8, 16)  # what the device may be asked for with intel_reqd_sub_group_size
+SUB_GROUP_SIZES = (8, 16)  # sizes to ask for by intel_reqd_sub_group_size
 
 
 def target(device: Device) -> Target:
-    """Return what the rungs must know of an OpenCL device."""
-    is_nvidia = device.kind == "GPU" and "NVIDIA" in device.platform
+    """Return the properties of an OpenCL device that the rungs need."""
+    is_nvidia = device.kind == "GPU" and device.traits.is_nvidia
     return Target(
         local_memory_bytes=device.limits.local_memory_bytes,
         work_group_size=device.limits.work_group_size,
@@ -36,7 +37,7 @@ def target(device: Device) -> Target:
 
 
 def _sub_group_sizes(device: Device) -> tuple[int, ...]:
-    # Without the second extension nobody can say how large a sub-group will be.
+    # Without cl_intel_required_subgroup_size, a kernel cannot choose its sub-group size.
     extensions = set(device.cl_device.extensions.split())
     if not (SHUFFLES & extensions and "cl_intel_required_subgroup_size" in extensions):
         return ()
@@ -49,7 +50,7 @@ class Product:
     Parameters
     ----------
     guard : int
-        Floats that each buffer has beyond its end, for tests to watch.
+        Extra floats at the end of each buffer, where tests detect writes.
     """
 
     def __init__(self, device: Device, rung: Rung, shape: Shape, guard: int = 0) -> None:
@@ -61,7 +62,7 @@ class Product:
         }
         macros = rung.macros(target(device))
         standard = "CL1.2"
-        if macros.get("SHUFFLE") and not macros["PTX"]:  # which has no sub-groups
+        if macros.get("SHUFFLE") and not macros["PTX"]:  # OpenCL 1.2 has no sub-groups
             standard = "CL3.0" if device.cl_device.version >= "OpenCL 3" else "CL2.0"
         program = programs.build(device, source(rung), list(macros.items()), standard)
         self._launches = []
@@ -81,11 +82,11 @@ class Product:
             event.wait()
             by_host.append(time.perf_counter_ns() - begin)
             by_device.append(event.profile.end - event.profile.start)
-        # Mesa's software driver stamps events without a clock that runs.
+        # In Mesa's software driver, the clock of events does not run.
         return by_device if sum(by_device) * STOPPED_CLOCK > sum(by_host) else by_host
 
     def write(self, name: str, values: Matrix) -> None:
-        """Copy a matrix, column by column, to a buffer."""
+        """Copy a matrix to a buffer in column-major order."""
         cl.enqueue_copy(self.queue, self.buffers[name], values.ravel(order="F"))
 
     def read(self, name: str, rows: int, columns: int) -> Matrix:

@@ -1,4 +1,4 @@
-"""What the ladder is compared with, in the same run on the same operands."""
+"""The libraries that the rungs are compared with, on the same operands in the same run."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["Peer", "peers"]
 
 @dataclass(frozen=True)
 class Peer:
-    """A library's product.
+    """The figures of a library's product.
 
     Attributes
     ----------
     time_ns : int
-        Median, over warm calls, from the call to its end by the host's clock.
+        The time of a call by the host's clock, as the median of all calls but the first.
     relative_error : float
         As in `clgemm.ladder.Result`.
     """
@@ -43,7 +43,7 @@ class Peer:
 
 
 def peers(device: Device, problem: Problem, repeat: int | None = None) -> Iterator[Peer]:
-    """Yield the production `clgemm.sgemm`, CLBlast and cuBLAS where installed, and NumPy."""
+    """Yield the figures of `clgemm.sgemm`, CLBlast and cuBLAS if installed, and NumPy."""
 
     def timed(name: str, product: Callable[[], Any], fetch: Callable[[Any], Any]) -> Peer:
         def once() -> int:

@@ -1,4 +1,4 @@
-"""The staircase as a picture (extra ``ladder``: matplotlib)."""
+"""The speeds of the rungs as a picture (extra ``ladder``: matplotlib)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from clgemm.terminal import COLOURS, PLOT_STYLE
 
 __all__ = ["draw", "picture"]
 
-HEIGHTS = 3, 2  # of the climb and of the tutorial's
+HEIGHTS = 3, 2  # of the axes of the climb and of the tutorial
 KEPLER_PEERS: dict[str, float] = {"cuBLAS": 3056, "clBlas, tuned": 798}
-# A peer this many times above the highest step would flatten the stairs: it is named, not drawn.
+# A peer more than this many times as fast as the fastest rung is named only: its line would flatten
+# the bars.
 HEADROOM = 2.2
-NAME_CHARACTERS = 13  # of a line in the margin
-LINE_SHARE = 0.042  # of an axis's height, that a line in the margin takes
+NAME_CHARACTERS = 13  # in a line of the margin
+LINE_SHARE = 0.042  # the height of a line in the margin, as a fraction of the axes' height
 
 
 def draw(climb: Climb, file: str) -> None:
-    """Draw the staircase of one climb above the tutorial's, into an image file."""
+    """Draw one climb above the tutorial's, into an image file."""
     import matplotlib as mpl
 
     with mpl.rc_context(PLOT_STYLE):
@@ -55,7 +56,7 @@ def _title(axes: Any, text: str) -> None:
 
 
 def _stairs(axes: Any, toolchains: dict[str, dict[int, float]]) -> None:
-    """Draw a bar for each rung, side by side where there are several toolchains."""
+    """Draw a bar for each rung, with the bars of several toolchains side by side."""
     width = 0.84 / len(toolchains)
     for position, (name, steps) in enumerate(toolchains.items()):
         shift = (position - (len(toolchains) - 1) / 2) * width
@@ -83,12 +84,12 @@ def _stairs(axes: Any, toolchains: dict[str, dict[int, float]]) -> None:
 
 
 def _levels(axes: Any, peers: dict[str, float], height: int) -> None:
-    """Draw a line for each peer, named in the margin to the right of the stairs.
+    """Draw a line for each peer, with its name in the right margin.
 
     Parameters
     ----------
     height : int
-        Of these axes, one of `HEIGHTS`.
+        The height of these axes, one of `HEIGHTS`.
     """
     top = axes.get_ylim()[1]
     drawn = {name: gflops for name, gflops in peers.items() if gflops < HEADROOM * top}
@@ -101,7 +102,7 @@ def _levels(axes: Any, peers: dict[str, float], height: int) -> None:
         colour = COLOURS.get(name.split()[0], COLOURS["other"])
         axes.axhline(gflops, color=colour, linewidth=1.3, linestyle="--", zorder=0)
         lines = [*textwrap.wrap(name, NAME_CHARACTERS), _figure(gflops)]
-        # Names of neighbouring lines stand above each other, not on each other.
+        # Move names up so that those of neighbouring lines do not overlap.
         middle = max(gflops, lowest_free + len(lines) / 2 * share)
         lowest_free = middle + len(lines) / 2 * share
         _name(axes, "\n".join(lines), (right, middle), colour)

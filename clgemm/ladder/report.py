@@ -21,14 +21,14 @@ JUSTIFY: tuple[Side, ...] = ("right", "left", "right", "right", "right", "right"
 
 @dataclass(frozen=True)
 class Climb:
-    """Every rung asked for, at one size on one device.
+    """The figures of the rungs, for one size on one device.
 
     Attributes
     ----------
     results : list of Result
-        In the order of the rungs, OpenCL's before CUDA's.
+        OpenCL's in the order of the rungs, then CUDA's.
     refusals : dict of (int, str) to str
-        Why a rung, by its number and toolchain, was not run.
+        The reason why a rung did not run, by its number and toolchain.
     """
 
     device: str
@@ -39,11 +39,11 @@ class Climb:
 
     @property
     def ok(self) -> bool:
-        """Whether each rung ran and was right."""
+        """Whether all rungs ran and are right."""
         return not self.refusals and all(result.correct for result in self.results)
 
     def find(self, number: int, toolchain: str) -> Result | None:
-        """Return a rung's result, or None where it was refused or not asked for."""
+        """Return a rung's result, or None if it did not run."""
         for result in self.results:
             if (result.rung.number, result.toolchain) == (number, toolchain):
                 return result
@@ -79,7 +79,7 @@ def _notes(climb: Climb, toolchain: str) -> Iterator[str]:
 
 
 def print_climb(climb: Climb) -> None:
-    """Print the rungs, one table a toolchain, and what they are compared with."""
+    """Print a table of the rungs for each toolchain, and a table of the peers."""
     for toolchain in ("OpenCL", "CUDA"):
         if rows := list(_rows(climb, toolchain)):
             title = f"{toolchain} on {climb.device}, n = {climb.n}, by the device's clock"
@@ -87,7 +87,7 @@ def print_climb(climb: Climb) -> None:
             print(*(f"  {note}" for note in _notes(climb, toolchain)), sep="\n", end="\n\n")
     if climb.peers:
         print_table(
-            "Beside them, from call to end by the host's clock",
+            "Other libraries, time of a call by the host's clock",
             ("", "GFLOP/s", "error"),
             ("left", "right", "right"),
             [(p.name, figure(p.gflops), f"{p.relative_error:.1e}") for p in climb.peers],
@@ -95,7 +95,7 @@ def print_climb(climb: Climb) -> None:
 
 
 def as_json(climbs: Iterable[Climb]) -> str:
-    """Return everything that was measured as JSON."""
+    """Return all measurements as JSON."""
     return json.dumps([_climb_as_dict(climb) for climb in climbs], indent=2)
 
 

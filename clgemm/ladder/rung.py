@@ -1,4 +1,4 @@
-"""What a rung is: parameters, constraints, geometry, launches. Pure; nothing here runs."""
+"""The base class of rungs: their parameters, constraints and launches."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["FLOAT_BYTES", "WIDTHS", "Launch", "Presets", "Rung", "Shape", "Targe
 FLOAT_BYTES = 4
 INDEX_LIMIT = 2**31  # the kernels compute indices in int
 
-WIDTHS = (1, 2, 4, 8)  # vectors of the ladder
+WIDTHS = (1, 2, 4, 8)  # floats in a vector
 
 Presets: TypeAlias = tuple[Mapping[str, int], ...]
 
 
 class Shape(NamedTuple):
-    """C is m x n, A is m x k, B is k x n; for a tile, its share of each."""
+    """The sizes of a product, where A is m x k, B is k x n and C is m x n; or those of a tile."""
 
     m: int
     n: int
@@ -31,31 +31,31 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Target:
-    """What the rungs must know of a device and of the compiler in front of it."""
+    """The properties of a device and its compiler that the rungs need."""
 
     local_memory_bytes: int
     work_group_size: int
     allocation_bytes: int
-    read_only: bool = False  # it has loads through the read-only cache
-    lanes: tuple[int, ...] = ()  # sub-group sizes that it shuffles in; empty: it cannot
-    ptx: bool = False  # it says both in NVIDIA's assembly
-    row_sub_groups: bool = False  # a sub-group may not reach over two rows of work-items
+    read_only: bool = False  # whether there are loads through the read-only cache
+    lanes: tuple[int, ...] = ()  # sub-group sizes with shuffles; empty if there are no shuffles
+    ptx: bool = False  # whether both are written in NVIDIA's assembly
+    row_sub_groups: bool = False  # whether a sub-group must lie in one row of work-items
 
 
 class Launch(NamedTuple):
-    """One kernel of a rung; its arguments are the sizes, then the buffers by their names."""
+    """One launch of a rung; the kernel's arguments are the sizes and then the buffers."""
 
     kernel: str
     sizes: tuple[int, ...]
-    buffers: tuple[str, ...]
+    buffers: tuple[str, ...]  # their names
     groups: tuple[int, int]  # work-groups along each dimension
-    items: tuple[int, int]  # work-items of each
-    local_memory_bytes: int  # of each
+    items: tuple[int, int]  # work-items per work-group
+    local_memory_bytes: int  # per work-group
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rung:
-    """A rung with its parameters: the macros of its kernel file, whose header explains them."""
+    """A rung with its parameters, which are the macros of its kernel file."""
 
     number: ClassVar[int]
     title: ClassVar[str]
@@ -66,7 +66,7 @@ class Rung:
 
     @property
     def extent(self) -> Shape:
-        """What one work-group computes of C, and its step along k."""
+        """The rows and columns of C per work-group, and its step along k."""
         raise NotImplementedError
 
     @property
@@ -76,11 +76,11 @@ class Rung:
 
     @property
     def local_memory_bytes(self) -> int:
-        """Local memory that one work-group of the product takes."""
+        """Bytes of local memory that one work-group of ``multiply`` uses."""
         return FLOAT_BYTES * self.extent.k * (self.extent.m + self.extent.n)
 
     def padded(self, shape: Shape) -> Shape:
-        """Return the sizes that are multiplied for a product of this shape."""
+        """Return the sizes of the product with padding."""
         return shape
 
     def buffers(self, shape: Shape) -> dict[str, int]:
@@ -88,16 +88,16 @@ class Rung:
         return {"a": shape.m * shape.k, "b": shape.k * shape.n, "c": shape.m * shape.n}
 
     def launches(self, shape: Shape) -> tuple[Launch, ...]:
-        """Return the kernels of one product, in their order."""
+        """Return the launches of one product in order."""
         return (self.multiply(shape, "a", "b", "c"),)
 
     def multiply(self, shape: Shape, *buffers: str) -> Launch:
-        """Return the launch that multiplies; the others support it."""
+        """Return the launch of the kernel ``multiply``."""
         groups = (shape.m // self.extent.m, shape.n // self.extent.n)
         return Launch("multiply", shape, buffers, groups, self.items, self.local_memory_bytes)
 
     def problems(self) -> Iterator[str]:
-        """Yield each broken constraint of the rung, whatever the device."""
+        """Yield each constraint that the parameters break on any device."""
         for name, value in asdict(self).items():
             if name in self.flags and value not in (0, 1):
                 yield f"{name}={value} is neither 0 nor 1"
@@ -105,20 +105,20 @@ class Rung:
                 yield f"{name}={value} is less than 1"
 
     def problems_on(self, target: Target, shape: Shape) -> Iterator[str]:
-        """Yield each broken constraint, those of the device and of the sizes included."""
+        """Yield each constraint that the parameters break for this device and these sizes."""
         own = list(self.problems())
         yield from own
-        if own:  # what follows from broken parameters means nothing
+        if own:  # with broken parameters, the launches below are meaningless
             return
         for launch in self.launches(shape):
             if (items := launch.items[0] * launch.items[1]) > target.work_group_size:
                 yield (
-                    f"{items} work-items per work-group to {launch.kernel} exceed the device's "
+                    f"{items} work-items per work-group of {launch.kernel} exceed the device's "
                     f"{target.work_group_size}"
                 )
             if launch.local_memory_bytes > target.local_memory_bytes:
                 yield (
-                    f"{launch.local_memory_bytes} bytes of local memory to {launch.kernel} exceed "
+                    f"{launch.local_memory_bytes} bytes of local memory of {launch.kernel} exceed "
                     f"the device's {target.local_memory_bytes}"
                 )
         for name, size, tile in zip("mnk", self.padded(shape), self.extent, strict=True):
@@ -133,17 +133,20 @@ class Rung:
         parameters = ", ".join(f"{name}={value}" for name, value in asdict(self).items())
         return f"rung {self.number} with {parameters}"
 
-    def macros(self, target: Target) -> dict[str, int]:  # noqa: ARG002 - rung 8 asks for it
+    def macros(self, target: Target) -> dict[str, int]:  # noqa: ARG002 - rung 8 uses it
         """Return the -D macros of the kernel file."""
         return {name.upper(): value for name, value in asdict(self).items()}
 
-    def note(self, target: Target) -> str:  # noqa: ARG002 - likewise
-        """Say what of the rung's idea the device lacks; empty where nothing."""
+    def note(self, target: Target) -> str:  # noqa: ARG002 - rung 8 uses it
+        """Return which features the rung uses and which the device lacks; "" for most rungs."""
         return ""
 
 
 def multiples(rung: Rung, **of: str) -> Iterator[str]:
-    """Yield a problem for each parameter ``name=of`` that is no multiple of the parameter `of`."""
+    """Yield a problem for each parameter that is not a multiple of another one.
+
+    Each keyword is a parameter, and its value the name of the other one.
+    """
     for name, unit_name in of.items():
         value, unit = getattr(rung, name), getattr(rung, unit_name)
         if value % unit:

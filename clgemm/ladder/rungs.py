@@ -1,4 +1,4 @@
-"""The ten rungs, the tutorial's names for their parameters, and a rung to suit a device. Pure."""
+"""The ten rungs, the tutorial's names for their parameters, and their choice for a device."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def configure(number: int, shape: Shape, target: Target, **parameters: int) -> R
     target : Target
         The device and its compiler.
     **parameters : int
-        By our names or the tutorial's. What is not given comes from the first of the rung's
-        presets that fits.
+        By clgemm's names or the tutorial's. The others come from the first of the rung's presets
+        that fits.
 
     Raises
     ------
     ValueError
-        If there is no such rung or parameter, or if a constraint of the rung or a limit of the
-        device is broken; the message has the values of all that is.
+        If there is no such rung or parameter, or if the parameters break constraints of the rung
+        or limits of the device; the message names all of them with their values.
     """
     if not 1 <= number <= len(RUNGS):
         raise ValueError(f"rung {number} is not one of 1 to {len(RUNGS)}")

@@ -1,4 +1,4 @@
-"""Rungs 1 to 4: square tiles, B as it is given. Pure; nothing here runs."""
+"""Rungs 1 to 4: square tiles, and B without a transposition."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["MoreWork", "Naive", "Tiled", "WiderTypes"]
 
 @dataclass(frozen=True, kw_only=True)
 class Naive(Rung):
-    """One work-item per element of C."""
+    """The rung with one work-item for each element of C."""
 
     tile: int
 
@@ -38,7 +38,7 @@ class Naive(Rung):
 
 @dataclass(frozen=True, kw_only=True)
 class Tiled(Naive):
-    """Square tiles in local memory."""
+    """The rung with square tiles in local memory."""
 
     number = 2
     title = "tiling in local memory"
@@ -56,7 +56,7 @@ class Tiled(Naive):
 
 @dataclass(frozen=True, kw_only=True)
 class MoreWork(Tiled):
-    """Several columns of C per work-item."""
+    """The rung with several columns of C for each work-item."""
 
     work_n: int
 
@@ -82,7 +82,7 @@ class MoreWork(Tiled):
 
 @dataclass(frozen=True, kw_only=True)
 class WiderTypes(Tiled):
-    """Vectors of floats throughout."""
+    """The rung with vectors in place of floats."""
 
     width: int
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from clgemm.core.cache import cache_folder, rewrite, warn_once, warn_unkept
+from clgemm.core.caches import forgettable
 from clgemm.core.host_blas import blas_threads
 from clgemm.hardware.device import Device
 from clgemm.hardware.identity import identify
@@ -118,11 +119,13 @@ def measured(device: Device) -> Measured | None:
     return _measured(device, blas_threads())
 
 
+@forgettable
 @functools.lru_cache(maxsize=64)
 def _measured(device: Device, threads: int) -> Measured | None:
     return _parsed(_entries().get(_key(device, threads)))
 
 
+@forgettable
 @functools.cache
 def smallest(otherwise: int) -> int:
     """Return the least work that any device of this host was measured to win, if it is less.
@@ -174,6 +177,7 @@ def _key(device: Device, threads: int) -> str:
     return f"{about}, on {_host()}, BLAS threads: {threads}"
 
 
+@forgettable
 @functools.cache
 def _entries() -> dict[str, Any]:
     try:

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
+from typing import Any
 
-from clgemm.core.child import trial_child
+from clgemm.core.caches import forgettable
 from clgemm.core.identity import Identity
-from clgemm.core.shapes import SHAPE_CLASSES, samples
+from clgemm.core.shapes import SHAPE_CLASSES
 from clgemm.hardware.device import Device
-from clgemm.hardware.identity import identify, identity
-from clgemm.planning.defaults import default_choice
+from clgemm.hardware.identity import identify
+from clgemm.kernels import family_named
+from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.family import Family
+from clgemm.planning.validation import validated
 from clgemm.records.lookup import Served, candidates
-from clgemm.records.record import AnyChoice
-from clgemm.records.verdicts import proven, verdict_on
+from clgemm.records.verdicts import verdict_on
 
 __all__ = ["serving", "tuned"]
 
 
+@forgettable
 @functools.lru_cache(maxsize=1024)
-def tuned(
-    device: Device, family: str, name: str, default: AnyChoice | None = None
-) -> AnyChoice | None:
+def tuned(device: Device, family: str, name: str, default: Choice | None = None) -> Choice | None:
     """Return the choice that the nearest record has for a family and a shape class, if any.
 
     What has not been checked on such a device is tried out first, which takes seconds: unless it is
@@ -29,21 +31,20 @@ def tuned(
     """
     who = identify(device)
     for record, _, is_proven in candidates(who, device.limits, family, name):
-        trial = functools.partial(trial_child, identity(device))
-        if is_proven or record.choice == default or proven(who, record.choice, trial):
+        if is_proven or record.choice == default or validated(device, record.choice):
             return record.choice
     return None
 
 
-def serving(device: Device, families: Iterable[str]) -> dict[str, dict[str, str]]:
+def serving(device: Device, families: Iterable[Family[Any, Any]]) -> dict[str, dict[str, str]]:
     """Return, by shape class and kernel family, where the configs used on a device come from."""
     who = identify(device)
     found: dict[str, dict[str, str]] = {}
     for name in SHAPE_CLASSES:
         for family in families:
-            if samples(family, name, device.kind):
-                known = next(candidates(who, device.limits, family, name), None)
-                found.setdefault(name, {})[family] = _origin(device, who, known)
+            if name in family.samples(device.kind):
+                known = next(candidates(who, device.limits, family.name, name), None)
+                found.setdefault(name, {})[family.name] = _origin(device, who, known)
     return found
 
 
@@ -51,7 +52,8 @@ def _origin(device: Device, who: Identity, served: Served | None) -> str:
     if served is None:
         return "default"
     record = served.record
-    defaults = (default_choice(device, record.family, *shape) for shape in record.shapes)
+    family = family_named(record.family)
+    defaults = (family.defaults(shape, device.traits)[0] for shape in record.shapes)
     is_default = all(default == record.choice for default in defaults)
     verdict = True if served.proven or is_default else verdict_on(who, record.choice)
     doubt = {True: "", None: "; not yet tried here", False: "; wrong here: the next nearest serves"}

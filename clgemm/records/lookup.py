@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clgemm.core.cache import cache_folder, folder_problem, rewrite, warn_once
+from clgemm.core.caches import forgettable
 from clgemm.core.config import Limits
 from clgemm.core.identity import Identity
 from clgemm.records.record import (
@@ -128,6 +129,7 @@ def shipped() -> Findings:
     )
 
 
+@forgettable
 @functools.cache
 def _read(path: Path) -> Findings:
     try:
@@ -143,6 +145,7 @@ def _read(path: Path) -> Findings:
         return Findings((), (error.strerror or str(error),), True)
 
 
+@forgettable
 @functools.cache
 def _own(path: Path, device: Identity) -> Findings:
     """Return what this user's file has for a device, its driver and these kernels.

@@ -11,26 +11,18 @@ import datetime
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 from clgemm.core.config import KernelConfig, Limits
 from clgemm.core.identity import Identity
 from clgemm.core.shapes import SHAPE_CLASSES, Shape
-from clgemm.kernels.blocked.config import RegisterConfig
-from clgemm.kernels.direct.config import DirectConfig
-from clgemm.kernels.pack.config import PackConfig, VectorPackConfig
-from clgemm.kernels.skinny.config import SkinnyConfig, SkinnyLanesConfig
+from clgemm.kernels import FAMILIES, family_named
+from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.sources import sources_hash
-from clgemm.kernels.tensor_core.config import MmaConfig, TensorConfig, WgmmaConfig
-from clgemm.kernels.tiled.config import LocalConfig
 
 __all__ = [
-    "FAMILIES",
-    "AnyChoice",
-    "Choice",
     "Findings",
     "Record",
-    "TensorChoice",
     "as_json",
     "choice_as_dict",
     "choice_from",
@@ -42,43 +34,7 @@ __all__ = [
 
 FORMAT = 1
 LARGEST = 2**20  # of a config's numbers: anything sensible is far below
-ProductConfig: TypeAlias = (
-    LocalConfig | RegisterConfig | SkinnyConfig | SkinnyLanesConfig | DirectConfig
-)
-Packs: TypeAlias = tuple[PackConfig, PackConfig] | tuple[VectorPackConfig] | tuple[PackConfig]
-# Of A and B; the register family packs B itself, the skinny one copies the operand of few rows.
-PACKS: dict[str, tuple[type[PackConfig] | type[VectorPackConfig], ...]] = {
-    "local": (PackConfig, PackConfig),
-    "register": (VectorPackConfig,),
-    "skinny": (PackConfig,),
-}
-FAMILIES: dict[str, type[ProductConfig | TensorConfig]] = {
-    "local": LocalConfig,
-    "register": RegisterConfig,
-    "skinny": SkinnyConfig,
-    "skinny_lanes": SkinnyLanesConfig,
-    "direct": DirectConfig,
-    "tensor": WgmmaConfig,
-    "tensor_mma": MmaConfig,
-}
 Config = TypeVar("Config", bound=KernelConfig)
-
-
-class Choice(NamedTuple):
-    """The config that makes a product, and how its operands are packed for it."""
-
-    config: ProductConfig
-    pack: Packs | None
-
-
-class TensorChoice(NamedTuple):
-    """The config that makes a product on tensor cores, which says how operands are split for it."""
-
-    config: TensorConfig
-    pack: None = None
-
-
-AnyChoice: TypeAlias = Choice | TensorChoice
 
 
 @dataclass(frozen=True)
@@ -98,7 +54,7 @@ class Record:
     device: Identity
     family: str
     shape_class: str
-    choice: AnyChoice
+    choice: Choice
     shapes: tuple[Shape, ...]
     gflops: tuple[float, ...]
     kernels: str
@@ -131,25 +87,12 @@ def today() -> str:
 
 def kernels_hash(family: str) -> str:
     """Return the hash of all that a family's products are compiled from."""
-    return sources_hash(FAMILIES[family])
+    return sources_hash(family_named(family).config)
 
 
-def problems_of(choice: AnyChoice, limits: Limits | None = None) -> list[str]:
+def problems_of(choice: Choice, limits: Limits | None = None) -> list[str]:
     """Return what speaks against a choice: by its families' constraints, and on a device."""
-    configs: list[KernelConfig] = [choice.config, *(choice.pack or ())]
-    found = [
-        problem
-        for config in configs
-        for problem in (config.problems_on(limits) if limits else config.problems())
-    ]
-    if not found and choice.pack:
-        tiles = 1, 1  # the skinny family's rows are copied one by one
-        if isinstance(choice.config, LocalConfig | RegisterConfig):
-            tiles = choice.config.tile_m, choice.config.tile_n
-        panels = tuple(pack.panel for pack in choice.pack)
-        if panels != tiles[: len(panels)]:
-            found.append(f"panels of {panels} rows do not make tiles of {tiles}")
-    return found
+    return list(family_named(choice.config.family).problems(choice, limits))
 
 
 def config_from(kind: type[Config], values: object) -> Config:
@@ -178,7 +121,7 @@ def config_from(kind: type[Config], values: object) -> Config:
     return config
 
 
-def choice_from(family: object, config: object, pack: object) -> AnyChoice:
+def choice_from(family: object, config: object, pack: object) -> Choice:
     """Return the choice that a family's name and mappings describe.
 
     Raises
@@ -186,24 +129,25 @@ def choice_from(family: object, config: object, pack: object) -> AnyChoice:
     ValueError
         If there is no such family, or the configs are not what it takes.
     """
-    if not isinstance(family, str) or family not in FAMILIES:
-        raise ValueError(f"{family!r} is no family of {sorted(FAMILIES)}")
-    made, packs = config_from(FAMILIES[family], config), None
-    if kinds := PACKS.get(family):
-        if not isinstance(pack, Sequence) or len(pack) != len(kinds):
-            raise ValueError(f"{pack!r} is not how {len(kinds)} operands are packed")
-        packs = tuple(config_from(kind, each) for kind, each in zip(kinds, pack, strict=True))
+    names = sorted(known.name for known in FAMILIES)
+    if not isinstance(family, str) or family not in names:
+        raise ValueError(f"{family!r} is no family of {names}")
+    known, packs = family_named(family), None
+    made = config_from(known.config, config)
+    if known.packs:
+        if not isinstance(pack, Sequence) or len(pack) != len(known.packs):
+            raise ValueError(f"{pack!r} is not how {len(known.packs)} operands are packed")
+        pairs = zip(known.packs, pack, strict=True)
+        packs = tuple(config_from(kind, each) for kind, each in pairs)
     elif pack is not None:
         raise ValueError(f"{family} packs nothing, but there is {pack!r}")
-    # That they are the family's, one for each, zip has seen to.
-    packed = cast("Packs | None", packs)
-    choice = TensorChoice(made) if isinstance(made, TensorConfig) else Choice(made, packed)
+    choice = Choice(made, packs)
     if found := problems_of(choice):
         raise ValueError("; ".join(found))
     return choice
 
 
-def choice_as_dict(choice: AnyChoice) -> dict[str, Any]:
+def choice_as_dict(choice: Choice) -> dict[str, Any]:
     """Return what `choice_from` takes, for JSON."""
     packs = None if choice.pack is None else [asdict(pack) for pack in choice.pack]
     return {"family": choice.config.family, "config": asdict(choice.config), "pack": packs}

@@ -6,6 +6,7 @@ Compilers abort and GPUs hang on kernels that are right elsewhere: a crash is th
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import threading
 from collections.abc import Callable
@@ -14,7 +15,8 @@ from clgemm.core.cache import recall, remember
 from clgemm.core.child import Child, ChildDiedError, RequestError
 from clgemm.core.identity import Identity
 from clgemm.core.nesting import alone
-from clgemm.records.record import AnyChoice, choice_as_dict, kernels_hash
+from clgemm.kernels.common.choice import Choice
+from clgemm.records.record import choice_as_dict, kernels_hash
 
 __all__ = ["gated", "proven", "verdict_on"]
 
@@ -25,7 +27,7 @@ GATE_SECONDS = 120.0
 _lock = threading.RLock()
 
 
-def gated(child: Child, choice: AnyChoice, seconds: float = GATE_SECONDS) -> str:
+def gated(child: Child, choice: Choice, seconds: float = GATE_SECONDS) -> str:
     """Have a choice built and checked by a child; return why it is rejected, "" if it is not."""
     try:
         if not child.alive:
@@ -38,7 +40,7 @@ def gated(child: Child, choice: AnyChoice, seconds: float = GATE_SECONDS) -> str
 
 
 @alone
-def proven(device: Identity, choice: AnyChoice, child: Callable[[], Child]) -> bool:
+def proven(device: Identity, choice: Choice, child: Callable[[], Child]) -> bool:
     """Tell whether a choice gives right results on this device, driver and kernels.
 
     It is tried out the first time. If that verdict cannot be kept, nothing is tried: every process
@@ -68,14 +70,15 @@ def proven(device: Identity, choice: AnyChoice, child: Callable[[], Child]) -> b
     return verdict is True
 
 
-def verdict_on(device: Identity, choice: AnyChoice) -> bool | None:
+def verdict_on(device: Identity, choice: Choice) -> bool | None:
     """Return what a trial of a choice said on this device, driver and kernels; None before it."""
     verdict = recall(_key(device, choice))
     return verdict if isinstance(verdict, bool) else None
 
 
-def _key(device: Identity, choice: AnyChoice) -> str:
+def _key(device: Identity, choice: Choice) -> str:
     family = choice.config.family
-    digest = hashlib.sha256(repr(choice).encode()).hexdigest()[:16]
+    text = json.dumps(choice_as_dict(choice), sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     where = f"{device.name}, {device.platform}, driver {device.driver}"
     return f"{where}: {family} {digest}, kernels {kernels_hash(family)}"

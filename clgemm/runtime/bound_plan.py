@@ -1,6 +1,6 @@
-"""A plan's kernels with their arguments, and the memory that calls on a queue share.
+"""A plan bound to a device: its kernels with their arguments, and the memory that calls share.
 
-Both are a call's own while it uses them: `clgemm.runtime.workspace` says how.
+A call owns the kernels and the shared memory while it enqueues: `clgemm.runtime.workspace`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from clgemm.hardware.device import Device
 from clgemm.kernels.sources import BUFFER, parameter_types
 from clgemm.runtime import programs
 
-__all__ = ["BoundPlan", "Launch", "SharedMemory"]
+__all__ = ["BoundKernels", "BoundPlan", "Launch", "SharedMemory"]
 
 # How a value goes into a kernel, by its parameter's type. Vectors are bytes already.
 VALUES: dict[str, Callable[[Any], Any]] = {
@@ -119,8 +119,8 @@ class Launch:
             self.set_argument(index, value(values[slot] + offset))
 
 
-class BoundPlan:
-    """A plan's kernels, which keep their arguments from call to call.
+class BoundKernels:
+    """A plan's kernels with one shared memory; they keep their arguments from call to call.
 
     Attributes
     ----------
@@ -149,3 +149,25 @@ class BoundPlan:
         for launch in self.launches:
             launch.set_scalars(values)
         self._scalars = scalars
+
+
+class BoundPlan:
+    """A plan with kernels for its next call.
+
+    Attributes
+    ----------
+    kernels : BoundKernels or None
+        All of them are set up, and no call that is under way is still setting them up.
+    has_small_scratch : bool
+        Whether its scratch memory stays with the shared memory.
+    """
+
+    def __init__(self, plan: Plan, device: Device, has_small_scratch: bool) -> None:
+        self._plan, self._device = plan, device
+        self.kernels: BoundKernels | None = None
+        self.has_small_scratch = has_small_scratch
+
+    def set_up(self, memory: SharedMemory) -> BoundKernels:
+        """Return new kernels that use this memory; they are the next call's too."""
+        kernels = self.kernels = BoundKernels(self._plan, self._device, memory)
+        return kernels

@@ -1,50 +1,36 @@
-"""From operands to enqueued kernels: place, choose a config, plan, run."""
+"""One product from checked operands: make its problem, plan it, bind the plan, execute it."""
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 import pyopencl as cl
 import pyopencl.array
 
-from clgemm.core.layout import Layout, batch_levels, folded
 from clgemm.core.precision import chosen_precision
-from clgemm.core.steps import Plan
+from clgemm.core.problem import Problem
 from clgemm.hardware.choice import get_device
 from clgemm.hardware.device import Device, of_queue
-from clgemm.kernels.blocked.config import RegisterConfig
-from clgemm.kernels.blocked.plan import is_faster_transposed
-from clgemm.kernels.skinny.plan import fits_skinny
-from clgemm.kernels.tensor_core.narrow import make_narrow_plan
-from clgemm.kernels.tiled.config import LocalConfig
-from clgemm.kernels.tiled.plan import reads_singly
-from clgemm.planning.defaults import copy_config, direct_config, single_loads_choice
-from clgemm.planning.plan import make_copy_plan, make_plan, make_scaling_plan
-from clgemm.planning.selection import choose, transfer_config
-from clgemm.planning.serving import tuned
-from clgemm.planning.tensor import choose_narrow, choose_tensor
-from clgemm.planning.tensor_plan import make_tensor_plan
+from clgemm.planning.planner import copy_plan_of
+from clgemm.planning.selection import transfer_config
 from clgemm.planning.windows import windows
-from clgemm.runtime.call_cache import Way, forget, starts_of
+from clgemm.runtime.execute import BoundCall, bind, execute
+from clgemm.runtime.memory import place
 from clgemm.runtime.operands import (
     ITEM_BYTES,
     AnyArray,
     HostArray,
-    Matrix,
     allocated,
-    layout_of,
-    overlap,
-    place,
+    problem_of,
 )
-from clgemm.runtime.transfer.pipeline import multiply_through
+from clgemm.runtime.transfer.pipeline import TiledProduct, multiply_through
 from clgemm.runtime.transfer.staging import staging
-from clgemm.runtime.workspace import Workspace, workspace
+from clgemm.runtime.workspace import workspace
 
-__all__ = ["duplicate", "forget_plans", "multiply"]
+__all__ = ["duplicate", "multiply"]
 
 Events = Sequence[cl.Event]
 
@@ -63,7 +49,7 @@ def multiply(
     queue: cl.CommandQueue | None = None,
     wait_for: Events = (),
     precision: str | None = None,
-) -> Way | None:
+) -> BoundCall | None:
     """Update a stack of matrices on the device: C = alpha A B + beta C.
 
     Parameters
@@ -76,40 +62,98 @@ def multiply(
     queue : pyopencl.CommandQueue, optional
         Needed for device operands; the chosen device's own for host operands if left out.
     precision : {"strict", "float32", "fast"}, optional
-        As `clgemm.precision`.
+        As resolved by `chosen_precision`; if left out, it is resolved here.
 
     Returns
     -------
-    Way or None
-        How to make such a product again, if it takes no more than what the way does.
+    BoundCall or None
+        What repeats the product, if one bound plan was all that it took.
     """
-    precision = chosen_precision(precision)
+    if precision is None:
+        precision = chosen_precision()
     if 0 in c.shape:
         return None
     if alpha == 0 or a.shape[-1] == 0:
         if beta == 1:
             return None
         alpha = 0.0  # and so A and B are not read
-    # An operand that the result would overwrite is read from a copy.
-    copied = False
-    if isinstance(c, np.ndarray):
-        device = get_device() if queue is None else of_queue(queue)
-        queue = device.queue if queue is None else queue
-        if overlap(a, c):
-            a, copied = duplicate(a, "K", None), True
-        if overlap(b, c):
-            b, copied = duplicate(b, "K", None), True
-        way = _multiply_on_host(alpha, a, b, beta, c, precision, device, queue, wait_for)
+    on_host = isinstance(c, np.ndarray)
+    if on_host and queue is None:
+        device = get_device()
+        queue = device.queue
     else:
         assert queue is not None
-        if overlap(a, c):
-            a, copied = duplicate(a, "C", queue), True
-        if overlap(b, c):
-            b, copied = duplicate(b, "C", queue), True
-        layouts = layout_of(a), layout_of(b), layout_of(c)
-        way = _way(alpha, *layouts, precision, of_queue(queue), workspace(queue))
-        way.on_device(alpha, a, b, beta, c, wait_for)
-    return way if alpha and not copied else None
+        device = of_queue(queue)
+    if not alpha:
+        precision = None
+    problem, overlaps = problem_of(a, b, c, precision)
+    if any(overlaps):  # an operand that the result would overwrite is read from a copy
+        order: Literal["C", "K"] = "K" if on_host else "C"
+        a, b = (
+            duplicate(x, order, queue) if copied else x
+            for x, copied in zip((a, b), overlaps, strict=True)
+        )
+        problem, _ = problem_of(a, b, c, precision)
+    bound: BoundCall | None
+    if on_host:
+        bound = _multiply_on_host(problem, alpha, a, b, beta, c, device, queue, wait_for)
+    else:
+        bound = bind(problem, device, workspace(queue))
+        execute(bound, alpha, a, b, beta, c, wait_for)
+    return bound if alpha and not any(overlaps) else None
+
+
+def _multiply_on_host(
+    problem: Problem,
+    alpha: float,
+    a: HostArray,
+    b: HostArray,
+    beta: float,
+    c: HostArray,
+    device: Device,
+    queue: cl.CommandQueue,
+    wait_for: Events,
+) -> BoundCall | None:
+    space = workspace(queue)
+    if (config := transfer_config(device)) is not None:
+        # Nobody knows how long a user's events take.
+        is_slow = device.kind == "CPU" and (bool(wait_for) or _is_long(problem, device))
+        product = TiledProduct(alpha, beta, problem.precision, device, space, wait_for, is_slow)
+        multiply_through(staging(device, config), product, a, b, c)
+        return None
+    bound: BoundCall | None = None
+    z = c
+    for part, x, y, scale, z in _parts(problem, a, b, beta, c, device.limits.allocation_bytes):
+        bound = bind(part, device, space)._replace(
+            starts=(-part.a.extent[0], -part.b.extent[0], -part.c.extent[0]),
+            is_long=_is_long(part, device),
+        )
+        execute(bound, alpha, x, y, scale, z, wait_for)
+    return bound if z is c else None
+
+
+def _parts(
+    problem: Problem, a: HostArray, b: HostArray, beta: float, c: HostArray, allocation_bytes: int
+) -> Iterator[tuple[Problem, HostArray, HostArray, float, HostArray]]:
+    """Yield a product in parts, each operand of which fits into one buffer: mostly one part."""
+    most, layouts = allocation_bytes // ITEM_BYTES, problem[:3]
+    if all(last - first < most for first, last in (layout.extent for layout in layouts)):
+        yield problem, a, b, beta, c
+        return
+    a, b = (x[(None,) * (c.ndim - x.ndim)] for x in (a, b))
+    for window in windows(*layouts, most, read=problem.precision is not None):
+        x, y, z = a[window.a], b[window.b], c[window.c]
+        part, _ = problem_of(x, y, z, problem.precision)
+        yield part, x, y, beta if window.first else 1.0, z
+
+
+def _is_long(problem: Problem, device: Device) -> bool:
+    """Tell whether a product takes so long that signals should be answered before it is over."""
+    a, b, c, _ = problem
+    results, operands = math.prod(c.shape), math.prod(a.shape) + math.prod(b.shape)
+    work = max(results * a.columns, TRAFFIC_WORK * (results + operands))
+    limits = device.limits
+    return work >= (LONG_WORK * limits.compute_units if limits.vector_width > 1 else LONG_IF_SLOW)
 
 
 def duplicate(
@@ -131,150 +175,7 @@ def duplicate(
     if x.size:
         source = place(x).layout if order == "C" else place(x).layout.transposed()
         device = of_queue(queue)
-        plan = make_copy_plan(source, copy_config(device.limits))
+        plan = copy_plan_of(device, source)
         matrices = {"a": place(x), "c": place(target)}
         target.add_event(workspace(queue).run(plan, device, matrices, wait_for=x.events))
     return target
-
-
-def _multiply_on_host(
-    alpha: float,
-    a: HostArray,
-    b: HostArray,
-    beta: float,
-    c: HostArray,
-    precision: str,
-    device: Device,
-    queue: cl.CommandQueue,
-    wait_for: Events,
-) -> Way | None:
-    space = workspace(queue)
-    if (config := transfer_config(device)) is not None:
-        multiply_through(
-            staging(device, config),
-            space,
-            _Product(alpha, beta, precision, device, space, wait_for),
-            *(a, b, c),
-            read=alpha != 0,
-            keep=beta != 0,
-            allocation_bytes=device.limits.allocation_bytes,
-            # Nobody knows how long a user's events take.
-            is_slow=device.kind == "CPU"
-            and (bool(wait_for) or _is_long(device, c.size, a.shape[-1], a.size + b.size)),
-        )
-        return None
-    layouts = layout_of(a), layout_of(b), layout_of(c)
-    most = device.limits.allocation_bytes // ITEM_BYTES
-    if all(last - first < most for first, last in (layout.extent for layout in layouts)):
-        return _multiply_in_place(alpha, a, b, beta, c, precision, device, space, wait_for)
-    a, b = (x[(None,) * (c.ndim - x.ndim)] for x in (a, b))
-    for part in windows(*layouts, most, read=alpha != 0):
-        _multiply_in_place(
-            *(alpha, a[part.a], b[part.b], beta if part.first else 1.0, c[part.c]),
-            *(precision, device, space, wait_for),
-        )
-    return None
-
-
-def _multiply_in_place(
-    alpha: float,
-    a: HostArray,
-    b: HostArray,
-    beta: float,
-    c: HostArray,
-    precision: str,
-    device: Device,
-    space: Workspace,
-    wait_for: Events,
-) -> Way:
-    layouts = layout_of(a), layout_of(b), layout_of(c)
-    way = _way(alpha, *layouts, precision, device, space)._replace(
-        starts=starts_of(a, b, c), is_long=_is_long(device, c.size, a.shape[-1], a.size + b.size)
-    )
-    way.on_host(alpha, a, b, beta, c, wait_for)
-    return way
-
-
-def _is_long(device: Device, results: int, depth: int, operands: int) -> bool:
-    """Tell whether a product takes so long that signals should be answered before it is over."""
-    work = max(results * depth, TRAFFIC_WORK * (results + operands))
-    limits = device.limits
-    return work >= (LONG_WORK * limits.compute_units if limits.vector_width > 1 else LONG_IF_SLOW)
-
-
-def _way(
-    alpha: float, a: Layout, b: Layout, c: Layout, precision: str, device: Device, space: Workspace
-) -> Way:
-    plan, swapped = _planned(device, precision if alpha else None, a, b, c)
-    return Way(space, space.prepared(plan, device), swapped)
-
-
-class _Product(NamedTuple):
-    """A product that is made tile by tile."""
-
-    alpha: float
-    beta: float
-    precision: str
-    device: Device
-    space: Workspace
-    wait_for: Events
-
-    def prepare(self, a: Layout, b: Layout, c: Layout) -> None:
-        plan, _ = _planned(self.device, self.precision if self.alpha else None, a, b, c)
-        self.space.prepared(plan, self.device)
-
-    def enqueue(self, a: Matrix, b: Matrix, c: Matrix, first: bool, wait_for: Events) -> cl.Event:
-        layouts = a.layout, b.layout, c.layout
-        plan, swapped = _planned(self.device, self.precision if self.alpha else None, *layouts)
-        return self.space.run(
-            plan,
-            self.device,
-            {"a": b if swapped else a, "b": a if swapped else b, "c": c},
-            self.alpha,
-            self.beta if first else 1.0,
-            [*self.wait_for, *wait_for],
-        )
-
-
-@functools.lru_cache(maxsize=1024)
-def _planned(
-    device: Device, precision: str | None, a: Layout, b: Layout, c: Layout
-) -> tuple[Plan, bool]:
-    """Return the plan of a product, or of a scaling, which needs no precision.
-
-    Also whether it takes A for B and B for A.
-    """
-    a, b = a.broadcast(c.batch), b.broadcast(c.batch)
-    # Kernels store along rows. Column-major C = A B is row-major C' = B' A': swap the operands,
-    # transpose nothing.
-    swapped = c.column_stride != 1 and c.row_stride == 1
-    if swapped:
-        a, b, c = b.transposed(), a.transposed(), c.transposed()
-    if precision is None:
-        return make_scaling_plan(c, direct_config(device.limits)), swapped
-    a, b, c = folded(a, b, c)
-    if (narrow := choose_narrow(device, precision, a, b, c)) is not None:
-        return make_narrow_plan(a, b, c, narrow, device.limits), swapped
-    sizes = c.rows, c.columns, a.columns, math.prod(c.batch)
-    choice = choose(device, *sizes, fits_skinny(a, b, c))
-    if isinstance(choice.config, RegisterConfig) and is_faster_transposed(
-        a, b, c, choice.config, device.limits
-    ):
-        a, b, c, swapped = b.transposed(), a.transposed(), c.transposed(), not swapped
-    launches = math.prod(level.count for level in batch_levels(a, b, c)[:-1])
-    tiers = choose_tensor(device, precision, *sizes, launches)
-    if tiers and isinstance(choice.config, LocalConfig):
-        if reads_singly(a, b, choice.config):  # a reserve packs nothing that it can read
-            choice = single_loads_choice(device) or choice
-        assert isinstance(choice.config, LocalConfig)
-        assert choice.pack is not None
-        return make_tensor_plan(a, b, c, tiers, choice.config, choice.pack, device.limits), swapped
-    return make_plan(a, b, c, choice.config, choice.pack, device.limits), swapped
-
-
-def forget_plans() -> None:
-    """Choose and plan anew: what was found out since may serve better."""
-    forget()
-    choose.cache_clear()
-    tuned.cache_clear()
-    _planned.cache_clear()

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyopencl as cl
 import pyopencl.array
-import pyopencl.tools
 
 from clgemm.core.layout import Layout
+from clgemm.core.problem import Problem
 from clgemm.hardware.forks import require_unforked
 
 __all__ = [
@@ -21,20 +20,17 @@ __all__ = [
     "LARGEST_ALIGNMENT",
     "AnyArray",
     "HostArray",
-    "Matrix",
+    "accepted",
     "allocated",
     "as_matrix",
-    "buffer_over",
     "common_queue",
     "float32_operand",
     "is_device",
     "layout_of",
-    "likeness",
     "overlap",
     "overlaps_either",
-    "place",
+    "problem_of",
     "rearranged",
-    "start_in_buffer",
     "transposed",
     "updatable",
     "view",
@@ -50,12 +46,9 @@ ITEM_BYTES = 4
 FLOAT32 = np.dtype(np.float32)
 LARGEST_ALIGNMENT = 64  # bytes; the widest vector that a kernel loads
 HOST_MEMORY = cl.mem_flags.USE_HOST_PTR
-READ, WRITTEN = cl.mem_flags.READ_ONLY | HOST_MEMORY, cl.mem_flags.READ_WRITE | HOST_MEMORY
 NO_MEMORY = object()
 # Steps that the exact overlap test may take before the answer is "perhaps".
 OVERLAP_WORK = 10_000
-# Memory of device arrays that is aligned as their offsets say, unless it is the host's.
-BUFFERS = frozenset({cl.Buffer, cl.tools.PooledBuffer})
 
 
 def is_device(x: object) -> bool:
@@ -127,21 +120,6 @@ def layout_of(x: AnyArray) -> Layout:
 def _device_layout(shape: tuple[int, ...], strides: tuple[int, ...], address: int) -> Layout:
     in_elements = tuple([stride // ITEM_BYTES for stride in strides])
     return Layout(tuple(shape), in_elements, alignment(address))
-
-
-def likeness(x: object) -> tuple[Any, ...] | None:
-    """Return what of an operand decides how a product with it is made, hashable; None if unknown.
-
-    Of two operands that are alike, one may stand for the other wherever only the layout counts.
-    """
-    if type(x) is DeviceArray:
-        memory: Any = x.base_data
-        if x.dtype is not FLOAT32 or type(memory) not in BUFFERS or memory.flags & HOST_MEMORY:
-            return None
-        return x.shape, x.strides, x.offset % LARGEST_ALIGNMENT
-    if type(x) is np.ndarray and usable_in_place(x):
-        return x.shape, x.strides, x.flags.writeable
-    return None
 
 
 def alignment(address: int) -> int:
@@ -274,6 +252,14 @@ def common_queue(
     return queue
 
 
+def accepted(
+    operands: dict[str, Any], queue: cl.CommandQueue | None
+) -> tuple[dict[str, AnyArray], cl.CommandQueue | None]:
+    """Return operands as float32 arrays, and the queue of `common_queue`; raise as both do."""
+    shared = common_queue(operands, queue)
+    return {name: float32_operand(x, name) for name, x in operands.items()}, shared
+
+
 def overlap(x: AnyArray, y: AnyArray) -> bool:
     """Tell whether two arrays of one kind may share an element."""
     if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
@@ -298,53 +284,9 @@ def overlaps_either(c: AnyArray, a: AnyArray, b: AnyArray) -> bool:
     return overlap(a, c) or overlap(b, c)
 
 
-@dataclass(frozen=True)
-class Matrix:
-    """A stack of matrices in memory that kernels of one device can reach.
-
-    Attributes
-    ----------
-    offset : int
-        Elements from the start of `buffer` to the first element.
-    """
-
-    buffer: cl.Buffer
-    offset: int
-    layout: Layout
-
-
-class _Bytes:
-    """Memory as an array of bytes, in less time than by NumPy's as_strided."""
-
-    def __init__(self, address: int, count: int, is_readonly: bool) -> None:
-        self.__array_interface__ = {
-            "version": 3,
-            "typestr": "|u1",
-            "shape": (count,),
-            "data": (address, is_readonly),
-        }
-
-
-def buffer_over(array: HostArray, context: cl.Context) -> cl.Buffer:
-    """Return a buffer that is a host array's own memory, from its lowest element to its highest.
-
-    For a device that shares host memory. The array's must outlive the commands that use it.
-    """
-    flags = array.flags
-    memory: Any = array
-    if not flags.forc:
-        first, last = layout_of(array).extent
-        lowest = array.__array_interface__["data"][0] + ITEM_BYTES * first
-        memory = np.asarray(_Bytes(lowest, ITEM_BYTES * (last - first + 1), not flags.writeable))
-    # Intel's runtime copies what it is told that kernels only read.
-    return cl.Buffer(context, WRITTEN if flags.writeable else READ, hostbuf=memory)
-
-
-def start_in_buffer(array: HostArray) -> int:
-    """Return in which element of that buffer the array begins."""
-    return 0 if array.flags.forc else -layout_of(array).extent[0]
-
-
-def place(array: DeviceArray) -> Matrix:
-    """Return the matrix of a device array, where it lies."""
-    return Matrix(cast("cl.Buffer", array.base_data), array.offset // ITEM_BYTES, layout_of(array))
+def problem_of(
+    a: AnyArray, b: AnyArray, c: AnyArray, precision: str | None
+) -> tuple[Problem, tuple[bool, bool]]:
+    """Return the problem of C = A B, and whether `a` and `b` may share elements with `c`."""
+    problem = Problem(layout_of(a), layout_of(b), layout_of(c), precision)
+    return problem, (overlap(a, c), overlap(b, c))

@@ -1,4 +1,4 @@
-"""Runs plans on a queue: scratch from its pool, kernels from `bound_plan`, one launch a step."""
+"""One queue: binds plans to it, lends them scratch memory, and enqueues their launches."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pyopencl.tools
 
 from clgemm.core.steps import Plan
 from clgemm.hardware.device import Device, is_in_order
-from clgemm.runtime.bound_plan import BoundPlan, Launch, SharedMemory
-from clgemm.runtime.operands import Matrix
+from clgemm.runtime.bound_plan import BoundKernels, BoundPlan, Launch, SharedMemory
+from clgemm.runtime.memory import Matrix
 
-__all__ = ["Prepared", "Workspace", "workspace"]
+__all__ = ["Workspace", "workspace"]
 
 # What a pool may hold unused before it gives all of it back to the device: the scratch of the
 # largest plan at least (tensor_plan.py), or each call would take its memory anew.
@@ -26,26 +26,6 @@ KEPT_PLANS = 256  # whose kernels keep their arguments
 # arguments anew takes longer than all else of a call.
 SMALL_SCRATCH_BYTES = 2**26
 MOST_PAST = 32  # events that an in-order queue is known to be past
-
-
-class Prepared:
-    """A plan that a workspace runs, and its kernels for the next call.
-
-    Attributes
-    ----------
-    bound : BoundPlan or None
-        Complete kernels, of which a call that is under way has no part left to set up.
-    """
-
-    def __init__(self, plan: Plan, device: Device) -> None:
-        self.plan, self.device = plan, device
-        self.bound: BoundPlan | None = None
-        self.has_small_scratch = sum(size for _, size in plan.scratch) <= SMALL_SCRATCH_BYTES
-
-    def bind(self, memory: SharedMemory) -> BoundPlan:
-        """Return new kernels that use this memory; they are the next call's too."""
-        bound = self.bound = BoundPlan(self.plan, self.device, memory)
-        return bound
 
 
 _locks: dict[cl.Device, threading.RLock] = {}
@@ -78,7 +58,7 @@ class Workspace:
         # Of an in-order queue, by id: events of its commands, and those that it has waited for. To
         # wait for one again would change nothing, but takes NVIDIA's driver 8 us.
         self._past: dict[int, cl.Event] = {}
-        self._kept: OrderedDict[Plan, Prepared] = OrderedDict()
+        self._kept: OrderedDict[Plan, BoundPlan] = OrderedDict()
         # None while a call uses it, and after one that did not come to its end.
         self._memory: SharedMemory | None = SharedMemory(queue)
         # Whether calls were cut off or nested, so that `_last` may not be the last.
@@ -92,33 +72,32 @@ class Workspace:
             # The stubs do not say so, but a pooled buffer serves wherever a buffer does.
             return cast("cl.Buffer", self._pool.allocate(size_bytes))
 
-    def scratch(self, prepared: Prepared) -> Mapping[str, cl.Buffer]:
+    def scratch(self, bound: BoundPlan) -> Mapping[str, cl.Buffer]:
         """Return the scratch memory that a plan's kernels have as arguments."""
         with self.lock:
-            bound = prepared.bound
-            assert bound is not None  # as `prepared` has left it
-            return self._scratch(prepared, bound, bound.memory)
+            kernels = bound.kernels
+            assert kernels is not None  # as `bind` has left it
+            return self._scratch(bound, kernels)
 
-    def _scratch(
-        self, prepared: Prepared, bound: BoundPlan, memory: SharedMemory
-    ) -> Mapping[str, cl.Buffer]:
+    def _scratch(self, bound: BoundPlan, kernels: BoundKernels) -> Mapping[str, cl.Buffer]:
         """Return scratch memory for a plan, which its kernels have as arguments then.
 
         Small one stays, as large as any plan has needed, and so do the arguments. Larger goes back
         to the pool once the launches are enqueued: their arguments are set anew each time.
         """
-        if prepared.has_small_scratch:
+        memory = kernels.memory
+        if bound.has_small_scratch:
             buffers = memory.scratch
-            for slot, size in bound.scratch:
+            for slot, size in kernels.scratch:
                 if slot not in buffers or buffers[slot].size < size:
                     buffers[slot] = self.allocate(size)
                     memory.generation += 1
         else:
-            buffers = {slot: self.allocate(size) for slot, size in bound.scratch}
-        for launch in bound.launches:
+            buffers = {slot: self.allocate(size) for slot, size in kernels.scratch}
+        for launch in kernels.launches:
             launch.set_scratch(buffers)
-        if prepared.has_small_scratch:
-            bound.generation = memory.generation
+        if bound.has_small_scratch:
+            kernels.generation = memory.generation
         return buffers
 
     def run(
@@ -139,16 +118,16 @@ class Workspace:
         """
         buffers = {slot: matrix.buffer for slot, matrix in matrices.items()}
         starts = tuple(matrices[x].offset if x in matrices else 0 for x in ("a", "b", "c"))
-        return self.enqueue(self.prepared(plan, device), buffers, (alpha, beta, *starts), wait_for)
+        return self.enqueue(self.bind(plan, device), buffers, (alpha, beta, *starts), wait_for)
 
     def enqueue(
         self,
-        prepared: Prepared,
+        bound: BoundPlan,
         buffers: dict[str, cl.Buffer],
         scalars: tuple[float, ...],
         wait_for: Sequence[cl.Event] = (),
     ) -> cl.Event:
-        """Enqueue the steps of a prepared plan and return the last one's event, without waiting.
+        """Enqueue the steps of a bound plan and return the last one's event, without waiting.
 
         Parameters
         ----------
@@ -159,23 +138,23 @@ class Workspace:
             alpha, beta, and in which element of its buffer each of a, b and c begins.
         """
         with self.lock:  # another thread's steps may not come between these
-            bound, counters = self._begun(prepared, buffers, scalars)
+            kernels, counters = self._begun(bound, buffers, scalars)
             before = ahead = self._not_past(wait_for)
-            for launch in bound.launches:
+            for launch in kernels.launches:
                 event = self._launched(launch, buffers, counters, before)
                 before = None if self._in_order else [event]
-            self._ended(bound, ahead, event)
+            self._ended(kernels, ahead, event)
         return event
 
     def compute(
         self,
-        prepared: Prepared,
+        bound: BoundPlan,
         buffers: dict[str, cl.Buffer],
         scalars: tuple[float, ...],
         wait_for: Sequence[cl.Event],
         wait: Callable[[cl.Event], None],
     ) -> None:
-        """Make the steps of a prepared plan, each enqueued once the one before is over.
+        """Compute a bound plan: enqueue each step once the one before is over.
 
         Parameters
         ----------
@@ -183,15 +162,15 @@ class Workspace:
             Waits for an event. If it is interrupted, the steps to come are not enqueued.
         """
         with self.lock:
-            bound, counters = self._begun(prepared, buffers, scalars)
+            kernels, counters = self._begun(bound, buffers, scalars)
             ahead = self._not_past(wait_for)
-        for launch in bound.launches:
+        for launch in kernels.launches:
             with self.lock:
                 event = self._launched(launch, buffers, counters, ahead)
                 self.queue.flush()
             wait(event)
         with self.lock:
-            self._ended(bound, ahead, event)
+            self._ended(kernels, ahead, event)
 
     def _launched(
         self,
@@ -210,7 +189,7 @@ class Workspace:
             self.queue, launch.kernel, launch.work_items, launch.group, None, before
         )
 
-    def _ended(self, bound: BoundPlan, ahead: list[cl.Event] | None, event: cl.Event) -> None:
+    def _ended(self, kernels: BoundKernels, ahead: list[cl.Event] | None, event: cl.Event) -> None:
         """Note that all of a call is enqueued, and put the shared memory back."""
         if self._in_order:  # it waits for these before whatever comes next
             past = self._past
@@ -220,25 +199,25 @@ class Workspace:
                 past.update((id(each), each) for each in ahead)
             past[id(event)] = event
         self._last = event
-        memory = bound.memory
-        if bound.turns:
-            memory.turn = (memory.turn + bound.turns) % 2
+        memory = kernels.memory
+        if kernels.turns:
+            memory.turn = (memory.turn + kernels.turns) % 2
         self._memory = memory
 
     def _begun(
-        self, prepared: Prepared, buffers: dict[str, cl.Buffer], scalars: tuple[float, ...]
-    ) -> tuple[BoundPlan, Sequence[cl.Buffer]]:
+        self, bound: BoundPlan, buffers: dict[str, cl.Buffer], scalars: tuple[float, ...]
+    ) -> tuple[BoundKernels, Sequence[cl.Buffer]]:
         """Take the shared memory; return kernels that only lack operands, and their counters."""
         memory, self._memory = self._memory, None
         if memory is None:
             memory = self._other_memory()
-        bound = prepared.bound
-        if bound is None or bound.memory is not memory:
-            bound = prepared.bind(memory)
-        bound.set_scalars(scalars)
-        if bound.scratch and bound.generation != memory.generation:
-            buffers.update(self._scratch(prepared, bound, memory))  # kept until all is enqueued
-        return bound, memory.counters() if bound.turns else ()
+        kernels = bound.kernels
+        if kernels is None or kernels.memory is not memory:
+            kernels = bound.set_up(memory)
+        kernels.set_scalars(scalars)
+        if kernels.scratch and kernels.generation != memory.generation:
+            buffers.update(self._scratch(bound, kernels))  # kept until all is enqueued
+        return kernels, memory.counters() if kernels.turns else ()
 
     def _other_memory(self) -> SharedMemory:
         """Return memory for a call within another, or after one that did not come to its end."""
@@ -255,20 +234,24 @@ class Workspace:
                 return [each for each in events if id(each) not in past]
         return None
 
-    def prepared(self, plan: Plan, device: Device) -> Prepared:
-        """Return a plan with its kernels, built and set up at the first request."""
+    def bind(self, plan: Plan, device: Device) -> BoundPlan:
+        """Return a plan with its kernels, which are built and set up at the first request."""
         with self.lock:
             # Another call may do the same between any two of these lines.
-            found = self._kept.pop(plan, None) or Prepared(plan, device)
+            found = self._kept.pop(plan, None) or self._unbound(plan, device)
             self._kept[plan] = found
             while len(self._kept) > KEPT_PLANS:
                 self._kept.popitem(last=False)
             memory = self._memory
             if memory is None:
                 memory = self._memory = self._other_memory()
-            if found.bound is None or found.bound.memory is not memory:
-                found.bind(memory)
+            if found.kernels is None or found.kernels.memory is not memory:
+                found.set_up(memory)
             return found
+
+    def _unbound(self, plan: Plan, device: Device) -> BoundPlan:
+        size_bytes = sum(size for _, size in plan.scratch)
+        return BoundPlan(plan, device, size_bytes <= SMALL_SCRATCH_BYTES)
 
     def pending(self) -> Sequence[cl.Event]:
         """Return what another queue must wait for before it writes to memory allocated before."""

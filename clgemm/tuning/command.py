@@ -14,6 +14,7 @@ import pyopencl as cl
 from clgemm.accel.crossover import measure
 from clgemm.accel.session import host_matmul
 from clgemm.core.cache import folder_problem
+from clgemm.core.caches import forget_plans
 from clgemm.core.child import trial_child
 from clgemm.core.shapes import Shape
 from clgemm.hardware.choice import find_device, get_device
@@ -22,7 +23,6 @@ from clgemm.hardware.identity import identify, identity
 from clgemm.output import require_picture, written
 from clgemm.records import lookup
 from clgemm.records.record import Record, as_json
-from clgemm.runtime import launch
 from clgemm.terminal import duration, figure, meter, print_table
 from clgemm.tuning.session import Session, tasks_for
 from clgemm.tuning.trials import Trials
@@ -135,8 +135,7 @@ def _notes(session: Session, tasks: int, minutes: float, measured: bool) -> Iter
 
 def _renew() -> None:
     """Let products of this process use what was found."""
-    lookup.forget()
-    launch.forget_plans()
+    forget_plans()
 
 
 def _shape(sizes: Sequence[int]) -> Shape:

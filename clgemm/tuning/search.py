@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from random import Random
 
-from clgemm.records.record import AnyChoice
+from clgemm.kernels.common.choice import Choice
 from clgemm.tuning.space import Point, Space
 
 __all__ = ["search"]
@@ -78,8 +78,8 @@ class _Walk:
     def __init__(self, space: Space, score: Callable[[Point], float]) -> None:
         self.space = space
         self._score = score
-        self.scores: dict[AnyChoice, float] = {}
-        self._points: dict[AnyChoice, Point] = {}
+        self.scores: dict[Choice, float] = {}
+        self._points: dict[Choice, Point] = {}
         self.best: Point | None = None
         self.best_score = 0.0
         self._accepted: Counter[tuple[int, int]] = Counter()

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, replace
 
 from clgemm.core.cache import cache_folder, locked, warn_unkept
 from clgemm.core.child import Child, RequestError
-from clgemm.core.shapes import SHAPE_CLASSES, Shape, samples, shape_class
+from clgemm.core.problem import Problem
+from clgemm.core.shapes import SHAPE_CLASSES, Shape, shape_class
 from clgemm.hardware.device import Device
 from clgemm.hardware.identity import identify
-from clgemm.kernels.skinny.plan import MOST_ROWS
-from clgemm.planning import selection
+from clgemm.kernels.common.choice import Choice
+from clgemm.planning import planner
 from clgemm.records import lookup
-from clgemm.records.record import AnyChoice, Record, choice_as_dict
+from clgemm.records.record import Record, choice_as_dict
 from clgemm.records.verdicts import gated
-from clgemm.tuning import starts
 from clgemm.tuning.task import Task, Tuning
 from clgemm.tuning.trials import Trials
 
@@ -39,14 +39,13 @@ def tasks_for(device: Device, shapes: Iterable[Shape] | None = None) -> list[Tas
     The first gets most of the time: the others of its family begin with what it found. Large
     products take longer, each.
     """
-    families = starts.families(device)
     # Where tiles are shared out among many units, those of large products are hardest to find.
     first = ("medium", "large") if device.kind == "CPU" else ("large", "medium")
     order = (*first, "tall", "wide", "small", "vector", "deep", "batched", "tiny")
     if shapes is None:
         made = [
-            Task(family, name, samples(family, name, device.kind))
-            for family in families
+            Task(family.name, name, family.samples(device.kind).get(name, ()))
+            for family in reversed(planner.families(device))
             for name in sorted(SHAPE_CLASSES, key=order.index)
         ]
     else:
@@ -63,9 +62,8 @@ def tasks_for(device: Device, shapes: Iterable[Shape] | None = None) -> list[Tas
 
 
 def _family(device: Device, shape: Shape) -> str:
-    """Return the family that makes a product of operands that lie row by row."""
-    skinny = min(shape.m, shape.n) <= MOST_ROWS  # database.choose knows whether that is few enough
-    return selection.choose(device, *shape, skinny).config.family
+    """Return the family that makes a product of operands that lie row by row, by OpenCL C alone."""
+    return planner.family_for(device, Problem.of(shape, "strict")).name
 
 
 @dataclass
@@ -105,7 +103,7 @@ class Session:
         self.trials = Trials(self.identity, resume=not self.afresh)
         self.begin = time.monotonic()
         self.rng = random.Random(0)
-        self._gated: dict[AnyChoice, str] = {}
+        self._gated: dict[Choice, str] = {}
         self._finals_seconds = 0.0  # what those of a task took at most
 
     def run(self, tasks: Sequence[Task]) -> list[Record]:
@@ -161,7 +159,7 @@ class Session:
         """Report where it is."""
         self.report(self.spent(), text)
 
-    def rejection(self, choice: AnyChoice) -> str:
+    def rejection(self, choice: Choice) -> str:
         """Return why a choice must not be timed: checked once; "" if it may."""
         if choice not in self._gated:
             known = self.trials.rejection(choice)
@@ -172,7 +170,7 @@ class Session:
                 self.child.close_process()  # a failed launch may leave nothing else working
         return self._gated[choice]
 
-    def race(self, choices: Sequence[AnyChoice], shape: Shape, rounds: int) -> list[list[float]]:
+    def race(self, choices: Sequence[Choice], shape: Shape, rounds: int) -> list[list[float]]:
         """Return the seconds of choices on a shape, timed in turns, a figure a round for each.
 
         Raises

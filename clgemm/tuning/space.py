@@ -6,54 +6,43 @@ is made of them, so that several points can make the same choice, and some make 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from random import Random
 
 from clgemm.core.config import Limits
-from clgemm.records.record import AnyChoice, problems_of
+from clgemm.core.traits import Traits
+from clgemm.kernels import family_named
+from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.search_space import SearchSpace
+from clgemm.records.record import problems_of
 
-__all__ = ["Point", "Sketch", "Space"]
+__all__ = ["Point", "Space", "space_of"]
 
 Point = tuple[int, ...]
-# Of parameters that are changed together: what they can be together.
-Sketch = dict[tuple[str, ...], tuple[tuple[int, ...], ...]]
 
 
 @dataclass(frozen=True)
 class Space:
-    """The choices of one kernel family that a device can run.
+    """The choices of one kernel family that a device can run."""
 
-    Attributes
-    ----------
-    values : dict of str to tuple of int
-        What each parameter can be, in order.
-    couples : tuple of pair of str
-        Parameters of which one is seldom better changed alone.
-    coarse : Sketch
-        The few parameters that matter most, at a few values.
-    make : callable
-        From values by name to a choice, constraints or not; None where there is none.
-    read : callable
-        From a choice to values by name.
-    """
-
-    values: dict[str, tuple[int, ...]]
-    couples: tuple[tuple[str, str], ...]
-    coarse: Sketch
-    make: Callable[[dict[str, int]], AnyChoice | None]
-    read: Callable[[AnyChoice], dict[str, int]]
+    search: SearchSpace
     limits: Limits
 
-    def choice(self, point: Point) -> AnyChoice | None:
+    @property
+    def values(self) -> dict[str, tuple[int, ...]]:
+        """What each parameter can be, in order."""
+        return self.search.values
+
+    def choice(self, point: Point) -> Choice | None:
         """Return the choice of a point, None if it breaks a constraint."""
-        choice = self.make(dict(zip(self.values, point, strict=True)))
+        choice = self.search.make(dict(zip(self.values, point, strict=True)))
         return None if choice is None or problems_of(choice, self.limits) else choice
 
-    def point(self, choice: AnyChoice) -> Point:
+    def point(self, choice: Choice) -> Point:
         """Return a point of a choice; its values need not be among those of the space."""
-        read = self.read(choice)
+        read = self.search.read(choice)
         return tuple(read[name] for name in self.values)
 
     def sketch(self, base: Point) -> list[Point]:
@@ -64,10 +53,10 @@ class Space:
         base : Point
             Has the values of the parameters that are not in the grid.
         """
-        made: dict[AnyChoice, Point] = {}
-        for combination in product(*self.coarse.values()):
+        made: dict[Choice, Point] = {}
+        for combination in product(*self.search.coarse.values()):
             values = dict(zip(self.values, base, strict=True))
-            for names, together in zip(self.coarse, combination, strict=True):
+            for names, together in zip(self.search.coarse, combination, strict=True):
                 values |= dict(zip(names, together, strict=True))
             point = tuple(values.values())
             if (choice := self.choice(point)) is not None:
@@ -79,7 +68,7 @@ class Space:
         names = list(self.values)
         for name in names:
             yield from self._steps(point, names.index(name))
-        for one, other in self.couples:
+        for one, other in self.search.couples:
             for changed in self._steps(point, names.index(one)):
                 yield from self._steps(changed, names.index(other))
 
@@ -96,3 +85,8 @@ class Space:
         for index in rng.sample(range(len(changed)), min(steps, len(changed))):
             changed[index] = rng.choice(list(self.values.values())[index])
         return tuple(changed)
+
+
+def space_of(family: str, default: Choice, traits: Traits) -> Space:
+    """Return the space of a family on a device; `default` has what is not searched."""
+    return Space(family_named(family).search_space(default, traits), traits.limits)

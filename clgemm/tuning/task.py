@@ -14,13 +14,12 @@ from clgemm.core.child import Child, ChildDiedError, RequestError
 from clgemm.core.identity import Identity
 from clgemm.core.shapes import Shape, fresh
 from clgemm.hardware.device import Device
-from clgemm.hardware.identity import is_vector_compiler
+from clgemm.kernels import family_named
+from clgemm.kernels.common.choice import Choice
 from clgemm.records.lookup import Served, candidates
-from clgemm.records.record import AnyChoice, Record, choice_as_dict, kernels_hash, today
-from clgemm.tuning import starts
+from clgemm.records.record import Record, choice_as_dict, kernels_hash, today
 from clgemm.tuning.search import search
-from clgemm.tuning.space import Point
-from clgemm.tuning.spaces import space_of
+from clgemm.tuning.space import Point, space_of
 from clgemm.tuning.trials import Trial, Trials
 
 __all__ = ["Task", "Tools", "Tuning"]
@@ -70,10 +69,10 @@ class Tools(Protocol):
         0 and below if they should have begun.
         """
 
-    def rejection(self, choice: AnyChoice) -> str:
+    def rejection(self, choice: Choice) -> str:
         """Return why a choice must not be timed, "" if it may."""
 
-    def race(self, choices: Sequence[AnyChoice], shape: Shape, rounds: int) -> list[list[float]]:
+    def race(self, choices: Sequence[Choice], shape: Shape, rounds: int) -> list[list[float]]:
         """Return the seconds of choices on a shape, timed in turns."""
 
 
@@ -92,9 +91,10 @@ class Tuning:
     def __init__(self, tools: Tools, task: Task, seconds: float, is_first: bool = False) -> None:
         self.tools, self.task, self.shapes = tools, task, task.shapes
         self.begin, self.seconds = time.monotonic(), seconds
-        self.default = starts.default(tools.device, task.family, *task.shapes[-1])
-        compiler = is_vector_compiler(tools.device)
-        self.space = space_of(task.family, tools.device.limits, self.default, compiler)
+        self.family, traits = family_named(task.family), tools.device.traits
+        self.by_hand = self.family.defaults(task.shapes[-1], traits)
+        self.default = self.by_hand[0]
+        self.space = space_of(task.family, self.default, traits)
         self.best: Trial | None = None
         self.tried = self.rejected = 0
         self.is_first, self.is_slow, self.is_cut = is_first, False, False
@@ -196,13 +196,13 @@ class Tuning:
             tried += is_new
             yield self.space.point(choice)
 
-    def _seeds(self) -> Iterator[AnyChoice]:
+    def _seeds(self) -> Iterator[Choice]:
         """Yield what is known to be good here, on relatives and in other classes."""
         tools, family = self.tools, self.task.family
         if tools.afresh:
-            yield starts.plain(tools.device, family)
+            yield self.family.plainest(tools.device.traits)
         else:
-            yield from starts.hand_made(tools.device, family, *self.task.shapes[-1])
+            yield from self.by_hand
             tried = sorted(self._tried_here(), key=lambda trial: -trial.score)
             choices = [*(t.choice for t in tried), *(s.record.choice for s in self._served())]
             yield from dict.fromkeys(choices[:MOST_SEEDS])
@@ -223,10 +223,10 @@ class Tuning:
 
         Any order is better than the grid's own, if time does not last for all.
         """
-        plain = starts.plain(self.tools.device, self.task.family)
+        plain = self.family.plainest(self.tools.device.traits)
         points = self.space.sketch(self.space.point(plain))
         self.tools.rng.shuffle(points)
-        scores: dict[AnyChoice, float] = {}
+        scores: dict[Choice, float] = {}
         for trial in self.tools.trials.all:
             scores[trial.choice] = max(trial.score, scores.get(trial.choice, 0.0))
 
@@ -262,7 +262,7 @@ class Tuning:
         self.tools.say(f"{self._name}: best {best}; {self.tried} tried, {self.rejected} rejected")
         return trial.score
 
-    def _measured(self, choice: AnyChoice) -> Trial:
+    def _measured(self, choice: Choice) -> Trial:
         """Check a choice, then time it on each shape beside the default."""
         if reason := self.tools.rejection(choice):
             return self._add(choice, 0.0, 0.0, reason)
@@ -276,9 +276,7 @@ class Tuning:
             return self._add(choice, 0.0, 0.0, str(error))
         return self._add(choice, geometric_mean(ratios), geometric_mean(speeds), "")
 
-    def _timed(
-        self, choice: AnyChoice, rounds: int, least: float
-    ) -> tuple[list[float], list[float]]:
+    def _timed(self, choice: Choice, rounds: int, least: float) -> tuple[list[float], list[float]]:
         """Return how many times faster than the default a choice is, and GFLOP/s, by shape."""
         ratios, speeds = [], []
         for shape in self.shapes:
@@ -289,12 +287,12 @@ class Tuning:
                 break
         return ratios, speeds
 
-    def _add(self, choice: AnyChoice, score: float, gflops: float, reason: str) -> Trial:
+    def _add(self, choice: Choice, score: float, gflops: float, reason: str) -> Trial:
         trial = Trial(self.task.shape_class, self._key, choice, score, gflops, reason)
         self.tools.trials.add(trial)
         return trial
 
-    def _verified(self, choice: AnyChoice) -> str:
+    def _verified(self, choice: Choice) -> str:
         """Return what is wrong with a choice on fresh shapes, "" if nothing is."""
         shapes = [list(fresh(shape)) for shape in self.shapes]
         if choice == self.default:

@@ -1,6 +1,6 @@
 """The trial of a device's tensor cores, in a process of its own: exit code 0 if they serve.
 
-``python -m clgemm.tuning.tensor_trial NAME INSTRUCTIONS``, run by `clgemm.tensor`.
+``python -m clgemm.tuning.tensor_trial NAME INSTRUCTIONS``, run by `clgemm.planning.validation`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import sys
 import numpy as np
 
 from clgemm.blas import sgemm
+from clgemm.core.caches import forget_plans
 from clgemm.hardware.choice import devices, set_device
-from clgemm.planning import tensor
-from clgemm.runtime.launch import forget_plans
+from clgemm.kernels.tensor_core import family as tensor
+from clgemm.planning.validation import assume
 
 # With u = 2**-24: far above the errors that these data have, far below a wrong digit's.
 ALLOWED = 64 * 2.0**-24
@@ -21,7 +22,7 @@ ALLOWED = 64 * 2.0**-24
 def trial(name: str, instructions: str) -> bool:
     """Multiply on the device of this name with every kernel, and check the results."""
     device = next(d for d in devices() if d.name == name)
-    tensor.assume(device, instructions)
+    assume(device, instructions)
     set_device(device)
     if not all(right(700, 900, spread, "float32") for spread in (0, 5)):  # in one launch
         return False

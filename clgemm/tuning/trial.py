@@ -6,7 +6,6 @@ It builds them, checks their results and times them, each against the others in 
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -20,25 +19,21 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 from clgemm.core.child import serve
-from clgemm.core.layout import Layout
+from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
-from clgemm.core.steps import Plan
 from clgemm.hardware.identity import find
-from clgemm.kernels.blocked.config import RegisterConfig
-from clgemm.kernels.skinny.config import SkinnyConfig, SkinnyLanesConfig
-from clgemm.kernels.skinny.plan import MOST_ROWS, fits_skinny
-from clgemm.kernels.tensor_core.config import TensorConfig
-from clgemm.kernels.tiled.config import LocalConfig
-from clgemm.planning.defaults import default_choice, families
-from clgemm.planning.plan import make_plan
-from clgemm.planning.tensor_plan import make_tensor_plan
-from clgemm.records.record import AnyChoice, TensorChoice, choice_from
-from clgemm.runtime.operands import place, transposed
+from clgemm.kernels import FAMILIES, family_named
+from clgemm.kernels.common.choice import Choice
+from clgemm.planning.planner import trial_plan_of
+from clgemm.records.record import choice_from
+from clgemm.runtime.memory import place
+from clgemm.runtime.operands import transposed
 from clgemm.runtime.workspace import workspace
 
 __all__ = ["Server"]
 
 GUARD = 12345.0  # around C
+CHECKED = Shape(150, 151, 149)  # for which the default is taken that checks a device
 MARGIN = 3  # elements of it, on each side
 # Products of more multiply-adds are checked by a random vector instead of element by element.
 MOST_CHECKED = 2**26
@@ -82,20 +77,21 @@ class Server:
         self._device = find(list(identified))
         self._queue = self._device.queue
         self._raced: dict[Shape, tuple[Any, Any, Any]] = {}  # a, b and c of what was timed last
-        self._warm: set[tuple[Shape, AnyChoice]] = set()
+        self._warm: set[tuple[Shape, Choice]] = set()
 
     def ready(self) -> bool:
         """Return as soon as the device is at hand."""
         return True
 
     def families(self) -> list[str]:
-        """Return the kernel families that serve by default, the smallest kernels first."""
-        return [*reversed(families(self._device.limits))]
+        """Return the kernel families that need no more than OpenCL C."""
+        able = (family for family in FAMILIES if family.runs_on(self._device.traits))
+        return [family.name for family in able if not family.instructions]
 
     def check(self, family: str) -> str:
         """Build a family's default kernels and multiply; return what is wrong, "" if nothing is."""
         assert self._device.shares_host_memory in (True, False)  # asking may crash, too
-        choice = default_choice(self._device, family, 150, 151, 149, 1)
+        choice = family_named(family).defaults(CHECKED, self._device.traits)[0]
         return self._first_wrong(choice, _edge_cases(choice)[-2:])
 
     def gate(self, choice: dict[str, Any]) -> str:
@@ -106,11 +102,10 @@ class Server:
     def verify(self, choice: dict[str, Any], shapes: Sequence[Sequence[int]]) -> str:
         """Multiply operands of every layout, on odd sizes and those given; return what is wrong."""
         made = _made(choice)
-        wanted = [*odd_shapes(made), *(Shape(*shape) for shape in shapes)]
-        # Products by few rows take the other operand with unit strides only.
-        skinny = isinstance(made.config, SkinnyConfig | SkinnyLanesConfig)
-        variants = [v for v in reversed(VARIANTS) if not (skinny and "S" in v)]
-        if isinstance(made.config, RegisterConfig):  # others have C along its rows
+        family = family_named(made.config.family)
+        wanted = [*family.edge_shapes(made.config), *(Shape(*shape) for shape in shapes)]
+        variants = [v for v in reversed(VARIANTS) if family.takes_any_strides or "S" not in v]
+        if family.stores_columns:
             variants = [v._replace(layout_c=v.layout_a) for v in variants]
         return self._first_wrong(made, zip(wanted, cycle(variants), strict=False))
 
@@ -154,17 +149,17 @@ class Server:
         self._raced[shape] = a, b, c
         return a, b, c
 
-    def _call(self, choice: AnyChoice, a: Any, b: Any, c: Any, alpha: float, beta: float) -> Any:
+    def _call(self, choice: Choice, a: Any, b: Any, c: Any, alpha: float, beta: float) -> Any:
         """Return a function that multiplies and waits."""
         matrices = {"a": place(a), "b": place(b), "c": place(c)}
-        layouts = [matrix.layout for matrix in matrices.values()]
-        skinny = isinstance(choice.config, SkinnyConfig | SkinnyLanesConfig)
-        if skinny and not fits_skinny(*layouts):
-            raise ValueError(f"the skinny family does not take {layouts}")
-        plan = self._plan(choice, layouts)
+        a_lies, b_lies, c_lies = (matrix.layout for matrix in matrices.values())
+        problem = Problem(a_lies, b_lies, c_lies, "float32")
+        if not family_named(choice.config.family).fits(problem):
+            raise ValueError(f"the {choice.config.family} family does not take {problem.layouts}")
+        plan = trial_plan_of(self._device, problem, choice)
         space = workspace(self._queue)
         # What scratch memory holds at first must not matter: NaN does, wherever it is read.
-        scratch = space.scratch(space.prepared(plan, self._device))
+        scratch = space.scratch(space.bind(plan, self._device))
         for slot, size in plan.scratch:
             nan = np.full(1, np.nan, np.float32)
             cl.enqueue_fill_buffer(self._queue, scratch[slot], nan, 0, size)
@@ -176,25 +171,14 @@ class Server:
 
         return call
 
-    def _plan(self, choice: AnyChoice, layouts: Sequence[Layout]) -> Plan:
-        a, b, c = layouts
-        limits = self._device.limits
-        if not isinstance(choice, TensorChoice):
-            return make_plan(a, b, c, choice.config, choice.pack, limits)
-        shape = c.rows, c.columns, a.columns, math.prod(c.batch)
-        plain, pack = default_choice(self._device, "local", *shape)  # in reserve
-        assert isinstance(plain, LocalConfig)
-        assert pack is not None
-        return make_tensor_plan(a, b, c, (choice.config,), plain, pack, limits, at_once=False)
-
-    def _first_wrong(self, choice: AnyChoice, cases: Iterable[tuple[Shape, Variant]]) -> str:
+    def _first_wrong(self, choice: Choice, cases: Iterable[tuple[Shape, Variant]]) -> str:
         for number, (shape, variant) in enumerate(cases):
             if found := self._wrong(choice, shape, variant, number):
                 layouts = variant.layout_a + variant.layout_b + variant.layout_c
                 return f"wrong result at {shape.label} {layouts}: {found}"
         return ""
 
-    def _wrong(self, choice: AnyChoice, shape: Shape, variant: Variant, seed: int) -> str:
+    def _wrong(self, choice: Choice, shape: Shape, variant: Variant, seed: int) -> str:
         """Multiply whole numbers, whose sums are exact in any order; return what is wrong.
 
         NaN lies around A and B, and in C where it is not read; guards around C.
@@ -256,70 +240,18 @@ def _difference(a: Array, b: Array, c: Array, found: Array, alpha: float, beta: 
     return f"{len(wrong)} elements differ, {at} is {w[at]:g} instead of {expected[at]:g}"
 
 
-def _edge_cases(choice: AnyChoice) -> list[tuple[Shape, Variant]]:
+def _edge_cases(choice: Choice) -> list[tuple[Shape, Variant]]:
     """Return the products that a choice is checked by before it is used."""
+    family = family_named(choice.config.family)
     # The layouts that need no copy take kernels of their own: they are the winner's business.
-    cases = [(shape, PLAIN) for shape in odd_shapes(choice)]
-    if isinstance(choice.config, RegisterConfig):
+    cases = [(shape, PLAIN) for shape in family.edge_shapes(choice.config)]
+    if family.stores_columns:
         # A is packed even if it can be read in place; C is stored along its columns.
         cases.append((cases[0][0], VARIANTS[1]._replace(layout_c="T")))
     return cases
 
 
-def odd_shapes(choice: AnyChoice) -> list[Shape]:
-    """Return sizes at which a choice's kernels meet every edge that they have."""
-    config = choice.config
-    if isinstance(config, RegisterConfig):
-        m, n, k = config.tile_m, config.tile_n, config.block_k
-        return [
-            Shape(m + 1, 2 * n - 1, 37),
-            Shape(m * min(config.block_m, 512 // m) + m + 1, n + 1, 9),
-            Shape(2 * m - 1, n * config.block_n + 3, k + 1),
-            Shape(m, n, 16),
-            Shape(3, 5, 4 * k + 1),
-            Shape(m + 3, n - 1, 21, 5),
-        ]
-    if isinstance(config, LocalConfig | TensorConfig):
-        n = config.tile_n if isinstance(config, LocalConfig) else config.tile_columns
-        m, k = config.tile_m, config.tile_k
-        return [
-            Shape(m + 1, 2 * n - 1, 3 * k + 1),
-            Shape(2 * m - 1, n + 1, 2 * k - 1),
-            Shape(2 * m, 2 * n, 4 * k),
-            Shape(m - 1, n - 1, 1501),
-            Shape(m + 3, n - 1, k + 5, 3),
-        ]
-    if isinstance(config, SkinnyConfig):
-        return [
-            Shape(rows, columns, k)
-            for rows, columns, k in (
-                (1, config.strip + config.vectors * config.width + 1, 2 * config.chunk + 1),
-                (min(config.rows + 1, MOST_ROWS), config.strip - 1, config.chunk - 1 or 1),
-                (MOST_ROWS - 1, 37, 1501),
-                (config.rows, config.strip, config.chunk),
-            )
-        ]
-    if isinstance(config, SkinnyLanesConfig):
-        strip = config.strip
-        return [
-            Shape(rows, columns, k)
-            for rows, columns, k in (
-                (1, strip + 1, 2 * config.chunk + 1),
-                (min(config.rows + 1, MOST_ROWS), 2 * strip - 1, config.chunk - 1 or 1),
-                (MOST_ROWS - 1, 37, 1501),
-                (config.rows, 2 * strip, config.chunk),
-            )
-        ]
-    m, n = config.items_m * config.work_m, config.items_n * config.width
-    return [
-        Shape(m + 1, 2 * n - 1 or 1, 7),
-        Shape(m, n, 8),
-        Shape(1, 1, 1),
-        Shape(2 * m - 1, n + 1, 33, 7),
-    ]
-
-
-def _made(choice: dict[str, Any]) -> AnyChoice:
+def _made(choice: dict[str, Any]) -> Choice:
     return choice_from(choice["family"], choice["config"], choice["pack"])
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from clgemm.core.cache import append, warn_unkept
 from clgemm.core.identity import Identity
+from clgemm.kernels.common.choice import Choice
 from clgemm.records.lookup import user_file
-from clgemm.records.record import AnyChoice, choice_as_dict, choice_from, kernels_hash
+from clgemm.records.record import choice_as_dict, choice_from, kernels_hash
 
 __all__ = ["Trial", "Trials"]
 
@@ -35,7 +36,7 @@ class Trial:
 
     shape_class: str
     shapes: str
-    choice: AnyChoice
+    choice: Choice
     score: float
     gflops: float
     reason: str
@@ -55,15 +56,15 @@ class Trials:
         self.path = user_file(device).with_suffix(".trials")
         self.all: list[Trial] = []
         self._writable = True
-        self._known: dict[tuple[str, str, AnyChoice], Trial] = {}
+        self._known: dict[tuple[str, str, Choice], Trial] = {}
         for trial in self._read() if resume else ():
             self._take(trial)
 
-    def find(self, name: str, shapes: str, choice: AnyChoice) -> Trial | None:
+    def find(self, name: str, shapes: str, choice: Choice) -> Trial | None:
         """Return the trial of a choice on a class's shapes, if there was one."""
         return self._known.get((name, shapes, choice))
 
-    def rejection(self, choice: AnyChoice) -> str | None:
+    def rejection(self, choice: Choice) -> str | None:
         """Return why a choice was rejected on any shapes, "" if it was not, None if unknown."""
         reasons = [trial.reason for trial in self.all if trial.choice == choice]
         return max(reasons) if reasons else None

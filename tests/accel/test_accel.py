@@ -1,4 +1,4 @@
-"""NumPy itself, accelerated: what is intercepted, what stays NumPy's, and what is left behind."""
+"""Tests of accelerated NumPy: its products, its errors, and its state after uninstall."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from clgemm.planning.crossovers import Measured, Work, kind_of
 from clgemm.runtime import call_cache
 
 RANDOM = np.random.default_rng(0)
-TYPE_CALL = 128  # where a type's slot in C for __call__ lies
-VERSION = 1 << 19  # a flag of types whose methods CPython has looked up
+TYPE_CALL = 128  # the offset of __call__'s slot in CPython's PyTypeObject
+VERSION = 1 << 19  # a flag that CPython sets on types when it looks up a method
 NUMPY_2 = np.lib.NumpyVersion(np.__version__) >= "2.0.0"
 
 
 def integers(*shape):
-    """Return numbers whose products are exact in any order, and never zero."""
+    """Return an array of small positive integers, whose sums are exact in any order."""
     return RANDOM.integers(1, 9, shape).astype(np.float32)
 
 
@@ -43,7 +43,7 @@ EXACT = A.astype(np.float64) @ B.astype(np.float64)
 
 @contextlib.contextmanager
 def offloading(calls=None):
-    """Accelerate whatever the size, and claim that so many products, or some, were offloaded."""
+    """Accelerate products of all sizes, and assert how many ran on the device."""
     with enabled(threshold=0):
         yield
     offloaded = report().offloaded
@@ -51,7 +51,7 @@ def offloading(calls=None):
 
 
 def places_of_numpy():
-    """Return everything that interception exchanges, pointers and C slots included."""
+    """Return the contents of all patched places, including pointers and C slots."""
     offset = ctypes.c_ssize_t.from_address(id(np.ufunc) + places.TYPE_VECTORCALL_OFFSET).value
     pointers = [
         ctypes.c_void_p.from_address(address).value
@@ -77,7 +77,7 @@ def places_of_numpy():
 
 @pytest.fixture(autouse=True)
 def numpy_as_it_was():
-    """Every test leaves NumPy with the same objects, pointers and flags."""
+    """Assert that every test leaves NumPy with the same objects, pointers and flags."""
     before = places_of_numpy()
     yield
     uninstall()
@@ -115,7 +115,7 @@ del CALLS["list"]  # NumPy makes float64 of it
 
 @pytest.mark.parametrize("name", CALLS)
 def test_products_are_offloaded(name, device):
-    """Each way to a float32 product ends on the device, with NumPy's dtype and value."""
+    """Each NumPy function that multiplies in float32 runs on the device, with NumPy's result."""
     expected = CALLS[name](A, B)
     with offloading(1):
         found = CALLS[name](A, B)
@@ -124,7 +124,7 @@ def test_products_are_offloaded(name, device):
 
 
 def test_powers_and_chains(device):
-    """What NumPy makes of several products is several products on the device."""
+    """A matrix power or a chain runs on the device as several products."""
     square = integers(5, 5)
     with offloading():
         power, chain = np.linalg.matrix_power(square, 3), np.linalg.multi_dot([A, B, B.T])
@@ -150,7 +150,7 @@ def test_powers_and_chains(device):
     ids=lambda x: "x".join(map(str, x.shape)),
 )
 def test_any_shape_and_strides(left, right, device):
-    """Stacks, broadcast or not, vectors, reversed and strided views."""
+    """Products of batches, broadcasts, vectors, reversed and strided views are right."""
     products = [np.matmul, lambda a, b: a @ b]
     if left.ndim < 3 and right.ndim < 3:
         products += [np.dot, lambda a, b: a.dot(b)]
@@ -163,7 +163,7 @@ def test_any_shape_and_strides(left, right, device):
 
 
 def test_dot_of_stacks(device):
-    """NumPy's dot sums over the last axis and the last but one, of all pairs of matrices."""
+    """np.dot and np.inner of batches multiply all pairs of matrices, as NumPy's do."""
     x, y = integers(3, 6, 5), integers(2, 5, 4)
     with offloading(2):
         dot, inner = np.dot(x, y), np.inner(x, y.swapaxes(1, 2))
@@ -172,7 +172,7 @@ def test_dot_of_stacks(device):
 
 
 def test_overlapping_results(device):
-    """`out` may be an operand, or a part of one, as in NumPy."""
+    """A product is right if `out` is an operand or a view of one."""
     for out in (lambda x: x, lambda x: x.T, lambda x: x[::-1]):
         square = integers(12, 12)
         expected = square.astype(np.float64) @ square.astype(np.float64).T
@@ -188,7 +188,7 @@ def test_overlapping_results(device):
 
 @pytest.mark.parametrize("n", [7, 130, 600])
 def test_products_by_the_own_transpose_are_symmetric(n, device):
-    """Bit for bit, with real numbers, as NumPy's are."""
+    """A product of a matrix by its own transpose is symmetric bit for bit, as in NumPy."""
     a = RANDOM.standard_normal((n, 70)).astype(np.float32)
     stack = RANDOM.standard_normal((3, 20, 15)).astype(np.float32)
     with offloading(6):
@@ -201,12 +201,12 @@ def test_products_by_the_own_transpose_are_symmetric(n, device):
     assert (abs(x - exact) <= gamma(15 + 2) * sizes).all()
 
 
-# What stays NumPy's.
+# Products that NumPy makes.
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int32, np.complex64, np.float16, bool, object])
 def test_other_dtypes(dtype, device):
-    """Their results are NumPy's own, and no product goes to the device."""
+    """Products of other dtypes are NumPy's own, and none goes to the device."""
     a, b = A.astype(dtype), B.astype(dtype)
     plain = [a @ b, np.matmul(a, b), np.dot(a, b), a.dot(b), np.inner(a, b.T)]
     with offloading(0):
@@ -241,7 +241,7 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_errors(name, device):
-    """Their types and words are NumPy's."""
+    """A wrong call raises NumPy's exception with NumPy's message."""
     with pytest.raises(Exception) as plain:  # noqa: PT011 - whatever NumPy raises
         BAD[name]()
     with offloading(0), pytest.raises(type(plain.value)) as ours:
@@ -250,7 +250,7 @@ def test_errors(name, device):
 
 
 class Overriding:
-    """NEP 13 and NEP 18: what an object makes of products is its own business."""
+    """An object that overrides products by NEP 13 and NEP 18."""
 
     def __array_ufunc__(self, ufunc, method, *inputs, **keywords):
         return ufunc is np.matmul and "ufunc"
@@ -260,7 +260,7 @@ class Overriding:
 
 
 class Deferring:
-    """Python's own protocol: NumPy leaves the operator to it."""
+    """An object to which NumPy leaves the operator by Python's own protocol."""
 
     __array_ufunc__ = None
 
@@ -281,7 +281,7 @@ class Subclass(np.ndarray):
 
 
 def test_overriding(device):
-    """They are asked, with the functions under their own names, as without interception."""
+    """Objects that override products are asked, with NumPy's functions, as in plain NumPy."""
     with offloading(0):
         assert A @ Overriding() == np.matmul(A, Overriding()) == "ufunc"
         assert np.dot(A, Overriding()) == np.inner(Overriding(), A) == "function"
@@ -294,7 +294,7 @@ def test_overriding(device):
 
 
 def test_subclasses(device):
-    """Types, masks and two-dimensional matrices come out as without interception."""
+    """Products of array subclasses have the types, masks and values of plain NumPy."""
     matrix, masked = A.view(np.matrix), np.ma.masked_equal(A, 3)
 
     def products():
@@ -304,7 +304,7 @@ def test_subclasses(device):
     with offloading():
         found = products()
 
-        class Late(np.ndarray):  # whose C slots CPython fills in while ndarray's are exchanged
+        class Late(np.ndarray):  # CPython fills in its C slots while ndarray's are patched
             pass
 
         late = A.view(Late) @ B
@@ -315,7 +315,7 @@ def test_subclasses(device):
 
 
 def test_small_products_stay(device):
-    """Below the threshold NumPy's own result comes back, bit for bit, and is counted."""
+    """A product below the threshold is NumPy's own, bit for bit, and is counted."""
     a, b = (RANDOM.standard_normal((50, 50)).astype(np.float32) for _ in range(2))
     plain = a @ b
     with enabled(threshold=50**3 + 1):
@@ -324,11 +324,11 @@ def test_small_products_stay(device):
         np.dot(a, b), a.dot(b), np.inner(a, b)
     assert report().offloaded == 0
     assert report().stayed == {"size": 5}
-    assert "0 products on the device; on the host 5 for their size" in str(report())
+    assert "0 products on the device; on the host: 5 (size)" in str(report())
 
 
 def test_aliased_and_empty_products(device):
-    """No elements, no multiply-adds, and no device."""
+    """Empty products are zeros and do not go to the device."""
     with offloading(0):
         for m, k, n in ((0, 5, 3), (4, 0, 3), (4, 5, 0), (0, 0, 0)):
             x, y = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
@@ -361,7 +361,7 @@ PRODUCTS = {"matmul": np.matmul, "operator": lambda a, b: a @ b, "dot": np.dot}
 @pytest.mark.parametrize("product", PRODUCTS)
 @pytest.mark.parametrize("operands", [overflowing, invalid, harmless])
 def test_floating_point_warnings(product, operands, device):
-    """The device's product warns of what NumPy's warns of, and of nothing else."""
+    """A product on the device gives the same floating-point warnings as NumPy's."""
     a, b = operands()
 
     def warned():
@@ -376,7 +376,7 @@ def test_floating_point_warnings(product, operands, device):
 
 
 def test_the_error_state(device):
-    """np.errstate raises, calls and ignores as it does; underflow leaves a product to NumPy."""
+    """np.errstate works for products on the device; with underflow reported NumPy multiplies."""
     a, b = overflowing()
     with offloading(3):
         with np.errstate(over="raise"), pytest.raises(FloatingPointError, match="overflow"):
@@ -392,12 +392,12 @@ def test_the_error_state(device):
     assert report().stayed == {hooks.UNDERFLOW: 1}
 
 
-# Exceptions in mid-call.
+# Exceptions during a product.
 
 
 @pytest.mark.parametrize("product", PRODUCTS)
 def test_a_failing_device(product, device, monkeypatch, caplog):
-    """The product is NumPy's, there is one warning, and the device is left alone from then on."""
+    """After a failure on the device NumPy multiplies, with one warning for all later products."""
 
     def fail(*arguments, **keywords):
         raise cl.RuntimeError("planted")
@@ -412,7 +412,7 @@ def test_a_failing_device(product, device, monkeypatch, caplog):
 
 
 def test_a_failing_device_that_is_merely_full(device, monkeypatch):
-    """It may take the next product."""
+    """A device that was out of memory makes the next product."""
     multiply = hooks.multiply
 
     def fail(*arguments, **keywords):
@@ -430,7 +430,7 @@ class PlantedError(Exception):
 
 
 def test_an_interruption_of_a_loop_is_raised(device, monkeypatch):
-    """Once the product, which is whole, has returned."""
+    """An interruption of np.matmul into `out` is raised after the result is complete."""
     out = np.zeros((30, 40), np.float32)
 
     def interrupt(*arguments, **keywords):
@@ -448,9 +448,9 @@ def test_an_interruption_of_a_loop_is_raised(device, monkeypatch):
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals by timer are POSIX's")
-@pytest.mark.filterwarnings("default")  # an exception that is lost is printed, not a warning
+@pytest.mark.filterwarnings("default")  # a lost exception is printed and is no warning
 def test_no_signal_is_lost_in_a_loop(device):
-    """A handler's exception always arrives, and results are whole, wherever the signal hits."""
+    """A signal handler's exception always reaches the program, and all results are complete."""
     a, b = integers(8, 8), integers(8, 8)
     exact = a.astype(np.float64) @ b.astype(np.float64)
     raised, handled = 0, []
@@ -485,7 +485,7 @@ def test_no_signal_is_lost_in_a_loop(device):
 
 
 def test_blocks_nest(device):
-    """The innermost is in force, also after an exception; install's is in force outside."""
+    """The innermost enabled block is in force, and outside of all blocks `install` is."""
     install(threshold=10**12)
     with contextlib.suppress(PlantedError), enabled(threshold=0):
         A @ B
@@ -503,7 +503,7 @@ def test_blocks_nest(device):
 
 
 def test_a_decorator(device):
-    """A function's calls are accelerated, recursive ones too."""
+    """A decorated function is accelerated, also in recursive calls."""
 
     @enabled(threshold=0)
     def product(depth):
@@ -515,7 +515,7 @@ def test_a_decorator(device):
 
 
 def test_a_device_can_be_named(device):
-    """By whatever `set_device` takes."""
+    """enabled and install take a device and a threshold, and refuse wrong ones."""
     with enabled(threshold=0, device=device):
         A @ B
     assert report().device == device.name
@@ -524,12 +524,12 @@ def test_a_device_can_be_named(device):
     for threshold in (-1, "many", 1.5):
         with pytest.raises(ValueError, match="not a whole number"):
             install(threshold=threshold)
-    with enabled(threshold=1e6):  # a float that is whole is the number that it is
+    with enabled(threshold=1e6):  # a whole float is allowed
         pass
 
 
 def test_threads(device):
-    """Products and blocks of many threads at once."""
+    """Products are right if many threads multiply and enter blocks at once."""
     failures = []
 
     def work(seed):
@@ -551,7 +551,7 @@ def test_threads(device):
 
 
 def test_a_profile_counts_everything(device):
-    """Small products and other dtypes, by function, with the time they took."""
+    """A profile counts and times small products and other dtypes, too, by function."""
     with enabled(threshold=10**9, profile=True):
         A @ B, np.dot(A, B), np.inner(A, A), A.dot(B)
         A.astype(float) @ B.astype(float), np.dot(np.eye(3), np.eye(3)), np.arange(3) @ np.arange(3)
@@ -564,7 +564,7 @@ def test_a_profile_counts_everything(device):
 
 
 def test_device_arrays_stay_on_the_device(device):
-    """``x @ w1 @ w2`` on pyopencl's arrays: no host transfer, no NumPy."""
+    """The operator ``@`` of pyopencl's arrays returns a device array; host operands raise."""
     queue = device.queue
     x, w1, w2 = (cl.array.to_device(queue, z) for z in (A, B, np.ascontiguousarray(B.T)))
     with enabled():
@@ -575,11 +575,11 @@ def test_device_arrays_stay_on_the_device(device):
     np.testing.assert_array_equal(result.get(), EXACT @ B.T)
 
 
-# Where it is refused, and where it is NumPy's alone.
+# Unsupported Pythons and NumPys, no device, and forked processes.
 
 
 def test_no_device(monkeypatch, caplog):
-    """Programs run on NumPy, with one warning."""
+    """Without a device, NumPy makes all products, with one warning."""
 
     def none():
         raise RuntimeError("no OpenCL device was found")
@@ -600,14 +600,14 @@ def test_no_device(monkeypatch, caplog):
     [
         ({"sys.implementation": type("Other", (), {"name": "pypy"})}, "64-bit CPython"),
         ({"sysconfig.get_config_var": lambda _: 1}, "free-threaded"),
-        ({"UFUNC_COUNTS_OFFSET": 24}, "not made as expected"),
-        ({"UFUNC_LOOPS_OFFSET": 40, "UFUNC_DATA_OFFSET": 32}, "another loop"),
-        ({"MATMUL": "(m,n),(n,p)->(m,p)"}, "not made as expected"),
-        ({"TYPE_FLAGS_OFFSET": 176}, "not laid out as expected"),
+        ({"UFUNC_COUNTS_OFFSET": 24}, "not laid out as expected"),
+        ({"UFUNC_LOOPS_OFFSET": 40, "UFUNC_DATA_OFFSET": 32}, "an unexpected loop"),
+        ({"MATMUL": "(m,n),(n,p)->(m,p)"}, "not laid out as expected"),
+        ({"TYPE_FLAGS_OFFSET": 176}, "does not lay out types as expected"),
     ],
 )
 def test_unknown_pythons_and_numpys_are_refused(broken, message, monkeypatch):
-    """With what differs, before anything is changed."""
+    """An unsupported Python or NumPy is refused before anything is patched."""
     for name, value in broken.items():
         owner, _, attribute = name.rpartition(".")
         monkeypatch.setattr(getattr(places, owner) if owner else places, attribute, value)
@@ -617,15 +617,15 @@ def test_unknown_pythons_and_numpys_are_refused(broken, message, monkeypatch):
 
 
 def test_a_function_of_another_make_is_refused():
-    """One that does not keep its implementation where NumPy's do."""
-    with pytest.raises(RuntimeError, match="does not keep its implementation"):
+    """A function that does not store its implementation as NumPy's do is refused."""
+    with pytest.raises(RuntimeError, match="does not store its implementation"):
         places.Implementation(len)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_a_forked_child_has_numpy(device):
-    """Its places are NumPy's, whatever lock another thread held; it says why there is no device."""
+    """A forked child has plain NumPy, even if another thread held locks, and sgemm says why."""
     locks = [session._state.lock, clgemm.runtime.workspace.workspace(device.queue).lock]
     held, done = threading.Event(), threading.Event()
 
@@ -688,13 +688,13 @@ def test_a_forked_child_has_numpy(device):
     ],
 )
 def test_kinds_of_products(work, kind):
-    """By the shortest side, which is how often what was sent is used."""
+    """The kind of a product depends on its shortest side."""
     assert kind_of(work) == kind
 
 
 @pytest.fixture
 def measured(device, monkeypatch):
-    """Let blocks pay from 600^3 on, and nothing else; nothing is forced."""
+    """Set measured crossovers: only the kind "block" pays, from 600^3 on."""
     found = dict.fromkeys(measure_kinds())
     found["block"] = 600**3
     monkeypatch.delenv("CLGEMM_THRESHOLD")
@@ -709,7 +709,7 @@ def measure_kinds():
 
 
 def test_measured_crossovers_are_used(measured):
-    """From the crossover of their kind on, products go to the device."""
+    """Products go to the device from the measured crossover of their kind on."""
     x, y = np.ones((600, 600), np.float32), np.ones((599, 599), np.float32)
     with enabled():
         x @ x, np.dot(x, x)
@@ -719,7 +719,7 @@ def test_measured_crossovers_are_used(measured):
 
 
 def test_a_device_is_opened_and_measured_once_it_pays(device, monkeypatch):
-    """Until a program has spent as long in large products, they are NumPy's."""
+    """A device is opened and measured only after enough time in large products."""
     found, asked = dict.fromkeys(measure_kinds(), 1), []
     monkeypatch.delenv("CLGEMM_THRESHOLD")
     monkeypatch.setattr(routing, "measured", lambda _: None)
@@ -739,7 +739,7 @@ def test_a_device_is_opened_and_measured_once_it_pays(device, monkeypatch):
 
 
 def test_measuring(device, monkeypatch, tmp_path):
-    """Each kind gets a size or none; it is kept, and what is not a crossover is not believed."""
+    """measure finds a crossover or None for each kind of product, stores them and applies them."""
     from clgemm.accel import crossover
 
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
@@ -768,6 +768,6 @@ def test_measuring(device, monkeypatch, tmp_path):
     assert selection.host_is_faster(4096, 4096, 4096, 1)
     with monkeypatch.context() as patch:
         patch.setattr(products, "multiply", lambda *_, **__: pytest.fail("went to the device"))
-        patch.setattr(call_cache.Way, "on_host", lambda *_: pytest.fail("went the old way"))
+        patch.setattr(call_cache, "execute", lambda *_: pytest.fail("was repeated from the cache"))
         clgemm.dot(x, x)
     crossovers.forget()

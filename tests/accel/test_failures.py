@@ -1,4 +1,4 @@
-"""NumPy itself, accelerated, when something goes wrong: results are right, or errors are raised."""
+"""Tests of accelerated NumPy when something fails: results are right or errors are raised."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import pytest
 import clgemm
 from clgemm.accel import enabled, hooks, inside, report, routing
 from clgemm.accel.failures import is_near_recursion_limit
-from clgemm.accel.inside import Passages
+from clgemm.accel.inside import RunningProducts
 
 RANDOM = np.random.default_rng(0)
 A, B = (RANDOM.integers(1, 9, (32, 32)).astype(np.float32) for _ in range(2))
@@ -43,7 +43,7 @@ class PlantedError(Exception):
 
 
 def plant(monkeypatch, error):
-    """Let every product on a device raise an error."""
+    """Make every product on a device raise an error."""
 
     def fail(*arguments, **keywords):
         raise error
@@ -57,7 +57,7 @@ def plant(monkeypatch, error):
 
 @pytest.mark.parametrize("name", CALLS)
 def test_no_result_near_the_recursion_limit_is_memory_as_found(name, device):
-    """At every depth of the stack a product is right, or raises RecursionError as it is called."""
+    """At every depth of the stack a product is right, or the call raises RecursionError."""
     call = CALLS[name]
 
     def descend(depth):
@@ -67,7 +67,7 @@ def test_no_result_near_the_recursion_limit_is_memory_as_found(name, device):
     found = []
     with enabled(threshold=0):
         for depth in depths:
-            _ = np.full(A.shape, 1234, np.float32)  # what memory holds when it is taken again
+            _ = np.full(A.shape, 1234, np.float32)  # fill memory that the result may reuse
             del _
             try:
                 result = descend(depth)
@@ -82,7 +82,7 @@ def test_no_result_near_the_recursion_limit_is_memory_as_found(name, device):
 
 
 def test_the_recursion_limit_is_told_from_afar():
-    """There is room for a product on a device, or there is known to be none."""
+    """is_near_recursion_limit is true before the stack is too deep for a product on a device."""
 
     def descend(depth):
         return is_near_recursion_limit() if depth == 0 else descend(depth - 1)
@@ -105,7 +105,7 @@ def test_the_recursion_limit_is_told_from_afar():
 def test_an_error_inside_clgemm_leaves_the_product_to_numpy(
     name, error, device, monkeypatch, caplog
 ):
-    """It is logged once with its traceback, and counted; nothing is raised, then or later."""
+    """An error inside clgemm is counted and logged once with its traceback; NumPy multiplies."""
     plant(monkeypatch, error)
     with caplog.at_level(logging.WARNING, "clgemm"), enabled(threshold=0):
         for _ in range(3):
@@ -123,7 +123,7 @@ def test_an_error_inside_clgemm_leaves_the_product_to_numpy(
 @pytest.mark.parametrize("name", UNARY)
 @pytest.mark.parametrize("error", [PlantedError(), KeyboardInterrupt(), SystemExit()])
 def test_an_interruption_is_raised_at_the_call(name, error, device, monkeypatch):
-    """An exception that is the program's ends the call that it hits, and no other."""
+    """An interruption is raised at the call that it hits, and at no other."""
     plant(monkeypatch, error)
     with enabled(threshold=0):
         with pytest.raises(type(error)):
@@ -139,7 +139,7 @@ def test_an_interruption_is_raised_at_the_call(name, error, device, monkeypatch)
 def test_a_signal_handlers_exception_is_never_taken_for_the_devices(
     name, error, device, monkeypatch
 ):
-    """Whatever its type, what the handler of a signal raises is raised at the call."""
+    """A signal handler's exception is raised at the call, and never blamed on the device."""
 
     def handler(number, frame):
         raise error("planted")
@@ -163,7 +163,7 @@ def test_a_signal_handlers_exception_is_never_taken_for_the_devices(
 
 
 def test_a_failing_log_costs_no_product(device, monkeypatch):
-    """What a handler of logging raises is not the product's business."""
+    """An exception in a logging handler does not stop a product."""
 
     class Handler(logging.Handler):
         def emit(self, record):  # noqa: ARG002 - logging's protocol
@@ -186,7 +186,7 @@ def test_a_failing_log_costs_no_product(device, monkeypatch):
 
 @pytest.mark.parametrize("outer", UNARY)
 def test_a_product_within_a_product_is_numpys(outer, device, monkeypatch):
-    """While a thread is in a product on a device, its other products stay on the host."""
+    """NumPy makes a product that starts inside another product of the same thread."""
     multiply, contracted, within = hooks.multiply, hooks.contracted, []
 
     def around(function):
@@ -206,53 +206,53 @@ def test_a_product_within_a_product_is_numpys(outer, device, monkeypatch):
 
 
 def test_a_product_that_was_broken_off_keeps_no_later_one_out():
-    """Also where an exception has kept it from saying that it ends."""
-    passages = Passages()
+    """A product that an exception ended before `leave` does not stop later products."""
+    running = RunningProducts()
 
     def product(ends):
-        entered = passages.enter()
+        entered = running.enter()
         if ends:
-            passages.leave()
+            running.leave()
         return entered
 
-    assert product(ends=False) is None  # its frame is on no stack any more
+    assert product(ends=False) is None
     assert product(ends=True) is None
     assert product(ends=True) is None
 
     def outer():
-        assert passages.enter() is None
+        assert running.enter() is None
         return product(ends=True)
 
     assert outer() == inside.BUSY
 
 
 def test_the_exit_waits_for_products_and_lets_no_other_begin():
-    """As long as it is told to, and not for the thread that exits."""
-    passages = Passages()
+    """close waits at most its time for other threads' products, and no product begins after it."""
+    running = RunningProducts()
     entered, done = threading.Event(), threading.Event()
 
     def product():
-        assert passages.enter() is None
+        assert running.enter() is None
         entered.set()
         done.wait(60)
-        passages.leave()
+        running.leave()
 
     thread = threading.Thread(target=product)
     thread.start()
     entered.wait(60)
-    passages.close(0.01)  # gives up
-    assert passages.enter() == inside.CLOSED
+    running.close(0.01)  # gives up
+    assert running.enter() == inside.CLOSED
     threading.Timer(0.05, done.set).start()
-    passages.close(60)
+    running.close(60)
     assert done.is_set()
     thread.join()
 
 
-# A device that fails is left out for a while.
+# A device that fails is not used for a while.
 
 
 def test_a_device_that_failed_gets_another_chance(device, monkeypatch, caplog):
-    """After a pause that grows; the log and the report say until when it is left out."""
+    """A device that failed is tried again after a growing pause, which log and report name."""
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     with caplog.at_level(logging.WARNING, "clgemm"), enabled(threshold=0):
@@ -270,19 +270,19 @@ def test_a_device_that_failed_gets_another_chance(device, monkeypatch, caplog):
             now[0] += 1
         until = time.strftime("%H:%M:%S", time.localtime(left_out.until))
         for text in (str(report()), caplog.records[-1].message):
-            assert f"left out until {until}, as it failed 3 times in a row" in text
+            assert f"not used until {until}, since it failed 3 times in a row" in text
             assert "planted" in text
         monkeypatch.undo()
         monkeypatch.setattr(time, "monotonic", lambda: now[0])
         np.testing.assert_array_equal(A @ B, EXACT)
         assert report().left_out == ()
         assert report().offloaded == 1
-    assert "multiplies again" in caplog.records[-1].message
+    assert "is used again" in caplog.records[-1].message
     assert report().stayed == {routing.FAILED: 12}
 
 
 def test_a_pause_has_an_end(device):
-    """However often a device fails in a row."""
+    """The pause has a limit, however often a device fails in a row."""
     router = routing.Router(routing.Settings(0), np.matmul)
     for _ in range(2000):
         router.failed(device, cl.RuntimeError("planted"))
@@ -296,7 +296,7 @@ def test_a_pause_has_an_end(device):
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 @pytest.mark.parametrize("path", ["ndarray.dot", "ndarray.__matmul__", "dot", "inner", "matmul"])
 def test_functions_are_pickled_by_name(path, protocol, device):
-    """What was pickled while NumPy is accelerated is whatever has the name when it is loaded."""
+    """A function is pickled by NumPy's name, so that it can be loaded without clgemm."""
 
     def named():
         found = np
@@ -305,17 +305,17 @@ def test_functions_are_pickled_by_name(path, protocol, device):
         return found
 
     with enabled(threshold=0):
-        kept = pickle.dumps(named(), protocol)
-        assert pickle.loads(kept) == named()
-    assert pickle.loads(kept) == named()
-    assert b"clgemm" not in kept
+        pickled = pickle.dumps(named(), protocol)
+        assert pickle.loads(pickled) == named()
+    assert pickle.loads(pickled) == named()
+    assert b"clgemm" not in pickled
 
 
 @pytest.mark.parametrize("name", ["dot", "__matmul__"])
 def test_methods_keep_their_documentation(name, device):
-    """Name, docstring and signature are NumPy's, as far as NumPy tells them."""
+    """Replaced methods have NumPy's name, docstring and signature."""
 
-    def told():
+    def described():
         method = getattr(np.ndarray, name)
         try:
             signature = str(inspect.signature(method))
@@ -326,9 +326,9 @@ def test_methods_keep_their_documentation(name, device):
             getattr(method, "__text_signature__", None),
         )
 
-    plain = told()
+    plain = described()
     with enabled(threshold=0):
-        ours = told()
+        ours = described()
     if plain[3] is None:  # NumPy before 2.4
         plain, ours = ((*x[:3], x[4]) for x in (plain, ours))
     assert ours == plain
@@ -355,7 +355,7 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_errors_do_not_name_our_functions(name, device):
-    """A wrong call raises NumPy's own words."""
+    """The error of a wrong call has NumPy's own message."""
     with pytest.raises(Exception) as plain:  # noqa: PT011 - whatever NumPy raises
         WRONG[name]()
     with enabled(threshold=0), pytest.raises(type(plain.value)) as ours:
@@ -364,7 +364,7 @@ def test_errors_do_not_name_our_functions(name, device):
 
 
 def test_other_ufuncs_are_as_they_were(device):
-    """Only np.matmul is called in another way; ``ufunc.__call__`` looks as before."""
+    """Only the call of np.matmul is patched, and ``np.ufunc.__call__`` looks the same."""
     with enabled(threshold=0):
         assert np.ufunc.__call__.__objclass__ is np.ufunc
         np.testing.assert_array_equal(np.add.__call__(A, B), A + B)
@@ -374,7 +374,7 @@ def test_other_ufuncs_are_as_they_were(device):
 
 @pytest.mark.parametrize("order", ["K", "A", "C", "F"])
 def test_results_are_laid_out_as_numpys(order, device):
-    """Strides and ownership, for operands of any layout."""
+    """Results have NumPy's strides and own their data, for operands of any layout."""
     for _ in range(50):
         batch = tuple(RANDOM.integers(2, 4, RANDOM.integers(0, 4)))
         operands = []
@@ -413,10 +413,10 @@ OWNED = {
 
 @pytest.mark.parametrize("name", OWNED)
 def test_results_own_their_data(name, device):
-    """Where NumPy's do, so that they can be resized."""
+    """Results own their data where NumPy's do, so that they can be resized."""
     side, call = OWNED[name]
     plain = call()
-    for _ in range(2):  # the second is made as the first was
+    for _ in range(2):  # the second call is from the call cache
         if side == "accel":
             with enabled(threshold=0):
                 found = call()
@@ -430,7 +430,7 @@ def test_results_own_their_data(name, device):
 
 
 def test_settings_that_come_and_go_keep_no_memory(device):
-    """Ever new thresholds take no more memory than a few."""
+    """Memory does not grow with the number of thresholds that are used."""
 
     def use(thresholds):
         for threshold in thresholds:
@@ -444,7 +444,7 @@ def test_settings_that_come_and_go_keep_no_memory(device):
         before = tracemalloc.get_traced_memory()[0]
         use(range(10**6, 10**6 + 300))
         gc.collect()
-        kept = tracemalloc.get_traced_memory()[0] - before
+        grown_bytes = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    assert kept < 300 * 200  # bytes; each used to keep 6.9 KB
+    assert grown_bytes < 300 * 200

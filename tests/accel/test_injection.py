@@ -1,4 +1,4 @@
-"""Failures at places of an accelerated product; `injection_accel.py` has all of them."""
+"""Tests with failures at some places of an accelerated product; injection_accel.py tries all."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import pytest
 
 from clgemm.accel import enabled
 
-PLACES = 25  # of each call and error
+PLACES = 25  # tried for each call and error
 
 
 @pytest.mark.parametrize("cold", [False, True], ids=["again", "first"])
 @pytest.mark.parametrize("error", injection_accel.ERRORS)
 @pytest.mark.parametrize("name", ["@", "np.matmul in place", "np.dot"])
 def test_a_failure_anywhere_is_harmless(name, error, cold, device, caplog):
-    """The result is right or the call raises it; the next call is right, and on the device."""
+    """After a failure at any place the result is right or the call raises; the next call works."""
     caplog.set_level("CRITICAL", "clgemm")
     with enabled(threshold=0):
         total = injection_accel.count_places(name, cold=cold)

@@ -1,4 +1,4 @@
-"""Programs under ``python -m clgemm.accel``: as Python itself would run them, but accelerated."""
+"""Tests of ``python -m clgemm.accel``: programs run as in Python, but accelerated."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from clgemm.accel.routing import FAILED, NO_DEVICE, SKINNY, UNMEASURED, UNOPENED
 from clgemm.accel.tally import Report, Row
 
 ROOT = Path(clgemm.__file__).parents[1]
-# Packages may lie on this process's path alone.
+# Child processes find packages that are on this process's path only.
 PACKAGES = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
 PRODUCT = "import numpy as np; a = np.ones((40, 40), 'f'); assert ((a @ a) == 40).all()\n"
 
 
 def python(*arguments, folder, stdin="", **environment):
-    """Run Python in a folder; return its exit code, output and errors."""
+    """Run Python in a folder, and return its exit code, output and errors."""
     env = os.environ | {"PYTHONPATH": PACKAGES, "CLGEMM_THRESHOLD": "0"} | environment
     done = subprocess.run(
         [sys.executable, *map(str, arguments)],
@@ -39,7 +39,7 @@ def python(*arguments, folder, stdin="", **environment):
 
 
 def both(*arguments, folder, stdin=""):
-    """Run a program as it is and accelerated."""
+    """Run a program in plain Python and accelerated, and return both results."""
     accelerated = python("-m", "clgemm.accel", *arguments, folder=folder, stdin=stdin)
     return python(*arguments, folder=folder, stdin=stdin), accelerated
 
@@ -67,7 +67,7 @@ if __name__ == "__main__":
 
 
 def test_a_script_runs_as_in_python(tmp_path):
-    """Arguments, names, exit codes and tracebacks, with nothing of ours in them."""
+    """A script has the arguments, names, exit codes and tracebacks of plain Python."""
     (tmp_path / "program.py").write_text(SCRIPT)
     (tmp_path / "helper.py").write_text("")
     for arguments in (["exit", "--profile", "-m"], ["word"], [], ["hook"]):
@@ -77,7 +77,7 @@ def test_a_script_runs_as_in_python(tmp_path):
 
 
 def test_modules_folders_and_archives(tmp_path):
-    """As `python -m`, `python folder` and `python archive` run them."""
+    """Modules, folders and archives run as under `python -m`, `python folder` and `python zip`."""
     package = tmp_path / "package"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -114,7 +114,7 @@ fail(1)
 
 @pytest.mark.parametrize("arguments", [[], ["exit", "--profile", "-m", "-c", "x"], ["word"]])
 def test_a_program_may_be_a_text_or_the_standard_input(arguments, tmp_path):
-    """As `python -c` and `python -` run them: names, exit codes and tracebacks."""
+    """A text and the standard input run as under `python -c` and `python -`."""
     plain, accelerated = both("-c", TEXT, *arguments, folder=tmp_path, stdin="the rest")
     assert accelerated == plain
     assert "'the rest'" in plain[1]
@@ -124,7 +124,7 @@ def test_a_program_may_be_a_text_or_the_standard_input(arguments, tmp_path):
 
 
 def test_a_text_that_is_no_program_is_an_error_as_in_python(tmp_path):
-    """The syntax error alone, wherever the text comes from."""
+    """A text with a syntax error prints the same error as plain Python."""
     plain, accelerated = both("-c", "x = (", folder=tmp_path)
     assert accelerated == plain
     plain, accelerated = both("-", folder=tmp_path, stdin="x = (")
@@ -133,7 +133,7 @@ def test_a_text_that_is_no_program_is_an_error_as_in_python(tmp_path):
 
 
 def test_a_text_is_accelerated(tmp_path):
-    """Its products are the device's, as a script's are."""
+    """The products of a text or of the standard input run on the device."""
     text = PRODUCT + "import clgemm.accel; print(clgemm.accel.report().offloaded)"
     for arguments, stdin in ((["-c", text], ""), (["-"], text)):
         found = python("-m", "clgemm.accel", *arguments, folder=tmp_path, stdin=stdin)
@@ -142,7 +142,7 @@ def test_a_text_is_accelerated(tmp_path):
 
 @pytest.mark.parametrize("module", ["clgemm", "clgemm.accel"])
 def test_commands_say_their_version(module, tmp_path):
-    """``--version``, as Python has it."""
+    """The option ``--version`` prints clgemm's version."""
     assert python("-m", module, "--version", folder=tmp_path) == (
         *(0, f"clgemm {clgemm.__version__}\n", ""),
     )
@@ -163,7 +163,7 @@ time.sleep(float(sys.argv[1]))
 
 
 def test_the_exit_is_clean_while_daemon_threads_multiply(tmp_path):
-    """With code 0 and no words, as with NumPy alone."""
+    """A program ends with code 0 and no output while daemon threads multiply."""
     (tmp_path / "program.py").write_text(DAEMONS)
     for i in range(8):
         found = python("-m", "clgemm.accel", "program.py", f"0.00{i}", folder=tmp_path)
@@ -185,7 +185,7 @@ for depth in range(60): assert (total(x, depth) == 64).all(), depth
 
 
 def test_a_program_at_the_recursion_limit_gets_products(tmp_path):
-    """Right ones, at whatever depth it meets the limit, and nothing is printed."""
+    """A program at the recursion limit gets right products, and nothing is printed."""
     (tmp_path / "program.py").write_text(RECURSION)
     assert python("-m", "clgemm.accel", "program.py", folder=tmp_path) == (0, "", "")
 
@@ -204,7 +204,7 @@ assert clgemm.accel.report().offloaded == 4, clgemm.accel.report()
 
 
 def test_a_strict_python_finds_nothing_to_warn_of(tmp_path):
-    """``python -bb -W error``: no product raises a warning, at the call or later."""
+    """No product gives a warning under ``python -bb -W error``."""
     (tmp_path / "program.py").write_text(STRICT)
     found = python("-bb", "-W", "error", "-m", "clgemm.accel", "program.py", folder=tmp_path)
     assert found == (0, "", "")
@@ -212,7 +212,7 @@ def test_a_strict_python_finds_nothing_to_warn_of(tmp_path):
 
 @pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
 def test_an_interrupt_ends_a_program_as_in_python(tmp_path):
-    """By the signal, after its clean-up, with the program's own traceback."""
+    """A SIGINT ends a program by the signal, after its clean-up, with its own traceback."""
     (tmp_path / "program.py").write_text(
         PRODUCT + "import os, signal\ntry: os.kill(os.getpid(), signal.SIGINT)\n"
         "finally: print('cleaned up')\n"
@@ -223,7 +223,7 @@ def test_an_interrupt_ends_a_program_as_in_python(tmp_path):
 
 
 def test_a_profile_ends_with_a_table(tmp_path):
-    """On the error stream, with the calls of both sides, a program's failure notwithstanding."""
+    """A profile prints a table to the error stream at the end, also if the program fails."""
     (tmp_path / "program.py").write_text(PRODUCT + "a.astype('d') @ a; print('out'); 1 / 0")
     code, out, err = python(
         "-m", "clgemm.accel", "--profile", "--threshold", "0", "program.py", folder=tmp_path
@@ -240,7 +240,7 @@ def test_a_profile_ends_with_a_table(tmp_path):
 
 
 def test_a_profile_of_a_short_program_says_why_nothing_was_offloaded(tmp_path):
-    """In a sentence, with the options that change it; not if something was."""
+    """The profile of a short program ends with the reason and the options that help."""
     (tmp_path / "program.py").write_text(
         "import numpy as np; a = np.ones((600, 600), 'f'); a @ a; np.dot(a, a)"
     )
@@ -263,13 +263,13 @@ def test_a_profile_of_a_short_program_says_why_nothing_was_offloaded(tmp_path):
         ([Row("dot", "size", 5, 0.1), Row("dot", UNOPENED, 5, 0.2)], "its large products took 0.2"),
         ([Row("dot", "size", 5, None), Row("dot", SKINNY, 1, 0.2)], "sides too short"),
         ([Row("dot", UNMEASURED, 5, 3.0)], "it was too short to measure from which size on"),
-        ([Row("dot", "size", 5, 9.0), Row("dot", NO_DEVICE, 5, 0.1)], "there is no OpenCL device"),
+        ([Row("dot", "size", 5, 9.0), Row("dot", NO_DEVICE, 5, 0.1)], "no OpenCL device works: "),
         ([Row("dot", FAILED, 5, 0.1)], "the device failed: the log says why"),
-        ([Row("dot", "dtype", 5, 0.1)], "the device takes none of the program's products"),
+        ([Row("dot", "dtype", 5, 0.1)], "the device can make none of the program's products"),
     ],
 )
 def test_each_reason_has_its_sentence(rows, said):
-    """What took longest counts; where a size decides, the options that set it are named."""
+    """The advice names the reason that took longest, and the options if a size decides."""
     sentence = why_nothing(Report("", tuple(rows)))
     assert sentence.startswith("Nothing was offloaded: ")
     assert said in sentence
@@ -280,7 +280,7 @@ def test_each_reason_has_its_sentence(rows, said):
 
 
 def test_wrong_options_are_refused(capsys):
-    """With Python's exit code for that, before anything runs."""
+    """Wrong options end the command with exit code 2 before the program runs."""
     for options in (["--threshold", "x", "p.py"], ["--device", "no such", "p.py"], [], ["-c"]):
         with pytest.raises(SystemExit) as ended:
             command.main(options)
@@ -301,7 +301,7 @@ def test_wrong_options_are_refused(capsys):
 def test_wrong_settings_are_refused_at_the_start(
     options, variable, value, said, monkeypatch, capsys
 ):
-    """By the command, `install` and `enabled`, with the variable, its value and what is allowed."""
+    """The command, `install` and `enabled` refuse a wrong variable and name it with its value."""
     monkeypatch.setenv(variable, value)
     with pytest.raises(SystemExit) as ended:
         command.main(options)
@@ -318,7 +318,7 @@ def test_wrong_settings_are_refused_at_the_start(
 
 @pytest.mark.parametrize(("option", "offloaded"), [("6.4e4", "1"), ("64001", "0")])
 def test_a_threshold_in_any_notation(option, offloaded, tmp_path):
-    """``--threshold 1e6`` is a million multiply-adds."""
+    """The option ``--threshold`` takes numbers such as 6.4e4."""
     (tmp_path / "program.py").write_text(
         PRODUCT + "import clgemm.accel; print(clgemm.accel.report().offloaded)"
     )
@@ -349,7 +349,7 @@ if __name__ == "__main__":
 
 
 def test_child_processes_have_numpy(tmp_path):
-    """Whether they are forked or spawned; the parent's acceleration goes on."""
+    """Forked and spawned children have plain NumPy, and the parent stays accelerated."""
     (tmp_path / "program.py").write_text(PROCESSES)
     methods = ["spawn"] if sys.platform == "win32" else ["fork", "spawn"]
     code, out, err = python(
@@ -382,35 +382,35 @@ def of_subprocess(_):
     return [(float((a @ a).sum()), int(out.stdout), 0)]
 if __name__ == "__main__":
     import clgemm.accel as accel
-    way = sys.argv[1]
-    results = {"joblib": of_joblib, "subprocess": of_subprocess}.get(way, of_pool)(way)
+    method = sys.argv[1]
+    results = {"joblib": of_joblib, "subprocess": of_subprocess}.get(method, of_pool)(method)
     expected = float((a @ a).sum())
     assert [found for found, _, _ in results] == [expected] * len(results)
     assert os.getpid() not in [process for _, _, process in results]
     print(all(offloaded > 0 for _, offloaded, _ in results), accel.report().children[:6])
 """
-WAYS = ["subprocess", "joblib", "spawn", "forkserver"]
+METHODS = ["subprocess", "joblib", "spawn", "forkserver"]
 
 
-@pytest.mark.skipif(os.name != "posix", reason="there are other ways elsewhere")
-@pytest.mark.parametrize("way", [*WAYS, "fork"])
+@pytest.mark.skipif(os.name != "posix", reason="other systems start processes differently")
+@pytest.mark.parametrize("method", [*METHODS, "fork"])
 @pytest.mark.parametrize("options", [[], ["--children"]])
-def test_children_are_accelerated_if_that_is_asked_for(way, options, tmp_path):
-    """Those that are spawned; where children have NumPy itself, the report says so."""
-    if way == "joblib":
+def test_children_are_accelerated_if_that_is_asked_for(method, options, tmp_path):
+    """--children accelerates all but forked children; otherwise the report says they are not."""
+    if method == "joblib":
         pytest.importorskip("joblib")
     (tmp_path / "program.py").write_text(CHILDREN)
     code, out, err = python(
-        "-W", "ignore", "-m", "clgemm.accel", *options, "program.py", way, folder=tmp_path
+        "-W", "ignore", "-m", "clgemm.accel", *options, "program.py", method, folder=tmp_path
     )
     assert (code, err) == (0, "")
-    accelerated = bool(options) and way != "fork"
+    accelerated = bool(options) and method != "fork"
     said = "" if accelerated else "forked" if options else "Python"
     assert out == f"{accelerated} {said}\n"
 
 
 def test_workers_of_pytest_are_accelerated(tmp_path):
-    """``accel --children -m pytest -n 2``: each worker's products are the device's."""
+    """With --children, the workers of ``pytest -n 2`` are accelerated."""
     pytest.importorskip("xdist")
     (tmp_path / "test_it.py").write_text(
         PRODUCT
@@ -426,7 +426,7 @@ def test_workers_of_pytest_are_accelerated(tmp_path):
 
 
 def test_a_sitecustomize_of_the_users_own_is_imported_too(tmp_path):
-    """Before NumPy is accelerated; what does not import NumPy pays for nothing."""
+    """A user's sitecustomize is imported, and a child without NumPy does not import clgemm."""
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "sitecustomize.py").write_text("import sys; sys.own = __file__")
     (tmp_path / "program.py").write_text(
@@ -451,7 +451,7 @@ def test_a_sitecustomize_of_the_users_own_is_imported_too(tmp_path):
 
 @pytest.mark.parametrize("before", [None, "x" + os.pathsep + "y"])
 def test_the_environment_is_as_it_was_after_uninstall(before, device, monkeypatch):
-    """PYTHONPATH and our variable; children get the settings in between."""
+    """install(children=True) sets the children's settings, and uninstall restores os.environ."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
     if before is not None:
         monkeypatch.setenv("PYTHONPATH", before)
@@ -469,7 +469,7 @@ def test_the_environment_is_as_it_was_after_uninstall(before, device, monkeypatc
 
 
 def test_a_child_that_cannot_be_accelerated_says_so(tmp_path):
-    """In one line; it goes on with NumPy."""
+    """A child that cannot be accelerated prints one line and uses plain NumPy."""
     (tmp_path / "program.py").write_text(
         "import json, os, subprocess, sys\n"
         "settings = json.loads(os.environ['CLGEMM_ACCEL_CHILDREN'])\n"
@@ -479,12 +479,12 @@ def test_a_child_that_cannot_be_accelerated_says_so(tmp_path):
     )
     code, out, err = python("-m", "clgemm.accel", "--children", "program.py", folder=tmp_path)
     assert (code, out) == (0, "[1. 1.]\n")
-    assert err.startswith("clgemm: this process has plain NumPy: device no such of platform is not")
+    assert err.startswith("clgemm: this process uses plain NumPy: this process has no device no su")
     assert err.count("\n") == 1
 
 
 def test_without_a_device_there_is_one_warning(tmp_path):
-    """And NumPy."""
+    """Without a device a program runs on plain NumPy with one warning."""
     (tmp_path / "program.py").write_text(PRODUCT + "a @ a; np.dot(a, a)")
     code, _, err = python(
         "-m", "clgemm.accel", "program.py", folder=tmp_path, CLGEMM_DEVICE="no such device"
@@ -506,7 +506,7 @@ def test_the_sitecustomize_of_the_docs(tmp_path):
 
 
 def test_notebooks(tmp_path, monkeypatch):
-    """``%load_ext clgemm.accel`` and ``%unload_ext`` in cells; an error in one harms no other."""
+    """A notebook is accelerated by ``%load_ext clgemm.accel`` until ``%unload_ext``."""
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")
     cells = [
@@ -536,7 +536,7 @@ def test_notebooks(tmp_path, monkeypatch):
 
 
 def test_the_network_computes_the_same(tmp_path):
-    """Made small, and everything offloaded: the same to float32's accuracy."""
+    """The example network gives the same results accelerated, to float32's accuracy."""
     pytest.importorskip("sklearn")
     code, out, err = python(
         ROOT / "examples" / "accelerated.py", "--threshold", "0", "--profile",
@@ -549,7 +549,7 @@ def test_the_network_computes_the_same(tmp_path):
 
 
 def test_the_scikit_program_computes_the_same(tmp_path, monkeypatch, capsys):
-    """Likewise; scikit-learn's own products are what is offloaded."""
+    """The scikit-learn example gives the same results accelerated, to float32's accuracy."""
     pytest.importorskip("sklearn")
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     program = importlib.import_module("plain_scikit")

@@ -1,4 +1,4 @@
-"""The benchmark: its figures are right, wrong results are no speed, and no child outlives it."""
+"""Tests of ``python -m clgemm bench``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CUBE = Case("square", 8, 8, 8)
 
 
 def outcome(name: str = "clgemm", rounds_s: tuple[float, ...] = (1.0,), **values) -> Outcome:
-    """A right outcome, unless told otherwise."""
+    """Return a right outcome, with some of its values replaced."""
     return Outcome(name, CUBE, list(rounds_s), **{"error": 1e-7, "worst": 0.1} | values)
 
 
@@ -43,7 +43,7 @@ def outcome(name: str = "clgemm", rounds_s: tuple[float, ...] = (1.0,), **values
 
 
 def test_the_ratio_is_the_median_of_the_rounds():
-    """Not the ratio of the medians: here the machine is three times slower in the last rounds."""
+    """The ratio is the median of the rounds' ratios, not the ratio of the medians."""
     ours, theirs = outcome(rounds_s=(1, 3, 3)), outcome("NumPy", (2, 2, 9))
     assert ratios(ours.rounds_s, theirs.rounds_s) == pytest.approx([2, 2 / 3, 3])
     assert ours.ratio_to(theirs) == pytest.approx((2, 2 / 3, 3))
@@ -52,7 +52,7 @@ def test_the_ratio_is_the_median_of_the_rounds():
 
 
 def test_figures_are_refused():
-    """Nothing to take a median of; rounds without a partner."""
+    """A spread of no figures and ratios of unequal numbers of rounds raise ValueError."""
     with pytest.raises(ValueError, match="no figures"):
         spread([])
     with pytest.raises(ValueError, match="longer"):
@@ -62,7 +62,7 @@ def test_figures_are_refused():
 @pytest.mark.parametrize(
     ("values", "verdict", "trouble"),
     [
-        ({"worst": 1.5}, "WRONG", "an element's error is 1.5 times what rounding explains"),
+        ({"worst": 1.5}, "WRONG", "an element's error is 1.5 times the bound of rounding errors"),
         ({"worst": float("nan")}, "WRONG", "an element's error is nan times"),
         ({"failure": "boom"}, "failed", "boom"),
         ({"failure": "skipped: too long"}, "skipped", "skipped: too long"),
@@ -70,7 +70,7 @@ def test_figures_are_refused():
     ],
 )
 def test_bad_results_are_no_speed(values, verdict, trouble, capsys):
-    """Neither in the table, nor in JSON, nor as somebody's ratio."""
+    """A bad result has no speed and no ratio, in the table and in the JSON."""
     bad, good = outcome(**values), outcome("NumPy")
     assert (bad.ok, bad.verdict, bad.gflops) == (False, verdict, 0)
     assert trouble in bad.trouble
@@ -89,7 +89,7 @@ def test_bad_results_are_no_speed(values, verdict, trouble, capsys):
 
 
 def fake_report(results) -> report.Report:
-    """A report of invented results."""
+    """Return a report of invented results."""
     device = {"name": "D", "kind": "CPU", "platform": "P", "driver": "1", "compute_units": 2}
     machine = {
         "device": device,
@@ -106,7 +106,7 @@ def fake_report(results) -> report.Report:
 
 
 def test_shapes_are_parsed():
-    """Squares, products and stacks."""
+    """An argument of squares, products and batches gives their cases."""
     square, product, stack = parse_shapes("1024, 1000x777x3000,100x1x2x3")
     assert square == Case("square", 1024, 1024, 1024)
     assert product == Case("rectangular", 1000, 777, 3000)
@@ -116,13 +116,13 @@ def test_shapes_are_parsed():
 
 @pytest.mark.parametrize("text", ["", "12x12", "0", "5x0x5", "a", "-3", "1.5", "1x2x3x4x5", "8,,8"])
 def test_bad_shapes_are_named(text):
-    """By the item that is none."""
+    """The error for a bad shape names it."""
     with pytest.raises(ValueError, match="is not a shape"):
         parse_shapes(text)
 
 
 def test_cases_are_refused():
-    """By name and value."""
+    """The error for a bad case names the parameter and its value."""
     with pytest.raises(ValueError, match="k=0 is less than 1"):
         Case("square", 1, 1, 0)
     with pytest.raises(ValueError, match="layout_b='Q' is not one of"):
@@ -130,7 +130,7 @@ def test_cases_are_refused():
 
 
 def test_work_and_traffic_are_counted():
-    """A shared B moves once, and is multiplied with each A."""
+    """The bytes count a shared B once, and the operations count it for each A."""
     stack, shared = (Case("batch", 2, 3, 5, batch=7, shared_b=shared) for shared in (False, True))
     assert stack.flops == shared.flops == 2 * 2 * 3 * 5 * 7
     assert stack.size_bytes == 4 * 7 * (10 + 15 + 6)
@@ -139,7 +139,7 @@ def test_work_and_traffic_are_counted():
 
 
 def test_the_default_cases_are_those_promised():
-    """Squares 64 to 8192, each transposition, slices, skinny, deep, stacks; none twice."""
+    """The default cases cover squares, layouts, skinny and deep shapes and batches, none twice."""
     cases = default_cases()
     assert len(set(cases)) == len(cases)
     assert {c.m for c in cases if c.group == "square"} == {2**p for p in range(6, 14)}
@@ -154,7 +154,7 @@ def test_the_default_cases_are_those_promised():
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_operands_lie_as_their_layouts_say(layout):
-    """The same in each process; views, with the strides promised."""
+    """Operands are the same each time and have the strides of their layouts."""
     case = Case("", 6, 8, 7, layout, layout, batch=3)
     (a, b), (again, _) = operands.operands(case), operands.operands(case)
     np.testing.assert_array_equal(a, again)
@@ -173,7 +173,7 @@ def test_operands_lie_as_their_layouts_say(layout):
 
 @pytest.mark.parametrize("batch", [1, 4])
 def test_a_wrong_element_is_found(batch, monkeypatch):
-    """Rounded results are right; one element off, or NaN, or another shape is not."""
+    """judge accepts rounding errors and finds a wrong element, a NaN and a wrong shape."""
     monkeypatch.setattr(operands, "BLOCK", 50)  # several blocks, the last one short
     case = Case("", 17, 11, 40, batch=batch, shared_b=batch > 1)
     expected = operands.reference(case)
@@ -194,12 +194,15 @@ LYING = [Case("", 9, 10, 11, a, b) for a, b in ("NN", "NT", "TN", "TT", "SN", "N
 STACKS = [Case("", 9, 10, 11, batch=3), Case("", 9, 10, 11, "T", "S", batch=3, shared_b=True)]
 
 
+NVIDIA = SimpleNamespace(is_nvidia=True)
+
+
 @pytest.mark.parametrize("case", LYING + STACKS, ids=lambda case: case.label)
 @pytest.mark.parametrize(
     ("name", "mode"), [("clgemm", HOST), ("clgemm", DEVICE), ("NumPy", HOST), ("CLBlast", DEVICE)]
 )
 def test_contenders_compute_the_case(device, name, mode, case):
-    """Their C is NaN before the first call and right after it."""
+    """Each contender's C is full of NaN before the first call and right after it."""
     try:
         contenders.available(name, device)
     except RuntimeError as error:
@@ -208,7 +211,7 @@ def test_contenders_compute_the_case(device, name, mode, case):
         call = contenders.prepare(name, case, mode, device)
     except NotImplementedError as error:
         assert name == "CLBlast"
-        assert "D" in case.layout_a  # which no BLAS takes
+        assert "D" in case.layout_a  # no BLAS takes this layout
         pytest.skip(str(error))
     assert np.isnan(call.fetch()).all()
     call.once()
@@ -216,7 +219,7 @@ def test_contenders_compute_the_case(device, name, mode, case):
 
 
 class OnHost(ModuleType):
-    """CuPy's functions, and few enough of PyTorch's, for one GPU that is no GPU."""
+    """A stand-in for CuPy that computes on the host and lists one GPU."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -234,16 +237,16 @@ class OnHost(ModuleType):
 
 @pytest.mark.parametrize("case", LYING + STACKS, ids=lambda case: case.label)
 def test_cublas_computes_the_case(case, monkeypatch):
-    """As CuPy would on a GPU of that name; another GPU's is refused."""
+    """cuBLAS by CuPy computes each case, and refuses a GPU that CuPy does not list."""
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "cupy", OnHost("cupy"))
-    device = SimpleNamespace(name="NVIDIA H", platform="NVIDIA CUDA")
+    device = SimpleNamespace(name="NVIDIA H", traits=NVIDIA)
     assert contenders.available("cuBLAS", device) == "cupy 0, CUDA 13000"
     call = contenders.prepare("cuBLAS", case, DEVICE, device)
     call.once()
     assert operands.judge(case, call.fetch(), operands.reference(case))[1] <= 1
     device.name = "NVIDIA X"
-    with pytest.raises(RuntimeError, match="CuPy: NVIDIA X is not among its devices"):
+    with pytest.raises(RuntimeError, match="CuPy: it does not list NVIDIA X; its devices are"):
         contenders.available("cuBLAS", device)
 
 
@@ -252,7 +255,7 @@ def test_cublas_computes_the_case(case, monkeypatch):
 
 @pytest.mark.parametrize("width", [1, 4, 8])
 def test_the_peaks_loop_makes_every_step(device, width):
-    """With factor and term 1 each element counts the steps."""
+    """peak.cl makes every step: with factor and term 1, each element counts the steps."""
     (items, group), chains = (6, 1) if device.kind == "CPU" else (8, 4), 5
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(peak, "_items", lambda _: (items, group))
@@ -267,7 +270,7 @@ def test_the_peaks_loop_makes_every_step(device, width):
 
 
 def test_roofs_are_measured(device, monkeypatch):
-    """Figures above 0, and the variants that failed named instead of raised."""
+    """measure returns figures above 0 and names the variants that fail."""
     monkeypatch.setattr(peak, "LONG_S", 0)
     monkeypatch.setattr(peak, "STREAM_BYTES", 2**16)
     monkeypatch.setattr(peak, "CACHED", 0)
@@ -288,20 +291,20 @@ def test_roofs_are_measured(device, monkeypatch):
 
 @pytest.fixture
 def worker():
-    """clgemm's process on the default device."""
+    """Start clgemm's worker on the default device."""
     with Worker("clgemm", identity(get_device()), environment(2)) as started:
         yield started
 
 
 def scripted(text: str) -> Worker:
-    """A worker that runs a script instead."""
+    """Return a worker that runs a script instead."""
     made = Worker("clgemm", ["", "", "0"], os.environ)
     made.command = [sys.executable, "-c", text]
     return made
 
 
 def gone(process_id: int) -> bool:
-    """Whether there is no such process any more."""
+    """Tell whether a process has ended."""
     try:
         os.kill(process_id, 0)
     except ProcessLookupError:
@@ -310,7 +313,7 @@ def gone(process_id: int) -> bool:
 
 
 def test_a_worker_times_and_judges(worker, tmp_path):
-    """One case from its operands to its verdict; an error is answered, not fatal."""
+    """A worker times and checks a case, and survives an error."""
     case = Case("", 30, 20, 10).as_dict()
     with pytest.raises(RequestError, match="AttributeError"):
         worker.ask("turn", seconds=0)
@@ -327,7 +330,7 @@ def test_a_worker_times_and_judges(worker, tmp_path):
 
 
 def test_a_killed_worker_is_reported_and_replaced(worker):
-    """With the signal's name; the next request has a process again."""
+    """The error names the signal that killed a worker, and the next request starts another."""
     worker.ask("about")
     killed = worker.process_id
     os.kill(killed, signal.SIGKILL)
@@ -339,7 +342,7 @@ def test_a_killed_worker_is_reported_and_replaced(worker):
 
 
 def test_a_dying_workers_last_words_are_kept():
-    """A compiler that aborts the process says why on its way out."""
+    """The error for a worker that dies has the line in which it names the error."""
     words = "import sys; print('LLVM ERROR: Cannot select', file=sys.stderr); sys.exit(3)"
     with scripted(words) as dying, pytest.raises(WorkerDiedError) as death:
         dying.ask("about")
@@ -347,7 +350,7 @@ def test_a_dying_workers_last_words_are_kept():
 
 
 def test_runtimes_may_print():
-    """What lands on the worker's standard output is no answer."""
+    """Text that a runtime prints to a worker's standard output is not read as an answer."""
     noisy = (
         "import os; from clgemm.bench import worker\n"
         "worker.Server.about = lambda self: os.write(1, b'noise\\n')\n"
@@ -358,7 +361,7 @@ def test_runtimes_may_print():
 
 
 def test_no_child_is_left():
-    """Neither after the block nor after an interruption amid a call that lasts."""
+    """A worker's process ends with its block, also after an interruption in a long call."""
     with Worker("NumPy", ["", "", "0"], environment(1)) as counting:
         counting.ask("about")
         first = counting.process_id
@@ -373,7 +376,7 @@ def test_no_child_is_left():
 
 
 def test_a_wrong_product_is_found_out(tmp_path):
-    """A library that leaves an element out of its sums gets no figure, however fast it is."""
+    """A contender whose products are wrong gets the verdict WRONG."""
     wrong = (
         "import sys, clgemm, numpy as np\n"
         "clgemm.matmul = lambda a, b, out: np.matmul(a[:, 1:], b[1:], out=out)\n"
@@ -390,10 +393,10 @@ def test_a_wrong_product_is_found_out(tmp_path):
 
 
 def test_the_device_is_found_again():
-    """By its names, whatever its position; a stranger is refused."""
+    """find returns the device of an identity, and refuses an unknown one."""
     for device in devices():
         assert find(identity(device)) is device
-    with pytest.raises(RuntimeError, match="device X of Y is not in this process"):
+    with pytest.raises(RuntimeError, match="this process has no device X of Y"):
         find(["X", "Y", "0"])
 
 
@@ -401,7 +404,7 @@ def test_the_device_is_found_again():
 
 
 class Scripted:
-    """A contender whose calls take what it is told, and which may die or be wrong."""
+    """A stand-in for a worker with given times and errors, which may die."""
 
     def __init__(self, seconds=1.0, worst=0.1, dies_at="", alive=True):
         self.seconds, self.worst, self.dies_at, self.alive = seconds, worst, dies_at, alive
@@ -415,7 +418,7 @@ class Scripted:
 
 
 def tournament(tmp_path, settings=None, **contestants: Scripted) -> Tournament:
-    """A tournament of scripted contenders."""
+    """Return a tournament of stand-ins."""
     settings = settings or Settings(rounds=4)
     peers = [name for name in contestants if name != "clgemm"]
     return Tournament(contestants, peers, settings, tmp_path)
@@ -423,12 +426,12 @@ def tournament(tmp_path, settings=None, **contestants: Scripted) -> Tournament:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    """Nobody's workers spin here."""
+    """Remove the pauses between turns."""
     monkeypatch.setattr(rounds, "PAUSE_S", 0)
 
 
 def test_contenders_take_turns(tmp_path):
-    """Four each, and then the results are judged and the operands let go."""
+    """Contenders take turns, and then their results are checked and their operands released."""
     ours, numpy, clblast = Scripted(2), Scripted(3), Scripted(8)
     results = tournament(tmp_path, clgemm=ours, NumPy=numpy, CLBlast=clblast).contest(CUBE)
     assert [o.contender for o in results[HOST]] == ["clgemm", "NumPy"]
@@ -441,7 +444,7 @@ def test_contenders_take_turns(tmp_path):
 
 @pytest.mark.parametrize("step", ["prepare", "turn", "judge"])
 def test_a_death_is_an_outcome(tmp_path, step):
-    """The other goes on, without a ratio."""
+    """A worker's death is an outcome without a ratio, and the other contender goes on."""
     results = tournament(tmp_path, clgemm=Scripted(dies_at=step), NumPy=Scripted()).contest(CUBE)
     ours, numpy = results[HOST]
     assert ours.trouble == "process died"
@@ -450,7 +453,7 @@ def test_a_death_is_an_outcome(tmp_path, step):
 
 
 def test_without_a_reference_nothing_is_timed(tmp_path):
-    """For it could not be checked."""
+    """Without a reference nothing is timed, since no result could be checked."""
     numpy, ours = Scripted(dies_at="reference"), Scripted()
     results = tournament(tmp_path, clgemm=ours, NumPy=numpy).contest(CUBE)
     assert all("no float64 reference" in o.trouble for o in results[HOST] + results[DEVICE])
@@ -458,7 +461,7 @@ def test_without_a_reference_nothing_is_timed(tmp_path):
 
 
 def test_what_takes_too_long_is_skipped_and_said(tmp_path):
-    """By the pace of the case before: a slow peer alone, or the whole case if it is ours."""
+    """A slow peer is skipped by its last case's speed; if clgemm is slow, the case is skipped."""
     settings = Settings(budget_s=10)
     slow = tournament(
         tmp_path, settings, clgemm=Scripted(0.1), NumPy=Scripted(), CLBlast=Scripted(2)
@@ -474,7 +477,7 @@ def test_what_takes_too_long_is_skipped_and_said(tmp_path):
 
 
 def test_a_reference_that_takes_too_long_is_said(tmp_path):
-    """Nothing can be checked, and so nothing is timed."""
+    """A case is skipped if its reference would take too long, and the outcome says so."""
     slow = tournament(tmp_path, Settings(budget_s=10), clgemm=Scripted(0.001), NumPy=Scripted(2))
     slow.contest(CUBE)
     ours, _ = slow.contest(Case("square", 8, 8, 24))[HOST]
@@ -489,7 +492,7 @@ def test_a_reference_that_takes_too_long_is_said(tmp_path):
 @runs_whole
 @pytest.mark.parametrize("device", devices(), ids=lambda d: d.name)
 def test_command_prints_writes_and_draws(device, tmp_path, capsys, monkeypatch):
-    """A tiny run on the real device: its JSON has everything, and agrees with itself."""
+    """A tiny run prints its tables, draws a picture and writes a consistent JSON."""
     monkeypatch.setattr(rounds, "PAUSE_S", 0)
     files = ["--json", str(tmp_path / "b.json"), "--plot", str(tmp_path / "b.png")]
     arguments = ["bench", "--device", str(devices().index(device)), "--quick", *files]
@@ -534,47 +537,47 @@ def test_command_prints_writes_and_draws(device, tmp_path, capsys, monkeypatch):
     [
         (["--shapes", "12x12"], "'12x12' is not a shape"),
         (["--device", "no such device"], "no such device"),
-        (["--peers", "NumPy,MKL"], "['mkl'] are no peers; there are NumPy, CLBlast, cuBLAS"),
+        (["--peers", "NumPy,MKL"], "unknown peers ['mkl']; the peers are NumPy, CLBlast, cuBLAS"),
         (["--json", "nowhere/b.json"], "there is no folder nowhere"),
         (["--plot", "nowhere/b.png"], "there is no folder nowhere"),
     ],
 )
 def test_command_refuses_clearly(arguments, message, capsys):
-    """2, before anything is measured, naming what is wrong."""
+    """A wrong argument ends the command with code 2 and a message before it measures."""
     assert main(["bench", *arguments]) == 2
     assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["--budget", "0"], ["--budget", "x"], ["--rounds", "0"]])
 def test_command_refuses_numbers(arguments, capsys):
-    """As argparse does."""
+    """A wrong number ends the command with argparse's error, which names it."""
     with pytest.raises(SystemExit, match="2"):
         main(["bench", *arguments])
     assert repr(arguments[1]) in capsys.readouterr().err
 
 
 def test_peers_are_chosen():
-    """In any case; all of them by default."""
+    """--peers takes names in upper or lower case, and the default is all peers."""
     assert command._peers(None) == ["NumPy", "CLBlast", "cuBLAS"]
     assert command._peers("cublas, numpy") == ["NumPy", "cuBLAS"]
     assert command._peers("none") == []
 
 
 def test_missing_peers_say_why(device):
-    """Not installed, or not for this device; never a traceback."""
-    with pytest.raises(RuntimeError, match="cuBLAS runs on NVIDIA's GPUs; this is a toaster"):
-        contenders.available("cuBLAS", SimpleNamespace(name="a toaster", platform="Kitchen OpenCL"))
+    """The error for a missing peer says that it is not installed or not for this device."""
+    with pytest.raises(RuntimeError, match="cuBLAS runs on NVIDIA's GPUs only; this is a toaster"):
+        contenders.available("cuBLAS", SimpleNamespace(name="a toaster", traits=SimpleNamespace(is_nvidia=False)))
     with pytest.MonkeyPatch.context() as patch:
         for library in ("pyclblast", "torch", "cupy"):
             patch.setitem(sys.modules, library, None)  # as if it were not installed
         with pytest.raises(RuntimeError, match="pyclblast cannot be imported"):
             contenders.available("CLBlast", device)
         with pytest.raises(RuntimeError, match=r"PyTorch: .*torch.*; CuPy: .*cupy"):
-            contenders.available("cuBLAS", SimpleNamespace(name="H", platform="NVIDIA CUDA"))
+            contenders.available("cuBLAS", SimpleNamespace(name="H", traits=NVIDIA))
 
 
 class Interrupted:
-    """A tournament whose user presses Ctrl-C amid it."""
+    """A tournament that the user interrupts by Ctrl-C."""
 
     def __init__(self, workers, *_):
         self.workers = workers
@@ -588,7 +591,7 @@ class Interrupted:
 
 
 def test_an_interruption_ends_the_children(monkeypatch, capsys):
-    """130, one word, no process left."""
+    """After Ctrl-C the command returns 130, and all child processes have ended."""
     monkeypatch.setattr(command, "Tournament", Interrupted)
     monkeypatch.setattr(command, "_roofs", lambda _: {"failures": []})
     assert main(["bench", "--shapes", "8"]) == 130
@@ -600,7 +603,7 @@ def test_an_interruption_ends_the_children(monkeypatch, capsys):
 @runs_whole
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="children are counted in /proc")
 def test_ctrl_c_reaches_everybody():
-    """A signal to the terminal's process group, as the key press is: nothing remains of it."""
+    """A SIGINT to the process group, as Ctrl-C sends it, ends the command and its children."""
     whole = subprocess.Popen(
         [sys.executable, "-m", "clgemm", "bench", "--shapes", "512", "--rounds", "100000"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -620,21 +623,21 @@ def test_ctrl_c_reaches_everybody():
 
 
 def test_caches_are_kept_apart(tmp_path):
-    """Each of them below the folder."""
+    """Each cache of compiled programs is inside the given folder."""
     variables = startup.cache_variables(tmp_path)
     assert {"CLGEMM_CACHE_DIR", "POCL_CACHE_DIR", "CUDA_CACHE_PATH"} <= set(variables)
     assert all(Path(value).is_relative_to(tmp_path) for value in variables.values())
 
 
 def test_a_failing_cold_start_is_said():
-    """With the process's last words."""
+    """A cold start that fails reports the process's last line of errors."""
     kinds = startup.cold_start(["X", "Y", "0"], environment(1), 1)
-    assert "device X of Y is not in this process" in kinds["empty"]["failure"]
+    assert "this process has no device X of Y" in kinds["empty"]["failure"]
     assert kinds["NumPy"]["first_s"] > 0
 
 
 def test_pictures_of_little(tmp_path):
-    """No peak, no peers, nothing right: axes all the same."""
+    """A report without a peak or a right result can be drawn."""
     bad = fake_report([(CUBE, {HOST: [outcome(failure="boom")], DEVICE: [outcome(worst=9)]})])
     bad.roofs = {"failures": ["no peak"]}
     plot.draw(bad, str(tmp_path / "b.png"))
@@ -645,7 +648,7 @@ def test_pictures_of_little(tmp_path):
 
 
 def drawn(figure):
-    """What draws a figure whose places are settled."""
+    """Lay out a figure, and return its renderer."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     canvas = FigureCanvasAgg(figure)
@@ -654,7 +657,7 @@ def drawn(figure):
 
 
 def whole_report(noise=1.1):
-    """Every case of a whole run with two contenders in each mode, some beyond the roof."""
+    """Return a report of all default cases with two contenders in each mode."""
     results = []
     for number, case in enumerate(default_cases()):
         modes = {}
@@ -670,13 +673,13 @@ def whole_report(noise=1.1):
 
 
 def points(axes):
-    """Where the markers of axes lie on the page."""
+    """Return the places of the markers of axes on the page."""
     lines = [line for line in axes.get_lines() if line.get_marker() in plot.MARKERS.values()]
     return [place for line in lines for place in line.get_transform().transform(line.get_xydata())]
 
 
 def test_each_shape_of_the_roofline_is_named():
-    """Above its column of points; layouts of a shape once; no name lies on another."""
+    """Each shape of the roofline is named once above its points, and no names overlap."""
     pytest.importorskip("matplotlib")
     from matplotlib.text import Text
 
@@ -699,7 +702,7 @@ def test_each_shape_of_the_roofline_is_named():
 
 
 def test_labels_are_of_what_is_drawn():
-    """A case that was skipped has no point, and no name."""
+    """A case that was skipped has no label in the roofline."""
     pytest.importorskip("matplotlib")
     report = whole_report()
     for outcomes in report.results[0][1].values():
@@ -712,7 +715,7 @@ def test_labels_are_of_what_is_drawn():
 
 
 def test_legends_cover_no_point():
-    """They lie outside of all axes."""
+    """Legends are outside all axes, where no point lies."""
     pytest.importorskip("matplotlib")
     figure = plot.picture(whole_report())
     renderer = drawn(figure)
@@ -729,7 +732,7 @@ def test_legends_cover_no_point():
 
 
 def test_a_median_of_rounds_that_differ_much_is_hollow():
-    """With their range: a median of 100 times says little if the rounds range from 2 to 100."""
+    """The median of rounds with a wide range is drawn hollow, with the range."""
     pytest.importorskip("matplotlib")
     sure, unsure = (Case("rectangular", n, 3, 4) for n in (5, 6))
     ours = [Outcome("clgemm", case, [1.0] * 3, 0, 0.1) for case in (sure, unsure)]
@@ -752,7 +755,7 @@ def test_a_median_of_rounds_that_differ_much_is_hollow():
 
 @given(st.lists(st.floats(0, 1), max_size=25).map(sorted), st.sampled_from([0.0, 0.01, 0.026, 0.3]))
 def test_labels_are_spread_out(places, gap):
-    """In their order, a gap between neighbours; those that are far enough apart stay in place."""
+    """Labels get a gap between neighbours, and labels that are far apart do not move."""
     found = plot.spread_out(places, gap)
     assert all(b - a > gap - 1e-9 for a, b in pairwise(found))
     for number, place in enumerate(places):

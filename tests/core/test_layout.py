@@ -1,4 +1,4 @@
-"""Shapes and strides of stacks, without a device."""
+"""Tests of batch layouts, without a device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHAPES = st.lists(st.sampled_from([1, 2, 3]), max_size=4).map(tuple)
 
 @given(SHAPES, SHAPES)
 def test_broadcast_batch_agrees_with_numpy(a, b):
-    """The same shape, or both refuse."""
+    """broadcast_batch returns NumPy's shape, or raises where NumPy does."""
     try:
         expected = np.broadcast_shapes(a, b)
     except ValueError:
@@ -31,7 +31,7 @@ def test_broadcast_batch_agrees_with_numpy(a, b):
 
 @given(st.permutations(range(4)), st.lists(st.sampled_from([1, 2, 3]), min_size=4, max_size=4))
 def test_levels_visit_the_matrices_in_order(order, shape):
-    """The nested loops reach the same first elements as the stack's own indices."""
+    """The nested loops visit the matrices of a batch in the order of its indices."""
     stack = np.zeros((*shape, 2, 3), np.float32).transpose(*order, 4, 5)
     levels = batch_levels(layout(stack))
     walked = [0]
@@ -43,20 +43,20 @@ def test_levels_visit_the_matrices_in_order(order, shape):
 
 
 def test_levels_of_a_contiguous_stack_join():
-    """One loop, whatever the dimensions; repeated ones join too."""
+    """The dimensions of a contiguous or repeated batch become one loop."""
     a = layout(np.zeros((2, 3, 4, 5, 6), np.float32))
     assert batch_levels(a) == (Level(24, (30,)),)
     assert batch_levels(Layout((5, 6), (6, 1)).broadcast((2, 3))) == (Level(6, (0,)),)
 
 
 def test_extent_counts_negative_strides():
-    """From the lowest to the highest element touched."""
+    """The extent reaches from the lowest to the highest element, also with negative strides."""
     assert Layout((3, 4), (-4, 1)).extent == (-8, 3)
 
 
 @given(SHAPES, st.lists(st.integers(-7, 7), min_size=4, max_size=4))
 def test_layouts_that_do_not_overlap_themselves(shape, strides):
-    """Where the strides promise it, every element has an address of its own."""
+    """No two elements share an address unless may_overlap_itself is true."""
     one = Layout(shape, tuple(strides[: len(shape)]))
     addresses = [sum(map(int.__mul__, i, one.strides)) for i in np.ndindex(shape)]
     assert one.may_overlap_itself or len(set(addresses)) == len(addresses)
@@ -65,14 +65,14 @@ def test_layouts_that_do_not_overlap_themselves(shape, strides):
 
 
 def test_transposed_and_broadcast_keep_the_rest():
-    """Only the last two dimensions turn; new dimensions repeat."""
+    """transposed exchanges the last two dimensions, and broadcast adds strides of zero."""
     a = Layout((7, 3, 4), (100, 4, 1), 16)
     assert a.transposed() == Layout((7, 4, 3), (100, 1, 4), 16)
     assert a.broadcast((2, 7)) == Layout((2, 7, 3, 4), (0, 100, 4, 1), 16)
 
 
 def test_stacks_that_share_b_fold_into_rows():
-    """(2, 3, 4, 5) @ (5, 6) is (24, 5) @ (5, 6); a gap between matrices stops it."""
+    """A batch that shares B becomes one taller product, unless gaps separate the matrices."""
     a, b, c = (layout(np.zeros(s, np.float32)) for s in ((2, 3, 4, 5), (5, 6), (2, 3, 4, 6)))
     one = folded(a, b.broadcast((2, 3)), c)
     assert [x.shape for x in one] == [(24, 5), (5, 6), (24, 6)]
@@ -83,7 +83,7 @@ def test_stacks_that_share_b_fold_into_rows():
 
 @given(st.lists(st.sampled_from([1, 2, 3]), max_size=3), st.sampled_from([1, 2]))
 def test_merged_agrees_with_numpys_reshape(shape, step):
-    """A stride for all axes exists just where NumPy reshapes without a copy."""
+    """Axes have a common stride exactly if NumPy can reshape them without a copy."""
     x = np.zeros((*shape, 4), np.float32)[..., ::step]
     stride = merged(x.shape, layout(x).strides)
     flat = x.reshape(-1)

@@ -1,4 +1,4 @@
-"""How products are cut into tiles and transfers, without a device."""
+"""Tests of transfer schedules, without a device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BATCHES = st.lists(st.integers(1, 3), max_size=2).map(tuple)
 
 
 def config(memory_bytes=2**30, tile_bytes=1, tiles=4):
-    """A config that cuts everything that can be cut."""
+    """Return a config that cuts everything that can be cut."""
     return TransferConfig(
         memory_bytes=memory_bytes,
         chunk_bytes=4096,
@@ -30,7 +30,7 @@ def config(memory_bytes=2**30, tile_bytes=1, tiles=4):
 
 @st.composite
 def streams(draw):
-    """A product's sizes, what it may take, and its tiles."""
+    """Draw a product's sizes and limits, and return them with its schedule."""
     batch = draw(BATCHES)
     sizes = draw(st.integers(1, 40)), draw(st.integers(1, 12)), draw(st.integers(0, 40))
     repeated = tuple(tuple(draw(st.booleans()) for _ in batch) for _ in "ab")
@@ -43,13 +43,13 @@ def streams(draw):
 
 
 def count(block):
-    """Elements of a block."""
+    """Return the number of elements of a block."""
     return math.prod(s.stop - s.start for s in block)
 
 
 @given(streams())
 def test_tiles_make_every_element_of_the_result_once_and_in_order_of_k(drawn):
-    """Each element of C gets all of k, from 0 to the end, the first and last tile marked."""
+    """The tiles of each element of C cover k once and in order; the first and last are marked."""
     batch, (m, n, k), repeated, _, _, _, stream = drawn
     depth = np.zeros((*batch, m, n), int)
     finished = np.zeros((*batch, m, n), bool)
@@ -71,7 +71,7 @@ def test_tiles_make_every_element_of_the_result_once_and_in_order_of_k(drawn):
 
 @given(streams())
 def test_slots_hold_what_tiles_need(drawn):
-    """A block is loaded before it is needed and stays until it was used; C until it is finished."""
+    """Each slot holds the block that a tile needs, and C stays until it is finished."""
     _, (_, _, k), _, keep, _, _, stream = drawn
     held = [dict.fromkeys(range(slots)) for slots in stream.slots]
     for tile in stream.tiles:
@@ -88,7 +88,7 @@ def test_slots_hold_what_tiles_need(drawn):
 
 @given(streams())
 def test_blocks_keep_to_the_devices_memory(drawn):
-    """All slots together, and each buffer, whatever the product."""
+    """All slots together fit the memory limit, and each buffer fits the allocation limit."""
     *_, own, allocation_bytes, stream = drawn
     for tile in stream.tiles:
         for operand in range(3):
@@ -99,7 +99,7 @@ def test_blocks_keep_to_the_devices_memory(drawn):
 
 
 def test_what_fits_is_cut_for_overlap_only():
-    """B comes whole and once, A and C in a few tiles of rows."""
+    """A product that fits loads B once and whole, and A in a few tiles of rows."""
     own = config(tile_bytes=2**20, tiles=8)
     stream = make_stream((), (4096, 1024, 2048), ((), ()), False, own, 2**30)
     assert [tile.blocks[0] for tile in stream.tiles] == [
@@ -109,7 +109,7 @@ def test_what_fits_is_cut_for_overlap_only():
 
 
 def test_few_rows_are_cut_along_k():
-    """Both operands come in parts, to one block of C."""
+    """A product of few rows is cut along k into tiles that share one block of C."""
     own = config(tile_bytes=2**10, tiles=8)
     stream = make_stream((), (16, 16, 4096), ((), ()), False, own, 2**30)
     assert [tile.loads for tile in stream.tiles] == [(0, 1)] * 8
@@ -117,14 +117,14 @@ def test_few_rows_are_cut_along_k():
 
 
 def test_a_shared_matrix_comes_once():
-    """A stack times one matrix loads it with the first tile."""
+    """A matrix that a whole batch shares is loaded once, with the first tile."""
     stream = make_stream((100,), (64, 64, 64), ((False,), (True,)), False, config(), 2**30)
     assert [tile.loads for tile in stream.tiles] == [(0, 1), (0,), (0,), (0,)]
 
 
 @given(shape=st.lists(st.integers(0, 7), max_size=4).map(tuple), most=st.integers(1, 50))
 def test_pieces_are_runs_of_memory(shape, most):
-    """One after another they are the whole array."""
+    """Pieces are contiguous in memory and together make the whole array."""
     array = np.arange(math.prod(shape)).reshape(shape)
     parts = list(pieces(shape, most))
     assert all(array[block].size == size <= most for block, _, size in parts)
@@ -138,7 +138,7 @@ def test_pieces_are_runs_of_memory(shape, most):
     signs=st.lists(st.sampled_from([1, -1]), min_size=3, max_size=3),
 )
 def test_memory_order(order, signs):
-    """The axes of a transposed, reversed array as they were."""
+    """memory_order finds the original order of the axes of a transposed and reversed array."""
     array = np.zeros((2, 3, 4), np.float32).transpose(order)
     array = array[tuple(slice(None, None, sign) for sign in signs)]
     assert array.transpose(memory_order(array.strides)).shape == (2, 3, 4)

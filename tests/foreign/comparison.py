@@ -1,4 +1,4 @@
-"""Compares two runs of a suite, plain and accelerated, test by test."""
+"""The comparison of two runs of a suite, plain and accelerated, test by test."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 __all__ = ["Comparison", "Run", "compare", "parsed", "table"]
 
-CRASHED = "crashed"  # the process ended, or was ended, in the test
+CRASHED = "crashed"  # the process ended, or was killed, during the test
 FAILURES = ("failed", CRASHED)
-RANKS = ("passed", "skipped", "xfailed", *FAILURES)  # of a test's phases the last counts
+RANKS = ("passed", "skipped", "xfailed", *FAILURES)  # the last of a test's phases in here counts
 
 
 @dataclass
@@ -21,13 +21,13 @@ class Run:
     Attributes
     ----------
     status : int or None
-        pytest's exit status, negative for a signal; None if its time was up.
+        pytest's exit status, negative for a signal; None if the run took too long.
     outcomes : dict
-        By test: "passed", "skipped", "xfailed", "failed" or "crashed".
+        For each test "passed", "skipped", "xfailed", "failed" or "crashed".
     messages : dict
-        Of the tests that failed.
+        The errors of the tests that failed.
     products : dict or None
-        What became of the float32 products; None in a plain run, or one that did not finish.
+        The counts of float32 products by side; None in a plain run, or one that did not finish.
     """
 
     status: int | None
@@ -42,7 +42,7 @@ class Run:
 
     @property
     def ended_well(self) -> bool:
-        """Whether pytest came to its end: all tests passed, or some failed."""
+        """Whether pytest finished, with or without failures."""
         return self.status in (0, 1)
 
 
@@ -52,7 +52,7 @@ def parsed(lines: Iterable[str], status: int | None, seconds: float) -> Run:
     for text in lines:
         try:
             line = json.loads(text)
-        except ValueError:  # the process ended in the middle of it
+        except ValueError:  # the process ended while it wrote the line
             continue
         if "started" in line:
             run.outcomes.setdefault(line["started"], CRASHED)
@@ -70,18 +70,18 @@ def parsed(lines: Iterable[str], status: int | None, seconds: float) -> Run:
 
 @dataclass
 class Comparison:
-    """What differs between the two runs of a suite.
+    """The differences between the two runs of a suite.
 
     Attributes
     ----------
     both, only_plain, only_accelerated : list of str
-        The tests that failed in both runs, or in one alone.
+        The tests that failed in both runs, or in one only.
     lost : list of str
-        Tests of the plain run that the accelerated one did not come to.
+        Tests of the plain run that the accelerated run did not reach.
     otherwise : dict
-        Tests that did not fail but ended differently, with both outcomes.
+        Tests that did not fail but have different outcomes, with both outcomes.
     repeated : dict
-        For each test of `only_accelerated`, once it was run again: "real" or "flaky".
+        For each test of `only_accelerated` that was run again: "real" or "flaky".
     """
 
     suite: str
@@ -96,17 +96,17 @@ class Comparison:
 
     @property
     def real(self) -> list[str]:
-        """The tests that only fail accelerated, and that do so again."""
+        """The tests that fail only when accelerated, and fail again when repeated."""
         return [t for t in self.only_accelerated if self.repeated.get(t, "real") == "real"]
 
     @property
     def is_good(self) -> bool:
-        """Whether both runs came to their ends, and nothing fails only when accelerated."""
+        """Whether both runs finished, and no test fails only when accelerated."""
         ended = self.plain.ended_well and self.accelerated.ended_well
         return ended and not self.real and not self.lost
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything worth keeping."""
+        """Return the comparison for JSON."""
         return {
             "suite": self.suite,
             "tests": len(self.plain.outcomes),

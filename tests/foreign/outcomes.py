@@ -1,7 +1,7 @@
-"""Pytest plugin: writes what becomes of each test to a file, one JSON object a line.
+"""A pytest plugin that writes the outcome of each test to a file, one JSON object a line.
 
-A line is written as soon as it is known, so that a crash loses no more than the test it ends. The
-last line tells what became of the products, if NumPy was accelerated.
+Each line is written at once, so that a crash loses only the outcome of the current test. The last
+line has the counts of products by side, if NumPy was accelerated.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from pathlib import Path
 from typing import Any
 
 LONGEST_MESSAGE = 4000  # characters
-ADDRESS = re.compile(r"\b0x[0-9a-f]+")  # in a test's name it differs from run to run
+ADDRESS = re.compile(r"\b0x[0-9a-f]+")  # an address in a test's name differs from run to run
 
 
 def pytest_addoption(parser: Any) -> None:
     """Add --outcomes FILE."""
-    parser.addoption("--outcomes", metavar="FILE", help="where to write what becomes of each test")
+    parser.addoption("--outcomes", metavar="FILE", help="write the outcome of each test")
 
 
 def pytest_configure(config: Any) -> None:
-    """Write to the file, if one is named."""
+    """Write outcomes if a file is named."""
     if path := config.getoption("outcomes"):
         config.pluginmanager.register(_Writer(Path(path)))
 
 
 class _Writer:
     def __init__(self, path: Path) -> None:
-        self._file = path.open("w", buffering=1)  # a line at a time
+        self._file = path.open("w", buffering=1)  # buffered by lines
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
@@ -63,7 +63,7 @@ def _message(report: Any) -> str:
 
 
 def _products() -> dict[str, Any] | None:
-    """Return what became of the float32 products; None if NumPy was left alone."""
+    """Return the counts of float32 products by side; None if NumPy was not accelerated."""
     accel = sys.modules.get("clgemm.accel")
     if accel is None:
         return None

@@ -1,6 +1,6 @@
 """Run the test suites of NumPy, SciPy and scikit-learn plain and accelerated, and compare.
 
-The exit status is 1 if a test fails only when NumPy is accelerated, or a run does not end.
+The exit status is 1 if a test fails only when NumPy is accelerated, or if a run does not finish.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ device = clgemm.get_device()
 name = f"{device.name} ({device.platform})"
 print(json.dumps({"device": name, "driver": device.queue.device.driver_version}))
 """
-MOST_REPEATED = 40  # of a suite's failures that are run again; the rest count as real
+MOST_REPEATED = 40  # the most failures of a suite that are run again; the rest count as real
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,9 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--only", metavar="SUITES", help='such as "numpy.linalg,sklearn", with commas between'
     )
     parser.add_argument(
-        "--minutes", type=float, default=60, help="that a run of a suite may take (default 60)"
+        "--minutes", type=float, default=60, help="time limit of a run of a suite (default 60)"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="keep everything in a file")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results")
     args = parser.parse_args(arguments)
     try:
         names = chosen(args.only.split(",") if args.only else SUITES)
@@ -71,26 +71,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found.append(_compared(name, 60 * args.minutes))
         _say(table(found[-1:]).splitlines()[2])
         if args.json:
-            kept = {"about": about, "suites": [c.as_json() for c in found]}
-            args.json.write_text(json.dumps(kept, indent=1) + "\n")
+            results = {"about": about, "suites": [c.as_json() for c in found]}
+            args.json.write_text(json.dumps(results, indent=1) + "\n")
     print(table(found), "", *_remarks(found), *_listed(about), sep="\n")
     return 0 if all(c.is_good for c in found) else 1
 
 
 def _compared(name: str, most_seconds: float) -> Comparison:
-    """Run a suite both ways, and again what fails only when accelerated."""
+    """Run a suite plain and accelerated, and repeat the tests that fail only when accelerated."""
     wanted = ["--pyargs", *targets(name)]
     root = _packages_folder(targets(name)[0])
 
-    def run(way: Sequence[str], wanted: Sequence[str]) -> Run:
-        return _run(way, wanted, root, most_seconds)
+    def run(command: Sequence[str], wanted: Sequence[str]) -> Run:
+        return _run(command, wanted, root, most_seconds)
 
     found = compare(name, run(PLAIN, wanted), run(ACCELERATED, wanted))
     for test in found.only_accelerated[:MOST_REPEATED]:
         _say(f"again: {test}")
         alone = [str(root / test)]
         if run(ACCELERATED, alone).failures():
-            # It may fail alone in any case, because of tests that it needs before it.
+            # A test that needs other tests before it fails alone both ways.
             is_real = not run(PLAIN, alone).failures()
         else:  # the tests before it may matter
             file = [str(root / test.partition("::")[0])]
@@ -99,13 +99,13 @@ def _compared(name: str, most_seconds: float) -> Comparison:
     return found
 
 
-def _run(way: Sequence[str], wanted: Sequence[str], root: Path, most_seconds: float) -> Run:
-    """Run pytest in a process of its own, in an empty folder, without any project's settings."""
+def _run(python: Sequence[str], wanted: Sequence[str], root: Path, most_seconds: float) -> Run:
+    """Run pytest in another process and an empty folder, without any project's settings."""
     with tempfile.TemporaryDirectory(prefix="foreign-") as folder:
         settings, outcomes = Path(folder, "pytest.ini"), Path(folder, "outcomes.jsonl")
         settings.write_text("[pytest]\n")
         outcomes.touch()
-        command = [sys.executable, *way, *PYTEST, "-c", str(settings), "--rootdir", str(root)]
+        command = [sys.executable, *python, *PYTEST, "-c", str(settings), "--rootdir", str(root)]
         start = time.monotonic()
         status: int | None
         with Path(folder, "output").open("w+") as output:
@@ -125,18 +125,18 @@ def _run(way: Sequence[str], wanted: Sequence[str], root: Path, most_seconds: fl
                 run = parsed(lines, status, time.monotonic() - start)
             if not run.ended_well:
                 output.seek(0)
-                _say(f"exit status {status} of {' '.join(way)}; its last words:")
+                _say(f"exit status {status} of {' '.join(python)}; the end of its output:")
                 _say("".join(output.readlines()[-20:]))
         return run
 
 
 def _environment() -> dict[str, str]:
-    """Return what both runs share: this checkout of clgemm, memory and random numbers."""
+    """Return the environment of both runs: this clgemm, a memory limit and random seeds."""
     env = {k: v for k, v in os.environ.items() if k not in ("CLGEMM_THRESHOLD", "PYTEST_ADDOPTS")}
     packages = [str(ROOT), str(HERE), os.environ.get("PYTHONPATH", "")]
     env["PYTHONPATH"] = os.pathsep.join(filter(None, packages))
     env.setdefault("NPY_AVAILABLE_MEM", "4 GB")  # NumPy skips tests that need more
-    # scikit-learn's tests in float32, which it skips otherwise, are those that matter most here.
+    # scikit-learn skips its float32 tests by default.
     return env | {"PYTHONHASHSEED": "0", "SKLEARN_SEED": "0", "SKLEARN_RUN_FLOAT32_TESTS": "1"}
 
 
@@ -149,18 +149,18 @@ def _packages_folder(module: str) -> Path:
 
 
 def _about() -> dict[str, Any]:
-    """Return what the results depend on.
+    """Return the date, the versions and the device.
 
     Raises
     ------
     RuntimeError
-        If there is no device: every product would stay on the host, and nothing be shown.
+        If no device works: then every product would stay on the host.
     """
 
     def git(*arguments: str) -> str:
         try:
             done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
-        except FileNotFoundError:  # there is no git here
+        except FileNotFoundError:  # git is not installed
             return ""
         return done.stdout.strip()
 
@@ -184,21 +184,21 @@ def _version(package: str) -> str:
 
 
 def _remarks(found: Sequence[Comparison]) -> list[str]:
-    """Return what the table does not say: which tests, and which runs ended early."""
+    """Return the lines below the table: runs that did not finish, and tests that differ."""
     lines: list[str] = []
     for c in found:
-        for way, run in (("plain", c.plain), ("accelerated", c.accelerated)):
+        for side, run in (("plain", c.plain), ("accelerated", c.accelerated)):
             if run.status is None:
-                lines.append(f"- {c.suite}, {way}: its time was up")
+                lines.append(f"- {c.suite}, {side}: it took too long")
             elif not run.ended_well:
-                lines.append(f"- {c.suite}, {way}: exit status {run.status}")
-        if failed := (c.accelerated.products or {}).get("stayed", {}).get("device's failure"):
-            lines.append(f"- {c.suite}: {failed:,} products came to a device that had failed")
+                lines.append(f"- {c.suite}, {side}: exit status {run.status}")
+        if failed := (c.accelerated.products or {}).get("stayed", {}).get("device failure"):
+            lines.append(f"- {c.suite}: {failed:,} products stayed on the host: device failure")
         for test in c.only_accelerated:
             why = (c.accelerated.messages.get(test) or "crashed").strip().splitlines()[-1]
             lines.append(f"- only accelerated, {c.repeated.get(test, 'real')}: `{test}`: {why}")
         lines += [f"- only plain: `{test}`" for test in c.only_plain]
-        lines += [f"- {test}: {' -> '.join(ways)}" for test, ways in c.otherwise.items()]
+        lines += [f"- {test}: {' -> '.join(pair)}" for test, pair in c.otherwise.items()]
     return [*lines, ""] if lines else []
 
 

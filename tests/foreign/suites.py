@@ -1,4 +1,4 @@
-"""Which test suites of other projects are run: those in which matrix products appear."""
+"""The test suites of other projects that run.py runs: those with matrix products."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ SUITES: dict[str, tuple[str, ...]] = {
 
 
 def chosen(names: Iterable[str]) -> list[str]:
-    """Return the suites of these names, or below them: "numpy" is all of NumPy's.
+    """Return the suites with these names or inside them: "numpy" gives all of NumPy's.
 
     Raises
     ------
     ValueError
-        If a name is none.
+        If a name gives no suite.
     """
     found: list[str] = []
     for name in names:
         matching = [suite for suite in SUITES if f"{suite}.".startswith(f"{name}.")]
         if not matching:
-            raise ValueError(f"{name!r} is no suite; there are {', '.join(SUITES)}")
+            raise ValueError(f"{name!r} is not a suite; the suites are {', '.join(SUITES)}")
         found += [suite for suite in matching if suite not in found]
     return found
 
 
 def targets(suite: str) -> list[str]:
-    """Return the modules of a suite that the installed version has, as it names them."""
+    """Return the names of a suite's modules that the installed version has."""
     # NumPy 1.26 has numpy.core, and fewer modules of tests.
     old = "numpy._core" not in SUITES.get(suite, ()) and not _exists("numpy._core")
     modules = [m.replace("numpy._core", "numpy.core") if old else m for m in SUITES[suite]]
@@ -60,5 +60,5 @@ def targets(suite: str) -> list[str]:
 def _exists(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # of a package above it
+    except ModuleNotFoundError:  # a parent package is missing
         return False

@@ -1,4 +1,4 @@
-"""Choosing a device."""
+"""Tests of the choice of a device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from clgemm.hardware.pocl_threads import pinned_threads
 
 @pytest.fixture(autouse=True)
 def default_device(monkeypatch):
-    """Each test starts from the default and goes back to it."""
+    """Start each test with the default device and restore it afterwards."""
     monkeypatch.delenv("CLGEMM_DEVICE", raising=False)
     clgemm.set_device(None)
     yield
@@ -27,12 +27,12 @@ def default_device(monkeypatch):
 
 
 def test_the_default_is_the_first_device():
-    """Devices are sorted, the fastest first."""
+    """The default device is the first of devices(), which lists the fastest first."""
     assert clgemm.get_device() is clgemm.devices()[0]
 
 
 def test_devices_are_named_by_position_kind_or_part_of_a_name():
-    """Whatever identifies one, in any case."""
+    """A position, a kind, or a part of a name in any case names a device."""
     first = clgemm.devices()[0]
     for spec in (0, "0", first.name, first.name[3:9].upper(), first.platform, first.kind, first):
         assert find_device(spec) is first
@@ -40,7 +40,7 @@ def test_devices_are_named_by_position_kind_or_part_of_a_name():
 
 
 def test_contexts_and_queues_name_devices():
-    """An OpenCL object brings its own context."""
+    """A context or a queue names its device, which then uses that context."""
     first = clgemm.devices()[0]
     context = cl.Context([first.cl_device])
     assert find_device(context).context == context
@@ -51,20 +51,20 @@ def test_contexts_and_queues_name_devices():
 
 @pytest.mark.parametrize("spec", ["no such device", "", "99", 99])
 def test_a_name_of_nothing_lists_what_there_is(spec):
-    """The error says what could have been named."""
+    """The error for a name of no device lists the devices."""
     with pytest.raises(ValueError, match="names no OpenCL device; there is 0: ") as error:
         find_device(spec)
     assert clgemm.devices()[0].name in str(error.value)
 
 
 def test_other_types_are_refused():
-    """A float is no device."""
+    """A spec of another type, such as a float, raises TypeError."""
     with pytest.raises(TypeError, match="not float"):
         find_device(1.5)
 
 
 def test_the_environment_names_the_default(monkeypatch):
-    """CLGEMM_DEVICE; what names nothing lists what there is."""
+    """CLGEMM_DEVICE names the default device, and the error for a wrong name lists the devices."""
     monkeypatch.setenv("CLGEMM_DEVICE", "0")
     assert clgemm.get_device() is clgemm.devices()[0]
     monkeypatch.setenv("CLGEMM_DEVICE", "nothing")
@@ -77,7 +77,7 @@ def test_the_environment_names_the_default(monkeypatch):
 
 
 def test_device_scopes_nest_and_restore():
-    """As a context manager and as a decorator, also after an exception."""
+    """device(...) nests and restores the outer device, as a block and as a decorator."""
     first = clgemm.devices()[0]
     other = clgemm.Device(first.cl_device)
     with clgemm.device(other) as chosen:
@@ -98,7 +98,7 @@ def test_device_scopes_nest_and_restore():
 
 
 def test_set_device_holds_in_every_thread_and_a_scope_in_its_own():
-    """The process's choice and the block's."""
+    """set_device holds in every thread, and a device(...) block only in its own."""
     first = clgemm.devices()[0]
     everywhere, here = clgemm.Device(first.cl_device), clgemm.Device(first.cl_device)
     clgemm.set_device(everywhere)
@@ -115,13 +115,13 @@ def test_set_device_holds_in_every_thread_and_a_scope_in_its_own():
 
 
 def test_gpus_come_before_cpus():
-    """By kind first."""
+    """devices() lists GPUs first, then accelerators, then CPUs."""
     kinds = [d.kind for d in devices() if "llvmpipe" not in d.name]
     assert kinds == sorted(kinds, key=["GPU", "accelerator", "CPU"].index)
 
 
 def test_without_a_platform_the_error_says_what_helps():
-    """As the loader reports it, in a process of its own."""
+    """Without an OpenCL platform, sgemm raises an error that says what helps."""
     code = """
 import pyopencl, clgemm, numpy as np
 def get_platforms():
@@ -150,7 +150,7 @@ else:
     [(None, 2, 2, "1"), ("0", 2, 2, "0"), (None, 1, 2, None), (None, 64, 64, None)],
 )
 def test_pocl_is_asked_to_pin_its_threads(setting, usable, cores, seen, monkeypatch):
-    """While it starts on few cores, unless the user has decided or not all of them are usable."""
+    """PoCL pins its threads on few cores, unless the user decides or not all cores are usable."""
     if setting is None:
         monkeypatch.delenv("POCL_AFFINITY", raising=False)
     else:
@@ -162,7 +162,8 @@ def test_pocl_is_asked_to_pin_its_threads(setting, usable, cores, seen, monkeypa
     assert os.environ.get("POCL_AFFINITY") == setting
 
 
-# What a child process does with what its parent had, or with its own; it ends by itself in time.
+# A forked child process multiplies on its parent's queue and arrays, or on its own. An alarm ends
+# the child if it hangs.
 FORKING = """
 import os, signal, sys
 import numpy as np, pyopencl as cl, pyopencl.array, clgemm
@@ -210,7 +211,7 @@ CALLS = ["queue", "sgemm", "matmul", "dot", "inner", "tensordot", "multi_dot"]
     + [("a product", call) for call in CALLS],
 )
 def test_a_forked_child_is_told_not_to_use_its_parents_device(before, call):
-    """Its parent's queue and arrays raise RuntimeError; its own serve if the parent had none."""
+    """A forked child's product on its parent's queue or arrays raises; on its own it works."""
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, before, call]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == (20 if before == "nothing" else 10), done.stderr

@@ -1,4 +1,4 @@
-"""A device is used only if a child process multiplies correctly on it."""
+"""Tests of the check whether a device works."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLANTED = {
 
 @pytest.fixture
 def unknown(device, monkeypatch, tmp_path):
-    """A device of which nothing is known yet."""
+    """Return a device without a verdict on disk."""
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
     health.reset()
     yield device
@@ -42,7 +42,7 @@ def unknown(device, monkeypatch, tmp_path):
 
 @pytest.fixture
 def planted(unknown, monkeypatch):
-    """A device whose check meets a fault."""
+    """Return a function that plants a fault into the check of a device."""
 
     def plant(fault):
         monkeypatch.setenv("PLANTED_FAULT", fault)
@@ -54,7 +54,7 @@ def planted(unknown, monkeypatch):
 
 
 def test_a_device_that_works_is_checked_once(unknown, monkeypatch):
-    """The verdict is read from the disk by the next process."""
+    """A device that works is checked once, and the next process reads the verdict from disk."""
     assert health.check(unknown).reason == ""
     assert health.check(unknown).fresh
     monkeypatch.setattr(health, "trial_child", None)  # no child can be made
@@ -64,7 +64,7 @@ def test_a_device_that_works_is_checked_once(unknown, monkeypatch):
 
 @pytest.mark.parametrize("fault", PLANTED)
 def test_a_fault_is_found_and_named_in_one_line(fault, planted, monkeypatch):
-    """A failed build, a hang, a crash and a wrong result all count."""
+    """A failed build, a hang, a crash and a wrong result each give a reason of one line."""
     monkeypatch.setattr(health, "CHECK_SECONDS", 3.0 if fault == "hangs" else 60.0)
     verdict = health.check(planted(fault))
     assert verdict.reason.startswith(PLANTED[fault])
@@ -75,7 +75,7 @@ def test_a_fault_is_found_and_named_in_one_line(fault, planted, monkeypatch):
 
 
 def test_a_device_that_fails_is_refused_by_name(planted, monkeypatch):
-    """The error names device, reason and remedy; the compiler's log is its cause."""
+    """The error names device, reason and remedy, and its cause has the compiler's log."""
     device = planted("refuses")
     platform = device.platform.partition(",")[0]
     for refused in (device, device.cl_device, device.context, platform):
@@ -91,7 +91,7 @@ def test_a_device_that_fails_is_refused_by_name(planted, monkeypatch):
 
 
 class Stand:
-    """A device that exists by its name only."""
+    """A stand-in for a device, with nothing but a name and a kind."""
 
     def __init__(self, name, kind="CPU"):
         self.name = self.label = self.platform = name
@@ -100,7 +100,7 @@ class Stand:
 
 @pytest.fixture
 def listed(monkeypatch):
-    """Let these devices be present, some of them broken."""
+    """Return a function that makes stand-ins the only devices, some of them broken."""
 
     def let(*stands, broken=(), fresh=True):
         present = choice.present()._replace(devices=stands)
@@ -122,7 +122,7 @@ def listed(monkeypatch):
 
 
 def test_the_next_best_device_is_used_with_one_warning(listed, caplog):
-    """It names the device, the reason in one line, and the remedy."""
+    """The next best device is used, and one warning names the device, the reason and the remedy."""
     listed(Stand("fast"), Stand("slow"), broken=["fast"])
     with caplog.at_level(logging.WARNING, "clgemm"):
         assert clgemm.get_device().name == clgemm.get_device().name == "slow"
@@ -135,7 +135,7 @@ def test_the_next_best_device_is_used_with_one_warning(listed, caplog):
 
 @pytest.mark.parametrize(("kind", "warns"), [("GPU", 1), ("CPU", 0)])
 def test_later_processes_warn_only_if_a_slower_kind_serves(kind, warns, listed, caplog):
-    """Another runtime of the same processor is no loss that a user wants to hear of each time."""
+    """Later processes warn only if the device in use is of another kind than the broken one."""
     listed(Stand("fast", kind), Stand("slow"), broken=["fast"], fresh=False)
     with caplog.at_level(logging.WARNING, "clgemm"):
         assert clgemm.get_device().name == "slow"
@@ -143,7 +143,7 @@ def test_later_processes_warn_only_if_a_slower_kind_serves(kind, warns, listed, 
 
 
 def test_names_prefer_devices_that_work(listed):
-    """A kind or part of a name that several devices share names the first that works."""
+    """A name that several devices share names the first of them that works."""
     listed(Stand("amd one"), Stand("amd two"), broken=["amd one"])
     assert choice.find_device("amd").name == choice.find_device("cpu").name == "amd two"
     assert choice.find_device(0).name == "amd two"
@@ -154,7 +154,7 @@ def test_names_prefer_devices_that_work(listed):
 
 
 def test_if_no_device_works_the_error_lists_all(listed, monkeypatch):
-    """sgemm raises it; matmul warns once, and NumPy multiplies."""
+    """If no device works, sgemm's error lists all of them and matmul uses NumPy."""
     listed(Stand("fast"), Stand("slow"), broken=["fast", "slow"])
     said = (
         "no OpenCL device works here.\n  fast cannot be used: it crashes\n"
@@ -169,7 +169,7 @@ def test_if_no_device_works_the_error_lists_all(listed, monkeypatch):
 
 
 def test_a_failure_is_checked_again_another_day(unknown, monkeypatch):
-    """What failed for want of memory, say, may work tomorrow."""
+    """A device that failed is checked again on another day."""
     verdict = {"reason": "it crashed", "details": "", "date": date.today().isoformat()}
     cache.remember(health._key(unknown), verdict)
     assert health.check(unknown).reason == "it crashed"
@@ -181,13 +181,13 @@ def test_a_failure_is_checked_again_another_day(unknown, monkeypatch):
 
 @pytest.mark.parametrize("entry", [True, "no", {"reason": 1}, {"reason": ""}, None])
 def test_a_damaged_verdict_is_not_believed(entry, unknown):
-    """The device is checked again."""
+    """A damaged verdict on disk is ignored, and the device is checked again."""
     cache.remember(health._key(unknown), entry)
     assert health.check(unknown).fresh
 
 
 def test_a_verdict_depends_on_driver_processor_and_versions(unknown, monkeypatch):
-    """Another driver, processor, pyopencl or kernel asks for another check."""
+    """A verdict does not hold for another driver, processor, pyopencl or kernel."""
     before = health._key(unknown)
     assert unknown.cl_device.driver_version in before
     for name, value in (
@@ -203,7 +203,7 @@ def test_a_verdict_depends_on_driver_processor_and_versions(unknown, monkeypatch
 
 
 def test_a_process_that_cannot_start_children_uses_devices_unchecked(unknown, monkeypatch):
-    """A frozen program would start itself; an environment may lack what the child imports."""
+    """If no child process can be started, devices are used unchecked and nothing is stored."""
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     assert health.check(unknown).reason == ""
     monkeypatch.delattr(sys, "frozen")
@@ -215,11 +215,11 @@ def test_a_process_that_cannot_start_children_uses_devices_unchecked(unknown, mo
         monkeypatch.setattr(health, "trial_child", fails)
         health.reset()
         assert health.check(unknown).reason == ""
-    assert cache.recall(health._key(unknown)) is None  # nothing is known
+    assert cache.recall(health._key(unknown)) is None
 
 
 def test_processes_that_start_together_check_once(unknown, tmp_path):
-    """The others wait for the verdict of the first one."""
+    """Of processes that start together one checks the device, and the others wait for it."""
     code = (
         "import sys, clgemm\n"
         "from clgemm.hardware import health\n"

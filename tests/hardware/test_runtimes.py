@@ -1,4 +1,4 @@
-"""Runtimes that pip installed are found, and registered with pyopencl's loader."""
+"""Tests of the registration of OpenCL runtimes that pip installed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="other systems' lo
 
 @pytest.fixture
 def place(monkeypatch, tmp_path):
-    """A system folder without runtimes, a cache folder, and one runtime from pip."""
+    """Set up a system folder without runtimes, a cache folder, and one runtime from pip."""
     library = tmp_path / "lib" / "libintelocl.so"
     library.parent.mkdir()
     library.touch()
@@ -40,13 +40,13 @@ def place(monkeypatch, tmp_path):
 
 
 def registered(place):
-    """The libraries that the loader of pyopencl's wheel would read."""
+    """Return the libraries that the loader of pyopencl's wheel would read."""
     folder = Path(os.environ[runtimes.HOME]) / runtimes.ICD_FOLDER
     return [file.read_text() for file in sorted(folder.glob("*.icd"))]
 
 
 def test_a_runtime_from_pip_is_named_in_a_folder_of_the_cache(place):
-    """The loader reads PYOPENCL_HOME; pyopencl's own runtimes stay beside it."""
+    """A runtime from pip is registered in the cache folder, beside pyopencl's own runtimes."""
     own = [library for _, library in runtimes._read_folder(runtimes._wheel_folder())]
     runtimes.register()
     assert registered(place) == [*own, str(place / "lib" / "libintelocl.so")]
@@ -59,7 +59,7 @@ def test_a_runtime_from_pip_is_named_in_a_folder_of_the_cache(place):
 
 @pytest.mark.parametrize("where", ["vendors", "wheel"])
 def test_what_the_loader_finds_by_itself_is_not_registered(where, place, monkeypatch):
-    """Neither a runtime of the system's folder nor one in pyopencl's own is listed twice."""
+    """A runtime in the system's folder or in pyopencl's own is not registered again."""
     library = place / "lib" / "libintelocl.so"
     if where == "vendors":
         (place / "vendors" / "intel.icd").write_text(f"{library}\n")
@@ -76,7 +76,7 @@ def test_what_the_loader_finds_by_itself_is_not_registered(where, place, monkeyp
 
 @pytest.mark.parametrize("variable", [runtimes.VENDORS, runtimes.HOME])
 def test_variables_that_the_user_set_are_left_alone(variable, place, monkeypatch):
-    """Also if the user sets them after clgemm was imported."""
+    """Variables that the user sets are left alone, also after clgemm's import."""
     runtimes.register()
     monkeypatch.setenv(variable, "/the/users/own")
     runtimes.register()
@@ -87,7 +87,7 @@ def test_variables_that_the_user_set_are_left_alone(variable, place, monkeypatch
 
 
 def test_other_loaders_are_told_by_file_names(place, monkeypatch):
-    """Khronos's loader adds OCL_ICD_FILENAMES; the user's own come first."""
+    """For Khronos's loader, runtimes are added to OCL_ICD_FILENAMES after the user's own."""
     monkeypatch.setattr(runtimes, "_reads_home", lambda: False)
     monkeypatch.setattr(runtimes, "_given_names", "/the/users.so")
     monkeypatch.setenv(runtimes.FILE_NAMES, "/the/users.so")
@@ -98,7 +98,7 @@ def test_other_loaders_are_told_by_file_names(place, monkeypatch):
 
 
 def test_windows_finds_a_runtimes_own_libraries_by_path(place, monkeypatch):
-    """Its folder comes first in PATH, once."""
+    """On Windows the runtime's folder comes first in PATH, once."""
     monkeypatch.setattr(runtimes, "_reads_home", lambda: False)
     monkeypatch.setattr(sys, "platform", "win32")
     before = os.environ["PATH"]
@@ -109,7 +109,7 @@ def test_windows_finds_a_runtimes_own_libraries_by_path(place, monkeypatch):
 
 
 def test_a_cache_folder_that_cannot_be_written_is_no_obstacle(place, monkeypatch):
-    """A temporary folder of this user serves."""
+    """If the cache folder cannot be written, a private temporary folder is used."""
     monkeypatch.setattr(cache.tempfile, "gettempdir", lambda: str(place))
     file = place / "file"
     file.touch()
@@ -119,7 +119,8 @@ def test_a_cache_folder_that_cannot_be_written_is_no_obstacle(place, monkeypatch
     assert str(place / "lib" / "libintelocl.so") in registered(place)
     (temporary,) = place.glob("clgemm-*")
     assert temporary.stat().st_mode & 0o077 == 0
-    # One that others may write to is not used, nor is there one where the user named a folder.
+    # A temporary folder that others may write to is not used, and none replaces a folder that the
+    # user named.
     temporary.chmod(0o777)
     assert cache.kept_folder() == file
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(file))
@@ -130,7 +131,7 @@ def test_a_cache_folder_that_cannot_be_written_is_no_obstacle(place, monkeypatch
 
 
 def test_a_damaged_folder_is_written_anew(place):
-    """By another program, say, or a crash."""
+    """A damaged folder of ICD files is written again."""
     runtimes.register()
     right = registered(place)
     folder = Path(os.environ[runtimes.HOME]) / runtimes.ICD_FOLDER
@@ -144,7 +145,7 @@ def test_a_damaged_folder_is_written_anew(place):
 
 
 def test_many_processes_may_register_at_once(place):
-    """Each finds the whole folder; nothing else is left behind."""
+    """If many processes register at once, the folder is complete and no other is left behind."""
     files = {"00.icd": "one", "01.icd": "two"}
     folder = place / "cache" / "runtimes" / "digest"
     with ThreadPoolExecutor(8) as pool:
@@ -154,7 +155,7 @@ def test_many_processes_may_register_at_once(place):
 
 
 def run(code, **variables):
-    """Run code in a process that finds this clgemm; return what it prints."""
+    """Run code in a process that finds this clgemm, and return what it prints."""
     paths = [str(Path(clgemm.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     removed = {runtimes.HOME, runtimes.VENDORS}
     environment = {k: v for k, v in os.environ.items() if k not in removed} | variables
@@ -170,7 +171,7 @@ def run(code, **variables):
     not runtimes._reads_home(), reason="pyopencl is not the wheel that brings its own loader"
 )
 def test_a_real_runtime_is_found_by_a_distributions_record(tmp_path):
-    """A wheel's library outside site-packages serves, where the system has no OpenCL."""
+    """A wheel's library outside site-packages is found where the system has no OpenCL."""
     maps = Path("/proc/self/maps").read_text().splitlines()
     loaded = {str(Path(x.split()[-1]).resolve()) for x in maps if "/" in x}
     named = [Path(library) for _, library in runtimes.icd_files()]
@@ -188,7 +189,7 @@ def test_a_real_runtime_is_found_by_a_distributions_record(tmp_path):
     )
     (information / "RECORD").write_text("../../libintelocl.so,,\n")
     (tmp_path / "lib" / "libintelocl.so").symlink_to(library)
-    # Whether they work is another question.
+    # present() lists devices without checking that they work.
     code = (
         "import clgemm; from clgemm.hardware.device import present; "
         "print([d.platform for d in present().devices])"
@@ -201,14 +202,14 @@ def test_a_real_runtime_is_found_by_a_distributions_record(tmp_path):
     platforms = ast.literal_eval(run(code, **variables))
     assert platforms
     assert set(platforms) <= {d.platform for d in present().devices}
-    # Who asks pyopencl instead finds it, too.
+    # A program that asks pyopencl finds the runtime, too.
     code = "import clgemm, pyopencl; print(len(pyopencl.get_platforms()))"
     assert int(run(code, **variables)) >= 1
 
 
 @ON_LINUX
 def test_findings_name_what_the_loader_could_not_open(place, monkeypatch):
-    """A variable that names nothing; an ICD file whose library is missing."""
+    """findings() names an ICD file whose library is missing and a variable that names no folder."""
     monkeypatch.setattr(runtimes, "_own_home", str(place))
     monkeypatch.setenv(runtimes.HOME, str(place))
     (place / "vendors" / "gone.icd").write_text("/nowhere/libgone.so")
@@ -232,7 +233,7 @@ def test_findings_name_what_the_loader_could_not_open(place, monkeypatch):
     ],
 )
 def test_the_remedy_is_one_that_exists_for_the_system(system, machine, packages, said, monkeypatch):
-    """PyPI has runtimes for x86-64 only."""
+    """The remedy is available for the system: PyPI has runtimes for x86-64 only."""
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(diagnosis.platform, "machine", lambda: machine)
     found = tuple(Runtime(name, "1", Path(name)) for name in packages)
@@ -243,7 +244,7 @@ def test_the_remedy_is_one_that_exists_for_the_system(system, machine, packages,
 
 @ON_LINUX
 def test_a_library_in_use_is_no_finding(monkeypatch):
-    """Its name in memory may carry another version than the link that an ICD file names."""
+    """A library in use is no finding, even if its name in memory has another version."""
     (name,) = {
         Path(line.split()[-1]).name.partition(".so")[0]
         for line in Path("/proc/self/maps").read_text().splitlines()

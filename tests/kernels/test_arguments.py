@@ -8,36 +8,34 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from planned import fallback_by, make_plan, make_scaling_plan
 from strategies import GPU_LIMITS, rows
 
 from clgemm.core.layout import Layout
 from clgemm.core.steps import Element, Turn
+from clgemm.kernels import FAMILIES
+from clgemm.kernels.blocked.defaults import register_config
 from clgemm.kernels.direct.config import DirectConfig
+from clgemm.kernels.pack.defaults import copy_config, pack_config, vector_pack_config
+from clgemm.kernels.pack.plan import make_copy_plan
+from clgemm.kernels.skinny_cpu.defaults import skinny_config
+from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
 from clgemm.kernels.sources import BUFFER, parameter_types, text_of, used_by
-from clgemm.kernels.tensor_core.config import AtOnceConfig, MmaConfig, NarrowConfig, WgmmaConfig
+from clgemm.kernels.tensor_core.config import MmaVariant, NarrowConfig, WgmmaVariant
 from clgemm.kernels.tensor_core.narrow import make_narrow_plan
-from clgemm.planning.defaults import (
-    copy_config,
-    lane_configs,
-    pack_config,
-    register_config,
-    skinny_config,
-    skinny_lanes_config,
-    vector_pack_config,
-)
-from clgemm.planning.plan import make_copy_plan, make_plan, make_scaling_plan
-from clgemm.planning.tensor_plan import make_tensor_plan
-from clgemm.records.record import FAMILIES
+from clgemm.kernels.tensor_core.plan import make_tensor_plan
+from clgemm.kernels.tiled.defaults import lane_configs
 
 UNFUSED, FUSED = GPU_LIMITS, replace(GPU_LIMITS, gathers=True)  # split-k
 TWO_CORES = replace(GPU_LIMITS, compute_units=2, vector_width=16)
 LOCAL = lane_configs()[1]
 PACK = pack_config(FUSED, LOCAL.tile_m), pack_config(FUSED, LOCAL.tile_n)
+FALLBACK = fallback_by(LOCAL, PACK, UNFUSED)
 REGISTER = register_config(16, True, False)
 VECTOR_PACK = (vector_pack_config(REGISTER.tile_m, True),)
 DIRECT = DirectConfig(items_m=8, items_n=8, work_m=2, width=2, fma=False)
-WIDE = WgmmaConfig(swizzle=16, tf32=False, guard=True, tile_n=256, stages=2)
-MMA = MmaConfig(swizzle=2, tf32=False, guard=True)
+WIDE = WgmmaVariant(swizzle=16, tf32=False, guard=True, tile_n=256, stages=2)
+MMA = MmaVariant(swizzle=2, tf32=False, guard=True)
 FEW = NarrowConfig(columns=64, parts=2, ahead=2)
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 SLOTS = {"a", "b", "c", "packed_a", "packed_b", "partial", "tickets"}
@@ -62,12 +60,12 @@ def plans():
         a, b, c = product(m, n, k)
         for limits in (UNFUSED, FUSED):
             yield make_plan(apart(a), b, c, LOCAL, PACK, limits)
-            yield make_tensor_plan(apart(a), b, c, (WIDE,), LOCAL, PACK, limits, at_once=False)
-            yield make_tensor_plan(a, b, c, (MMA,), LOCAL, PACK, limits)
-    yield make_tensor_plan(*product(300, 200, 65), (WIDE,), LOCAL, PACK, UNFUSED)
-    yield make_tensor_plan(
-        *product(300, 200, 65), (replace(WIDE, guard=False),), LOCAL, PACK, UNFUSED
-    )
+            yield make_tensor_plan(
+                apart(a), b, c, (WIDE,), fallback_by(LOCAL, PACK, limits), limits, at_once=False
+            )
+            yield make_tensor_plan(a, b, c, (MMA,), fallback_by(LOCAL, PACK, limits), limits)
+    yield make_tensor_plan(*product(300, 200, 65), (WIDE,), FALLBACK, UNFUSED)
+    yield make_tensor_plan(*product(300, 200, 65), (replace(WIDE, guard=False),), FALLBACK, UNFUSED)
     for limits in (UNFUSED, FUSED):
         yield make_plan(*product(2, 256, 4096), skinny_lanes_config(2, limits), None, limits)
         yield make_narrow_plan(*product(64, 4096, 4096), FEW, limits)
@@ -183,7 +181,10 @@ def fits(value, kind):
 
 def test_the_plans_here_launch_every_kernel():
     """Each kernel of each family, with its optional arguments and without."""
-    every = {kind.family for kind in used_by(*FAMILIES.values(), AtOnceConfig, NarrowConfig)}
+    every = {
+        kind.family
+        for kind in used_by(*(kind for x in FAMILIES for kind in (x.config, *x.kernels)))
+    }
     with_options = ("local", "skinny_lanes", "tensor_narrow")
     every |= {f"{name} gathers" for name in with_options} | {"register packs"}
     every |= {f"gated {name}" for name in ("pack", "local", "local gathers", "reduce")}

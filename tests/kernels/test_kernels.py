@@ -17,30 +17,29 @@ from strategies import buffers, integers
 import clgemm
 from clgemm.core.config import Limits
 from clgemm.core.steps import ceil_div, round_up
+from clgemm.kernels import family_named
+from clgemm.kernels.blocked import family as blocked_family
 from clgemm.kernels.blocked import plan as blocked_plan
 from clgemm.kernels.blocked.config import RegisterConfig
+from clgemm.kernels.blocked.defaults import register_config
 from clgemm.kernels.blocked.estimate import RegisterSpread
 from clgemm.kernels.common import panels
+from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.direct.config import DirectConfig
+from clgemm.kernels.pack import plan as pack_plan
 from clgemm.kernels.pack.config import PackConfig
-from clgemm.kernels.skinny import plan as skinny_plan
-from clgemm.kernels.skinny.config import SkinnyConfig, SkinnyLanesConfig
+from clgemm.kernels.pack.defaults import copy_config, pack_config, vector_pack_config
+from clgemm.kernels.skinny_cpu.config import SkinnyConfig
+from clgemm.kernels.skinny_cpu.defaults import skinny_config
+from clgemm.kernels.skinny_gpu import plan as skinny_plan
+from clgemm.kernels.skinny_gpu.config import SkinnyLanesConfig
+from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
 from clgemm.kernels.tiled import plan as tiled_plan
 from clgemm.kernels.tiled.config import LocalConfig
+from clgemm.kernels.tiled.defaults import lane_configs, nvidia_configs
 from clgemm.kernels.tiled.estimate import LocalSpread
-from clgemm.planning import plan
-from clgemm.planning.defaults import (
-    copy_config,
-    lane_configs,
-    nvidia_configs,
-    pack_config,
-    register_config,
-    skinny_config,
-    skinny_lanes_config,
-    vector_pack_config,
-)
-from clgemm.records.record import Choice
-from clgemm.runtime import call_cache, launch
+from clgemm.planning import bounded, planner
+from clgemm.runtime import call_cache
 
 ODD_TILES = LocalConfig(
     tile_m=12,
@@ -144,9 +143,16 @@ def force(config, device, monkeypatch):
 
 def choose(monkeypatch, choice):
     """Make every product use one choice, and forget the plans of others."""
-    monkeypatch.setattr(launch, "choose", lambda *_: choice)
-    monkeypatch.setattr(launch, "_planned", lru_cache(launch._planned.__wrapped__))
-    monkeypatch.setattr(call_cache, "_noted", {})
+    family = family_named(choice.config.family)
+    monkeypatch.setattr(planner, "choose", lambda *_: (family, choice))
+    plan_anew(monkeypatch)
+
+
+def plan_anew(monkeypatch):
+    """Forget plans, and forget those made from now on at the end."""
+    for name in ("plan_of", "make_plan", "copy_plan_of"):
+        monkeypatch.setattr(planner, name, lru_cache(getattr(planner, name).__wrapped__))
+    monkeypatch.setattr(call_cache, "_calls", {})
 
 
 def around(tile):
@@ -199,13 +205,13 @@ def test_any_strides(config, data, m, n, k, device):
 def test_operands_that_fit_are_read_in_place(config, device, monkeypatch):
     """Whole aligned tiles of the right order: a launch, and no packing."""
     force(config, device, monkeypatch)
-    plans = []
+    plans, made = [], planner.make_plan
 
     def recorded(*arguments):
-        plans.append(plan.make_plan(*arguments))
+        plans.append(made(*arguments))
         return plans[-1]
 
-    monkeypatch.setattr(launch, "make_plan", recorded)
+    monkeypatch.setattr(planner, "make_plan", recorded)
     rng = np.random.default_rng(7)
     m, n, k = 2 * config.tile_m, 2 * config.tile_n, 2 * config.tile_k
     host_a, host_b = integers(rng, (k, m)), integers(rng, (k, n))
@@ -268,7 +274,6 @@ def test_deep_tiles_in_slices(config, stack, gathers, device, monkeypatch):
         pytest.skip("work-groups cannot see what others have written")
     spread = LocalSpread(5, 0.0, gathers)
     monkeypatch.setattr(tiled_plan, "local_spread", lambda *_: spread)
-    plan.make_plan.cache_clear()
     force(config, device, monkeypatch)
     rng = np.random.default_rng(7)
     for m, n in ((9, 21), (config.tile_m, config.tile_n)):
@@ -279,7 +284,6 @@ def test_deep_tiles_in_slices(config, stack, gathers, device, monkeypatch):
             for order in "CF":
                 result = clgemm.sgemm(2.0, a, b, 3.0, c, order=order)
                 np.testing.assert_array_equal(result, 2 * (a @ b) + 3 * c)
-    plan.make_plan.cache_clear()
 
 
 @pytest.mark.parametrize("config", [ODD_TILES, ODD_REGISTERS], ids=name)
@@ -290,7 +294,6 @@ def test_products_in_blocks(config, stack, device, monkeypatch):
     monkeypatch.setattr(panels, "SMALLEST_DEPTH", 8)
     monkeypatch.setattr(blocked_plan, "TRANSPOSED", 8)
     monkeypatch.setattr(panels, "LAST_GROUP", 30)
-    plan.make_plan.cache_clear()
     force(config, device, monkeypatch)
     rng = np.random.default_rng(7)
     a, b = integers(rng, (*stack, 31, 22)), integers(rng, (*stack, 22, 27))
@@ -298,20 +301,16 @@ def test_products_in_blocks(config, stack, device, monkeypatch):
     if not stack:
         c = integers(rng, (31, 27))
         np.testing.assert_array_equal(clgemm.sgemm(2.0, a, b, 3.0, c), 2 * (a @ b) + 3 * c)
-    plan.make_plan.cache_clear()
 
 
 @pytest.mark.parametrize("config", [ODD_TILES, ODD_REGISTERS, DIRECT[2], None], ids=name)
 @pytest.mark.parametrize("stack", [(), (5,), (2, 3)])
-def test_products_in_launches_of_few_work_items(config, stack, device, monkeypatch, request):
+def test_products_in_launches_of_few_work_items(config, stack, device, monkeypatch):
     """What has more work-items than a launch may have is cut by rows, columns and matrices."""
-    monkeypatch.setattr(plan, "LAST_ITEM", 700)
-    monkeypatch.setattr(plan, "GRAIN", 8)
-    for make in (plan.make_plan, plan.make_copy_plan, plan.make_scaling_plan):
-        make.cache_clear()
-        request.addfinalizer(make.cache_clear)
-    monkeypatch.setattr(launch, "_planned", lru_cache(launch._planned.__wrapped__))
-    monkeypatch.setattr(call_cache, "_noted", {})
+    for module in (bounded, pack_plan):
+        monkeypatch.setattr(module, "LAST_ITEM", 700)
+    monkeypatch.setattr(bounded, "GRAIN", 8)
+    plan_anew(monkeypatch)
     if config is not None:
         force(config, device, monkeypatch)
     rng = np.random.default_rng(7)
@@ -364,10 +363,8 @@ def spread_out(monkeypatch):
             return RegisterSpread(1, config.tile_n, slice_k, min(lists, units))
 
         monkeypatch.setattr(blocked_plan, "register_spread", chosen)
-        plan.make_plan.cache_clear()
 
-    yield spread
-    plan.make_plan.cache_clear()
+    return spread
 
 
 @pytest.mark.parametrize("config", REGISTER, ids=name)
@@ -436,7 +433,7 @@ def test_packing_while_multiplying(most, config, device, monkeypatch, spread_out
 @pytest.mark.parametrize("config", REGISTER, ids=name)
 def test_blocks_stored_along_their_columns(config, device, monkeypatch):
     """C' = B' A', operands in each other's place: whole vectors, edges, what C was before."""
-    monkeypatch.setattr(launch, "is_faster_transposed", lambda *_: True)
+    monkeypatch.setattr(blocked_family, "is_faster_transposed", lambda *_: True)
     force(replace(config, block_k=16), device, monkeypatch)
     rng = np.random.default_rng(7)
     k, tile_m, tile_n = 19, config.tile_m, config.tile_n

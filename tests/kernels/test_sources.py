@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -11,21 +10,15 @@ from hypothesis import strategies as st
 
 from clgemm.core.config import KernelConfig, Limits
 from clgemm.core.layout import Layout
-from clgemm.kernels import sources
+from clgemm.core.problem import Problem
+from clgemm.core.traits import Traits
+from clgemm.kernels import FAMILIES, family_named, sources
 from clgemm.kernels.direct.config import DirectConfig
-from clgemm.kernels.pack.config import PackConfig, VectorPackConfig
-from clgemm.kernels.skinny.plan import fits_skinny
 from clgemm.kernels.sources import files_of, sources_hash, text_of, tokens, used_by
-from clgemm.kernels.split_k.config import ReduceConfig
-from clgemm.kernels.tensor_core.config import AtOnceConfig, NarrowConfig, SplitConfig
-from clgemm.kernels.tensor_core.narrow import fits_narrow, make_narrow_plan
 from clgemm.kernels.tiled.config import LocalConfig
-from clgemm.planning import defaults, tensor
-from clgemm.planning.plan import make_plan
-from clgemm.planning.tensor import tensor_config
-from clgemm.planning.tensor_plan import make_tensor_plan
+from clgemm.planning.validation import tried_kernels
 from clgemm.records.lookup import shipped
-from clgemm.records.record import FAMILIES, kernels_hash
+from clgemm.records.record import kernels_hash
 
 TOKENS = (
     *("x", "float4", "_if2", "1", "0x1f", "1.5e-3f", ".5", "0x1p-3f", '"a // b"', '"\\" /* "'),
@@ -94,11 +87,11 @@ def test_what_a_compiler_takes_for_the_same_has_the_same_tokens(one, other):
     assert listed(one) == listed(other)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [family.name for family in FAMILIES])
 def test_every_token_of_a_family_counts_and_no_comment_does(family, monkeypatch):
     """Whichever of its kernels changes."""
     before = kernels_hash(family)
-    for kind in used_by(FAMILIES[family]):
+    for kind in used_by(family_named(family).config):
         for text, same in (
             (f"// A title.\n{text_of(kind)}", True),
             (f"{text_of(kind)}\n\n/* The end. */", True),
@@ -128,9 +121,12 @@ def test_compiler_options_count(monkeypatch):
         sources._digest.cache_clear()
 
 
+INSTRUCTIONS = sorted({family.instructions for family in FAMILIES} - {""})
+
+
 def hashed():
     """The configs of every kernel that a record or the verdict of tensor cores depends on."""
-    return used_by(*FAMILIES.values(), *(kind for tried in tensor.TRIED.values() for kind in tried))
+    return used_by(*(kind for family in FAMILIES for kind in (family.config, *family.kernels)))
 
 
 def test_every_kernel_file_counts_in_some_hash():
@@ -151,7 +147,8 @@ def kinds_under(base):
 
 def test_every_config_counts_in_some_hash():
     """A new kernel is a family of its own, a companion, or tried with the tensor cores."""
-    assert set(kinds_under(KernelConfig)) == hashed()
+    every = {(kind.family, files_of(kind)) for kind in kinds_under(KernelConfig)}
+    assert every == {(kind.family, files_of(kind)) for kind in hashed()}
 
 
 GPU, CPU = Limits(48 << 10, 1024, 2**32, 132, 1), Limits(2**20, 4096, 2**32, 4, 16)
@@ -159,25 +156,20 @@ SHAPES = (3000, 2000, 1000), (64, 64, 50_000), (2, 2000, 5000), (2000, 2, 5000),
 
 
 def planned(m, n, k, limits):
-    """Configs of a product by every family of a device, each with all that its plan launches."""
-    device = SimpleNamespace(
-        platform="Portable Computing Language", kind="CPU", limits=limits, cl_device=None
-    )
+    """Every family of a device, with all that its plans of a product launch."""
+    kind = "GPU" if limits is GPU else "CPU"
+    traits = Traits(limits, kind, is_nvidia=limits is GPU, capability=(9, 0), register_width=16)
     for strides in ((k, 1), (1, m), (2 * k, 2)):
         a = Layout((m, k), strides, 64)
         b, c = Layout((k, n), (n, 1), 64), Layout((m, n), (n, 1), 64)
-        for family in defaults.families(limits):
-            if "skinny" not in family or fits_skinny(a, b, c):
-                choice = defaults.default_choice(device, family, m, n, k, 1)
-                yield choice.config, make_plan(a, b, c, *choice, limits)
-        if limits is GPU:
-            plain = defaults.default_choice(device, "local", m, n, k, 1)
-            for made in (tensor_config(name, 132, m, n, guard=True) for name in tensor.TRIED):
-                yield made, make_tensor_plan(a, b, c, (made,), *plain, limits, at_once=False)
-                yield tensor.TRIED, make_tensor_plan(a, b, c, (made,), *plain, limits)
-            if fits_narrow(a, b, c):
-                narrow = NarrowConfig(columns=16, parts=2, ahead=2)
-                yield narrow, make_narrow_plan(a, b, c, narrow, limits)
+        problem = Problem(a, b, c, "float32")
+        (plain,) = (f for f in FAMILIES if f.name in ("local", "register") and f.runs_on(traits))
+        fallback = plain.fallback(problem, plain.defaults(problem.shape, traits)[0], traits)
+        for family in FAMILIES:
+            if family.runs_on(traits) and family.fits(problem):
+                choice = family.defaults(problem.shape, traits)[0]
+                for plan in (family.plan, family.trial_plan):
+                    yield family, plan(problem, choice, traits, fallback)
 
 
 @pytest.mark.parametrize("limits", [GPU, CPU], ids=["GPU", "CPU"])
@@ -185,18 +177,17 @@ def test_whatever_a_plan_launches_counts_in_its_familys_hash(limits):
     """Packing, adding up what k was cut into, and the fallback of tensor cores too."""
     launched = set()
     for shape in SHAPES:
-        for config, plan in planned(*shape, limits):
-            kinds = {type(step.config) for step in plan.steps}
-            launched |= kinds
-            tried = (kind for kinds in tensor.TRIED.values() for kind in kinds)
-            assert kinds <= used_by(*(tried if config is tensor.TRIED else [type(config)]))
-    packing = {SplitConfig, AtOnceConfig} if limits is GPU else {VectorPackConfig}
-    assert launched >= packing | {PackConfig, ReduceConfig}
+        for family, plan in planned(*shape, limits):
+            names = {step.config.family for step in plan.steps}
+            launched |= names
+            assert names <= {kind.family for kind in used_by(family.config, *family.kernels)}
+    packing = {"tensor_pack", "tensor_at_once"} if limits is GPU else {"pack_vectors"}
+    assert launched >= packing | {"pack", "reduce"}
 
 
 def test_the_fallback_of_tensor_cores_counts_for_them():
     """Their verdict covers products that split operands cannot hold."""
-    assert all(LocalConfig in used_by(*kinds) for kinds in tensor.TRIED.values())
+    assert all(LocalConfig in used_by(*tried_kernels(name)) for name in INSTRUCTIONS)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The ladder: each rung exact on every device and toolchain found, and refused where it must be."""
+"""Tests of the ladder on every device and toolchain of the machine."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ CUBE = Shape(640, 640, 640)  # a multiple of every default tile
 
 @dataclass(frozen=True)
 class Toolchain:
-    """A device and the compiler in front of it."""
+    """A device and its compiler."""
 
     name: str
     target: Target
     product: object  # (rung, shape, guard) -> Product
-    simulated: bool  # thousands of instructions a second
+    simulated: bool  # too slow for the default tiles
 
     def __str__(self) -> str:
         return self.name
 
 
 def toolchains() -> list[Toolchain]:
-    """Everything here that rungs run on: OpenCL's devices, and CUDA where CuPy finds one."""
+    """Return OpenCL's devices, and CUDA's if CuPy finds one."""
     found = [
         Toolchain(
             f"{d.platform.split(',')[0]}-{d.name}",
@@ -67,7 +67,7 @@ on_every_toolchain = pytest.mark.parametrize("toolchain", TOOLCHAINS, ids=str)
 
 @pytest.fixture(autouse=True, scope="module")
 def no_memory_is_reused():
-    """Oclgrind takes what kernels write to memory that was freed and reused for uninitialized."""
+    """Keep all buffers, since Oclgrind reports false errors for memory that is freed and reused."""
     held = []
 
     class Held(opencl.Product):
@@ -112,13 +112,13 @@ SMALL = [
 
 
 def integers(rows: int, columns: int, seed: int) -> np.ndarray:
-    """Whole numbers so small that every sum of a few hundred products is exact in float32."""
+    """Return integers so small that sums of a few hundred products are exact in float32."""
     drawn = np.random.default_rng(seed).integers(-9, 10, (rows, columns))
     return np.asfortranarray(drawn, np.float32)
 
 
 def assert_exact(toolchain: Toolchain, rung: Rung, shape: Shape) -> None:
-    """Multiply in memory full of NaN: what is read or written out of place shows."""
+    """Assert that a rung is exact, in memory full of NaN that reveals wrong reads and writes."""
     a, b = integers(shape.m, shape.k, 1), integers(shape.k, shape.n, 2)
     product = toolchain.product(rung, shape, GUARD)
     sizes = rung.buffers(shape)
@@ -137,14 +137,14 @@ def assert_exact(toolchain: Toolchain, rung: Rung, shape: Shape) -> None:
         assert np.isnan(guard).all(), f"written beyond the end of {name}"
 
 
-# As the command runs them; a simulator would take minutes over tiles of that size.
+# The command's default parameters, except on simulators, which would take minutes for such tiles.
 DEFAULTS = [(number, {}) for number in range(1, 11)]
 CASES = [(t, *case) for t in TOOLCHAINS for case in SMALL + DEFAULTS * (not t.simulated)]
 
 
 @pytest.mark.parametrize(("toolchain", "number", "parameters"), CASES, ids=str)
 def test_rungs_are_exact_on_small_integers(toolchain, number, parameters):
-    """Integer sums below 2**24 are exact in float32 in any order; m, n and k all differ."""
+    """Each rung is exact on small integers for m, n and k that all differ."""
     shape = Shape(256, 128, 64)
     if parameters:
         tile = RUNGS[number - 1](**parameters).extent
@@ -156,7 +156,7 @@ def test_rungs_are_exact_on_small_integers(toolchain, number, parameters):
 @pytest.mark.parametrize("width", [1, 2, 4])
 @pytest.mark.parametrize(("read_only", "shuffle"), [(1, 0), (0, 1), (1, 1)])
 def test_rung_8_is_exact_or_says_what_is_missing(toolchain, width, read_only, shuffle):
-    """Read-only loads and shuffles run where the device has them, and are refused elsewhere."""
+    """Rung 8 is exact where the device has read-only loads and shuffles, and refused elsewhere."""
     shape, target = Shape(128, 64, 48), toolchain.target
     lanes = target.lanes[0] if target.lanes else 32
     parameters = {
@@ -174,7 +174,7 @@ def test_rung_8_is_exact_or_says_what_is_missing(toolchain, width, read_only, sh
         text
         for text, needed, there in (
             ("no read-only loads", read_only, target.read_only),
-            ("not a sub-group size that shuffles here", shuffle, target.lanes),
+            ("not a sub-group size with shuffles here", shuffle, target.lanes),
         )
         if needed and not there
     ]
@@ -189,14 +189,14 @@ def test_rung_8_is_exact_or_says_what_is_missing(toolchain, width, read_only, sh
 @settings(deadline=None, max_examples=25)
 @given(shape=st.builds(Shape, *3 * [st.integers(1, 45)]))
 def test_rung_10_takes_any_size(toolchain, shape):
-    """Sizes below, at and beyond the tile's edges; three different tile sizes."""
+    """Rung 10 is exact for any size around the tiles' edges."""
     parameters = {"tile_m": 12, "tile_n": 20, "tile_k": 8, "work_m": 3, "work_n": 5, "width": 2}
     assert_exact(toolchain, configure(10, shape, toolchain.target, **parameters), shape)
 
 
 @on_every_toolchain
 def test_rung_10_takes_a_size_of_one(toolchain):
-    """With its default tiles around a single element."""
+    """Rung 10 is exact for matrices of one element, with its default tiles."""
     parameters = (
         {"tile_m": 20, "tile_n": 20, "tile_k": 4, "width": 2} if toolchain.simulated else {}
     )
@@ -206,7 +206,7 @@ def test_rung_10_takes_a_size_of_one(toolchain):
 
 @pytest.mark.parametrize("device", devices(), ids=lambda d: d.name)
 def test_run_checks_and_times(device: Device):
-    """The public function: real operands against float64, times by the device."""
+    """clgemm.ladder.run returns a correct result with times and sizes."""
     result = ladder.run(10, (33, 17, 21), device=devices().index(device), repeat=1, tile_m=20,
                         tile_n=20, tile_k=4)  # fmt: skip
     assert result.correct
@@ -217,7 +217,7 @@ def test_run_checks_and_times(device: Device):
 
 
 def test_run_takes_the_tutorials_names():
-    """TSM is tile_m, and so on."""
+    """clgemm.ladder.run takes the tutorial's names of parameters, such as TSM for tile_m."""
     result = ladder.run(6, 32, repeat=1, TSM=16, TSN=16, TSK=8, WPTM=2, WPTN=4)
     assert asdict(result.rung).items() >= {"tile_m": 16, "tile_k": 8, "work_m": 2}.items()
     assert result.correct
@@ -228,7 +228,7 @@ BROKEN = [
     (11, {}, r"rung 11 is not one of 1 to 10"),
     (1, {"width": 4}, r"rung 1 has no parameter width; it has tile"),
     (1, {"tile": 0}, r"tile=0 is less than 1"),
-    (1, {"tile": 64}, r"4096 work-items per work-group to multiply exceed the device's 1024"),
+    (1, {"tile": 64}, r"4096 work-items per work-group of multiply exceed the device's 1024"),
     (1, {"tile": 7}, r"m=640 is not a multiple of the tile's 7"),
     (2, {"tile": 12}, r"k=640 is not a multiple of the tile's 12"),
     (3, {"tile": 32, "work_n": 5}, r"tile=32 is not a multiple of work_n=5"),
@@ -236,13 +236,13 @@ BROKEN = [
     (4, {"tile": 20, "width": 8}, r"tile=20 is not a multiple of width=8"),
     (5, {"tile_m": 20}, r"tile_m=20 differs from tile_n=\d+"),
     (5, {"tile_k": 1}, r"a tile of a takes 64 loads of 1 floats, not a multiple of the 512"),
-    (5, {"transpose": 64}, r"4096 work-items per work-group to transpose exceed the device's 1024"),
+    (5, {"transpose": 64}, r"4096 work-items per work-group of transpose exceed the device's 1024"),
     (6, {"work_m": 3}, r"tile_m=128 is not a multiple of work_m=3"),
     (6, {"work_n": 3}, r"tile_n=128 is not a multiple of work_n=3"),
     (
         6,
         {"tile_m": 128, "tile_n": 128, "tile_k": 64},
-        r"65536 bytes of local memory to multiply exceed the device's 49152",
+        r"65536 bytes of local memory of multiply exceed the device's 49152",
     ),
     (7, {"width": 3}, r"width=3 is not one of"),
     (
@@ -253,36 +253,36 @@ BROKEN = [
     (8, {"work_m": 0, "shuffle": 1}, r"work_m=0 is less than 1"),
     (8, {"shuffle": 2}, r"shuffle=2 is neither 0 nor 1"),
     (8, {"read_only": 1, "width": 8}, r"width=8 is not one of \(1, 2, 4\) with read_only=1"),
-    (8, {"shuffle": 1, "lanes": 16}, r"lanes=16 is not a sub-group size that shuffles here"),
+    (8, {"shuffle": 1, "lanes": 16}, r"lanes=16 is not a sub-group size with shuffles here"),
     (8, {"shuffle": 1, "work_m": 32, "work_n": 8}, r"4 work-items along the rows are not"),
     (
         9,
         {"tile_m": 128, "tile_n": 128, "tile_k": 32},
-        r"65536 bytes of local memory to multiply exceed the device's 49152",
+        r"65536 bytes of local memory of multiply exceed the device's 49152",
     ),
     (10, {"tile_m": 160, "tile_n": 30, "width": 4}, r"tile_n=30 is not a multiple of width=4"),
-    (10, {"pad": 33}, r"1089 work-items per work-group to pad exceed the device's 1024"),
+    (10, {"pad": 33}, r"1089 work-items per work-group of pad exceed the device's 1024"),
     (10, {"tile_n": 70, "work_n": 7, "tile_k": 8}, r"a tile of b takes 280 loads of 2 floats"),
 ]
 
 
 @pytest.mark.parametrize(("number", "parameters", "message"), BROKEN)
 def test_broken_parameters_are_refused(number, parameters, message):
-    """Each constraint of a rung and each limit of a device, with the values that break it."""
+    """The error for broken parameters names the constraint and the values that break it."""
     with pytest.raises(ValueError, match=message):
         configure(number, CUBE, TUTORIALS_GPU, **parameters)
 
 
 def test_runs_are_refused():
-    """Two sizes, and no time at all, before a device is opened."""
-    with pytest.raises(ValueError, match=r"n=\(8, 8\) is neither one size nor m, n and k"):
+    """clgemm.ladder.run refuses two sizes and zero repetitions."""
+    with pytest.raises(ValueError, match=r"n=\(8, 8\) is neither one size nor \(m, n, k\)"):
         ladder.run(1, (8, 8))
     with pytest.raises(ValueError, match="repeat=0 is less than 1"):
         ladder.run(1, 8, repeat=0)
 
 
 def test_sizes_are_refused():
-    """Nothing to multiply, and more than an int can index."""
+    """Sizes below 1 and matrices that an int cannot index are refused."""
     with pytest.raises(ValueError, match=r"\(0, 1, 1\) are not all 1 or more"):
         configure(10, Shape(0, 1, 1), TUTORIALS_GPU)
     with pytest.raises(ValueError, match=r"a matrix of 4294967296 floats exceeds"):
@@ -290,7 +290,7 @@ def test_sizes_are_refused():
 
 
 def test_parameters_are_whole_numbers():
-    """A float is no number of work-items."""
+    """A parameter that is a float raises TypeError."""
     with pytest.raises(TypeError):
         configure(1, CUBE, TUTORIALS_GPU, tile=16.0)
 
@@ -298,14 +298,14 @@ def test_parameters_are_whole_numbers():
 @pytest.mark.parametrize("kind", RUNGS, ids=lambda kind: kind.file)
 @pytest.mark.parametrize("target", [TUTORIALS_GPU, SMALL_DEVICE], ids=["GPU", "small"])
 def test_every_preset_keeps_the_constraints(kind, target):
-    """Each has a size that it is made for; some preset suits each device."""
+    """Every preset meets the rung's constraints, and some preset fits each device."""
     for preset in kind.presets:
         assert not list(kind(**preset).problems())
     assert not list(configure(kind.number, CUBE, target).problems_on(target, CUBE))
 
 
 def test_the_tutorials_configuration_is_the_default():
-    """Rung 10 on a device with local memory enough: 160 x 160, 10 x 10 per work-item."""
+    """On a device with enough local memory, rung 10's default is the tutorial's configuration."""
     rung = configure(10, Shape(4096, 4096, 4096), TUTORIALS_GPU)
     assert rung.extent == (160, 160, 16)
     assert rung.items == (16, 16)
@@ -317,7 +317,7 @@ def test_the_tutorials_configuration_is_the_default():
 
 @pytest.mark.parametrize("kind", RUNGS, ids=lambda kind: kind.file)
 def test_kernel_files_name_their_macros(kind):
-    """A file refuses to build without a macro, and the rung gives it those and no others."""
+    """A kernel file has an #error for each of the macros that its rung defines, and no others."""
     rung = configure(kind.number, CUBE, TUTORIALS_GPU)
     text = kernels.source(rung)
     demanded = re.findall(r'#ifndef (\w+)\n#error "\1: ', text)
@@ -327,13 +327,13 @@ def test_kernel_files_name_their_macros(kind):
 
 
 def test_the_tutorials_names_are_parameters():
-    """Each name stands for a parameter that some rung has."""
+    """Each of the tutorial's names stands for a parameter of some rung."""
     known = {name for kind in RUNGS for name in asdict(kind(**kind.presets[0]))}
     assert set(TUTORIAL_NAMES.values()) <= known
 
 
 def test_production_does_not_import_the_ladder():
-    """Only the command line does, and only when it runs."""
+    """No other package imports the ladder, and the command line does only when it runs."""
     folder = Path(clgemm.__file__).parent
     for path in set(folder.rglob("*.py")) - set((folder / "ladder").glob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -345,7 +345,7 @@ def test_production_does_not_import_the_ladder():
 
 @pytest.mark.parametrize("device", devices(), ids=lambda d: d.name)
 def test_command_prints_writes_and_draws(device, tmp_path, capsys):
-    """A table, JSON and a picture; peers beside it; 0 when all is right."""
+    """The command prints tables, writes JSON and a picture, and returns 0 if all is right."""
     number = str(devices().index(device))
     files = ["--json", str(tmp_path / "l.json"), "--plot", str(tmp_path / "l.png")]
     arguments = ["ladder", "--device", number, "--size", "16", "--rung", "1", "5", "--repeat", "1"]
@@ -361,7 +361,7 @@ def test_command_prints_writes_and_draws(device, tmp_path, capsys):
 
 
 def test_command_refuses_clearly(capsys):
-    """1 where a rung is refused, with the reason in its row; 2 where the arguments are wrong."""
+    """The command returns 1 if a rung is refused, and 2 if the arguments are wrong."""
     assert main(["ladder", "--size", "20", "--rung", "1", "--repeat", "1"]) == 1
     assert "refused" in capsys.readouterr().out
     assert main(["ladder", "--rung", "1", "--set", "width=4"]) == 2
@@ -371,7 +371,7 @@ def test_command_refuses_clearly(capsys):
 
 
 def climbed(scale=1.0, **peers):
-    """A climb of invented figures, beside these peers."""
+    """Return a climb of invented figures with these peers."""
     return SimpleNamespace(
         device="D",
         n=4096,
@@ -384,7 +384,7 @@ def climbed(scale=1.0, **peers):
 
 
 def test_the_stairs_fill_the_picture():
-    """To its right edge but for the peers' names, which lie beside the axes and on no other."""
+    """The bars fill the picture up to the peers' names in the margin, which do not overlap."""
     pytest.importorskip("matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -412,7 +412,7 @@ def test_the_stairs_fill_the_picture():
 
 
 def test_small_figures_have_ticks_of_their_own():
-    """A slow device's axis does not read 0, 0, 1, 2, 2."""
+    """The axis of a slow device has different labels at all ticks."""
     pytest.importorskip("matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 

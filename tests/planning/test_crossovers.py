@@ -12,6 +12,7 @@ import pytest
 import clgemm
 from clgemm import contraction, products
 from clgemm.accel import crossover
+from clgemm.core import caches
 from clgemm.planning import crossovers, selection
 from clgemm.runtime import call_cache, launch
 
@@ -22,11 +23,11 @@ def empty(device, monkeypatch, tmp_path):
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("CLGEMM_THRESHOLD")
     crossovers.forget()
-    launch.forget_plans()
+    caches.forget_plans()
     yield device
     monkeypatch.undo()
     crossovers.forget()
-    launch.forget_plans()
+    caches.forget_plans()
 
 
 def least_by_kind(**known):
@@ -126,7 +127,7 @@ def test_small_products_open_no_device(empty, monkeypatch):
         raise AssertionError("a device was opened")
 
     monkeypatch.setattr(selection, "get_device", opened)
-    monkeypatch.setattr(call_cache, "_noted", {})  # no product is like one before
+    monkeypatch.setattr(call_cache, "_calls", {})  # no product is like one before
     x = np.ones((99, 99), np.float32)
     np.testing.assert_array_equal(clgemm.dot(x, x), x @ x)
     with pytest.raises(AssertionError, match="opened"):

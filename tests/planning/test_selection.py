@@ -10,25 +10,8 @@ import pytest
 
 import clgemm
 from clgemm.core.cache import cache_folder, program_cache_folder
-from clgemm.core.config import Limits
-from clgemm.core.layout import Layout
-from clgemm.hardware.device import register_width
-from clgemm.kernels.skinny.plan import fits_skinny
+from clgemm.hardware.traits import register_width
 from clgemm.planning import selection
-from clgemm.planning.defaults import lane_configs
-from clgemm.planning.plan import make_plan
-from clgemm.records.record import PACKS, Choice
-
-
-@pytest.mark.parametrize("m", [1, 7, 31, 64, 200, 1000, 5000])
-@pytest.mark.parametrize("n", [1, 9, 130, 2000])
-@pytest.mark.parametrize("k", [1, 100, 3000])
-def test_every_choice_fits_the_device(m, n, k, device):
-    """Whatever the shape, the config keeps the device's limits."""
-    choice = selection.choose(device, m, n, k, 1)
-    configs = [choice.config, *(choice.pack or ())]
-    assert not [problem for config in configs for problem in config.problems_on(device.limits)]
-    assert len(choice.pack or ()) == len(PACKS.get(choice.config.family, ()))
 
 
 def test_the_threshold_must_be_a_number(monkeypatch):
@@ -100,95 +83,9 @@ def test_the_crossover_of_a_device_that_operands_are_copied_to(sizes, host, monk
     assert selection.host_is_faster(*sizes) == host
 
 
-@pytest.mark.parametrize(
-    ("platform", "vendor", "width"),
-    [
-        ("Portable Computing Language, OpenCL 3.0 PoCL 3.0-rc1", "AuthenticAMD", 8),
-        ("Portable Computing Language, OpenCL 3.0 PoCL 3.0-rc1", "GenuineIntel", 16),
-        ("Portable Computing Language, OpenCL 3.0 PoCL 3.1+debian", "AuthenticAMD", 16),
-        ("Intel(R) OpenCL, OpenCL 3.1 LINUX", "AuthenticAMD", 16),
-    ],
-)
-def test_an_old_compiler_does_not_use_all_of_a_new_processor(platform, vendor, width):
-    """Vectors as wide as the code that is made, not as the processor's."""
-
-    class Stand:
-        pass
-
-    device, device.limits, device.cl_device = Stand(), Stand(), Stand()
-    device.platform, device.cl_device.vendor, device.limits.vector_width = platform, vendor, 16
-    assert register_width(device) == width
-
-
 def test_the_cache_folder_can_be_moved(monkeypatch):
     """By CLGEMM_CACHE_DIR."""
     monkeypatch.setenv("CLGEMM_CACHE_DIR", "/somewhere")
     assert program_cache_folder() == Path("/somewhere/programs")
     monkeypatch.delenv("CLGEMM_CACHE_DIR")
     assert cache_folder().name == "clgemm"
-
-
-class Stranger:
-    """A device that nobody has seen."""
-
-    def __init__(self, platform, kind, limits):
-        self.platform, self.kind, self.limits = platform, kind, limits
-
-
-STRANGERS = {
-    "NVIDIA": Stranger("NVIDIA CUDA, OpenCL 3.0", "GPU", Limits(48 << 10, 1024, 2**32, 20, 1)),
-    "old NVIDIA": Stranger("NVIDIA CUDA, OpenCL 1.1", "GPU", Limits(16 << 10, 512, 2**27, 2, 1)),
-    "AMD": Stranger("AMD Accelerated", "GPU", Limits(64 << 10, 256, 2**32, 60, 1)),
-    "Intel": Stranger("Intel(R) OpenCL Graphics", "GPU", Limits(64 << 10, 512, 2**32, 96, 1)),
-    "phone": Stranger("QUALCOMM Snapdragon(TM)", "GPU", Limits(32 << 10, 256, 2**28, 4, 1)),
-    "least": Stranger("Embedded", "accelerator", Limits(16 << 10, 64, 2**24, 1, 1)),
-}
-SHAPES = [(m, n, k) for m in (1, 7, 64, 1000, 3000) for n in (3, 128, 2500) for k in (1, 100, 4096)]
-
-
-@pytest.mark.parametrize("name", STRANGERS)
-def test_defaults_are_safe_on_devices_that_nobody_has_seen(name, monkeypatch):
-    """Every launch of every plan keeps to the device's limits, its scratch memory too."""
-    monkeypatch.setattr(selection, "tuned", lambda *_: None)
-    device = STRANGERS[name]
-    for m, n, k in SHAPES:
-        for turned in (False, True):
-            a = Layout((k, m), (m, 1), 64).transposed() if turned else Layout((m, k), (k, 1), 64)
-            b, c = Layout((k, n), (n, 1), 64), Layout((m, n), (n, 1), 64)
-            choice = selection.choose(device, m, n, k, 1, fits_skinny(a, b, c))
-            plan = make_plan(a, b, c, *choice, device.limits)
-            assert plan.steps
-            for step in plan.steps:
-                assert list(step.config.problems_on(device.limits)) == [], (m, n, k)
-            assert max([0, *dict(plan.scratch).values()]) <= device.limits.allocation_bytes
-
-
-@pytest.mark.parametrize(
-    ("shape", "family"),
-    [
-        ((64, 64, 64, 1), "direct"),
-        ((64, 64, 64, 20), "local"),
-        ((20, 20, 20, 100), "local"),
-        ((16, 16, 16, 500), "direct"),
-        ((100, 100, 100, 1), "local"),
-    ],
-)
-def test_small_matrices_have_tiles_where_they_come_in_stacks(monkeypatch, shape, family):
-    """One alone is made without: fewer launches and barriers."""
-    monkeypatch.setattr(selection, "tuned", lambda *_: None)
-    assert selection.choose(STRANGERS["NVIDIA"], *shape).config.family == family
-
-
-def test_a_record_gives_way_where_its_tiles_suit_badly(monkeypatch):
-    """To a default that the model expects to be a quarter faster; of large products, 15 %."""
-    expected = {}
-    monkeypatch.setattr(
-        selection, "local_spread", lambda config, *_: SimpleNamespace(time=expected[config])
-    )
-    device = SimpleNamespace(kind="GPU", limits=None)
-    found, default = (Choice(config, None) for config in lane_configs()[:2])
-    expected[default.config] = 1.0
-    small, large = (1000, 1000, 1000, 1), (1100, 1100, 1100, 1)
-    for time, serves in ((1.1, (True, True)), (1.2, (True, False)), (1.3, (False, False))):
-        expected[found.config] = time
-        assert tuple(selection._suits(found, default, x, device) for x in (small, large)) == serves

@@ -18,47 +18,52 @@ from children import child_of
 
 import clgemm
 from clgemm.__main__ import main
-from clgemm.core import cache
+from clgemm.core import cache, caches
 from clgemm.core.cache import rewrite
 from clgemm.core.config import Limits
 from clgemm.core.identity import Identity
+from clgemm.core.problem import Problem
 from clgemm.core.shapes import SHAPE_CLASSES, Shape
 from clgemm.hardware.identity import identify, identity
+from clgemm.kernels.blocked.defaults import register_config
+from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.direct.config import DirectConfig
+from clgemm.kernels.direct.defaults import direct_config
+from clgemm.kernels.pack.defaults import copy_config, pack_config
+from clgemm.kernels.skinny_cpu.defaults import skinny_config
+from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
 from clgemm.kernels.tensor_core.config import WgmmaConfig
-from clgemm.planning import crossovers, defaults, selection, serving
+from clgemm.kernels.tiled.defaults import lane_configs
+from clgemm.planning import crossovers, planner, validation
 from clgemm.records import lookup
 from clgemm.records.record import (
-    Choice,
     Findings,
     Record,
-    TensorChoice,
     as_json,
     choice_from,
     findings_from,
     kernels_hash,
 )
-from clgemm.runtime import launch
 from clgemm.tuning.trials import Trial, Trials
 
 GPU = Identity("A100", "GPU", "NVIDIA", "NVIDIA CUDA, OpenCL 3.0", "580", "compute capability 8.0")
 CPU = Identity("Xeon", "CPU", "Intel", "Portable Computing Language, PoCL 3.1", "3.1", "AVX-512")
 LIMITS = Limits(48 * 1024, 1024, 2**30, 8, 1)
 DIRECT = DirectConfig(items_m=8, items_n=8, work_m=2, width=2, fma=False)
-LOCAL = defaults.lane_configs()[1]
-TENSOR = WgmmaConfig(swizzle=16, tf32=False, guard=True, tile_n=256, stages=2)
+LOCAL = lane_configs()[1]
+TENSOR = WgmmaConfig(swizzle=16, tile_n=256, stages=2)
 
 
 def record(device=GPU, config=DIRECT, name="tiny", kernels=None):
     """A record of a family that needs no packing, or of the local one."""
     pack = None
     if config.family == "local":
-        pack = tuple(defaults.pack_config(LIMITS, t) for t in (config.tile_m, config.tile_n))
+        pack = tuple(pack_config(LIMITS, t) for t in (config.tile_m, config.tile_n))
     return Record(
         device=device,
         family=config.family,
         shape_class=name,
-        choice=TensorChoice(config) if config == TENSOR else Choice(config, pack),
+        choice=Choice(config, pack),
         shapes=(Shape(32, 32, 32),),
         gflops=(12.5,),
         kernels=kernels or kernels_hash(config.family),
@@ -73,14 +78,14 @@ def alone(monkeypatch, tmp_path):
 
     def ship(*records):
         monkeypatch.setattr(lookup, "shipped", lambda: Findings(records, ()))
-        launch.forget_plans()
+        caches.forget_plans()
 
     ship()
     lookup.forget()
     yield ship
     monkeypatch.undo()
     lookup.forget()
-    launch.forget_plans()
+    caches.forget_plans()
 
 
 def served(device=GPU, family="direct", name="tiny", limits=LIMITS):
@@ -137,7 +142,7 @@ def test_no_record_says_anything_but_what_its_family_knows(place, value, said):
     assert said in found.problems[0]
 
 
-REGISTER = defaults.register_config(8, False, False)
+REGISTER = register_config(8, False, False)
 
 
 def test_packing_belongs_to_its_config():
@@ -155,13 +160,13 @@ def test_packing_belongs_to_its_config():
 
 def test_the_operand_of_few_rows_is_copied_row_by_row():
     """One packing, of panels of one row; where work-items spread over lanes, none."""
-    skinny, copy = asdict(defaults.skinny_config(4, 8, False)), defaults.copy_config(LIMITS)
+    skinny, copy = asdict(skinny_config(4, 8, False)), copy_config(LIMITS)
     assert choice_from("skinny", skinny, [asdict(copy)]).pack == (copy,)
-    with pytest.raises(ValueError, match=r"panels of \(2,\) rows do not make tiles of \(1, 1\)"):
+    with pytest.raises(ValueError, match=r"panels of \(2,\) rows do not make tiles of \(1,\)"):
         choice_from("skinny", skinny, [asdict(copy) | {"panel": 2}])
     with pytest.raises(ValueError, match="not how 1 operands are packed"):
         choice_from("skinny", skinny, [asdict(copy)] * 2)
-    lanes = asdict(defaults.skinny_lanes_config(4, LIMITS))
+    lanes = asdict(skinny_lanes_config(4, LIMITS))
     assert choice_from("skinny_lanes", lanes, None).pack is None
     with pytest.raises(ValueError, match="skinny_lanes packs nothing"):
         choice_from("skinny_lanes", lanes, [asdict(copy)])
@@ -255,40 +260,45 @@ def test_what_is_shipped_is_in_order():
 
 def relative(device, work_m):
     """A shipped record of a relative of a device."""
-    config = replace(defaults.direct_config(device.limits), work_m=work_m)
+    config = replace(direct_config(device.limits), work_m=work_m)
     return record(identify(device)._replace(name="a relative"), config)
+
+
+def chosen_for(device):
+    """What makes a small product."""
+    return planner.choose(device, Problem.of(Shape(3, 3, 4), "float32"))[1]
 
 
 def test_a_relatives_config_is_tried_once_then_used(alone, device, monkeypatch):
     """In a child process; the verdict is kept, by other processes too."""
     alone(relative(device, 5))
     children = []
-    started = serving.trial_child
-    monkeypatch.setattr(serving, "trial_child", lambda *a: children.append(a) or started(*a))
+    started = validation.trial_child
+    monkeypatch.setattr(validation, "trial_child", lambda *a: children.append(a) or started(*a))
     a = np.arange(12, dtype=np.float32).reshape(3, 4)
     for _ in range(2):
         np.testing.assert_array_equal(clgemm.sgemm(1.0, a, a.T), a @ a.T)
-        assert selection.choose(device, 3, 3, 4, 1).config.work_m == 5
-        launch.forget_plans()  # as another process would begin
+        assert chosen_for(device).config.work_m == 5
+        caches.forget_plans()  # as another process would begin
     assert len(children) == 1
     assert "not yet" not in clgemm.show_config("dicts")["Tuning"]["tiny"]["direct"]
 
 
 def test_a_relatives_config_that_is_the_default_needs_no_trial(alone, device, monkeypatch):
     """It would serve without a record, too."""
-    alone(relative(device, defaults.direct_config(device.limits).work_m))
-    monkeypatch.setattr(serving, "trial_child", lambda *_: pytest.fail("a child was started"))
-    assert selection.choose(device, 3, 3, 4, 1).config == defaults.direct_config(device.limits)
+    alone(relative(device, direct_config(device.limits).work_m))
+    monkeypatch.setattr(validation, "trial_child", lambda *_: pytest.fail("a child was started"))
+    assert chosen_for(device).config == direct_config(device.limits)
     assert "not yet" not in clgemm.show_config("dicts")["Tuning"]["tiny"]["direct"]
 
 
 def test_a_relatives_config_that_is_wrong_here_is_not_used(alone, device, monkeypatch, caplog):
     """The next nearest serves, here the default; one warning says why."""
     alone(relative(device, 3))
-    monkeypatch.setattr(serving, "trial_child", child_of("planted_trial"))
+    monkeypatch.setattr(validation, "trial_child", child_of("planted_trial"))
     with caplog.at_level(logging.WARNING):
-        chosen = selection.choose(device, 3, 3, 4, 1).config
-    assert chosen == defaults.direct_config(device.limits)
+        chosen = chosen_for(device).config
+    assert chosen == direct_config(device.limits)
     assert "wrong result at" in caplog.text
     assert "wrong here" in clgemm.show_config("dicts")["Tuning"]["tiny"]["direct"]
 
@@ -297,8 +307,8 @@ def test_nothing_is_tried_where_no_verdict_can_be_kept(alone, device, monkeypatc
     """Every process would do it again: the default serves."""
     alone(relative(device, 5))
     monkeypatch.setenv("CLGEMM_CACHE_DIR", os.devnull)
-    monkeypatch.setattr(serving, "trial_child", lambda *_: pytest.fail("a child was started"))
-    assert selection.choose(device, 3, 3, 4, 1).config == defaults.direct_config(device.limits)
+    monkeypatch.setattr(validation, "trial_child", lambda *_: pytest.fail("a child was started"))
+    assert chosen_for(device).config == direct_config(device.limits)
 
 
 # Files

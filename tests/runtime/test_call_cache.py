@@ -1,13 +1,19 @@
-"""Products like ones before: the same results, with nothing worked out again."""
+"""Repeated calls: the same results, with nothing planned again."""
 
 from __future__ import annotations
+
+import collections
 
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
+from injection import TRANSFER
 
 import clgemm
+from clgemm import accel, blas, products
+from clgemm.core import caches
+from clgemm.planning import planner
 from clgemm.runtime import call_cache, launch
 
 FUNCTIONS = {
@@ -25,16 +31,15 @@ def whole(*shape):
 
 @pytest.fixture
 def planned(monkeypatch):
-    """What is worked out during a test, begun with nothing noted."""
-    calls, plan = [], launch._planned
+    """What is planned during a test, begun with an empty call cache."""
+    calls, plan = [], planner.plan_of
 
     def counting(*arguments):
         calls.append(arguments)
         return plan(*arguments)
 
-    counting.cache_clear = plan.cache_clear
-    monkeypatch.setattr(launch, "_planned", counting)
-    monkeypatch.setattr(call_cache, "_noted", {})
+    monkeypatch.setattr(planner, "plan_of", counting)
+    monkeypatch.setattr(call_cache, "_calls", {})
     return calls
 
 
@@ -43,7 +48,7 @@ def placed(request, device):
     """A function that puts an array on the host or on the device."""
     if request.param == "host":
         if not device.shares_host_memory:
-            pytest.skip("what goes through transfers is worked out each time")
+            pytest.skip("what goes through transfers is planned each time")
         return lambda x: x
     return lambda x: cl_array.to_device(device.queue, x)
 
@@ -55,7 +60,7 @@ def got(x):
 
 @pytest.mark.parametrize("given", [False, True], ids=["new", "out"])
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_the_next_of_a_kind_multiplies_other_data(planned, placed, function, given):
+def test_a_repeated_call_multiplies_other_data(planned, placed, function, given):
     """One plan; every call has operands and a result of its own."""
     results, expected = [], []
     for _ in range(3):
@@ -70,7 +75,7 @@ def test_the_next_of_a_kind_multiplies_other_data(planned, placed, function, giv
         np.testing.assert_array_equal(got(result), exact)
 
 
-def test_every_layout_is_a_kind_of_its_own(planned, placed):
+def test_every_layout_has_a_signature_of_its_own(planned, placed):
     """Orders, stacks and vectors, each twice."""
     a, b, stack = whole(40, 40), whole(40, 40), whole(3, 40, 40)
     cases = [
@@ -84,7 +89,7 @@ def test_every_layout_is_a_kind_of_its_own(planned, placed):
 
 
 def test_an_offset_is_the_calls_own(planned, device):
-    """Views that begin elsewhere, equally aligned, are of one kind."""
+    """Views that begin elsewhere, equally aligned, have one signature."""
     x, y = whole(6, 32, 48), whole(48, 16)
     on_device, b = (cl_array.to_device(device.queue, z) for z in (x, y))
     for i in (0, 3, 1):
@@ -93,7 +98,7 @@ def test_an_offset_is_the_calls_own(planned, device):
 
 
 def test_scales_are_the_calls_own(planned, placed):
-    """A change of alpha and beta is no change of kind."""
+    """Alpha and beta are no part of the signature."""
     a, b, c = whole(20, 30), whole(30, 10), whole(20, 10)
     for alpha, beta in ((1.0, 0.0), (2.0, -1.0), (1.0, 0.0), (-3.0, 1.0)):
         result = placed(c.copy())
@@ -104,7 +109,7 @@ def test_scales_are_the_calls_own(planned, placed):
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_an_overlap_is_seen_each_time(planned, placed, function):
-    """The product of a kind into one of its operands."""
+    """A product of a known signature into one of its operands."""
     a, b = whole(24, 24), whole(24, 24)
     FUNCTIONS[function](placed(a), placed(b), placed(np.empty_like(a)))
     for first in (True, False):
@@ -131,20 +136,20 @@ def test_errors_come_as_the_first_time(planned, device):
     assert len(planned) == 1
 
 
-def test_precision_belongs_to_the_kind(planned, placed, monkeypatch):
+def test_precision_belongs_to_the_signature(planned, placed, monkeypatch):
     """By the block and by the environment, which are looked at in each call."""
     a, b = placed(whole(16, 16)), placed(whole(16, 16))
     clgemm.matmul(a, b)
     with clgemm.precision("strict"):
         clgemm.matmul(a, b)
-    assert [arguments[1] for arguments in planned] == ["float32", "strict"]
+    assert [problem.precision for _, problem in planned] == ["float32", "strict"]
     monkeypatch.setenv("CLGEMM_PRECISION", "half")
     with pytest.raises(ValueError, match="'half'"):
         clgemm.matmul(a, b)
 
 
 def test_the_threshold_is_looked_at_in_each_call(planned, device, monkeypatch):
-    """A kind that went to the device stays on the host once it is small there."""
+    """A call that went to the device stays on the host once it is below the threshold."""
     a, b = whole(40, 40), whole(40, 40)
     clgemm.matmul(a, b)
     monkeypatch.setenv("CLGEMM_THRESHOLD", str(41**3))
@@ -153,12 +158,89 @@ def test_the_threshold_is_looked_at_in_each_call(planned, device, monkeypatch):
 
 
 def test_what_is_found_out_since_counts(planned, placed):
-    """Forgetting plans forgets kinds."""
+    """Forgetting plans empties the call cache."""
     a, b = placed(whole(16, 16)), placed(whole(16, 16))
     clgemm.matmul(a, b)
-    launch.forget_plans()
+    caches.forget_plans()
     clgemm.matmul(a, b)
     assert len(planned) == 2
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """How often a call asks for its precision, and for its signature."""
+    counts = collections.Counter()
+
+    def counting(name, function):
+        def call(*arguments):
+            counts[name] += 1
+            return function(*arguments)
+
+        return call
+
+    for module in (blas, products, launch):
+        for name in ("chosen_precision", "call_signature"):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, counting(name, getattr(module, name)))
+    monkeypatch.setattr(call_cache, "_calls", {})
+    return counts
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_call_resolves_its_precision_once_and_has_one_signature(counted, placed, function):
+    """The first call and those that repeat it, into a new array and into a given one."""
+    a, b, out = placed(whole(20, 30)), placed(whole(30, 10)), placed(whole(20, 10))
+    for target in (None, None, out, out):
+        counted.clear()
+        FUNCTIONS[function](a, b, target)
+        assert counted == {"chosen_precision": 1, "call_signature": 1}
+
+
+def test_calls_that_are_never_repeated_resolve_their_precision_once(counted, placed):
+    """Functions without a cache, BLAS storage, overlaps, and a scaling."""
+    a, b = placed(whole(20, 20)), placed(whole(20, 20))
+    flat = placed(whole(400))
+    calls = (
+        lambda: clgemm.inner(a, b),
+        lambda: clgemm.tensordot(a, b, 1),
+        lambda: clgemm.matmul(a, b, out=a),
+        lambda: clgemm.sgemm(0.0, a, b),
+        lambda: clgemm.sgemm(1.0, flat, flat, m=20, n=20, k=20, lda=20),
+    )
+    for call in calls:
+        counted.clear()
+        call()
+        assert counted["chosen_precision"] == 1
+
+
+def test_tiles_and_accelerated_products_resolve_their_precision_once(counted, device):
+    """What goes through transfers is planned tile by tile, and NumPy's own products are ours."""
+    a, b = whole(300, 300), whole(300, 300)
+    with clgemm.device(clgemm.Device(device.cl_device, transfer=TRANSFER)):
+        clgemm.sgemm(1.0, a, b)
+    assert counted["chosen_precision"] == 1
+    with clgemm.device(device), accel.enabled(threshold=0):
+        for product in (lambda: a @ b, lambda: np.dot(a, b), lambda: np.inner(a, b)):
+            counted.clear()
+            product()
+            assert counted["chosen_precision"] == 1
+
+
+def test_another_device_in_mid_call_is_not_kept_for_the_first(planned, device, monkeypatch):
+    """A signal handler may choose one after the call's signature was made."""
+    if not device.shares_host_memory:
+        pytest.skip("what goes through transfers is not kept")
+    other = clgemm.Device(device.cl_device)
+    multiply = blas.multiply
+
+    def choosing(*arguments, **keywords):
+        with clgemm.device(other):
+            return multiply(*arguments, **keywords)
+
+    monkeypatch.setattr(blas, "multiply", choosing)
+    a, b = whole(16, 16), whole(16, 16)
+    np.testing.assert_array_equal(clgemm.sgemm(1.0, a, b), a @ b)
+    assert not call_cache._calls
 
 
 def test_results_on_the_device_are_arrays_like_any(device):
@@ -183,7 +265,7 @@ def test_results_on_the_device_are_arrays_like_any(device):
 
 
 def test_calls_on_an_out_of_order_queue_follow_each_other(planned, device):
-    """A chain of products of one kind, each of the one before."""
+    """A chain of products of one signature, each of the one before."""
     flags = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
     if not device.cl_device.queue_properties & flags:
         pytest.skip("the device has no such queues")
@@ -197,14 +279,14 @@ def test_calls_on_an_out_of_order_queue_follow_each_other(planned, device):
     np.testing.assert_array_equal(x.get(), np.roll(start.get(), 20, axis=0))
 
 
-def test_only_so_many_kinds_are_kept(planned, placed, monkeypatch):
+def test_only_so_many_calls_are_kept(planned, placed, monkeypatch):
     """All of them go, and come back as they are needed."""
-    monkeypatch.setattr(call_cache, "MOST_KINDS", 3)
+    monkeypatch.setattr(call_cache, "MOST_CALLS", 3)
     for _ in range(2):
         for n in (4, 5, 6, 7):
             a, b = whole(n, n), whole(n, n)
             np.testing.assert_array_equal(got(clgemm.matmul(placed(a), placed(b))), a @ b)
-            assert len(call_cache._noted) <= 3
+            assert len(call_cache._calls) <= 3
 
 
 def test_an_in_order_queue_waits_once_for_an_event(device, monkeypatch):

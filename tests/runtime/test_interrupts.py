@@ -54,7 +54,7 @@ def stopped_after_a_moment(monkeypatch):
     """Every product counts as long, and a signal's handler raises in a moment."""
     monkeypatch.setattr(launch, "LONG_WORK", 0)
     monkeypatch.setattr(launch, "LONG_IF_SLOW", 0)
-    monkeypatch.setattr(call_cache, "_noted", {})
+    monkeypatch.setattr(call_cache, "_calls", {})
 
     def stop(*_):
         raise Stop
@@ -213,7 +213,7 @@ def test_a_product_while_programs_are_built(device, monkeypatch):
         results.extend((clgemm.matmul(a, b), clgemm.dot(a, b)))
         results.extend((clgemm.tensordot(a, b, 1), clgemm.inner(a, b.T)))
         for call in (lambda: clgemm.sgemm(1.0, a, b), lambda: clgemm.matmul(*placed)):
-            with pytest.raises(RuntimeError, match="inside another one, by a signal") as caught:
+            with pytest.raises(RuntimeError, match="while another one is being prepared") as caught:
                 call()
             errors.append(caught.type)
         return build(*arguments)
@@ -248,9 +248,9 @@ def test_a_refusal_outlives_no_call():
 def test_an_interrupted_trial_says_nothing_about_its_choice(device, monkeypatch):
     """It is tried again at the next call, instead of being left out for good."""
     from clgemm.hardware.identity import identify
-    from clgemm.planning.defaults import default_choice
+    from clgemm.kernels import family_named
 
-    who, choice = identify(device), default_choice(device, "direct", 9, 9, 9, 1)
+    who, choice = identify(device), family_named("direct").plainest(device.traits)
     monkeypatch.setattr(verdicts, "_key", lambda *_: "an interrupted trial")
 
     def interrupted():

@@ -17,11 +17,14 @@ import pyopencl as cl
 import pytest
 
 import clgemm
+from clgemm.core.config import variant_of
+from clgemm.core.shapes import Shape
 from clgemm.hardware import pocl_space
-from clgemm.hardware.device import POCL
+from clgemm.hardware.traits import POCL
+from clgemm.kernels.blocked.config import RegisterVariant
+from clgemm.kernels.blocked.family import BLOCKED
 from clgemm.kernels.direct.config import DirectConfig
 from clgemm.kernels.sources import text_of
-from clgemm.planning import defaults
 from clgemm.runtime import operands, programs, workspace
 
 RNG = np.random.default_rng(2014)
@@ -129,8 +132,8 @@ def test_a_compiler_unrolls_what_it_is_told_to(packs, device, monkeypatch, tmp_p
         pytest.skip(
             "Intel's compiler warns of loops that it does not name; others have no register"
         )
-    config = defaults.default_choice(device, "register", 512, 512, 512, 1).config
-    config = replace(config, in_place=not packs, packs=packs)
+    config = BLOCKED.defaults(Shape(512, 512, 512), device.traits)[0].config
+    config = variant_of(RegisterVariant, replace(config, in_place=not packs), packs=packs)
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
     # A source that no cache of the runtime's own knows.
     source = f"{text_of(type(config))}\n__kernel void unknown_{time.time_ns()}(void) {{}}"

@@ -25,24 +25,16 @@ from types import SimpleNamespace
 os.environ["CLGEMM_CACHE_DIR"] = tempfile.mkdtemp()
 
 # What is below this line and above the next one knows where things are in the package.
-try:
-    from clgemm.config import Limits
-    from clgemm.launch import _planned
-    from clgemm.layout import Layout
-    from clgemm.tensor import assume
+from clgemm.core.config import Limits
+from clgemm.core.layout import Layout
+from clgemm.core.problem import Problem
+from clgemm.hardware.traits import traits_of
+from clgemm.kernels.sources import text_of
+from clgemm.planning import serving
+from clgemm.planning.planner import plan_of as planned
+from clgemm.planning.validation import assume
 
-    from clgemm import serving
-
-    serving.proven = lambda *_: True  # a stand-in device validates nothing
-except ImportError:
-    from clgemm.core.config import Limits
-    from clgemm.core.layout import Layout
-    from clgemm.kernels.sources import text_of
-    from clgemm.planning import serving
-    from clgemm.planning.tensor import assume
-    from clgemm.runtime.launch import _planned
-
-    serving.proven = lambda *_: True
+serving.validated = lambda *_: True  # a stand-in device validates nothing
 
 
 def limits(**values):
@@ -51,7 +43,7 @@ def limits(**values):
 
 def plan_of(device, precision, a, b, c):
     """Return the launches as (config, gated, groups, arguments), the scratch, the turns, swapped."""
-    plan, swapped = _planned(device, precision, a, b, c)
+    plan, swapped = planned(device, Problem(a, b, c, precision))
     steps = [(s.config, s.gated, s.groups, tuple(s.arguments.values())) for s in plan.steps]
     return steps, sorted(plan.scratch), plan.turns, swapped
 
@@ -71,6 +63,10 @@ class StandIn:
             compute_capability_major_nv=capability[0], compute_capability_minor_nv=capability[1],
         )  # fmt: skip
         self.instructions = instructions
+
+    @functools.cached_property
+    def traits(self):
+        return traits_of(self)
 
 
 def devices():

@@ -20,18 +20,26 @@ from planted_trial import ABORTS, HANGS, NO_BUILD, WRONG
 
 import clgemm
 from clgemm.__main__ import main
+from clgemm.core import caches
 from clgemm.core.child import Child, ChildTimeoutError, trial_child
 from clgemm.core.config import Limits
-from clgemm.core.shapes import SHAPE_CLASSES, Shape, fresh, samples, shape_class
-from clgemm.hardware.identity import identify, identity, is_vector_compiler
-from clgemm.planning import defaults, selection, serving
+from clgemm.core.problem import Problem
+from clgemm.core.shapes import SHAPE_CLASSES, Shape, fresh, shape_class
+from clgemm.core.traits import Traits
+from clgemm.hardware.identity import identify, identity
+from clgemm.kernels import FAMILIES, family_named
+from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.direct.defaults import direct_config
+from clgemm.kernels.direct.family import DIRECT, Direct
+from clgemm.kernels.pack.defaults import pack_config
+from clgemm.kernels.tiled.defaults import lane_configs
+from clgemm.planning import planner, serving
 from clgemm.records import lookup
-from clgemm.records.record import Choice, findings_from, kernels_hash, problems_of
-from clgemm.runtime import launch
-from clgemm.tuning import command, session, starts, task
+from clgemm.records.record import findings_from, kernels_hash, problems_of
+from clgemm.tuning import command, session, task
 from clgemm.tuning.search import search
 from clgemm.tuning.session import Session, tasks_for
-from clgemm.tuning.spaces import space_of
+from clgemm.tuning.space import space_of
 from clgemm.tuning.task import Task
 from clgemm.tuning.trials import Trial, Trials
 
@@ -45,11 +53,11 @@ def empty(device, monkeypatch, tmp_path):
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(lookup, "shipped", lambda: findings_from('{"format": 1}'))
     lookup.forget()
-    launch.forget_plans()
+    caches.forget_plans()
     yield device
     monkeypatch.undo()
     lookup.forget()
-    launch.forget_plans()
+    caches.forget_plans()
 
 
 # Shapes
@@ -59,8 +67,7 @@ def empty(device, monkeypatch, tmp_path):
 @pytest.mark.parametrize("kind", ["CPU", "GPU"])
 def test_samples_stand_for_their_class(name, kind):
     """Each is of its class, and so is what the winner is checked on again."""
-    families = ("local", "register", "skinny", "skinny_lanes", "direct", "tensor")
-    every = [samples(family, name, kind) for family in families]
+    every = [family.samples(kind).get(name, ()) for family in FAMILIES]
     assert any(every)
     for shape in {shape for shapes in every for shape in shapes}:
         assert shape_class(*shape) == shape_class(*fresh(shape)) == name
@@ -76,21 +83,14 @@ def test_every_shape_has_a_class():
 # Spaces and search
 
 
-def choices_by_hand(device):
-    """Every choice that database.py holds for a device, by family."""
-    return {
-        family: [*defaults.hand_made(device, family, *shape), defaults.plain_choice(device, family)]
-        for family in defaults.families(device.limits)
-        for shape in ((1024, 1024, 1024, 1),)
-    }
-
-
 def test_what_was_made_by_hand_is_in_the_space(device):
     """A choice becomes a point and that point the choice."""
-    for family, choices in choices_by_hand(device).items():
-        space = space_of(family, device.limits, choices[0], is_vector_compiler(device))
-        for choice in choices:
-            assert space.choice(space.point(choice)) == choice
+    for family in planner.families(device):
+        choices = family.defaults(Shape(1024, 1024, 1024), device.traits)
+        space = space_of(family.name, choices[0], device.traits)
+        for choice in (*choices, family.plainest(device.traits)):
+            if space.values:  # tensor_narrow is not tuned
+                assert space.choice(space.point(choice)) == choice
 
 
 @pytest.mark.parametrize("limits", [BIG, Limits(32 * 1024, 256, 2**28, 8, 4)])
@@ -103,8 +103,9 @@ def test_points_keep_the_limits(family, limits, device):
         limits = replace(limits, vector_width=1)
     if family == "tensor":  # whose work-groups have 384 work-items
         limits = replace(limits, work_group_size=1024)
-    default = starts.plain(Stand(limits, device), family)
-    space, rng = space_of(family, limits, default, True), Random(0)
+    traits = Traits(limits, device.kind, is_vector_compiler=True)
+    default = family_named(family).plainest(traits)
+    space, rng = space_of(family, default, traits), Random(0)
     base = space.point(default)
     grid = space.sketch(base)
     assert len({space.choice(point) for point in grid}) == len(grid) >= 6
@@ -121,19 +122,10 @@ def test_points_keep_the_limits(family, limits, device):
     assert neighbours > (5 if family == "tensor" else 15)
 
 
-class Stand:
-    """A device with limits of its own."""
-
-    def __init__(self, limits, device):
-        self.limits, self.platform = limits, device.platform
-
-
 def searched(score, seconds=400):
     """What a search finds in the local family within so many trials, from its plainest config."""
-    plain = Choice(
-        defaults.lane_configs()[-1], tuple(defaults.pack_config(BIG, 16) for _ in range(2))
-    )
-    space, spent = space_of("local", BIG, plain, True), []
+    plain = Choice(lane_configs()[-1], tuple(pack_config(BIG, 16) for _ in range(2)))
+    space, spent = space_of("local", plain, Traits(BIG, "GPU")), []
 
     def counted(point):
         spent.append(space.choice(point))
@@ -192,13 +184,12 @@ def test_values_that_are_always_rejected_are_left_alone():
 
 def test_what_is_wrong_hangs_or_aborts_is_rejected_and_tuning_goes_on(empty, monkeypatch):
     """Each with its reason, in the log too; the record that is stored is a right one."""
-    device, right = empty, defaults.direct_config(empty.limits)
+    device, right = empty, direct_config(empty.limits)
     planted = [
         replace(right, items_m=1, items_n=2, work_m=w, width=2) for w in (WRONG, HANGS, ABORTS)
     ]
-    monkeypatch.setattr(
-        defaults, "hand_made", lambda *_: [Choice(c, None) for c in (*planted, right)]
-    )
+    by_hand = tuple(Choice(config) for config in (right, *planted))
+    monkeypatch.setattr(Direct, "defaults", lambda *_: by_hand)
     with child_of("planted_trial")(identity(device)) as child:
         made = Session(device, child, 0.0, gate_seconds=4.0)
         (record,) = made.run([TINY])
@@ -209,7 +200,8 @@ def test_what_is_wrong_hangs_or_aborts_is_rejected_and_tuning_goes_on(empty, mon
     assert "SIGABRT" in reasons[ABORTS]
     assert reasons[right.work_m] == ""
     assert record.choice.config == right
-    assert selection.choose(device, 12, 12, 12, 1).config == right
+    problem = Problem.of(TINY.shapes[0], "float32")
+    assert planner.choose(device, problem)[1].config == right
 
 
 def test_a_winner_that_is_wrong_on_fresh_shapes_is_not_stored(empty, monkeypatch):
@@ -224,9 +216,9 @@ def test_a_winner_that_is_wrong_on_fresh_shapes_is_not_stored(empty, monkeypatch
         )
 
     monkeypatch.setattr(Child, "ask", ask)
-    right = defaults.direct_config(device.limits)
-    both = [Choice(replace(right, work_m=w), None) for w in (1, 2)]
-    monkeypatch.setattr(defaults, "hand_made", lambda *_: both)
+    right = direct_config(device.limits)
+    both = tuple(Choice(replace(right, work_m=w)) for w in (1, 2))
+    monkeypatch.setattr(Direct, "defaults", lambda *_: both)
     with trial_child(identity(device)) as child:
         (record,) = Session(device, child, 0.0).run([TINY])
         rejected = [t for t in Trials(identify(device)).all if t.reason]
@@ -240,9 +232,9 @@ def test_a_winner_that_is_wrong_on_fresh_shapes_is_not_stored(empty, monkeypatch
 @pytest.mark.parametrize(("gain", "wins"), [(1.02, False), (1.1, True)])
 def test_a_winner_is_clearly_faster_than_the_default(empty, monkeypatch, gain, wins):
     """What gains less on the samples may lose on other shapes of the class."""
-    default = defaults.default_choice(empty, "direct", *TINY.shapes[-1])
+    (default,) = DIRECT.defaults(TINY.shapes[-1], empty.traits)
     other = Choice(replace(default.config, work_m=default.config.work_m + 1), None)
-    monkeypatch.setattr(defaults, "hand_made", lambda *_: (default, other))
+    monkeypatch.setattr(Direct, "defaults", lambda *_: (default, other))
     monkeypatch.setattr(Session, "rejection", lambda *_: "")
     monkeypatch.setattr(Child, "ask", lambda *_, **__: "")  # right on fresh shapes
 
@@ -257,7 +249,7 @@ def test_a_winner_is_clearly_faster_than_the_default(empty, monkeypatch, gain, w
 
 def test_what_does_not_build_is_rejected(empty):
     """The compiler's own words are the reason, and the child is asked again."""
-    config = defaults.direct_config(empty.limits)
+    config = direct_config(empty.limits)
     broken = Choice(replace(config, work_m=NO_BUILD), None)
     with child_of("planted_trial")(identity(empty)) as child:
         made = Session(empty, child, 0.0)
@@ -296,7 +288,7 @@ def test_a_session_goes_on_where_it_ended(empty, monkeypatch):
 
 def test_a_log_cut_short_is_read_as_far_as_it_goes(empty):
     """Every whole line counts."""
-    who, choice = identify(empty), Choice(defaults.direct_config(empty.limits), None)
+    who, choice = identify(empty), Choice(direct_config(empty.limits), None)
     trials = Trials(who)
     for number in range(3):
         trials.add(Trial("tiny", f"{number}", choice, 1.0, 2.0, ""))
@@ -362,7 +354,7 @@ def test_show_draws_the_search(empty, tmp_path, capsys):
     """In a file; where nothing was tried, it says so."""
     assert main(["tune", "--show"]) == 2
     assert "nothing has been tried" in capsys.readouterr().err
-    choice = Choice(defaults.direct_config(empty.limits), None)
+    choice = Choice(direct_config(empty.limits), None)
     trials = Trials(identify(empty))
     for number, name in enumerate(("tiny", "tiny", "small", "vector", "deep")):
         trials.add(Trial(name, f"{number}", choice, number / 2, 5.0, "" if number else "wrong"))
@@ -378,7 +370,7 @@ def test_the_picture_of_a_search_is_full_and_explained(classes, empty):
 
     from clgemm.tuning import plot
 
-    choice = Choice(defaults.direct_config(empty.limits), None)
+    choice = Choice(direct_config(empty.limits), None)
     trials = Trials(identify(empty))
     for name in SHAPE_CLASSES[:classes]:
         for number in range(classes):
@@ -423,7 +415,7 @@ def test_wrong_arguments_are_refused(arguments, capsys):
 def test_every_family_and_class_has_its_task(device):
     """Those that the device can run; each of one's own shapes goes to its class."""
     made = tasks_for(device)
-    families = set(defaults.families(device.limits))
+    families = {f.name for f in planner.families(device) if not f.instructions}
     assert {t.family for t in made} - {"tensor"} == families  # of some GPUs
     wanted = {"tiny", "small", "medium", "large", "tall", "wide", "deep", "batched"}
     assert wanted <= {t.shape_class for t in made}
@@ -508,7 +500,7 @@ def test_what_there_is_no_time_to_try_is_not_replaced(clock, empty):
     (known,) = Session(empty, clock, 100).run([second])
     path = lookup.user_file(identify(empty))
     path.with_suffix(".trials").unlink()
-    plain = starts.plain(empty, "direct")
+    plain = DIRECT.plainest(empty.traits)
     kept = replace(known, choice=plain)
     lookup.store(identify(empty), kept)
     session = Session(empty, clock, 6 + LONGEST_TASK)

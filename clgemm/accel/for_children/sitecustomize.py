@@ -1,8 +1,8 @@
-"""Accelerates a Python process that an accelerated program has started.
+"""Acceleration of a Python process that an accelerated program starts.
 
-`clgemm.accel.children` puts this folder in front of PYTHONPATH, so that Python imports this module
-as it starts. It imports the user's own ``sitecustomize``, if there is one, and then waits until the
-process imports NumPy: others pay nothing.
+`clgemm.accel.children` puts this folder first in PYTHONPATH, so that Python imports this module
+when it starts. The module imports the user's own ``sitecustomize``, if there is one. It accelerates
+the process only when the process imports NumPy.
 """
 
 # ruff: noqa: PTH100, PTH120 - pathlib would delay the start of every process
@@ -24,10 +24,10 @@ VARIABLE = "CLGEMM_ACCEL_CHILDREN"
 
 
 class NumpyFinder(MetaPathFinder):
-    """Finds NumPy where it is, once, and accelerates the process after its import."""
+    """A finder for NumPy, once, with a loader that accelerates the process."""
 
     def find_spec(self, name: str, *_: Any) -> Any:
-        """Return NumPy's spec with a loader of our own; leave all else to the other finders."""
+        """Return NumPy's spec with a NumpyLoader, and None for all other modules."""
         if name != "numpy" or self not in sys.meta_path:
             return None
         sys.meta_path.remove(self)
@@ -38,7 +38,7 @@ class NumpyFinder(MetaPathFinder):
 
 
 class NumpyLoader(Loader):
-    """Loads NumPy as its own loader does, then accelerates it."""
+    """A loader that imports NumPy by NumPy's own loader and then accelerates it."""
 
     def __init__(self, own: Any) -> None:
         self._own = own
@@ -47,11 +47,11 @@ class NumpyLoader(Loader):
         return getattr(self._own, name)
 
     def create_module(self, spec: Any) -> Any:
-        """Return what NumPy's own loader makes."""
+        """Return the module of NumPy's own loader."""
         return self._own.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Import NumPy, and leave its own loader behind."""
+        """Import NumPy, restore its own loader and accelerate the process."""
         assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self._own
         self._own.exec_module(module)
@@ -59,25 +59,25 @@ class NumpyLoader(Loader):
 
 
 def accelerate() -> None:
-    """Accelerate NumPy as the program that started this process asked for."""
+    """Accelerate NumPy with the settings of the parent process."""
     try:
         settings = json.loads(os.environ[VARIABLE])
     except (KeyError, ValueError):
-        return  # uninstalled meanwhile
+        return  # the parent has called uninstall
     try:
         if importlib.util.find_spec("clgemm") is None:
-            sys.path.append(PACKAGES)  # the program found it by a path of its own
+            sys.path.append(PACKAGES)  # the parent found clgemm by a path of its own
         from clgemm import accel
         from clgemm.hardware.identity import find
 
         device = None if settings["device"] is None else find(settings["device"])
         accel.install(settings["threshold"], device, children=True)
     except (ImportError, RuntimeError, ValueError) as error:
-        print(f"clgemm: this process has plain NumPy: {error}", file=sys.stderr)
+        print(f"clgemm: this process uses plain NumPy: {error}", file=sys.stderr)
 
 
 def follow() -> None:
-    """Accelerate NumPy now, if it is there, else as soon as it is."""
+    """Accelerate NumPy now if it is imported, and otherwise after its import."""
     if "numpy" in sys.modules:
         accelerate()
     else:
@@ -85,7 +85,7 @@ def follow() -> None:
 
 
 def import_own() -> None:
-    """Import the ``sitecustomize`` that this one hides."""
+    """Import the user's ``sitecustomize``, which this module hides."""
     sys.path[:] = [path for path in sys.path if os.path.abspath(path) != HERE]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize")
     if spec is None or spec.loader is None:
@@ -98,7 +98,7 @@ try:
     import_own()
 finally:
     if any("multiprocessing.forkserver" in word for word in sys.orig_argv):
-        # It only forks: OpenCL is to be opened in its children, which do not survive it otherwise.
+        # The fork server must not open OpenCL, which does not survive a fork; its children may.
         os.register_at_fork(after_in_child=follow)
     elif os.environ.get(VARIABLE):
         follow()

@@ -10,7 +10,7 @@ from clgemm.core.config import KernelConfig, piece_of, positive, vector
 from clgemm.kernels.pack.config import VectorPackConfig
 from clgemm.kernels.split_k.config import ReduceConfig
 
-__all__ = ["RegisterConfig"]
+__all__ = ["RegisterConfig", "RegisterVariant"]
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class RegisterConfig(KernelConfig):
     in_place: bool  # A is read where it lies if its rows run along k, and not packed
     aliasing: int  # but not where many rows are a multiple of so many floats apart; 0: there too
     fma: bool  # as in LocalConfig
-    packs: bool = False  # the planner's: A comes as it is, and work-groups pack it for one another
 
     family: ClassVar[str] = "register"
-    source: ClassVar[str] = "blocked/register.cl"
+    source: ClassVar[str] = "blocked/blocked.cl"
     entry: ClassVar[str] = "register_product"
     companions: ClassVar[tuple[type[KernelConfig], ...]] = (VectorPackConfig, ReduceConfig)
     includes: ClassVar[tuple[str, ...]] = (
+        "common/store.cl",
         *("blocked/panels_of_a.cl", "pack/vector_panels.cl"),
         *("blocked/panels_of_b.cl", "pack/vector_panels.cl"),
     )
@@ -69,3 +69,10 @@ class RegisterConfig(KernelConfig):
         yield from vector(self, "width")
         if self.vectors > 3:
             yield f"vectors={self.vectors} is more than 3"
+
+
+@dataclass(frozen=True)
+class RegisterVariant(RegisterConfig):
+    """The same for the operands at hand."""
+
+    packs: bool  # A comes as it is, and work-groups pack it for one another

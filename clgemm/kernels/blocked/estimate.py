@@ -14,19 +14,18 @@ from clgemm.kernels.blocked.config import RegisterConfig
 
 __all__ = ["NEAR", "RegisterSpread", "cuts_k", "register_spread"]
 
-# What work costs, in multiply-adds of a vector by a row of A, found on AVX-512 Xeons: a panel of B
-# takes so many vectors more, and for those that it lacks so many, squared; a block so many, more if
-# A is far; packing it so many rows; a slice of k a write and a read of C. And in multiply-adds,
-# drawing a block of A.
-PANEL_COST, NARROW_COST = 0.25, 0.15
-BLOCK_COST, FAR_COST = 0.9, 1.5
-PACK_COST = 32
-DRAW_COST = 8000
-SLICE_COST = 48
-SMALLEST_SLICE = 512
-# Elements of A per compute unit that the last cache holds.
-NEAR = 2**19
-FEW_PANELS = 64  # per compute unit: with more pairs of panels, k is not cut
+# Found on Xeons with AVX-512; neither data nor script of the fit was kept.
+# Costs are in multiply-adds of a vector by a row of A.
+PANEL_COST = 0.25  # vectors: what a panel of B takes more
+NARROW_COST = 0.15  # vectors: what a panel takes more for each vector that it lacks, squared
+BLOCK_COST = 0.9  # vectors: what a block takes more
+FAR_COST = 1.5  # the same where A is far
+PACK_COST = 32  # rows: to pack a block of B
+DRAW_COST = 8000  # multiply-adds: to draw a block of A
+SLICE_COST = 48  # steps over k: to write and read C for a slice
+SMALLEST_SLICE = 512  # of k
+NEAR = 2**19  # elements of A per compute unit that the last cache holds
+FEW_PANELS = 64  # pairs of panels per compute unit: with more, k is not cut
 
 
 class RegisterSpread(NamedTuple):

@@ -1,5 +1,5 @@
-// What pack/vector_panels.cl makes next are register.cl's panels of A, WORK_M rows each: pack_panels_a.
-// Other work-groups read them: they are far.
+// Parameters of pack/vector_panels.cl, which follows and defines pack_panels_a: panels of A of WORK_M rows.
+// Other work-groups read them, so they are written as far away.
 #undef PANEL
 #undef PIECE
 #undef TURN

@@ -1,5 +1,5 @@
-// What pack/vector_panels.cl makes next are register.cl's panels of B, VECTORS * WIDTH columns each: pack_panels_b.
-// The work-group that packs a block of them reads it: they are near.
+// Parameters of pack/vector_panels.cl, which follows and defines pack_panels_b: panels of B of VECTORS * WIDTH
+// columns. The work-group that packs a block reads it next, so it stays in a near cache.
 #undef PANEL
 #undef PIECE
 #undef TURN

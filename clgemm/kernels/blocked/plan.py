@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import NamedTuple
 
-from clgemm.core.config import FLOAT_BYTES, Limits
+from clgemm.core.config import FLOAT_BYTES, Limits, variant_of
 from clgemm.core.layout import Layout, Level
 from clgemm.core.steps import (
     LAST_GROUP,
     TICKETS,
     Argument,
     Element,
-    Slice,
+    Plan,
     Stack,
     Step,
     ceil_div,
@@ -24,28 +24,33 @@ from clgemm.core.steps import (
     round_up,
     stack_of,
 )
-from clgemm.kernels.blocked.config import RegisterConfig
+from clgemm.kernels.blocked.config import RegisterConfig, RegisterVariant
 from clgemm.kernels.blocked.estimate import NEAR, RegisterSpread, cuts_k, register_spread
 from clgemm.kernels.common.panels import (
-    AnyPackConfig,
     Panels,
+    Place,
+    Scratch,
+    make_panel_plan,
     own_levels,
     packed_strides,
     stack_over,
+    target_of,
 )
-from clgemm.kernels.pack.config import VectorPackConfig
+from clgemm.kernels.pack.config import VectorPackConfig, VectorPackVariant
 
-__all__ = ["RegisterPanels", "is_faster_transposed"]
+__all__ = ["is_faster_transposed", "make_blocked_plan"]
 
-RUN_COST = 12  # of each run of rows that packing reads, in rows
-GROUPS_PER_UNIT = 2  # that copy rows which are neighbours
-LONGEST_RUN = 4096  # of such rows: each eighth one's panel is another page
-# What an element costs, in nanoseconds: of A to pack, if the caches hold a block of k less; of B in
-# blocks that stay near; of C to store along its columns after each block of k.
-PACKED_COST, NEAR_COST, BLOCKED_COST, TRANSPOSED_COST = 0.7, 0.45, 0.2, 1.0
-# Bytes per compute unit of a matrix that is packed by who multiplies: before that, or meanwhile.
-PACKED_NEAR, PACKED_MEANWHILE = 2**20, 2**22
-# Columns a multiple of so many floats apart share sets of the caches, which lose what is fetched.
+# Found on Xeons with AVX-512; neither data nor script of the fit was kept.
+RUN_COST = 12  # rows: what each run of rows costs that packing reads
+GROUPS_PER_UNIT = 2  # work-groups per compute unit that copy rows which are neighbours
+LONGEST_RUN = 4096  # rows that are neighbours: each eighth one's panel is another page
+PACKED_COST = 0.7  # nanoseconds to pack an element of A
+NEAR_COST = 0.45  # the same if the caches hold a block of k
+BLOCKED_COST = 0.2  # nanoseconds for an element of B, in blocks that stay near
+TRANSPOSED_COST = 1.0  # nanoseconds to store an element of C along columns, for each block of k
+PACKED_NEAR = 2**20  # bytes per compute unit: a matrix that its product's launch packs first
+PACKED_MEANWHILE = 2**22  # the same of a matrix that it packs while it multiplies
+# Floats: columns a multiple of it apart share sets of the caches, which lose what is fetched.
 FETCHED_ALIASING = 512
 ALIASED_ROWS = 8  # that fill a set of a first-level cache, which B passes through too: fewer fit
 LAUNCH_WORK = 2**27  # multiply-adds per compute unit, for which k is cut no shorter
@@ -119,7 +124,8 @@ class _Work(NamedTuple):
     meanwhile: bool
 
 
-class RegisterPanels(Panels):
+@dataclass(frozen=True)
+class RegisterPanels(Panels[VectorPackConfig]):
     """Blocks in vector registers, A in panels: those of one block of k lie together.
 
     One launch multiplies: each work-group packs the blocks of B that it multiplies, and those of A
@@ -127,24 +133,7 @@ class RegisterPanels(Panels):
     launch of its own, as deep as the caches hold it.
     """
 
-    def __init__(
-        self,
-        a: Layout,
-        b: Layout,
-        c: Layout,
-        config: RegisterConfig,
-        pack: tuple[AnyPackConfig, ...],
-        limits: Limits,
-    ) -> None:
-        self.config = replace(config, in_place=_lies_in_place(a, config))
-        super().__init__(a, b, c, (config.tile_m, config.tile_n), pack, limits)
-        if not self.config.in_place:
-            matrix = round_up(self.blocks[0], config.tile_m) * self.depth
-            self.matrices = min(self.matrices, max(1, NEAR * limits.compute_units // matrix))
-
-    def lies_in_place(self, operand: int) -> bool:
-        """Tell whether the product's kernel reads it where it lies."""
-        return operand == 1 or self.config.in_place
+    config: RegisterConfig
 
     @property
     def grain(self) -> int:
@@ -199,7 +188,6 @@ class RegisterPanels(Panels):
         Memory is read fastest in long runs: along rows that are neighbours, else along k.
         """
         pack, block = self.pack[operand], self.block_depth(depth)
-        assert isinstance(pack, VectorPackConfig)
         panels, blocks = ceil_div(rows, pack.panel), ceil_div(depth, block)
         if self.rows[operand].row_stride == 1:
             wanted = ceil_div(GROUPS_PER_UNIT * self.limits.compute_units, blocks)
@@ -213,12 +201,10 @@ class RegisterPanels(Panels):
 
         return min(range(1, min(pack.panels, panels) + 1), key=expected), block
 
-    def multiply(
-        self, part: Slice, sizes: tuple[int, int, int], origins: tuple[int, int, int], first: bool
-    ) -> Iterator[Step]:
+    def multiply(self, place: Place, scratch: Scratch) -> Iterator[Step]:
         """Yield the launch that multiplies, and one that adds up if k is cut into slices."""
-        (m, n, k), levels, a, b = sizes, part.levels, *self.rows
-        work = self._work(part, sizes)
+        (m, n, k), part, a, b = place.sizes, place.part, *self.rows
+        work, levels, origins = self._work(place), part.levels, place.origins
         stack, spread, block_k = work.stack, work.spread, self.block_depth(k)
         first_a = Element("a", part.offsets[0] + origins[0])
         first_b = Element("b", part.offsets[1] + origins[1])
@@ -232,12 +218,12 @@ class RegisterPanels(Panels):
             own = stack_of(levels, 3).strides[0]
             source = operand_in_place("source", "a", first_a, a, strides=own)
             source |= {"a_matrices": work.matrices_a, "meanwhile": work.meanwhile}
-            self.reserve("packed_a", work.matrices_a * self.packed_bytes(0, m, k))
+            scratch.reserve("packed_a", work.matrices_a * self.packed_bytes(0, m, k))
         packed = round_up(spread.block_n, self.config.tile_n) * block_k
-        self.reserve("packed_b", FLOAT_BYTES * work.groups * packed)
-        result = self.target((m, n, work.cuts), part, stack, origins[2], first)
+        scratch.reserve("packed_b", FLOAT_BYTES * work.groups * packed)
+        result = target_of(self, place, work.cuts, stack, scratch)
         yield Step(
-            replace(self.config, packs=work.packs),
+            variant_of(RegisterVariant, self.config, packs=work.packs),
             work.groups,
             {
                 "m": m,
@@ -264,28 +250,36 @@ class RegisterPanels(Panels):
         )
         yield from result.adding
 
-    def packs_itself(self, part: Slice, sizes: tuple[int, int, int]) -> bool:
+    def packs_itself(self, place: Place) -> bool:
         """Tell whether A stays near who packs it, and enough work-groups can be at it at once."""
-        return self._work(part, sizes).packs
+        return self._work(place).packs
+
+    def most_matrices(self, rows: int, depth: int) -> int:
+        """Return as many as the caches hold packed, as long as A is packed at all."""
+        if self.config.in_place:
+            return LAST_GROUP
+        matrix = round_up(rows, self.config.tile_m) * depth
+        return max(1, NEAR * self.limits.compute_units // matrix)
 
     def _is_far(self, rows: int, depth: int, near: int) -> bool:
         return self.packed_bytes(0, rows, depth) > near * self.limits.compute_units
 
-    def pack_config(self, operand: int, rows: int, depth: int) -> AnyPackConfig:
+    def pack_config(self, operand: int, rows: int, depth: int) -> VectorPackConfig:
         """Return how A is packed: past the caches where rows are copied that they cannot hold."""
         pack = self.pack[operand]
-        assert isinstance(pack, VectorPackConfig)
         copied = self.rows[operand].row_stride == 1
-        return replace(pack, streams=copied and self._is_far(rows, depth, PACKED_NEAR))
+        streams = copied and self._is_far(rows, depth, PACKED_NEAR)
+        return variant_of(VectorPackVariant, pack, streams=streams)
 
-    def _work(self, part: Slice, sizes: tuple[int, int, int]) -> _Work:
-        (m, n, k), levels = sizes, part.levels
+    def _work(self, place: Place) -> _Work:
+        (m, n, k), part = place.sizes, place.part
+        levels = part.levels
         strides_a = packed_strides(levels, 0, round_up(m, self.config.tile_m) * k)
         if self.config.in_place:
             strides_a = tuple(level.strides[0] for level in levels)
         stack = stack_over(part, strides_a, tuple(level.strides[1] for level in levels))
         units, block_k = self.limits.compute_units, self.block_depth(k)
-        spread = register_spread(self.config, *sizes, stack.matrices, block_k, units)
+        spread = register_spread(self.config, m, n, k, stack.matrices, block_k, units)
         cuts = ceil_div(k, spread.slice_k)
         blocks_m = ceil_div(m, spread.block_m * self.config.tile_m)
         columns = stack.matrices * cuts * ceil_div(n, spread.block_n)
@@ -307,3 +301,30 @@ class RegisterPanels(Panels):
             and tickets <= TICKETS * units
         )
         return _Work(stack, spread, cuts, columns, groups, matrices_a, packs, meanwhile)
+
+
+def make_blocked_plan(
+    a: Layout,
+    b: Layout,
+    c: Layout,
+    config: RegisterConfig,
+    pack: tuple[VectorPackConfig, ...],
+    limits: Limits,
+) -> Plan:
+    """Return the launches of ``C = alpha A B + beta C``.
+
+    Parameters
+    ----------
+    pack : tuple of VectorPackConfig
+        How A is packed, if it is. Work-groups pack B themselves.
+    """
+    config = replace(config, in_place=_lies_in_place(a, config))
+    panels = RegisterPanels(
+        *(a, b, c),
+        tiles=(config.tile_m, config.tile_n),
+        packed=(not config.in_place, False),
+        pack=pack,
+        limits=limits,
+        config=config,
+    )
+    return make_panel_plan(panels)

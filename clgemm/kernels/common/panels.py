@@ -1,11 +1,16 @@
-"""The steps of the kernel families that read packed panels: pack, multiply, block by block."""
+"""Products of packed panels, whatever the kernel that reads them: pack, multiply, block by block.
+
+Pure. `Panels` is what a family says of its kernels; functions cut the product to fit the scratch
+memory, and walk through its blocks.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import product
-from typing import TypeAlias
+from typing import Generic, NamedTuple, TypeVar
 
 from clgemm.core.config import FLOAT_BYTES, KernelConfig, Limits
 from clgemm.core.layout import Layout, Level, batch_levels
@@ -24,24 +29,25 @@ from clgemm.core.steps import (
     slices,
     stack_of,
 )
-from clgemm.kernels.pack.config import PackConfig, VectorPackConfig
+from clgemm.kernels.pack.plan import pack_step
 from clgemm.kernels.split_k.plan import Target, target
 
 __all__ = [
     "PACKED",
     "SIDES",
-    "AnyPackConfig",
+    "Blocks",
     "Panels",
+    "Place",
+    "Scratch",
+    "make_panel_plan",
     "own_levels",
-    "pack_step",
     "packed_strides",
     "stack_over",
+    "target_of",
 ]
 
-AnyPackConfig: TypeAlias = PackConfig | VectorPackConfig
-
-# Both packed operands together stay below this, however large the matrices; larger products go in
-# blocks. 768 MiB hold a packed 8192 x 8192 pair, padding included.
+# Bytes of both packed operands together, however large the matrices; larger products go in blocks.
+# 768 MiB hold a packed 8192 x 8192 pair, padding included.
 SCRATCH_BYTES = 3 * 2**28
 # The smallest depth that a blocked product cuts k into: at 1024 the read and write of C that each
 # block costs is far below its arithmetic.
@@ -50,83 +56,87 @@ SMALLEST_DEPTH = 1024
 SIDES: tuple[Side, Side] = ("a", "b")
 PACKED: tuple[Slot, Slot] = ("packed_a", "packed_b")
 
+Pack = TypeVar("Pack", bound=KernelConfig)
 
-def pack_step(
-    config: KernelConfig,
-    sizes: Mapping[str, int],
-    layout: Layout,
-    stack: Stack,
-    first: Element,
-    to: tuple[Slot, int | Element],
-    groups: int,
-) -> Step:
-    """Return the launch that packs an operand's matrices, `groups` work-groups for each.
 
-    Parameters
+class Blocks(NamedTuple):
+    """How a product is cut.
+
+    Attributes
     ----------
-    sizes : mapping of str to int
-        `rows`, `columns`, and what else of sizes the packing kernel takes, in its order.
+    rows : tuple of int
+        Of A and of B' that are packed at a time.
+    depth : int
+        Their columns.
+    matrices : int
+        How many of them.
     """
-    slot, offset = to
-    arguments: dict[str, Argument] = {
-        **sizes,
-        "counts": stack.counts,
-        "from": first.slot,
-        "from_offset": first,
-        "row_stride": layout.row_stride,
-        "column_stride": layout.column_stride,
-        "from_strides": stack.strides[0],
-        "to": slot,
-        "to_offset": offset,
-    }
-    return Step(config, groups * stack.matrices, arguments)
+
+    rows: tuple[int, int]
+    depth: int
+    matrices: int
 
 
-class Panels(ABC):
-    """What the families share: operands cut until their packed blocks fit the scratch memory."""
+class Place(NamedTuple):
+    """A block of a product.
 
-    def __init__(
-        self,
-        a: Layout,
-        b: Layout,
-        c: Layout,
-        tiles: tuple[int, int],
-        pack: tuple[AnyPackConfig, ...],
-        limits: Limits,
-    ) -> None:
-        self.c, self.tiles, self.pack, self.limits = c, tiles, pack, limits
-        # B is read like A': both are panels of rows, k deep.
-        self.rows = (a, b.transposed())
-        self.levels = batch_levels(a, b, c)
-        self.packs = tuple(not self.lies_in_place(operand) for operand in (0, 1))
-        # The pool that scratch is of goes up by a sixteenth at most.
-        self.most_bytes = min(SCRATCH_BYTES // 2, limits.allocation_bytes // 17 * 16)
-        self.blocks = [c.rows, c.columns]  # rows of A and of B that are packed at a time
-        self.depth = a.columns  # and their depth
-        self.matrices = 1  # and how many of them
-        self.scratch: dict[Slot, int] = {}  # bytes
-        self._fit_blocks()
+    Attributes
+    ----------
+    part : Slice
+        Of the batch.
+    sizes : tuple of int
+        m, n and k.
+    origins : tuple of int
+        Elements from the first of A, B and C to the block.
+    is_first : bool
+        Whether it is the first of k, which beta is for.
+    """
 
-    def lies_in_place(self, operand: int) -> bool:  # noqa: ARG002 - what subclasses look at
-        """Tell whether the kernel reads the operand itself."""
-        return False
+    part: Slice
+    sizes: tuple[int, int, int]
+    origins: tuple[int, int, int]
+    is_first: bool
 
-    def packs_itself(
-        self,
-        part: Slice,  # noqa: ARG002 - what subclasses look at
-        sizes: tuple[int, int, int],  # noqa: ARG002 - likewise
-    ) -> bool:
-        """Tell whether the launch that multiplies packs A."""
-        return False
 
-    def pack_config(
-        self,
-        operand: int,
-        rows: int,  # noqa: ARG002 - what subclasses look at
-        depth: int,  # noqa: ARG002 - likewise
-    ) -> AnyPackConfig:
-        """Return how blocks of that size are packed."""
-        return self.pack[operand]
+@dataclass
+class Scratch:
+    """The bytes of scratch memory that a plan needs, by slot."""
+
+    sizes: dict[Slot, int] = field(default_factory=dict)
+
+    def reserve(self, slot: Slot, size_bytes: int) -> None:
+        """Make the memory of a slot large enough."""
+        self.sizes[slot] = max(self.sizes.get(slot, 0), size_bytes)
+
+
+@dataclass(frozen=True)
+class Panels(ABC, Generic[Pack]):
+    """A product as a family's kernels see it, and what they want of packed blocks.
+
+    Attributes
+    ----------
+    a, b, c : Layout
+        C along rows, A and B of the batch of C.
+    tiles : tuple of int
+        Rows of a panel of A, and of B'.
+    packed : tuple of bool
+        Whether A and B are packed; else kernels read them where they lie.
+    pack : tuple
+        The configs by which they are.
+    """
+
+    a: Layout
+    b: Layout
+    c: Layout
+    tiles: tuple[int, int]
+    packed: tuple[bool, bool]
+    pack: tuple[Pack, ...]
+    limits: Limits
+
+    @property
+    def rows(self) -> tuple[Layout, Layout]:
+        """A and B', both panels of rows, k deep: B is read like A'."""
+        return self.a, self.b.transposed()
 
     @property
     @abstractmethod
@@ -151,102 +161,131 @@ class Panels(ABC):
         """Return the work-groups that pack one matrix."""
 
     @abstractmethod
-    def multiply(
-        self, part: Slice, sizes: tuple[int, int, int], origins: tuple[int, int, int], first: bool
-    ) -> Iterator[Step]:
-        """Yield the launches that multiply packed blocks; only the first of k applies beta."""
+    def multiply(self, place: Place, scratch: Scratch) -> Iterator[Step]:
+        """Yield the launches that multiply packed blocks."""
+
+    def pack_config(
+        self,
+        operand: int,
+        rows: int,  # noqa: ARG002 - what subclasses look at
+        depth: int,  # noqa: ARG002 - likewise
+    ) -> KernelConfig:
+        """Return how blocks of that size are packed."""
+        return self.pack[operand]
+
+    def packs_itself(self, place: Place) -> bool:  # noqa: ARG002 - what subclasses look at
+        """Tell whether the launch that multiplies packs A."""
+        return False
+
+    def most_matrices(self, rows: int, depth: int) -> int:  # noqa: ARG002 - likewise
+        """Return how many blocks of A of that size there may be at a time."""
+        return LAST_GROUP
 
     def packed_bytes(self, operand: int, rows: int, depth: int) -> int:
         """Return what the packed block of one matrix takes, 0 if it is read where it lies."""
         padded = round_up(rows, self.tiles[operand]) * self.padded(depth)
-        return FLOAT_BYTES * padded * self.packs[operand]
+        return FLOAT_BYTES * padded * self.packed[operand]
 
-    def _fit_blocks(self) -> None:
-        """Cut k, then m and n, until each packed block fits; then count the matrices at a time."""
 
-        def too_large(operand: int) -> bool:
-            return self.packed_bytes(operand, self.blocks[operand], self.depth) > self.most_bytes
+def blocks_of(panels: Panels[Pack]) -> Blocks:
+    """Cut k, then m and n, until each packed block fits; then count the matrices at a time."""
+    # The pool that scratch is of goes up by a sixteenth at most.
+    most_bytes = min(SCRATCH_BYTES // 2, panels.limits.allocation_bytes // 17 * 16)
+    rows, depth, grain = [panels.c.rows, panels.c.columns], panels.a.columns, panels.grain
 
-        # Blocks of one size: a last one of a few steps would load and store C for nothing.
-        cuts = ceil_div(self.depth, self.longest)
-        self.depth = round_up(ceil_div(self.depth, cuts), self.grain)
-        smallest = min(self.depth, round_up(SMALLEST_DEPTH, self.grain))
-        while self.depth > smallest and (too_large(0) or too_large(1)):
-            self.depth = max(round_up(ceil_div(self.depth, 2), self.grain), smallest)
-        groups = 1
-        for operand, tile in enumerate(self.tiles):
-            while too_large(operand) and self.blocks[operand] > tile:
-                self.blocks[operand] = round_up(ceil_div(self.blocks[operand], 2), tile)
-            groups *= ceil_div(self.blocks[operand], tile)
-        for operand in range(len(self.pack)):
-            groups = max(groups, self.pack_groups(operand, self.blocks[operand], self.depth))
-        largest = max(self.packed_bytes(i, self.blocks[i], self.depth) for i in (0, 1))
-        self.matrices = max(1, min(self.most_bytes // max(largest, 1), LAST_GROUP // groups))
+    def too_large(operand: int) -> bool:
+        return panels.packed_bytes(operand, rows[operand], depth) > most_bytes
 
-    def plan(self) -> Plan:
-        """Return the finished plan."""
-        steps = tuple(self._steps())
-        return Plan(steps, tuple(self.scratch.items()))
+    # Blocks of one size: a last one of a few steps would load and store C for nothing.
+    cuts = ceil_div(depth, panels.longest)
+    depth = round_up(ceil_div(depth, cuts), grain)
+    smallest = min(depth, round_up(SMALLEST_DEPTH, grain))
+    while depth > smallest and (too_large(0) or too_large(1)):
+        depth = max(round_up(ceil_div(depth, 2), grain), smallest)
+    groups = 1
+    for operand, tile in enumerate(panels.tiles):
+        while too_large(operand) and rows[operand] > tile:
+            rows[operand] = round_up(ceil_div(rows[operand], 2), tile)
+        groups *= ceil_div(rows[operand], tile)
+    for operand in range(len(panels.pack)):
+        groups = max(groups, panels.pack_groups(operand, rows[operand], depth))
+    largest = max(panels.packed_bytes(i, rows[i], depth) for i in (0, 1))
+    matrices = max(1, min(most_bytes // max(largest, 1), LAST_GROUP // groups))
+    matrices = min(matrices, panels.most_matrices(rows[0], depth))
+    return Blocks((rows[0], rows[1]), depth, matrices)
 
-    def reserve(self, slot: Slot, size_bytes: int) -> None:
-        """Make the scratch memory of a slot large enough."""
-        self.scratch[slot] = max(self.scratch.get(slot, 0), size_bytes)
 
-    def target(
-        self,
-        sizes: tuple[int, int, int],
-        part: Slice,
-        stack: Stack,
-        origin: int,
-        first: bool,
-        pieces: tuple[int, int] | None = None,
-    ) -> Target:
-        """Return where a block of the product, m x n x slices of k, is stored; its scratch taken.
+def make_panel_plan(panels: Panels[Pack]) -> Plan:
+    """Return the launches that pack and multiply, block by block."""
+    scratch = Scratch()
+    steps = tuple(_steps(panels, blocks_of(panels), scratch))
+    return Plan(steps, tuple(scratch.sizes.items()))
 
-        Parameters
-        ----------
-        origin : int
-            Elements from the first of C to the block.
-        first : bool
-            Whether it is the first of k, which beta is for.
-        pieces : tuple of int, optional
-            As for `clgemm.core.steps.target`.
-        """
-        beta: Argument = "beta" if first else 1.0
-        origin += part.offsets[2]
-        result = target(sizes, part.levels, stack, beta, self.c, origin, self.limits, pieces)
-        if result.partial_bytes:
-            self.reserve("partial", result.partial_bytes)
-        return result
 
-    def _steps(self) -> Iterator[Step]:
-        a, b, c = *self.rows, self.c
-        m, n, k = c.rows, c.columns, a.columns
-        for part in slices(self.levels, self.matrices, 3):
-            for n_0, k_0 in product(range(0, n, self.blocks[1]), range(0, k, self.depth)):
-                columns, depth = min(self.blocks[1], n - n_0), min(self.depth, k - k_0)
-                b_0 = n_0 * b.row_stride + k_0 * b.column_stride
-                yield from self._pack("b", part, b_0, columns, depth)
-                for m_0 in range(0, m, self.blocks[0]):
-                    rows = min(self.blocks[0], m - m_0)
-                    sizes = rows, columns, depth
-                    a_0 = m_0 * a.row_stride + k_0 * a.column_stride
-                    if not self.packs_itself(part, sizes):
-                        yield from self._pack("a", part, a_0, rows, depth)
-                    c_0 = m_0 * c.row_stride + n_0 * c.column_stride
-                    yield from self.multiply(part, sizes, (a_0, b_0, c_0), k_0 == 0)
+def _steps(panels: Panels[Pack], blocks: Blocks, scratch: Scratch) -> Iterator[Step]:
+    (a, b), c = panels.rows, panels.c
+    m, n, k = c.rows, c.columns, a.columns
+    for part in slices(batch_levels(panels.a, panels.b, c), blocks.matrices, 3):
+        for n_0, k_0 in product(range(0, n, blocks.rows[1]), range(0, k, blocks.depth)):
+            columns, depth = min(blocks.rows[1], n - n_0), min(blocks.depth, k - k_0)
+            b_0 = n_0 * b.row_stride + k_0 * b.column_stride
+            yield from _pack(panels, "b", part, b_0, columns, depth, scratch)
+            for m_0 in range(0, m, blocks.rows[0]):
+                rows = min(blocks.rows[0], m - m_0)
+                a_0 = m_0 * a.row_stride + k_0 * a.column_stride
+                c_0 = m_0 * c.row_stride + n_0 * c.column_stride
+                place = Place(part, (rows, columns, depth), (a_0, b_0, c_0), k_0 == 0)
+                if not panels.packs_itself(place):
+                    yield from _pack(panels, "a", part, a_0, rows, depth, scratch)
+                yield from panels.multiply(place, scratch)
 
-    def _pack(self, side: Side, part: Slice, origin: int, rows: int, depth: int) -> Iterator[Step]:
-        operand = SIDES.index(side)
-        if not self.packs[operand]:
-            return
-        stack = stack_of(own_levels(part.levels, operand), 1)
-        self.reserve(PACKED[operand], stack.matrices * self.packed_bytes(operand, rows, depth))
-        config = self.pack_config(operand, rows, depth)
-        sizes = self.pack_sizes(operand, rows, depth)
-        first, to = Element(side, part.offsets[operand] + origin), (PACKED[operand], 0)
-        groups = self.pack_groups(operand, rows, depth)
-        yield pack_step(config, sizes, self.rows[operand], stack, first, to, groups)
+
+def _pack(
+    panels: Panels[Pack],
+    side: Side,
+    part: Slice,
+    origin: int,
+    rows: int,
+    depth: int,
+    scratch: Scratch,
+) -> Iterator[Step]:
+    operand = SIDES.index(side)
+    if not panels.packed[operand]:
+        return
+    stack = stack_of(own_levels(part.levels, operand), 1)
+    size_bytes = panels.packed_bytes(operand, rows, depth)
+    scratch.reserve(PACKED[operand], stack.matrices * size_bytes)
+    config = panels.pack_config(operand, rows, depth)
+    sizes = panels.pack_sizes(operand, rows, depth)
+    first, to = Element(side, part.offsets[operand] + origin), (PACKED[operand], 0)
+    groups = panels.pack_groups(operand, rows, depth)
+    yield pack_step(config, sizes, panels.rows[operand], stack, first, to, groups)
+
+
+def target_of(
+    panels: Panels[Pack],
+    place: Place,
+    cuts: int,
+    stack: Stack,
+    scratch: Scratch,
+    pieces: tuple[int, int] | None = None,
+) -> Target:
+    """Return where a block of the product is stored; its scratch is taken.
+
+    Parameters
+    ----------
+    cuts : int
+        Slices of k.
+    pieces : tuple of int, optional
+        As for `clgemm.kernels.split_k.plan.target`.
+    """
+    (m, n, _), part = place.sizes, place.part
+    beta: Argument = "beta" if place.is_first else 1.0
+    first = place.origins[2] + part.offsets[2]
+    result = target((m, n, cuts), part.levels, stack, beta, panels.c, first, panels.limits, pieces)
+    if result.partial_bytes:
+        scratch.reserve("partial", result.partial_bytes)
+    return result
 
 
 def stack_over(part: Slice, strides_a: tuple[int, ...], strides_b: tuple[int, ...]) -> Stack:

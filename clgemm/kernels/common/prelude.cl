@@ -1,5 +1,8 @@
-// Compiled in front of every kernel file: vectors named by a macro's width, and the shared arithmetic.
-//   FLOAT(4) is float4; LOAD(4, p) reads p[0..3] (p as aligned as a float); STORE(4, v, p) writes them.
+// Compiled in front of every kernel file: vectors whose width is a macro, and the shared arithmetic.
+//   FLOAT(4)           float4; FLOAT(1) is float
+//   LOAD(4, p)         p[0..3], where p is aligned as a float
+//   STORE(4, v, p)     p[0..3] = v
+// Parameters: FMA of kernels that multiply; GATED (see below).
 #define JOIN_(x, y) x##y
 #define JOIN(x, y) JOIN_(x, y)
 typedef float float1;
@@ -17,22 +20,22 @@ typedef float float1;
 #define FLOAT(width) JOIN(float, width)
 #define LOAD(width, p) JOIN(LOAD_, width)(p)
 #define STORE(width, v, p) JOIN(STORE_, width)(v, p)
-// The same from an address that is a multiple of the vector's size: one instruction everywhere.
+// Loads from an address that is a multiple of the vector's size: one instruction on every device.
 #define LOAD_ALIGNED(width, space, p) (*(space const FLOAT(width)*)(p))
 
-// Brings the cache line of an address near. A hint: the address may lie outside of any buffer. OpenCL's
-// own prefetch() does nothing in the runtimes for CPUs, whose compilers (Clang) all know this one; it
-// takes generic pointers, which OpenCL C 1.2 makes of integers only.
+// Prefetches the cache line at an address. This is a hint: the address may lie outside of any buffer.
+// OpenCL's own prefetch() does nothing in the runtimes for CPUs; their compilers (Clang) all know this
+// builtin. It takes a generic pointer, which OpenCL C 1.2 makes from an integer only.
 #define FETCH(p) __builtin_prefetch((const void*)(size_t)(p), 0, 3)
 
-#if FMA  // of the kernel's config; a kernel that does no arithmetic has none
+#if FMA
 #define MULTIPLY_ADD(a, b, c) fma(a, b, c)
-#else
+#else  // the compiler may contract this: -cl-mad-enable
 #define MULTIPLY_ADD(a, b, c) ((a) * (b) + (c))
 #endif
 
-// Where matrix `index` of a stack begins. The stack is walked by four nested loops, w the innermost,
-// of `counts` steps each; `strides` are in elements.
+// The offset of matrix `index` of a batch, in elements. The batch has up to four dimensions of
+// `counts` matrices each, w the innermost, which lie `strides` elements apart.
 static inline long matrix_offset(uint index, int4 counts, long4 strides) {
   const uint w = index % counts.w, yzw = index / counts.w;
   const uint z = yzw % counts.z, xy = yzw / counts.z;
@@ -40,12 +43,15 @@ static inline long matrix_offset(uint index, int4 counts, long4 strides) {
   return x * strides.x + y * strides.y + z * strides.z + w * strides.w;
 }
 
-// A gated kernel runs only where a product on tensor cores has given up: GATE_ARGUMENTS end its
-// arguments, GATE begins its body. Counting and multiplying kernels: tensor_core/pack.cl, tensor_core/product.cl.
+// A gated kernel is a fallback: it runs only if the kernels before it, on tensor cores, found too many
+// outliers (tensor_core/tile.cl) and wrote nothing. GATE_ARGUMENTS end its parameters. Its body begins
+// with `if (GATE_IS_CLOSED) return;`.
+//   *gate      outliers that were counted
+//   gate_most  the largest count at which the tensor cores' result stands
 #ifdef GATED
 #define GATE_ARGUMENTS , __global const uint* gate, const int gate_most
-#define GATE if (*gate <= gate_most) return;
+#define GATE_IS_CLOSED (*gate <= gate_most)
 #else
 #define GATE_ARGUMENTS
-#define GATE
+#define GATE_IS_CLOSED false
 #endif

@@ -24,6 +24,7 @@ class DirectConfig(KernelConfig):
     family: ClassVar[str] = "direct"
     source: ClassVar[str] = "direct/direct.cl"
     entry: ClassVar[str] = "direct_product"
+    includes: ClassVar[tuple[str, ...]] = ("common/store.cl",)
 
     @property
     def items(self) -> int:

@@ -1,9 +1,9 @@
-// C = alpha*A*B + beta*C for small products: one launch, operands of any stride read where they lie.
+// C = alpha*A*B + beta*C for small products, in one launch. Operands have any strides; nothing is packed.
 //   a[i*a_row + p*a_column]   m x k
 //   b[p*b_row + j*b_column]   k x n
 //   c[i*c_row + j*c_column]   m x n; not read when beta is 0
-// Each work-item computes WORK_M rows and WIDTH neighbouring columns of C. Rows and columns past the
-// edge repeat the last one and are not stored, so that the loop over k has no branches.
+// Each work-item computes WORK_M rows and WIDTH columns of C. Past the edge it reads the last row or
+// column again and does not store the result, so that the loop over k has no branches.
 // Work-groups: matrices x (m/(ITEMS_M*WORK_M)) x (n/(ITEMS_N*WIDTH)), rounded up, ITEMS_M*ITEMS_N work-items each.
 #ifndef ITEMS_M
 #error "ITEMS_M: work-items along the rows of C"
@@ -21,7 +21,7 @@
 #error "FMA: 1 for fma(), 0 for a multiplication and an addition that the compiler may join"
 #endif
 
-// Columns 0 to WIDTH-1 of a row of B, the last one repeated from `columns` on.
+// Columns 0 to WIDTH-1 of a row of B; the last column is repeated from `columns` on.
 static inline FLOAT(WIDTH) load_row(__global const float* row, const long stride, const int columns) {
   if (stride == 1 && columns >= WIDTH) return LOAD(WIDTH, row);
   float values[WIDTH];
@@ -62,9 +62,7 @@ void direct_product(const int m, const int n, const int k, const int4 counts, co
   float values[WIDTH];
   for (int i = 0; i < min(WORK_M, m - row_0); i++) {
     STORE(WIDTH, alpha * sum[i], values);
-    for (int j = 0; j < min(WIDTH, columns); j++) {
-      __global float* element = c + (row_0 + i) * c_row + j * c_column;
-      *element = beta == 0.0f ? values[j] : values[j] + beta * *element;
-    }
+    for (int j = 0; j < min(WIDTH, columns); j++)
+      store_element(c + (row_0 + i) * c_row + j * c_column, values[j], beta);
   }
 }

@@ -1,11 +1,11 @@
-// Rung 1, naive: C = A*B with one work-item for each element of C.
+// Rung 1, naive: C = A*B by one work-item for each element of C.
 //   a[p*m + i]   m x k, column-major
 //   b[j*k + p]   k x n, column-major
 //   c[j*m + i]   m x n, column-major
-// New: the loops over rows and columns become a grid of work-items; only the sum over k stays a loop.
-// Why: m*n independent sums keep any device busy. Rows run along dimension 0, so that neighbouring
-//   work-items read neighbouring elements of A and write neighbours of C: the memory serves them
-//   together. What is left to gain: each element of A is fetched n times, each element of B m times.
+// New: a grid of work-items replaces the loops over rows and columns. Only the sum over k is a loop.
+// Why: m*n independent sums keep any device busy. Rows run along dimension 0, so that adjacent
+//   work-items read adjacent elements of A and write adjacent elements of C, which memory serves together.
+// Left to gain: each element of A is read n times, and each element of B m times.
 // Work-group: (TILE, TILE). Local memory: none. Limits: m and n are multiples of TILE.
 // After: Nugteren, "OpenCL SGEMM tuning for Kepler", kernel 1.
 #ifndef TILE

@@ -1,16 +1,16 @@
-// Rung 2, tiling in local memory: a work-group fetches together what all of its work-items need.
+// Rung 2, tiling in local memory: a work-group loads tiles of A and B that all its work-items share.
 //   a[p*m + i]       m x k        tile_a[p][i]    the same order
 //   b[j*k + p]       k x n        tile_b[j][p]    the same order
 //   c[j*m + i]       m x n
-// New: the sum over k proceeds in steps of TILE. For each step the work-items copy one square tile of
-//   A and one of B into local memory, wait for each other, and multiply the tiles from there.
+// New: the sum over k has steps of TILE. In each step the work-items copy one square tile of A and one
+//   of B into local memory, wait for each other, and multiply the tiles.
 //
 //            k ->                 n ->
-//      m  . . . .           k  . . # .          The work-group of the tile @ of C walks along the
-//      |  # # # #   of A    |  . . # .   of B   row # of A's tiles and down the column # of B's.
+//      m  . . . .           k  . . # .          A work-group computes one tile of C. It steps along
+//      |  # # # #   of A    |  . . # .   of B   a row # of A's tiles and a column # of B's tiles.
 //      v  . . . .           v  . . # .
 //
-// Why: a fetched element serves TILE work-items, so A and B are read TILE times less often.
+// Why: TILE work-items use each loaded element, so A and B are read TILE times less often.
 // Work-group: (TILE, TILE). Local memory: 8*TILE*TILE bytes. Limits: m, n, k multiples of TILE.
 // After: Nugteren, "OpenCL SGEMM tuning for Kepler", kernel 2.
 #ifndef TILE
@@ -32,7 +32,7 @@ void multiply(const int m, const int n, const int k, __global const float* restr
     barrier(CLK_LOCAL_MEM_FENCE);  // the tiles are complete
 
     for (int p = 0; p < TILE; p++) sum += tile_a[p][item_m] * tile_b[item_n][p];
-    barrier(CLK_LOCAL_MEM_FENCE);  // nobody reads them any more
+    barrier(CLK_LOCAL_MEM_FENCE);  // all work-items have read them
   }
   c[column * m + row] = sum;
 }

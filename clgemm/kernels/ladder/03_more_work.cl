@@ -1,12 +1,12 @@
-// Rung 3, more work per work-item: WORK_N columns of C each, instead of one.
+// Rung 3, more work per work-item: WORK_N columns of C instead of one.
 //   a[p*m + i]       m x k        tile_a[p][i]
 //   b[j*k + p]       k x n        tile_b[j][p]
 //   c[j*m + i]       m x n
-// New: a work-item keeps WORK_N sums in registers. Its columns lie ITEMS_N apart, so that the fetches
-//   of the work-group stay side by side as in rung 2.
-// Why: rung 2 reads local memory twice for one multiply-add. Here the element of A is read once for
-//   WORK_N of them: 1 + WORK_N reads for WORK_N multiply-adds, nearly half of what it was. The sums
-//   are independent, too, so that one need not wait for the other.
+// New: a work-item holds WORK_N sums in registers. Its columns are ITEMS_N apart, so that the loads of
+//   adjacent work-items stay adjacent as in rung 2.
+// Why: rung 2 reads local memory twice for one multiply-add. Here a work-item reads an element of A once
+//   for WORK_N multiply-adds, which need 1 + WORK_N reads: nearly half as many. The sums are also
+//   independent, so that no sum waits for another.
 // Work-group: (TILE, ITEMS_N). Local memory: 8*TILE*TILE bytes.
 // Limits: m, n, k multiples of TILE; TILE a multiple of WORK_N.
 // After: Nugteren, "OpenCL SGEMM tuning for Kepler", kernel 3.

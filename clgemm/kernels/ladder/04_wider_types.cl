@@ -1,11 +1,11 @@
-// Rung 4, wider data types: memory is read and written in vectors of WIDTH floats.
+// Rung 4, wider data types: work-items read and write vectors of WIDTH floats.
 //   a[p*m + i]       m x k        tile_a[p][i]    vectors along i
 //   b[j*k + p]       k x n        tile_b[j][p]    vectors along p
 //   c[j*m + i]       m x n                        vectors along i
-// New: pointers to vectors. The work per work-item is rung 3's turned by a quarter: WIDTH rows of one
-//   column of C, which make one vector.
-// Why: one instruction moves WIDTH floats, between global memory, local memory and registers, and
-//   WIDTH multiply-adds share one element of B. CPUs have the arithmetic in that width as well.
+// New: pointers to vectors. A work-item of rung 3 computes several columns of C; here it computes WIDTH
+//   rows of one column, which make one vector.
+// Why: one instruction moves WIDTH floats between global memory, local memory and registers. WIDTH
+//   multiply-adds share one element of B. CPUs have vector arithmetic, too.
 // Work-group: (TILE/WIDTH, TILE). Local memory: 8*TILE*TILE bytes.
 // Limits: m, n, k multiples of TILE; TILE a multiple of WIDTH; WIDTH 1, 2, 4 or 8.
 // After: Nugteren, "OpenCL SGEMM tuning for Kepler", kernel 4.
@@ -21,7 +21,7 @@
 #define JOIN(x, y) JOIN_(x, y)
 #define FLOATS JOIN(float, WIDTH)
 
-// One tile in two views: filled by vectors, read by floats.
+// A tile that is written in vectors and read in floats.
 typedef union {
   FLOATS wide[TILE][TILE / WIDTH];
   float single[TILE][TILE];

@@ -1,15 +1,15 @@
-// Rung 5, transposed input and rectangular tiles: B is turned once, beforehand.
+// Rung 5, transposed input and rectangular tiles: another launch transposes B first.
 //   a[p*m + i]       m x k        tile_a[p][i]
 //   b_t[p*n + j]     n x k        tile_b[p][j]    B transposed by transpose.cl
 //   c[j*m + i]       m x n
-// New: a launch before this one transposes B. Now A and B lie alike, and tiles of both are fetched
-//   alike, along their columns; so they need no longer be square: TILE_M x TILE_K and TILE_N x TILE_K.
-// Why: the side of a tile says how often an element is used, its depth only how often the work-group
-//   waits. Freed from each other, a larger side fits into the same local memory. The transposition
-//   takes n*k steps, the product m*n*k: it is paid back at once.
+// New: the kernel of transpose.cl transposes B first. Now A and B have the same layout, and tiles of both
+//   are loaded along their columns. So the tiles may be rectangular: TILE_M x TILE_K and TILE_N x TILE_K.
+// Why: the side of a tile determines how often an element is used, and its depth only how often the
+//   work-group waits. With less depth, a larger side fits into the same local memory. The transposition
+//   has n*k steps and the product m*n*k, so its cost is small.
 // Work-group: (TILE_M, ITEMS_N). Local memory: 4*TILE_K*(TILE_M + TILE_N) bytes.
 // Limits: m, n, k multiples of TILE_M, TILE_N, TILE_K; TILE_N a multiple of WORK_N; TILE_M = TILE_N and
-//   TILE_M*TILE_K a multiple of the work-items, because one loop fetches both tiles.
+//   TILE_M*TILE_K a multiple of the work-items, because one loop loads both tiles.
 // After: Nugteren, "OpenCL SGEMM tuning for Kepler", kernel 5.
 #ifndef TILE_M
 #error "TILE_M: rows of C per work-group"
@@ -26,7 +26,7 @@
 
 #define ITEMS_N (TILE_N / WORK_N)
 #define ITEMS (TILE_M * ITEMS_N)
-#define LOADS (TILE_M * TILE_K / ITEMS)  // elements of each tile that a work-item fetches
+#define LOADS (TILE_M * TILE_K / ITEMS)  // elements of each tile that a work-item loads
 
 __kernel __attribute__((reqd_work_group_size(TILE_M, ITEMS_N, 1)))
 void multiply(const int m, const int n, const int k, __global const float* restrict a,

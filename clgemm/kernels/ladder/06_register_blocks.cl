@@ -1,9 +1,9 @@
-// Rung 6, two-dimensional register blocking: each work-item a block of C, WORK_M x WORK_N.
+// Rung 6, two-dimensional register blocking: a block of C of WORK_M x WORK_N for each work-item.
 //   a[p*m + i]       m x k        tile_a[p][i]
 //   b_t[p*n + j]     n x k        tile_b[p][j]    B transposed by transpose.cl
 //   c[j*m + i]       m x n
-// New: a work-item has several rows as well as several columns, and keeps the column of A and the row
-//   of B that it multiplies in registers. Rows lie ITEMS_M apart, columns ITEMS_N:
+// New: a work-item computes several rows and several columns. It reads the column of A and the row of B
+//   that it multiplies into registers. Its rows are ITEMS_M apart and its columns ITEMS_N:
 //
 //     rows     x=0  #     #          x, y: work-item along M and N
 //              x=1                   #: the elements of work-item (x=0, y=0),
@@ -11,10 +11,10 @@
 //              x=1
 //     columns      y=0 y=1 y=0 y=1
 //
-// Why: WORK_M + WORK_N reads of local memory now serve WORK_M*WORK_N multiply-adds; with 8 x 8 that is
-//   a quarter of a read each, where rung 3 has more than one. This is the highest step of the stairs.
+// Why: WORK_M*WORK_N multiply-adds need WORK_M + WORK_N reads of local memory. With 8 x 8 that is a
+//   quarter of a read for each, where rung 3 needs more than one. This step gains most of all.
 // Work-group: (ITEMS_M, ITEMS_N). Local memory: 4*TILE_K*(TILE_M + TILE_N) bytes.
-// Registers: WORK_M*WORK_N sums and more, so that fewer work-items are resident at a time.
+// Registers: WORK_M*WORK_N sums and more, so that fewer work-items run on a compute unit at a time.
 // Limits: rung 5's; TILE_M a multiple of WORK_M.
 // After: Nugteren, "OpenCL SGEMM tuning for Kepler", kernel 6.
 #ifndef TILE_M
@@ -36,7 +36,7 @@
 #define ITEMS_M (TILE_M / WORK_M)
 #define ITEMS_N (TILE_N / WORK_N)
 #define ITEMS (ITEMS_M * ITEMS_N)
-#define LOADS (TILE_M * TILE_K / ITEMS)  // elements of each tile that a work-item fetches
+#define LOADS (TILE_M * TILE_K / ITEMS)  // elements of each tile that a work-item loads
 
 __kernel __attribute__((reqd_work_group_size(ITEMS_M, ITEMS_N, 1)))
 void multiply(const int m, const int n, const int k, __global const float* restrict a,

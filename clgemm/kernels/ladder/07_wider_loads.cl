@@ -1,14 +1,14 @@
-// Rung 7, wider loads with register blocking: rung 6, with the tiles fetched in vectors.
+// Rung 7, wider loads with register blocking: rung 6 with vector loads of the tiles.
 //   a[p*m + i]       m x k        tile_a[p][i]    vectors along i
 //   b_t[p*n + j]     n x k        tile_b[p][j]    vectors along j; B transposed by transpose.cl
 //   c[j*m + i]       m x n
-// New: rung 4's vectors on rung 6's path from global to local memory. The way from local memory into
-//   registers stays as it was, element by element, because a work-item's rows lie apart.
-// Why: a work-item now runs few instructions beside its multiply-adds, and the fetches are among them:
-//   WIDTH times fewer, with WIDTH times fewer indices to compute.
+// New: rung 4's vectors for the copies from global to local memory. The reads from local memory stay
+//   single floats, because a work-item's rows are apart.
+// Why: in rung 6 the loads are a large part of the instructions other than multiply-adds. Vectors need
+//   WIDTH times fewer loads and WIDTH times fewer indices.
 // Work-group: (ITEMS_M, ITEMS_N). Local memory: 4*TILE_K*(TILE_M + TILE_N) bytes.
-// Limits: rung 6's; TILE_M a multiple of WIDTH, WIDTH 1, 2, 4 or 8; the vectors of a tile, not its
-//   elements, are a multiple of the work-items.
+// Limits: rung 6's; WIDTH 1, 2, 4 or 8; TILE_M a multiple of WIDTH; TILE_M*TILE_K/WIDTH a multiple of the
+//   work-items.
 // After: Nugteren, "OpenCL SGEMM tuning for Kepler", kernel 7.
 #ifndef TILE_M
 #error "TILE_M: rows of C per work-group"
@@ -32,14 +32,14 @@
 #define ITEMS_M (TILE_M / WORK_M)
 #define ITEMS_N (TILE_N / WORK_N)
 #define ITEMS (ITEMS_M * ITEMS_N)
-#define LOADS (TILE_M * TILE_K / WIDTH / ITEMS)  // vectors of each tile that a work-item fetches
+#define LOADS (TILE_M * TILE_K / WIDTH / ITEMS)  // vectors of each tile that a work-item loads
 
 #define float1 float
 #define JOIN_(x, y) x##y
 #define JOIN(x, y) JOIN_(x, y)
 #define FLOATS JOIN(float, WIDTH)
 
-// One tile in two views: filled by vectors, read by floats.
+// A tile that is written in vectors and read in floats.
 typedef union {
   FLOATS wide[TILE_K][TILE_M / WIDTH];
   float single[TILE_K][TILE_M];

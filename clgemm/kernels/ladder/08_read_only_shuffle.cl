@@ -1,21 +1,19 @@
-// Rung 8, read-only loads and shuffles: what the hardware can do and OpenCL 1.2 has no word for.
+// Rung 8, read-only loads and shuffles: features of GPUs that OpenCL 1.2 does not have.
 //   a[p*m + i]       m x k        tile_a[p][i]    vectors along i
 //   b_t[p*n + j]     n x k        tile_b[p][j]    vectors along j; B transposed by transpose.cl
 //   c[j*m + i]       m x n
-// New, each on its own:
-//   READ_ONLY  fetches A and B past the coherence of ordinary loads, through the cache of data that no
-//              kernel writes while it runs.
-//   SHUFFLE    reads B's row from local memory once for every WORK_N work-items: each reads one element,
-//              and they pass them around in registers, within their sub-group of LANES work-items.
-// Why: READ_ONLY adds a cache where ordinary loads have none (Kepler). SHUFFLE saves reads of local
-//   memory, WORK_N of them for one, and pays for each with an instruction.
-// Said in three ways, as the device understands: NVIDIA's assembly inside OpenCL C (PTX 1), CUDA's
-//   built-in functions, or OpenCL's sub-groups, which can shuffle but know no read-only load. With
-//   READ_ONLY 0 and SHUFFLE 0 this is rung 7.
+// New, independent of each other:
+//   READ_ONLY  loads A and B through the read-only cache, for data that no kernel writes meanwhile.
+//   SHUFFLE    reads B's row from local memory once for WORK_N work-items: each reads one element, and
+//              the work-items of a sub-group exchange the elements between their registers.
+// Why: READ_ONLY adds a cache where ordinary loads have none (Kepler). SHUFFLE replaces WORK_N reads of
+//   local memory by one read and WORK_N instructions.
+// Both are written in NVIDIA's assembly inside OpenCL C (PTX 1) and in CUDA's built-in functions. OpenCL's
+//   sub-groups have shuffles but no read-only loads. With READ_ONLY 0 and SHUFFLE 0 this is rung 7.
 // Work-group: (ITEMS_M, ITEMS_N). Local memory: 4*TILE_K*(TILE_M + TILE_N) bytes.
-// Limits: rung 7's; with READ_ONLY, WIDTH 1, 2 or 4; with SHUFFLE, ITEMS_M and LANES multiples of WORK_N,
-//   so that those who share a row of B are neighbours, and ITEMS (with OpenCL's sub-groups: ITEMS_M)
-//   a multiple of LANES, so that each sub-group is full.
+// Limits: rung 7's. With READ_ONLY: WIDTH 1, 2 or 4. With SHUFFLE: ITEMS_M and LANES multiples of WORK_N,
+//   so that the work-items that share a row of B are neighbours; and ITEMS (with OpenCL's sub-groups:
+//   ITEMS_M) a multiple of LANES, so that each sub-group is full.
 // After: Nugteren, "OpenCL SGEMM tuning for Kepler", kernel 8.
 #ifndef TILE_M
 #error "TILE_M: rows of C per work-group"
@@ -39,19 +37,19 @@
 #error "READ_ONLY: 1 for loads through the read-only cache, 0 for ordinary ones"
 #endif
 #ifndef SHUFFLE
-#error "SHUFFLE: 1 to share B's row among the work-items of a sub-group, 0 to read it from local memory"
+#error "SHUFFLE: 1 if the work-items of a sub-group share B's row, 0 if each reads it from local memory"
 #endif
 #ifndef LANES
 #error "LANES: work-items per sub-group"
 #endif
 #ifndef PTX
-#error "PTX: 1 where OpenCL C may hold NVIDIA's assembly"
+#error "PTX: 1 if OpenCL C may contain NVIDIA's assembly"
 #endif
 
 #define ITEMS_M (TILE_M / WORK_M)
 #define ITEMS_N (TILE_N / WORK_N)
 #define ITEMS (ITEMS_M * ITEMS_N)
-#define LOADS (TILE_M * TILE_K / WIDTH / ITEMS)  // vectors of each tile that a work-item fetches
+#define LOADS (TILE_M * TILE_K / WIDTH / ITEMS)  // vectors of each tile that a work-item loads
 
 #define float1 float
 #define JOIN_(x, y) x##y
@@ -61,7 +59,7 @@
 #if !READ_ONLY
 #define LOAD(p) (*(p))
 #elif defined(__CUDACC__)
-#define LOAD(p) read_only(p)  // of opencl_to_cuda.h, as is shuffle()
+#define LOAD(p) read_only(p)  // opencl_to_cuda.h defines it and shuffle()
 #elif PTX
 #define LOAD(p) JOIN(read_only_, FLOATS)(p)
 static inline float read_only_float(__global const float* p) {
@@ -83,7 +81,7 @@ static inline float4 read_only_float4(__global const float4* p) {
 #error "READ_ONLY: this compiler has no read-only loads"
 #endif
 
-// shuffle(value, lane) is the `value` of another work-item of the sub-group.
+// shuffle(value, lane) is the `value` of work-item `lane` of the sub-group.
 #if !SHUFFLE || defined(__CUDACC__)
 #elif PTX
 static inline float shuffle(float value, int lane) {
@@ -104,7 +102,7 @@ static inline float shuffle(float value, int lane) {
 #define SUB_GROUPS
 #endif
 
-// One tile in two views: filled by vectors, read by floats.
+// A tile that is written in vectors and read in floats.
 typedef union {
   FLOATS wide[TILE_K][TILE_M / WIDTH];
   float single[TILE_K][TILE_M];
@@ -118,7 +116,7 @@ void multiply(const int m, const int n, const int k, __global const FLOATS* rest
   const int item = item_n * ITEMS_M + item_m;
   const int row_0 = get_group_id(0) * TILE_M, column_0 = get_group_id(1) * TILE_N;
 #if SHUFFLE
-  const int first_lane = item % LANES / WORK_N * WORK_N;  // of those who share this row of B
+  const int first_lane = item % LANES / WORK_N * WORK_N;  // the first of the work-items that share this row of B
 #endif
 
   float sum[WORK_M][WORK_N];
@@ -139,7 +137,7 @@ void multiply(const int m, const int n, const int k, __global const FLOATS* rest
     for (int p = 0; p < TILE_K; p++) {
       float b_p[WORK_N];
 #if SHUFFLE
-      // The neighbours 0 ... WORK_N-1 of a row of work-items read one element each, then pass it on.
+      // Of WORK_N adjacent work-items, each reads one element and gives it to the others.
       const float mine = tile_b.single[p][item_m % WORK_N * ITEMS_N + item_n];
       #pragma unroll
       for (int j = 0; j < WORK_N; j++) b_p[j] = shuffle(mine, first_lane + j);

@@ -1,20 +1,21 @@
-// Rung 9, software pre-fetching: while one tile is multiplied, the next is on its way.
+// Rung 9, software pre-fetching: work-items load the next tile while they multiply the current one.
 //   a[p*m + i]       m x k        tile_a[t % 2][p][i]    vectors along i
 //   b_t[p*n + j]     n x k        tile_b[t % 2][p][j]    vectors along j; B transposed by transpose.cl
 //   c[j*m + i]       m x n
-// New: two tiles of each operand in local memory, which take turns. A work-item asks for its share of
-//   the next tile, multiplies the present one, and only then puts what has arrived into the other tile:
+// New: local memory holds two tiles of each operand, which are used in turns. A work-item starts the loads
+//   of its part of the next tile, multiplies the current tile, and then stores the loaded part into the
+//   other tile:
 //
-//     store 0 | ask for 1, multiply 0 | store 1 | ask for 2, multiply 1 | store 2 | ...
-//             ^ barrier                         ^ barrier                         ^ barrier
+//     store 0 | load 1, multiply 0 | store 1 | load 2, multiply 1 | store 2 | ...
+//             ^ barrier                      ^ barrier                      ^ barrier
 //
-// Why: a load takes hundreds of cycles; a work-item that does not need its value yet goes on. And with
-//   two tiles, one barrier for each does: the tile about to be overwritten was last read before it.
-// Cost: twice the local memory, and registers for what is under way. Where many work-groups share a
-//   compute unit, they hide the loads already, and the price may exceed the gain (Kepler).
+// Why: a load takes hundreds of cycles, and a work-item goes on until it needs the value. With two tiles,
+//   one barrier for each step is enough: all reads of a tile that is overwritten are before the barrier.
+// Cost: twice the local memory, and registers for the loads in flight. If many work-groups share a compute
+//   unit, they hide the latency already, and the cost may be larger than the gain (Kepler).
 // Work-group: (ITEMS_M, ITEMS_N). Local memory: 8*TILE_K*(TILE_M + TILE_N) bytes.
 // Limits: rung 7's.
-// After: Nugteren, "OpenCL SGEMM tuning for Kepler", kernel 9, which stores before it multiplies.
+// After: Nugteren, "OpenCL SGEMM tuning for Kepler", kernel 9; that kernel stores before it multiplies.
 #ifndef TILE_M
 #error "TILE_M: rows of C per work-group"
 #endif
@@ -37,20 +38,20 @@
 #define ITEMS_M (TILE_M / WORK_M)
 #define ITEMS_N (TILE_N / WORK_N)
 #define ITEMS (ITEMS_M * ITEMS_N)
-#define LOADS (TILE_M * TILE_K / WIDTH / ITEMS)  // vectors of each tile that a work-item fetches
+#define LOADS (TILE_M * TILE_K / WIDTH / ITEMS)  // vectors of each tile that a work-item loads
 
 #define float1 float
 #define JOIN_(x, y) x##y
 #define JOIN(x, y) JOIN_(x, y)
 #define FLOATS JOIN(float, WIDTH)
 
-// One tile in two views: filled by vectors, in the order they are fetched, and read by floats.
+// A tile that is written in vectors, in the order of the loads, and read in floats.
 typedef union {
   FLOATS wide[TILE_K * TILE_M / WIDTH];
   float single[TILE_K][TILE_M];
 } Tile;
 
-// This work-item's share of the tile that begins at `from`; `pitch` vectors from column to column.
+// Load this work-item's part of the tile at `from`, whose columns are `pitch` vectors apart.
 static inline void fetch(__global const FLOATS* from, const int pitch, const int item, FLOATS* to) {
   #pragma unroll
   for (int load = 0; load < LOADS; load++) {

@@ -1,19 +1,19 @@
-// Rung 10, incomplete tiles: any m, n and k, and register blocks that are no power of two.
+// Rung 10, incomplete tiles: any m, n and k, and register blocks of any size.
 //   a[p*m + i]       m x k        tile_a[t % 2][p][i]    vectors along i; padded
 //   b_t[p*n + j]     n x k        tile_b[t % 2][p][j]    vectors along j; padded, then transposed
-//   c[j*m + i]       m x n                               padded; the true C is cut out of it
-// Here m, n and k are the padded sizes: those asked for, rounded up to multiples of the tiles.
-// New: five launches. pad A; pad B; transpose B; multiply; unpad C. And TILE_M and TILE_N go their own
-//   ways: each tile has its own loop of fetches and its own shape.
+//   c[j*m + i]       m x n                               padded; unpad copies C out of it
+// Here m, n and k are the padded sizes, which are multiples of the tiles.
+// New: five launches: pad A, pad B, transpose B, multiply, unpad C. TILE_M and TILE_N may differ: each
+//   tile has its own loop of loads.
 //
 //         k    K               n    N              n    N         A, B, C: as given
 //     m  A  | 0            k  B  | 0           m  C  | .          0: zeros, which add nothing
-//     M  0    0            K  0    0           M  .    .          .: computed, never copied out
+//     M  0    0            K  0    0           M  .    .          .: computed, but not copied to C
 //
-// Why: a work-item fetches elements that others need, so that it cannot just stop at the edge of C.
-//   With padding it never meets the edge; the product pays with up to one tile more each way, and the
-//   four other launches copy n^2 elements where it takes n^3 steps. Free of powers of two, a block can
-//   be as large as the registers allow: 10 x 10 in tiles of 160 x 160.
+// Why: a work-item loads elements that others need, so it must not stop at the edge of C. With padding
+//   there is no edge. The cost is up to one tile more in each direction, and four launches that copy n^2
+//   elements where the product takes n^3 steps. A block that need not be a power of two can be as large
+//   as the registers allow: 10 x 10 in tiles of 160 x 160.
 // Work-group: (ITEMS_M, ITEMS_N); (PAD, PAD) to pad and unpad.
 // Local memory: 8*TILE_K*(TILE_M + TILE_N) bytes.
 // Limits: TILE_M and TILE_N multiples of WORK_M and WORK_N and of WIDTH; the vectors of each tile a
@@ -44,7 +44,7 @@
 #define ITEMS_M (TILE_M / WORK_M)
 #define ITEMS_N (TILE_N / WORK_N)
 #define ITEMS (ITEMS_M * ITEMS_N)
-#define LOADS_A (TILE_M * TILE_K / WIDTH / ITEMS)  // vectors of A's tile that a work-item fetches
+#define LOADS_A (TILE_M * TILE_K / WIDTH / ITEMS)  // vectors of A's tile that a work-item loads
 #define LOADS_B (TILE_N * TILE_K / WIDTH / ITEMS)
 
 #define float1 float
@@ -69,7 +69,7 @@ void unpad(const int rows, const int columns, const int padded_rows,
   if (row < rows && column < columns) to[column * rows + row] = from[column * padded_rows + row];
 }
 
-// One tile in two views: filled by vectors, in the order they are fetched, and read by floats.
+// Tiles that are written in vectors, in the order of the loads, and read in floats.
 typedef union {
   FLOATS wide[TILE_K * TILE_M / WIDTH];
   float single[TILE_K][TILE_M];
@@ -79,8 +79,8 @@ typedef union {
   float single[TILE_K][TILE_N];
 } TileB;
 
-// This work-item's share of the tile that begins at `from`: `loads` vectors of a tile `side` vectors
-// wide, whose columns lie `pitch` vectors apart.
+// Load this work-item's part of the tile at `from`: `loads` vectors of a tile whose columns have `side`
+// vectors and are `pitch` vectors apart.
 static inline void fetch(const int loads, const int side, __global const FLOATS* from, const int pitch,
                   const int item, FLOATS* to) {
   #pragma unroll

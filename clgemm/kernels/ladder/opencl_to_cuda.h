@@ -1,5 +1,5 @@
-// The ladder's OpenCL C as CUDA C++: compiled in front of a rung, it turns OpenCL's words into CUDA's.
-// Only what the ladder says is here, and nothing of CUDA's own headers is needed (NVRTC).
+// Lets NVRTC compile the ladder's OpenCL C as CUDA C++: prepended to a rung, it defines OpenCL's words.
+// It defines only what the ladder uses, and needs none of CUDA's headers.
 //   OpenCL: work-group, work-item, local memory     CUDA: thread block, thread, shared memory
 // After: Nugteren, "OpenCL SGEMM tuning for Kepler", kernel 8.
 
@@ -9,7 +9,7 @@ __device__ inline int get_global_id(int d) {
   return d == 0 ? blockIdx.x * blockDim.x + threadIdx.x : blockIdx.y * blockDim.y + threadIdx.y;
 }
 
-// OpenCL's vectors: CUDA's have neither arithmetic nor eight components.
+// OpenCL's vectors, since CUDA's have neither arithmetic nor eight components.
 template <int WIDTH_>
 struct alignas(4 * WIDTH_) Vector {
   float s[WIDTH_];
@@ -43,7 +43,7 @@ __device__ inline float shuffle(float value, int lane) { return __shfl_sync(0xff
 #define float8 Vector<8>
 
 #define __kernel extern "C" __global__
-#define reqd_work_group_size(x, y, z) launch_bounds((x) * (y) * (z))  // both stand in __attribute__
+#define reqd_work_group_size(x, y, z) launch_bounds((x) * (y) * (z))  // both are written in __attribute__
 #define __global
 #define __local __shared__
 #define restrict __restrict__

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from clgemm.core.config import FLOAT_BYTES, KernelConfig, multiple, piece_of, positive, vector
 
-__all__ = ["PackConfig", "VectorPackConfig"]
+__all__ = ["PackConfig", "VectorPackConfig", "VectorPackVariant"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,6 @@ class VectorPackConfig(KernelConfig):
     turn: int  # columns that are transposed together
     panels: int  # panels that one work-group packs, at most, where it transposes
     prefetch: bool  # what is read where it transposes, and what is written, is fetched ahead
-    streams: bool = False  # the planner's: it is written past the caches, which do not hold it
 
     family: ClassVar[str] = "pack_vectors"
     source: ClassVar[str] = "pack/pack_vectors.cl"
@@ -64,7 +63,7 @@ class VectorPackConfig(KernelConfig):
 
     def macros(self) -> tuple[tuple[str, int], ...]:
         """Return also how it writes."""
-        return (*super().macros(), ("WRITES", 2 if self.streams else int(self.prefetch)))
+        return (*super().macros(), ("WRITES", int(self.prefetch)))
 
     @property
     def items(self) -> int:
@@ -83,3 +82,15 @@ class VectorPackConfig(KernelConfig):
                 f"turn={self.turn} columns of piece={self.piece} rows lie apart "
                 f"in panel={self.panel} rows"
             )
+
+
+@dataclass(frozen=True)
+class VectorPackVariant(VectorPackConfig):
+    """The same for the operand at hand."""
+
+    streams: bool  # it is written past the caches, which do not hold it
+
+    def macros(self) -> tuple[tuple[str, int], ...]:
+        """Return also how it writes."""
+        macros = dict(super().macros())
+        return tuple((macros | ({"WRITES": 2} if self.streams else {})).items())

@@ -1,10 +1,11 @@
-// Packs a matrix of any strides by vectors (vector_panels.cl), in blocks of its columns.
+// Packs a matrix of any strides into panels, for CPUs (pack/vector_panels.cl), in blocks of block_k columns.
 //   from[row*row_stride + column*column_stride]    rows x columns
 //   to[first*padded_rows + (panel*depth + column - first)*PANEL + row%PANEL]    panel = row/PANEL
-// where first = column/block_k*block_k is where the column's block begins and depth its columns: the
-// panels of one block lie one behind the other, in the order in which they are multiplied. Rows past
-// the last, up to a whole panel, are zero.
-// Work-groups: matrices x blocks x cuts of a block's columns x cuts of the panels, one work-item each.
+// where first = column/block_k*block_k is the first column of the block, depth is the number of its
+// columns, and padded_rows is `rows` rounded up to whole panels. The panels of a block follow one another
+// in the order in which they are multiplied. Rows that pad the last panel are zero.
+// Work-groups: matrices x blocks x (block_k/cut_columns, rounded up) x (panels/cut_panels, rounded up), one
+// work-item each.
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void pack_vectors(const int rows, const int columns, const int block_k, const int cut_panels, const int cut_columns,
                   const int4 counts,

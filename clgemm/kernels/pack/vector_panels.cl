@@ -1,11 +1,11 @@
-// Copies rows of a matrix of any strides into zero-padded panels by vectors, for processors that have them:
-// pack_panels, and with OF defined OF(pack_panels), for a source that takes this one more than once.
-//   from[row*row_stride + column*column_stride]    rows x columns
+// Packs rows of a matrix of any strides into zero-padded panels, by vectors, for CPUs: pack_panels.
+//   from[row*row_stride + column*column_stride]           rows x columns
 //   to[(row/PANEL*columns + column)*PANEL + row%PANEL]
-// Where rows are neighbours in memory they are copied on; where columns are, squares of them are
-// transposed in registers by perfect shuffles: interleaving vectors i and i + PIECE/2 of PIECE vectors,
-// log2(PIECE) times over, brings the element of row i and column j to place j*PIECE + i.
-// What is large is not inlined: compilers take half the time over several functions as over one.
+// Columns that are contiguous are copied. Where rows are contiguous, squares of PIECE x TURN elements are
+// transposed in vector registers.
+// A source may include this file twice with other parameters. It then defines OF(name), which makes
+// OF(pack_panels) of pack_panels.
+// Large functions are not inlined: several functions compile in half the time of one.
 // After: Stone, "Parallel processing with the perfect shuffle", 1971.
 #ifndef PANEL
 #error "PANEL: rows of a panel"
@@ -20,16 +20,16 @@
 #error "PREFETCH: 0 leaves fetching ahead to the processor"
 #endif
 #ifndef WRITES
-#error "WRITES: 0 to where it is near, 1 to where it is far and fetched ahead, 2 past the caches"
+#error "WRITES: 0 for panels in a near cache, 1 for panels far away, which are prefetched, 2 to write past the caches"
 #endif
 #if !defined(OF)
 #define OF(name) name
 #endif
 
-#define LINE 16      // floats in a cache line
-#define TOGETHER 8   // columns that are copied together: so many pages to read on, whole lines to write
-#define LONG 512     // rows from which on the processor itself notices that they are read on
-#define AHEAD 32     // columns that are fetched ahead where they are transposed
+#define LINE 16      // floats of a cache line
+#define TOGETHER 8   // columns that are copied together: pages that are read at a time
+#define LONG 512     // rows from which on the processor's own prefetcher notices the stream
+#define AHEAD 32     // columns by which the source of a transposition is prefetched
 #define LOW_2 0, 2
 #define HIGH_2 1, 3
 #define LOW_4 0, 4, 1, 5
@@ -38,10 +38,10 @@
 #define HIGH_8 4, 12, 5, 13, 6, 14, 7, 15
 #define LOW_16 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
 #define HIGH_16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
-// As FETCH, for writing.
+// Prefetches for writing, as FETCH does for reading.
 #define FETCH_TO(p) __builtin_prefetch((const void*)(size_t)(p), 1, 3)
-// As STORE, to an address that is a multiple of the vector's size. What goes past the caches is neither
-// read before it is written nor takes the place of what they hold.
+// Stores to an address that is a multiple of the vector's size. A store past the caches neither reads the
+// line first nor evicts others.
 #undef STORE_PANEL
 #if WRITES == 2 && defined(__clang__)
 #define STORE_PANEL(width, v, p) __builtin_nontemporal_store(v, (__global FLOAT(width)*)(p))
@@ -49,31 +49,31 @@
 #define STORE_PANEL(width, v, p) STORE(width, v, p)
 #endif
 
-// Clang's own is one instruction; of elements put together, and of shuffle2 in PoCL, it makes many.
+// Two vectors, interleaved: the low or the high half of the result. Clang's builtin is one instruction;
+// PoCL's shuffle2 becomes many.
 #ifdef __clang__
 #define INTERLEAVED(half, width, a, b) __builtin_shufflevector(a, b, JOIN(half, width))
 #else
 #define INTERLEAVED(half, width, a, b) shuffle2(a, b, (JOIN(uint, width))(JOIN(half, width)))
 #endif
-#define INTERLEAVE(x, rows, width)                                                                 \
-  do {                                                                                             \
-    FLOAT(width) y[rows];                                                                          \
-    _Pragma("unroll") for (int i = 0; i < rows / 2; i++) {                                         \
-      y[2 * i] = INTERLEAVED(LOW_, width, x[i], x[i + rows / 2]);                                  \
-      y[2 * i + 1] = INTERLEAVED(HIGH_, width, x[i], x[i + rows / 2]);                             \
-    }                                                                                              \
-    _Pragma("unroll") for (int i = 0; i < rows; i++) x[i] = y[i];                                  \
-  } while (0)
-// x[rows], vectors of `width`, becomes its transpose: column after column, a vector may hold several.
-#define TRANSPOSE(x, rows, width)                  \
-  do {                                             \
-    INTERLEAVE(x, rows, width);                    \
-    if (rows >= 4) INTERLEAVE(x, rows, width);     \
-    if (rows >= 8) INTERLEAVE(x, rows, width);     \
-    if (rows >= 16) INTERLEAVE(x, rows, width);    \
-  } while (0)
+// Defines name(x): x[rows], vectors of `width`, becomes its transpose, column after column; a vector may
+// hold several columns. Interleaving vectors i and i + rows/2, log2(rows) times over, brings the element
+// of row i and column j to place j*rows + i.
+#define DEFINE_TRANSPOSE(name, rows, width)                                 \
+  static inline void name(FLOAT(width) * x) {                               \
+    _Pragma("unroll") for (int left = rows; left > 1; left /= 2) {          \
+      FLOAT(width) y[rows];                                                 \
+      _Pragma("unroll") for (int i = 0; i < rows / 2; i++) {                \
+        y[2 * i] = INTERLEAVED(LOW_, width, x[i], x[i + rows / 2]);         \
+        y[2 * i + 1] = INTERLEAVED(HIGH_, width, x[i], x[i + rows / 2]);    \
+      }                                                                     \
+      _Pragma("unroll") for (int i = 0; i < rows; i++) x[i] = y[i];         \
+    }                                                                       \
+  }
 
 #if PIECE > 1
+DEFINE_TRANSPOSE(OF(transpose_square), PIECE, TURN)
+
 // Writes the transpose of PIECE rows x TURN columns; rows from `rows` on are taken as zero.
 static inline void OF(transpose)(const int rows, __global const float* from, const long row_stride,
                                  __global float* to) {
@@ -97,13 +97,13 @@ static inline void OF(transpose)(const int rows, __global const float* from, con
       if (i < rows) x[i] = LOAD(TURN, from + i * row_stride);
     }
   }
-  TRANSPOSE(x, PIECE, TURN);
+  OF(transpose_square)(x);
   #pragma unroll
   for (int i = 0; i < PIECE; i++) STORE(TURN, x[i], to + i * TURN / PIECE * PANEL + i * TURN % PIECE);
 }
 #endif
 
-// The plain way, for edges and odd strides: rows from `rows` up to `padded` are zero.
+// Element by element, for edges and strides of neither sort. Rows from `rows` up to `padded` are zero.
 static __attribute__((noinline)) void OF(copy)(const int rows, const int padded, const int columns,
                                                __global const float* from, const long row_stride,
                                                const long column_stride, __global float* to) {
@@ -112,7 +112,7 @@ static __attribute__((noinline)) void OF(copy)(const int rows, const int padded,
       to[column * PANEL + row] = row < rows ? from[row * row_stride + column * column_stride] : 0.0f;
 }
 
-// The same for rows that are neighbours in memory, `rows` of them a multiple of PIECE.
+// By vectors, where columns are contiguous. `rows` is a multiple of PIECE.
 static inline void OF(copy_pieces)(const int rows, const int columns, __global const float* from,
                                    const long column_stride, __global float* to) {
   for (int column = 0; column < columns; column++)
@@ -122,7 +122,7 @@ static inline void OF(copy_pieces)(const int rows, const int columns, __global c
         STORE_PANEL(PIECE, LOAD(PIECE, from + column * column_stride + row), to + column * PANEL + row);
 }
 
-// rows x columns of panels that have `pitch` columns; the last one is written as far as row `padded`, a
+// Packs rows x columns into panels of `pitch` columns. The last panel is written up to row `padded`, a
 // multiple of PIECE.
 static __attribute__((noinline)) void OF(pack_panels)(const int rows, const int padded, const int columns,
                                                       const int pitch, __global const float* from,
@@ -162,16 +162,16 @@ static __attribute__((noinline)) void OF(pack_panels)(const int rows, const int 
     const int rows_here = rows - panel, padded_here = min(PANEL, padded - panel);
     __global const float* source = from + panel * row_stride;
     __global float* target = to + panel * pitch;
-    int turned = 0;
+    int transposed = 0;
 #if PIECE > 1
     if (column_stride == 1) {
-      turned = columns / TURN * TURN;
+      transposed = columns / TURN * TURN;
       for (int i = 0; i < padded_here; i += PIECE)
-        for (int column = 0; column < turned; column += TURN)
+        for (int column = 0; column < transposed; column += TURN)
           OF(transpose)(rows_here - i, source + i * row_stride + column, row_stride, target + column * PANEL + i);
     }
 #endif
-    OF(copy)(rows_here, padded_here, columns - turned, source + turned * column_stride, row_stride, column_stride,
-             target + turned * PANEL);
+    OF(copy)(rows_here, padded_here, columns - transposed, source + transposed * column_stride, row_stride, column_stride,
+             target + transposed * PANEL);
   }
 }

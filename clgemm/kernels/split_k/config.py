@@ -18,11 +18,12 @@ class ReduceConfig(KernelConfig):
     group: int  # work-items per work-group
     parts: int  # of them, those that share the slices of the same elements
     width: int  # columns per work-item, one vector
-    aligned: bool = False  # the planner's: rows of the slices are whole vectors
+    aligned: bool = False  # rows of the slices are whole vectors
 
     family: ClassVar[str] = "reduce"
     source: ClassVar[str] = "split_k/reduce.cl"
     entry: ClassVar[str] = "reduce"
+    includes: ClassVar[tuple[str, ...]] = ("common/store.cl",)
 
     @property
     def items(self) -> int:

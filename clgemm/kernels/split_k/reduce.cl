@@ -1,7 +1,8 @@
-// C = alpha*(sum of slices) + beta*C: adds up the results of a product whose k was cut into slices.
-//   from[slice*m*n + i*n + j]    the slices of one matrix; matrices one behind the other
+// Split-k in two launches, the second: C = alpha*(sum of slices) + beta*C.
+//   from[slice*m*n + i*n + j]    the slices of one matrix; the matrices of a batch follow one another
 //   c[i*c_row + j*c_column]      m x n; not read when beta is 0
-// A work-item adds WIDTH columns of every PARTS-th slice; what PARTS of them have is added in local memory.
+// A work-item adds up WIDTH columns of every PARTS-th slice. Then PARTS work-items add up their sums
+// through local memory.
 // Work-groups: matrices x (m x (n/WIDTH, rounded up) x PARTS / GROUP, rounded up), GROUP work-items each.
 // Local: 4*GROUP*WIDTH bytes.
 #ifndef GROUP
@@ -16,14 +17,14 @@
 #ifndef ALIGNED
 #error "ALIGNED: 1 if n is a multiple of WIDTH"
 #endif
-#define UNITS (GROUP / PARTS)  // runs of WIDTH columns that a work-group adds up
+#define UNITS (GROUP / PARTS)  // vectors of C per work-group
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void reduce(const int m, const int n, const int slices, const int4 counts, const float alpha, const float beta,
             __global const float* restrict from,
             __global float* restrict c, const long c_offset, const long c_row, const long c_column,
             const long4 c_strides GATE_ARGUMENTS) {
-  GATE
+  if (GATE_IS_CLOSED) return;
   const int across = (n + WIDTH - 1) / WIDTH, groups = (m * across + UNITS - 1) / UNITS;
   const uint group = get_group_id(0), matrix = group / groups;
   const int item = get_local_id(0), part = item / UNITS;
@@ -35,7 +36,7 @@ void reduce(const int m, const int n, const int slices, const int4 counts, const
     from += matrix * slices * size + (long)row * n + column;
     c += c_offset + matrix_offset(matrix, counts, c_strides) + row * c_row + column * c_column;
     if (whole) {
-#if PARTS > 1  // vector compilers would only warn that they have better plans
+#if PARTS > 1  // for CPUs, whose compilers vectorise the loop, the pragma gives a warning only
       #pragma unroll 4
 #endif
       for (int slice = part; slice < slices; slice += PARTS)
@@ -64,13 +65,5 @@ void reduce(const int m, const int n, const int slices, const int4 counts, const
 #endif
   if (row >= m) return;
   sum *= alpha;
-  if (whole && c_column == 1) {
-    if (beta != 0.0f) sum += beta * LOAD(WIDTH, c);
-    STORE(WIDTH, sum, c);
-  } else {
-    float values[WIDTH];
-    STORE(WIDTH, sum, values);
-    for (int j = 0; j < min(WIDTH, n - column); j++)
-      c[j * c_column] = beta == 0.0f ? values[j] : values[j] + beta * c[j * c_column];
-  }
+  STORE_RUN(WIDTH)(c, c_column, column, n, sum, beta);
 }

@@ -1,15 +1,16 @@
-// How work-items of NVIDIA's compute capability 9.0 wait for one another, for copies to local memory, and for other work-groups.
-//
+// Synchronisation on NVIDIA's compute capability 9.0: barriers in local memory (mbarrier), bulk copies to local memory, and
+// atomic counters between work-groups.
 // After: NVIDIA, "Parallel thread execution ISA", mbarrier, memory consistency model.
+// The text of a macro's value, for inline assembly.
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 
-// Barriers in local memory, by their address: arrivals, and bytes that copies bring.
+// Barriers in local memory, by their address. They count arrivals, and bytes that copies bring.
 static inline void initialise(uint barrier, uint arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(barrier), "r"(arrivals) : "memory");
 }
 
-// What was initialised is there for whoever waits behind the next barrier.
+// Makes initialised barriers visible to those that wait behind the next barrier of the work-group.
 static inline void fence_initialised(void) { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
 static inline void expect(uint barrier, uint bytes) {
@@ -28,13 +29,13 @@ static inline void wait_for(uint barrier, uint parity) {
   } while (!done);
 }
 
-// Have the copy engine bring bytes to local memory, which the barrier is to expect.
+// Starts a bulk copy to local memory by the copy engine. The barrier must expect its bytes.
 static inline void fetch(uint to, __global const uchar* from, uint bytes, uint barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                :: "r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
 }
 
-// What others wrote before they counted is there for whoever sees the count.
+// Reads an atomic counter. What others wrote before they counted is visible afterwards.
 static inline uint counted(__global const uint* counter) {
   uint now;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
@@ -45,5 +46,13 @@ static inline void count_up(__global uint* counter, uint by) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" :: "l"(counter), "r"(by) : "memory");
 }
 
-// What was written, or seen, by plain instructions is there for the copy engine.
+// Makes plain writes, and what plain reads have seen, visible to the copy engine.
 static inline void fence_copies(void) { asm volatile("fence.proxy.async;" ::: "memory"); }
+
+// Moves on to the next of several stages, which are used in turn. `round` is the parity of a stage's uses.
+static inline void next_stage(int* stage, uint* round, const int stages) {
+  if (++*stage == stages) {
+    *stage = 0;
+    *round ^= 1;
+  }
+}

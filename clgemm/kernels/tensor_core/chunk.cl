@@ -1,10 +1,10 @@
-// How tensor_core/narrow.cl splits elements, and stores B: in chunks of CHUNK of k and COLUMNS columns. An element is x = h + l; of both
-// the tensor cores read eleven bits (tf32), with the exponents of float32. A chunk, as wgmma reads it from local memory:
-//   byte 0    high[core][column][4]   h, rounded to eleven bits
+// How tensor_core/narrow.cl splits elements, and packs B in chunks: CHUNK of k, COLUMNS columns. An element is x = h + l.
+// Tensor cores read 11 bits of each (tf32), with float32's exponents. A chunk is stored as wgmma reads it:
+//   byte 0    high[core][column][4]   h, rounded to 11 bits
 //   LOW_AT    low[core][column][4]    l
-//   ODD_AT    odd                     uint: not zero if an element is not to be split
-// Eight columns of a core are one of wgmma's core matrices, 128 bytes in a run. Which of k is where: so that a work-item's share
-// of A for a product of sixteen of k is, of each of its rows, four neighbours of k, or four of k that are four apart.
+//   ODD_AT    odd                     uint: not zero if an element cannot be split
+// Eight columns of a core are a core matrix of wgmma: 128 contiguous bytes. The order of k is such that a work-item's
+// share of A, for a product of 16 of k, has four values of k from each of its rows: neighbours, or four apart.
 #ifndef COLUMNS
 #error "COLUMNS: of C per tile: 16, 32 or 64"
 #endif
@@ -20,13 +20,13 @@
 #define PITCH (COLUMNS * 16)  // bytes of a core
 #define LOW_AT (CHUNK / 4 * PITCH)
 #define ODD_AT (2 * LOW_AT)
-#define CHUNK_BYTES (ODD_AT + 128)  // whole lines of the cache
+#define CHUNK_BYTES (ODD_AT + 128)  // whole cache lines
 
-// Of the sixteen of k that are number `i` of the four of the work-items with lane%4 == t.
+// Of 16 values of k, number `i` of the four that belong to work-items with lane%4 == t.
 #define K_OF(t, i) (ALONG_K ? (t) * 4 + (i) : (i) * 4 + (t))
 
-// Elements are split from 2^-113 on, whose last bits are some of the subnormal numbers that tensor cores know, and below 2^60,
-// of which a chunk's products do not add up to infinity.
+// Elements from 2^-113 on can be split: their last bits are subnormal numbers that tensor cores can represent. So can
+// elements below 2^60: the sum of a chunk's products does not overflow.
 #define TINY_BITS ((127 - 113) << 23)
 #define TIMES_HUGE_OVERFLOWS 0x1p68f
 
@@ -35,10 +35,10 @@ static inline void split(const float x, uint* high, uint* low) {
   *low = as_uint(x - as_float(*high));
 }
 
-// What says whether all of some elements can be split.
+// What tells whether all elements of a set can be split.
 typedef struct {
-  uint least;  // of twice their bits minus one, for which zero counts as most
-  float sum;   // of their sizes, times so much that it is not finite if one of them is too large
+  uint least;  // the least of their bits, doubled, minus 1: zero becomes the largest
+  float sum;   // of their sizes, times a factor that makes it overflow if one is too large
 } Seen;
 
 static inline void see(Seen* seen, const float x) {
@@ -48,7 +48,7 @@ static inline void see(Seen* seen, const float x) {
 
 static inline uint is_odd(const Seen* seen) { return seen->least < TINY_BITS * 2u - 1 || !(seen->sum < INFINITY); }
 
-// Split B's chunk at `from`, of which `depth` of k and `columns` are there. Called by all work-items.
+// Pack the chunk of B at `from`, of which `depth` of k and `columns` exist. Call it with all work-items.
 static inline void pack_chunk(__global const float* from, const long row, const long column, const int depth, const int columns,
                               __global uchar* to, __local uint* odd) {
   const int item = get_local_id(0);
@@ -56,7 +56,7 @@ static inline void pack_chunk(__global const float* from, const long row, const 
   barrier(CLK_LOCAL_MEM_FENCE);
   Seen seen = {-1, 0.0f};
   for (int index = item; index < CHUNK / 4 * COLUMNS; index += ITEMS) {
-    const int t = index / COLUMNS % 4, part = index / COLUMNS / 4, j = index % COLUMNS;  // part: which sixteen of k
+    const int t = index / COLUMNS % 4, part = index / COLUMNS / 4, j = index % COLUMNS;  // part: which 16 of k
     float x[4];
     #pragma unroll
     for (int i = 0; i < 4; i++) {

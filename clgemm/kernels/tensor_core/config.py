@@ -17,17 +17,23 @@ __all__ = [
     "LENGTH_BYTES",
     "NARROW_COLUMNS",
     "TILE_BYTES",
+    "TILE_DEPTH",
     "TILE_ROWS",
     "AtOnceConfig",
     "MmaConfig",
+    "MmaVariant",
     "NarrowConfig",
+    "NarrowVariant",
     "SplitConfig",
     "TensorConfig",
+    "TensorVariant",
     "WgmmaConfig",
+    "WgmmaVariant",
 ]
 
 # kernels/tensor_core/tile.cl, which says what a tile holds.
 TILE_ROWS = 128
+TILE_DEPTH = 64  # of halves
 TILE_BYTES = 2 * 16 * TILE_ROWS * 8 + 4 * TILE_ROWS + 2 * 64
 LENGTH_BYTES = 4  # of a list, in the directory behind the tiles
 OWN_BYTES = 128 + 8 * 16 * 33 * 4  # the product kernel: barriers, a corner of C for each warp
@@ -62,14 +68,12 @@ class TensorConfig(KernelConfig):
     """Multiplies split tiles on tensor cores: what both families have in common."""
 
     swizzle: int  # rows of tiles that work-groups visit together, for the second-level cache
-    tf32: bool  # as in SplitConfig
-    guard: bool  # as there
-    int8: bool = field(default=False, kw_only=True)  # as there
 
     entry: ClassVar[str] = "tensor_product"
     includes: ClassVar[tuple[str, ...]] = (
+        *("common/store.cl", "common/swizzle.cl"),
         "tensor_core/tile.cl",
-        "tensor_core/mend.cl",
+        "tensor_core/outliers.cl",
         "tensor_core/store.cl",
     )
     # LocalConfig: of the fallback, for data that split operands cannot hold.
@@ -85,10 +89,23 @@ class TensorConfig(KernelConfig):
         """Columns of C per tile."""
         return TILE_ROWS
 
+    def problems(self) -> Iterator[str]:
+        if self.swizzle < 1:
+            yield f"swizzle={self.swizzle} is less than 1"
+
+
+@dataclass(frozen=True)
+class TensorVariant(TensorConfig):
+    """The same for one call: what both families have in common."""
+
+    tf32: bool  # as in SplitConfig
+    guard: bool  # as there
+    int8: bool = field(default=False, kw_only=True)  # as there
+
     @property
     def tile_k(self) -> int:
         """Depth of a packed tile."""
-        return 32 if self.tf32 else 64
+        return TILE_DEPTH // 2 if self.tf32 else TILE_DEPTH
 
     @property
     def split(self) -> SplitConfig:
@@ -96,8 +113,7 @@ class TensorConfig(KernelConfig):
         return SplitConfig(self.tf32, self.guard, self.int8)
 
     def problems(self) -> Iterator[str]:
-        if self.swizzle < 1:
-            yield f"swizzle={self.swizzle} is less than 1"
+        yield from super().problems()
         yield from self.split.problems()
 
 
@@ -112,14 +128,19 @@ class MmaConfig(TensorConfig):
     def items(self) -> int:
         return 256
 
+    @property
+    def local_memory_bytes(self) -> int:
+        return 2 * (16 * TILE_ROWS * 8 + 8 * TILE_ROWS)
+
+
+@dataclass(frozen=True)
+class MmaVariant(MmaConfig, TensorVariant):
+    """The same for one call."""
+
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         if self.int8:
             yield "it multiplies no bytes"
-
-    @property
-    def local_memory_bytes(self) -> int:
-        return 2 * (16 * TILE_ROWS * 8 + 8 * TILE_ROWS)
 
 
 @dataclass(frozen=True)
@@ -130,10 +151,10 @@ class WgmmaConfig(TensorConfig):
     stages: int  # tiles of A and B in local memory
 
     family: ClassVar[str] = "tensor"
-    source: ClassVar[str] = "tensor_core/product.cl"
+    source: ClassVar[str] = "tensor_core/wgmma.cl"
     includes: ClassVar[tuple[str, ...]] = (
         *TensorConfig.includes,
-        *("tensor_core/barriers.cl", "tensor_core/wgmma.cl"),
+        *("tensor_core/barriers.cl", "tensor_core/warp_groups.cl"),
     )
     # 384 work-items start with 168 registers each and then share them out anew.
     options: ClassVar[tuple[str, ...]] = ("-cl-nv-maxrregcount=168",)
@@ -159,28 +180,35 @@ class WgmmaConfig(TensorConfig):
 
 
 @dataclass(frozen=True)
-class AtOnceConfig(WgmmaConfig):
+class WgmmaVariant(WgmmaConfig, TensorVariant):
+    """The same for one call."""
+
+
+@dataclass(frozen=True)
+class AtOnceConfig(WgmmaVariant):
     """Splits, multiplies, and with a guard makes plainly what must be made so, in one launch."""
 
     plain_m: ClassVar[int] = 128  # rows of C per tile of the plain product
     plain_n: ClassVar[int] = 64  # and its columns
 
     family: ClassVar[str] = "tensor_at_once"
-    source: ClassVar[str] = "tensor_core/at_once.cl"
+    source: ClassVar[str] = "tensor_core/single_launch.cl"
     entry: ClassVar[str] = "tensor_at_once"
     includes: ClassVar[tuple[str, ...]] = (
         *WgmmaConfig.includes,
-        *("tensor_core/split.cl", "tensor_core/plain.cl"),
+        *("tensor_core/split.cl", "tensor_core/fallback.cl"),
     )
     companions: ClassVar[tuple[type[KernelConfig], ...]] = ()
 
     @classmethod
-    def of(cls, config: WgmmaConfig) -> AtOnceConfig:
+    def of(cls, config: WgmmaVariant) -> AtOnceConfig:
         """Return the nearest to a config of separate launches."""
-        return cls(config.swizzle, tf32=False, guard=config.guard, tile_n=TILE_ROWS, stages=3)
+        return cls(
+            swizzle=config.swizzle, tf32=False, guard=config.guard, tile_n=TILE_ROWS, stages=3
+        )
 
     def macros(self) -> tuple[tuple[str, int], ...]:
-        """Return also those of tensor_core/plain.cl."""
+        """Return also those of tensor_core/fallback.cl."""
         return (*super().macros(), ("PLAIN_M", self.plain_m), ("PLAIN_N", self.plain_n))
 
     def problems(self) -> Iterator[str]:
@@ -196,11 +224,6 @@ class NarrowConfig(KernelConfig):
     columns: int  # of C per tile, one of NARROW_COLUMNS
     parts: int  # warp groups of a work-group, which share k
     ahead: int  # chunks from fetching A to the second-level cache to loading it
-    # The planner's, for the operands at hand: floats per load of A, whether its columns are
-    # neighbours in memory, and whether the kernel adds up slices of k itself.
-    load_a: int = 1
-    along_k: bool = False
-    gathers: bool = False
 
     tile_m: ClassVar[int] = 128  # rows of C per tile
     chunk: ClassVar[int] = 32  # of k
@@ -209,7 +232,7 @@ class NarrowConfig(KernelConfig):
     source: ClassVar[str] = "tensor_core/narrow.cl"
     entry: ClassVar[str] = "tensor_narrow"
     includes: ClassVar[tuple[str, ...]] = (
-        "split_k/gather.cl",
+        *("common/store.cl", "split_k/fused.cl"),
         "tensor_core/barriers.cl",
         "tensor_core/chunk.cl",
     )
@@ -231,11 +254,23 @@ class NarrowConfig(KernelConfig):
             yield "parts=1 has nobody to take turns with"
         if self.columns not in NARROW_COLUMNS:
             yield f"columns={self.columns} is not one of {NARROW_COLUMNS}"
-        if self.load_a not in ((1, 2, 4) if self.along_k else (1, 2)):
-            yield f"load_a={self.load_a} is not 1, 2 or, with along_k, 4"
         if bad:
             return
         tile = FLOAT_BYTES * self.columns * (self.tile_m + 4)
         # As for WgmmaConfig.
         if (needed := self.parts * max(3 * self.chunk_bytes, tile)) > LOCAL_BYTES:
             yield f"{needed} bytes of local memory exceed {LOCAL_BYTES}"
+
+
+@dataclass(frozen=True)
+class NarrowVariant(NarrowConfig):
+    """The same for the operands at hand."""
+
+    load_a: int  # floats per load of A
+    along_k: bool  # rows of A lie along memory, not its columns
+    gathers: bool = False  # adds up slices of k itself
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if self.load_a not in ((1, 2, 4) if self.along_k else (1, 2)):
+            yield f"load_a={self.load_a} is not 1, 2 or, with along_k, 4"

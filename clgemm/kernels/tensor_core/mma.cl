@@ -1,10 +1,10 @@
-// C = alpha*A*B + beta*C on the tensor cores of NVIDIA's compute capability 8.0 and later: tensor_core/product.cl's arithmetic, arguments
-// and error, from the same tiles, with the instructions of one warp (mma.sync) and copies by work-items (cp.async).
+// C = alpha*A*B + beta*C on the tensor cores of NVIDIA's compute capability 8.0 and later, with mma.sync, the instruction
+// of one warp. Arithmetic, tiles, arguments and error are those of tensor_core/wgmma.cl.
 //
-// Eight warps compute 64 x 32 of C each. A quarter of a tile of A and of B comes to local memory while the quarter before
-// is multiplied; work-groups stay for as many tiles of C as are theirs.
+// Eight warps compute 64 x 32 of C each. A quarter of a tile of A and of B is copied to local memory (cp.async) while
+// the quarter before is multiplied. Work-groups are persistent: each takes one tile of C after another.
 // Work-groups: any number, 256 work-items each. Local: 2*(PART_BYTES + 8*TILE_ROWS) = 34 KiB.
-// After: NVIDIA, "Parallel thread execution ISA", mma; tensor_core/product.cl.
+// After: NVIDIA, "Parallel thread execution ISA", mma; and the sources of tensor_core/wgmma.cl.
 #ifndef SWIZZLE
 #error "SWIZZLE: rows of tiles that work-groups visit together"
 #endif
@@ -19,7 +19,7 @@ static inline void copy_16(uint to, __global const uchar* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(to), "l"(from) : "memory");
 }
 
-// Four 8 x 16-byte matrices, a row from each work-item's address.
+// Loads four matrices of 8 rows x 16 bytes; each work-item gives the address of a row.
 static inline void load_matrices(uint* into, uint from) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(into[0]), "=r"(into[1]), "=r"(into[2]), "=r"(into[3]) : "r"(from) : "memory");
@@ -30,14 +30,14 @@ static inline void load_matrices(uint* into, uint from) {
 #else
 #define MMA "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
 #endif
-// sum[16 rows][8 columns] += a*b, two cores deep
+// sum[16 rows][8 columns] += a*b, over two cores of k.
 static inline void multiply(float* sum, const uint* a, const uint* b) {
   asm volatile(MMA "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// Bring a quarter of the tiles of A and of B, and with the first quarter their scales.
+// Start copying a quarter of the tiles of A and of B, with the first quarter also their scales.
 static inline void fetch(uint stage, uint scales, __global const uchar* tile_a, __global const uchar* tile_b, int quarter) {
   const int item = get_local_id(0);
   #pragma unroll
@@ -71,7 +71,7 @@ void tensor_product(const int matrices, const int m, const int n, const int k, c
   const long panel_bytes = (long)depths * TILE_BYTES;
   const int warp_m = warp % 2 * 64, warp_n = warp / 2 * 32;
   const uint stages_at = (uint)(ulong)(__local void*)stages, scales_at = (uint)(ulong)(__local void*)scales;
-  // Of A sixteen rows, two cores; of B two cores, sixteen columns: both 16 bytes a slot.
+  // Of A 16 rows of two cores, of B 16 columns of two cores: 16 bytes a slot.
   const uint rows_at = (lane / 16 * TILE_ROWS + warp_m + lane % 16) * 16;
   const uint columns_at = (lane / 8 % 2 * TILE_ROWS + warp_n + lane / 16 * 8 + lane % 8) * 16;
 
@@ -79,15 +79,15 @@ void tensor_product(const int matrices, const int m, const int n, const int k, c
 
   for (int index = get_group_id(0); index < matrices * tiles_m * tiles_n; index += get_num_groups(0)) {
     const int matrix = index / (tiles_m * tiles_n), tile = index % (tiles_m * tiles_n);
-    const int first_m = tile / (SWIZZLE * tiles_n) * SWIZZLE, band = min(SWIZZLE, tiles_m - first_m);
-    const int tile_m = first_m + tile % (SWIZZLE * tiles_n) % band, tile_n = tile % (SWIZZLE * tiles_n) / band;
+    const Place place = swizzled(tile, tiles_m, tiles_n, SWIZZLE);
+    const int tile_m = place.m, tile_n = place.n;
     const int panel_a = (a_stride == 0 ? 0 : matrix) * tiles_m + tile_m, panel_b = (b_stride == 0 ? 0 : matrix) * tiles_n + tile_n;
     __global const uchar* from_a = packed_a + panel_a * panel_bytes;
     __global const uchar* from_b = packed_b + panel_b * panel_bytes;
     float total[4][16], sum[4][16];
     #pragma unroll
     for (int i = 0; i < 64; i++) total[i / 16][i % 16] = sum[i / 16][i % 16] = 0.0f;
-    barrier(CLK_LOCAL_MEM_FENCE);  // nobody reads the tile before any more
+    barrier(CLK_LOCAL_MEM_FENCE);  // the tile before has been read
     fetch(stages_at, scales_at, from_a, from_b, 0);
 
     #pragma unroll 1
@@ -134,7 +134,7 @@ void tensor_product(const int matrices, const int m, const int n, const int k, c
     const int rows = m - tile_m * TILE_M, columns = n - tile_n * TILE_N;
     __global float* c_tile = c + c_offset + matrix * c_stride + tile_m * TILE_M * c_row + tile_n * TILE_N * c_column;
     const bool vectors = c_column == 1 && c_row % 4 == 0 && ((ulong)c_tile & 15) == 0 && columns >= TILE_N;
-    barrier(CLK_LOCAL_MEM_FENCE);  // the stages become corners
+    barrier(CLK_LOCAL_MEM_FENCE);  // store_runs uses the stages' memory
     #pragma unroll
     for (int i = 0; i < 4; i++) {
       const int first = warp_m + i * 16;
@@ -153,11 +153,11 @@ void tensor_product(const int matrices, const int m, const int n, const int k, c
           a + a_offset + matrix * a_stride + tile_m * TILE_M * a_row,
           b + b_offset + matrix * b_stride + tile_n * TILE_N * b_row, c_tile,
           a_row, a_column, b_row, b_column, c_row, c_column, rows, columns, depths, alpha};
-      const uint any = any_lists(t.lengths_a, t.lengths_b, 1, depths);
+      const uint any = panels_with_outliers(t.lengths_a, t.lengths_b, 1, depths);
       if (any != 0) warp_barrier();
       for (int i = 0; i < 4; i++) {
-        if (any & 1) mend_rows(&t, warp_m + i * 16, warp_n, warp_n + 32);
-        if (any & 2) mend_columns(&t, warp_m + i * 16, warp_n, warp_n + 32, 0);
+        if (any & 1) add_outliers_of_a(&t, warp_m + i * 16, warp_n, warp_n + 32);
+        if (any & 2) add_outliers_of_b(&t, warp_m + i * 16, warp_n, warp_n + 32, 0);
       }
     }
 #endif

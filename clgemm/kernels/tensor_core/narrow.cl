@@ -1,25 +1,29 @@
-// C = alpha*A*B + beta*C on the tensor cores of NVIDIA's compute capability 9.0, where B has few columns: A is read once,
-// where it lies, and split in registers; only B is packed.
-//   a[i*a_row + p*a_column]     m x k; columns are neighbours in memory with ALONG_K, otherwise rows are
+// C = alpha*A*B + beta*C on the tensor cores of NVIDIA's compute capability 9.0, for a B of few columns. A is read once, in
+// place, and split in registers; only B is packed.
+//   a[i*a_row + p*a_column]     m x k; columns are contiguous with ALONG_K, otherwise rows are
 //   b[p*b_row + j*b_column]     k x n, any strides
-//   packed                      B's chunks by tensor_core/chunk.cl, in the order matrix, tile of columns, k: `packs` of them, of the
-//                               matrices that b has (own_counts, own_strides) and not of their repetitions (packed_strides)
+//   packed                      B in chunks (tensor_core/chunk.cl), ordered by matrix, tile of columns, k. There are `packs`
+//                               chunks, of the matrices that b has (own_counts, own_strides), without the repetitions of
+//                               the batch (packed_strides)
 //   c[i*c_row + j*c_column]     m x n; not read when beta is 0
-// Loads bring LOAD_A floats of A, to whose multiples its rows, strides and address are aligned.
+// Loads bring LOAD_A floats of A. Its rows, strides and address are multiples of that.
 //
-// A work-group makes one tile of C, TILE_M x COLUMNS, for one slice of k. First work-groups draw chunks of B to pack until there
-// are no more, and wait until all are packed. Then the PARTS warp groups of each take turns at the slice's chunks: work-items load
-// what they will split of the next one of A, and fetch to the second-level cache what comes AHEAD turns later; the copy
-// engine brings chunks of B to local memory. With x = h + l, for two tiles of 64 rows and half a chunk at a time,
+// A work-group computes a tile of C, TILE_M x COLUMNS, over one slice of k. First the work-groups take chunks of B to pack
+// until none is left, and wait until all are packed. Then a work-group's PARTS warp groups take turns at the chunks of the
+// slice. Work-items load what they split of the next chunk of A, and prefetch a later one, AHEAD turns on, to the
+// second-level cache. The copy engine brings chunks of B to local memory. With x = h + l, for two tiles of 64 rows and half
+// a chunk at a time,
 //     sum   += high_a*low_b + low_a*high_b + high_a*high_b      wgmma, from zero for each chunk
 //     total += sum                                              in registers
-// There are no scales. Half a chunk with elements that cannot be split, tiny, huge, Inf or NaN, is multiplied plainly instead,
-// in IEEE multiply-adds. kernels/tensor_core/README.md has the error bound.
+// There are no scales. Half a chunk with an element that cannot be split - tiny, huge, Inf or NaN - is multiplied in
+// IEEE single precision instead. README.md has the error bound.
 //
+// Atomic counters, all 0 before and after:
 //   tickets[0]    chunks that work-groups have taken to pack
 //   tickets[1]    chunks that are packed
-//   tickets[2]    work-groups that are done with tickets: the last one leaves zeros
-// Slices are c_slice apart in c or, with GATHERS, in gathered, as split_k/gather.cl has it; its counters follow the tickets.
+//   tickets[2]    work-groups that no longer read the counters, of which the last sets them to 0
+// Split-k: slice s goes to c + s*c_slice; or, with GATHERS, to `gathered`, and the sum of all to c (split_k/fused.cl, whose
+// counters follow these).
 // Work-groups: matrices x slices x tiles of C, 128*PARTS work-items each. Local: PARTS*PART_BYTES.
 // After: NVIDIA, "Parallel thread execution ISA", asynchronous warpgroup level matrix instructions, asynchronous copies.
 #ifndef PARTS
@@ -32,15 +36,15 @@
 #error "LOAD_A: floats per load of A: 1, 2 or, with ALONG_K, 4"
 #endif
 #define TILE_M 128
-#define SUMS (COLUMNS / 2)      // of each work-item, in a tile of 64 x COLUMNS
-#define SPAN (ALONG_K ? 4 : 2)  // neighbours in memory that a work-item splits: of k, or rows
-#define PITCH_C (TILE_M + 4)    // floats of a column of C in local memory: apart for the banks' sake
+#define SUMS (COLUMNS / 2)      // sums of a work-item in a tile of 64 x COLUMNS
+#define SPAN (ALONG_K ? 4 : 2)  // contiguous elements that a work-item splits: along k, or rows
+#define PITCH_C (TILE_M + 4)    // floats of a column of C in local memory, against bank conflicts
 #define TILE_C_BYTES (4 * COLUMNS * PITCH_C)
-#define STAGES 3                // chunks of B in local memory, for each warp group
-#define TICKETS 3
+#define STAGES 3                // chunks of B in local memory, of each warp group
+#define TICKETS 3               // atomic counters
 #define PART_BYTES (STAGES * CHUNK_BYTES > TILE_C_BYTES ? STAGES * CHUNK_BYTES : TILE_C_BYTES)
 
-// Load SPAN floats, LOAD_A at a time; zeros instead for those that are not there.
+// Load SPAN floats, LOAD_A at a time, of which the first `there` exist; the others are zero.
 static inline void load(float* x, __global const float* from, const int there) {
   #pragma unroll
   for (int i = 0; i < SPAN; i += LOAD_A) {
@@ -55,7 +59,7 @@ static inline void fetch_chunk(uint to, __global const uchar* chunk, uint barrie
   fetch(to, chunk, CHUNK_BYTES, barrier);
 }
 
-// Wait for the warp group at its own barrier; whether `mine` is not zero for any of its work-items.
+// A barrier of the warp group; whether `mine` is not zero for any of its work-items.
 static inline uint any_at_barrier(const uint id, const uint mine) {
   uint any;
   asm volatile("{.reg .pred mine, any; setp.ne.u32 mine, %1, 0; bar.red.or.pred any, %2, 128, mine; selp.u32 %0, 1, 0, any;}"
@@ -63,14 +67,12 @@ static inline uint any_at_barrier(const uint id, const uint mine) {
   return any;
 }
 
-// Named barriers: each warp group's own, and its turn at the tensor cores.
+// The numbers of barriers: each warp group's own, and its turn at the tensor cores.
 #define OWN_BARRIER(part) (1 + (part))
 #define TURN(part) (1 + PARTS + (part))
 
-// sum += a*b for two tiles of 64 x COLUMNS x CHUNK/2: 12 instructions in one piece, since the compiler must not touch the sums
-// before all is done. b is the descriptor of the high parts, without its upper half: it counts in sixteen bytes. Warp groups
-// take turns: while one's products are made, the others split.
-#define DISTANCE 8  // of runs of eight columns, 128/16
+// The text of the instructions for two tiles of 64 x COLUMNS x CHUNK/2.
+#define DISTANCE 8  // from one core matrix to the next along the columns, 128/16
 #define EIGHT(i)                                                              \
   "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3]),         \
   "+f"(sum[i + 4]), "+f"(sum[i + 5]), "+f"(sum[i + 6]), "+f"(sum[i + 7])
@@ -102,22 +104,62 @@ static inline uint any_at_barrier(const uint id, const uint mine) {
   WGMMA(SUMS_0, a "0" #step) WGMMA(SUMS_1, a "1" #step)
 #define FOUR(name, parts)                                                     \
   [name##0] "r"(parts[0]), [name##1] "r"(parts[1]), [name##2] "r"(parts[2]), [name##3] "r"(parts[3])
-#define MULTIPLY(sum, high, low, tile_b, mine, next)                          \
-  asm volatile("{.reg .b64 b; .reg .b32 place, apart; .reg .pred yes;\n"      \
-               "setp.eq.b32 yes, %[b], %[b];\n"                               \
-               "mov.b32 apart, " TEXT(DISTANCE) ";\n"                         \
-               "bar.sync %[turn], 256;\n"                                     \
-               "wgmma.fence.sync.aligned;\n"                                  \
-               TIMES(0, "h", LOW_AT) TIMES(1, "h", LOW_AT)                    \
-               TIMES(0, "l", 0) TIMES(1, "l", 0)                              \
-               TIMES(0, "h", 0) TIMES(1, "h", 0)                              \
-               "wgmma.commit_group.sync.aligned;\n"                           \
-               "bar.arrive %[then], 256;\n"                                   \
-               "wgmma.wait_group.sync.aligned 0;}\n"                          \
-               : RESULTS                                                      \
-               : FOUR(h00, high[0][0]), FOUR(h01, high[0][1]), FOUR(h10, high[1][0]), FOUR(h11, high[1][1]), \
-                 FOUR(l00, low[0][0]), FOUR(l01, low[0][1]), FOUR(l10, low[1][0]), FOUR(l11, low[1][1]), \
-                 [b] "r"(tile_b), [turn] "r"(mine), [then] "r"(next) : "memory")
+// sum += a*b. The 12 instructions are in one piece, since the compiler must not touch the sums before all are done. tile_b
+// is the lower half of the descriptor of B's high parts; addresses count in units of 16 bytes. Warp groups take turns:
+// while the tensor cores work for one, the others split.
+static inline void multiply(float* sum, uint high[2][2][4], uint low[2][2][4], const uint tile_b, const uint mine,
+                            const uint others) {
+  asm volatile("{.reg .b64 b; .reg .b32 place, apart; .reg .pred yes;\n"
+               "setp.eq.b32 yes, %[b], %[b];\n"
+               "mov.b32 apart, " TEXT(DISTANCE) ";\n"
+               "bar.sync %[turn], 256;\n"
+               "wgmma.fence.sync.aligned;\n"
+               TIMES(0, "h", LOW_AT) TIMES(1, "h", LOW_AT)
+               TIMES(0, "l", 0) TIMES(1, "l", 0)
+               TIMES(0, "h", 0) TIMES(1, "h", 0)
+               "wgmma.commit_group.sync.aligned;\n"
+               "bar.arrive %[then], 256;\n"
+               "wgmma.wait_group.sync.aligned 0;}\n"
+               : RESULTS
+               : FOUR(h00, high[0][0]), FOUR(h01, high[0][1]), FOUR(h10, high[1][0]), FOUR(h11, high[1][1]),
+                 FOUR(l00, low[0][0]), FOUR(l01, low[0][1]), FOUR(l10, low[1][0]), FOUR(l11, low[1][1]),
+                 [b] "r"(tile_b), [turn] "r"(mine), [then] "r"(others) : "memory");
+}
+
+// What a work-item reads of A. It moves on by one turn, PARTS chunks, at a time.
+typedef struct {
+  __global const float* next;  // its elements of the next chunk
+  __global const float* line;  // its cache line of the chunk to prefetch
+  int left, line_left;         // steps over k that are left from there on; no line is left past the last row
+  int rows;                    // rows of A from its own on
+} Reader;
+
+// Load this work-item's share of half a chunk.
+static inline void load_half(float* x, const Reader* r, const int half_k, const long a_row, const long a_column) {
+  #pragma unroll
+  for (int q = 0; q < 16 / SPAN; q++) {
+#if ALONG_K  // two rows of each tile
+    const int row = q / 2 * 16 + q % 2;
+    load(x + q * SPAN, r->next + row * a_row + half_k * 16, row < r->rows ? r->left - half_k * 16 : 0);
+#else  // four of k of each tile
+    const int p = half_k * 16 + q % 4 * 4;
+    load(x + q * SPAN, r->next + q / 4 * 16 + p * a_column, p < r->left ? r->rows - q / 4 * 16 : 0);
+#endif
+  }
+}
+
+static inline void fetch_line(Reader* r, const int step, const long a_column) {
+  r->line += step * a_column;
+  r->line_left -= step;
+  if (r->line_left > 0) asm volatile("prefetch.global.L2 [%0];" :: "l"(r->line));
+}
+
+// The tile of C in vectors of four rows, column by column: a work-item has OWN of them, ITEMS apart.
+#define FOURS (COLUMNS * TILE_M / 4)
+#define OWN ((FOURS + ITEMS - 1) / ITEMS)
+static inline int own_index(const int i) { return i * ITEMS + (int)get_local_id(0); }
+static inline bool is_own(const int i) { return FOURS % ITEMS == 0 || own_index(i) < FOURS; }
+static inline int own_place(const int i) { return own_index(i) / (TILE_M / 4) * PITCH_C + own_index(i) % (TILE_M / 4) * 4; }
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 void tensor_narrow(const int m, const int n, const int k, const int slice_k, const int4 counts, const float alpha, const float beta,
@@ -130,10 +172,10 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
   __local uchar memory[PARTS * PART_BYTES] __attribute__((aligned(1024)));
   __local ulong barriers[PARTS * STAGES];
   __local uint drawn, odd_drawn;
-  asm volatile(".target sm_90a");  // the compiler's own is sm_90: wgmma needs the a
+  asm volatile(".target sm_90a");  // the compiler chooses sm_90, which lacks wgmma
 
   uint ticket = 0;
-  if (get_local_id(0) == 0) ticket = atomic_add(tickets, 1);  // early, as this takes time
+  if (get_local_id(0) == 0) ticket = atomic_add(tickets, 1);  // early, to hide its latency
   const int chunks = (k + CHUNK - 1) / CHUNK;
   const int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + COLUMNS - 1) / COLUMNS, slices = (k + slice_k - 1) / slice_k;
   const uint tile = get_group_id(0) % (tiles_m * tiles_n), result = get_group_id(0) / (tiles_m * tiles_n);
@@ -146,45 +188,36 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
   const int rows = m - row_0, columns = n - column_0;
 
   const int part = get_local_id(0) / GROUP, item = get_local_id(0) % GROUP;
-  const int t = item % 4, my_row = item / 32 * 32 + item / 4 % 8 * 2;  // the first of two rows, for each of the tiles
+  const int t = item % 4, my_row = item / 32 * 32 + item / 4 % 8 * 2;  // the first of its two rows of each tile
   const int step = PARTS * CHUNK;
   __local uchar* own = memory + part * PART_BYTES;
   uint base = (uint)(ulong)own;
-  asm volatile("shfl.sync.idx.b32 %0, %0, 0, 31, 0xffffffff;" : "+r"(base));  // the same for all, as the compiler sees now
+  asm volatile("shfl.sync.idx.b32 %0, %0, 0, 31, 0xffffffff;" : "+r"(base));  // tells the compiler that it is the same for the warp
   const uint ready = (uint)(ulong)(barriers + part * STAGES);
   const uint tile_b = PITCH / 16 << 16 | base / 16;
 
-  // Load this work-item's share of half the next chunk, of which `left` of k are there; and its line of a chunk further on.
+  Reader reader;
+  reader.rows = rows - my_row;
 #if ALONG_K
-#define FROM(half_k, q) next + (q / 2 * 16 + q % 2) * a_row + half_k * 16  // of each tile two rows
-#define THERE(half_k, q) my_row + q / 2 * 16 + q % 2 < rows ? left - half_k * 16 : 0
-  __global const float* next = a + my_row * a_row + part * CHUNK + t * 4;
-  __global const float* line = a + item * a_row + part * CHUNK;
-  int left = depth - part * CHUNK - t * 4;
-  int line_left = item < rows ? depth - part * CHUNK : 0;
+  reader.next = a + my_row * a_row + part * CHUNK + t * 4;
+  reader.line = a + item * a_row + part * CHUNK;
+  reader.left = depth - part * CHUNK - t * 4;
+  reader.line_left = item < rows ? depth - part * CHUNK : 0;
 #else
-#define FROM(half_k, q) next + q / 4 * 16 + (half_k * 16 + q % 4 * 4) * a_column  // of each tile four of k
-#define THERE(half_k, q) half_k * 16 + q % 4 * 4 < left ? rows - my_row - q / 4 * 16 : 0
-  __global const float* next = a + my_row + (part * CHUNK + t) * a_column;
-  __global const float* line = a + item % 4 * 32 + (part * CHUNK + item / 4) * a_column;
-  int left = depth - part * CHUNK - t;
-  int line_left = item % 4 * 32 < rows ? depth - part * CHUNK - item / 4 : 0;
+  reader.next = a + my_row + (part * CHUNK + t) * a_column;
+  reader.line = a + item % 4 * 32 + (part * CHUNK + item / 4) * a_column;
+  reader.left = depth - part * CHUNK - t;
+  reader.line_left = item % 4 * 32 < rows ? depth - part * CHUNK - item / 4 : 0;
 #endif
-#define LOAD_HALF(half_k) \
-  _Pragma("unroll") for (int q = 0; q < 16 / SPAN; q++) load(&x[half_k][q * SPAN], FROM(half_k, q), THERE(half_k, q));
-#define FETCH_LINE                                                            \
-  line += step * a_column;                                                    \
-  line_left -= step;                                                          \
-  if (line_left > 0) asm volatile("prefetch.global.L2 [%0];" :: "l"(line));
 
   float x[2][16];
-  LOAD_HALF(0)
-  LOAD_HALF(1)
+  load_half(x[0], &reader, 0, a_row, a_column);
+  load_half(x[1], &reader, 1, a_row, a_column);
   #pragma unroll
-  for (int turn = 1; turn < AHEAD; turn++) { FETCH_LINE }
+  for (int turn = 1; turn < AHEAD; turn++) fetch_line(&reader, step, a_column);
 
-  // Pack what is left of B to pack, and wait until all is. Who waits, waits for work-groups that have drawn before and so are
-  // running: nobody can be kept waiting by one that has no place on the device.
+  // Pack chunks of B that no work-group has taken, and wait until all are packed. Deadlock-free: a work-group waits only for
+  // chunks that others have taken, which therefore are running.
   for (;;) {
     if (get_local_id(0) == 0) drawn = ticket;
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -221,7 +254,7 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
   for (int i = 0; i < 2 * SUMS; i++) total[i] = 0.0f;
 
   const uint mine = TURN(part), others = TURN((part + 1) % PARTS);
-  if (part == PARTS - 1) asm volatile("bar.arrive %0, 256;" :: "r"(others) : "memory");  // the first turn is the first's
+  if (part == PARTS - 1) asm volatile("bar.arrive %0, 256;" :: "r"(others) : "memory");  // the first warp group takes the first turn
   int stage = 0;
   uint round = 0;  // parity of the uses of a stage
   #pragma unroll 1
@@ -229,11 +262,11 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
     const int at = start + part * CHUNK;
     const bool has = at < depth;
     if (has) {
-      FETCH_LINE
+      fetch_line(&reader, step, a_column);
       wait_for(ready + 8 * stage, round);
     }
-    next += step * a_column;
-    left -= step;
+    reader.next += step * a_column;
+    reader.left -= step;
     const uint odd_b = !has || *(__local const uint*)(own + stage * CHUNK_BYTES + ODD_AT);
     uint odd = 0;  // bits for halves of the chunk
     float sum[2 * SUMS];
@@ -250,16 +283,16 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
         see(&seen, value);
         split(value, &high[tile][j / 2][row + j % 2 * 2], &low[tile][j / 2][row + j % 2 * 2]);
       }
-      LOAD_HALF(half_k)
+      load_half(x[half_k], &reader, half_k, a_row, a_column);
       const uint odd_here = any_at_barrier(OWN_BARRIER(part), odd_b | is_odd(&seen));
       if (half_k == 0 && item == 0 && at + (STAGES - 1) * step < depth) {
-        // Nobody reads the chunk before any more.
+        // The chunk before has been read: fetch into its place.
         const int other = stage == 0 ? STAGES - 1 : stage - 1;
         packed += PARTS * CHUNK_BYTES;
         fetch_chunk(base + other * CHUNK_BYTES, packed + (long)((STAGES - 2) * PARTS) * CHUNK_BYTES, ready + 8 * other);
       }
       if (odd_here == 0) {
-        MULTIPLY(sum, high, low, tile_b + stage * (CHUNK_BYTES / 16) + half_k * (4 * PITCH / 16), mine, others);
+        multiply(sum, high, low, tile_b + stage * (CHUNK_BYTES / 16) + half_k * (4 * PITCH / 16), mine, others);
       } else {
         asm volatile("bar.sync %0, 256; bar.arrive %1, 256;" :: "r"(mine), "r"(others) : "memory");
         odd |= 1 << half_k;
@@ -269,7 +302,7 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
     for (int i = 0; i < 2 * SUMS; i++) total[i] += sum[i];
     if (odd != 0) {
       int last = columns - 1;
-      asm volatile("" : "+r"(last));  // for the compiler to prepare nothing of this outside
+      asm volatile("" : "+r"(last));  // keeps the compiler from hoisting this out of the loop
       #pragma unroll 1
       for (int p = at; p < min(at + CHUNK, depth); p++) {
         if (!(odd >> (p - at) / 16 & 1)) continue;
@@ -290,7 +323,7 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
     if (++stage == STAGES) stage = 0, round ^= 1;
   }
 
-  // Through local memory, column by column.
+  // The warp groups' sums go to local memory, column by column, and are added up.
   barrier(CLK_LOCAL_MEM_FENCE);
   __local float* tile_c = (__local float*)memory;
   __local float* tile_own = (__local float*)own + my_row;
@@ -300,47 +333,52 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
     *(__local float2*)(tile_own + (i / 2 % (COLUMNS / 8) * 8 + t * 2 + i % 2) * PITCH_C + i / (COLUMNS / 4) * 16) = (float2)(sum[0], sum[2]);
   }
   barrier(CLK_LOCAL_MEM_FENCE);
-#define FOURS (COLUMNS * TILE_M / 4)
-#define EACH ((FOURS + ITEMS - 1) / ITEMS)  // of a work-item, ITEMS apart
-#define INDEX(i) ((i) * ITEMS + (int)get_local_id(0))
-#define PLACE(i) (INDEX(i) / (TILE_M / 4) * PITCH_C + INDEX(i) % (TILE_M / 4) * 4)
-#define FOR_EACH _Pragma("unroll") for (int i = 0; i < EACH; i++) if (FOURS % ITEMS == 0 || INDEX(i) < FOURS)
-  float4 four[EACH];
-  FOR_EACH {
-    four[i] = *(__local const float4*)(tile_c + PLACE(i));
-    #pragma unroll
-    for (int other = 1; other < PARTS; other++) four[i] += *(__local const float4*)(tile_c + other * (PART_BYTES / 4) + PLACE(i));
-  }
+  float4 four[OWN];
+  #pragma unroll
+  for (int i = 0; i < OWN; i++)
+    if (is_own(i)) {
+      four[i] = *(__local const float4*)(tile_c + own_place(i));
+      #pragma unroll
+      for (int other = 1; other < PARTS; other++)
+        four[i] += *(__local const float4*)(tile_c + other * (PART_BYTES / 4) + own_place(i));
+    }
 #if GATHERS
-  // Slices are written like this; the last work-group of a tile adds them up, in their order.
+  // Fused split-k. The last work-group of a tile adds the slices up, always in the same order.
   __local uint earlier;
   const uint piece = matrix * (tiles_m * tiles_n) + tile;
   __global float4* slices_c = (__global float4*)gathered + (long)piece * slices * FOURS;
-  FOR_EACH slices_c[slice * FOURS + INDEX(i)] = four[i];
+  #pragma unroll
+  for (int i = 0; i < OWN; i++)
+    if (is_own(i)) slices_c[slice * FOURS + own_index(i)] = four[i];
   if (!comes_last(counters + TICKETS + piece, slices, &earlier)) return;
-  FOR_EACH four[i] = slices_c[INDEX(i)];
+  #pragma unroll
+  for (int i = 0; i < OWN; i++)
+    if (is_own(i)) four[i] = slices_c[own_index(i)];
   #pragma unroll 1
-  for (int other = 1; other < slices; other += 4) {  // four at a time are on their way
-    float4 more[4][EACH];
+  for (int first_slice = 1; first_slice < slices; first_slice += 4) {  // loads of four slices are under way at once
+    float4 more[4][OWN];
     #pragma unroll
-    for (int next = 0; next < 4; next++)
-      if (other + next < slices) FOR_EACH more[next][i] = slices_c[(other + next) * FOURS + INDEX(i)];
+    for (int s = 0; s < 4; s++)
+      #pragma unroll
+      for (int i = 0; i < OWN; i++)
+        if (first_slice + s < slices && is_own(i)) more[s][i] = slices_c[(first_slice + s) * FOURS + own_index(i)];
     #pragma unroll
-    for (int next = 0; next < 4; next++)
-      if (other + next < slices) FOR_EACH four[i] += more[next][i];
+    for (int s = 0; s < 4; s++)
+      #pragma unroll
+      for (int i = 0; i < OWN; i++)
+        if (first_slice + s < slices && is_own(i)) four[i] += more[s][i];
   }
 #endif
-  FOR_EACH *(__local float4*)(tile_c + PLACE(i)) = four[i];
+  #pragma unroll
+  for (int i = 0; i < OWN; i++)
+    if (is_own(i)) *(__local float4*)(tile_c + own_place(i)) = four[i];
   barrier(CLK_LOCAL_MEM_FENCE);
 
-  // The epilogue, along the shorter stride of C.
+  // Store along the shorter stride of C.
   const bool along_rows = c_column * c_column <= c_row * c_row;
   for (int index = get_local_id(0); index < TILE_M * COLUMNS; index += ITEMS) {
     const int row = along_rows ? index / COLUMNS : index % TILE_M, column = along_rows ? index % COLUMNS : index / TILE_M;
-    if (row < rows && column < columns) {
-      __global float* element = c + row * c_row + column * c_column;
-      const float product = alpha * tile_c[column * PITCH_C + row];
-      *element = beta == 0.0f ? product : product + beta * *element;
-    }
+    if (row < rows && column < columns)
+      store_element(c + row * c_row + column * c_column, alpha * tile_c[column * PITCH_C + row], beta);
   }
 }

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache
 
-from clgemm.core.config import Limits
+from clgemm.core.config import Limits, variant_of
 from clgemm.core.layout import Layout, Level, batch_levels
 from clgemm.core.steps import (
     LAST_GROUP,
@@ -26,15 +25,16 @@ from clgemm.core.steps import (
 )
 from clgemm.kernels.common.panels import own_levels, packed_strides
 from clgemm.kernels.split_k.plan import target
-from clgemm.kernels.tensor_core.config import NarrowConfig
+from clgemm.kernels.tensor_core.config import NarrowConfig, NarrowVariant
 
 __all__ = ["fits_narrow", "make_narrow_plan"]
 
 OWN_TICKETS = 3  # of the kernel, in front of the counters of its slices
 MOST_SLICES = 16
-# Times are in turns of a work-group, of a chunk for each of its warp groups: what a round of
-# work-groups takes besides, and what adding up takes for each slice.
-ROUND_TURNS, SLICE_TURNS = 3, 0.3
+# Times are in turns of a work-group: a chunk for each of its warp groups. For an H200; neither data
+# nor script of the fit was kept.
+ROUND_TURNS = 3  # what a round of work-groups takes besides
+SLICE_TURNS = 0.3  # what adding up takes for each slice
 
 
 def fits_narrow(a: Layout, b: Layout, c: Layout) -> bool:
@@ -50,11 +50,11 @@ def _turned(a: Layout, b: Layout, c: Layout) -> tuple[Layout, Layout, Layout, bo
     return b.transposed(), a.transposed(), c.transposed(), True
 
 
-def fitted(config: NarrowConfig, a: Layout) -> NarrowConfig:
+def fitted(config: NarrowConfig, a: Layout) -> NarrowVariant:
     """Return a config that reads A along its memory, by the widest loads that fit it."""
     along_k = a.column_stride == 1
     load = widest_load(a, not along_k, 4 if along_k else 2)
-    return replace(config, along_k=along_k, load_a=load)
+    return variant_of(NarrowVariant, config, along_k=along_k, load_a=load)
 
 
 def slices_of_k(config: NarrowConfig, tiles: int, k: int, limits: Limits) -> int:
@@ -69,7 +69,6 @@ def slices_of_k(config: NarrowConfig, tiles: int, k: int, limits: Limits) -> int
     return min(range(1, min(chunks, MOST_SLICES) + 1), key=time)
 
 
-@lru_cache(maxsize=1024)
 def make_narrow_plan(a: Layout, b: Layout, c: Layout, config: NarrowConfig, limits: Limits) -> Plan:
     """Return the launches of ``C = alpha A B + beta C`` for stacks that `fits_narrow`."""
     scratch: dict[Slot, int] = {}
@@ -83,7 +82,7 @@ def _steps(
     b: Layout,
     c: Layout,
     turned: bool,
-    config: NarrowConfig,
+    config: NarrowVariant,
     limits: Limits,
     scratch: dict[Slot, int],
 ) -> Iterator[Step]:

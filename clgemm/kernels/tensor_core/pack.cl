@@ -1,7 +1,6 @@
-// Splits both operands into the tiles of tensor_core/tile.cl, as tensor_core/split.cl does, in one launch.
-// The TF32 kernels are the first to take over from the halves: they run where `count_before`, that of the halves, is above
-// `most`.
-// Work-groups: any number, 256 work-items each; they take turns at tiles of A, then of B.
+// Splits both operands into the tiles of tensor_core/tile.cl in one launch: see tensor_core/split.cl.
+// With TF32 and GUARD this is the first fallback: it runs where `count_before`, the outliers of the fp16 split, is above `most`.
+// Work-groups: any number, SPLIT_ITEMS work-items each; they take turns at the tiles of A, then of B.
 __kernel __attribute__((reqd_work_group_size(SPLIT_ITEMS, 1, 1)))
 void tensor_pack(const int matrices, const int m, const int n, const int k, const int least, const int most,
                  __global const float* restrict a, const long a_offset, const long a_row, const long a_column, const long a_stride,
@@ -17,6 +16,6 @@ void tensor_pack(const int matrices, const int m, const int n, const int k, cons
   const int tiles = (panels_of_a(&p) + panels_of_b(&p)) * depths_of(k);
   for (int tile = get_group_id(0); tile < tiles; tile += get_num_groups(0)) {
     if (!split_tile(&p, tile, &memory)) break;
-    SPLIT_BARRIER;
+    split_barrier();
   }
 }

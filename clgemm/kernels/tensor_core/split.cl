@@ -1,35 +1,36 @@
-// How a work-group splits operands into the tiles of tensor_core/tile.cl, padded with zeros.
-//   a[matrix*a_stride + row*a_row + p*a_column]     m x k, any strides;   b[...column*b_row + p*b_column]     n x k: B'
-//   packed[(panel*depths + depth)*TILE_BYTES]     panel = row/TILE_ROWS, depth = p/TILE_K
-// A row's TILE_K elements share the scale 2^(e - TOP), where 2^e <= the largest of them < 2^(e+1). All rows of a tile have
-// that of the largest if they are near it and this leaves no element too small. The high part is an element over its
-// scale, rounded to eleven bits; the low part the rest, rounded likewise.
+// A work-group splits operands into the tiles of tensor_core/tile.cl, padded with zeros.
+//   a[matrix*a_stride + row*a_row + p*a_column]       m x k, any strides
+//   b[matrix*b_stride + column*b_row + p*b_column]    n x k, any strides: the transpose of B
+//   packed[(panel*depths + depth)*TILE_BYTES]         panel = row/TILE_ROWS, depth = p/TILE_K
+// The TILE_K elements of a row share the scale 2^(e - TOP), where 2^e <= the largest of them < 2^(e+1). All rows of a tile
+// have the scale of the largest row if their own are near it and no element is then too small. The high part is an element
+// over its scale, rounded to 11 bits. The low part is the rest, rounded to 11 bits.
 //
-// What that keeps, u = 2^-24: a low part is at most 2^-11 of its element and rounded to eleven bits, so that
-// the two together are off by at most 2u of the element; or, where fp16 is subnormal, by 2^-25 over
-// the scale, which for an element of 2^least and more over its scale is 2^(-1-least) u of it.
-// With GUARD, the others - tiny beside their row's largest, huge, Inf, NaN - are zero in the split and go to the
-// tile's list. Scales are kept between 2^-63 and 2^63, so that the product of two is a normal number.
+// The error, with u = 2^-24: a low part is at most 2^-11 of its element and rounded to 11 bits, so that both parts together
+// are off by at most 2u of the element. Where fp16 is subnormal they are off by 2^-25 over the scale: of an element of at
+// least 2^least over its scale, that is 2^(-1-least) u.
+// With GUARD, other elements are outliers: those that are too small beside their row's largest, huge, Inf or NaN. They
+// are zero in the split and go to the tile's list. Scales lie between 2^-63 and 2^63, so that the product of two is a
+// normal number.
 //
-// With INT8 a step is the least of which all high parts of a tile are 127 at most, and of which a FINER-th serves the low parts
-// likewise; or, where each row has its scale, the one that serves any: kernels/tensor_core/README.md has what that loses.
+// With INT8 a tile has a step. It is the least for which all high parts are at most 127 steps, and all low parts at most
+// 127 steps/FINER; where each row has its own scale, it is one that suits any. README.md has the error.
 //
-// `count` grows by the listed elements (GUARD only): above `most`, another kernel makes the product.
-// 256 work-items split a tile: all of a work-group, or its first.
+// `count` grows by the number of outliers (GUARD only). Above `most` of them the fallback makes the product.
+// SPLIT_ITEMS work-items split a tile: all of a work-group, or its first.
 #define OWN 4              // cores of a row that a work-item splits
 #define ABREAST (8 / OWN)  // work-items for each row
 #define SPLIT_ITEMS (ABREAST * TILE_ROWS)
 #define SPLIT_WARPS (SPLIT_ITEMS / 32)
-#define SPLIT_BARRIER asm volatile("bar.sync 4, 256;" ::: "memory")  // for those that split
 #define TOP (TF32 ? 30 : 14)
 #define HUGE_BITS ((uint)(127 + TOP + 64) << 23)
 #define LEAST_E (127 + TOP - 63)  // biased
-// How many exponents the largest elements of rows that share a scale may differ by: tf32 has them all.
+// The exponents by which the largest elements of rows that share a scale may differ; tf32 has all exponents.
 #define NEAR (TF32 ? 255 : INT8 ? 2 : 6)
 #define MOST_BYTE 127
-#define LEAST_HIGH 16384.0f  // 2^TOP: the largest high part of a tile is at least this, and less than twice as much
-#define MOST_LOW 8.0f        // no low part is more
-#define TINY(e) ((uint)((e) - TOP + least) << 23)  // from here on an element is large enough
+#define LEAST_HIGH 16384.0f  // 2^TOP: the largest high part of a tile is at least this, and less than twice this
+#define MOST_LOW 8.0f        // the largest low part
+#define TINY(e) ((uint)((e) - TOP + least) << 23)  // smaller elements are outliers
 
 #if TF32
 static inline uint eleven_bits(float x) {
@@ -107,7 +108,7 @@ static inline void split_core_to_bytes(const float* x, float up, float step, uin
 #endif
 
 // Whether two parts cannot hold an element.
-static inline bool is_apart(float x, uint tiny) {
+static inline bool is_outlier(float x, uint tiny) {
   const uint size = as_uint(x) & 0x7fffffff;
   return size - 1 < tiny - 1 || size >= HUGE_BITS;
 }
@@ -118,7 +119,7 @@ static inline uint largest_of_warp(uint x) {
   return largest;
 }
 
-// What the work-items of a work-group tell one another while they split a tile.
+// Local memory that work-items share while they split a tile.
 typedef struct {
   uint largest[SPLIT_ITEMS], warp_largest[SPLIT_WARPS], warp_least[SPLIT_WARPS], warp_smallest[SPLIT_WARPS];
   uint warp_low[SPLIT_WARPS];  // INT8 only
@@ -126,8 +127,11 @@ typedef struct {
   uint2 list[LIST_MOST];
 } SplitMemory;
 
-// Split one tile, of A or behind them of B. False if another kernel makes the product. The memory is free for the next tile
-// behind another SPLIT_BARRIER.
+// A barrier for the work-items that split.
+static inline void split_barrier(void) { asm volatile("bar.sync 4, 256;" ::: "memory"); }
+
+// Split a tile: `index` counts the tiles of A, then those of B. False if the fallback makes the product. Call
+// split_barrier before the memory is used again.
 static inline bool split_tile(const Product* p, const int index, __local SplitMemory* s) {
   const int item = get_local_id(0), depths = depths_of(p->k), tiles_a = panels_of_a(p) * depths;
   const bool is_a = index < tiles_a;
@@ -139,10 +143,10 @@ static inline bool split_tile(const Product* p, const int index, __local SplitMe
   __global uchar* to = (is_a ? p->packed_a : p->packed_b) + (long)tile * TILE_BYTES;
 
 #if GUARD
-  const uint so_far = item == 0 ? *(volatile __global const uint*)p->count : 0;  // early, as this takes time
+  const uint so_far = item == 0 ? *(volatile __global const uint*)p->count : 0;  // early, to hide its latency
 #endif
 
-  // A work-item splits cores of a row that are ABREAST apart. Neighbours run along the source's shorter stride.
+  // A work-item splits cores of a row that are ABREAST apart. Neighbours lie along the source's shorter stride.
   const bool along_k = column_stride * column_stride <= row_stride * row_stride;
   const int row = along_k ? item / (16 * ABREAST) * 16 + item % 16 : item % TILE_ROWS;
   const int first = along_k ? item / 16 % ABREAST : item / TILE_ROWS;  // core
@@ -174,7 +178,7 @@ static inline bool split_tile(const Product* p, const int index, __local SplitMe
     }
   }
 
-  uint size_here = 0, smallest = -1;  // smallest: of those that are not zero, minus one
+  uint size_here = 0, smallest = -1;  // the largest; the smallest that is not zero, minus one
   #pragma unroll
   for (int q = 0; q < OWN; q++)
     #pragma unroll
@@ -208,10 +212,10 @@ static inline bool split_tile(const Product* p, const int index, __local SplitMe
     s->listed = 0;
     s->before = so_far;
   }
-  SPLIT_BARRIER;
-  if (s->before > p->most) return false;  // nobody will read the tiles
+  split_barrier();
+  if (s->before > p->most) return false;  // the fallback does not read the tiles
 #else
-  SPLIT_BARRIER;
+  split_barrier();
 #endif
   uint row_largest = 0;
   #pragma unroll
@@ -232,14 +236,14 @@ static inline bool split_tile(const Product* p, const int index, __local SplitMe
     #pragma unroll
     for (int q = 0; q < OWN; q++)
       #pragma unroll
-      for (int i = 0; i < CORE; i++) here += is_apart(x[q][i], TINY(e));
+      for (int i = 0; i < CORE; i++) here += is_outlier(x[q][i], TINY(e));
     uint place = atomic_add(&s->listed, here);
     if (place + here <= LIST_MOST) {
       #pragma unroll
       for (int q = 0; q < OWN; q++)
         #pragma unroll
         for (int i = 0; i < CORE; i++)
-          if (is_apart(x[q][i], TINY(e))) {
+          if (is_outlier(x[q][i], TINY(e))) {
             uint2 entry;
             entry.x = (uint)(row | ((first + ABREAST * q) * CORE + i) << 8);
             entry.y = as_uint(x[q][i]);
@@ -251,8 +255,8 @@ static inline bool split_tile(const Product* p, const int index, __local SplitMe
 #endif
 
 #if GUARD
-  SPLIT_BARRIER;
-  if (s->listed > LIST_MOST) {  // nobody will read the tiles
+  split_barrier();
+  if (s->listed > LIST_MOST) {  // the fallback does not read the tiles
     if (item == 0) atomic_max(p->count, OVERFULL);
     return false;
   }
@@ -265,9 +269,9 @@ static inline bool split_tile(const Product* p, const int index, __local SplitMe
   for (int q = 0; q < OWN; q++)
     #pragma unroll
     for (int i = 0; i < CORE; i += 2) low_here = largest_low(low_here, x[q][i] * up, x[q][i + 1] * up);
-  const uint warp_low = largest_of_warp(as_uint(fmin(low_here, MOST_LOW)));  // NaN is where an element was too large
+  const uint warp_low = largest_of_warp(as_uint(fmin(low_here, MOST_LOW)));  // fmin drops NaN, of elements that are too large
   if (item % 32 == 0) s->warp_low[item / 32] = warp_low;
-  SPLIT_BARRIER;
+  split_barrier();
   const float tile_low = as_float(largest_of_warp(s->warp_low[item % SPLIT_WARPS]));
   const float tile_high = fmax(as_float(tile_largest) * up, LEAST_HIGH);
   const float step = (common ? fmax(tile_high, FINER * tile_low) : 2 * LEAST_HIGH) / MOST_BYTE;
@@ -298,7 +302,7 @@ static inline bool split_tile(const Product* p, const int index, __local SplitMe
     if (s->listed != 0) atomic_add(p->count, s->listed);
   }
   if (item < s->listed) {
-    int place = 0;  // in the order of rows and k: sums do not depend on who came first
+    int place = 0;  // sorted by row and k, so that sums do not depend on the order of work-items
     for (uint i = 0; i < s->listed; i++) place += s->list[i].x < s->list[item].x;
     ((__global uint2*)(to + LIST_AT))[place] = s->list[item];
   }

@@ -10,7 +10,7 @@ from clgemm.core.config import FLOAT_BYTES, KernelConfig, multiple, positive, ve
 from clgemm.kernels.pack.config import PackConfig
 from clgemm.kernels.split_k.config import ReduceConfig
 
-__all__ = ["LocalConfig"]
+__all__ = ["LocalConfig", "LocalVariant"]
 
 
 @dataclass(frozen=True)
@@ -31,21 +31,14 @@ class LocalConfig(KernelConfig):
     fma: bool  # fma() where it is an instruction; a * b + c, which compilers may contract, if not
     in_place: bool  # read operands where they are, without packing, if their strides allow
     parts: int = 1  # work-items that share the steps over a tile's depth, for a block each
-    # The planner's, for the operands at hand: floats per load from where they lie; whether columns
-    # of A, or rows of B, are what lies along memory, and turned on their way; whether C is whole
-    # tiles of aligned vectors.
-    load_a: int = 1
-    load_b: int = 1
-    turn_a: bool = False
-    turn_b: bool = False
-    whole: bool = False
-    gathers: bool = False  # adds up slices of k itself
 
     family: ClassVar[str] = "local"
-    source: ClassVar[str] = "tiled/local.cl"
+    source: ClassVar[str] = "tiled/tiled.cl"
     entry: ClassVar[str] = "local_product"
     companions: ClassVar[tuple[type[KernelConfig], ...]] = (PackConfig, ReduceConfig)
-    includes: ClassVar[tuple[str, ...]] = ("split_k/gather.cl",)
+    includes: ClassVar[tuple[str, ...]] = (
+        *("common/store.cl", "common/swizzle.cl", "split_k/fused.cl"),
+    )
     planned: ClassVar[frozenset[str]] = frozenset({"IN_PLACE"})
 
     @property
@@ -64,9 +57,7 @@ class LocalConfig(KernelConfig):
 
     @property
     def local_memory_bytes(self) -> int:
-        pitch_a = self.tile_m + self.turn_a * self.width_a
-        pitch_b = self.tile_n + self.turn_b * self.width_b
-        return FLOAT_BYTES * self.buffers * self.tile_k * (pitch_a + pitch_b)
+        return FLOAT_BYTES * self.buffers * self.tile_k * (self.tile_m + self.tile_n)
 
     def problems(self) -> Iterator[str]:
         bad = [*positive(self), *vector(self, "width_a"), *vector(self, "width_b")]
@@ -84,10 +75,6 @@ class LocalConfig(KernelConfig):
             yield f"work_m={self.work_m} is not a multiple of the {room} rows that A's tiles hold"
         if self.items_n % self.patch_n:
             yield f"patch_n={self.patch_n} does not divide {self.items_n} work-items along N"
-        for side in "ab":
-            yield from multiple(self, f"width_{side}", of=f"load_{side}")
-            if getattr(self, f"turn_{side}"):
-                yield from multiple(self, "tile_k", of=f"load_{side}")
         if self.buffers > 2:
             yield f"buffers={self.buffers} is neither 1 nor 2"
         for side, tile, width in (
@@ -99,3 +86,30 @@ class LocalConfig(KernelConfig):
                     f"a tile of {side} takes {loads} loads of width_{side}={width}, "
                     f"not a multiple of the {self.items} work-items"
                 )
+
+
+@dataclass(frozen=True)
+class LocalVariant(LocalConfig):
+    """The same for the operands at hand."""
+
+    load_a: int = 1  # floats per load of A from where it lies
+    load_b: int = 1  # the same of B
+    turn_a: bool = False  # columns of A lie along memory, and are transposed on their way
+    turn_b: bool = False  # the same of rows of B
+    whole: bool = False  # C is whole tiles of aligned vectors
+    gathers: bool = False  # adds up slices of k itself
+
+    @property
+    def local_memory_bytes(self) -> int:
+        pitch_a = self.tile_m + self.turn_a * self.width_a
+        pitch_b = self.tile_n + self.turn_b * self.width_b
+        return FLOAT_BYTES * self.buffers * self.tile_k * (pitch_a + pitch_b)
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if min(self.load_a, self.load_b) < 1:
+            return
+        for side in "ab":
+            yield from multiple(self, f"width_{side}", of=f"load_{side}")
+            if getattr(self, f"turn_{side}"):
+                yield from multiple(self, "tile_k", of=f"load_{side}")

@@ -1,6 +1,6 @@
 """How tiles in local memory spread over a device's compute units: expected times, slices of k.
 
-Pure. The model is for devices that run work-items in lanes; its constants were fitted to an H200.
+Pure. The model is for devices that run work-items in lanes.
 """
 
 from __future__ import annotations
@@ -12,29 +12,31 @@ from clgemm.kernels.tiled.config import LocalConfig
 
 __all__ = ["LocalSpread", "local_spread"]
 
-# Times are in multiply-adds of one compute unit that does nothing else (an H200's: 265 000 in a
-# microsecond). To each come loads from local memory, fewer of them for larger blocks of registers.
-LOAD_COST = 2.1
-# What a step over k waits for, in elements of C, unless work-items share steps; more with a single
-# buffer, and if an operand is read only once, which comes from memory then and not from the caches.
-# And a work-group's beginning and end, in steps, for each work-item that shares them.
-WAITING, ONE_BUFFER, READ_ONCE = 1000, 1.5, 2.0
-GROUP_STEPS = 70
-# Where they share steps and few of the work-groups run at once: the whole takes so much more, the
-# fewer run side by side.
-SHARING_COST = 0.35
+# Fitted to times on an H200; neither data nor script of the fit was kept.
+# Times are in multiply-adds of one compute unit that does nothing else: 265 000 a microsecond.
+LOAD_COST = 2.1  # of a load from local memory; larger blocks of registers need fewer
+WAITING = 1000  # elements of C: what a step over k waits for, unless work-items share steps
+ONE_BUFFER = 1.5  # times as much with a single buffer
+READ_ONCE = 2.0  # times as much if an operand is read only once: from memory, not caches
+GROUP_STEPS = 70  # steps over k: a work-group's begin and end, for each work-item that shares them
+SHARING_COST = 0.35  # of the time: what sharing costs more, over the work-groups side by side
 # Work-groups run side by side on a compute unit as far as its registers go.
-REGISTERS, OTHER_REGISTERS, REGISTERS_PER_SUM = 65536, 64, 1.25
-# Of cutting k: the launch that adds up; for all compute units together, each element that it writes
-# and each that it reads, which others have written.
-CUT_COST, WRITE_COST, READ_COST = 1.2e6, 330.0, 20.0
-# If instead the last work-group of each tile adds up: what that takes, what for each slice, and the
-# steps of a work-group's beginning and end, which others beside it hide. Of more slices it would be
-# one against a whole device, and of more sums no registers would be left.
-GATHER_COST, GATHER_SLICE_COST, GATHER_GROUP_STEPS = 3e5, 4e4, 45
-MOST_GATHERED, MOST_SUMS = 8, 64
-SMALLEST_SLICE = 128
-MOST_GROUPS, MOST_GATHERED_GROUPS = 4, 6  # for each compute unit, where k is cut
+REGISTERS = 65536  # of a compute unit
+OTHER_REGISTERS = 64  # of a work-item, besides its sums
+REGISTERS_PER_SUM = 1.25
+# Where k is cut and another launch adds up.
+CUT_COST = 1.2e6  # multiply-adds: that launch
+WRITE_COST = 330.0  # multiply-adds of all compute units together, for each element written
+READ_COST = 20.0  # the same for each element read, which others have written
+# Where the last work-group of each tile adds up.
+GATHER_COST = 3e5  # multiply-adds
+GATHER_SLICE_COST = 4e4  # multiply-adds, for each slice
+GATHER_GROUP_STEPS = 45  # steps over k: begin and end, which others beside it hide
+MOST_GATHERED = 8  # slices: of more it would be one work-group against a whole device
+MOST_SUMS = 64  # of a work-item: of more no registers would be left
+SMALLEST_SLICE = 128  # of k
+MOST_GROUPS = 4  # work-groups for each compute unit, where k is cut and another launch adds up
+MOST_GATHERED_GROUPS = 6  # the same where the last work-group adds up
 
 
 class LocalSpread(NamedTuple):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from clgemm.core.config import FLOAT_BYTES, Limits
+from clgemm.core.config import FLOAT_BYTES, Limits, variant_of
 from clgemm.core.layout import Layout
 from clgemm.core.steps import (
     LONGEST_SUM,
     Argument,
     Element,
+    Plan,
     Side,
     Slice,
     Step,
@@ -23,26 +24,29 @@ from clgemm.core.steps import (
 from clgemm.kernels.common.panels import (
     PACKED,
     SIDES,
-    AnyPackConfig,
     Panels,
+    Place,
+    Scratch,
+    make_panel_plan,
     packed_strides,
     stack_over,
+    target_of,
 )
 from clgemm.kernels.pack.config import PackConfig
-from clgemm.kernels.tiled.config import LocalConfig
+from clgemm.kernels.tiled.config import LocalConfig, LocalVariant
 from clgemm.kernels.tiled.estimate import local_spread
 
-__all__ = ["LocalPanels", "reads_singly"]
+__all__ = ["make_tiled_plan", "reads_singly"]
 
-# What can only be loaded float by float is packed if more tiles than this read it; of products from
-# so much work on, for which a launch is little, if more than the second.
+# What can only be loaded float by float is packed if more tiles than this read it.
 MOST_READINGS = 16
-LARGE_WORK, MOST_READINGS_IF_LARGE = 2**30, 7
+MOST_READINGS_IF_LARGE = 7  # of large products, for which a launch is little
+LARGE_WORK = 2**30  # multiply-adds
 
 
 def fitted(
     config: LocalConfig, a: Layout, b: Layout, limits: Limits, reserve: bool = False
-) -> tuple[LocalConfig, tuple[bool, bool]]:
+) -> tuple[LocalVariant, tuple[bool, bool]]:
     """Return a config that reads A and B', and which of them it reads where they lie.
 
     A reserve packs nothing that can be read in place: it is seldom its turn, always its launches'.
@@ -50,7 +54,7 @@ def fitted(
     is_large = a.rows * b.rows * a.columns >= LARGE_WORK
     most = math.inf if reserve else MOST_READINGS_IF_LARGE if is_large else MOST_READINGS
     often = b.rows > most * config.tile_n, a.rows > most * config.tile_m
-    config = replace(config, load_a=config.width_a, load_b=config.width_b)
+    fit = variant_of(LocalVariant, config, load_a=config.width_a, load_b=config.width_b)
     in_place = [False, False]
     for operand, rows in enumerate((a, b)):
         width = (config.width_a, config.width_b)[operand]
@@ -59,13 +63,13 @@ def fitted(
             if not config.in_place or load == 0 or (load == 1 < width and often[operand]):
                 continue
             if operand == 0:
-                found = replace(config, load_a=load, turn_a=turned)
+                found = replace(fit, load_a=load, turn_a=turned)
             else:
-                found = replace(config, load_b=load, turn_b=turned)
+                found = replace(fit, load_b=load, turn_b=turned)
             if not any(found.problems_on(limits)):
-                config, in_place[operand] = found, True
+                fit, in_place[operand] = found, True
                 break
-    return config, (in_place[0], in_place[1])
+    return fit, (in_place[0], in_place[1])
 
 
 def _is_whole(c: Layout, config: LocalConfig) -> bool:
@@ -94,24 +98,18 @@ def reads_singly(a: Layout, b: Layout, config: LocalConfig) -> bool:
     )
 
 
-class LocalPanels(Panels):
-    """Tiles in local memory: panels as deep as the block, padded to whole tiles of k."""
+@dataclass(frozen=True)
+class LocalPanels(Panels[PackConfig]):
+    """Tiles in local memory: panels as deep as the block, padded to whole tiles of k.
 
-    def __init__(
-        self,
-        a: Layout,
-        b: Layout,
-        c: Layout,
-        config: LocalConfig,
-        pack: tuple[AnyPackConfig, ...],
-        limits: Limits,
-        reserve: bool = False,
-    ) -> None:
-        config, self.in_place = fitted(config, a, b.transposed(), limits, reserve)
-        self.config = replace(config, whole=_is_whole(c, config))
-        sizes = c.rows, c.columns, a.columns
-        self.slices = local_spread(config, *sizes, math.prod(c.batch), limits).slices
-        super().__init__(a, b, c, (config.tile_m, config.tile_n), pack, limits)
+    Attributes
+    ----------
+    slices : int
+        That k is cut into.
+    """
+
+    config: LocalVariant
+    slices: int
 
     @property
     def grain(self) -> int:
@@ -134,27 +132,20 @@ class LocalPanels(Panels):
     def pack_groups(self, operand: int, rows: int, depth: int) -> int:
         """Return the work-groups that pack one matrix."""
         pack = self.pack[operand]
-        assert isinstance(pack, PackConfig)
         return ceil_div(rows, pack.panel) * ceil_div(self.padded(depth), pack.depth)
 
-    def lies_in_place(self, operand: int) -> bool:
-        """Tell whether tiles are loaded from the operand itself."""
-        return self.in_place[operand]
-
-    def multiply(
-        self, part: Slice, sizes: tuple[int, int, int], origins: tuple[int, int, int], first: bool
-    ) -> Iterator[Step]:
+    def multiply(self, place: Place, scratch: Scratch) -> Iterator[Step]:
         """Yield the launch that multiplies, and one that adds up if k is cut into slices."""
-        config, (m, n, k) = self.config, sizes
-        a, strides_a = self._panels("a", part, m, k, origins[0])
-        b, strides_b = self._panels("b", part, n, k, origins[1])
+        config, (m, n, k), part = self.config, place.sizes, place.part
+        a, strides_a = self._panels("a", part, m, k, place.origins[0])
+        b, strides_b = self._panels("b", part, n, k, place.origins[1])
         stack = stack_over(part, strides_a, strides_b)
         spread = local_spread(config, m, n, k, stack.matrices, self.limits)
         slice_k = round_up(ceil_div(k, spread.slices), config.tile_k)
         cuts = ceil_div(k, slice_k)
         tiles = ceil_div(m, config.tile_m) * ceil_div(n, config.tile_n)
         pieces = (tiles * stack.matrices, config.tile_m * config.tile_n) if spread.gathers else None
-        result = self.target((m, n, cuts), part, stack, origins[2], first, pieces)
+        result = target_of(self, place, cuts, stack, scratch, pieces)
         yield Step(
             replace(config, gathers=result.gathers),
             tiles * cuts * stack.matrices,
@@ -180,7 +171,7 @@ class LocalPanels(Panels):
         """Return where the kernel finds an operand's panels, and the stack's strides over them."""
         operand = SIDES.index(side)
         tile = self.tiles[operand]
-        if not self.packs[operand]:
+        if not self.packed[operand]:
             own, turned = self.rows[operand], (self.config.turn_a, self.config.turn_b)[operand]
             strides = tuple(level.strides[operand] for level in part.levels)
             first = Element(side, part.offsets[operand] + origin)
@@ -189,3 +180,36 @@ class LocalPanels(Panels):
         panel = tile * self.padded(depth)
         strides = packed_strides(part.levels, operand, ceil_div(rows, tile) * panel)
         return operand_at(side, PACKED[operand], 0, panel=panel, pitch=tile), strides
+
+
+def make_tiled_plan(
+    a: Layout,
+    b: Layout,
+    c: Layout,
+    config: LocalConfig,
+    pack: tuple[PackConfig, ...],
+    limits: Limits,
+    reserve: bool = False,
+) -> Plan:
+    """Return the launches of ``C = alpha A B + beta C``, C along rows.
+
+    Parameters
+    ----------
+    pack : tuple of PackConfig
+        How A and B are packed, if they are.
+    reserve : bool, optional
+        Whether most calls need none of it, so that launches count for more than what they do.
+    """
+    found, in_place = fitted(config, a, b.transposed(), limits, reserve)
+    found = replace(found, whole=_is_whole(c, found))
+    sizes = c.rows, c.columns, a.columns, math.prod(c.batch)
+    panels = LocalPanels(
+        *(a, b, c),
+        tiles=(config.tile_m, config.tile_n),
+        packed=(not in_place[0], not in_place[1]),
+        pack=pack,
+        limits=limits,
+        config=found,
+        slices=local_spread(found, *sizes, limits).slices,
+    )
+    return make_panel_plan(panels)

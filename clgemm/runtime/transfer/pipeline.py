@@ -9,49 +9,64 @@ import contextlib
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import pyopencl as cl
 
 from clgemm.core.layout import Layout
 from clgemm.core.nesting import is_within
+from clgemm.core.problem import Problem
 from clgemm.core.transfer import FLOAT_BYTES, Stream, Tile, make_stream, memory_order, pieces
-from clgemm.runtime.operands import LARGEST_ALIGNMENT, HostArray, Matrix
+from clgemm.hardware.device import Device
+from clgemm.runtime.execute import BoundCall, bind, execute_matrices
+from clgemm.runtime.memory import Matrix
+from clgemm.runtime.operands import LARGEST_ALIGNMENT, HostArray
 from clgemm.runtime.transfer.staging import Chunk, Copies, Staging
 from clgemm.runtime.waiting import answers_signals, finish, wait
 from clgemm.runtime.workspace import Workspace
 
-__all__ = ["Product", "multiply_through"]
+__all__ = ["TiledProduct", "multiply_through"]
 
 # Pieces that a call's transfers come in at least: while one goes the next is filled.
 LEAST_PIECES = 16
 SMALLEST_PIECE_BYTES = 2**19  # enqueueing a smaller one takes longer than its transfer
 
 
-class Product(Protocol):
-    """What the device does with a tile: C = alpha A B + beta C."""
+class TiledProduct(NamedTuple):
+    """What the device computes with each tile: C = alpha A B + beta C.
 
-    def prepare(self, a: Layout, b: Layout, c: Layout) -> None:
-        """Build what a tile of these layouts takes; enqueue nothing."""
+    Attributes
+    ----------
+    precision : str or None
+        As `Problem.precision`: without, `a` and `b` are not read.
+    wait_for : sequence of pyopencl.Event
+        Events that every tile waits for.
+    is_slow : bool
+        Whether a tile may take so long that signals should be answered meanwhile.
+    """
+
+    alpha: float
+    beta: float
+    precision: str | None
+    device: Device
+    space: Workspace
+    wait_for: Sequence[cl.Event]
+    is_slow: bool = False
+
+    def bind(self, a: Layout, b: Layout, c: Layout) -> BoundCall:
+        """Return what computes a tile of these layouts, built and set up; enqueue nothing."""
+        return bind(Problem(a, b, c, self.precision), self.device, self.space)
 
     def enqueue(
-        self, a: Matrix, b: Matrix, c: Matrix, first: bool, wait_for: Sequence[cl.Event]
+        self, bound: BoundCall, a: Matrix, b: Matrix, c: Matrix, first: bool, before: list[cl.Event]
     ) -> cl.Event:
         """Enqueue a tile: the `first` of its block of C, or one that adds to what is there."""
+        beta = self.beta if first else 1.0
+        return execute_matrices(bound, self.alpha, a, b, beta, c, [*self.wait_for, *before])
 
 
 def multiply_through(
-    staging: Staging,
-    space: Workspace,
-    product: Product,
-    a: HostArray,
-    b: HostArray,
-    c: HostArray,
-    *,
-    read: bool,
-    keep: bool,
-    allocation_bytes: int,
-    is_slow: bool = False,
+    staging: Staging, product: TiledProduct, a: HostArray, b: HostArray, c: HostArray
 ) -> None:
     """Multiply host arrays tile by tile; the result is in `c` on return.
 
@@ -64,29 +79,23 @@ def multiply_through(
         Of any strides; stacks broadcast to that of `c`.
     c : float32 array, shape (..., m, n)
         Of any strides; it overlaps neither `a` nor `b`.
-    read : bool
-        Whether `a` and `b` are read at all.
-    keep : bool
-        Whether the present values of `c` count.
-    allocation_bytes : int
-        The largest single buffer of the device.
-    is_slow : bool, optional
-        Whether a tile may take so long that signals should be answered meanwhile.
     """
-    turned = c.shape[-1] > c.shape[-2]
-    if turned:  # tiles are rows of the taller: C' = B' A'
+    if c.shape[-1] > c.shape[-2]:  # tiles are rows of the taller: C' = B' A'
         a, b, c = (x.swapaxes(-1, -2) for x in (b, a, c))
     a, b = (x[(None,) * (c.ndim - x.ndim)] for x in (a, b))
     repeated_a, repeated_b = (
         tuple(n == 1 or s == 0 for n, s in zip(x.shape[:-2], x.strides[:-2], strict=True))
         for x in (a, b)
     )
-    sizes = c.shape[-2], c.shape[-1], a.shape[-1] if read else 0
-    largest = allocation_bytes // 17 * 16  # from which the pool goes up by a sixteenth at most
+    sizes = c.shape[-2], c.shape[-1], 0 if product.precision is None else a.shape[-1]
+    # The pool rounds an allocation up by a sixteenth at most.
+    largest = product.device.limits.allocation_bytes // 17 * 16
     repeated = repeated_a, repeated_b
+    keep = product.beta != 0
     plan = make_stream(c.shape[:-2], sizes, repeated, keep, staging.config, largest)
-    is_nested = is_within(_Call.run)
-    _Call(staging, space, product, plan, (a, b, c), is_nested, is_slow).run()
+    call = _Call(staging, product, plan, (a, b, c), is_nested=is_within(_Call.run))
+    call.prepare()
+    call.run()
 
 
 class _Slot:
@@ -130,18 +139,16 @@ class _Call:
     def __init__(
         self,
         staging: Staging,
-        space: Workspace,
-        product: Product,
+        product: TiledProduct,
         plan: Stream,
         arrays: tuple[HostArray, HostArray, HostArray],
         is_nested: bool,
-        is_slow: bool,
     ) -> None:
         self._is_nested = is_nested
         # Waits for a GPU are short: signals are answered between them.
-        self._answers = is_slow and answers_signals()
-        self._staging, self._space, self._product = staging, space, product
-        self._arrays, self._tiles = arrays, plan.tiles
+        self._answers = product.is_slow and answers_signals()
+        self._staging, self._space, self._product = staging, product.space, product
+        self._arrays, self._plan, self._tiles = arrays, plan, plan.tiles
         self._orders = [memory_order(x.strides) for x in arrays]
         moved = sum(x.size for x in arrays)
         # A thread that is handing work to others cannot be entered again by the same caller.
@@ -149,20 +156,9 @@ class _Call:
         self._copies = Copies(staging, threaded)
         least = max(moved // LEAST_PIECES, SMALLEST_PIECE_BYTES // FLOAT_BYTES)
         self._longest = min(least, staging.config.chunk_bytes // FLOAT_BYTES)
-        for layouts in {self._layouts(tile) for tile in plan.tiles}:
-            product.prepare(*layouts)
-        buffers = [
-            [space.allocate(FLOAT_BYTES * max(size, 1)) for _ in range(count)]
-            for size, count in zip(plan.elements, plan.slots, strict=True)
-        ]
-        pending = space.pending()
-        self._slots = [[_Slot(buffer, pending) for buffer in own] for own in buffers]
-        self._to_fill = deque(
-            (number, piece)
-            for number, tile in enumerate(plan.tiles)
-            for operand in tile.loads
-            for piece in self._pieces(tile, operand)
-        )
+        self._bound: dict[tuple[Layout, Layout, Layout], BoundCall] = {}
+        self._slots: list[list[_Slot]] = []
+        self._to_fill: deque[tuple[int, _Piece]] = deque()
         self._filling: deque[_Filling] = deque()
         self._arriving: deque[_Arriving] = deque()
         # Chunks, and what must be over before they change.
@@ -170,6 +166,24 @@ class _Call:
         self._down: deque[tuple[Chunk, Future[None] | None]] = deque()
         # A transfer's event waits for it when it dies, and so has to live as long as the call.
         self._transfers: list[cl.Event] = []
+
+    def prepare(self) -> None:
+        """Build and allocate all that the tiles take."""
+        layouts = {self._layouts(tile) for tile in self._tiles}
+        self._bound = {each: self._product.bind(*each) for each in layouts}
+        allocate, plan = self._space.allocate, self._plan
+        buffers = [
+            [allocate(FLOAT_BYTES * max(size, 1)) for _ in range(count)]
+            for size, count in zip(plan.elements, plan.slots, strict=True)
+        ]
+        pending = self._space.pending()
+        self._slots = [[_Slot(buffer, pending) for buffer in own] for own in buffers]
+        self._to_fill.extend(
+            (number, piece)
+            for number, tile in enumerate(self._tiles)
+            for operand in tile.loads
+            for piece in self._pieces(tile, operand)
+        )
 
     def run(self) -> None:
         """Send the tiles through, and wait for the last result."""
@@ -256,13 +270,13 @@ class _Call:
 
     def _multiply(self, tile: Tile) -> cl.Event:
         slots = [self._slots[operand][tile.slots[operand]] for operand in range(3)]
+        layouts = self._layouts(tile)
         a, b, c = (
-            Matrix(slot.buffer, 0, layout)
-            for slot, layout in zip(slots, self._layouts(tile), strict=True)
+            Matrix(slot.buffer, 0, layout) for slot, layout in zip(slots, layouts, strict=True)
         )
         before = [event for slot in slots for event in slot.ready] + slots[2].users
         with self._space.lock:
-            done = self._product.enqueue(a, b, c, tile.first, before)
+            done = self._product.enqueue(self._bound[layouts], a, b, c, tile.first, before)
             self._space.queue.flush()
         for slot in slots:
             slot.ready = []  # what comes after on this queue comes after them too

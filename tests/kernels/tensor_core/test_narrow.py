@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+from planned import traits_with
 from strategies import GPU_LIMITS, rows
 
 from clgemm.core.layout import Layout
+from clgemm.core.problem import Problem
 from clgemm.core.steps import Element
+from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.tensor_core.config import NarrowConfig
+from clgemm.kernels.tensor_core.family import NARROW
 from clgemm.kernels.tensor_core.narrow import fits_narrow, make_narrow_plan
-from clgemm.planning import tensor
-from clgemm.runtime import launch
+from clgemm.planning import planner
 
 LIMITS = replace(GPU_LIMITS, gathers=True)
+TRAITS = traits_with(LIMITS, is_nvidia=True, capability=(9, 0))
 FEW = NarrowConfig(columns=64, parts=2, ahead=2)
 
 
@@ -126,19 +131,18 @@ def test_repeated_matrices_are_packed_once():
 )
 def test_which_products_these_are(monkeypatch, shape, chosen):
     """Where there are wgmma units, and IEEE multiply-adds are not asked for."""
-
-    class Able:
-        limits = LIMITS
-
-    monkeypatch.setattr(tensor, "instructions_of", lambda _: "wgmma")
+    monkeypatch.setattr(planner, "instructions_of", lambda _: "wgmma")
+    device = SimpleNamespace(traits=TRAITS)
     m, n, k, *batch = shape
-    layouts = product(m, n, k, *batch)
     for precision in ("float32", "fast"):
-        found = tensor.choose_narrow(Able(), precision, *layouts)
-        assert (found and found.columns) == chosen
-    assert tensor.choose_narrow(Able(), "strict", *layouts) is None
-    monkeypatch.setattr(tensor, "instructions_of", lambda _: "mma")
-    assert tensor.choose_narrow(Able(), "float32", *layouts) is None
+        problem = Problem(*product(m, n, k, *batch), precision)
+        is_narrow = planner.family_for(device, problem) is NARROW
+        found = NARROW.defaults(problem.shape, TRAITS)[0].config.columns if is_narrow else None
+        assert found == chosen
+    strict = problem._replace(precision="strict")
+    assert planner.family_for(device, strict) is not NARROW
+    monkeypatch.setattr(planner, "instructions_of", lambda _: "mma")
+    assert planner.family_for(device, problem) is not NARROW
 
 
 def test_operands_that_cannot_be_loaded_go_elsewhere():
@@ -151,9 +155,9 @@ def test_operands_that_cannot_be_loaded_go_elsewhere():
 
 def test_products_take_it(device, monkeypatch):
     """The way from operands to launches, whatever the device."""
-    monkeypatch.setattr(launch, "choose_narrow", lambda *_: FEW)
-    plan, swapped = launch._planned.__wrapped__(
-        device, "float32", *product(4096, 64, 4096)[:2], columns(4096, 64)
+    monkeypatch.setattr(planner, "choose", lambda *_: (NARROW, Choice(FEW)))
+    plan, swapped = planner.plan_of.__wrapped__(
+        device, Problem(*product(4096, 64, 4096)[:2], columns(4096, 64), "float32")
     )
     assert swapped
     assert plan.steps[0].config.family == "tensor_narrow"

@@ -6,59 +6,70 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
-from types import SimpleNamespace
 
 import numpy as np
 import pyopencl as cl
 import pyopencl.array
 import pytest
+from planned import fallback_by, traits_with
 from strategies import GPU_LIMITS as LIMITS
 from strategies import UNIT_ROUNDOFF, gamma, rows
 
 import clgemm
+from clgemm.core.config import variant_of
 from clgemm.core.layout import Layout
+from clgemm.core.problem import Problem
+from clgemm.core.shapes import Shape
 from clgemm.core.steps import Turn
+from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.pack.defaults import pack_config
+from clgemm.kernels.tensor_core import family as tensor
+from clgemm.kernels.tensor_core import plan as tensor_plan
 from clgemm.kernels.tensor_core.config import (
     TILE_BYTES,
     AtOnceConfig,
     MmaConfig,
+    MmaVariant,
     NarrowConfig,
+    NarrowVariant,
     SplitConfig,
     WgmmaConfig,
+    WgmmaVariant,
 )
-from clgemm.kernels.tensor_core.narrow import fits_narrow
-from clgemm.planning import tensor, tensor_plan
-from clgemm.planning.defaults import lane_configs, pack_config
-from clgemm.planning.tensor_plan import make_tensor_plan
-from clgemm.records.record import Choice, TensorChoice
-from clgemm.runtime import call_cache, launch
+from clgemm.kernels.tensor_core.family import MMA as MMA_FAMILY
+from clgemm.kernels.tensor_core.family import NARROW as NARROW_FAMILY
+from clgemm.kernels.tensor_core.family import WGMMA
+from clgemm.kernels.tensor_core.plan import make_tensor_plan
+from clgemm.kernels.tiled.defaults import lane_configs
+from clgemm.kernels.tiled.family import TILED
+from clgemm.planning import planner, validation
+from clgemm.runtime import call_cache
 from clgemm.runtime.workspace import workspace
 
-WIDE = WgmmaConfig(swizzle=16, tf32=False, guard=True, tile_n=256, stages=2)
+WIDE = WgmmaVariant(swizzle=16, tf32=False, guard=True, tile_n=256, stages=2)
 WIDE_TF32 = replace(WIDE, tf32=True)
-NARROW = WgmmaConfig(swizzle=3, tf32=False, guard=True, tile_n=128, stages=3)
+NARROW = WgmmaVariant(swizzle=3, tf32=False, guard=True, tile_n=128, stages=3)
 IN_BYTES = replace(WIDE, guard=False, int8=True)
 NARROW_IN_BYTES = replace(NARROW, guard=False, int8=True)
 AT_ONCE = AtOnceConfig.of(NARROW)
 FAST_AT_ONCE = replace(AT_ONCE, guard=False)
-MMA = MmaConfig(swizzle=2, tf32=False, guard=True)
+MMA = MmaVariant(swizzle=2, tf32=False, guard=True)
 FEW = NarrowConfig(columns=64, parts=2, ahead=2)
 FEWER = NarrowConfig(columns=16, parts=3, ahead=1)
 PLAIN = lane_configs()[0]
 PACK = (pack_config(LIMITS, PLAIN.tile_m), pack_config(LIMITS, PLAIN.tile_n))
+FALLBACK = fallback_by(PLAIN, PACK, LIMITS)
+TRAITS = traits_with(LIMITS, is_nvidia=True, capability=(9, 0))
 
 
 def planned(a, b, c, *tiers):
-    return make_tensor_plan(a, b, c, tiers or (WIDE,), PLAIN, PACK, LIMITS)
+    return make_tensor_plan(a, b, c, tiers or (WIDE,), FALLBACK, LIMITS)
 
 
 @pytest.fixture
 def apart(monkeypatch):
     """Nothing is made in one launch."""
-    make_tensor_plan.cache_clear()
     monkeypatch.setattr(tensor_plan, "LARGEST_AT_ONCE", 0)
-    yield
-    make_tensor_plan.cache_clear()
 
 
 def families(plan):
@@ -72,11 +83,8 @@ def firsts(step):
 @pytest.fixture
 def small_blocks(monkeypatch, apart):
     """Plans that cut everything: 300 rows or columns, 512 of k at a time."""
-    make_tensor_plan.cache_clear()
     monkeypatch.setattr(tensor_plan, "SCRATCH_BYTES", 2 * 3 * 8 * (TILE_BYTES + 4))
     monkeypatch.setattr(tensor_plan, "SMALLEST_DEPTH", 512)
-    yield
-    make_tensor_plan.cache_clear()
 
 
 def test_a_guarded_product_holds_the_plain_one_in_reserve(apart):
@@ -105,7 +113,7 @@ def test_small_products_are_made_in_one_launch():
     stack = planned(rows(2, 300, 500), rows(2, 500, 300), rows(2, 300, 300))
     assert families(stack)[:2] == ["tensor_pack", "tensor"]
     apart = make_tensor_plan(
-        rows(300, 500), rows(500, 300), rows(300, 300), (WIDE,), PLAIN, PACK, LIMITS, at_once=False
+        rows(300, 500), rows(500, 300), rows(300, 300), (WIDE,), FALLBACK, LIMITS, at_once=False
     )
     assert families(apart)[:2] == ["tensor_pack", "tensor"]
     for m, k, config in ((1100, 500, WIDE), (1000, 1700, WIDE), (1000, 500, MMA)):
@@ -213,7 +221,7 @@ def test_blocks_and_stacks_begin_where_they_should(small_blocks):
         (replace(FEW, parts=0), "parts=0"),
         (replace(FEW, parts=1), "take turns"),
         (replace(FEW, parts=5), "local memory"),
-        (replace(FEW, load_a=4), "load_a=4"),
+        (variant_of(NarrowVariant, FEW, load_a=4, along_k=False), "load_a=4"),
     ],
 )
 def test_broken_constraints_are_named(config, named):
@@ -230,87 +238,63 @@ def test_shipped_configs_hold_their_constraints(config):
     assert not list(config.problems_on(LIMITS))
 
 
-@pytest.mark.parametrize(
-    ("capability", "instructions"),
-    [
-        ((9, 0), ("wgmma", "mma")),
-        ((8, 0), ("mma",)),
-        ((8, 6), ()),
-        ((7, 0), ()),
-        ((10, 0), ("mma",)),
-    ],
-)
-def test_which_instructions_are_tried(capability, instructions):
-    """By compute capability; other vendors' devices have none."""
+class Able:
+    """A device with wgmma units."""
 
-    class Some:
-        name, platform, kind = "Some", "NVIDIA CUDA, OpenCL 3.0", "GPU"
-
-        class cl_device:  # noqa: N801
-            compute_capability_major_nv, compute_capability_minor_nv = capability
-
-    assert tensor._candidates(Some) == instructions
-    Some.platform = "Portable Computing Language"
-    assert tensor._candidates(Some) == ()
+    kind, limits, traits = "GPU", LIMITS, TRAITS
 
 
-def test_a_verdict_is_of_the_kernels_that_were_tried(monkeypatch):
-    """With others, the instructions are tried anew."""
-    device = SimpleNamespace(name="H200", cl_device=SimpleNamespace(driver_version="580"))
-    kept, tried = {}, []
-    monkeypatch.setattr(tensor, "recall", kept.get)
-    monkeypatch.setattr(tensor, "remember", kept.__setitem__)
-    monkeypatch.setattr(tensor, "_try_out", lambda _, name: tried.append(name) or True)
-    for name in ("wgmma", "mma", "wgmma"):
-        assert tensor._verdict(device, name)
-    assert tried == ["wgmma", "mma"]
-    monkeypatch.setattr(tensor, "sources_hash", lambda *kinds: f"other {kinds}")
-    assert tensor._verdict(device, "mma")
-    assert tried == ["wgmma", "mma", "mma"]
+def tiers_of(device, precision, *sizes):
+    """The configs of a product on tensor cores; none if another family makes it."""
+    problem = sizes[0] if isinstance(sizes[0], Problem) else Problem.of(Shape(*sizes), precision)
+    family, choice = planner.choose(device, problem)
+    return family.tiers(problem, choice.config) if family is WGMMA else ()
 
 
-def test_strict_and_small_products_stay_plain(monkeypatch):
+@pytest.fixture
+def no_records(monkeypatch):
+    """Defaults serve, and wgmma works."""
+    monkeypatch.setattr(planner, "instructions_of", lambda _: "wgmma")
+    monkeypatch.setattr(planner, "tuned", lambda *_: None)
+
+
+def test_strict_and_small_products_stay_plain(no_records):
     """Only the others ask for the tensor cores."""
+    able, big = Able(), (4096, 4096, 4096)
+    assert tiers_of(able, "float32", *big) == (WIDE, WIDE_TF32)
+    assert tiers_of(able, "fast", *big) == (IN_BYTES,)
+    assert tiers_of(able, "fast", 4096, 4096, 2047) == (replace(WIDE, guard=False),)
+    assert len(tiers_of(able, "float32", 1024, 1024, 1024)) == 1
+    assert tiers_of(able, "strict", *big) == ()
+    assert tiers_of(able, "fast", 4096, 4096, 8) == ()
+    assert tiers_of(able, "fast", 300, 300, 300) == ()
+    assert tiers_of(able, "fast", 1024, 1024, 1024, 1000)
+    assert tiers_of(able, "float32", 512, 512, 512, 3) == ()
+    assert tiers_of(able, "float32", 512, 512, 512, 4)
+    assert tiers_of(able, "float32", 300, 300, 300, 100) == ()
+    assert tiers_of(able, "fast", 512, 512, 16384) == ()  # too few tiles
+    assert tiers_of(able, "fast", 1024, 1024, 16384)
 
-    class Able:
-        limits = LIMITS
 
-    monkeypatch.setattr(tensor, "instructions_of", lambda _: "wgmma")
-    monkeypatch.setattr(tensor, "tuned", lambda *_: None)
-    big = 4096, 4096, 4096, 1
-    assert tensor.choose_tensor(Able(), "float32", *big) == (WIDE, WIDE_TF32)
-    assert tensor.choose_tensor(Able(), "fast", *big) == (IN_BYTES,)
-    assert tensor.choose_tensor(Able(), "fast", 4096, 4096, 2047, 1) == (
-        replace(WIDE, guard=False),
-    )
-    assert len(tensor.choose_tensor(Able(), "float32", 1024, 1024, 1024, 1)) == 1
-    assert tensor.choose_tensor(Able(), "strict", *big) == ()
-    assert tensor.choose_tensor(Able(), "fast", 4096, 4096, 8, 1) == ()
-    assert tensor.choose_tensor(Able(), "fast", 300, 300, 300, 1) == ()
-    assert tensor.choose_tensor(Able(), "fast", 1024, 1024, 1024, 1000)
-    assert tensor.choose_tensor(Able(), "fast", 1024, 1024, 1024, 1000, 1000) == ()  # launches
-    assert tensor.choose_tensor(Able(), "float32", 512, 512, 512, 3) == ()
-    assert tensor.choose_tensor(Able(), "float32", 512, 512, 512, 4)
-    assert tensor.choose_tensor(Able(), "float32", 300, 300, 300, 100) == ()
-    assert tensor.choose_tensor(Able(), "fast", 512, 512, 16384, 1) == ()  # too few tiles
-    assert tensor.choose_tensor(Able(), "fast", 1024, 1024, 16384, 1)
+@pytest.mark.parametrize(("parts", "takes"), [(256, True), (1000, False)])
+def test_batches_of_many_launches_stay_plain(no_records, parts, takes):
+    """Each part of a batch whose loops do not join takes its own launches."""
+    x = rows(parts, 2, 1024, 1024)
+    apart = x._replace(strides=(x.strides[0] + 8, *x.strides[1:]))
+    assert bool(tiers_of(Able(), "fast", Problem(apart, apart, apart, "fast"))) == takes
 
 
 def test_a_record_serves_where_its_tiles_do(monkeypatch):
     """With each call's own precision; not where its tiles would leave most of a device idle."""
-
-    class Able:
-        limits = LIMITS
-
-    found, asked = replace(WIDE, swizzle=4, tf32=True), []
-    monkeypatch.setattr(tensor, "instructions_of", lambda _: "wgmma")
-    monkeypatch.setattr(tensor, "tuned", lambda *key: asked.append(key[1:]) or TensorChoice(found))
+    able, found, asked = Able(), WgmmaConfig(swizzle=4, tile_n=256, stages=2), []
+    monkeypatch.setattr(planner, "instructions_of", lambda _: "wgmma")
+    monkeypatch.setattr(planner, "tuned", lambda *key: asked.append(key[1:3]) or Choice(found))
     tuned = replace(WIDE, swizzle=4)
-    big = 4096, 4096, 4096, 1
-    assert tensor.choose_tensor(Able(), "float32", *big) == (tuned, replace(tuned, tf32=True))
-    assert tensor.choose_tensor(Able(), "fast", *big) == (replace(tuned, guard=False, int8=True),)
+    big = 4096, 4096, 4096
+    assert tiers_of(able, "float32", *big) == (tuned, replace(tuned, tf32=True))
+    assert tiers_of(able, "fast", *big) == (replace(tuned, guard=False, int8=True),)
     assert set(asked) == {("tensor", "large")}
-    (narrow,) = tensor.choose_tensor(Able(), "float32", 1408, 1408, 1408, 1)
+    (narrow,) = tiers_of(able, "float32", 1408, 1408, 1408)
     assert (narrow.tile_n, narrow.swizzle) == (128, 16)
     assert asked[-1] == ("tensor", "medium")
 
@@ -321,24 +305,30 @@ def test_a_record_serves_where_its_tiles_do(monkeypatch):
 @pytest.fixture
 def able(device):
     """A device with the instructions."""
-    if tensor.instructions_of(device) != "wgmma":
+    if validation.instructions_of(device) != "wgmma":
         pytest.skip(f"{device.name} has no wgmma: compute capability 9.0 only")
     return device
 
 
 def force(monkeypatch, *tiers):
     """Make every product use these configs; a NarrowConfig where it can."""
-    few = tiers[0] if isinstance(tiers[0], NarrowConfig) else None
-    tiers = () if few else tiers
-    monkeypatch.setattr(launch, "_planned", lru_cache(launch._planned.__wrapped__))
-    monkeypatch.setattr(call_cache, "_noted", {})
-    monkeypatch.setattr(launch, "choose_tensor", lambda *_: tiers)
-    monkeypatch.setattr(
-        launch, "choose_narrow", lambda _, __, *layouts: few if fits_narrow(*layouts) else None
-    )
-    monkeypatch.setattr(launch, "make_tensor_plan", lru_cache(make_tensor_plan.__wrapped__))
+    config = tiers[0]
+    family = MMA_FAMILY if isinstance(config, MmaConfig) else WGMMA
+    if isinstance(config, NarrowConfig):
+        family = NARROW_FAMILY
+    else:
+        monkeypatch.setattr(type(family), "tiers", lambda *_: tiers)
+
+    def chosen(_device, problem):
+        if problem.precision == "strict" or not family.fits(problem):
+            return TILED, Choice(PLAIN, PACK)
+        return family, Choice(config)
+
+    for name in ("plan_of", "make_plan"):
+        monkeypatch.setattr(planner, name, lru_cache(getattr(planner, name).__wrapped__))
+    monkeypatch.setattr(call_cache, "_calls", {})
+    monkeypatch.setattr(planner, "choose", chosen)
     monkeypatch.setattr(tensor_plan, "LARGEST_AT_ONCE", 0)  # unless the config says so
-    monkeypatch.setattr(launch, "choose", lambda *_: Choice(PLAIN, PACK))
 
 
 def integers(rng, *shape):
@@ -703,43 +693,14 @@ def test_threads_and_queues(able, monkeypatch, tiers):
             np.testing.assert_array_equal(c.get(), expected[i % 4])
 
 
-def test_the_trial_is_made_once(monkeypatch, tmp_path):
-    """Its verdict stays on disk; a crash of the child is a no, and logged."""
-
-    class Hopper:
-        name, platform, kind = "Hopper", "NVIDIA CUDA, OpenCL 3.0", "GPU"
-
-        class cl_device:  # noqa: N801
-            driver_version = "1"
-            compute_capability_major_nv, compute_capability_minor_nv = 9, 0
-
-    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
-    trials = []
-    for verdict in (False, True):
-        Hopper.cl_device.driver_version = str(verdict)
-        monkeypatch.setattr(tensor, "_try_out", lambda _, i, v=verdict: trials.append(i) or v)
-        for _ in range(3):
-            assert tensor.instructions_of(Hopper()) == ("wgmma" if verdict else None)
-    assert trials == ["wgmma", "mma", "wgmma"]
-
-
-def test_a_trial_that_crashes_says_no(monkeypatch, caplog):
-    """The child knows no such device."""
-
-    class Unknown:
-        name = "no such device"
-
-    assert not tensor._try_out(Unknown, "wgmma")
-    assert "no wgmma on no such device" in caplog.text
-
-
 @pytest.mark.parametrize("setting", ["strict", "fast"])
 def test_precision_by_block_environment_and_argument(monkeypatch, setting):
     """The argument comes before the block, the block before the environment."""
     asked = []
-    monkeypatch.setattr(launch, "_planned", launch._planned.__wrapped__)  # not cached
-    monkeypatch.setattr(call_cache, "_noted", {})
-    monkeypatch.setattr(launch, "choose_tensor", lambda _, p, *__: asked.append(p) or ())
+    monkeypatch.setattr(planner, "plan_of", planner.plan_of.__wrapped__)  # not cached
+    monkeypatch.setattr(call_cache, "_calls", {})
+    chosen = planner.choose
+    monkeypatch.setattr(planner, "choose", lambda d, p: asked.append(p.precision) or chosen(d, p))
     a = np.ones((80, 80), np.float32)
     monkeypatch.setenv("CLGEMM_PRECISION", setting)
     clgemm.matmul(a, a)

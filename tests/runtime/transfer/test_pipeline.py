@@ -206,16 +206,16 @@ def test_after_a_failure_nothing_runs_on(tiled, monkeypatch):
     """Chunks are back in the pool, the operands are whole, the next call works."""
     a = integers(200, 200)
     before = a.copy()
-    run, calls = Workspace.run, []
+    enqueue, calls = Workspace.enqueue, []
 
     def fail_late(space, *arguments, **keywords):
         calls.append(arguments)
         if len(calls) == 3:
             raise cl.RuntimeError("the third tile")
-        return run(space, *arguments, **keywords)
+        return enqueue(space, *arguments, **keywords)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Workspace, "run", fail_late)
+        patch.setattr(Workspace, "enqueue", fail_late)
         with pytest.raises(cl.RuntimeError, match="the third tile"):
             clgemm.dot(a, a)
     pool = staging(tiled, tiled.transfer)

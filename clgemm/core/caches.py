@@ -1,0 +1,42 @@
+"""The registry of caches that go out of date when a better config may be known.
+
+A cache that depends on records, measured crossovers or verdicts is registered here by the module
+that owns it, so that `forget_plans` clears it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+__all__ = ["forget_plans", "forgettable", "on_forget"]
+
+
+class _Cached(Protocol):
+    """A function that `functools.lru_cache` or `functools.cache` has wrapped."""
+
+    def cache_clear(self) -> None: ...
+
+
+F = TypeVar("F", bound=_Cached)
+
+# What clears each cache. Modules register when they are imported, so those that a module imports
+# come before it: a cache that is cleared is not filled again from one that is still out of date.
+_clearers: list[Callable[[], object]] = []
+
+
+def on_forget(clear: Callable[[], object]) -> None:
+    """Register what clears a cache."""
+    _clearers.append(clear)
+
+
+def forgettable(cached: F) -> F:
+    """Register a cached function: a decorator above ``functools.lru_cache``."""
+    on_forget(cached.cache_clear)
+    return cached
+
+
+def forget_plans() -> None:
+    """Choose and plan anew: what was found out since may serve better."""
+    for clear in _clearers:
+        clear()

@@ -1,0 +1,92 @@
+"""A matrix product as numbers: what planning decides from."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from clgemm.core.layout import Layout, folded
+from clgemm.core.shapes import Shape
+
+__all__ = ["Problem"]
+
+
+class Problem(NamedTuple):
+    """One product ``C = alpha A B + beta C``, or one scaling ``C = beta C``.
+
+    Attributes
+    ----------
+    a, b, c : Layout
+        Shapes (*batch, m, k), (*batch, k, n) and (*batch, m, n). The batches of `a` and `b`
+        broadcast to that of `c`.
+    precision : str or None
+        As `clgemm.precision`. None for a scaling, which reads neither `a` nor `b`.
+    """
+
+    a: Layout
+    b: Layout
+    c: Layout
+    precision: str | None
+
+    @classmethod
+    def of(cls, shape: Shape, precision: str) -> Problem:
+        """Return a product of matrices that lie row by row, one behind another."""
+        m, n, k, matrices = shape
+        batch = (matrices,) * (matrices > 1)
+
+        def dense(rows: int, columns: int) -> Layout:
+            strides = (rows * columns,) * len(batch)
+            return Layout((*batch, rows, columns), (*strides, columns, 1))
+
+        return cls(dense(m, k), dense(k, n), dense(m, n), precision)
+
+    @property
+    def m(self) -> int:
+        """Rows of C."""
+        return self.c.rows
+
+    @property
+    def n(self) -> int:
+        """Columns of C."""
+        return self.c.columns
+
+    @property
+    def k(self) -> int:
+        """Columns of A."""
+        return self.a.columns
+
+    @property
+    def matrices(self) -> int:
+        """Products in the batch."""
+        return math.prod(self.c.batch)
+
+    @property
+    def shape(self) -> Shape:
+        """The sizes, without how operands lie."""
+        return Shape(self.m, self.n, self.k, self.matrices)
+
+    @property
+    def layouts(self) -> tuple[Layout, Layout, Layout]:
+        """The operands and the result."""
+        return self.a, self.b, self.c
+
+    def transposed(self) -> Problem:
+        """Return ``C' = B' A'``, the same numbers."""
+        b, a, c = (x.transposed() for x in self.layouts)
+        return self._replace(a=a, b=b, c=c)
+
+    def broadcast(self) -> Problem:
+        """Return the same product, `a` and `b` repeated to the batch of `c`."""
+        batch = self.c.batch
+        return self._replace(a=self.a.broadcast(batch), b=self.b.broadcast(batch))
+
+    def folded(self) -> Problem:
+        """Return the same product, matrices that share one B joined into a taller one."""
+        a, b, c = folded(*self.layouts)
+        return self._replace(a=a, b=b, c=c)
+
+    def scaling(self) -> Problem:
+        """Return ``C = beta C`` as a product over no depth, which reads no operand."""
+        c, batch = self.c, self.c.batch
+        a, b = c._replace(shape=(*batch, c.rows, 0)), c._replace(shape=(*batch, 0, c.columns))
+        return Problem(a, b, c, None)

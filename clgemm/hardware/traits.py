@@ -1,0 +1,108 @@
+"""The limits and traits of a device, from what its driver reports and from what was measured.
+
+No other module compares the names of platforms and vendors.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import pyopencl as cl
+
+from clgemm.core.config import Limits
+from clgemm.core.traits import Traits
+
+__all__ = [
+    "INTEL",
+    "POCL",
+    "Described",
+    "compute_capability",
+    "is_nvidia",
+    "limits_of",
+    "register_width",
+    "traits_of",
+]
+
+POCL, INTEL = "Portable Computing Language", "Intel(R) OpenCL"  # the beginnings of platform names
+# With these features of OpenCL 3.0, a work-group sees what another one of the launch wrote.
+SEEING_OTHERS = {"__opencl_c_atomic_order_acq_rel", "__opencl_c_atomic_scope_device"}
+# Limits.kept_bytes of NVIDIA's GPUs by compute capability, since OpenCL does not report the size of
+# the second-level cache. Measured on an H200, whose cache has 60 MB.
+KEPT_BYTES = {(9, 0): 34_000_000}
+
+
+class Described(Protocol):
+    """A device as its driver describes it."""
+
+    @property
+    def cl_device(self) -> Any:
+        """The device as pyopencl has it."""
+
+    @property
+    def platform(self) -> str:
+        """The platform's name and version."""
+
+    @property
+    def kind(self) -> str:
+        """``"GPU"``, ``"CPU"`` or ``"accelerator"``."""
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of kernels on the device."""
+
+
+def traits_of(device: Described) -> Traits:
+    """Return the traits of a device. Its instructions are added when they are first needed."""
+    return Traits(
+        limits=device.limits,
+        kind=device.kind,
+        is_nvidia=is_nvidia(device.platform),
+        capability=compute_capability(device.cl_device),
+        register_width=register_width(device),
+        is_vector_compiler=device.platform.startswith((POCL, INTEL)),
+        wants_fma=device.platform.startswith(INTEL),
+    )
+
+
+def limits_of(d: cl.Device, kind: str, platform: str) -> Limits:
+    """Return the limits of kernels on a device."""
+    return Limits(
+        local_memory_bytes=d.local_mem_size,
+        work_group_size=min(d.max_work_group_size, d.max_work_item_sizes[0]),
+        allocation_bytes=d.max_mem_alloc_size,
+        compute_units=d.max_compute_units,
+        vector_width=max(1, d.native_vector_width_float) if kind == "CPU" else 1,
+        gathers=_sees_others(d, platform),
+        kept_bytes=KEPT_BYTES.get(compute_capability(d), 0) if is_nvidia(platform) else 0,
+    )
+
+
+def _sees_others(d: cl.Device, platform: str) -> bool:
+    try:
+        if is_nvidia(platform):  # not a feature of its OpenCL C, but PTX has it
+            return "OpenCL 3" in platform and compute_capability(d) >= (7, 0)
+        return {feature.name for feature in d.opencl_c_features} >= SEEING_OTHERS
+    except (cl.Error, AttributeError):  # older than OpenCL 3.0
+        return False
+
+
+def is_nvidia(platform: str) -> bool:
+    """Tell whether a platform is NVIDIA's driver."""
+    return "NVIDIA" in platform
+
+
+def register_width(device: Described) -> int:
+    """Return how many floats of a CPU's vector register the runtime's compiler uses."""
+    width = min(device.limits.vector_width, 16)
+    # PoCL 3.0 from PyPI has LLVM 14, which compiles for AMD's processors with AVX-512 as for older
+    # ones. PoCL still reports the processor's own width.
+    old = any(f"PoCL {version}" in device.platform for version in ("1.", "2.", "3.0"))
+    return min(width, 8) if old and "AMD" in device.cl_device.vendor else width
+
+
+def compute_capability(device: cl.Device) -> tuple[int, int]:
+    """Return the compute capability of an NVIDIA GPU, or (0, 0) for other devices."""
+    try:
+        return device.compute_capability_major_nv, device.compute_capability_minor_nv
+    except (cl.Error, AttributeError):
+        return 0, 0

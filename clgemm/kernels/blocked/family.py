@@ -1,0 +1,90 @@
+"""The family of blocks in vector registers: what suits it, its defaults, its launches. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from clgemm.core.problem import Problem
+from clgemm.core.shapes import Shape
+from clgemm.core.steps import Plan
+from clgemm.core.traits import Traits
+from clgemm.kernels.blocked.config import RegisterConfig
+from clgemm.kernels.blocked.defaults import register_config
+from clgemm.kernels.blocked.plan import is_faster_transposed, make_blocked_plan
+from clgemm.kernels.blocked.search_space import search_space
+from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.family import Fallback, Family, Samples
+from clgemm.kernels.common.samples import PANEL_SAMPLES
+from clgemm.kernels.common.search_space import SearchSpace
+from clgemm.kernels.pack.config import VectorPackConfig
+from clgemm.kernels.pack.defaults import vector_pack_config
+
+__all__ = ["BLOCKED"]
+
+MOST_ROWS = 512  # of the product that meets several blocks of A's panels at the edges
+
+
+def _packed(config: RegisterConfig) -> Choice:
+    return Choice(config, (vector_pack_config(config.tile_m, config.prefetch > 0),))
+
+
+class Blocked(Family[RegisterConfig, VectorPackConfig]):
+    """Panels through the caches, blocks of C in vector registers, for CPUs."""
+
+    config = RegisterConfig
+    packs = (VectorPackConfig,)  # of A: work-groups pack B themselves
+    stores_columns = True
+
+    def runs_on(self, traits: Traits) -> bool:
+        """Run where work-items have vectors."""
+        return traits.has_vectors
+
+    def suits(self, problem: Problem, traits: Traits) -> bool:
+        """Make whatever is left."""
+        return True
+
+    def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
+        """Return the config whose accumulators fill the registers."""
+        config = register_config(traits.register_width, traits.is_vector_compiler, traits.wants_fma)
+        # Where many cores wait for packing, it costs more than the sets of a cache that rows share.
+        return (_packed(replace(config, aliasing=0) if traits.has_many_cores else config),)
+
+    def plainest(self, traits: Traits) -> Choice:
+        """Return vectors of two floats."""
+        return _packed(register_config(2, False, False))
+
+    def panels(self, config: RegisterConfig) -> tuple[int, ...]:
+        """Return the rows of panels of A."""
+        return (config.tile_m,)
+
+    def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
+        """Return a launch that multiplies; one that packs A before, where A is large."""
+        config, pack = self.own(choice), self.packing(choice)
+        return make_blocked_plan(*problem.layouts, config, pack, traits.limits)
+
+    def is_faster_transposed(self, problem: Problem, choice: Choice, traits: Traits) -> bool:
+        """Tell whether packing and storing cost less the other way round."""
+        return is_faster_transposed(*problem.layouts, self.own(choice), traits.limits)
+
+    def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
+        """Return the space of blocks, vectors and packing."""
+        return search_space(self.own(default), traits)
+
+    def samples(self, kind: str) -> Samples:
+        """Return shapes of each class."""
+        return PANEL_SAMPLES
+
+    def edge_shapes(self, config: RegisterConfig) -> list[Shape]:
+        """Return sizes around a panel, and around a block of panels."""
+        m, n, k = config.tile_m, config.tile_n, config.block_k
+        return [
+            Shape(m + 1, 2 * n - 1, 37),
+            Shape(m * min(config.block_m, MOST_ROWS // m) + m + 1, n + 1, 9),
+            Shape(2 * m - 1, n * config.block_n + 3, k + 1),
+            Shape(m, n, 16),
+            Shape(3, 5, 4 * k + 1),
+            Shape(m + 3, n - 1, 21, 5),
+        ]
+
+
+BLOCKED = Blocked()

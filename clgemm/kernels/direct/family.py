@@ -1,0 +1,82 @@
+"""The family of small products: what suits it, its defaults, its launches. Pure."""
+
+from __future__ import annotations
+
+from clgemm.core.config import KernelConfig
+from clgemm.core.problem import Problem
+from clgemm.core.shapes import Shape
+from clgemm.core.steps import Plan
+from clgemm.core.traits import Traits
+from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.family import Fallback, Family, Samples
+from clgemm.kernels.common.search_space import SearchSpace
+from clgemm.kernels.direct.config import DirectConfig
+from clgemm.kernels.direct.defaults import direct_config
+from clgemm.kernels.direct.plan import make_direct_plan
+from clgemm.kernels.direct.search_space import search_space
+
+__all__ = ["DIRECT"]
+
+# Multiply-adds of a matrix up to which packing costs more than it saves.
+SMALL = {"CPU": 32**3, "GPU": 96**3, "accelerator": 96**3}
+# The same for each matrix of a batch, whose tiles keep a GPU busy.
+SMALL_IN_BATCHES = {"CPU": 32**3, "GPU": 16**3, "accelerator": 16**3}
+SHORT_SIDE = 8  # rows or columns, below which panels for vectors are mostly padding
+
+SAMPLES = {
+    "tiny": (Shape(12, 12, 12), Shape(32, 32, 32)),
+    "batched": (Shape(12, 12, 12, 2000), Shape(32, 32, 32, 1000)),
+}
+GPU_SAMPLES = SAMPLES | {
+    "small": (Shape(64, 64, 64), Shape(96, 96, 96)),
+    "batched": (Shape(12, 12, 12, 2000), Shape(16, 16, 16, 1000)),
+}
+
+
+class Direct(Family[DirectConfig, KernelConfig]):
+    """One launch reads operands of any strides where they lie."""
+
+    config = DirectConfig
+
+    def runs_on(self, traits: Traits) -> bool:
+        """Run anywhere."""
+        return True
+
+    def suits(self, problem: Problem, traits: Traits) -> bool:
+        """Make what is too small to pack."""
+        m, n, k, matrices = problem.shape
+        most = (SMALL if matrices == 1 else SMALL_IN_BATCHES)[traits.kind]
+        return m * n * k <= most or (traits.has_vectors and min(m, n) < SHORT_SIDE)
+
+    def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
+        """Return one config, whatever the shape."""
+        return (Choice(direct_config(traits.limits)),)
+
+    def plainest(self, traits: Traits) -> Choice:
+        """Return one element of C for each work-group."""
+        return Choice(DirectConfig(items_m=1, items_n=1, work_m=1, width=1, fma=False))
+
+    def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
+        """Return one launch, or more where a batch has many loops."""
+        return make_direct_plan(*problem.layouts, self.own(choice))
+
+    def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
+        """Return the space of work-items and the work of each."""
+        return search_space(self.own(default), traits)
+
+    def samples(self, kind: str) -> Samples:
+        """Return small shapes; on GPUs larger ones too."""
+        return SAMPLES if kind == "CPU" else GPU_SAMPLES
+
+    def edge_shapes(self, config: DirectConfig) -> list[Shape]:
+        """Return sizes around a work-group's block of C."""
+        m, n = config.items_m * config.work_m, config.items_n * config.width
+        return [
+            Shape(m + 1, 2 * n - 1 or 1, 7),
+            Shape(m, n, 8),
+            Shape(1, 1, 1),
+            Shape(2 * m - 1, n + 1, 33, 7),
+        ]
+
+
+DIRECT = Direct()

@@ -1,1 +1,0 @@
-"""Products by an operand of few rows."""

@@ -1,0 +1,42 @@
+"""The config of products by few rows, the other operand read by vectors. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clgemm.core.config import KernelConfig, positive, vector
+from clgemm.kernels.pack.config import PackConfig
+from clgemm.kernels.split_k.config import ReduceConfig
+
+__all__ = ["SkinnyConfig"]
+
+
+@dataclass(frozen=True)
+class SkinnyConfig(KernelConfig):
+    """An operand of a few rows, the other read once where it lies, by vectors."""
+
+    rows: int  # rows of C at a time
+    vectors: int  # vectors, or columns, of B at a time
+    width: int  # floats per vector
+    strip: int  # columns of C per work-group
+    chunk: int  # rows of B at a time
+    prefetch: int  # rows of B that are fetched ahead; 0 leaves it to the processor
+    fma: bool  # as in LocalConfig
+
+    family: ClassVar[str] = "skinny"
+    source: ClassVar[str] = "skinny_cpu/skinny_cpu.cl"
+    entry: ClassVar[str] = "skinny_product"
+    includes: ClassVar[tuple[str, ...]] = ("common/store.cl",)
+    companions: ClassVar[tuple[type[KernelConfig], ...]] = (PackConfig, ReduceConfig)
+
+    @property
+    def items(self) -> int:
+        return 1
+
+    def problems(self) -> Iterator[str]:
+        bad = [*positive(self, "prefetch"), *vector(self, "width")]
+        yield from bad
+        if not bad and self.strip % (span := self.vectors * self.width):
+            yield f"strip={self.strip} is not a multiple of vectors x width = {span}"

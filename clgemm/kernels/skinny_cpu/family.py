@@ -1,0 +1,87 @@
+"""The family of products by few rows on CPUs: what suits it, its defaults, its launches. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from clgemm.core.problem import Problem
+from clgemm.core.shapes import Shape
+from clgemm.core.steps import Plan
+from clgemm.core.traits import Traits
+from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.family import Fallback, Family, Samples
+from clgemm.kernels.common.few_rows import LEAST_WORK, MOST_ROWS, fits_few_rows
+from clgemm.kernels.common.samples import FEW_ROWS_SAMPLES
+from clgemm.kernels.common.search_space import SearchSpace
+from clgemm.kernels.pack.config import PackConfig
+from clgemm.kernels.pack.defaults import copy_config
+from clgemm.kernels.skinny_cpu.config import SkinnyConfig
+from clgemm.kernels.skinny_cpu.defaults import skinny_config
+from clgemm.kernels.skinny_cpu.plan import make_skinny_plan
+from clgemm.kernels.skinny_cpu.search_space import search_space
+
+__all__ = ["SKINNY_CPU"]
+
+
+class SkinnyCpu(Family[SkinnyConfig, PackConfig]):
+    """An operand of few rows, the other read by vectors, for CPUs."""
+
+    config = SkinnyConfig
+    packs = (PackConfig,)  # of the operand of few rows, copied row by row
+    takes_any_strides = False
+
+    def runs_on(self, traits: Traits) -> bool:
+        """Run where work-items have vectors."""
+        return traits.has_vectors
+
+    def suits(self, problem: Problem, traits: Traits) -> bool:
+        """Make what has few rows or columns."""
+        m, n, k, _ = problem.shape
+        return n * m * k > LEAST_WORK and self.fits(problem)
+
+    def fits(self, problem: Problem) -> bool:
+        """Tell whether one operand has few rows and the other lies along rows or columns."""
+        return fits_few_rows(*problem.layouts)
+
+    def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
+        """Return one config for a single row, another for several."""
+        few = min(shape.m, shape.n)
+        config = skinny_config(few, traits.register_width, traits.is_vector_compiler)
+        return (Choice(config, (copy_config(traits.limits),)),)
+
+    def plainest(self, traits: Traits) -> Choice:
+        """Return vectors of two floats."""
+        config = replace(skinny_config(4, 2, False), vectors=1, strip=64)
+        return Choice(config, (copy_config(traits.limits),))
+
+    def panels(self, config: SkinnyConfig) -> tuple[int, ...]:
+        """Return 1: rows are copied one by one."""
+        return (1,)
+
+    def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
+        """Return a launch that multiplies, one that copies before, one that adds up after."""
+        (copy,) = self.packing(choice)
+        return make_skinny_plan(*problem.layouts, self.own(choice), copy, traits.limits)
+
+    def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
+        """Return the space of vectors and strips."""
+        (copy,) = self.packing(default)
+        return search_space(self.own(default), copy, traits)
+
+    def samples(self, kind: str) -> Samples:
+        """Return shapes of few rows or columns."""
+        return FEW_ROWS_SAMPLES
+
+    def edge_shapes(self, config: SkinnyConfig) -> list[Shape]:
+        """Return sizes around a strip and a chunk."""
+        strip, chunk = config.strip, config.chunk
+        sizes = (
+            (1, strip + config.vectors * config.width + 1, 2 * chunk + 1),
+            (min(config.rows + 1, MOST_ROWS), strip - 1, chunk - 1 or 1),
+            (MOST_ROWS - 1, 37, 1501),
+            (config.rows, strip, chunk),
+        )
+        return [Shape(*each) for each in sizes]
+
+
+SKINNY_CPU = SkinnyCpu()

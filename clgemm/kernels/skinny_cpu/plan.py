@@ -1,0 +1,88 @@
+"""The launches of products by few rows, the other operand read by vectors. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from clgemm.core.config import FLOAT_BYTES, Limits
+from clgemm.core.layout import Layout, Level, batch_levels
+from clgemm.core.steps import (
+    LAST_GROUP,
+    Element,
+    Plan,
+    Step,
+    ceil_div,
+    operand_at,
+    operand_in_place,
+    slices,
+    stack_of,
+)
+from clgemm.kernels.common.few_rows import FewRows, few_rows, product_arguments, slice_of_k
+from clgemm.kernels.common.panels import Scratch, own_levels, packed_strides
+from clgemm.kernels.pack.config import PackConfig
+from clgemm.kernels.pack.plan import pack_step
+from clgemm.kernels.skinny_cpu.config import SkinnyConfig
+from clgemm.kernels.split_k.plan import target
+
+__all__ = ["make_skinny_plan"]
+
+# Work-groups for each compute unit, into which k is cut.
+GROUPS_PER_UNIT = 8
+# The same where B's columns lie along its memory. Work-groups read as few of them as they do at a
+# time, and all of each if that makes so many work-groups: long runs, and one launch.
+GROUPS_PER_UNIT_ALONG_K = 2
+
+
+def make_skinny_plan(
+    a: Layout, b: Layout, c: Layout, config: SkinnyConfig, copy: PackConfig, limits: Limits
+) -> Plan:
+    """Return the launches of ``C = alpha A B + beta C`` where it `fits_few_rows`.
+
+    Parameters
+    ----------
+    copy : PackConfig
+        How the few rows are made dense where the kernel wants them so.
+    """
+    scratch = Scratch()
+    steps = tuple(_steps(few_rows(a, b, c), config, copy, limits, scratch))
+    return Plan(steps, tuple(scratch.sizes.items()))
+
+
+def _steps(
+    few: FewRows, config: SkinnyConfig, copy: PackConfig, limits: Limits, scratch: Scratch
+) -> Iterator[Step]:
+    """Yield each launch, and note the scratch memory that it needs."""
+    a, b, c, slot_a, slot_b = few
+    m, n, k = c.rows, c.columns, a.columns
+    along_k, each = b.column_stride != 1, GROUPS_PER_UNIT
+    if along_k:
+        config = replace(config, strip=config.vectors * config.width)
+        each = GROUPS_PER_UNIT_ALONG_K
+    blocks = ceil_div(m, config.rows) * ceil_div(n, config.strip)
+    for offsets, levels in slices(batch_levels(a, b, c), LAST_GROUP // (blocks * k), 3):
+        stack = stack_of(levels, 3)
+        wanted = ceil_div(each * limits.compute_units, blocks * stack.matrices)
+        slice_k = slice_of_k(k, wanted, config.width)
+        cuts = ceil_div(k, slice_k)
+        first_a, first_b = Element(slot_a, offsets[0]), Element(slot_b, offsets[1])
+        place_a = operand_in_place("a", slot_a, first_a, a)
+        if along_k and a.column_stride != 1:
+            # Scalar products by vectors want the few rows dense.
+            own = stack_of(own_levels(levels, 0), 1)
+            scratch.reserve("packed_a", FLOAT_BYTES * own.matrices * m * k)
+            groups = m * ceil_div(k, copy.depth)
+            sizes = {"rows": m, "columns": k, "padded_columns": k}
+            yield pack_step(copy, sizes, a, own, first_a, ("packed_a", 0), groups)
+            every = zip(levels, packed_strides(levels, 0, m * k), strict=True)
+            stack = stack_of(
+                tuple(Level(x.count, (own_stride, *x.strides[1:])) for x, own_stride in every), 3
+            )
+            place_a = operand_at("a", "packed_a", 0, row=k, column=1)
+        place_b = operand_in_place("b", slot_b, first_b, b)
+        result = target((m, n, cuts), levels, stack, "beta", c, offsets[2], limits)
+        if cuts > 1:
+            scratch.reserve("partial", result.partial_bytes)
+        arguments = product_arguments((m, n, k, slice_k), stack, place_a, place_b, result)
+        yield Step(config, blocks * cuts * stack.matrices, arguments)
+        yield from result.adding

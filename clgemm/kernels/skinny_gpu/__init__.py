@@ -1,0 +1,1 @@
+"""Products by an operand of few rows, for devices that spread work-items over lanes."""

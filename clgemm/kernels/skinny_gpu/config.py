@@ -1,0 +1,84 @@
+"""The config of products by few rows, where work-items spread over lanes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clgemm.core.config import FLOAT_BYTES, KernelConfig, multiple, positive, vector
+from clgemm.kernels.split_k.config import ReduceConfig
+
+__all__ = ["HINTED_WIDTH", "MOST_OF_A", "SkinnyLanesConfig", "SkinnyLanesVariant"]
+
+HINTED_WIDTH = 4  # floats of a load that can say whether they stay in the last cache
+MOST_OF_A = 16  # floats of a few rows that a work-item brings to local memory at a time
+
+
+@dataclass(frozen=True)
+class SkinnyLanesConfig(KernelConfig):
+    """An operand of a few rows, the other read once by work-groups of many, side by side."""
+
+    rows: int  # rows of C at a time
+    width: int  # floats per load of B
+    group: int  # work-items per work-group
+    abreast: int  # of them, those side by side along the memory of B, if its rows lie there
+    chunk: int  # columns of A in local memory; 0: A is read where it lies, unless B is along_k
+    fma: bool  # as in LocalConfig
+    ahead: int = 4  # loads of B under way at once
+
+    family: ClassVar[str] = "skinny_lanes"
+    source: ClassVar[str] = "skinny_gpu/skinny_gpu.cl"
+    entry: ClassVar[str] = "skinny_product"
+    includes: ClassVar[tuple[str, ...]] = ("common/store.cl", "split_k/fused.cl")
+    companions: ClassVar[tuple[type[KernelConfig], ...]] = (ReduceConfig,)
+
+    @property
+    def items(self) -> int:
+        return self.group
+
+    @property
+    def strip(self) -> int:
+        """Columns of C per work-group."""
+        return self.abreast * self.width
+
+    @property
+    def local_memory_bytes(self) -> int:
+        return FLOAT_BYTES * (self.rows * self.chunk + self.group * self.width)
+
+    def problems(self) -> Iterator[str]:
+        bad = [*positive(self, "chunk", "kept"), *vector(self, "width")]
+        yield from bad
+        if not bad:
+            yield from multiple(self, "group", of="abreast")
+            yield from multiple(self, "chunk", of="width")
+            if self.rows * self.chunk > MOST_OF_A * self.group:
+                yield (
+                    f"chunk={self.chunk} columns of rows={self.rows} are more than {MOST_OF_A} "
+                    f"floats for each of group={self.group} work-items"
+                )
+
+
+@dataclass(frozen=True)
+class SkinnyLanesVariant(SkinnyLanesConfig):
+    """The same for the operands at hand."""
+
+    along_k: bool = False  # the columns of B lie along its memory, not its rows
+    gathers: bool = False  # adds up slices of k itself
+    # Of the loads under way at once, those of what stays in the last cache while the rest leaves it
+    # first; 0: all alike.
+    kept: int = 0
+
+    @property
+    def strip(self) -> int:
+        """Columns of C per work-group."""
+        return self.group // self.abreast if self.along_k else super().strip
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if self.along_k and self.chunk == 0:
+            yield "chunk=0 columns of A serve no along_k"
+        if self.kept and self.width != HINTED_WIDTH:
+            yield f"kept={self.kept} is for loads of {HINTED_WIDTH} floats, not {self.width}"
+        if self.kept >= self.ahead:
+            yield f"kept={self.kept} of ahead={self.ahead} loads leave none that go first"

@@ -1,0 +1,25 @@
+"""The config of products by few rows where there is no record, on lanes. Pure."""
+
+from __future__ import annotations
+
+from clgemm.core.config import Limits
+from clgemm.kernels.skinny_gpu.config import MOST_OF_A, SkinnyLanesConfig
+
+__all__ = ["MOST_LANES_ROWS", "skinny_lanes_config"]
+
+MOST_LANES_ROWS = 2  # of skinny products on lanes: with more, tiles in local memory are faster
+
+
+def skinny_lanes_config(rows: int, limits: Limits) -> SkinnyLanesConfig:
+    """Return the config that multiplies by an operand of few rows.
+
+    As many work-items as there may be, up to what leaves each its registers, and 32 KiB at most.
+    """
+    rows = next(r for r in (1, 2, 4, 8) if r >= rows or r == 8)
+    group = 1024 if rows <= MOST_LANES_ROWS else 256
+    while group > limits.work_group_size or 16 * group > limits.local_memory_bytes // 2:
+        group //= 2
+    chunk = min(max(1024, 4 * group), MOST_OF_A * group) // rows
+    return SkinnyLanesConfig(
+        rows=rows, width=4, group=group, abreast=min(8, group), chunk=chunk, fma=False, ahead=4
+    )

@@ -1,0 +1,88 @@
+"""The family of products by few rows on lanes: what suits it, its defaults, its launches. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from clgemm.core.config import KernelConfig
+from clgemm.core.problem import Problem
+from clgemm.core.shapes import Shape
+from clgemm.core.steps import Plan
+from clgemm.core.traits import Traits
+from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.family import Fallback, Family, Samples
+from clgemm.kernels.common.few_rows import LEAST_WORK, MOST_ROWS, fits_few_rows
+from clgemm.kernels.common.samples import FEW_ROWS_SAMPLES
+from clgemm.kernels.common.search_space import SearchSpace
+from clgemm.kernels.skinny_gpu.config import SkinnyLanesConfig
+from clgemm.kernels.skinny_gpu.defaults import MOST_LANES_ROWS, skinny_lanes_config
+from clgemm.kernels.skinny_gpu.plan import make_skinny_plan
+from clgemm.kernels.skinny_gpu.search_space import search_space
+
+__all__ = ["SKINNY_GPU"]
+
+LOADS_AHEAD = 8  # under way at once on NVIDIA's GPUs, of all rows together
+
+SAMPLES = FEW_ROWS_SAMPLES | {
+    "tall": (Shape(4096, 2, 4096), Shape(16384, 2, 1024)),
+    "wide": (Shape(2, 4096, 4096), Shape(2, 16384, 1024)),
+}
+
+
+class SkinnyGpu(Family[SkinnyLanesConfig, KernelConfig]):
+    """An operand of few rows, for devices that spread work-items over lanes."""
+
+    config = SkinnyLanesConfig
+    takes_any_strides = False
+
+    def runs_on(self, traits: Traits) -> bool:
+        """Run where work-items spread over lanes."""
+        return not traits.has_vectors
+
+    def suits(self, problem: Problem, traits: Traits) -> bool:
+        """Make what has at most two rows or columns: tiles are faster with more."""
+        m, n, k, _ = problem.shape
+        few = min(m, n) <= MOST_LANES_ROWS
+        return n * m * k > LEAST_WORK and few and self.fits(problem)
+
+    def fits(self, problem: Problem) -> bool:
+        """Tell whether one operand has few rows and the other lies along rows or columns."""
+        return fits_few_rows(*problem.layouts)
+
+    def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
+        """Return a config for as many rows as there are."""
+        config = skinny_lanes_config(min(shape.m, shape.n), traits.limits)
+        if traits.is_nvidia and config.rows <= MOST_LANES_ROWS:
+            # Its caches serve few rows as fast as local memory, and without barriers.
+            config = replace(config, chunk=0, ahead=LOADS_AHEAD // config.rows)
+        return (Choice(config),)
+
+    def plainest(self, traits: Traits) -> Choice:
+        """Return loads of one float."""
+        return Choice(replace(skinny_lanes_config(4, traits.limits), width=1))
+
+    def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
+        """Return a launch that multiplies, and one that adds up where k is cut."""
+        return make_skinny_plan(*problem.layouts, self.own(choice), traits.limits)
+
+    def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
+        """Return the space of work-groups and loads."""
+        return search_space(self.own(default))
+
+    def samples(self, kind: str) -> Samples:
+        """Return shapes of at most two rows or columns, and vectors."""
+        return SAMPLES
+
+    def edge_shapes(self, config: SkinnyLanesConfig) -> list[Shape]:
+        """Return sizes around a strip and a chunk."""
+        strip, chunk = config.strip, config.chunk
+        sizes = (
+            (1, strip + 1, 2 * chunk + 1),
+            (min(config.rows + 1, MOST_ROWS), 2 * strip - 1, chunk - 1 or 1),
+            (MOST_ROWS - 1, 37, 1501),
+            (config.rows, 2 * strip, chunk),
+        )
+        return [Shape(*each) for each in sizes]
+
+
+SKINNY_GPU = SkinnyGpu()

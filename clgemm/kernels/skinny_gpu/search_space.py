@@ -1,0 +1,37 @@
+"""What the configs of products by few rows can be, where work-items spread over lanes. Pure."""
+
+from __future__ import annotations
+
+from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.search_space import FLAGS, SearchSpace, changed, values_of
+from clgemm.kernels.skinny_gpu.config import SkinnyLanesConfig
+
+__all__ = ["search_space"]
+
+
+def search_space(config: SkinnyLanesConfig) -> SearchSpace:
+    """Return the space; `config` has the values of what is not searched."""
+    values: dict[str, tuple[int, ...]] = {
+        "rows": (1, 2, 4, 8),
+        "width": (1, 2, 4, 8),
+        "group": (32, 64, 128, 256, 512, 1024),
+        "abreast": (2, 4, 8, 16, 32, 64),
+        "chunk": (64, 128, 256, 512, 1024, 2048, 4096),
+        "fma": FLAGS,
+        "ahead": (1, 2, 4, 6, 8),
+    }
+    coarse = {
+        ("rows", "chunk"): ((1, 1024), (1, 4096), (2, 512), (2, 2048), (4, 256), (8, 128)),
+        ("width",): ((4,), (2,)),
+        ("group", "abreast"): ((1024, 8), (256, 8), (256, 32), (1024, 32)),
+    }
+
+    def make(point: dict[str, int]) -> Choice:
+        return Choice(changed(config, point))
+
+    couples = ("rows", "chunk"), ("group", "abreast"), ("group", "ahead")
+
+    def read(choice: Choice) -> dict[str, int]:
+        return values_of(choice.config, values)
+
+    return SearchSpace(values, couples, coarse, make, read)

@@ -1,0 +1,284 @@
+"""The families of tensor cores: what suits them, their defaults, their launches. Pure."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import replace
+from typing import TypeVar
+
+from clgemm.core.config import KernelConfig, variant_of
+from clgemm.core.layout import batch_levels
+from clgemm.core.problem import Problem
+from clgemm.core.shapes import LOPSIDED, Shape
+from clgemm.core.steps import Plan, ceil_div
+from clgemm.core.traits import Traits
+from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.family import Fallback, Family, Samples
+from clgemm.kernels.common.samples import GPU_PANEL_SAMPLES, tile_edges
+from clgemm.kernels.common.search_space import SearchSpace
+from clgemm.kernels.tensor_core.config import (
+    NARROW_COLUMNS,
+    TILE_DEPTH,
+    TILE_ROWS,
+    AtOnceConfig,
+    MmaConfig,
+    MmaVariant,
+    NarrowConfig,
+    TensorConfig,
+    TensorVariant,
+    WgmmaConfig,
+    WgmmaVariant,
+)
+from clgemm.kernels.tensor_core.defaults import TILES, wgmma_config
+from clgemm.kernels.tensor_core.narrow import fits_narrow, make_narrow_plan
+from clgemm.kernels.tensor_core.plan import make_tensor_plan
+from clgemm.kernels.tensor_core.search_space import search_space
+
+__all__ = ["MMA", "NARROW", "WGMMA"]
+
+# Multiply-adds of a single product, below which launches limit it: splitting adds to them.
+LEAST_WORK = 640**3
+# The same of a batch, which is never made in one launch: of each matrix, and in all.
+LEAST_WORK_EACH = 320**3
+LEAST_WORK_IN_ALL = 770**3
+LEAST_SIDE = 256  # of m, n and k
+# Multiply-adds, from which on tf32 is so much faster than the fallback that its launches pay.
+LEAST_TF32_WORK = 3000**3
+# k, from which on `"fast"` keeps its bound if low parts are in bytes: see README.md.
+LEAST_INT8_DEPTH = 2048
+MOST_LAUNCHES = 256  # of a batch whose loops do not join: each part takes its own
+UNITS_PER_TILE = 4  # compute units for each tile of a deep product, at most
+SLACK = 1.1  # a record serves a shape that takes so many times the default's rounds of tiles
+
+# Products of few rows or columns, whose larger operand is not packed.
+LEAST_NARROW = 3  # rows or columns
+MOST_NARROW = 256
+MOST_NARROW_IF_LARGE = 192
+LARGE_WORK = 2**31  # multiply-adds
+LEAST_LENGTH = 512  # columns or rows, the other way
+LEAST_NARROW_DEPTH = 512  # k
+LEAST_ELEMENTS_EACH = 2**20  # of each larger operand
+# Of all larger operands together, or multiply-adds: with fewer of both, a product is over before
+# the smaller operand is packed.
+LEAST_ELEMENTS = 2**23
+LEAST_NARROW_WORK = 3 * 2**27
+
+SAMPLES = {
+    "medium": (Shape(1000, 1000, 1000), Shape(1408, 1408, 1408)),
+    "large": GPU_PANEL_SAMPLES["large"],
+    "deep": (Shape(1024, 1024, 10240), Shape(1536, 1536, 16384)),
+    "tall": (Shape(8192, 512, 1024), Shape(16384, 1024, 1024)),
+    "wide": (Shape(512, 8192, 1024), Shape(1024, 16384, 1024)),
+}
+
+Config = TypeVar("Config", bound=TensorConfig)
+
+
+def _has_wgmma(traits: Traits) -> bool:
+    """Tell whether a device may have wgmma: compute capability 9.0 alone."""
+    return traits.is_nvidia and traits.kind == "GPU" and traits.capability == (9, 0)
+
+
+class Tensor(Family[Config, KernelConfig]):
+    """Operands split in two parts, products on tensor cores: what both instructions share."""
+
+    @abstractmethod
+    def variant(
+        self, config: Config, guard: bool, tf32: bool = False, int8: bool = False
+    ) -> TensorVariant:
+        """Return the config of one call."""
+
+    def suits(self, problem: Problem, traits: Traits) -> bool:
+        """Make large products, unless IEEE multiply-adds are asked for."""
+        m, n, k, matrices = problem.shape
+        each, work = m * n * k, problem.shape.work
+        if matrices == 1:
+            small = work < LEAST_WORK
+        else:
+            small = each < LEAST_WORK_EACH or work < LEAST_WORK_IN_ALL
+        if problem.precision in ("strict", None) or small or min(m, n, k) < LEAST_SIDE:
+            return False
+        launches = math.prod(level.count for level in batch_levels(*problem.layouts)[:-1])
+        return launches <= MOST_LAUNCHES and not _is_too_deep(problem.shape, traits)
+
+    def estimate(self, shape: Shape, config: Config, traits: Traits) -> float:
+        """Return the columns of C that the busiest compute unit makes, 128 rows each."""
+        m, n, _, matrices = shape
+        tiles = matrices * ceil_div(m, config.tile_m) * ceil_div(n, config.tile_columns)
+        return ceil_div(tiles, traits.limits.compute_units) * config.tile_columns
+
+    def slack(self, shape: Shape, traits: Traits) -> float:
+        """Return little: the estimate is exact."""
+        return SLACK
+
+    def tiers(self, problem: Problem, config: Config) -> tuple[TensorVariant, ...]:
+        """Return the configs of a call, each a fallback for the one before."""
+        return (self.variant(config, guard=problem.precision == "float32"),)
+
+    def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
+        """Return launches that split and multiply, and the fallback's where data may need it."""
+        tiers = self.tiers(problem, self.own(choice))
+        return make_tensor_plan(*problem.layouts, tiers, fallback, traits.limits)
+
+    def trial_plan(
+        self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback
+    ) -> Plan:
+        """Return separate launches by this config, and the fallback's."""
+        tiers = (self.variant(self.own(choice), guard=True),)
+        return make_tensor_plan(*problem.layouts, tiers, fallback, traits.limits, at_once=False)
+
+    def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
+        """Return the space of tiles and their order."""
+        return search_space(self.own(default))
+
+    def samples(self, kind: str) -> Samples:
+        """Return large shapes."""
+        return SAMPLES
+
+    def edge_shapes(self, config: Config) -> list[Shape]:
+        """Return sizes around a tile."""
+        return tile_edges(config.tile_m, config.tile_columns, TILE_DEPTH)
+
+
+def _is_too_deep(shape: Shape, traits: Traits) -> bool:
+    """Tell whether a deep product has so few tiles that most compute units would idle.
+
+    Other families cut k. On an H200, 256 x 256 x 8192: 22 TFLOP/s against 6; 512 x 512 x 16384: 40
+    against 26.
+    """
+    m, n, k, matrices = shape
+    tiles = matrices * ceil_div(m, TILE_ROWS) * ceil_div(n, TILE_ROWS)
+    return k >= LOPSIDED * max(m, n) and UNITS_PER_TILE * tiles < traits.limits.compute_units
+
+
+class Wgmma(Tensor[WgmmaConfig]):
+    """With wgmma: compute capability 9.0."""
+
+    config = WgmmaConfig
+    kernels = (AtOnceConfig,)
+    instructions = "wgmma"
+
+    def runs_on(self, traits: Traits) -> bool:
+        """Run on compute capability 9.0."""
+        return _has_wgmma(traits)
+
+    def variant(
+        self, config: WgmmaConfig, guard: bool, tf32: bool = False, int8: bool = False
+    ) -> WgmmaVariant:
+        """Return the config of one call."""
+        return variant_of(WgmmaVariant, config, tf32=tf32, guard=guard, int8=int8)
+
+    def tiers(self, problem: Problem, config: WgmmaConfig) -> tuple[WgmmaVariant, ...]:
+        """Return also tf32 before the fallback, and low parts in bytes where they pay."""
+        if problem.precision != "float32":
+            in_bytes = problem.k >= LEAST_INT8_DEPTH
+            return (self.variant(config, guard=False, int8=in_bytes),)
+        halves = self.variant(config, guard=True)
+        if problem.shape.work < LEAST_TF32_WORK:
+            return (halves,)
+        return halves, self.variant(config, guard=True, tf32=True)
+
+    def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
+        """Return the tiles that waste least, then the other ones."""
+        best = wgmma_config(shape, traits.limits.compute_units)
+        others = (replace(best, tile_n=columns, stages=stages) for columns, stages in TILES)
+        return tuple(map(Choice, dict.fromkeys((best, *others))))
+
+    def plainest(self, traits: Traits) -> Choice:
+        """Return narrow tiles, one at a time."""
+        return Choice(WgmmaConfig(swizzle=1, tile_n=128, stages=1))
+
+
+class Mma(Tensor[MmaConfig]):
+    """With mma.sync: compute capability 8.0 and later ones of data centres."""
+
+    config = MmaConfig
+    instructions = "mma"
+
+    def variant(
+        self, config: MmaConfig, guard: bool, tf32: bool = False, int8: bool = False
+    ) -> MmaVariant:
+        """Return the config of one call."""
+        return variant_of(MmaVariant, config, tf32=tf32, guard=guard, int8=int8)
+
+    def runs_on(self, traits: Traits) -> bool:
+        """Run where tensor cores are worth it.
+
+        Where the minor number is not zero, graphics cards: their tensor cores are no faster than
+        their other units once each product takes three.
+        """
+        major, minor = traits.capability
+        return traits.is_nvidia and traits.kind == "GPU" and major >= 8 and minor == 0
+
+    def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
+        """Return one config, whatever the shape."""
+        return (Choice(MmaConfig(swizzle=8)),)
+
+    def plainest(self, traits: Traits) -> Choice:
+        """Return tiles in their own order."""
+        return Choice(MmaConfig(swizzle=1))
+
+
+class Narrow(Family[NarrowConfig, KernelConfig]):
+    """With wgmma, for few rows or columns: the larger operand is split on its way."""
+
+    config = NarrowConfig
+    instructions = "wgmma"
+    takes_any_strides = False
+
+    def runs_on(self, traits: Traits) -> bool:
+        """Run on compute capability 9.0."""
+        return _has_wgmma(traits)
+
+    def suits(self, problem: Problem, traits: Traits) -> bool:
+        """Make large products of few rows or columns, unless IEEE multiply-adds are asked for."""
+        m, n, k, matrices = problem.shape
+        short, length = sorted((m, n))
+        elements = matrices * length * k
+        work = short * elements
+        most = MOST_NARROW if work < LARGE_WORK else MOST_NARROW_IF_LARGE
+        return (
+            problem.precision not in ("strict", None)
+            and LEAST_NARROW <= short <= most
+            and length >= LEAST_LENGTH
+            and LEAST_NARROW_DEPTH <= k < LOPSIDED * length
+            and length * k >= LEAST_ELEMENTS_EACH
+            and (elements >= LEAST_ELEMENTS or work >= LEAST_NARROW_WORK)
+            and self.fits(problem)
+        )
+
+    def fits(self, problem: Problem) -> bool:
+        """Tell whether the larger operand's rows or columns are neighbours in memory."""
+        return fits_narrow(*problem.layouts)
+
+    def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
+        """Return the fewest columns per tile that hold the shorter side."""
+        short = min(shape.m, shape.n)
+        columns = next((some for some in NARROW_COLUMNS if some >= short), NARROW_COLUMNS[-1])
+        return (Choice(NarrowConfig(columns, parts=2, ahead=2)),)
+
+    def plainest(self, traits: Traits) -> Choice:
+        """Return the fewest columns per tile."""
+        return Choice(NarrowConfig(NARROW_COLUMNS[0], parts=2, ahead=1))
+
+    def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
+        """Return one launch, and one that adds up where k is cut."""
+        return make_narrow_plan(*problem.layouts, self.own(choice), traits.limits)
+
+    def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
+        """Return the default alone: it is not tuned."""
+        return SearchSpace({}, (), {}, lambda _: default, lambda _: {})
+
+    def samples(self, kind: str) -> Samples:
+        """Return none: it is not tuned."""
+        return {}
+
+    def edge_shapes(self, config: NarrowConfig) -> list[Shape]:
+        """Return sizes around a tile."""
+        return tile_edges(config.tile_m, config.columns, config.chunk)
+
+
+NARROW = Narrow()
+WGMMA = Wgmma()
+MMA = Mma()

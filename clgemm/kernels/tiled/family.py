@@ -1,0 +1,109 @@
+"""The family of tiles in local memory: what suits it, its defaults, its launches. Pure."""
+
+from __future__ import annotations
+
+from clgemm.core.problem import Problem
+from clgemm.core.shapes import Shape
+from clgemm.core.steps import Plan
+from clgemm.core.traits import Traits
+from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.family import Fallback, Family, Samples
+from clgemm.kernels.common.samples import GPU_PANEL_SAMPLES, PANEL_SAMPLES, tile_edges
+from clgemm.kernels.common.search_space import SearchSpace
+from clgemm.kernels.pack.config import PackConfig
+from clgemm.kernels.pack.defaults import pack_config
+from clgemm.kernels.tiled.config import LocalConfig
+from clgemm.kernels.tiled.defaults import lane_configs, single_loads_config, that_fit
+from clgemm.kernels.tiled.estimate import local_spread
+from clgemm.kernels.tiled.plan import make_tiled_plan, reads_singly
+from clgemm.kernels.tiled.search_space import search_space
+
+__all__ = ["TILED"]
+
+# A record serves a shape if its estimate is at most so many times the default's: the model is no
+# better than that, and a little better for large products.
+SLACK = 1.25
+SLACK_IF_LARGE = 1.15
+LARGE_WORK = 2**30  # multiply-adds
+
+
+def _packed(config: LocalConfig, traits: Traits) -> Choice:
+    tiles = config.tile_m, config.tile_n
+    return Choice(config, tuple(pack_config(traits.limits, tile) for tile in tiles))
+
+
+class Tiled(Family[LocalConfig, PackConfig]):
+    """Tiles in local memory, for devices that spread work-items over lanes."""
+
+    config = LocalConfig
+    packs = (PackConfig, PackConfig)
+
+    def runs_on(self, traits: Traits) -> bool:
+        """Run where work-items spread over lanes."""
+        return not traits.has_vectors
+
+    def suits(self, problem: Problem, traits: Traits) -> bool:
+        """Make whatever is left."""
+        return True
+
+    def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
+        """Return every config that fits, the one that is expected to end first in front."""
+        fitting = that_fit(traits)
+        if not fitting:
+            raise RuntimeError(f"no config of the {self.name} family fits {traits}")
+        best = min(fitting, key=lambda config: self.estimate(shape, config, traits))
+        return tuple(_packed(config, traits) for config in dict.fromkeys((best, *fitting)))
+
+    def plainest(self, traits: Traits) -> Choice:
+        """Return the smallest tiles."""
+        return _packed(lane_configs()[-1], traits)
+
+    def estimate(self, shape: Shape, config: LocalConfig, traits: Traits) -> float:
+        """Return the expected time in multiply-adds of one compute unit."""
+        return local_spread(config, *shape, traits.limits).time
+
+    def slack(self, shape: Shape, traits: Traits) -> float:
+        """Trust the model; on CPUs, which it is not for, trust the record."""
+        if traits.kind == "CPU":
+            return float("inf")
+        return SLACK_IF_LARGE if shape.work >= LARGE_WORK else SLACK
+
+    def panels(self, config: LocalConfig) -> tuple[int, ...]:
+        """Return the rows of panels of A, and of B."""
+        return config.tile_m, config.tile_n
+
+    def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
+        """Return launches that pack what must be packed, and multiply."""
+        config, pack = self.own(choice), self.packing(choice)
+        return make_tiled_plan(*problem.layouts, config, pack, traits.limits)
+
+    def fallback(self, problem: Problem, choice: Choice, traits: Traits) -> Fallback:
+        """Return what packs nothing that can be read in place.
+
+        What must be loaded float by float is read by the config that is fastest at that.
+        """
+        a, b, _ = problem.layouts
+        single = single_loads_config(traits)
+        if single is not None and reads_singly(a, b, self.own(choice)):
+            choice = _packed(single, traits)
+        config, pack = self.own(choice), self.packing(choice)
+
+        def plan(part: Problem) -> Plan:
+            return make_tiled_plan(*part.layouts, config, pack, traits.limits, reserve=True)
+
+        return plan
+
+    def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
+        """Return the space of tiles, loads and loops."""
+        return search_space(self.own(default))
+
+    def samples(self, kind: str) -> Samples:
+        """Return shapes of each class; larger ones on GPUs."""
+        return PANEL_SAMPLES if kind == "CPU" else GPU_PANEL_SAMPLES
+
+    def edge_shapes(self, config: LocalConfig) -> list[Shape]:
+        """Return sizes around a tile."""
+        return tile_edges(config.tile_m, config.tile_n, config.tile_k)
+
+
+TILED = Tiled()

@@ -1,0 +1,93 @@
+"""What the configs of tiles in local memory can be. Pure."""
+
+from __future__ import annotations
+
+import math
+
+from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.search_space import FLAGS, SearchSpace, changed, values_of
+from clgemm.kernels.pack.config import PackConfig
+from clgemm.kernels.tiled.config import LocalConfig
+
+__all__ = ["search_space"]
+
+MOST_SUMS = 144  # in a work-item's registers: with more, compilers take minutes, and kernels spill
+
+
+def search_space(config: LocalConfig) -> SearchSpace:
+    """Return the space; `config` has the values of what is not searched."""
+    # Tiles are given by their work-items and the work of each: so one of these can change alone.
+    items, work, widths = (2, 4, 8, 16, 32), (2, 4, 6, 8, 12, 16), (1, 2, 4, 8)
+    values = {
+        "items_m": items,
+        "items_n": items,
+        "work_m": work,
+        "work_n": work,
+        "tile_k": (4, 8, 16, 32),
+        "width_a": widths,
+        "width_b": widths,
+        "patch_n": (1, 2, 4, 8, 16),
+        "rolled": (1, 2, 4, 8),  # turns of the loop over a tile's depth
+        "buffers": (1, 2),
+        "swizzle": (1, 2, 4, 8, 16),
+        "parts": (1, 2, 4),
+        "fma": FLAGS,
+        "in_place": FLAGS,
+        "pack_depth": (8, 16, 32, 64),
+        "pack_group": (1, 32, 64, 128, 256, 512),
+    }
+    couples = (
+        *(("items_m", "items_n"), ("items_m", "work_m"), ("items_n", "work_n")),
+        *(("work_m", "work_n"), ("work_m", "tile_k"), ("work_n", "tile_k")),
+        *(("width_a", "width_b"), ("tile_k", "rolled"), ("tile_k", "buffers")),
+        *(("parts", "items_m"), ("parts", "items_n"), ("parts", "tile_k")),
+    )
+    squarish = tuple(
+        (items_m, items_n, work_m, work_n)
+        for work_m, work_n in ((4, 4), (8, 8), (16, 8), (8, 4), (4, 8), (8, 16))
+        for items_m, items_n in ((8, 8), (16, 16), (8, 16), (16, 8))
+        if 1 / 2 <= items_m * work_m / (items_n * work_n) <= 2
+    )
+    coarse = {("tile_k",): ((8,), (16,)), ("items_m", "items_n", "work_m", "work_n"): squarish}
+
+    def make(point: dict[str, int]) -> Choice | None:
+        if point["work_m"] * point["work_n"] > MOST_SUMS:
+            return None
+        tile_m, tile_n = (point[f"items_{x}"] * point[f"work_{x}"] for x in "mn")
+        # Columns per work-item.
+        share = point["tile_k"] / (point["items_m"] * point["items_n"] * point["parts"])
+        made = changed(
+            config,
+            point
+            | {
+                "tile_m": tile_m,
+                "tile_n": tile_n,
+                "width_a": _fitting(point["width_a"], point["work_m"], tile_m * share),
+                "width_b": _fitting(point["width_b"], point["work_n"], tile_n * share),
+                "patch_n": math.gcd(point["patch_n"], point["items_n"]),
+                "unroll": max(1, point["tile_k"] // point["rolled"]),
+            },
+        )
+        depth, group = point["pack_depth"], point["pack_group"]
+        pack = tuple(PackConfig(panel, depth, group) for panel in (made.tile_m, made.tile_n))
+        return Choice(made, (pack[0], pack[1]))
+
+    def read(choice: Choice) -> dict[str, int]:
+        made, pack = choice.config, choice.pack
+        assert isinstance(made, LocalConfig)
+        assert pack is not None
+        assert isinstance(pack[0], PackConfig)
+        return values_of(made, values) | {
+            "rolled": made.tile_k // made.unroll,
+            "pack_depth": pack[0].depth,
+            "pack_group": pack[0].group,
+        }
+
+    return SearchSpace(values, couples, coarse, make, read)
+
+
+def _fitting(width: int, work: int, share: float) -> int:
+    """Return the most floats per load, up to a width, that divide a work-item's work and share."""
+    while width > 1 and (work % width or share % width):
+        width //= 2
+    return width

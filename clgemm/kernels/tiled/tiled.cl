@@ -1,0 +1,328 @@
+// C = alpha*A*B + beta*C for GPUs, through tiles in local memory.
+//   a[panel*a_panel + p*a_pitch + i]   row panel*TILE_M + i of A, column p; with TURN_A [i*a_pitch + p]
+//   b[panel*b_panel + p*b_pitch + j]   column panel*TILE_N + j of B, row p; with TURN_B [j*b_pitch + p]
+//   c[i*c_row + j*c_column]            m x n; not read when beta is 0
+// A packed operand is panels that are padded with zeros to whole tiles: its pitch is TILE_M (TILE_N), and
+// panels are k times that apart. An operand that is read in place has its leading dimension for a pitch, and
+// is aligned for vectors of LOAD_A (LOAD_B) floats: along the rows of A, of which m is then a multiple, or,
+// with TURN_A, along k, of which k is. Tiles are transposed on their way to local memory where TURN_A is set.
+// Past the last row of A (column of B) the last is read again, and its results are not stored. Past k both
+// operands are taken as zero. So nothing is read outside of the matrices, and no NaN comes from there.
+//
+// A work-group computes a tile of C. A work-item computes WORK_M rows x WORK_N columns of it in registers, in
+// chunks of WIDTH_A rows and WIDTH_B columns that alternate with those of its neighbours, so that together
+// they access contiguous memory. Work-items are numbered down the tile, PATCH_N side by side.
+// PARTS work-items have the same rows and columns and share the steps over k; the first adds up at the end.
+//
+//     columns  x=0 x=1 x=2 x=3 x=0 x=1 x=2 x=3      x: work-item along N, WIDTH_B columns a chunk
+//     y=0       #               #                   y: work-item along M, WIDTH_A rows a chunk
+//     y=1                                           #: the chunks of work-item (x=0, y=0), here
+//     y=0       #               #                      two of them either way
+//     y=1
+//
+// While a tile is multiplied, the next one is fetched from global memory to registers. One barrier a tile is
+// needed with BUFFERS 2, two with BUFFERS 1.
+// Split-k: several slices of k, slice_k long each, are several results. Slice s goes to c + s*c_slice; or,
+// with GATHERS, to `gathered`, and the sum of all to c (split_k/fused.cl).
+// Work-groups: matrices x slices x tiles of C, ITEMS work-items each.
+// Local: 4*BUFFERS*TILE_K*(PITCH_A+PITCH_B) bytes.
+// After: Nugteren, "OpenCL SGEMM tuning for Kepler", kernels 6, 7, 9 and 10.
+#ifndef TILE_M
+#error "TILE_M: rows of C per work-group"
+#endif
+#ifndef TILE_N
+#error "TILE_N: columns of C per work-group"
+#endif
+#ifndef TILE_K
+#error "TILE_K: depth of the tiles in local memory"
+#endif
+#ifndef WORK_M
+#error "WORK_M: rows of C per work-item"
+#endif
+#ifndef WORK_N
+#error "WORK_N: columns of C per work-item"
+#endif
+#ifndef WIDTH_A
+#error "WIDTH_A: floats per load of A from local memory"
+#endif
+#ifndef WIDTH_B
+#error "WIDTH_B: floats per load of B from local memory and per store of C"
+#endif
+#ifndef PATCH_N
+#error "PATCH_N: work-items that lie side by side along N"
+#endif
+#ifndef UNROLL
+#error "UNROLL: steps of the loop over a tile's depth written out"
+#endif
+#ifndef BUFFERS
+#error "BUFFERS: tiles of A and B in local memory, 1 or 2"
+#endif
+#ifndef SWIZZLE
+#error "SWIZZLE: rows of tiles that work-groups visit together"
+#endif
+#ifndef FMA
+#error "FMA: 1 for fma(), 0 for a multiplication and an addition that the compiler may join"
+#endif
+#ifndef LOAD_A
+#error "LOAD_A: floats per load of A from global memory"
+#endif
+#ifndef LOAD_B
+#error "LOAD_B: floats per load of B from global memory"
+#endif
+#ifndef TURN_A
+#error "TURN_A: 1 if the columns of A are neighbours in memory, 0 if its rows are"
+#endif
+#ifndef TURN_B
+#error "TURN_B: 1 if the rows of B are neighbours in memory, 0 if its columns are"
+#endif
+#ifndef PARTS
+#error "PARTS: work-items that share the steps over a tile's depth"
+#endif
+#ifndef WHOLE
+#error "WHOLE: 1 if C is whole tiles of aligned vectors, 0 for any C"
+#endif
+
+#define ITEMS_M (TILE_M / WORK_M)
+#define ITEMS_N (TILE_N / WORK_N)
+#define BLOCKS (ITEMS_M * ITEMS_N)  // blocks of registers, which cover the tile
+#define ITEMS (PARTS * BLOCKS)
+#define CHUNKS_M (WORK_M / WIDTH_A)
+#define CHUNKS_N (WORK_N / WIDTH_B)
+#if PARTS > 1  // rows of every block for which the tiles of A have room
+#define ROOM (BUFFERS * TILE_K * WORK_M / TILE_N)
+#define AT_ONCE (ROOM < WORK_M ? ROOM : WORK_M)
+#endif
+// A transposed tile has its rows one vector further apart in local memory, against bank conflicts.
+#define PITCH_A (TILE_M + TURN_A * WIDTH_A)
+#define PITCH_B (TILE_N + TURN_B * WIDTH_B)
+#define SIZE_A (PITCH_A * TILE_K)
+#define SIZE_B (PITCH_B * TILE_K)
+#define LOADS_A (TILE_M * TILE_K / LOAD_A / ITEMS)  // vectors of a tile that each work-item fetches
+#define LOADS_B (TILE_N * TILE_K / LOAD_B / ITEMS)
+
+// Vectors of LOAD_A floats lie along the rows of a tile of A, or, with TURN_A, along k: the row and the step over
+// k at which vector number `vector` begins. fetch_a loads it from the tile at `from`; rows past `last` repeat it.
+// put_a writes it to a tile in local memory. The same for B.
+static inline int row_of_a(const int vector) {
+  return TURN_A ? vector / (TILE_K / LOAD_A) : vector % (TILE_M / LOAD_A) * LOAD_A;
+}
+
+static inline int step_of_a(const int vector) {
+  return TURN_A ? vector % (TILE_K / LOAD_A) * LOAD_A : vector / (TILE_M / LOAD_A);
+}
+
+static inline FLOAT(LOAD_A) fetch_a(__global const float* from, const long pitch, const int last, const int vector) {
+  return LOAD_ALIGNED(LOAD_A, __global, (from + (TURN_A ? min(row_of_a(vector), last) * pitch + step_of_a(vector)
+                                                    : step_of_a(vector) * pitch + min(row_of_a(vector), last))));
+}
+
+static inline void put_a(__local float* tile, const int vector, const FLOAT(LOAD_A) fetched) {
+  __local float* to = tile + step_of_a(vector) * PITCH_A + row_of_a(vector);
+  if (TURN_A) {
+    float values[LOAD_A];
+    STORE(LOAD_A, fetched, values);
+    #pragma unroll
+    for (int v = 0; v < LOAD_A; v++) to[v * PITCH_A] = values[v];
+  } else {
+    *(__local FLOAT(LOAD_A)*)to = fetched;
+  }
+}
+
+static inline int row_of_b(const int vector) {
+  return TURN_B ? vector / (TILE_K / LOAD_B) : vector % (TILE_N / LOAD_B) * LOAD_B;
+}
+
+static inline int step_of_b(const int vector) {
+  return TURN_B ? vector % (TILE_K / LOAD_B) * LOAD_B : vector / (TILE_N / LOAD_B);
+}
+
+static inline FLOAT(LOAD_B) fetch_b(__global const float* from, const long pitch, const int last, const int vector) {
+  return LOAD_ALIGNED(LOAD_B, __global, (from + (TURN_B ? min(row_of_b(vector), last) * pitch + step_of_b(vector)
+                                                    : step_of_b(vector) * pitch + min(row_of_b(vector), last))));
+}
+
+static inline void put_b(__local float* tile, const int vector, const FLOAT(LOAD_B) fetched) {
+  __local float* to = tile + step_of_b(vector) * PITCH_B + row_of_b(vector);
+  if (TURN_B) {
+    float values[LOAD_B];
+    STORE(LOAD_B, fetched, values);
+    #pragma unroll
+    for (int v = 0; v < LOAD_B; v++) to[v * PITCH_B] = values[v];
+  } else {
+    *(__local FLOAT(LOAD_B)*)to = fetched;
+  }
+}
+
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+void local_product(const int m, const int n, const int k, const int slice_k, const int4 counts, const float alpha, const float beta,
+                 __global const float* restrict a, const long a_offset, const long a_panel, const long a_pitch, const long4 a_strides,
+                 __global const float* restrict b, const long b_offset, const long b_panel, const long b_pitch, const long4 b_strides,
+                 __global float* restrict c, const long c_offset, const long c_row, const long c_column, const long c_slice,
+                 const long4 c_strides GATHER_ARGUMENTS GATE_ARGUMENTS) {
+  if (GATE_IS_CLOSED) return;
+  __local float tile_a[BUFFERS * SIZE_A] __attribute__((aligned(64)));
+  __local float tile_b[BUFFERS * SIZE_B] __attribute__((aligned(64)));
+
+  const int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + TILE_N - 1) / TILE_N, slices = (k + slice_k - 1) / slice_k;
+  const uint group = get_group_id(0), tile = group % (tiles_m * tiles_n), result = group / (tiles_m * tiles_n);
+  const uint slice = result % slices, matrix = result / slices;
+  const Place place = swizzled(tile, tiles_m, tiles_n, SWIZZLE);
+  const int tile_m = place.m, tile_n = place.n;
+  const int item = get_local_id(0), block = item % BLOCKS, share = item / BLOCKS;
+  const int x = block / (ITEMS_M * PATCH_N) * PATCH_N + block % PATCH_N, y = block / PATCH_N % ITEMS_M;
+
+  const int first = slice * slice_k, end = min(first + slice_k, k);
+  const long step_a = TURN_A ? 1 : a_pitch, step_b = TURN_B ? 1 : b_pitch;  // along k
+  a += a_offset + matrix_offset(matrix, counts, a_strides) + tile_m * a_panel + first * step_a;
+  b += b_offset + matrix_offset(matrix, counts, b_strides) + tile_n * b_panel + first * step_b;
+  c += c_offset + matrix_offset(matrix, counts, c_strides) + slice * c_slice;
+  // The last rows at which a load may begin.
+  const int last_a = (TURN_A ? m - 1 : (m - 1) / LOAD_A * LOAD_A) - tile_m * TILE_M;
+  const int last_b = (TURN_B ? n - 1 : (n - 1) / LOAD_B * LOAD_B) - tile_n * TILE_N;
+
+  FLOAT(WIDTH_B) sum[WORK_M][CHUNKS_N];
+  #pragma unroll
+  for (int i = 0; i < WORK_M; i++)
+    #pragma unroll
+    for (int j = 0; j < CHUNKS_N; j++) sum[i][j] = (FLOAT(WIDTH_B))(0.0f);
+
+  // The first tile of a slice has the remainder of k, so that all others are whole.
+  FLOAT(LOAD_A) next_a[LOADS_A];
+  FLOAT(LOAD_B) next_b[LOADS_B];
+  const int part = (end - first - 1) % TILE_K + 1;
+  #pragma unroll
+  for (int load = 0; load < LOADS_A; load++) {
+    next_a[load] = (FLOAT(LOAD_A))(0.0f);
+    if (step_of_a(load * ITEMS + item) < part)
+      next_a[load] = fetch_a(a, a_pitch, last_a, load * ITEMS + item);
+  }
+  #pragma unroll
+  for (int load = 0; load < LOADS_B; load++) {
+    next_b[load] = (FLOAT(LOAD_B))(0.0f);
+    if (step_of_b(load * ITEMS + item) < part)
+      next_b[load] = fetch_b(b, b_pitch, last_b, load * ITEMS + item);
+  }
+  a -= (TILE_K - part) * step_a;
+  b -= (TILE_K - part) * step_b;
+  #pragma unroll
+  for (int load = 0; load < LOADS_A; load++) put_a(tile_a, load * ITEMS + item, next_a[load]);
+  #pragma unroll
+  for (int load = 0; load < LOADS_B; load++) put_b(tile_b, load * ITEMS + item, next_b[load]);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  int now = 0;  // which of the buffers is being read
+
+  for (int depth = first; depth < end; depth += TILE_K) {
+    const bool more = depth + TILE_K < end;
+    if (more) {
+      a += TILE_K * step_a;
+      b += TILE_K * step_b;
+      #pragma unroll
+      for (int load = 0; load < LOADS_A; load++) next_a[load] = fetch_a(a, a_pitch, last_a, load * ITEMS + item);
+      #pragma unroll
+      for (int load = 0; load < LOADS_B; load++) next_b[load] = fetch_b(b, b_pitch, last_b, load * ITEMS + item);
+    }
+
+    #pragma unroll UNROLL
+    for (int step = 0; step < TILE_K / PARTS; step++) {
+      const int p = share * (TILE_K / PARTS) + step;
+      __local const float* row_a = tile_a + now * SIZE_A + p * PITCH_A + y * WIDTH_A;
+      __local const float* row_b = tile_b + now * SIZE_B + p * PITCH_B + x * WIDTH_B;
+      float a_p[WORK_M];
+      FLOAT(WIDTH_B) b_p[CHUNKS_N];
+      #pragma unroll
+      for (int i = 0; i < CHUNKS_M; i++)
+        STORE(WIDTH_A, LOAD_ALIGNED(WIDTH_A, __local, row_a + i * ITEMS_M * WIDTH_A), a_p + i * WIDTH_A);
+      #pragma unroll
+      for (int j = 0; j < CHUNKS_N; j++)
+        b_p[j] = LOAD_ALIGNED(WIDTH_B, __local, row_b + j * ITEMS_N * WIDTH_B);
+      #pragma unroll
+      for (int i = 0; i < WORK_M; i++)
+        #pragma unroll
+        for (int j = 0; j < CHUNKS_N; j++)
+          sum[i][j] = MULTIPLY_ADD((FLOAT(WIDTH_B))(a_p[i]), b_p[j], sum[i][j]);
+    }
+
+#if BUFFERS == 2
+    // The other buffer was last read before the previous barrier.
+    now = 1 - now;
+#else
+    barrier(CLK_LOCAL_MEM_FENCE);
+#endif
+    if (more) {
+      #pragma unroll
+      for (int load = 0; load < LOADS_A; load++) put_a(tile_a + now * SIZE_A, load * ITEMS + item, next_a[load]);
+      #pragma unroll
+      for (int load = 0; load < LOADS_B; load++) put_b(tile_b + now * SIZE_B, load * ITEMS + item, next_b[load]);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+
+#if PARTS > 1
+  // The first work-item of a block adds up the sums of the others, which come through the tiles' local memory.
+  for (int other = 1; other < PARTS; other++) {
+    #pragma unroll
+    for (int row = 0; row < WORK_M; row += AT_ONCE) {
+      if (share == other) {
+        #pragma unroll
+        for (int i = 0; i < AT_ONCE * CHUNKS_N; i++)
+          *(__local FLOAT(WIDTH_B)*)(tile_a + (i * BLOCKS + block) * WIDTH_B) = sum[row + i / CHUNKS_N][i % CHUNKS_N];
+      }
+      barrier(CLK_LOCAL_MEM_FENCE);
+      if (share == 0) {
+        #pragma unroll
+        for (int i = 0; i < AT_ONCE * CHUNKS_N; i++)
+          sum[row + i / CHUNKS_N][i % CHUNKS_N] += LOAD_ALIGNED(WIDTH_B, __local, tile_a + (i * BLOCKS + block) * WIDTH_B);
+      }
+      barrier(CLK_LOCAL_MEM_FENCE);
+    }
+  }
+#endif
+
+#if GATHERS
+  // Fused split-k. Slices are written in the order of registers; the last work-group of a tile adds them up, always
+  // in the same order.
+  __local uint earlier;
+  const uint piece = matrix * (tiles_m * tiles_n) + tile;
+  gathered += (long)piece * slices * (TILE_M * TILE_N) + block * WIDTH_B;
+  if (share == 0) {
+    #pragma unroll
+    for (int i = 0; i < WORK_M * CHUNKS_N; i++)
+      *(__global FLOAT(WIDTH_B)*)(gathered + slice * (TILE_M * TILE_N) + i * BLOCKS * WIDTH_B) = sum[i / CHUNKS_N][i % CHUNKS_N];
+  }
+  if (!comes_last(counters + piece, slices, &earlier)) return;
+  #pragma unroll
+  for (int i = 0; i < WORK_M * CHUNKS_N; i++) sum[i / CHUNKS_N][i % CHUNKS_N] = (FLOAT(WIDTH_B))(0.0f);
+  if (share == 0)
+    for (int other = 0; other < slices; other++) {
+      #pragma unroll
+      for (int i = 0; i < WORK_M * CHUNKS_N; i++)
+        sum[i / CHUNKS_N][i % CHUNKS_N] += LOAD_ALIGNED(WIDTH_B, __global, gathered + other * (TILE_M * TILE_N) + i * BLOCKS * WIDTH_B);
+    }
+#endif
+#if PARTS > 1
+  if (share != 0) return;
+#endif
+
+#if WHOLE
+  c += (tile_m * TILE_M + y * WIDTH_A) * c_row + tile_n * TILE_N + x * WIDTH_B;
+  #pragma unroll
+  for (int i = 0; i < WORK_M; i++) {
+    __global FLOAT(WIDTH_B)* element = (__global FLOAT(WIDTH_B)*)(c + (i / WIDTH_A * ITEMS_M * WIDTH_A + i % WIDTH_A) * c_row);
+    #pragma unroll
+    for (int j = 0; j < CHUNKS_N; j++) STORE_ALIGNED(WIDTH_B)(element + j * ITEMS_N, alpha * sum[i][j], beta);
+  }
+#else
+  #pragma unroll
+  for (int i = 0; i < WORK_M; i++) {
+    const int row = tile_m * TILE_M + (i / WIDTH_A * ITEMS_M + y) * WIDTH_A + i % WIDTH_A;
+    if (row < m) {
+      #pragma unroll
+      for (int j = 0; j < CHUNKS_N; j++) {
+        const int column = tile_n * TILE_N + (j * ITEMS_N + x) * WIDTH_B;
+        const FLOAT(WIDTH_B) result = alpha * sum[i][j];
+        STORE_RUN(WIDTH_B)(c + row * c_row + column * c_column, c_column, column, n, result, beta);
+      }
+    }
+  }
+#endif
+}

@@ -1,0 +1,102 @@
+"""Plans none of whose launches has more work-items than every device takes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from clgemm.core.config import FLOAT_BYTES
+from clgemm.core.layout import Layout
+from clgemm.core.problem import Problem
+from clgemm.core.steps import LAST_ITEM, Argument, Element, Plan, Slot, Step, ceil_div, round_up
+
+__all__ = ["bounded"]
+
+GRAIN = 128  # a matrix that is cut in two is cut at a multiple of this: whole tiles
+
+
+def bounded(make: Callable[[Problem], Plan], problem: Problem) -> Plan:
+    """Return the plan of a problem, its launches within every device's bounds.
+
+    C is halved along its longest axis until that is so.
+
+    Parameters
+    ----------
+    make : callable
+        Returns the plan of a part of the problem.
+    """
+
+    def made(a: Layout, b: Layout, c: Layout) -> Plan:
+        return make(Problem(a, b, c, problem.precision))
+
+    a, b, c = problem.layouts
+    rows, columns = len(c.shape) - 2, len(c.shape) - 1
+    operands = _Operand("a", a, without=columns), _Operand("b", b, without=rows), _Operand("c", c)
+    return _bounded(made, operands)
+
+
+class _Operand(NamedTuple):
+    """An operand of a plan.
+
+    Attributes
+    ----------
+    without : int, optional
+        The axis of C that it does not have: another stands in its place.
+    """
+
+    slot: Slot
+    layout: Layout
+    without: int | None = None
+
+    def part(self, axis: int, start: int, stop: int) -> tuple[_Operand, int]:
+        """Return a part of it along an axis of C, and in which element that part begins."""
+        if axis == self.without:
+            return self, 0
+        layout = self.layout
+        first = start * layout.strides[axis]
+        shape = (*layout.shape[:axis], stop - start, *layout.shape[axis + 1 :])
+        address = FLOAT_BYTES * first | layout.alignment_bytes
+        part = Layout(shape, layout.strides, address & -address)
+        return self._replace(layout=part), first
+
+
+def _bounded(make: Callable[..., Plan], operands: tuple[_Operand, ...]) -> Plan:
+    """Return the plan for the operands, cut as `bounded` says.
+
+    Parameters
+    ----------
+    make : callable
+        Returns the plan for the operands' layouts.
+    operands : tuple of _Operand
+        The last one is C.
+    """
+    made = make(*(operand.layout for operand in operands))
+    shape = operands[-1].layout.shape
+    longest = max(shape)
+    if longest == 1 or all(step.groups * step.config.items <= LAST_ITEM for step in made.steps):
+        return made
+    axis, half = shape.index(longest), ceil_div(longest, 2)
+    if half > GRAIN:
+        half = round_up(half, GRAIN)
+    steps: list[Step] = []
+    scratch: dict[Slot, int] = {}
+    for start, stop in ((0, half), (half, longest)):
+        parts, firsts = zip(*(x.part(axis, start, stop) for x in operands), strict=True)
+        plan = _bounded(make, parts)
+        origins = {x.slot: first for x, first in zip(operands, firsts, strict=True)}
+        steps += (_moved(step, origins) for step in plan.steps)
+        for slot, size_bytes in plan.scratch:
+            scratch[slot] = max(scratch.get(slot, 0), size_bytes)
+    return Plan(tuple(steps), tuple(scratch.items()))
+
+
+def _moved(step: Step, origins: dict[Slot, int]) -> Step:
+    """Return a step whose operands begin so many elements later."""
+
+    def moved(argument: Argument) -> Argument:
+        if isinstance(argument, Element):
+            return argument._replace(offset=argument.offset + origins[argument.slot])
+        return argument
+
+    return replace(step, arguments={name: moved(x) for name, x in step.arguments.items()})

@@ -1,0 +1,140 @@
+"""From a problem to its plan: which kernel family, which config, which launches."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from clgemm.core.caches import forgettable
+from clgemm.core.layout import Layout
+from clgemm.core.problem import Problem
+from clgemm.core.shapes import Shape, shape_class
+from clgemm.core.steps import Plan
+from clgemm.hardware.device import Device
+from clgemm.kernels import FAMILIES, family_named
+from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.family import Fallback, Family
+from clgemm.kernels.pack.defaults import copy_config
+from clgemm.kernels.pack.plan import make_copy_plan
+from clgemm.planning.bounded import bounded
+from clgemm.planning.serving import tuned
+from clgemm.planning.validation import instructions_of
+
+__all__ = [
+    "choose",
+    "copy_plan_of",
+    "families",
+    "family_for",
+    "make_plan",
+    "plan_of",
+    "trial_plan_of",
+]
+
+
+@forgettable
+@functools.lru_cache(maxsize=1024)
+def plan_of(device: Device, problem: Problem) -> tuple[Plan, bool]:
+    """Return the plan of a product, or of a scaling, which needs no precision.
+
+    Also whether it takes A for B and B for A.
+    """
+    problem, traits, c = problem.broadcast(), device.traits, problem.c
+    # Kernels store along rows. Column-major C = A B is row-major C' = B' A': swap the operands,
+    # transpose nothing.
+    swapped = c.column_stride != 1 and c.row_stride == 1
+    if swapped:
+        problem = problem.transposed()
+    if problem.precision is None:
+        problem = problem.scaling()
+        family = family_for(device, problem)
+        choice = family.defaults(problem.shape, traits)[0]
+    else:
+        problem = problem.folded()
+        family, choice = choose(device, problem)
+    if family.is_faster_transposed(problem, choice, traits):
+        problem, swapped = problem.transposed(), not swapped
+    if not family.instructions:  # OpenCL C alone: IEEE multiply-adds in every precision
+        problem = problem._replace(precision="strict")
+    return make_plan(device, problem, family, choice), swapped
+
+
+@forgettable
+@functools.lru_cache(maxsize=1024)
+def make_plan(device: Device, problem: Problem, family: Family[Any, Any], choice: Choice) -> Plan:
+    """Return the plan of a product, C along rows, by a choice of a family."""
+    fallback = fallback_of(device, problem)
+    return bounded(lambda part: family.plan(part, choice, device.traits, fallback), problem)
+
+
+def fallback_of(device: Device, problem: Problem) -> Fallback:
+    """Return what plans parts of a product by OpenCL C alone, by one choice for all parts."""
+    plain = problem._replace(precision="strict")
+
+    @functools.cache
+    def chosen() -> Fallback:
+        family, choice = choose(device, plain)
+        return family.fallback(plain, choice, device.traits)
+
+    @functools.cache  # blocks of a product are mostly alike
+    def plan(part: Problem) -> Plan:
+        return bounded(chosen(), part)
+
+    return plan
+
+
+def choose(device: Device, problem: Problem) -> tuple[Family[Any, Any], Choice]:
+    """Return the family that makes a product, and its choice."""
+    family = family_for(device, problem)
+    return family, choice_of(device, family, problem.shape)
+
+
+def family_for(device: Device, problem: Problem) -> Family[Any, Any]:
+    """Return the first family that runs on a device and suits a product."""
+    traits = device.traits
+    return next(
+        family
+        for family in FAMILIES
+        if family.runs_on(traits) and family.suits(problem, traits) and _works(device, family)
+    )
+
+
+@forgettable
+@functools.lru_cache(maxsize=1024)
+def choice_of(device: Device, family: Family[Any, Any], shape: Shape) -> Choice:
+    """Return a family's choice for a shape: that of a record, if one serves it."""
+    default: Choice = family.defaults(shape, device.traits)[0]
+    found = tuned(device, family.name, shape_class(*shape), default)
+    if found is None or not family.serves(found, default, shape, device.traits):
+        return default
+    return found
+
+
+def families(device: Device) -> tuple[Family[Any, Any], ...]:
+    """Return the families that a device can run, in the order of the registry."""
+    return tuple(
+        family for family in FAMILIES if family.runs_on(device.traits) and _works(device, family)
+    )
+
+
+def _works(device: Device, family: Family[Any, Any]) -> bool:
+    """Tell whether a device has the instructions that a family needs; tried out once."""
+    return not family.instructions or family.instructions == instructions_of(device)
+
+
+@functools.lru_cache(maxsize=1024)
+def copy_plan_of(device: Device, source: Layout) -> Plan:
+    """Return the launches that copy a to c, a dense row-major stack."""
+    return make_copy_plan(source, copy_config(device.limits))
+
+
+def trial_plan_of(device: Device, problem: Problem, choice: Choice) -> Plan:
+    """Return the launches by exactly this choice, no others and no records: for the tuner."""
+    traits, family = device.traits, family_named(choice.config.family)
+    plain = problem._replace(precision="strict")
+
+    def fallback(part: Problem) -> Plan:
+        other = family_for(device, plain)
+        default = other.defaults(plain.shape, traits)[0]
+        return bounded(other.fallback(plain, default, traits), part)
+
+    return bounded(lambda part: family.trial_plan(part, choice, traits, fallback), problem)

@@ -1,0 +1,147 @@
+"""Execution: gives a bound plan the operands of one call, and enqueues it.
+
+Operands come in three ways: device arrays, host arrays that kernels use where they lie, and
+matrices in device memory, which transfers fill.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import pyopencl as cl
+
+from clgemm.core.problem import Problem
+from clgemm.hardware.device import Device
+from clgemm.planning import planner
+from clgemm.runtime.bound_plan import BoundPlan
+from clgemm.runtime.memory import HostBuffers, Matrix
+from clgemm.runtime.operands import ITEM_BYTES, AnyArray, HostArray
+from clgemm.runtime.waiting import answers_signals, finish, wait
+from clgemm.runtime.workspace import Workspace
+
+__all__ = ["BoundCall", "bind", "execute", "execute_matrices"]
+
+Events: TypeAlias = Sequence[cl.Event]
+
+
+class BoundCall(NamedTuple):
+    """A bound plan, and how the operands of calls with one signature go into it.
+
+    Attributes
+    ----------
+    swapped : bool
+        Whether the plan takes A for B and B for A.
+    starts : tuple of int
+        For each host array a, b and c: at which element of its buffer it begins. The buffer begins
+        at the array's lowest element.
+    is_long : bool
+        Whether a product of host arrays takes so long that signals are answered meanwhile.
+    """
+
+    space: Workspace
+    plan: BoundPlan
+    swapped: bool
+    starts: tuple[int, int, int] = (0, 0, 0)
+    is_long: bool = False
+
+
+def bind(problem: Problem, device: Device, space: Workspace) -> BoundCall:
+    """Plan a problem for a device and bind the plan to a queue; repeated, both are look-ups."""
+    plan, swapped = planner.plan_of(device, problem)
+    return BoundCall(space, space.bind(plan, device), swapped)
+
+
+def execute(
+    bound: BoundCall,
+    alpha: float,
+    a: AnyArray,
+    b: AnyArray,
+    beta: float,
+    c: AnyArray,
+    wait_for: Events = (),
+) -> None:
+    """Update C = alpha A B + beta C with operands of the signature that was bound.
+
+    Host arrays are complete on return. Device arrays are enqueued, behind all their events.
+    """
+    if isinstance(c, np.ndarray):
+        _execute_in_place(bound, alpha, a, b, beta, c, wait_for)
+    else:
+        _execute_on_device(bound, alpha, a, b, beta, c, wait_for)
+
+
+def execute_matrices(
+    bound: BoundCall,
+    alpha: float,
+    a: Matrix,
+    b: Matrix,
+    beta: float,
+    c: Matrix,
+    wait_for: Events = (),
+) -> cl.Event:
+    """Enqueue C = alpha A B + beta C for matrices in device memory; return the last event."""
+    space, plan, swapped, _, _ = bound
+    if swapped:
+        a, b = b, a
+    buffers = {"a": a.buffer, "b": b.buffer, "c": c.buffer}
+    return space.enqueue(plan, buffers, (alpha, beta, a.offset, b.offset, c.offset), wait_for)
+
+
+def _execute_on_device(
+    bound: BoundCall,
+    alpha: float,
+    a: AnyArray,
+    b: AnyArray,
+    beta: float,
+    c: AnyArray,
+    wait_for: Events,
+) -> None:
+    space, plan, swapped, _, _ = bound
+    events = c.events
+    before = [*wait_for, *a.events, *b.events, *events]
+    if swapped:
+        a, b = b, a
+    try:
+        done = space.enqueue(
+            plan,
+            {"a": a.base_data, "b": b.base_data, "c": c.base_data},
+            (alpha, beta, a.offset // ITEM_BYTES, b.offset // ITEM_BYTES, c.offset // ITEM_BYTES),
+            before,
+        )
+        events[:] = (done,)  # which comes after all that were there
+    except BaseException:
+        with contextlib.suppress(cl.Error), space.lock:  # steps may be enqueued
+            events.append(cl.enqueue_marker(space.queue))
+        raise
+
+
+def _execute_in_place(
+    bound: BoundCall,
+    alpha: float,
+    a: HostArray,
+    b: HostArray,
+    beta: float,
+    c: HostArray,
+    wait_for: Events,
+) -> None:
+    space, plan, swapped, (start_a, start_b, start_c), is_long = bound
+    if swapped:
+        a, b, start_a, start_b = b, a, start_b, start_a
+    queue = space.queue
+    memory = HostBuffers(queue.context, {"a": a, "b": b, "c": c})
+    scalars = alpha, beta, start_a, start_b, start_c
+    try:
+        # Nobody knows how long a user's events take.
+        if (is_long or wait_for) and answers_signals():
+            waiting = functools.partial(wait, memory=memory)
+            space.compute(plan, memory, scalars, wait_for, waiting)
+        else:
+            space.enqueue(plan, memory, scalars, wait_for).wait()
+    except BaseException:
+        # Commands still enqueued may read or write the caller's memory.
+        finish(queue, space.lock, (a, b, c), memory)
+        raise

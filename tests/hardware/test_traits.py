@@ -1,0 +1,55 @@
+"""Traits: what is known of a device before anything runs on it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from clgemm.core.config import Limits
+from clgemm.core.traits import MANY_CORES
+from clgemm.hardware.traits import register_width, traits_of
+
+
+@pytest.mark.parametrize(
+    ("platform", "vendor", "width"),
+    [
+        ("Portable Computing Language, OpenCL 3.0 PoCL 3.0-rc1", "AuthenticAMD", 8),
+        ("Portable Computing Language, OpenCL 3.0 PoCL 3.0-rc1", "GenuineIntel", 16),
+        ("Portable Computing Language, OpenCL 3.0 PoCL 3.1+debian", "AuthenticAMD", 16),
+        ("Intel(R) OpenCL, OpenCL 3.1 LINUX", "AuthenticAMD", 16),
+    ],
+)
+def test_an_old_compiler_does_not_use_all_of_a_new_processor(platform, vendor, width):
+    """Vectors as wide as the code that is made, not as the processor's."""
+
+    class Stand:
+        pass
+
+    device, device.limits, device.cl_device = Stand(), Stand(), Stand()
+    device.platform, device.cl_device.vendor, device.limits.vector_width = platform, vendor, 16
+    assert register_width(device) == width
+
+
+@pytest.mark.parametrize(
+    ("platform", "kind", "found"),
+    [
+        ("NVIDIA CUDA, OpenCL 3.0 CUDA 13.0.1", "GPU", (True, False, False)),
+        ("Portable Computing Language, OpenCL 3.0 PoCL 3.1+debian", "CPU", (False, True, False)),
+        ("Intel(R) OpenCL, OpenCL 3.1 LINUX", "CPU", (False, True, True)),
+        ("rusticl, OpenCL 3.0", "CPU", (False, False, False)),
+    ],
+)
+def test_a_platforms_name_tells_what_its_driver_is_good_at(platform, kind, found):
+    """NVIDIA's GPUs, compilers for the CPU itself, and among those the one that wants fma()."""
+    cl_device = SimpleNamespace(
+        vendor="V", compute_capability_major_nv=9, compute_capability_minor_nv=0
+    )
+    limits = Limits(2**15, 256, 2**30, MANY_CORES, 16 if kind == "CPU" else 1)
+    device = SimpleNamespace(kind=kind, platform=platform, limits=limits, cl_device=cl_device)
+    traits = traits_of(device)
+    assert (traits.is_nvidia, traits.is_vector_compiler, traits.wants_fma) == found
+    assert traits.has_vectors == (kind == "CPU")
+    assert traits.register_width == limits.vector_width
+    assert traits.has_many_cores
+    assert traits.capability == (9, 0)

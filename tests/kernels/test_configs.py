@@ -1,0 +1,126 @@
+"""Tests of the constraints on kernel configs, without a device."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from importlib import resources
+
+import pytest
+
+from clgemm.core.config import Limits, variant_of
+from clgemm.kernels.blocked.config import RegisterVariant
+from clgemm.kernels.blocked.defaults import register_config
+from clgemm.kernels.direct.config import DirectConfig
+from clgemm.kernels.pack.config import PackConfig, VectorPackVariant
+from clgemm.kernels.pack.defaults import vector_pack_config
+from clgemm.kernels.skinny_cpu.config import SkinnyConfig
+from clgemm.kernels.skinny_cpu.defaults import skinny_config
+from clgemm.kernels.skinny_gpu.config import SkinnyLanesVariant
+from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
+from clgemm.kernels.split_k.config import ReduceConfig
+from clgemm.kernels.tiled.config import LocalVariant
+from clgemm.kernels.tiled.defaults import lane_configs, nvidia_configs
+
+LIMITS = Limits(
+    local_memory_bytes=32 * 1024,
+    work_group_size=256,
+    allocation_bytes=2**30,
+    compute_units=8,
+    vector_width=1,
+)
+LARGE = lane_configs()[0]
+LANES = skinny_lanes_config(1, LIMITS)
+VECTOR_PACK = vector_pack_config(48, False)
+REGISTER = [register_config(width, True, False) for width in (2, 4, 8, 16)]
+SHIPPED = [
+    *lane_configs(),
+    *nvidia_configs(),
+    *(skinny_lanes_config(rows, LIMITS) for rows in (1, 2, 3, 8)),
+    *REGISTER,
+    *(skinny_config(rows, width, True) for rows in (1, 4) for width in (2, 4, 8, 16)),
+    *(vector_pack_config(tile, True) for c in REGISTER for tile in (c.tile_m, c.tile_n)),
+]
+FAMILIES = [LocalVariant, RegisterVariant, DirectConfig, PackConfig, VectorPackVariant]
+FAMILIES += [SkinnyConfig, SkinnyLanesVariant, ReduceConfig]
+
+
+@pytest.mark.parametrize("config", SHIPPED, ids=str)
+def test_shipped_configs_keep_their_own_constraints(config):
+    """Each shipped default config meets its own constraints on any device."""
+    assert list(config.problems()) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (replace(LARGE, tile_m=100), "tile_m=100 is not a multiple of work_m=8"),
+        (replace(LARGE, tile_n=100), "tile_n=100 is not a multiple of work_n=8"),
+        (replace(LARGE, work_m=6), "work_m=6 is not a multiple of width_a=4"),
+        (replace(LARGE, work_n=2, width_b=4), "work_n=2 is not a multiple of width_b=4"),
+        (replace(LARGE, unroll=5), "tile_k=16 is not a multiple of unroll=5"),
+        (replace(LARGE, width_a=3), r"width_a=3 is not one of \(1, 2, 4, 8, 16\)"),
+        (replace(LARGE, buffers=3), "buffers=3 is neither 1 nor 2"),
+        (replace(LARGE, swizzle=0), "swizzle=0 is less than 1"),
+        (replace(LARGE, tile_k=1, unroll=1), "32 loads of width_a=4, not a multiple of the 256"),
+        (replace(LARGE, tile_m=256), "512 work-items .* exceed the device's 256"),
+        (replace(LARGE, tile_k=32), "65536 bytes of local memory exceed the device's 32768"),
+        (replace(LARGE, patch_n=5), "patch_n=5 does not divide 16 work-items along N"),
+        (variant_of(LocalVariant, LARGE, load_a=8), "width_a=4 is not a multiple of load_a=8"),
+        (
+            variant_of(LocalVariant, replace(LARGE, tile_k=2, unroll=2), load_b=4, turn_b=True),
+            "tile_k=2 is not a multiple of load_b=4",
+        ),
+        (variant_of(LocalVariant, LARGE, turn_a=True), "33280 bytes of local memory exceed"),
+        (ReduceConfig(group=4, parts=3, width=1), "group=4 is not a multiple of parts=3"),
+        (
+            replace(skinny_lanes_config(1, LIMITS), abreast=3),
+            "group=256 is not a multiple of abreast=3",
+        ),
+        (
+            replace(skinny_lanes_config(1, LIMITS), chunk=8192),
+            "chunk=8192 columns of rows=1 are more than 16 floats for each of group=256",
+        ),
+        (
+            variant_of(SkinnyLanesVariant, replace(LANES, width=2), kept=1),
+            "kept=1 is for loads of 4",
+        ),
+        (variant_of(SkinnyLanesVariant, LANES, kept=4), "kept=4 of ahead=4 loads leave none"),
+        (replace(LARGE, parts=3), "tile_k=16 is not a multiple of parts=3"),
+        (
+            replace(LARGE, parts=2, tile_k=4, unroll=4, buffers=1),
+            "work_m=8 is not a multiple of the 0",
+        ),
+        (DirectConfig(0, 1, 1, 1, False), "items_m=0 is less than 1"),
+        (DirectConfig(1, 1, 1, 5, False), "width=5 is not one of"),
+        (PackConfig(panel=128, depth=0, group=1), "depth=0 is less than 1"),
+        (PackConfig(panel=128, depth=128, group=1), "66048 bytes of local memory"),
+        (replace(REGISTER[3], vectors=4), "vectors=4 is more than 3"),
+        (replace(REGISTER[3], prefetch=-1), "prefetch=-1 is less than 0"),
+        (replace(VECTOR_PACK, piece=32), "piece=32 is not one of"),
+        (replace(VECTOR_PACK, panel=40), "panel=40 is not a multiple of piece=16"),
+        (replace(VECTOR_PACK, turn=8), "turn=8 is not a multiple of piece=16"),
+        (replace(VECTOR_PACK, piece=8), "turn=16 columns of piece=8 rows lie apart in panel=48"),
+        (ReduceConfig(group=1, parts=1, width=3), "width=3 is not one of"),
+        (replace(skinny_config(4, 8, True), strip=100), "strip=100 is not a multiple of .* = 32"),
+    ],
+)
+def test_broken_constraints_are_named_with_their_values(config, words):
+    """The error for a broken constraint names the values that break it."""
+    with pytest.raises(ValueError, match=words):
+        config.require(LIMITS)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_macro_is_documented_in_the_kernel(family):
+    """A kernel's source has an ``#error`` that explains each macro, one for each tunable field."""
+    kernels = resources.files("clgemm").joinpath("kernels")
+    files = dict.fromkeys((*family.includes, family.source))
+    source = "".join(kernels.joinpath(file).read_text() for file in files)
+    names = {field.name.upper() for field in fields(family)} - family.planned
+    if "pack/vector_panels.cl" in family.includes:
+        names |= {"PANEL", "PIECE", "TURN", "WRITES"}
+    if family is RegisterVariant:
+        names |= {"PIECE_A", "TURN_A", "PIECE_B", "TURN_B"}
+    for name in names:
+        assert f'#ifndef {name}\n#error "{name}: ' in source
+    assert source.count("#ifndef") == len(names)

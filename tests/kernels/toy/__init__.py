@@ -1,0 +1,1 @@
+"""A family for a test: products of seven rows, an element of C for each work-item."""

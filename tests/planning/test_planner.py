@@ -1,0 +1,106 @@
+"""Which family and config make a product, and the plans that come of it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from clgemm.core.config import Limits
+from clgemm.core.layout import Layout
+from clgemm.core.problem import Problem
+from clgemm.core.shapes import Shape
+from clgemm.core.traits import Traits
+from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.tiled import family as tiled
+from clgemm.kernels.tiled.defaults import lane_configs
+from clgemm.kernels.tiled.family import TILED
+from clgemm.planning import planner
+
+
+@pytest.mark.parametrize("m", [1, 7, 31, 64, 200, 1000, 5000])
+@pytest.mark.parametrize("n", [1, 9, 130, 2000])
+@pytest.mark.parametrize("k", [1, 100, 3000])
+def test_every_choice_fits_the_device(m, n, k, device):
+    """Whatever the shape, the config keeps the device's limits."""
+    family, choice = planner.choose(device, Problem.of(Shape(m, n, k), "float32"))
+    configs = [choice.config, *(choice.pack or ())]
+    assert not [problem for config in configs for problem in config.problems_on(device.limits)]
+    assert len(choice.pack or ()) == len(family.packs)
+
+
+class Stranger:
+    """A device that nobody has seen."""
+
+    def __init__(self, platform, kind, limits):
+        self.kind, self.limits = kind, limits
+        self.traits = Traits(limits, kind, is_nvidia="NVIDIA" in platform)
+
+
+STRANGERS = {
+    "NVIDIA": Stranger("NVIDIA CUDA, OpenCL 3.0", "GPU", Limits(48 << 10, 1024, 2**32, 20, 1)),
+    "old NVIDIA": Stranger("NVIDIA CUDA, OpenCL 1.1", "GPU", Limits(16 << 10, 512, 2**27, 2, 1)),
+    "AMD": Stranger("AMD Accelerated", "GPU", Limits(64 << 10, 256, 2**32, 60, 1)),
+    "Intel": Stranger("Intel(R) OpenCL Graphics", "GPU", Limits(64 << 10, 512, 2**32, 96, 1)),
+    "phone": Stranger("QUALCOMM Snapdragon(TM)", "GPU", Limits(32 << 10, 256, 2**28, 4, 1)),
+    "least": Stranger("Embedded", "accelerator", Limits(16 << 10, 64, 2**24, 1, 1)),
+}
+SHAPES = [(m, n, k) for m in (1, 7, 64, 1000, 3000) for n in (3, 128, 2500) for k in (1, 100, 4096)]
+
+
+@pytest.mark.parametrize("name", STRANGERS)
+def test_defaults_are_safe_on_devices_that_nobody_has_seen(name, monkeypatch):
+    """Every launch of every plan keeps to the device's limits, its scratch memory too."""
+    monkeypatch.setattr(planner, "tuned", lambda *_: None)
+    device = STRANGERS[name]
+    for m, n, k in SHAPES:
+        for turned in (False, True):
+            a = Layout((k, m), (m, 1), 64).transposed() if turned else Layout((m, k), (k, 1), 64)
+            b, c = Layout((k, n), (n, 1), 64), Layout((m, n), (n, 1), 64)
+            plan, _ = planner.plan_of(device, Problem(a, b, c, "float32"))
+            assert plan.steps
+            for step in plan.steps:
+                assert list(step.config.problems_on(device.limits)) == [], (m, n, k)
+            assert max([0, *dict(plan.scratch).values()]) <= device.limits.allocation_bytes
+
+
+@pytest.mark.parametrize(
+    ("shape", "family"),
+    [
+        ((64, 64, 64, 1), "direct"),
+        ((64, 64, 64, 20), "local"),
+        ((20, 20, 20, 100), "local"),
+        ((16, 16, 16, 500), "direct"),
+        ((100, 100, 100, 1), "local"),
+    ],
+)
+def test_small_matrices_have_tiles_where_they_come_in_stacks(monkeypatch, shape, family):
+    """One alone is made without: fewer launches and barriers."""
+    monkeypatch.setattr(planner, "tuned", lambda *_: None)
+    problem = Problem.of(Shape(*shape), "float32")
+    assert planner.family_for(STRANGERS["NVIDIA"], problem).name == family
+
+
+def test_a_record_gives_way_where_its_tiles_suit_badly(monkeypatch):
+    """To a default that the model expects to be a quarter faster; of large products, 15 %."""
+    expected = {}
+    monkeypatch.setattr(
+        tiled, "local_spread", lambda config, *_: SimpleNamespace(time=expected[config])
+    )
+    traits = STRANGERS["NVIDIA"].traits
+    found, default = (Choice(config) for config in lane_configs()[:2])
+    expected[default.config] = 1.0
+    small, large = Shape(1000, 1000, 1000), Shape(1100, 1100, 1100)
+    for time, serves in ((1.1, (True, True)), (1.2, (True, False)), (1.3, (False, False))):
+        expected[found.config] = time
+        assert tuple(TILED.serves(found, default, x, traits) for x in (small, large)) == serves
+
+
+def test_plans_are_cached(device):
+    """The second call of a kind makes none, in whichever order and precision CPUs compute alike."""
+    problem = Problem.of(Shape(7, 9, 8), "float32")
+    plan, swapped = planner.plan_of(device, problem)
+    assert planner.plan_of(device, problem)[0] is plan
+    assert planner.plan_of(device, problem._replace(precision="strict"))[0] is plan
+    again, other = planner.plan_of(device, problem.transposed())
+    assert (again, other) == (plan, not swapped)
