@@ -566,7 +566,9 @@ def test_peers_are_chosen():
 def test_missing_peers_say_why(device):
     """The error for a missing peer says that it is not installed or not for this device."""
     with pytest.raises(RuntimeError, match="cuBLAS runs on NVIDIA's GPUs only; this is a toaster"):
-        contenders.available("cuBLAS", SimpleNamespace(name="a toaster", traits=SimpleNamespace(is_nvidia=False)))
+        contenders.available(
+            "cuBLAS", SimpleNamespace(name="a toaster", traits=SimpleNamespace(is_nvidia=False))
+        )
     with pytest.MonkeyPatch.context() as patch:
         for library in ("pyclblast", "torch", "cupy"):
             patch.setitem(sys.modules, library, None)  # as if it were not installed

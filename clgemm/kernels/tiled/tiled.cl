@@ -102,7 +102,7 @@
 
 // Vectors of LOAD_A floats lie along the rows of a tile of A, or, with TURN_A, along k: the row and the step over
 // k at which vector number `vector` begins. fetch_a loads it from the tile at `from`; rows past `last` repeat it.
-// put_a writes it to a tile in local memory. The same for B.
+// The same for B.
 static inline int row_of_a(const int vector) {
   return TURN_A ? vector / (TILE_K / LOAD_A) : vector % (TILE_M / LOAD_A) * LOAD_A;
 }
@@ -114,18 +114,6 @@ static inline int step_of_a(const int vector) {
 static inline FLOAT(LOAD_A) fetch_a(__global const float* from, const long pitch, const int last, const int vector) {
   return LOAD_ALIGNED(LOAD_A, __global, (from + (TURN_A ? min(row_of_a(vector), last) * pitch + step_of_a(vector)
                                                     : step_of_a(vector) * pitch + min(row_of_a(vector), last))));
-}
-
-static inline void put_a(__local float* tile, const int vector, const FLOAT(LOAD_A) fetched) {
-  __local float* to = tile + step_of_a(vector) * PITCH_A + row_of_a(vector);
-  if (TURN_A) {
-    float values[LOAD_A];
-    STORE(LOAD_A, fetched, values);
-    #pragma unroll
-    for (int v = 0; v < LOAD_A; v++) to[v * PITCH_A] = values[v];
-  } else {
-    *(__local FLOAT(LOAD_A)*)to = fetched;
-  }
 }
 
 static inline int row_of_b(const int vector) {
@@ -141,17 +129,20 @@ static inline FLOAT(LOAD_B) fetch_b(__global const float* from, const long pitch
                                                     : step_of_b(vector) * pitch + min(row_of_b(vector), last))));
 }
 
-static inline void put_b(__local float* tile, const int vector, const FLOAT(LOAD_B) fetched) {
-  __local float* to = tile + step_of_b(vector) * PITCH_B + row_of_b(vector);
-  if (TURN_B) {
-    float values[LOAD_B];
-    STORE(LOAD_B, fetched, values);
-    #pragma unroll
-    for (int v = 0; v < LOAD_B; v++) to[v * PITCH_B] = values[v];
-  } else {
-    *(__local FLOAT(LOAD_B)*)to = fetched;
+// Write this work-item's vectors to a tile in local memory. A macro: as an inline function it took a product of
+// 1024 x 1024 x 1024 5 to 10 % longer on an H100 (driver 580.159.04, 2026-11-22).
+#define PUT_TILE(SIDE, side, fetched, tile)                                                          \
+  _Pragma("unroll") for (int load = 0; load < LOADS_##SIDE; load++) {                                \
+    const int vector = load * ITEMS + item;                                                          \
+    __local float* to = tile + step_of_##side(vector) * PITCH_##SIDE + row_of_##side(vector);        \
+    if (TURN_##SIDE) {                                                                               \
+      float values[LOAD_##SIDE];                                                                     \
+      STORE(LOAD_##SIDE, fetched[load], values);                                                     \
+      _Pragma("unroll") for (int v = 0; v < LOAD_##SIDE; v++) to[v * PITCH_##SIDE] = values[v];      \
+    } else {                                                                                         \
+      *(__local FLOAT(LOAD_##SIDE)*)to = fetched[load];                                              \
+    }                                                                                                \
   }
-}
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 void local_product(const int m, const int n, const int k, const int slice_k, const int4 counts, const float alpha, const float beta,
@@ -204,10 +195,8 @@ void local_product(const int m, const int n, const int k, const int slice_k, con
   }
   a -= (TILE_K - part) * step_a;
   b -= (TILE_K - part) * step_b;
-  #pragma unroll
-  for (int load = 0; load < LOADS_A; load++) put_a(tile_a, load * ITEMS + item, next_a[load]);
-  #pragma unroll
-  for (int load = 0; load < LOADS_B; load++) put_b(tile_b, load * ITEMS + item, next_b[load]);
+  PUT_TILE(A, a, next_a, tile_a)
+  PUT_TILE(B, b, next_b, tile_b)
   barrier(CLK_LOCAL_MEM_FENCE);
   int now = 0;  // which of the buffers is being read
 
@@ -249,10 +238,8 @@ void local_product(const int m, const int n, const int k, const int slice_k, con
     barrier(CLK_LOCAL_MEM_FENCE);
 #endif
     if (more) {
-      #pragma unroll
-      for (int load = 0; load < LOADS_A; load++) put_a(tile_a + now * SIZE_A, load * ITEMS + item, next_a[load]);
-      #pragma unroll
-      for (int load = 0; load < LOADS_B; load++) put_b(tile_b + now * SIZE_B, load * ITEMS + item, next_b[load]);
+      PUT_TILE(A, a, next_a, tile_a + now * SIZE_A)
+      PUT_TILE(B, b, next_b, tile_b + now * SIZE_B)
     }
     barrier(CLK_LOCAL_MEM_FENCE);
   }
