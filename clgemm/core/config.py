@@ -45,7 +45,7 @@ class Limits:
     vector_width : int
         Floats in one native vector of a work-item; 1 where the hardware spreads work-items, not
         vectors, over its lanes (GPUs).
-    gathers : bool
+    fused_split_k : bool
         Work-groups can see what others of the same launch have written (kernels/split_k/fused.cl).
     kept_bytes : int
         Of an operand too large for the last cache, what stays there from call to call if kernels
@@ -57,7 +57,7 @@ class Limits:
     allocation_bytes: int
     compute_units: int
     vector_width: int
-    gathers: bool = False
+    fused_split_k: bool = False
     kept_bytes: int = 0
 
 
@@ -87,7 +87,7 @@ class KernelConfig:
     @property
     def standard(self) -> str:
         """The OpenCL C that the source is written in: split_k/fused.cl's atomics came later."""
-        return "CL3.0" if getattr(self, "gathers", False) else "CL1.2"
+        return "CL3.0" if getattr(self, "fused_split_k", False) else "CL1.2"
 
     def problems(self) -> Iterator[str]:
         """Yield each broken constraint of the family, whatever the device."""

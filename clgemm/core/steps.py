@@ -12,10 +12,10 @@ from clgemm.core.config import FLOAT_BYTES, KernelConfig
 from clgemm.core.layout import Layout, Level
 
 __all__ = [
+    "COUNTERS",
     "LAST_GROUP",
     "LAST_ITEM",
     "LONGEST_SUM",
-    "TICKETS",
     "Argument",
     "Element",
     "Plan",
@@ -35,14 +35,14 @@ __all__ = [
 ]
 
 Side = Literal["a", "b"]
-Slot = Literal["a", "b", "c", "packed_a", "packed_b", "partial", "tickets", "alpha", "beta"]
+Slot = Literal["a", "b", "c", "packed_a", "packed_b", "partial", "counters", "alpha", "beta"]
 
 LAST_GROUP = 2**31 - 1  # work-groups per launch that every device takes
 LAST_ITEM = 2**31 - 1  # work-items per launch: rusticl ends the process from 2**32 on
 # The rounding errors of a sum grow with its length: longer ones are cut and added up in C. One more
 # read and write of C in so many steps is not to be seen in the time.
 LONGEST_SUM = 8192
-TICKETS = 1024  # zeros of the workspace, per compute unit, for kernels to draw work by, or count in
+COUNTERS = 1024  # zero-initialised atomic counters, per compute unit
 KERNEL_LEVELS = 4  # nested loops over a stack inside a kernel: the lanes of an int4
 
 

@@ -72,7 +72,7 @@ def limits_of(d: cl.Device, kind: str, platform: str) -> Limits:
         allocation_bytes=d.max_mem_alloc_size,
         compute_units=d.max_compute_units,
         vector_width=max(1, d.native_vector_width_float) if kind == "CPU" else 1,
-        gathers=_sees_others(d, platform),
+        fused_split_k=_sees_others(d, platform),
         kept_bytes=KEPT_BYTES.get(compute_capability(d), 0) if is_nvidia(platform) else 0,
     )
 

@@ -56,7 +56,7 @@ def require_settings() -> None:
 
 # Where nothing has been measured here: multiply-adds (m n k, all matrices) from which a device of
 # this kind beats the host's BLAS, the way there and back included, and the rows and columns that it
-# takes. Measured: README.md, "Speed".
+# takes. Measured: docs/performance.md.
 CROSSOVER = {"GPU": 1150**3, "accelerator": 1150**3, "CPU": 768**3}
 # Where operands and results are copied there and back, multiply-adds for each of their elements: a
 # third of the size of a square matrix. The host takes the matrices of a stack one by one.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from clgemm.core.steps import TICKETS, Element, Plan, Step, Turn
+from clgemm.core.steps import COUNTERS, Element, Plan, Step, Turn
 from clgemm.hardware.device import Device
 from clgemm.kernels.sources import BUFFER, parameter_types
 from clgemm.runtime import programs
@@ -35,7 +35,7 @@ class SharedMemory:
 
     Attributes
     ----------
-    tickets : pyopencl.Buffer
+    atomic_counters : pyopencl.Buffer
         Zeros, which kernels that draw their work from them, or count in them, leave behind.
     scratch : dict of pyopencl.Buffer
         Scratch memory that stays, by slot.
@@ -47,9 +47,9 @@ class SharedMemory:
 
     def __init__(self, queue: cl.CommandQueue) -> None:
         self._context = queue.context
-        zeros = np.zeros(queue.device.max_compute_units * TICKETS, np.int32)
+        zeros = np.zeros(queue.device.max_compute_units * COUNTERS, np.int32)
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-        self.tickets = cl.Buffer(self._context, flags, hostbuf=zeros)
+        self.atomic_counters = cl.Buffer(self._context, flags, hostbuf=zeros)
         self.scratch: dict[str, cl.Buffer] = {}
         self.generation = 0
         self.turn = 0
@@ -81,7 +81,7 @@ class Launch:
         Arguments that are counters.
     """
 
-    def __init__(self, device: Device, step: Step, tickets: cl.Buffer) -> None:
+    def __init__(self, device: Device, step: Step, atomic_counters: cl.Buffer) -> None:
         self.kernel = programs.kernel(device, step.config, step.gated)
         self.set_argument = self.kernel.set_arg
         self.work_items = (step.groups * step.config.items,)
@@ -96,8 +96,8 @@ class Launch:
                 turns.append((index, argument))
             elif types[name] == BUFFER:
                 assert isinstance(argument, str), f"{name}={argument!r} is no buffer"
-                if argument == "tickets":
-                    self.set_argument(index, tickets)
+                if argument == "counters":
+                    self.set_argument(index, atomic_counters)
                 else:
                     (buffers if argument in OPERANDS else scratch).append((index, argument))
             elif isinstance(argument, Element):
@@ -132,7 +132,7 @@ class BoundKernels:
 
     def __init__(self, plan: Plan, device: Device, memory: SharedMemory) -> None:
         self.memory = memory
-        self.launches = tuple(Launch(device, step, memory.tickets) for step in plan.steps)
+        self.launches = tuple(Launch(device, step, memory.atomic_counters) for step in plan.steps)
         self.scratch, self.turns = plan.scratch, plan.turns
         self.generation = -1  # none yet
         self._scalars: tuple[float, ...] | None = None

@@ -26,7 +26,7 @@ from clgemm.kernels.tensor_core.narrow import make_narrow_plan
 from clgemm.kernels.tensor_core.plan import make_tensor_plan
 from clgemm.kernels.tiled.defaults import lane_configs
 
-UNFUSED, FUSED = GPU_LIMITS, replace(GPU_LIMITS, gathers=True)  # split-k
+UNFUSED, FUSED = GPU_LIMITS, replace(GPU_LIMITS, fused_split_k=True)  # split-k
 TWO_CORES = replace(GPU_LIMITS, compute_units=2, vector_width=16)
 LOCAL = lane_configs()[1]
 PACK = pack_config(FUSED, LOCAL.tile_m), pack_config(FUSED, LOCAL.tile_n)
@@ -38,7 +38,7 @@ WIDE = WgmmaVariant(swizzle=16, tf32=False, guard=True, tile_n=256, stages=2)
 MMA = MmaVariant(swizzle=2, tf32=False, guard=True)
 FEW = NarrowConfig(columns=64, parts=2, ahead=2)
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-SLOTS = {"a", "b", "c", "packed_a", "packed_b", "partial", "tickets"}
+SLOTS = {"a", "b", "c", "packed_a", "packed_b", "partial", "counters"}
 
 
 def product(m, n, k, *batch):
@@ -87,7 +87,7 @@ def variants():
     for plan in plans():
         for step in plan.steps:
             name = "gated " * step.gated + step.config.family
-            for option in ("gathers", "packs"):
+            for option in ("fused_split_k", "packs"):
                 name += f" {option}" * getattr(step.config, option, False)
             found[name] = step
     return found
@@ -185,9 +185,9 @@ def test_the_plans_here_launch_every_kernel():
         kind.family
         for kind in used_by(*(kind for x in FAMILIES for kind in (x.config, *x.kernels)))
     }
-    with_options = ("local", "skinny_lanes", "tensor_narrow")
-    every |= {f"{name} gathers" for name in with_options} | {"register packs"}
-    every |= {f"gated {name}" for name in ("pack", "local", "local gathers", "reduce")}
+    with_options = ("tiled", "skinny_gpu", "tensor_narrow")
+    every |= {f"{name} fused_split_k" for name in with_options} | {"blocked packs"}
+    every |= {f"gated {name}" for name in ("pack", "tiled", "tiled fused_split_k", "reduce")}
     assert set(variants()) == every
 
 

@@ -8,17 +8,17 @@ from importlib import resources
 import pytest
 
 from clgemm.core.config import Limits, variant_of
-from clgemm.kernels.blocked.config import RegisterVariant
+from clgemm.kernels.blocked.config import BlockedVariant
 from clgemm.kernels.blocked.defaults import register_config
 from clgemm.kernels.direct.config import DirectConfig
 from clgemm.kernels.pack.config import PackConfig, VectorPackVariant
 from clgemm.kernels.pack.defaults import vector_pack_config
-from clgemm.kernels.skinny_cpu.config import SkinnyConfig
+from clgemm.kernels.skinny_cpu.config import SkinnyCpuConfig
 from clgemm.kernels.skinny_cpu.defaults import skinny_config
-from clgemm.kernels.skinny_gpu.config import SkinnyLanesVariant
+from clgemm.kernels.skinny_gpu.config import SkinnyGpuVariant
 from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
 from clgemm.kernels.split_k.config import ReduceConfig
-from clgemm.kernels.tiled.config import LocalVariant
+from clgemm.kernels.tiled.config import TiledVariant
 from clgemm.kernels.tiled.defaults import lane_configs, nvidia_configs
 
 LIMITS = Limits(
@@ -40,8 +40,8 @@ SHIPPED = [
     *(skinny_config(rows, width, True) for rows in (1, 4) for width in (2, 4, 8, 16)),
     *(vector_pack_config(tile, True) for c in REGISTER for tile in (c.tile_m, c.tile_n)),
 ]
-FAMILIES = [LocalVariant, RegisterVariant, DirectConfig, PackConfig, VectorPackVariant]
-FAMILIES += [SkinnyConfig, SkinnyLanesVariant, ReduceConfig]
+FAMILIES = [TiledVariant, BlockedVariant, DirectConfig, PackConfig, VectorPackVariant]
+FAMILIES += [SkinnyCpuConfig, SkinnyGpuVariant, ReduceConfig]
 
 
 @pytest.mark.parametrize("config", SHIPPED, ids=str)
@@ -64,13 +64,13 @@ def test_shipped_configs_keep_their_own_constraints(config):
         (replace(LARGE, tile_k=1, unroll=1), "32 loads of width_a=4, not a multiple of the 256"),
         (replace(LARGE, tile_m=256), "512 work-items .* exceed the device's 256"),
         (replace(LARGE, tile_k=32), "65536 bytes of local memory exceed the device's 32768"),
-        (replace(LARGE, patch_n=5), "patch_n=5 does not divide 16 work-items along N"),
-        (variant_of(LocalVariant, LARGE, load_a=8), "width_a=4 is not a multiple of load_a=8"),
+        (replace(LARGE, grid_n=5), "grid_n=5 does not divide 16 work-items along N"),
+        (variant_of(TiledVariant, LARGE, load_a=8), "width_a=4 is not a multiple of load_a=8"),
         (
-            variant_of(LocalVariant, replace(LARGE, tile_k=2, unroll=2), load_b=4, turn_b=True),
+            variant_of(TiledVariant, replace(LARGE, tile_k=2, unroll=2), load_b=4, turn_b=True),
             "tile_k=2 is not a multiple of load_b=4",
         ),
-        (variant_of(LocalVariant, LARGE, turn_a=True), "33280 bytes of local memory exceed"),
+        (variant_of(TiledVariant, LARGE, turn_a=True), "33280 bytes of local memory exceed"),
         (ReduceConfig(group=4, parts=3, width=1), "group=4 is not a multiple of parts=3"),
         (
             replace(skinny_lanes_config(1, LIMITS), abreast=3),
@@ -81,10 +81,10 @@ def test_shipped_configs_keep_their_own_constraints(config):
             "chunk=8192 columns of rows=1 are more than 16 floats for each of group=256",
         ),
         (
-            variant_of(SkinnyLanesVariant, replace(LANES, width=2), kept=1),
+            variant_of(SkinnyGpuVariant, replace(LANES, width=2), kept=1),
             "kept=1 is for loads of 4",
         ),
-        (variant_of(SkinnyLanesVariant, LANES, kept=4), "kept=4 of ahead=4 loads leave none"),
+        (variant_of(SkinnyGpuVariant, LANES, kept=4), "kept=4 of ahead=4 loads leave none"),
         (replace(LARGE, parts=3), "tile_k=16 is not a multiple of parts=3"),
         (
             replace(LARGE, parts=2, tile_k=4, unroll=4, buffers=1),
@@ -119,7 +119,7 @@ def test_every_macro_is_documented_in_the_kernel(family):
     names = {field.name.upper() for field in fields(family)} - family.planned
     if "pack/vector_panels.cl" in family.includes:
         names |= {"PANEL", "PIECE", "TURN", "WRITES"}
-    if family is RegisterVariant:
+    if family is BlockedVariant:
         names |= {"PIECE_A", "TURN_A", "PIECE_B", "TURN_B"}
     for name in names:
         assert f'#ifndef {name}\n#error "{name}: ' in source

@@ -20,28 +20,28 @@ from clgemm.core.steps import ceil_div, round_up
 from clgemm.kernels import family_named
 from clgemm.kernels.blocked import family as blocked_family
 from clgemm.kernels.blocked import plan as blocked_plan
-from clgemm.kernels.blocked.config import RegisterConfig
+from clgemm.kernels.blocked.config import BlockedConfig
 from clgemm.kernels.blocked.defaults import register_config
-from clgemm.kernels.blocked.estimate import RegisterSpread
+from clgemm.kernels.blocked.estimate import BlockedEstimate
 from clgemm.kernels.common import panels
 from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.direct.config import DirectConfig
 from clgemm.kernels.pack import plan as pack_plan
 from clgemm.kernels.pack.config import PackConfig
 from clgemm.kernels.pack.defaults import copy_config, pack_config, vector_pack_config
-from clgemm.kernels.skinny_cpu.config import SkinnyConfig
+from clgemm.kernels.skinny_cpu.config import SkinnyCpuConfig
 from clgemm.kernels.skinny_cpu.defaults import skinny_config
 from clgemm.kernels.skinny_gpu import plan as skinny_plan
-from clgemm.kernels.skinny_gpu.config import SkinnyLanesConfig
+from clgemm.kernels.skinny_gpu.config import SkinnyGpuConfig
 from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
 from clgemm.kernels.tiled import plan as tiled_plan
-from clgemm.kernels.tiled.config import LocalConfig
+from clgemm.kernels.tiled.config import TiledConfig
 from clgemm.kernels.tiled.defaults import lane_configs, nvidia_configs
-from clgemm.kernels.tiled.estimate import LocalSpread
+from clgemm.kernels.tiled.estimate import TiledEstimate
 from clgemm.planning import bounded, planner
 from clgemm.runtime import call_cache
 
-ODD_TILES = LocalConfig(
+ODD_TILES = TiledConfig(
     tile_m=12,
     tile_n=20,
     tile_k=8,
@@ -49,7 +49,7 @@ ODD_TILES = LocalConfig(
     work_n=10,
     width_a=1,
     width_b=2,
-    patch_n=2,
+    grid_n=2,
     unroll=4,
     buffers=1,
     swizzle=3,
@@ -64,16 +64,16 @@ TALL = replace(
     work_m=6,
     work_n=2,
     width_a=2,
-    patch_n=1,
+    grid_n=1,
     unroll=1,
     buffers=2,
 )
-FMA = replace(ODD_TILES, tile_n=16, tile_k=8, work_n=4, width_b=4, patch_n=4, unroll=8, fma=True)
-WIDE = replace(ODD_TILES, tile_m=16, tile_n=32, work_m=4, work_n=8, width_a=4, width_b=4, patch_n=2)
+FMA = replace(ODD_TILES, tile_n=16, tile_k=8, work_n=4, width_b=4, grid_n=4, unroll=8, fma=True)
+WIDE = replace(ODD_TILES, tile_m=16, tile_n=32, work_m=4, work_n=8, width_a=4, width_b=4, grid_n=2)
 SHARED = replace(FMA, tile_m=16, tile_k=16, work_m=4, width_a=4, parts=2)
 THIRDS = replace(WIDE, tile_k=12, parts=3)
 LOCAL = [ODD_TILES, TALL, FMA, SHARED, THIRDS, *lane_configs(), *nvidia_configs()]
-ODD_REGISTERS = RegisterConfig(
+ODD_REGISTERS = BlockedConfig(
     work_m=3,
     vectors=1,
     width=2,
@@ -100,10 +100,10 @@ DIRECT = [
 ]
 
 
-ODD_SKINNY = SkinnyConfig(rows=3, vectors=2, width=2, strip=12, chunk=5, prefetch=0, fma=False)
+ODD_SKINNY = SkinnyCpuConfig(rows=3, vectors=2, width=2, strip=12, chunk=5, prefetch=0, fma=False)
 SKINNY = [ODD_SKINNY, *(skinny_config(rows, 16, False) for rows in (1, 4))]
 GPU = Limits(48 * 1024, 1024, 2**40, 132, 1)
-ODD_LANES = SkinnyLanesConfig(rows=3, width=2, group=12, abreast=3, chunk=10, fma=False, ahead=3)
+ODD_LANES = SkinnyGpuConfig(rows=3, width=2, group=12, abreast=3, chunk=10, fma=False, ahead=3)
 SKINNY += [
     ODD_LANES,
     replace(ODD_LANES, chunk=0),
@@ -122,7 +122,7 @@ def choice_of(config, device):
     """The choice that a database would return for a config."""
     if isinstance(config, DirectConfig):
         return Choice(config, None)
-    if isinstance(config, RegisterConfig):
+    if isinstance(config, BlockedConfig):
         return Choice(config, (vector_pack_config(config.tile_m, config.prefetch > 0),))
     tiles = config.tile_m, config.tile_n
     return Choice(config, tuple(pack_config(device.limits, t) for t in tiles))
@@ -131,10 +131,10 @@ def choice_of(config, device):
 def force(config, device, monkeypatch):
     """Make every product use one config."""
     assert not list(config.problems())
-    if isinstance(config, RegisterConfig) and device.kind == "GPU":
+    if isinstance(config, BlockedConfig) and device.kind == "GPU":
         # NVIDIA's compiler loses a step of this family's loop when it is unrolled by three.
         pytest.skip("the register family is for processors: no GPU is given it")
-    if isinstance(config, RegisterConfig) and "llvmpipe" in device.name:
+    if isinstance(config, BlockedConfig) and "llvmpipe" in device.name:
         pytest.skip("llvmpipe loses blocks that are drawn by atomic counters; it is given none")
     if problems := list(config.problems_on(device.limits)):
         pytest.skip(f"the device cannot run it: {problems}")
@@ -165,9 +165,9 @@ def test_exact_around_every_tile_edge(config, device, monkeypatch):
     """One less, exactly, and one more than one and two tiles, in every dimension."""
     force(config, device, monkeypatch)
     rng = np.random.default_rng(7)
-    if isinstance(config, LocalConfig):
+    if isinstance(config, TiledConfig):
         tiles = config.tile_m, config.tile_n, config.tile_k
-    elif isinstance(config, RegisterConfig):
+    elif isinstance(config, BlockedConfig):
         tiles = config.work_m * config.block_m, config.tile_n, config.block_k
     else:
         tiles = config.items_m * config.work_m, config.items_n * config.width, 2
@@ -217,7 +217,7 @@ def test_operands_that_fit_are_read_in_place(config, device, monkeypatch):
     host_a, host_b = integers(rng, (k, m)), integers(rng, (k, n))
     # Device memory begins at a multiple of every vector's size; NumPy's does by chance only.
     a, b = (cl.array.to_device(device.queue, x) for x in (host_a, host_b))
-    for step, families in ((1, ["local"]), (2, ["pack", "local"])):
+    for step, families in ((1, ["tiled"]), (2, ["pack", "tiled"])):
         result = clgemm.sgemm(1.0, a[:, ::step], b, trans_a=1, order="C")
         np.testing.assert_array_equal(result.get(), host_a[:, ::step].T @ host_b)
         assert [step.config.family for step in plans[-1].steps] == families
@@ -260,20 +260,20 @@ GATHERING = [ODD_TILES, SHARED, nvidia_configs()[2]]
 
 
 @pytest.mark.parametrize(
-    ("config", "gathers"),
+    ("config", "fused_split_k"),
     [(config, False) for config in SLICED] + [(config, True) for config in GATHERING],
-    ids=lambda x: name(x) if isinstance(x, LocalConfig) else str(x),
+    ids=lambda x: name(x) if isinstance(x, TiledConfig) else str(x),
 )
 @pytest.mark.parametrize("stack", [(), (3,)])
-def test_deep_tiles_in_slices(config, stack, gathers, device, monkeypatch):
+def test_deep_tiles_in_slices(config, stack, fused_split_k, device, monkeypatch):
     """Few tiles of C and a long sum: slices of k side by side, the last shorter, then added up.
 
     By a launch of its own, or by the last work-group of each tile.
     """
-    if gathers and not device.limits.gathers:
+    if fused_split_k and not device.limits.fused_split_k:
         pytest.skip("work-groups cannot see what others have written")
-    spread = LocalSpread(5, 0.0, gathers)
-    monkeypatch.setattr(tiled_plan, "local_spread", lambda *_: spread)
+    spread = TiledEstimate(5, 0.0, fused_split_k)
+    monkeypatch.setattr(tiled_plan, "tiled_estimate", lambda *_: spread)
     force(config, device, monkeypatch)
     rng = np.random.default_rng(7)
     for m, n in ((9, 21), (config.tile_m, config.tile_n)):
@@ -360,7 +360,7 @@ def spread_out(monkeypatch):
     def spread(cuts, lists):
         def chosen(config, m, n, k, matrices, block_k, units):
             slice_k = round_up(ceil_div(k, cuts), block_k)
-            return RegisterSpread(1, config.tile_n, slice_k, min(lists, units))
+            return BlockedEstimate(1, config.tile_n, slice_k, min(lists, units))
 
         monkeypatch.setattr(blocked_plan, "register_spread", chosen)
 
@@ -392,7 +392,7 @@ def test_blocks_in_lists(lists, device, monkeypatch, spread_out):
     a = integers(rng, (2, 3, 8, 9)).swapaxes(-1, -2)
     for stack in ((), (3,), (2, 1), (2, 3)):
         b = integers(rng, (*stack, 8, 5))
-        for _ in range(2):  # the first has left the tickets as they were
+        for _ in range(2):  # the first has left the counters as they were
             np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
 
 
@@ -409,7 +409,7 @@ def test_packing_by_who_multiplies_or_before(near, config, device, monkeypatch, 
     for stack_a, stack_b in (((), ()), ((), (3,)), ((2, 1), (2,))):
         a, b = integers(rng, (*stack_a, m, k)), integers(rng, (*stack_b, k, n))
         turned = np.ascontiguousarray(a.swapaxes(-1, -2)).swapaxes(-1, -2)
-        for _ in range(2):  # the first has left the tickets as they were
+        for _ in range(2):  # the first has left the counters as they were
             np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
             np.testing.assert_array_equal(clgemm.matmul(turned, b), a @ b)
 
@@ -496,10 +496,10 @@ def test_part_of_a_matrix_stays_in_the_cache(config, kept, device, monkeypatch):
 )
 def test_skinny_products(config, data, m, n, k, stack, device):
     """Few rows, or few columns, in any orders: sums, scalar products and slices of k."""
-    if isinstance(config, SkinnyLanesConfig) and config.group > 12 and device.kind == "CPU":
+    if isinstance(config, SkinnyGpuConfig) and config.group > 12 and device.kind == "CPU":
         pytest.skip("no processor is given it: PoCL 3.1 breaks down on work-groups this large")
     with pytest.MonkeyPatch.context() as monkeypatch:
-        lanes = isinstance(config, SkinnyLanesConfig)
+        lanes = isinstance(config, SkinnyGpuConfig)
         choose(monkeypatch, Choice(config, None if lanes else (copy_config(device.limits),)))
         rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
         a, b = integers(rng, (*stack, m, k)), integers(rng, (*stack, k, n))

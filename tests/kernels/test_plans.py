@@ -27,7 +27,7 @@ from clgemm.kernels.split_k import plan as split_k
 from clgemm.kernels.tiled import estimate as tiled_estimate
 from clgemm.kernels.tiled import plan as tiled_plan
 from clgemm.kernels.tiled.defaults import lane_configs, nvidia_configs
-from clgemm.kernels.tiled.estimate import LocalSpread
+from clgemm.kernels.tiled.estimate import TiledEstimate
 from clgemm.kernels.tiled.plan import reads_singly
 
 LIMITS = replace(GPU_LIMITS, compute_units=8)
@@ -75,7 +75,7 @@ def matrices_of(step):
 def test_a_product_packs_both_operands_and_multiplies_once():
     """Three launches; padding up to whole tiles is all the scratch there is."""
     made = planned(rows(100, 70), rows(70, 130), rows(100, 130))
-    assert kernels(made) == ["pack", "pack", "local"]
+    assert kernels(made) == ["pack", "pack", "tiled"]
     assert dict(made.scratch) == {"packed_a": 4 * 128 * 80, "packed_b": 4 * 192 * 80}
 
 
@@ -89,12 +89,12 @@ def test_operands_that_lie_along_memory_are_not_packed():
 
     a, b = rows(64, 64)._replace(alignment_bytes=16), rows(64, 128)._replace(alignment_bytes=16)
     turned_b = Layout((64, 128), (1, 64), 16)
-    assert read(a, b) == (["local"], (True, 4), (False, 4))
-    assert read(a, turned_b) == (["local"], (True, 4), (True, 4))
-    assert read(a, Layout((64, 128), (128, 1), 8)) == (["local"], (True, 4), (False, 2))
-    assert read(a, Layout((64, 128), (130, 1), 64)) == (["local"], (True, 4), (False, 2))
-    assert read(a, Layout((64, 128), (131, 1), 64)) == (["local"], (True, 4), (False, 1))
-    assert read(Layout((64, 64), (128, 2), 64), b) == (["pack", "local"], (False, 4), (False, 4))
+    assert read(a, b) == (["tiled"], (True, 4), (False, 4))
+    assert read(a, turned_b) == (["tiled"], (True, 4), (True, 4))
+    assert read(a, Layout((64, 128), (128, 1), 8)) == (["tiled"], (True, 4), (False, 2))
+    assert read(a, Layout((64, 128), (130, 1), 64)) == (["tiled"], (True, 4), (False, 2))
+    assert read(a, Layout((64, 128), (131, 1), 64)) == (["tiled"], (True, 4), (False, 1))
+    assert read(Layout((64, 64), (128, 2), 64), b) == (["pack", "tiled"], (False, 4), (False, 4))
 
 
 def test_what_is_loaded_float_by_float_is_packed_where_it_is_read_often():
@@ -129,7 +129,7 @@ def test_huge_products_stay_within_the_scratch_budget():
     n = 100_000
     made = planned(rows(n, n), rows(n, n), rows(n, n))
     assert sum(dict(made.scratch).values()) <= panels.SCRATCH_BYTES
-    multiplied = [step for step in made.steps if step.config.family == "local"]
+    multiplied = [step for step in made.steps if step.config.family == "tiled"]
     assert {step.arguments["beta"] for step in multiplied} == {"beta", 1.0}
     flops = sum(map(work_of, multiplied))
     assert flops == n**3
@@ -138,7 +138,7 @@ def test_huge_products_stay_within_the_scratch_budget():
 def test_long_sums_are_cut():
     """Into slices of k side by side where C is small; else into blocks that add up in C."""
     made = planned(rows(64, 20_000), rows(20_000, 64), rows(64, 64))
-    assert kernels(made) == ["pack", "pack", "local", "reduce"]
+    assert kernels(made) == ["pack", "pack", "tiled", "reduce"]
     product, adding = made.steps[2:]
     cuts, slice_k = adding.arguments["slices"], product.arguments["slice_k"]
     assert (cuts - 1) * slice_k < 20_000 <= cuts * slice_k
@@ -147,7 +147,7 @@ def test_long_sums_are_cut():
     assert scales(adding) == ("alpha", "beta")
     assert dict(made.scratch)["partial"] == 4 * cuts * 64 * 64
     made = planned(rows(1024, 20_000), rows(20_000, 1024), rows(1024, 1024))
-    multiplied = [step for step in made.steps if step.config.family == "local"]
+    multiplied = [step for step in made.steps if step.config.family == "tiled"]
     assert [step.arguments["k"] for step in multiplied] == [6672, 6672, 6656]
     assert [step.arguments["beta"] for step in multiplied] == ["beta", 1.0, 1.0]
 
@@ -157,7 +157,7 @@ def test_every_compute_unit_of_a_gpu_gets_work(size):
     """Few tiles of C: slices of k make up for them, and are no shorter than they need be."""
     limits = replace(LIMITS, compute_units=132)
     slices = min(
-        (tiled_estimate.local_spread(config, *size, 1, limits) for config in nvidia_configs()),
+        (tiled_estimate.tiled_estimate(config, *size, 1, limits) for config in nvidia_configs()),
         key=lambda found: found.time,
     ).slices
     assert slices > 1
@@ -170,7 +170,7 @@ def test_steps_are_shared_where_few_work_groups_run():
     for shape, shares in (((1000, 777, 1500, 1), True), ((1024, 64, 1024, 64), False)):
         config = min(
             nvidia_configs(),
-            key=lambda c, shape=shape: tiled_estimate.local_spread(c, *shape, limits).time,
+            key=lambda c, shape=shape: tiled_estimate.tiled_estimate(c, *shape, limits).time,
         )
         assert (config.parts > 1) == shares
 
@@ -183,7 +183,7 @@ def test_columns_along_memory_are_read_whole(m, k, groups, launches):
     a, b, c = rows(m, k), rows(k, 1), rows(m, 1)
     copy = (copy_config(TWO_CORES),)
     made = make_plan(a, b, c, skinny_config(1, 16, True), copy, TWO_CORES)
-    multiplying = [step for step in made.steps if step.config.family == "skinny"]
+    multiplying = [step for step in made.steps if step.config.family == "skinny_cpu"]
     assert [step.groups for step in multiplying] == [groups]
     assert len(made.steps) == launches
 
@@ -223,47 +223,52 @@ def test_of_a_matrix_larger_than_the_cache_a_part_stays_there():
 @pytest.mark.parametrize(("pieces", "together"), [(8, True), (9, False)])
 def test_slices_may_be_added_up_where_they_are_made(pieces, together, monkeypatch):
     """In one launch, while there is a counter for each tile; it takes alpha, beta and C itself."""
-    limits = replace(LIMITS, compute_units=2, gathers=True)
-    monkeypatch.setattr(split_k, "TICKETS", 4)
-    monkeypatch.setattr(tiled_plan, "local_spread", lambda *_: LocalSpread(3, 0.0, True))
+    limits = replace(LIMITS, compute_units=2, fused_split_k=True)
+    monkeypatch.setattr(split_k, "COUNTERS", 4)
+    monkeypatch.setattr(tiled_plan, "tiled_estimate", lambda *_: TiledEstimate(3, 0.0, True))
     m = 64 * pieces
     a, b, c = rows(m, 3072), rows(3072, 64), rows(m, 64)
     made = make_plan(a, b, c, CONFIG, PACK, limits)
-    assert kernels(made)[2:] == ["local"] + ["reduce"] * (not together)
+    assert kernels(made)[2:] == ["tiled"] + ["reduce"] * (not together)
     product = made.steps[2]
-    assert product.config.gathers == together
+    assert product.config.fused_split_k == together
     if together:
         assert scales(product) == ("alpha", "beta")
-        assert product.arguments["gathered"] == "partial"
-        assert product.arguments["counters"] == "tickets"
+        assert product.arguments["slices_out"] == "partial"
+        assert product.arguments["counters"] == "counters"
         assert dict(made.scratch)["partial"] == 4 * 3 * m * 64
 
 
 def test_slices_are_added_up_in_one_launch_where_that_is_quicker():
     """Of few slices, by work-groups that have others beside them; never where none sees others'."""
     limits = replace(LIMITS, compute_units=132)
-    for size, gathers in (((64, 4096, 4096), True), ((64, 64, 100_000), False)):
-        seeing = replace(limits, gathers=True)
+    for size, fused_split_k in (((64, 4096, 4096), True), ((64, 64, 100_000), False)):
+        seeing = replace(limits, fused_split_k=True)
         best = min(
-            (tiled_estimate.local_spread(config, *size, 1, seeing) for config in nvidia_configs()),
+            (
+                tiled_estimate.tiled_estimate(config, *size, 1, seeing)
+                for config in nvidia_configs()
+            ),
             key=lambda found: found.time,
         )
-        assert best.gathers == gathers
+        assert best.fused_split_k == fused_split_k
     config = nvidia_configs()[2]
-    assert not tiled_estimate.local_spread(config, 64, 4096, 4096, 1, limits).gathers
+    assert not tiled_estimate.tiled_estimate(config, 64, 4096, 4096, 1, limits).fused_split_k
 
 
 @pytest.mark.parametrize("config", [c for c in nvidia_configs() if c.parts > c.buffers])
 def test_slices_of_k_run_side_by_side(config):
     """No compute unit gets more work-groups at a time than its registers hold."""
     limits = replace(LIMITS, compute_units=132)
-    found = tiled_estimate.local_spread(config, config.tile_m, 64 * config.tile_n, 4096, 1, limits)
+    found = tiled_estimate.tiled_estimate(
+        config, config.tile_m, 64 * config.tile_n, 4096, 1, limits
+    )
     sums = config.work_m * config.work_n
     assert -(-64 * found.slices // 132) * config.items * sums <= tiled_estimate.REGISTERS
-    alone = tiled_estimate.local_spread(
+    alone = tiled_estimate.tiled_estimate(
         replace(config, parts=1), config.tile_m, config.tile_n, 4096, 1, limits
     )
-    shared = tiled_estimate.local_spread(config, config.tile_m, config.tile_n, 4096, 1, limits)
+    shared = tiled_estimate.tiled_estimate(config, config.tile_m, config.tile_n, 4096, 1, limits)
     assert shared.time < alone.time
 
 
@@ -279,7 +284,7 @@ def test_a_repeated_operand_is_packed_once():
     a, c = rows(100, 70, 9), rows(100, 130, 9)
     b = rows(70, 130).broadcast((9,))
     made = planned(a, b, c)
-    assert kernels(made) == ["pack", "pack", "local"]
+    assert kernels(made) == ["pack", "pack", "tiled"]
     assert dict(made.scratch) == {"packed_a": 9 * 4 * 128 * 80, "packed_b": 4 * 192 * 80}
     assert struct.unpack("4q", made.steps[-1].arguments["b_strides"])[-1] == 0
 
@@ -288,7 +293,7 @@ def test_a_product_by_vectors_is_one_launch_however_deep():
     """Blocks of k of nearly one size, a multiple of what packing transposes at once."""
     for k, block_k in ((64, 64), (1000, 1008), (1032, 528), (5000, 1008)):
         made = planned_for_vectors(3000, 100, k)
-        assert kernels(made) == ["register"]
+        assert kernels(made) == ["blocked"]
         assert made.steps[-1].arguments["block_k"] == block_k
         # A block of B for each compute unit.
         columns = round_up(made.steps[-1].arguments["block_n"], REGISTER.tile_n)
@@ -298,7 +303,7 @@ def test_a_product_by_vectors_is_one_launch_however_deep():
 def test_rows_that_share_a_set_of_the_cache_are_packed():
     """As are those that do not run along k."""
     made = planned_for_vectors(1024, 1024, 1024)
-    assert kernels(made) == ["register"]
+    assert kernels(made) == ["blocked"]
     assert made.steps[0].config.packs
     assert dict(made.scratch)["packed_a"] == 4 * 1024 * 1024
     columns = rows(70, 100).transposed()
@@ -322,7 +327,7 @@ def test_a_is_packed_by_who_multiplies_where_it_stays_near():
     assert (pack.config.streams, product.config.packs) == (False, False)
     few, _ = made(True, REGISTER.tile_m, 5000, 1000)
     assert not few.config.streams
-    # Each matrix of A has tickets of its own, one for each block of each block of k.
+    # Each matrix of A has counters of its own, one for each block of each block of k.
     (stack,) = made(True, 64, 300, 40, 3)
     assert stack.config.packs
     assert stack.arguments["a_matrices"] == 3
@@ -363,20 +368,20 @@ def test_a_is_met_while_it_is_near():
 
     near = 4 * blocked_estimate.NEAR * TWO_CORES.compute_units
     deep = made(True, 1000, 777, 3000)
-    assert kernels(deep) == 3 * ["register"]
+    assert kernels(deep) == 3 * ["blocked"]
     assert dict(deep.scratch)["packed_a"] <= near
     assert [step.arguments["beta"] for step in deep.steps] == ["beta", 1.0, 1.0]
     aliasing = made(True, 1024, 777, 3000)
-    assert kernels(aliasing) == 3 * ["pack_vectors", "register"]
+    assert kernels(aliasing) == 3 * ["pack_vectors", "blocked"]
     assert dict(aliasing.scratch)["packed_a"] <= near
     stack = made(True, 512, 512, 512, 16)
-    assert kernels(stack) == 4 * ["register"]
+    assert kernels(stack) == 4 * ["blocked"]
     assert dict(stack.scratch)["packed_a"] == near
-    assert kernels(made(True, 64, 64, 20_000)).count("register") == 2
+    assert kernels(made(True, 64, 64, 20_000)).count("blocked") == 2
     # So is A in place, if more than one column of blocks meets it.
-    assert kernels(made(False, 1000, 777, 3000)) == 3 * ["register"]
-    assert kernels(made(False, 1000, 100, 3000)) == ["register"]
-    assert kernels(made(False, 64, 64, 20_000)) == ["register", "reduce"]
+    assert kernels(made(False, 1000, 777, 3000)) == 3 * ["blocked"]
+    assert kernels(made(False, 1000, 100, 3000)) == ["blocked"]
+    assert kernels(made(False, 64, 64, 20_000)) == ["blocked", "reduce"]
 
 
 def test_the_operands_that_cost_less_change_places():
@@ -402,12 +407,12 @@ def test_every_compute_unit_gets_work():
     """From square, tall, wide and deep products alike; the deep one in slices of k."""
     for m, n, k in ((512, 512, 512), (100_000, 48, 64), (8, 100_000, 64), (64, 64, 100_000)):
         made = planned_for_vectors(m, n, k)
-        product = next(step for step in made.steps if step.config.family == "register")
+        product = next(step for step in made.steps if step.config.family == "blocked")
         assert product.groups == LIMITS.compute_units
         block_m, columns, lists = (product.arguments[i] for i in ("block_m", "all", "lists"))
         assert columns * ceil_div(m, block_m * REGISTER.tile_m) >= LIMITS.compute_units
         assert 1 <= lists <= min(columns, LIMITS.compute_units)
-    assert kernels(made)[-2:] == ["register", "reduce"]
+    assert kernels(made)[-2:] == ["blocked", "reduce"]
     cuts = made.steps[-1].arguments["slices"]
     assert dict(made.scratch)["partial"] == 4 * cuts * 64 * 64
 
@@ -427,7 +432,7 @@ def test_20000_x_20000_by_vectors_fits_a_gibibyte():
     n = 20_000
     made = planned_for_vectors(n, n, n)
     assert sum(dict(made.scratch).values()) <= 2**30
-    multiplied = [step for step in made.steps if step.config.family == "register"]
+    multiplied = [step for step in made.steps if step.config.family == "blocked"]
     assert sum(map(work_of, multiplied)) == n**3
 
 

@@ -15,7 +15,7 @@ from clgemm.core.traits import Traits
 from clgemm.kernels import FAMILIES, family_named, sources
 from clgemm.kernels.direct.config import DirectConfig
 from clgemm.kernels.sources import files_of, sources_hash, text_of, tokens, used_by
-from clgemm.kernels.tiled.config import LocalConfig
+from clgemm.kernels.tiled.config import TiledConfig
 from clgemm.planning.validation import tried_kernels
 from clgemm.records.lookup import shipped
 from clgemm.records.record import kernels_hash
@@ -163,7 +163,7 @@ def planned(m, n, k, limits):
         a = Layout((m, k), strides, 64)
         b, c = Layout((k, n), (n, 1), 64), Layout((m, n), (n, 1), 64)
         problem = Problem(a, b, c, "float32")
-        (plain,) = (f for f in FAMILIES if f.name in ("local", "register") and f.runs_on(traits))
+        (plain,) = (f for f in FAMILIES if f.name in ("tiled", "blocked") and f.runs_on(traits))
         fallback = plain.fallback(problem, plain.defaults(problem.shape, traits)[0], traits)
         for family in FAMILIES:
             if family.runs_on(traits) and family.fits(problem):
@@ -181,13 +181,13 @@ def test_whatever_a_plan_launches_counts_in_its_familys_hash(limits):
             names = {step.config.family for step in plan.steps}
             launched |= names
             assert names <= {kind.family for kind in used_by(family.config, *family.kernels)}
-    packing = {"tensor_pack", "tensor_at_once"} if limits is GPU else {"pack_vectors"}
+    packing = {"tensor_pack", "tensor_single_launch"} if limits is GPU else {"pack_vectors"}
     assert launched >= packing | {"pack", "reduce"}
 
 
 def test_the_fallback_of_tensor_cores_counts_for_them():
     """Their verdict covers products that split operands cannot hold."""
-    assert all(LocalConfig in used_by(*tried_kernels(name)) for name in INSTRUCTIONS)
+    assert all(TiledConfig in used_by(*tried_kernels(name)) for name in INSTRUCTIONS)
 
 
 @pytest.mark.parametrize(

@@ -68,10 +68,10 @@ def test_defaults_are_safe_on_devices_that_nobody_has_seen(name, monkeypatch):
     ("shape", "family"),
     [
         ((64, 64, 64, 1), "direct"),
-        ((64, 64, 64, 20), "local"),
-        ((20, 20, 20, 100), "local"),
+        ((64, 64, 64, 20), "tiled"),
+        ((20, 20, 20, 100), "tiled"),
         ((16, 16, 16, 500), "direct"),
-        ((100, 100, 100, 1), "local"),
+        ((100, 100, 100, 1), "tiled"),
     ],
 )
 def test_small_matrices_have_tiles_where_they_come_in_stacks(monkeypatch, shape, family):
@@ -85,7 +85,7 @@ def test_a_record_gives_way_where_its_tiles_suit_badly(monkeypatch):
     """To a default that the model expects to be a quarter faster; of large products, 15 %."""
     expected = {}
     monkeypatch.setattr(
-        tiled, "local_spread", lambda config, *_: SimpleNamespace(time=expected[config])
+        tiled, "tiled_estimate", lambda config, *_: SimpleNamespace(time=expected[config])
     )
     traits = STRANGERS["NVIDIA"].traits
     found, default = (Choice(config) for config in lane_configs()[:2])

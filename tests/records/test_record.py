@@ -57,7 +57,7 @@ TENSOR = WgmmaConfig(swizzle=16, tile_n=256, stages=2)
 def record(device=GPU, config=DIRECT, name="tiny", kernels=None):
     """A record of a family that needs no packing, or of the local one."""
     pack = None
-    if config.family == "local":
+    if config.family == "tiled":
         pack = tuple(pack_config(LIMITS, t) for t in (config.tile_m, config.tile_n))
     return Record(
         device=device,
@@ -149,27 +149,27 @@ def test_packing_belongs_to_its_config():
     """Panels of another size than the tiles, and packing of another family, are refused."""
     choice = record(config=LOCAL).choice
     good = asdict(choice.config), [asdict(pack) for pack in choice.pack]
-    assert choice_from("local", *good) == choice
+    assert choice_from("tiled", *good) == choice
     with pytest.raises(ValueError, match="do not make tiles"):
-        choice_from("local", good[0], [good[1][0] | {"panel": 8}, good[1][1]])
+        choice_from("tiled", good[0], [good[1][0] | {"panel": 8}, good[1][1]])
     with pytest.raises(ValueError, match="missing or unknown in pack_vectors"):
-        choice_from("register", asdict(REGISTER), good[1][:1])
+        choice_from("blocked", asdict(REGISTER), good[1][:1])
     with pytest.raises(ValueError, match="not how 1 operands are packed"):
-        choice_from("register", asdict(REGISTER), good[1])
+        choice_from("blocked", asdict(REGISTER), good[1])
 
 
 def test_the_operand_of_few_rows_is_copied_row_by_row():
     """One packing, of panels of one row; where work-items spread over lanes, none."""
     skinny, copy = asdict(skinny_config(4, 8, False)), copy_config(LIMITS)
-    assert choice_from("skinny", skinny, [asdict(copy)]).pack == (copy,)
+    assert choice_from("skinny_cpu", skinny, [asdict(copy)]).pack == (copy,)
     with pytest.raises(ValueError, match=r"panels of \(2,\) rows do not make tiles of \(1,\)"):
-        choice_from("skinny", skinny, [asdict(copy) | {"panel": 2}])
+        choice_from("skinny_cpu", skinny, [asdict(copy) | {"panel": 2}])
     with pytest.raises(ValueError, match="not how 1 operands are packed"):
-        choice_from("skinny", skinny, [asdict(copy)] * 2)
+        choice_from("skinny_cpu", skinny, [asdict(copy)] * 2)
     lanes = asdict(skinny_lanes_config(4, LIMITS))
-    assert choice_from("skinny_lanes", lanes, None).pack is None
-    with pytest.raises(ValueError, match="skinny_lanes packs nothing"):
-        choice_from("skinny_lanes", lanes, [asdict(copy)])
+    assert choice_from("skinny_gpu", lanes, None).pack is None
+    with pytest.raises(ValueError, match="skinny_gpu packs nothing"):
+        choice_from("skinny_gpu", lanes, [asdict(copy)])
 
 
 def test_a_file_cut_short_anywhere_is_no_error():
@@ -202,7 +202,7 @@ def test_the_order_of_look_up(alone):
     lookup.store(GPU, record(GPU, configs[0]))
     proven = [True, True, False, False, False, False]
     assert served() == list(zip(configs, proven, strict=True))
-    assert not served(family="local")
+    assert not served(family="tiled")
 
 
 def test_only_the_same_vector_extension_and_runtime_count_on_a_cpu(alone):
@@ -238,7 +238,7 @@ def test_stale_records_are_left_out_with_one_warning(alone, caplog):
     with caplog.at_level(logging.WARNING):
         assert served() == [(DIRECT, True)]
         assert not served(name="small")
-        assert not served(family="local")
+        assert not served(family="tiled")
     assert len(caplog.records) == 1
     assert "2 of its records are not used" in caplog.text
     assert "python -m clgemm tune" in caplog.text

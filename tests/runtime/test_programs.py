@@ -21,7 +21,7 @@ from clgemm.core.config import variant_of
 from clgemm.core.shapes import Shape
 from clgemm.hardware import pocl_space
 from clgemm.hardware.traits import POCL
-from clgemm.kernels.blocked.config import RegisterVariant
+from clgemm.kernels.blocked.config import BlockedVariant
 from clgemm.kernels.blocked.family import BLOCKED
 from clgemm.kernels.direct.config import DirectConfig
 from clgemm.kernels.sources import text_of
@@ -133,7 +133,7 @@ def test_a_compiler_unrolls_what_it_is_told_to(packs, device, monkeypatch, tmp_p
             "Intel's compiler warns of loops that it does not name; others have no register"
         )
     config = BLOCKED.defaults(Shape(512, 512, 512), device.traits)[0].config
-    config = variant_of(RegisterVariant, replace(config, in_place=not packs), packs=packs)
+    config = variant_of(BlockedVariant, replace(config, in_place=not packs), packs=packs)
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
     # A source that no cache of the runtime's own knows.
     source = f"{text_of(type(config))}\n__kernel void unknown_{time.time_ns()}(void) {{}}"

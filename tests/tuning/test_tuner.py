@@ -95,11 +95,11 @@ def test_what_was_made_by_hand_is_in_the_space(device):
 
 @pytest.mark.parametrize("limits", [BIG, Limits(32 * 1024, 256, 2**28, 8, 4)])
 @pytest.mark.parametrize(
-    "family", ["local", "register", "skinny", "skinny_lanes", "direct", "tensor"]
+    "family", ["tiled", "blocked", "skinny_cpu", "skinny_gpu", "direct", "tensor"]
 )
 def test_points_keep_the_limits(family, limits, device):
     """In the grid, next to one another, or after a jump; a broken constraint makes no choice."""
-    if family == "skinny_lanes":  # whose work-groups are as large as the device lets them be
+    if family == "skinny_gpu":  # whose work-groups are as large as the device lets them be
         limits = replace(limits, vector_width=1)
     if family == "tensor":  # whose work-groups have 384 work-items
         limits = replace(limits, work_group_size=1024)
@@ -125,7 +125,7 @@ def test_points_keep_the_limits(family, limits, device):
 def searched(score, seconds=400):
     """What a search finds in the local family within so many trials, from its plainest config."""
     plain = Choice(lane_configs()[-1], tuple(pack_config(BIG, 16) for _ in range(2)))
-    space, spent = space_of("local", plain, Traits(BIG, "GPU")), []
+    space, spent = space_of("tiled", plain, Traits(BIG, "GPU")), []
 
     def counted(point):
         spent.append(space.choice(point))

@@ -26,9 +26,9 @@
 // blocks from the other lists, so that a work-group that another program slows down does less.
 //
 // Atomic counters, all 0 before and after:
-//   tickets[list]                     blocks that have been taken from a list
-//   tickets[get_num_groups(0)]        work-groups that have ended
-//   tickets[get_num_groups(0) + 1...] with PACKS, the state of each block of A
+//   counters[list]                     blocks that have been taken from a list
+//   counters[get_num_groups(0)]        work-groups that have ended
+//   counters[get_num_groups(0) + 1...] with PACKS, the state of each block of A
 //
 // After: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008; Van Zee and
 // van de Geijn, "BLIS: a framework for rapidly instantiating BLAS functionality", 2015.
@@ -257,16 +257,16 @@ static inline __attribute__((always_inline)) void multiply_block(const int first
 // Whether the caller is to pack these panels of A. If another work-group has begun to pack them, this waits for
 // it. Deadlock-free: that work-group is running and waits for nobody. OpenCL C 1.2 orders no memory accesses
 // between work-groups; PoCL's atomic functions acquire and release, and on other runtimes the fences do.
-static inline bool begin_panels(__global volatile int* ticket) {
-  if (atomic_cmpxchg(ticket, UNTOUCHED, STARTED) == UNTOUCHED) return true;
-  while (atomic_cmpxchg(ticket, DONE, DONE) != DONE);
+static inline bool begin_panels(__global volatile int* counter) {
+  if (atomic_cmpxchg(counter, UNTOUCHED, STARTED) == UNTOUCHED) return true;
+  while (atomic_cmpxchg(counter, DONE, DONE) != DONE);
   mem_fence(CLK_GLOBAL_MEM_FENCE);
   return false;
 }
 
-static inline void end_panels(__global volatile int* ticket) {
+static inline void end_panels(__global volatile int* counter) {
   mem_fence(CLK_GLOBAL_MEM_FENCE);
-  atomic_xchg(ticket, DONE);
+  atomic_xchg(counter, DONE);
 }
 
 #define PACKS_ARGUMENTS                                                                             \
@@ -278,7 +278,7 @@ static inline void end_panels(__global volatile int* ticket) {
 
 // The hint keeps Intel's compiler from vectorising over work-items, which takes it ten seconds.
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) __attribute__((vec_type_hint(FLOAT(WIDTH))))
-void register_product(const int m, const int n, const int k, const int slice_k,
+void blocked_product(const int m, const int n, const int k, const int slice_k,
                       const int block_m, const int block_n, const int block_k,
                       const int4 counts, const float alpha, const float beta,
                       PANELS_OF_A a, const long a_offset, const long a_row,
@@ -289,7 +289,7 @@ void register_product(const int m, const int n, const int k, const int slice_k,
                       __global float* restrict c, const long c_offset, const long c_row, const long c_column,
                       const long c_slice, const long4 c_strides,
                       const int matrices, const int sharing, const int all, const int lists,
-                      __global volatile int* restrict tickets PACKS_ARGUMENTS) {
+                      __global volatile int* restrict counters PACKS_ARGUMENTS) {
   const int panels_m = (m + WORK_M - 1) / WORK_M;
   const int blocks_m = (panels_m + block_m - 1) / block_m, blocks_n = (n + block_n - 1) / block_n;
   const int blocks_k = (k + block_k - 1) / block_k;
@@ -302,7 +302,7 @@ void register_product(const int m, const int n, const int k, const int slice_k,
   for (int i = 0; i < lists; i++) {
     const int list = (own + i) % lists, first = (long)all * list / lists;
     const int blocks = ((int)((long)all * (list + 1) / lists) - first) * blocks_m;
-    for (int next = atomic_inc(tickets + list); next < blocks; next = atomic_inc(tickets + list)) {
+    for (int next = atomic_inc(counters + list); next < blocks; next = atomic_inc(counters + list)) {
 #if PACKS  // lists begin with different blocks of A
       const int block = (next + (long)list * blocks_m / lists) % blocks_m;
 #else
@@ -339,14 +339,14 @@ void register_product(const int m, const int n, const int k, const int slice_k,
         const int a_matrix = a_first / ((long)k * panels_m * WORK_M);
         __global const float* from = source + source_offset + matrix_offset(matrix, counts, source_strides)
                                    + (long)first_m * WORK_M * source_row + p * source_column;
-        __global volatile int* ticket =
-            tickets + groups + 1 + (a_matrix * blocks_k + p / block_k) * blocks_m + block;
-        bool packs = begin_panels(ticket);
+        __global volatile int* counter =
+            counters + groups + 1 + (a_matrix * blocks_k + p / block_k) * blocks_m + block;
+        bool packs = begin_panels(counter);
         if (packs && !meanwhile) {
           const int rows = min(last_m * WORK_M, m) - first_m * WORK_M, padded = (last_m - first_m) * WORK_M;
           pack_panels_a(rows, padded, depth, depth, from, source_row, source_column,
                         a + a_offset + a_at + first_m * a_panel_size);
-          end_panels(ticket);
+          end_panels(counter);
           packs = false;
         }
 #else
@@ -360,17 +360,17 @@ void register_product(const int m, const int n, const int k, const int slice_k,
             .source = packs ? from : 0, .source_column = source_column};
         multiply_block(first_m, last_m, a_panel_size, rows_of_c);
 #if PACKS
-        if (packs) end_panels(ticket);
+        if (packs) end_panels(counter);
 #endif
       }
     }
   }
 #if PACKS
-  const int last_ticket = groups + a_matrices * blocks_k * blocks_m;
+  const int last_counter = groups + a_matrices * blocks_k * blocks_m;
 #else
-  const int last_ticket = groups;
+  const int last_counter = groups;
 #endif
   // The last work-group to end sets the counters back to 0.
-  if (atomic_inc(tickets + groups) == groups - 1)
-    for (int i = 0; i <= last_ticket; i++) atomic_xchg(tickets + i, 0);
+  if (atomic_inc(counters + groups) == groups - 1)
+    for (int i = 0; i <= last_counter; i++) atomic_xchg(counters + i, 0);
 }

@@ -10,11 +10,11 @@ from clgemm.core.config import KernelConfig, piece_of, positive, vector
 from clgemm.kernels.pack.config import VectorPackConfig
 from clgemm.kernels.split_k.config import ReduceConfig
 
-__all__ = ["RegisterConfig", "RegisterVariant"]
+__all__ = ["BlockedConfig", "BlockedVariant"]
 
 
 @dataclass(frozen=True)
-class RegisterConfig(KernelConfig):
+class BlockedConfig(KernelConfig):
     """Panels through the caches, a block of C in one work-item's vector registers.
 
     Work-groups pack B themselves, block by block, into memory that stays in their caches.
@@ -31,11 +31,11 @@ class RegisterConfig(KernelConfig):
     prefetch_a: int  # the same of A in panels
     in_place: bool  # A is read where it lies if its rows run along k, and not packed
     aliasing: int  # but not where many rows are a multiple of so many floats apart; 0: there too
-    fma: bool  # as in LocalConfig
+    fma: bool  # as in TiledConfig
 
-    family: ClassVar[str] = "register"
+    family: ClassVar[str] = "blocked"
     source: ClassVar[str] = "blocked/blocked.cl"
-    entry: ClassVar[str] = "register_product"
+    entry: ClassVar[str] = "blocked_product"
     companions: ClassVar[tuple[type[KernelConfig], ...]] = (VectorPackConfig, ReduceConfig)
     includes: ClassVar[tuple[str, ...]] = (
         "common/store.cl",
@@ -72,7 +72,7 @@ class RegisterConfig(KernelConfig):
 
 
 @dataclass(frozen=True)
-class RegisterVariant(RegisterConfig):
+class BlockedVariant(BlockedConfig):
     """The same for the operands at hand."""
 
     packs: bool  # A comes as it is, and work-groups pack it for one another

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from clgemm.kernels.blocked.config import RegisterConfig
+from clgemm.kernels.blocked.config import BlockedConfig
 
 __all__ = ["register_config"]
 
 
-def register_config(width: int, can_prefetch: bool, fma: bool) -> RegisterConfig:
+def register_config(width: int, can_prefetch: bool, fma: bool) -> BlockedConfig:
     """Return the config whose accumulators fill the vector registers of a CPU core.
 
     A register holds one vector of `width` floats; what the accumulators leave free takes a row
@@ -19,7 +19,7 @@ def register_config(width: int, can_prefetch: bool, fma: bool) -> RegisterConfig
     `fma` of vectors wider than what it compiles for.
     """
     work_m, vectors = {16: (8, 3), 8: (6, 2) if fma else (4, 3)}.get(width, (4, 2))
-    return RegisterConfig(
+    return BlockedConfig(
         work_m=work_m,
         vectors=vectors,
         width=width,

@@ -10,9 +10,9 @@ from itertools import product
 from typing import NamedTuple
 
 from clgemm.core.steps import ceil_div, round_up
-from clgemm.kernels.blocked.config import RegisterConfig
+from clgemm.kernels.blocked.config import BlockedConfig
 
-__all__ = ["NEAR", "RegisterSpread", "cuts_k", "register_spread"]
+__all__ = ["NEAR", "BlockedEstimate", "cuts_k", "register_spread"]
 
 # Found on Xeons with AVX-512; neither data nor script of the fit was kept.
 # Costs are in multiply-adds of a vector by a row of A.
@@ -28,7 +28,7 @@ NEAR = 2**19  # elements of A per compute unit that the last cache holds
 FEW_PANELS = 64  # pairs of panels per compute unit: with more, k is not cut
 
 
-class RegisterSpread(NamedTuple):
+class BlockedEstimate(NamedTuple):
     """Blocks of C, and who multiplies them.
 
     Attributes
@@ -50,7 +50,7 @@ class RegisterSpread(NamedTuple):
     lists: int
 
 
-def cuts_k(config: RegisterConfig, m: int, n: int, matrices: int, units: int) -> bool:
+def cuts_k(config: BlockedConfig, m: int, n: int, matrices: int, units: int) -> bool:
     """Tell whether cores get so few blocks of C that k may be cut among them."""
     panels = ceil_div(m, config.tile_m) * ceil_div(n, config.tile_n)
     return matrices * panels < FEW_PANELS * units
@@ -58,8 +58,8 @@ def cuts_k(config: RegisterConfig, m: int, n: int, matrices: int, units: int) ->
 
 @functools.lru_cache(maxsize=256)  # of the blocks of one product, most are alike
 def register_spread(
-    config: RegisterConfig, m: int, n: int, k: int, matrices: int, block_k: int, units: int
-) -> RegisterSpread:
+    config: BlockedConfig, m: int, n: int, k: int, matrices: int, block_k: int, units: int
+) -> BlockedEstimate:
     """Return what is expected to end first: all cores busy to the end, and little packed twice."""
     panels_m, vectors = ceil_div(m, config.tile_m), ceil_div(n, config.width)
     block_cost = BLOCK_COST if m * k <= NEAR * units else FAR_COST
@@ -107,7 +107,7 @@ def register_spread(
     )
     columns = matrices * ceil_div(k, slice_k) * ceil_div(vectors, block_n)
     lists = _lists(columns, units, together)
-    return RegisterSpread(block_m, block_n * config.width, slice_k, lists)
+    return BlockedEstimate(block_m, block_n * config.width, slice_k, lists)
 
 
 def _lists(columns: int, units: int, together: int) -> int:

@@ -8,7 +8,7 @@ from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
 from clgemm.core.steps import Plan
 from clgemm.core.traits import Traits
-from clgemm.kernels.blocked.config import RegisterConfig
+from clgemm.kernels.blocked.config import BlockedConfig
 from clgemm.kernels.blocked.defaults import register_config
 from clgemm.kernels.blocked.plan import is_faster_transposed, make_blocked_plan
 from clgemm.kernels.blocked.search_space import search_space
@@ -24,14 +24,14 @@ __all__ = ["BLOCKED"]
 MOST_ROWS = 512  # of the product that meets several blocks of A's panels at the edges
 
 
-def _packed(config: RegisterConfig) -> Choice:
+def _packed(config: BlockedConfig) -> Choice:
     return Choice(config, (vector_pack_config(config.tile_m, config.prefetch > 0),))
 
 
-class Blocked(Family[RegisterConfig, VectorPackConfig]):
+class Blocked(Family[BlockedConfig, VectorPackConfig]):
     """Panels through the caches, blocks of C in vector registers, for CPUs."""
 
-    config = RegisterConfig
+    config = BlockedConfig
     packs = (VectorPackConfig,)  # of A: work-groups pack B themselves
     stores_columns = True
 
@@ -53,7 +53,7 @@ class Blocked(Family[RegisterConfig, VectorPackConfig]):
         """Return vectors of two floats."""
         return _packed(register_config(2, False, False))
 
-    def panels(self, config: RegisterConfig) -> tuple[int, ...]:
+    def panels(self, config: BlockedConfig) -> tuple[int, ...]:
         """Return the rows of panels of A."""
         return (config.tile_m,)
 
@@ -74,7 +74,7 @@ class Blocked(Family[RegisterConfig, VectorPackConfig]):
         """Return shapes of each class."""
         return PANEL_SAMPLES
 
-    def edge_shapes(self, config: RegisterConfig) -> list[Shape]:
+    def edge_shapes(self, config: BlockedConfig) -> list[Shape]:
         """Return sizes around a panel, and around a block of panels."""
         m, n, k = config.tile_m, config.tile_n, config.block_k
         return [

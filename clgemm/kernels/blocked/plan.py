@@ -11,8 +11,8 @@ from typing import NamedTuple
 from clgemm.core.config import FLOAT_BYTES, Limits, variant_of
 from clgemm.core.layout import Layout, Level
 from clgemm.core.steps import (
+    COUNTERS,
     LAST_GROUP,
-    TICKETS,
     Argument,
     Element,
     Plan,
@@ -24,8 +24,8 @@ from clgemm.core.steps import (
     round_up,
     stack_of,
 )
-from clgemm.kernels.blocked.config import RegisterConfig, RegisterVariant
-from clgemm.kernels.blocked.estimate import NEAR, RegisterSpread, cuts_k, register_spread
+from clgemm.kernels.blocked.config import BlockedConfig, BlockedVariant
+from clgemm.kernels.blocked.estimate import NEAR, BlockedEstimate, cuts_k, register_spread
 from clgemm.kernels.common.panels import (
     Panels,
     Place,
@@ -58,7 +58,7 @@ TRANSPOSED = 16  # blocks of k are multiples of this: what packing transposes at
 
 
 def is_faster_transposed(
-    a: Layout, b: Layout, c: Layout, config: RegisterConfig, limits: Limits
+    a: Layout, b: Layout, c: Layout, config: BlockedConfig, limits: Limits
 ) -> bool:
     """Tell whether C' = B' A' takes less time besides its arithmetic than C = A B.
 
@@ -77,7 +77,7 @@ def is_faster_transposed(
     return cost(b.transposed(), a.transposed(), c.transposed()) < cost(a, b, c)
 
 
-def _lies_in_place(a: Layout, config: RegisterConfig) -> bool:
+def _lies_in_place(a: Layout, config: BlockedConfig) -> bool:
     full = config.aliasing > 0 and config.work_m >= ALIASED_ROWS
     aliases = full and a.row_stride % config.aliasing == 0
     return config.in_place and a.column_stride == 1 and not aliases
@@ -115,7 +115,7 @@ class _Work(NamedTuple):
     """
 
     stack: Stack
-    spread: RegisterSpread
+    spread: BlockedEstimate
     cuts: int
     columns: int
     groups: int
@@ -133,7 +133,7 @@ class RegisterPanels(Panels[VectorPackConfig]):
     launch of its own, as deep as the caches hold it.
     """
 
-    config: RegisterConfig
+    config: BlockedConfig
 
     @property
     def grain(self) -> int:
@@ -223,7 +223,7 @@ class RegisterPanels(Panels[VectorPackConfig]):
         scratch.reserve("packed_b", FLOAT_BYTES * work.groups * packed)
         result = target_of(self, place, work.cuts, stack, scratch)
         yield Step(
-            variant_of(RegisterVariant, self.config, packs=work.packs),
+            variant_of(BlockedVariant, self.config, packs=work.packs),
             work.groups,
             {
                 "m": m,
@@ -244,7 +244,7 @@ class RegisterPanels(Panels[VectorPackConfig]):
                 "sharing": _sharing(levels),
                 "all": work.columns,
                 "lists": spread.lists,
-                "tickets": "tickets",
+                "counters": "counters",
                 **source,
             },
         )
@@ -286,7 +286,7 @@ class RegisterPanels(Panels[VectorPackConfig]):
         groups = min(columns * blocks_m, units)
         matrices_a = math.prod(level.count for level in own_levels(levels, 0))
         blocks = matrices_a * blocks_m
-        tickets = blocks * ceil_div(k, block_k) + units + 1
+        counters = blocks * ceil_div(k, block_k) + units + 1
         a = self.rows[0]
         meanwhile = (
             a.row_stride == 1
@@ -298,7 +298,7 @@ class RegisterPanels(Panels[VectorPackConfig]):
             not self.config.in_place
             and (meanwhile or not self._is_far(m, k, PACKED_NEAR))
             and 2 * blocks * cuts >= groups
-            and tickets <= TICKETS * units
+            and counters <= COUNTERS * units
         )
         return _Work(stack, spread, cuts, columns, groups, matrices_a, packs, meanwhile)
 
@@ -307,7 +307,7 @@ def make_blocked_plan(
     a: Layout,
     b: Layout,
     c: Layout,
-    config: RegisterConfig,
+    config: BlockedConfig,
     pack: tuple[VectorPackConfig, ...],
     limits: Limits,
 ) -> Plan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clgemm.core.traits import Traits
-from clgemm.kernels.blocked.config import RegisterConfig
+from clgemm.kernels.blocked.config import BlockedConfig
 from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.common.search_space import FLAGS, SearchSpace, changed, values_of
 from clgemm.kernels.pack.config import VectorPackConfig
@@ -11,7 +11,7 @@ from clgemm.kernels.pack.config import VectorPackConfig
 __all__ = ["search_space"]
 
 
-def search_space(config: RegisterConfig, traits: Traits) -> SearchSpace:
+def search_space(config: BlockedConfig, traits: Traits) -> SearchSpace:
     """Return the space; `config` has the values of what is not searched."""
     ahead = (0, 8, 16, 32) if traits.is_vector_compiler else (0,)
     values = {
@@ -50,7 +50,7 @@ def search_space(config: RegisterConfig, traits: Traits) -> SearchSpace:
 
     def read(choice: Choice) -> dict[str, int]:
         made, pack = choice.config, choice.pack
-        assert isinstance(made, RegisterConfig)
+        assert isinstance(made, BlockedConfig)
         assert pack is not None
         assert isinstance(pack[0], VectorPackConfig)
         return values_of(made, values) | {

@@ -19,7 +19,7 @@ class DirectConfig(KernelConfig):
     items_n: int  # work-items along the columns of C
     work_m: int  # rows of C per work-item
     width: int  # columns of C per work-item, one vector
-    fma: bool  # as in LocalConfig
+    fma: bool  # as in TiledConfig
 
     family: ClassVar[str] = "direct"
     source: ClassVar[str] = "direct/direct.cl"

@@ -10,11 +10,11 @@ from clgemm.core.config import KernelConfig, positive, vector
 from clgemm.kernels.pack.config import PackConfig
 from clgemm.kernels.split_k.config import ReduceConfig
 
-__all__ = ["SkinnyConfig"]
+__all__ = ["SkinnyCpuConfig"]
 
 
 @dataclass(frozen=True)
-class SkinnyConfig(KernelConfig):
+class SkinnyCpuConfig(KernelConfig):
     """An operand of a few rows, the other read once where it lies, by vectors."""
 
     rows: int  # rows of C at a time
@@ -23,9 +23,9 @@ class SkinnyConfig(KernelConfig):
     strip: int  # columns of C per work-group
     chunk: int  # rows of B at a time
     prefetch: int  # rows of B that are fetched ahead; 0 leaves it to the processor
-    fma: bool  # as in LocalConfig
+    fma: bool  # as in TiledConfig
 
-    family: ClassVar[str] = "skinny"
+    family: ClassVar[str] = "skinny_cpu"
     source: ClassVar[str] = "skinny_cpu/skinny_cpu.cl"
     entry: ClassVar[str] = "skinny_product"
     includes: ClassVar[tuple[str, ...]] = ("common/store.cl",)

@@ -15,7 +15,7 @@ from clgemm.kernels.common.samples import FEW_ROWS_SAMPLES
 from clgemm.kernels.common.search_space import SearchSpace
 from clgemm.kernels.pack.config import PackConfig
 from clgemm.kernels.pack.defaults import copy_config
-from clgemm.kernels.skinny_cpu.config import SkinnyConfig
+from clgemm.kernels.skinny_cpu.config import SkinnyCpuConfig
 from clgemm.kernels.skinny_cpu.defaults import skinny_config
 from clgemm.kernels.skinny_cpu.plan import make_skinny_plan
 from clgemm.kernels.skinny_cpu.search_space import search_space
@@ -23,10 +23,10 @@ from clgemm.kernels.skinny_cpu.search_space import search_space
 __all__ = ["SKINNY_CPU"]
 
 
-class SkinnyCpu(Family[SkinnyConfig, PackConfig]):
+class SkinnyCpu(Family[SkinnyCpuConfig, PackConfig]):
     """An operand of few rows, the other read by vectors, for CPUs."""
 
-    config = SkinnyConfig
+    config = SkinnyCpuConfig
     packs = (PackConfig,)  # of the operand of few rows, copied row by row
     takes_any_strides = False
 
@@ -54,7 +54,7 @@ class SkinnyCpu(Family[SkinnyConfig, PackConfig]):
         config = replace(skinny_config(4, 2, False), vectors=1, strip=64)
         return Choice(config, (copy_config(traits.limits),))
 
-    def panels(self, config: SkinnyConfig) -> tuple[int, ...]:
+    def panels(self, config: SkinnyCpuConfig) -> tuple[int, ...]:
         """Return 1: rows are copied one by one."""
         return (1,)
 
@@ -72,7 +72,7 @@ class SkinnyCpu(Family[SkinnyConfig, PackConfig]):
         """Return shapes of few rows or columns."""
         return FEW_ROWS_SAMPLES
 
-    def edge_shapes(self, config: SkinnyConfig) -> list[Shape]:
+    def edge_shapes(self, config: SkinnyCpuConfig) -> list[Shape]:
         """Return sizes around a strip and a chunk."""
         strip, chunk = config.strip, config.chunk
         sizes = (

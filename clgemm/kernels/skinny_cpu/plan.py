@@ -22,7 +22,7 @@ from clgemm.kernels.common.few_rows import FewRows, few_rows, product_arguments,
 from clgemm.kernels.common.panels import Scratch, own_levels, packed_strides
 from clgemm.kernels.pack.config import PackConfig
 from clgemm.kernels.pack.plan import pack_step
-from clgemm.kernels.skinny_cpu.config import SkinnyConfig
+from clgemm.kernels.skinny_cpu.config import SkinnyCpuConfig
 from clgemm.kernels.split_k.plan import target
 
 __all__ = ["make_skinny_plan"]
@@ -35,7 +35,7 @@ GROUPS_PER_UNIT_ALONG_K = 2
 
 
 def make_skinny_plan(
-    a: Layout, b: Layout, c: Layout, config: SkinnyConfig, copy: PackConfig, limits: Limits
+    a: Layout, b: Layout, c: Layout, config: SkinnyCpuConfig, copy: PackConfig, limits: Limits
 ) -> Plan:
     """Return the launches of ``C = alpha A B + beta C`` where it `fits_few_rows`.
 
@@ -50,7 +50,7 @@ def make_skinny_plan(
 
 
 def _steps(
-    few: FewRows, config: SkinnyConfig, copy: PackConfig, limits: Limits, scratch: Scratch
+    few: FewRows, config: SkinnyCpuConfig, copy: PackConfig, limits: Limits, scratch: Scratch
 ) -> Iterator[Step]:
     """Yield each launch, and note the scratch memory that it needs."""
     a, b, c, slot_a, slot_b = few

@@ -8,12 +8,12 @@ from clgemm.core.traits import Traits
 from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.common.search_space import FLAGS, SearchSpace, changed, values_of
 from clgemm.kernels.pack.config import PackConfig
-from clgemm.kernels.skinny_cpu.config import SkinnyConfig
+from clgemm.kernels.skinny_cpu.config import SkinnyCpuConfig
 
 __all__ = ["search_space"]
 
 
-def search_space(config: SkinnyConfig, copy: PackConfig, traits: Traits) -> SearchSpace:
+def search_space(config: SkinnyCpuConfig, copy: PackConfig, traits: Traits) -> SearchSpace:
     """Return the space; the arguments have the values of what is not searched."""
     values = {
         "rows": (1, 2, 4, 8),
@@ -38,7 +38,7 @@ def search_space(config: SkinnyConfig, copy: PackConfig, traits: Traits) -> Sear
 
     def read(choice: Choice) -> dict[str, int]:
         made = choice.config
-        assert isinstance(made, SkinnyConfig)
+        assert isinstance(made, SkinnyCpuConfig)
         assert choice.pack is not None
         assert isinstance(choice.pack[0], PackConfig)
         spans = made.strip // (made.vectors * made.width)

@@ -9,14 +9,14 @@ from typing import ClassVar
 from clgemm.core.config import FLOAT_BYTES, KernelConfig, multiple, positive, vector
 from clgemm.kernels.split_k.config import ReduceConfig
 
-__all__ = ["HINTED_WIDTH", "MOST_OF_A", "SkinnyLanesConfig", "SkinnyLanesVariant"]
+__all__ = ["HINTED_WIDTH", "MOST_OF_A", "SkinnyGpuConfig", "SkinnyGpuVariant"]
 
 HINTED_WIDTH = 4  # floats of a load that can say whether they stay in the last cache
 MOST_OF_A = 16  # floats of a few rows that a work-item brings to local memory at a time
 
 
 @dataclass(frozen=True)
-class SkinnyLanesConfig(KernelConfig):
+class SkinnyGpuConfig(KernelConfig):
     """An operand of a few rows, the other read once by work-groups of many, side by side."""
 
     rows: int  # rows of C at a time
@@ -24,10 +24,10 @@ class SkinnyLanesConfig(KernelConfig):
     group: int  # work-items per work-group
     abreast: int  # of them, those side by side along the memory of B, if its rows lie there
     chunk: int  # columns of A in local memory; 0: A is read where it lies, unless B is along_k
-    fma: bool  # as in LocalConfig
+    fma: bool  # as in TiledConfig
     ahead: int = 4  # loads of B under way at once
 
-    family: ClassVar[str] = "skinny_lanes"
+    family: ClassVar[str] = "skinny_gpu"
     source: ClassVar[str] = "skinny_gpu/skinny_gpu.cl"
     entry: ClassVar[str] = "skinny_product"
     includes: ClassVar[tuple[str, ...]] = ("common/store.cl", "split_k/fused.cl")
@@ -60,11 +60,11 @@ class SkinnyLanesConfig(KernelConfig):
 
 
 @dataclass(frozen=True)
-class SkinnyLanesVariant(SkinnyLanesConfig):
+class SkinnyGpuVariant(SkinnyGpuConfig):
     """The same for the operands at hand."""
 
     along_k: bool = False  # the columns of B lie along its memory, not its rows
-    gathers: bool = False  # adds up slices of k itself
+    fused_split_k: bool = False  # adds up slices of k itself
     # Of the loads under way at once, those of what stays in the last cache while the rest leaves it
     # first; 0: all alike.
     kept: int = 0

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from clgemm.core.config import Limits
-from clgemm.kernels.skinny_gpu.config import MOST_OF_A, SkinnyLanesConfig
+from clgemm.kernels.skinny_gpu.config import MOST_OF_A, SkinnyGpuConfig
 
 __all__ = ["MOST_LANES_ROWS", "skinny_lanes_config"]
 
 MOST_LANES_ROWS = 2  # of skinny products on lanes: with more, tiles in local memory are faster
 
 
-def skinny_lanes_config(rows: int, limits: Limits) -> SkinnyLanesConfig:
+def skinny_lanes_config(rows: int, limits: Limits) -> SkinnyGpuConfig:
     """Return the config that multiplies by an operand of few rows.
 
     As many work-items as there may be, up to what leaves each its registers, and 32 KiB at most.
@@ -20,6 +20,6 @@ def skinny_lanes_config(rows: int, limits: Limits) -> SkinnyLanesConfig:
     while group > limits.work_group_size or 16 * group > limits.local_memory_bytes // 2:
         group //= 2
     chunk = min(max(1024, 4 * group), MOST_OF_A * group) // rows
-    return SkinnyLanesConfig(
+    return SkinnyGpuConfig(
         rows=rows, width=4, group=group, abreast=min(8, group), chunk=chunk, fma=False, ahead=4
     )

@@ -14,7 +14,7 @@ from clgemm.kernels.common.family import Fallback, Family, Samples
 from clgemm.kernels.common.few_rows import LEAST_WORK, MOST_ROWS, fits_few_rows
 from clgemm.kernels.common.samples import FEW_ROWS_SAMPLES
 from clgemm.kernels.common.search_space import SearchSpace
-from clgemm.kernels.skinny_gpu.config import SkinnyLanesConfig
+from clgemm.kernels.skinny_gpu.config import SkinnyGpuConfig
 from clgemm.kernels.skinny_gpu.defaults import MOST_LANES_ROWS, skinny_lanes_config
 from clgemm.kernels.skinny_gpu.plan import make_skinny_plan
 from clgemm.kernels.skinny_gpu.search_space import search_space
@@ -29,10 +29,10 @@ SAMPLES = FEW_ROWS_SAMPLES | {
 }
 
 
-class SkinnyGpu(Family[SkinnyLanesConfig, KernelConfig]):
+class SkinnyGpu(Family[SkinnyGpuConfig, KernelConfig]):
     """An operand of few rows, for devices that spread work-items over lanes."""
 
-    config = SkinnyLanesConfig
+    config = SkinnyGpuConfig
     takes_any_strides = False
 
     def runs_on(self, traits: Traits) -> bool:
@@ -73,7 +73,7 @@ class SkinnyGpu(Family[SkinnyLanesConfig, KernelConfig]):
         """Return shapes of at most two rows or columns, and vectors."""
         return SAMPLES
 
-    def edge_shapes(self, config: SkinnyLanesConfig) -> list[Shape]:
+    def edge_shapes(self, config: SkinnyGpuConfig) -> list[Shape]:
         """Return sizes around a strip and a chunk."""
         strip, chunk = config.strip, config.chunk
         sizes = (

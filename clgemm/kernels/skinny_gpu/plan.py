@@ -21,7 +21,7 @@ from clgemm.core.steps import (
 )
 from clgemm.kernels.common.few_rows import FewRows, few_rows, product_arguments, slice_of_k
 from clgemm.kernels.common.panels import Scratch
-from clgemm.kernels.skinny_gpu.config import HINTED_WIDTH, SkinnyLanesConfig, SkinnyLanesVariant
+from clgemm.kernels.skinny_gpu.config import HINTED_WIDTH, SkinnyGpuConfig, SkinnyGpuVariant
 from clgemm.kernels.split_k.plan import target
 
 __all__ = ["make_skinny_plan"]
@@ -40,7 +40,7 @@ AHEAD_ALONG_K = 4  # loads under way at once
 
 
 def make_skinny_plan(
-    a: Layout, b: Layout, c: Layout, config: SkinnyLanesConfig, limits: Limits
+    a: Layout, b: Layout, c: Layout, config: SkinnyGpuConfig, limits: Limits
 ) -> Plan:
     """Return the launches of ``C = alpha A B + beta C`` where it `fits_few_rows`."""
     scratch = Scratch()
@@ -48,7 +48,7 @@ def make_skinny_plan(
     return Plan(steps, tuple(scratch.sizes.items()))
 
 
-def fitted(config: SkinnyLanesConfig, b: Layout) -> SkinnyLanesVariant:
+def fitted(config: SkinnyGpuConfig, b: Layout) -> SkinnyGpuVariant:
     """Return a config that reads B along its memory, by the widest vectors that fit it."""
     along_k = b.column_stride != 1
     width = widest_load(b, along_k, config.width)
@@ -60,7 +60,7 @@ def fitted(config: SkinnyLanesConfig, b: Layout) -> SkinnyLanesVariant:
             abreast = config.abreast
         ahead = config.ahead * narrower
         fit = replace(config, width=width, abreast=abreast, ahead=ahead)
-        return variant_of(SkinnyLanesVariant, fit, along_k=False)
+        return variant_of(SkinnyGpuVariant, fit, along_k=False)
     group = min(config.group, GROUP_ALONG_K)
     most = CHUNK_ALONG_K * group // config.rows
     chunk = max(width, min(config.chunk or most, most))
@@ -73,10 +73,10 @@ def fitted(config: SkinnyLanesConfig, b: Layout) -> SkinnyLanesVariant:
         chunk=chunk // width * width,
         ahead=config.ahead if config.chunk else AHEAD_ALONG_K,
     )
-    return variant_of(SkinnyLanesVariant, fit, along_k=True)
+    return variant_of(SkinnyGpuVariant, fit, along_k=True)
 
 
-def kept_loads(config: SkinnyLanesConfig, b_bytes: int, limits: Limits) -> int:
+def kept_loads(config: SkinnyGpuConfig, b_bytes: int, limits: Limits) -> int:
     """Return how many of the loads under way are of what stays in the last cache.
 
     As large a part of B as stays there; none where most of B does anyway, or hardly any would.
@@ -87,7 +87,7 @@ def kept_loads(config: SkinnyLanesConfig, b_bytes: int, limits: Limits) -> int:
 
 
 def _steps(
-    few: FewRows, config: SkinnyLanesConfig, limits: Limits, scratch: Scratch
+    few: FewRows, config: SkinnyGpuConfig, limits: Limits, scratch: Scratch
 ) -> Iterator[Step]:
     """Yield each launch, and note the scratch memory that it needs."""
     a, b, c, slot_a, slot_b = few
@@ -108,6 +108,6 @@ def _steps(
         place_a = operand_in_place("a", slot_a, Element(slot_a, offsets[0]), a)
         place_b = operand_in_place("b", slot_b, Element(slot_b, offsets[1]), b)
         arguments = product_arguments((m, n, k, slice_k), stack, place_a, place_b, result)
-        launched = replace(fit, kept=kept, gathers=result.gathers)
+        launched = replace(fit, kept=kept, fused_split_k=result.fused_split_k)
         yield Step(launched, blocks * cuts * stack.matrices, arguments)
         yield from result.adding

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.common.search_space import FLAGS, SearchSpace, changed, values_of
-from clgemm.kernels.skinny_gpu.config import SkinnyLanesConfig
+from clgemm.kernels.skinny_gpu.config import SkinnyGpuConfig
 
 __all__ = ["search_space"]
 
 
-def search_space(config: SkinnyLanesConfig) -> SearchSpace:
+def search_space(config: SkinnyGpuConfig) -> SearchSpace:
     """Return the space; `config` has the values of what is not searched."""
     values: dict[str, tuple[int, ...]] = {
         "rows": (1, 2, 4, 8),

@@ -10,7 +10,7 @@
 // Loads of B bring WIDTH floats, of which n (with ALONG_K, k) is a multiple. AHEAD loads are under way at
 // once. The first loads of a chunk begin after those of A and before A is in local memory.
 // Split-k: several slices of k, slice_k long each, are several results. Slice s goes to c + s*c_slice; or,
-// with GATHERS, to `gathered`, and the sum of all to c (split_k/fused.cl).
+// with FUSED_SPLIT_K, to `slices_out`, and the sum of all to c (split_k/fused.cl).
 //
 // KEPT is for a B that is larger than the last cache and multiplied again and again. With plain loads the end
 // of B evicts its beginning, and the next call finds nothing. So of each AHEAD loads, KEPT leave their cache
@@ -103,7 +103,7 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
                     __global const float* restrict a, const long a_offset, const long a_row, const long a_column, const long4 a_strides,
                     __global const float* restrict b, const long b_offset, const long b_row, const long b_column, const long4 b_strides,
                     __global float* restrict c, const long c_offset, const long c_row, const long c_column,
-                    const long c_slice, const long4 c_strides GATHER_ARGUMENTS) {
+                    const long c_slice, const long4 c_strides FUSED_ARGUMENTS) {
 #if CHUNK > 0
   __local float rows[CHUNK * ROWS] __attribute__((aligned(64)));
 #endif
@@ -124,10 +124,10 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
   b += b_offset + matrix_offset(matrix, counts, b_strides) + (column_0 + own) * b_column;
   c += c_offset + matrix_offset(matrix, counts, c_strides) + row_0 * c_row + column_0 * c_column + slice * c_slice;
 
-#if GATHERS
+#if FUSED_SPLIT_K
   const uint piece = (matrix * blocks + row_0 / ROWS) * strips + column_0 / STRIP;
-  gathered += (long)piece * slices * ELEMENTS;
-  __global float* written = gathered + slice * ELEMENTS;
+  slices_out += (long)piece * slices * ELEMENTS;
+  __global float* written = slices_out + slice * ELEMENTS;
 #endif
 
   const Policies policies = cache_policies();
@@ -218,7 +218,7 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
       float total = parts[j];
       #pragma unroll 8
       for (int part = 1; part < FEW; part++) total += parts[part * STRIP + j];
-#if GATHERS
+#if FUSED_SPLIT_K
       written[i * STRIP + j] = total;
 #else
       store_element(c + i * c_row + j * c_column, alpha * total, beta);
@@ -226,14 +226,14 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
     }
   }
 
-#if GATHERS
+#if FUSED_SPLIT_K
   __local uint earlier;
   if (!comes_last(counters + piece, slices, &earlier)) return;
 #if HELPERS > 1
   float share = 0.0f;
   if (item < HELPERS * ELEMENTS) {
     #pragma unroll 8
-    for (int other = item / ELEMENTS; other < slices; other += HELPERS) share += gathered[other * ELEMENTS + item % ELEMENTS];
+    for (int other = item / ELEMENTS; other < slices; other += HELPERS) share += slices_out[other * ELEMENTS + item % ELEMENTS];
   }
   parts[item] = share;
   barrier(CLK_LOCAL_MEM_FENCE);
@@ -244,7 +244,7 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
     #pragma unroll
     for (int helper = 0; helper < HELPERS; helper++) total += parts[helper * ELEMENTS + e];
 #else
-    for (int other = 0; other < slices; other++) total += gathered[other * ELEMENTS + e];
+    for (int other = 0; other < slices; other++) total += slices_out[other * ELEMENTS + e];
 #endif
     const int i = e / STRIP, j = e % STRIP;
     if (i < rows_here && j < columns) store_element(c + i * c_row + j * c_column, alpha * total, beta);

@@ -1,14 +1,14 @@
 // Fused split-k: the last work-group to write its slice of a tile of C adds up all slices of the tile,
 // in the same launch. No work-group waits for another.
-//   gathered      slices, in the layout of the kernel that includes this file
+//   slices_out      slices, in the layout of the kernel that includes this file
 //   counters[i]   atomic counter: work-groups that have written their slice of tile i; 0 before and after
 // Needs atomic operations with acquire and release semantics: OpenCL C 3.0 or NVIDIA's compiler.
-#ifndef GATHERS
-#error "GATHERS: 1 if the last work-group adds slices up, 0 if another launch does"
+#ifndef FUSED_SPLIT_K
+#error "FUSED_SPLIT_K: 1 if the last work-group adds slices up, 0 if another launch does"
 #endif
 
-#if GATHERS
-#define GATHER_ARGUMENTS , __global float* gathered, __global uint* counters
+#if FUSED_SPLIT_K
+#define FUSED_ARGUMENTS , __global float* slices_out, __global uint* counters
 
 // Whether this work-group is the last of `slices` to write; if so, it sees what the others have written.
 // Call it with all work-items, after each has written its part of the slice.
@@ -28,5 +28,5 @@ static inline bool comes_last(__global uint* counter, uint slices, __local uint*
   return *earlier == slices - 1;
 }
 #else
-#define GATHER_ARGUMENTS
+#define FUSED_ARGUMENTS
 #endif

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from clgemm.core.config import FLOAT_BYTES, Limits
 from clgemm.core.layout import Layout, Level
 from clgemm.core.steps import (
-    TICKETS,
+    COUNTERS,
     Argument,
     Element,
     Stack,
@@ -33,12 +33,12 @@ class Target(NamedTuple):
     scales : mapping
         Its arguments `alpha` and `beta`.
     to : mapping
-        Its arguments from `c` to `c_strides`; if it gathers, `gathered` and `counters` too.
+        Its arguments from `c` to `c_strides`; if it fused_split_k, `slices_out` and `counters` too.
     partial_bytes : int
         Of the scratch memory "partial".
     adding : tuple of Step
         The launch that adds slices up, if there are any and the kernel does not.
-    gathers : bool
+    fused_split_k : bool
         Whether it does.
     """
 
@@ -46,7 +46,7 @@ class Target(NamedTuple):
     to: Mapping[str, Argument]
     partial_bytes: int
     adding: tuple[Step, ...]
-    gathers: bool = False
+    fused_split_k: bool = False
 
 
 def target(
@@ -81,9 +81,9 @@ def target(
     to = operand_in_place("c", "c", start, c, slice=0, strides=strides)
     if cuts == 1:
         return Target(scales, to, 0, ())
-    if pieces is not None and limits.gathers and pieces[0] <= TICKETS * limits.compute_units:
-        to |= {"gathered": "partial", "counters": "tickets"}
-        return Target(scales, to, FLOAT_BYTES * cuts * math.prod(pieces), (), gathers=True)
+    if pieces is not None and limits.fused_split_k and pieces[0] <= COUNTERS * limits.compute_units:
+        to |= {"slices_out": "partial", "counters": "counters"}
+        return Target(scales, to, FLOAT_BYTES * cuts * math.prod(pieces), (), fused_split_k=True)
     apart = stack_of(_dense_levels(levels, cuts * m * n), 1)
     place = operand_in_place("c", "c", start, c, strides=strides)
     adding = _reduce_step(sizes, stack, scales, place, limits)

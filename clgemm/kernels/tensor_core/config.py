@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from clgemm.core.config import FLOAT_BYTES, KernelConfig, positive
 from clgemm.kernels.split_k.config import ReduceConfig
-from clgemm.kernels.tiled.config import LocalConfig
+from clgemm.kernels.tiled.config import TiledConfig
 
 __all__ = [
     "LENGTH_BYTES",
@@ -19,11 +19,11 @@ __all__ = [
     "TILE_BYTES",
     "TILE_DEPTH",
     "TILE_ROWS",
-    "AtOnceConfig",
     "MmaConfig",
     "MmaVariant",
     "NarrowConfig",
     "NarrowVariant",
+    "SingleLaunchConfig",
     "SplitConfig",
     "TensorConfig",
     "TensorVariant",
@@ -76,8 +76,8 @@ class TensorConfig(KernelConfig):
         "tensor_core/outliers.cl",
         "tensor_core/store.cl",
     )
-    # LocalConfig: of the fallback, for data that split operands cannot hold.
-    companions: ClassVar[tuple[type[KernelConfig], ...]] = (SplitConfig, LocalConfig)
+    # TiledConfig: of the fallback, for data that split operands cannot hold.
+    companions: ClassVar[tuple[type[KernelConfig], ...]] = (SplitConfig, TiledConfig)
 
     @property
     def tile_m(self) -> int:
@@ -185,15 +185,15 @@ class WgmmaVariant(WgmmaConfig, TensorVariant):
 
 
 @dataclass(frozen=True)
-class AtOnceConfig(WgmmaVariant):
+class SingleLaunchConfig(WgmmaVariant):
     """Splits, multiplies, and with a guard makes plainly what must be made so, in one launch."""
 
     plain_m: ClassVar[int] = 128  # rows of C per tile of the plain product
     plain_n: ClassVar[int] = 64  # and its columns
 
-    family: ClassVar[str] = "tensor_at_once"
+    family: ClassVar[str] = "tensor_single_launch"
     source: ClassVar[str] = "tensor_core/single_launch.cl"
-    entry: ClassVar[str] = "tensor_at_once"
+    entry: ClassVar[str] = "tensor_single_launch"
     includes: ClassVar[tuple[str, ...]] = (
         *WgmmaConfig.includes,
         *("tensor_core/split.cl", "tensor_core/fallback.cl"),
@@ -201,7 +201,7 @@ class AtOnceConfig(WgmmaVariant):
     companions: ClassVar[tuple[type[KernelConfig], ...]] = ()
 
     @classmethod
-    def of(cls, config: WgmmaVariant) -> AtOnceConfig:
+    def of(cls, config: WgmmaVariant) -> SingleLaunchConfig:
         """Return the nearest to a config of separate launches."""
         return cls(
             swizzle=config.swizzle, tf32=False, guard=config.guard, tile_n=TILE_ROWS, stages=3
@@ -268,7 +268,7 @@ class NarrowVariant(NarrowConfig):
 
     load_a: int  # floats per load of A
     along_k: bool  # rows of A lie along memory, not its columns
-    gathers: bool = False  # adds up slices of k itself
+    fused_split_k: bool = False  # adds up slices of k itself
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

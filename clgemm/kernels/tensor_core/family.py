@@ -21,10 +21,10 @@ from clgemm.kernels.tensor_core.config import (
     NARROW_COLUMNS,
     TILE_DEPTH,
     TILE_ROWS,
-    AtOnceConfig,
     MmaConfig,
     MmaVariant,
     NarrowConfig,
+    SingleLaunchConfig,
     TensorConfig,
     TensorVariant,
     WgmmaConfig,
@@ -156,7 +156,7 @@ class Wgmma(Tensor[WgmmaConfig]):
     """With wgmma: compute capability 9.0."""
 
     config = WgmmaConfig
-    kernels = (AtOnceConfig,)
+    kernels = (SingleLaunchConfig,)
     instructions = "wgmma"
 
     def runs_on(self, traits: Traits) -> bool:

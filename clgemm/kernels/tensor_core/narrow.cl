@@ -19,10 +19,10 @@
 // IEEE single precision instead. README.md has the error bound.
 //
 // Atomic counters, all 0 before and after:
-//   tickets[0]    chunks that work-groups have taken to pack
-//   tickets[1]    chunks that are packed
-//   tickets[2]    work-groups that no longer read the counters, of which the last sets them to 0
-// Split-k: slice s goes to c + s*c_slice; or, with GATHERS, to `gathered`, and the sum of all to c (split_k/fused.cl, whose
+//   pack_counters[0]    chunks that work-groups have taken to pack
+//   pack_counters[1]    chunks that are packed
+//   pack_counters[2]    work-groups that no longer read the counters, of which the last sets them to 0
+// Split-k: slice s goes to c + s*c_slice; or, with FUSED_SPLIT_K, to `slices_out`, and the sum of all to c (split_k/fused.cl, whose
 // counters follow these).
 // Work-groups: matrices x slices x tiles of C, 128*PARTS work-items each. Local: PARTS*PART_BYTES.
 // After: NVIDIA, "Parallel thread execution ISA", asynchronous warpgroup level matrix instructions, asynchronous copies.
@@ -41,7 +41,7 @@
 #define PITCH_C (TILE_M + 4)    // floats of a column of C in local memory, against bank conflicts
 #define TILE_C_BYTES (4 * COLUMNS * PITCH_C)
 #define STAGES 3                // chunks of B in local memory, of each warp group
-#define TICKETS 3               // atomic counters
+#define PACK_COUNTERS 3               // atomic counters
 #define PART_BYTES (STAGES * CHUNK_BYTES > TILE_C_BYTES ? STAGES * CHUNK_BYTES : TILE_C_BYTES)
 
 // Load SPAN floats, LOAD_A at a time, of which the first `there` exist; the others are zero.
@@ -166,16 +166,16 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
                    __global const float* restrict a, const long a_offset, const long a_row, const long a_column, const long4 a_strides,
                    __global const float* restrict b, const long b_offset, const long b_row, const long b_column, const long4 b_strides,
                    __global uchar* packed, const long4 packed_strides, const int packs, const int4 own_counts, const long4 own_strides,
-                   __global uint* tickets,
+                   __global uint* pack_counters,
                    __global float* restrict c, const long c_offset, const long c_row, const long c_column, const long c_slice,
-                   const long4 c_strides GATHER_ARGUMENTS) {
+                   const long4 c_strides FUSED_ARGUMENTS) {
   __local uchar memory[PARTS * PART_BYTES] __attribute__((aligned(1024)));
   __local ulong barriers[PARTS * STAGES];
   __local uint drawn, odd_drawn;
   asm volatile(".target sm_90a");  // the compiler chooses sm_90, which lacks wgmma
 
-  uint ticket = 0;
-  if (get_local_id(0) == 0) ticket = atomic_add(tickets, 1);  // early, to hide its latency
+  uint next_chunk = 0;
+  if (get_local_id(0) == 0) next_chunk = atomic_add(pack_counters, 1);  // early, to hide its latency
   const int chunks = (k + CHUNK - 1) / CHUNK;
   const int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + COLUMNS - 1) / COLUMNS, slices = (k + slice_k - 1) / slice_k;
   const uint tile = get_group_id(0) % (tiles_m * tiles_n), result = get_group_id(0) / (tiles_m * tiles_n);
@@ -219,21 +219,21 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
   // Pack chunks of B that no work-group has taken, and wait until all are packed. Deadlock-free: a work-group waits only for
   // chunks that others have taken, which therefore are running.
   for (;;) {
-    if (get_local_id(0) == 0) drawn = ticket;
+    if (get_local_id(0) == 0) drawn = next_chunk;
     barrier(CLK_LOCAL_MEM_FENCE);
     const uint chunk = drawn;
     if (chunk >= packs) break;
-    if (get_local_id(0) == 0) ticket = atomic_add(tickets, 1);
+    if (get_local_id(0) == 0) next_chunk = atomic_add(pack_counters, 1);
     const int k_0 = chunk % chunks * CHUNK, j_0 = chunk / chunks % tiles_n * COLUMNS;
     pack_chunk(b + matrix_offset(chunk / (chunks * tiles_n), own_counts, own_strides) + k_0 * b_row + j_0 * b_column, b_row, b_column,
                k - k_0, n - j_0, packed + (long)chunk * CHUNK_BYTES, &odd_drawn);
     fence_copies();
     barrier(CLK_GLOBAL_MEM_FENCE);
-    if (get_local_id(0) == 0) count_up(tickets + 1, 1);
+    if (get_local_id(0) == 0) count_up(pack_counters + 1, 1);
   }
   if (get_local_id(0) == 0) {
-    while (counted(tickets + 1) < packs) {}
-    if (atomic_add(tickets + 2, 1) == get_num_groups(0) - 1) tickets[0] = tickets[1] = tickets[2] = 0;
+    while (counted(pack_counters + 1) < packs) {}
+    if (atomic_add(pack_counters + 2, 1) == get_num_groups(0) - 1) pack_counters[0] = pack_counters[1] = pack_counters[2] = 0;
   }
   if (item == 0) {
     for (int stage = 0; stage < STAGES; stage++) initialise(ready + 8 * stage, 1);
@@ -342,15 +342,15 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
       for (int other = 1; other < PARTS; other++)
         four[i] += *(__local const float4*)(tile_c + other * (PART_BYTES / 4) + own_place(i));
     }
-#if GATHERS
+#if FUSED_SPLIT_K
   // Fused split-k. The last work-group of a tile adds the slices up, always in the same order.
   __local uint earlier;
   const uint piece = matrix * (tiles_m * tiles_n) + tile;
-  __global float4* slices_c = (__global float4*)gathered + (long)piece * slices * FOURS;
+  __global float4* slices_c = (__global float4*)slices_out + (long)piece * slices * FOURS;
   #pragma unroll
   for (int i = 0; i < OWN; i++)
     if (is_own(i)) slices_c[slice * FOURS + own_index(i)] = four[i];
-  if (!comes_last(counters + TICKETS + piece, slices, &earlier)) return;
+  if (!comes_last(counters + PACK_COUNTERS + piece, slices, &earlier)) return;
   #pragma unroll
   for (int i = 0; i < OWN; i++)
     if (is_own(i)) four[i] = slices_c[own_index(i)];

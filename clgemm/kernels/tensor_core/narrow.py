@@ -8,9 +8,9 @@ from dataclasses import replace
 from clgemm.core.config import Limits, variant_of
 from clgemm.core.layout import Layout, Level, batch_levels
 from clgemm.core.steps import (
+    COUNTERS,
     LAST_GROUP,
     LONGEST_SUM,
-    TICKETS,
     Element,
     Plan,
     Side,
@@ -29,7 +29,7 @@ from clgemm.kernels.tensor_core.config import NarrowConfig, NarrowVariant
 
 __all__ = ["fits_narrow", "make_narrow_plan"]
 
-OWN_TICKETS = 3  # of the kernel, in front of the counters of its slices
+PACK_COUNTERS = 3  # of the kernel, in front of the counters of its slices
 MOST_SLICES = 16
 # Times are in turns of a work-group: a chunk for each of its warp groups. For an H200; neither data
 # nor script of the fit was kept.
@@ -104,7 +104,7 @@ def _steps(
         slice_k = round_up(ceil_div(k, cuts), config.chunk)
         cuts = ceil_div(k, slice_k)
         pieces = None
-        if tiles * stack.matrices + OWN_TICKETS <= TICKETS * limits.compute_units:
+        if tiles * stack.matrices + PACK_COUNTERS <= COUNTERS * limits.compute_units:
             pieces = tiles * stack.matrices, config.tile_m * config.columns
         result = target((m, n, cuts), levels, stack, "beta", c, offsets[2], limits, pieces)
         if cuts > 1:
@@ -112,7 +112,7 @@ def _steps(
         first_a, first_b = Element(slot_a, offsets[0]), Element(slot_b, offsets[1])
         strides_a, strides_b, _, strides_packed = stack.strides
         yield Step(
-            replace(config, gathers=result.gathers),
+            replace(config, fused_split_k=result.fused_split_k),
             tiles * cuts * stack.matrices,
             {
                 "m": m,
@@ -128,7 +128,7 @@ def _steps(
                 "packs": packs,
                 "own_counts": own.counts,
                 "own_strides": own.strides[0],
-                "tickets": "tickets",
+                "pack_counters": "counters",
                 **result.to,
             },
         )

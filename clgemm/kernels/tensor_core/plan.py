@@ -27,7 +27,7 @@ from clgemm.kernels.tensor_core.config import (
     LENGTH_BYTES,
     TILE_BYTES,
     TILE_ROWS,
-    AtOnceConfig,
+    SingleLaunchConfig,
     TensorVariant,
     WgmmaVariant,
 )
@@ -82,7 +82,7 @@ def make_tensor_plan(
     most_bytes = min(SCRATCH_BYTES // 2, limits.allocation_bytes)
     rows, columns, depth = _blocks(m, n, k, tile_k, most_bytes)
     together = most_bytes // _packed_bytes(max(rows, columns), depth, tile_k)
-    if isinstance(tiers[0], AtOnceConfig):
+    if isinstance(tiers[0], SingleLaunchConfig):
         together = 1
     steps: list[Step] = []
     bytes_a, bytes_b, partial, turns = 0, 0, 0, 0
@@ -174,7 +174,7 @@ def _most(a: Layout, b: Layout) -> int:
 def _least(k: int, tf32: bool) -> int:
     """Return the power of two, over its scale, from which on an element may be split.
 
-    kernels/tensor_core/README.md says what that does to the bound.
+    docs/tensor_cores.md says what that does to the bound.
     """
     if tf32:
         return -50  # the least products are normal numbers
@@ -242,17 +242,17 @@ def _tensor_steps(
 
 def _at_once(
     tiers: tuple[TensorVariant, ...], a: Layout, b: Layout, c: Layout, limits: Limits
-) -> AtOnceConfig | None:
+) -> SingleLaunchConfig | None:
     """Return the config that does everything in one launch, if that is the way."""
     config, m, n, k = tiers[0], a.rows, b.columns, a.columns
-    if isinstance(config, AtOnceConfig):
+    if isinstance(config, SingleLaunchConfig):
         return config
     if not isinstance(config, WgmmaVariant) or len(tiers) > 1 or c.batch[0] > 1:
         return None
-    tiles = ceil_div(m, AtOnceConfig.plain_m) * ceil_div(n, AtOnceConfig.plain_n)
+    tiles = ceil_div(m, SingleLaunchConfig.plain_m) * ceil_div(n, SingleLaunchConfig.plain_n)
     if m * n * k > LARGEST_AT_ONCE or tiles > min(limits.compute_units, MOST_GROUPS):
         return None
-    return AtOnceConfig.of(config)
+    return SingleLaunchConfig.of(config)
 
 
 def _step_at_once(
@@ -261,7 +261,7 @@ def _step_at_once(
     c: Layout,
     origins: tuple[int, int, int],
     beta: Argument,
-    config: AtOnceConfig,
+    config: SingleLaunchConfig,
     limits: Limits,
     product: int,
 ) -> Step:
@@ -290,7 +290,7 @@ def _step_at_once(
             **operand_in_place("c", "c", first_c, c),
             "count": own,
             "count_next": following,
-            "tickets": "tickets",
+            "counters": "counters",
         },
     )
 

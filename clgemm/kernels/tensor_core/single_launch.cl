@@ -2,8 +2,8 @@
 // arithmetic: splits (tensor_core/pack.cl), multiplies (tensor_core/wgmma.cl) and, with GUARD, falls back
 // (tensor_core/fallback.cl). One matrix; otherwise the parameters of those kernels.
 // Atomic counters, both 0 before and after:
-//   tickets[0]    tiles that work-groups have taken to split
-//   tickets[1]    tiles that are split; plus GIVES_UP once there are too many outliers; plus LEFT for each work-group
+//   counters[0]    tiles that work-groups have taken to split
+//   counters[1]    tiles that are split; plus GIVES_UP once there are too many outliers; plus LEFT for each work-group
 //                 that no longer reads the counters, of which the last sets them to 0
 // Work-groups take tiles to split until none is left, wait until all are split, and multiply. Deadlock-free: a work-group
 // waits only for tiles that others have taken, which therefore are running. With too many outliers no more tiles are split,
@@ -15,12 +15,12 @@
 #define GIVES_UP (1u << 31)
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
-void tensor_at_once(const int m, const int n, const int k, const int least, const int most, const float alpha, const float beta,
+void tensor_single_launch(const int m, const int n, const int k, const int least, const int most, const float alpha, const float beta,
                     __global const float* a, const long a_offset, const long a_row, const long a_column,
                     __global const float* b, const long b_offset, const long b_row, const long b_column,
                     __global uchar* packed_a, __global uchar* packed_b,
                     __global float* c, const long c_offset, const long c_row, const long c_column,
-                    __global uint* count, __global uint* count_next, __global uint* tickets) {
+                    __global uint* count, __global uint* count_next, __global uint* counters) {
   __local uchar memory[BARRIERS_BYTES + MEMORY_BYTES] __attribute__((aligned(1024)));
   __local float corners[8 * CORNER];
   __local SplitMemory splitting;
@@ -34,7 +34,7 @@ void tensor_at_once(const int m, const int n, const int k, const int least, cons
     uint next = 0;
     if (item == 0) {
       if (GUARD && get_group_id(0) == 0) *count_next = 0;
-      next = atomic_add(tickets, 1);
+      next = atomic_add(counters, 1);
     }
     bool given_up = false;
     for (;;) {
@@ -42,19 +42,19 @@ void tensor_at_once(const int m, const int n, const int k, const int least, cons
       split_barrier();
       const uint tile = drawn;
       if (tile >= tiles) break;
-      if (item == 0) next = atomic_add(tickets, 1);  // early, to hide its latency
+      if (item == 0) next = atomic_add(counters, 1);  // early, to hide its latency
       given_up = !split_tile(&p, tile, &splitting);
       if (given_up) break;
       fence_copies();
       split_barrier();
-      if (item == 0) count_up(tickets + 1, 1);
+      if (item == 0) count_up(counters + 1, 1);
     }
     if (item == 0) {
       if (given_up) {
-        atomic_or(tickets + 1, GIVES_UP);
+        atomic_or(counters + 1, GIVES_UP);
       } else {
         uint now;
-        do now = counted(tickets + 1);
+        do now = counted(counters + 1);
         while ((now & (LEFT - 1)) < tiles && !(now & GIVES_UP));
         listed = GUARD ? counted(count) : 0;
         given_up = now & GIVES_UP || (GUARD && listed > most);
@@ -77,8 +77,8 @@ void tensor_at_once(const int m, const int n, const int k, const int least, cons
       fence_copies();
       feed_tiles(&p, base);
     }
-    if (item == 256 && (atomic_add(tickets + 1, LEFT) & ~GIVES_UP) / LEFT == get_num_groups(0) - 1)
-      tickets[0] = tickets[1] = 0;
+    if (item == 256 && (atomic_add(counters + 1, LEFT) & ~GIVES_UP) / LEFT == get_num_groups(0) - 1)
+      counters[0] = counters[1] = 0;
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 200;");
     if (GUARD && gives_up)

@@ -10,11 +10,11 @@ from clgemm.core.config import FLOAT_BYTES, KernelConfig, multiple, positive, ve
 from clgemm.kernels.pack.config import PackConfig
 from clgemm.kernels.split_k.config import ReduceConfig
 
-__all__ = ["LocalConfig", "LocalVariant"]
+__all__ = ["TiledConfig", "TiledVariant"]
 
 
 @dataclass(frozen=True)
-class LocalConfig(KernelConfig):
+class TiledConfig(KernelConfig):
     """Tiles in local memory, a block of C in the registers of each work-item."""
 
     tile_m: int  # rows of C per work-group
@@ -24,7 +24,7 @@ class LocalConfig(KernelConfig):
     work_n: int  # columns of C per work-item
     width_a: int  # floats per load of A
     width_b: int  # floats per load of B and per store of C
-    patch_n: int  # work-items that lie side by side along N
+    grid_n: int  # work-items that lie side by side along N
     unroll: int  # steps of the loop over a tile's depth that are written out
     buffers: int  # 1: one tile of A and B in local memory; 2: the next is fetched meanwhile
     swizzle: int  # rows of tiles that work-groups visit together, for the second-level cache
@@ -32,9 +32,9 @@ class LocalConfig(KernelConfig):
     in_place: bool  # read operands where they are, without packing, if their strides allow
     parts: int = 1  # work-items that share the steps over a tile's depth, for a block each
 
-    family: ClassVar[str] = "local"
+    family: ClassVar[str] = "tiled"
     source: ClassVar[str] = "tiled/tiled.cl"
-    entry: ClassVar[str] = "local_product"
+    entry: ClassVar[str] = "tiled_product"
     companions: ClassVar[tuple[type[KernelConfig], ...]] = (PackConfig, ReduceConfig)
     includes: ClassVar[tuple[str, ...]] = (
         *("common/store.cl", "common/swizzle.cl", "split_k/fused.cl"),
@@ -73,8 +73,8 @@ class LocalConfig(KernelConfig):
         room = self.buffers * self.tile_k * self.work_m // self.tile_n
         if self.parts > 1 and (room == 0 or self.work_m % min(room, self.work_m)):
             yield f"work_m={self.work_m} is not a multiple of the {room} rows that A's tiles hold"
-        if self.items_n % self.patch_n:
-            yield f"patch_n={self.patch_n} does not divide {self.items_n} work-items along N"
+        if self.items_n % self.grid_n:
+            yield f"grid_n={self.grid_n} does not divide {self.items_n} work-items along N"
         if self.buffers > 2:
             yield f"buffers={self.buffers} is neither 1 nor 2"
         for side, tile, width in (
@@ -89,7 +89,7 @@ class LocalConfig(KernelConfig):
 
 
 @dataclass(frozen=True)
-class LocalVariant(LocalConfig):
+class TiledVariant(TiledConfig):
     """The same for the operands at hand."""
 
     load_a: int = 1  # floats per load of A from where it lies
@@ -97,7 +97,7 @@ class LocalVariant(LocalConfig):
     turn_a: bool = False  # columns of A lie along memory, and are transposed on their way
     turn_b: bool = False  # the same of rows of B
     whole: bool = False  # C is whole tiles of aligned vectors
-    gathers: bool = False  # adds up slices of k itself
+    fused_split_k: bool = False  # adds up slices of k itself
 
     @property
     def local_memory_bytes(self) -> int:

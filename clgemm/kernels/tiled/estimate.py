@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clgemm.core.config import Limits
-from clgemm.kernels.tiled.config import LocalConfig
+from clgemm.kernels.tiled.config import TiledConfig
 
-__all__ = ["LocalSpread", "local_spread"]
+__all__ = ["TiledEstimate", "tiled_estimate"]
 
 # Fitted to times on an H200; neither data nor script of the fit was kept.
 # Times are in multiply-adds of one compute unit that does nothing else: 265 000 a microsecond.
@@ -39,17 +39,17 @@ MOST_GROUPS = 4  # work-groups for each compute unit, where k is cut and another
 MOST_GATHERED_GROUPS = 6  # the same where the last work-group adds up
 
 
-class LocalSpread(NamedTuple):
+class TiledEstimate(NamedTuple):
     """Slices of k, the time expected, and whether the last work-group of a tile adds slices up."""
 
     slices: int
     time: float
-    gathers: bool = False
+    fused_split_k: bool = False
 
 
-def local_spread(
-    config: LocalConfig, m: int, n: int, k: int, matrices: int, limits: Limits
-) -> LocalSpread:
+def tiled_estimate(
+    config: TiledConfig, m: int, n: int, k: int, matrices: int, limits: Limits
+) -> TiledEstimate:
     """Return into how many slices k is best cut for products of one shape, and their time."""
     units = limits.compute_units
     tiles = matrices * -(-m // config.tile_m) * -(-n // config.tile_n)
@@ -61,9 +61,9 @@ def local_spread(
     registers = config.items * (config.work_m * config.work_n * REGISTERS_PER_SUM + OTHER_REGISTERS)
     together = max(1, int(REGISTERS / registers))
 
-    def gathers(slices: int) -> bool:
+    def fused_split_k(slices: int) -> bool:
         return (
-            limits.gathers
+            limits.fused_split_k
             and 1 < slices <= MOST_GATHERED
             and together > 1
             and config.work_m * config.work_n <= MOST_SUMS
@@ -72,14 +72,14 @@ def local_spread(
     def time(slices: int) -> float:
         rounds = -(-tiles * slices // units)
         depth = -(-k // slices)
-        group_steps = GATHER_GROUP_STEPS if gathers(slices) else GROUP_STEPS
+        group_steps = GATHER_GROUP_STEPS if fused_split_k(slices) else GROUP_STEPS
         taken = (
             depth * (rounds * area + -(-rounds // together) * waiting) * (1 + loads)
             + rounds * area * group_steps * config.parts
         )
         if config.parts > 1 and rounds > 2 * together:
             taken *= 1 + SHARING_COST / together
-        if gathers(slices):
+        if fused_split_k(slices):
             taken += GATHER_COST + GATHER_SLICE_COST * slices
         elif slices > 1:
             elements = matrices * m * n
@@ -88,6 +88,6 @@ def local_spread(
 
     deepest = k // SMALLEST_SLICE
     most = max(1, min(deepest, MOST_GROUPS * units // tiles))
-    gathered = range(most + 1, 1 + min(deepest, MOST_GATHERED_GROUPS * units // tiles))
-    best = min((*range(1, most + 1), *filter(gathers, gathered)), key=time)
-    return LocalSpread(best, time(best), gathers(best))
+    slices_out = range(most + 1, 1 + min(deepest, MOST_GATHERED_GROUPS * units // tiles))
+    best = min((*range(1, most + 1), *filter(fused_split_k, slices_out)), key=time)
+    return TiledEstimate(best, time(best), fused_split_k(best))

@@ -12,9 +12,9 @@ from clgemm.kernels.common.samples import GPU_PANEL_SAMPLES, PANEL_SAMPLES, tile
 from clgemm.kernels.common.search_space import SearchSpace
 from clgemm.kernels.pack.config import PackConfig
 from clgemm.kernels.pack.defaults import pack_config
-from clgemm.kernels.tiled.config import LocalConfig
+from clgemm.kernels.tiled.config import TiledConfig
 from clgemm.kernels.tiled.defaults import lane_configs, single_loads_config, that_fit
-from clgemm.kernels.tiled.estimate import local_spread
+from clgemm.kernels.tiled.estimate import tiled_estimate
 from clgemm.kernels.tiled.plan import make_tiled_plan, reads_singly
 from clgemm.kernels.tiled.search_space import search_space
 
@@ -27,15 +27,15 @@ SLACK_IF_LARGE = 1.15
 LARGE_WORK = 2**30  # multiply-adds
 
 
-def _packed(config: LocalConfig, traits: Traits) -> Choice:
+def _packed(config: TiledConfig, traits: Traits) -> Choice:
     tiles = config.tile_m, config.tile_n
     return Choice(config, tuple(pack_config(traits.limits, tile) for tile in tiles))
 
 
-class Tiled(Family[LocalConfig, PackConfig]):
+class Tiled(Family[TiledConfig, PackConfig]):
     """Tiles in local memory, for devices that spread work-items over lanes."""
 
-    config = LocalConfig
+    config = TiledConfig
     packs = (PackConfig, PackConfig)
 
     def runs_on(self, traits: Traits) -> bool:
@@ -58,9 +58,9 @@ class Tiled(Family[LocalConfig, PackConfig]):
         """Return the smallest tiles."""
         return _packed(lane_configs()[-1], traits)
 
-    def estimate(self, shape: Shape, config: LocalConfig, traits: Traits) -> float:
+    def estimate(self, shape: Shape, config: TiledConfig, traits: Traits) -> float:
         """Return the expected time in multiply-adds of one compute unit."""
-        return local_spread(config, *shape, traits.limits).time
+        return tiled_estimate(config, *shape, traits.limits).time
 
     def slack(self, shape: Shape, traits: Traits) -> float:
         """Trust the model; on CPUs, which it is not for, trust the record."""
@@ -68,7 +68,7 @@ class Tiled(Family[LocalConfig, PackConfig]):
             return float("inf")
         return SLACK_IF_LARGE if shape.work >= LARGE_WORK else SLACK
 
-    def panels(self, config: LocalConfig) -> tuple[int, ...]:
+    def panels(self, config: TiledConfig) -> tuple[int, ...]:
         """Return the rows of panels of A, and of B."""
         return config.tile_m, config.tile_n
 
@@ -101,7 +101,7 @@ class Tiled(Family[LocalConfig, PackConfig]):
         """Return shapes of each class; larger ones on GPUs."""
         return PANEL_SAMPLES if kind == "CPU" else GPU_PANEL_SAMPLES
 
-    def edge_shapes(self, config: LocalConfig) -> list[Shape]:
+    def edge_shapes(self, config: TiledConfig) -> list[Shape]:
         """Return sizes around a tile."""
         return tile_edges(config.tile_m, config.tile_n, config.tile_k)
 

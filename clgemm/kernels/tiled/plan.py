@@ -33,8 +33,8 @@ from clgemm.kernels.common.panels import (
     target_of,
 )
 from clgemm.kernels.pack.config import PackConfig
-from clgemm.kernels.tiled.config import LocalConfig, LocalVariant
-from clgemm.kernels.tiled.estimate import local_spread
+from clgemm.kernels.tiled.config import TiledConfig, TiledVariant
+from clgemm.kernels.tiled.estimate import tiled_estimate
 
 __all__ = ["make_tiled_plan", "reads_singly"]
 
@@ -45,8 +45,8 @@ LARGE_WORK = 2**30  # multiply-adds
 
 
 def fitted(
-    config: LocalConfig, a: Layout, b: Layout, limits: Limits, reserve: bool = False
-) -> tuple[LocalVariant, tuple[bool, bool]]:
+    config: TiledConfig, a: Layout, b: Layout, limits: Limits, reserve: bool = False
+) -> tuple[TiledVariant, tuple[bool, bool]]:
     """Return a config that reads A and B', and which of them it reads where they lie.
 
     A reserve packs nothing that can be read in place: it is seldom its turn, always its launches'.
@@ -54,7 +54,7 @@ def fitted(
     is_large = a.rows * b.rows * a.columns >= LARGE_WORK
     most = math.inf if reserve else MOST_READINGS_IF_LARGE if is_large else MOST_READINGS
     often = b.rows > most * config.tile_n, a.rows > most * config.tile_m
-    fit = variant_of(LocalVariant, config, load_a=config.width_a, load_b=config.width_b)
+    fit = variant_of(TiledVariant, config, load_a=config.width_a, load_b=config.width_b)
     in_place = [False, False]
     for operand, rows in enumerate((a, b)):
         width = (config.width_a, config.width_b)[operand]
@@ -72,7 +72,7 @@ def fitted(
     return fit, (in_place[0], in_place[1])
 
 
-def _is_whole(c: Layout, config: LocalConfig) -> bool:
+def _is_whole(c: Layout, config: TiledConfig) -> bool:
     """Tell whether C is tiles that can be stored by vectors, none of them in part."""
     return (
         c.column_stride == 1
@@ -89,7 +89,7 @@ def _load(rows: Layout, turned: bool, width: int) -> int:
     return widest_load(rows, not turned, width) if near == 1 else 0
 
 
-def reads_singly(a: Layout, b: Layout, config: LocalConfig) -> bool:
+def reads_singly(a: Layout, b: Layout, config: TiledConfig) -> bool:
     """Tell whether A or B, where they lie, can only be loaded float by float."""
     sides = (a, config.width_a), (b.transposed(), config.width_b)
     return any(
@@ -108,7 +108,7 @@ class LocalPanels(Panels[PackConfig]):
         That k is cut into.
     """
 
-    config: LocalVariant
+    config: TiledVariant
     slices: int
 
     @property
@@ -140,14 +140,18 @@ class LocalPanels(Panels[PackConfig]):
         a, strides_a = self._panels("a", part, m, k, place.origins[0])
         b, strides_b = self._panels("b", part, n, k, place.origins[1])
         stack = stack_over(part, strides_a, strides_b)
-        spread = local_spread(config, m, n, k, stack.matrices, self.limits)
+        spread = tiled_estimate(config, m, n, k, stack.matrices, self.limits)
         slice_k = round_up(ceil_div(k, spread.slices), config.tile_k)
         cuts = ceil_div(k, slice_k)
         tiles = ceil_div(m, config.tile_m) * ceil_div(n, config.tile_n)
-        pieces = (tiles * stack.matrices, config.tile_m * config.tile_n) if spread.gathers else None
+        pieces = (
+            (tiles * stack.matrices, config.tile_m * config.tile_n)
+            if spread.fused_split_k
+            else None
+        )
         result = target_of(self, place, cuts, stack, scratch, pieces)
         yield Step(
-            replace(config, gathers=result.gathers),
+            replace(config, fused_split_k=result.fused_split_k),
             tiles * cuts * stack.matrices,
             {
                 "m": m,
@@ -186,7 +190,7 @@ def make_tiled_plan(
     a: Layout,
     b: Layout,
     c: Layout,
-    config: LocalConfig,
+    config: TiledConfig,
     pack: tuple[PackConfig, ...],
     limits: Limits,
     reserve: bool = False,
@@ -210,6 +214,6 @@ def make_tiled_plan(
         pack=pack,
         limits=limits,
         config=found,
-        slices=local_spread(found, *sizes, limits).slices,
+        slices=tiled_estimate(found, *sizes, limits).slices,
     )
     return make_panel_plan(panels)

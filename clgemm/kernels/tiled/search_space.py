@@ -7,14 +7,14 @@ import math
 from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.common.search_space import FLAGS, SearchSpace, changed, values_of
 from clgemm.kernels.pack.config import PackConfig
-from clgemm.kernels.tiled.config import LocalConfig
+from clgemm.kernels.tiled.config import TiledConfig
 
 __all__ = ["search_space"]
 
 MOST_SUMS = 144  # in a work-item's registers: with more, compilers take minutes, and kernels spill
 
 
-def search_space(config: LocalConfig) -> SearchSpace:
+def search_space(config: TiledConfig) -> SearchSpace:
     """Return the space; `config` has the values of what is not searched."""
     # Tiles are given by their work-items and the work of each: so one of these can change alone.
     items, work, widths = (2, 4, 8, 16, 32), (2, 4, 6, 8, 12, 16), (1, 2, 4, 8)
@@ -26,7 +26,7 @@ def search_space(config: LocalConfig) -> SearchSpace:
         "tile_k": (4, 8, 16, 32),
         "width_a": widths,
         "width_b": widths,
-        "patch_n": (1, 2, 4, 8, 16),
+        "grid_n": (1, 2, 4, 8, 16),
         "rolled": (1, 2, 4, 8),  # turns of the loop over a tile's depth
         "buffers": (1, 2),
         "swizzle": (1, 2, 4, 8, 16),
@@ -64,7 +64,7 @@ def search_space(config: LocalConfig) -> SearchSpace:
                 "tile_n": tile_n,
                 "width_a": _fitting(point["width_a"], point["work_m"], tile_m * share),
                 "width_b": _fitting(point["width_b"], point["work_n"], tile_n * share),
-                "patch_n": math.gcd(point["patch_n"], point["items_n"]),
+                "grid_n": math.gcd(point["grid_n"], point["items_n"]),
                 "unroll": max(1, point["tile_k"] // point["rolled"]),
             },
         )
@@ -74,7 +74,7 @@ def search_space(config: LocalConfig) -> SearchSpace:
 
     def read(choice: Choice) -> dict[str, int]:
         made, pack = choice.config, choice.pack
-        assert isinstance(made, LocalConfig)
+        assert isinstance(made, TiledConfig)
         assert pack is not None
         assert isinstance(pack[0], PackConfig)
         return values_of(made, values) | {

@@ -11,7 +11,7 @@
 //
 // A work-group computes a tile of C. A work-item computes WORK_M rows x WORK_N columns of it in registers, in
 // chunks of WIDTH_A rows and WIDTH_B columns that alternate with those of its neighbours, so that together
-// they access contiguous memory. Work-items are numbered down the tile, PATCH_N side by side.
+// they access contiguous memory. Work-items are numbered down the tile, GRID_N side by side.
 // PARTS work-items have the same rows and columns and share the steps over k; the first adds up at the end.
 //
 //     columns  x=0 x=1 x=2 x=3 x=0 x=1 x=2 x=3      x: work-item along N, WIDTH_B columns a chunk
@@ -23,7 +23,7 @@
 // While a tile is multiplied, the next one is fetched from global memory to registers. One barrier a tile is
 // needed with BUFFERS 2, two with BUFFERS 1.
 // Split-k: several slices of k, slice_k long each, are several results. Slice s goes to c + s*c_slice; or,
-// with GATHERS, to `gathered`, and the sum of all to c (split_k/fused.cl).
+// with FUSED_SPLIT_K, to `slices_out`, and the sum of all to c (split_k/fused.cl).
 // Work-groups: matrices x slices x tiles of C, ITEMS work-items each.
 // Local: 4*BUFFERS*TILE_K*(PITCH_A+PITCH_B) bytes.
 // After: Nugteren, "OpenCL SGEMM tuning for Kepler", kernels 6, 7, 9 and 10.
@@ -48,8 +48,8 @@
 #ifndef WIDTH_B
 #error "WIDTH_B: floats per load of B from local memory and per store of C"
 #endif
-#ifndef PATCH_N
-#error "PATCH_N: work-items that lie side by side along N"
+#ifndef GRID_N
+#error "GRID_N: work-items that lie side by side along N"
 #endif
 #ifndef UNROLL
 #error "UNROLL: steps of the loop over a tile's depth written out"
@@ -145,11 +145,11 @@ static inline FLOAT(LOAD_B) fetch_b(__global const float* from, const long pitch
   }
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
-void local_product(const int m, const int n, const int k, const int slice_k, const int4 counts, const float alpha, const float beta,
+void tiled_product(const int m, const int n, const int k, const int slice_k, const int4 counts, const float alpha, const float beta,
                  __global const float* restrict a, const long a_offset, const long a_panel, const long a_pitch, const long4 a_strides,
                  __global const float* restrict b, const long b_offset, const long b_panel, const long b_pitch, const long4 b_strides,
                  __global float* restrict c, const long c_offset, const long c_row, const long c_column, const long c_slice,
-                 const long4 c_strides GATHER_ARGUMENTS GATE_ARGUMENTS) {
+                 const long4 c_strides FUSED_ARGUMENTS GATE_ARGUMENTS) {
   if (GATE_IS_CLOSED) return;
   __local float tile_a[BUFFERS * SIZE_A] __attribute__((aligned(64)));
   __local float tile_b[BUFFERS * SIZE_B] __attribute__((aligned(64)));
@@ -160,7 +160,7 @@ void local_product(const int m, const int n, const int k, const int slice_k, con
   const Place place = swizzled(tile, tiles_m, tiles_n, SWIZZLE);
   const int tile_m = place.m, tile_n = place.n;
   const int item = get_local_id(0), block = item % BLOCKS, share = item / BLOCKS;
-  const int x = block / (ITEMS_M * PATCH_N) * PATCH_N + block % PATCH_N, y = block / PATCH_N % ITEMS_M;
+  const int x = block / (ITEMS_M * GRID_N) * GRID_N + block % GRID_N, y = block / GRID_N % ITEMS_M;
 
   const int first = slice * slice_k, end = min(first + slice_k, k);
   const long step_a = TURN_A ? 1 : a_pitch, step_b = TURN_B ? 1 : b_pitch;  // along k
@@ -265,16 +265,16 @@ void local_product(const int m, const int n, const int k, const int slice_k, con
   }
 #endif
 
-#if GATHERS
+#if FUSED_SPLIT_K
   // Fused split-k. Slices are written in the order of registers; the last work-group of a tile adds them up, always
   // in the same order.
   __local uint earlier;
   const uint piece = matrix * (tiles_m * tiles_n) + tile;
-  gathered += (long)piece * slices * (TILE_M * TILE_N) + block * WIDTH_B;
+  slices_out += (long)piece * slices * (TILE_M * TILE_N) + block * WIDTH_B;
   if (share == 0) {
     #pragma unroll
     for (int i = 0; i < WORK_M * CHUNKS_N; i++)
-      *(__global FLOAT(WIDTH_B)*)(gathered + slice * (TILE_M * TILE_N) + i * BLOCKS * WIDTH_B) = sum[i / CHUNKS_N][i % CHUNKS_N];
+      *(__global FLOAT(WIDTH_B)*)(slices_out + slice * (TILE_M * TILE_N) + i * BLOCKS * WIDTH_B) = sum[i / CHUNKS_N][i % CHUNKS_N];
   }
   if (!comes_last(counters + piece, slices, &earlier)) return;
   #pragma unroll
@@ -283,7 +283,7 @@ void local_product(const int m, const int n, const int k, const int slice_k, con
     for (int other = 0; other < slices; other++) {
       #pragma unroll
       for (int i = 0; i < WORK_M * CHUNKS_N; i++)
-        sum[i / CHUNKS_N][i % CHUNKS_N] += LOAD_ALIGNED(WIDTH_B, __global, gathered + other * (TILE_M * TILE_N) + i * BLOCKS * WIDTH_B);
+        sum[i / CHUNKS_N][i % CHUNKS_N] += LOAD_ALIGNED(WIDTH_B, __global, slices_out + other * (TILE_M * TILE_N) + i * BLOCKS * WIDTH_B);
     }
 #endif
 #if PARTS > 1

@@ -22,7 +22,7 @@ from clgemm.kernels.tensor_core.family import NARROW
 from clgemm.kernels.tensor_core.narrow import fits_narrow, make_narrow_plan
 from clgemm.planning import planner
 
-LIMITS = replace(GPU_LIMITS, gathers=True)
+LIMITS = replace(GPU_LIMITS, fused_split_k=True)
 TRAITS = traits_with(LIMITS, is_nvidia=True, capability=(9, 0))
 FEW = NarrowConfig(columns=64, parts=2, ahead=2)
 
@@ -88,14 +88,14 @@ def test_work_groups_fill_the_device():
 def test_slices_are_added_up_by_the_last_work_group():
     """Or by a launch of their own, where work-groups do not see what others have written."""
     plan = make_narrow_plan(*product(64, 4096, 4096), FEW, LIMITS)
-    assert plan.steps[0].config.gathers
-    assert plan.steps[0].arguments["gathered"] == "partial"
-    assert plan.steps[0].arguments["counters"] == "tickets"
+    assert plan.steps[0].config.fused_split_k
+    assert plan.steps[0].arguments["slices_out"] == "partial"
+    assert plan.steps[0].arguments["counters"] == "counters"
     assert dict(plan.scratch)["partial"] == 4 * 4 * 64 * 4096
-    alone = replace(LIMITS, gathers=False)
+    alone = replace(LIMITS, fused_split_k=False)
     plan = make_narrow_plan(*product(64, 4096, 4096), FEW, alone)
     assert [step.config.family for step in plan.steps] == ["tensor_narrow", "reduce"]
-    assert not plan.steps[0].config.gathers
+    assert not plan.steps[0].config.fused_split_k
 
 
 def test_repeated_matrices_are_packed_once():
@@ -115,7 +115,7 @@ def test_repeated_matrices_are_packed_once():
         ((64, 4096, 4096), 64),
         ((4096, 20, 4096), 32),
         ((3, 4096, 4096), 16),
-        ((2, 4096, 4096), None),  # skinny_lanes
+        ((2, 4096, 4096), None),  # skinny_gpu
         ((192, 4096, 4096), 64),
         ((200, 4096, 4096), None),
         ((256, 2048, 2048), 64),

@@ -27,11 +27,11 @@ from clgemm.kernels.tensor_core import family as tensor
 from clgemm.kernels.tensor_core import plan as tensor_plan
 from clgemm.kernels.tensor_core.config import (
     TILE_BYTES,
-    AtOnceConfig,
     MmaConfig,
     MmaVariant,
     NarrowConfig,
     NarrowVariant,
+    SingleLaunchConfig,
     SplitConfig,
     WgmmaConfig,
     WgmmaVariant,
@@ -51,7 +51,7 @@ WIDE_TF32 = replace(WIDE, tf32=True)
 NARROW = WgmmaVariant(swizzle=3, tf32=False, guard=True, tile_n=128, stages=3)
 IN_BYTES = replace(WIDE, guard=False, int8=True)
 NARROW_IN_BYTES = replace(NARROW, guard=False, int8=True)
-AT_ONCE = AtOnceConfig.of(NARROW)
+AT_ONCE = SingleLaunchConfig.of(NARROW)
 FAST_AT_ONCE = replace(AT_ONCE, guard=False)
 MMA = MmaVariant(swizzle=2, tf32=False, guard=True)
 FEW = NarrowConfig(columns=64, parts=2, ahead=2)
@@ -90,11 +90,11 @@ def small_blocks(monkeypatch, apart):
 def test_a_guarded_product_holds_the_plain_one_in_reserve(apart):
     """One launch splits both operands, one multiplies; the rest wait behind the gate."""
     plan = planned(rows(1000, 500), rows(500, 700), rows(1000, 700))
-    assert families(plan) == ["tensor_pack", "tensor", "gated local", "gated reduce"]
+    assert families(plan) == ["tensor_pack", "tensor", "gated tiled", "gated reduce"]
     assert plan.turns == 1
     skewed = Layout((1000, 500), (1, 1000)), Layout((500, 700), (1400, 2))
     plan = planned(*skewed, rows(1000, 700))
-    assert families(plan) == ["tensor_pack", "tensor", "gated pack", "gated local", "gated reduce"]
+    assert families(plan) == ["tensor_pack", "tensor", "gated pack", "gated tiled", "gated reduce"]
     for step in plan.steps[2:]:
         assert list(step.arguments)[-2:] == ["gate", "gate_most"]
         assert step.arguments["gate"] == Turn(0, 0)
@@ -105,8 +105,8 @@ def test_small_products_are_made_in_one_launch():
     """If they are guarded and each of the plain product's tiles has a compute unit."""
     plan = planned(rows(1000, 500), rows(500, 1024), rows(1000, 1024))
     (step,) = plan.steps
-    assert (step.config, step.groups) == (AtOnceConfig.of(WIDE), 132)
-    counters = {"count": Turn(0, 0), "count_next": Turn(1, 0), "tickets": "tickets"}
+    assert (step.config, step.groups) == (SingleLaunchConfig.of(WIDE), 132)
+    counters = {"count": Turn(0, 0), "count_next": Turn(1, 0), "counters": "counters"}
     assert step.arguments.items() >= counters.items()
     assert plan.turns == 1
     assert dict(plan.scratch)["packed_a"] == 8 * 8 * (TILE_BYTES + 4)
@@ -118,14 +118,14 @@ def test_small_products_are_made_in_one_launch():
     assert families(apart)[:2] == ["tensor_pack", "tensor"]
     for m, k, config in ((1100, 500, WIDE), (1000, 1700, WIDE), (1000, 500, MMA)):
         plan = planned(rows(m, k), rows(k, 1024), rows(m, 1024), config)
-        assert "tensor_at_once" not in families(plan)
+        assert "tensor_single_launch" not in families(plan)
 
 
 def test_tf32_stands_between():
     """It gives way to the plain kernel only."""
     plan = planned(rows(1000, 500), rows(500, 700), rows(1000, 700), WIDE, WIDE_TF32)
     tiers = ["tensor_pack", "tensor"] * 2
-    assert families(plan) == [*tiers, "gated local", "gated reduce"]
+    assert families(plan) == [*tiers, "gated tiled", "gated reduce"]
     assert plan.turns == 1
     assert dict(plan.scratch)["packed_a"] == 8 * 16 * (TILE_BYTES + 4)
     assert {step.arguments["gate"] for step in plan.steps[4:]} == {Turn(0, 1)}
@@ -134,7 +134,7 @@ def test_tf32_stands_between():
 def test_fast_needs_no_reserve():
     """Two launches, or one; none counts."""
     fast = replace(WIDE, guard=False)
-    for size, expected in ((2000, ["tensor_pack", "tensor"]), (1000, ["tensor_at_once"])):
+    for size, expected in ((2000, ["tensor_pack", "tensor"]), (1000, ["tensor_single_launch"])):
         plan = planned(rows(size, 500), rows(500, 700), rows(size, 700), fast)
         assert families(plan) == expected
         assert not any(isinstance(x, Turn) for s in plan.steps for x in s.arguments.values())
@@ -164,7 +164,7 @@ def test_a_stack_takes_the_launches_of_one_product():
     )
     assert [step.arguments["matrices"] for step in nested.steps] == 10 * [8]
     guarded = planned(a, b, c, WIDE)
-    assert families(guarded)[:3] == ["tensor_pack", "tensor", "gated local"]
+    assert families(guarded)[:3] == ["tensor_pack", "tensor", "gated tiled"]
     assert guarded.turns == 1
 
 
@@ -196,7 +196,7 @@ def test_blocks_and_stacks_begin_where_they_should(small_blocks):
         for half in (0, 1)
     ]
     for step in plan.steps:
-        if step.config.family in ("tensor", "local"):
+        if step.config.family in ("tensor", "tiled"):
             turn = next(x for x in step.arguments.values() if isinstance(x, Turn))
             alpha, beta = step.arguments["alpha"], step.arguments["beta"]
             if (alpha, beta) != (1.0, 0.0):  # slices of k, which the next launch adds up
@@ -643,7 +643,7 @@ def test_a_call_after_the_reserve_counts_from_zero(able, monkeypatch, tiers):
     """The counters take turns: a full one does not outlive its call. Tickets are given back."""
     force(monkeypatch, *tiers)
     space = workspace(able.queue)
-    tickets = np.empty(space._memory.tickets.size // 4, np.uint32)
+    counters = np.empty(space._memory.atomic_counters.size // 4, np.uint32)
     rng = np.random.default_rng(12)
     wide = (normal(rng, 300, 300) * np.exp(8 * normal(rng, 300, 300))).astype(np.float32)
     plain = normal(rng, 300, 300).astype(np.float32)
@@ -651,8 +651,8 @@ def test_a_call_after_the_reserve_counts_from_zero(able, monkeypatch, tiers):
     for _ in range(3):
         assert gates(able, monkeypatch, wide, wide) > most
         assert gates(able, monkeypatch, plain, plain) <= most
-        cl.enqueue_copy(space.queue, tickets, space._memory.tickets)
-        assert not tickets.any()
+        cl.enqueue_copy(space.queue, counters, space._memory.atomic_counters)
+        assert not counters.any()
 
 
 @pytest.mark.parametrize("config", [WIDE, IN_BYTES, AT_ONCE, FAST_AT_ONCE, FEW])
@@ -667,9 +667,9 @@ def test_results_repeat_bit_by_bit(able, monkeypatch, config):
     for _ in range(5):
         np.testing.assert_array_equal(clgemm.sgemm(1.0, a, b), first)
     space = workspace(able.queue)
-    tickets = np.ones(space._memory.tickets.size // 4, np.uint32)
-    cl.enqueue_copy(space.queue, tickets, space._memory.tickets)
-    assert not tickets.any()
+    counters = np.ones(space._memory.atomic_counters.size // 4, np.uint32)
+    cl.enqueue_copy(space.queue, counters, space._memory.atomic_counters)
+    assert not counters.any()
 
 
 @pytest.mark.parametrize("tiers", [(NARROW, NARROW_TF32), (AT_ONCE,), (FEW,)])
