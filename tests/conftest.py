@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import clgemm
+from clgemm.hardware import choice
 from clgemm.hardware.choice import devices, left_out, no_device
 from clgemm.runtime import workspace
 from clgemm.runtime.workspace import Workspace
@@ -76,6 +77,12 @@ def unshared_scratch() -> Iterator[None]:
             patch.setattr(Workspace, "allocate", allocate)
             patch.setattr(workspace, "SMALL_SCRATCH_BYTES", -1)
         yield
+
+
+@pytest.fixture(autouse=True)
+def chosen_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put back the device that was chosen before a test, whatever the test chose."""
+    monkeypatch.setattr(choice, "_chosen", choice._chosen)
 
 
 @pytest.fixture(

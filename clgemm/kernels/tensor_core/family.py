@@ -45,7 +45,7 @@ LEAST_WORK_IN_ALL = 770**3
 LEAST_SIDE = 256  # of m, n and k
 # Multiply-adds, from which on tf32 is so much faster than the fallback that its launches pay.
 LEAST_TF32_WORK = 3000**3
-# k, from which on `"fast"` keeps its bound if low parts are in bytes: see README.md.
+# k, from which on `"fast"` keeps its bound if low parts are in bytes: docs/tensor_cores.md.
 LEAST_INT8_DEPTH = 2048
 MOST_LAUNCHES = 256  # of a batch whose loops do not join: each part takes its own
 UNITS_PER_TILE = 4  # compute units for each tile of a deep product, at most

@@ -16,7 +16,7 @@
 //     sum   += high_a*low_b + low_a*high_b + high_a*high_b      wgmma, from zero for each chunk
 //     total += sum                                              in registers
 // There are no scales. Half a chunk with an element that cannot be split - tiny, huge, Inf or NaN - is multiplied in
-// IEEE single precision instead. README.md has the error bound.
+// IEEE single precision instead. docs/tensor_cores.md has the error bound.
 //
 // Atomic counters, all 0 before and after:
 //   pack_counters[0]    chunks that work-groups have taken to pack

@@ -14,7 +14,7 @@
 // normal number.
 //
 // With INT8 a tile has a step. It is the least for which all high parts are at most 127 steps, and all low parts at most
-// 127 steps/FINER; where each row has its own scale, it is one that suits any. README.md has the error.
+// 127 steps/FINER; where each row has its own scale, it is one that suits any. docs/tensor_cores.md has the error.
 //
 // `count` grows by the number of outliers (GUARD only). Above `most` of them the fallback makes the product.
 // SPLIT_ITEMS work-items split a tile: all of a work-group, or its first.

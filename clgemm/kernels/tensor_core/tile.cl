@@ -30,7 +30,7 @@
 #define PART_BYTES (16 * TILE_ROWS * 8)
 #define SCALES_AT (2 * PART_BYTES)
 #define LIST_AT (SCALES_AT + 4 * TILE_ROWS)
-#define LIST_MOST 8  // with more the error bound would not hold: README.md
+#define LIST_MOST 8  // with more the error bound would not hold: docs/tensor_cores.md
 #define COMMON_AT (LIST_AT + 8 * LIST_MOST)
 #define LOW_BYTES_AT (PART_BYTES + PART_BYTES / 2)
 #define STEP_AT (COMMON_AT + 4)

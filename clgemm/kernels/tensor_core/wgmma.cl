@@ -5,7 +5,7 @@
 //   count_next                                    the counter of the next product, set to 0 here (GUARD only)
 //   count_before                                  with TF32, outliers of the fp16 split: runs if they are above `most`
 //   a, b                                          the operands themselves, for the products of outliers
-// tensor_core/warp_groups.cl has the algorithm, README.md the data for which the result stands and its error.
+// tensor_core/warp_groups.cl has the algorithm, docs/tensor_cores.md the data for which the result stands and its error.
 // Work-groups: as many as compute units, 384 work-items each. Local: STAGES*(1 + TILE_N/128)*TILE_BYTES + 17024 bytes.
 // After: NVIDIA, "Parallel thread execution ISA", asynchronous warpgroup level matrix instructions; Ootomo and Yokota,
 // "Recovering single precision accuracy from tensor cores", 2022; Fasi, Higham, Mikaitis and Pranesh, "Numerical
