@@ -1,4 +1,4 @@
-"""`sgemm`: its checks, BLAS's special cases, and the story of one call."""
+"""`sgemm`: checks, BLAS's special cases, and one call from start to end."""
 
 from __future__ import annotations
 

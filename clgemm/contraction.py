@@ -1,4 +1,4 @@
-"""Contractions: which axes are summed, the result's shape and axes, and one product for all."""
+"""Contractions of arrays as matrix products: `dot`, `inner`, `tensordot`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BLAS storage: a run of elements with a leading dimension, seen as a matrix."""
+"""BLAS storage with a leading dimension, seen as a matrix."""
 
 from __future__ import annotations
 

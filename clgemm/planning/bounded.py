@@ -1,4 +1,4 @@
-"""Plans none of whose launches has more work-items than every device takes. Pure."""
+"""Plans cut so that no launch has more work-items than a device takes. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""From which size on a device multiplies host arrays faster than the host: what was measured here.
+"""Crossovers: the sizes from which on the device is faster, as measured on this machine.
 
-Kept in a file beside the tuning records, for each device, its driver, this host, its NumPy and the
-number of threads that NumPy's BLAS uses; `clgemm.accel.crossover` measures it.
+A file beside the tuning records holds them, for each device, driver, host, NumPy and number of BLAS
+threads. `clgemm.accel.crossover` measures them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a problem to its plan: which kernel family, which config, which launches."""
+"""The planner: makes the plan of a problem, with a kernel family and a config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From which size on a device beats the host, and how host arrays reach it."""
+"""The choice of the side, host or device, and of how host arrays reach a device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which record serves a device, family and shape class: the nearest one that is proven here."""
+"""The record that serves a device, family and shape class: the nearest validated one."""
 
 from __future__ import annotations
 

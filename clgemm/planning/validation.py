@@ -1,7 +1,7 @@
-"""Child processes that try out what may take a process down: planning starts no others.
+"""Validation in child processes, of configs and of instructions.
 
-A device's instructions and the configs of records from elsewhere are validated here, each when it
-is first needed; the verdicts are kept.
+The instructions of tensor cores, and configs from other devices, are validated here before their
+first use. Verdicts are stored on disk. No other module of planning starts a process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Products of host memory that no single buffer may span: cut until each operand's part may.
+"""Products of host arrays that are larger than the largest buffer, cut into parts.
 
-Pure. A device that shares host memory takes operands where they lie, each in a buffer from its
-lowest element to its highest. Some devices allow no buffer as large as a matrix can be.
+Pure. A device that shares host memory reads an operand in place, through a buffer that spans it
+from the lowest element to the highest. That may exceed the device's largest buffer.
 """
 
 from __future__ import annotations

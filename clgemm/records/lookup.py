@@ -1,6 +1,6 @@
-"""Which record serves a device: this user's, a shipped one, a relative's; and storing them.
+"""Look-up and storage of records: the user's own, shipped ones, those of similar devices.
 
-Files: one a device in the user's cache folder, and those that come with the package.
+The user's cache folder has one file for each device. Shipped files come with the package.
 """
 
 from __future__ import annotations

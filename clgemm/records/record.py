@@ -1,8 +1,7 @@
-"""What tuning found, as JSON: a record per device, kernel family and shape class, and its checks.
+"""Tuning records as JSON: reading, checking and writing them.
 
-A record is numbers and names. Its config is built through the family's own dataclass, which knows
-the names, the types and the constraints: nothing in a record reaches a compiler in another way.
-Pure.
+A record holds numbers and names. Its config is built by the family's dataclass, which checks names,
+types and constraints. Nothing else in a record reaches a compiler. Pure.
 """
 
 from __future__ import annotations

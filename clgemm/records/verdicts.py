@@ -1,6 +1,6 @@
-"""Whether a choice is right on this device: tried once in a child process, the verdict kept.
+"""Verdicts: whether a config gave right results on this device, as stored on disk.
 
-Compilers abort and GPUs hang on kernels that are right elsewhere: a crash is the child's.
+A child process validates a config once, since a compiler may abort or a GPU may hang on it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Compiled programs kept between runs, one file each: found again, or quietly built anew.
+"""Compiled programs on disk: a program that was built once is loaded in later runs.
 
-Files are written whole or not at all and name what they were made of, so nobody has to wait for
-anybody: a process that dies leaves no lock behind.
+A file is written whole or not at all, under the hash of what it was made from. So there is no lock,
+and a process that dies leaves none behind.
 """
 
 from __future__ import annotations

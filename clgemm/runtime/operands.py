@@ -1,4 +1,4 @@
-"""The sole reader of array types: NumPy and pyopencl arrays as matrices in device memory."""
+"""NumPy and pyopencl arrays as matrices. No other module reads their types."""
 
 from __future__ import annotations
 

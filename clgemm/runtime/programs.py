@@ -1,4 +1,4 @@
-"""From a kernel's source and a config to built kernels, kept per device and config."""
+"""Kernels from source and config, built once for each device and config."""
 
 from __future__ import annotations
 

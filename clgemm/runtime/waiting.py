@@ -1,6 +1,6 @@
-"""Waiting for commands so that Python's signal handlers run meanwhile.
+"""Waiting for OpenCL commands while Python's signal handlers run.
 
-A runtime waits in C, where no handler runs: Ctrl-C would be answered when the product is over.
+An OpenCL runtime waits in C, where no handler runs. Ctrl-C would be answered after the product.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One queue: binds plans to it, lends them scratch memory, and enqueues their launches."""
+"""The workspace of one queue: bound plans, scratch memory, enqueueing."""
 
 from __future__ import annotations
 

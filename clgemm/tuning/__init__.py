@@ -1,4 +1,4 @@
-"""The tuner: the fastest config of each kernel family and shape class, found, checked and kept."""
+"""The tuner: finds and validates the fastest config of each family and shape class."""
 
 from clgemm.tuning.command import tune
 

@@ -1,4 +1,4 @@
-"""``clgemm.tune()`` and ``python -m clgemm tune``: what to tune, how long, what came of it."""
+"""`clgemm.tune` and the command ``python -m clgemm tune``."""
 
 from __future__ import annotations
 

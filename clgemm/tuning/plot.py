@@ -1,4 +1,4 @@
-"""The picture of a search: how fast its candidates are, and the best so far. Takes matplotlib."""
+"""The picture of a search: the speed of its candidates. It needs matplotlib."""
 
 from __future__ import annotations
 

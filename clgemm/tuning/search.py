@@ -1,4 +1,4 @@
-"""Iterated greedy search: a coarse grid, then the best one's neighbours, then jumps from it. Pure.
+"""Iterated greedy search over the configs of a kernel family. Pure.
 
 After: Schoonhoven, van Werkhoven and Batenburg, "Benchmarking optimization algorithms for
 auto-tuning GPU kernels", 2022, who found greedy local searches, begun anew, to do best on spaces

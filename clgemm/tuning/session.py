@@ -1,4 +1,4 @@
-"""Tuning a device, one kernel family and shape class after another: time, check, search, record."""
+"""A tuning session: one kernel family and shape class after another."""
 
 from __future__ import annotations
 

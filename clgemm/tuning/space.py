@@ -1,4 +1,4 @@
-"""What a search moves in: parameters, their values, neighbours. Pure.
+"""Search spaces: parameters, their values, and the neighbours of a point. Pure.
 
 A point is a value for each parameter. Values that do not fit one another are settled where a choice
 is made of them, so that several points can make the same choice, and some make none.

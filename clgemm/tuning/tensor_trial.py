@@ -1,4 +1,4 @@
-"""The trial of a device's tensor cores, in a process of its own: exit code 0 if they serve.
+"""The trial of a device's tensor cores, in a child process. Exit code 0: they work.
 
 ``python -m clgemm.tuning.tensor_trial NAME INSTRUCTIONS``, run by `clgemm.planning.validation`.
 """

@@ -1,7 +1,7 @@
-"""A child process that tries choices out on a device: ``python -m clgemm.tuning.trial DEVICE``.
+"""The child process that builds, checks and times configs on a device.
 
-It builds them, checks their results and times them, each against the others in turns. It serves as
-`clgemm.core.child.serve` says.
+``python -m clgemm.tuning.trial DEVICE``. Configs that are compared are timed in turns. Requests and
+answers go through `clgemm.core.child.serve`.
 """
 
 from __future__ import annotations

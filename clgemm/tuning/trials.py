@@ -1,4 +1,4 @@
-"""The log of what has been tried on a device: a line of JSON each, so that tuning goes on later."""
+"""The log of trials on a device, from which tuning goes on later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How blocks of the register family spread over a CPU's cores: who multiplies them, and when.
+"""How blocks of C are spread over a CPU's cores.
 
 Pure. The model is for cores with vectors and caches of their own.
 """

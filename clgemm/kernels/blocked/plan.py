@@ -1,4 +1,4 @@
-"""The steps of the register family: panels for vector registers and caches."""
+"""The launches of the blocked family: panels for vector registers and caches."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Products of packed panels, whatever the kernel that reads them: pack, multiply, block by block.
+"""Products of packed panels: what the tiled and the blocked family share.
 
-Pure. `Panels` is what a family says of its kernels; functions cut the product to fit the scratch
-memory, and walk through its blocks.
+Pure. A family describes its kernels as `Panels`. The functions here cut the product to fit the
+scratch memory, and plan it block by block.
 """
 
 from __future__ import annotations

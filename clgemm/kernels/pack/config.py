@@ -1,6 +1,6 @@
-"""The configs of packing: an operand copied into the panels that a product's kernel reads.
+"""The configs of packing: copying an operand into panels.
 
-Pure, as `clgemm.config`.
+Pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The config of adding up."""
+"""The config of the kernel that adds up partial products."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The configs of the tensor family: operands split in halves, products on tensor cores.
+"""The configs of tensor cores: operands split in parts, products of the parts.
 
-Pure, as `clgemm.config`.
+Pure.
 """
 
 from __future__ import annotations

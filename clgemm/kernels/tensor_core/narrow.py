@@ -1,4 +1,4 @@
-"""The steps of the tensor_narrow family: an operand of few rows or columns, the other unpacked."""
+"""The launches of products on tensor cores with few rows or columns."""
 
 from __future__ import annotations
 

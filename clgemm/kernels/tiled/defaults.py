@@ -1,4 +1,4 @@
-"""The configs of tiles in local memory that were made by hand, for each kind of device. Pure."""
+"""The configs of the tiled family where there is no record, for each kind of device. Pure."""
 
 from __future__ import annotations
 

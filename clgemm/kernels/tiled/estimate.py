@@ -1,4 +1,4 @@
-"""How tiles in local memory spread over a device's compute units: expected times, slices of k.
+"""Expected times of tiles on a device's compute units, and the split of k.
 
 Pure. The model is for devices that run work-items in lanes.
 """

@@ -1,4 +1,4 @@
-"""The steps of the local family: operands where they lie, or panels, for tiles in local memory."""
+"""The launches of the tiled family: operands in place or in panels."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Products of host arrays on a device with memory of its own: copies, transfers, kernels at once.
+"""Products of host arrays on a device with memory of its own, in overlapping tiles.
 
-The caller's thread enqueues everything; others fill and empty pinned memory beside it.
+The caller's thread enqueues everything. Other threads fill and empty pinned memory.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Pinned host memory, from which a device fetches without the processor, and who copies to it.
+"""Pinned host memory for transfers, and the threads that copy to and from it.
 
-Ordinary memory goes through the driver's own pinned pages, one thread copying. Here several do.
+From ordinary memory, the driver copies with one thread to its own pinned pages.
 """
 
 from __future__ import annotations
