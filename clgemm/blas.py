@@ -10,7 +10,7 @@ import numpy as np
 import pyopencl as cl
 
 from clgemm.core.precision import chosen_precision
-from clgemm.runtime.call_cache import find, keep, repeat
+from clgemm.runtime.call_cache import find, remember, repeat
 from clgemm.runtime.launch import duplicate, multiply
 from clgemm.runtime.operands import (
     AnyArray,
@@ -149,9 +149,9 @@ def sgemm(
     if alpha and not flat and queue is None and (c is None or overwrite_c):
         options = trans_a, trans_b, order, sizes
         signature = call_signature("sgemm", options, precision, a, b, c)
-        if (kept := find(signature)) is not None:
-            kept_beta = 0.0 if c is None else beta
-            if (result := repeat(kept, alpha, a, b, kept_beta, c, before)) is not None:
+        if (cached := find(signature)) is not None:
+            beta_or_0 = 0.0 if c is None else beta
+            if (result := repeat(cached, alpha, a, b, beta_or_0, c, before)) is not None:
                 return result
     if not (queue is None or isinstance(queue, cl.CommandQueue)):
         raise TypeError(f"queue={queue!r} is not a pyopencl.CommandQueue")
@@ -189,7 +189,7 @@ def sgemm(
         precision=precision,
     )
     if c is None or in_place:
-        keep(signature, bound, shape, order)
+        remember(signature, bound, shape, order)
     return result
 
 

@@ -27,7 +27,7 @@ from clgemm.core.layout import broadcast_batch
 from clgemm.core.nesting import NestedCallError
 from clgemm.core.precision import chosen_precision
 from clgemm.planning.selection import host_is_faster, smallest_crossover, threshold
-from clgemm.runtime.call_cache import find, keep, repeat
+from clgemm.runtime.call_cache import find, remember, repeat
 from clgemm.runtime.launch import multiply
 from clgemm.runtime.operands import (
     AnyArray,
@@ -94,8 +94,8 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
 @_numpys_if_nested(np.dot)
 def _dot(a: Any, b: Any, out: Any) -> Any:
     precision, signature = _signature("dot", a, b, out)
-    kept = find(signature)
-    if kept is not None and (result := repeat(kept, 1.0, a, b, 0.0, out)) is not None:
+    cached = find(signature)
+    if cached is not None and (result := repeat(cached, 1.0, a, b, 0.0, out)) is not None:
         return result
     arrays = _taken(a, b, out)
     if arrays is None or not _aligned(arrays.x, arrays.y):
@@ -107,7 +107,7 @@ def _dot(a: Any, b: Any, out: Any) -> Any:
     elif _stays_on_host(x, y) or not (out is None or fits_dot(out, shape)):
         return np.dot(a, b, out=out)
     result, bound = contracted(x, y, shape, out, queue, precision)
-    keep(signature, bound, shape)
+    remember(signature, bound, shape)
     return unwrapped(result, out)
 
 
@@ -180,8 +180,8 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
 def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
     target = out[0] if isinstance(out, tuple) and len(out) == 1 else out
     precision, signature = _signature("matmul", a, b, target)
-    kept = None if keywords else find(signature)
-    if kept is not None and (result := repeat(kept, 1.0, a, b, 0.0, target)) is not None:
+    cached = None if keywords else find(signature)
+    if cached is not None and (result := repeat(cached, 1.0, a, b, 0.0, target)) is not None:
         return result
     if keywords and (is_device(a) or is_device(b) or is_device(target)):
         raise TypeError(f"matmul of device arrays takes no {', no '.join(sorted(keywords))}")
@@ -215,7 +215,7 @@ def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
     matrices = rearranged(result, axes)
     bound = multiply(1.0, rows, columns, 0.0, matrices, queue=queue, precision=precision)
     if direct or target is None:
-        keep(signature, bound, shape)
+        remember(signature, bound, shape)
         return unwrapped(result, out)
     np.copyto(target, result, casting="same_kind")
     return target

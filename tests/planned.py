@@ -27,13 +27,13 @@ def make_plan(
     config: KernelConfig,
     pack: tuple[KernelConfig, ...] | None,
     limits: Limits,
-    reserve: bool = False,
+    is_fallback: bool = False,
 ) -> Plan:
-    """The launches of a product; `reserve` is for a fallback."""
+    """The launches of a product; `is_fallback`: as the fallback of another plan."""
     family, traits = family_named(config.family), traits_with(limits)
     problem, choice = Problem(a, b, c, "strict"), Choice(config, pack)
     fallback = family.fallback(problem, choice, traits)
-    if reserve:
+    if is_fallback:
         return bounded(fallback, problem)
     return bounded(lambda part: family.plan(part, choice, traits, fallback), problem)
 
@@ -49,4 +49,4 @@ def fallback_by(
     config: KernelConfig, pack: tuple[KernelConfig, ...] | None, limits: Limits
 ) -> Fallback:
     """What plans a fallback by a config."""
-    return lambda part: make_plan(*part.layouts, config, pack, limits, reserve=True)
+    return lambda part: make_plan(*part.layouts, config, pack, limits, is_fallback=True)

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from clgemm.bench.figures import SKIPPED
-from clgemm.core.child import said, serve
+from clgemm.core.child import error_text, serve
 
 __all__ = ["Server", "main"]
 
@@ -138,7 +138,7 @@ def _message(error: Exception) -> str:
     """Return an error's message, marked as skipped if the library has no such product."""
     if type(error) is NotImplementedError:
         return f"{SKIPPED}{error}"
-    return said(error)
+    return error_text(error)
 
 
 def main(arguments: list[str]) -> int:

@@ -20,7 +20,7 @@ __all__ = [
     "ChildDiedError",
     "ChildTimeoutError",
     "RequestError",
-    "said",
+    "error_text",
     "serve",
     "telling_line",
 ]
@@ -229,12 +229,12 @@ def telling_line(text: str, otherwise: int = 0) -> str:
     return errors[0] if errors else lines[otherwise] if lines else ""
 
 
-def said(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Return an error's message, preceded by its type unless that is plain RuntimeError."""
     return str(error) if type(error) is RuntimeError else f"{type(error).__name__}: {error}"
 
 
-def serve(server: object, message: Callable[[Exception], str] = said) -> None:
+def serve(server: object, message: Callable[[Exception], str] = error_text) -> None:
     """Answer requests from the standard input until it ends.
 
     A request is a line of JSON and so is its answer. The input ends with the parent process, so

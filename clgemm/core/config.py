@@ -18,10 +18,10 @@ __all__ = [
     "KernelConfig",
     "Limits",
     "multiple",
-    "piece_of",
     "positive",
     "variant_of",
     "vector",
+    "vector_block_of",
 ]
 
 FLOAT_BYTES = 4
@@ -47,7 +47,7 @@ class Limits:
         vectors, over its lanes (GPUs).
     fused_split_k : bool
         Work-groups can see what others of the same launch have written (kernels/split_k/fused.cl).
-    kept_bytes : int
+    persisting_cache_bytes : int
         Of an operand too large for the last cache, what stays there from call to call if kernels
         let the rest leave first (kernels/skinny/skinny_gpu.cl); 0 where they cannot say so.
     """
@@ -58,7 +58,7 @@ class Limits:
     compute_units: int
     vector_width: int
     fused_split_k: bool = False
-    kept_bytes: int = 0
+    persisting_cache_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def vector(config: KernelConfig, name: str) -> Iterator[str]:
         yield f"{name}={value} is not one of {VECTOR_WIDTHS}"
 
 
-def piece_of(panel: int) -> tuple[int, int]:
+def vector_block_of(panel: int) -> tuple[int, int]:
     """Return the rows of a panel that vectors copy, and the columns that they transpose."""
-    piece = math.gcd(panel, 16)
-    return piece, piece if piece < panel else 16
+    rows = math.gcd(panel, 16)
+    return rows, rows if rows < panel else 16

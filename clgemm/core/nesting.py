@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["NestedCallError", "alone", "is_within"]
+__all__ = ["NestedCallError", "is_within", "non_reentrant"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -26,7 +26,7 @@ class NestedCallError(RuntimeError):
         )
 
 
-def alone(function: Callable[P, R]) -> Callable[P, R]:
+def non_reentrant(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a function so that it raises NestedCallError inside any function so decorated.
 
     The outer function holds locks and files that the inner one needs. The check walks the thread's
@@ -46,7 +46,7 @@ def alone(function: Callable[P, R]) -> Callable[P, R]:
 def is_within(function: Callable[..., Any]) -> bool:
     """Tell whether a function is on this thread's call stack, above the caller.
 
-    Functions that share their code, such as those that `alone` returns, count as one function.
+    Functions that share their code, as those that `non_reentrant` returns do, count as one.
     """
     code = getattr(function, "__code__", None)
     frame = sys._getframe(1).f_back

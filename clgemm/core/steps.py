@@ -1,4 +1,4 @@
-"""What plans are made of: launches as numbers and names of buffers, and stacks cut to fit them."""
+"""What plans are made of: launches as numbers and names of buffers, and batches cut to fit them."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ __all__ = [
     "LAST_ITEM",
     "LONGEST_SUM",
     "Argument",
+    "Batch",
     "Element",
     "Plan",
     "Side",
     "Slice",
     "Slot",
-    "Stack",
     "Step",
     "Turn",
+    "batch_of",
     "ceil_div",
     "operand_at",
     "operand_in_place",
     "round_up",
     "slices",
-    "stack_of",
     "widest_load",
 ]
 
@@ -43,7 +43,7 @@ LAST_ITEM = 2**31 - 1  # work-items per launch: rusticl ends the process from 2*
 # read and write of C in so many steps is not to be seen in the time.
 LONGEST_SUM = 8192
 COUNTERS = 1024  # zero-initialised atomic counters, per compute unit
-KERNEL_LEVELS = 4  # nested loops over a stack inside a kernel: the lanes of an int4
+KERNEL_LEVELS = 4  # nested loops over a batch inside a kernel: the lanes of an int4
 
 
 class Element(NamedTuple):
@@ -161,16 +161,16 @@ def widest_load(x: Layout, down_rows: bool, most: int) -> int:
     return load
 
 
-class Stack(NamedTuple):
-    """The stack loops that one launch runs: counts and strides of three operands, as vectors."""
+class Batch(NamedTuple):
+    """The batch loops that one launch runs: counts and strides of three operands, as vectors."""
 
     matrices: int
     counts: bytes  # int4
     strides: tuple[bytes, ...]  # long4 each
 
 
-def stack_of(levels: tuple[Level, ...], operands: int) -> Stack:
-    """Return a stack's loops as a kernel takes them."""
+def batch_of(levels: tuple[Level, ...], operands: int) -> Batch:
+    """Return a batch's loops as a kernel takes them."""
     matrices = 1
     for level in levels:
         matrices *= level.count
@@ -178,11 +178,11 @@ def stack_of(levels: tuple[Level, ...], operands: int) -> Stack:
     counts = [1] * missing + [level.count for level in levels]
     strides = ([0] * missing + [level.strides[i] for level in levels] for i in range(operands))
     packed = tuple(struct.pack("4q", *own) for own in strides)
-    return Stack(matrices, struct.pack("4i", *counts), packed)
+    return Batch(matrices, struct.pack("4i", *counts), packed)
 
 
 class Slice(NamedTuple):
-    """A part of a stack that one launch can take, and where it begins in A, B and C."""
+    """A part of a batch that one launch can take, and where it begins in A, B and C."""
 
     offsets: tuple[int, ...]
     levels: tuple[Level, ...]
@@ -191,7 +191,7 @@ class Slice(NamedTuple):
 def slices(
     levels: tuple[Level, ...], most: int, operands: int, loops: int = KERNEL_LEVELS
 ) -> Iterator[Slice]:
-    """Cut a stack into launches of at most `most` matrices and so many `loops` each."""
+    """Cut a batch into launches of at most `most` matrices and so many `loops` each."""
     inner: list[Level] = []
     matrices = 1
     rest = list(levels)

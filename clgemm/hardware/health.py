@@ -29,7 +29,7 @@ from clgemm.core.child import (
     telling_line,
     trial_child,
 )
-from clgemm.core.nesting import alone
+from clgemm.core.nesting import non_reentrant
 from clgemm.hardware.device import Device
 from clgemm.hardware.identity import identity
 from clgemm.kernels import FAMILIES
@@ -99,7 +99,7 @@ def _recalled(key: str) -> Verdict | None:
     return None if verdict.reason and verdict.date != _today() else verdict
 
 
-@alone
+@non_reentrant
 def _checked(device: Device, key: str) -> Verdict:
     """Check a device and store the verdict on disk."""
     with contextlib.ExitStack() as stack:

@@ -26,9 +26,9 @@ __all__ = [
 POCL, INTEL = "Portable Computing Language", "Intel(R) OpenCL"  # the beginnings of platform names
 # With these features of OpenCL 3.0, a work-group sees what another one of the launch wrote.
 SEEING_OTHERS = {"__opencl_c_atomic_order_acq_rel", "__opencl_c_atomic_scope_device"}
-# Limits.kept_bytes of NVIDIA's GPUs by compute capability, since OpenCL does not report the size of
-# the second-level cache. Measured on an H200, whose cache has 60 MB.
-KEPT_BYTES = {(9, 0): 34_000_000}
+# Limits.persisting_cache_bytes of NVIDIA's GPUs by compute capability. OpenCL does not report the
+# size of the second-level cache. Measured on an H200, whose cache has 60 MB.
+PERSISTING_CACHE_BYTES = {(9, 0): 34_000_000}
 
 
 class Described(Protocol):
@@ -73,7 +73,9 @@ def limits_of(d: cl.Device, kind: str, platform: str) -> Limits:
         compute_units=d.max_compute_units,
         vector_width=max(1, d.native_vector_width_float) if kind == "CPU" else 1,
         fused_split_k=_sees_others(d, platform),
-        kept_bytes=KEPT_BYTES.get(compute_capability(d), 0) if is_nvidia(platform) else 0,
+        persisting_cache_bytes=PERSISTING_CACHE_BYTES.get(compute_capability(d), 0)
+        if is_nvidia(platform)
+        else 0,
     )
 
 

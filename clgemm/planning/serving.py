@@ -55,7 +55,7 @@ def _origin(device: Device, who: Identity, served: Served | None) -> str:
     family = family_named(record.family)
     defaults = (family.defaults(shape, device.traits)[0] for shape in record.shapes)
     is_default = all(default == record.choice for default in defaults)
-    verdict = True if served.proven or is_default else verdict_on(who, record.choice)
+    verdict = True if served.validated or is_default else verdict_on(who, record.choice)
     doubt = {True: "", None: "; not yet tried here", False: "; wrong here: the next nearest serves"}
     speeds = ", ".join(f"{gflops:.4g}" for gflops in served.record.gflops)
     return f"{served.origin}, {speeds} GFLOP/s{doubt[verdict]}"

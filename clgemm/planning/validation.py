@@ -17,13 +17,13 @@ from weakref import WeakKeyDictionary
 from clgemm.core.cache import recall, remember
 from clgemm.core.child import trial_child
 from clgemm.core.config import KernelConfig
-from clgemm.core.nesting import alone
+from clgemm.core.nesting import non_reentrant
 from clgemm.hardware.device import Device
 from clgemm.hardware.identity import identify, identity
 from clgemm.kernels import FAMILIES
 from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.sources import sources_hash
-from clgemm.records.verdicts import proven
+from clgemm.records.verdicts import validated_on
 
 __all__ = ["assume", "instructions_of", "tried_kernels", "validated"]
 
@@ -39,7 +39,7 @@ _lock = threading.RLock()
 def validated(device: Device, choice: Choice) -> bool:
     """Tell whether a choice gives right results on a device; tried out the first time."""
     trial = functools.partial(trial_child, identity(device))
-    return proven(identify(device), choice, trial)
+    return validated_on(identify(device), choice, trial)
 
 
 def instructions_of(device: Device) -> str | None:
@@ -55,7 +55,7 @@ def instructions_of(device: Device) -> str | None:
     return _tried(device)
 
 
-@alone
+@non_reentrant
 def _tried(device: Device) -> str | None:
     with _lock:
         if device not in _instructions:

@@ -40,14 +40,14 @@ class Served(NamedTuple):
 
     Attributes
     ----------
-    proven : bool
+    validated : bool
         Whether its config has been checked on such a device, driver and kernels; others are tried
         out before they are used.
     """
 
     record: Record
     origin: str
-    proven: bool
+    validated: bool
 
 
 def user_file(device: Identity) -> Path:

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from clgemm.core.cache import recall, remember
 from clgemm.core.child import Child, ChildDiedError, RequestError
 from clgemm.core.identity import Identity
-from clgemm.core.nesting import alone
+from clgemm.core.nesting import non_reentrant
 from clgemm.kernels.common.choice import Choice
 from clgemm.records.record import choice_as_dict, kernels_hash
 
-__all__ = ["gated", "proven", "verdict_on"]
+__all__ = ["rejection", "validated_on", "verdict_on"]
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ GATE_SECONDS = 120.0
 _lock = threading.RLock()
 
 
-def gated(child: Child, choice: Choice, seconds: float = GATE_SECONDS) -> str:
+def rejection(child: Child, choice: Choice, seconds: float = GATE_SECONDS) -> str:
     """Have a choice built and checked by a child; return why it is rejected, "" if it is not."""
     try:
         if not child.alive:
@@ -39,8 +39,8 @@ def gated(child: Child, choice: Choice, seconds: float = GATE_SECONDS) -> str:
         return str(error)
 
 
-@alone
-def proven(device: Identity, choice: Choice, child: Callable[[], Child]) -> bool:
+@non_reentrant
+def validated_on(device: Identity, choice: Choice, child: Callable[[], Child]) -> bool:
     """Tell whether a choice gives right results on this device, driver and kernels.
 
     It is tried out the first time. If that verdict cannot be kept, nothing is tried: every process
@@ -59,7 +59,7 @@ def proven(device: Identity, choice: Choice, child: Callable[[], Child]) -> bool
             log.info("trying %s on %s", choice.config, device.name)
             try:
                 with child() as trial:
-                    reason = gated(trial, choice)
+                    reason = rejection(trial, choice)
             except BaseException:
                 remember(key, None)  # an interruption says nothing about the choice
                 raise

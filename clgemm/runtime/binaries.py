@@ -20,7 +20,7 @@ from pyopencl.characterize import has_src_build_cache
 
 from clgemm.core.cache import program_cache_folder
 
-__all__ = ["are_kept", "keep", "kept", "key_of"]
+__all__ = ["are_cached", "key_of", "load", "store"]
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +31,8 @@ UNFINISHED_SECONDS = 3600  # after which a file that was never finished is nobod
 _warned: set[str] = set()
 
 
-def are_kept(device: cl.Device) -> bool:
-    """Tell whether binaries for a device are kept here; some drivers keep their own."""
+def are_cached(device: cl.Device) -> bool:
+    """Tell whether clgemm caches binaries for a device; some drivers cache their own."""
     switched_off = getattr(cl, "_PYOPENCL_NO_CACHE", False)  # by the environment
     return not switched_off and not has_src_build_cache(device)
 
@@ -48,8 +48,8 @@ def key_of(device: cl.Device, source: str, options: Sequence[str]) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def kept(key: str) -> bytes | None:
-    """Return a kept binary; None if there is none, or what is there is not what was written."""
+def load(key: str) -> bytes | None:
+    """Return a cached binary; None if there is none, or what is there is not what was written."""
     path = _path(key)
     try:
         content = path.read_bytes()
@@ -64,8 +64,8 @@ def kept(key: str) -> bytes | None:
     return binary
 
 
-def keep(key: str, binary: bytes) -> None:
-    """Keep a binary, if there is a folder to keep it in; a warning says if not, once."""
+def store(key: str, binary: bytes) -> None:
+    """Store a binary; warn once if no folder can hold it."""
     path = _path(key)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -17,12 +17,12 @@ from clgemm.runtime.execute import BoundCall, execute
 from clgemm.runtime.operands import AnyArray, allocated, overlaps_either
 from clgemm.runtime.signature import Signature
 
-__all__ = ["KeptCall", "find", "keep", "repeat"]
+__all__ = ["CachedCall", "find", "remember", "repeat"]
 
 MOST_CALLS = 1024
 
 
-class KeptCall(NamedTuple):
+class CachedCall(NamedTuple):
     """What repeats a call.
 
     Attributes
@@ -36,17 +36,17 @@ class KeptCall(NamedTuple):
     order: Literal["C", "F"]
 
 
-_calls: dict[Signature, KeptCall] = {}
+_calls: dict[Signature, CachedCall] = {}
 on_forget(lambda: _calls.clear())  # the name is looked up then: tests put another in its place
 
 
-def find(signature: Signature | None) -> KeptCall | None:
+def find(signature: Signature | None) -> CachedCall | None:
     """Return what repeats calls of a signature; None if there is nothing yet."""
     return None if signature is None else _calls.get(signature)
 
 
 def repeat(
-    kept: KeptCall,
+    cached: CachedCall,
     alpha: float,
     a: Any,
     b: Any,
@@ -66,7 +66,7 @@ def repeat(
     array or None
         None, and nothing done, if `c` may share elements with an operand.
     """
-    bound, shape, order = kept
+    bound, shape, order = cached
     if c is None:
         c = allocated(a, shape, order, bound.space.queue)
     elif overlaps_either(c, a, b):
@@ -75,25 +75,25 @@ def repeat(
     return c
 
 
-def keep(
+def remember(
     signature: Signature | None,
     bound: BoundCall | None,
     shape: tuple[int, ...],
     order: Literal["C", "F"] = "C",
 ) -> None:
-    """Keep how a product was made, if all of it was one bound plan.
+    """Cache how a product was made, if one bound plan made all of it.
 
     Parameters
     ----------
     shape, order
-        Of a new array for the result. Nothing is kept for a shape of no dimensions, which becomes
+        Of a new array for the result. Nothing is cached for a shape of no dimensions, which becomes
         a scalar.
     """
     if signature is None or bound is None or not shape or not _is_where(signature, bound):
         return
     if len(_calls) >= MOST_CALLS:
         _calls.clear()
-    _calls[signature] = KeptCall(bound, shape, order)
+    _calls[signature] = CachedCall(bound, shape, order)
 
 
 def _is_where(signature: Signature, bound: BoundCall) -> bool:

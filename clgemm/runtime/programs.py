@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import pyopencl as cl
 
 from clgemm.core.config import KernelConfig
-from clgemm.core.nesting import alone
+from clgemm.core.nesting import non_reentrant
 from clgemm.hardware.device import Device
 from clgemm.hardware.pocl_space import compiling
 from clgemm.kernels.sources import OPTIONS, text_of
@@ -28,7 +28,7 @@ _Variants: TypeAlias = dict[tuple[KernelConfig, bool], cl.Program]
 _programs: WeakKeyDictionary[Device, _Variants] = WeakKeyDictionary()
 
 
-@alone
+@non_reentrant
 def kernel(device: Device, config: KernelConfig, gated: bool = False) -> cl.Kernel:
     """Return a new kernel of a config on a device; its program is built at the first request.
 
@@ -88,19 +88,19 @@ def build(
     """
     options = [f"-cl-std={standard}", *OPTIONS]
     options += [f"-D{name}={value}" for name, value in macros] + list(extra)
-    if not binaries.are_kept(device.cl_device):
+    if not binaries.are_cached(device.cl_device):
         return _built(cl.Program(device.context, source), device, options)
     key = binaries.key_of(device.cl_device, source, options)
-    if (binary := binaries.kept(key)) is not None:
+    if (binary := binaries.load(key)) is not None:
         try:
             program = cl.Program(device.context, [device.cl_device], [binary])
             return _built(program, device, options)
         except cl.Error as error:
-            log.debug("a kept binary does not serve: %s", error)
+            log.debug("a cached binary does not serve: %s", error)
     program = cl.Program(device.context, source)
     program = _built(program, device, options)
     if binary := _binary(program, device):
-        binaries.keep(key, binary)
+        binaries.store(key, binary)
     return program
 
 

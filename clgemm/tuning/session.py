@@ -19,7 +19,7 @@ from clgemm.kernels.common.choice import Choice
 from clgemm.planning import planner
 from clgemm.records import lookup
 from clgemm.records.record import Record, choice_as_dict
-from clgemm.records.verdicts import gated
+from clgemm.records.verdicts import rejection
 from clgemm.tuning.task import Task, Tuning
 from clgemm.tuning.trials import Trials
 
@@ -103,7 +103,7 @@ class Session:
         self.trials = Trials(self.identity, resume=not self.afresh)
         self.begin = time.monotonic()
         self.rng = random.Random(0)
-        self._gated: dict[Choice, str] = {}
+        self._rejections: dict[Choice, str] = {}
         self._finals_seconds = 0.0  # what those of a task took at most
 
     def run(self, tasks: Sequence[Task]) -> list[Record]:
@@ -161,14 +161,14 @@ class Session:
 
     def rejection(self, choice: Choice) -> str:
         """Return why a choice must not be timed: checked once; "" if it may."""
-        if choice not in self._gated:
+        if choice not in self._rejections:
             known = self.trials.rejection(choice)
-            self._gated[choice] = (
-                gated(self.child, choice, self.gate_seconds) if known is None else known
+            self._rejections[choice] = (
+                rejection(self.child, choice, self.gate_seconds) if known is None else known
             )
-            if self._gated[choice].startswith("does not run"):
+            if self._rejections[choice].startswith("does not run"):
                 self.child.close_process()  # a failed launch may leave nothing else working
-        return self._gated[choice]
+        return self._rejections[choice]
 
     def race(self, choices: Sequence[Choice], shape: Shape, rounds: int) -> list[list[float]]:
         """Return the seconds of choices on a shape, timed in turns, a figure a round for each.

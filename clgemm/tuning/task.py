@@ -216,7 +216,7 @@ class Tuning:
 
     def _is_known(self) -> bool:
         """Tell whether there is a record for this very task, which the seeds have."""
-        return not self.tools.afresh and any(served.proven for served in self._served())
+        return not self.tools.afresh and any(served.validated for served in self._served())
 
     def _grid(self) -> list[Point]:
         """Return the points of a coarse grid, those first that were fast in other classes.

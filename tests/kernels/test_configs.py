@@ -67,10 +67,12 @@ def test_shipped_configs_keep_their_own_constraints(config):
         (replace(LARGE, grid_n=5), "grid_n=5 does not divide 16 work-items along N"),
         (variant_of(TiledVariant, LARGE, load_a=8), "width_a=4 is not a multiple of load_a=8"),
         (
-            variant_of(TiledVariant, replace(LARGE, tile_k=2, unroll=2), load_b=4, turn_b=True),
+            variant_of(
+                TiledVariant, replace(LARGE, tile_k=2, unroll=2), load_b=4, transpose_b=True
+            ),
             "tile_k=2 is not a multiple of load_b=4",
         ),
-        (variant_of(TiledVariant, LARGE, turn_a=True), "33280 bytes of local memory exceed"),
+        (variant_of(TiledVariant, LARGE, transpose_a=True), "33280 bytes of local memory exceed"),
         (ReduceConfig(group=4, parts=3, width=1), "group=4 is not a multiple of parts=3"),
         (
             replace(skinny_lanes_config(1, LIMITS), abreast=3),
@@ -81,10 +83,13 @@ def test_shipped_configs_keep_their_own_constraints(config):
             "chunk=8192 columns of rows=1 are more than 16 floats for each of group=256",
         ),
         (
-            variant_of(SkinnyGpuVariant, replace(LANES, width=2), kept=1),
-            "kept=1 is for loads of 4",
+            variant_of(SkinnyGpuVariant, replace(LANES, width=2), cached_loads=1),
+            "cached_loads=1 needs loads of 4",
         ),
-        (variant_of(SkinnyGpuVariant, LANES, kept=4), "kept=4 of ahead=4 loads leave none"),
+        (
+            variant_of(SkinnyGpuVariant, LANES, cached_loads=4),
+            "cached_loads=4 is not below ahead=4",
+        ),
         (replace(LARGE, parts=3), "tile_k=16 is not a multiple of parts=3"),
         (
             replace(LARGE, parts=2, tile_k=4, unroll=4, buffers=1),
@@ -96,10 +101,16 @@ def test_shipped_configs_keep_their_own_constraints(config):
         (PackConfig(panel=128, depth=128, group=1), "66048 bytes of local memory"),
         (replace(REGISTER[3], vectors=4), "vectors=4 is more than 3"),
         (replace(REGISTER[3], prefetch=-1), "prefetch=-1 is less than 0"),
-        (replace(VECTOR_PACK, piece=32), "piece=32 is not one of"),
-        (replace(VECTOR_PACK, panel=40), "panel=40 is not a multiple of piece=16"),
-        (replace(VECTOR_PACK, turn=8), "turn=8 is not a multiple of piece=16"),
-        (replace(VECTOR_PACK, piece=8), "turn=16 columns of piece=8 rows lie apart in panel=48"),
+        (replace(VECTOR_PACK, vector_rows=32), "vector_rows=32 is not one of"),
+        (replace(VECTOR_PACK, panel=40), "panel=40 is not a multiple of vector_rows=16"),
+        (
+            replace(VECTOR_PACK, vector_columns=8),
+            "vector_columns=8 is not a multiple of vector_rows=16",
+        ),
+        (
+            replace(VECTOR_PACK, vector_rows=8),
+            "vector_columns=16 differs from vector_rows=8",
+        ),
         (ReduceConfig(group=1, parts=1, width=3), "width=3 is not one of"),
         (replace(skinny_config(4, 8, True), strip=100), "strip=100 is not a multiple of .* = 32"),
     ],
@@ -118,9 +129,9 @@ def test_every_macro_is_documented_in_the_kernel(family):
     source = "".join(kernels.joinpath(file).read_text() for file in files)
     names = {field.name.upper() for field in fields(family)} - family.planned
     if "pack/vector_panels.cl" in family.includes:
-        names |= {"PANEL", "PIECE", "TURN", "WRITES"}
+        names |= {"PANEL", "VECTOR_ROWS", "VECTOR_COLUMNS", "WRITES"}
     if family is BlockedVariant:
-        names |= {"PIECE_A", "TURN_A", "PIECE_B", "TURN_B"}
+        names |= {"VECTOR_ROWS_A", "VECTOR_COLUMNS_A", "VECTOR_ROWS_B", "VECTOR_COLUMNS_B"}
     for name in names:
         assert f'#ifndef {name}\n#error "{name}: ' in source
     assert source.count("#ifndef") == len(names)

@@ -472,9 +472,11 @@ def test_part_of_a_matrix_stays_in_the_cache(config, kept, device, monkeypatch):
     """The same result, whichever loads are told to leave first; on H200s they are told."""
     if config.group > 12 and device.kind == "CPU":
         pytest.skip("as in test_skinny_products")
-    if "NVIDIA" in device.platform and not device.limits.kept_bytes:
+    if "NVIDIA" in device.platform and not device.limits.persisting_cache_bytes:
         pytest.skip("its assembly may not have the hints")
-    monkeypatch.setattr(skinny_plan, "kept_loads", lambda fit, *_: kept if fit.width == 4 else 0)
+    monkeypatch.setattr(
+        skinny_plan, "loads_to_cache", lambda fit, *_: kept if fit.width == 4 else 0
+    )
     choose(monkeypatch, Choice(config, None))
     rng = np.random.default_rng(5)
     for m, n, k in ((1, 300, 1004), (3, 4, 600), (2, 1028, 8), (3, 96, 4096)):

@@ -85,7 +85,11 @@ def test_operands_that_lie_along_memory_are_not_packed():
     def read(a, b):
         made = make_plan(a, b, rows(64, 128), IN_PLACE, PACK, LIMITS)
         config = made.steps[-1].config
-        return kernels(made), (config.turn_a, config.load_a), (config.turn_b, config.load_b)
+        return (
+            kernels(made),
+            (config.transpose_a, config.load_a),
+            (config.transpose_b, config.load_b),
+        )
 
     a, b = rows(64, 64)._replace(alignment_bytes=16), rows(64, 128)._replace(alignment_bytes=16)
     turned_b = Layout((64, 128), (1, 64), 16)
@@ -98,18 +102,18 @@ def test_operands_that_lie_along_memory_are_not_packed():
 
 
 def test_what_is_loaded_float_by_float_is_packed_where_it_is_read_often():
-    """Tiles that read it again and again would take as many loads; a reserve has few launches."""
+    """Tiles that read it again and again would take as many loads; a fallback has few launches."""
 
-    def packs(side, depth, reserve=False):
+    def packs(side, depth, is_fallback=False):
         a, b, c = rows(side, depth), rows(depth, side), rows(side, side)
-        return kernels(make_plan(a, b, c, IN_PLACE, PACK, LIMITS, reserve)).count("pack")
+        return kernels(make_plan(a, b, c, IN_PLACE, PACK, LIMITS, is_fallback)).count("pack")
 
     tile = IN_PLACE.tile_m
     assert packs(16 * tile - 1, 101) == 0
     assert packs(16 * tile + 1, 101) == 2
     assert packs(8 * tile - 1, 8001) == 2
     assert packs(7 * tile - 1, 8001) == 0
-    assert packs(16 * tile + 1, 4001, reserve=True) == 0
+    assert packs(16 * tile + 1, 4001, is_fallback=True) == 0
 
 
 def test_which_operands_are_read_float_by_float():
@@ -201,7 +205,7 @@ def test_slices_of_few_rows_run_side_by_side(n):
 
 def test_of_a_matrix_larger_than_the_cache_a_part_stays_there():
     """As many loads as bring what fits; none where all of it fits, or hardly any."""
-    limits = replace(LIMITS, compute_units=132, kept_bytes=2**25)
+    limits = replace(LIMITS, compute_units=132, persisting_cache_bytes=2**25)
     lanes = replace(skinny_lanes_config(1, limits), ahead=8)
 
     def kept(n, k, *batch, one_b=False, limits=limits, turned=False, alignment=16):
@@ -210,14 +214,14 @@ def test_of_a_matrix_larger_than_the_cache_a_part_stays_there():
         if turned:
             a, b, c = (x.transposed() for x in (b, a, c))
         a, b = (x._replace(alignment_bytes=alignment) for x in (a, b))
-        return make_plan(a, b, c, lanes, None, limits).steps[0].config.kept
+        return make_plan(a, b, c, lanes, None, limits).steps[0].config.cached_loads
 
     assert kept(4096, 4096) == kept(4096, 4096, turned=True) == 4
     assert kept(4096, 4096, alignment=8) == 0
     assert [kept(2**11 << i, 4096) for i in range(6)] == [0, 4, 2, 1, 0, 0]
     assert kept(1024, 4096, 4) == 4
     assert kept(1024, 4096, 4, one_b=True) == 0
-    assert kept(4096, 4096, limits=replace(limits, kept_bytes=0)) == 0
+    assert kept(4096, 4096, limits=replace(limits, persisting_cache_bytes=0)) == 0
 
 
 @pytest.mark.parametrize(("pieces", "together"), [(8, True), (9, False)])

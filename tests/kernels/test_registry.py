@@ -167,7 +167,7 @@ def test_no_module_asks_which_family_a_config_is_of(file):
 def test_planning_starts_processes_in_one_module():
     """Whatever may take a process down is tried behind one door."""
     door = "planning/validation.py"
-    wanted = r"^(import subprocess|from .* import .*\b(trial_child|proven)\b)"
+    wanted = r"^(import subprocess|from .* import .*\b(trial_child|validated_on)\b)"
     texts = {file: (PACKAGE / file).read_text(encoding="utf-8") for file in SOURCES}
     starting = {file for file, text in texts.items() if re.search(wanted, text, re.MULTILINE)}
     assert {file for file in starting if file.startswith("planning/")} == {door}

@@ -89,9 +89,10 @@ def alone(monkeypatch, tmp_path):
 
 
 def served(device=GPU, family="direct", name="tiny", limits=LIMITS):
-    """What may serve, in order, and whether it is proven."""
+    """What may serve, in order, and whether it is validated."""
     return [
-        (x.record.choice.config, x.proven) for x in lookup.candidates(device, limits, family, name)
+        (x.record.choice.config, x.validated)
+        for x in lookup.candidates(device, limits, family, name)
     ]
 
 
@@ -200,8 +201,8 @@ def test_the_order_of_look_up(alone):
         record(GPU, DIRECT, "small"),
     )
     lookup.store(GPU, record(GPU, configs[0]))
-    proven = [True, True, False, False, False, False]
-    assert served() == list(zip(configs, proven, strict=True))
+    validated = [True, True, False, False, False, False]
+    assert served() == list(zip(configs, validated, strict=True))
     assert not served(family="tiled")
 
 
@@ -222,7 +223,7 @@ def test_a_record_that_the_device_cannot_run_does_not_serve(alone):
 
 
 def test_shipped_records_of_other_kernels_are_tried_first(alone):
-    """They were proven with those."""
+    """They were validated with those."""
     alone(record(kernels="0" * 16))
     assert served() == [(DIRECT, False)]
 

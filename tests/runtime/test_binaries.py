@@ -32,7 +32,7 @@ def folder(monkeypatch, tmp_path):
 @pytest.fixture
 def kept_here(device, monkeypatch):
     """The device in turn, whose binaries are kept even if its driver keeps its own."""
-    monkeypatch.setattr(binaries, "are_kept", lambda _: True)
+    monkeypatch.setattr(binaries, "are_cached", lambda _: True)
     return device
 
 
@@ -57,11 +57,11 @@ def programs(monkeypatch):
 
 def test_what_is_kept_is_found(folder):
     """Under its key, whoever asks; a key of which nothing is kept gives None."""
-    assert binaries.kept(KEY) is None
-    binaries.keep(KEY, b"binary")
-    binaries.keep(KEY, b"another")
-    assert binaries.kept(KEY) == b"another"
-    assert binaries.kept(OTHER) is None
+    assert binaries.load(KEY) is None
+    binaries.store(KEY, b"binary")
+    binaries.store(KEY, b"another")
+    assert binaries.load(KEY) == b"another"
+    assert binaries.load(OTHER) is None
     assert len(list(folder.iterdir())) == 1
 
 
@@ -79,20 +79,20 @@ def test_what_is_kept_is_found(folder):
 )
 def test_what_is_damaged_is_not_given_to_the_driver(damage, folder):
     """A file that was cut, changed or lengthened counts for nothing, and is replaced."""
-    binaries.keep(KEY, b"binary")
+    binaries.store(KEY, b"binary")
     (path,) = folder.iterdir()
     path.write_bytes(damage(path.read_bytes()))
-    assert binaries.kept(KEY) is None
-    binaries.keep(KEY, b"binary")
-    assert binaries.kept(KEY) == b"binary"
+    assert binaries.load(KEY) is None
+    binaries.store(KEY, b"binary")
+    assert binaries.load(KEY) == b"binary"
 
 
 def test_another_programs_file_counts_for_nothing(folder):
     """A file that took another's name is not taken for it."""
-    binaries.keep(KEY, b"binary")
+    binaries.store(KEY, b"binary")
     (path,) = folder.iterdir()
     path.rename(path.with_name(path.name.replace(KEY, OTHER)))
-    assert binaries.kept(OTHER) is None
+    assert binaries.load(OTHER) is None
 
 
 @pytest.mark.parametrize(("most_files", "most_bytes"), [(5, 10**6), (100, 5 * 132)])
@@ -107,11 +107,11 @@ def test_what_was_used_longest_ago_makes_way(most_files, most_bytes, folder, mon
     os.utime(folder / "old.new", (0, 0))
     keys = [f"{i:064}" for i in range(20)]
     for i, key in enumerate(keys):
-        binaries.keep(key, bytes(100))
+        binaries.store(key, bytes(100))
         path = next(path for path in folder.iterdir() if path.name.startswith(key))
         os.utime(path, (time.time() - 1000 + i,) * 2)
         if i > 0:
-            assert binaries.kept(keys[0])  # and so it was used last
+            assert binaries.load(keys[0])  # and so it was used last
     found = {path.name.partition(".")[0] for path in folder.iterdir()}
     assert {keys[0], keys[-1], "lock", "young"} <= found
     assert "old" not in found
@@ -127,8 +127,8 @@ def test_a_full_disk_is_named_once(folder, monkeypatch, caplog):
 
     monkeypatch.setattr(binaries.os, "fdopen", full)
     with caplog.at_level(logging.WARNING, "clgemm"):
-        binaries.keep(KEY, b"binary")
-        binaries.keep(OTHER, b"binary")
+        binaries.store(KEY, b"binary")
+        binaries.store(OTHER, b"binary")
     (record,) = caplog.records
     expected = f"compiled programs are not kept: no space left on device in {folder}"
     assert record.getMessage() == expected
@@ -200,12 +200,12 @@ def test_nobody_waits_for_a_lock_that_a_dead_process_left(kept_here, monkeypatch
 def test_pyopencls_switch_is_ours_too(device, monkeypatch):
     """PYOPENCL_NO_CACHE keeps everything from the disk, as do drivers that keep their own."""
     monkeypatch.setattr(binaries, "has_src_build_cache", lambda _: None)
-    assert binaries.are_kept(device.cl_device)
+    assert binaries.are_cached(device.cl_device)
     monkeypatch.setattr(cl, "_PYOPENCL_NO_CACHE", True)
-    assert not binaries.are_kept(device.cl_device)
+    assert not binaries.are_cached(device.cl_device)
     monkeypatch.setattr(cl, "_PYOPENCL_NO_CACHE", False)
     monkeypatch.setattr(binaries, "has_src_build_cache", lambda _: True)
-    assert not binaries.are_kept(device.cl_device)
+    assert not binaries.are_cached(device.cl_device)
 
 
 def test_a_key_names_all_that_a_binary_is_made_of(device):

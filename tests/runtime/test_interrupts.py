@@ -17,7 +17,7 @@ from injection import TRANSFER, outcomes
 
 import clgemm
 from clgemm.core.cache import recall
-from clgemm.core.nesting import NestedCallError, alone
+from clgemm.core.nesting import NestedCallError, non_reentrant
 from clgemm.hardware.choice import devices
 from clgemm.records import verdicts
 from clgemm.runtime import call_cache, launch, programs, waiting, workspace
@@ -230,7 +230,7 @@ def test_a_product_while_programs_are_built(device, monkeypatch):
 def test_a_refusal_outlives_no_call():
     """What was interrupted in such a function may enter it again."""
 
-    @alone
+    @non_reentrant
     def enter(action):
         return action()
 
@@ -257,7 +257,7 @@ def test_an_interrupted_trial_says_nothing_about_its_choice(device, monkeypatch)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        verdicts.proven(who, choice, interrupted)
+        verdicts.validated_on(who, choice, interrupted)
     assert recall("an interrupted trial") is None
 
 

@@ -278,7 +278,7 @@ def test_a_session_goes_on_where_it_ended(empty, monkeypatch):
         Session(device, child, 0.0).run([TINY])
         tried = Trials(identify(device)).all
         assert tried
-        monkeypatch.setattr(session, "gated", lambda *_: pytest.fail("was checked again"))
+        monkeypatch.setattr(session, "rejection", lambda *_: pytest.fail("was checked again"))
         monkeypatch.setattr(task.Tuning, "_measured", lambda *_: pytest.fail("was timed again"))
         Session(device, child, 0.0).run([TINY])
     assert Trials(identify(device)).all == tried

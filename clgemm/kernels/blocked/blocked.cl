@@ -59,9 +59,9 @@
 #define WORK_N (VECTORS * WIDTH)
 #if PACKS
 #define PANELS_OF_A __global float*
-// Through this type pieces are copied, not by vload and vstore: compilers take these for functions, and do
+// Vectors are copied through this type, not by vload and vstore: compilers take these for functions, and do
 // not unroll a loop that calls them.
-typedef FLOAT(PIECE_A) __attribute__((aligned(4))) piece_of_a;
+typedef FLOAT(VECTOR_ROWS_A) __attribute__((aligned(4))) vector_of_a;
 // To the second-level cache: each column of A's source is in a line of its own, too many for the first.
 #define FETCH_SECOND(p) __builtin_prefetch((const void*)(size_t)(p), 0, 2)
 #else
@@ -145,7 +145,7 @@ static inline __attribute__((always_inline)) bool multiply_panels(const bool pac
       FETCH_SECOND(source + LINE + WORK_M);
 #endif
       #pragma unroll
-      for (int i = 0; i < WORK_M; i += PIECE_A) *(__global piece_of_a*)(a + i) = *(__global const piece_of_a*)(source + i);
+      for (int i = 0; i < WORK_M; i += VECTOR_ROWS_A) *(__global vector_of_a*)(a + i) = *(__global const vector_of_a*)(source + i);
     }
 #endif
     #pragma unroll
@@ -320,7 +320,7 @@ void blocked_product(const int m, const int n, const int k, const int slice_k,
       __global const float* b_matrix = b + b_offset + matrix_offset(matrix, counts, b_strides) + first_n * b_column;
       __global float* c_matrix = c + c_offset + matrix_offset(matrix, counts, c_strides) + slice * c_slice
                                + first_n * c_column;
-      const int padded = (width + PIECE - 1) / PIECE * PIECE;
+      const int padded = (width + VECTOR_ROWS - 1) / VECTOR_ROWS * VECTOR_ROWS;
       const int first_k = slice * slice_k, last_k = min(first_k + slice_k, k);
       for (int p = first_k; p < last_k; p += block_k) {
         const int depth = min(block_k, last_k - p);

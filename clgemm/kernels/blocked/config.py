@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgemm.core.config import KernelConfig, piece_of, positive, vector
+from clgemm.core.config import KernelConfig, positive, vector, vector_block_of
 from clgemm.kernels.pack.config import VectorPackConfig
 from clgemm.kernels.split_k.config import ReduceConfig
 
@@ -60,9 +60,17 @@ class BlockedConfig(KernelConfig):
 
     def macros(self) -> tuple[tuple[str, int], ...]:
         """Return also how panels are packed."""
-        (piece_a, turn_a), (piece_b, turn_b) = piece_of(self.tile_m), piece_of(self.tile_n)
-        pieces = (("PIECE_A", piece_a), ("PIECE_B", piece_b))
-        return (*super().macros(), *pieces, ("TURN_A", turn_a), ("TURN_B", turn_b))
+        (rows_a, columns_a), (rows_b, columns_b) = (
+            vector_block_of(self.tile_m),
+            vector_block_of(self.tile_n),
+        )
+        rows = (("VECTOR_ROWS_A", rows_a), ("VECTOR_ROWS_B", rows_b))
+        return (
+            *super().macros(),
+            *rows,
+            ("VECTOR_COLUMNS_A", columns_a),
+            ("VECTOR_COLUMNS_B", columns_b),
+        )
 
     def problems(self) -> Iterator[str]:
         yield from positive(self, "prefetch", "prefetch_a", "aliasing")

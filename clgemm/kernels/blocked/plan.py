@@ -14,15 +14,15 @@ from clgemm.core.steps import (
     COUNTERS,
     LAST_GROUP,
     Argument,
+    Batch,
     Element,
     Plan,
-    Stack,
     Step,
+    batch_of,
     ceil_div,
     operand_at,
     operand_in_place,
     round_up,
-    stack_of,
 )
 from clgemm.kernels.blocked.config import BlockedConfig, BlockedVariant
 from clgemm.kernels.blocked.estimate import NEAR, BlockedEstimate, cuts_k, register_spread
@@ -30,10 +30,10 @@ from clgemm.kernels.common.panels import (
     Panels,
     Place,
     Scratch,
+    batch_over,
     make_panel_plan,
     own_levels,
     packed_strides,
-    stack_over,
     target_of,
 )
 from clgemm.kernels.pack.config import VectorPackConfig, VectorPackVariant
@@ -84,15 +84,15 @@ def _lies_in_place(a: Layout, config: BlockedConfig) -> bool:
 
 
 def _sharing(levels: tuple[Level, ...]) -> int:
-    """Return how many matrices that follow one another in a stack have the same B."""
+    """Return how many matrices that follow one another in a batch have the same B."""
     shared = takewhile(lambda level: level.strides[1] == 0, reversed(levels))
     return math.prod(level.count for level in shared)
 
 
 def _elements(x: Layout) -> int:
-    """Return the elements of a stack, repeated matrices counted once."""
-    stack = zip(x.batch, x.strides[:-2], strict=True)
-    return x.rows * x.columns * math.prod(count for count, stride in stack if stride != 0)
+    """Return the elements of a batch, repeated matrices counted once."""
+    batch = zip(x.batch, x.strides[:-2], strict=True)
+    return x.rows * x.columns * math.prod(count for count, stride in batch if stride != 0)
 
 
 class _Work(NamedTuple):
@@ -114,7 +114,7 @@ class _Work(NamedTuple):
         Whether it does so while it multiplies.
     """
 
-    stack: Stack
+    batch: Batch
     spread: BlockedEstimate
     cuts: int
     columns: int
@@ -205,23 +205,23 @@ class RegisterPanels(Panels[VectorPackConfig]):
         """Yield the launch that multiplies, and one that adds up if k is cut into slices."""
         (m, n, k), part, a, b = place.sizes, place.part, *self.rows
         work, levels, origins = self._work(place), part.levels, place.origins
-        stack, spread, block_k = work.stack, work.spread, self.block_depth(k)
+        batch, spread, block_k = work.batch, work.spread, self.block_depth(k)
         first_a = Element("a", part.offsets[0] + origins[0])
         first_b = Element("b", part.offsets[1] + origins[1])
-        strides_a, strides_b = stack.strides[:2]
+        strides_a, strides_b = batch.strides[:2]
         if self.config.in_place:
             panels_a = operand_at("a", "a", first_a, row=a.row_stride, strides=strides_a)
         else:
             panels_a = operand_at("a", "packed_a", 0, row=0, strides=strides_a)
         source: dict[str, Argument] = {}
         if work.packs:
-            own = stack_of(levels, 3).strides[0]
+            own = batch_of(levels, 3).strides[0]
             source = operand_in_place("source", "a", first_a, a, strides=own)
             source |= {"a_matrices": work.matrices_a, "meanwhile": work.meanwhile}
             scratch.reserve("packed_a", work.matrices_a * self.packed_bytes(0, m, k))
         packed = round_up(spread.block_n, self.config.tile_n) * block_k
         scratch.reserve("packed_b", FLOAT_BYTES * work.groups * packed)
-        result = target_of(self, place, work.cuts, stack, scratch)
+        result = target_of(self, place, work.cuts, batch, scratch)
         yield Step(
             variant_of(BlockedVariant, self.config, packs=work.packs),
             work.groups,
@@ -233,14 +233,14 @@ class RegisterPanels(Panels[VectorPackConfig]):
                 "block_m": spread.block_m,
                 "block_n": spread.block_n,
                 "block_k": block_k,
-                "counts": stack.counts,
+                "counts": batch.counts,
                 **result.scales,
                 **panels_a,
                 **operand_in_place("b", "b", first_b, b.transposed(), strides=strides_b),
                 "scratch": "packed_b",
                 "scratch_size": packed,
                 **result.to,
-                "matrices": stack.matrices,
+                "matrices": batch.matrices,
                 "sharing": _sharing(levels),
                 "all": work.columns,
                 "lists": spread.lists,
@@ -277,12 +277,12 @@ class RegisterPanels(Panels[VectorPackConfig]):
         strides_a = packed_strides(levels, 0, round_up(m, self.config.tile_m) * k)
         if self.config.in_place:
             strides_a = tuple(level.strides[0] for level in levels)
-        stack = stack_over(part, strides_a, tuple(level.strides[1] for level in levels))
+        batch = batch_over(part, strides_a, tuple(level.strides[1] for level in levels))
         units, block_k = self.limits.compute_units, self.block_depth(k)
-        spread = register_spread(self.config, m, n, k, stack.matrices, block_k, units)
+        spread = register_spread(self.config, m, n, k, batch.matrices, block_k, units)
         cuts = ceil_div(k, spread.slice_k)
         blocks_m = ceil_div(m, spread.block_m * self.config.tile_m)
-        columns = stack.matrices * cuts * ceil_div(n, spread.block_n)
+        columns = batch.matrices * cuts * ceil_div(n, spread.block_n)
         groups = min(columns * blocks_m, units)
         matrices_a = math.prod(level.count for level in own_levels(levels, 0))
         blocks = matrices_a * blocks_m
@@ -300,7 +300,7 @@ class RegisterPanels(Panels[VectorPackConfig]):
             and 2 * blocks * cuts >= groups
             and counters <= COUNTERS * units
         )
-        return _Work(stack, spread, cuts, columns, groups, matrices_a, packs, meanwhile)
+        return _Work(batch, spread, cuts, columns, groups, matrices_a, packs, meanwhile)
 
 
 def make_blocked_plan(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clgemm.core.layout import Layout
-from clgemm.core.steps import LONGEST_SUM, Argument, Side, Stack, ceil_div, round_up
+from clgemm.core.steps import LONGEST_SUM, Argument, Batch, Side, ceil_div, round_up
 from clgemm.kernels.split_k.plan import Target
 
 __all__ = [
@@ -60,7 +60,7 @@ def slice_of_k(k: int, wanted: int, width: int) -> int:
 
 def product_arguments(
     sizes: tuple[int, int, int, int],
-    stack: Stack,
+    batch: Batch,
     a: dict[str, Argument],
     b: dict[str, Argument],
     result: Target,
@@ -80,11 +80,11 @@ def product_arguments(
         "n": n,
         "k": k,
         "slice_k": slice_k,
-        "counts": stack.counts,
+        "counts": batch.counts,
         **result.scales,
         **a,
-        "a_strides": stack.strides[0],
+        "a_strides": batch.strides[0],
         **b,
-        "b_strides": stack.strides[1],
+        "b_strides": batch.strides[1],
         **result.to,
     }

@@ -17,17 +17,17 @@ from clgemm.core.layout import Layout, Level, batch_levels
 from clgemm.core.steps import (
     LAST_GROUP,
     Argument,
+    Batch,
     Element,
     Plan,
     Side,
     Slice,
     Slot,
-    Stack,
     Step,
+    batch_of,
     ceil_div,
     round_up,
     slices,
-    stack_of,
 )
 from clgemm.kernels.pack.plan import pack_step
 from clgemm.kernels.split_k.plan import Target, target
@@ -39,10 +39,10 @@ __all__ = [
     "Panels",
     "Place",
     "Scratch",
+    "batch_over",
     "make_panel_plan",
     "own_levels",
     "packed_strides",
-    "stack_over",
     "target_of",
 ]
 
@@ -252,23 +252,23 @@ def _pack(
     operand = SIDES.index(side)
     if not panels.packed[operand]:
         return
-    stack = stack_of(own_levels(part.levels, operand), 1)
+    batch = batch_of(own_levels(part.levels, operand), 1)
     size_bytes = panels.packed_bytes(operand, rows, depth)
-    scratch.reserve(PACKED[operand], stack.matrices * size_bytes)
+    scratch.reserve(PACKED[operand], batch.matrices * size_bytes)
     config = panels.pack_config(operand, rows, depth)
     sizes = panels.pack_sizes(operand, rows, depth)
     first, to = Element(side, part.offsets[operand] + origin), (PACKED[operand], 0)
     groups = panels.pack_groups(operand, rows, depth)
-    yield pack_step(config, sizes, panels.rows[operand], stack, first, to, groups)
+    yield pack_step(config, sizes, panels.rows[operand], batch, first, to, groups)
 
 
 def target_of(
     panels: Panels[Pack],
     place: Place,
     cuts: int,
-    stack: Stack,
+    batch: Batch,
     scratch: Scratch,
-    pieces: tuple[int, int] | None = None,
+    fused: tuple[int, int] | None = None,
 ) -> Target:
     """Return where a block of the product is stored; its scratch is taken.
 
@@ -276,22 +276,22 @@ def target_of(
     ----------
     cuts : int
         Slices of k.
-    pieces : tuple of int, optional
+    fused : tuple of int, optional
         As for `clgemm.kernels.split_k.plan.target`.
     """
     (m, n, _), part = place.sizes, place.part
     beta: Argument = "beta" if place.is_first else 1.0
     first = place.origins[2] + part.offsets[2]
-    result = target((m, n, cuts), part.levels, stack, beta, panels.c, first, panels.limits, pieces)
+    result = target((m, n, cuts), part.levels, batch, beta, panels.c, first, panels.limits, fused)
     if result.partial_bytes:
         scratch.reserve("partial", result.partial_bytes)
     return result
 
 
-def stack_over(part: Slice, strides_a: tuple[int, ...], strides_b: tuple[int, ...]) -> Stack:
+def batch_over(part: Slice, strides_a: tuple[int, ...], strides_b: tuple[int, ...]) -> Batch:
     """Return a part's loops with other strides for A and B than the operands' own."""
     every = zip(part.levels, strides_a, strides_b, strict=True)
-    return stack_of(tuple(Level(level.count, (i, j, level.strides[2])) for level, i, j in every), 3)
+    return batch_of(tuple(Level(level.count, (i, j, level.strides[2])) for level, i, j in every), 3)
 
 
 def own_levels(levels: tuple[Level, ...], operand: int) -> tuple[Level, ...]:
@@ -302,7 +302,7 @@ def own_levels(levels: tuple[Level, ...], operand: int) -> tuple[Level, ...]:
 
 
 def packed_strides(levels: tuple[Level, ...], operand: int, matrix: int) -> tuple[int, ...]:
-    """Return an operand's strides in its packed stack: each of its matrices once, in order."""
+    """Return an operand's strides in its packed batch: each of its matrices once, in order."""
     strides: list[int] = []
     step = matrix
     for level in reversed(levels):

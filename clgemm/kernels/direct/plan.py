@@ -11,10 +11,10 @@ from clgemm.core.steps import (
     Plan,
     Slot,
     Step,
+    batch_of,
     ceil_div,
     operand_in_place,
     slices,
-    stack_of,
 )
 from clgemm.kernels.direct.config import DirectConfig
 
@@ -33,17 +33,17 @@ def _steps(a: Layout, b: Layout, c: Layout, config: DirectConfig) -> Iterator[St
     slot_a: Slot = "a" if k else "c"  # an argument must be some buffer, even if it is not read
     slot_b: Slot = "b" if k else "c"
     for offsets, levels in slices(batch_levels(a, b, c), LAST_GROUP // groups, 3):
-        stack = stack_of(levels, 3)
+        batch = batch_of(levels, 3)
         first_a, first_b = Element(slot_a, offsets[0]), Element(slot_b, offsets[1])
-        first_c, (strides_a, strides_b, strides_c) = Element("c", offsets[2]), stack.strides
+        first_c, (strides_a, strides_b, strides_c) = Element("c", offsets[2]), batch.strides
         yield Step(
             config,
-            groups * stack.matrices,
+            groups * batch.matrices,
             {
                 "m": m,
                 "n": n,
                 "k": k,
-                "counts": stack.counts,
+                "counts": batch.counts,
                 "alpha": "alpha",
                 "beta": "beta",
                 **operand_in_place("a", slot_a, first_a, a, strides=strides_a),

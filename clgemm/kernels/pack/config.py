@@ -9,7 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgemm.core.config import FLOAT_BYTES, KernelConfig, multiple, piece_of, positive, vector
+from clgemm.core.config import (
+    FLOAT_BYTES,
+    KernelConfig,
+    multiple,
+    positive,
+    vector,
+    vector_block_of,
+)
 
 __all__ = ["PackConfig", "VectorPackConfig", "VectorPackVariant"]
 
@@ -44,8 +51,8 @@ class VectorPackConfig(KernelConfig):
     """The same by vectors, for processors that have them; panels lie block after block of k."""
 
     panel: int  # rows of a panel: tile_m or tile_n of the kernel that reads it
-    piece: int  # rows that are copied or transposed together
-    turn: int  # columns that are transposed together
+    vector_rows: int  # rows that are copied or transposed together
+    vector_columns: int  # columns that are transposed together
     panels: int  # panels that one work-group packs, at most, where it transposes
     prefetch: bool  # what is read where it transposes, and what is written, is fetched ahead
 
@@ -58,8 +65,10 @@ class VectorPackConfig(KernelConfig):
     @classmethod
     def of(cls, panel: int, rows: int, prefetch: bool) -> VectorPackConfig:
         """Return how panels are packed, as many per work-group as have so many rows."""
-        piece, turn = piece_of(panel)
-        return cls(panel, piece, turn, panels=max(1, rows // panel), prefetch=prefetch)
+        vector_rows, vector_columns = vector_block_of(panel)
+        return cls(
+            panel, vector_rows, vector_columns, panels=max(1, rows // panel), prefetch=prefetch
+        )
 
     def macros(self) -> tuple[tuple[str, int], ...]:
         """Return also how it writes."""
@@ -70,17 +79,17 @@ class VectorPackConfig(KernelConfig):
         return 1
 
     def problems(self) -> Iterator[str]:
-        bad = [*positive(self, "prefetch"), *vector(self, "piece")]
+        bad = [*positive(self, "prefetch"), *vector(self, "vector_rows")]
         yield from bad
         if bad:
             return
-        yield from multiple(self, "panel", of="piece")
-        yield from multiple(self, "turn", of="piece")
-        yield from vector(self, "turn")
-        if self.turn != self.piece != self.panel:
+        yield from multiple(self, "panel", of="vector_rows")
+        yield from multiple(self, "vector_columns", of="vector_rows")
+        yield from vector(self, "vector_columns")
+        if self.vector_columns != self.vector_rows != self.panel:
             yield (
-                f"turn={self.turn} columns of piece={self.piece} rows lie apart "
-                f"in panel={self.panel} rows"
+                f"vector_columns={self.vector_columns} differs from "
+                f"vector_rows={self.vector_rows}, and panel={self.panel} does too"
             )
 
 

@@ -9,14 +9,14 @@ from clgemm.core.layout import Layout, batch_levels
 from clgemm.core.steps import (
     LAST_ITEM,
     Argument,
+    Batch,
     Element,
     Plan,
     Slot,
-    Stack,
     Step,
+    batch_of,
     ceil_div,
     slices,
-    stack_of,
 )
 from clgemm.kernels.pack.config import PackConfig
 
@@ -27,7 +27,7 @@ def pack_step(
     config: KernelConfig,
     sizes: Mapping[str, int],
     layout: Layout,
-    stack: Stack,
+    batch: Batch,
     first: Element,
     to: tuple[Slot, int | Element],
     groups: int,
@@ -42,20 +42,20 @@ def pack_step(
     slot, offset = to
     arguments: dict[str, Argument] = {
         **sizes,
-        "counts": stack.counts,
+        "counts": batch.counts,
         "from": first.slot,
         "from_offset": first,
         "row_stride": layout.row_stride,
         "column_stride": layout.column_stride,
-        "from_strides": stack.strides[0],
+        "from_strides": batch.strides[0],
         "to": slot,
         "to_offset": offset,
     }
-    return Step(config, groups * stack.matrices, arguments)
+    return Step(config, groups * batch.matrices, arguments)
 
 
 def make_copy_plan(source: Layout, config: PackConfig) -> Plan:
-    """Return the launches that copy a to c, a dense row-major stack: panels of a single row."""
+    """Return the launches that copy a to c, a dense row-major batch: panels of a single row."""
     assert config.panel == 1
     rows, columns = source.rows, source.columns
     groups = ceil_div(columns, config.depth)  # for each row
@@ -63,12 +63,12 @@ def make_copy_plan(source: Layout, config: PackConfig) -> Plan:
     steps: list[Step] = []
     copied = 0
     for offsets, levels in slices(batch_levels(source), most // rows, 1):
-        stack = stack_of(levels, 1)
+        batch = batch_of(levels, 1)
         for row in range(0, rows, most):  # more than one launch only for a single matrix
             count = min(most, rows - row)
             first = Element("a", offsets[0] + row * source.row_stride)
             to = Element("c", copied + row * columns)
             sizes = {"rows": count, "columns": columns, "padded_columns": columns}
-            steps.append(pack_step(config, sizes, source, stack, first, ("c", to), count * groups))
-        copied += stack.matrices * rows * columns
+            steps.append(pack_step(config, sizes, source, batch, first, ("c", to), count * groups))
+        copied += batch.matrices * rows * columns
     return Plan(tuple(steps))

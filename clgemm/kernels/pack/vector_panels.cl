@@ -1,7 +1,7 @@
 // Packs rows of a matrix of any strides into zero-padded panels, by vectors, for CPUs: pack_panels.
 //   from[row*row_stride + column*column_stride]           rows x columns
 //   to[(row/PANEL*columns + column)*PANEL + row%PANEL]
-// Columns that are contiguous are copied. Where rows are contiguous, squares of PIECE x TURN elements are
+// Columns that are contiguous are copied. Where rows are contiguous, squares of VECTOR_ROWS x VECTOR_COLUMNS elements are
 // transposed in vector registers.
 // A source may include this file twice with other parameters. It then defines OF(name), which makes
 // OF(pack_panels) of pack_panels.
@@ -10,11 +10,11 @@
 #ifndef PANEL
 #error "PANEL: rows of a panel"
 #endif
-#ifndef PIECE
-#error "PIECE: rows that are copied or transposed together, a power of two that divides PANEL"
+#ifndef VECTOR_ROWS
+#error "VECTOR_ROWS: rows that are copied or transposed together, a power of two that divides PANEL"
 #endif
-#ifndef TURN
-#error "TURN: columns that are transposed together"
+#ifndef VECTOR_COLUMNS
+#error "VECTOR_COLUMNS: columns that are transposed together"
 #endif
 #ifndef PREFETCH
 #error "PREFETCH: 0 leaves fetching ahead to the processor"
@@ -71,35 +71,35 @@
     }                                                                       \
   }
 
-#if PIECE > 1
-DEFINE_TRANSPOSE(OF(transpose_square), PIECE, TURN)
+#if VECTOR_ROWS > 1
+DEFINE_TRANSPOSE(OF(transpose_square), VECTOR_ROWS, VECTOR_COLUMNS)
 
-// Writes the transpose of PIECE rows x TURN columns; rows from `rows` on are taken as zero.
+// Writes the transpose of VECTOR_ROWS rows x VECTOR_COLUMNS columns; rows from `rows` on are taken as zero.
 static inline void OF(transpose)(const int rows, __global const float* from, const long row_stride,
                                  __global float* to) {
-  FLOAT(TURN) x[PIECE];
+  FLOAT(VECTOR_COLUMNS) x[VECTOR_ROWS];
 #if WRITES == 1
   #pragma unroll
-  for (int i = 0; i < TURN * PANEL; i += LINE) FETCH_TO(to + AHEAD * PANEL + i);
+  for (int i = 0; i < VECTOR_COLUMNS * PANEL; i += LINE) FETCH_TO(to + AHEAD * PANEL + i);
 #endif
-  if (rows >= PIECE) {
+  if (rows >= VECTOR_ROWS) {
     #pragma unroll
-    for (int i = 0; i < PIECE; i++) {
+    for (int i = 0; i < VECTOR_ROWS; i++) {
 #if PREFETCH
       FETCH(from + i * row_stride + AHEAD);
 #endif
-      x[i] = LOAD(TURN, from + i * row_stride);
+      x[i] = LOAD(VECTOR_COLUMNS, from + i * row_stride);
     }
   } else {
     #pragma unroll
-    for (int i = 0; i < PIECE; i++) {
-      x[i] = (FLOAT(TURN))(0.0f);
-      if (i < rows) x[i] = LOAD(TURN, from + i * row_stride);
+    for (int i = 0; i < VECTOR_ROWS; i++) {
+      x[i] = (FLOAT(VECTOR_COLUMNS))(0.0f);
+      if (i < rows) x[i] = LOAD(VECTOR_COLUMNS, from + i * row_stride);
     }
   }
   OF(transpose_square)(x);
   #pragma unroll
-  for (int i = 0; i < PIECE; i++) STORE(TURN, x[i], to + i * TURN / PIECE * PANEL + i * TURN % PIECE);
+  for (int i = 0; i < VECTOR_ROWS; i++) STORE(VECTOR_COLUMNS, x[i], to + i * VECTOR_COLUMNS / VECTOR_ROWS * PANEL + i * VECTOR_COLUMNS % VECTOR_ROWS);
 }
 #endif
 
@@ -112,48 +112,48 @@ static __attribute__((noinline)) void OF(copy)(const int rows, const int padded,
       to[column * PANEL + row] = row < rows ? from[row * row_stride + column * column_stride] : 0.0f;
 }
 
-// By vectors, where columns are contiguous. `rows` is a multiple of PIECE.
-static inline void OF(copy_pieces)(const int rows, const int columns, __global const float* from,
+// By vectors, where columns are contiguous. `rows` is a multiple of VECTOR_ROWS.
+static inline void OF(copy_vectors)(const int rows, const int columns, __global const float* from,
                                    const long column_stride, __global float* to) {
   for (int column = 0; column < columns; column++)
     #pragma unroll
-    for (int row = 0; row < PANEL; row += PIECE)
+    for (int row = 0; row < PANEL; row += VECTOR_ROWS)
       if (row < rows)
-        STORE_PANEL(PIECE, LOAD(PIECE, from + column * column_stride + row), to + column * PANEL + row);
+        STORE_PANEL(VECTOR_ROWS, LOAD(VECTOR_ROWS, from + column * column_stride + row), to + column * PANEL + row);
 }
 
 // Packs rows x columns into panels of `pitch` columns. The last panel is written up to row `padded`, a
-// multiple of PIECE.
+// multiple of VECTOR_ROWS.
 static __attribute__((noinline)) void OF(pack_panels)(const int rows, const int padded, const int columns,
                                                       const int pitch, __global const float* from,
                                                       const long row_stride, const long column_stride,
                                                       __global float* to) {
   if (row_stride == 1) {
-    const int pieces = rows / PIECE * PIECE;
+    const int whole_rows = rows / VECTOR_ROWS * VECTOR_ROWS;
     for (int column = 0; column < columns; column += TOGETHER) {
       const int columns_here = min(TOGETHER, columns - column);
 #if PREFETCH
-      if (pieces < LONG)
+      if (whole_rows < LONG)
         for (int i = TOGETHER; i < 2 * TOGETHER; i++)
-          for (int row = 0; row < pieces; row += LINE) FETCH(from + (column + i) * column_stride + row);
+          for (int row = 0; row < whole_rows; row += LINE) FETCH(from + (column + i) * column_stride + row);
 #endif
-      for (int panel = 0; panel < pieces; panel += PANEL) {
+      for (int panel = 0; panel < whole_rows; panel += PANEL) {
         __global const float* source = from + column * column_stride + panel;
         __global float* target = to + panel * pitch + column * PANEL;
 #if WRITES == 1
         #pragma unroll
         for (int i = 0; i < TOGETHER * PANEL; i += LINE) FETCH_TO(target + PANEL * pitch + i);
 #endif
-        if (pieces - panel >= PANEL && columns_here == TOGETHER)
-          OF(copy_pieces)(PANEL, TOGETHER, source, column_stride, target);
+        if (whole_rows - panel >= PANEL && columns_here == TOGETHER)
+          OF(copy_vectors)(PANEL, TOGETHER, source, column_stride, target);
         else
-          OF(copy_pieces)(pieces - panel, columns_here, source, column_stride, target);
+          OF(copy_vectors)(whole_rows - panel, columns_here, source, column_stride, target);
       }
     }
-    if (pieces < padded) {
+    if (whole_rows < padded) {
       const int whole = rows / PANEL * PANEL;
-      OF(copy)(rows - pieces, padded - pieces, columns, from + pieces, 1, column_stride,
-               to + whole * pitch + pieces - whole);
+      OF(copy)(rows - whole_rows, padded - whole_rows, columns, from + whole_rows, 1, column_stride,
+               to + whole * pitch + whole_rows - whole);
     }
     return;
   }
@@ -163,11 +163,11 @@ static __attribute__((noinline)) void OF(pack_panels)(const int rows, const int 
     __global const float* source = from + panel * row_stride;
     __global float* target = to + panel * pitch;
     int transposed = 0;
-#if PIECE > 1
+#if VECTOR_ROWS > 1
     if (column_stride == 1) {
-      transposed = columns / TURN * TURN;
-      for (int i = 0; i < padded_here; i += PIECE)
-        for (int column = 0; column < transposed; column += TURN)
+      transposed = columns / VECTOR_COLUMNS * VECTOR_COLUMNS;
+      for (int i = 0; i < padded_here; i += VECTOR_ROWS)
+        for (int column = 0; column < transposed; column += VECTOR_COLUMNS)
           OF(transpose)(rows_here - i, source + i * row_stride + column, row_stride, target + column * PANEL + i);
     }
 #endif

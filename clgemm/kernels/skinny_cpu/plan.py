@@ -12,11 +12,11 @@ from clgemm.core.steps import (
     Element,
     Plan,
     Step,
+    batch_of,
     ceil_div,
     operand_at,
     operand_in_place,
     slices,
-    stack_of,
 )
 from clgemm.kernels.common.few_rows import FewRows, few_rows, product_arguments, slice_of_k
 from clgemm.kernels.common.panels import Scratch, own_levels, packed_strides
@@ -61,28 +61,28 @@ def _steps(
         each = GROUPS_PER_UNIT_ALONG_K
     blocks = ceil_div(m, config.rows) * ceil_div(n, config.strip)
     for offsets, levels in slices(batch_levels(a, b, c), LAST_GROUP // (blocks * k), 3):
-        stack = stack_of(levels, 3)
-        wanted = ceil_div(each * limits.compute_units, blocks * stack.matrices)
+        batch = batch_of(levels, 3)
+        wanted = ceil_div(each * limits.compute_units, blocks * batch.matrices)
         slice_k = slice_of_k(k, wanted, config.width)
         cuts = ceil_div(k, slice_k)
         first_a, first_b = Element(slot_a, offsets[0]), Element(slot_b, offsets[1])
         place_a = operand_in_place("a", slot_a, first_a, a)
         if along_k and a.column_stride != 1:
             # Scalar products by vectors want the few rows dense.
-            own = stack_of(own_levels(levels, 0), 1)
+            own = batch_of(own_levels(levels, 0), 1)
             scratch.reserve("packed_a", FLOAT_BYTES * own.matrices * m * k)
             groups = m * ceil_div(k, copy.depth)
             sizes = {"rows": m, "columns": k, "padded_columns": k}
             yield pack_step(copy, sizes, a, own, first_a, ("packed_a", 0), groups)
             every = zip(levels, packed_strides(levels, 0, m * k), strict=True)
-            stack = stack_of(
+            batch = batch_of(
                 tuple(Level(x.count, (own_stride, *x.strides[1:])) for x, own_stride in every), 3
             )
             place_a = operand_at("a", "packed_a", 0, row=k, column=1)
         place_b = operand_in_place("b", slot_b, first_b, b)
-        result = target((m, n, cuts), levels, stack, "beta", c, offsets[2], limits)
+        result = target((m, n, cuts), levels, batch, "beta", c, offsets[2], limits)
         if cuts > 1:
             scratch.reserve("partial", result.partial_bytes)
-        arguments = product_arguments((m, n, k, slice_k), stack, place_a, place_b, result)
-        yield Step(config, blocks * cuts * stack.matrices, arguments)
+        arguments = product_arguments((m, n, k, slice_k), batch, place_a, place_b, result)
+        yield Step(config, blocks * cuts * batch.matrices, arguments)
         yield from result.adding

@@ -47,7 +47,7 @@ class SkinnyGpuConfig(KernelConfig):
         return FLOAT_BYTES * (self.rows * self.chunk + self.group * self.width)
 
     def problems(self) -> Iterator[str]:
-        bad = [*positive(self, "chunk", "kept"), *vector(self, "width")]
+        bad = [*positive(self, "chunk", "cached_loads"), *vector(self, "width")]
         yield from bad
         if not bad:
             yield from multiple(self, "group", of="abreast")
@@ -67,7 +67,7 @@ class SkinnyGpuVariant(SkinnyGpuConfig):
     fused_split_k: bool = False  # adds up slices of k itself
     # Of the loads under way at once, those of what stays in the last cache while the rest leaves it
     # first; 0: all alike.
-    kept: int = 0
+    cached_loads: int = 0
 
     @property
     def strip(self) -> int:
@@ -78,7 +78,10 @@ class SkinnyGpuVariant(SkinnyGpuConfig):
         yield from super().problems()
         if self.along_k and self.chunk == 0:
             yield "chunk=0 columns of A serve no along_k"
-        if self.kept and self.width != HINTED_WIDTH:
-            yield f"kept={self.kept} is for loads of {HINTED_WIDTH} floats, not {self.width}"
-        if self.kept >= self.ahead:
-            yield f"kept={self.kept} of ahead={self.ahead} loads leave none that go first"
+        if self.cached_loads and self.width != HINTED_WIDTH:
+            yield (
+                f"cached_loads={self.cached_loads} needs loads of {HINTED_WIDTH} floats, "
+                f"not {self.width}"
+            )
+        if self.cached_loads >= self.ahead:
+            yield f"cached_loads={self.cached_loads} is not below ahead={self.ahead}"

@@ -13,10 +13,10 @@ from clgemm.core.steps import (
     Element,
     Plan,
     Step,
+    batch_of,
     ceil_div,
     operand_in_place,
     slices,
-    stack_of,
     widest_load,
 )
 from clgemm.kernels.common.few_rows import FewRows, few_rows, product_arguments, slice_of_k
@@ -29,9 +29,9 @@ __all__ = ["make_skinny_plan"]
 # Slices of k give each compute unit so many work-items at most: to cut k into more work-groups than
 # run at the same time cost an H200 5 us of 32 at 1 x 3072 x 3072.
 LANES_PER_UNIT = 1024
-# Of matrices no larger than so many times what is kept of larger ones, plain loads find most in the
-# last cache.
-MOSTLY_KEPT = 1.5
+# Plain loads find most of a matrix in the last cache if it is no larger than so many times
+# `persisting_cache_bytes`.
+MOSTLY_CACHED = 1.5
 # Where B's columns lie along its memory, work-groups are smaller.
 ABREAST_ALONG_K = 32  # work-items side by side: they touch 512 bytes
 GROUP_ALONG_K = 256  # work-items
@@ -76,14 +76,14 @@ def fitted(config: SkinnyGpuConfig, b: Layout) -> SkinnyGpuVariant:
     return variant_of(SkinnyGpuVariant, fit, along_k=True)
 
 
-def kept_loads(config: SkinnyGpuConfig, b_bytes: int, limits: Limits) -> int:
+def loads_to_cache(config: SkinnyGpuConfig, b_bytes: int, limits: Limits) -> int:
     """Return how many of the loads under way are of what stays in the last cache.
 
     As large a part of B as stays there; none where most of B does anyway, or hardly any would.
     """
-    if config.width != HINTED_WIDTH or b_bytes < MOSTLY_KEPT * limits.kept_bytes:
+    if config.width != HINTED_WIDTH or b_bytes < MOSTLY_CACHED * limits.persisting_cache_bytes:
         return 0
-    return config.ahead * limits.kept_bytes // b_bytes
+    return config.ahead * limits.persisting_cache_bytes // b_bytes
 
 
 def _steps(
@@ -95,19 +95,19 @@ def _steps(
     fit = fitted(config, b)
     blocks = ceil_div(m, fit.rows) * ceil_div(n, fit.strip)
     for offsets, levels in slices(batch_levels(a, b, c), LAST_GROUP // (blocks * k), 3):
-        stack = stack_of(levels, 3)
+        batch = batch_of(levels, 3)
         at_once = limits.compute_units * LANES_PER_UNIT // fit.items
-        slice_k = slice_of_k(k, at_once // (blocks * stack.matrices), fit.width)
+        slice_k = slice_of_k(k, at_once // (blocks * batch.matrices), fit.width)
         cuts = ceil_div(k, slice_k)
         apart = math.prod(level.count for level in levels if level.strides[1])
-        kept = kept_loads(fit, FLOAT_BYTES * apart * n * k, limits)
-        pieces = blocks * stack.matrices, fit.rows * fit.strip
-        result = target((m, n, cuts), levels, stack, "beta", c, offsets[2], limits, pieces)
+        cached_loads = loads_to_cache(fit, FLOAT_BYTES * apart * n * k, limits)
+        fused = blocks * batch.matrices, fit.rows * fit.strip
+        result = target((m, n, cuts), levels, batch, "beta", c, offsets[2], limits, fused)
         if cuts > 1:
             scratch.reserve("partial", result.partial_bytes)
         place_a = operand_in_place("a", slot_a, Element(slot_a, offsets[0]), a)
         place_b = operand_in_place("b", slot_b, Element(slot_b, offsets[1]), b)
-        arguments = product_arguments((m, n, k, slice_k), stack, place_a, place_b, result)
-        launched = replace(fit, kept=kept, fused_split_k=result.fused_split_k)
-        yield Step(launched, blocks * cuts * stack.matrices, arguments)
+        arguments = product_arguments((m, n, k, slice_k), batch, place_a, place_b, result)
+        launched = replace(fit, cached_loads=cached_loads, fused_split_k=result.fused_split_k)
+        yield Step(launched, blocks * cuts * batch.matrices, arguments)
         yield from result.adding

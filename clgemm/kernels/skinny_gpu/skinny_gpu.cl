@@ -12,8 +12,8 @@
 // Split-k: several slices of k, slice_k long each, are several results. Slice s goes to c + s*c_slice; or,
 // with FUSED_SPLIT_K, to `slices_out`, and the sum of all to c (split_k/fused.cl).
 //
-// KEPT is for a B that is larger than the last cache and multiplied again and again. With plain loads the end
-// of B evicts its beginning, and the next call finds nothing. So of each AHEAD loads, KEPT leave their cache
+// CACHED_LOADS is for a B that is larger than the last cache and multiplied again and again. With plain loads the end
+// of B evicts its beginning, and the next call finds nothing. So of each AHEAD loads, CACHED_LOADS leave their cache
 // lines' priority as it is, and the others mark their lines as the first to evict: the same part of B stays.
 // On an H200 other data is not evicted sooner by this than by plain loads. The policy evict_last is no faster,
 // and keeps B long after its last use. For NVIDIA's compiler, compute capability 8.0 and later, WIDTH 4.
@@ -38,8 +38,8 @@
 #ifndef AHEAD
 #error "AHEAD: loads of B under way at once"
 #endif
-#ifndef KEPT
-#error "KEPT: of AHEAD loads of B, those that stay in the last cache; the others are evicted first; 0: all alike"
+#ifndef CACHED_LOADS
+#error "CACHED_LOADS: of AHEAD loads of B, those that stay in the last cache; the others are evicted first; 0: all alike"
 #endif
 #ifndef ALONG_K
 #error "ALONG_K: 1 if the columns of B lie along its memory, 0 if its rows do"
@@ -60,12 +60,12 @@
 #define OF_A(i, p) ((FLOAT(WIDTH))(rows[(p) * ROWS + (i)]))
 #endif
 
-// The cache policies of loads: `stays` for KEPT of each AHEAD, `leaves` for the others.
+// The cache policies of loads: `stays` for CACHED_LOADS of each AHEAD, `leaves` for the others.
 typedef struct {
   ulong stays, leaves;
 } Policies;
 
-#if KEPT > 0 && defined(__NV_CL_C_VERSION)
+#if CACHED_LOADS > 0 && defined(__NV_CL_C_VERSION)
 static inline Policies cache_policies(void) {
   Policies policies;
   asm("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(policies.stays));
@@ -77,7 +77,7 @@ static inline Policies cache_policies(void) {
 static inline float4 load_of_b(const int load, __global const float* p, const Policies policies) {
   float4 v;
   asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.f32 {%0, %1, %2, %3}, [%4], %5;"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(p), "l"(load < KEPT ? policies.stays : policies.leaves));
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(p), "l"(load < CACHED_LOADS ? policies.stays : policies.leaves));
   return v;
 }
 #else
@@ -152,7 +152,7 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
       for (int i = 0; i < ROWS; i++) sum[i] = MULTIPLY_ADD((FLOAT(WIDTH))(scale[f][i]), v[f], sum[i]);
   }
   for (; p < last; p += STEP) {
-    const FLOAT(WIDTH) v = load_of_b(KEPT, b + p * b_row, policies);
+    const FLOAT(WIDTH) v = load_of_b(CACHED_LOADS, b + p * b_row, policies);
     #pragma unroll
     for (int i = 0; i < ROWS; i++) sum[i] = MULTIPLY_ADD((FLOAT(WIDTH))(a[min(i, rows_here - 1) * a_row + p * a_column]), v, sum[i]);
   }

@@ -12,13 +12,13 @@ from clgemm.core.layout import Layout, Level
 from clgemm.core.steps import (
     COUNTERS,
     Argument,
+    Batch,
     Element,
-    Stack,
     Step,
+    batch_of,
     ceil_div,
     operand_at,
     operand_in_place,
-    stack_of,
 )
 from clgemm.kernels.split_k.config import ReduceConfig
 
@@ -52,12 +52,12 @@ class Target(NamedTuple):
 def target(
     sizes: tuple[int, int, int],
     levels: tuple[Level, ...],
-    stack: Stack,
+    batch: Batch,
     beta: Argument,
     c: Layout,
     first: int,
     limits: Limits,
-    pieces: tuple[int, int] | None = None,
+    fused: tuple[int, int] | None = None,
 ) -> Target:
     """Return where a product stores.
 
@@ -65,31 +65,31 @@ def target(
     ----------
     sizes : tuple of int
         m, n and the number of slices that k is cut into.
-    levels, stack
-        The loops over its stack, of A, B and C; the same as kernels take them.
+    levels, batch
+        The loops over its batch, of A, B and C; the same as kernels take them.
     beta : float or "beta"
         What C is scaled by.
     first : int
         Elements from the first of `c` to where the product begins.
-    pieces : tuple of int, optional
+    fused : tuple of int, optional
         Work-groups for each slice, and elements of C that each makes, of a kernel that adds up
         slices itself where it can.
     """
     m, n, cuts = sizes
     scales: dict[str, Argument] = {"alpha": "alpha", "beta": beta}
-    start, strides = Element("c", first), stack.strides[2]
+    start, strides = Element("c", first), batch.strides[2]
     to = operand_in_place("c", "c", start, c, slice=0, strides=strides)
     if cuts == 1:
         return Target(scales, to, 0, ())
-    if pieces is not None and limits.fused_split_k and pieces[0] <= COUNTERS * limits.compute_units:
+    if fused is not None and limits.fused_split_k and fused[0] <= COUNTERS * limits.compute_units:
         to |= {"slices_out": "partial", "counters": "counters"}
-        return Target(scales, to, FLOAT_BYTES * cuts * math.prod(pieces), (), fused_split_k=True)
-    apart = stack_of(_dense_levels(levels, cuts * m * n), 1)
+        return Target(scales, to, FLOAT_BYTES * cuts * math.prod(fused), (), fused_split_k=True)
+    apart = batch_of(_dense_levels(levels, cuts * m * n), 1)
     place = operand_in_place("c", "c", start, c, strides=strides)
-    adding = _reduce_step(sizes, stack, scales, place, limits)
+    adding = _reduce_step(sizes, batch, scales, place, limits)
     scales = {"alpha": 1.0, "beta": 0.0}
     to = operand_at("c", "partial", 0, row=n, column=1, slice=m * n, strides=apart.strides[0])
-    return Target(scales, to, FLOAT_BYTES * stack.matrices * cuts * m * n, (adding,))
+    return Target(scales, to, FLOAT_BYTES * batch.matrices * cuts * m * n, (adding,))
 
 
 def _reduce_config(slices: int, limits: Limits) -> ReduceConfig:
@@ -104,7 +104,7 @@ def _reduce_config(slices: int, limits: Limits) -> ReduceConfig:
 
 def _reduce_step(
     sizes: tuple[int, int, int],
-    stack: Stack,
+    batch: Batch,
     scales: Mapping[str, Argument],
     to: Mapping[str, Argument],
     limits: Limits,
@@ -114,14 +114,14 @@ def _reduce_step(
     config = _reduce_config(cuts, limits)
     config = replace(config, aligned=n % config.width == 0)
     units = m * ceil_div(n, config.width)
-    groups = stack.matrices * ceil_div(units, config.group // config.parts)
-    arguments: dict[str, Argument] = {"m": m, "n": n, "slices": cuts, "counts": stack.counts}
+    groups = batch.matrices * ceil_div(units, config.group // config.parts)
+    arguments: dict[str, Argument] = {"m": m, "n": n, "slices": cuts, "counts": batch.counts}
     arguments |= {**scales, "from": "partial", **to}
     return Step(config, groups, arguments)
 
 
 def _dense_levels(levels: tuple[Level, ...], matrix: int) -> tuple[Level, ...]:
-    """Return the loops over a stack whose matrices, of so many elements, lie one behind another."""
+    """Return the loops over a batch whose matrices, of so many elements, lie one behind another."""
     dense: list[Level] = []
     for level in reversed(levels):
         dense.insert(0, Level(level.count, (matrix,)))

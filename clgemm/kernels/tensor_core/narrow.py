@@ -16,11 +16,11 @@ from clgemm.core.steps import (
     Side,
     Slot,
     Step,
+    batch_of,
     ceil_div,
     operand_in_place,
     round_up,
     slices,
-    stack_of,
     widest_load,
 )
 from clgemm.kernels.common.panels import own_levels, packed_strides
@@ -70,7 +70,7 @@ def slices_of_k(config: NarrowConfig, tiles: int, k: int, limits: Limits) -> int
 
 
 def make_narrow_plan(a: Layout, b: Layout, c: Layout, config: NarrowConfig, limits: Limits) -> Plan:
-    """Return the launches of ``C = alpha A B + beta C`` for stacks that `fits_narrow`."""
+    """Return the launches of ``C = alpha A B + beta C`` for batches that `fits_narrow`."""
     scratch: dict[Slot, int] = {}
     a, b, c, turned = _turned(a, b, c)
     steps = tuple(_steps(a, b, c, turned, fitted(config, a), limits, scratch))
@@ -93,33 +93,33 @@ def _steps(
     tiles_n, chunks = ceil_div(n, config.columns), ceil_div(k, config.chunk)
     tiles = ceil_div(m, config.tile_m) * tiles_n
     for offsets, levels in slices(batch_levels(a, b, c), LAST_GROUP // (tiles * chunks), 3):
-        own = stack_of(own_levels(levels, 1), 1)
+        own = batch_of(own_levels(levels, 1), 1)
         packs = own.matrices * tiles_n * chunks
         packed = packed_strides(levels, 1, tiles_n * chunks)
         every = zip(levels, packed, strict=True)
         # Of A, B and C, and the chunks of B.
-        stack = stack_of(tuple(Level(x.count, (*x.strides, stride)) for x, stride in every), 4)
+        batch = batch_of(tuple(Level(x.count, (*x.strides, stride)) for x, stride in every), 4)
         scratch["packed_b"] = max(scratch.get("packed_b", 0), packs * config.chunk_bytes)
-        cuts = max(slices_of_k(config, tiles * stack.matrices, k, limits), ceil_div(k, LONGEST_SUM))
+        cuts = max(slices_of_k(config, tiles * batch.matrices, k, limits), ceil_div(k, LONGEST_SUM))
         slice_k = round_up(ceil_div(k, cuts), config.chunk)
         cuts = ceil_div(k, slice_k)
-        pieces = None
-        if tiles * stack.matrices + PACK_COUNTERS <= COUNTERS * limits.compute_units:
-            pieces = tiles * stack.matrices, config.tile_m * config.columns
-        result = target((m, n, cuts), levels, stack, "beta", c, offsets[2], limits, pieces)
+        fused = None
+        if tiles * batch.matrices + PACK_COUNTERS <= COUNTERS * limits.compute_units:
+            fused = tiles * batch.matrices, config.tile_m * config.columns
+        result = target((m, n, cuts), levels, batch, "beta", c, offsets[2], limits, fused)
         if cuts > 1:
             scratch["partial"] = max(scratch.get("partial", 0), result.partial_bytes)
         first_a, first_b = Element(slot_a, offsets[0]), Element(slot_b, offsets[1])
-        strides_a, strides_b, _, strides_packed = stack.strides
+        strides_a, strides_b, _, strides_packed = batch.strides
         yield Step(
             replace(config, fused_split_k=result.fused_split_k),
-            tiles * cuts * stack.matrices,
+            tiles * cuts * batch.matrices,
             {
                 "m": m,
                 "n": n,
                 "k": k,
                 "slice_k": slice_k,
-                "counts": stack.counts,
+                "counts": batch.counts,
                 **result.scales,
                 **operand_in_place("a", slot_a, first_a, a, strides=strides_a),
                 **operand_in_place("b", slot_b, first_b, b, strides=strides_b),

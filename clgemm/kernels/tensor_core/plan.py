@@ -49,7 +49,7 @@ MOST_GROUPS = 2**11 - 1
 # Elements kept aside, for each panel of 128 rows or columns, above which the plain kernel takes
 # over: with as many in every panel, adding their products takes about as long as all others.
 LISTED_PER_PANEL = 16
-# Work-groups for each compute unit that split for a tier in reserve: it is seldom its turn, and
+# Work-groups for each compute unit that split for a fallback: its work seldom runs, and
 # then the fewer return the better.
 RESERVE_GROUPS = 8
 
@@ -63,7 +63,7 @@ def make_tensor_plan(
     limits: Limits,
     at_once: bool = True,
 ) -> Plan:
-    """Return the launches of ``C = alpha A B + beta C`` for stacks of one shape, none empty.
+    """Return the launches of ``C = alpha A B + beta C`` for batches of one shape, none empty.
 
     Parameters
     ----------
@@ -111,15 +111,15 @@ def make_tensor_plan(
                 turn = Turn(turns, tier)
                 steps += _tensor_steps(*blocks, origins, beta, config, limits, turn)
             if config.guard:
-                reserve = fallback(Problem(*blocks, "strict"))
-                needs = dict(reserve.scratch)
+                plan = fallback(Problem(*blocks, "strict"))
+                needs = dict(plan.scratch)
                 bytes_a = max(bytes_a, needs.pop("packed_a", 0))
                 bytes_b = max(bytes_b, needs.pop("packed_b", 0))
                 partial = max(partial, needs.pop("partial", 0))
                 assert not needs
                 first = dict(zip("abc", origins, strict=True))
                 gate: dict[str, Argument] = {"gate": turn, "gate_most": _most(*blocks[:2])}
-                steps += (_gated(step, first, beta, gate) for step in reserve.steps)
+                steps += (_gated(step, first, beta, gate) for step in plan.steps)
                 turns += 1
     scratch: list[tuple[Slot, int]] = [("packed_a", bytes_a), ("packed_b", bytes_b)]
     scratch += [("partial", partial)] * (partial > 0)
@@ -127,7 +127,7 @@ def make_tensor_plan(
 
 
 def _own_matrices(x: Layout) -> int:
-    """Return how many matrices of a block's stack are packed: repeated ones are once."""
+    """Return how many matrices of a block's batch are packed: repeated ones are once."""
     return x.batch[0] if x.strides[0] else 1
 
 
@@ -154,7 +154,7 @@ def _blocks(m: int, n: int, k: int, tile_k: int, most_bytes: int) -> tuple[int, 
 
 
 def _block(x: Layout, part: Slice, operand: int, rows: int, columns: int, origin: int) -> Layout:
-    """Return the blocks of a stack's matrices, `origin` elements from where the operand begins."""
+    """Return the blocks of a batch's matrices, `origin` elements from where the operand begins."""
     (level,) = part.levels or (Level(1, (0, 0, 0)),)
     stride = level.strides[operand]
     address = FLOAT_BYTES * (origin | stride) | x.alignment_bytes

@@ -94,15 +94,15 @@ class TiledVariant(TiledConfig):
 
     load_a: int = 1  # floats per load of A from where it lies
     load_b: int = 1  # the same of B
-    turn_a: bool = False  # columns of A lie along memory, and are transposed on their way
-    turn_b: bool = False  # the same of rows of B
+    transpose_a: bool = False  # columns of A lie along memory, and are transposed on their way
+    transpose_b: bool = False  # the same of rows of B
     whole: bool = False  # C is whole tiles of aligned vectors
     fused_split_k: bool = False  # adds up slices of k itself
 
     @property
     def local_memory_bytes(self) -> int:
-        pitch_a = self.tile_m + self.turn_a * self.width_a
-        pitch_b = self.tile_n + self.turn_b * self.width_b
+        pitch_a = self.tile_m + self.transpose_a * self.width_a
+        pitch_b = self.tile_n + self.transpose_b * self.width_b
         return FLOAT_BYTES * self.buffers * self.tile_k * (pitch_a + pitch_b)
 
     def problems(self) -> Iterator[str]:
@@ -111,5 +111,5 @@ class TiledVariant(TiledConfig):
             return
         for side in "ab":
             yield from multiple(self, f"width_{side}", of=f"load_{side}")
-            if getattr(self, f"turn_{side}"):
+            if getattr(self, f"transpose_{side}"):
                 yield from multiple(self, "tile_k", of=f"load_{side}")

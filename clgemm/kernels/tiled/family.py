@@ -89,7 +89,7 @@ class Tiled(Family[TiledConfig, PackConfig]):
         config, pack = self.own(choice), self.packing(choice)
 
         def plan(part: Problem) -> Plan:
-            return make_tiled_plan(*part.layouts, config, pack, traits.limits, reserve=True)
+            return make_tiled_plan(*part.layouts, config, pack, traits.limits, is_fallback=True)
 
         return plan
 

@@ -27,9 +27,9 @@ from clgemm.kernels.common.panels import (
     Panels,
     Place,
     Scratch,
+    batch_over,
     make_panel_plan,
     packed_strides,
-    stack_over,
     target_of,
 )
 from clgemm.kernels.pack.config import PackConfig
@@ -45,27 +45,27 @@ LARGE_WORK = 2**30  # multiply-adds
 
 
 def fitted(
-    config: TiledConfig, a: Layout, b: Layout, limits: Limits, reserve: bool = False
+    config: TiledConfig, a: Layout, b: Layout, limits: Limits, is_fallback: bool = False
 ) -> tuple[TiledVariant, tuple[bool, bool]]:
     """Return a config that reads A and B', and which of them it reads where they lie.
 
-    A reserve packs nothing that can be read in place: it is seldom its turn, always its launches'.
+    A fallback packs nothing that can be read in place: its launches always run, its work seldom.
     """
     is_large = a.rows * b.rows * a.columns >= LARGE_WORK
-    most = math.inf if reserve else MOST_READINGS_IF_LARGE if is_large else MOST_READINGS
+    most = math.inf if is_fallback else MOST_READINGS_IF_LARGE if is_large else MOST_READINGS
     often = b.rows > most * config.tile_n, a.rows > most * config.tile_m
     fit = variant_of(TiledVariant, config, load_a=config.width_a, load_b=config.width_b)
     in_place = [False, False]
     for operand, rows in enumerate((a, b)):
         width = (config.width_a, config.width_b)[operand]
-        for turned in (False, True):
-            load = _load(rows, turned, width)
+        for transposed in (False, True):
+            load = _load(rows, transposed, width)
             if not config.in_place or load == 0 or (load == 1 < width and often[operand]):
                 continue
             if operand == 0:
-                found = replace(fit, load_a=load, turn_a=turned)
+                found = replace(fit, load_a=load, transpose_a=transposed)
             else:
-                found = replace(fit, load_b=load, turn_b=turned)
+                found = replace(fit, load_b=load, transpose_b=transposed)
             if not any(found.problems_on(limits)):
                 fit, in_place[operand] = found, True
                 break
@@ -83,17 +83,17 @@ def _is_whole(c: Layout, config: TiledConfig) -> bool:
     )
 
 
-def _load(rows: Layout, turned: bool, width: int) -> int:
+def _load(rows: Layout, transposed: bool, width: int) -> int:
     """Return how many floats can be loaded together from where they lie; 0 if not even one."""
-    near = rows.column_stride if turned else rows.row_stride
-    return widest_load(rows, not turned, width) if near == 1 else 0
+    near = rows.column_stride if transposed else rows.row_stride
+    return widest_load(rows, not transposed, width) if near == 1 else 0
 
 
 def reads_singly(a: Layout, b: Layout, config: TiledConfig) -> bool:
     """Tell whether A or B, where they lie, can only be loaded float by float."""
     sides = (a, config.width_a), (b.transposed(), config.width_b)
     return any(
-        max(_load(rows, turned, width) for turned in (False, True)) == 1 < width
+        max(_load(rows, transposed, width) for transposed in (False, True)) == 1 < width
         for rows, width in sides
     )
 
@@ -139,31 +139,31 @@ class LocalPanels(Panels[PackConfig]):
         config, (m, n, k), part = self.config, place.sizes, place.part
         a, strides_a = self._panels("a", part, m, k, place.origins[0])
         b, strides_b = self._panels("b", part, n, k, place.origins[1])
-        stack = stack_over(part, strides_a, strides_b)
-        spread = tiled_estimate(config, m, n, k, stack.matrices, self.limits)
+        batch = batch_over(part, strides_a, strides_b)
+        spread = tiled_estimate(config, m, n, k, batch.matrices, self.limits)
         slice_k = round_up(ceil_div(k, spread.slices), config.tile_k)
         cuts = ceil_div(k, slice_k)
         tiles = ceil_div(m, config.tile_m) * ceil_div(n, config.tile_n)
-        pieces = (
-            (tiles * stack.matrices, config.tile_m * config.tile_n)
+        fused = (
+            (tiles * batch.matrices, config.tile_m * config.tile_n)
             if spread.fused_split_k
             else None
         )
-        result = target_of(self, place, cuts, stack, scratch, pieces)
+        result = target_of(self, place, cuts, batch, scratch, fused)
         yield Step(
             replace(config, fused_split_k=result.fused_split_k),
-            tiles * cuts * stack.matrices,
+            tiles * cuts * batch.matrices,
             {
                 "m": m,
                 "n": n,
                 "k": k,
                 "slice_k": slice_k,
-                "counts": stack.counts,
+                "counts": batch.counts,
                 **result.scales,
                 **a,
-                "a_strides": stack.strides[0],
+                "a_strides": batch.strides[0],
                 **b,
-                "b_strides": stack.strides[1],
+                "b_strides": batch.strides[1],
                 **result.to,
             },
         )
@@ -172,14 +172,17 @@ class LocalPanels(Panels[PackConfig]):
     def _panels(
         self, side: Side, part: Slice, rows: int, depth: int, origin: int
     ) -> tuple[dict[str, Argument], tuple[int, ...]]:
-        """Return where the kernel finds an operand's panels, and the stack's strides over them."""
+        """Return where the kernel finds an operand's panels, and the batch's strides over them."""
         operand = SIDES.index(side)
         tile = self.tiles[operand]
         if not self.packed[operand]:
-            own, turned = self.rows[operand], (self.config.turn_a, self.config.turn_b)[operand]
+            own, transposed = (
+                self.rows[operand],
+                (self.config.transpose_a, self.config.transpose_b)[operand],
+            )
             strides = tuple(level.strides[operand] for level in part.levels)
             first = Element(side, part.offsets[operand] + origin)
-            pitch = own.row_stride if turned else own.column_stride
+            pitch = own.row_stride if transposed else own.column_stride
             return operand_at(side, side, first, panel=tile * own.row_stride, pitch=pitch), strides
         panel = tile * self.padded(depth)
         strides = packed_strides(part.levels, operand, ceil_div(rows, tile) * panel)
@@ -193,7 +196,7 @@ def make_tiled_plan(
     config: TiledConfig,
     pack: tuple[PackConfig, ...],
     limits: Limits,
-    reserve: bool = False,
+    is_fallback: bool = False,
 ) -> Plan:
     """Return the launches of ``C = alpha A B + beta C``, C along rows.
 
@@ -201,10 +204,10 @@ def make_tiled_plan(
     ----------
     pack : tuple of PackConfig
         How A and B are packed, if they are.
-    reserve : bool, optional
+    is_fallback : bool, optional
         Whether most calls need none of it, so that launches count for more than what they do.
     """
-    found, in_place = fitted(config, a, b.transposed(), limits, reserve)
+    found, in_place = fitted(config, a, b.transposed(), limits, is_fallback)
     found = replace(found, whole=_is_whole(c, found))
     sizes = c.rows, c.columns, a.columns, math.prod(c.batch)
     panels = LocalPanels(

@@ -1,11 +1,11 @@
 // C = alpha*A*B + beta*C for GPUs, through tiles in local memory.
-//   a[panel*a_panel + p*a_pitch + i]   row panel*TILE_M + i of A, column p; with TURN_A [i*a_pitch + p]
-//   b[panel*b_panel + p*b_pitch + j]   column panel*TILE_N + j of B, row p; with TURN_B [j*b_pitch + p]
+//   a[panel*a_panel + p*a_pitch + i]   row panel*TILE_M + i of A, column p; with TRANSPOSE_A [i*a_pitch + p]
+//   b[panel*b_panel + p*b_pitch + j]   column panel*TILE_N + j of B, row p; with TRANSPOSE_B [j*b_pitch + p]
 //   c[i*c_row + j*c_column]            m x n; not read when beta is 0
 // A packed operand is panels that are padded with zeros to whole tiles: its pitch is TILE_M (TILE_N), and
 // panels are k times that apart. An operand that is read in place has its leading dimension for a pitch, and
 // is aligned for vectors of LOAD_A (LOAD_B) floats: along the rows of A, of which m is then a multiple, or,
-// with TURN_A, along k, of which k is. Tiles are transposed on their way to local memory where TURN_A is set.
+// with TRANSPOSE_A, along k, of which k is. Tiles are transposed on their way to local memory where TRANSPOSE_A is set.
 // Past the last row of A (column of B) the last is read again, and its results are not stored. Past k both
 // operands are taken as zero. So nothing is read outside of the matrices, and no NaN comes from there.
 //
@@ -69,11 +69,11 @@
 #ifndef LOAD_B
 #error "LOAD_B: floats per load of B from global memory"
 #endif
-#ifndef TURN_A
-#error "TURN_A: 1 if the columns of A are neighbours in memory, 0 if its rows are"
+#ifndef TRANSPOSE_A
+#error "TRANSPOSE_A: 1 if the columns of A are neighbours in memory, 0 if its rows are"
 #endif
-#ifndef TURN_B
-#error "TURN_B: 1 if the rows of B are neighbours in memory, 0 if its columns are"
+#ifndef TRANSPOSE_B
+#error "TRANSPOSE_B: 1 if the rows of B are neighbours in memory, 0 if its columns are"
 #endif
 #ifndef PARTS
 #error "PARTS: work-items that share the steps over a tile's depth"
@@ -93,39 +93,39 @@
 #define AT_ONCE (ROOM < WORK_M ? ROOM : WORK_M)
 #endif
 // A transposed tile has its rows one vector further apart in local memory, against bank conflicts.
-#define PITCH_A (TILE_M + TURN_A * WIDTH_A)
-#define PITCH_B (TILE_N + TURN_B * WIDTH_B)
+#define PITCH_A (TILE_M + TRANSPOSE_A * WIDTH_A)
+#define PITCH_B (TILE_N + TRANSPOSE_B * WIDTH_B)
 #define SIZE_A (PITCH_A * TILE_K)
 #define SIZE_B (PITCH_B * TILE_K)
 #define LOADS_A (TILE_M * TILE_K / LOAD_A / ITEMS)  // vectors of a tile that each work-item fetches
 #define LOADS_B (TILE_N * TILE_K / LOAD_B / ITEMS)
 
-// Vectors of LOAD_A floats lie along the rows of a tile of A, or, with TURN_A, along k: the row and the step over
+// Vectors of LOAD_A floats lie along the rows of a tile of A, or, with TRANSPOSE_A, along k: the row and the step over
 // k at which vector number `vector` begins. fetch_a loads it from the tile at `from`; rows past `last` repeat it.
 // The same for B.
 static inline int row_of_a(const int vector) {
-  return TURN_A ? vector / (TILE_K / LOAD_A) : vector % (TILE_M / LOAD_A) * LOAD_A;
+  return TRANSPOSE_A ? vector / (TILE_K / LOAD_A) : vector % (TILE_M / LOAD_A) * LOAD_A;
 }
 
 static inline int step_of_a(const int vector) {
-  return TURN_A ? vector % (TILE_K / LOAD_A) * LOAD_A : vector / (TILE_M / LOAD_A);
+  return TRANSPOSE_A ? vector % (TILE_K / LOAD_A) * LOAD_A : vector / (TILE_M / LOAD_A);
 }
 
 static inline FLOAT(LOAD_A) fetch_a(__global const float* from, const long pitch, const int last, const int vector) {
-  return LOAD_ALIGNED(LOAD_A, __global, (from + (TURN_A ? min(row_of_a(vector), last) * pitch + step_of_a(vector)
+  return LOAD_ALIGNED(LOAD_A, __global, (from + (TRANSPOSE_A ? min(row_of_a(vector), last) * pitch + step_of_a(vector)
                                                     : step_of_a(vector) * pitch + min(row_of_a(vector), last))));
 }
 
 static inline int row_of_b(const int vector) {
-  return TURN_B ? vector / (TILE_K / LOAD_B) : vector % (TILE_N / LOAD_B) * LOAD_B;
+  return TRANSPOSE_B ? vector / (TILE_K / LOAD_B) : vector % (TILE_N / LOAD_B) * LOAD_B;
 }
 
 static inline int step_of_b(const int vector) {
-  return TURN_B ? vector % (TILE_K / LOAD_B) * LOAD_B : vector / (TILE_N / LOAD_B);
+  return TRANSPOSE_B ? vector % (TILE_K / LOAD_B) * LOAD_B : vector / (TILE_N / LOAD_B);
 }
 
 static inline FLOAT(LOAD_B) fetch_b(__global const float* from, const long pitch, const int last, const int vector) {
-  return LOAD_ALIGNED(LOAD_B, __global, (from + (TURN_B ? min(row_of_b(vector), last) * pitch + step_of_b(vector)
+  return LOAD_ALIGNED(LOAD_B, __global, (from + (TRANSPOSE_B ? min(row_of_b(vector), last) * pitch + step_of_b(vector)
                                                     : step_of_b(vector) * pitch + min(row_of_b(vector), last))));
 }
 
@@ -135,7 +135,7 @@ static inline FLOAT(LOAD_B) fetch_b(__global const float* from, const long pitch
   _Pragma("unroll") for (int load = 0; load < LOADS_##SIDE; load++) {                                \
     const int vector = load * ITEMS + item;                                                          \
     __local float* to = tile + step_of_##side(vector) * PITCH_##SIDE + row_of_##side(vector);        \
-    if (TURN_##SIDE) {                                                                               \
+    if (TRANSPOSE_##SIDE) {                                                                               \
       float values[LOAD_##SIDE];                                                                     \
       STORE(LOAD_##SIDE, fetched[load], values);                                                     \
       _Pragma("unroll") for (int v = 0; v < LOAD_##SIDE; v++) to[v * PITCH_##SIDE] = values[v];      \
@@ -163,13 +163,13 @@ void tiled_product(const int m, const int n, const int k, const int slice_k, con
   const int x = block / (ITEMS_M * GRID_N) * GRID_N + block % GRID_N, y = block / GRID_N % ITEMS_M;
 
   const int first = slice * slice_k, end = min(first + slice_k, k);
-  const long step_a = TURN_A ? 1 : a_pitch, step_b = TURN_B ? 1 : b_pitch;  // along k
+  const long step_a = TRANSPOSE_A ? 1 : a_pitch, step_b = TRANSPOSE_B ? 1 : b_pitch;  // along k
   a += a_offset + matrix_offset(matrix, counts, a_strides) + tile_m * a_panel + first * step_a;
   b += b_offset + matrix_offset(matrix, counts, b_strides) + tile_n * b_panel + first * step_b;
   c += c_offset + matrix_offset(matrix, counts, c_strides) + slice * c_slice;
   // The last rows at which a load may begin.
-  const int last_a = (TURN_A ? m - 1 : (m - 1) / LOAD_A * LOAD_A) - tile_m * TILE_M;
-  const int last_b = (TURN_B ? n - 1 : (n - 1) / LOAD_B * LOAD_B) - tile_n * TILE_N;
+  const int last_a = (TRANSPOSE_A ? m - 1 : (m - 1) / LOAD_A * LOAD_A) - tile_m * TILE_M;
+  const int last_b = (TRANSPOSE_B ? n - 1 : (n - 1) / LOAD_B * LOAD_B) - tile_n * TILE_N;
 
   FLOAT(WIDTH_B) sum[WORK_M][CHUNKS_N];
   #pragma unroll

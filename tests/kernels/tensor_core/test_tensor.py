@@ -87,7 +87,7 @@ def small_blocks(monkeypatch, apart):
     monkeypatch.setattr(tensor_plan, "SMALLEST_DEPTH", 512)
 
 
-def test_a_guarded_product_holds_the_plain_one_in_reserve(apart):
+def test_a_guarded_product_holds_the_plain_one_as_fallback(apart):
     """One launch splits both operands, one multiplies; the rest wait behind the gate."""
     plan = planned(rows(1000, 500), rows(500, 700), rows(1000, 700))
     assert families(plan) == ["tensor_pack", "tensor", "gated tiled", "gated reduce"]
@@ -131,7 +131,7 @@ def test_tf32_stands_between():
     assert {step.arguments["gate"] for step in plan.steps[4:]} == {Turn(0, 1)}
 
 
-def test_fast_needs_no_reserve():
+def test_fast_needs_no_fallback():
     """Two launches, or one; none counts."""
     fast = replace(WIDE, guard=False)
     for size, expected in ((2000, ["tensor_pack", "tensor"]), (1000, ["tensor_single_launch"])):
@@ -186,7 +186,7 @@ def test_no_more_work_groups_than_compute_units(apart):
 
 
 def test_blocks_and_stacks_begin_where_they_should(small_blocks):
-    """Every block of k but the first adds to what is there, in the reserve too."""
+    """Every block of k but the first adds to what is there, in the fallback too."""
     plan = planned(rows(2, 300, 1000), rows(2, 1000, 300), rows(2, 300, 300))
     products = [s for s in plan.steps if s.config.family == "tensor"]
     assert plan.turns == len(products) == 4
@@ -560,7 +560,7 @@ def test_rows_lose_nothing_to_larger_ones(able, monkeypatch, config):
 
 
 @pytest.mark.parametrize(("a", "b"), cases(ordinary))
-def test_ordinary_data_need_no_reserve(able, monkeypatch, a, b):
+def test_ordinary_data_need_no_fallback(able, monkeypatch, a, b):
     """They stay on the tensor cores: the plain kernel could not tell their zeros from its own."""
     force(monkeypatch, WIDE)
     taken = gates(able, monkeypatch, a.astype(np.float32), b.astype(np.float32))
@@ -639,7 +639,7 @@ def test_strict_keeps_the_bound_of_ieee_arithmetic(able, a, b):
 
 
 @pytest.mark.parametrize("tiers", [(WIDE, WIDE_TF32), (AT_ONCE,)])
-def test_a_call_after_the_reserve_counts_from_zero(able, monkeypatch, tiers):
+def test_a_call_after_the_fallback_counts_from_zero(able, monkeypatch, tiers):
     """The counters take turns: a full one does not outlive its call. Tickets are given back."""
     force(monkeypatch, *tiers)
     space = workspace(able.queue)
