@@ -9,7 +9,9 @@ from collections.abc import Iterator
 # The user's cache folder is left alone, by the checks of devices below too.
 _CACHE = tempfile.TemporaryDirectory(prefix="clgemm-tests-")
 os.environ["CLGEMM_CACHE_DIR"] = _CACHE.name
-os.environ.pop("CLGEMM_DEVICE", None)
+for _variable in ("CLGEMM_DEVICE", "CLGEMM_PRECISION"):
+    os.environ.pop(_variable, None)
+os.environ["CLGEMM_THRESHOLD"] = "0"  # every product on the device
 
 import pyopencl as cl
 import pytest
@@ -17,9 +19,11 @@ from hypothesis import HealthCheck, settings
 
 import clgemm
 from clgemm.hardware import choice
-from clgemm.hardware.choice import devices, left_out, no_device
+from clgemm.hardware.choice import devices, no_device
 from clgemm.runtime import workspace
 from clgemm.runtime.workspace import Workspace
+
+pytest_plugins = ["pytest_clgemm"]  # also where clgemm is not installed
 
 # Simulators and software GPUs take milliseconds a launch.
 SLOW = any(name in d.name for d in devices() for name in ("llvmpipe", "Oclgrind"))
@@ -34,30 +38,17 @@ settings.register_profile(
 settings.load_profile("clgemm")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Refuse to run where there is no device: a suite that tests nothing may not pass."""
     if not devices():
         raise pytest.UsageError(str(no_device()))
-
-
-def pytest_report_header() -> list[str]:
-    """Name the devices that are tested, and those that are left out."""
-    lines = [f"OpenCL device: {d.label}" for d in devices()]
-    return lines + [f"left out: {d.label}: {why}" for d, why in left_out().items()]
+    if config.option.clgemm_device is None:
+        config.option.clgemm_device = "all"  # names them in the header
 
 
 def pytest_unconfigure() -> None:
     """Remove the cache folder."""
     _CACHE.cleanup()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def environment() -> Iterator[None]:
-    """Run every product on the device."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CLGEMM_THRESHOLD", "0")
-        patch.delenv("CLGEMM_PRECISION", raising=False)
-        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -85,11 +76,7 @@ def chosen_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "_chosen", choice._chosen)
 
 
-@pytest.fixture(
-    scope="session", params=devices(), ids=lambda d: f"{d.platform.split(',')[0]}-{d.name}"
-)
-def device(request: pytest.FixtureRequest) -> Iterator[clgemm.Device]:
+@pytest.fixture(scope="session")
+def device(opencl_device: clgemm.Device) -> clgemm.Device:
     """Each OpenCL device in turn, chosen for the whole process."""
-    clgemm.set_device(request.param)
-    yield request.param
-    clgemm.set_device(None)
+    return opencl_device

@@ -16,26 +16,21 @@ from hypothesis import strategies as st
 from strategies import Problem, buffers, integers, problems, reals
 
 import clgemm
+from clgemm.testing import gemm_problems
 
 RNG = np.random.default_rng(2014)
 
 
 def check(problem: Problem, result: np.ndarray) -> None:
-    """What holds for every call: the array returned, guards kept, operands unmodified."""
-    assert result.dtype == np.float32
-    assert problem.a.untouched()
-    assert problem.b.untouched()
-    if problem.c is not None:
-        if problem.overwrite_c:
-            assert result is problem.c.view
-            assert problem.c.untouched_outside(problem.c.view)
-        else:
-            assert problem.c.untouched()
-    if result.size and not (problem.overwrite_c and problem.c):
+    """What holds for every call: the array returned, its values, guards, operands unmodified."""
+    problem.check(result, "strict")
+    if problem.c is not None and problem.overwrite_c:
+        assert result is problem.c.view
+    elif result.size:
         assert result.flags.f_contiguous
 
 
-@given(problem=problems())
+@given(problem=problems(overlap=True, zero_strides=True))
 def test_is_exact_on_small_integers(problem, device):
     """Integer sums below 2**24 are exact in float32 in any order."""
     expected = problem.expected()
@@ -44,14 +39,34 @@ def test_is_exact_on_small_integers(problem, device):
     check(problem, result)
 
 
-@given(problem=problems(values=reals, scalars=st.floats(-8, 8, width=32)))
+@given(
+    problem=problems(
+        values=reals, scalars=st.floats(-8, 8, width=32), overlap=True, zero_strides=True
+    )
+)
 def test_keeps_the_forward_error_bound(problem, device):
     """Every element is within gamma(k + 2) (|alpha| |A| |B| + |beta| |C|) of the exact result."""
-    expected, bound = problem.expected(), problem.bound()
-    result = clgemm.sgemm(*problem.arguments)
-    # Scalars near the smallest float32 scale products below its normal range.
-    assert (abs(result - expected) <= bound + 2.0**-126).all()
-    check(problem, result)
+    check(problem, clgemm.sgemm(*problem.arguments, precision="strict"))
+
+
+@given(problem=gemm_problems(overlap=True, zero_strides=True, special=True))
+def test_special_values_go_where_ieee_sends_them_in_every_layout(problem, device):
+    """NaN and infinities in views, transposes and overlaps spread as in IEEE arithmetic."""
+    check(problem, clgemm.sgemm(*problem.arguments, precision="strict"))
+
+
+@pytest.mark.parametrize("storage", ["F", "C"])
+@given(data=st.data())
+def test_flat_mode_is_a_blas(data, storage, device):
+    """Leading dimensions, offsets and guards: only the window of C changes."""
+    problem = data.draw(gemm_problems(storage=storage, special=True))
+    p = problem.blas
+    result = clgemm.sgemm(
+        p.alpha, p.a, p.b, p.beta, p.c, p.trans_a, p.trans_b, 1,
+        m=p.m, n=p.n, k=p.k, lda=p.lda, ldb=p.ldb, ldc=p.ldc, order=storage, precision="strict",
+    )  # fmt: skip
+    assert result is p.c
+    problem.check(problem.c.view, "strict")
 
 
 @given(data=st.data(), m=st.integers(1, 70), n=st.integers(1, 70), k=st.integers(1, 70))

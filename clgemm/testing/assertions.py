@@ -1,0 +1,242 @@
+"""Assertions about matrix products, with messages that name the worst element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from clgemm.core.precision import chosen_precision
+from clgemm.testing.bounds import error_bound, finite, widened
+
+__all__ = ["assert_bitwise_repeatable", "assert_product"]
+
+Array = npt.NDArray[Any]
+LARGEST = float(np.finfo(np.float32).max)
+SHOWN = 12  # elements of a row or column in a message
+
+
+def assert_product(
+    result: Any,
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    c: npt.ArrayLike | None = None,
+    *,
+    trans_a: int = 0,
+    trans_b: int = 0,
+    precision: str | None = None,
+) -> None:
+    """Assert that ``result`` is ``alpha op(A) op(B) + beta C`` within the bound of the precision.
+
+    The exact product is computed in float64. NaN and infinities must stand where IEEE arithmetic
+    puts them, except in the precision ``"fast"``. Elements whose sums may overflow float32 are
+    not compared.
+
+    Parameters
+    ----------
+    result : array or pyopencl.array.Array, shape (..., m, n)
+    a : array_like, shape (..., m, k), or (..., k, m) if `trans_a`
+    b : array_like, shape (..., k, n), or (..., n, k) if `trans_b`
+        Batches broadcast as in `numpy.matmul`. `a`, `b` and `c` are as they were before the
+        product: pass copies if the function writes to one of them.
+    alpha, beta : float, optional
+    c : array_like, shape (..., m, n), optional
+    trans_a, trans_b : int or bool, optional
+        Whether op(A) and op(B) are the transposes.
+    precision : {"strict", "float32", "fast"}, optional
+        Whose bound counts, as in `error_bound`.
+
+    Raises
+    ------
+    AssertionError
+        The message names the worst element, its error in units of the bound, and the operands'
+        row and column.
+    ValueError
+        If the operands' shapes disagree, or `precision` is none of the three.
+
+    Examples
+    --------
+    >>> assert_product(my_sgemm(2.0, a, b.T, trans_b=1), a, b.T, alpha=2.0, trans_b=1)
+    """
+    mode = chosen_precision(precision)
+    x, y = widened(a), widened(b)
+    x, y = (x.swapaxes(-1, -2) if trans_a else x), (y.swapaxes(-1, -2) if trans_b else y)
+    z = None if c is None or not beta else widened(c)
+    with np.errstate(invalid="ignore", over="ignore"):
+        exact = alpha * (x @ y) if alpha else np.zeros((x @ y).shape)
+        if z is not None:
+            exact = exact + beta * z
+    found = widened(result)
+    problem = _Problem(x, y, z, alpha, beta, mode)
+    if found.shape != exact.shape:
+        raise AssertionError(f"{problem}: the result has shape {found.shape}, not {exact.shape}")
+    dtype = getattr(result, "dtype", np.asarray(result).dtype)
+    if dtype != np.float32:
+        raise AssertionError(f"{problem}: the result has dtype {dtype}, not float32")
+    if not exact.size:
+        return
+    bound = error_bound(x, y, alpha, beta, z, precision=mode)
+    units = _units(found, exact, bound)
+    units[~problem.compared(exact)] = 0.0
+    if (wrong := int((units > 1).sum())) == 0:
+        return
+    worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(units)), units.shape))
+    raise AssertionError(problem.message(found, exact, bound, units, worst, wrong))
+
+
+def _units(found: Array, exact: Array, bound: Array) -> Array:
+    """Return the error of each element in units of its bound; infinity where both differ in kind.
+
+    NaN must be NaN, and an infinity that infinity. Where the bound is 0, so must the error be.
+    """
+    both = np.isfinite(found) & np.isfinite(exact)
+    error = np.abs(np.where(both, found, 0.0) - np.where(both, exact, 0.0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        units = np.where(error == 0, 0.0, error / bound)
+    same = (np.isnan(found) & np.isnan(exact)) | (found == exact)
+    return np.where(both, units, np.where(same, 0.0, np.inf))
+
+
+class _Problem:
+    """The operands of a product in float64, for messages and for what is compared."""
+
+    def __init__(
+        self, a: Array, b: Array, c: Array | None, alpha: float, beta: float, precision: str
+    ) -> None:
+        self.a, self.b, self.c = a, b, c
+        self.alpha, self.beta = alpha, beta
+        self.precision = precision
+
+    def compared(self, exact: Array) -> Array:
+        """Tell which elements are promised: sums that stay in range, and IEEE's special values."""
+        terms = abs(finite(self.a)) @ abs(finite(self.b))
+        total = max(1.0, abs(self.alpha)) * terms if self.alpha else 0 * terms
+        if self.c is not None:
+            total = total + abs(self.beta) * abs(finite(self.c))
+        promised: Array = total <= LARGEST / 2
+        return promised & np.isfinite(exact) if self.precision == "fast" else promised
+
+    def __str__(self) -> str:
+        m, k = self.a.shape[-2:]
+        return (
+            f"alpha op(A) op(B) + beta C of m={m}, n={self.b.shape[-1]}, k={k}, "
+            f"alpha={self.alpha:g}, beta={self.beta:g}, precision={self.precision!r}"
+        )
+
+    def message(
+        self,
+        found: Array,
+        exact: Array,
+        bound: Array,
+        units: Array,
+        at: tuple[int, ...],
+        wrong: int,
+    ) -> str:
+        """Return what an error says: the worst element, its error, its row and column."""
+        batch, (i, j) = exact.shape[:-2], at[-2:]
+        a = np.broadcast_to(self.a, (*batch, *self.a.shape[-2:]))[at[:-2]]
+        b = np.broadcast_to(self.b, (*batch, *self.b.shape[-2:]))[at[:-2]]
+        place = ", ".join(map(str, at))
+        lines = [
+            str(self),
+            f"{wrong} of {exact.size} elements are wrong",
+            f"the worst: C[{place}] is {found[at]:.9g} instead of {exact[at]:.9g}",
+            f"its error is {units[at]:.4g} times the bound of {bound[at]:.3g}",
+            f"row {i} of op(A): {_text(a[i])}",
+            f"column {j} of op(B): {_text(b[:, j])}",
+        ]
+        if self.c is not None:
+            before = np.broadcast_to(self.c, exact.shape)[at]
+            lines.append(f"C[{place}] before: {before:.9g}")
+        return "\n".join(lines)
+
+
+def _text(row: Array) -> str:
+    return np.array2string(
+        row.astype(np.float32), threshold=SHOWN, edgeitems=SHOWN // 3, max_line_width=10**6
+    )
+
+
+def assert_bitwise_repeatable(
+    function: Callable[..., Any], *args: Any, repeats: int = 3, **kwargs: Any
+) -> Any:
+    """Assert that a function returns the same bits each time it is called.
+
+    Parameters
+    ----------
+    function : callable
+        It returns an array, of NumPy or on the device, or a tuple or list of them.
+    *args, **kwargs
+        What it is called with. Writeable NumPy arrays among them are put back before each call,
+        so that the function may write to them.
+    repeats : int, optional
+        How often it is called, at least 2.
+
+    Returns
+    -------
+    object
+        What the first call returned: a copy, if it was an array.
+
+    Raises
+    ------
+    AssertionError
+        The message names the first element that differs, and both values.
+    ValueError
+        If `repeats` is less than 2.
+
+    Examples
+    --------
+    >>> c = assert_bitwise_repeatable(clgemm.matmul, a, b, repeats=5)
+    """
+    if repeats < 2:
+        raise ValueError(f"repeats={repeats} is less than 2: there is nothing to compare")
+    arrays = [
+        x
+        for x in (*args, *kwargs.values())
+        if isinstance(x, np.ndarray) and x.flags.writeable and x.dtype != object
+    ]
+    saved = [x.copy() for x in arrays]
+    first: Any = None
+    expected: list[Array] = []
+    for number in range(repeats):
+        for array, content in zip(arrays, saved, strict=True):
+            array[...] = content
+        returned = function(*args, **kwargs)
+        results = [np.array(x, copy=True) for x in _on_host(returned)]
+        if number == 0:
+            expected = results
+            first = results[0] if isinstance(returned, np.ndarray) else returned
+            continue
+        if len(results) != len(expected):
+            raise AssertionError(
+                f"call {number + 1} returned {len(results)} arrays, call 1 {len(expected)}"
+            )
+        for one, other in zip(expected, results, strict=True):
+            _require_same_bits(one, other, number + 1)
+    return first
+
+
+def _on_host(returned: Any) -> Iterator[Array]:
+    for each in returned if isinstance(returned, tuple | list) else (returned,):
+        yield np.asarray(each.get() if hasattr(each, "get") else each)
+
+
+def _require_same_bits(one: Array, other: Array, call: int) -> None:
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        raise AssertionError(
+            f"call {call} returned {other.dtype} {other.shape}, call 1 {one.dtype} {one.shape}"
+        )
+    size = one.dtype.itemsize
+    bits = [np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (one, other)]
+    differ = (bits[0] != bits[1]).reshape(-1, size).any(axis=1) if one.size else np.zeros(0, bool)
+    if differ.any():
+        first = int(np.argmax(differ))
+        at = tuple(int(i) for i in np.unravel_index(first, one.shape))
+        raise AssertionError(
+            f"call {call} returned other bits than call 1 in {int(differ.sum())} of {one.size} "
+            f"elements; the first is {at}: {other[at]!r} instead of {one[at]!r}"
+        )
