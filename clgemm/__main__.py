@@ -1,4 +1,4 @@
-"""The command line: ``python -m clgemm info | bench | tune | ladder``."""
+"""The command line: ``python -m clgemm info | bench | tune | verify | ladder``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from clgemm.ladder import command as ladder
     from clgemm.planning.selection import require_settings
     from clgemm.tuning import command as tuner
+    from clgemm.verify import command as verifier
 
     parser = argparse.ArgumentParser(prog="python -m clgemm", description=__doc__)
     parser.add_argument("--version", action="version", version=f"clgemm {__version__}")
@@ -27,6 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     best = commands.add_parser("tune", help="find, validate and store the fastest configs")
     tuner.add_arguments(best)
     best.set_defaults(run=tuner.main)
+    check = commands.add_parser("verify", help="check every kernel family on a device")
+    verifier.add_arguments(check)
+    check.set_defaults(run=verifier.main)
     climb = commands.add_parser("ladder", help="check and time the tutorial's ten kernels")
     ladder.add_arguments(climb)
     climb.set_defaults(run=ladder.main)

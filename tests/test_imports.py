@@ -15,7 +15,8 @@ FOLDER = Path(clgemm.__file__).parent
 ORDER = (
     {"__main__"},
     {"__init__"},
-    {"bench", "ladder", "tuning"},
+    {"bench", "ladder", "tuning", "verify"},
+    {"testing"},
     {"dask"},
     {"accel"},
     {"info", "chain"},
@@ -128,8 +129,8 @@ def test_pure_packages_import_no_opencl(module):
 
 
 def test_production_does_not_know_the_measuring_tools():
-    """The benchmark and the ladder serve the command line only, and do not know each other."""
-    for tool in ("bench", "ladder"):
+    """Benchmark, ladder and verification serve the command line, and do not know each other."""
+    for tool in ("bench", "ladder", "verify"):
         users = {room(m) for m in MODULES if any(room(x) == tool for x in own_imports(m))}
         assert users <= {tool, "__main__"}
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from clgemm.core.precision import chosen_precision
 from clgemm.testing.bounds import error_bound, finite, widened
 
-__all__ = ["assert_bitwise_repeatable", "assert_product"]
+__all__ = ["assert_bitwise_repeatable", "assert_product", "compared"]
 
 Array = npt.NDArray[Any]
 LARGEST = float(np.finfo(np.float32).max)
@@ -62,6 +62,30 @@ def assert_product(
     --------
     >>> assert_product(my_sgemm(2.0, a, b.T, trans_b=1), a, b.T, alpha=2.0, trans_b=1)
     """
+    _, message = compared(
+        result, a, b, alpha, beta, c, trans_a=trans_a, trans_b=trans_b, precision=precision
+    )
+    if message:
+        raise AssertionError(message)
+
+
+def compared(
+    result: Any,
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    c: npt.ArrayLike | None = None,
+    *,
+    trans_a: int = 0,
+    trans_b: int = 0,
+    precision: str | None = None,
+) -> tuple[float, str]:
+    """Return the largest error in units of the bound, and what is wrong, "" if nothing is.
+
+    The parameters are those of `assert_product`. Where a shape or dtype is wrong, the error is
+    infinite.
+    """
     mode = chosen_precision(precision)
     x, y = widened(a), widened(b)
     x, y = (x.swapaxes(-1, -2) if trans_a else x), (y.swapaxes(-1, -2) if trans_b else y)
@@ -73,19 +97,19 @@ def assert_product(
     found = widened(result)
     problem = _Problem(x, y, z, alpha, beta, mode)
     if found.shape != exact.shape:
-        raise AssertionError(f"{problem}: the result has shape {found.shape}, not {exact.shape}")
+        return np.inf, f"{problem}: the result has shape {found.shape}, not {exact.shape}"
     dtype = getattr(result, "dtype", np.asarray(result).dtype)
     if dtype != np.float32:
-        raise AssertionError(f"{problem}: the result has dtype {dtype}, not float32")
+        return np.inf, f"{problem}: the result has dtype {dtype}, not float32"
     if not exact.size:
-        return
+        return 0.0, ""
     bound = error_bound(x, y, alpha, beta, z, precision=mode)
     units = _units(found, exact, bound)
     units[~problem.compared(exact)] = 0.0
     if (wrong := int((units > 1).sum())) == 0:
-        return
+        return float(units.max()), ""
     worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(units)), units.shape))
-    raise AssertionError(problem.message(found, exact, bound, units, worst, wrong))
+    return float(units[worst]), problem.message(found, exact, bound, units, worst, wrong)
 
 
 def _units(found: Array, exact: Array, bound: Array) -> Array:

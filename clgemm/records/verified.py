@@ -1,0 +1,165 @@
+"""Records of verification: which kernels were verified on which device. Pure.
+
+The repository keeps them in its folder ``verified``, a file for each device. ``python -m clgemm
+verify`` writes them.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from clgemm.core.identity import Identity
+from clgemm.kernels import family_named
+from clgemm.kernels.sources import sources_hash
+
+__all__ = [
+    "COMMAND",
+    "FORMAT",
+    "Verified",
+    "all_verified",
+    "file_name",
+    "folder",
+    "read",
+    "standing",
+    "verified_hash",
+]
+
+FORMAT = 1
+COMMAND = "python -m clgemm verify"
+SOFTWARE_GPU = "llvmpipe"  # Mesa's, which runs on the CPU
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was verified of one kernel family on one device.
+
+    Attributes
+    ----------
+    kernels : str
+        Of `verified_hash`, when it was verified.
+    precisions : mapping of str to mapping
+        For each precision: "products", "elements", "failures", and "worst", the largest error in
+        units of the bound.
+    """
+
+    device: Identity
+    family: str
+    kernels: str
+    precisions: Mapping[str, Mapping[str, float]]
+    date: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether products were made and none of them was wrong."""
+        counts = self.precisions.values()
+        return bool(counts) and all(x["products"] and not x["failures"] for x in counts)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the device is a GPU and not a program that takes its place."""
+        return self.device.kind == "GPU" and SOFTWARE_GPU not in self.device.name
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the kernels are today's."""
+        return self.kernels == verified_hash(self.family)
+
+
+@functools.cache
+def verified_hash(family: str) -> str:
+    """Return the hash of every kernel that products of a family are compiled from."""
+    known = family_named(family)
+    return sources_hash(known.config, *known.kernels)
+
+
+def file_name(device: Identity) -> str:
+    """Return the name of a device's file."""
+    text = f"{device.name} {device.platform.partition('  ')[0]}".lower()
+    return re.sub(r"[^a-z0-9]+", "-", text).strip("-")[:96] + ".json"
+
+
+def read(text: str) -> list[Verified]:
+    """Return what a file's text says.
+
+    Raises
+    ------
+    ValueError
+        If it is no record of this format.
+    """
+    try:
+        whole = json.loads(text)
+        if whole["format"] != FORMAT:
+            raise ValueError(f"format={whole['format']} is not {FORMAT}")
+        device = Identity(**{name: str(whole["device"][name]) for name in Identity._fields})
+        return list(_families(device, str(whole["date"]), whole["families"]))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"it is no record of verification: {error!r}") from None
+
+
+def _families(device: Identity, date: str, families: Mapping[str, Any]) -> Iterator[Verified]:
+    for name, found in families.items():
+        counts = {
+            str(mode): {key: float(each[key]) for key in ("products", "failures", "worst")}
+            for mode, each in found["precisions"].items()
+        }
+        yield Verified(device, str(name), str(found["kernels"]), counts, date)
+
+
+def folder() -> Path | None:
+    """Return the folder of the records: the package's, or that of the checkout it lies in."""
+    package = Path(str(resources.files("clgemm")))
+    places = package / "verified", package.parent / "verified"
+    return next((place for place in places if place.is_dir()), None)
+
+
+@functools.cache
+def all_verified(place: Path | None = None) -> tuple[Verified, ...]:
+    """Return all records of a folder; files that cannot be read are left out."""
+    place = folder() if place is None else place
+    files = sorted(place.glob("*.json")) if place else ()
+    return tuple(record for file in files for record in _read_file(file))
+
+
+def _read_file(file: Path) -> list[Verified]:
+    try:
+        return read(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+
+
+def standing(device: Identity, family: str, records: tuple[Verified, ...]) -> str:
+    """Return in words whether a family's kernels are verified on a device, or on one like it."""
+    own = [r for r in records if r.family == family and r.passed]
+    nearest = [
+        ("this device", [r for r in own if r.device == device]),
+        (
+            "this device with another driver",
+            [r for r in own if (r.device.name, r.device.runtime) == (device.name, device.runtime)],
+        ),
+        (
+            "the same architecture",
+            [
+                r
+                for r in own
+                if (r.device.architecture, r.device.runtime)
+                == (device.architecture, device.runtime)
+            ],
+        ),
+    ]
+    for where, found in nearest:
+        if current := [r for r in found if r.is_current]:
+            best = max(current, key=lambda r: r.date)
+            worst = max(counts["worst"] for counts in best.precisions.values())
+            return f"verified on {where}, {best.date}; largest error {worst:.2g} of the bound"
+    for where, found in nearest:
+        if found:
+            best = max(found, key=lambda r: r.date)
+            return f"not verified: the kernels changed since {best.date} ({where})"
+    return "not verified"
