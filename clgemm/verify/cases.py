@@ -63,7 +63,12 @@ def layout_like(
 
 
 def operands_for(
-    rng: np.random.Generator, family: Family[Any, Any], shape: Shape, precision: str, number: int
+    rng: np.random.Generator,
+    family: Family[Any, Any],
+    shape: Shape,
+    precision: str,
+    number: int,
+    any_strides: bool = True,
 ) -> Operands:
     """Return operands that a family takes; the families of data and the scalars take turns."""
     batch = (shape.matrices,) * (shape.matrices > 1)
@@ -76,10 +81,14 @@ def operands_for(
         values = np.full(size, np.nan, np.float32) if data == "NaN" else made(data, rng, size)
         if precision != "fast" and guard != GUARD and rng.integers(8) == 0:
             values = plant_special(values, rng, 1)
-        lies = layout_like(rng, len(size), any_strides=family.takes_any_strides, columns=columns)
+        lies = layout_like(
+            rng, len(size), any_strides=any_strides and family.takes_any_strides, columns=columns
+        )
         return lies.place(values, guard)
 
     m, n, k, _ = shape
+    if rng.integers(2):
+        m, n = n, m
     a, b = placed((m, k), name, np.nan), placed((k, n), name, np.nan)
     c = placed((m, n), name if beta else "NaN", GUARD, family.stores_columns)
     return Operands(a, b, c, alpha, beta, name)

@@ -81,17 +81,18 @@ def verify_family(
             if choice not in configs:
                 configs.append(choice)
                 tally.configs.setdefault(family.name, []).append(choice_as_dict(choice))
-            case = operands_for(rng, family, shape, mode, number)
+            for any_strides in (True, False):  # where a family refuses the first, the second
+                case = operands_for(rng, family, shape, mode, number, any_strides)
+                where = f"{family.name} {choice.config}, {shape.label}, {case.data}, {mode}"
+                try:
+                    found = _multiplied(device, family, choice, case, mode)
+                except (cl.Error, RuntimeError, ValueError) as error:
+                    found = 0.0, f"{type(error).__name__}: {error}"
+                if found is not None:
+                    count = tally.of_family(family.name, mode)
+                    tally.add(count, where, case.c.view.size, *found)
+                    break
             number += 1
-            where = f"{family.name} {choice.config}, {shape.label}, {case.data}, {mode}"
-            try:
-                found = _multiplied(device, family, choice, case, mode)
-            except (cl.Error, RuntimeError, ValueError) as error:
-                found = 0.0, f"{type(error).__name__}: {error}"
-            if found is None:
-                continue
-            elements = case.c.view.size
-            tally.add(tally.of_family(family.name, mode), where, elements, *found)
         if not configs or not has_time():
             return
 
