@@ -35,6 +35,8 @@ KEPT = {
     "planning.planner.copy_plan_of": PURE,
     "planning.selection._warn_once": ONCE,
     "records.lookup.shipped": SHIPPED,
+    "records.verified.all_verified": SHIPPED,
+    "records.verified.verified_hash": PURE,
     "runtime.operands._device_layout": PURE,
     "runtime.operands._unallocated": DEVICES,
     "runtime.workspace.workspace": DEVICES,
