@@ -19,6 +19,7 @@ from clgemm.planning.planner import families
 from clgemm.planning.selection import threshold
 from clgemm.planning.serving import serving
 from clgemm.records.lookup import user_file
+from clgemm.records.verified import COMMAND, all_verified, standing
 
 __all__ = ["show_config"]
 
@@ -32,8 +33,9 @@ def show_config(mode: Literal["dicts"]) -> dict[str, Any]: ...
 def show_config(mode: str = "stdout") -> dict[str, Any] | None:
     """Show versions, settings, OpenCL devices, the chosen device, tuning records and folders.
 
-    The records are those that serve each shape class. The crossovers are the sizes from which on
-    the device multiplies host arrays.
+    The records are those that serve each shape class. The verification says when each kernel family
+    was verified on such a device. The crossovers are the sizes from which on the device multiplies
+    host arrays.
 
     Parameters
     ----------
@@ -63,6 +65,7 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
         or "none",
         "Chosen device": _chosen(),
         "Tuning": _tuning(),
+        "Verification": _verification(),
         "Crossover": _crossover(),
         "Folders": {"cache": str(cache_folder()), "compiled programs": str(program_cache_folder())},
     }
@@ -157,6 +160,19 @@ def _tuning() -> dict[str, Any]:
     except (RuntimeError, ValueError):
         return {"none": "there is no device"}
     return {"records": str(user_file(identify(device)))} | serving(device, families(device))
+
+
+def _verification() -> dict[str, str]:
+    """Return whether the kernels that the chosen device uses are among those verified."""
+    try:
+        device = get_device()
+    except (RuntimeError, ValueError):
+        return {"none": "there is no device"}
+    who, records = identify(device), all_verified()
+    found = {family.name: standing(who, family.name, records) for family in families(device)}
+    if any(words.startswith("not verified") for words in found.values()):
+        found["what helps"] = f"'{COMMAND}' verifies this device"
+    return found
 
 
 def _crossover() -> dict[str, Any]:

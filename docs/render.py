@@ -1,7 +1,8 @@
 """Render the measured tables of README.md and of docs/ from the files in docs/measured/.
 
 A table stands between ``<!-- table: NAME -->`` and ``<!-- end of table -->``. NAME is a file of
-docs/measured/ with rows in it, or one of `VIEWS` of what ``bench`` and ``ladder`` wrote there.
+docs/measured/ with rows in it, or one of `VIEWS` of what ``bench`` and ``ladder`` wrote there and
+``verify`` in verified/.
 
     python docs/render.py            # rewrite the tables where they stand
     python docs/render.py --check    # exit status 1 if one of them is out of date
@@ -18,6 +19,8 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 MEASURED = ROOT / "docs" / "measured"
+VERIFIED = ROOT / "verified"
+UNVERIFIED = "unverified"  # the file that names what no GPU has verified yet
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 RULES = {"l": "---", "r": "--:"}
 # The cases of README's table.
@@ -60,7 +63,7 @@ class Table(NamedTuple):
             typed, comma, rest = command.partition(", ")
             command = f"`{typed}`{comma}{rest}"
         origin = f"Device: {self.device}. Driver: {self.driver}. Date: {self.date}. "
-        notes = " ".join([f"{origin}Command: {command}.", *self.notes])
+        notes = " ".join(filter(None, [f"{origin}Command: {command}.", *self.notes]))
         return f"**{self.title}**\n\n{table}\n\n{notes}\n"
 
 
@@ -178,11 +181,123 @@ def ladder() -> Table:
     )
 
 
+def verified_files() -> list[dict[str, Any]]:
+    """Return what ``verify`` wrote, device by device."""
+    files = sorted(file for file in VERIFIED.glob("*.json") if file.stem != UNVERIFIED)
+    return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+
+
+def of_verify(title: str, **shape: Any) -> Table:
+    """Return a table of what ``verify`` wrote, device by device."""
+    found = verified_files()
+    return Table(
+        title=title,
+        device="as in the table",
+        driver="; ".join(each["device"]["driver"] for each in found),
+        date=max(each["date"] for each in found),
+        command="python -m clgemm verify",
+        **shape,
+    )
+
+
+def runtime(found: dict[str, Any]) -> str:
+    """Return the runtime of a device and its version, in short."""
+    name, _, version = found["device"]["platform"].partition("  ")[0].partition(",")
+    short = {"Portable Computing Language": "PoCL"}.get(name, name)
+    version = version.strip().removeprefix("OpenCL ").removeprefix("3.0 PoCL ")
+    return f"{short} {version}"
+
+
+def verified() -> Table:
+    """Return the matrix of families, precisions and devices."""
+    found = verified_files()
+    text = (VERIFIED / f"{UNVERIFIED}.json").read_text(encoding="utf-8")
+    waiting = {family: why for why, families in json.loads(text).items() for family in families}
+    here = {name: each["precisions"] for run in found for name, each in run["families"].items()}
+    pairs = [(name, mode) for name, modes in here.items() for mode in modes]
+    pairs += [(name, "all") for name in waiting if name not in here]
+    rows = [
+        [
+            *(name, mode),
+            *(_verified_cell(run, name, mode) for run in found),
+            "not verified" if name in waiting else _by_gpu(found, name),
+        ]
+        for name, mode in sorted(pairs)
+    ]
+    return of_verify(
+        "Largest error in units of the bound, and products, by kernel family and precision",
+        columns=[
+            *("family", "precision"),
+            *(f"{x['device']['name']}, {runtime(x)}" for x in found),
+            "a GPU",
+        ],
+        align="ll" + "r" * len(found) + "l",
+        rows=rows,
+        notes=[
+            "An empty field: the device is not given the family.",
+            '"strict" stands for every precision where a family has only one.',
+            f"Not verified: {'; '.join(dict.fromkeys(waiting.values()))}." if waiting else "",
+        ],
+    )
+
+
+def _verified_cell(run: dict[str, Any], name: str, mode: str) -> str:
+    counts = run["families"].get(name, {}).get("precisions", {}).get(mode)
+    if counts is None:
+        return ""
+    if counts["failures"]:
+        return f"{counts['failures']:,} of {counts['products']:,} wrong"
+    return f"{counts['worst']:.2f} in {counts['products']:,}"
+
+
+def _by_gpu(found: list[dict[str, Any]], name: str) -> str:
+    """Return when a GPU verified a family, "" if none did."""
+    dates = [x["date"] for x in found if x["device"]["kind"] == "GPU" and name in x["families"]]
+    return f"verified {max(dates)}" if dates else ""
+
+
+def verify_runs() -> Table:
+    """Return how long each device was verified, and by how many products."""
+    rows = []
+    for found in verified_files():
+        counts = [x for each in found["families"].values() for x in each["precisions"].values()]
+        counts += found["contract"].values()
+        rows.append(
+            [
+                found["device"]["name"],
+                f"{runtime(found)}, driver {found['device']['driver']}",
+                *(found["date"], f"{found['minutes']:g}"),
+                f"{sum(x['products'] for x in counts):,}",
+                f"{sum(x['failures'] for x in counts):,}",
+                f"{max(x['worst'] or 0 for x in counts):.2f}",
+                str(found["seed"]),
+            ]
+        )
+    return of_verify(
+        "Verified devices",
+        columns=[
+            "device",
+            "runtime",
+            "date",
+            "minutes",
+            "products",
+            "wrong",
+            "largest error",
+            "seed",
+        ],
+        align="lllrrrrr",
+        rows=rows,
+        notes=["Largest error: in units of the bound."],
+    )
+
+
 VIEWS: dict[str, Callable[[], Table]] = {
     "speed": speed,
     "bench_h200": lambda: speed(None),
     "cold_start": cold_start,
     "ladder": ladder,
+    "verified": verified,
+    "verify_runs": verify_runs,
 }
 
 

@@ -1,7 +1,8 @@
 """An example of a project's tests that check clgemm with Hypothesis on arbitrary shapes.
 
 The project has one function, a dense layer of a neural network for NumPy arrays. It runs the layer
-on OpenCL by passing clgemm in place of NumPy.
+on OpenCL by passing clgemm in place of NumPy. The strategies, the error bound and the fixture
+`opencl_device` come from clgemm: the tests run once for each OpenCL device.
 
     python -m pytest examples/test_dense_layer.py
 """
@@ -10,13 +11,17 @@ from __future__ import annotations
 
 from types import ModuleType
 
-import hypothesis.extra.numpy as hnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import clgemm
+from clgemm.testing import error_bound, matrices, sides, stacks
+
+pytestmark = pytest.mark.usefixtures("opencl_device")
+# No wide data: the second test scales it by powers of two.
+DATA = ("ones", "integers", "normal", "cancelling", "outlier")
 
 
 def dense_layer(x: np.ndarray, weights: np.ndarray, bias: np.ndarray, xp: ModuleType) -> np.ndarray:
@@ -24,25 +29,13 @@ def dense_layer(x: np.ndarray, weights: np.ndarray, bias: np.ndarray, xp: Module
     return np.maximum(xp.matmul(x, weights) + bias, 0)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def everything_on_the_device():
-    """Run all products on the device; small ones would stay on the host otherwise."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CLGEMM_THRESHOLD", "0")
-        yield
-
-
 @st.composite
 def layers(draw):
     """Draw a batch of any shape, perhaps empty, and a layer's weights and biases."""
-    batch = draw(hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5))
-    inputs, outputs = draw(st.integers(0, 40)), draw(st.integers(0, 40))
-    values = st.floats(-100, 100, width=32)
-    return (
-        draw(hnp.arrays(np.float32, (*batch, inputs), elements=values, fill=values)),
-        draw(hnp.arrays(np.float32, (inputs, outputs), elements=values, fill=values)),
-        draw(hnp.arrays(np.float32, (outputs,), elements=values, fill=values)),
-    )
+    inputs, outputs = draw(sides(40)), draw(sides(40))
+    x = draw(stacks(sides(5), inputs, max_dims=2, data=DATA))
+    weights = draw(matrices(inputs, outputs, data=DATA))
+    return x, weights, draw(matrices(1, outputs, data=DATA))[0]
 
 
 @settings(deadline=None)
@@ -54,9 +47,9 @@ def test_the_layer_is_the_same_on_opencl(layer):
     result = dense_layer(x, weights, bias, clgemm)
     assert result.shape == expected.shape
     assert result.dtype == expected.dtype
-    magnitude = np.matmul(abs(x), abs(weights), dtype=np.float64) + abs(bias)
-    # Each side may have the error of (inputs + 1) roundings.
-    assert (abs(result - expected) <= 2 * (len(weights) + 1) * 2.0**-24 * magnitude).all()
+    # The biases are added as C is: with beta = 1. Each side may have that error.
+    bound = error_bound(x, weights, beta=1.0, c=np.broadcast_to(bias, result.shape))
+    assert (abs(result - expected) <= 2 * bound).all()
 
 
 @settings(deadline=None)
@@ -66,4 +59,7 @@ def test_the_layer_is_homogeneous(layer, power):
     x, weights, bias = layer
     scale = np.float32(2.0**power)
     scaled = dense_layer(scale * x, weights, scale * bias, clgemm)
-    np.testing.assert_allclose(scaled, scale * dense_layer(x, weights, bias, clgemm), rtol=1e-6)
+    expected = scale * dense_layer(x, weights, bias, clgemm)
+    # The scaled operand may lie otherwise in memory, and be summed in another order.
+    bound = error_bound(scale * x, weights, 1.0, 1.0, np.broadcast_to(scale * bias, scaled.shape))
+    assert (abs(scaled - expected) <= 2 * bound).all()

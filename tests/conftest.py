@@ -23,7 +23,7 @@ from clgemm.hardware.choice import devices, no_device
 from clgemm.runtime import workspace
 from clgemm.runtime.workspace import Workspace
 
-pytest_plugins = ["pytest_clgemm"]  # also where clgemm is not installed
+pytest_plugins = ["pytest_clgemm", "pytester"]  # the first also where clgemm is not installed
 
 # Simulators and software GPUs take milliseconds a launch.
 SLOW = any(name in d.name for d in devices() for name in ("llvmpipe", "Oclgrind"))

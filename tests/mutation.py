@@ -93,18 +93,37 @@ KERNELS = ("blocked", "common", "direct", "pack", "skinny_cpu", "skinny_gpu", "s
 CPU_FAMILIES = (*KERNELS, "planning", "core")
 PLANNING = ("planner.py", "bounded.py", "windows.py")
 CORE = ("layout.py", "problem.py", "shapes.py", "steps.py", "transfer.py")
-RUNS = {  # in this order, until one fails
-    "kernels": (
-        "tests/kernels/test_kernels.py tests/kernels/test_edges.py",
-        "tests/test_blas.py tests/test_products.py",
-        "tests/kernels tests/planning/test_planner.py tests/planning/test_windows.py",
+KERNEL_TESTS = "tests/kernels/test_kernels.py tests/kernels/test_edges.py"
+PUBLIC = "tests/test_blas.py tests/test_products.py"
+PLANS = "tests/kernels/test_plans.py tests/kernels/test_arguments.py tests/kernels/test_configs.py"
+PLANNER = "tests/planning tests/core"
+# What can tell a family's mutants: files and pytest's -k, in this order, until one fails.
+RUNS = {
+    "blocked": (
+        (KERNEL_TESTS, "blocked or lists or repeat or by_vectors or edges"),
+        (PUBLIC, ""),
+        (PLANS, ""),
     ),
+    "common": ((PUBLIC, ""), (KERNEL_TESTS, ""), (PLANS, "")),
+    "direct": ((KERNEL_TESTS, "direct or few_work_items or edges"), (PUBLIC, ""), (PLANS, "")),
+    "pack": (
+        (KERNEL_TESTS, "packing or any_strides or in_blocks or edges"),
+        (PUBLIC, ""),
+        (PLANS, ""),
+    ),
+    "skinny_cpu": ((KERNEL_TESTS, "skinny_cpu or edges"), (PUBLIC, ""), (PLANS, "")),
+    "skinny_gpu": ((KERNEL_TESTS, "skinny_gpu or edges"), (PLANS, "")),
+    "split_k": ((KERNEL_TESTS, "slices or skinny or edges"), (PUBLIC, ""), (PLANS, "")),
+    "tiled": ((KERNEL_TESTS, "tiled or packing or edges"), (PLANS, "")),
     "planning": (
-        "tests/planning tests/core tests/kernels/test_plans.py",
-        "tests/test_blas.py tests/test_products.py tests/runtime/transfer",
-        "tests/kernels",
+        (PLANNER, ""),
+        (PUBLIC, ""),
+        (PLANS, ""),
+        (KERNEL_TESTS, "few_work_items or edges"),
     ),
+    "core": ((PLANNER, ""), (PUBLIC, ""), ("tests/runtime/transfer", ""), (PLANS, "")),
 }
+EVERYTHING = (("tests/kernels", ""), (PUBLIC, ""))  # of a family that needs a GPU
 NOT_COUNTED = ("tests/kernels/test_sources.py", "tests/records/test_verified.py")
 
 
@@ -177,19 +196,17 @@ def outcome(mutant: Mutant, copy: Path, seconds: float) -> tuple[str, str]:
     lines[mutant.line - 1] = mutant.after + "\n"
     path.write_text("".join(lines), encoding="utf-8")
     try:
-        of = "planning" if mutant.family in ("planning", "core") else "kernels"
         begin = time.monotonic()
-        for tests in RUNS[of]:
+        for tests, words in RUNS.get(mutant.family, EVERYTHING):
             left = seconds - (time.monotonic() - begin)
-            caught = _first_failure(tests.split(), copy, max(left, 1.0))
-            if caught:
+            if caught := _first_failure(tests.split(), words, copy, max(left, 1.0)):
                 return CAUGHT, caught
         return SURVIVED, ""
     finally:
         path.write_text(original, encoding="utf-8")
 
 
-def _first_failure(tests: list[str], copy: Path, seconds: float) -> str:
+def _first_failure(tests: list[str], words: str, copy: Path, seconds: float) -> str:
     """Run tests until one fails; return its name, "" if all pass."""
     there = [test for test in tests if (copy / test).exists()]
     assert there, tests
@@ -197,7 +214,7 @@ def _first_failure(tests: list[str], copy: Path, seconds: float) -> str:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=no"]
     variables = {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     process = subprocess.Popen(
-        [*command, *there, *ignored],
+        [*command, *there, *ignored, "-k", words],
         cwd=copy,
         env=os.environ | variables,
         stdout=subprocess.PIPE,
@@ -264,8 +281,9 @@ def main() -> int:
                 shutil.copytree(source, copy / name, ignore=skipped)
             elif source.exists():
                 shutil.copy2(source, copy / name)
-        for tests in dict.fromkeys(test for group in RUNS.values() for test in group):
-            if failed := _first_failure(tests.split(), copy, 3600):
+        families = {mutant.family for mutant in mutants}
+        for tests in sorted({tests for x in families for tests, _ in RUNS.get(x, EVERYTHING)}):
+            if failed := _first_failure(tests.split(), "", copy, 3600):
                 print(f"without a mutant {failed} fails already", file=sys.stderr)
                 return 2
         for mutant in mutants:

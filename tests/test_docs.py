@@ -17,12 +17,14 @@ from sybil.parsers.markdown import PythonCodeBlockParser
 
 import clgemm
 import clgemm.accel
+import clgemm.testing
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 LINKED = [
     *(*PAGES, ROOT / "CHANGELOG.md", ROOT / "tests" / "foreign" / "README.md"),
+    ROOT / "verified" / "README.md",
     *sorted(ROOT.glob("clgemm/kernels/**/README.md")),
 ]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -77,7 +79,7 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
 def helps() -> dict[tuple[str, str], str]:
     """What each command says about its options."""
     commands = [("clgemm", ""), ("clgemm.accel", "")]
-    commands += [("clgemm", name) for name in ("info", "bench", "tune", "ladder")]
+    commands += [("clgemm", name) for name in ("info", "bench", "tune", "verify", "ladder")]
     running = {
         command: subprocess.Popen(
             [sys.executable, "-m", command[0], *filter(None, [command[1]]), "--help"],
@@ -172,7 +174,7 @@ def test_the_reference_has_every_public_name():
     public = {f"clgemm.{name}" for name in clgemm.__all__}
     public |= {f"clgemm.accel.{name}" for name in clgemm.accel.__all__}
     assert public <= documented
-    optional = {name for name in documented if name.startswith("clgemm.dask")}
+    optional = {name for name in documented if name.startswith(("clgemm.dask", "clgemm.testing"))}
     assert documented <= public | optional | {"clgemm.ladder.run"}
 
 
@@ -183,6 +185,13 @@ def test_the_reference_has_every_name_for_dask():
     page = text_of(DOCS / "reference.rst")
     documented = re.findall(r"^\.\. auto\w+:: clgemm\.dask\.(\w+)$", page, re.M)
     assert sorted(documented) == sorted(module.__all__)
+
+
+def test_the_reference_has_every_name_for_tests():
+    """Every name of ``clgemm.testing.__all__`` is in the API reference."""
+    page = text_of(DOCS / "reference.rst")
+    documented = re.findall(r"^\.\. auto\w+:: clgemm\.testing\.(\w+)$", page, re.M)
+    assert sorted(documented) == sorted(clgemm.testing.__all__)
 
 
 def test_the_reasons_are_those_of_the_code():

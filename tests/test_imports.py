@@ -34,7 +34,7 @@ ORDER = (
 # Numbers in, numbers out: these packages decide without a device.
 PURE = {"core", "kernels", "records"}
 # What users type is what these measure and run: they may import the public names.
-USERS = {"accel.__main__", "bench", "ladder"}
+USERS = {"accel.__main__", "bench", "ladder", "verify"}
 
 
 def modules() -> list[str]:

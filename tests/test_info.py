@@ -46,7 +46,7 @@ def test_info_prints_it(capsys):
         ("CLGEMM_PRECISION", "quick", "CLGEMM_PRECISION='quick' is not one of strict, float32, fa"),
     ],
 )
-@pytest.mark.parametrize("command", ["info", "bench", "tune", "ladder"])
+@pytest.mark.parametrize("command", ["info", "bench", "tune", "verify", "ladder"])
 def test_a_wrong_setting_is_one_line_and_exit_code_2(
     command, variable, value, said, monkeypatch, capsys
 ):

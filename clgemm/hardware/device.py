@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyopencl as cl
 
+from clgemm.core.caches import forget_plans
 from clgemm.core.config import Limits
 from clgemm.core.traits import Traits
 from clgemm.core.transfer import TransferConfig
@@ -25,6 +27,9 @@ __all__ = [
     "present",
     "wrapped",
 ]
+
+
+MOST_CONTEXTS = 64  # of the users' own, whose devices are kept
 
 
 class Device:
@@ -178,10 +183,15 @@ def _speed(candidate: Device) -> tuple[int, int, bool, int]:
     return rank, lanes * d.max_compute_units, is_pocl, d.max_clock_frequency
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=MOST_CONTEXTS)
 def wrapped(cl_device: cl.Device, context: cl.Context) -> Device:
     """Return the device for a context that the user made."""
+    if next(_contexts) % MOST_CONTEXTS == 0:
+        forget_plans()  # they keep the devices that they are for, and so their contexts
     return Device(cl_device, context)
+
+
+_contexts = itertools.count(1)  # that were wrapped
 
 
 def of_queue(queue: cl.CommandQueue) -> Device:

@@ -26,6 +26,7 @@ __all__ = [
     "all_verified",
     "file_name",
     "folder",
+    "outdated_on_gpus",
     "read",
     "standing",
     "verified_hash",
@@ -163,3 +164,17 @@ def standing(device: Identity, family: str, records: tuple[Verified, ...]) -> st
             best = max(found, key=lambda r: r.date)
             return f"not verified: the kernels changed since {best.date} ({where})"
     return "not verified"
+
+
+def outdated_on_gpus(records: tuple[Verified, ...]) -> list[str]:
+    """Return a line for each family whose kernels differ from those last verified on a GPU."""
+    lines = []
+    for family in dict.fromkeys(r.family for r in records if r.on_gpu and r.passed):
+        own = [r for r in records if r.family == family and r.on_gpu and r.passed]
+        if not any(r.is_current for r in own):
+            last = max(own, key=lambda r: r.date)
+            lines.append(
+                f"the kernels of {family} changed since {last.device.name} verified them on "
+                f"{last.date}: run '{COMMAND}' on a GPU and keep the file that it writes"
+            )
+    return lines

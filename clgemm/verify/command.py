@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from clgemm import __version__
 from clgemm.core.identity import Identity
 from clgemm.hardware.choice import find_device, get_device
 from clgemm.hardware.device import Device
@@ -129,7 +130,7 @@ def as_dict(who: Identity, tally: Tally, minutes: float, seed: int) -> dict[str,
         "format": FORMAT,
         "device": who._asdict(),
         "date": date.today().isoformat(),
-        "clgemm": _version("clgemm"),
+        "clgemm": __version__,
         "pyopencl": _version("pyopencl"),
         "python": platform.python_version(),
         "seed": seed,

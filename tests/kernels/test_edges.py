@@ -1,0 +1,89 @@
+"""What no kernel may do at its edges: write beside its memory, or let it matter what lies there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyopencl as cl
+import pytest
+from strategies import integers
+
+import clgemm
+from clgemm.hardware.device import Device
+from clgemm.planning import planner
+from clgemm.runtime import workspace as workspace_module
+from clgemm.runtime.workspace import Workspace
+from clgemm.verify import families as verified
+from clgemm.verify.cases import operands_for
+from clgemm.verify.tally import Tally
+
+GUARD_BYTES, GUARD = 2**16, 0x5A
+FAMILIES = [family.name for family in planner.FAMILIES if not family.instructions]
+# Of each family: enough for its edge shapes in several layouts.
+PRODUCTS = 12
+
+
+@pytest.fixture
+def guarded(device, monkeypatch):
+    """The device in a context of its own, with guards behind all scratch memory."""
+    made = []
+
+    def allocate(space, size_bytes):
+        whole = cl.Buffer(space.queue.context, cl.mem_flags.READ_WRITE, size_bytes + GUARD_BYTES)
+        pattern = np.full(1, GUARD, np.uint8)
+        cl.enqueue_fill_buffer(space.queue, whole, pattern, size_bytes, GUARD_BYTES)
+        made.append((space.queue, whole, size_bytes))
+        return whole
+
+    monkeypatch.setattr(Workspace, "allocate", allocate)
+    # Each call has scratch memory of its own size: none is shared that is larger.
+    monkeypatch.setattr(workspace_module, "SMALL_SCRATCH_BYTES", -1)
+    with clgemm.device(Device(device.cl_device)) as chosen:
+        yield chosen, made
+
+
+def broken(made):
+    """The sizes of the scratch memory that was written beyond its end."""
+    found = []
+    for queue, whole, size_bytes in made:
+        behind = np.empty(GUARD_BYTES, np.uint8)
+        cl.enqueue_copy(queue, behind, whole, src_offset=size_bytes)
+        if (behind != GUARD).any():
+            found.append(size_bytes)
+    return found
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_nothing_is_written_behind_scratch_memory(name, guarded):
+    """Every family that the device runs keeps to its own scratch memory, and to C."""
+    device, made = guarded
+    family = next(x for x in planner.FAMILIES if x.name == name)
+    if family not in planner.families(device):
+        pytest.skip("the device is not given this family")
+    tally, left = Tally(), iter([True] * PRODUCTS)
+    rng = np.random.default_rng(27)
+    verified.verify_family(device, family, tally, rng, lambda: next(left, False))
+    assert tally.failures == 0, tally.messages
+    assert broken(made) == []
+
+
+def test_packed_panels_end_where_their_memory_ends(guarded):
+    """Operands in any order are packed into panels, of whole and of cut depth."""
+    _, made = guarded
+    rng = np.random.default_rng(7)
+    for m, n, k in ((64, 64, 64), (96, 128, 200), (33, 65, 17), (128, 48, 1)):
+        a, b = integers(rng, (m, 2 * k))[:, ::2], integers(rng, (2 * k, n))[::2]
+        columns = [np.asfortranarray(x) for x in (a, b)]
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, a, b), a @ b)
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, *columns), a @ b)
+    assert broken(made) == []
+
+
+def test_operands_of_verification_are_those_of_the_seed():
+    """The same seed gives the same operands, so that a failure can be repeated."""
+    direct = next(x for x in planner.FAMILIES if x.name == "direct")
+    (shape, *_) = direct.edge_shapes(direct.config(1, 1, 2, 4, False))
+    one, other = (
+        operands_for(np.random.default_rng(3), direct, shape, "strict", 2) for _ in range(2)
+    )
+    np.testing.assert_array_equal(one.a.base, other.a.base)
+    assert one.c.view.strides == other.c.view.strides

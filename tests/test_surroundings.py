@@ -1,0 +1,214 @@
+"""Hostile surroundings: no memory, drivers that vanish, processes, threads, exits, debuggers.
+
+Others have their tests where they belong: compilers that hang and devices that crash in
+hardware/test_health.py and tuning/test_tuner.py, full disks in runtime/test_programs.py and
+runtime/test_binaries.py, records and verdicts that are cut or forged in records/test_record.py and
+hardware/test_health.py, tuners side by side in tuning/test_tuner.py, forks in
+hardware/test_device.py, interruptions in runtime/test_interrupts.py.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import subprocess
+import sys
+import weakref
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cl_array
+import pytest
+from strategies import integers
+
+import clgemm
+from clgemm.hardware.device import MOST_CONTEXTS, Device, of_queue
+from clgemm.runtime.workspace import Workspace
+
+RNG = np.random.default_rng(27)
+CHILD_SECONDS = 120
+
+
+def child(program, *options, **variables):
+    """A process that runs a program with clgemm, on the devices of this one."""
+    return subprocess.run(
+        [sys.executable, *options, "-c", program],
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=CHILD_SECONDS,
+    )
+
+
+@pytest.fixture
+def fresh(device):
+    """The device in a context of its own: nothing of it is compiled or allocated."""
+    with clgemm.device(Device(device.cl_device)) as chosen:
+        yield chosen
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_device_that_runs_out_of_memory_leaves_no_trace(failing, order, fresh, monkeypatch):
+    """The error is the driver's, the operands are whole, and the next product is right."""
+    a, b, c = (integers(RNG, (150, 150)) for _ in range(3))
+    before, real, asked = c.copy(), Workspace.allocate, []
+
+    def allocate(self, size_bytes):
+        asked.append(size_bytes)
+        if len(asked) == failing:
+            raise cl.MemoryError("clCreateBuffer failed: MEM_OBJECT_ALLOCATION_FAILURE")
+        return real(self, size_bytes)
+
+    monkeypatch.setattr(Workspace, "allocate", allocate)
+    # A's rows and B's columns are not neighbours: both are packed, to scratch memory.
+    x, y = np.repeat(a, 2, axis=1)[:, ::2], np.repeat(b, 2, axis=0)[::2]
+    try:
+        result = clgemm.sgemm(1.0, x, y, 1.0, c, order=order)
+    except (MemoryError, cl.MemoryError):
+        assert len(asked) == failing
+        np.testing.assert_array_equal(c, before)
+        result = clgemm.sgemm(1.0, x, y, 1.0, c, order=order)
+    else:  # this device needs less scratch memory than that
+        assert len(asked) < failing
+    np.testing.assert_array_equal(result, a @ b + c)
+
+
+PRODUCT = """
+import logging, sys
+logging.basicConfig(format="%(message)s", stream=sys.stderr)
+import numpy as np, clgemm
+a = np.ones((1200, 1200), np.float32)  # larger than any crossover
+assert (clgemm.matmul(a, a) == 1200).all()
+assert (clgemm.matmul(a, a) == 1200).all()
+try:
+    clgemm.sgemm(1.0, a, a)
+except RuntimeError as error:
+    print(error)
+print(len(clgemm.devices()), "devices")
+"""
+
+
+def test_a_driver_that_disappears_between_two_processes_is_one_warning(tmp_path, monkeypatch):
+    """What the cache holds of its devices does no harm: NumPy multiplies, and sgemm says why."""
+    monkeypatch.delenv("CLGEMM_THRESHOLD")  # it would let no product go to NumPy
+    variables = {"CLGEMM_CACHE_DIR": str(tmp_path / "cache")}
+    first = child(PRODUCT, **variables)
+    assert first.stdout == f"{len(clgemm.devices())} devices\n", first.stderr
+    gone = tmp_path / "vendors"
+    gone.mkdir()
+    (gone / "gone.icd").write_text("/nowhere/libgone.so\n")
+    variables |= {"OCL_ICD_VENDORS": str(gone), "OPENCL_VENDOR_PATH": str(gone)}
+    variables |= {"OCL_ICD_FILENAMES": "", "PYOPENCL_HOME": str(tmp_path)}
+    second = child(PRODUCT, **variables)
+    assert second.returncode == 0, second.stderr
+    if second.stdout.endswith("\n0 devices\n"):  # else this loader has devices of its own
+        assert second.stderr.count("NumPy multiplies") == 1, second.stderr
+        assert "no OpenCL device" in second.stdout
+
+
+def product_in_a_child(n):
+    """The sum of a product on the device, in a child process."""
+    a = np.ones((n, n), np.float32)
+    return float(clgemm.sgemm(1.0, a, a).sum())
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_children_of_a_process_with_opencl_have_devices_of_their_own(method, device):
+    """Spawned children and those of a fork server multiply, though the parent has opened OpenCL."""
+    if method not in multiprocessing.get_all_start_methods():
+        pytest.skip("this system has no fork server")
+    product_in_a_child(20)
+    context = multiprocessing.get_context(method)
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        assert pool.submit(product_in_a_child, 40).result(timeout=CHILD_SECONDS) == 40**3
+
+
+LEAVING = """
+import numpy as np, pyopencl as cl, pyopencl.array, threading, clgemm
+device = clgemm.get_device()
+x = cl.array.to_device(device.queue, np.ones((700, 700), np.float32))
+y = x
+for _ in range(20):
+    y = clgemm.matmul(y, x)
+device.queue.flush()
+def multiply():
+    a = np.ones((300, 300), np.float32)
+    while True:
+        clgemm.sgemm(1.0, a, a)
+threading.Thread(target=multiply, daemon=True).start()
+print("leaves", flush=True)
+"""
+
+
+def test_the_interpreter_ends_with_work_in_flight(device):
+    """Products that nobody waited for, and a thread in the middle of one: the exit is clean."""
+    done = child(LEAVING, CLGEMM_DEVICE=device.name)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "leaves\n", "")
+
+
+def test_sixteen_threads_with_different_devices(device):
+    """Every thread has a device of its own context: results are right, and of that context."""
+    devices = [Device(device.cl_device) for _ in range(4)] + list(clgemm.devices())
+    host = [integers(RNG, (n, n)) for n in (30, 65, 130)]
+    expected = [a @ a for a in host]
+
+    def work(number):
+        mine = devices[number % len(devices)]
+        with clgemm.device(mine):
+            for a, right in zip(host, expected, strict=True):
+                if not np.array_equal(clgemm.sgemm(1.0, a, a), right):
+                    return False
+                x = cl_array.to_device(mine.queue, a)
+                y = clgemm.matmul(x, x)
+                if y.context != mine.context or not np.array_equal(y.get(), right):
+                    return False
+        return clgemm.get_device() is device
+
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(work, range(16)))
+
+
+def test_contexts_that_were_dropped_are_not_kept(device):
+    """Of a user's contexts, no more live than bounded caches hold, however many there were."""
+    a = np.ones((8, 8), np.float32)
+
+    def used_and_dropped():
+        queue = cl.CommandQueue(cl.Context([device.cl_device]))
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, a, a, queue=queue), 8)
+        return weakref.ref(of_queue(queue))
+
+    made = [used_and_dropped() for _ in range(MOST_CONTEXTS + 10)]
+    gc.collect()
+    assert sum(kept() is not None for kept in made) <= MOST_CONTEXTS
+
+
+DEBUGGED = """
+import warnings
+import numpy as np, pyopencl.array, clgemm
+from clgemm import accel
+# Drivers' compilers may greet; pyopencl's own warning of it is none of ours.
+warnings.simplefilter("ignore", pyopencl.CompilerWarning)
+a = np.ones((70, 70), np.float32)
+for precision in ("strict", "float32", "fast"):
+    assert (clgemm.sgemm(1.0, a, a, 1.0, a, precision=precision) == 71).all()
+assert (clgemm.matmul(np.stack([a, a]), a[:, ::2]) == 70).all()
+x = pyopencl.array.to_device(clgemm.get_device().queue, a)
+assert (clgemm.dot(x, x).get() == 70).all()
+with accel.enabled():
+    assert (a @ a == 70).all()
+assert accel.report().offloaded >= 0
+clgemm.show_config("dicts")
+print("done")
+"""
+
+
+def test_debug_builds_of_memory_and_of_python_say_nothing(device):
+    """With PYTHONMALLOC=debug, -X dev and warnings as errors there is no word and no crash."""
+    done = child(
+        DEBUGGED, "-X", "dev", "-W", "error", PYTHONMALLOC="debug", CLGEMM_DEVICE=device.name
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
