@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 import subprocess
 import sys
 import threading
 from weakref import WeakKeyDictionary
 
 from clgemm.core.cache import recall, remember
-from clgemm.core.child import trial_child
+from clgemm.core.child import child_environment, trial_child
 from clgemm.core.config import KernelConfig
 from clgemm.core.nesting import non_reentrant
 from clgemm.hardware.device import Device
@@ -96,11 +95,9 @@ def _try_out(device: Device, instructions: str) -> bool:
     """Multiply in a child process and return whether the results were right."""
     log.info("trying %s on %s", instructions, device.name)
     command = [sys.executable, "-m", "clgemm.tuning.tensor_trial", device.name, instructions]
-    paths = [path for path in sys.path if path]  # as this process finds its modules
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=TRIAL_SECONDS, env=environment
+            command, capture_output=True, text=True, timeout=TRIAL_SECONDS, env=child_environment()
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         log.warning("no %s on %s: %s", instructions, device.name, error)
