@@ -146,6 +146,6 @@ def test_a_worker_without_a_device_multiplies_with_numpy(tmp_path, capfd):
         report = clgemm.dask.report(client)
     (worker,) = report.workers
     assert "no OpenCL device" in worker.problem
-    assert "NumPy alone: no OpenCL device" in str(report)
+    assert "NumPy multiplies: no OpenCL device" in str(report)
     assert report.offloaded == 0
     assert capfd.readouterr().err.count("NumPy multiplies in this worker") == 1

@@ -351,7 +351,7 @@ def test_mixed_operands_are_refused(name, device):
         ("inner", [(), (4, 3)], {}, r"shapes \(\) and \(4, 3\) are not aligned"),
         ("matmul", [(2, 3, 4), (3, 4, 5)], {}, "do not broadcast"),
         ("tensordot", [(3, 4), (3, 4)], {"axes": 1}, "do not pair"),
-        ("multi_dot", [(3, 4), (5, 4)], {}, "do not chain"),
+        ("multi_dot", [(3, 4), (5, 4)], {}, "the inner sizes of the shapes"),
     ],
 )
 def test_errors_on_the_device(name, shapes, keywords, words, device):
@@ -374,7 +374,7 @@ def test_tensordot_over_axes_that_are_not_there(axes, device):
 def test_device_arrays_are_not_left_to_numpy(device):
     """Which would take them for arrays of objects: other dtypes and keywords are TypeErrors."""
     x = cl.array.to_device(device.queue, FLOATS)
-    with pytest.raises(TypeError, match="takes no axes, no dtype"):
+    with pytest.raises(TypeError, match="does not accept axes, dtype"):
         clgemm.matmul(x, x, axes=[(0, 1), (0, 1), (0, 1)], dtype=np.float32)
     wide = x.astype(np.int32)
     for product in (clgemm.dot, clgemm.inner, clgemm.matmul, clgemm.tensordot):
@@ -396,7 +396,7 @@ def test_out_on_the_device_may_not_overlap_itself(device):
     x = cl.array.to_device(device.queue, FLOATS)
     out = cl.array.Array(device.queue, (4, 4), np.float32, strides=(4, 4), data=x.copy().base_data)
     for product in (clgemm.matmul, clgemm.dot):
-        with pytest.raises(ValueError, match=r"share memory: .* strides \(4, 4\)"):
+        with pytest.raises(ValueError, match=r"elements of out overlap: .* strides \(4, 4\)"):
             product(x, x, out=out)
 
 

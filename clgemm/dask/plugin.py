@@ -92,9 +92,7 @@ async def dask_setup(worker: Any) -> None:
 
     Its settings are CLGEMM_THRESHOLD, CLGEMM_PRECISION and CLGEMM_DEVICE.
     """
-    if hasattr(worker, "state") and hasattr(
-        worker.state, "nthreads"
-    ):  # a worker, no nanny
+    if hasattr(worker, "state") and hasattr(worker.state, "nthreads"):  # a worker, no nanny
         settings = Settings(None, None, ONE_EACH)
         await asyncio.to_thread(begin, (worker.id, "preload"), settings, worker.state.nthreads)
 

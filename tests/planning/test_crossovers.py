@@ -82,7 +82,7 @@ def test_what_cannot_be_kept_is_a_warning(empty, caplog, tmp_path):
     (tmp_path / "tuning").write_text("no folder")
     with caplog.at_level(logging.WARNING):
         crossovers.keep(empty, least_by_kind())
-    assert "is not kept" in caplog.text
+    assert "crossovers are not kept" in caplog.text
 
 
 def test_what_was_measured_on_another_host_does_not_count(empty, monkeypatch):
