@@ -1,4 +1,4 @@
-"""What is built and created, and how often."""
+"""Tests of how often programs, kernels and buffers are made, and of a full disk."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RNG = np.random.default_rng(2014)
 
 @pytest.fixture
 def counts(monkeypatch):
-    """How many programs are built, kernels created, and buffers created."""
+    """Count the programs that are built, and the kernels and buffers that are created."""
     counted = {"programs": 0, "kernels": 0, "views": 0, "scratch": 0}
 
     def counting(name, original):
@@ -50,7 +50,7 @@ def counts(monkeypatch):
 
 @pytest.fixture
 def fresh(device):
-    """The device in a context of its own: nothing is built, no scratch is held."""
+    """Choose the device in a context of its own, without programs and scratch memory."""
     with clgemm.device(clgemm.Device(device.cl_device)) as fresh:
         yield fresh
 
@@ -58,9 +58,10 @@ def fresh(device):
 @pytest.mark.parametrize("small", [workspace.SMALL_SCRATCH_BYTES, -1])
 @pytest.mark.parametrize("n", [5, 150])
 def test_a_second_call_of_a_kind_creates_nothing_but_views(n, small, fresh, counts, monkeypatch):
-    """No program, kernel or scratch buffer: only views of the operands on shared memory.
+    """A repeated call makes no program, kernel or scratch buffer.
 
-    Scratch memory that is not small is the pool's again.
+    Where the device shares host memory, it makes a buffer over each operand. Large scratch memory
+    returns to the pool.
     """
     monkeypatch.setattr(workspace, "SMALL_SCRATCH_BYTES", small)
     a, b, c = (np.ones((n, n), np.float32) for _ in range(3))
@@ -79,7 +80,7 @@ def test_a_second_call_of_a_kind_creates_nothing_but_views(n, small, fresh, coun
 
 
 def test_small_scratch_memory_grows(fresh):
-    """A larger product's takes its place: those before use it too, and nothing else is kept."""
+    """Small scratch memory is replaced by larger memory, which smaller products use too."""
     space = workspace.workspace(fresh.queue)
     for n in (150, 300, 150, 300):
         a, b = (RNG.integers(-4, 5, (n, n)).astype(np.float32) for _ in range(2))
@@ -91,10 +92,11 @@ def test_small_scratch_memory_grows(fresh):
 
 
 def test_a_change_of_order_needs_no_new_program(fresh, counts):
-    """Transposes and orders are packing's business: A is read in place or packed, that is all.
+    """Other orders and transposes of the operands need few or no further programs.
 
-    On lanes either operand may be turned while it is read: four kernels. Where host memory is
-    shared, one of double strides is packed beside the other, turned or not: four, and packing.
+    A CPU packs A or reads it in place with the same programs. On other devices, each operand may be
+    read transposed: four kernels. Where these share host memory, an operand of double strides is
+    packed, and the other operand may be read transposed: four more kernels, and packing.
     """
     a, b = RNG.random((150, 150)).astype(np.float32), np.ones((150, 150), np.float32)
     clgemm.sgemm(1.0, a, b)
@@ -109,7 +111,7 @@ def test_a_change_of_order_needs_no_new_program(fresh, counts):
 
 
 def test_a_folder_that_cannot_be_written_is_no_obstacle(fresh, monkeypatch, tmp_path, caplog):
-    """Programs are built and used all the same."""
+    """If the cache folder cannot be written, programs are built and used all the same."""
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(blocked))
@@ -119,7 +121,7 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(fresh, monkeypatch, tmp_
 
 
 def test_a_config_that_does_not_fit_is_refused(device):
-    """By its own words, before the compiler sees it."""
+    """A config beyond the device's limits raises ValueError before anything is compiled."""
     config = DirectConfig(items_m=10**6, items_n=1, work_m=1, width=1, fma=False)
     with pytest.raises(ValueError, match=r"1000000 work-items .* exceed the device's"):
         programs.kernel(device, config)
@@ -127,7 +129,7 @@ def test_a_config_that_does_not_fit_is_refused(device):
 
 @pytest.mark.parametrize("packs", [False, True])
 def test_a_compiler_unrolls_what_it_is_told_to(packs, device, monkeypatch, tmp_path):
-    """It warns if it cannot; PoCL writes so to everybody's standard error."""
+    """PoCL's compiler unrolls all loops as asked; otherwise its log would have a warning."""
     if not device.platform.startswith(POCL):
         pytest.skip(
             "Intel's compiler warns of loops that it does not name; others have no register"
@@ -143,14 +145,14 @@ def test_a_compiler_unrolls_what_it_is_told_to(packs, device, monkeypatch, tmp_p
 
 
 def test_a_source_that_does_not_compile_says_why(device):
-    """The compiler's log is in the error."""
+    """The error for a source that does not compile includes the compiler's log."""
     with pytest.raises(cl.RuntimeError, match="BUILD_PROGRAM_FAILURE"):
         programs.build(device, "__kernel void broken( { }", ())
 
 
 @pytest.fixture
 def full(device, monkeypatch):
-    """A device of PoCL's in a context of its own, and a disk on which little is free."""
+    """Return a PoCL device in a context of its own, on a disk that is full."""
     if not device.platform.startswith(POCL):
         pytest.skip("only PoCL compiles on disk")
     monkeypatch.setenv("POCL_CACHE_DIR", "/full/folder")
@@ -159,7 +161,7 @@ def full(device, monkeypatch):
 
 
 def test_a_full_disk_is_named(full, monkeypatch):
-    """Where PoCL compiles: folder, reason and what to do, without the compiler's options."""
+    """If PoCL's disk is full, the error names folder, reason and remedy in short."""
     said = r"no space left in /full/folder, where PoCL compiles: .*POCL_CACHE_DIR"
     with clgemm.device(full), pytest.raises(OSError, match=said) as caught:
         clgemm.sgemm(1.0, [[2.0]], [[3.0]])
@@ -175,7 +177,7 @@ def test_a_full_disk_is_named(full, monkeypatch):
 
 
 def test_a_full_disk_is_numpys_business_when_accelerated(full, caplog):
-    """One warning names the folder; the result is right."""
+    """If PoCL's disk is full, accelerated NumPy multiplies, with one warning of one line."""
     a = np.ones((40, 40), np.float32)
     with caplog.at_level(logging.WARNING, "clgemm"), clgemm.accel.enabled(0, full):
         assert ((a @ a) == 40).all()
@@ -186,7 +188,7 @@ def test_a_full_disk_is_numpys_business_when_accelerated(full, caplog):
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root mounts")
 def test_pocl_on_a_full_disk_is_one_clear_error(device, tmp_path):
-    """PoCL's compiler would end the process there ("LLVM ERROR"), or fail with an empty log."""
+    """On a really full disk, PoCL gives one clear error and does not end the process."""
     if not device.platform.startswith(POCL):
         pytest.skip("only PoCL compiles on disk")
     command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)]
