@@ -283,8 +283,7 @@ class _Operands(NamedTuple):
 def _signature(function: str, a: Any, b: Any, out: Any) -> tuple[str | None, Signature | None]:
     """Return a call's precision and its signature.
 
-    Both are None if the precision's setting is wrong. `multiply` raises the error, unless the
-    product stays on the host.
+    Both are None if the precision's setting is wrong: `multiply` raises that error.
     """
     least = threshold() if isinstance(a, np.ndarray) else None
     try:
