@@ -335,7 +335,7 @@ FLAT = {"m": 3, "n": 3, "k": 4}
         ((1, ONE, ONE), {"ldc": 2} | FLAT, ValueError, "ldc=2 is less than the 3 rows of c"),
         ((1, ONE, ONE), {"ldb": 5} | FLAT, ValueError, "b has 12 elements, but 4 x 3 .* needs 14"),
         ((1, ONE, ONE, 0, ONE), {"ldc": 5} | FLAT, ValueError, "c has 12 elements.* needs 13"),
-        ((1, ONE[:, ::2], ONE), {"lda": 3} | FLAT, ValueError, "a must be BLAS storage: contiguous"),
+        ((1, ONE[:, ::2], ONE), {"lda": 3} | FLAT, ValueError, "a must be BLAS storage: contig"),
         ((1, ONE, ONE), {"lda": 2.5} | FLAT, TypeError, "lda=2.5 is not a whole number"),
         ((1, [["x"]], ONE), {}, TypeError, "a has dtype <U1"),
         ((1, ONE, np.array(["2020"], "M8[D]")), {}, TypeError, "b has dtype datetime64"),

@@ -7,13 +7,17 @@ import logging
 
 import numpy as np
 import pyopencl as cl
+import pyopencl.array
 import pytest
 
 import clgemm
 from clgemm import contraction, products
-from clgemm.accel import crossover
+from clgemm.accel import (
+    crossover,
+)
 from clgemm.core import caches
 from clgemm.planning import crossovers, selection
+from clgemm.planning.crossovers import Work, kind_of
 from clgemm.runtime import call_cache, launch
 
 
@@ -191,3 +195,23 @@ def test_a_part_of_a_device_is_another_device(empty):
         pytest.skip(f"this device cannot be cut: {error}")
     crossovers.keep(empty, least_by_kind(block=1))
     assert crossovers.measured(part) is None
+
+
+@pytest.mark.parametrize(
+    ("work", "kind"),
+    [
+        (Work(600, 600, 600), "block"),
+        (Work(600, 600, 600, symmetric=True), "symmetric"),
+        (Work(600, 600, 100, symmetric=True), None),
+        (Work(600, 600, 200), "shallow-128"),
+        (Work(600, 40, 600), "narrow-32"),
+        (Work(40, 600, 600), "narrow-32"),
+        (Work(130, 200, 600, 9), "stack-128"),
+        (Work(600, 600, 600, 9), "block"),
+        (Work(10_000, 31, 10_000), None),
+        (Work(1, 10_000, 10_000), None),
+    ],
+)
+def test_kinds_of_products(work, kind):
+    """The kind of a product depends on its shortest side."""
+    assert kind_of(work) == kind

@@ -9,11 +9,11 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
 from injection import TRANSFER
+from whole_numbers import whole
 
 import clgemm
 from clgemm import accel, blas, products
 from clgemm.core import caches
-from clgemm.planning import planner
 from clgemm.runtime import call_cache, launch
 
 FUNCTIONS = {
@@ -21,26 +21,6 @@ FUNCTIONS = {
     "dot": lambda a, b, out: clgemm.dot(a, b, out=out),
     "sgemm": lambda a, b, out: clgemm.sgemm(1.0, a, b, 0.0, out, overwrite_c=1, order="C"),
 }
-RNG = np.random.default_rng(8)
-
-
-def whole(*shape):
-    """Return an array of small integers, whose products are exact."""
-    return RNG.integers(-8, 9, shape).astype(np.float32)
-
-
-@pytest.fixture
-def planned(monkeypatch):
-    """Return the list of problems that are planned during a test, with an empty call cache."""
-    calls, plan = [], planner.plan_of
-
-    def counting(*arguments):
-        calls.append(arguments)
-        return plan(*arguments)
-
-    monkeypatch.setattr(planner, "plan_of", counting)
-    monkeypatch.setattr(call_cache, "_calls", {})
-    return calls
 
 
 @pytest.fixture(params=["host", "device"])
@@ -264,21 +244,6 @@ def test_results_on_the_device_are_arrays_like_any(device):
         np.testing.assert_array_equal((one + other).get(), 2 * (a.get() @ b.get()))
 
 
-def test_calls_on_an_out_of_order_queue_follow_each_other(planned, device):
-    """On an out-of-order queue, each product of a chain waits for the one before."""
-    flags = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
-    if not device.cl_device.queue_properties & flags:
-        pytest.skip("the device has no such queues")
-    queue = cl.CommandQueue(device.context, properties=flags)
-    turn = np.roll(np.eye(40, dtype=np.float32), 1, axis=0)
-    x = start = cl_array.to_device(queue, whole(40, 40))
-    by = cl_array.to_device(queue, turn)
-    for _ in range(20):
-        x = clgemm.matmul(by, x)
-    assert len(planned) == 1
-    np.testing.assert_array_equal(x.get(), np.roll(start.get(), 20, axis=0))
-
-
 def test_only_so_many_calls_are_kept(planned, placed, monkeypatch):
     """The call cache keeps at most MOST_CALLS calls, and all products are right."""
     monkeypatch.setattr(call_cache, "MOST_CALLS", 3)
@@ -287,27 +252,3 @@ def test_only_so_many_calls_are_kept(planned, placed, monkeypatch):
             a, b = whole(n, n), whole(n, n)
             np.testing.assert_array_equal(got(clgemm.matmul(placed(a), placed(b))), a @ b)
             assert len(call_cache._calls) <= 3
-
-
-def test_an_in_order_queue_waits_once_for_an_event(device, monkeypatch):
-    """An in-order queue waits once for each event of other queues, and never for its own."""
-    waited, enqueue = [], cl.enqueue_nd_range_kernel
-
-    def recording(queue, kernel, size, group, offset=None, wait_for=None):
-        waited.extend(wait_for or ())
-        return enqueue(queue, kernel, size, group, offset, wait_for)
-
-    queue = cl.CommandQueue(device.context)
-    other = cl.CommandQueue(device.context)
-    a, b = (cl_array.to_device(queue, whole(40, 40)) for _ in range(2))
-    a.events[:] = b.events[:] = []
-    out = cl_array.empty(queue, (40, 40), np.float32)
-    gates = [cl.enqueue_marker(other) for _ in range(2)]
-    clgemm.matmul(a, b, out=out)
-    monkeypatch.setattr(cl, "enqueue_nd_range_kernel", recording)
-    for gate in (gates[0], gates[0], gates[1]):
-        a.events[:] = (gate,)
-        clgemm.matmul(a, b, out=out)
-        clgemm.matmul(out, b)
-    assert waited == gates
-    np.testing.assert_array_equal(out.get(), a.get() @ b.get())

@@ -14,16 +14,16 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
 from injection import TRANSFER, outcomes
+from whole_numbers import whole
 
 import clgemm
 from clgemm.core.cache import recall
 from clgemm.core.nesting import NestedCallError, non_reentrant
 from clgemm.hardware.choice import devices
 from clgemm.records import verdicts
-from clgemm.runtime import call_cache, launch, programs, waiting, workspace
+from clgemm.runtime import call_cache, launch, programs, waiting
 from clgemm.runtime.transfer.staging import Staging, staging
 
-RNG = np.random.default_rng(3)
 PLACES = 12  # of each case; tests/injection.py tries all
 CASES = [
     ("deep", False, "KeyboardInterrupt"),
@@ -42,11 +42,6 @@ needs_timer = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no ti
 
 class Stop(BaseException):
     """The exception of the tests' signal handlers."""
-
-
-def whole(*shape):
-    """Return an array of small integers, whose products are exact."""
-    return RNG.integers(-8, 9, shape).astype(np.float32)
 
 
 @pytest.fixture
@@ -284,24 +279,3 @@ def test_what_an_exception_has_lost_of_the_pinned_memory_is_made_anew(device):
         with pool.lent(TRANSFER.pool_chunks, lock) as chunks:
             chunks.clear()
     assert pool._made() == 0
-
-
-def test_a_call_that_was_cut_off_leaves_its_memory_to_nobody(device, monkeypatch):
-    """After an exception in a call, the next call has new shared memory, which is kept."""
-    fresh = clgemm.Device(device.cl_device)
-    a, b = (cl_array.to_device(fresh.queue, whole(150, 150)) for _ in range(2))
-    expected = a.get() @ b.get()
-    clgemm.matmul(a, b)
-    space = workspace.workspace(fresh.queue)
-    before = space._memory
-    with monkeypatch.context() as patch:
-        patch.setattr(workspace.Workspace, "_ended", None)
-        with pytest.raises(TypeError):
-            clgemm.matmul(a, b)
-    assert space._memory is None
-    np.testing.assert_array_equal(clgemm.matmul(a, b).get(), expected)
-    after = space._memory
-    assert after is not None
-    assert after is not before
-    np.testing.assert_array_equal(clgemm.matmul(a, b).get(), expected)
-    assert space._memory is after
