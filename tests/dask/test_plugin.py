@@ -1,10 +1,8 @@
-"""Tests of accelerated Dask workers: devices, functions, reports and chunks."""
+"""Tests of the plugin: accelerated workers, their devices, functions and reports."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -20,7 +18,6 @@ import clgemm
 import clgemm.dask
 from clgemm.dask import devices as assignment
 from clgemm.dask import process
-from clgemm.dask.claims import claim_first
 from clgemm.dask.process import Settings
 
 SIDE, CHUNK = 192, 64
@@ -269,93 +266,3 @@ def test_what_cannot_be_is_refused_before_it_reaches_a_worker(arguments, error):
     """Wrong arguments of the plugin raise an error in the client's program."""
     with pytest.raises(error, match=next(iter(arguments))):
         clgemm.dask.Accelerate(**arguments)
-
-
-def test_claims_go_to_those_that_fewest_hold(tmp_path):
-    """A claim is for the first free candidate, or else for one that the fewest processes hold."""
-    candidates = [("a",), ("b1", "b2"), ("b2", "b3")]
-    claims = [claim_first(candidates, tmp_path) for _ in range(4)]
-    # The third candidate shares b2 with the second.
-    assert [(c.position, c.others) for c in claims] == [(0, 0), (1, 0), (0, 1), (1, 1)]
-    claims[1].release()
-    again = claim_first(candidates[2:], tmp_path)
-    assert again.others == 0
-    for claim in (*claims, again):
-        claim.release()
-
-
-HOLDS = """
-import pathlib, sys
-from clgemm.dask.claims import claim_first
-held = claim_first([("a",)], pathlib.Path(sys.argv[1]))
-print(held.others, flush=True)
-sys.stdin.read()
-"""
-
-
-def test_a_process_that_is_killed_holds_nothing(tmp_path):
-    """After a process is killed, its claim is free."""
-    command = [sys.executable, "-c", HOLDS, str(tmp_path)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as child:
-        assert child.stdout.readline() == "0\n"
-        with_child = claim_first([("a",)], tmp_path)
-        assert with_child.others == 1
-        child.kill()
-    without = claim_first([("a",)], tmp_path)
-    assert without.others == 0
-    with_child.release()
-    without.release()
-
-
-def test_claims_need_no_folder_that_can_be_written(tmp_path):
-    """If no claim can be written, each process gets the first candidate."""
-    (tmp_path / "file").write_text("no folder")
-    assert claim_first([("a",)], tmp_path / "file").position == 0
-
-
-@pytest.mark.parametrize(
-    ("shapes", "memory"),
-    [
-        (((20_000, 30_000), (30_000, 10_000)), "1GB"),
-        (((10**7, 768), (768, 64)), 10**9),
-        (((64, 10**7), (10**7, 64)), "256MB"),
-        (((500, 1000, 1000), (500, 1000, 1000)), "100MB"),
-        (((500, 1000, 1000), (1000, 1000)), "100MB"),
-        (((3, 3), (3, 3)), "1MB"),
-    ],
-)
-def test_suggested_chunks_fit_and_match(shapes, memory):
-    """Suggested chunks fit the memory three times, agree along k, and are nearly square."""
-    shape_a, shape_b = shapes
-    chunks_a, chunks_b = clgemm.dask.suggest_chunks(shape_a, shape_b, memory)
-    assert chunks_a[-1] == chunks_b[-2]
-    assert all(c <= s for c, s in zip(chunks_a + chunks_b, shape_a + shape_b, strict=True))
-    held = np.prod(chunks_a, dtype=float) + np.prod(chunks_b, dtype=float)
-    held += np.prod(chunks_a[:-2], dtype=float) * chunks_a[-2] * chunks_b[-1]
-    available = dask.utils.parse_bytes(memory) / 3 / 4
-    assert held <= available
-    whole = sum(np.prod(s, dtype=float) for s in shapes)
-    assert held > available / 8 or chunks_a + chunks_b == shape_a + shape_b or whole < available
-    if max(max(shape_a), max(shape_b)) <= 1000:  # small enough to be multiplied symbolically
-        a, b = (da.zeros(s, chunks=c) for s, c in ((shape_a, chunks_a), (shape_b, chunks_b)))
-        assert da.matmul(a, b).shape[-2:] == (shape_a[-2], shape_b[-1])
-
-
-def test_batches_are_split_before_matrices():
-    """Matrices are split only if a product of single matrices does not fit."""
-    shape = (500, 1000, 1000)
-    chunks, _ = clgemm.dask.suggest_chunks(shape, shape, "100MB")
-    assert chunks[1:] == shape[1:]
-    assert chunks[0] < 500
-
-
-@pytest.mark.parametrize(
-    ("shape_a", "shape_b", "memory"),
-    [((3, 4), (5, 6), "1GB"), ((3,), (3, 4), "1GB"), ((3, 4), (4, 5), 10)],
-)
-def test_chunks_of_nothing_are_refused(shape_a, shape_b, memory):
-    """Shapes that cannot be multiplied and too little memory raise ValueError."""
-    with pytest.raises(ValueError, match=r"\d"):
-        clgemm.dask.suggest_chunks(shape_a, shape_b, memory)
