@@ -37,6 +37,7 @@ from clgemm.kernels.common.panels import (
     target_of,
 )
 from clgemm.kernels.pack.config import VectorPackConfig, VectorPackVariant
+from clgemm.kernels.split_k.plan import product_arguments
 
 __all__ = ["is_faster_transposed", "make_blocked_plan"]
 
@@ -208,11 +209,11 @@ class RegisterPanels(Panels[VectorPackConfig]):
         batch, spread, block_k = work.batch, work.spread, self.block_depth(k)
         first_a = Element("a", part.offsets[0] + origins[0])
         first_b = Element("b", part.offsets[1] + origins[1])
-        strides_a, strides_b = batch.strides[:2]
         if self.config.in_place:
-            panels_a = operand_at("a", "a", first_a, row=a.row_stride, strides=strides_a)
+            place_a = operand_at("a", "a", first_a, row=a.row_stride)
         else:
-            panels_a = operand_at("a", "packed_a", 0, row=0, strides=strides_a)
+            place_a = operand_at("a", "packed_a", 0, row=0)
+        place_b = operand_in_place("b", "b", first_b, b.transposed())
         source: dict[str, Argument] = {}
         if work.packs:
             own = batch_of(levels, 3).strides[0]
@@ -222,24 +223,14 @@ class RegisterPanels(Panels[VectorPackConfig]):
         packed = round_up(spread.block_n, self.config.tile_n) * block_k
         scratch.reserve("packed_b", FLOAT_BYTES * work.groups * packed)
         result = target_of(self, place, work.cuts, batch, scratch)
+        sizes = {"m": m, "n": n, "k": k, "slice_k": spread.slice_k}
+        sizes |= {"block_m": spread.block_m, "block_n": spread.block_n, "block_k": block_k}
+        scratch_b: dict[str, Argument] = {"scratch": "packed_b", "scratch_size": packed}
         yield Step(
             variant_of(BlockedVariant, self.config, packs=work.packs),
             work.groups,
             {
-                "m": m,
-                "n": n,
-                "k": k,
-                "slice_k": spread.slice_k,
-                "block_m": spread.block_m,
-                "block_n": spread.block_n,
-                "block_k": block_k,
-                "counts": batch.counts,
-                **result.scales,
-                **panels_a,
-                **operand_in_place("b", "b", first_b, b.transposed(), strides=strides_b),
-                "scratch": "packed_b",
-                "scratch_size": packed,
-                **result.to,
+                **product_arguments(sizes, batch, place_a, place_b, result, scratch_b),
                 "matrices": batch.matrices,
                 "sharing": _sharing(levels),
                 "all": work.columns,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clgemm.core.layout import Layout
-from clgemm.core.steps import LONGEST_SUM, Argument, Batch, Side, ceil_div, round_up
-from clgemm.kernels.split_k.plan import Target
+from clgemm.core.steps import LONGEST_SUM, Side, ceil_div, round_up
 
 __all__ = [
     "LEAST_WORK",
@@ -14,7 +13,6 @@ __all__ = [
     "FewRows",
     "few_rows",
     "fits_few_rows",
-    "product_arguments",
     "slice_of_k",
 ]
 
@@ -56,35 +54,3 @@ def slice_of_k(k: int, wanted: int, width: int) -> int:
     """Return the depth of a slice if k is best cut into so many."""
     cuts = max(1, min(wanted, k // SMALLEST_SLICE), ceil_div(k, LONGEST_SUM))
     return round_up(ceil_div(k, cuts), width)  # vectors may lie along k, and begin with a slice
-
-
-def product_arguments(
-    sizes: tuple[int, int, int, int],
-    batch: Batch,
-    a: dict[str, Argument],
-    b: dict[str, Argument],
-    result: Target,
-) -> dict[str, Argument]:
-    """Return the arguments of the kernel that multiplies.
-
-    Parameters
-    ----------
-    sizes : tuple of int
-        m, n, k, and the depth of a slice.
-    a, b : dict
-        Where the operands lie, without the strides of the batch.
-    """
-    m, n, k, slice_k = sizes
-    return {
-        "m": m,
-        "n": n,
-        "k": k,
-        "slice_k": slice_k,
-        "counts": batch.counts,
-        **result.scales,
-        **a,
-        "a_strides": batch.strides[0],
-        **b,
-        "b_strides": batch.strides[1],
-        **result.to,
-    }

@@ -18,12 +18,12 @@ from clgemm.core.steps import (
     operand_in_place,
     slices,
 )
-from clgemm.kernels.common.few_rows import FewRows, few_rows, product_arguments, slice_of_k
+from clgemm.kernels.common.few_rows import FewRows, few_rows, slice_of_k
 from clgemm.kernels.common.panels import Scratch, own_levels, packed_strides
 from clgemm.kernels.pack.config import PackConfig
 from clgemm.kernels.pack.plan import pack_step
 from clgemm.kernels.skinny_cpu.config import SkinnyCpuConfig
-from clgemm.kernels.split_k.plan import target
+from clgemm.kernels.split_k.plan import product_arguments, target
 
 __all__ = ["make_skinny_plan"]
 
@@ -83,6 +83,7 @@ def _steps(
         result = target((m, n, cuts), levels, batch, "beta", c, offsets[2], limits)
         if cuts > 1:
             scratch.reserve("partial", result.partial_bytes)
-        arguments = product_arguments((m, n, k, slice_k), batch, place_a, place_b, result)
+        sizes = {"m": m, "n": n, "k": k, "slice_k": slice_k}
+        arguments = product_arguments(sizes, batch, place_a, place_b, result)
         yield Step(config, blocks * cuts * batch.matrices, arguments)
         yield from result.adding

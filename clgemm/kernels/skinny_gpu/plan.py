@@ -19,10 +19,10 @@ from clgemm.core.steps import (
     slices,
     widest_load,
 )
-from clgemm.kernels.common.few_rows import FewRows, few_rows, product_arguments, slice_of_k
+from clgemm.kernels.common.few_rows import FewRows, few_rows, slice_of_k
 from clgemm.kernels.common.panels import Scratch
 from clgemm.kernels.skinny_gpu.config import HINTED_WIDTH, SkinnyGpuConfig, SkinnyGpuVariant
-from clgemm.kernels.split_k.plan import target
+from clgemm.kernels.split_k.plan import product_arguments, target
 
 __all__ = ["make_skinny_plan"]
 
@@ -107,7 +107,8 @@ def _steps(
             scratch.reserve("partial", result.partial_bytes)
         place_a = operand_in_place("a", slot_a, Element(slot_a, offsets[0]), a)
         place_b = operand_in_place("b", slot_b, Element(slot_b, offsets[1]), b)
-        arguments = product_arguments((m, n, k, slice_k), batch, place_a, place_b, result)
+        sizes = {"m": m, "n": n, "k": k, "slice_k": slice_k}
+        arguments = product_arguments(sizes, batch, place_a, place_b, result)
         launched = replace(fit, cached_loads=cached_loads, fused_split_k=result.fused_split_k)
         yield Step(launched, blocks * cuts * batch.matrices, arguments)
         yield from result.adding

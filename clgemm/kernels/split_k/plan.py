@@ -22,7 +22,7 @@ from clgemm.core.steps import (
 )
 from clgemm.kernels.split_k.config import ReduceConfig
 
-__all__ = ["Target", "target"]
+__all__ = ["Target", "product_arguments", "target"]
 
 
 class Target(NamedTuple):
@@ -90,6 +90,38 @@ def target(
     scales = {"alpha": 1.0, "beta": 0.0}
     to = operand_at("c", "partial", 0, row=n, column=1, slice=m * n, strides=apart.strides[0])
     return Target(scales, to, FLOAT_BYTES * batch.matrices * cuts * m * n, (adding,))
+
+
+def product_arguments(
+    sizes: Mapping[str, int],
+    batch: Batch,
+    a: Mapping[str, Argument],
+    b: Mapping[str, Argument],
+    result: Target,
+    extra: Mapping[str, Argument] | None = None,
+) -> dict[str, Argument]:
+    """Return the arguments of a kernel that multiplies, in the order of its parameters.
+
+    Parameters
+    ----------
+    sizes : mapping of str to int
+        `m`, `n`, `k`, `slice_k`, and the other sizes that the kernel takes next.
+    a, b : mapping
+        Where the operands are, without their batch strides.
+    extra : mapping, optional
+        The arguments between those of B and those of C.
+    """
+    return {
+        **sizes,
+        "counts": batch.counts,
+        **result.scales,
+        **a,
+        "a_strides": batch.strides[0],
+        **b,
+        "b_strides": batch.strides[1],
+        **(extra or {}),
+        **result.to,
+    }
 
 
 def _reduce_config(slices: int, limits: Limits) -> ReduceConfig:

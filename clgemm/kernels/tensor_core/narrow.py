@@ -11,10 +11,10 @@ from clgemm.core.steps import (
     COUNTERS,
     LAST_GROUP,
     LONGEST_SUM,
+    Argument,
     Element,
     Plan,
     Side,
-    Slot,
     Step,
     batch_of,
     ceil_div,
@@ -23,8 +23,8 @@ from clgemm.core.steps import (
     slices,
     widest_load,
 )
-from clgemm.kernels.common.panels import own_levels, packed_strides
-from clgemm.kernels.split_k.plan import target
+from clgemm.kernels.common.panels import Scratch, own_levels, packed_strides
+from clgemm.kernels.split_k.plan import product_arguments, target
 from clgemm.kernels.tensor_core.config import NarrowConfig, NarrowVariant
 
 __all__ = ["fits_narrow", "make_narrow_plan"]
@@ -71,10 +71,10 @@ def slices_of_k(config: NarrowConfig, tiles: int, k: int, limits: Limits) -> int
 
 def make_narrow_plan(a: Layout, b: Layout, c: Layout, config: NarrowConfig, limits: Limits) -> Plan:
     """Return the launches of ``C = alpha A B + beta C`` for batches that `fits_narrow`."""
-    scratch: dict[Slot, int] = {}
+    scratch = Scratch()
     a, b, c, turned = _turned(a, b, c)
     steps = tuple(_steps(a, b, c, turned, fitted(config, a), limits, scratch))
-    return Plan(steps, tuple(scratch.items()))
+    return Plan(steps, tuple(scratch.sizes.items()))
 
 
 def _steps(
@@ -84,7 +84,7 @@ def _steps(
     turned: bool,
     config: NarrowVariant,
     limits: Limits,
-    scratch: dict[Slot, int],
+    scratch: Scratch,
 ) -> Iterator[Step]:
     """Yield each launch, and note the scratch memory that it needs."""
     m, n, k = c.rows, c.columns, a.columns
@@ -99,7 +99,7 @@ def _steps(
         every = zip(levels, packed, strict=True)
         # Of A, B and C, and the chunks of B.
         batch = batch_of(tuple(Level(x.count, (*x.strides, stride)) for x, stride in every), 4)
-        scratch["packed_b"] = max(scratch.get("packed_b", 0), packs * config.chunk_bytes)
+        scratch.reserve("packed_b", packs * config.chunk_bytes)
         cuts = max(slices_of_k(config, tiles * batch.matrices, k, limits), ceil_div(k, LONGEST_SUM))
         slice_k = round_up(ceil_div(k, cuts), config.chunk)
         cuts = ceil_div(k, slice_k)
@@ -108,28 +108,22 @@ def _steps(
             fused = tiles * batch.matrices, config.tile_m * config.columns
         result = target((m, n, cuts), levels, batch, "beta", c, offsets[2], limits, fused)
         if cuts > 1:
-            scratch["partial"] = max(scratch.get("partial", 0), result.partial_bytes)
+            scratch.reserve("partial", result.partial_bytes)
         first_a, first_b = Element(slot_a, offsets[0]), Element(slot_b, offsets[1])
-        strides_a, strides_b, _, strides_packed = batch.strides
+        place_a = operand_in_place("a", slot_a, first_a, a)
+        place_b = operand_in_place("b", slot_b, first_b, b)
+        sizes = {"m": m, "n": n, "k": k, "slice_k": slice_k}
+        packing: dict[str, Argument] = {
+            "packed": "packed_b",
+            "packed_strides": batch.strides[3],
+            "packs": packs,
+            "own_counts": own.counts,
+            "own_strides": own.strides[0],
+            "pack_counters": "counters",
+        }
         yield Step(
             replace(config, fused_split_k=result.fused_split_k),
             tiles * cuts * batch.matrices,
-            {
-                "m": m,
-                "n": n,
-                "k": k,
-                "slice_k": slice_k,
-                "counts": batch.counts,
-                **result.scales,
-                **operand_in_place("a", slot_a, first_a, a, strides=strides_a),
-                **operand_in_place("b", slot_b, first_b, b, strides=strides_b),
-                "packed": "packed_b",
-                "packed_strides": strides_packed,
-                "packs": packs,
-                "own_counts": own.counts,
-                "own_strides": own.strides[0],
-                "pack_counters": "counters",
-                **result.to,
-            },
+            product_arguments(sizes, batch, place_a, place_b, result, packing),
         )
         yield from result.adding

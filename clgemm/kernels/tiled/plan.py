@@ -33,6 +33,7 @@ from clgemm.kernels.common.panels import (
     target_of,
 )
 from clgemm.kernels.pack.config import PackConfig
+from clgemm.kernels.split_k.plan import product_arguments
 from clgemm.kernels.tiled.config import TiledConfig, TiledVariant
 from clgemm.kernels.tiled.estimate import tiled_estimate
 
@@ -144,28 +145,15 @@ class LocalPanels(Panels[PackConfig]):
         slice_k = round_up(ceil_div(k, spread.slices), config.tile_k)
         cuts = ceil_div(k, slice_k)
         tiles = ceil_div(m, config.tile_m) * ceil_div(n, config.tile_n)
-        fused = (
-            (tiles * batch.matrices, config.tile_m * config.tile_n)
-            if spread.fused_split_k
-            else None
-        )
+        fused = None
+        if spread.fused_split_k:
+            fused = tiles * batch.matrices, config.tile_m * config.tile_n
         result = target_of(self, place, cuts, batch, scratch, fused)
+        sizes = {"m": m, "n": n, "k": k, "slice_k": slice_k}
         yield Step(
             replace(config, fused_split_k=result.fused_split_k),
             tiles * cuts * batch.matrices,
-            {
-                "m": m,
-                "n": n,
-                "k": k,
-                "slice_k": slice_k,
-                "counts": batch.counts,
-                **result.scales,
-                **a,
-                "a_strides": batch.strides[0],
-                **b,
-                "b_strides": batch.strides[1],
-                **result.to,
-            },
+            product_arguments(sizes, batch, a, b, result),
         )
         yield from result.adding
 
