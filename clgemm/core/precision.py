@@ -83,7 +83,7 @@ class precision(contextlib.ContextDecorator):  # noqa: N801 - used as a function
         the sum, over the blocks of 64 along k, of 64 max |A[i, :]| max |B[:, j]| in that block.
         Where either maximum is below 2**-49, bits are lost. Numbers of 2**78 and more, Inf and NaN
         turn their row or column of C into Inf or NaN. With normal data the error is 2e-7 of C. On
-        devices of compute capability 9.0 it is 5e-6 from k = 2048 on, where they take less time.
+        devices of compute capability 9.0 a faster kernel serves k from 2048 on; its error is 5e-6.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Products by an operand of few rows: which they are, and what their kernels share. Pure."""
+"""Products with few rows or columns: which those are, and what their kernels share. Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = [
 ]
 
 MOST_ROWS = 8
-LEAST_WORK = 4096  # multiply-adds, above which it is worth to cut them up
-SMALLEST_SLICE = 256  # of k, which is cut where C alone has too little work for every compute unit
+LEAST_WORK = 4096  # multiply-adds: more are worth dividing among work-groups
+SMALLEST_SLICE = 256  # of k, which is cut where C is too small to occupy every compute unit
 
 
 class FewRows(NamedTuple):
@@ -27,7 +27,7 @@ class FewRows(NamedTuple):
     Attributes
     ----------
     slot_a, slot_b : "a" or "b"
-        What its A and B are: the other way round if it is the transposed product.
+        The operands that serve as its A and B; exchanged if it is the transposed product.
     """
 
     a: Layout
@@ -45,12 +45,12 @@ def few_rows(a: Layout, b: Layout, c: Layout) -> FewRows:
 
 
 def fits_few_rows(a: Layout, b: Layout, c: Layout) -> bool:
-    """Tell whether one operand has few rows and the other lies along its rows or columns."""
+    """Tell whether C has few rows or columns and the large operand is contiguous along one axis."""
     _, b, c, _, _ = few_rows(a, b, c)
     return c.rows <= MOST_ROWS and 1 in (b.column_stride, b.row_stride)
 
 
 def slice_of_k(k: int, wanted: int, width: int) -> int:
-    """Return the depth of a slice if k is best cut into so many."""
+    """Return the depth of a slice if `wanted` slices of k are best."""
     cuts = max(1, min(wanted, k // SMALLEST_SLICE), ceil_div(k, LONGEST_SUM))
-    return round_up(ceil_div(k, cuts), width)  # vectors may lie along k, and begin with a slice
+    return round_up(ceil_div(k, cuts), width)  # vectors may lie along k: no slice cuts one
