@@ -6,9 +6,12 @@ import os
 import tempfile
 from collections.abc import Iterator
 
-# The user's cache folder is left alone, by the checks of devices below too.
-_CACHE = tempfile.TemporaryDirectory(prefix="clgemm-tests-")
-os.environ["CLGEMM_CACHE_DIR"] = _CACHE.name
+# The tests leave the user's cache folder alone, and so does the check of devices below. The workers
+# of pytest-xdist share one folder, so that devices are checked once.
+_CACHE = None
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _CACHE = tempfile.TemporaryDirectory(prefix="clgemm-tests-")
+    os.environ["CLGEMM_CACHE_DIR"] = _CACHE.name
 os.environ.pop("CLGEMM_DEVICE", None)
 
 import pyopencl as cl
@@ -48,7 +51,8 @@ def pytest_report_header() -> list[str]:
 
 def pytest_unconfigure() -> None:
     """Remove the cache folder."""
-    _CACHE.cleanup()
+    if _CACHE is not None:
+        _CACHE.cleanup()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -126,7 +126,7 @@ def test_errors_come_as_the_first_time(planned, device):
     with pytest.raises(TypeError, match="mixed"):
         clgemm.matmul(a, b.get(), out=out)
     with pytest.raises(TypeError, match="float64"):
-        clgemm.matmul(a, b.astype(np.float64), out=out)
+        clgemm.matmul(a, cl_array.to_device(device.queue, whole(16, 16).astype(np.float64)), out=out)
     with pytest.raises(ValueError, match="out is"):
         clgemm.matmul(a, b, out=out[:8])
     context = cl.Context([device.cl_device])  # which on Intel's runtime a queue does not keep alive
@@ -303,6 +303,7 @@ def test_an_in_order_queue_waits_once_for_an_event(device, monkeypatch):
     a.events[:] = b.events[:] = []
     out = cl_array.empty(queue, (40, 40), np.float32)
     gates = [cl.enqueue_marker(other) for _ in range(2)]
+    other.flush()  # as OpenCL demands before another queue waits for them
     clgemm.matmul(a, b, out=out)
     monkeypatch.setattr(cl, "enqueue_nd_range_kernel", recording)
     for gate in (gates[0], gates[0], gates[1]):
