@@ -1,4 +1,4 @@
-"""Every device that works is a parameter of the tests that need one; nothing stays on the host."""
+"""Fixtures: each device that works is a parameter of the tests that need a device."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import os
 import tempfile
 from collections.abc import Iterator
 
-# The user's cache folder is left alone, by the checks of devices below too.
-_CACHE = tempfile.TemporaryDirectory(prefix="clgemm-tests-")
-os.environ["CLGEMM_CACHE_DIR"] = _CACHE.name
+# The tests leave the user's cache folder alone, and so does the check of devices below. The workers
+# of pytest-xdist share one folder, so that devices are checked once.
+_CACHE = None
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _CACHE = tempfile.TemporaryDirectory(prefix="clgemm-tests-")
+    os.environ["CLGEMM_CACHE_DIR"] = _CACHE.name
 for _variable in ("CLGEMM_DEVICE", "CLGEMM_PRECISION"):
     os.environ.pop(_variable, None)
-os.environ["CLGEMM_THRESHOLD"] = "0"  # every product on the device
+os.environ["CLGEMM_THRESHOLD"] = "0"  # every product goes to the device, whatever its size
 
 import pyopencl as cl
 import pytest
@@ -39,7 +42,7 @@ settings.load_profile("clgemm")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse to run where there is no device: a suite that tests nothing may not pass."""
+    """Fail if there is no device, because then the suite would test nothing."""
     if not devices():
         raise pytest.UsageError(str(no_device()))
     if config.option.clgemm_device is None:
@@ -48,7 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_unconfigure() -> None:
     """Remove the cache folder."""
-    _CACHE.cleanup()
+    if _CACHE is not None:
+        _CACHE.cleanup()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -72,11 +76,11 @@ def unshared_scratch() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def chosen_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put back the device that was chosen before a test, whatever the test chose."""
+    """Restore after each test the device that was chosen before it."""
     monkeypatch.setattr(choice, "_chosen", choice._chosen)
 
 
 @pytest.fixture(scope="session")
 def device(opencl_device: clgemm.Device) -> clgemm.Device:
-    """Each OpenCL device in turn, chosen for the whole process."""
+    """Return each OpenCL device in turn, chosen for the whole process."""
     return opencl_device

@@ -1,4 +1,4 @@
-"""What tests share beside clgemm.testing: layouts, a device's limits, and short names."""
+"""Short names for clgemm.testing's strategies, and layouts and limits for tests of plans."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ SCALARS = st.sampled_from([0.0, 1.0, -1.0, 2.0, -3.0])
 
 
 def buffers(values: np.ndarray, guard: float = np.nan) -> st.SearchStrategy[Operand]:
-    """`values` as a view of any order, stride, direction and offset, guards all around."""
+    """Draw a view with `values`, of any order, stride, direction and offset, and guards."""
     return layouts(values.ndim).map(lambda layout: layout.place(values, guard))
 
 
 def integers(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Values whose products sum exactly in float32, in any order."""
+    """Draw values whose products sum exactly in float32, in any order."""
     return rng.integers(-8, 9, shape).astype(np.float32)
 
 
@@ -49,7 +49,7 @@ reals = partial(made, "wide")
 def problems(
     values: Any = integers, scalars: Any = SCALARS, largest: int = 130, **options: Any
 ) -> st.SearchStrategy[GemmProblem]:
-    """Any call of sgemm on matrices, exact in float32 or of every family of data."""
+    """Draw any call of sgemm on matrices, exact in float32 or of every family of data."""
     data = EXACT if values is integers else tuple(DATA)
     return gemm_problems(max_side=largest, data=data, alpha=scalars, beta=scalars, **options)
 
