@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pyopencl as cl
 import pytest
@@ -9,6 +14,7 @@ from strategies import integers
 
 import clgemm
 from clgemm.hardware.device import Device
+from clgemm.hardware.identity import identity
 from clgemm.planning import planner
 from clgemm.runtime import workspace as workspace_module
 from clgemm.runtime.workspace import Workspace
@@ -76,6 +82,25 @@ def test_packed_panels_end_where_their_memory_ends(guarded):
         np.testing.assert_array_equal(clgemm.sgemm(1.0, a, b), a @ b)
         np.testing.assert_array_equal(clgemm.sgemm(1.0, *columns), a @ b)
     assert broken(made) == []
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="uses mprotect")
+def test_no_kernel_touches_what_lies_beside_its_operands(device):
+    """Operands between pages that nobody may read: a load too many would end the process."""
+    if not device.shares_host_memory:
+        pytest.skip("operands are copied to the device")
+    tests = Path(__file__).resolve().parents[1]
+    paths = os.pathsep.join([str(tests), str(tests.parent)])
+    done = subprocess.run(
+        [sys.executable, "-m", "guard_pages", *identity(device)],
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    said = "by the planner\nskinny_gpu\ntiled\nskinny_cpu\n"
+    assert (done.returncode, done.stdout) == (0, said), done.stderr
 
 
 def test_operands_of_verification_are_those_of_the_seed():
