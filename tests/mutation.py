@@ -31,6 +31,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = ("clgemm", "tests", "pyproject.toml", "pytest_clgemm.py", "verified")
 CAUGHT, SURVIVED, TIMEOUT = "caught", "survived", "timeout"
+GONE = "gone"  # of a mutant of another version: its line is not there
 MOST_BYTES = 12 * 2**30  # of a mutant's address space: a wrong size may ask for anything
 
 
@@ -195,7 +196,10 @@ def outcome(mutant: Mutant, copy: Path, seconds: float) -> tuple[str, str]:
     path = copy / mutant.file
     original = path.read_text(encoding="utf-8")
     lines = original.splitlines(keepends=True)
-    lines[mutant.line - 1] = mutant.after + "\n"
+    same = [i for i, line in enumerate(lines) if line.strip() == mutant.before]
+    if not same:
+        return GONE, ""
+    lines[min(same, key=lambda i: abs(i + 1 - mutant.line))] = mutant.after + "\n"
     path.write_text("".join(lines), encoding="utf-8")
     try:
         begin = time.monotonic()

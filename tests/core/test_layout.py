@@ -91,3 +91,9 @@ def test_merged_agrees_with_numpys_reshape(shape, step):
         assert stride == flat.strides[0] // 4 or flat.size == 1
     else:
         assert stride is None
+
+
+@pytest.mark.parametrize(("stride", "overlaps"), [(7, True), (8, True), (9, False)])
+def test_the_reach_of_all_smaller_strides_counts(stride, overlaps):
+    """A matrix of 3 x 3 elements reaches to element 8, so that the next begins at 9 at least."""
+    assert Layout((2, 3, 3), (stride, 3, 1)).may_overlap_itself == overlaps

@@ -1,0 +1,50 @@
+"""Plans that are cut, because a launch would have too many work-items."""
+
+from __future__ import annotations
+
+import pytest
+from planned import LIMITS, dense, make_plan
+
+from clgemm.core.layout import Layout
+from clgemm.kernels.pack.defaults import pack_config
+from clgemm.kernels.tiled.defaults import lane_configs
+from clgemm.planning import bounded
+
+CONFIG = lane_configs()[-1]
+PACKS = tuple(pack_config(LIMITS, tile) for tile in (CONFIG.tile_m, CONFIG.tile_n))
+
+
+def planned(m, n, k):
+    """The plan of a product whose operands are packed."""
+    a, b = (Layout(shape, (2 * shape[1], 2)) for shape in ((m, k), (k, n)))
+    return make_plan(a, b, dense(m, n), CONFIG, PACKS, LIMITS)
+
+
+def items(plan):
+    """The work-items of the largest launch."""
+    return max(step.groups * step.config.items for step in plan.steps)
+
+
+@pytest.mark.parametrize(("m", "n", "part"), [(300, 90, (256, 90)), (90, 300, (90, 256))])
+def test_a_cut_plan_has_scratch_memory_for_its_largest_part(m, n, part, monkeypatch):
+    """C is cut at whole tiles; the parts follow one another and share the scratch memory."""
+    whole, larger = planned(m, n, 70), planned(*part, 70)
+    assert items(whole) > items(larger)
+    monkeypatch.setattr(bounded, "LAST_ITEM", items(larger))
+    cut = planned(m, n, 70)
+    assert len(cut.steps) > len(whole.steps)
+    assert items(cut) < items(whole)
+    assert dict(cut.scratch) == dict(larger.scratch)
+    assert cut.scratch
+    ends = [
+        step.arguments["m"] * step.arguments["n"] for step in cut.steps if "k" in step.arguments
+    ]
+    assert sum(ends) == m * n
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_a_plan_is_cut_only_where_it_must_be(over, monkeypatch):
+    """A launch may have as many work-items as the limit, and not one more."""
+    whole = planned(200, 90, 70)
+    monkeypatch.setattr(bounded, "LAST_ITEM", items(whole) - over)
+    assert (len(planned(200, 90, 70).steps) == len(whole.steps)) == (not over)
