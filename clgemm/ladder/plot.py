@@ -45,7 +45,7 @@ def picture(climb: Climb) -> Any:
         _title(ours, f"{climb.device}, n = {climb.n}")
         if sum(map(bool, toolchains.values())) > 1:
             figure.legend(loc="outside lower left", ncols=2, frameon=False)
-        _stairs(kepler, {"Kepler": {rung.number: rung.kepler_gflops for rung in RUNGS}})
+        _stairs(kepler, {"Kepler": {rung.number: rung.kepler_gflops for rung in RUNGS if rung.kepler_gflops}})
         _levels(kepler, KEPLER_PEERS, HEIGHTS[1])
         _title(kepler, "The tutorial: Tesla K40m, n = 4096")
         return figure

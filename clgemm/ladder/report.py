@@ -53,7 +53,7 @@ class Climb:
 def _rows(climb: Climb, toolchain: str) -> Iterator[tuple[str, ...]]:
     for rung in RUNGS:
         result = climb.find(rung.number, toolchain)
-        head, kepler = (str(rung.number), rung.title), f"{rung.kepler_gflops:,}"
+        head, kepler = (str(rung.number), rung.title), f"{rung.kepler_gflops:,}" * bool(rung.kepler_gflops)
         if result is None:
             if (rung.number, toolchain) in climb.refusals:
                 yield *head, "refused", "", kepler, "", ""
@@ -133,6 +133,6 @@ def _result_as_dict(result: Result) -> dict[str, Any]:
         "error_bound": result.error_bound,
         "correct": result.correct,
         "support_share": result.support_share,
-        "kepler_gflops": rung.kepler_gflops,
+        "kepler_gflops": rung.kepler_gflops or None,
         "note": result.note,
     }

@@ -60,7 +60,8 @@ class Rung:
     number: ClassVar[int]
     title: ClassVar[str]
     file: ClassVar[str]
-    kepler_gflops: ClassVar[int]  # the tutorial's figure at 4096 on a Tesla K40m
+    # The tutorial's figure at 4096 on a Tesla K40m; 0 if it has none.
+    kepler_gflops: ClassVar[int] = 0
     presets: ClassVar[Presets]  # the first that fits is the default
     flags: ClassVar[frozenset[str]] = frozenset()  # parameters that are 0 or 1
 

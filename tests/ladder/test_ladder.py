@@ -108,6 +108,9 @@ SMALL = [
     (10, {**BLOCKS, "width": 4, "pad": 4}),
     (10, {**BLOCKS, "tile_n": 32, "width": 1, "pad": 8}),
     (10, {"tile_m": 12, "tile_n": 20, "tile_k": 8, "work_m": 3, "work_n": 5, "width": 2}),
+    (11, {"tile_m": 8, "tile_n": 6, "work_m": 1, "work_n": 3, "width": 1}),
+    (11, {"tile_m": 8, "tile_n": 8, "work_m": 2, "work_n": 2, "width": 8}),
+    (11, {"tile_m": 16, "tile_n": 8, "work_m": 8, "work_n": 4, "width": 4}),
 ]
 
 
@@ -138,7 +141,7 @@ def assert_exact(toolchain: Toolchain, rung: Rung, shape: Shape) -> None:
 
 
 # The command's default parameters, except on simulators, which would take minutes for such tiles.
-DEFAULTS = [(number, {}) for number in range(1, 11)]
+DEFAULTS = [(number, {}) for number in range(1, len(RUNGS) + 1)]
 CASES = [(t, *case) for t in TOOLCHAINS for case in SMALL + DEFAULTS * (not t.simulated)]
 
 
@@ -224,8 +227,8 @@ def test_run_takes_the_tutorials_names():
 
 
 BROKEN = [
-    (0, {}, r"rung 0 is not one of 1 to 10"),
-    (11, {}, r"rung 11 is not one of 1 to 10"),
+    (0, {}, r"rung 0 is not one of 1 to 11"),
+    (12, {}, r"rung 12 is not one of 1 to 11"),
     (1, {"width": 4}, r"rung 1 has no parameter width; it has tile"),
     (1, {"tile": 0}, r"tile=0 is less than 1"),
     (1, {"tile": 64}, r"4096 work-items per work-group of multiply exceed the device's 1024"),
@@ -263,6 +266,8 @@ BROKEN = [
     (10, {"tile_m": 160, "tile_n": 30, "width": 4}, r"tile_n=30 is not a multiple of width=4"),
     (10, {"pad": 33}, r"1089 work-items per work-group of pad exceed the device's 1024"),
     (10, {"tile_n": 70, "work_n": 7, "tile_k": 8}, r"a tile of b takes 280 loads of 2 floats"),
+    (11, {"work_m": 3, "tile_m": 48}, r"work_m=3 is not one of \(1, 2, 4, 8\)"),
+    (11, {"tile_n": 30}, r"tile_n=30 is not a multiple of work_n=4"),
 ]
 
 
