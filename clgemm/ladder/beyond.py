@@ -24,6 +24,7 @@ class AfterClBlas(Rung):
     number = 11
     title = "after clBlas: no local memory"
     file = "11_after_clblas.cl"
+    follows = 4
     presets: ClassVar[Presets] = (
         {"tile_m": 64, "tile_n": 32, "work_m": 8, "work_n": 4, "width": 4},
         {"tile_m": 32, "tile_n": 16, "work_m": 8, "work_n": 4, "width": 4},

@@ -13,7 +13,7 @@ from clgemm.ladder.rung import Rung
 from clgemm.ladder.rungs import RUNGS
 from clgemm.terminal import Side, figure, json_number, print_table
 
-__all__ = ["Climb", "as_json", "print_climb"]
+__all__ = ["Climb", "as_dict", "as_json", "print_climb"]
 
 HEADINGS = ("#", "rung", "GFLOP/s", "step", "Kepler", "support", "error")
 JUSTIFY: tuple[Side, ...] = ("right", "left", "right", "right", "right", "right", "right")
@@ -29,6 +29,8 @@ class Climb:
         OpenCL's in the order of the rungs, then CUDA's.
     refusals : dict of (int, str) to str
         The reason why a rung did not run, by its number and toolchain.
+    driver, date : str
+        The version of the device's driver, and the day of the run as YYYY-MM-DD.
     """
 
     device: str
@@ -36,6 +38,8 @@ class Climb:
     results: list[Result]
     refusals: dict[tuple[int, str], str]
     peers: list[Peer]
+    driver: str = ""
+    date: str = ""
 
     @property
     def ok(self) -> bool:
@@ -53,7 +57,8 @@ class Climb:
 def _rows(climb: Climb, toolchain: str) -> Iterator[tuple[str, ...]]:
     for rung in RUNGS:
         result = climb.find(rung.number, toolchain)
-        head, kepler = (str(rung.number), rung.title), f"{rung.kepler_gflops:,}" * bool(rung.kepler_gflops)
+        head = str(rung.number), rung.title
+        kepler = f"{rung.kepler_gflops:,}" if rung.kepler_gflops else ""
         if result is None:
             if (rung.number, toolchain) in climb.refusals:
                 yield *head, "refused", "", kepler, "", ""
@@ -96,12 +101,15 @@ def print_climb(climb: Climb) -> None:
 
 def as_json(climbs: Iterable[Climb]) -> str:
     """Return all measurements as JSON."""
-    return json.dumps([_climb_as_dict(climb) for climb in climbs], indent=2)
+    return json.dumps([as_dict(climb) for climb in climbs], indent=2)
 
 
-def _climb_as_dict(climb: Climb) -> dict[str, Any]:
+def as_dict(climb: Climb) -> dict[str, Any]:
+    """Return a climb as JSON has it."""
     return {
         "device": climb.device,
+        "driver": climb.driver,
+        "date": climb.date,
         "n": climb.n,
         "rungs": [_result_as_dict(result) for result in climb.results],
         "refused": [

@@ -64,6 +64,12 @@ class Rung:
     kepler_gflops: ClassVar[int] = 0
     presets: ClassVar[Presets]  # the first that fits is the default
     flags: ClassVar[frozenset[str]] = frozenset()  # parameters that are 0 or 1
+    follows: ClassVar[int] = 0  # the rung whose code it changes; 0 for the rung before
+
+    @classmethod
+    def before(cls) -> int:
+        """Return the number of the rung whose code this rung changes; 0 for rung 1."""
+        return cls.follows or cls.number - 1
 
     @property
     def extent(self) -> Shape:
@@ -79,6 +85,15 @@ class Rung:
     def local_memory_bytes(self) -> int:
         """Bytes of local memory that one work-group of ``multiply`` uses."""
         return FLOAT_BYTES * self.extent.k * (self.extent.m + self.extent.n)
+
+    @property
+    def registers_read(self) -> tuple[int, int]:
+        """Elements of A and of B that a work-item reads for each step along k."""
+        return self.extent.m // self.items[0], self.extent.n // self.items[1]
+
+    def results(self, shape: Shape) -> int:
+        """Return how many elements ``multiply`` writes."""
+        return self.padded(shape).m * self.padded(shape).n
 
     def padded(self, shape: Shape) -> Shape:
         """Return the sizes of the product with padding."""

@@ -13,7 +13,7 @@
 // Why: there is nothing to wait for and nothing to copy, and the kernel is short. Neighbours share what
 //   they read through the caches alone.
 // Cost: a step reads WIDTH*(WORK_M + WORK_N) floats from global memory or a cache, for
-//   2*WIDTH*WORK_M*WORK_N flops. With 8 x 4 that is 1.3 flops per byte. Rung 6 has 16.
+//   2*WIDTH*WORK_M*WORK_N flops. With 8 x 4 that is 1.3 flops per byte. Rung 6 has 32.
 //   Adjacent work-items read vectors of A that are adjacent, but vectors of B that are WORK_N*k floats apart.
 // Work-group: (TILE_M/WORK_M, TILE_N/WORK_N). Local memory: none.
 // Limits: m, n, k multiples of TILE_M, TILE_N, WIDTH; WORK_M and WIDTH 1, 2, 4 or 8; TILE_M and TILE_N
