@@ -15,6 +15,7 @@ from typing import Any
 from clgemm.hardware.choice import find_device, get_device
 from clgemm.hardware.device import Device
 from clgemm.ladder import cuda, opencl
+from clgemm.ladder.explain import explain
 from clgemm.ladder.measure import Problem, Result
 from clgemm.ladder.page import page, shipped
 from clgemm.ladder.peers import peers
@@ -60,6 +61,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cuda", action="store_true", help="also run through the CUDA toolchain")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the staircase (last size)")
+    parser.add_argument(
+        "--explain",
+        type=int,
+        metavar="R",
+        choices=range(1, len(RUNGS) + 1),
+        help="print one rung as a difference, with its bytes, flops and registers; time nothing",
+    )
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the interactive page")
     parser.add_argument(
         "--also",
@@ -90,7 +98,10 @@ def main(args: argparse.Namespace) -> int:
     """
     try:
         device = find_device(args.device) if args.device else get_device()
-        _require_known(args.set, args.rung)
+        known = args.rung
+        if args.explain:
+            known = [args.explain, max(1, RUNGS[args.explain - 1].before())]
+        _require_known(args.set, known)
         require_writable("--json", args.json)
         require_picture("--plot", args.plot, extra="ladder")
         require_writable("--html", args.html)
@@ -98,10 +109,12 @@ def main(args: argparse.Namespace) -> int:
     except (ValueError, RuntimeError) as error:
         print(error, file=sys.stderr)
         return 2
+    sizes = args.size or [GPU_SIZE if device.kind == "GPU" else CPU_SIZE]
+    if args.explain:
+        return _explain(device, args.explain, sizes, dict(args.set))
     if args.cuda and (reason := cuda.why_not()):
         print(reason, file=sys.stderr)
         return 2
-    sizes = args.size or [GPU_SIZE if device.kind == "GPU" else CPU_SIZE]
     climbs = []
     for n in sizes:
         climbs.append(_climb(device, n, args))
@@ -111,6 +124,16 @@ def main(args: argparse.Namespace) -> int:
     shown = [*map(as_dict, climbs), *others, *shipped()]
     saved &= written(args.html, lambda file: file.write_text(page(shown), "utf-8"))
     return 0 if saved and all(climb.ok for climb in climbs) else 1
+
+
+def _explain(device: Device, number: int, sizes: Iterable[int], given: dict[str, int]) -> int:
+    try:
+        for n in sizes:
+            explain(device, number, n, given)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
 
 
 def _draw(climb: Climb, file: Path) -> None:

@@ -55,7 +55,7 @@ def file(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     """The browser of the system, started once."""
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    api = pytest.importorskip("playwright.sync_api", reason="the extra browser is not installed")
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed")
     with api.sync_playwright() as playwright:
