@@ -15,6 +15,7 @@ __all__ = [
     "RegisterBlocks",
     "Transposed",
     "WiderLoads",
+    "square_launch",
 ]
 
 READ_ONLY_WIDTHS = (1, 2, 4)  # floats that one load instruction of NVIDIA's GPUs reads

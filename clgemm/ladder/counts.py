@@ -66,8 +66,9 @@ def count(rung: Rung, shape: Shape) -> Counts:
     items = multiply.items[0] * multiply.items[1]
     m, n, k = rung.padded(shape)
     rows, columns = rung.registers_read
-    by_items = groups * items * k * (rows + columns)  # elements that work-items read one by one
-    by_tiles = groups * k * (rung.extent.m + rung.extent.n)  # elements that work-groups copy
+    steps = groups * rung.steps(shape)
+    by_items = steps * items * (rows + columns)  # elements that work-items read one by one
+    by_tiles = steps * (rung.extent.m + rung.extent.n)  # elements that work-groups copy
     is_tiled = rung.local_memory_bytes > 0
     return Counts(
         read_bytes=FLOAT_BYTES * (by_tiles if is_tiled else by_items),
@@ -90,4 +91,6 @@ def _support_bytes(launch: Launch) -> int:
     read = written = rows * columns
     if launch.kernel == "pad":
         written = padded[0] * padded[1]
+    elif launch.kernel == "reduce":
+        read *= padded[0]
     return FLOAT_BYTES * (read + written)

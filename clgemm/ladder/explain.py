@@ -26,7 +26,7 @@ from clgemm.terminal import Side, print_table
 __all__ = ["Compiled", "compiled", "explain", "registers_in"]
 
 COLUMNS = 100
-SHOWN = ("New", "Why", "Cost", "Left to gain", "Runs on")
+SHOWN = ("New", "Why", "Cost", "Left to gain", "Error", "Runs on")
 NOT_SAID = "-"
 # What NVIDIA's assembler says about a kernel with -cl-nv-verbose.
 ENTRY = re.compile(r"Compiling entry function '(\w+)'")

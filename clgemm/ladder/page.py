@@ -9,6 +9,7 @@ from dataclasses import asdict, fields
 from importlib import resources
 from typing import Any
 
+from clgemm.ladder.beyond import WideLocalReads
 from clgemm.ladder.counts import count
 from clgemm.ladder.kernels import kernel_text, wgsl_names
 from clgemm.ladder.rung import Rung, Shape
@@ -19,7 +20,7 @@ __all__ = ["KEPLER_PEERS", "page", "shipped"]
 
 KEPLER_PEERS: dict[str, float] = {"cuBLAS": 3056, "clBlas, tuned": 798, "clBlas": 572}
 # Parameters that the picture does not show.
-HIDDEN = {"transpose", "pad", "read_only", "shuffle", "lanes"}
+HIDDEN = {"transpose", "pad", "read_only", "shuffle", "lanes", "swizzle", "split", "reduce"}
 SUPPORT = ("transpose.wgsl", "pad.wgsl")
 
 
@@ -84,6 +85,7 @@ def _rung(kind: type[Rung]) -> dict[str, Any]:
         "local": sample.local_memory_bytes > 0,
         "wide_rows": is_wide,
         "wide_columns": is_wide and "work_n" in names,
+        "in_vectors": issubclass(kind, WideLocalReads),
         "b_along_k": "transpose" not in names,
         "same_sides": "tile_k" in names and "pad" not in names,
     }

@@ -91,6 +91,10 @@ class Rung:
         """Elements of A and of B that a work-item reads for each step along k."""
         return self.extent.m // self.items[0], self.extent.n // self.items[1]
 
+    def steps(self, shape: Shape) -> int:
+        """Return along how much of k a work-group computes."""
+        return self.padded(shape).k
+
     def results(self, shape: Shape) -> int:
         """Return how many elements ``multiply`` writes."""
         return self.padded(shape).m * self.padded(shape).n

@@ -5,7 +5,13 @@ from __future__ import annotations
 import operator
 from dataclasses import fields
 
-from clgemm.ladder.beyond import AfterClBlas
+from clgemm.ladder.beyond import (
+    AfterClBlas,
+    RegisterPrefetch,
+    SplitK,
+    SwizzledOrder,
+    WideLocalReads,
+)
 from clgemm.ladder.blocks import (
     AnySize,
     Prefetch,
@@ -31,6 +37,10 @@ RUNGS: tuple[type[Rung], ...] = (
     Prefetch,
     AnySize,
     AfterClBlas,
+    WideLocalReads,
+    RegisterPrefetch,
+    SwizzledOrder,
+    SplitK,
 )
 
 # The tutorial's names for the parameters.
@@ -57,7 +67,7 @@ def configure(number: int, shape: Shape, target: Target, **parameters: int) -> R
     Parameters
     ----------
     number : int
-        1 to 11.
+        1 to 15.
     shape : Shape
         The product to compute.
     target : Target

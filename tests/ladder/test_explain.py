@@ -46,6 +46,9 @@ def test_the_naive_rung_reads_two_floats_for_each_multiply_add():
         (8, {**WIDE, "read_only": 1, "shuffle": 0}, 2 + 4),
         (8, {**WIDE, "read_only": 0, "shuffle": 1, "lanes": 8}, 2 + 1),
         (9, WIDE, 2 + 4),
+        (12, {**BLOCKS, "width": 2}, 2 + 4),
+        (13, {**BLOCKS, "width": 2}, 2 + 4),
+        (14, {**BLOCKS, "width": 2}, 2 + 4),
     ],
 )
 def test_bytes_are_those_of_the_kernels_loops(number, parameters, reads):
@@ -78,6 +81,18 @@ def test_rung_11_reads_global_memory_only():
     assert counts.read_bytes == 4 * M * N * K * (8 + 4) // (8 * 4)
     assert counts.local_read_bytes == counts.local_memory_bytes == 0
     assert counts.work_items == 4
+
+
+def test_split_k_counts_its_partial_results():
+    """Rung 15 multiplies as much as rung 14, and writes and reads SPLIT partial results."""
+    wide = {**BLOCKS, "width": 2}
+    whole, split = counted(14, **wide), counted(15, **wide, split=3)
+    assert split.flops == whole.flops
+    assert split.read_bytes == whole.read_bytes
+    assert split.local_read_bytes == whole.local_read_bytes
+    assert split.work_groups == 3 * whole.work_groups
+    assert split.written_bytes == 3 * whole.written_bytes
+    assert split.support_bytes == whole.support_bytes + 4 * M * N * (3 + 1)
 
 
 LOG = """

@@ -111,6 +111,11 @@ SMALL = [
     (11, {"tile_m": 8, "tile_n": 6, "work_m": 1, "work_n": 3, "width": 1}),
     (11, {"tile_m": 8, "tile_n": 8, "work_m": 2, "work_n": 2, "width": 8}),
     (11, {"tile_m": 16, "tile_n": 8, "work_m": 8, "work_n": 4, "width": 4}),
+    (12, {**BLOCKS, "width": 1}),
+    (12, {**BLOCKS, "tile_m": 32, "tile_n": 32, "work_m": 4, "work_n": 8, "width": 4}),
+    (13, {**BLOCKS, "width": 2}),
+    (14, {**BLOCKS, "width": 2, "swizzle": 3}),
+    (15, {**BLOCKS, "width": 2, "swizzle": 2, "split": 3, "reduce": 5}),
 ]
 
 
@@ -227,8 +232,8 @@ def test_run_takes_the_tutorials_names():
 
 
 BROKEN = [
-    (0, {}, r"rung 0 is not one of 1 to 11"),
-    (12, {}, r"rung 12 is not one of 1 to 11"),
+    (0, {}, r"rung 0 is not one of 1 to 15"),
+    (16, {}, r"rung 16 is not one of 1 to 15"),
     (1, {"width": 4}, r"rung 1 has no parameter width; it has tile"),
     (1, {"tile": 0}, r"tile=0 is less than 1"),
     (1, {"tile": 64}, r"4096 work-items per work-group of multiply exceed the device's 1024"),
@@ -268,6 +273,11 @@ BROKEN = [
     (10, {"tile_n": 70, "work_n": 7, "tile_k": 8}, r"a tile of b takes 280 loads of 2 floats"),
     (11, {"work_m": 3, "tile_m": 48}, r"work_m=3 is not one of \(1, 2, 4, 8\)"),
     (11, {"tile_n": 30}, r"tile_n=30 is not a multiple of work_n=4"),
+    (12, {"width": 8, "work_n": 4, "tile_k": 32}, r"work_n=4 is not a multiple of width=8"),
+    (13, {**BLOCKS, "tile_m": 24, "tile_n": 24, "tile_k": 3, "width": 1}, r"tile_k=3 is odd"),
+    (14, {"swizzle": 0}, r"swizzle=0 is less than 1"),
+    (15, {"split": 3}, r"k=640 is not a multiple of split=3 times tile_k=16"),
+    (15, {"reduce": 33}, r"1089 work-items per work-group of reduce exceed the device's 1024"),
 ]
 
 

@@ -26,8 +26,11 @@ function geometry(rung, values) {
 // The elements of C that belong to work-item (x, y): apart in most rungs, adjacent in vectors.
 function owned(rung, g, item) {
   const x = item % g.itemsM, y = Math.floor(item / g.itemsM);
-  const rows = [...Array(g.rows).keys()].map(i => rung.wide_rows ? x * g.rows + i : i * g.itemsM + x);
-  const columns = [...Array(g.columns).keys()].map(j => rung.wide_columns ? y * g.columns + j : j * g.itemsN + y);
+  const place = (count, together, items, at) => [...Array(count).keys()].map(i =>
+    (Math.floor(i / together) * items + at) * together + i % together);
+  const inVectors = count => Math.min(rung.in_vectors ? g.width : 1, count);
+  const rows = place(g.rows, rung.wide_rows ? g.rows : inVectors(g.rows), g.itemsM, x);
+  const columns = place(g.columns, rung.wide_columns ? g.columns : inVectors(g.columns), g.itemsN, y);
   return { x, y, rows, columns };
 }
 
