@@ -15,8 +15,8 @@ from clgemm.terminal import Side, figure, json_number, print_table
 
 __all__ = ["Climb", "as_dict", "as_json", "print_climb"]
 
-HEADINGS = ("#", "rung", "GFLOP/s", "step", "Kepler", "support", "error")
-JUSTIFY: tuple[Side, ...] = ("right", "left", "right", "right", "right", "right", "right")
+HEADINGS = ("#", "rung", "GFLOP/s", "step", "of cuBLAS", "Kepler", "support", "error")
+JUSTIFY: list[Side] = ["right", "left", "right", "right", "right", "right", "right", "right"]
 
 
 @dataclass(frozen=True)
@@ -55,19 +55,21 @@ class Climb:
 
 
 def _rows(climb: Climb, toolchain: str) -> Iterator[tuple[str, ...]]:
+    cublas = next((peer.gflops for peer in climb.peers if peer.name == "cuBLAS"), 0.0)
     for rung in RUNGS:
         result = climb.find(rung.number, toolchain)
         head = str(rung.number), rung.title
         kepler = f"{rung.kepler_gflops:,}" if rung.kepler_gflops else ""
         if result is None:
             if (rung.number, toolchain) in climb.refusals:
-                yield *head, "refused", "", kepler, "", ""
+                yield *head, "refused", "", "", kepler, "", ""
             continue
-        before = climb.find(rung.number - 1, toolchain)
+        before = climb.find(rung.before(), toolchain)
         yield (
             *head,
             figure(result.gflops) if result.correct else "WRONG",
             f"x{result.gflops / before.gflops:.2f}" if before else "",
+            f"{result.gflops / cublas:.2f}" if cublas else "",
             kepler,
             f"{result.support_share:.1%}" if result.support_share else "",
             f"{result.relative_error:.1e}",

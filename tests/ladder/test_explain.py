@@ -9,6 +9,7 @@ from clgemm.hardware.choice import devices
 from clgemm.ladder import opencl
 from clgemm.ladder.counts import count
 from clgemm.ladder.explain import compiled, registers_in
+from clgemm.ladder.kernels import kernel_text
 from clgemm.ladder.rung import Shape
 from clgemm.ladder.rungs import RUNGS, configure
 
@@ -93,6 +94,19 @@ def test_split_k_counts_its_partial_results():
     assert split.work_groups == 3 * whole.work_groups
     assert split.written_bytes == 3 * whole.written_bytes
     assert split.support_bytes == whole.support_bytes + 4 * M * N * (3 + 1)
+
+
+def test_the_readme_has_the_counted_bytes():
+    """The README's table of bytes is that of the formulas, for the default parameters."""
+    text = kernel_text("README.md")
+    for kind in RUNGS:
+        counts = count(kind(**kind.presets[0]), Shape(4096, 4096, 4096))
+        local = counts.flops_per_local_byte
+        cells = [
+            *(str(kind.number), f"{counts.read_bytes / 1e9:.1f}", f"{counts.flops_per_byte:.2f}"),
+            *([f"{counts.local_read_bytes / 1e9:.1f}", f"{local:.2f}"] if local else ["0", ""]),
+        ]
+        assert f"| {' | '.join(cells)}" in text
 
 
 LOG = """

@@ -146,7 +146,9 @@ def test_the_stairs_are_those_of_the_device(opened):
     shown = tab.locator(".stair .figure").all_inner_texts()
     expected = [f"{kind.kepler_gflops:,}" if kind.kepler_gflops else "-" for kind in RUNGS]
     assert shown == expected
-    assert "139 GFLOP/s" in tab.inner_text("#figures")
+    figures = tab.inner_text("#figures")
+    assert "139 GFLOP/s" in figures
+    assert re.search(r"Flops per byte, global\s+0\.250", figures)
 
 
 def test_the_code_marks_the_step(opened):

@@ -80,18 +80,17 @@ function showFigures(rung) {
     if (found.correct !== undefined) row("Check against float64", found.correct ? "passed" : "FAILED");
     const cublas = climb.peers.find(peer => peer.name === "cuBLAS");
     if (cublas) row("Fraction of cuBLAS", (found.gflops / cublas.gflops).toFixed(2));
-    const { counts, parameters } = found;
-    if (parameters) row("Parameters", parameters);
-    if (counts) {
-      row("Asked of global memory", size(counts.read_bytes + counts.written_bytes));
-      row("Asked of local memory", size(counts.local_read_bytes + counts.local_written_bytes));
-      row("Flops per byte, global", counts.flops_per_byte.toPrecision(3));
-      row("Flops per byte, local", counts.flops_per_local_byte?.toPrecision(3) ?? "no local memory");
-      row("Other kernels, global", size(counts.support_bytes));
-      row("Work-groups", `${counts.work_groups.toLocaleString("en")} of ${counts.work_items} work-items`);
-      row("Local memory per work-group", `${counts.local_memory_bytes.toLocaleString("en")} bytes`);
-    }
   } else row(climb.name, climb.refused[rung.number] ?? "not measured");
+  const { counts, parameters } = found?.counts ? found : rung.counted;
+  row("Counted for n", found?.counts ? climb.n : rung.counted.n);
+  row("Parameters", parameters);
+  row("Asked of global memory", size(counts.read_bytes + counts.written_bytes));
+  row("Asked of local memory", size(counts.local_read_bytes + counts.local_written_bytes));
+  row("Flops per byte, global", counts.flops_per_byte.toPrecision(3));
+  row("Flops per byte, local", counts.flops_per_local_byte?.toPrecision(3) ?? "no local memory");
+  row("Other kernels, global", size(counts.support_bytes));
+  row("Work-groups", `${counts.work_groups.toLocaleString("en")} of ${counts.work_items} work-items`);
+  row("Local memory per work-group", `${counts.local_memory_bytes.toLocaleString("en")} bytes`);
   if (rung.kepler) row("Tesla K40m, the tutorial", `${figure(rung.kepler)} GFLOP/s`);
   $("figures").tBodies[0].replaceChildren(...rows.map(([name, value]) => {
     const line = element("tr");
@@ -112,6 +111,8 @@ function showCode(rung) {
   $("code-note").textContent = rung.before ? `${rung.file}. Marked: what differs from step ${rung.before}.` : rung.file;
   $("code").replaceChildren(...rung.code.filter(([mark]) => mark !== "-" || $("removed").checked).map(([mark, text]) =>
     element("span", `${mark} ${text}`, mark === "+" ? { class: "added" } : mark === "-" ? { class: "removed" } : {})));
+  const first = $("code").querySelector(".added, .removed");
+  $("code").scrollTop = first ? first.offsetTop - $("code").offsetTop - 60 : 0;
 }
 
 function showSliders(rung) {
