@@ -9,7 +9,14 @@ from typing import ClassVar
 from clgemm.ladder.blocks import Prefetch, square_launch
 from clgemm.ladder.rung import WIDTHS, Launch, Presets, Rung, Shape, Target, multiples
 
-__all__ = ["AfterClBlas", "RegisterPrefetch", "SplitK", "SwizzledOrder", "WideLocalReads"]
+__all__ = [
+    "AfterClBlas",
+    "AsynchronousCopies",
+    "RegisterPrefetch",
+    "SplitK",
+    "SwizzledOrder",
+    "WideLocalReads",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +90,26 @@ class RegisterPrefetch(WideLocalReads):
         yield from super().problems()
         if self.tile_k % 2:
             yield f"tile_k={self.tile_k} is odd: two steps along k take turns"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsynchronousCopies(RegisterPrefetch):
+    """The rung that lets the device copy the tiles."""
+
+    number = 16
+    title = "asynchronous copies"
+    file = "16_asynchronous_copies.cl"
+    follows = 13
+
+    def fetch_problems(self) -> Iterator[str]:
+        yield from (bad := list(self.width_problems("tile_m", "tile_n")))
+        if not bad:
+            yield from multiples(self, tile_m="work_m")
+
+    def problems_on(self, target: Target, shape: Shape) -> Iterator[str]:
+        yield from super().problems_on(target, shape)
+        if not target.asynchronous_copies:
+            yield "the toolchain does not have OpenCL's async_work_group_copy"
 
 
 @dataclass(frozen=True, kw_only=True)

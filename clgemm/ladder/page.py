@@ -9,7 +9,7 @@ from dataclasses import asdict, fields
 from importlib import resources
 from typing import Any
 
-from clgemm.ladder.beyond import WideLocalReads
+from clgemm.ladder.beyond import AsynchronousCopies, WideLocalReads
 from clgemm.ladder.counts import count
 from clgemm.ladder.kernels import kernel_text, wgsl_names
 from clgemm.ladder.rung import Rung, Shape
@@ -67,6 +67,7 @@ def _rung(kind: type[Rung]) -> dict[str, Any]:
     names = {field.name for field in fields(kind)}
     sample = kind(**kind.presets[0])
     wgsl = f"wgsl/{kind.file.removesuffix('.cl')}.wgsl"
+    device_copies = issubclass(kind, AsynchronousCopies)
     is_wide = "width" in names and not {"tile_k"} & names  # C's vectors are adjacent rows
     return {
         "number": kind.number,
@@ -89,7 +90,8 @@ def _rung(kind: type[Rung]) -> dict[str, Any]:
         "in_vectors": issubclass(kind, WideLocalReads),
         "b_along_k": "transpose" not in names,
         "counted": {"n": COUNTED, **_counted(sample, COUNTED)},
-        "same_sides": "tile_k" in names and "pad" not in names,
+        "same_sides": "tile_k" in names and not {"pad"} & names and not device_copies,
+        "device_copies": device_copies,
     }
 
 

@@ -39,6 +39,7 @@ class Target:
     read_only: bool = False  # whether there are loads through the read-only cache
     lanes: tuple[int, ...] = ()  # sub-group sizes with shuffles; empty if there are no shuffles
     ptx: bool = False  # whether both are written in NVIDIA's assembly
+    asynchronous_copies: bool = True  # whether there is async_work_group_copy
     row_sub_groups: bool = False  # whether a sub-group must lie in one row of work-items
 
 

@@ -7,6 +7,7 @@ from dataclasses import fields
 
 from clgemm.ladder.beyond import (
     AfterClBlas,
+    AsynchronousCopies,
     RegisterPrefetch,
     SplitK,
     SwizzledOrder,
@@ -41,6 +42,7 @@ RUNGS: tuple[type[Rung], ...] = (
     RegisterPrefetch,
     SwizzledOrder,
     SplitK,
+    AsynchronousCopies,
 )
 
 # The tutorial's names for the parameters.
@@ -67,7 +69,7 @@ def configure(number: int, shape: Shape, target: Target, **parameters: int) -> R
     Parameters
     ----------
     number : int
-        1 to 15.
+        1 to 16.
     shape : Shape
         The product to compute.
     target : Target

@@ -217,7 +217,7 @@ async function runInBrowser() {
     const operands = { a: numbers(n * n, 1), b: numbers(n * n, 2) };
     const entries = await expected(operands.a, operands.b, n);
     const climb = { name: `Your GPU: ${gpu.name}`, n, rungs: {}, peers: [], refused: {},
-      note: "Measured in this page through WebGPU, by the page's clock. Steps 8, 9 and 11 and up have no WGSL version." };
+      note: "Measured in this page through WebGPU, by the page's clock. Steps 8, 9, and 11 and up have no WGSL version." };
     $("results").hidden = false;
     $("results").caption.textContent = `${gpu.name}, n = ${n}, ${entries.length.toLocaleString("en")} entries checked`;
     for (const rung of DATA.rungs.filter(rung => rung.wgsl)) {

@@ -61,10 +61,12 @@ function sentence(rung, g, item, frame) {
   const who = `Work-item (${x}, ${y}) of ${g.itemsM} x ${g.itemsN}`;
   const madds = g.rows * g.columns, reads = g.rows + (rung.shuffle ? 1 : g.columns);
   const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
-  for (const side of rung.local ? [g.tileM, g.tileN] : [])
+  for (const side of rung.local && !rung.device_copies ? [g.tileM, g.tileN] : [])
     if (side * g.tileK % (g.width * g.items))
       return `The kernel refuses these sizes: ${g.items} work-items cannot share ${side * g.tileK} floats ` +
         `in vectors of ${g.width} evenly.`;
+  if (frame.phase === "copy" && rung.device_copies)
+    return `${who} starts the copies and waits for them. The device copies ${g.tileK * (g.tileM + g.tileN)} floats.`;
   if (frame.phase === "copy") {
     const a = copied(g, item, g.tileM, g.tileK, true).length, b = copied(g, item, g.tileN, g.tileK, !rung.b_along_k).length;
     return `${who} copies ${plural(a, "float")} of A and ${plural(b, "float")} of B from global to local memory. ` +
@@ -88,8 +90,8 @@ function draw(canvas, rung, g, item, frame) {
   pen.setTransform(ratio, 0, 0, ratio, 1.3 * cell, 1.3 * cell);
   const mine = owned(rung, g, item), depth = frame.depth, inTile = p => p >= depth && p < depth + g.tileK;
   const set = pairs => new Set(pairs.map(([a, b]) => `${a},${b}`));
-  const ofA = frame.phase === "copy" ? set(copied(g, item, g.tileM, g.tileK, true)) : new Set();
-  const ofB = frame.phase === "copy" ? set(copied(g, item, g.tileN, g.tileK, !rung.b_along_k)) : new Set();
+  const ofA = frame.phase === "copy" && !rung.device_copies ? set(copied(g, item, g.tileM, g.tileK, true)) : new Set();
+  const ofB = frame.phase === "copy" && !rung.device_copies ? set(copied(g, item, g.tileN, g.tileK, !rung.b_along_k)) : new Set();
   const now = frame.phase === "read" ? depth + frame.p : -1;
   const box = (column, row, fill) => {
     pen.fillStyle = fill;
