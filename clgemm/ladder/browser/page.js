@@ -237,7 +237,6 @@ async function runInBrowser() {
       }
       body.append(line);
     }
-    gpu.device.destroy();
     DATA.climbs = DATA.climbs.filter(other => !other.name.startsWith("Your GPU") || other.n !== n);
     DATA.climbs.push(climb);
     state.climb = DATA.climbs.length - 1;

@@ -76,7 +76,10 @@ function largestError(c, entries) {
   return largest;
 }
 
+let opened = null;  // the GPU and its compiled kernels, until it is lost
+
 async function openGpu() {
+  if (opened) return opened;
   if (!navigator.gpu)
     throw new Error("This browser has no WebGPU, or does not offer it to this page. The steps cannot run here. " +
       "Recent versions of Chrome, Edge, Safari and Firefox have it on most systems.");
@@ -88,7 +91,23 @@ async function openGpu() {
     maxStorageBufferBindingSize: largest, maxBufferSize: Math.max(largest, adapter.limits.maxBufferSize) } });
   const info = adapter.info ?? {};
   const name = [info.vendor, info.description || info.architecture].filter(Boolean).join(" ") || "unknown GPU";
-  return { device, name };
+  opened = { device, name, pipelines: new Map() };
+  device.lost.then(() => { opened = null; });
+  return opened;
+}
+
+// The pipeline of a launch, which is compiled once for each GPU.
+async function compiled({ device, pipelines }, launch, source) {
+  const constants = Object.entries(launch.constants).map(([name, value]) => `const ${name} = ${value}u;\n`);
+  const code = constants.join("") + source, key = `${launch.entry}\n${code}`;
+  if (!pipelines.has(key)) {
+    const module = device.createShaderModule({ code });
+    const faults = (await module.getCompilationInfo()).messages.filter(message => message.type === "error");
+    if (faults.length) throw new Error(faults.map(fault => `line ${fault.lineNum}: ${fault.message}`).join("; "));
+    pipelines.set(key, await device.createComputePipelineAsync({ layout: "auto",
+      compute: { module, entryPoint: launch.entry } }));
+  }
+  return pipelines.get(key);
 }
 
 // Run one rung: its error against `entries`, and its speed by the page's clock.
@@ -108,12 +127,7 @@ async function runRung(gpu, source, number, n, operands, entries) {
     }
     const steps = [];
     for (const launch of plan.all) {
-      const constants = Object.entries(launch.constants).map(([name, value]) => `const ${name} = ${value}u;\n`);
-      const module = device.createShaderModule({ code: constants.join("") + source(launch.file) });
-      const faults = (await module.getCompilationInfo()).messages.filter(message => message.type === "error");
-      if (faults.length) throw new Error(faults.map(fault => `line ${fault.lineNum}: ${fault.message}`).join("; "));
-      const pipeline = await device.createComputePipelineAsync({ layout: "auto",
-        compute: { module, entryPoint: launch.entry } });
+      const pipeline = await compiled(gpu, launch, source(launch.file));
       const sizes = buffer(16, UNIFORM | COPY_DST);
       device.queue.writeBuffer(sizes, 0, new Uint32Array(launch.sizes));
       const entriesOfGroup = [sizes, ...launch.buffers.map(name => buffers[name])];
