@@ -201,6 +201,17 @@ def test_rung_8_is_exact_or_says_what_is_missing(toolchain, width, read_only, sh
 
 
 @on_every_toolchain
+@pytest.mark.parametrize(
+    ("number", "order"), [(14, {"swizzle": 2}), (14, {"swizzle": 8}), (15, {"swizzle": 3})]
+)
+def test_bands_cover_every_tile(toolchain, number, order):
+    """Rungs 14 and 15 are exact where the last band has fewer rows of tiles than the others."""
+    shape = Shape(5 * 16, 4 * 16, 32)
+    parameters = {**BLOCKS, "width": 2, **order}
+    assert_exact(toolchain, configure(number, shape, toolchain.target, **parameters), shape)
+
+
+@on_every_toolchain
 @settings(deadline=None, max_examples=25)
 @given(shape=st.builds(Shape, *3 * [st.integers(1, 45)]))
 def test_rung_10_takes_any_size(toolchain, shape):
