@@ -28,14 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     best = commands.add_parser("tune", help="find, validate and store the fastest configs")
     tuner.add_arguments(best)
     best.set_defaults(run=tuner.main)
-<<<<<<< HEAD
     check = commands.add_parser("verify", help="check every kernel family on a device")
     verifier.add_arguments(check)
     check.set_defaults(run=verifier.main)
-    climb = commands.add_parser("ladder", help="check and time the tutorial's ten kernels")
-=======
     climb = commands.add_parser("ladder", help="check and time kernels from naive to tuned")
->>>>>>> main
     ladder.add_arguments(climb)
     climb.set_defaults(run=ladder.main)
     args = parser.parse_args(arguments)
