@@ -128,24 +128,19 @@ def test_children_of_a_process_with_opencl_have_devices_of_their_own(method, dev
 
 
 LEAVING = """
-import numpy as np, pyopencl as cl, pyopencl.array, threading, clgemm
+import numpy as np, pyopencl as cl, pyopencl.array, clgemm
 device = clgemm.get_device()
 x = cl.array.to_device(device.queue, np.ones((700, 700), np.float32))
 y = x
 for _ in range(20):
     y = clgemm.matmul(y, x)
 device.queue.flush()
-def multiply():
-    a = np.ones((300, 300), np.float32)
-    while True:
-        clgemm.sgemm(1.0, a, a)
-threading.Thread(target=multiply, daemon=True).start()
 print("leaves", flush=True)
 """
 
 
 def test_the_interpreter_ends_with_work_in_flight(device):
-    """Products that nobody waited for, and a thread in the middle of one: the exit is clean."""
+    """Products that nobody waited for do not hold up the exit, and it is clean."""
     done = child(LEAVING, CLGEMM_DEVICE=device.name)
     assert (done.returncode, done.stdout, done.stderr) == (0, "leaves\n", "")
 
