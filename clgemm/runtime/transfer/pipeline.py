@@ -16,12 +16,14 @@ import pyopencl as cl
 from clgemm.core.layout import Layout
 from clgemm.core.nesting import is_within
 from clgemm.core.problem import Problem
-from clgemm.core.transfer import FLOAT_BYTES, Stream, Tile, make_stream, memory_order, pieces
+from clgemm.core.transfer import FLOAT_BYTES, Stream, Tile, make_stream, memory_order
 from clgemm.hardware.device import Device
 from clgemm.runtime.execute import BoundCall, bind, execute_matrices
 from clgemm.runtime.memory import Matrix
 from clgemm.runtime.operands import LARGEST_ALIGNMENT, HostArray
+from clgemm.runtime.transfer.parts import Arriving, Piece, Slot, cut, is_over, is_refused, shaped
 from clgemm.runtime.transfer.staging import Chunk, Copies, Staging
+from clgemm.runtime.transfer.uploads import Lane, Uploads
 from clgemm.runtime.waiting import answers_signals, finish, wait
 from clgemm.runtime.workspace import Workspace
 
@@ -98,41 +100,6 @@ def multiply_through(
     call.run()
 
 
-class _Slot:
-    """Device memory for one block of an operand or of the result."""
-
-    def __init__(self, buffer: cl.Buffer, users: Sequence[cl.Event]) -> None:
-        self.buffer = buffer
-        self.ready: list[cl.Event] = []  # what brings its contents
-        self.users = list(users)  # what must be over before the contents change
-
-
-class _Piece(NamedTuple):
-    """A part of a block, which one transfer moves to or from its slot."""
-
-    slot: _Slot
-    host: HostArray  # with its axes in the order of its memory
-    first: int  # element of the block
-    size: int
-
-
-class _Filling(NamedTuple):
-    """A piece on its way to pinned memory."""
-
-    tile: int
-    piece: _Piece
-    chunk: Chunk
-    filled: Future[None]
-
-
-class _Arriving(NamedTuple):
-    """A piece on its way from the device to pinned memory."""
-
-    piece: _Piece
-    chunk: Chunk
-    event: cl.Event
-
-
 class _Call:
     """One product: its memory on the device, and what is under way."""
 
@@ -154,18 +121,27 @@ class _Call:
         # A thread that is handing work to others cannot be entered again by the same caller.
         threaded = moved * FLOAT_BYTES >= staging.config.threaded_bytes and not is_nested
         self._copies = Copies(staging, threaded)
+        config = staging.config
+        # After an interruption, slow commands run on in memory that is not the caller's.
+        in_place = threaded and not (product.is_slow or product.wait_for)
+        self._load_share = config.locking.loads if in_place else 0.0
+        self._result_share = config.locking.results if in_place else 0.0
+        self._region_bytes = min(config.locking.region_bytes, config.chunk_bytes)
+        self._prefaults = bool(config.prefault) and threaded and product.beta == 0
+        self._locks = staging.page_locks(product.space.lock)
         least = max(moved // LEAST_PIECES, SMALLEST_PIECE_BYTES // FLOAT_BYTES)
-        self._longest = min(least, staging.config.chunk_bytes // FLOAT_BYTES)
+        self._longest = min(least, config.chunk_bytes // FLOAT_BYTES)
+        self._edge = min(self._longest, config.edge_bytes // FLOAT_BYTES or self._longest)
         self._bound: dict[tuple[Layout, Layout, Layout], BoundCall] = {}
-        self._slots: list[list[_Slot]] = []
-        self._to_fill: deque[tuple[int, _Piece]] = deque()
-        self._filling: deque[_Filling] = deque()
-        self._arriving: deque[_Arriving] = deque()
+        self._slots: list[list[Slot]] = []
+        self._arriving: deque[Arriving] = deque()
         # Chunks, and what must be over before they change.
-        self._up: deque[tuple[Chunk, cl.Event | None]] = deque()
         self._down: deque[tuple[Chunk, Future[None] | None]] = deque()
         # A transfer's event waits for it when it dies, and so has to live as long as the call.
         self._transfers: list[cl.Event] = []
+        self._uploads = Uploads(
+            Lane(staging, self._copies, self._locks, self._space.lock, self._transfers)
+        )
 
     def prepare(self) -> None:
         """Build and allocate all that the tiles take."""
@@ -177,36 +153,45 @@ class _Call:
             for size, count in zip(plan.elements, plan.slots, strict=True)
         ]
         pending = self._space.pending()
-        self._slots = [[_Slot(buffer, pending) for buffer in own] for own in buffers]
-        self._to_fill.extend(
-            (number, piece)
-            for number, tile in enumerate(self._tiles)
-            for operand in tile.loads
-            for piece in self._pieces(tile, operand)
-        )
+        self._slots = [[Slot(buffer, pending) for buffer in own] for own in buffers]
+        uploads = self._uploads
+        for number, tile in enumerate(self._tiles):
+            for operand in tile.loads:
+                uploads.to_fill.extend((number, piece) for piece in self._pieces(tile, operand))
+            if tile.last and self._result_share:
+                results = self._pieces(tile, 2, is_result=True)
+                uploads.to_fill.extend((number, piece) for piece in results if piece.in_place)
+            if tile.last and self._prefaults and (block := self._block(tile, 2)).flags.c_contiguous:
+                flat, step = block.reshape(-1), self._longest
+                starts = range(0, flat.size, step)
+                uploads.to_prefault.extend((number, flat[i : i + step]) for i in starts)
 
     def run(self) -> None:
         """Send the tiles through, and wait for the last result."""
         most = self._staging.config.chunks
-        up = min(most, len(self._to_fill))
-        down = min(most, sum(len(self._pieces(t, 2)) for t in self._tiles if t.last))
+        uploads = self._uploads
+        up = min(most, sum(not piece.is_result for _, piece in uploads.to_fill))
+        results = (len(self._pieces(t, 2, is_result=True)) for t in self._tiles if t.last)
+        down = min(most, sum(results))
         lent = self._staging.lent(up + down, self._space.lock, self._is_nested)
         with lent as chunks:
-            self._up.extend((chunk, None) for chunk in chunks[:up])
+            uploads.take(chunks[:up])
             self._down.extend((chunk, None) for chunk in chunks[up:])
             try:
                 for number, tile in enumerate(self._tiles):
-                    self._fill()
-                    while self._filling and self._filling[0].tile == number:
-                        self._send()
-                        self._fill()
+                    uploads.fill(self._wait)
+                    while uploads.needs(number):
+                        uploads.send()
+                        uploads.fill(self._wait)
                         self._empty()
                     done = self._multiply(tile)
                     if tile.last:
+                        uploads.end_prefault(number)
                         self._receive(tile, done)
                 while self._arriving:
                     self._empty(waits=True)
                 self._copies.finish_all()
+                self._locks.close()
             except BaseException:
                 self._abandon(chunks)
                 raise
@@ -215,13 +200,16 @@ class _Call:
         """Return a block of a host array, its axes in the order of its memory."""
         return self._arrays[operand][tile.blocks[operand]].transpose(self._orders[operand])
 
-    def _pieces(self, tile: Tile, operand: int) -> list[_Piece]:
+    def _pieces(self, tile: Tile, operand: int, is_result: bool = False) -> list[Piece]:
+        """Return the pieces in which a tile's block comes in, or its result goes out."""
         block = self._block(tile, operand)
         slot = self._slots[operand][tile.slots[operand]]
-        return [
-            _Piece(slot, block[index], first, size)
-            for index, first, size in pieces(block.shape, self._longest)
-        ]
+        loads = self._load_share if operand < 2 else 0.0
+        share = self._result_share if is_result else loads
+        first, last = self._tiles[0], self._tiles[-1]
+        is_edge = tile is last if is_result else tile is first and operand == tile.loads[0]
+        most = self._edge if is_edge else self._longest
+        return list(cut(block, slot, most, share, self._region_bytes, is_result))
 
     def _layouts(self, tile: Tile) -> tuple[Layout, Layout, Layout]:
         """Return how a tile's blocks lie on the device: dense, in the order of host memory."""
@@ -235,38 +223,6 @@ class _Call:
             strides[axis] = step
             step *= shape[axis]
         return Layout(shape, tuple(strides), LARGEST_ALIGNMENT)
-
-    def _fill(self) -> None:
-        """Have free chunks filled with what goes up next; at least one if nothing else is."""
-        while self._to_fill and self._up and (not self._filling or _is_over(self._up[0][1])):
-            chunk, sent = self._up.popleft()
-            if sent is not None:
-                self._wait(sent)
-            tile, piece = self._to_fill.popleft()
-            filled = self._copies.start(_shaped(chunk, piece), piece.host)
-            self._filling.append(_Filling(tile, piece, chunk, filled))
-
-    def _send(self) -> None:
-        """Enqueue the transfer of the oldest piece in pinned memory."""
-        _, (slot, _, first, size), chunk, filled = self._filling.popleft()
-        self._copies.finish(filled)
-        with self._space.lock:
-            if first == 0:
-                slot.ready = []
-            event = cl.enqueue_copy(
-                self._staging.up,
-                slot.buffer,
-                chunk[:size],
-                dst_offset=FLOAT_BYTES * first,
-                is_blocking=False,
-                wait_for=slot.users if first == 0 else None,  # the others come after it
-            )
-            self._staging.up.flush()
-        if first == 0:
-            slot.users = []
-        slot.ready.append(event)
-        self._transfers.append(event)
-        self._up.append((chunk, event))
 
     def _multiply(self, tile: Tile) -> cl.Event:
         slots = [self._slots[operand][tile.slots[operand]] for operand in range(3)]
@@ -287,36 +243,52 @@ class _Call:
         """Enqueue the transfers of a result."""
         slot = self._slots[2][tile.slots[2]]
         slot.users = []
-        for piece in self._pieces(tile, 2):
-            if not self._down:
-                self._empty(waits=True)
-            chunk, emptied = self._down.popleft()
-            if emptied is not None:
-                self._copies.finish(emptied)
+        queue = self._staging.down
+        for piece in self._pieces(tile, 2, is_result=True):
+            lock = self._uploads.result_locks.popleft() if piece.in_place else None
+            chunk = self._emptied() if lock is None or is_refused(lock) else None
+            offset_bytes = FLOAT_BYTES * piece.first
             with self._space.lock:
-                event = cl.enqueue_copy(
-                    self._staging.down,
-                    chunk[: piece.size],
-                    slot.buffer,
-                    src_offset=FLOAT_BYTES * piece.first,
-                    is_blocking=False,
-                    wait_for=[done],
-                )
-                self._staging.down.flush()
+                if lock is not None and chunk is None:
+                    event = self._locks.receive(
+                        queue, lock, piece.host, slot.buffer, offset_bytes, [done]
+                    )
+                else:
+                    assert chunk is not None
+                    event = cl.enqueue_copy(
+                        queue,
+                        chunk[: piece.size],
+                        slot.buffer,
+                        src_offset=offset_bytes,
+                        is_blocking=False,
+                        wait_for=[done],
+                    )
+                queue.flush()
             slot.users.append(event)
             self._transfers.append(event)
-            self._arriving.append(_Arriving(piece, chunk, event))
+            self._arriving.append(Arriving(piece, chunk, event))
+
+    def _emptied(self) -> Chunk:
+        """Return a chunk whose contents have been copied to where they belong."""
+        while not self._down:
+            self._empty(waits=True)
+        chunk, emptied = self._down.popleft()
+        if emptied is not None:
+            self._copies.finish(emptied)
+        return chunk
 
     def _empty(self, waits: bool = False) -> None:
         """Have what has arrived copied to where it belongs; it `waits` for the next to arrive."""
-        while self._arriving and (waits or _is_over(self._arriving[0].event)):
+        while self._arriving and (waits or is_over(self._arriving[0].event)):
             piece, chunk, event = self._arriving.popleft()
             self._wait(event)
-            self._down.append((chunk, self._copies.start(piece.host, _shaped(chunk, piece))))
+            if chunk is not None:
+                self._down.append((chunk, self._copies.start(piece.host, shaped(chunk, piece))))
             waits = False
+        self._locks.release_over()
 
     def _wait(self, event: cl.Event) -> None:
-        if self._answers and not _is_over(event):
+        if self._answers and not is_over(event):
             wait(event, self)
         else:
             event.wait()
@@ -328,16 +300,9 @@ class _Call:
         """
         self._copies.abandon()
         memory = [self, *chunks]
+        in_place = bool(self._load_share or self._result_share)  # their transfers are waited for
         for queue in (self._staging.up, self._space.queue, self._staging.down):
             with contextlib.suppress(cl.Error):
-                if not finish(queue, self._space.lock, (), memory):
+                if not finish(queue, self._space.lock, (), memory, to_the_end=in_place):
                     chunks.clear()
-
-
-def _is_over(event: cl.Event | None) -> bool:
-    """Tell whether a command has ended, well or badly."""
-    return event is None or event.command_execution_status <= cl.command_execution_status.COMPLETE
-
-
-def _shaped(chunk: Chunk, piece: _Piece) -> HostArray:
-    return chunk[: piece.size].reshape(piece.host.shape)
+        self._locks.close()
