@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from clgemm.bench import timeline
 from clgemm.bench.cases import Case, default_cases, parse_shapes, quick_cases
 from clgemm.bench.contenders import PEERS
 from clgemm.bench.pipe import RequestError, Worker, WorkerDiedError, environment
@@ -64,6 +65,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-startup", action="store_true", help="do not time cold starts and tiny calls"
     )
+    parser.add_argument(
+        "--timeline",
+        nargs="?",
+        const="4096",
+        metavar="SHAPE",
+        help="instead: record one product of host arrays through transfers, N or MxNxK (default: "
+        "4096): every copy, transfer and kernel, and what the call waited for",
+    )
+    parser.add_argument(
+        "--out-new", action="store_true", help="with --timeline: each product makes a new array"
+    )
+    parser.add_argument(
+        "--through",
+        nargs="?",
+        const="",
+        metavar="SETTINGS",
+        help="with --timeline: take copies also on a device that shares the host's memory; "
+        "settings of transfers as in threads=16,locking.loads=0.5",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw rooflines and ratios")
 
@@ -79,6 +99,8 @@ def main(args: argparse.Namespace) -> int:
     """
     try:
         device = find_device(args.device) if args.device else get_device()
+        if args.timeline is None and (args.out_new or args.through is not None):
+            raise ValueError("--out-new and --through go with --timeline")
         cases = _cases(args)
         peers = _peers(args.peers)
         require_writable("--json", args.json)
@@ -86,6 +108,8 @@ def main(args: argparse.Namespace) -> int:
     except (ValueError, RuntimeError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
+    if args.timeline is not None:
+        return timeline.main(args, device)
     try:
         report = _run(device, cases, peers, args)
     except KeyboardInterrupt:

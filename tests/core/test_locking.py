@@ -35,7 +35,9 @@ def test_runs_cover_an_array_and_lock_whole_regions_only(address, count, most, r
             assert size <= most
     number = address // region + count * 4 // region + 2
     whole = [
-        i for i in range(number) if address <= i * region and (i + 1) * region <= address + 4 * count
+        i
+        for i in range(number)
+        if address <= i * region and (i + 1) * region <= address + 4 * count
     ]
     expected = sum(is_locked_region(i, share) for i in whole)
     assert sum(locked for *_, locked in found) == expected

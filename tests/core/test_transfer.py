@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given
@@ -38,6 +39,12 @@ def streams(draw):
     memory_bytes = 4 * draw(st.sampled_from([300, 3000, 10**9]))
     allocation_bytes = draw(st.sampled_from([100, 1000, 10**9]))
     own = config(memory_bytes, draw(st.sampled_from([1, 2000])), draw(st.integers(1, 9)))
+    own = replace(
+        own,
+        rows=draw(st.sampled_from([1, 16])),
+        ramp=draw(st.integers(0, 2)),
+        square=draw(st.sampled_from([0, 0, 2, 5])),
+    )
     stream = make_stream(batch, sizes, repeated, keep, own, allocation_bytes)
     return batch, sizes, repeated, keep, own, allocation_bytes, stream
 
@@ -94,8 +101,12 @@ def test_blocks_keep_to_the_devices_memory(drawn):
         for operand in range(3):
             assert count(tile.blocks[operand]) <= stream.elements[operand]
     assert 4 * max(stream.elements) <= allocation_bytes
-    assert 4 * SLOTS * sum(stream.elements) <= own.memory_bytes
-    assert max(stream.slots) <= SLOTS
+    held = zip(stream.elements, stream.slots, strict=True)
+    assert 4 * sum(size * slots for size, slots in held) <= own.memory_bytes
+    if not own.square:
+        assert 4 * SLOTS * sum(stream.elements) <= own.memory_bytes
+        assert max(stream.slots) <= SLOTS
+    assert stream.slots[2] <= SLOTS
 
 
 def test_what_fits_is_cut_for_overlap_only():
@@ -106,6 +117,33 @@ def test_what_fits_is_cut_for_overlap_only():
         (slice(row, row + 512), slice(0, 2048)) for row in range(0, 4096, 512)
     ]
     assert [tile.loads for tile in stream.tiles] == [(0, 1)] + [(0,)] * 7
+
+
+def test_square_tiles_bring_in_each_block_once():
+    """A and B come in by turns, each block once, and the first tile needs one of each."""
+    own = replace(config(tiles=8), square=4)
+    stream = make_stream((), (4096, 2048, 1024), ((), ()), False, own, 2**30)
+    assert stream.slots == (4, 4, SLOTS)
+    assert len(stream.tiles) == 16
+    loads = [operand for tile in stream.tiles for operand in tile.loads]
+    assert loads == [0, 1] * 4
+    assert stream.tiles[0].blocks[2] == (slice(0, 1024), slice(0, 512))
+
+
+def test_square_tiles_need_room_for_both_operands():
+    """Where A and B do not fit the device together, tiles are rows."""
+    small = replace(config(memory_bytes=2**24, tiles=8), square=4)
+    plain = replace(small, square=0)
+    arguments = (), (4096, 2048, 1024), ((), ()), False
+    assert make_stream(*arguments, small, 2**30) == make_stream(*arguments, plain, 2**30)
+
+
+def test_a_ramp_makes_the_first_and_last_tiles_short():
+    """Rows of the first and last tiles are halved, but not below the fewest."""
+    own = replace(config(tile_bytes=2**20, tiles=4), ramp=2, rows=256)
+    stream = make_stream((), (4096, 1024, 2048), ((), ()), False, own, 2**30)
+    rows = [tile.blocks[2][0].stop - tile.blocks[2][0].start for tile in stream.tiles]
+    assert rows == [256, 512, 1024, 1024, 512, 512, 256]
 
 
 def test_few_rows_are_cut_along_k():

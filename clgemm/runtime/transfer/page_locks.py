@@ -301,13 +301,16 @@ class PageLocks:
 
     def _release_oldest(self) -> None:
         """Release a lock, and then forget it: what an interruption leaves is released again."""
-        used = self._in_use[0]
-        if used.mapped is not None:
-            with self._enqueueing, contextlib.suppress(cl.Error):
-                unmapped = used.mapped.base.release(used.queue)
-                used.queue.flush()
+        lock, token, event, mapped, queue = self._in_use[0]
+        with self._enqueueing, contextlib.suppress(cl.Error):
+            event.wait()  # it is over; so pyopencl's object forgets the memory
+            if mapped is not None:
+                unmapped = mapped.base.release(queue)
+                queue.flush()
                 unmapped.wait()
-        self._unlocked(used.lock, used.token)
+        self._in_use[0] = _InUse(lock, token, event, None, queue)
+        del mapped  # which refers to the buffer
+        self._unlocked(lock, token)
         self._in_use.popleft()
 
     def _unlocked(self, lock: Future[PageLock | None], token: object) -> None:

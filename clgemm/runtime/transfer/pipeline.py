@@ -22,12 +22,12 @@ from clgemm.runtime.execute import BoundCall, bind, execute_matrices
 from clgemm.runtime.memory import Matrix
 from clgemm.runtime.operands import LARGEST_ALIGNMENT, HostArray
 from clgemm.runtime.transfer.parts import Arriving, Piece, Slot, cut, is_over, is_refused, shaped
-from clgemm.runtime.transfer.staging import Chunk, Copies, Staging
+from clgemm.runtime.transfer.staging import Chunk, Staging
 from clgemm.runtime.transfer.uploads import Lane, Uploads
 from clgemm.runtime.waiting import answers_signals, finish, wait
 from clgemm.runtime.workspace import Workspace
 
-__all__ = ["TiledProduct", "multiply_through"]
+__all__ = ["Call", "TiledProduct", "multiply_through"]
 
 # Pieces that a call's transfers come in at least: while one goes the next is filled.
 LEAST_PIECES = 16
@@ -68,7 +68,12 @@ class TiledProduct(NamedTuple):
 
 
 def multiply_through(
-    staging: Staging, product: TiledProduct, a: HostArray, b: HostArray, c: HostArray
+    staging: Staging,
+    product: TiledProduct,
+    a: HostArray,
+    b: HostArray,
+    c: HostArray,
+    call_type: type[Call] | None = None,
 ) -> None:
     """Multiply host arrays tile by tile; the result is in `c` on return.
 
@@ -81,6 +86,8 @@ def multiply_through(
         Of any strides; stacks broadcast to that of `c`.
     c : float32 array, shape (..., m, n)
         Of any strides; it overlaps neither `a` nor `b`.
+    call_type : type, optional
+        The call's class if not `Call`: `bench --timeline` has one that records.
     """
     if c.shape[-1] > c.shape[-2]:  # tiles are rows of the taller: C' = B' A'
         a, b, c = (x.swapaxes(-1, -2) for x in (b, a, c))
@@ -95,12 +102,12 @@ def multiply_through(
     repeated = repeated_a, repeated_b
     keep = product.beta != 0
     plan = make_stream(c.shape[:-2], sizes, repeated, keep, staging.config, largest)
-    call = _Call(staging, product, plan, (a, b, c), is_nested=is_within(_Call.run))
+    call = (call_type or Call)(staging, product, plan, (a, b, c), is_nested=is_within(Call.run))
     call.prepare()
     call.run()
 
 
-class _Call:
+class Call:
     """One product: its memory on the device, and what is under way."""
 
     def __init__(
@@ -120,7 +127,7 @@ class _Call:
         moved = sum(x.size for x in arrays)
         # A thread that is handing work to others cannot be entered again by the same caller.
         threaded = moved * FLOAT_BYTES >= staging.config.threaded_bytes and not is_nested
-        self._copies = Copies(staging, threaded)
+        self._copies = staging.copies(threaded)
         config = staging.config
         # After an interruption, slow commands run on in memory that is not the caller's.
         in_place = threaded and not (product.is_slow or product.wait_for)
@@ -139,9 +146,11 @@ class _Call:
         self._down: deque[tuple[Chunk, Future[None] | None]] = deque()
         # A transfer's event waits for it when it dies, and so has to live as long as the call.
         self._transfers: list[cl.Event] = []
-        self._uploads = Uploads(
-            Lane(staging, self._copies, self._locks, self._space.lock, self._transfers)
-        )
+        lane = Lane(staging, self._copies, self._locks, self._space.lock, self._transfers)
+        self._uploads = self._uploads_of(lane)
+
+    def _uploads_of(self, lane: Lane) -> Uploads:
+        return Uploads(lane)
 
     def prepare(self) -> None:
         """Build and allocate all that the tiles take."""

@@ -112,6 +112,10 @@ class Staging:
         """Copy an array to another of its shape."""
         np.copyto(target, source)
 
+    def copies(self, threaded: bool) -> Copies:
+        """Return the copies of one call."""
+        return Copies(self, threaded)
+
     def prefault(self, memory: HostArray, by_populating: bool) -> None:
         """Give pages to memory that is overwritten later; as `prefault.prefault`."""
         prefault(memory, by_populating)

@@ -16,7 +16,7 @@ from clgemm.runtime.transfer.page_locks import PageLock, PageLocks
 from clgemm.runtime.transfer.parts import Filling, Piece, is_over, is_refused, shaped
 from clgemm.runtime.transfer.staging import Chunk, Copies, Staging
 
-__all__ = ["Uploads"]
+__all__ = ["Lane", "Uploads"]
 
 
 class Lane(NamedTuple):
