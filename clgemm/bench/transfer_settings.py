@@ -8,9 +8,60 @@ from typing import Any
 from clgemm.core.locking import Locking
 from clgemm.core.transfer import TransferConfig
 
-__all__ = ["changed", "forced", "parsed"]
+__all__ = ["GROUPS", "changed", "forced", "parsed"]
 
 MOST_FORCED_BYTES = 2**32
+
+# What to try, by what it changes. Each group's settings add to those that were best before it.
+GROUPS = {
+    "copies": (
+        "threads=4",
+        "threads=12",
+        "threads=16",
+        "caller_copies=no",
+        "threads=12,caller_copies=no",
+        "threads=16,caller_copies=no",
+    ),
+    "chunks": (
+        "chunk_bytes=1MiB,chunks=16",
+        "chunk_bytes=2MiB,chunks=16",
+        "chunk_bytes=2MiB,chunks=32",
+        "chunk_bytes=4MiB,chunks=8",
+        "chunk_bytes=4MiB,chunks=32",
+        "chunk_bytes=8MiB,chunks=16",
+        "chunk_bytes=16MiB,chunks=8",
+    ),
+    "locking": (
+        "locking.results=1",
+        "locking.loads=0.5",
+        "locking.loads=1",
+        "locking.loads=0.35,locking.results=0.5",
+        "locking.loads=0.5,locking.results=0.5",
+        "locking.loads=0.5,locking.results=1",
+        "locking.loads=1,locking.results=1",
+    ),
+    "way to lock": (
+        "locking.transfer=map",
+        "locking.transfer=buffer",
+        "locking.region_bytes=2MiB",
+        "locking.region_bytes=8MiB,chunk_bytes=8MiB",
+        "locking.region_bytes=16MiB,chunk_bytes=16MiB,chunks=8",
+        "locking.in_thread=yes",
+        "locking.in_thread=yes,locking.transfer=map",
+    ),
+    "new pages": ("prefault=touch", "prefault=populate"),
+    "tiles": (
+        "ramp=1",
+        "ramp=2",
+        "tiles=16",
+        "tiles=16,ramp=2",
+        "square=2",
+        "square=4",
+        "square=8",
+    ),
+    "edges": ("edge_bytes=1MiB", "edge_bytes=512KiB", "edge_bytes=256KiB"),
+    "copies again": ("threads=8", "threads=12", "threads=16,caller_copies=no"),
+}
 
 
 def forced(threads: int, memory_bytes: int) -> TransferConfig:

@@ -73,8 +73,8 @@ class TransferConfig:
         Blocks per side of C, which are computed as A and B come in by turns. 0 for tiles of rows,
         for which B comes in whole before the first tile.
     edge_bytes : int
-        The largest transfer of the first block that comes in and the last one that goes out.
-        0 for no other limit than for the rest.
+        The largest transfer of the first block that comes in and the last one that goes out,
+        unless that makes many. 0 for no other limit than for the rest.
     caller_copies : bool
         Whether the calling thread makes copies that no thread has begun while it waits for one.
     prefault : {"", "touch", "populate"}

@@ -217,7 +217,9 @@ class Call:
         share = self._result_share if is_result else loads
         first, last = self._tiles[0], self._tiles[-1]
         is_edge = tile is last if is_result else tile is first and operand == tile.loads[0]
-        most = self._edge if is_edge else self._longest
+        most = self._longest
+        if is_edge:  # not in many more pieces than others
+            most = min(most, max(self._edge, block.size // LEAST_PIECES))
         return list(cut(block, slot, most, share, self._region_bytes, is_result))
 
     def _layouts(self, tile: Tile) -> tuple[Layout, Layout, Layout]:
