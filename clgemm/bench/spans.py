@@ -9,7 +9,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["COMPUTE", "DOWN", "UP", "Link", "Span", "Timeline", "busy_ns", "critical_path"]
+__all__ = [
+    "CALLER",
+    "COMPUTE",
+    "DOWN",
+    "UP",
+    "Link",
+    "Span",
+    "Timeline",
+    "busy_ns",
+    "contributors",
+    "critical_path",
+    "median",
+]
 
 CALLER, UP, COMPUTE, DOWN = "caller", "link up", "compute", "link down"
 WAITS = ("wait for a copy", "wait for the device")  # of the caller
@@ -186,8 +198,9 @@ def critical_path(timeline: Timeline) -> list[Span]:
         if span.part:
             by_part.setdefault(span.part, []).append(span)
     last = max((s for s in work if s.lane != CALLER or s.part), key=_end, default=None)
-    path = []
-    while last is not None:
+    path, seen = [], set()
+    while last is not None and last not in seen:
+        seen.add(last)
         if last.what not in WAITS:
             path.append(last)
         last = _waited_for(last, by_part, by_lane)
@@ -207,13 +220,14 @@ def _waited_for(
         # Clocks of the host and the device differ by some microseconds.
         if last is not None and last.start_ns < span.start_ns:
             candidates.append(last)
+    candidates = [s for s in candidates if s.start_ns < span.start_ns]
     if span.what in WAITS:
         on_device = span.what == WAITS[1]
         for lane, spans in by_lane.items():
             if lane != CALLER and (lane in (UP, COMPUTE, DOWN)) == on_device:
                 ended = (s for s in spans if s.end_ns <= span.end_ns + CLOCKS_DIFFER_NS)
                 candidates += (s for s in ended if s.end_ns > span.start_ns)
-    return max((s for s in candidates if s.start_ns < span.start_ns), key=_end, default=None)
+    return max(candidates, key=_end, default=None)
 
 
 def _end(span: Span) -> int:

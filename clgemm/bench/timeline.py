@@ -229,7 +229,9 @@ def main(args: argparse.Namespace, device: Device) -> int:
         0 if the product is right and the files are written, 1 if not, 2 if the arguments are wrong.
     """
     try:
-        (case,) = parse_shapes(args.timeline)
+        case, *others = parse_shapes(args.timeline)
+        if others:
+            raise ValueError(f"--timeline takes one shape, not {1 + len(others)}")
         config = config_of(device, args.through)
     except ValueError as error:
         print(error, file=sys.stderr)

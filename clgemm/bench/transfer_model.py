@@ -200,8 +200,8 @@ class _Builder:
 
     @staticmethod
     def elements(block: Block) -> int:
-        rows, columns = block[-2:]
-        return (rows.stop - rows.start) * (columns.stop - columns.start)
+        rows, columns = (int(s.stop - s.start) for s in block[-2:])
+        return rows * columns
 
     def freed(self, freeing: list[int], most: int) -> tuple[int, ...]:
         """Return what frees the next of `most` things; nothing while there are enough."""
