@@ -21,7 +21,7 @@ from clgemm.hardware.device import Device
 from clgemm.runtime.execute import BoundCall, bind, execute_matrices
 from clgemm.runtime.memory import Matrix
 from clgemm.runtime.operands import LARGEST_ALIGNMENT, HostArray
-from clgemm.runtime.transfer.parts import Arriving, Piece, Slot, cut, is_over, is_refused, shaped
+from clgemm.runtime.transfer.pieces import Arriving, Piece, Slot, cut, is_over, is_refused, shaped
 from clgemm.runtime.transfer.staging import Chunk, Staging
 from clgemm.runtime.transfer.uploads import Lane, Uploads
 from clgemm.runtime.waiting import answers_signals, finish, wait
@@ -132,7 +132,8 @@ class Call:
         # After an interruption, slow commands run on in memory that is not the caller's.
         in_place = threaded and not (product.is_slow or product.wait_for)
         self._load_share = config.locking.loads if in_place else 0.0
-        self._result_share = config.locking.results if in_place else 0.0
+        # A result that C goes into is not written before all of the product is known to be right.
+        self._result_share = config.locking.results if in_place and product.beta == 0 else 0.0
         self._region_bytes = min(config.locking.region_bytes, config.chunk_bytes)
         self._prefaults = bool(config.prefault) and threaded and product.beta == 0
         self._locks = staging.page_locks(product.space.lock)

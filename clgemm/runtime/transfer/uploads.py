@@ -13,7 +13,7 @@ import pyopencl as cl
 from clgemm.core.transfer import FLOAT_BYTES
 from clgemm.runtime.operands import HostArray
 from clgemm.runtime.transfer.page_locks import PageLock, PageLocks
-from clgemm.runtime.transfer.parts import Filling, Piece, is_over, is_refused, shaped
+from clgemm.runtime.transfer.pieces import Filling, Piece, is_over, is_refused, shaped
 from clgemm.runtime.transfer.staging import Chunk, Copies, Staging
 
 __all__ = ["Lane", "Uploads"]
