@@ -132,7 +132,7 @@ class Call:
         # After an interruption, slow commands run on in memory that is not the caller's.
         in_place = threaded and not (product.is_slow or product.wait_for)
         self._load_share = config.locking.loads if in_place else 0.0
-        # A result that C goes into is not written before all of the product is known to be right.
+        # C that is read stays whole until results arrive: they go through chunks.
         self._result_share = config.locking.results if in_place and product.beta == 0 else 0.0
         self._region_bytes = min(config.locking.region_bytes, config.chunk_bytes)
         self._prefaults = bool(config.prefault) and threaded and product.beta == 0
