@@ -201,7 +201,7 @@ class Call:
                 while self._arriving:
                     self._empty(waits=True)
                 self._copies.finish_all()
-                self._locks.close()
+                self._release_locks()
             except BaseException:
                 self._abandon(chunks)
                 raise
@@ -317,4 +317,12 @@ class Call:
             with contextlib.suppress(cl.Error):
                 if not finish(queue, self._space.lock, (), memory, to_the_end=in_place):
                     chunks.clear()
+        if in_place:
+            self._release_locks()
+
+    def _release_locks(self) -> None:
+        """Release page-locked memory and the events that may refer to it; all commands are over."""
         self._locks.close()
+        self._transfers.clear()
+        for slot in (slot for own in self._slots for slot in own):
+            slot.ready, slot.users = [], []
