@@ -45,7 +45,7 @@ def fits_dot(out: Any, shape: tuple[int, ...]) -> bool:
     From an output array without dimensions it returns a scalar, since NumPy 2.5.
     """
     return (
-        type(out) is np.ndarray
+        type(out) in (np.ndarray, np.memmap)
         and out.ndim > 0
         and out.shape == shape
         and out.dtype == np.float32

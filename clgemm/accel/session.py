@@ -31,8 +31,7 @@ from clgemm.accel.places import (
 )
 from clgemm.accel.routing import Router, Settings
 from clgemm.accel.tally import Report, Tally
-from clgemm.hardware.choice import find_device
-from clgemm.hardware.device import Device
+from clgemm.hardware.choice import find_devices
 from clgemm.planning.selection import require_settings, threshold
 from clgemm.products import matmul
 
@@ -190,8 +189,14 @@ def _settings(threshold: int | None, device: Any, profile: bool) -> Settings:
         threshold = int(threshold)
     if threshold is not None and (not isinstance(threshold, int) or threshold < 0):
         raise ValueError(f"threshold={threshold!r} is not a whole number of multiply-adds")
-    found: Device | None = None if device is None else find_device(device)
-    return Settings(threshold, found, profile)
+    found = () if device is None else find_devices(device)
+    if len(found) > 1:
+        names = ", ".join(each.label for each in found)
+        raise ValueError(
+            f"device={device!r} names several devices ({names}): choose them by clgemm.set_device, "
+            "clgemm.device or CLGEMM_DEVICE, and leave device= out here"
+        )
+    return Settings(threshold, found[0] if found else None, profile)
 
 
 def install(

@@ -125,6 +125,7 @@ def make_stream(
     keep: bool,
     config: TransferConfig,
     allocation_bytes: int,
+    tile_rows: int = 0,
 ) -> Stream:
     """Return the schedule of ``C = A B``, or of ``C = A B + C`` if `keep`.
 
@@ -139,8 +140,13 @@ def make_stream(
         For A and B, and for each axis of the batch: whether one matrix is repeated along it.
     allocation_bytes : int
         The device's largest buffer.
+    tile_rows : int, optional
+        Rows of a tile of a single matrix, whatever m is; fewer if such tiles do not fit. By
+        default they depend on m.
     """
-    matrices, (rows, columns, depth) = _tile_sizes(batch, sizes, config, allocation_bytes)
+    matrices, (rows, columns, depth) = _tile_sizes(
+        batch, sizes, config, allocation_bytes, tile_rows
+    )
     m, n, k = sizes
     slots_a, slots_b, slots_c = _Slots(), _Slots(), _Slots()
     tiles = []
@@ -191,6 +197,7 @@ def _tile_sizes(
     sizes: tuple[int, int, int],
     config: TransferConfig,
     allocation_bytes: int,
+    tile_rows: int,
 ) -> tuple[int, tuple[int, int, int]]:
     """Return how many matrices a tile takes, and the rows, columns and depth of each.
 
@@ -217,7 +224,9 @@ def _tile_sizes(
     rows = max(config.tile_bytes // (FLOAT_BYTES * (k + n)), _ceil_div(m, config.tiles))
     depth = max(config.tile_bytes // (FLOAT_BYTES * (m + n)), _ceil_div(k, config.tiles))
     cut = [min(_rounded(max(rows, config.rows)), m), n, k]
-    if m <= config.rows:
+    if tile_rows:
+        cut[0] = tile_rows
+    elif m <= config.rows:
         cut[2] = min(_rounded(depth), k)
     while not fits(1, *cut) and max(cut) > 1:
         longest = cut.index(max(cut))

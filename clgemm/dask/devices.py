@@ -11,7 +11,13 @@ from typing import Any, NamedTuple
 import pyopencl as cl
 
 from clgemm.dask.claims import Claim, claim_first
-from clgemm.hardware.choice import ENVIRONMENT_VARIABLE, devices, find_device, no_device
+from clgemm.hardware.choice import (
+    ENVIRONMENT_VARIABLE,
+    devices,
+    find_device,
+    find_devices,
+    no_device,
+)
 from clgemm.hardware.device import Device, present
 
 __all__ = ["ONE_EACH", "Assigned", "Candidate", "assign", "candidates"]
@@ -95,7 +101,10 @@ def candidates(names: Sequence[str | int] | None, cores: int) -> list[Candidate]
 
 def _named(setting: str) -> list[Device]:
     """Return every device that CLGEMM_DEVICE names, the one first that it names elsewhere."""
-    first = find_device(setting)
+    chosen = find_devices(setting)
+    if len(chosen) > 1:
+        return list(chosen)
+    (first,) = chosen
     wanted = setting.strip().lower()
     if wanted.isdecimal():
         return [first]
