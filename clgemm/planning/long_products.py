@@ -17,7 +17,7 @@ from clgemm.hardware.device import Device
 from clgemm.planning.planner import plan_of
 from clgemm.planning.tiles import cut
 
-__all__ = ["tile_steps"]
+__all__ = ["takes_seconds", "tile_steps"]
 
 # Multiply-adds of a tile: of a CPU per compute unit, and in all where the CPU plays a GPU. A core
 # of an EPYC makes so many in 0.6 seconds (PoCL 3.0, 2026-11).
@@ -29,11 +29,19 @@ INDIFFERENT = {"packs", "whole"}
 
 def tile_steps(device: Device, problem: Problem) -> tuple[int, ...]:
     """Return the size of tiles along each axis of C: that of C itself if it is not cut."""
-    limits = device.limits
-    most = TILE_WORK * limits.compute_units if limits.vector_width > 1 else TILE_WORK_IF_SLOW
-    if problem.precision is None or problem.shape.work < 2 * most:
+    if not takes_seconds(device, problem):
         return problem.c.shape
-    return _tile_steps(device, problem, most)
+    return _tile_steps(device, problem, _tile_work(device))
+
+
+def takes_seconds(device: Device, problem: Problem) -> bool:
+    """Tell whether a product is long enough to be cut."""
+    return problem.precision is not None and problem.shape.work >= 2 * _tile_work(device)
+
+
+def _tile_work(device: Device) -> int:
+    limits = device.limits
+    return TILE_WORK * limits.compute_units if limits.vector_width > 1 else TILE_WORK_IF_SLOW
 
 
 @forgettable

@@ -92,7 +92,7 @@ class Schedule:
         is_home = band == self._home(who)
         runs = self._free[band]
         first, stop = runs.pop(0 if is_home else -1)
-        count = min(self._count(drawer, band, first), stop - first)
+        count = min(self._count(who, band, first, now_s), stop - first)
         if is_home:
             drawn, left = Draw(band, first, first + count), (first + count, stop)
         else:
@@ -138,13 +138,22 @@ class Schedule:
         free = [sum(stop - first for first, stop in runs) for runs in self._free]
         return free.index(max(free))
 
-    def _count(self, drawer: Drawer, band: int, first: int) -> int:
+    def _left(self, who: int, now_s: float) -> float:
+        """Return the work that is free, or that others are making and have not made yet."""
+        left = float(self._free_work)
+        for other, d in enumerate(self.drawers):
+            if other != who and d.held is not None and d.rate is not None:
+                left += max(0.0, self._work(d.held) - (now_s - d.begun_s) * d.rate)
+        return left
+
+    def _count(self, who: int, band: int, first: int, now_s: float) -> int:
         """Return how many tiles a device draws."""
+        drawer = self.drawers[who]
         if drawer.rate is None or not drawer.setup_s or not self.grid.joins:
             return 1
         here = [d for d in self.drawers if not d.is_out]
         rates = sum(drawer.rate if d.rate is None else d.rate for d in here)
-        share = self._free_work * drawer.rate / rates
+        share = self._left(who, now_s) * drawer.rate / rates
         tiles = share / self._work(Draw(band, first, first + 1))
         if drawer.setup_s > COSTLY * share / drawer.rate:
             return max(1, round(tiles))
@@ -160,11 +169,7 @@ class Schedule:
         rates = [d.rate for d in others if d.rate is not None]
         if drawer.rate is None or not rates or drawer.rate >= max(rates):
             return False
-        left = float(self._free_work)
-        for d in others:
-            if d.held is not None and d.rate is not None:
-                left += max(0.0, self._work(d.held) - (now_s - d.begun_s) * d.rate)
         band = self._band(who)
         first = self._free[band][0][0]
         one = self._work(Draw(band, first, first + 1)) / drawer.rate + drawer.setup_s
-        return one > left / sum(rates) + min(d.setup_s for d in others)
+        return one > self._left(who, now_s) / sum(rates) + min(d.setup_s for d in others)

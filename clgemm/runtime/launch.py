@@ -15,7 +15,7 @@ from clgemm.core.precision import chosen_precision
 from clgemm.core.problem import Problem
 from clgemm.hardware.choice import get_devices
 from clgemm.hardware.device import Device, of_queue
-from clgemm.planning.long_products import tile_steps
+from clgemm.planning.long_products import takes_seconds, tile_steps
 from clgemm.planning.planner import copy_plan_of
 from clgemm.planning.selection import transfer_config
 from clgemm.planning.tiles import cuts, matrix_blocks
@@ -157,7 +157,8 @@ def _multiply_on_host(
         )
         execute(bound, alpha, x, y, scale, z, wait_for)
         advance(piece.shape.work)
-    return bound if z is c else None
+    # What is repeated by the call cache tells no progress.
+    return None if z is not c or takes_seconds(device, problem) else bound
 
 
 Piece = tuple[Problem, HostArray, HostArray, float, HostArray]

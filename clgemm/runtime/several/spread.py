@@ -154,8 +154,8 @@ class _Spread:
         meter = begun(sum(map(self._grid.work, (t for band in self._grid.bands for t in band))))
         threads: list[threading.Thread] = []
         try:
-            for who, device in enumerate(self._devices):
-                name = f"clgemm-{device.name}"
+            for who in range(len(self._devices)):
+                name = f"clgemm-device-{who}"
                 threads.append(threading.Thread(target=self._work, args=(who,), name=name))
                 threads[-1].daemon = False  # no process ends under a device that uses its memory
                 try:
