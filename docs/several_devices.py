@@ -89,7 +89,9 @@ def seconds(n: int, rates: list[Rates]) -> float:
     if grid is None:
         return seconds(n, rates[:1])
     wide = grid.bands[0][0][-1]
-    setup_s = [ITEM * n * (wide.stop - wide.start) / min(r.link, r.copying or r.link) for r in rates]
+    setup_s = [
+        ITEM * n * (wide.stop - wide.start) / min(r.link, r.copying or r.link) for r in rates
+    ]
     drawers = [Drawer(rate.product, setup) for rate, setup in zip(rates, setup_s, strict=True)]
     schedule = Schedule(grid, drawers)
     events = [(0.0, who) for who in range(len(rates))]

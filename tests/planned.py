@@ -1,4 +1,4 @@
-"""Plans of products by a config that the test names, without a device."""
+"""Plans by a config that the test gives, without a device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["fallback_by", "make_plan", "make_scaling_plan", "traits_with"]
 
 
 def traits_with(limits: Limits, kind: str = "GPU", **others: object) -> Traits:
-    """Traits of a device of these limits."""
+    """Return the traits of a device with these limits."""
     return Traits(limits, kind, **others)  # type: ignore[arg-type]
 
 
@@ -29,7 +29,7 @@ def make_plan(
     limits: Limits,
     is_fallback: bool = False,
 ) -> Plan:
-    """The launches of a product; `is_fallback`: as the fallback of another plan."""
+    """Return the plan of a product; with `is_fallback`, as the fallback of another plan."""
     family, traits = family_named(config.family), traits_with(limits)
     problem, choice = Problem(a, b, c, "strict"), Choice(config, pack)
     fallback = family.fallback(problem, choice, traits)
@@ -39,7 +39,7 @@ def make_plan(
 
 
 def make_scaling_plan(c: Layout, config: KernelConfig) -> Plan:
-    """The launches of ``C = beta C``."""
+    """Return the plan of ``C = beta C``."""
     problem = Problem(c, c, c, None).scaling()
     limits = Limits(2**15, 256, 2**30, 8, 1)
     return make_plan(*problem.layouts, config, None, limits)
@@ -48,5 +48,5 @@ def make_scaling_plan(c: Layout, config: KernelConfig) -> Plan:
 def fallback_by(
     config: KernelConfig, pack: tuple[KernelConfig, ...] | None, limits: Limits
 ) -> Fallback:
-    """What plans a fallback by a config."""
+    """Return a function that plans a fallback by a config."""
     return lambda part: make_plan(*part.layouts, config, pack, limits, is_fallback=True)

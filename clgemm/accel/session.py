@@ -31,6 +31,7 @@ from clgemm.accel.places import (
 )
 from clgemm.accel.routing import Router, Settings
 from clgemm.accel.tally import Report, Tally
+from clgemm.core.settings import require_threshold
 from clgemm.hardware.choice import find_devices
 from clgemm.planning.selection import require_settings, threshold
 from clgemm.products import matmul
@@ -185,10 +186,7 @@ def _forget() -> None:
 
 def _settings(threshold: int | None, device: Any, profile: bool) -> Settings:
     require_settings()
-    if isinstance(threshold, float) and threshold.is_integer():  # 1e6
-        threshold = int(threshold)
-    if threshold is not None and (not isinstance(threshold, int) or threshold < 0):
-        raise ValueError(f"threshold={threshold!r} is not a whole number of multiply-adds")
+    least = require_threshold(threshold)
     found = () if device is None else find_devices(device)
     if len(found) > 1:
         names = ", ".join(each.label for each in found)
@@ -196,7 +194,7 @@ def _settings(threshold: int | None, device: Any, profile: bool) -> Settings:
             f"device={device!r} names several devices ({names}): choose them by clgemm.set_device, "
             "clgemm.device or CLGEMM_DEVICE, and leave device= out here"
         )
-    return Settings(threshold, found[0] if found else None, profile)
+    return Settings(least, found[0] if found else None, profile)
 
 
 def install(

@@ -20,6 +20,7 @@ __all__ = [
     "ChildDiedError",
     "ChildTimeoutError",
     "RequestError",
+    "child_environment",
     "error_text",
     "serve",
     "telling_line",
@@ -272,12 +273,16 @@ def trial_child(identified: list[str], name: str = "the trial") -> Child:
     name : str, optional
         Its name in messages.
     """
-    paths = [path for path in sys.path if path]  # so that the child finds the same modules
-    # Without CLGEMM_ACCEL*, the child does not accelerate NumPy itself.
-    own = {name: x for name, x in os.environ.items() if not name.startswith("CLGEMM_ACCEL")}
-    variables = own | {
-        "PYTHONPATH": os.pathsep.join(paths),
-        # More threads of the host's BLAS would spin while kernels are timed.
-        **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
-    }
+    # More threads of the host's BLAS would spin while kernels are timed.
+    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    variables = child_environment() | threads
     return Child(name, "clgemm.tuning.trial", identified, variables, apart=True)
+
+
+def child_environment() -> dict[str, str]:
+    """Return the environment of a child process that imports clgemm.
+
+    It finds the same modules as this process, and does not accelerate NumPy.
+    """
+    own = {name: x for name, x in os.environ.items() if not name.startswith("CLGEMM_ACCEL")}
+    return own | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import logging
 import os
+from collections.abc import Iterable
 from contextvars import ContextVar, Token
 from typing import TypeAlias
 
@@ -26,6 +27,7 @@ __all__ = [
     "get_device",
     "get_devices",
     "left_out",
+    "matching",
     "no_device",
     "reason",
     "set_device",
@@ -126,10 +128,8 @@ def find_device(spec: Spec) -> Device:
     wanted = str(spec).strip().lower()
     if wanted.isdecimal():
         matches = list(devices()[int(wanted) : int(wanted) + 1])
-    elif wanted in ("gpu", "cpu", "accelerator"):
-        matches = [d for d in present().devices if d.kind.lower() == wanted]
     else:
-        matches = [d for d in present().devices if wanted in f"{d.name} {d.platform}".lower()]
+        matches = matching(wanted, present().devices)
     if not wanted or not matches:
         if not devices():
             raise no_device()
@@ -139,6 +139,19 @@ def find_device(spec: Spec) -> Device:
         raise ValueError(f"{spec!r} names no OpenCL device; there is {listing}")
     working = (d for d in matches if not health.check(d).reason)
     return next(working, None) or _require_working(matches[0])
+
+
+def matching(wanted: str, among: Iterable[Device]) -> list[Device]:
+    """Return the devices of a kind, or those with a text in their name or platform.
+
+    Parameters
+    ----------
+    wanted : str
+        ``"gpu"``, ``"cpu"``, ``"accelerator"`` or another text, in lower case.
+    """
+    if wanted in ("gpu", "cpu", "accelerator"):
+        return [d for d in among if d.kind.lower() == wanted]
+    return [d for d in among if wanted in f"{d.name} {d.platform}".lower()]
 
 
 def find_devices(*specs: Spec) -> tuple[Device, ...]:

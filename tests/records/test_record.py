@@ -282,7 +282,7 @@ def test_a_relatives_config_is_tried_once_then_used(alone, device, monkeypatch):
         assert chosen_for(device).config.work_m == 5
         caches.forget_plans()  # as another process would begin
     assert len(children) == 1
-    assert "not yet" not in clgemm.show_config("dicts")["Tuning"]["tiny"]["direct"]
+    assert "not validated yet" not in clgemm.show_config("dicts")["Tuning"]["tiny"]["direct"]
 
 
 def test_a_relatives_config_that_is_the_default_needs_no_trial(alone, device, monkeypatch):
@@ -290,7 +290,7 @@ def test_a_relatives_config_that_is_the_default_needs_no_trial(alone, device, mo
     alone(relative(device, direct_config(device.limits).work_m))
     monkeypatch.setattr(validation, "trial_child", lambda *_: pytest.fail("a child was started"))
     assert chosen_for(device).config == direct_config(device.limits)
-    assert "not yet" not in clgemm.show_config("dicts")["Tuning"]["tiny"]["direct"]
+    assert "not validated yet" not in clgemm.show_config("dicts")["Tuning"]["tiny"]["direct"]
 
 
 def test_a_relatives_config_that_is_wrong_here_is_not_used(alone, device, monkeypatch, caplog):
@@ -301,7 +301,7 @@ def test_a_relatives_config_that_is_wrong_here_is_not_used(alone, device, monkey
         chosen = chosen_for(device).config
     assert chosen == direct_config(device.limits)
     assert "wrong result at" in caplog.text
-    assert "wrong here" in clgemm.show_config("dicts")["Tuning"]["tiny"]["direct"]
+    assert "wrong results here" in clgemm.show_config("dicts")["Tuning"]["tiny"]["direct"]
 
 
 def test_nothing_is_tried_where_no_verdict_can_be_kept(alone, device, monkeypatch):
@@ -500,7 +500,7 @@ def test_broken_crossovers_and_verdicts_are_named(alone, caplog):
         assert cache.recall("key") is None
         assert cache.recall("key") is None
     first, second = caplog.messages
-    assert first.startswith(f"{folder / 'crossovers.json'} holds no measured crossovers that can")
+    assert first.startswith(f"{folder / 'crossovers.json'} holds no valid crossovers")
     assert second.startswith(f"{folder.parent / 'verdicts.json'} is broken")
     assert cache.remember("key", 1)
     assert cache.recall("key") == 1
