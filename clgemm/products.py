@@ -43,8 +43,6 @@ from clgemm.runtime.signature import Signature, call_signature
 
 __all__ = ["dot", "inner", "matmul", "tensordot"]
 
-# A subclass may give products a meaning of its own; a memory-mapped array does not.
-HOST_ARRAYS = (np.ndarray, np.memmap)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -206,8 +204,8 @@ def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
     else:
         m, k, n = rows.shape[-2], rows.shape[-1], columns.shape[-1]
         usable = target is None or (
-            type(target) in HOST_ARRAYS and target.shape == shape and target.flags.writeable
-            and np.can_cast(np.float32, target.dtype, "same_kind")
+            type(target) in (np.ndarray, np.memmap) and target.shape == shape
+            and target.flags.writeable and np.can_cast(np.float32, target.dtype, "same_kind")
         )  # fmt: skip
         if not usable or host_is_faster(m, n, k, math.prod(batch)):
             return np.matmul(a, b, out=out)
@@ -311,7 +309,8 @@ def _taken(a: Any, b: Any, out: Any) -> _Operands | None:
     if any(is_device(x) for x in operands.values()):
         queue = common_queue(operands, None)
         return _Operands(float32_operand(a, "a"), float32_operand(b, "b"), queue)
-    if all(type(x) in HOST_ARRAYS and x.dtype == np.float32 for x in (a, b)):
+    # Subclasses may redefine products. np.memmap does not.
+    if all(type(x) in (np.ndarray, np.memmap) and x.dtype == np.float32 for x in (a, b)):
         x, y = (float32_operand(np.asarray(z), name) for z, name in ((a, "a"), (b, "b")))
         return _Operands(x, y, None)
     return None

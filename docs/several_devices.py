@@ -1,6 +1,6 @@
 """Several devices on paper: how much faster 2, 4 and 8 GPUs are than one, for NumPy arrays.
 
-    python docs/several_devices.py
+    python docs/several_devices.py [--json FILE]
 
 The schedule is clgemm's own: `clgemm.planning.tiles` cuts the product, and
 `clgemm.planning.schedule` gives tiles to devices. Only time is computed instead of spent. Rates are
@@ -109,18 +109,43 @@ def seconds(n: int, rates: list[Rates]) -> float:
     return end
 
 
-def main() -> None:
-    """Print a table for each case."""
-    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
-    product = product_rate()
+def table() -> list[list[str]]:
+    """Return a row for each case and size."""
+    product, rows = product_rate(), []
     for name, copying in (("link", 0.0), ("copying", COPYING)):
-        print(f"bound by {name}: milliseconds on one device, times as fast on several")
-        print("n", *(f"{count} devices" for count in DEVICES), sep="\t")
         for n in SIZES:
             times = [seconds(n, [Rates(product, LINK, copying / c)] * c) for c in DEVICES]
             gains = [f"{times[0] / time:.2f}" for time in times[1:]]
-            print(n, f"{1e3 * times[0]:,.0f} ms", *gains, sep="\t")
-        print()
+            rows.append([name, f"{n:,}", f"{1e3 * times[0]:,.0f}", *gains])
+    return rows
+
+
+def main() -> None:
+    """Compute, print and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, default=HERE / "measured" / "several_devices.json")
+    file = parser.parse_args().json
+    rows = table()
+    for row in rows:
+        print(*row, sep="\t")
+    found = {
+        "title": "Several H200s on paper: times as fast as one, products of NumPy arrays",
+        "device": "none: computed for NVIDIA H200s",
+        "driver": "none",
+        "date": "2026-11-23",
+        "command": "python docs/several_devices.py",
+        "notes": [
+            "Computed by clgemm's own schedule from measured rates, not measured.",
+            f"Product: {2e-12 * product_rate():.0f} TFLOP/s, as bench measured.",
+            f"Link: {LINK / 1e9:.0f} GB/s each way for each device.",
+            f"Copying: {COPYING / 1e9:.0f} GB/s for all devices together, both ways.",
+            "Square matrices.",
+        ],
+        "columns": ["bound by", "size", "one device, ms", *(f"{c} devices" for c in DEVICES[1:])],
+        "align": "lr" + "r" * len(DEVICES),
+        "rows": rows,
+    }
+    file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ class Meter:
         """Note that so many are done in all, and call back if it is time."""
         self._done = done
         if time.monotonic() >= self._next:
-            self._tell(min(done, self._total))
+            self._tell(done)
 
     def end(self) -> None:
         """Note that the product is complete."""

@@ -89,7 +89,7 @@ class Watched:
 
     def __init__(self, compute):
         self._compute = compute
-        self.made, self.lock = [], threading.Lock()
+        self.made, self.shapes, self.lock = [], [], threading.Lock()
         self.fault = lambda *_: False
         self.before = lambda _: None
 
@@ -98,6 +98,7 @@ class Watched:
         with self.lock:
             number = sum(d is device for d in self.made)
             self.made.append(device)
+            self.shapes.append(part.c.shape)
         self._compute(part, device, tile_rows, advance)
         if self.fault(device, number):
             part.c[: len(part.c) // 2] = np.nan  # half of the tile is updated, the rest is not
@@ -146,23 +147,28 @@ def test_broadcast_and_strided_operands(three, watched):
     assert len(watched.made) > 2
 
 
-def test_equal_devices_give_the_same_bits_whoever_makes_what(equals, watched):
+def test_equal_devices_give_the_same_bits_whoever_makes_what(equals, watched, monkeypatch):
     """Real numbers; each run another device is slow, or has failed."""
     if len({bool(d.transfer) for d in equals}) > 1:
         pytest.skip("devices that get their operands in different ways are not equal")
-    a, b = real(M, K), real(K, N)
+    monkeypatch.setattr(spread, "LINK_BYTES_PER_SECOND", 1e6)  # draws are runs of many tiles
+    deep = 4 * K  # so that transfers might cut k, where tiles have few rows
+    a, b = real(M, deep), real(deep, N)
     c = real(M, N)
 
     def product():
         watched.made.clear()
+        watched.shapes.clear()
         new = c.copy()
         return clgemm.sgemm(1.5, a, b, 0.5, new, overwrite_c=1)
 
     expected = product()
+    tiles_made = sorted(watched.shapes)
     shares = set()
     for slow in (*equals, None):
         watched.before = lambda device, slow=slow: time.sleep(0.02 if device is slow else 0.0)
         np.testing.assert_array_equal(product(), expected)
+        assert equals[0].transfer or sorted(watched.shapes) == tiles_made
         shares.add(tuple(sum(d is each for d in watched.made) for each in equals))
     watched.fault = lambda device, number: device is equals[1] and number == 0
     np.testing.assert_array_equal(product(), expected)
