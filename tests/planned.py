@@ -2,17 +2,66 @@
 
 from __future__ import annotations
 
+import math
+import struct
+from dataclasses import replace
+
+from strategies import GPU_LIMITS
+
 from clgemm.core.config import KernelConfig, Limits
 from clgemm.core.layout import Layout
 from clgemm.core.problem import Problem
-from clgemm.core.steps import Plan
+from clgemm.core.steps import Argument, Plan, Step
 from clgemm.core.traits import Traits
 from clgemm.kernels import family_named
 from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.common.family import Fallback
 from clgemm.planning.bounded import bounded
 
-__all__ = ["fallback_by", "make_plan", "make_scaling_plan", "traits_with"]
+__all__ = [
+    "LIMITS",
+    "TWO_CORES",
+    "dense",
+    "fallback_by",
+    "kernels",
+    "make_plan",
+    "make_scaling_plan",
+    "matrices_of",
+    "scales",
+    "traits_with",
+    "work_of",
+]
+
+LIMITS = replace(GPU_LIMITS, compute_units=8)
+TWO_CORES = replace(LIMITS, compute_units=2, vector_width=16)
+
+
+def dense(m: int, n: int, *batch: int) -> Layout:
+    """A batch of dense row-major matrices."""
+    strides: tuple[int, ...] = (1,)
+    for length in (n, m, *reversed(batch))[: len(batch) + 1]:
+        strides = (strides[0] * length, *strides)
+    return Layout((*batch, m, n), strides)
+
+
+def kernels(plan: Plan) -> list[str]:
+    """The families of a plan's launches."""
+    return [step.config.family for step in plan.steps]
+
+
+def scales(step: Step) -> tuple[Argument, Argument]:
+    """The arguments alpha and beta of a launch."""
+    return step.arguments["alpha"], step.arguments["beta"]
+
+
+def work_of(step: Step) -> int:
+    """The multiply-adds of a launch for each matrix."""
+    return math.prod(step.arguments[size] for size in "mnk")
+
+
+def matrices_of(step: Step) -> int:
+    """The matrices of a launch."""
+    return math.prod(struct.unpack("4i", step.arguments["counts"]))
 
 
 def traits_with(limits: Limits, kind: str = "GPU", **others: object) -> Traits:

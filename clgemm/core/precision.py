@@ -89,10 +89,11 @@ class precision(contextlib.ContextDecorator):  # noqa: N801 - used as a function
         overflows or underflows. Inf and NaN stand where IEEE arithmetic puts them.
     ``"fast"``
         For A and B below 2**78. The error of element (i, j) of A B is at most gamma(k + 128) times
-        the sum, over the blocks of 64 along k, of 64 max |A[i, :]| max |B[:, j]| in that block.
-        Where either maximum is below 2**-49, bits are lost. Numbers of 2**78 and more, Inf and NaN
-        turn their row or column of C into Inf or NaN. With normal data the error is 2e-7 of C. On
-        devices of compute capability 9.0 it is 5e-6 from k = 2048 on, where they take less time.
+        a sum over the blocks of 64 along k. Each block adds 64 max |A[i, :]| max |B[:, j]|, where
+        the maxima are those in that block. Where either maximum is below 2**-49, bits are lost.
+        Numbers of 2**78 and more, Inf and NaN turn their row or column of C into Inf or NaN. With
+        normal data the error is 2e-7 of C. On devices of compute capability 9.0 a faster kernel
+        serves k from 2048 on; its error is 5e-6.
 
     Parameters
     ----------

@@ -12,8 +12,8 @@ __all__ = ["Variable", "require_threshold", "whole_number"]
 class Variable:
     """An environment variable that every product looks up.
 
-    ``os.environ.get`` raises and catches an exception where a variable is not set. That takes a
-    tenth of the time of a small product, so the names of those that are set are looked at first.
+    ``os.environ.get`` raises and catches an exception for a variable that is not set. That is slow
+    beside a small product, so `get` first looks the name up in the underlying dict.
     """
 
     def __init__(self, name: str) -> None:
