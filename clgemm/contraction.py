@@ -45,7 +45,7 @@ def fits_dot(out: Any, shape: tuple[int, ...]) -> bool:
     It is False without dimensions, because NumPy returns a scalar then from version 2.5 on.
     """
     return (
-        type(out) is np.ndarray
+        type(out) in (np.ndarray, np.memmap)
         and out.ndim > 0
         and out.shape == shape
         and out.dtype == np.float32

@@ -204,8 +204,8 @@ def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
     else:
         m, k, n = rows.shape[-2], rows.shape[-1], columns.shape[-1]
         usable = target is None or (
-            type(target) is np.ndarray and target.shape == shape and target.flags.writeable
-            and np.can_cast(np.float32, target.dtype, "same_kind")
+            type(target) in (np.ndarray, np.memmap) and target.shape == shape
+            and target.flags.writeable and np.can_cast(np.float32, target.dtype, "same_kind")
         )  # fmt: skip
         if not usable or host_is_faster(m, n, k, math.prod(batch)):
             return np.matmul(a, b, out=out)

@@ -219,7 +219,7 @@ class Hooks:
             x, y = float32_operand(request.rows, "a"), float32_operand(request.columns, "b")
             c = out if is_direct else request.allocated()
             matrices = request.matrices(c)
-            multiply(1.0, x, y, 0.0, matrices, queue=device.queue)
+            multiply(1.0, x, y, 0.0, matrices, queue=self._router.queue(device))
             errors = match_numpy(work.symmetric, matrices, lambda: (x, y), self._host)
             if out is not None and not is_direct:
                 np.copyto(out, c, casting="unsafe")  # `parse_matmul` has checked the casting
@@ -243,7 +243,7 @@ class Hooks:
 
         def on_device(device: Device) -> tuple[Any, FloatErrors]:
             operands = float32_operand(x, "a"), float32_operand(y, "b")
-            made, _ = contracted(*operands, shape, out, device.queue)
+            made, _ = contracted(*operands, shape, out, self._router.queue(device))
             result = unwrapped(made, out)
             errors = match_numpy(
                 symmetric,

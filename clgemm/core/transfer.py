@@ -149,6 +149,7 @@ def make_stream(
     keep: bool,
     config: TransferConfig,
     allocation_bytes: int,
+    tile_rows: int = 0,
 ) -> Stream:
     """Return the schedule of ``C = A B``, or of ``C = A B + C`` if `keep`.
 
@@ -163,10 +164,16 @@ def make_stream(
         For A and B, and for each axis of the batch: whether one matrix is repeated along it.
     allocation_bytes : int
         The device's largest buffer.
+    tile_rows : int, optional
+        Rows of a tile of a single matrix, whatever m is; fewer if such tiles do not fit. By
+        default they depend on m.
     """
-    matrices, (rows, columns, depth) = _tile_sizes(batch, sizes, config, allocation_bytes)
+    matrices, (rows, columns, depth) = _tile_sizes(
+        batch, sizes, config, allocation_bytes, tile_rows
+    )
     m, n, k = sizes
-    is_cut_by_rows = matrices == 1 and (columns, depth) == (n, k)
+    # Rows that are given do not change with the product: so its bits stay the same.
+    is_cut_by_rows = matrices == 1 and (columns, depth) == (n, k) and not tile_rows
     if is_cut_by_rows and (cut := _square_tiles(sizes, config, allocation_bytes)) is not None:
         rows, columns = cut
         cuts_m, cuts_n = _cuts(m, rows), _cuts(n, columns)
@@ -228,6 +235,7 @@ def _tile_sizes(
     sizes: tuple[int, int, int],
     config: TransferConfig,
     allocation_bytes: int,
+    tile_rows: int,
 ) -> tuple[int, tuple[int, int, int]]:
     """Return how many matrices a tile takes, and the rows, columns and depth of each.
 
@@ -254,7 +262,9 @@ def _tile_sizes(
     rows = max(config.tile_bytes // (FLOAT_BYTES * (k + n)), _ceil_div(m, config.tiles))
     depth = max(config.tile_bytes // (FLOAT_BYTES * (m + n)), _ceil_div(k, config.tiles))
     cut = [min(_rounded(max(rows, config.rows)), m), n, k]
-    if m <= config.rows:
+    if tile_rows:
+        cut[0] = tile_rows
+    elif m <= config.rows:
         cut[2] = min(_rounded(depth), k)
     while not fits(1, *cut) and max(cut) > 1:
         longest = cut.index(max(cut))

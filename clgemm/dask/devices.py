@@ -15,6 +15,7 @@ from clgemm.hardware.choice import (
     ENVIRONMENT_VARIABLE,
     devices,
     find_device,
+    find_devices,
     matching,
     no_device,
 )
@@ -103,7 +104,10 @@ def candidates(names: Sequence[str | int] | None, cores: int) -> list[Candidate]
 
 def _named(setting: str) -> list[Device]:
     """Return every device that CLGEMM_DEVICE names, beginning with that of `find_device`."""
-    first = find_device(setting)
+    chosen = find_devices(setting)
+    if len(chosen) > 1:
+        return list(chosen)
+    (first,) = chosen
     wanted = setting.strip().lower()
     if wanted.isdecimal():
         return [first]

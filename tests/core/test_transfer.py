@@ -180,3 +180,24 @@ def test_memory_order(order, signs):
     array = np.zeros((2, 3, 4), np.float32).transpose(order)
     array = array[tuple(slice(None, None, sign) for sign in signs)]
     assert array.transpose(memory_order(array.strides)).shape == (2, 3, 4)
+
+
+@given(streams(), st.integers(1, 40))
+def test_tile_rows_do_not_depend_on_the_product(drawn, rows):
+    """With `tile_rows`, the rows and depth of tiles are the same for any number of rows of C."""
+    _, (m, n, k), _, keep, own, allocation_bytes, _ = drawn
+
+    def tiles_of(count):
+        repeated = ((), ())
+        sizes = (count, n, k)
+        return make_stream((), sizes, repeated, keep, own, allocation_bytes, rows).tiles
+
+    def depths(tiles):
+        return {(tile.blocks[0][-1].start, tile.blocks[0][-1].stop) for tile in tiles}
+
+    several, one = tiles_of(3 * rows + m), tiles_of(rows)
+    assert depths(several) == depths(one)
+    starts = {tile.blocks[2][-2].start for tile in several}
+    step = min(starts - {0})
+    assert all(start % step == 0 for start in starts)
+    assert step <= rows

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
@@ -45,6 +45,10 @@ class TiledProduct(NamedTuple):
         Events that every tile waits for.
     is_slow : bool
         Whether a tile may take so long that signals should be answered meanwhile.
+    tile_rows : int
+        As for `make_stream`.
+    advance : callable
+        Called with the multiply-adds of each part that has arrived; it may raise to end the call.
     """
 
     alpha: float
@@ -54,6 +58,8 @@ class TiledProduct(NamedTuple):
     space: Workspace
     wait_for: Sequence[cl.Event]
     is_slow: bool = False
+    tile_rows: int = 0
+    advance: Callable[[int], object] = int
 
     def bind(self, a: Layout, b: Layout, c: Layout) -> BoundCall:
         """Return what computes a tile of these layouts, built and set up; enqueue nothing."""
@@ -89,7 +95,8 @@ def multiply_through(
     call_type : type, optional
         The call's class if not `Call`: `bench --timeline` has one that records.
     """
-    if c.shape[-1] > c.shape[-2]:  # tiles are rows of the taller: C' = B' A'
+    rows = product.tile_rows
+    if c.shape[-1] > c.shape[-2] and not rows:  # tiles are rows of the taller: C' = B' A'
         a, b, c = (x.swapaxes(-1, -2) for x in (b, a, c))
     a, b = (x[(None,) * (c.ndim - x.ndim)] for x in (a, b))
     repeated_a, repeated_b = (
@@ -99,9 +106,8 @@ def multiply_through(
     sizes = c.shape[-2], c.shape[-1], 0 if product.precision is None else a.shape[-1]
     # The pool rounds an allocation up by a sixteenth at most.
     largest = product.device.limits.allocation_bytes // 17 * 16
-    repeated = repeated_a, repeated_b
-    keep = product.beta != 0
-    plan = make_stream(c.shape[:-2], sizes, repeated, keep, staging.config, largest)
+    batch, repeated, keep = c.shape[:-2], (repeated_a, repeated_b), product.beta != 0
+    plan = make_stream(batch, sizes, repeated, keep, staging.config, largest, rows)
     call = (call_type or Call)(staging, product, plan, (a, b, c), is_nested=is_within(Call.run))
     call.prepare()
     call.run()
@@ -296,6 +302,7 @@ class Call:
             self._wait(event)
             if chunk is not None:
                 self._down.append((chunk, self._copies.start(piece.host, shaped(chunk, piece))))
+            self._product.advance(piece.size * self._arrays[0].shape[-1])
             waits = False
         self._locks.release_over()
 

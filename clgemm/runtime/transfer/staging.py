@@ -63,8 +63,6 @@ class Staging:
         self._chunks: weakref.WeakValueDictionary[int, Chunk] = weakref.WeakValueDictionary()
         self._numbers = itertools.count()
         self._returned = threading.Condition()
-        self._threads: ThreadPoolExecutor | None = None
-        self._process = 0
 
     @contextlib.contextmanager
     def lent(
@@ -129,12 +127,15 @@ class Staging:
         return len(self._chunks)
 
     def threads(self) -> ThreadPoolExecutor:
-        """Return the threads that copy, made when first needed."""
-        with self._returned:
-            if self._threads is None or self._process != os.getpid():  # threads do not fork
-                self._threads = ThreadPoolExecutor(self.config.threads, "clgemm-copy")
-                self._process = os.getpid()
-            return self._threads
+        """Return the threads that copy, made when first needed.
+
+        Devices share them: host memory is no faster with more.
+        """
+        key = os.getpid(), self.config.threads  # threads do not fork
+        with _lock:
+            if key not in _threads:
+                _threads[key] = ThreadPoolExecutor(self.config.threads, "clgemm-copy")
+            return _threads[key]
 
     def _new_chunk(self) -> Chunk:
         size_bytes = self.config.chunk_bytes
@@ -214,6 +215,8 @@ class Copies:
 
 _all: weakref.WeakKeyDictionary[Device, Staging] = weakref.WeakKeyDictionary()
 _lock = threading.RLock()
+# The threads that copy, by process and number.
+_threads: dict[tuple[int, int], ThreadPoolExecutor] = {}
 
 
 def staging(device: Device, config: TransferConfig) -> Staging:
