@@ -14,6 +14,7 @@ from clgemm.hardware.choice import device, devices, get_device, set_device
 from clgemm.hardware.device import Device
 from clgemm.info import show_config
 from clgemm.products import dot, inner, matmul, tensordot
+from clgemm.runtime.resident import resident
 from clgemm.tuning import tune
 
 __version__ = "0.1.0"
@@ -32,6 +33,7 @@ __all__ = [
     "matmul",
     "multi_dot",
     "precision",
+    "resident",
     "set_device",
     "sgemm",
     "show_config",

@@ -125,6 +125,7 @@ def make_stream(
     keep: bool,
     config: TransferConfig,
     allocation_bytes: int,
+    kept: tuple[bool, bool] = (False, False),
 ) -> Stream:
     """Return the schedule of ``C = A B``, or of ``C = A B + C`` if `keep`.
 
@@ -139,8 +140,10 @@ def make_stream(
         For A and B, and for each axis of the batch: whether one matrix is repeated along it.
     allocation_bytes : int
         The device's largest buffer.
+    kept : pair of bool, optional
+        For A and B: whether the device holds all of it. It needs no slots then and is not loaded.
     """
-    matrices, (rows, columns, depth) = _tile_sizes(batch, sizes, config, allocation_bytes)
+    matrices, (rows, columns, depth) = _tile_sizes(batch, sizes, config, allocation_bytes, kept)
     m, n, k = sizes
     slots_a, slots_b, slots_c = _Slots(), _Slots(), _Slots()
     tiles = []
@@ -155,13 +158,14 @@ def make_stream(
             slot_a, new_a = slots_a.place(block_a)
             slot_b, new_b = slots_b.place(block_b)
             slot_c, _ = slots_c.place(block_c)
+            new_a, new_b = new_a and not kept[0], new_b and not kept[1]
             wanted = (new_a and k > 0, new_b and k > 0, keep and first)
             loads = tuple(operand for operand, load in enumerate(wanted) if load)
             tiles.append(
                 Tile((block_a, block_b, block_c), (slot_a, slot_b, slot_c), loads, first, last)
             )
     elements = matrices * rows * depth, matrices * depth * columns, matrices * rows * columns
-    counts = len(slots_a.held), len(slots_b.held), len(slots_c.held)
+    counts = len(slots_a.held) * (not kept[0]), len(slots_b.held) * (not kept[1]), len(slots_c.held)
     return Stream(tuple(tiles), elements, counts)
 
 
@@ -191,6 +195,7 @@ def _tile_sizes(
     sizes: tuple[int, int, int],
     config: TransferConfig,
     allocation_bytes: int,
+    kept: tuple[bool, bool],
 ) -> tuple[int, tuple[int, int, int]]:
     """Return how many matrices a tile takes, and the rows, columns and depth of each.
 
@@ -200,7 +205,8 @@ def _tile_sizes(
     budget = config.memory_bytes // FLOAT_BYTES // SLOTS
 
     def fits(matrices: int, m: int, n: int, k: int) -> bool:
-        blocks = matrices * m * k, matrices * k * n, matrices * m * n
+        a, b = matrices * m * k * (not kept[0]), matrices * k * n * (not kept[1])
+        blocks = a, b, matrices * m * n
         return max(blocks) <= most and sum(blocks) <= budget
 
     m, n, k = sizes
@@ -215,9 +221,10 @@ def _tile_sizes(
     # Cut A and C into tiles of rows and load B whole; if there are few rows, cut A and B along k.
     # Then halve the longest side until the tile fits.
     rows = max(config.tile_bytes // (FLOAT_BYTES * (k + n)), _ceil_div(m, config.tiles))
-    depth = max(config.tile_bytes // (FLOAT_BYTES * (m + n)), _ceil_div(k, config.tiles))
+    loaded_bytes = FLOAT_BYTES * (m * (not kept[0]) + n * (not kept[1]))  # for each step of depth
     cut = [min(_rounded(max(rows, config.rows)), m), n, k]
-    if m <= config.rows:
+    if m <= config.rows and loaded_bytes:
+        depth = max(config.tile_bytes // loaded_bytes, _ceil_div(k, config.tiles))
         cut[2] = min(_rounded(depth), k)
     while not fits(1, *cut) and max(cut) > 1:
         longest = cut.index(max(cut))

@@ -19,8 +19,11 @@ from clgemm.core.problem import Problem
 from clgemm.core.transfer import FLOAT_BYTES, Stream, Tile, make_stream, memory_order, pieces
 from clgemm.hardware.device import Device
 from clgemm.runtime.execute import BoundCall, bind, execute_matrices
+from clgemm.runtime.loans import NOTHING_KEPT, Kept, Loan, StaleError, lend
 from clgemm.runtime.memory import Matrix
 from clgemm.runtime.operands import LARGEST_ALIGNMENT, HostArray
+from clgemm.runtime.regions import make_room
+from clgemm.runtime.transfer.pieces import Arriving, Filling, Piece, Slot, shaped
 from clgemm.runtime.transfer.staging import Chunk, Copies, Staging
 from clgemm.runtime.waiting import answers_signals, finish, wait
 from clgemm.runtime.workspace import Workspace
@@ -80,8 +83,29 @@ def multiply_through(
     c : float32 array, shape (..., m, n)
         Of any strides; it overlaps neither `a` nor `b`.
     """
+    is_nested = is_within(_Call.run)
+    reads = product.precision is not None
+    loan = lend(product.device, a, b, is_nested) if reads else NOTHING_KEPT
+    try:
+        _multiply(staging, product, (a, b, c), loan, is_nested)
+    except StaleError:  # nothing is written to `c` yet
+        _multiply(staging, product, (a, b, c), NOTHING_KEPT, is_nested)
+        loan.drop()
+    else:
+        loan.count()
+
+
+def _multiply(
+    staging: Staging,
+    product: TiledProduct,
+    arrays: tuple[HostArray, HostArray, HostArray],
+    loan: Loan,
+    is_nested: bool,
+) -> None:
+    (a, b, c), kept = arrays, loan.kept
     if c.shape[-1] > c.shape[-2]:  # tiles are rows of the taller: C' = B' A'
         a, b, c = (x.swapaxes(-1, -2) for x in (b, a, c))
+        kept = kept[::-1]
     a, b = (x[(None,) * (c.ndim - x.ndim)] for x in (a, b))
     repeated_a, repeated_b = (
         tuple(n == 1 or s == 0 for n, s in zip(x.shape[:-2], x.strides[:-2], strict=True))
@@ -92,45 +116,16 @@ def multiply_through(
     largest = product.device.limits.allocation_bytes // 17 * 16
     repeated = repeated_a, repeated_b
     keep = product.beta != 0
-    plan = make_stream(c.shape[:-2], sizes, repeated, keep, staging.config, largest)
-    call = _Call(staging, product, plan, (a, b, c), is_nested=is_within(_Call.run))
-    call.prepare()
+    stays = kept[0] is not None, kept[1] is not None
+    plan = make_stream(c.shape[:-2], sizes, repeated, keep, staging.config, largest, stays)
+    call = _Call(staging, product, plan, (a, b, c), (*kept, None), loan, is_nested)
+    try:
+        call.prepare()
+    except cl.MemoryError:
+        if not make_room(product.device):
+            raise
+        call.prepare()
     call.run()
-
-
-class _Slot:
-    """Device memory for one block of an operand or of the result."""
-
-    def __init__(self, buffer: cl.Buffer, users: Sequence[cl.Event]) -> None:
-        self.buffer = buffer
-        self.ready: list[cl.Event] = []  # what brings its contents
-        self.users = list(users)  # what must be over before the contents change
-
-
-class _Piece(NamedTuple):
-    """A part of a block, which one transfer moves to or from its slot."""
-
-    slot: _Slot
-    host: HostArray  # with its axes in the order of its memory
-    first: int  # element of the block
-    size: int
-
-
-class _Filling(NamedTuple):
-    """A piece on its way to pinned memory."""
-
-    tile: int
-    piece: _Piece
-    chunk: Chunk
-    filled: Future[None]
-
-
-class _Arriving(NamedTuple):
-    """A piece on its way from the device to pinned memory."""
-
-    piece: _Piece
-    chunk: Chunk
-    event: cl.Event
 
 
 class _Call:
@@ -142,25 +137,28 @@ class _Call:
         product: TiledProduct,
         plan: Stream,
         arrays: tuple[HostArray, HostArray, HostArray],
+        kept: tuple[Kept | None, ...],
+        loan: Loan,
         is_nested: bool,
     ) -> None:
+        self._kept, self._loan, self._is_fresh = kept, loan, False
         self._is_nested = is_nested
         # Waits for a GPU are short: signals are answered between them.
         self._answers = product.is_slow and answers_signals()
         self._staging, self._space, self._product = staging, product.space, product
         self._arrays, self._plan, self._tiles = arrays, plan, plan.tiles
         self._orders = [memory_order(x.strides) for x in arrays]
-        moved = sum(x.size for x in arrays)
+        moved = sum(x.size for x, held in zip(arrays, kept, strict=True) if held is None)
         # A thread that is handing work to others cannot be entered again by the same caller.
         threaded = moved * FLOAT_BYTES >= staging.config.threaded_bytes and not is_nested
         self._copies = Copies(staging, threaded)
         least = max(moved // LEAST_PIECES, SMALLEST_PIECE_BYTES // FLOAT_BYTES)
         self._longest = min(least, staging.config.chunk_bytes // FLOAT_BYTES)
         self._bound: dict[tuple[Layout, Layout, Layout], BoundCall] = {}
-        self._slots: list[list[_Slot]] = []
-        self._to_fill: deque[tuple[int, _Piece]] = deque()
-        self._filling: deque[_Filling] = deque()
-        self._arriving: deque[_Arriving] = deque()
+        self._slots: list[list[Slot]] = []
+        self._to_fill: deque[tuple[int, Piece]] = deque()
+        self._filling: deque[Filling] = deque()
+        self._arriving: deque[Arriving] = deque()
         # Chunks, and what must be over before they change.
         self._up: deque[tuple[Chunk, cl.Event | None]] = deque()
         self._down: deque[tuple[Chunk, Future[None] | None]] = deque()
@@ -177,7 +175,7 @@ class _Call:
             for size, count in zip(plan.elements, plan.slots, strict=True)
         ]
         pending = self._space.pending()
-        self._slots = [[_Slot(buffer, pending) for buffer in own] for own in buffers]
+        self._slots = [[Slot(buffer, pending) for buffer in own] for own in buffers]
         self._to_fill.extend(
             (number, piece)
             for number, tile in enumerate(self._tiles)
@@ -215,11 +213,11 @@ class _Call:
         """Return a block of a host array, its axes in the order of its memory."""
         return self._arrays[operand][tile.blocks[operand]].transpose(self._orders[operand])
 
-    def _pieces(self, tile: Tile, operand: int) -> list[_Piece]:
+    def _pieces(self, tile: Tile, operand: int) -> list[Piece]:
         block = self._block(tile, operand)
         slot = self._slots[operand][tile.slots[operand]]
         return [
-            _Piece(slot, block[index], first, size)
+            Piece(slot, block[index], first, size)
             for index, first, size in pieces(block.shape, self._longest)
         ]
 
@@ -229,6 +227,8 @@ class _Call:
         return a, b, c
 
     def _layout(self, tile: Tile, operand: int) -> Layout:
+        if (kept := self._kept[operand]) is not None:
+            return kept.matrix(self._arrays[operand][tile.blocks[operand]]).layout
         shape = tuple(s.stop - s.start for s in tile.blocks[operand])
         strides, step = [0] * len(shape), 1
         for axis in reversed(self._orders[operand]):
@@ -243,8 +243,8 @@ class _Call:
             if sent is not None:
                 self._wait(sent)
             tile, piece = self._to_fill.popleft()
-            filled = self._copies.start(_shaped(chunk, piece), piece.host)
-            self._filling.append(_Filling(tile, piece, chunk, filled))
+            filled = self._copies.start(shaped(chunk, piece), piece.host)
+            self._filling.append(Filling(tile, piece, chunk, filled))
 
     def _send(self) -> None:
         """Enqueue the transfer of the oldest piece in pinned memory."""
@@ -269,12 +269,16 @@ class _Call:
         self._up.append((chunk, event))
 
     def _multiply(self, tile: Tile) -> cl.Event:
-        slots = [self._slots[operand][tile.slots[operand]] for operand in range(3)]
         layouts = self._layouts(tile)
-        a, b, c = (
-            Matrix(slot.buffer, 0, layout) for slot, layout in zip(slots, layouts, strict=True)
-        )
-        before = [event for slot in slots for event in slot.ready] + slots[2].users
+        slots, matrices = [], []
+        for operand, layout in enumerate(layouts):
+            if (kept := self._kept[operand]) is not None:
+                matrices.append(kept.matrix(self._arrays[operand][tile.blocks[operand]]))
+            else:
+                slots.append(self._slots[operand][tile.slots[operand]])
+                matrices.append(Matrix(slots[-1].buffer, 0, layout))
+        a, b, c = matrices
+        before = [event for slot in slots for event in slot.ready] + slots[-1].users
         with self._space.lock:
             done = self._product.enqueue(self._bound[layouts], a, b, c, tile.first, before)
             self._space.queue.flush()
@@ -305,14 +309,19 @@ class _Call:
                 self._staging.down.flush()
             slot.users.append(event)
             self._transfers.append(event)
-            self._arriving.append(_Arriving(piece, chunk, event))
+            self._arriving.append(Arriving(piece, chunk, event))
 
     def _empty(self, waits: bool = False) -> None:
         """Have what has arrived copied to where it belongs; it `waits` for the next to arrive."""
+        if self._arriving and not self._is_fresh:  # the result is not written to before
+            if not waits and not self._loan.is_compared():
+                return
+            self._loan.require_fresh()
+            self._is_fresh = True
         while self._arriving and (waits or _is_over(self._arriving[0].event)):
             piece, chunk, event = self._arriving.popleft()
             self._wait(event)
-            self._down.append((chunk, self._copies.start(piece.host, _shaped(chunk, piece))))
+            self._down.append((chunk, self._copies.start(piece.host, shaped(chunk, piece))))
             waits = False
 
     def _wait(self, event: cl.Event) -> None:
@@ -337,7 +346,3 @@ class _Call:
 def _is_over(event: cl.Event | None) -> bool:
     """Tell whether a command has ended, well or badly."""
     return event is None or event.command_execution_status <= cl.command_execution_status.COMPLETE
-
-
-def _shaped(chunk: Chunk, piece: _Piece) -> HostArray:
-    return chunk[: piece.size].reshape(piece.host.shape)
