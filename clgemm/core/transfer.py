@@ -164,9 +164,10 @@ def make_stream(
             tiles.append(
                 Tile((block_a, block_b, block_c), (slot_a, slot_b, slot_c), loads, first, last)
             )
-    elements = matrices * rows * depth, matrices * depth * columns, matrices * rows * columns
-    counts = len(slots_a.held) * (not kept[0]), len(slots_b.held) * (not kept[1]), len(slots_c.held)
-    return Stream(tuple(tiles), elements, counts)
+    a = (0, 0) if kept[0] else (matrices * rows * depth, len(slots_a.held))
+    b = (0, 0) if kept[1] else (matrices * depth * columns, len(slots_b.held))
+    c = matrices * rows * columns, len(slots_c.held)
+    return Stream(tuple(tiles), (a[0], b[0], c[0]), (a[1], b[1], c[1]))
 
 
 class _Slots:

@@ -107,7 +107,7 @@ def _others(name, folder):
 def test_memory_that_is_not_numpys_is_refused(name, tmp_path):
     """Its owner or another process could write to it; also through a read-only array."""
     array, kept = _others(name, tmp_path)
-    with pytest.raises(ValueError, match="belongs to an object of type .*; pass a copy"):
+    with pytest.raises(ValueError, match=r"belongs to an object of type .*; pass a copy"):
         clgemm.resident(array)
     array.flags.writeable = False
     with pytest.raises(ValueError, match="belongs to an object of type"):

@@ -132,7 +132,7 @@ def test_a_resident_array_is_sent_once(staged, sent):
             sent.clear()
             np.testing.assert_array_equal(clgemm.matmul(x, w), expected)
             # Once for each block of columns, if memory is short.
-            assert sum(sent) == x.nbytes or "budget" == _name(staged)
+            assert sum(sent) == x.nbytes or _name(staged) == "budget"
             assert (held.uses, held.saved_bytes) == (i, i * w.nbytes)
     sent.clear()
     np.testing.assert_array_equal(clgemm.matmul(x, w), expected)
@@ -162,7 +162,9 @@ def test_views_use_the_copy(data, staged):
     with clgemm.resident(w, share=1) as held:
         np.testing.assert_array_equal(clgemm.matmul(x, view), x @ view)
         np.testing.assert_array_equal(clgemm.matmul(view, y), view @ y)
-        np.testing.assert_array_equal(clgemm.matmul(view, view.swapaxes(-1, -2)), view @ view.swapaxes(-1, -2))
+        np.testing.assert_array_equal(
+            clgemm.matmul(view, view.swapaxes(-1, -2)), view @ view.swapaxes(-1, -2)
+        )
         assert held.uses == 4
 
 
@@ -231,7 +233,7 @@ def test_nan_and_inf_stay_what_they_are(tiled):
 @contextlib.contextmanager
 def accelerated(device, monkeypatch):
     """NumPy, accelerated on a device that is not the default one of its context."""
-    monkeypatch.setattr(launch, "of_queue", lambda queue: device)
+    monkeypatch.setattr(launch, "of_queue", lambda _: device)
     with enabled(threshold=0, device=device):
         yield
 
@@ -345,12 +347,12 @@ def test_a_larger_share_makes_more_room(device, sent):
     """The largest of those that living objects ask for."""
     x = integers(10, 25)
     first, second = integers(25, 40), integers(25, 40)
-    with clgemm.device(limited(device, SMALL)), clgemm.resident(first):
-        with clgemm.resident(second, share=0.5):
-            sent.clear()
-            for w in (first, second, first):
-                np.testing.assert_array_equal(clgemm.dot(x, w), x @ w)
-            assert sum(sent) == 3 * x.nbytes
+    chosen = clgemm.device(limited(device, SMALL))
+    with chosen, clgemm.resident(first), clgemm.resident(second, share=0.5):
+        sent.clear()
+        for w in (first, second, first):
+            np.testing.assert_array_equal(clgemm.dot(x, w), x @ w)
+        assert sum(sent) == 3 * x.nbytes
 
 
 def test_an_array_that_does_not_fit_is_sent_each_time(device, sent):
@@ -572,8 +574,8 @@ def test_the_device_wins_earlier_where_less_is_sent(tiled, monkeypatch):
     w, x = np.zeros((512, 512), np.float32), np.zeros((512, 512), np.float32)
     assert sent_share(x, w, 512 * 512) == 1.0
     measured = Measured(dict.fromkeys(kinds(), 2 * 512**3), "2026-11-23")
-    monkeypatch.setattr(selection, "measured", lambda device: measured)
-    monkeypatch.setattr(selection, "smallest", lambda otherwise: 1)
+    monkeypatch.setattr(selection, "measured", lambda _: measured)
+    monkeypatch.setattr(selection, "smallest", lambda _: 1)
     sizes = 512, 512, 512, 1
     with clgemm.resident(w, x):
         share = sent_share(x, w.T[::-1], 512 * 512)
@@ -583,7 +585,7 @@ def test_the_device_wins_earlier_where_less_is_sent(tiled, monkeypatch):
         assert selection.host_is_faster(*sizes, 2 / 3)
         assert not selection.host_is_faster(*sizes, share)
     assert crossovers.pays(crossovers.Work(512, 512, 512), measured.least, 0.5)
-    monkeypatch.setattr(selection, "transfer_config", lambda device: None)
+    monkeypatch.setattr(selection, "transfer_config", lambda _: None)
     assert selection.host_is_faster(*sizes, share)
 
 
