@@ -15,6 +15,7 @@ from clgemm.hardware.device import Device
 from clgemm.info import show_config
 from clgemm.products import dot, inner, matmul, tensordot
 from clgemm.runtime.progress import progress
+from clgemm.runtime.resident import resident
 from clgemm.tuning import tune
 
 __version__ = "0.1.0"
@@ -35,6 +36,7 @@ __all__ = [
     "multi_dot",
     "precision",
     "progress",
+    "resident",
     "set_device",
     "sgemm",
     "show_config",

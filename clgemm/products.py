@@ -39,6 +39,7 @@ from clgemm.runtime.operands import (
     transposed,
     updatable,
 )
+from clgemm.runtime.regions import sent_share
 from clgemm.runtime.signature import Signature, call_signature
 
 __all__ = ["dot", "inner", "matmul", "tensordot"]
@@ -207,7 +208,8 @@ def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
             type(target) in (np.ndarray, np.memmap) and target.shape == shape
             and target.flags.writeable and np.can_cast(np.float32, target.dtype, "same_kind")
         )  # fmt: skip
-        if not usable or host_is_faster(m, n, k, math.prod(batch)):
+        sent = sent_share(x, y, math.prod(shape))
+        if not usable or host_is_faster(m, n, k, math.prod(batch), sent):
             return np.matmul(a, b, out=out)
     direct = target is not None and updatable(target)
     result = target if direct else allocated(x, shape, "C", queue)
@@ -263,7 +265,7 @@ def _tensordot(a: Any, b: Any, axes: Any) -> Any:
     shape = tuple(x.shape[axis] for axis in free_x) + tuple(y.shape[axis] for axis in free_y)
     m, n = (math.prod(z.shape[i] for i in free) for z, free in ((x, free_x), (y, free_y)))
     k = math.prod(x.shape[axis] for axis in summed[0])
-    if not is_device(x) and host_is_faster(m, n, k, 1):
+    if not is_device(x) and host_is_faster(m, n, k, 1, sent_share(x, y, m * n)):
         return np.tensordot(a, b, axes)
     rows = as_matrix_of(rearranged(x, [*free_x, *summed[0]]), len(free_x))
     columns = as_matrix_of(rearranged(y, [*summed[1], *free_y]), len(summed[1]))
@@ -346,5 +348,5 @@ def _require_out(out: AnyArray | None, shape: tuple[int, ...]) -> None:
 
 def _stays_on_host(x: AnyArray, y: AnyArray) -> bool:
     """Tell whether the host multiplies dot(x, y) faster."""
-    k = x.shape[-1]
-    return host_is_faster(math.prod(x.shape[:-1]), math.prod(without(y.shape, -2)), k, 1)
+    m, n, k = math.prod(x.shape[:-1]), math.prod(without(y.shape, -2)), x.shape[-1]
+    return host_is_faster(m, n, k, 1, sent_share(x, y, m * n))

@@ -148,7 +148,8 @@ def _print_report(process: int) -> None:
             ("left", "right", "left", "right"),
             rows,
         )
-        for sentence in filter(None, (why_nothing(found), found.children, *found.left_out)):
+        sentences = why_nothing(found), found.saved, found.children, *found.left_out
+        for sentence in filter(None, sentences):
             print(sentence)
 
 

@@ -18,7 +18,7 @@ from clgemm.core.nesting import NestedCallError
 from clgemm.hardware.choice import get_devices
 from clgemm.hardware.device import Device
 from clgemm.planning.crossovers import LEAST_WORK, Crossovers, Work, kind_of, measured, pays
-from clgemm.planning.selection import threshold
+from clgemm.planning.selection import threshold, transfer_config
 
 __all__ = ["DEEP", "ERROR", "FAILED", "Router", "Settings"]
 
@@ -93,8 +93,14 @@ class Router:
         self._left_out: dict[Device, tuple[LeftOut, float]] = {}
         self._warned: set[str] = set()
 
-    def choose(self, work: Work) -> Device | str:
-        """Return the device that multiplies, or the reason why the product stays on the host."""
+    def choose(self, work: Work, sent: float = 1.0) -> Device | str:
+        """Return the device that multiplies, or the reason why the product stays on the host.
+
+        Parameters
+        ----------
+        sent : float, optional
+            As for `pays`, on a device with memory of its own.
+        """
         if work.size < max(1, LEAST_WORK if self._wanted is None else self._wanted):
             return SMALL
         if self._wanted is None:
@@ -119,7 +125,9 @@ class Router:
         if not self.settings.profile:
             # If the device changes, the next product above this limit updates it.
             self.least = min((x for x in found.values() if x is not None), default=NEVER)
-        return device if pays(work, found) else SMALL
+        if sent < 1 and transfer_config(device) is None:
+            sent = 1.0  # nothing is sent in any case
+        return device if pays(work, found, sent) else SMALL
 
     def stayed(self, reason: str, seconds: float) -> None:
         """Record how long a product took on the host."""

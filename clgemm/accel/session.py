@@ -314,8 +314,8 @@ def report() -> Report:
     """Count the products on each side since the start of the current or last acceleration."""
     last = _state.last
     name, left_out = (last.router.device_name, last.router.left_out()) if last else ("", ())
-    moved = _tally.offloaded_bytes
-    return Report(name, tuple(_tally.rows()), left_out, children_note(), moved)
+    moved = _tally.offloaded_bytes, _tally.resident, _tally.saved_bytes
+    return Report(name, tuple(_tally.rows()), left_out, children_note(), *moved)
 
 
 def host_matmul() -> Any:

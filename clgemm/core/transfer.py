@@ -150,6 +150,7 @@ def make_stream(
     config: TransferConfig,
     allocation_bytes: int,
     tile_rows: int = 0,
+    kept: tuple[bool, bool] = (False, False),
 ) -> Stream:
     """Return the schedule of ``C = A B``, or of ``C = A B + C`` if `keep`.
 
@@ -167,14 +168,19 @@ def make_stream(
     tile_rows : int, optional
         Rows of a tile of a single matrix, whatever m is; fewer if such tiles do not fit. By
         default they depend on m.
+    kept : pair of bool, optional
+        For A and B: whether the device holds all of it. It needs no slots then and is not loaded.
     """
     matrices, (rows, columns, depth) = _tile_sizes(
-        batch, sizes, config, allocation_bytes, tile_rows
+        batch, sizes, config, allocation_bytes, tile_rows, kept
     )
     m, n, k = sizes
-    # Rows that are given do not change with the product: so its bits stay the same.
     is_cut_by_rows = matrices == 1 and (columns, depth) == (n, k) and not tile_rows
-    if is_cut_by_rows and (cut := _square_tiles(sizes, config, allocation_bytes)) is not None:
+    if (
+        is_cut_by_rows
+        and not any(kept)
+        and (cut := _square_tiles(sizes, config, allocation_bytes)) is not None
+    ):
         rows, columns = cut
         cuts_m, cuts_n = _cuts(m, rows), _cuts(n, columns)
         order = [(cuts_m[i], cuts_n[j]) for i, j in square_order(len(cuts_m), len(cuts_n))]
@@ -198,14 +204,16 @@ def make_stream(
             slot_a, new_a = slots_a.place(block_a)
             slot_b, new_b = slots_b.place(block_b)
             slot_c, _ = slots_c.place(block_c)
+            new_a, new_b = new_a and not kept[0], new_b and not kept[1]
             wanted = (new_a and k > 0, new_b and k > 0, keep and first)
             loads = tuple(operand for operand, load in enumerate(wanted) if load)
             tiles.append(
                 Tile((block_a, block_b, block_c), (slot_a, slot_b, slot_c), loads, first, last)
             )
-    elements = matrices * rows * depth, matrices * depth * columns, matrices * rows * columns
-    counts = len(slots_a.held), len(slots_b.held), len(slots_c.held)
-    return Stream(tuple(tiles), elements, counts)
+    a = (0, 0) if kept[0] else (matrices * rows * depth, len(slots_a.held))
+    b = (0, 0) if kept[1] else (matrices * depth * columns, len(slots_b.held))
+    c = matrices * rows * columns, len(slots_c.held)
+    return Stream(tuple(tiles), (a[0], b[0], c[0]), (a[1], b[1], c[1]))
 
 
 class _Slots:
@@ -236,6 +244,7 @@ def _tile_sizes(
     config: TransferConfig,
     allocation_bytes: int,
     tile_rows: int,
+    kept: tuple[bool, bool],
 ) -> tuple[int, tuple[int, int, int]]:
     """Return how many matrices a tile takes, and the rows, columns and depth of each.
 
@@ -245,7 +254,8 @@ def _tile_sizes(
     budget = config.memory_bytes // FLOAT_BYTES // SLOTS
 
     def fits(matrices: int, m: int, n: int, k: int) -> bool:
-        blocks = matrices * m * k, matrices * k * n, matrices * m * n
+        a, b = matrices * m * k * (not kept[0]), matrices * k * n * (not kept[1])
+        blocks = a, b, matrices * m * n
         return max(blocks) <= most and sum(blocks) <= budget
 
     m, n, k = sizes
@@ -260,11 +270,12 @@ def _tile_sizes(
     # Cut A and C into tiles of rows and load B whole; if there are few rows, cut A and B along k.
     # Then halve the longest side until the tile fits.
     rows = max(config.tile_bytes // (FLOAT_BYTES * (k + n)), _ceil_div(m, config.tiles))
-    depth = max(config.tile_bytes // (FLOAT_BYTES * (m + n)), _ceil_div(k, config.tiles))
+    loaded_bytes = FLOAT_BYTES * (m * (not kept[0]) + n * (not kept[1]))  # for each step of depth
     cut = [min(_rounded(max(rows, config.rows)), m), n, k]
     if tile_rows:
         cut[0] = tile_rows
-    elif m <= config.rows:
+    elif m <= config.rows and loaded_bytes:
+        depth = max(config.tile_bytes // loaded_bytes, _ceil_div(k, config.tiles))
         cut[2] = min(_rounded(depth), k)
     while not fits(1, *cut) and max(cut) > 1:
         longest = cut.index(max(cut))
@@ -284,8 +295,7 @@ def _square_tiles(
     largest = FLOAT_BYTES * max(rows * k, columns * k, rows * columns)
     whole = _ceil_div(m, rows) * rows * k + _ceil_div(n, columns) * columns * k
     held = FLOAT_BYTES * (whole + SLOTS * rows * columns)
-    fits = largest <= allocation_bytes and held <= config.memory_bytes
-    return (rows, columns) if fits else None
+    return (rows, columns) if largest <= allocation_bytes and held <= config.memory_bytes else None
 
 
 def _ceil_div(x: int, y: int) -> int:

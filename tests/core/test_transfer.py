@@ -45,8 +45,9 @@ def streams(draw):
         ramp=draw(st.integers(0, 2)),
         square=draw(st.sampled_from([0, 0, 2, 5])),
     )
-    stream = make_stream(batch, sizes, repeated, keep, own, allocation_bytes)
-    return batch, sizes, repeated, keep, own, allocation_bytes, stream
+    kept = draw(st.booleans()), draw(st.booleans())
+    stream = make_stream(batch, sizes, repeated, keep, own, allocation_bytes, kept=kept)
+    return batch, sizes, repeated, keep, own, allocation_bytes, stream, (*kept, False)
 
 
 def count(block):
@@ -57,7 +58,7 @@ def count(block):
 @given(streams())
 def test_tiles_make_every_element_of_the_result_once_and_in_order_of_k(drawn):
     """The tiles of each element of C cover k once and in order; the first and last are marked."""
-    batch, (m, n, k), repeated, _, _, _, stream = drawn
+    batch, (m, n, k), repeated, *_, stream, _ = drawn
     depth = np.zeros((*batch, m, n), int)
     finished = np.zeros((*batch, m, n), bool)
     for tile in stream.tiles:
@@ -78,8 +79,11 @@ def test_tiles_make_every_element_of_the_result_once_and_in_order_of_k(drawn):
 
 @given(streams())
 def test_slots_hold_what_tiles_need(drawn):
-    """Each slot holds the block that a tile needs, and C stays until it is finished."""
-    _, (_, _, k), _, keep, _, _, stream = drawn
+    """Each slot holds the block that a tile needs, and C stays until it is finished.
+
+    An operand that the device keeps has no slots and is not loaded.
+    """
+    _, (_, _, k), _, keep, *_, stream, kept = drawn
     held = [dict.fromkeys(range(slots)) for slots in stream.slots]
     for tile in stream.tiles:
         for operand in tile.loads:
@@ -88,7 +92,11 @@ def test_slots_hold_what_tiles_need(drawn):
         if tile.first:
             held[2][tile.slots[2]] = tile.blocks[2]
         for operand in range(3) if k else (2,):
+            if kept[operand]:
+                assert operand not in tile.loads
+                continue
             assert held[operand][tile.slots[operand]] == tile.blocks[operand]
+    assert not any(slots for slots, stays in zip(stream.slots, kept, strict=True) if stays)
     if not k:
         assert not any({0, 1} & set(tile.loads) for tile in stream.tiles)
 
@@ -96,9 +104,12 @@ def test_slots_hold_what_tiles_need(drawn):
 @given(streams())
 def test_blocks_keep_to_the_devices_memory(drawn):
     """All slots together fit the memory limit, and each buffer fits the allocation limit."""
-    *_, own, allocation_bytes, stream = drawn
+    *_, own, allocation_bytes, stream, kept = drawn
     for tile in stream.tiles:
         for operand in range(3):
+            if kept[operand]:
+                assert stream.elements[operand] == 0
+                continue
             assert count(tile.blocks[operand]) <= stream.elements[operand]
     assert 4 * max(stream.elements) <= allocation_bytes
     held = zip(stream.elements, stream.slots, strict=True)
@@ -154,6 +165,15 @@ def test_few_rows_are_cut_along_k():
     assert stream.slots == (SLOTS, SLOTS, 1)
 
 
+def test_an_operand_that_stays_is_not_cut_for_its_transfer():
+    """A few rows times a large matrix that stays are one tile; what is sent alone is cut."""
+    own, sizes = config(tile_bytes=2**10, tiles=8), (16, 16, 4096)
+    stream = make_stream((), sizes, ((), ()), False, own, 2**30, kept=(True, True))
+    assert [tile.loads for tile in stream.tiles] == [()]
+    stream = make_stream((), sizes, ((), ()), False, own, 2**30, kept=(True, False))
+    assert [tile.loads for tile in stream.tiles] == [(1,)] * 8
+
+
 def test_a_shared_matrix_comes_once():
     """A matrix that a whole batch shares is loaded once, with the first tile."""
     stream = make_stream((100,), (64, 64, 64), ((False,), (True,)), False, config(), 2**30)
@@ -185,7 +205,7 @@ def test_memory_order(order, signs):
 @given(streams(), st.integers(1, 40))
 def test_tile_rows_do_not_depend_on_the_product(drawn, rows):
     """With `tile_rows`, the rows and depth of tiles are the same for any number of rows of C."""
-    _, (m, n, k), _, keep, own, allocation_bytes, _ = drawn
+    _, (m, n, k), _, keep, own, allocation_bytes, *_ = drawn
 
     def tiles_of(count):
         repeated = ((), ())

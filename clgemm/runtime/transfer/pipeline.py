@@ -7,70 +7,29 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import NamedTuple
 
 import pyopencl as cl
 
 from clgemm.core.layout import Layout
 from clgemm.core.nesting import is_within
-from clgemm.core.problem import Problem
 from clgemm.core.transfer import FLOAT_BYTES, Stream, Tile, make_stream, memory_order
-from clgemm.hardware.device import Device
-from clgemm.runtime.execute import BoundCall, bind, execute_matrices
+from clgemm.runtime.execute import BoundCall
+from clgemm.runtime.loans import NOTHING_KEPT, Kept, Loan, StaleError, lend
 from clgemm.runtime.memory import Matrix
 from clgemm.runtime.operands import LARGEST_ALIGNMENT, HostArray
+from clgemm.runtime.regions import make_room
 from clgemm.runtime.transfer.pieces import Arriving, Piece, Slot, cut, is_over, is_refused, shaped
+from clgemm.runtime.transfer.product import TiledProduct
 from clgemm.runtime.transfer.staging import Chunk, Staging
 from clgemm.runtime.transfer.uploads import Lane, Uploads
 from clgemm.runtime.waiting import answers_signals, finish, wait
-from clgemm.runtime.workspace import Workspace
 
 __all__ = ["Call", "TiledProduct", "multiply_through"]
 
 # Pieces that a call's transfers come in at least: while one goes the next is filled.
 LEAST_PIECES = 16
 SMALLEST_PIECE_BYTES = 2**19  # enqueueing a smaller one takes longer than its transfer
-
-
-class TiledProduct(NamedTuple):
-    """What the device computes with each tile: C = alpha A B + beta C.
-
-    Attributes
-    ----------
-    precision : str or None
-        As `Problem.precision`: without, `a` and `b` are not read.
-    wait_for : sequence of pyopencl.Event
-        Events that every tile waits for.
-    is_slow : bool
-        Whether a tile may take so long that signals should be answered meanwhile.
-    tile_rows : int
-        As for `make_stream`.
-    advance : callable
-        Called with the multiply-adds of each part that has arrived; it may raise to end the call.
-    """
-
-    alpha: float
-    beta: float
-    precision: str | None
-    device: Device
-    space: Workspace
-    wait_for: Sequence[cl.Event]
-    is_slow: bool = False
-    tile_rows: int = 0
-    advance: Callable[[int], object] = int
-
-    def bind(self, a: Layout, b: Layout, c: Layout) -> BoundCall:
-        """Return what computes a tile of these layouts, built and set up; enqueue nothing."""
-        return bind(Problem(a, b, c, self.precision), self.device, self.space)
-
-    def enqueue(
-        self, bound: BoundCall, a: Matrix, b: Matrix, c: Matrix, first: bool, before: list[cl.Event]
-    ) -> cl.Event:
-        """Enqueue a tile: the `first` of its block of C, or one that adds to what is there."""
-        beta = self.beta if first else 1.0
-        return execute_matrices(bound, self.alpha, a, b, beta, c, [*self.wait_for, *before])
 
 
 def multiply_through(
@@ -95,9 +54,31 @@ def multiply_through(
     call_type : type, optional
         The call's class if not `Call`: `bench --timeline` has one that records.
     """
-    rows = product.tile_rows
+    is_nested = is_within(Call.run)
+    reads = product.precision is not None
+    loan = lend(product.device, a, b, is_nested) if reads else NOTHING_KEPT
+    kind = call_type or Call
+    try:
+        _multiply(staging, product, (a, b, c), loan, is_nested, kind)
+    except StaleError:  # nothing is written yet to a `c` that is read
+        _multiply(staging, product, (a, b, c), NOTHING_KEPT, is_nested, kind)
+        loan.drop()
+    else:
+        loan.count()
+
+
+def _multiply(
+    staging: Staging,
+    product: TiledProduct,
+    arrays: tuple[HostArray, HostArray, HostArray],
+    loan: Loan,
+    is_nested: bool,
+    call_type: type[Call],
+) -> None:
+    (a, b, c), kept, rows = arrays, loan.kept, product.tile_rows
     if c.shape[-1] > c.shape[-2] and not rows:  # tiles are rows of the taller: C' = B' A'
         a, b, c = (x.swapaxes(-1, -2) for x in (b, a, c))
+        kept = kept[::-1]
     a, b = (x[(None,) * (c.ndim - x.ndim)] for x in (a, b))
     repeated_a, repeated_b = (
         tuple(n == 1 or s == 0 for n, s in zip(x.shape[:-2], x.strides[:-2], strict=True))
@@ -107,9 +88,15 @@ def multiply_through(
     # The pool rounds an allocation up by a sixteenth at most.
     largest = product.device.limits.allocation_bytes // 17 * 16
     batch, repeated, keep = c.shape[:-2], (repeated_a, repeated_b), product.beta != 0
-    plan = make_stream(batch, sizes, repeated, keep, staging.config, largest, rows)
-    call = (call_type or Call)(staging, product, plan, (a, b, c), is_nested=is_within(Call.run))
-    call.prepare()
+    stays = kept[0] is not None, kept[1] is not None
+    plan = make_stream(batch, sizes, repeated, keep, staging.config, largest, rows, stays)
+    call = call_type(staging, product, plan, (a, b, c), (*kept, None), loan, is_nested)
+    try:
+        call.prepare()
+    except cl.MemoryError:
+        if not make_room(product.device):
+            raise
+        call.prepare()
     call.run()
 
 
@@ -122,15 +109,18 @@ class Call:
         product: TiledProduct,
         plan: Stream,
         arrays: tuple[HostArray, HostArray, HostArray],
+        kept: tuple[Kept | None, ...],
+        loan: Loan,
         is_nested: bool,
     ) -> None:
+        self._kept, self._loan, self._is_fresh = kept, loan, False
         self._is_nested = is_nested
         # Waits for a GPU are short: signals are answered between them.
         self._answers = product.is_slow and answers_signals()
         self._staging, self._space, self._product = staging, product.space, product
         self._arrays, self._plan, self._tiles = arrays, plan, plan.tiles
         self._orders = [memory_order(x.strides) for x in arrays]
-        moved = sum(x.size for x in arrays)
+        moved = sum(x.size for x, held in zip(arrays, kept, strict=True) if held is None)
         # A thread that is handing work to others cannot be entered again by the same caller.
         threaded = moved * FLOAT_BYTES >= staging.config.threaded_bytes and not is_nested
         self._copies = staging.copies(threaded)
@@ -235,6 +225,8 @@ class Call:
         return a, b, c
 
     def _layout(self, tile: Tile, operand: int) -> Layout:
+        if (kept := self._kept[operand]) is not None:
+            return kept.matrix(self._arrays[operand][tile.blocks[operand]]).layout
         shape = tuple(s.stop - s.start for s in tile.blocks[operand])
         strides, step = [0] * len(shape), 1
         for axis in reversed(self._orders[operand]):
@@ -243,12 +235,16 @@ class Call:
         return Layout(shape, tuple(strides), LARGEST_ALIGNMENT)
 
     def _multiply(self, tile: Tile) -> cl.Event:
-        slots = [self._slots[operand][tile.slots[operand]] for operand in range(3)]
         layouts = self._layouts(tile)
-        a, b, c = (
-            Matrix(slot.buffer, 0, layout) for slot, layout in zip(slots, layouts, strict=True)
-        )
-        before = [event for slot in slots for event in slot.ready] + slots[2].users
+        slots, matrices = [], []
+        for operand, layout in enumerate(layouts):
+            if (kept := self._kept[operand]) is not None:
+                matrices.append(kept.matrix(self._arrays[operand][tile.blocks[operand]]))
+            else:
+                slots.append(self._slots[operand][tile.slots[operand]])
+                matrices.append(Matrix(slots[-1].buffer, 0, layout))
+        a, b, c = matrices
+        before = [event for slot in slots for event in slot.ready] + slots[-1].users
         with self._space.lock:
             done = self._product.enqueue(self._bound[layouts], a, b, c, tile.first, before)
             self._space.queue.flush()
@@ -297,6 +293,11 @@ class Call:
 
     def _empty(self, waits: bool = False) -> None:
         """Have what has arrived copied to where it belongs; it `waits` for the next to arrive."""
+        if self._arriving and not self._is_fresh:  # the result is not written to before
+            if not waits and not self._loan.is_compared():
+                return
+            self._loan.require_fresh()
+            self._is_fresh = True
         while self._arriving and (waits or is_over(self._arriving[0].event)):
             piece, chunk, event = self._arriving.popleft()
             self._wait(event)
