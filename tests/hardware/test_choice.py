@@ -152,7 +152,7 @@ def parts_of(device):
 
 
 def test_all_are_the_devices_of_the_fastest_ones_kind():
-    """ "all" names every device of the kind of the fastest one."""
+    """The name "all" stands for every device of the kind of the fastest one."""
     expected = tuple(d for d in devices() if d.kind == devices()[0].kind)
     assert find_devices("all") == expected
     assert find_devices("ALL ") == expected

@@ -120,7 +120,7 @@ def no_threads_left():
 
 @pytest.mark.parametrize("shape", [(M, N, K), (N, M, K), (2, 3, 90, 80, 40), (7, 150, 60, 33)])
 def test_the_product_is_right(shape, equals, watched):
-    """Products of any shape and batch, new and updated, are right, and several devices take part."""
+    """Products of any shape and batch, new and updated, are right and shared."""
     *batch, m, n, k = shape
     a, b = whole(*batch, m, k), whole(*batch, k, n)
     watched.before = lambda _: time.sleep(0.002)
@@ -215,7 +215,7 @@ def test_a_device_that_has_failed_is_tried_again(three, watched, monkeypatch):
 
 @pytest.mark.parametrize("beta", [0.0, 3.0])
 def test_if_all_devices_fail_the_call_does(beta, equals, watched, caplog):
-    """If all devices fail, the call raises, no warning says otherwise, and the next call is right."""
+    """If all devices fail, the call raises and warns of nothing, and the next call is right."""
     a, b, c = whole(M, K), whole(K, N), whole(M, N)
     watched.fault = lambda *_: True
     with pytest.raises(PlantedError, match="planted"):
@@ -393,7 +393,7 @@ def test_devices_share_the_threads_that_copy(device):
 
 
 def test_numpy_is_accelerated_by_all_of_them(three, watched, monkeypatch):
-    """Accelerated NumPy uses all chosen devices, its report names them, and install refuses a list."""
+    """Accelerated NumPy uses all chosen devices and reports them, and install refuses a list."""
     a, b = whole(M, K), whole(K, N)
     expected = a @ b
     with accel.enabled(threshold=0):
