@@ -119,7 +119,8 @@ def _parts(device: Device, cores: int) -> list[Candidate]:
     """Divide a CPU into parts of `cores` compute units; return it whole if that is impossible."""
     units, part = device.limits.compute_units, max(1, cores)
     every = tuple(f"core {unit}" for unit in range(units))
-    if part >= units:
+    # rusticl, which cannot divide devices, ends the process when it is asked to.
+    if part >= units or device.cl_device.partition_max_sub_devices < 2:
         return [Candidate(device, every)]
     try:
         # pyopencl's type stubs allow no numbers in this list.

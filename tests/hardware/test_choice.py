@@ -140,8 +140,9 @@ else:
 
 def parts_of(device):
     """Two parts of a CPU device; skip where it has none."""
-    if device.limits.compute_units < 2:
-        pytest.skip("the device has one compute unit")
+    # rusticl, which cannot divide devices, ends the process when it is asked to.
+    if min(device.limits.compute_units, device.cl_device.partition_max_sub_devices) < 2:
+        pytest.skip("the device cannot be divided")
     half = device.limits.compute_units // 2
     try:
         cut = device.cl_device.create_sub_devices([cl.device_partition_property.EQUALLY, half])
@@ -151,14 +152,14 @@ def parts_of(device):
 
 
 def test_all_are_the_devices_of_the_fastest_ones_kind():
-    """All GPUs, or all processors where there is no GPU."""
+    """The name "all" stands for every device of the kind of the fastest one."""
     expected = tuple(d for d in devices() if d.kind == devices()[0].kind)
     assert find_devices("all") == expected
     assert find_devices("ALL ") == expected
 
 
 def test_positions_and_names_may_be_listed():
-    """As arguments or with commas between them, in the order given."""
+    """Several devices are named by arguments or with commas between them, in this order."""
     names = [str(i) for i in range(len(devices()))]
     assert find_devices(*range(len(devices()))) == devices()
     assert find_devices(",".join(names)) == devices()
@@ -166,14 +167,14 @@ def test_positions_and_names_may_be_listed():
 
 
 def test_a_name_may_have_a_comma_in_it():
-    """It is looked up as a whole before it is divided."""
+    """A name with a comma is looked up as a whole first."""
     first = devices()[0]
     assert find_devices(first.platform) == (first,)
     assert "," in first.platform
 
 
 def test_a_device_takes_part_once():
-    """Twice the same one is a mistake."""
+    """The same device named twice raises ValueError, and so does no device."""
     first = devices()[0]
     with pytest.raises(ValueError, match=r"0, 'all' names .* twice"):
         find_devices(0, "all")
@@ -184,7 +185,7 @@ def test_a_device_takes_part_once():
 
 
 def test_a_name_of_several_that_is_wrong_is_named():
-    """And nothing is changed."""
+    """An error names the wrong spec and leaves the choice as it was."""
     before = clgemm.get_devices()
     with pytest.raises(ValueError, match="'no such thing' names no OpenCL device"):
         clgemm.set_device(0, "no such thing")
@@ -194,7 +195,7 @@ def test_a_name_of_several_that_is_wrong_is_named():
 
 
 def test_parts_of_a_processor_are_devices(device):
-    """set_device and device take them; get_device is the first; None restores the default."""
+    """set_device and device take parts of a processor, and get_device returns the first."""
     parts = parts_of(device)
     with clgemm.device(*parts) as first:
         chosen = clgemm.get_devices()
@@ -212,7 +213,7 @@ def test_parts_of_a_processor_are_devices(device):
 
 
 def test_a_function_can_be_decorated_with_several(device):
-    """Each call chooses them and restores what was."""
+    """Each call of a decorated function chooses several devices and restores the choice."""
     parts = parts_of(device)
 
     @clgemm.device(*parts)
@@ -226,7 +227,7 @@ def test_a_function_can_be_decorated_with_several(device):
 
 @pytest.mark.parametrize("setting", ["all", "0", ",".join(map(str, range(len(devices()))))])
 def test_the_environment_names_several(setting):
-    """As set_device would."""
+    """CLGEMM_DEVICE names several devices as set_device does."""
     script = "import clgemm; print(*clgemm.get_devices(), sep='\\n')"
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -239,6 +240,6 @@ def test_the_environment_names_several(setting):
 
 
 def test_a_wrong_name_in_the_environment_is_named():
-    """With the variable that it came from."""
+    """An error from CLGEMM_DEVICE names the variable and the wrong name."""
     with pytest.raises(ValueError, match="CLGEMM_DEVICE='nothing like it' names no OpenCL device"):
         choice._default("0,nothing like it")

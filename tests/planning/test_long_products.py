@@ -1,4 +1,4 @@
-"""Long products are cut into tiles of about a second, and no bit of them changes."""
+"""Tests of long products that are cut into tiles of about a second."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def second(monkeypatch):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("transposed", [False, True])
 def test_tiles_have_the_bits_of_the_whole(shape, transposed, device, second, monkeypatch):
-    """Where a product is cut at all, every element is added up in the same order."""
+    """A product that is cut has the same bits as the product in one piece."""
     if not device.shares_host_memory:
         pytest.skip("such devices get every product in tiles")
     monkeypatch.setattr(tiles, "LEAST_SIDE", 64)
@@ -55,7 +55,7 @@ def test_tiles_have_the_bits_of_the_whole(shape, transposed, device, second, mon
 
 
 def test_large_products_are_cut(device):
-    """Of real sizes, on processors with vectors: of tiles that take about a second."""
+    """Large products are cut into tiles of about a second on a CPU with vectors."""
     if device.limits.vector_width == 1 or device.kind != "CPU":
         pytest.skip("sizes of such processors")
     work = long_products.TILE_WORK * device.limits.compute_units
@@ -68,13 +68,13 @@ def test_large_products_are_cut(device):
 
 
 def test_short_products_are_whole(device):
-    """They are cached as ever."""
+    """A short product is not cut."""
     problem = Problem.of(Shape(512, 512, 512), "float32")
     assert long_products.tile_steps(device, problem) == (512, 512)
 
 
 def test_a_product_that_tiles_would_add_up_in_another_order_is_whole(device, second, monkeypatch):
-    """Its last bits would change."""
+    """A product is not cut if the plan of a tile adds up in another order."""
     problem = Problem.of(Shape(700, 500, 300), "float32")
     second(2**20, device)
     monkeypatch.setattr(tiles, "LEAST_SIDE", 64)

@@ -1,4 +1,4 @@
-"""The schedule of a shared product: every tile is made once, and slow devices hold nobody up."""
+"""Tests of the schedule of a product that devices share, with a simulated clock."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def simulated(grid, rates, known=(), setup_s=0.0, failing=()):
     setup_s=st.sampled_from([0.0, 0.01, 1.0]),
 )
 def test_every_tile_is_made_once(bands, tiles, rates, known, setup_s):
-    """Whatever the speeds are, and whether they are known."""
+    """Every tile is made once, whatever the speeds are and whether they are known."""
     _, made, _ = simulated(grid_of(bands, tiles), rates, known, setup_s)
     assert sorted((band, tile) for band, tile, _ in made) == [
         (band, tile) for band in range(bands) for tile in range(tiles)
@@ -71,7 +71,7 @@ def test_every_tile_is_made_once(bands, tiles, rates, known, setup_s):
 
 @given(tiles=st.integers(1, 20), failing=st.sets(st.integers(0, 2), max_size=2))
 def test_what_a_failing_device_drew_is_made_by_others(tiles, failing):
-    """Its tiles are free again, and it draws no more."""
+    """The tiles of a device that fails are made by others, and it draws no more."""
     _, made, draws = simulated(grid_of(2, tiles), [1000.0] * 3, (0, 1, 2), 0.0, failing)
     assert len(made) == 2 * tiles
     assert not failing & {who for _, _, who in made}
@@ -79,7 +79,7 @@ def test_what_a_failing_device_drew_is_made_by_others(tiles, failing):
 
 
 def test_nothing_is_made_if_all_fail():
-    """The schedule is not over then."""
+    """The schedule is not over if all devices have failed."""
     schedule = Schedule(grid_of(1, 4), [Drawer(), Drawer()])
     for who in (0, 1):
         assert schedule.draw(who, 0.0) is not None
@@ -91,28 +91,28 @@ def test_nothing_is_made_if_all_fail():
 
 
 def test_equal_devices_end_together():
-    """Each of them makes half."""
+    """Two equal devices make half of the tiles each."""
     end, _, draws = simulated(grid_of(1, 24), [1000.0, 1000.0])
     assert end == pytest.approx(1.2)
     assert draws == [12, 12]
 
 
 def test_unequal_devices_are_as_fast_as_their_sum_nearly():
-    """The slower one makes fewer tiles."""
+    """A device of a quarter of the speed makes fewer tiles, and the time is nearly the best one."""
     end, _, draws = simulated(grid_of(1, 48), [4000.0, 1000.0], (0, 1))
     assert end <= 1.05 * 4800 / 5000
     assert draws[0] > 3 * draws[1]
 
 
 def test_a_slow_device_takes_no_tile_that_it_would_end_last():
-    """The other one alone is faster then."""
+    """A device draws nothing that the other one would finish sooner alone."""
     end, made, _ = simulated(grid_of(1, 8), [1000.0, 10.0], (0, 1))
     assert end == pytest.approx(0.8)
     assert {who for _, _, who in made} == {0}
 
 
 def test_draws_that_cost_something_are_large_first():
-    """And few: a device that must send B for each of them takes its share at once."""
+    """Devices whose draws are expensive take their share at once, others in few draws."""
     _, _, dear = simulated(grid_of(1, 100), [1000.0, 1000.0], (0, 1), setup_s=1.0)
     assert dear == [1, 1]
     _, _, cheap = simulated(grid_of(1, 100), [1000.0, 1000.0], (0, 1), setup_s=0.01)
@@ -120,13 +120,13 @@ def test_draws_that_cost_something_are_large_first():
 
 
 def test_devices_begin_in_bands_of_their_own():
-    """So each sends the block of B of one band, as long as there is work in it."""
+    """Each device draws from its own band as long as there is work in it."""
     _, made, _ = simulated(grid_of(2, 10), [1000.0, 1000.0], (0, 1))
     assert {(band, who) for band, _, who in made} == {(0, 0), (1, 1)}
 
 
 def test_a_tile_that_may_have_waited_for_kernels_tells_no_rate():
-    """The second one does."""
+    """The rate of a device is measured from its second draw on."""
     schedule = Schedule(grid_of(1, 4), [Drawer()])
     for now, expected in ((50.0, None), (51.0, 100.0)):
         schedule.draw(0, now - 1 if expected else 0.0)

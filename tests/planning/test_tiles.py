@@ -1,4 +1,4 @@
-"""Tiles of C: they cover it once, their borders depend on no time, and few small ones are left."""
+"""Tests of the cutting of products into tiles of C."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ sizes = st.integers(1, 5000)
     most=st.integers(1, 10**9),
 )
 def test_tiles_have_about_the_work_that_was_asked_for(batch, m, n, k, most):
-    """No more than that, but for the shortest sides that tiles may have."""
+    """A tile has little more work than asked for, unless its sides have the least length."""
     shape = (*batch, m, n)
     steps = cut(shape, k, most)
     assert len(steps) == len(shape)
@@ -38,27 +38,27 @@ def test_tiles_have_about_the_work_that_was_asked_for(batch, m, n, k, most):
 
 
 def test_batches_are_cut_by_matrix_before_matrices_are():
-    """Only a matrix that is too large by itself is cut."""
+    """A matrix of a batch is cut only if it is too large by itself."""
     assert cut((8, 512, 512), 512, 512**3) == (1, 512, 512)
     assert cut((8, 512, 512), 512, 2 * 512**3) == (2, 512, 512)
     assert cut((3, 1024, 1024), 512, 512**3) == (1, 512, 512)
 
 
 def test_no_small_part_is_left_at_the_end_of_an_axis():
-    """60,000 rows are no 52 tiles of 1152 and one of 96."""
+    """The last tile of an axis has at least half of the length of the others."""
     steps = cut((60_000, 60_000), 60_000, 2**36)
     assert 60_000 % steps[0] > steps[0] // 2
 
 
 def test_small_products_are_not_spread():
-    """They end on one device before another has begun."""
+    """A product that one device ends before another has begun is not spread."""
     assert spread_grid((256, 256), 256, [CPU, CPU]) is None
     assert spread_grid((2048, 2048), 2048, [GPU, GPU]) is None
     assert spread_grid((16384, 16384), 16384, [GPU, GPU]) is not None
 
 
 def test_k_is_never_cut():
-    """A deep product of few elements has no tiles to share."""
+    """The work of a tile is a multiple of k, and a deep product of few elements has no grid."""
     assert spread_grid((100, 100), 10**8, [CPU, CPU]) is None
     grid = spread_grid((4096, 4096), 300, [CPU, CPU])
     assert grid is not None
@@ -77,7 +77,7 @@ def test_k_is_never_cut():
     ],
 )
 def test_tiles_cover_c_once(shape, depth, parties):
-    """Every element is in one tile."""
+    """Every element of C is in exactly one tile."""
     grid = spread_grid(shape, depth, parties)
     assert grid is not None
     boxes = [box for band in grid.bands for box in band]
@@ -91,7 +91,7 @@ def test_tiles_cover_c_once(shape, depth, parties):
 
 
 def test_neighbours_of_a_band_join():
-    """A run of them is one block, and its tiles begin where those of any other run do."""
+    """A run of tiles of a band is one block, whose tiles keep their borders."""
     grid = spread_grid((40_000, 20_000), 20_000, [GPU] * 4)
     assert grid is not None
     assert len(grid.bands) == 2
@@ -102,7 +102,7 @@ def test_neighbours_of_a_band_join():
 
 
 def test_a_tile_takes_rows_of_a_and_columns_of_b():
-    """Of a batch the same matrices, or the one that is repeated."""
+    """The blocks of A and B of a tile multiply to the tile of C."""
     a = np.arange(2 * 4 * 3, dtype=np.float32).reshape(2, 4, 3)
     b = np.arange(3 * 5, dtype=np.float32).reshape(1, 3, 5)
     box = (slice(1, 2), slice(1, 3), slice(2, 5))
@@ -112,5 +112,5 @@ def test_a_tile_takes_rows_of_a_and_columns_of_b():
 
 
 def test_an_axis_is_cut_into_equal_parts_and_a_rest():
-    """The rest is the last."""
+    """The parts of an axis are equal, and the rest is the last one."""
     assert cuts(10, 4) == [slice(0, 4), slice(4, 8), slice(8, 10)]

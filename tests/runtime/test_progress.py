@@ -1,4 +1,4 @@
-"""The progress of long products, told to a callback."""
+"""Tests of the progress of long products and of memory-mapped operands."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def long(monkeypatch):
 
 @pytest.mark.parametrize("through", [False, True], ids=["as it is", "through transfers"])
 def test_the_callback_hears_of_every_tile(through, device, long):
-    """Numbers rise to the total; the calling thread tells them; the product is right."""
+    """The calling thread reports rising numbers up to the total, and the product is right."""
     own = clgemm.Device(device.cl_device, transfer=TRANSFER if through else None)
     a, b = whole(700, 300), whole(300, 500)
     told, threads = [], set()
@@ -63,7 +63,7 @@ def test_the_callback_hears_of_every_tile(through, device, long):
 
 
 def test_short_products_are_not_told_of(device):
-    """Nor is a product outside of the block, or in another thread."""
+    """The callback is not called for a short product."""
     told = []
     a, b = whole(64, 64), whole(64, 64)
     with clgemm.progress(lambda *numbers: told.append(numbers)):
@@ -72,7 +72,7 @@ def test_short_products_are_not_told_of(device):
 
 
 def test_blocks_may_be_nested_and_decorate(device, long):
-    """The innermost callback hears; None hears nothing; after a block the outer one hears again."""
+    """The innermost callback is called, and the outer one again after its block."""
     told = []
     a, b = whole(300, 200), whole(200, 300)
 
@@ -92,7 +92,7 @@ def test_blocks_may_be_nested_and_decorate(device, long):
 
 
 def test_an_exception_in_the_callback_ends_the_product(device, long):
-    """It comes out of the call as it is; the next product is right."""
+    """An exception of the callback comes out of the call, and the next product is right."""
     a, b = whole(700, 300), whole(300, 500)
     heard = []
 
@@ -107,7 +107,7 @@ def test_an_exception_in_the_callback_ends_the_product(device, long):
 
 
 def test_a_callback_may_multiply(device, long):
-    """Its own products are right, and are not told of."""
+    """Products of the callback are right, and the callback is not called for them."""
     a, b = whole(300, 200), whole(200, 300)
     made = []
 
@@ -122,7 +122,7 @@ def test_a_callback_may_multiply(device, long):
 
 
 def test_a_callback_is_called_ten_times_a_second_at_most(monkeypatch):
-    """And not in the first two seconds."""
+    """The first call comes after two seconds, and calls are a tenth of a second apart."""
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     told = []
@@ -137,14 +137,14 @@ def test_a_callback_is_called_ten_times_a_second_at_most(monkeypatch):
 
 
 def test_what_cannot_be_called_is_refused():
-    """At once, and not in the middle of a product."""
+    """A callback that cannot be called raises TypeError before any product."""
     with pytest.raises(TypeError, match="callback=3 cannot be called"):
         clgemm.progress(3)
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer that signals")
 def test_a_signal_ends_a_product_between_tiles(device, long):
-    """What its handler raises comes out; the next product is right."""
+    """What a signal's handler raises ends the product, and the next product is right."""
     a, b = whole(700, 300), whole(300, 500)
 
     def stop(*_):
@@ -164,7 +164,7 @@ def test_a_signal_ends_a_product_between_tiles(device, long):
 
 @pytest.mark.parametrize("mode", ["r", "c"])
 def test_memory_mapped_operands_and_results(mode, device, long, tmp_path):
-    """Files are read and written tile by tile, by every function; operands stay as they are."""
+    """matmul, dot and sgemm read and write memory-mapped files, and operands stay as they are."""
     made = {"a": whole(300, 200), "b": whole(200, 260)}
     files = {}
     for name, array in made.items():

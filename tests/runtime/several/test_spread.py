@@ -1,4 +1,4 @@
-"""Products that several devices share: right, with the same bits each time, whatever fails."""
+"""Tests of products that several devices share."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def no_threads_left():
 
 @pytest.mark.parametrize("shape", [(M, N, K), (N, M, K), (2, 3, 90, 80, 40), (7, 150, 60, 33)])
 def test_the_product_is_right(shape, equals, watched):
-    """Of matrices of any shape, of batches, updated or new; more than one device takes part."""
+    """Products of any shape and batch, new and updated, are right and shared."""
     *batch, m, n, k = shape
     a, b = whole(*batch, m, k), whole(*batch, k, n)
     watched.before = lambda _: time.sleep(0.002)
@@ -137,7 +137,7 @@ def test_the_product_is_right(shape, equals, watched):
 
 
 def test_broadcast_and_strided_operands(three, watched):
-    """A matrix that a batch shares, views that run backwards, an out that overlaps an operand."""
+    """Broadcast operands, reversed views and an overlapping out give the right product."""
     a, b = whole(6, 80, 60)[:, ::-1, :], whole(60, 70).T.copy().T
     np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
     square = whole(200, 200)
@@ -148,7 +148,7 @@ def test_broadcast_and_strided_operands(three, watched):
 
 
 def test_equal_devices_give_the_same_bits_whoever_makes_what(equals, watched, monkeypatch):
-    """Real numbers; each run another device is slow, or has failed."""
+    """Equal devices give the same bits, whichever is slow or fails."""
     if len({bool(d.transfer) for d in equals}) > 1:
         pytest.skip("devices that get their operands in different ways are not equal")
     monkeypatch.setattr(spread, "LINK_BYTES_PER_SECOND", 1e6)  # draws are runs of many tiles
@@ -178,7 +178,7 @@ def test_equal_devices_give_the_same_bits_whoever_makes_what(equals, watched, mo
 @pytest.mark.parametrize("beta", [0.0, 3.0])
 @pytest.mark.parametrize("tile", [0, 1])
 def test_others_finish_the_tiles_of_a_device_that_fails(beta, tile, equals, watched, caplog):
-    """C is updated once, there is one warning, and the device takes no part in what is next."""
+    """If a device fails, C is right and updated once, and there is one warning."""
     a, b, c = whole(M, K), whole(K, N), whole(M, N)
     expected = a @ b + beta * c
     failing = equals[1]
@@ -199,7 +199,7 @@ def test_others_finish_the_tiles_of_a_device_that_fails(beta, tile, equals, watc
 
 
 def test_a_device_that_has_failed_is_tried_again(three, watched, monkeypatch):
-    """After a pause, which a success ends."""
+    """A device that has failed takes part again after a pause."""
     a, b = whole(M, K), whole(K, N)
     watched.fault = lambda device, _: device is three[0]
     np.testing.assert_array_equal(clgemm.sgemm(1.0, a, b), a @ b)
@@ -215,7 +215,7 @@ def test_a_device_that_has_failed_is_tried_again(three, watched, monkeypatch):
 
 @pytest.mark.parametrize("beta", [0.0, 3.0])
 def test_if_all_devices_fail_the_call_does(beta, equals, watched, caplog):
-    """Nothing is passed off as done, nobody is said to have finished it; the next call is right."""
+    """If all devices fail, the call raises and warns of nothing, and the next call is right."""
     a, b, c = whole(M, K), whole(K, N), whole(M, N)
     watched.fault = lambda *_: True
     with pytest.raises(PlantedError, match="planted"):
@@ -227,7 +227,7 @@ def test_if_all_devices_fail_the_call_does(beta, equals, watched, caplog):
 
 
 def test_a_kernel_that_cannot_be_enqueued(three, watched, monkeypatch, caplog):
-    """On one of them, which is out of resources: the others make its tiles."""
+    """If one device cannot enqueue a kernel, the others make its tiles."""
     bad = workspace(three[2].queue)
     watched.before = lambda device: None if device is three[2] else time.sleep(0.01)
     enqueue = Workspace.enqueue
@@ -244,7 +244,7 @@ def test_a_kernel_that_cannot_be_enqueued(three, watched, monkeypatch, caplog):
 
 
 def test_small_products_and_device_arrays_stay_on_one_device(three, watched, monkeypatch):
-    """On the first one; on that of the arrays' queue."""
+    """Small products, device arrays and products with a queue are not spread."""
     a, b = whole(40, 30), whole(30, 20)
     placed = [cl_array.to_device(three[1].queue, x) for x in (a, b)]
     assert clgemm.matmul(*placed).queue == three[1].queue
@@ -256,7 +256,7 @@ def test_small_products_and_device_arrays_stay_on_one_device(three, watched, mon
 
 
 def test_events_are_waited_for(three, watched):
-    """Before any device begins."""
+    """No device begins before the events of wait_for are complete."""
     a, b = np.zeros((M, K), np.float32), whole(K, N)
     gate = cl.UserEvent(three[0].context)
     complete = cl.command_execution_status.COMPLETE
@@ -274,7 +274,7 @@ def test_events_are_waited_for(three, watched):
 
 
 def test_threads_share_devices(three):
-    """Products of several threads at once, each spread over all devices."""
+    """Products of several threads on the same devices are right."""
     a, b = whole(M, K), whole(K, N)
     found, expected = [], a @ b
 
@@ -292,7 +292,7 @@ def test_threads_share_devices(three):
 
 
 def test_the_calling_thread_hears_of_the_progress(equals, watched, monkeypatch):
-    """While others make the tiles; what is made again does not count twice."""
+    """The calling thread reports progress, and tiles that are made again count once."""
     monkeypatch.setattr(progress, "AFTER_SECONDS", 0.0)
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
     monkeypatch.setattr(spread, "POLL_SECONDS", 0.001)
@@ -314,7 +314,7 @@ def test_the_calling_thread_hears_of_the_progress(equals, watched, monkeypatch):
 
 
 def test_an_exception_in_the_callback_stops_all_devices(equals, watched, monkeypatch):
-    """Nobody writes to C any more when it comes out of the call; the next product is right."""
+    """After an exception of the callback no device writes to C, and the next product is right."""
     monkeypatch.setattr(progress, "AFTER_SECONDS", 0.0)
     a, b, c = whole(M, K), whole(K, N), whole(M, N)
     watched.before = lambda _: time.sleep(0.02)
@@ -332,7 +332,7 @@ def test_an_exception_in_the_callback_stops_all_devices(equals, watched, monkeyp
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer that signals")
 def test_a_signal_stops_all_devices_within_a_tile(three, watched):
-    """What the handler raises comes out before the product is over; no thread is left."""
+    """After an exception of a signal's handler each device ends its tile and no thread is left."""
     watched.before = lambda _: time.sleep(0.2)
     a, b = whole(M, K), whole(K, N)
 
@@ -355,7 +355,7 @@ def test_a_signal_stops_all_devices_within_a_tile(three, watched):
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer that signals")
 def test_a_handler_may_multiply_meanwhile(three, watched):
-    """On the same devices; both products are right."""
+    """A product of a signal's handler on the same devices and the interrupted one are right."""
     watched.before = lambda _: time.sleep(0.02)
     a, b, found = whole(M, K), whole(K, N), []
 
@@ -374,7 +374,7 @@ def test_a_handler_may_multiply_meanwhile(three, watched):
 
 
 def test_without_threads_one_device_makes_all(three, watched, monkeypatch):
-    """As when the interpreter ends, or the system has no more."""
+    """If no thread can start, the calling thread makes the product on one device."""
 
     def refuse(_):
         raise RuntimeError("can't start new thread")
@@ -386,14 +386,14 @@ def test_without_threads_one_device_makes_all(three, watched, monkeypatch):
 
 
 def test_devices_share_the_threads_that_copy(device):
-    """Two of them do not start twice as many."""
+    """Two devices use the same threads for copies."""
     own = [clgemm.Device(device.cl_device, transfer=TRANSFER) for _ in range(2)]
     first, second = (staging(each, TRANSFER).threads() for each in own)
     assert first is second
 
 
 def test_numpy_is_accelerated_by_all_of_them(three, watched, monkeypatch):
-    """The report names each; they are chosen by clgemm.device, not by an argument of install."""
+    """Accelerated NumPy uses all chosen devices and reports them, and install refuses a list."""
     a, b = whole(M, K), whole(K, N)
     expected = a @ b
     with accel.enabled(threshold=0):
@@ -407,7 +407,7 @@ def test_numpy_is_accelerated_by_all_of_them(three, watched, monkeypatch):
 
 
 def test_info_lists_all_that_are_chosen(three):
-    """The first as ever, and with whom it shares."""
+    """show_config lists all chosen devices."""
     chosen = clgemm.show_config("dicts")["Chosen device"]
     assert chosen["name"] == three[0].name
     shared = chosen["large products of host arrays are shared with"]
@@ -439,7 +439,7 @@ def child(script, device):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise there")
 def test_a_process_that_is_interrupted_ends_as_one(device):
-    """After Ctrl-C in a shared product Python reports KeyboardInterrupt and ends in its own way."""
+    """After Ctrl-C in a shared product, Python reports KeyboardInterrupt and ends."""
     done = child(
         """
 import signal
@@ -454,7 +454,7 @@ while True:
 
 
 def test_a_process_ends_while_a_daemon_thread_multiplies(device):
-    """The devices stop within a tile, and nothing crashes."""
+    """A process ends without a crash while a daemon thread shares a product."""
     done = child(
         """
 import time
@@ -472,7 +472,7 @@ print("over")
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_process_gets_an_error(device):
-    """Not a hang: it has none of the threads."""
+    """A shared product in a forked process raises RuntimeError."""
     done = child(
         """
 if os.fork() == 0:
