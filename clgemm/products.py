@@ -1,8 +1,7 @@
 """NumPy's products `dot`, `inner`, `matmul` and `tensordot`, with NumPy's rules and errors.
 
 Products of float32 operands above the crossover run on the device. All other calls go to NumPy's
-own function, so that result and error are NumPy's: other dtypes, subclasses of ndarray, small
-products, and calls that are wrong.
+own function: other dtypes, subclasses of ndarray, small products, and calls that are wrong.
 """
 
 from __future__ import annotations
@@ -214,8 +213,7 @@ def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
     direct = target is not None and updatable(target)
     result = target if direct else allocated(x, shape, "C", queue)
     axes: list[int | None] = list(range(len(batch)))
-    axes.append(len(batch) if x.ndim > 1 else None)
-    axes.append(len(shape) - 1 if y.ndim > 1 else None)
+    axes += [len(batch) if x.ndim > 1 else None, len(shape) - 1 if y.ndim > 1 else None]
     matrices = rearranged(result, axes)
     bound = multiply(1.0, rows, columns, 0.0, matrices, queue=queue, precision=precision)
     if direct or target is None:
