@@ -79,7 +79,7 @@ def main() -> None:
 
     line("settings as they are", model(""))
     for group, alternatives in GROUPS.items():
-        if group in ("way to lock", "copies again"):
+        if group in ("way to lock", "locking again", "copies again"):
             continue
         print(f"{group}:")
         for settings in alternatives:

@@ -22,7 +22,7 @@ class Locking:
     loads, results : float
         The share of the operands' regions and of the result's regions that is locked, 0 to 1.
     region_bytes : int
-        Bytes of a region: a multiple of the page size.
+        Bytes of a region: a multiple of the page size. No region is larger than a chunk.
     held_bytes : int
         The most bytes that all calls of the process together hold locked.
     transfer : {"pointer", "map", "buffer"}

@@ -235,7 +235,9 @@ def test_all_settings_to_try_are_valid():
     for alternatives in GROUPS.values():
         for text in alternatives:
             config = changed(forced(2, 2**31), parsed(text))
-            assert config != forced(2, 2**31) or text == "threads=2"
+            assert config.pool_chunks >= 2 * config.chunks
+            if "region_bytes" in text:  # a region that is refused goes through a chunk
+                assert config.locking.region_bytes <= config.chunk_bytes
 
 
 # Model
