@@ -1,4 +1,4 @@
-"""Every device that works is a parameter of the tests that need one; nothing stays on the host."""
+"""Fixtures: each device that works is a parameter of the tests that need a device."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import os
 import tempfile
 from collections.abc import Iterator
 
-# The user's cache folder is left alone, by the checks of devices below too.
-_CACHE = tempfile.TemporaryDirectory(prefix="clgemm-tests-")
-os.environ["CLGEMM_CACHE_DIR"] = _CACHE.name
+# The tests leave the user's cache folder alone, and so does the check of devices below. The workers
+# of pytest-xdist share one folder, so that devices are checked once.
+_CACHE = None
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _CACHE = tempfile.TemporaryDirectory(prefix="clgemm-tests-")
+    os.environ["CLGEMM_CACHE_DIR"] = _CACHE.name
 os.environ.pop("CLGEMM_DEVICE", None)
 
 import pyopencl as cl
@@ -35,7 +38,7 @@ settings.load_profile("clgemm")
 
 
 def pytest_configure() -> None:
-    """Refuse to run where there is no device: a suite that tests nothing may not pass."""
+    """Fail if there is no device, because then the suite would test nothing."""
     if not devices():
         raise pytest.UsageError(str(no_device()))
 
@@ -48,12 +51,13 @@ def pytest_report_header() -> list[str]:
 
 def pytest_unconfigure() -> None:
     """Remove the cache folder."""
-    _CACHE.cleanup()
+    if _CACHE is not None:
+        _CACHE.cleanup()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def environment() -> Iterator[None]:
-    """Run every product on the device."""
+    """Send every product to the device, whatever its size."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLGEMM_THRESHOLD", "0")
         patch.delenv("CLGEMM_PRECISION", raising=False)
@@ -81,7 +85,7 @@ def unshared_scratch() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def chosen_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put back the device that was chosen before a test, whatever the test chose."""
+    """Restore after each test the device that was chosen before it."""
     monkeypatch.setattr(choice, "_chosen", choice._chosen)
 
 
@@ -89,7 +93,7 @@ def chosen_device(monkeypatch: pytest.MonkeyPatch) -> None:
     scope="session", params=devices(), ids=lambda d: f"{d.platform.split(',')[0]}-{d.name}"
 )
 def device(request: pytest.FixtureRequest) -> Iterator[clgemm.Device]:
-    """Each OpenCL device in turn, chosen for the whole process."""
+    """Return each OpenCL device in turn, chosen for the whole process."""
     clgemm.set_device(request.param)
     yield request.param
     clgemm.set_device(None)
