@@ -11,7 +11,7 @@ import pyopencl as cl
 from clgemm.runtime.operands import HostArray
 from clgemm.runtime.transfer.staging import Chunk
 
-__all__ = ["Arriving", "Filling", "Piece", "Slot", "shaped"]
+__all__ = ["Arriving", "Filling", "Piece", "Slot", "is_over", "shaped"]
 
 
 class Slot:
@@ -47,6 +47,11 @@ class Arriving(NamedTuple):
     piece: Piece
     chunk: Chunk
     event: cl.Event
+
+
+def is_over(event: cl.Event | None) -> bool:
+    """Tell whether a command has ended, well or badly."""
+    return event is None or event.command_execution_status <= cl.command_execution_status.COMPLETE
 
 
 def shaped(chunk: Chunk, piece: Piece) -> HostArray:

@@ -23,7 +23,7 @@ from clgemm.runtime.loans import NOTHING_KEPT, Kept, Loan, StaleError, lend
 from clgemm.runtime.memory import Matrix
 from clgemm.runtime.operands import LARGEST_ALIGNMENT, HostArray
 from clgemm.runtime.regions import make_room
-from clgemm.runtime.transfer.pieces import Arriving, Filling, Piece, Slot, shaped
+from clgemm.runtime.transfer.pieces import Arriving, Filling, Piece, Slot, is_over, shaped
 from clgemm.runtime.transfer.staging import Chunk, Copies, Staging
 from clgemm.runtime.waiting import answers_signals, finish, wait
 from clgemm.runtime.workspace import Workspace
@@ -204,6 +204,7 @@ class _Call:
                         self._receive(tile, done)
                 while self._arriving:
                     self._empty(waits=True)
+                self._require_fresh()
                 self._copies.finish_all()
             except BaseException:
                 self._abandon(chunks)
@@ -238,7 +239,7 @@ class _Call:
 
     def _fill(self) -> None:
         """Have free chunks filled with what goes up next; at least one if nothing else is."""
-        while self._to_fill and self._up and (not self._filling or _is_over(self._up[0][1])):
+        while self._to_fill and self._up and (not self._filling or is_over(self._up[0][1])):
             chunk, sent = self._up.popleft()
             if sent is not None:
                 self._wait(sent)
@@ -316,16 +317,20 @@ class _Call:
         if self._arriving and not self._is_fresh:  # the result is not written to before
             if not waits and not self._loan.is_compared():
                 return
-            self._loan.require_fresh()
-            self._is_fresh = True
-        while self._arriving and (waits or _is_over(self._arriving[0].event)):
+            self._require_fresh()
+        while self._arriving and (waits or is_over(self._arriving[0].event)):
             piece, chunk, event = self._arriving.popleft()
             self._wait(event)
             self._down.append((chunk, self._copies.start(piece.host, shaped(chunk, piece))))
             waits = False
 
+    def _require_fresh(self) -> None:
+        if not self._is_fresh:
+            self._loan.require_fresh()
+            self._is_fresh = True
+
     def _wait(self, event: cl.Event) -> None:
-        if self._answers and not _is_over(event):
+        if self._answers and not is_over(event):
             wait(event, self)
         else:
             event.wait()
@@ -341,8 +346,3 @@ class _Call:
             with contextlib.suppress(cl.Error):
                 if not finish(queue, self._space.lock, (), memory):
                     chunks.clear()
-
-
-def _is_over(event: cl.Event | None) -> bool:
-    """Tell whether a command has ended, well or badly."""
-    return event is None or event.command_execution_status <= cl.command_execution_status.COMPLETE
