@@ -18,6 +18,7 @@ from clgemm.contraction import (
     as_matrix_of,
     contracted,
     fits_dot,
+    require_out,
     summed_axes,
     unwrapped,
     without,
@@ -104,7 +105,7 @@ def _dot(a: Any, b: Any, out: Any) -> Any:
     x, y, queue = arrays
     shape = x.shape[:-1] + without(y.shape, -2)
     if is_device(x):
-        _require_out(out, shape)
+        require_out(out, shape)
     elif _stays_on_host(x, y) or not (out is None or fits_dot(out, shape)):
         return np.dot(a, b, out=out)
     result, bound = contracted(x, y, shape, out, queue, precision)
@@ -200,15 +201,15 @@ def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
         return np.matmul(a, b, out=out)
     shape = batch + rows.shape[-2:-1] * (x.ndim > 1) + columns.shape[-1:] * (y.ndim > 1)
     if is_device(x):
-        _require_out(target, shape)
+        require_out(target, shape)
     else:
         m, k, n = rows.shape[-2], rows.shape[-1], columns.shape[-1]
         usable = target is None or (
             type(target) in (np.ndarray, np.memmap) and target.shape == shape
             and target.flags.writeable and np.can_cast(np.float32, target.dtype, "same_kind")
         )  # fmt: skip
-        sent = sent_share(x, y, math.prod(shape))
-        if not usable or host_is_faster(m, n, k, math.prod(batch), sent):
+        count, results = math.prod(batch), math.prod(shape)
+        if not usable or host_is_faster(m, n, k, count, sent_share(x, y, results)):
             return np.matmul(a, b, out=out)
     direct = target is not None and updatable(target)
     result = target if direct else allocated(x, shape, "C", queue)
@@ -335,13 +336,6 @@ def _aligned(x: AnyArray, y: AnyArray, axis: int = -2) -> bool:
             f"{place} of the second are summed over"
         )
     return False
-
-
-def _require_out(out: AnyArray | None, shape: tuple[int, ...]) -> None:
-    if out is not None and (out.shape != shape or out.dtype != np.float32):
-        raise ValueError(f"out is {out.dtype} of shape {out.shape}, the result float32 of {shape}")
-    if out is not None and not updatable(out):
-        raise ValueError(f"elements of out overlap: shape {out.shape}, strides {out.strides}")
 
 
 def _stays_on_host(x: AnyArray, y: AnyArray) -> bool:

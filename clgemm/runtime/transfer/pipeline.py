@@ -196,6 +196,7 @@ class Call:
                         self._receive(tile, done)
                 while self._arriving:
                     self._empty(waits=True)
+                self._require_fresh()
                 self._copies.finish_all()
                 self._release_locks()
             except BaseException:
@@ -296,8 +297,7 @@ class Call:
         if self._arriving and not self._is_fresh:  # the result is not written to before
             if not waits and not self._loan.is_compared():
                 return
-            self._loan.require_fresh()
-            self._is_fresh = True
+            self._require_fresh()
         while self._arriving and (waits or is_over(self._arriving[0].event)):
             piece, chunk, event = self._arriving.popleft()
             self._wait(event)
@@ -306,6 +306,11 @@ class Call:
             self._product.advance(piece.size * self._arrays[0].shape[-1])
             waits = False
         self._locks.release_over()
+
+    def _require_fresh(self) -> None:
+        if not self._is_fresh:
+            self._loan.require_fresh()
+            self._is_fresh = True
 
     def _wait(self, event: cl.Event) -> None:
         if self._answers and not is_over(event):
