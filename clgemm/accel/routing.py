@@ -15,7 +15,7 @@ from clgemm.accel.inside import BUSY
 from clgemm.accel.tally import SMALL, LeftOut
 from clgemm.core.host_blas import blas_threads
 from clgemm.core.nesting import NestedCallError
-from clgemm.hardware.choice import get_devices
+from clgemm.hardware.choice import get_device, get_devices
 from clgemm.hardware.device import Device
 from clgemm.planning.crossovers import LEAST_WORK, Crossovers, Work, kind_of, measured, pays
 from clgemm.planning.selection import threshold, transfer_config
@@ -109,7 +109,7 @@ class Router:
             if self._waiting_seconds < OPENING_SECONDS:
                 return UNOPENED
         try:
-            device = self.settings.device or get_devices()[0]
+            device = self.settings.device or get_device()
         except RecursionError:
             return DEEP
         except (RuntimeError, ValueError) as error:
