@@ -139,7 +139,7 @@ def test_a_resident_array_is_sent_once(staged, sent):
     assert sum(sent) >= x.nbytes + w.nbytes
 
 
-@settings(max_examples=15)
+@settings(max_examples=settings.default.max_examples // 5)  # each compiles kernels
 @given(data=st.data())
 def test_views_use_the_copy(data, staged):
     """Slices of any step and direction, transposed, reshaped, repeated: anything inside."""
