@@ -14,13 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from clgemm.bench import timeline
 from clgemm.bench.cases import Case, default_cases, parse_shapes, quick_cases
 from clgemm.bench.contenders import PEERS
 from clgemm.bench.pipe import RequestError, Worker, WorkerDiedError, environment
 from clgemm.bench.report import Report, as_json, print_report
 from clgemm.bench.rounds import Settings, Tournament
 from clgemm.bench.startup import cold_start
-from clgemm.hardware.choice import find_device, get_device
+from clgemm.hardware.choice import find_devices, get_devices
 from clgemm.hardware.device import Device
 from clgemm.hardware.identity import identity
 from clgemm.output import require_picture, require_writable, written
@@ -40,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only these shapes: N for squares, MxNxK, or BxMxNxK for batches, as in "
         "1024,1000x777x3000",
     )
-    parser.add_argument("--device", metavar="D", help="number, kind or part of a name")
+    parser.add_argument(
+        "--device", metavar="D", help='number, kind or part of a name; "all", or several by commas'
+    )
     parser.add_argument(
         "--peers", metavar="LIST", help=f"only these peers, of {', '.join(PEERS)}; or 'none'"
     )
@@ -64,6 +67,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-startup", action="store_true", help="do not time cold starts and tiny calls"
     )
+    parser.add_argument(
+        "--timeline",
+        nargs="?",
+        const="4096",
+        metavar="SHAPE",
+        help="instead: record one product of host arrays through transfers, N or MxNxK (default: "
+        "4096): every copy, transfer and kernel, and what the call waited for",
+    )
+    parser.add_argument(
+        "--out-new", action="store_true", help="with --timeline: each product makes a new array"
+    )
+    parser.add_argument(
+        "--through",
+        nargs="?",
+        const="",
+        metavar="SETTINGS",
+        help="with --timeline: take copies also on a device that shares the host's memory; "
+        "settings of transfers as in threads=16,locking.loads=0.5",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw rooflines and ratios")
 
@@ -78,7 +100,11 @@ def main(args: argparse.Namespace) -> int:
         arguments are wrong, 130 after Ctrl-C. All child processes have ended.
     """
     try:
-        device = find_device(args.device) if args.device else get_device()
+        devices = find_devices(args.device) if args.device else get_devices()
+        if args.timeline is None and (args.out_new or args.through is not None):
+            raise ValueError("--out-new and --through go with --timeline")
+        if args.timeline is not None and len(devices) > 1:
+            raise ValueError(f"--timeline records one device, not {len(devices)}: --device chooses")
         cases = _cases(args)
         peers = _peers(args.peers)
         require_writable("--json", args.json)
@@ -86,8 +112,10 @@ def main(args: argparse.Namespace) -> int:
     except (ValueError, RuntimeError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
+    if args.timeline is not None:
+        return timeline.main(args, devices[0])
     try:
-        report = _run(device, cases, peers, args)
+        report = _run(devices, cases, peers, args)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -143,14 +171,20 @@ def _threads(device: Device, wanted: int | None) -> int:
         return os.cpu_count() or 1
 
 
-def _run(device: Device, cases: list[Case], peers: list[str], args: argparse.Namespace) -> Report:
+def _run(
+    devices: tuple[Device, ...], cases: list[Case], peers: list[str], args: argparse.Namespace
+) -> Report:
+    device = devices[0]
     threads, identified = _threads(device, args.threads), identity(device)
+    every = [word for each in devices for word in identity(each)]
     variables = environment(threads)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         # NumPy's worker computes the references, so it runs even if NumPy is not a peer.
         workers = {
-            name: stack.enter_context(Worker(name, identified, variables))
+            name: stack.enter_context(
+                Worker(name, every if name == "clgemm" else identified, variables)
+            )
             for name in dict.fromkeys(["clgemm", "NumPy", *peers])
         }
         step = stack.enter_context(progress(len(cases) + 2 + 2 * (not args.no_startup)))
@@ -158,6 +192,9 @@ def _run(device: Device, cases: list[Case], peers: list[str], args: argparse.Nam
         abouts, absent = _abouts(workers)
         report = Report(_machine(device, threads, abouts, absent, args))
         report.notes += [f"{name} is not among the peers: {why}" for name, why in absent.items()]
+        if len(devices) > 1:
+            names = "; ".join(each.label for each in devices)
+            report.notes.append(f"clgemm spreads large products of host arrays over {names}")
         ours = workers["clgemm"]
         if device.kind == "CPU" and abouts["clgemm"]["compute_units"] != threads:
             report.notes.append(

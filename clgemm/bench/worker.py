@@ -40,8 +40,10 @@ class Server:
             import clgemm
             from clgemm.hardware.identity import find
 
-            self._device = find(self.identified)
-            clgemm.set_device(self._device)
+            each = [self.identified[i : i + 3] for i in range(0, len(self.identified), 3)]
+            devices = [find(one) for one in each]
+            clgemm.set_device(*devices)
+            self._device = devices[0]  # the others only share products of host arrays
         return self._device
 
     def about(self) -> dict[str, Any]:
