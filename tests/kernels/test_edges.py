@@ -9,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pyopencl as cl
+import pyopencl.array as cl_array
 import pytest
+from kernels.test_kernels import ODD_TILES, WIDE, force, name
 from strategies import integers
 
 import clgemm
@@ -101,6 +103,18 @@ def test_no_kernel_touches_what_lies_beside_its_operands(device):
     )
     said = "by the planner\nskinny_gpu\ntiled\nskinny_cpu\n"
     assert (done.returncode, done.stdout) == (0, said), done.stderr
+
+
+@pytest.mark.parametrize("config", [ODD_TILES, WIDE], ids=name)
+def test_whole_tiles_are_added_to_aligned_memory(config, device, monkeypatch):
+    """Vectors that are stored where C is aligned keep what beta times C adds."""
+    force(config, device, monkeypatch)
+    rng = np.random.default_rng(7)
+    m, n = 2 * config.tile_m, 4 * config.tile_n
+    a, b, c = integers(rng, (m, 40)), integers(rng, (40, n)), integers(rng, (m, n))
+    x, y, z = (cl_array.to_device(device.queue, each) for each in (a, b, c))
+    clgemm.sgemm(2.0, x, y, -3.0, z, overwrite_c=1, order="C")
+    np.testing.assert_array_equal(z.get(), 2 * (a @ b) - 3 * c)
 
 
 def test_operands_of_verification_are_those_of_the_seed():
