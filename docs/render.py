@@ -216,6 +216,10 @@ def of_survey(found: dict[str, Any]) -> Table:
             "Geometric mean (5th to 95th percentile).",
             *(f"{name}: {about}." for name, about in found["peers"].items()),
             f"{found['threads']} threads of the host's BLAS.",
+            *(
+                f"Greatest regret: {each['greatest']:.2f}."
+                for each in found["regret"]["all"].values()
+            ),
         ],
     )
 

@@ -19,6 +19,7 @@ __all__ = [
     "percentile",
     "possible_kinds",
     "random_cases",
+    "range_text",
     "regret",
     "summary",
 ]
@@ -26,8 +27,8 @@ __all__ = [
 SHARES = {"N": 0.5, "T": 0.35, "S": 0.1, "D": 0.05}  # of the layouts of each operand
 STORED = {"N": 1, "T": 1, "S": 2, "D": 4}  # elements stored for each element of an operand
 STORAGE_BYTES = 2**30  # the most for A, B and C
-DRAWS = 20_000  # tries to find a product of a kind
-REPEATS = 1000  # draws of products that a survey has already
+DRAWS = 2000  # tries to find a product of a kind
+REPEATS = 300  # draws in all that find no product, or one that the survey has already
 SIDE_BANDS = ((1, 7), (8, 63), (64, 383), (384, 10**9))
 
 Sides = tuple[int, int, int]
@@ -68,6 +69,12 @@ class Bounds:
             and self.work[0] <= case.work <= self.work[1]
             and FLOAT_BYTES * stored <= STORAGE_BYTES
         )
+
+
+def range_text(values: Sequence[int], between: str) -> str:
+    """Return a range in words, such as ``1e5 to 4e11``."""
+    low, high = (str(value) if value < 10**5 else f"{value:.3g}" for value in values)
+    return f"{low}{between}{high}".replace("e+0", "e").replace("e+", "e")
 
 
 class Draw:

@@ -13,7 +13,7 @@ from clgemm.bench.contenders import HOST, PEERS, ROUTED
 from clgemm.bench.figures import Outcome
 from clgemm.bench.pipe import RequestError, Worker, WorkerDiedError
 from clgemm.bench.rounds import Settings, Tournament
-from clgemm.bench.survey import KINDS, Bounds, possible_kinds, random_cases
+from clgemm.bench.survey import KINDS, Bounds, possible_kinds, random_cases, range_text
 from clgemm.bench.survey_report import SurveyReport
 from clgemm.core.precision import PRECISIONS, chosen_precision
 from clgemm.core.settings import whole_number
@@ -57,13 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sides",
         type=_range,
         metavar="LOW:HIGH",
-        help=f"of m, n and k in a survey (default: {_shown(default.sides)})",
+        help=f"of m, n and k in a survey (default: {range_text(default.sides, ':')})",
     )
     parser.add_argument(
         "--work",
         type=_range,
         metavar="LOW:HIGH",
-        help=f"multiply-adds in a survey (default: {_shown(default.work)})",
+        help=f"multiply-adds in a survey (default: {range_text(default.work, ':')})",
     )
     parser.add_argument(
         "--data",
@@ -89,10 +89,6 @@ def _range(text: str) -> tuple[int, int]:
             f"{text!r} is not a range of two whole numbers, such as 64:2048"
         ) from None
     return low, high
-
-
-def _shown(values: tuple[int, int]) -> str:
-    return "{:g}:{:g}".format(*values).replace("e+0", "e").replace("e+", "e")
 
 
 def _bounds(args: argparse.Namespace) -> Bounds:

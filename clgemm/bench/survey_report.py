@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ from clgemm.bench.cases import DATA, Case
 from clgemm.bench.contenders import DEVICE, HOST, ROUTED
 from clgemm.bench.figures import Outcome
 from clgemm.bench.report import SCHEMA, Report
-from clgemm.bench.survey import Summary, groupings, regret, summary
+from clgemm.bench.survey import Summary, groupings, range_text, regret, summary
 from clgemm.terminal import Side, print_table
 
 __all__ = ["BEST", "SurveyReport", "as_json", "print_survey"]
@@ -148,10 +148,13 @@ def print_survey(report: SurveyReport) -> None:
     print(*_head(report), sep="\n", end="\n\n")
     for mode, title in TITLES.items():
         ratios = report.ratios(mode)
-        for peer, by_case in ratios.items():
-            _print_summaries(f"{title}: how many times faster than {peer}", by_case)
-        if ratios:
-            _print_worst(report, mode, next(iter(ratios.values())))
+        if not ratios:
+            continue
+        first, *others = ratios
+        _print_summaries(f"{title}: how many times faster than {first}", ratios[first])
+        if others:
+            _print_peers(f"{title}: mean (5 %) to each peer", {x: ratios[x] for x in others})
+        _print_worst(report, mode, ratios[first])
     if regrets := report.regrets():
         _print_summaries("matmul of NumPy arrays: its time over the better side's", regrets, True)
         _print_regrets(report, regrets)
@@ -172,15 +175,11 @@ def _head(report: SurveyReport) -> Iterator[str]:
     yield f"{machine['date']}, Python {machine['python']}, {threads}"
     yield (
         f"survey of {survey['count']} random products, seed {survey['seed']}: "
-        f"sides {_range(survey['sides'])}, multiply-adds {_range(survey['work'])}, "
+        f"sides {range_text(survey['sides'], ' to ')}, "
+        f"multiply-adds {range_text(survey['work'], ' to ')}, "
         f"precision {survey['precision']}, {survey['data']} data ({DATA[survey['data']]})"
     )
     yield "a ratio above 1: clgemm is faster; the median of the rounds' ratios"
-
-
-def _range(values: Sequence[int]) -> str:
-    low, high = (f"{value:g}".replace("e+0", "e").replace("e+", "e") for value in values)
-    return f"{low} to {high}"
 
 
 def _print_summaries(title: str, ratios: Ratios, is_regret: bool = False) -> None:
@@ -195,6 +194,21 @@ def _print_summaries(title: str, ratios: Ratios, is_regret: bool = False) -> Non
             cells = [str(each.count), *(f"{value:.2f}" for value in (*figures, extreme))]
             rows.append([label if name == "all" else f"  {label}", *cells])
     _print(title, headings, rows, 1)
+
+
+def _print_peers(title: str, ratios: dict[str, Ratios]) -> None:
+    """Print the geometric mean and the 5th percentile of each peer's ratios."""
+    by_peer = {peer: summaries(by_case) for peer, by_case in ratios.items()}
+    every = {case: 1.0 for by_case in ratios.values() for case in by_case}
+    rows = []
+    for name, groups in groupings(every).items():
+        if name != "all":
+            rows.append([name, *[""] * len(ratios)])
+        for label in groups:
+            found = [by_peer[peer][name].get(label) for peer in ratios]
+            cells = [f"{each.mean:.2f} ({each.low:.2f})" if each else "" for each in found]
+            rows.append([label if name == "all" else f"  {label}", *cells])
+    _print(title, ["", *ratios], rows, 1)
 
 
 def _print_worst(report: SurveyReport, mode: str, ratios: Ratios) -> None:
