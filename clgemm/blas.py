@@ -1,4 +1,4 @@
-"""`sgemm`: checks, BLAS's special cases, and one call from start to end."""
+"""`sgemm`: the checks, BLAS's special cases, and one call from start to end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from clgemm.storage import Order, check_leading, smallest_leading, storage_size,
 __all__ = ["sgemm"]
 
 TRANSPOSES = 0, 1, 2
-Sizes = tuple[int | None, int | None, int | None]  # m, n and k, as far as they are given
+Sizes = tuple[int | None, int | None, int | None]  # m, n and k; None if not given
 UNKNOWN_SIZES: Sizes = None, None, None
 
 
@@ -61,63 +61,64 @@ def sgemm(
     alpha : float
         When it is 0 (in float32), `a` and `b` are not read: NaN there does not spread.
     a : array_like, shape (m, k), or (k, m) if `trans_a`
-        Other dtypes are converted to float32. A float32 view of any strides is used where it
-        lies: its leading dimension is its outer stride. A vector is a matrix of one column.
-        A `pyopencl.array.Array` stays on its device.
+        Other dtypes are converted to float32. A float32 view of any strides is used without a
+        copy: its leading dimension is its outer stride. A vector is a matrix of one column. A
+        `pyopencl.array.Array` stays on its device.
     b : array_like, shape (k, n), or (n, k) if `trans_b`
-        As `a`; both on the host or both on the device.
+        As `a`. Both are on the host, or both on the device.
     beta : float, optional
         When it is 0 (in float32), `c` is not read: NaN there does not spread.
     c : array_like, shape (m, n), optional
-        Zero if left out.
+        The default is a matrix of zeros.
     trans_a, trans_b : {0, 1, 2}, optional
         1 transposes the operand; 2, the conjugate transpose, is the same for real numbers.
     overwrite_c : bool, optional
-        Write the result to `c` itself, of whatever strides, if it is a writable float32 array.
-        It may overlap `a` and `b`.
+        Whether to write the result to `c` itself, if it is a writable float32 array. It may have
+        any strides and may overlap `a` and `b`.
     m, n, k, lda, ldb, ldc : int, optional
-        Flat mode, if any of `lda`, `ldb`, `ldc` is given: `a`, `b` and `c` are BLAS storage
-        (contiguous of any shape, or one-dimensional of any stride), op(A) is m x k, op(B)
-        k x n, and leading dimensions left out are the smallest possible. The m x n window
-        of `c` is updated and all else in its storage kept. Otherwise m, n and k may be given
-        for a check.
+        If `lda`, `ldb` or `ldc` is given, the call is in flat mode: `a`, `b` and `c` are BLAS
+        storage (contiguous of any shape, or one-dimensional of any stride), op(A) is m x k and
+        op(B) is k x n. The default of a leading dimension is the smallest possible. The m x n
+        window of `c` is updated, and the rest of its storage is kept. Without leading dimensions,
+        m, n and k are only checked.
     order : {"F", "C"}, optional
         The order of a new result. In flat mode, column-major (BLAS) or row-major (CBLAS) storage.
     precision : {"strict", "float32", "fast"}, optional
-        The error that is allowed: see `clgemm.precision`, which says what the modes promise; the
-        ``with`` block's, the environment variable CLGEMM_PRECISION, or ``"float32"`` if left out.
+        The error that is allowed: `clgemm.precision` describes each mode. The default is that of
+        the ``with`` block, the environment variable CLGEMM_PRECISION, or ``"float32"``.
     queue : pyopencl.CommandQueue, optional
-        Where to compute: by default the queue of the device operands, or for host operands that
-        of the device chosen with `clgemm.set_device`.
+        The queue to compute on. The default is the queue of the device operands. For host operands
+        it is the queue of the device that `clgemm.get_device` returns.
     wait_for : list of pyopencl.Event, optional
         Events that the computation waits for.
 
     Returns
     -------
     numpy.ndarray or pyopencl.array.Array, float32, shape (m, n)
-        `c` itself if it was overwritten; in flat mode storage shaped like `c` (one-dimensional,
-        zero outside the window, if there was none). Host results are complete on return. Device
-        results are enqueued, not waited for; the event is among their ``events``.
+        `c` itself if it was overwritten. In flat mode, the result is storage of the shape of `c`.
+        If there was no `c`, it is one-dimensional and zero outside the window. Host results are
+        complete on return. Device results are enqueued, not waited for; the event is among their
+        ``events``.
 
     Raises
     ------
     ValueError
-        If shapes disagree, `trans_a`, `trans_b`, `order` or `precision` is none of those above,
-        a leading dimension is too small, or a storage too short.
+        If shapes disagree, if `trans_a`, `trans_b`, `order` or `precision` is none of those above,
+        if a leading dimension is too small, or if a storage is too short.
     TypeError
-        If an operand or a scalar is not numeric, host and device operands are mixed, or `queue` or
-        `wait_for` is something else.
+        If an operand or a scalar is not numeric, if host and device operands are mixed, or if
+        `queue` or `wait_for` has another type.
     RuntimeError
-        If there is no OpenCL device. If a signal handler or a finalizer asks for a product while
-        the one that it interrupts is still being prepared (`clgemm.dot` and the like fall back to
-        NumPy there).
+        If there is no OpenCL device. If a signal handler or a finalizer calls this while it
+        interrupts the preparation of another product. (`clgemm.dot` and its relatives use NumPy
+        then.)
 
     Notes
     -----
-    An exception in mid-call, such as KeyboardInterrupt, leaves `c` undefined if it was to be
-    overwritten: what is enqueued on the device may still write to it. Ctrl-C is answered within 0.2
-    seconds. The device then finishes the kernel that it is at and starts none of the others; arrays
-    are kept alive until then, and the next product waits for it.
+    After an exception during the call, such as KeyboardInterrupt, a `c` to be overwritten is
+    undefined: the device may still write to it. Ctrl-C raises KeyboardInterrupt within 0.2 seconds.
+    The device completes the current kernel and starts no other. Arrays are kept alive until then,
+    and the next product waits for it.
 
     References
     ----------
@@ -166,7 +167,7 @@ def sgemm(
         transposes = {"a": bool(trans_a), "b": bool(trans_b)}
         op_a, op_b, shape, ldc = _from_storage(operands, sizes, leading, transposes, order)
 
-    # Where the result goes: c itself, a copy of it, or new memory.
+    # The result is c itself, a copy of it, or a new array.
     if c is None:
         beta = 0.0
         if ldc is not None:
@@ -199,7 +200,7 @@ def _from_shapes(
     trans_a: int,
     trans_b: int,
 ) -> tuple[AnyArray, AnyArray, tuple[int, int]]:
-    """Return op(A), op(B) and the shape of C from operands that are matrices by their shapes."""
+    """Return op(A), op(B) and the shape of C, without flat mode."""
     op_a, op_b = as_matrix(operands["a"], "a"), as_matrix(operands["b"], "b")
     if trans_a:
         op_a = transposed(op_a)
@@ -227,26 +228,26 @@ def _from_storage(
     transposes: Mapping[str, bool],
     order: Order,
 ) -> tuple[AnyArray, AnyArray, tuple[int, int], int]:
-    """Return op(A), op(B), the shape of C and its leading dimension from BLAS storage."""
+    """Return op(A), op(B), the shape of C and its leading dimension, in flat mode."""
     for name, size in zip("mnk", sizes, strict=True):
         if size is None or size < 0:
             raise ValueError(
-                f"{name}={size}: with leading dimensions, m, n and k are needed, none negative"
+                f"{name}={size}: with leading dimensions, m, n and k must be given, none negative"
             )
     m, n, k = cast("tuple[int, int, int]", sizes)
 
-    def settled(name: str, rows: int, columns: int) -> int:
+    def leading_of(name: str, rows: int, columns: int) -> int:
         size = leading[name]
         return smallest_leading(rows, columns, order) if size is None else size
 
     op = {}
     for name, shape in (("a", (m, k)), ("b", (k, n))):
         stored = shape[::-1] if transposes[name] else shape
-        matrix = window(operands[name], name, *stored, settled(name, *stored), order)
+        matrix = window(operands[name], name, *stored, leading_of(name, *stored), order)
         op[name] = transposed(matrix) if transposes[name] else matrix
-    ldc = settled("c", m, n)
+    ldc = leading_of("c", m, n)
     if "c" in operands:
-        window(operands["c"], "c", m, n, ldc, order)  # for its checks: nothing is half done
+        window(operands["c"], "c", m, n, ldc, order)  # for its checks
     else:
         check_leading("c", m, n, ldc, order)
     return op["a"], op["b"], (m, n), ldc
@@ -263,9 +264,9 @@ def single(value: Any, name: str) -> float:
     if type(value) is float and value in (0.0, 1.0):
         return value
     try:
-        if value is None or isinstance(value, str | bytes):  # which NumPy would read a number from
+        if value is None or isinstance(value, str | bytes):  # NumPy would parse text
             raise TypeError
-        with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, as in C
+        with np.errstate(over="ignore"):  # too large a number becomes infinite, as in C
             return float(np.float32(value))
     except (TypeError, ValueError):
         raise TypeError(f"{name}={value!r} is not a real number") from None
@@ -277,7 +278,7 @@ def events(wait_for: Any) -> tuple[cl.Event, ...]:
     Raises
     ------
     TypeError
-        If it is no sequence, or there is anything else in it.
+        If it is not a sequence of events.
     """
     found = tuple(wait_for) if isinstance(wait_for, Iterable) else (None,)
     if not all(isinstance(event, cl.Event) for event in found):
@@ -286,7 +287,7 @@ def events(wait_for: Any) -> tuple[cl.Event, ...]:
 
 
 def whole(value: Any, name: str) -> int | None:
-    """Return a size as an int, None as None.
+    """Return a size as an int, or None if it is None.
 
     Raises
     ------

@@ -22,9 +22,9 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
     arrays : sequence of array_like or pyopencl.array.Array
         Matrices; the first and the last may be vectors.
     out : array, optional
-        As for `dot`. In a chain of three or more, NumPy takes a vector at either end for a matrix:
-        `out` has the shape (m, 1), (1, n) or (1, 1) then. Device arrays may also be given as a
-        vector, the shape of the result.
+        As for `dot`. In a chain of three or more arrays, NumPy treats a vector at either end as a
+        matrix: then `out` has the shape (m, 1), (1, n) or (1, 1). A device array may also have the
+        shape of the result.
 
     Returns
     -------
@@ -33,9 +33,9 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
     Raises
     ------
     ValueError
-        If there are fewer than two arrays, or shapes disagree.
+        If there are fewer than two arrays, or if shapes disagree.
     numpy.linalg.LinAlgError
-        If an operand in the middle is not a matrix.
+        If an array other than the first and the last is not a matrix.
     TypeError
         As `dot`.
     """
@@ -80,7 +80,7 @@ def _multiplied(chain: list[AnyArray], dims: list[int], out: Any) -> Any:
 
 
 def _chain(chain: list[Any]) -> list[int] | None:
-    """Return the sizes d of a chain of d[i] x d[i + 1] matrices, or None if it is NumPy's."""
+    """Return the sizes d of a chain of d[i] x d[i + 1] matrices; None if NumPy must multiply."""
     arrays = [x for x in chain if is_device(x) or type(x) in (np.ndarray, np.memmap)]
     if len(chain) < 2 or len(arrays) < len(chain):
         return None
@@ -94,12 +94,12 @@ def _chain(chain: list[Any]) -> list[int] | None:
     dims.append(1 if last.ndim == 1 else last.shape[1])
     agree = all(x.shape[0] == size for x, size in zip(arrays[1:], dims[1:], strict=False))
     if not agree and is_device(first):
-        raise ValueError(f"the shapes {[x.shape for x in arrays]} do not chain")
+        raise ValueError(f"the inner sizes of the shapes {[x.shape for x in arrays]} differ")
     return dims if agree else None
 
 
 def _cheapest_splits(dims: list[int]) -> npt.NDArray[np.intp]:
-    """Return for each part of a chain where to split it (Cormen et al., Algorithms, 15.2)."""
+    """Return the cheapest split of each part of a chain (Cormen et al., Algorithms, 15.2)."""
     count = len(dims) - 1
     cost = np.zeros((count, count))
     split = np.zeros((count, count), dtype=np.intp)

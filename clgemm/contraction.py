@@ -1,4 +1,4 @@
-"""Contractions of arrays as matrix products: `dot`, `inner`, `tensordot`."""
+"""The steps that `dot`, `inner` and `tensordot` share: arrays as operands of matrix products."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from clgemm.runtime.operands import (
 )
 
 __all__ = [
+    "as_batches",
     "as_matrix_of",
-    "as_stacks",
     "contracted",
     "fits_dot",
     "summed_axes",
@@ -34,15 +34,15 @@ __all__ = [
 
 
 def without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    """Return a shape without one axis; a vector's only axis is its last but one too."""
+    """Return a shape without one axis. The only axis of a vector is also its last but one."""
     axis = max(len(shape) + axis, 0)
     return shape[:axis] + shape[axis + 1 :]
 
 
 def fits_dot(out: Any, shape: tuple[int, ...]) -> bool:
-    """Tell whether NumPy's dot would accept an output array, and return it.
+    """Tell whether NumPy's dot would accept `out` and return it.
 
-    From an output array without dimensions it returns a scalar, since NumPy 2.5.
+    It is False without dimensions, because NumPy returns a scalar then from version 2.5 on.
     """
     return (
         type(out) is np.ndarray
@@ -54,8 +54,8 @@ def fits_dot(out: Any, shape: tuple[int, ...]) -> bool:
     )
 
 
-def as_stacks(x: AnyArray, y: AnyArray) -> tuple[AnyArray, AnyArray]:
-    """Return operands of at least two dimensions: a vector is a row of x, a column of y."""
+def as_batches(x: AnyArray, y: AnyArray) -> tuple[AnyArray, AnyArray]:
+    """Return both operands as batches of matrices: a vector x is a row, a vector y a column."""
     return (
         x if x.ndim > 1 else rearranged(x, (None, 0)),
         y if y.ndim > 1 else rearranged(y, (0, None)),
@@ -70,44 +70,50 @@ def contracted(
     queue: cl.CommandQueue | None,
     precision: str | None = None,
 ) -> tuple[AnyArray, BoundCall | None]:
-    """Return dot(x, y), all matrices in one launch, nothing copied; and what repeats it.
+    """Return dot(x, y) and its bound plan, if one plan made it. No operand is copied.
 
     Parameters
     ----------
     x, y : float32 array, shapes (..., k) and (..., k, n) or (k,)
-        Neither of them a scalar.
+        Neither is a scalar.
     shape : tuple of int
-        Of the result.
+        The shape of the result.
     out : float32 array, optional
-        Takes the result; a new array if left out. No two of its elements share memory.
+        The array for the result. No two of its elements may overlap. The default is a new array.
     precision : str, optional
         As for `multiply`.
     """
     result = allocated(x, shape, "C", queue) if out is None else out
-    # x is a stack I of m x k, y a stack J of k x n: the result's axes are I, m, J, n, and its
-    # matrices those of the broadcast stack I x J.
-    stack_x, stack_y = max(x.ndim - 2, 0), max(y.ndim - 2, 0)
-    rows, columns = as_stacks(x, y)
-    rows = rearranged(rows, [*range(stack_x), *[None] * stack_y, stack_x, stack_x + 1])
-    row_axis = stack_x if x.ndim > 1 else None
+    # x is a batch I of m x k matrices, y a batch J of k x n. The axes of the result are I, m, J, n:
+    # it is a batch I x J of m x n matrices.
+    batch_x, batch_y = max(x.ndim - 2, 0), max(y.ndim - 2, 0)
+    rows, columns = as_batches(x, y)
+    rows = rearranged(rows, [*range(batch_x), *[None] * batch_y, batch_x, batch_x + 1])
+    row_axis = batch_x if x.ndim > 1 else None
     column_axis = len(shape) - 1 if y.ndim > 1 else None
     first_y = x.ndim - 1
-    stacks = [*range(stack_x), *range(first_y, first_y + stack_y)]
-    axes: list[int | None] = [*stacks, row_axis, column_axis]
+    batch = [*range(batch_x), *range(first_y, first_y + batch_y)]
+    axes: list[int | None] = [*batch, row_axis, column_axis]
     matrices = rearranged(result, axes)
     return result, multiply(1.0, rows, columns, 0.0, matrices, queue=queue, precision=precision)
 
 
 def unwrapped(result: AnyArray, out: Any) -> Any:
-    """Return a result as NumPy does: a host array of no dimensions as a scalar."""
-    # Of any other array, indexing would make a view, which does not own its memory.
+    """Return a result as NumPy does: a host array without dimensions becomes a scalar."""
+    # Other arrays are not indexed: that would give a view, which does not own its memory.
     if out is None and isinstance(result, np.ndarray) and not result.ndim:
         return result[()]
     return result
 
 
 def summed_axes(x: AnyArray, y: AnyArray, axes: Any) -> tuple[list[int], list[int]] | None:
-    """Return the summed axes of both, or None where NumPy is to raise its error."""
+    """Return the summed axes of both operands; None if NumPy must raise an error.
+
+    Raises
+    ------
+    IndexError, ValueError
+        If the axes are wrong and the operands are device arrays.
+    """
     try:
         first, second = axes
     except TypeError:
@@ -134,7 +140,7 @@ def summed_axes(x: AnyArray, y: AnyArray, axes: Any) -> tuple[list[int], list[in
 
 
 def as_matrix_of(x: AnyArray, split: int) -> AnyArray:
-    """Return an array as a matrix, its first `split` axes the rows: a view where strides allow."""
+    """Return an array as a matrix whose rows are its first `split` axes; a view if possible."""
     shape = math.prod(x.shape[:split]), math.prod(x.shape[split:])
     if not is_device(x):
         return x.reshape(shape)

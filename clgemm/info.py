@@ -32,8 +32,8 @@ def show_config(mode: Literal["dicts"]) -> dict[str, Any]: ...
 def show_config(mode: str = "stdout") -> dict[str, Any] | None:
     """Show versions, settings, OpenCL devices, the chosen device, tuning records and folders.
 
-    The records are those that serve each shape class. The crossovers are the sizes from which on
-    the device multiplies host arrays.
+    For each shape class it shows the record in use. The crossovers are the sizes from which on the
+    device multiplies host arrays.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
 
 
 def _opencl() -> dict[str, Any]:
-    """Return the runtimes that pip installed, their registration, the platforms and problems."""
+    """Return the runtimes that pip installed, their registration, all platforms and problems."""
     found: dict[str, Any] = {
         f"{runtime.package} {runtime.version}": str(runtime.library)
         for runtime in runtimes.installed()
@@ -151,7 +151,7 @@ def _chosen() -> dict[str, Any]:
 
 
 def _tuning() -> dict[str, Any]:
-    """Return the record that serves each shape class on the chosen device, and its source."""
+    """Return the record in use for each shape class on the chosen device, and its origin."""
     try:
         device = get_device()
     except (RuntimeError, ValueError):
@@ -160,7 +160,7 @@ def _tuning() -> dict[str, Any]:
 
 
 def _crossover() -> dict[str, Any]:
-    """Return the crossovers of the chosen device, and their source."""
+    """Return the crossovers of the chosen device, and their origin."""
     if (least := threshold()) is not None:
         return {"set by CLGEMM_THRESHOLD": f"from {least} multiply-adds on"}
     try:

@@ -1,8 +1,8 @@
-"""NumPy's products in terms of `clgemm.runtime.launch.multiply`: NumPy's rules, errors and results.
+"""NumPy's products `dot`, `inner`, `matmul` and `tensordot`, with NumPy's rules and errors.
 
-float32 operands above the crossover go to the device. Whatever is not ours - another dtype, a
-subclass that means something, a small product, an error - goes to NumPy's own function, so that its
-result and its error are NumPy's.
+Products of float32 operands above the crossover run on the device. All other calls go to NumPy's
+own function, so that result and error are NumPy's: other dtypes, subclasses of ndarray, small
+products, and calls that are wrong.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 import pyopencl as cl
 
 from clgemm.contraction import (
+    as_batches,
     as_matrix_of,
-    as_stacks,
     contracted,
     fits_dot,
     summed_axes,
@@ -47,9 +47,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _numpys_if_nested(numpys: Callable[..., Any]) -> Callable[[F], F]:
-    """Return a decorator: NumPy multiplies where the device cannot be used inside another product.
+    """Return a decorator: if a nested call cannot use the device, NumPy multiplies.
 
-    Device arrays are none of NumPy's: their call raises `NestedCallError`.
+    With device arrays, such a call raises `NestedCallError`.
     """
 
     def decorate(ours: F) -> F:
@@ -72,14 +72,15 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     Parameters
     ----------
     a, b : array_like or pyopencl.array.Array, shapes (..., k) and (..., k, n) or (k,)
-        float32 is multiplied on the device if that pays; every other dtype is NumPy's.
+        float32 arrays are multiplied on the device if that is faster. NumPy multiplies all other
+        dtypes.
     out : array, shape ``a.shape[:-1] + b.shape[:-2] + b.shape[-1:]``, optional
         C-contiguous and of the result's dtype. It may overlap `a` and `b`.
 
     Returns
     -------
     numpy.ndarray, scalar or pyopencl.array.Array
-        As NumPy's. Device arrays give a device array, enqueued and not waited for.
+        As from NumPy. Device arrays give a device array, enqueued and not waited for.
 
     Raises
     ------
@@ -147,22 +148,23 @@ def _inner(a: Any, b: Any) -> Any:
 
 
 def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
-    """Multiply as `numpy.matmul` does: stacks of matrices, broadcast, in one batched launch.
+    """Multiply as `numpy.matmul` does: batches of matrices, broadcast, in one launch.
 
     Parameters
     ----------
     a, b : array_like or pyopencl.array.Array, shapes (..., m, k) or (k,), (..., k, n) or (k,)
         As for `dot`.
     out : array, shape (..., m, n), optional
-        Of any strides; another dtype is converted to as NumPy would. It may overlap `a` and `b`.
+        May have any strides, and may overlap `a` and `b`. The result is converted to its dtype as
+        by NumPy.
     **keywords
-        NumPy's others, such as `axes`: with any of them, the result is NumPy's own. Device arrays
-        take none.
+        NumPy's other arguments, such as `axes`. NumPy makes a product with any of them. Device
+        arrays accept none.
 
     Returns
     -------
     numpy.ndarray, scalar or pyopencl.array.Array
-        As NumPy's.
+        As from `dot`.
 
     Raises
     ------
@@ -184,12 +186,12 @@ def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
     if cached is not None and (result := repeat(cached, 1.0, a, b, 0.0, target)) is not None:
         return result
     if keywords and (is_device(a) or is_device(b) or is_device(target)):
-        raise TypeError(f"matmul of device arrays takes no {', no '.join(sorted(keywords))}")
+        raise TypeError(f"matmul of device arrays does not accept {', '.join(sorted(keywords))}")
     arrays = None if keywords else _taken(a, b, target)
     if arrays is None or not _aligned(arrays.x, arrays.y):
         return np.matmul(a, b, out=out, **keywords)
     x, y, queue = arrays
-    rows, columns = as_stacks(x, y)
+    rows, columns = as_batches(x, y)
     try:
         batch = broadcast_batch(rows.shape[:-2], columns.shape[:-2])
     except ValueError:
@@ -229,12 +231,13 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     a, b : array_like or pyopencl.array.Array
         As for `dot`.
     axes : int or pair of sequences of int, optional
-        The last and first `axes` axes of `a` and `b`, or the axes of each, in the same order.
+        The number of axes: the last ones of `a`, the first ones of `b`. Or the axes of `a` and
+        those of `b`, in the same order.
 
     Returns
     -------
     numpy.ndarray or pyopencl.array.Array
-        The axes that remain of `a`, then those of `b`.
+        Its axes are the remaining axes of `a`, then those of `b`.
 
     Raises
     ------
@@ -270,7 +273,7 @@ def _tensordot(a: Any, b: Any, axes: Any) -> Any:
 
 
 class _Operands(NamedTuple):
-    """Both operands as float32 arrays of one kind, and where device operands are multiplied."""
+    """Both operands as float32 arrays on one side, and the queue of device operands."""
 
     x: AnyArray
     y: AnyArray
@@ -280,8 +283,7 @@ class _Operands(NamedTuple):
 def _signature(function: str, a: Any, b: Any, out: Any) -> tuple[str | None, Signature | None]:
     """Return a call's precision and its signature.
 
-    None for a precision that is set to what it cannot be: `multiply` says so, if the product does
-    not stay on the host.
+    Both are None if the precision's setting is wrong: `multiply` raises that error.
     """
     least = threshold() if isinstance(a, np.ndarray) else None
     try:
@@ -292,22 +294,22 @@ def _signature(function: str, a: Any, b: Any, out: Any) -> tuple[str | None, Sig
 
 
 def _is_small(a: Any, b: Any, out: Any) -> bool:
-    """Tell at once that no device pays for dot(a, b) or matmul(a, b): most calls of a program."""
+    """Tell quickly whether dot(a, b) or matmul(a, b) is too small for any device."""
     if type(a) is not np.ndarray or type(b) is not np.ndarray or not a.ndim:
         return False
     if out is not None and type(out) is not np.ndarray:
         return False
-    # m k * k n / k: all the multiply-adds there are.
+    # The product has (m k) (k n) / k multiply-adds.
     return bool(a.size * b.size < a.shape[-1] * smallest_crossover())
 
 
 def _taken(a: Any, b: Any, out: Any) -> _Operands | None:
-    """Return the operands of a product that is ours, None if it is NumPy's business."""
+    """Return the operands as float32 arrays; None if NumPy must make the product."""
     operands = {"a": a, "b": b} | ({} if out is None else {"out": out})
     if any(is_device(x) for x in operands.values()):
         queue = common_queue(operands, None)
         return _Operands(float32_operand(a, "a"), float32_operand(b, "b"), queue)
-    # A subclass may give products a meaning of its own; a memory-mapped array does not.
+    # Subclasses may redefine products. np.memmap does not.
     if all(type(x) in (np.ndarray, np.memmap) and x.dtype == np.float32 for x in (a, b)):
         x, y = (float32_operand(np.asarray(z), name) for z, name in ((a, "a"), (b, "b")))
         return _Operands(x, y, None)
@@ -315,9 +317,14 @@ def _taken(a: Any, b: Any, out: Any) -> _Operands | None:
 
 
 def _aligned(x: AnyArray, y: AnyArray, axis: int = -2) -> bool:
-    """Tell whether the last axis of x and this one of y agree; if not, device arrays are an error.
+    """Tell whether the last axis of x and the given axis of y have the same length.
 
-    A vector's only axis is its last but one too.
+    The only axis of a vector is also its last but one.
+
+    Raises
+    ------
+    ValueError
+        If they differ and the operands are device arrays.
     """
     if x.ndim and y.ndim and x.shape[-1] == y.shape[axis if y.ndim > 1 else 0]:
         return True
@@ -334,7 +341,7 @@ def _require_out(out: AnyArray | None, shape: tuple[int, ...]) -> None:
     if out is not None and (out.shape != shape or out.dtype != np.float32):
         raise ValueError(f"out is {out.dtype} of shape {out.shape}, the result float32 of {shape}")
     if out is not None and not updatable(out):
-        raise ValueError(f"elements of out share memory: shape {out.shape}, strides {out.strides}")
+        raise ValueError(f"elements of out overlap: shape {out.shape}, strides {out.strides}")
 
 
 def _stays_on_host(x: AnyArray, y: AnyArray) -> bool:

@@ -1,4 +1,4 @@
-"""Every device that works is a parameter of the tests that need one; nothing stays on the host."""
+"""Fixtures: each device that works is a parameter of the tests that need a device."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ settings.load_profile("clgemm")
 
 
 def pytest_configure() -> None:
-    """Refuse to run where there is no device: a suite that tests nothing may not pass."""
+    """Fail if there is no device, because then the suite would test nothing."""
     if not devices():
         raise pytest.UsageError(str(no_device()))
 
@@ -57,7 +57,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def environment() -> Iterator[None]:
-    """Run every product on the device."""
+    """Send every product to the device, whatever its size."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLGEMM_THRESHOLD", "0")
         patch.delenv("CLGEMM_PRECISION", raising=False)
@@ -85,7 +85,7 @@ def unshared_scratch() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def chosen_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put back the device that was chosen before a test, whatever the test chose."""
+    """Restore after each test the device that was chosen before it."""
     monkeypatch.setattr(choice, "_chosen", choice._chosen)
 
 
@@ -93,7 +93,7 @@ def chosen_device(monkeypatch: pytest.MonkeyPatch) -> None:
     scope="session", params=devices(), ids=lambda d: f"{d.platform.split(',')[0]}-{d.name}"
 )
 def device(request: pytest.FixtureRequest) -> Iterator[clgemm.Device]:
-    """Each OpenCL device in turn, chosen for the whole process."""
+    """Return each OpenCL device in turn, chosen for the whole process."""
     clgemm.set_device(request.param)
     yield request.param
     clgemm.set_device(None)

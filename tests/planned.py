@@ -1,22 +1,71 @@
-"""Plans of products by a config that the test names, without a device."""
+"""Plans by a config that the test gives, without a device."""
 
 from __future__ import annotations
+
+import math
+import struct
+from dataclasses import replace
+
+from strategies import GPU_LIMITS
 
 from clgemm.core.config import KernelConfig, Limits
 from clgemm.core.layout import Layout
 from clgemm.core.problem import Problem
-from clgemm.core.steps import Plan
+from clgemm.core.steps import Argument, Plan, Step
 from clgemm.core.traits import Traits
 from clgemm.kernels import family_named
 from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.common.family import Fallback
 from clgemm.planning.bounded import bounded
 
-__all__ = ["fallback_by", "make_plan", "make_scaling_plan", "traits_with"]
+__all__ = [
+    "LIMITS",
+    "TWO_CORES",
+    "dense",
+    "fallback_by",
+    "kernels",
+    "make_plan",
+    "make_scaling_plan",
+    "matrices_of",
+    "scales",
+    "traits_with",
+    "work_of",
+]
+
+LIMITS = replace(GPU_LIMITS, compute_units=8)
+TWO_CORES = replace(LIMITS, compute_units=2, vector_width=16)
+
+
+def dense(m: int, n: int, *batch: int) -> Layout:
+    """A batch of dense row-major matrices."""
+    strides: tuple[int, ...] = (1,)
+    for length in (n, m, *reversed(batch))[: len(batch) + 1]:
+        strides = (strides[0] * length, *strides)
+    return Layout((*batch, m, n), strides)
+
+
+def kernels(plan: Plan) -> list[str]:
+    """The families of a plan's launches."""
+    return [step.config.family for step in plan.steps]
+
+
+def scales(step: Step) -> tuple[Argument, Argument]:
+    """The arguments alpha and beta of a launch."""
+    return step.arguments["alpha"], step.arguments["beta"]
+
+
+def work_of(step: Step) -> int:
+    """The multiply-adds of a launch for each matrix."""
+    return math.prod(step.arguments[size] for size in "mnk")
+
+
+def matrices_of(step: Step) -> int:
+    """The matrices of a launch."""
+    return math.prod(struct.unpack("4i", step.arguments["counts"]))
 
 
 def traits_with(limits: Limits, kind: str = "GPU", **others: object) -> Traits:
-    """Traits of a device of these limits."""
+    """Return the traits of a device with these limits."""
     return Traits(limits, kind, **others)  # type: ignore[arg-type]
 
 
@@ -29,7 +78,7 @@ def make_plan(
     limits: Limits,
     is_fallback: bool = False,
 ) -> Plan:
-    """The launches of a product; `is_fallback`: as the fallback of another plan."""
+    """Return the plan of a product; with `is_fallback`, as the fallback of another plan."""
     family, traits = family_named(config.family), traits_with(limits)
     problem, choice = Problem(a, b, c, "strict"), Choice(config, pack)
     fallback = family.fallback(problem, choice, traits)
@@ -39,7 +88,7 @@ def make_plan(
 
 
 def make_scaling_plan(c: Layout, config: KernelConfig) -> Plan:
-    """The launches of ``C = beta C``."""
+    """Return the plan of ``C = beta C``."""
     problem = Problem(c, c, c, None).scaling()
     limits = Limits(2**15, 256, 2**30, 8, 1)
     return make_plan(*problem.layouts, config, None, limits)
@@ -48,5 +97,5 @@ def make_scaling_plan(c: Layout, config: KernelConfig) -> Plan:
 def fallback_by(
     config: KernelConfig, pack: tuple[KernelConfig, ...] | None, limits: Limits
 ) -> Fallback:
-    """What plans a fallback by a config."""
+    """Return a function that plans a fallback by a config."""
     return lambda part: make_plan(*part.layouts, config, pack, limits, is_fallback=True)

@@ -1,4 +1,4 @@
-"""The child that checks a device, with a fault planted: what it is stands in PLANTED_FAULT."""
+"""A child process that checks a device, with the fault that PLANTED_FAULT names."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ Device pthread failed to build the program, log: (options: -cl-std=CL1.2 -DWORK_
 
 
 def refuses(*_arguments, **_keywords):
-    """A compiler that does not know the processor."""
+    """Fail like a compiler that does not know the processor."""
     raise cl.RuntimeError(POCL_LOG)
 
 
 def hangs(*_arguments, **_keywords):
-    """A compiler that does not end."""
+    """Hang like a compiler that does not end."""
     time.sleep(600)
 
 
 def aborts(*_arguments, **_keywords):
-    """A compiler that takes its process down."""
+    """Abort the process, as some compilers do."""
     print("LLVM ERROR: Cannot select", file=sys.stderr)
     os.abort()
 
 
 def wrong(kind):
-    """Kernels that leave out the last step of k."""
+    """Build kernels that leave out the last step of k."""
     loop = "for (int p = 0; p < k; p++) {"
     return text_of(kind).replace(loop, loop.replace("p < k", "p < k - 1"))
 

@@ -1,4 +1,4 @@
-"""A trial where some configs of the direct family misbehave, told by their rows per work-item."""
+"""A trial with faults in some configs of the direct family, by their rows per work-item."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ text_of, build = programs.text_of, programs.build
 
 
 def planted(kind):
-    """The source, with a column left out at edges, or a loop that never ends."""
+    """Return the source with a column left out at the edges, or with an endless loop."""
     source = text_of(kind)
     if kind.family != "direct":
         return source
@@ -30,7 +30,7 @@ def planted(kind):
 
 
 def built(device, source, macros, *others, **keywords):
-    """A compiler that takes the process down; one that never ends where every loop does."""
+    """Build like a compiler that aborts the process, or like one that does not end."""
     if ("WORK_M", HANGS) in macros and "llvmpipe" in device.name:
         time.sleep(600)
     if ("WORK_M", ABORTS) in macros and "direct_product" in source:

@@ -1,6 +1,6 @@
-"""Whole problems for property tests: shapes, views, scalars, and what the result must be.
+"""Hypothesis strategies for whole problems: shapes, views, scalars and expected results.
 
-And what tests of plans need: layouts, and a device's limits.
+Also layouts and limits for tests of plans.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ EDGES = sorted(
 
 
 def sizes(largest: int = 130) -> st.SearchStrategy[int]:
-    """A matrix dimension, zero included."""
+    """Draw a dimension of a matrix, zero included."""
     edges = [edge for edge in EDGES if edge <= largest]
     return st.one_of(st.sampled_from(edges), st.integers(0, min(largest, 40)))
 
 
 def gamma(n: int) -> float:
-    """Higham's bound on n roundings: n u / (1 - n u)."""
+    """Return Higham's bound on n roundings, n u / (1 - n u)."""
     return n * UNIT_ROUNDOFF / (1 - n * UNIT_ROUNDOFF)
 
 
 @dataclass
 class Buffer:
-    """A view into a larger array whose other elements are guards."""
+    """A view of a larger array, whose other elements are guards."""
 
     base: np.ndarray
     view: np.ndarray
     before: np.ndarray  # the base as it was
 
     def untouched_outside(self, view: np.ndarray) -> bool:
-        """Whether nothing changed but the elements of one view of the base."""
+        """Tell whether only elements of one view of the base have changed."""
         changed = self.base.view(np.int32) != self.before.view(np.int32)
         mask = np.zeros(self.base.shape, bool)
         mask.ravel()[(np.arange(self.base.size))[_positions(self.base, view)]] = True
         return not (changed & ~mask).any()
 
     def untouched(self) -> bool:
-        """Whether the base is bit for bit what it was."""
+        """Tell whether the base is unchanged, bit for bit."""
         return np.array_equal(self.base.view(np.int32), self.before.view(np.int32))
 
 
 def _positions(base: np.ndarray, view: np.ndarray) -> np.ndarray:
-    """Indices into the raveled C-ordered base of a view's elements."""
+    """Return the indices of a view's elements in its base, raveled in C order."""
     first = (view.__array_interface__["data"][0] - base.__array_interface__["data"][0]) // 4
     offsets = np.zeros(view.shape, np.int64) + first
     for axis, stride in enumerate(view.strides):
@@ -64,7 +64,7 @@ def _positions(base: np.ndarray, view: np.ndarray) -> np.ndarray:
 
 @st.composite
 def buffers(draw: st.DrawFn, values: np.ndarray, guard: float = np.nan) -> Buffer:
-    """`values` as a view of any order, stride, direction and offset, NaN all around."""
+    """Draw a view with `values`, of any order, stride, direction and offset, surrounded by NaN."""
     steps = [draw(st.sampled_from([1, 1, 1, 2, 3, -1, -2])) for _ in values.shape]
     before = [draw(st.integers(0, 3)) for _ in values.shape]
     after = [draw(st.integers(0, 2)) for _ in values.shape]
@@ -100,13 +100,13 @@ class Problem:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """What sgemm takes."""
+        """Return the arguments of sgemm."""
         c = None if self.c is None else self.c.view
         rest = (self.trans_a, self.trans_b, self.overwrite_c)
         return (self.alpha, self.a.view, self.b.view, self.beta, c, *rest)
 
     def operands(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """op(A), op(B) and C in float64, C zero where it counts for nothing."""
+        """Return op(A), op(B) and C in float64; C is zero if it is not read."""
         a = self.a.view.astype(np.float64)
         b = self.b.view.astype(np.float64)
         a, b = (a.T if self.trans_a else a), (b.T if self.trans_b else b)
@@ -116,13 +116,13 @@ class Problem:
         return a, b, c
 
     def expected(self) -> np.ndarray:
-        """The result in float64."""
+        """Return the result in float64."""
         a, b, c = self.operands()
         product = self.alpha * (a @ b) if self.alpha else np.zeros(c.shape)
         return product + (self.beta * c if self.beta else 0)
 
     def bound(self) -> np.ndarray:
-        """The forward error bound of any order of float32 operations."""
+        """Return the forward error bound, which holds for any order of float32 operations."""
         a, b, c = self.operands()
         magnitude = abs(self.alpha) * (abs(a) @ abs(b)) + abs(self.beta) * abs(c)
         return gamma(a.shape[1] + 2) * magnitude
@@ -132,12 +132,12 @@ SCALARS = st.sampled_from([0.0, 1.0, -1.0, 2.0, -3.0])
 
 
 def integers(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Values whose products sum exactly in float32, in any order."""
+    """Draw values whose products sum exactly in float32, in any order."""
     return rng.integers(-8, 9, shape).astype(np.float32)
 
 
 def reals(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Values over forty powers of two either way, whose products neither under- nor overflow."""
+    """Draw values over 40 powers of two either way, whose products neither under- nor overflow."""
     values = rng.uniform(-1, 1, shape) * 2.0 ** rng.integers(-40, 41, shape)
     return values.astype(np.float32)
 
@@ -146,7 +146,7 @@ def reals(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 def problems(
     draw: st.DrawFn, values: Any = integers, scalars: Any = SCALARS, largest: int = 130
 ) -> Problem:
-    """Any call of sgemm on matrices; `c`, where it is not read, is NaN."""
+    """Draw any call of sgemm on matrices; a `c` that is not read is NaN."""
     m, n, k = draw(sizes(largest)), draw(sizes(largest)), draw(sizes(largest))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     trans_a, trans_b = draw(st.sampled_from([0, 1, 2])), draw(st.sampled_from([0, 1, 2]))

@@ -1,4 +1,4 @@
-"""sgemm against float64, over whole problems, on every device found."""
+"""Tests of sgemm against float64, over whole problems, on every device."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RNG = np.random.default_rng(2014)
 
 
 def check(problem: Problem, result: np.ndarray) -> None:
-    """What holds for every call: the array returned, guards kept, operands unmodified."""
+    """Check what holds for every call: the returned array, guards, unmodified operands."""
     assert result.dtype == np.float32
     assert problem.a.untouched()
     assert problem.b.untouched()
@@ -37,7 +37,7 @@ def check(problem: Problem, result: np.ndarray) -> None:
 
 @given(problem=problems())
 def test_is_exact_on_small_integers(problem, device):
-    """Integer sums below 2**24 are exact in float32 in any order."""
+    """Sums of integers below 2**24 are exact in float32, in any order."""
     expected = problem.expected()
     result = clgemm.sgemm(*problem.arguments)
     np.testing.assert_array_equal(result, expected)
@@ -46,7 +46,7 @@ def test_is_exact_on_small_integers(problem, device):
 
 @given(problem=problems(values=reals, scalars=st.floats(-8, 8, width=32)))
 def test_keeps_the_forward_error_bound(problem, device):
-    """Every element is within gamma(k + 2) (|alpha| |A| |B| + |beta| |C|) of the exact result."""
+    """Each element is within gamma(k + 2) (|alpha| |A| |B| + |beta| |C|) of the exact result."""
     expected, bound = problem.expected(), problem.bound()
     result = clgemm.sgemm(*problem.arguments)
     # Scalars near the smallest float32 scale products below its normal range.
@@ -56,7 +56,7 @@ def test_keeps_the_forward_error_bound(problem, device):
 
 @given(data=st.data(), m=st.integers(1, 70), n=st.integers(1, 70), k=st.integers(1, 70))
 def test_nan_and_inf_go_where_ieee_sends_them(data, m, n, k, device):
-    """Special values spread along their own row and column only, padding or not."""
+    """NaN and Inf spread along their own row and column only, with and without padding."""
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     a, b, c = integers(rng, (m, k)), integers(rng, (k, n)), integers(rng, (m, n))
     for x in (a, b, c):
@@ -84,7 +84,7 @@ def test_beta_zero_never_reads_c(shape, device):
 @pytest.mark.parametrize("beta", [0.0, 1.0, -2.0])
 @pytest.mark.parametrize("k", [0, 7])
 def test_alpha_zero_scales_c_and_never_reads_a_and_b(beta, k, device):
-    """NaN in A and B does not spread when alpha is 0; nor is there anything to read when k is 0."""
+    """If alpha or k is 0, C is scaled, and NaN in A and B does not spread."""
     c = integers(RNG, (9, 6))
     nan = np.full((9, k), np.nan, np.float32)
     result = clgemm.sgemm(0.0 if k else 1.0, nan, nan[:6], beta, c, trans_b=1)
@@ -93,7 +93,7 @@ def test_alpha_zero_scales_c_and_never_reads_a_and_b(beta, k, device):
 
 @pytest.mark.parametrize("shape", [(0, 3, 4), (3, 0, 4), (3, 4, 0), (0, 0, 0)])
 def test_takes_zero_dimensions(shape, device):
-    """An empty product is empty; a sum over nothing is zero."""
+    """An empty product is empty, and a sum over no elements is zero."""
     m, n, k = shape
     result = clgemm.sgemm(1.0, np.ones((m, k)), np.ones((k, n)))
     assert result.shape == (m, n)
@@ -103,7 +103,7 @@ def test_takes_zero_dimensions(shape, device):
 @pytest.mark.parametrize("which", ["a", "b", "both"])
 @pytest.mark.parametrize("n", [6, 70])
 def test_result_may_overlap_operands(which, n, device):
-    """C may be A, B, or overlap them in part."""
+    """The result may be written to A, to B, or to memory that overlaps them."""
     base = integers(RNG, (2 * n, 2 * n))
     a, b, c = base[:n, :n], base[n:, n:], base[n // 2 : n // 2 + n, n // 3 : n // 3 + n]
     if which == "a":
@@ -118,7 +118,7 @@ def test_result_may_overlap_operands(which, n, device):
 
 
 def test_interleaved_views_of_one_array(device):
-    """Even rows times odd rows into a third of the columns, all of one array."""
+    """Operands and result may be interleaved views of one array."""
     base = integers(RNG, (40, 60))
     before = base.copy()
     a, b, c = base[::2, 0::3], base[1::2, 1::3], base[::2, 2::3]
@@ -141,7 +141,7 @@ def test_interleaved_views_of_one_array(device):
 def test_flat_mode_updates_the_window_and_nothing_else(
     data, m, n, k, trans, order, overwrite, device
 ):
-    """BLAS storage with slack in the leading dimensions and at the end, of any 1-D stride."""
+    """Flat mode updates the window and nothing else in BLAS storage of any stride."""
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
 
     def stored(rows, columns):
@@ -169,7 +169,7 @@ def test_flat_mode_updates_the_window_and_nothing_else(
 
 
 def test_flat_mode_takes_two_dimensional_storage_and_defaults(device):
-    """Leading dimensions left out are the smallest; a missing C is new storage, zero outside."""
+    """Flat mode takes two-dimensional storage, and leading dimensions and C have defaults."""
     a, b = integers(RNG, (5, 3)), integers(RNG, (3, 4))
     result = clgemm.sgemm(1.0, a, b, m=5, n=4, k=3, ldc=6, order="C")
     assert result.shape == (30,)
@@ -187,14 +187,14 @@ def test_flat_mode_takes_two_dimensional_storage_and_defaults(device):
 
 @pytest.mark.parametrize("dtype", [bool, np.int8, np.int64, np.float16, np.float64, ">f4", object])
 def test_converts_other_dtypes(dtype, device):
-    """As SciPy does: sgemm casts to float32."""
+    """Operands of other dtypes are converted to float32, as in SciPy."""
     a = RNG.integers(0, 2, (5, 7)).astype(dtype)
     result = clgemm.sgemm(1.0, a, a, trans_b=1)
     np.testing.assert_array_equal(result, a.astype(np.float32) @ a.astype(np.float32).T)
 
 
 def test_agrees_with_scipy(device):
-    """The same calls, positional and by keyword, the same results and memory order."""
+    """The same calls, positional and by keyword, give SciPy's results and memory order."""
     a, b, c = integers(RNG, (6, 4)), integers(RNG, (4, 5)), integers(RNG, (6, 5))
     calls = [
         ((1.0, a, b), {}),
@@ -215,7 +215,7 @@ def test_agrees_with_scipy(device):
 
 
 def test_c_that_cannot_be_overwritten_is_copied(device):
-    """Another dtype, a read-only array or one that shares elements: a new result."""
+    """A C of another dtype, read-only or overlapping itself is copied, not overwritten."""
     a, b = integers(RNG, (6, 4)), integers(RNG, (4, 5))
     readonly = np.ones((6, 5), np.float32)
     readonly.flags.writeable = False
@@ -230,7 +230,7 @@ def test_c_that_cannot_be_overwritten_is_copied(device):
 
 
 def test_unusual_arrays(device, tmp_path):
-    """Pickled, Fortran-ordered, read-only, memory-mapped, unaligned, and of a subclass."""
+    """Pickled, Fortran-ordered, read-only, memory-mapped, unaligned and subclassed arrays work."""
     a = integers(RNG, (40, 50))
     mapped = np.memmap(tmp_path / "a", np.float32, "w+", shape=a.shape)
     mapped[...] = a
@@ -262,7 +262,7 @@ def test_unusual_arrays(device, tmp_path):
 
 
 def test_sixteen_threads_at_once(device):
-    """Kernels, scratch and queues are shared or private as they must be."""
+    """Sixteen threads that call sgemm at once get right results."""
     problems = [
         (integers(rng, (n, n + 3)), integers(rng, (n + 3, n + 1)))
         for n in range(20, 100, 5)
@@ -283,7 +283,7 @@ def test_sixteen_threads_at_once(device):
 
 
 def test_threads_may_fill_tiles_of_one_matrix(device):
-    """Neighbouring windows written at the same time: no thread writes between its elements."""
+    """Threads may write neighbouring windows of one matrix at the same time."""
     c = np.zeros((64, 96), np.float32)
     a, b = integers(RNG, (64, 30)), integers(RNG, (30, 96))
     windows = [(i, j) for i in range(4) for j in range(6)]
@@ -299,13 +299,13 @@ def test_threads_may_fill_tiles_of_one_matrix(device):
 
 @pytest.mark.parametrize("precision", ["strict", "float32", "fast"])
 def test_precision_is_accepted(precision, device):
-    """Every documented mode computes."""
+    """Every documented precision is accepted and gives a right result."""
     a = integers(RNG, (5, 5))
     np.testing.assert_array_equal(clgemm.sgemm(1.0, a, a, precision=precision), a @ a)
 
 
 def test_scalars_are_rounded_to_float32(device):
-    """alpha and beta arrive as BLAS receives them."""
+    """alpha and beta are rounded to float32, as in BLAS."""
     a = np.full((2, 2), np.nan, np.float32)
     np.testing.assert_array_equal(clgemm.sgemm(1e-60, a, a), 0)  # zero in float32
     assert np.isposinf(clgemm.sgemm(1e300, np.eye(2), np.eye(2))[0, 0])
@@ -328,14 +328,14 @@ FLAT = {"m": 3, "n": 3, "k": 4}
         ((1, ONE, ONE), {"trans_a": "T"}, ValueError, "trans_a='T' is not one of"),
         ((1, ONE, ONE.T), {"order": "A"}, ValueError, "order='A' is neither 'F' nor 'C'"),
         ((1, ONE, ONE.T), {"precision": "double"}, ValueError, "precision='double' is not one of"),
-        ((1, ONE, ONE), {"lda": 3}, ValueError, "m=None: .* m, n and k are needed"),
+        ((1, ONE, ONE), {"lda": 3}, ValueError, "m=None: .* m, n and k must be given"),
         ((1, ONE, ONE), {"lda": 3, "m": 3, "n": -1, "k": 4}, ValueError, "n=-1"),
         ((1, ONE, ONE), {"lda": 2} | FLAT, ValueError, "lda=2 is less than the 3 rows of a"),
         ((1, ONE, ONE), {"lda": 2, "order": "C"} | FLAT, ValueError, "lda=2 .* 4 columns of a"),
         ((1, ONE, ONE), {"ldc": 2} | FLAT, ValueError, "ldc=2 is less than the 3 rows of c"),
-        ((1, ONE, ONE), {"ldb": 5} | FLAT, ValueError, "b has 12 elements, but 4 x 3 .* takes 14"),
-        ((1, ONE, ONE, 0, ONE), {"ldc": 5} | FLAT, ValueError, "c has 12 elements.* takes 13"),
-        ((1, ONE[:, ::2], ONE), {"lda": 3} | FLAT, ValueError, "a is BLAS storage: contiguous"),
+        ((1, ONE, ONE), {"ldb": 5} | FLAT, ValueError, "b has 12 elements, but 4 x 3 .* needs 14"),
+        ((1, ONE, ONE, 0, ONE), {"ldc": 5} | FLAT, ValueError, "c has 12 elements.* needs 13"),
+        ((1, ONE[:, ::2], ONE), {"lda": 3} | FLAT, ValueError, "a must be BLAS storage: contig"),
         ((1, ONE, ONE), {"lda": 2.5} | FLAT, TypeError, "lda=2.5 is not a whole number"),
         ((1, [["x"]], ONE), {}, TypeError, "a has dtype <U1"),
         ((1, ONE, np.array(["2020"], "M8[D]")), {}, TypeError, "b has dtype datetime64"),
@@ -351,13 +351,13 @@ FLAT = {"m": 3, "n": 3, "k": 4}
     ],
 )  # fmt: skip
 def test_errors_name_both_values(arguments, keywords, error, words, device):
-    """Bad input is refused by name and value."""
+    """The error for wrong input names the argument and its value."""
     with pytest.raises(error, match=words):
         clgemm.sgemm(*arguments, **keywords)
 
 
 def test_an_error_leaves_c_alone(device):
-    """Nothing is half written when a call is refused."""
+    """A call that is refused writes nothing to C."""
     c = integers(RNG, (3, 3))
     before = c.copy()
     with pytest.raises(ValueError, match="differ"):
@@ -366,7 +366,7 @@ def test_an_error_leaves_c_alone(device):
 
 
 def test_complex_operands_lose_their_imaginary_part_with_numpys_warning(device):
-    """As in SciPy."""
+    """Complex operands lose their imaginary part with NumPy's warning, as in SciPy."""
     with pytest.warns(np.exceptions.ComplexWarning):
         result = clgemm.sgemm(1.0, np.full((2, 2), 1 + 1j), np.eye(2))
     np.testing.assert_array_equal(result, 1)
@@ -374,7 +374,7 @@ def test_complex_operands_lose_their_imaginary_part_with_numpys_warning(device):
 
 @given(problem=problems(largest=70))
 def test_device_operands(problem, device):
-    """pyopencl arrays of any layout give a pyopencl array, and stay as they are."""
+    """pyopencl arrays of any layout give a pyopencl array and are not modified."""
     queue = device.queue
 
     def on_device(buffer):
@@ -407,7 +407,7 @@ def test_device_operands(problem, device):
 
 
 def test_device_operands_in_flat_mode(device):
-    """Storage on the device works as storage on the host."""
+    """Flat mode works with storage on the device as with storage on the host."""
     a, b = integers(RNG, (5, 3)), integers(RNG, (3, 4))
     on_device = [cl.array.to_device(device.queue, x) for x in (a, b)]
     result = clgemm.sgemm(1.0, *on_device, m=5, n=4, k=3, ldc=6, order="C")
@@ -416,7 +416,7 @@ def test_device_operands_in_flat_mode(device):
 
 @pytest.mark.parametrize("out_of_order", [False, True])
 def test_device_calls_chain_on_any_queue(out_of_order, device):
-    """Ten dependent products, none waited for, on in-order and out-of-order queues."""
+    """Ten dependent products without waits are right on in-order and out-of-order queues."""
     properties = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE if out_of_order else 0
     queue = cl.CommandQueue(device.context, device.cl_device, properties)
     a = np.roll(np.eye(64, dtype=np.float32), 1, axis=0)
@@ -429,7 +429,7 @@ def test_device_calls_chain_on_any_queue(out_of_order, device):
 
 @pytest.mark.parametrize("out_of_order", [False, True])
 def test_device_calls_wait_for_events(out_of_order, device):
-    """Operands that another queue has yet to fill; and the result's event comes after them."""
+    """A product waits for the events of its operands, and its own event comes after them."""
     properties = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE if out_of_order else 0
     queue = cl.CommandQueue(device.context, device.cl_device, properties)
     other = cl.CommandQueue(device.context, device.cl_device)
@@ -448,7 +448,7 @@ def test_device_calls_wait_for_events(out_of_order, device):
 
 
 def test_events_do_not_pile_up(device):
-    """The last of them comes after all others: a result written again and again keeps that one."""
+    """A result that is written again and again keeps only its last event."""
     a = cl.array.to_device(device.queue, np.eye(20, dtype=np.float32))
     c = cl.array.zeros_like(a)
     for _ in range(20):
@@ -458,7 +458,7 @@ def test_events_do_not_pile_up(device):
 
 
 def test_threads_with_queues_of_their_own(device):
-    """Eight threads on four queues, in order and out of order, share operands on the device."""
+    """Eight threads on four queues may share operands on the device."""
     flags = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
     queues = [cl.CommandQueue(device.context, device.cl_device, (i % 2) * flags) for i in range(4)]
     host = [integers(RNG, (n, n)) for n in (33, 64, 150)]
@@ -479,7 +479,7 @@ def test_threads_with_queues_of_their_own(device):
 
 
 def test_mixed_operands_are_refused(device):
-    """A host and a device operand: the error says which is which."""
+    """The error for a host and a device operand says which operand is which."""
     on_device = cl.array.to_device(device.queue, ONE)
     with pytest.raises(TypeError, match="mixed: a is a device array, b is a host array"):
         clgemm.sgemm(1.0, on_device, ONE)
@@ -491,7 +491,7 @@ def test_mixed_operands_are_refused(device):
 
 
 def test_operands_of_two_contexts_are_refused(device):
-    """Contexts share no memory."""
+    """Device operands of two contexts are refused."""
     context = cl.Context([device.cl_device])
     other = cl.CommandQueue(context)
     a, b = cl.array.to_device(device.queue, ONE), cl.array.to_device(other, ONE)
@@ -500,7 +500,7 @@ def test_operands_of_two_contexts_are_refused(device):
 
 
 def test_several_contexts_in_one_process(device):
-    """The same device in a context of its own: programs and scratch are kept apart."""
+    """One device may be used in several contexts of a process."""
     for _ in range(3):
         context = cl.Context([device.cl_device])
         queue = cl.CommandQueue(context)
@@ -511,7 +511,7 @@ def test_several_contexts_in_one_process(device):
 
 
 def test_no_warnings(device):
-    """A plain call says nothing."""
+    """A plain call gives no warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         clgemm.sgemm(1.0, ONE, ONE.T)

@@ -1,4 +1,4 @@
-"""README and docs/: code runs, commands and links exist, tables are those of the data."""
+"""Tests of README and docs: code runs, commands and links exist, tables match the data."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=named)
 
 
 def text_of(page: Path) -> str:
-    """Return what a page says."""
+    """Return the text of a page."""
     return page.read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
 def render() -> Any:
-    """The script that makes the tables."""
+    """Return the script that makes the tables."""
     specification = importlib.util.spec_from_file_location("render", DOCS / "render.py")
     assert specification is not None
     assert specification.loader is not None
@@ -75,7 +75,7 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def helps() -> dict[tuple[str, str], str]:
-    """What each command says about its options."""
+    """Return the help of each command."""
     commands = [("clgemm", ""), ("clgemm.accel", "")]
     commands += [("clgemm", name) for name in ("info", "bench", "tune", "ladder")]
     running = {
@@ -140,7 +140,7 @@ def test_the_tables_of_a_page_are_those_of_the_data(page, render):
 
 
 def test_every_measured_file_stands_in_a_page(render):
-    """No data lie about that nobody sees, and each table names its origin."""
+    """Each file of measured data is in a page, and each table names its origin."""
     shown = {name for page in PAGES for _, name, _ in render.BLOCK.findall(text_of(page))}
     for file in render.MEASURED.glob("*.json"):
         if file.stem not in ("bench_h200", "ladder_h200"):  # shown by views
@@ -153,7 +153,7 @@ def test_every_measured_file_stands_in_a_page(render):
 
 
 def test_a_stale_table_is_found_and_made_anew(render, tmp_path, monkeypatch, capsys):
-    """``--check`` names the page and fails; without it the page is rewritten."""
+    """render.py --check names a page with an old table and fails; render.py rewrites it."""
     page = tmp_path / "README.md"
     page.write_text("<!-- table: speed -->\nold\n<!-- end of table -->\n", encoding="utf-8")
     monkeypatch.setattr(render, "ROOT", tmp_path)
@@ -186,7 +186,7 @@ def test_the_reference_has_every_name_for_dask():
 
 
 def test_the_reasons_are_those_of_the_code():
-    """Every reason in the table of why a product stayed is one that a report can give."""
+    """Each reason in the table of why a product stayed is one that a report can give."""
     page = text_of(DOCS / "accelerating.md")
     table = page[page.index("| reason | meaning") :].partition("\n\n")[0]
     reasons = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
@@ -196,7 +196,7 @@ def test_the_reasons_are_those_of_the_code():
 
 
 def test_the_pages_keep_their_length():
-    """README is two screens, the changelog one, and the glossary thirty terms at most."""
+    """README, changelog and glossary keep their limits of length."""
     assert len(text_of(ROOT / "README.md").splitlines()) <= LONGEST_README
     assert len(text_of(ROOT / "CHANGELOG.md").splitlines()) <= LONGEST_CHANGELOG
     glossary = text_of(DOCS / "design.md").partition("## Glossary")[2]

@@ -1,4 +1,4 @@
-"""Imports run one way: from the commands down to the core."""
+"""Tests of the imports, which run one way: from the commands down to the core."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ USERS = {"accel.__main__", "bench", "ladder"}
 
 
 def modules() -> list[str]:
-    """Every module by its dotted name below clgemm; a package by its own name."""
+    """Return the dotted name of every module below clgemm; a package by its own name."""
     paths = (path.relative_to(FOLDER).with_suffix("") for path in FOLDER.rglob("*.py"))
     names = (".".join(path.parts).removesuffix(".__init__") for path in paths)
     return sorted(name for name in names if "for_children" not in name)
@@ -47,13 +47,13 @@ MODULES = modules()
 
 
 def path_of(module: str) -> Path:
-    """Where a module's source is."""
+    """Return the path of a module's source."""
     path = FOLDER.joinpath(*module.split("."))
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 def imported(module: str) -> set[str]:
-    """Every module that a module's source imports, clgemm's own without that name."""
+    """Return all modules that a module's source imports, clgemm's own without that prefix."""
     names = set()
     for node in ast.walk(ast.parse(path_of(module).read_text())):
         if isinstance(node, ast.Import):
@@ -67,35 +67,35 @@ def imported(module: str) -> set[str]:
 
 
 def _own(name: str) -> str:
-    """The part after "clgemm."; "__init__" for the package itself; "" for another's module."""
+    """Return the part of a name after "clgemm."; "__init__" for clgemm itself; "" for others."""
     return "__init__" if name == "clgemm" else name.removeprefix("clgemm.") * name.startswith(
         "clgemm."
     )  # fmt: skip
 
 
 def own_imports(module: str) -> set[str]:
-    """The modules of clgemm that a module imports."""
+    """Return the modules of clgemm that a module imports."""
     return {name for name in imported(module) if name in MODULES}
 
 
 def room(module: str) -> str:
-    """The package, or the module at the top level, that a module belongs to."""
+    """Return the package, or the module at the top level, that a module belongs to."""
     return module.split(".")[0]
 
 
 def floor(module: str) -> int:
-    """The row of `ORDER`, counted from the top."""
+    """Return the row of `ORDER` that a module belongs to, counted from the top."""
     return next(i for i, rooms in enumerate(ORDER) if room(module) in rooms)
 
 
 def test_every_module_belongs_to_a_room():
-    """A new package takes its place in the order."""
+    """Each module belongs to a package or module in `ORDER`."""
     assert {room(module) for module in MODULES} == set().union(*ORDER)
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_imports_run_one_way(module):
-    """A module imports from its own package or from one further down."""
+    """A module imports only from its own package or from those further down."""
     wrong = {
         name
         for name in own_imports(module)
@@ -108,7 +108,7 @@ def test_imports_run_one_way(module):
 
 @pytest.mark.parametrize("package", sorted({room(m) for m in MODULES if "." in m}))
 def test_a_packages_modules_do_not_import_one_another_in_a_circle(package):
-    """Within a package there is an order, too."""
+    """The modules of a package do not import one another in a circle."""
     left = {
         m: {x for x in own_imports(m) if room(x) == package and x != m}
         for m in MODULES
@@ -123,23 +123,23 @@ def test_a_packages_modules_do_not_import_one_another_in_a_circle(package):
 
 @pytest.mark.parametrize("module", [m for m in MODULES if room(m) in PURE])
 def test_pure_packages_import_no_opencl(module):
-    """Shapes, configs and plans are decided without a device."""
+    """The pure packages do not import pyopencl."""
     assert not [name for name in imported(module) if name.split(".")[0] == "pyopencl"]
 
 
 def test_production_does_not_know_the_measuring_tools():
-    """The benchmark and the ladder serve the command line only, and do not know each other."""
+    """No module imports bench or ladder except the command line and themselves."""
     for tool in ("bench", "ladder"):
         users = {room(m) for m in MODULES if any(room(x) == tool for x in own_imports(m))}
         assert users <= {tool, "__main__"}
 
 
 def test_few_modules_stand_at_the_top_level():
-    """Twelve at most: everything else has a room."""
+    """At most twelve modules are at the top level."""
     assert len([m for m in MODULES if path_of(m).parent == FOLDER]) <= 12
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_modules_are_short(module):
-    """350 lines at most."""
+    """Each module has at most 350 lines."""
     assert len(path_of(module).read_text().splitlines()) <= 350

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from clgemm.accel.semantics import is_product_by_own_transpose
-from clgemm.contraction import as_stacks
+from clgemm.contraction import as_batches
 from clgemm.core.layout import broadcast_batch
 from clgemm.planning.crossovers import Work
 from clgemm.runtime.operands import overlap, rearranged, updatable
@@ -79,8 +79,8 @@ class Request(NamedTuple):
     def matrices(self, result: Any) -> Any:
         """Return a view of the result, or of an array of its shape, as a batch of matrices."""
         last = [axis for axis in self.axes if axis is not None]
-        stack = [axis for axis in range(result.ndim) if axis not in last]
-        return rearranged(result, [*stack, *self.axes])
+        batch = [axis for axis in range(result.ndim) if axis not in last]
+        return rearranged(result, [*batch, *self.axes])
 
 
 def parse_matmul(
@@ -159,7 +159,7 @@ def _request(
 ) -> Request | None:
     if not a.ndim or not b.ndim or a.shape[-1] != b.shape[max(b.ndim - 2, 0)]:
         return None
-    rows, columns = as_stacks(a, b)
+    rows, columns = as_batches(a, b)
     try:
         batch = broadcast_batch(rows.shape[:-2], columns.shape[:-2])
     except ValueError:
@@ -189,7 +189,7 @@ def _request(
         strides = tuple(rank + 1 if order == "F" else len(shape) - rank for rank in ranks)
     elif order == "K" and len(batch) > 1 and not (a.flags.carray and b.flags.carray):
         # NumPy's layout of the batch depends on the operands: try it on matrices of one element.
-        stack = copy(rows[..., :1, :0], columns[..., :0, :1]).strides[: len(batch)]
-        strides = (*stack, *(0,) * (len(shape) - len(batch)))
+        outer = copy(rows[..., :1, :0], columns[..., :0, :1]).strides[: len(batch)]
+        strides = (*outer, *(0,) * (len(shape) - len(batch)))
     known: Literal["C", "F"] = "F" if order == "F" else "C"
     return Request(rows, columns, out, shape, known, strides, (row_axis, column_axis))

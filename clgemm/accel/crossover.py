@@ -160,9 +160,9 @@ def _device_wins(device: Device, host: HostProduct, work: Work) -> bool:
 def _operands(work: Work) -> tuple[Any, Any]:
     m, n, k, matrices, symmetric = work
     random = np.random.default_rng(0)
-    stack = (matrices,) if matrices > 1 else ()
-    a = random.random((*stack, m, k), np.float32)
-    return a, a.swapaxes(-1, -2) if symmetric else random.random((*stack, k, n), np.float32)
+    batch = (matrices,) if matrices > 1 else ()
+    a = random.random((*batch, m, k), np.float32)
+    return a, a.swapaxes(-1, -2) if symmetric else random.random((*batch, k, n), np.float32)
 
 
 def _timed(call: Callable[[], object]) -> float:

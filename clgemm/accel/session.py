@@ -31,8 +31,8 @@ from clgemm.accel.places import (
 )
 from clgemm.accel.routing import Router, Settings
 from clgemm.accel.tally import Report, Tally
+from clgemm.core.settings import require_threshold
 from clgemm.hardware.choice import find_device
-from clgemm.hardware.device import Device
 from clgemm.planning.selection import require_settings, threshold
 from clgemm.products import matmul
 
@@ -186,12 +186,8 @@ def _forget() -> None:
 
 def _settings(threshold: int | None, device: Any, profile: bool) -> Settings:
     require_settings()
-    if isinstance(threshold, float) and threshold.is_integer():  # 1e6
-        threshold = int(threshold)
-    if threshold is not None and (not isinstance(threshold, int) or threshold < 0):
-        raise ValueError(f"threshold={threshold!r} is not a whole number of multiply-adds")
-    found: Device | None = None if device is None else find_device(device)
-    return Settings(threshold, found, profile)
+    least = require_threshold(threshold)
+    return Settings(least, None if device is None else find_device(device), profile)
 
 
 def install(

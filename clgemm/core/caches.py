@@ -20,13 +20,13 @@ class _Cached(Protocol):
 
 F = TypeVar("F", bound=_Cached)
 
-# What clears each cache. Modules register when they are imported, so those that a module imports
-# come before it: a cache that is cleared is not filled again from one that is still out of date.
+# The functions that clear the caches. A module registers its own on import, after the modules that
+# it imports. So a cleared cache is never filled again from one that is still out of date.
 _clearers: list[Callable[[], object]] = []
 
 
 def on_forget(clear: Callable[[], object]) -> None:
-    """Register what clears a cache."""
+    """Register a function that clears a cache."""
     _clearers.append(clear)
 
 
@@ -37,6 +37,6 @@ def forgettable(cached: F) -> F:
 
 
 def forget_plans() -> None:
-    """Choose and plan anew: what was found out since may serve better."""
+    """Clear all registered caches, so that the next calls are planned anew."""
     for clear in _clearers:
         clear()

@@ -20,13 +20,14 @@ __all__ = [
     "ChildDiedError",
     "ChildTimeoutError",
     "RequestError",
+    "child_environment",
     "error_text",
     "serve",
     "telling_line",
 ]
 
 SHUT_DOWN_S = 5.0
-Own = TypeVar("Own", bound="Child")
+ChildType = TypeVar("ChildType", bound="Child")
 
 
 class RequestError(RuntimeError):
@@ -66,9 +67,8 @@ class Child:
         The module's command line.
     variables : mapping of str to str
         Its whole environment.
-    apart : bool, optional
-        Whether to start it in a session of its own, so that Ctrl-C at the terminal does not reach
-        it.
+    new_session : bool, optional
+        Whether to start it in a new session, so that Ctrl-C at the terminal does not reach it.
     """
 
     def __init__(
@@ -77,12 +77,12 @@ class Child:
         module: str,
         arguments: Sequence[str],
         variables: Mapping[str, str],
-        apart: bool = False,
+        new_session: bool = False,
     ) -> None:
         self.name = name
         self.command = [sys.executable, "-m", module, *arguments]
         self.variables = variables
-        self.apart = apart
+        self.new_session = new_session
         self._process: subprocess.Popen[str] | None = None
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - closed by close()
 
@@ -131,7 +131,7 @@ class Child:
             self._end(process)
             raise ChildTimeoutError(f"{self.name}'s process was ended after {timeout_s:g} s")
         if not line:
-            raise ChildDiedError(*self._obituary(process))
+            raise ChildDiedError(*self._exit_report(process))
         answer = json.loads(line)
         if "error" in answer:
             raise RequestError(answer["error"])
@@ -159,11 +159,11 @@ class Child:
                 env=dict(self.variables),
                 text=True,
                 encoding="utf-8",
-                start_new_session=self.apart,
+                start_new_session=self.new_session,
             )
         return self._process
 
-    def _obituary(self, process: subprocess.Popen[str]) -> tuple[str, str]:
+    def _exit_report(self, process: subprocess.Popen[str]) -> tuple[str, str]:
         self._end(process)
         status = process.returncode
         how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
@@ -201,7 +201,7 @@ class Child:
         self.close_process()
         self._errors.close()
 
-    def __enter__(self: Own) -> Own:
+    def __enter__(self: ChildType) -> ChildType:
         return self
 
     def __exit__(
@@ -247,8 +247,7 @@ def serve(server: object, message: Callable[[Exception], str] = error_text) -> N
     message : callable, optional
         Returns the message for an exception.
     """
-    # Runtimes and compilers print to the standard output: send the answers through a descriptor of
-    # their own.
+    # Runtimes and compilers print to the standard output: the answers use another descriptor.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for line in sys.stdin:
@@ -272,12 +271,16 @@ def trial_child(identified: list[str], name: str = "the trial") -> Child:
     name : str, optional
         Its name in messages.
     """
-    paths = [path for path in sys.path if path]  # so that the child finds the same modules
-    # Without CLGEMM_ACCEL*, the child does not accelerate NumPy itself.
+    # More threads of the host's BLAS would spin while kernels are timed.
+    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    variables = child_environment() | threads
+    return Child(name, "clgemm.tuning.trial", identified, variables, new_session=True)
+
+
+def child_environment() -> dict[str, str]:
+    """Return the environment of a child process that imports clgemm.
+
+    It finds the same modules as this process, and does not accelerate NumPy.
+    """
     own = {name: x for name, x in os.environ.items() if not name.startswith("CLGEMM_ACCEL")}
-    variables = own | {
-        "PYTHONPATH": os.pathsep.join(paths),
-        # More threads of the host's BLAS would spin while kernels are timed.
-        **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
-    }
-    return Child(name, "clgemm.tuning.trial", identified, variables, apart=True)
+    return own | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

@@ -1,9 +1,8 @@
-"""One frozen dataclass per kernel family: its parameters, its constraints, its macros.
+"""What the configs of all kernel families share: limits, constraints and macros. Pure.
 
-Pure: the planner, the tuner and the tests all read the constraints written here. A family's file
-is ``kernels/<family>.cl``; the macros are its fields in capitals. What all families have in common
-is here, with those that multiply tiles; packing, an operand of few rows and tensor cores have
-modules of their own.
+Each kernel has one frozen dataclass in ``kernels/<family>/config.py``. Its fields are the kernel's
+parameters; in capitals they are its macros. It states each constraint once, for the planner, the
+tuner and the tests.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ VECTOR_WIDTHS = (1, 2, 4, 8, 16)  # OpenCL C has float3 too, but it is stored as
 
 @dataclass(frozen=True)
 class Limits:
-    """What a device can hold and how it likes to be fed.
+    """The limits of a device, and what its kernels can use.
 
     Attributes
     ----------
@@ -43,13 +42,14 @@ class Limits:
     compute_units : int
         Work-groups that can run at the same time.
     vector_width : int
-        Floats in one native vector of a work-item; 1 where the hardware spreads work-items, not
-        vectors, over its lanes (GPUs).
+        Floats in one native vector of a work-item; 1 on GPUs, whose hardware spreads work-items
+        over its lanes.
     fused_split_k : bool
-        Work-groups can see what others of the same launch have written (kernels/split_k/fused.cl).
+        Whether work-groups can read what others of the same launch have written
+        (kernels/split_k/fused.cl).
     persisting_cache_bytes : int
-        Of an operand too large for the last cache, what stays there from call to call if kernels
-        let the rest leave first (kernels/skinny/skinny_gpu.cl); 0 where they cannot say so.
+        The part of a large operand that kernels can keep in the last cache from call to call
+        (kernels/skinny_gpu/skinny_gpu.cl); 0 if kernels cannot control that.
     """
 
     local_memory_bytes: int
@@ -63,16 +63,17 @@ class Limits:
 
 @dataclass(frozen=True)
 class KernelConfig:
-    """What every kernel family's config can do."""
+    """The base of every kernel's config."""
 
     family: ClassVar[str]  # what records and messages call it
     source: ClassVar[str]  # the kernel's file, below clgemm/kernels
     entry: ClassVar[str]  # the kernel's name
-    includes: ClassVar[tuple[str, ...]] = ()  # files that the source builds on
-    options: ClassVar[tuple[str, ...]] = ()  # of the compiler, besides the macros
+    includes: ClassVar[tuple[str, ...]] = ()  # files that are compiled before the source
+    options: ClassVar[tuple[str, ...]] = ()  # compiler options besides the macros
     # The configs of the other kernels that a product of this family can launch.
     companions: ClassVar[tuple[type[KernelConfig], ...]] = ()
-    planned: ClassVar[frozenset[str]] = frozenset()  # fields that are the planner's: no macros
+    # Fields, in capitals, that only the planner reads: the kernel has no macro for them.
+    planned: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def items(self) -> int:
@@ -81,23 +82,23 @@ class KernelConfig:
 
     @property
     def local_memory_bytes(self) -> int:
-        """Local memory that one work-group takes."""
+        """Bytes of local memory per work-group."""
         return 0
 
     @property
     def standard(self) -> str:
-        """The OpenCL C that the source is written in: split_k/fused.cl's atomics came later."""
+        """The version of OpenCL C: split_k/fused.cl needs the atomic functions of 3.0."""
         return "CL3.0" if getattr(self, "fused_split_k", False) else "CL1.2"
 
     def problems(self) -> Iterator[str]:
-        """Yield each broken constraint of the family, whatever the device."""
+        """Yield each broken constraint that does not depend on the device."""
         raise NotImplementedError
 
     def problems_on(self, limits: Limits) -> Iterator[str]:
         """Yield each broken constraint, those of the device included."""
-        own = list(self.problems())
-        yield from own
-        if own:  # sizes derived from a broken config mean nothing
+        broken = list(self.problems())
+        yield from broken
+        if broken:  # sizes derived from a broken config mean nothing
             return
         if self.items > limits.work_group_size:
             yield (
@@ -111,7 +112,7 @@ class KernelConfig:
             )
 
     def require(self, limits: Limits) -> None:
-        """Raise ValueError, naming every broken constraint, unless the device can run this."""
+        """Raise ValueError with every broken constraint if the device cannot run this config."""
         if found := list(self.problems_on(limits)):
             raise ValueError(f"{self}: " + "; ".join(found))
 
@@ -125,17 +126,17 @@ Variant = TypeVar("Variant", bound=KernelConfig)
 
 
 def variant_of(kind: type[Variant], config: KernelConfig, **planned: int) -> Variant:
-    """Return the config of a launch: a tunable one, with the fields that the planner adds to it.
+    """Return the config of one launch: a tunable config plus the fields that the planner sets.
 
-    A family whose planner adds fields has a second dataclass for them, derived from the first.
-    Records hold the first.
+    A kernel with such fields has a second dataclass, derived from the tunable one. Records hold
+    the tunable one.
     """
-    own = {field.name: getattr(config, field.name) for field in fields(config)}
-    return kind(**own, **planned)
+    tunable = {field.name: getattr(config, field.name) for field in fields(config)}
+    return kind(**tunable, **planned)
 
 
 def positive(config: KernelConfig, *optional: str) -> Iterator[str]:
-    """Yield a problem for each field below one (flags and `optional` ones may be zero)."""
+    """Yield a problem for each field below 1. Flags and the `optional` fields may be 0."""
     for name, value in asdict(config).items():
         least = 0 if name in optional else 1
         if not isinstance(value, bool) and value < least:
@@ -156,6 +157,6 @@ def vector(config: KernelConfig, name: str) -> Iterator[str]:
 
 
 def vector_block_of(panel: int) -> tuple[int, int]:
-    """Return the rows of a panel that vectors copy, and the columns that they transpose."""
+    """Return the rows that one vector copies, and the columns that are transposed together."""
     rows = math.gcd(panel, 16)
     return rows, rows if rows < panel else 16

@@ -9,7 +9,7 @@ from typing import Any
 
 __all__ = ["blas_threads"]
 
-# Which variables a BLAS reads, the strongest first.
+# The environment variables that each BLAS reads; the first that is set counts.
 VARIABLES = {
     "openblas": ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"),
     "mkl": ("MKL_NUM_THREADS", "OMP_NUM_THREADS"),
@@ -21,8 +21,8 @@ VARIABLES = {
 def blas_threads() -> int:
     """Return the number of threads that NumPy's BLAS uses now.
 
-    threadpoolctl knows it. Without threadpoolctl it is what the environment sets, else the number
-    of cores that this process may use.
+    threadpoolctl tells it. Without threadpoolctl, return what the environment sets, else the
+    number of cores that this process may use.
     """
     pools = _pools()
     return max((pool.num_threads for pool in pools), default=0) or _from_environment()
@@ -33,7 +33,7 @@ def _pools() -> tuple[Any, ...]:
     """Return threadpoolctl's view of each BLAS in this process; empty without threadpoolctl."""
     import numpy as np
 
-    np.linalg  # noqa: B018 - NumPy's BLAS is in memory from here on
+    np.linalg  # noqa: B018 - this loads NumPy's BLAS
     try:
         controller = importlib.import_module("threadpoolctl").ThreadpoolController
     except (ImportError, AttributeError):  # AttributeError: older than version 3

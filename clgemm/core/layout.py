@@ -84,10 +84,10 @@ class Layout(NamedTuple):
     def broadcast(self, batch: tuple[int, ...]) -> Layout:
         """Repeat the matrices to the batch shape ``batch``, with strides of zero."""
         missing = len(batch) - len(self.batch)
-        own = ((1,) * missing + self.batch, (0,) * missing + self.strides[:-2])
+        padded = ((1,) * missing + self.batch, (0,) * missing + self.strides[:-2])
         strides = tuple(
             stride if count == wanted else 0
-            for count, stride, wanted in zip(*own, batch, strict=True)
+            for count, stride, wanted in zip(*padded, batch, strict=True)
         )
         return self._replace(
             shape=(*batch, self.rows, self.columns),
@@ -106,7 +106,7 @@ def broadcast_batch(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     ndim = max(len(a), len(b))
     padded = ((1,) * (ndim - len(a)) + a, (1,) * (ndim - len(b)) + b)
     if any(x != y and 1 not in (x, y) for x, y in zip(*padded, strict=True)):
-        raise ValueError(f"the stacks {a} and {b} do not broadcast together")
+        raise ValueError(f"the batch shapes {a} and {b} do not broadcast together")
     return tuple(y if x == 1 else x for x, y in zip(*padded, strict=True))
 
 

@@ -27,7 +27,7 @@ class NestedCallError(RuntimeError):
 
 
 def non_reentrant(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function so that it raises NestedCallError inside any function so decorated.
+    """Decorate a function so that it raises NestedCallError inside any decorated function.
 
     The outer function holds locks and files that the inner one needs. The check walks the thread's
     call stack, so an exception leaves no state to restore. The walk takes microseconds: decorate
@@ -46,7 +46,7 @@ def non_reentrant(function: Callable[P, R]) -> Callable[P, R]:
 def is_within(function: Callable[..., Any]) -> bool:
     """Tell whether a function is on this thread's call stack, above the caller.
 
-    Functions that share their code, as those that `non_reentrant` returns do, count as one.
+    Functions with the same code count as one, such as all that `non_reentrant` returns.
     """
     code = getattr(function, "__code__", None)
     frame = sys._getframe(1).f_back

@@ -1,4 +1,4 @@
-"""A matrix product as numbers: what planning decides from."""
+"""A matrix product as numbers, from which planning decides."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Problem(NamedTuple):
 
     @classmethod
     def of(cls, shape: Shape, precision: str) -> Problem:
-        """Return a product of matrices that lie row by row, one behind another."""
+        """Return a product of dense row-major matrices."""
         m, n, k, matrices = shape
         batch = (matrices,) * (matrices > 1)
 
@@ -62,31 +62,31 @@ class Problem(NamedTuple):
 
     @property
     def shape(self) -> Shape:
-        """The sizes, without how operands lie."""
+        """The sizes, without strides."""
         return Shape(self.m, self.n, self.k, self.matrices)
 
     @property
     def layouts(self) -> tuple[Layout, Layout, Layout]:
-        """The operands and the result."""
+        """The layouts of A, B and C."""
         return self.a, self.b, self.c
 
     def transposed(self) -> Problem:
-        """Return ``C' = B' A'``, the same numbers."""
+        """Return the same product as ``C' = B' A'``."""
         b, a, c = (x.transposed() for x in self.layouts)
         return self._replace(a=a, b=b, c=c)
 
     def broadcast(self) -> Problem:
-        """Return the same product, `a` and `b` repeated to the batch of `c`."""
+        """Return the same product, with `a` and `b` broadcast to the batch of `c`."""
         batch = self.c.batch
         return self._replace(a=self.a.broadcast(batch), b=self.b.broadcast(batch))
 
     def folded(self) -> Problem:
-        """Return the same product, matrices that share one B joined into a taller one."""
+        """Return the same product, with matrices that share one B joined into a taller one."""
         a, b, c = folded(*self.layouts)
         return self._replace(a=a, b=b, c=c)
 
     def scaling(self) -> Problem:
-        """Return ``C = beta C`` as a product over no depth, which reads no operand."""
+        """Return ``C = beta C`` as a product with k = 0, which reads neither A nor B."""
         c, batch = self.c, self.c.batch
         a, b = c._replace(shape=(*batch, c.rows, 0)), c._replace(shape=(*batch, 0, c.columns))
         return Problem(a, b, c, None)

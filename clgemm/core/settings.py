@@ -1,18 +1,19 @@
-"""Parsing of settings from the command line and the environment."""
+"""Parsing of settings from arguments, the command line and the environment."""
 
 from __future__ import annotations
 
 import math
 import os
+from typing import Any
 
-__all__ = ["Variable", "whole_number"]
+__all__ = ["Variable", "require_threshold", "whole_number"]
 
 
 class Variable:
     """An environment variable that every product looks up.
 
-    ``os.environ.get`` raises and catches an exception where a variable is not set. That takes a
-    tenth of the time of a small product, so the names of those that are set are looked at first.
+    ``os.environ.get`` raises and catches an exception for a variable that is not set. That is slow
+    beside a small product, so `get` first looks the name up in the underlying dict.
     """
 
     def __init__(self, name: str) -> None:
@@ -43,3 +44,22 @@ def whole_number(text: str) -> int:
         raise ValueError(f"{text!r} is not a whole number, such as 1000000 or 1e6")
     # A float would round whole numbers of more than 53 bits.
     return int(text) if text.strip().isdecimal() else int(value)
+
+
+def require_threshold(value: Any) -> int | None:
+    """Return the argument `threshold` as an int, or None if it is not given.
+
+    Parameters
+    ----------
+    value : int, whole float such as 1e6, or None
+
+    Raises
+    ------
+    ValueError
+        If it is negative or no whole number.
+    """
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if value is not None and (not isinstance(value, int) or value < 0):
+        raise ValueError(f"threshold={value!r} is not a whole number of multiply-adds")
+    return value

@@ -1,4 +1,4 @@
-"""What plans are made of: launches as numbers and names of buffers, and batches cut to fit them."""
+"""The parts of a plan: launches, their arguments, and batches cut to fit launches. Pure."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ Slot = Literal["a", "b", "c", "packed_a", "packed_b", "partial", "counters", "al
 
 LAST_GROUP = 2**31 - 1  # work-groups per launch that every device takes
 LAST_ITEM = 2**31 - 1  # work-items per launch: rusticl ends the process from 2**32 on
-# The rounding errors of a sum grow with its length: longer ones are cut and added up in C. One more
-# read and write of C in so many steps is not to be seen in the time.
+# Steps over k in one sum. Rounding errors grow with the length of a sum, so longer ones are cut
+# into parts that are added up in C. At this length the extra read and write of C costs little.
 LONGEST_SUM = 8192
 COUNTERS = 1024  # zero-initialised atomic counters, per compute unit
 KERNEL_LEVELS = 4  # nested loops over a batch inside a kernel: the lanes of an int4
@@ -54,17 +54,17 @@ class Element(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """Argument: a counter of the workspace's own, in which a plan's product `product` counts.
+    """Argument: the counter of the workspace that product number `product` of a plan uses.
 
-    There are two for each tier of kernels. They take turns, from call to call too: each product
-    clears the next one's counter.
+    Each tier of kernels has two counters. Products alternate between them, also from call to call:
+    each product clears the counter of the next.
     """
 
     product: int
     tier: int
 
 
-# A number or packed vector as it goes into the kernel, or the name of what the runtime puts there.
+# A number or packed vector for the kernel, or the name of a value that the runtime fills in.
 Argument = int | float | bytes | Slot | Element | Turn
 
 
@@ -77,10 +77,10 @@ class Step:
     groups : int
         Work-groups; ``config.items`` work-items each.
     arguments : mapping of str to Argument
-        By the kernel's parameters, in their order. How each goes into the kernel, the parameter's
-        type tells: `clgemm.kernels.sources.parameter_types`.
+        By the names of the kernel's parameters, in their order. Their types are in
+        `clgemm.kernels.sources.parameter_types`.
     gated : bool
-        The kernel takes a gate as its last arguments (kernels/common/prelude.cl).
+        Whether the kernel takes a gate as its last arguments (kernels/common/prelude.cl).
     """
 
     config: KernelConfig
@@ -91,13 +91,13 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Launches in order, and the scratch memory that they share; equal only to itself.
+    """Launches in order, and the scratch memory that they share. A plan equals only itself.
 
     Attributes
     ----------
     scratch : tuple of (slot, bytes)
     turns : int
-        Products that count in the workspace's counters.
+        Number of products that use the workspace's counters.
     """
 
     steps: tuple[Step, ...]
@@ -118,7 +118,7 @@ def operand_at(
     name : str
         The parameter that is the operand's buffer. The names of the others begin with it.
     places : int or bytes
-        How its elements lie, by the rest of the parameter's name, in the kernel's order.
+        The other arguments, by the rest of the parameter's name, in the kernel's order.
     """
     arguments: dict[str, Argument] = {name: slot, f"{name}_offset": first}
     for place, value in places.items():
@@ -129,7 +129,7 @@ def operand_at(
 def operand_in_place(
     name: str, slot: Slot, first: Element, x: Layout, **places: int | bytes
 ) -> dict[str, Argument]:
-    """Return a kernel's arguments for an operand of a layout: its `row` and `column` come first."""
+    """Return a kernel's arguments for an operand of this layout, `row` and `column` first."""
     return operand_at(name, slot, first, row=x.row_stride, column=x.column_stride, **places)
 
 
@@ -144,7 +144,7 @@ def round_up(x: int, multiple: int) -> int:
 
 
 def widest_load(x: Layout, down_rows: bool, most: int) -> int:
-    """Return how many neighbours can be loaded together wherever they lie, `most` or fewer.
+    """Return how many neighbours one load can take anywhere in the operand, `most` or fewer.
 
     Parameters
     ----------
@@ -153,16 +153,16 @@ def widest_load(x: Layout, down_rows: bool, most: int) -> int:
     most : int
         A power of two; so is the result.
     """
-    run, far = (x.rows, x.column_stride) if down_rows else (x.columns, x.row_stride)
-    places = run, far, *x.strides[:-2]
+    length, stride = (x.rows, x.column_stride) if down_rows else (x.columns, x.row_stride)
+    sizes = length, stride, *x.strides[:-2]
     load = most
-    while any(place % load for place in places) or x.alignment_bytes < FLOAT_BYTES * load:
+    while any(size % load for size in sizes) or x.alignment_bytes < FLOAT_BYTES * load:
         load //= 2
     return load
 
 
 class Batch(NamedTuple):
-    """The batch loops that one launch runs: counts and strides of three operands, as vectors."""
+    """The loops over a batch inside one launch: counts, and each operand's strides, as vectors."""
 
     matrices: int
     counts: bytes  # int4
@@ -170,19 +170,19 @@ class Batch(NamedTuple):
 
 
 def batch_of(levels: tuple[Level, ...], operands: int) -> Batch:
-    """Return a batch's loops as a kernel takes them."""
+    """Return the loops over a batch in the form of kernel arguments."""
     matrices = 1
     for level in levels:
         matrices *= level.count
     missing = KERNEL_LEVELS - len(levels)
     counts = [1] * missing + [level.count for level in levels]
     strides = ([0] * missing + [level.strides[i] for level in levels] for i in range(operands))
-    packed = tuple(struct.pack("4q", *own) for own in strides)
+    packed = tuple(struct.pack("4q", *each) for each in strides)
     return Batch(matrices, struct.pack("4i", *counts), packed)
 
 
 class Slice(NamedTuple):
-    """A part of a batch that one launch can take, and where it begins in A, B and C."""
+    """A part of a batch that one launch can take, and its offsets in A, B and C."""
 
     offsets: tuple[int, ...]
     levels: tuple[Level, ...]
@@ -191,14 +191,14 @@ class Slice(NamedTuple):
 def slices(
     levels: tuple[Level, ...], most: int, operands: int, loops: int = KERNEL_LEVELS
 ) -> Iterator[Slice]:
-    """Cut a batch into launches of at most `most` matrices and so many `loops` each."""
+    """Cut a batch into launches of at most `most` matrices and `loops` nested loops each."""
     inner: list[Level] = []
     matrices = 1
     rest = list(levels)
     while rest and len(inner) < loops and matrices * rest[-1].count <= most:
         inner.insert(0, rest.pop())
         matrices *= inner[0].count
-    cut = Level(1, (0,) * operands)  # the loop that only runs in part
+    cut = Level(1, (0,) * operands)  # the loop that is cut between launches
     if rest and len(inner) < loops and most // matrices > 1:
         cut = rest.pop()
     step = max(1, most // matrices) if cut.count > 1 else 1

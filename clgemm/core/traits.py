@@ -1,4 +1,4 @@
-"""What is known of a device before anything runs on it: numbers and flags, no OpenCL. Pure."""
+"""The traits of a device: numbers and flags, known before anything runs on it. Pure."""
 
 from __future__ import annotations
 
@@ -8,33 +8,34 @@ from clgemm.core.config import Limits
 
 __all__ = ["MANY_CORES", "Traits"]
 
-MANY_CORES = (
-    8  # compute units; from here on, cores that wait for one another cost more than packing
-)
+# Compute units. From this number on, waiting for other cores costs more than packing.
+MANY_CORES = 8
 
 
 @dataclass(frozen=True)
 class Traits:
-    """What kernel families decide from.
+    """The traits of a device, from which kernel families decide.
 
     Attributes
     ----------
     limits : Limits
-        What its kernels can take.
+        The limits of its kernels.
     kind : {"CPU", "GPU", "accelerator"}
     is_nvidia : bool
-        NVIDIA's driver runs it: registers, caches and assembly are NVIDIA's.
+        Whether NVIDIA's driver runs it: registers, caches and assembly are then NVIDIA's.
     capability : tuple of int
-        NVIDIA's compute capability; (0, 0) of other GPUs.
+        NVIDIA's compute capability; (0, 0) for other devices.
     register_width : int
-        Floats in a vector register of a CPU, as the runtime's compiler uses it; 1 of others.
+        Floats in a vector register of a CPU, as the runtime's compiler uses it; 1 for other
+        devices.
     is_vector_compiler : bool
-        The compiler is a Clang for the CPU itself, which has ``__builtin_prefetch``.
+        Whether the compiler is a Clang for the CPU itself, which has ``__builtin_prefetch``.
     wants_fma : bool
-        The compiler makes faster kernels of ``fma()`` than of ``a * b + c``: Intel's for CPUs.
+        Whether kernels are faster with ``fma()`` than with ``a * b + c``: Intel's compiler for
+        CPUs.
     instructions : str, optional
-        Of tensor cores, such as ``"wgmma"``; "" if there are none that work. None as long as
-        nobody has tried them: `clgemm.planning.validation` does.
+        The tensor cores' instructions, such as ``"wgmma"``; "" if none work. None until
+        `clgemm.planning.validation` has validated them.
     """
 
     limits: Limits
@@ -48,10 +49,10 @@ class Traits:
 
     @property
     def has_vectors(self) -> bool:
-        """Whether each work-item has vectors; else the hardware spreads work-items over lanes."""
+        """Whether work-items have vectors; otherwise the hardware spreads work-items over lanes."""
         return self.limits.vector_width > 1
 
     @property
     def has_many_cores(self) -> bool:
-        """Whether so many cores work together that what all wait for is expensive."""
+        """Whether there are so many cores that waiting for one another is expensive."""
         return self.limits.compute_units >= MANY_CORES

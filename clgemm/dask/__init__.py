@@ -1,9 +1,9 @@
-"""Dask's workers, accelerated: their float32 products run on OpenCL devices where that is faster.
+"""Acceleration of Dask's workers: float32 products run on OpenCL devices where that is faster.
 
-``client.register_plugin(clgemm.dask.Accelerate())`` accelerates every worker of a cluster, and
-``dask worker --preload clgemm.dask`` a worker that is started on the command line. `report` tells
-for each worker its device and what became of its products; `suggest_chunks` says how to chunk the
-operands of a product.
+``client.register_plugin(clgemm.dask.Accelerate())`` accelerates every worker of a cluster.
+``dask worker --preload clgemm.dask`` accelerates one worker that is started on the command line.
+`report` returns each worker's device and counts of its products. `suggest_chunks` returns chunk
+shapes for the operands of a product.
 """
 
 from clgemm.dask.chunks import suggest_chunks

@@ -1,7 +1,7 @@
-"""Which device belongs to which process: claims that end with the process, however it ends.
+"""Claims: files that a process locks to reserve a device.
 
-A claim is a locked file. The system unlocks it when the process dies, so that a worker that takes
-the place of a killed one finds the device free.
+The operating system unlocks a file when its process ends. So if a worker is killed, its successor
+finds the device free.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 
 __all__ = ["Claim", "claim_first"]
 
-MOST_SHARED = 64  # processes on one device; more of them hold no claim
+MOST_SHARED = 64  # the most processes with a claim on one device; others have none
 
 
 class Claim:
@@ -26,9 +26,9 @@ class Claim:
     Attributes
     ----------
     position : int
-        Of what was claimed among the candidates.
+        The index of the claimed candidate.
     others : int
-        How many processes had claimed it before.
+        How many other processes had claimed it before.
     """
 
     def __init__(self, position: int, others: int, locks: Sequence[FileLock]) -> None:
@@ -36,7 +36,7 @@ class Claim:
         self._locks = locks
 
     def release(self) -> None:
-        """Let other processes have it."""
+        """Release the resources for other processes."""
         for lock in self._locks:
             lock.release(force=True)
 
@@ -44,14 +44,15 @@ class Claim:
 def claim_first(candidates: Sequence[Sequence[str]], folder: Path | None = None) -> Claim:
     """Claim the first candidate that no process of this user holds.
 
-    Where every candidate is held, it is the first of those that the fewest processes hold.
+    If every candidate is held, claim the first of those that the fewest processes hold.
 
     Parameters
     ----------
     candidates : sequence of sequences of str
-        For each candidate the names of everything that it takes: all of it or nothing is claimed.
+        For each candidate the names of its resources. They are claimed together.
     folder : Path, optional
-        Where the files are; one for each user in the system's folder for temporary files.
+        The folder of the files. The default is one for each user, in the system's folder for
+        temporary files.
     """
     folder = folder or _folder()
     for others in range(MOST_SHARED):
@@ -77,12 +78,15 @@ def _file_name(name: str, others: int) -> str:
 
 
 def _locked(files: Sequence[Path]) -> list[FileLock] | None:
-    """Lock all files, or none and return None; a folder that cannot be written locks nothing."""
+    """Lock all files; return None if one of them is locked already.
+
+    If the folder cannot be written, no file is locked, and the list is empty.
+    """
     held: list[FileLock] = []
     try:
         for file in files:
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # The thread that releases it may be another one.
+            # Another thread may release it.
             lock = FileLock(file, thread_local=False)
             lock.acquire(timeout=0)
             held.append(lock)

@@ -1,4 +1,4 @@
-"""Dask's einsum of NumPy chunks by matrix products."""
+"""Matrix products for Dask's einsum of NumPy chunks."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ __all__ = ["einsum", "release_einsum", "route_einsum"]
 
 
 def einsum(subscripts: Any, *operands: Any, optimize: Any = False, **keywords: Any) -> Any:
-    """Return np.einsum of chunks; float32 ones by matrix products, which `optimize` lets it do."""
+    """Return np.einsum of chunks, with matrix products for float32.
+
+    np.einsum uses matrix products only if `optimize` is true.
+    """
     if optimize is False and len(operands) > 1 and all(x.dtype == np.float32 for x in operands):
         optimize = True
     return np.einsum(subscripts, *operands, optimize=optimize, **keywords)
 
 
 def route_einsum() -> None:
-    """Let `dask.array.einsum` call `einsum` for NumPy chunks, by Dask's own table of functions."""
+    """Register `einsum` in Dask's table of functions, so that `dask.array.einsum` calls it."""
     einsum_lookup.register(np.ndarray, einsum)
 
 
 def release_einsum() -> None:
-    """Put NumPy's function back in Dask's table."""
+    """Register NumPy's function in Dask's table again."""
     einsum_lookup.register(np.ndarray, np.einsum)

@@ -1,4 +1,4 @@
-"""The device of a worker: one each, as far as there are enough."""
+"""The choice of a worker's device: each worker gets its own, as long as there are enough."""
 
 from __future__ import annotations
 
@@ -11,8 +11,15 @@ from typing import Any, NamedTuple
 import pyopencl as cl
 
 from clgemm.dask.claims import Claim, claim_first
-from clgemm.hardware.choice import ENVIRONMENT_VARIABLE, devices, find_device, no_device
-from clgemm.hardware.device import Device, present
+from clgemm.hardware.choice import (
+    ENVIRONMENT_VARIABLE,
+    devices,
+    find_device,
+    matching,
+    no_device,
+)
+from clgemm.hardware.device import Device
+from clgemm.hardware.identity import identity
 
 __all__ = ["ONE_EACH", "Assigned", "Candidate", "assign", "candidates"]
 
@@ -25,9 +32,9 @@ class Candidate(NamedTuple):
     Attributes
     ----------
     takes : tuple of str
-        Names, unique on this machine, of everything that it takes.
+        The names of all resources to claim for it, unique on this machine.
     part : str
-        Which part of the device it is; empty for a whole one.
+        Which part of the device it is; empty for a whole device.
     """
 
     device: Device
@@ -36,7 +43,7 @@ class Candidate(NamedTuple):
 
 
 class Assigned(NamedTuple):
-    """The device that this process has got.
+    """The device that was assigned to this process.
 
     Attributes
     ----------
@@ -55,16 +62,17 @@ def assign(wanted: Any, cores: int, folder: Path | None = None) -> Assigned:
     ----------
     wanted : str, int or sequence of those
         ``"one-each"``; or a device as `clgemm.set_device` names it, for all workers; or a list of
-        such names, of which each worker of a machine gets another.
+        such names, one for each worker of a machine.
     cores : int
-        This worker's share of the machine's cores: as many compute units of a CPU it gets.
+        This worker's share of the machine's cores. If its device is a CPU, it gets as many compute
+        units.
 
     Raises
     ------
     RuntimeError
         If there is no device that works.
     ValueError
-        If a name, or CLGEMM_DEVICE, names none.
+        If `wanted` or CLGEMM_DEVICE names no device.
     """
     if isinstance(wanted, str | int) and wanted != ONE_EACH:
         return Assigned(Candidate(find_device(wanted), ()), None)
@@ -74,14 +82,14 @@ def assign(wanted: Any, cores: int, folder: Path | None = None) -> Assigned:
 
 
 def candidates(names: Sequence[str | int] | None, cores: int) -> list[Candidate]:
-    """Return what workers of this machine may get, the best first.
+    """Return the devices and parts that workers of this machine may get, the best first.
 
-    GPUs and accelerators come first, each as a whole. Then come parts of the processor: those of
-    the first runtime for it that works, as another one would use the same cores. With `names`, or
-    CLGEMM_DEVICE, they are the devices that these name.
+    GPUs and accelerators come first, each as a whole. Then come the parts of the processor. Only
+    the first working runtime of the processor counts, because another one would use the same cores.
+    If `names` or CLGEMM_DEVICE is given, only the devices that it names are candidates.
     """
     if names is not None:
-        # The user has chosen runtimes: each has the claims of its own.
+        # The user has chosen the runtimes: devices of different entries share no claims.
         each = [find_device(name) for name in names]
         return [Candidate(d, (f"{i}: {_name(d)}",)) for i, d in enumerate(each)]
     setting = os.environ.get(ENVIRONMENT_VARIABLE, "")
@@ -94,27 +102,23 @@ def candidates(names: Sequence[str | int] | None, cores: int) -> list[Candidate]
 
 
 def _named(setting: str) -> list[Device]:
-    """Return every device that CLGEMM_DEVICE names, the one first that it names elsewhere."""
+    """Return every device that CLGEMM_DEVICE names, beginning with that of `find_device`."""
     first = find_device(setting)
     wanted = setting.strip().lower()
     if wanted.isdecimal():
         return [first]
-    alike = [
-        d
-        for d in devices()
-        if wanted == d.kind.lower() or wanted in f"{d.name} {d.platform}".lower()
-    ]
-    return [first, *(d for d in alike if d.cl_device != first.cl_device and d.kind == first.kind)]
+    others = (d for d in matching(wanted, devices()) if d.cl_device != first.cl_device)
+    return [first, *(d for d in others if d.kind == first.kind)]
 
 
 def _parts(device: Device, cores: int) -> list[Candidate]:
-    """Return the parts of a CPU with so many compute units each; all of it if it cannot be cut."""
+    """Divide a CPU into parts of `cores` compute units; return it whole if that is impossible."""
     units, part = device.limits.compute_units, max(1, cores)
     every = tuple(f"core {unit}" for unit in range(units))
     if part >= units:
         return [Candidate(device, every)]
     try:
-        # pyopencl's types know no numbers here.
+        # pyopencl's type stubs allow no numbers in this list.
         properties: list[Any] = [cl.device_partition_property.EQUALLY, part]
         cut = device.cl_device.create_sub_devices(properties)
     except cl.Error:
@@ -126,13 +130,12 @@ def _parts(device: Device, cores: int) -> list[Candidate]:
 
 
 def _name(device: Device) -> str:
-    """Return a device's name on this machine, whichever devices this process sees.
+    """Return a name for a device that all processes of this machine share.
 
-    CUDA_VISIBLE_DEVICES and its like let processes see other devices, or in another order.
+    With CUDA_VISIBLE_DEVICES and its like, each process may list other devices, or list them in
+    another order. On other drivers than NVIDIA's, the position in the list is part of the name.
     """
     d = device.cl_device
-    with contextlib.suppress(cl.Error, AttributeError):  # not NVIDIA's
+    with contextlib.suppress(cl.Error, AttributeError):  # other drivers than NVIDIA's
         return f"PCI {d.pci_domain_id_nv}:{d.pci_bus_id_nv}:{d.pci_slot_id_nv}"
-    alike = [x for x in present().devices if (x.name, x.platform) == (device.name, device.platform)]
-    position = next((i for i, x in enumerate(alike) if x.cl_device == d), 0)
-    return f"{device.name}, {device.platform}, {position}"
+    return ", ".join(identity(device))

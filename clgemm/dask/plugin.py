@@ -1,4 +1,4 @@
-"""Accelerating Dask's workers: as a plugin of a client, and as a module that workers preload."""
+"""The two ways to accelerate Dask's workers: a client's plugin, and a module to preload."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 from distributed import WorkerPlugin
 
-from clgemm.core.precision import PRECISIONS
+from clgemm.core.precision import require_precision
+from clgemm.core.settings import require_threshold
 from clgemm.dask.devices import ONE_EACH
 from clgemm.dask.process import Settings, begin, end
 
@@ -19,9 +20,9 @@ class Accelerate(WorkerPlugin):  # type: ignore[misc]
     """Accelerate NumPy in every worker, each on a device of its own.
 
     Workers that are started later, restarted or added by adaptive scaling are accelerated too. A
-    worker without an OpenCL device multiplies with NumPy and says so once in its log. NumPy is
-    restored when the plugin is removed (``client.unregister_worker_plugin("clgemm")``) and when
-    the worker closes. To register it again changes nothing, whatever its arguments are.
+    worker without an OpenCL device multiplies with NumPy and logs one warning. NumPy is restored
+    when the plugin is removed (``client.unregister_worker_plugin("clgemm")``) and when the worker
+    closes. Registering it again changes nothing, whatever the arguments are.
 
     Parameters
     ----------
@@ -31,18 +32,18 @@ class Accelerate(WorkerPlugin):  # type: ignore[misc]
         As `clgemm.precision`, for the whole worker.
     device : str, int, sequence of those or None, optional
         ``"one-each"`` gives each worker of a machine a device that no other worker of this user
-        has: GPUs first, then parts of the processor, with as many compute units as the worker has
-        threads. CLGEMM_DEVICE, CUDA_VISIBLE_DEVICES and its like limit the choice. If there are
-        too few, workers share. A name or position, as for `clgemm.set_device`, is one device for
-        all workers; a list of names gives each worker of a machine another one. None leaves the
-        choice to `clgemm.get_device`.
+        has. GPUs come first. Then come parts of the processor, with as many compute units as the
+        worker has threads. If there are too few devices, workers share them. CLGEMM_DEVICE,
+        CUDA_VISIBLE_DEVICES and its like limit the choice. A name or position, as for
+        `clgemm.set_device`, is one device for all workers. With a list of these, each worker of a
+        machine gets another one. None leaves the choice to `clgemm.get_device`.
 
     Raises
     ------
     ValueError
         If `threshold` is negative or no whole number, or `precision` is not one of the three.
     TypeError
-        If `device` is not what it may be.
+        If `device` is of another type.
 
     Examples
     --------
@@ -60,23 +61,19 @@ class Accelerate(WorkerPlugin):  # type: ignore[misc]
         precision: str | None = None,
         device: str | int | Sequence[str | int] | None = ONE_EACH,
     ) -> None:
-        if isinstance(threshold, float) and threshold.is_integer():  # 1e6
-            threshold = int(threshold)
-        if threshold is not None and (not isinstance(threshold, int) or threshold < 0):
-            raise ValueError(f"threshold={threshold!r} is not a whole number of multiply-adds")
-        if precision is not None and precision not in PRECISIONS:
-            allowed = ", ".join(PRECISIONS)
-            raise ValueError(f"precision={precision!r} is not one of {allowed}")
-        self._settings = Settings(threshold, precision, _checked(device))
+        least = require_threshold(threshold)
+        if precision is not None:
+            require_precision(precision)
+        self._settings = Settings(least, precision, _checked(device))
 
     async def setup(self, worker: Any) -> None:
-        """Accelerate a worker's process; Dask calls it."""
-        # In a thread: to look for devices may take seconds, and a worker has to answer meanwhile.
+        """Accelerate a worker's process. Dask calls this."""
+        # In a thread: finding devices may take seconds, and the worker has to answer meanwhile.
         cores = worker.state.nthreads
         await asyncio.to_thread(begin, (worker.id, "plugin"), self._settings, cores)
 
     async def teardown(self, worker: Any) -> None:
-        """Restore a worker's process; Dask calls it."""
+        """Restore NumPy in a worker's process. Dask calls this."""
         await asyncio.to_thread(end, (worker.id, "plugin"))
 
 
@@ -93,13 +90,13 @@ def _checked(device: Any) -> Any:
 async def dask_setup(worker: Any) -> None:
     """Accelerate a worker that preloads this package: ``dask worker --preload clgemm.dask``.
 
-    CLGEMM_THRESHOLD, CLGEMM_PRECISION and CLGEMM_DEVICE hold.
+    Its settings are CLGEMM_THRESHOLD, CLGEMM_PRECISION and CLGEMM_DEVICE.
     """
-    if hasattr(worker, "state") and hasattr(worker.state, "nthreads"):  # no nanny or scheduler
+    if hasattr(worker, "state") and hasattr(worker.state, "nthreads"):  # a worker, no nanny
         settings = Settings(None, None, ONE_EACH)
         await asyncio.to_thread(begin, (worker.id, "preload"), settings, worker.state.nthreads)
 
 
 async def dask_teardown(worker: Any) -> None:
-    """Restore a worker that closes."""
+    """Restore NumPy in a worker that closes."""
     await asyncio.to_thread(end, (worker.id, "preload"))

@@ -1,7 +1,8 @@
-"""Accelerating one worker process, once, for as long as one of its workers wants it."""
+"""Acceleration of a worker's process: it begins once and lasts as long as anything needs it."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import platform
@@ -14,7 +15,7 @@ from clgemm.accel import report as accel_report
 from clgemm.core.host_blas import blas_threads
 from clgemm.core.precision import PRECISION_VARIABLE
 from clgemm.dask.contractions import release_einsum, route_einsum
-from clgemm.dask.devices import Assigned, assign
+from clgemm.dask.devices import assign
 from clgemm.hardware.choice import get_device, set_device
 from clgemm.hardware.choice import reason as device_reason
 from clgemm.hardware.device import Device
@@ -28,7 +29,7 @@ NOT_ACCELERATED = "not accelerated"
 
 @dataclass(frozen=True)
 class Settings:
-    """What `Accelerate` was asked for."""
+    """The arguments of `Accelerate`."""
 
     threshold: int | None
     precision: str | None
@@ -36,68 +37,65 @@ class Settings:
 
 
 class _Acceleration:
-    """What is changed in this process, and how to undo it."""
+    """The changes in this process, and how to undo them.
+
+    Attributes
+    ----------
+    problem : str
+        Why nothing was changed; empty if the process is accelerated.
+    """
 
     def __init__(self, settings: Settings, cores: int) -> None:
         self.device: Device | None = None
         self.part = self.problem = ""
         self.others = 0
-        self._assigned: Assigned | None = None
-        self._block: enabled | None = None
-        self._precision_before = os.environ.get(PRECISION_VARIABLE)
-        self._sets_device = self._sets_precision = False
-        try:
-            self._choose(settings, cores)
-        except (RuntimeError, ValueError) as error:  # no device, or none of that name
-            self.problem = str(error).partition("\n")[0]
-            log.warning("clgemm: NumPy multiplies in this worker: %s", error)
-            return
-        try:
+        self._undo = contextlib.ExitStack()
+        with contextlib.ExitStack() as undo:  # an error in this block undoes the changes so far
+            try:
+                self._choose(settings, cores, undo)
+            except (RuntimeError, ValueError) as error:  # no device works, or none has that name
+                self.problem = str(error).partition("\n")[0]
+                log.warning("clgemm: NumPy multiplies in this worker: %s", error)
+                return
             if settings.precision is not None:
+                undo.callback(_restore_precision, os.environ.get(PRECISION_VARIABLE))
                 os.environ[PRECISION_VARIABLE] = settings.precision
-                self._sets_precision = True
-            self._block = enabled(settings.threshold)
-            self._block.__enter__()
+            undo.enter_context(enabled(settings.threshold))
+            undo.callback(release_einsum)
             route_einsum()
-        except BaseException:
-            self.undo()
-            raise
+            self._undo = undo.pop_all()
 
-    def _choose(self, settings: Settings, cores: int) -> None:
+    def _choose(self, settings: Settings, cores: int, undo: contextlib.ExitStack) -> None:
         if settings.device is None or device_reason().startswith("chosen by"):
-            self.device = get_device()  # a program in this worker has chosen before
+            self.device = get_device()  # perhaps a program in this worker has chosen it
             return
-        self._assigned = assign(settings.device, cores)
-        candidate, claim = self._assigned
+        candidate, claim = assign(settings.device, cores)
+        if claim is not None:
+            undo.callback(claim.release)
+            self.others = claim.others
         self.device, self.part = candidate.device, candidate.part
-        self.others = 0 if claim is None else claim.others
         set_device(self.device)
-        self._sets_device = True
+        undo.callback(set_device, None)
 
     def undo(self) -> None:
-        """Leave NumPy, Dask, the device and the precision as they were."""
-        if self._block is not None:
-            self._block.__exit__(None, None, None)
-            self._block = None
-            release_einsum()
-        if self._sets_device:
-            set_device(None)
-        if self._sets_precision:
-            if self._precision_before is None:
-                os.environ.pop(PRECISION_VARIABLE, None)
-            else:
-                os.environ[PRECISION_VARIABLE] = self._precision_before
-        if self._assigned is not None and self._assigned.claim is not None:
-            self._assigned.claim.release()
+        """Restore NumPy, Dask, the device and the precision, and release the claim."""
+        self._undo.close()
+
+
+def _restore_precision(before: str | None) -> None:
+    if before is None:
+        os.environ.pop(PRECISION_VARIABLE, None)
+    else:
+        os.environ[PRECISION_VARIABLE] = before
 
 
 _lock = threading.Lock()
-_owners: set[object] = set()  # who wants it: a worker's plugin, its preload
+_owners: set[object] = set()  # the plugins and preloads that need the acceleration
 _now: _Acceleration | None = None
 
 
 def begin(owner: object, settings: Settings, cores: int) -> None:
-    """Accelerate this process for an owner; the first one's settings hold."""
+    """Accelerate this process for an owner. The settings of the first owner apply."""
     global _now
     with _lock:
         if _now is None:
@@ -106,7 +104,7 @@ def begin(owner: object, settings: Settings, cores: int) -> None:
 
 
 def end(owner: object) -> None:
-    """Restore this process once no owner is left; harmless for one that is none."""
+    """Remove an owner, and restore this process if no owner is left."""
     global _now
     with _lock:
         _owners.discard(owner)
@@ -116,20 +114,20 @@ def end(owner: object) -> None:
 
 
 def about_process() -> dict[str, Any]:
-    """Return what there is to say of this process, in values that any process can read."""
+    """Describe this process's acceleration, in values that any other process can unpickle."""
     now = _now
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "host": platform.node(),
         "pid": os.getpid(),
         "blas_threads": blas_threads(),
         "problem": NOT_ACCELERATED if now is None else now.problem,
     }
     if now is None or now.device is None:
-        return told
+        return facts
     found = accel_report()
-    return told | {
+    return facts | {
         "device": now.device.name,
-        "platform": now.device.platform.partition("  ")[0],
+        "platform": now.device.short_platform,
         "kind": now.device.kind,
         "compute_units": now.device.limits.compute_units,
         "part": now.part,

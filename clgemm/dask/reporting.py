@@ -1,4 +1,4 @@
-"""What became of the products of a cluster, worker by worker."""
+"""The report on a cluster: each worker's device and counts of its products."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["ClusterReport", "WorkerReport", "report"]
 
 @dataclass(frozen=True)
 class WorkerReport:
-    """What became of the products of one worker since it was accelerated.
+    """The device of one worker, and counts of its products since it was accelerated.
 
     Attributes
     ----------
@@ -24,21 +24,22 @@ class WorkerReport:
     device, platform, kind : str
         The OpenCL device; empty if the worker has none.
     part : str
-        Which part of the device; empty for a whole one.
+        Which part of the device the worker has; empty for the whole device.
     compute_units : int
-        Of the device or the part.
+        The compute units of the device or the part.
     others : int
-        Processes that had the device before this one: it is shared if there are any.
+        How many processes had the device before this one and share it.
     blas_threads : int
-        Threads of NumPy's BLAS in the process.
+        The number of threads of NumPy's BLAS in the process.
     offloaded : int
-        Products computed on the device.
+        The number of products on the device.
     offloaded_bytes : int
-        Size of their operands and results.
+        The size of their operands and results.
     bytes_moved : int
-        How much of that was copied to or from the device; 0 if the device shares the host's memory.
+        How many of these bytes were copied to or from the device; 0 if the device shares the host's
+        memory.
     stayed : mapping of str to int
-        Products that stayed on the host, by the reason.
+        The number of products on the host for each reason.
     left_out : sequence of str
         Devices whose last product failed.
     problem : str
@@ -64,14 +65,14 @@ class WorkerReport:
 
     def __str__(self) -> str:
         if self.problem:
-            return f"{self.address}: NumPy alone: {self.problem}"
+            return f"{self.address}: NumPy multiplies: {self.problem}"
         part = f", {self.part}" if self.part else ""
-        shared = f", shared with {self.others} more" if self.others else ""
+        shared = f", shared by {self.others + 1} processes" if self.others else ""
         where = f"{self.device} ({self.platform}{part}{shared})"
-        kept = ", ".join(f"{calls} for their {reason}" for reason, calls in self.stayed.items())
+        kept = ", ".join(f"{calls} ({reason})" for reason, calls in self.stayed.items())
         counts = f"{self.offloaded} products of {self.offloaded_bytes / 1e6:,.1f} MB"
         moved = f"{self.bytes_moved / 1e6:,.1f} MB moved"
-        text = f"{self.address}: {counts} on {where}, {moved}; on the host {kept or 'none'}"
+        text = f"{self.address}: {counts} on {where}, {moved}; on the host: {kept or 'none'}"
         return "; ".join([text, *self.left_out])
 
 
@@ -83,12 +84,12 @@ class ClusterReport:
 
     @property
     def offloaded(self) -> int:
-        """Products computed on devices, by all processes."""
+        """The number of products on devices, in all processes."""
         return sum({(w.host, w.pid): w.offloaded for w in self.workers}.values())
 
     @property
     def bytes_moved(self) -> int:
-        """Bytes copied to and from devices, by all processes."""
+        """The number of bytes copied to and from devices, in all processes."""
         return sum({(w.host, w.pid): w.bytes_moved for w in self.workers}.values())
 
     def __str__(self) -> str:
@@ -96,15 +97,15 @@ class ClusterReport:
 
 
 def report(client: Any) -> ClusterReport:
-    """Ask every worker of a cluster for its device and what became of its products.
+    """Ask every worker of a cluster for its device and the counts of its products.
 
     Parameters
     ----------
     client : distributed.Client
-        One that is not asynchronous.
+        It must not be asynchronous.
     """
-    told = client.run(about_process, on_error="return")
-    return ClusterReport(tuple(_worker_report(address, told[address]) for address in sorted(told)))
+    answers = client.run(about_process, on_error="return")
+    return ClusterReport(tuple(_worker_report(x, answers[x]) for x in sorted(answers)))
 
 
 def _worker_report(address: str, about: Any) -> WorkerReport:

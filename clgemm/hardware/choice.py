@@ -6,6 +6,7 @@ import contextlib
 import functools
 import logging
 import os
+from collections.abc import Iterable
 from contextvars import ContextVar, Token
 
 import pyopencl as cl
@@ -23,6 +24,7 @@ __all__ = [
     "find_device",
     "get_device",
     "left_out",
+    "matching",
     "no_device",
     "reason",
     "set_device",
@@ -120,10 +122,8 @@ def find_device(spec: str | int | Device | cl.Device | cl.Context | cl.CommandQu
     wanted = str(spec).strip().lower()
     if wanted.isdecimal():
         matches = list(devices()[int(wanted) : int(wanted) + 1])
-    elif wanted in ("gpu", "cpu", "accelerator"):
-        matches = [d for d in present().devices if d.kind.lower() == wanted]
     else:
-        matches = [d for d in present().devices if wanted in f"{d.name} {d.platform}".lower()]
+        matches = matching(wanted, present().devices)
     if not wanted or not matches:
         if not devices():
             raise no_device()
@@ -133,6 +133,19 @@ def find_device(spec: str | int | Device | cl.Device | cl.Context | cl.CommandQu
         raise ValueError(f"{spec!r} names no OpenCL device; there is {listing}")
     working = (d for d in matches if not health.check(d).reason)
     return next(working, None) or _require_working(matches[0])
+
+
+def matching(wanted: str, among: Iterable[Device]) -> list[Device]:
+    """Return the devices of a kind, or those with a text in their name or platform.
+
+    Parameters
+    ----------
+    wanted : str
+        ``"gpu"``, ``"cpu"``, ``"accelerator"`` or another text, in lower case.
+    """
+    if wanted in ("gpu", "cpu", "accelerator"):
+        return [d for d in among if d.kind.lower() == wanted]
+    return [d for d in among if wanted in f"{d.name} {d.platform}".lower()]
 
 
 _chosen: Device | None = None  # the device of set_device, for the whole process

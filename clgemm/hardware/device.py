@@ -64,10 +64,14 @@ class Device:
         return f"{platform.name.strip()}, {platform.version.strip()}"
 
     @functools.cached_property
+    def short_platform(self) -> str:
+        """The platform's name and version, without the options of PoCL's build."""
+        return self.platform.partition("  ")[0]  # two spaces precede the options
+
+    @functools.cached_property
     def label(self) -> str:
         """The device's name and platform in short, for messages."""
-        # In PoCL's version, two spaces precede the options of its build.
-        return f"{self.name} ({self.platform.partition('  ')[0]})"
+        return f"{self.name} ({self.short_platform})"
 
     @functools.cached_property
     def kind(self) -> str:

@@ -1,4 +1,4 @@
-"""The kernel families: a folder for each, with its configs, its plans and its OpenCL C.
+"""The kernel families: one folder for each, with its configs, plans and OpenCL C.
 
 This is the registry. A new family is a folder, its import here and its place in `FAMILIES`.
 """
@@ -17,7 +17,7 @@ from clgemm.kernels.tiled.family import TILED
 
 __all__ = ["FAMILIES", "family_named"]
 
-# A product is made by the first that runs on the device and suits it.
+# In order: the first family that runs on the device and suits the product is used.
 FAMILIES: tuple[Family[Any, Any], ...] = (
     NARROW,
     WGMMA,
@@ -33,7 +33,7 @@ _NAMED = {family.name: family for family in FAMILIES}
 
 
 def family_named(name: str) -> Family[Any, Any]:
-    """Return the family that records and messages call so.
+    """Return the family of this name, as records and messages use it.
 
     Raises
     ------

@@ -24,15 +24,15 @@ __all__ = [
     "used_by",
 ]
 
-# Of every build. The compiler may make one instruction of a * b + c; nothing else is relaxed.
+# For every build. The compiler may contract a * b + c; nothing else is relaxed.
 OPTIONS = ("-cl-mad-enable",)
 
 BUFFER = "buffer"  # the type of a parameter that is a pointer
 
 WORD = re.compile(r"\w+")
 CONTINUED = re.compile(r"\\[ \t]*\n")
-# What lies before a token, and the token or end of a line: C11, section 6.4. The longest punctuator
-# comes first.
+# The space and comments before a token, and the token or the end of a line (C11, section 6.4).
+# Longer punctuators come first.
 TOKEN = re.compile(
     r"""
     ( (?: [^\S\n] | //[^\n]* | /\*.*?\*/ )* )
@@ -68,15 +68,15 @@ def _read(name: str) -> str:
 def parameter_types(kind: type[KernelConfig]) -> Mapping[str, str]:
     """Return the type of each parameter of a kernel, by name: `BUFFER` or a type of OpenCL C.
 
-    They are read from the kernel's declaration. A macro in it that is empty for some configs is
-    taken as it is for the others. No comment may stand in the declaration.
+    The types are read from the kernel's declaration, which may not contain comments. A macro in it
+    may be empty for some configs; its definition for the others counts.
     """
     return _parameter_types(files_of(kind), kind.entry)
 
 
 @functools.cache
 def _parameter_types(files: tuple[str, ...], entry: str) -> Mapping[str, str]:
-    # Without regular expressions over the whole text: they would take a millisecond.
+    # Regular expressions over the whole text would take a millisecond.
     text = "\n".join(map(_read, files)).replace("\\\n", " ")
     declaration = text.partition(f"void {entry}(")[2].partition(")")[0]
     for macro in {word for word in WORD.findall(declaration) if word.isupper()}:
@@ -92,20 +92,20 @@ def _parameter_types(files: tuple[str, ...], entry: str) -> Mapping[str, str]:
 def tokens(source: str) -> Iterator[str]:
     r"""Yield the preprocessing tokens of OpenCL C, without comments and whitespace.
 
-    A directive begins with ``"\n#"`` and ends with ``"\n"``: it is a line, and other lines are not.
+    A directive begins with ``"\n#"`` and ends with ``"\n"``. The ends of other lines are left out.
     In the definition of a macro, ``" "`` tells ``F (x)``, a macro without parameters, from
     ``F(x)``. The words of an ``#error`` are left out: no program that compiles depends on them.
     """
     source = CONTINUED.sub("", source.replace("\r\n", "\n"))
-    directive: list[str] | None = None  # what the line has so far
-    starts = True  # a line
+    directive: list[str] | None = None  # its tokens so far
+    starts_line = True
     for before, token in TOKEN.findall(source + "\n"):
         if token == "\n":
             if directive is not None:
                 yield "\n"
-            directive, starts = None, True
-        elif starts and token == "#":
-            directive, starts = [], False
+            directive, starts_line = None, True
+        elif starts_line and token == "#":
+            directive, starts_line = [], False
             yield "\n#"
         else:
             if directive is not None:
@@ -114,7 +114,7 @@ def tokens(source: str) -> Iterator[str]:
                 if token == "(" and before and len(directive) == 2 and directive[0] == "define":
                     yield " "
                 directive.append(token)
-            starts = False
+            starts_line = False
             yield token
 
 
@@ -131,10 +131,10 @@ def used_by(*kinds: type[KernelConfig]) -> frozenset[type[KernelConfig]]:
 
 
 def sources_hash(*kinds: type[KernelConfig]) -> str:
-    """Return 16 hexadecimal digits for all that these families' products are compiled from.
+    """Return a hash, 16 hexadecimal digits, of all sources that these families are compiled from.
 
-    Macros and the version of OpenCL C are not in it: they come from the fields of a config, which
-    records and verdicts name. A new macro comes with the source that reads it.
+    It does not cover macros and the version of OpenCL C. They follow from the fields of a config,
+    which records and verdicts hold. A new macro changes the source that reads it.
     """
     parts = sorted(_digest(text_of(kind), kind.options) for kind in used_by(*kinds))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Plans cut so that no launch has more work-items than a device takes. Pure."""
+"""Plans whose launches have no more work-items than any device accepts. Pure."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from clgemm.core.steps import LAST_ITEM, Argument, Element, Plan, Slot, Step, ce
 
 __all__ = ["bounded"]
 
-GRAIN = 128  # a matrix that is cut in two is cut at a multiple of this: whole tiles
+GRAIN = 128  # rows or columns: a long axis is divided at a multiple of this, into whole tiles
 
 
 def bounded(make: Callable[[Problem], Plan], problem: Problem) -> Plan:
-    """Return the plan of a problem, its launches within every device's bounds.
+    """Return the plan of a problem, with launches that every device accepts.
 
-    C is halved along its longest axis until that is so.
+    C is halved along its longest axis until each launch has at most `LAST_ITEM` work-items.
 
     Parameters
     ----------
     make : callable
-        Returns the plan of a part of the problem.
+        Returns the plan of the problem or of a part of it.
     """
 
     def made(a: Layout, b: Layout, c: Layout) -> Plan:
@@ -42,7 +42,7 @@ class _Operand(NamedTuple):
     Attributes
     ----------
     without : int, optional
-        The axis of C that it does not have: another stands in its place.
+        The axis of C that the operand does not have. The operand's axis at this position is k.
     """
 
     slot: Slot
@@ -50,7 +50,7 @@ class _Operand(NamedTuple):
     without: int | None = None
 
     def part(self, axis: int, start: int, stop: int) -> tuple[_Operand, int]:
-        """Return a part of it along an axis of C, and in which element that part begins."""
+        """Return a part along an axis of C, and the index of that part's first element."""
         if axis == self.without:
             return self, 0
         layout = self.layout
@@ -62,7 +62,7 @@ class _Operand(NamedTuple):
 
 
 def _bounded(make: Callable[..., Plan], operands: tuple[_Operand, ...]) -> Plan:
-    """Return the plan for the operands, cut as `bounded` says.
+    """Return the plan for the operands, divided as in `bounded`.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def _bounded(make: Callable[..., Plan], operands: tuple[_Operand, ...]) -> Plan:
 
 
 def _moved(step: Step, origins: dict[Slot, int]) -> Step:
-    """Return a step whose operands begin so many elements later."""
+    """Return a step whose operands begin at other elements: `origins`, by slot, are added."""
 
     def moved(argument: Argument) -> Argument:
         if isinstance(argument, Element):

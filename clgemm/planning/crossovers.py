@@ -1,7 +1,7 @@
-"""Crossovers: the sizes from which on the device is faster, as measured on this machine.
+"""Crossovers: the measured sizes from which on the device is faster than the host.
 
-A file beside the tuning records holds them, for each device, driver, host, NumPy and number of BLAS
-threads. `clgemm.accel.crossover` measures them.
+They are stored in a file beside the tuning records, separately for each device, driver, host, NumPy
+and number of BLAS threads. `clgemm.accel.crossover` measures them.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ __all__ = [
 ]
 
 Kind: TypeAlias = str
-# Multiply-adds by kind of product; None where the host was faster in the largest one tried.
+# Multiply-adds by kind of product; None if the host won even the largest product that was tried.
 Crossovers: TypeAlias = Mapping[Kind, "int | None"]
 
 FORMAT = 1
-LEAST_WORK = 160**3  # multiply-adds, below which no device has a chance: a launch, three transfers
-BANDS = (32, 128, 512)  # the shortest side, at least
+LEAST_WORK = 160**3  # multiply-adds; in a smaller product, launch and transfers take longer
+BANDS = (32, 128, 512)  # lower bounds of the shortest side; kinds of products differ by these
 
 
 class Work(NamedTuple):
-    """A product as far as the choice of its side goes.
+    """The sizes of a product, for the choice between host and device.
 
     Attributes
     ----------
     m, n, k, matrices : int
         `matrices` products of m x k by k x n.
     symmetric : bool
-        Of a matrix by its own transpose, which NumPy computes in half the time, and to which it
-        gives a result that is symmetric bit for bit.
+        Whether it is a matrix times its own transpose. NumPy computes this in half the time, with
+        a result that is symmetric bit for bit.
     """
 
     m: int
@@ -72,23 +72,23 @@ class Work(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What was measured for a device, and when."""
+    """The crossovers of a device, and the date of their measurement."""
 
     least: Crossovers
     date: str
 
 
 def kinds() -> tuple[Kind, ...]:
-    """Return every kind of product that is measured by itself."""
+    """Return all kinds of products. Each has its own crossover."""
     bands = [f"{name}-{band}" for band in BANDS[:-1] for name in ("narrow", "shallow", "stack")]
     return (*bands, "block", "symmetric")
 
 
 def kind_of(work: Work) -> Kind | None:
-    """Return the kind of a product; None if no device has a chance.
+    """Return the kind of a product; None if its sides are too short for any device.
 
-    A device gains by arithmetic on what it was sent: what counts is the shortest side, how often
-    each element of the others is used.
+    A device wins if it computes enough with each element that it receives. The shortest side bounds
+    how often an element is used.
     """
     m, n, k, matrices, symmetric = work
     shortest = min(m, n, k)
@@ -105,16 +105,16 @@ def kind_of(work: Work) -> Kind | None:
 
 
 def pays(work: Work, least: Crossovers) -> bool:
-    """Tell whether a product goes to a device of these crossovers."""
+    """Tell whether a device with these crossovers should make a product."""
     kind = kind_of(work)
     from_here = None if kind is None else least[kind]
     return from_here is not None and work.size >= from_here
 
 
 def measured(device: Device) -> Measured | None:
-    """Return what was measured here with this driver and as many threads of the host's BLAS.
+    """Return the crossovers of a device, measured with this driver and as many BLAS threads.
 
-    None if nothing was.
+    None if they have not been measured.
     """
     return _measured(device, blas_threads())
 
@@ -128,9 +128,9 @@ def _measured(device: Device, threads: int) -> Measured | None:
 @forgettable
 @functools.cache
 def smallest(otherwise: int) -> int:
-    """Return the least work that any device of this host was measured to win, if it is less.
+    """Return the smallest crossover of any device of this host, or `otherwise` if that is smaller.
 
-    No device is opened for that, and threads of the host's BLAS are not counted.
+    This opens no device and ignores the number of BLAS threads.
     """
     found = [
         entry.least
@@ -141,7 +141,10 @@ def smallest(otherwise: int) -> int:
 
 
 def keep(device: Device, least: Crossovers) -> None:
-    """Keep what was measured, if there is a folder to keep it in; this process uses it at once."""
+    """Store measured crossovers; if the file cannot be written, log a warning.
+
+    This process uses the stored crossovers at once.
+    """
     key = _key(device, blas_threads())
     entry = {"least": dict(least), "date": today()}
 
@@ -152,18 +155,18 @@ def keep(device: Device, least: Crossovers) -> None:
     try:
         rewrite(file(), changed)
     except OSError as error:
-        warn_unkept(file(), error, "from which size on a device wins is not kept")
+        warn_unkept(file(), error, "the crossovers are not kept")
     forget()
 
 
 def forget() -> None:
-    """Read the file anew when it is next asked for."""
+    """Clear the caches, so that the file is read again."""
     for cached in (_measured, smallest, _entries):
         cached.cache_clear()
 
 
 def file() -> Path:
-    """Return the file of what was measured; it need not exist."""
+    """Return the path of the file with the crossovers; it need not exist."""
     return cache_folder() / "tuning" / "crossovers.json"
 
 
@@ -186,14 +189,14 @@ def _entries() -> dict[str, Any]:
         return {}
     if (held := _held(text)) is None:
         warn_once(
-            f"{file()} holds no measured crossovers that can be read: rules for each kind of "
-            "device serve until 'python -m clgemm.accel --measure' writes it anew"
+            f"{file()} holds no valid crossovers: the default crossovers are used until "
+            "'python -m clgemm.accel --measure' writes the file again"
         )
     return held or {}
 
 
 def _held(text: str) -> dict[str, Any] | None:
-    """Return what a file's text holds, None if it is broken; entries are checked one by one."""
+    """Return the entries in a file's text, unchecked; None if the text is broken."""
     try:
         whole = json.loads(text)
         return dict(whole["measured"]) if whole["format"] == FORMAT else None
@@ -202,7 +205,10 @@ def _held(text: str) -> dict[str, Any] | None:
 
 
 def _parsed(entry: object) -> Measured | None:
-    """Return an entry that is what may be expected: a user's file may hold anything."""
+    """Return an entry of the file as `Measured`; None if it is not valid.
+
+    A user may have edited the file.
+    """
     if not isinstance(entry, dict):
         return None
     least, date = entry.get("least"), entry.get("date")

@@ -1,4 +1,4 @@
-"""The planner: makes the plan of a problem, with a kernel family and a config."""
+"""The planner: it chooses a kernel family and a config for a problem, and makes the plan."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ __all__ = [
 @forgettable
 @functools.lru_cache(maxsize=1024)
 def plan_of(device: Device, problem: Problem) -> tuple[Plan, bool]:
-    """Return the plan of a product, or of a scaling, which needs no precision.
+    """Return the plan of a product, and whether it takes A for B and B for A.
 
-    Also whether it takes A for B and B for A.
+    A problem without a precision is a scaling of C.
     """
     problem, traits, c = problem.broadcast(), device.traits, problem.c
     # Kernels store along rows. Column-major C = A B is row-major C' = B' A': swap the operands,
@@ -61,13 +61,16 @@ def plan_of(device: Device, problem: Problem) -> tuple[Plan, bool]:
 @forgettable
 @functools.lru_cache(maxsize=1024)
 def make_plan(device: Device, problem: Problem, family: Family[Any, Any], choice: Choice) -> Plan:
-    """Return the plan of a product, C along rows, by a choice of a family."""
+    """Return the plan of a product with row-major C, by a family and its choice of config."""
     fallback = fallback_of(device, problem)
     return bounded(lambda part: family.plan(part, choice, device.traits, fallback), problem)
 
 
 def fallback_of(device: Device, problem: Problem) -> Fallback:
-    """Return what plans parts of a product by OpenCL C alone, by one choice for all parts."""
+    """Return a function that plans parts of a product for families that use only OpenCL C.
+
+    All parts use the same family and choice.
+    """
     plain = problem._replace(precision="strict")
 
     @functools.cache
@@ -75,7 +78,7 @@ def fallback_of(device: Device, problem: Problem) -> Fallback:
         family, choice = choose(device, plain)
         return family.fallback(plain, choice, device.traits)
 
-    @functools.cache  # blocks of a product are mostly alike
+    @functools.cache  # most blocks of a product have the same problem
     def plan(part: Problem) -> Plan:
         return bounded(chosen(), part)
 
@@ -83,7 +86,7 @@ def fallback_of(device: Device, problem: Problem) -> Fallback:
 
 
 def choose(device: Device, problem: Problem) -> tuple[Family[Any, Any], Choice]:
-    """Return the family that makes a product, and its choice."""
+    """Return the family for a product, and its choice of config."""
     family = family_for(device, problem)
     return family, choice_of(device, family, problem.shape)
 
@@ -101,7 +104,7 @@ def family_for(device: Device, problem: Problem) -> Family[Any, Any]:
 @forgettable
 @functools.lru_cache(maxsize=1024)
 def choice_of(device: Device, family: Family[Any, Any], shape: Shape) -> Choice:
-    """Return a family's choice for a shape: that of a record, if one serves it."""
+    """Return a family's choice for a shape: a record's if one serves it, or the default."""
     default: Choice = family.defaults(shape, device.traits)[0]
     found = tuned(device, family.name, shape_class(*shape), default)
     if found is None or not family.serves(found, default, shape, device.traits):
@@ -117,18 +120,18 @@ def families(device: Device) -> tuple[Family[Any, Any], ...]:
 
 
 def _works(device: Device, family: Family[Any, Any]) -> bool:
-    """Tell whether a device has the instructions that a family needs; tried out once."""
+    """Tell whether a device has the instructions that a family needs."""
     return not family.instructions or family.instructions == instructions_of(device)
 
 
 @functools.lru_cache(maxsize=1024)
 def copy_plan_of(device: Device, source: Layout) -> Plan:
-    """Return the launches that copy a to c, a dense row-major stack."""
+    """Return the launches that copy `a` to `c`, a dense row-major batch."""
     return make_copy_plan(source, copy_config(device.limits))
 
 
 def trial_plan_of(device: Device, problem: Problem, choice: Choice) -> Plan:
-    """Return the launches by exactly this choice, no others and no records: for the tuner."""
+    """Return the launches of exactly this choice, without records: for the tuner."""
     traits, family = device.traits, family_named(choice.config.family)
     plain = problem._replace(precision="strict")
 

@@ -43,34 +43,45 @@ def threshold() -> int | None:
 
 
 def require_settings() -> None:
-    """Refuse what the environment sets wrongly before anything is computed.
+    """Check the environment's settings before anything is computed.
 
     Raises
     ------
     ValueError
-        If CLGEMM_THRESHOLD or CLGEMM_PRECISION is set to what it cannot be.
+        If the value of CLGEMM_THRESHOLD or CLGEMM_PRECISION is wrong.
     """
     threshold()
     environment_precision()
 
 
-# Where nothing has been measured here: multiply-adds (m n k, all matrices) from which a device of
-# this kind beats the host's BLAS, the way there and back included, and the rows and columns that it
-# takes. Measured: docs/performance.md.
-CROSSOVER = {"GPU": 1150**3, "accelerator": 1150**3, "CPU": 768**3}
-# Where operands and results are copied there and back, multiply-adds for each of their elements: a
-# third of the size of a square matrix. The host takes the matrices of a stack one by one.
-LEAST_REUSE, LEAST_REUSE_OF_STACKS = 300, 40
-MANY_CORES_CROSSOVER = 4096**3  # many cores keep waiting longer for launches and packing
-LEAST_SIDE = {"GPU": 8, "accelerator": 8, "CPU": 384}
-SHORT_SIDE = 8  # of m, n and k: with a shorter one no device wins
-SMALLEST_CROSSOVER = min(CROSSOVER.values())
+# Rules for a device whose crossovers have not been measured on this machine. Each is a bound below
+# which the host's BLAS multiplies. Where each was measured (2026-11-21):
+#   GPU        an H200 against OpenBLAS on 16 Xeon cores, transfers included
+#   CPU        2 cores of an Intel Xeon (AVX-512) against OpenBLAS on the same cores
+#   many cores the 16 Xeon cores beside the H200 against OpenBLAS on them
+CROSSOVER = {  # multiply-adds (m n k, all matrices)
+    "GPU": 1150**3,
+    "accelerator": 1150**3,  # not measured: as a GPU
+    "CPU": 768**3,
+}
+MANY_CORES_CROSSOVER = 4096**3  # multiply-adds; many cores wait longer for launches and packing
+LEAST_SIDE = {  # rows and columns of C
+    "GPU": 8,
+    "accelerator": 8,  # not measured: as a GPU
+    "CPU": 384,
+}
+SHORT_SIDE = 8  # of m, n and k, on any device
+# Where operands and results are copied, multiply-adds for each element that is copied. A product of
+# n x n matrices has n / 3. In a batch, the host multiplies one matrix after the other.
+LEAST_REUSE = 300
+LEAST_REUSE_OF_BATCHES = 40
+SMALLEST_CROSSOVER = min(CROSSOVER.values())  # multiply-adds
 
 
 def smallest_crossover() -> int:
-    """Return the multiply-adds below which the host multiplies, whatever the device.
+    """Return the multiply-adds below which the host multiplies, whatever the device is.
 
-    No device is opened for that.
+    This opens no device.
 
     Raises
     ------
@@ -89,7 +100,7 @@ def host_is_faster(m: int, n: int, k: int, matrices: int) -> bool:
     RuntimeError
         If CLGEMM_DEVICE names a device that does not work.
     ValueError
-        If CLGEMM_THRESHOLD or CLGEMM_DEVICE is set to what it cannot be.
+        If the value of CLGEMM_THRESHOLD or CLGEMM_DEVICE is wrong.
     """
     work = m * n * k * matrices
     if (least := threshold()) is not None:
@@ -108,7 +119,7 @@ def host_is_faster(m: int, n: int, k: int, matrices: int) -> bool:
         if not _outruns_blas(device) or (many and work < MANY_CORES_CROSSOVER):
             return True
     if transfer_config(device) is not None:
-        least_reuse = LEAST_REUSE if matrices == 1 else LEAST_REUSE_OF_STACKS
+        least_reuse = LEAST_REUSE if matrices == 1 else LEAST_REUSE_OF_BATCHES
         if m * n * k < least_reuse * (m * k + k * n + m * n):
             return True
     return work < CROSSOVER[device.kind] or min(m, n) < LEAST_SIDE[device.kind]
@@ -120,12 +131,12 @@ def _warn_once(message: str) -> None:
 
 
 def _outruns_blas(device: Device) -> bool:
-    """Tell whether a CPU device has been seen to beat the host's BLAS: with AVX-512 in full use."""
+    """Tell whether a CPU device can beat the host's BLAS; measured only where it uses AVX-512."""
     return device.traits.register_width == 16 and device.traits.is_vector_compiler
 
 
 def transfer_config(device: Device) -> TransferConfig | None:
-    """Return how host arrays reach a device; None if it uses them where they lie."""
+    """Return the limits of transfers to a device; None if it uses host arrays in place."""
     if device.transfer is not None:
         return device.transfer
     if device.shares_host_memory:

@@ -1,4 +1,4 @@
-"""The record that serves a device, family and shape class: the nearest validated one."""
+"""The choice of the record that serves a device, a family and a shape class."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = ["serving", "tuned"]
 @forgettable
 @functools.lru_cache(maxsize=1024)
 def tuned(device: Device, family: str, name: str, default: Choice | None = None) -> Choice | None:
-    """Return the choice that the nearest record has for a family and a shape class, if any.
+    """Return the choice of the nearest validated record, or None if there is none.
 
-    What has not been checked on such a device is tried out first, which takes seconds: unless it is
-    the default, which would serve without a record too.
+    A record from another device is validated before its first use, which takes seconds. If its
+    choice is the default, it needs no validation.
     """
     who = identify(device)
     for record, _, is_proven in candidates(who, device.limits, family, name):
@@ -37,7 +37,7 @@ def tuned(device: Device, family: str, name: str, default: Choice | None = None)
 
 
 def serving(device: Device, families: Iterable[Family[Any, Any]]) -> dict[str, dict[str, str]]:
-    """Return, by shape class and kernel family, where the configs used on a device come from."""
+    """Return the origin of a device's configs, by shape class and kernel family."""
     who = identify(device)
     found: dict[str, dict[str, str]] = {}
     for name in SHAPE_CLASSES:
@@ -56,6 +56,10 @@ def _origin(device: Device, who: Identity, served: Served | None) -> str:
     defaults = (family.defaults(shape, device.traits)[0] for shape in record.shapes)
     is_default = all(default == record.choice for default in defaults)
     verdict = True if served.validated or is_default else verdict_on(who, record.choice)
-    doubt = {True: "", None: "; not yet tried here", False: "; wrong here: the next nearest serves"}
+    doubt = {
+        True: "",
+        None: "; not validated yet",
+        False: "; wrong results here, so the next nearest record is used",
+    }
     speeds = ", ".join(f"{gflops:.4g}" for gflops in served.record.gflops)
     return f"{served.origin}, {speeds} GFLOP/s{doubt[verdict]}"

@@ -1,21 +1,20 @@
-"""Validation in child processes, of configs and of instructions.
+"""Validation of configs and instructions in child processes.
 
-The instructions of tensor cores, and configs from other devices, are validated here before their
-first use. Verdicts are stored on disk. No other module of planning starts a process.
+Configs from other devices, and the instructions of tensor cores, are validated before their first
+use. Verdicts are stored on disk. No other module of planning starts a process.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-import os
 import subprocess
 import sys
 import threading
 from weakref import WeakKeyDictionary
 
 from clgemm.core.cache import recall, remember
-from clgemm.core.child import trial_child
+from clgemm.core.child import child_environment, trial_child
 from clgemm.core.config import KernelConfig
 from clgemm.core.nesting import non_reentrant
 from clgemm.hardware.device import Device
@@ -31,22 +30,22 @@ log = logging.getLogger(__name__)
 
 TRIAL_SECONDS = 120
 
-# The instructions that serve a device, None if it has to do without.
+# For each device the instructions that it uses; None if none of them works.
 _instructions: WeakKeyDictionary[Device, str | None] = WeakKeyDictionary()
 _lock = threading.RLock()
 
 
 def validated(device: Device, choice: Choice) -> bool:
-    """Tell whether a choice gives right results on a device; tried out the first time."""
+    """Tell whether a choice gives right results on a device; the first call validates it."""
     trial = functools.partial(trial_child, identity(device))
     return validated_on(identify(device), choice, trial)
 
 
 def instructions_of(device: Device) -> str | None:
-    """Return the instructions that OpenCL does not tell of and that work on a device, or None.
+    """Return the instructions beyond OpenCL C that work on a device, such as ``"wgmma"``, or None.
 
-    The compilers of NVIDIA's drivers take those of tensor cores without saying so anywhere. They
-    are tried out once for each device and driver.
+    The compilers of NVIDIA's drivers accept the instructions of tensor cores, but no query reports
+    this. So a child process tries them, once for each device and driver.
     """
     try:
         return _instructions[device]
@@ -65,12 +64,15 @@ def _tried(device: Device) -> str | None:
 
 
 def assume(device: Device, instructions: str | None) -> None:
-    """Take it for granted in this process that they work, or that none do: what the trial does."""
+    """Assume in this process that the instructions work (None: that none do), without a trial.
+
+    The trial's own child process calls this.
+    """
     _instructions[device] = instructions
 
 
 def _candidates(device: Device) -> tuple[str, ...]:
-    """Return what a device may have, by its traits, the faster first."""
+    """Return the instructions that a device may have by its traits, the fastest first."""
     able = (family.instructions for family in FAMILIES if family.runs_on(device.traits))
     return tuple(dict.fromkeys(filter(None, able)))
 
@@ -96,18 +98,16 @@ def _try_out(device: Device, instructions: str) -> bool:
     """Multiply in a child process and return whether the results were right."""
     log.info("trying %s on %s", instructions, device.name)
     command = [sys.executable, "-m", "clgemm.tuning.tensor_trial", device.name, instructions]
-    paths = [path for path in sys.path if path]  # as this process finds its modules
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=TRIAL_SECONDS, env=environment
+            command, capture_output=True, text=True, timeout=TRIAL_SECONDS, env=child_environment()
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         log.warning("no %s on %s: %s", instructions, device.name, error)
         return False
     if done.returncode != 0:
         log.warning(
-            "no %s on %s: the trial ended with %d: %s",
+            "no %s on %s: the trial ended with exit status %d: %s",
             *(instructions, device.name, done.returncode, done.stderr.strip()[-1000:]),
         )
     return done.returncode == 0

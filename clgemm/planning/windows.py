@@ -1,7 +1,7 @@
-"""Products of host arrays that are larger than the largest buffer, cut into parts.
+"""Division of products whose host arrays are larger than a device's largest buffer. Pure.
 
-Pure. A device that shares host memory reads an operand in place, through a buffer that spans it
-from the lowest element to the highest. That may exceed the device's largest buffer.
+A device that shares host memory reads an operand in place. The buffer spans the operand from the
+lowest element to the highest, which may be more than the device's largest buffer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from clgemm.core.layout import Layout
 
 __all__ = ["Window", "windows"]
 
-GRAIN = 128  # longer axes are cut at a multiple of this: whole tiles of the kernels
+GRAIN = 128  # elements: a long axis is divided at a multiple of this, into whole tiles
 
 
 class Window(NamedTuple):
@@ -22,9 +22,9 @@ class Window(NamedTuple):
     Attributes
     ----------
     a, b, c : tuple of slice
-        Of A, B and C, for each axis.
+        The part of A, B and C, as a slice for each axis.
     first : bool
-        Whether it is the first of its part of C. The others add to what it has left there.
+        Whether it is the first window of its part of C. Later windows add to the result.
     """
 
     a: tuple[slice, ...]
@@ -34,17 +34,18 @@ class Window(NamedTuple):
 
 
 def windows(a: Layout, b: Layout, c: Layout, most: int, read: bool = True) -> Iterator[Window]:
-    """Yield the parts of ``C = A B``, in order, so that operands' parts extend over few elements.
+    """Yield the parts of ``C = A B``, in the order in which to compute them.
 
     Parameters
     ----------
     a, b, c : Layout
-        (*batch, m, k), (*batch, k, n) and (*batch, m, n), none empty. A and B may have fewer axes
-        of the stack, or repeat along them, by NumPy's rules.
+        Shapes (*batch, m, k), (*batch, k, n) and (*batch, m, n), none empty. A and B may have
+        fewer axes of the batch, or be broadcast along them, by NumPy's rules.
     most : int
-        Elements from a part's lowest to its highest, both included; at least 1.
+        The limit for the span of a part of an operand: the number of elements from the lowest to
+        the highest, both included. At least 1.
     read : bool
-        Whether A and B are read at all.
+        Whether A and B are read. If not, their spans are not limited.
     """
     batch = c.batch
     a, b = _aligned(a, len(batch)), _aligned(b, len(batch))
@@ -55,7 +56,7 @@ def windows(a: Layout, b: Layout, c: Layout, most: int, read: bool = True) -> It
         [*range(rows), rows, columns],
     ]
     layouts = (a, b, c)
-    # How far apart neighbours along each axis of the product lie in each operand.
+    # For each operand, the distance of neighbours along each axis of the product.
     strides = []
     for own, layout in zip(axes, layouts, strict=True):
         apart = [0] * (depth + 1)
@@ -76,7 +77,7 @@ def windows(a: Layout, b: Layout, c: Layout, most: int, read: bool = True) -> It
 
 
 def _aligned(x: Layout, batch: int) -> Layout:
-    """Return a stack with new axes in front, up to so many."""
+    """Return a layout with new axes of length 1 in front, for a batch of `batch` axes."""
     missing = batch - len(x.batch)
     return x._replace(shape=(1,) * missing + x.shape, strides=(0,) * missing + x.strides)
 
@@ -84,9 +85,9 @@ def _aligned(x: Layout, batch: int) -> Layout:
 def _boxes(
     box: list[tuple[int, int]], strides: Sequence[Sequence[int]], most: int
 ) -> Iterator[list[tuple[int, int]]]:
-    """Halve a product until it fits: along the axis that most of the widest operand lies along.
+    """Halve a product until it fits, along the longest axis of the operand with the widest span.
 
-    The half that begins earlier comes first.
+    The half with the smaller indices comes first.
     """
     reaches = [
         [stride * (stop - start - 1) for stride, (start, stop) in zip(own, box, strict=True)]

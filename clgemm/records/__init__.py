@@ -1,1 +1,1 @@
-"""What tuning found: the format, what ships with clgemm, the user's own, and the look-up."""
+"""Tuning records: their format, the shipped ones, the user's own, and their look-up."""

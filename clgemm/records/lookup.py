@@ -41,8 +41,8 @@ class Served(NamedTuple):
     Attributes
     ----------
     validated : bool
-        Whether its config has been checked on such a device, driver and kernels; others are tried
-        out before they are used.
+        Whether its config is validated on this device, driver and kernels. Others are validated
+        before their first use.
     """
 
     record: Record
@@ -60,35 +60,35 @@ def user_file(device: Identity) -> Path:
 def candidates(device: Identity, limits: Limits, family: str, name: str) -> Iterator[Served]:
     """Yield the records that may serve a kernel family and shape class on a device, best first.
 
-    This user's for this device, driver and kernels; shipped ones for this device; then those of
-    devices of the same architecture, vendor and type. Of CPUs only the same vector extension and
-    runtime count. Records that the device cannot run are left out.
+    This user's records for this device, driver and kernels come first, then shipped records for
+    this device. Those for devices of the same architecture, vendor and type follow in this order.
+    Records for CPUs serve only CPUs with the same vector extension and runtime. Records that the
+    device cannot run are left out.
     """
     key = family, name
-    own = [r for r in _own(user_file(device), device).records if r.key == key]
-    for record in own:
-        if not problems_of(record.choice, limits):
+    for record in _user_records(user_file(device), device).records:
+        if record.key == key and not problems_of(record.choice, limits):
             yield Served(record, f"{OWN}, {record.date}", True)
     ranked = []
     for record in shipped().records:
         if record.key == key and not problems_of(record.choice, limits):
-            near = _nearness(record.device, device)
-            if near is not None:
-                ranked.append((near, record))
+            rank = _distance(record.device, device)
+            if rank is not None:
+                ranked.append((rank, record))
     for (distance, *_), record in sorted(ranked, key=lambda pair: pair[0]):
         same = record.device == device and record.kernels == kernels_hash(family)
-        kinship = ("this device", "this device", "same architecture", "same vendor", "same type")
-        origin = f"{SHIPPED}, {kinship[distance]}: {record.device.name}, {record.date}"
+        relations = ("this device", "this device", "same architecture", "same vendor", "same type")
+        origin = f"{SHIPPED}, {relations[distance]}: {record.device.name}, {record.date}"
         yield Served(record, origin, same)
 
 
 def store(device: Identity, *new: Record) -> None:
-    """Keep records, in the place of what there was for the same family and class.
+    """Store records in the user's file. Each replaces the one of the same family and class.
 
     Raises
     ------
     OSError
-        If it cannot be written; what was there is as it was.
+        If the file cannot be written; it is then unchanged.
     """
     path = user_file(device)
 
@@ -96,7 +96,8 @@ def store(device: Identity, *new: Record) -> None:
         before = findings_from(old) if old else Findings((), ())
         if before.problems:
             broken, problems = path.with_suffix(".broken"), "; ".join(before.problems)
-            log.warning("%s: %s; written anew, as it was it is %s", path, problems, broken)
+            rewritten = "%s: %s; the file is written anew, the old one is kept as %s"
+            log.warning(rewritten, path, problems, broken)
             broken.write_text(old or "", encoding="utf-8")
         keys = {record.key for record in new}
         records = [*(r for r in before.records if r.key not in keys), *new]
@@ -109,7 +110,7 @@ def store(device: Identity, *new: Record) -> None:
 def forget() -> None:
     """Read all files anew at the next look-up."""
     _read.cache_clear()
-    _own.cache_clear()
+    _user_records.cache_clear()
 
 
 @functools.cache
@@ -137,7 +138,7 @@ def _read(path: Path) -> Findings:
     except FileNotFoundError:
         return Findings((), ())
     except UnicodeDecodeError:
-        return Findings((), ("it is no text in UTF-8",), True)
+        return Findings((), ("it is not UTF-8 text",), True)
     except OSError as error:
         if problem := folder_problem():
             warn_once(f"{problem}: nothing is kept between runs")
@@ -147,10 +148,10 @@ def _read(path: Path) -> Findings:
 
 @forgettable
 @functools.cache
-def _own(path: Path, device: Identity) -> Findings:
-    """Return what this user's file has for a device, its driver and these kernels.
+def _user_records(path: Path, device: Identity) -> Findings:
+    """Return this user's records for a device, its driver and the present kernels.
 
-    One warning says what in it is not used.
+    One warning names the records that are not used.
     """
     found = _read(path)
     problems = list(found.problems)
@@ -164,8 +165,8 @@ def _own(path: Path, device: Identity) -> Findings:
             current.append(record)
     if found.unreadable:
         log.warning(
-            "%s holds no tuning records that can be read (%s): those that come with clgemm and "
-            "its defaults serve instead; 'python -m clgemm tune' writes it anew",
+            "%s holds no tuning records that can be read (%s): shipped records and defaults are "
+            "used instead; 'python -m clgemm tune' writes it anew",
             *(path, problems[0]),
         )
     elif problems:
@@ -176,14 +177,14 @@ def _own(path: Path, device: Identity) -> Findings:
     return Findings(tuple(current), tuple(problems))
 
 
-def _nearness(theirs: Identity, device: Identity) -> tuple[int, bool, bool, str] | None:
+def _distance(theirs: Identity, device: Identity) -> tuple[int, bool, bool, str] | None:
     """Return how far a record's device is from this one, for sorting; None if too far."""
     if theirs.kind != device.kind:
         return None
     other_runtime, other_driver = theirs.runtime != device.runtime, theirs.driver != device.driver
     other_architecture = theirs.architecture != device.architecture
     if device.kind == "CPU" and (other_architecture or other_runtime):
-        return None  # what is fast as one compiler makes it is slow as another does
+        return None  # a config that is fast with one compiler is slow with another
     if not other_architecture:
         same = theirs.name == device.name and not other_runtime
         distance = int(other_driver) if same else 2

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 FORMAT = 1
-LARGEST = 2**20  # of a config's numbers: anything sensible is far below
+LARGEST = 2**20  # the largest number in a config; sensible ones are far below
 Config = TypeVar("Config", bound=KernelConfig)
 
 
@@ -43,11 +43,11 @@ class Record:
     Attributes
     ----------
     kernels : str
-        Of `kernels_hash`, when it was measured.
+        The family's `kernels_hash` when it was measured.
     shapes : tuple of Shape
-        What it was measured by.
+        The shapes that it was measured on.
     gflops : tuple of float
-        Billions of operations per second, for each of `shapes`, operands on the device.
+        Billions of operations per second for each of `shapes`, with operands on the device.
     """
 
     device: Identity
@@ -61,17 +61,17 @@ class Record:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What there is one record of in a file."""
+        """Family and shape class: a file holds one record for each such pair."""
         return self.family, self.shape_class
 
 
 class Findings(NamedTuple):
-    """What a file holds, and what in it is not to be used.
+    """The valid records of a file, and the problems of the others.
 
     Attributes
     ----------
     unreadable : bool
-        Whether the problem is the file's, not a record's: nothing of it can be read.
+        Whether the file as a whole cannot be read.
     """
 
     records: tuple[Record, ...]
@@ -80,17 +80,17 @@ class Findings(NamedTuple):
 
 
 def today() -> str:
-    """Return the date as records have it."""
+    """Return today's date in the format of records."""
     return datetime.date.today().isoformat()
 
 
 def kernels_hash(family: str) -> str:
-    """Return the hash of all that a family's products are compiled from."""
+    """Return the hash of all sources that a family's products are compiled from."""
     return sources_hash(family_named(family).config)
 
 
 def problems_of(choice: Choice, limits: Limits | None = None) -> list[str]:
-    """Return what speaks against a choice: by its families' constraints, and on a device."""
+    """Return the constraints that a choice breaks, those of a device included."""
     return list(family_named(choice.config.family).problems(choice, limits))
 
 
@@ -100,11 +100,11 @@ def config_from(kind: type[Config], values: object) -> Config:
     Raises
     ------
     ValueError
-        If a field is missing, unknown, of another type or out of its bounds, or together they
-        break a constraint of the family.
+        If a field is missing, unknown, of another type or out of bounds, or if the config breaks a
+        constraint of the family.
     """
     if not isinstance(values, Mapping):
-        raise ValueError(f"{values!r} is no config")
+        raise ValueError(f"{values!r} is not a config")
     known = {field.name: field for field in fields(kind)}
     needed = {name for name, field in known.items() if field.default is MISSING}
     if wrong := (set(values) - set(known)) | (needed - set(values)):
@@ -126,20 +126,20 @@ def choice_from(family: object, config: object, pack: object) -> Choice:
     Raises
     ------
     ValueError
-        If there is no such family, or the configs are not what it takes.
+        If there is no such family, or if the configs do not fit it.
     """
     names = sorted(known.name for known in FAMILIES)
     if not isinstance(family, str) or family not in names:
-        raise ValueError(f"{family!r} is no family of {names}")
+        raise ValueError(f"family={family!r} is not one of {names}")
     known, packs = family_named(family), None
     made = config_from(known.config, config)
     if known.packs:
         if not isinstance(pack, Sequence) or len(pack) != len(known.packs):
-            raise ValueError(f"{pack!r} is not how {len(known.packs)} operands are packed")
+            raise ValueError(f"pack={pack!r} is not a list of {len(known.packs)} packing configs")
         pairs = zip(known.packs, pack, strict=True)
         packs = tuple(config_from(kind, each) for kind, each in pairs)
     elif pack is not None:
-        raise ValueError(f"{family} packs nothing, but there is {pack!r}")
+        raise ValueError(f"{family} packs nothing, but pack={pack!r}")
     choice = Choice(made, packs)
     if found := problems_of(choice):
         raise ValueError("; ".join(found))
@@ -147,13 +147,13 @@ def choice_from(family: object, config: object, pack: object) -> Choice:
 
 
 def choice_as_dict(choice: Choice) -> dict[str, Any]:
-    """Return what `choice_from` takes, for JSON."""
+    """Return a choice as the arguments of `choice_from`, for JSON."""
     packs = None if choice.pack is None else [asdict(pack) for pack in choice.pack]
     return {"family": choice.config.family, "config": asdict(choice.config), "pack": packs}
 
 
 def as_json(records: Sequence[Record]) -> str:
-    """Return a file's text."""
+    """Return the text of a file of these records."""
     whole = {
         "format": FORMAT,
         "records": [
@@ -173,13 +173,13 @@ def as_json(records: Sequence[Record]) -> str:
 
 
 def findings_from(text: str) -> Findings:
-    """Return what a file's text holds; what is malformed is left out and named, never raised."""
+    """Return the records in a file's text. Malformed ones become problems, never exceptions."""
     try:
         whole = json.loads(text)
     except ValueError as error:
-        return Findings((), (f"it is no JSON: {error}",), True)
+        return Findings((), (f"it is not JSON: {error}",), True)
     if not isinstance(whole, dict) or whole.get("format") != FORMAT:
-        return Findings((), (f"it is not of format {FORMAT}",), True)
+        return Findings((), (f"it is not in format {FORMAT}",), True)
     problems: list[str] = []
 
     def made(number: int, item: object) -> Record | None:
@@ -198,13 +198,13 @@ def findings_from(text: str) -> Findings:
 
 def _text(values: Mapping[str, object], name: str) -> str:
     if not isinstance(value := values[name], str):
-        raise ValueError(f"{name}={value!r} is no text")
+        raise ValueError(f"{name}={value!r} is not a string")
     return value
 
 
-def _class(values: Mapping[str, object]) -> str:
+def _shape_class(values: Mapping[str, object]) -> str:
     if (name := _text(values, "shape_class")) not in SHAPE_CLASSES:
-        raise ValueError(f"{name!r} is no class of {SHAPE_CLASSES}")
+        raise ValueError(f"shape_class={name!r} is not one of {SHAPE_CLASSES}")
     return name
 
 
@@ -214,7 +214,7 @@ def _date(values: Mapping[str, object]) -> str:
 
 def _identity_from(values: object) -> Identity:
     if not isinstance(values, Mapping):
-        raise ValueError(f"{values!r} is no device")
+        raise ValueError(f"{values!r} is not a device")
     if set(values) != set(Identity._fields):
         raise ValueError(f"a device has {Identity._fields}, not {sorted(values)}")
     return Identity(**{name: _text(values, name) for name in Identity._fields})
@@ -222,21 +222,21 @@ def _identity_from(values: object) -> Identity:
 
 def _record_from(values: object) -> Record:
     if not isinstance(values, Mapping):
-        raise ValueError(f"{values!r} is no record")
+        raise ValueError(f"{values!r} is not a record")
     sizes, speeds = values["shapes"], values["gflops"]
     listed = isinstance(sizes, list) and isinstance(speeds, list)
     if not listed or not all(isinstance(shape, list) and len(shape) in (3, 4) for shape in sizes):
-        raise ValueError(f"shapes={sizes!r} and gflops={speeds!r} are not lists of both")
+        raise ValueError(f"shapes={sizes!r} and gflops={speeds!r} are not two lists")
     shapes, gflops = tuple(Shape(*shape) for shape in sizes), tuple(speeds)
     if not all(type(size) is int and size > 0 for shape in shapes for size in shape):
         raise ValueError(f"shapes={sizes} are not of whole numbers above 0")
     numbers = all(type(x) in (int, float) and 0 < x < float("inf") for x in gflops)
     if not shapes or len(shapes) != len(gflops) or not numbers:
-        raise ValueError(f"gflops={speeds} are not the speeds of shapes={sizes}")
+        raise ValueError(f"gflops={speeds} are not one positive number for each of shapes={sizes}")
     return Record(
         device=_identity_from(values["device"]),
         family=values["family"],
-        shape_class=_class(values),
+        shape_class=_shape_class(values),
         choice=choice_from(values["family"], values["config"], values["pack"]),
         shapes=shapes,
         gflops=gflops,

@@ -23,12 +23,12 @@ __all__ = ["rejection", "validated_on", "verdict_on"]
 log = logging.getLogger(__name__)
 
 START_SECONDS = 120.0
-GATE_SECONDS = 120.0
+VALIDATION_SECONDS = 120.0
 _lock = threading.RLock()
 
 
-def rejection(child: Child, choice: Choice, seconds: float = GATE_SECONDS) -> str:
-    """Have a choice built and checked by a child; return why it is rejected, "" if it is not."""
+def rejection(child: Child, choice: Choice, seconds: float = VALIDATION_SECONDS) -> str:
+    """Let a child build and check a choice; return why it is rejected, "" if it is not."""
     try:
         if not child.alive:
             child.ask("ready", timeout_s=START_SECONDS)
@@ -43,18 +43,18 @@ def rejection(child: Child, choice: Choice, seconds: float = GATE_SECONDS) -> st
 def validated_on(device: Identity, choice: Choice, child: Callable[[], Child]) -> bool:
     """Tell whether a choice gives right results on this device, driver and kernels.
 
-    It is tried out the first time. If that verdict cannot be kept, nothing is tried: every process
-    would do it again.
+    The first call validates it and stores the verdict. If the verdict cannot be stored, the choice
+    is neither validated nor used: every process would validate it again.
 
     Raises
     ------
     NestedCallError
-        Within another such call of this thread.
+        If this thread is already inside such a call.
     """
     key = _key(device, choice)
     with _lock:
         verdict = recall(key)
-        # False first, should the trial take everything down.
+        # False is stored first, in case the trial takes the machine down.
         if not isinstance(verdict, bool) and remember(key, False):
             log.info("trying %s on %s", choice.config, device.name)
             try:
@@ -71,7 +71,7 @@ def validated_on(device: Identity, choice: Choice, child: Callable[[], Child]) -
 
 
 def verdict_on(device: Identity, choice: Choice) -> bool | None:
-    """Return what a trial of a choice said on this device, driver and kernels; None before it."""
+    """Return the stored verdict on a choice for this device, driver and kernels, or None."""
     verdict = recall(_key(device, choice))
     return verdict if isinstance(verdict, bool) else None
 

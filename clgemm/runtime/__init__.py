@@ -1,1 +1,1 @@
-"""From a plan to OpenCL: programs, memory, launches."""
+"""From a plan to OpenCL: programs, scratch memory, launches, transfers, the call cache."""

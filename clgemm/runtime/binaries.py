@@ -1,7 +1,7 @@
-"""Compiled programs on disk: a program that was built once is loaded in later runs.
+"""Compiled programs on disk: a program is built once, and later processes load it.
 
-A file is written whole or not at all, under the hash of what it was made from. So there is no lock,
-and a process that dies leaves none behind.
+A file is written atomically, and its name is a hash of everything that determines the program. So
+no lock is needed, and a process that dies leaves no lock behind.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ __all__ = ["are_cached", "key_of", "load", "store"]
 log = logging.getLogger(__name__)
 
 SUFFIX, UNFINISHED = ".clbin", ".new"
-# What the folder may hold before the files that were used longest ago make way.
-MOST_FILES, MOST_BYTES = 2000, 2**28
-UNFINISHED_SECONDS = 3600  # after which a file that was never finished is nobody's
+# Limits of the folder. The least recently used files are removed.
+MOST_FILES = 2000
+MOST_BYTES = 2**28
+UNFINISHED_SECONDS = 3600  # the age from which on an unfinished file has no living writer
 _warned: set[str] = set()
 
 
 def are_cached(device: cl.Device) -> bool:
-    """Tell whether clgemm caches binaries for a device; some drivers cache their own."""
-    switched_off = getattr(cl, "_PYOPENCL_NO_CACHE", False)  # by the environment
+    """Tell whether clgemm caches binaries for a device; some drivers have a cache of their own."""
+    switched_off = getattr(cl, "_PYOPENCL_NO_CACHE", False)  # set by the environment
     return not switched_off and not has_src_build_cache(device)
 
 
 def key_of(device: cl.Device, source: str, options: Sequence[str]) -> str:
-    """Return the name of a program's binary: of all that it is made of, and by whom."""
+    """Return the name of a program's binary: a hash of its source, options, compiler and device."""
     platform = device.platform
     parts = (
         *(cl.VERSION_TEXT, platform.name, platform.vendor, platform.version),
@@ -49,7 +50,7 @@ def key_of(device: cl.Device, source: str, options: Sequence[str]) -> str:
 
 
 def load(key: str) -> bytes | None:
-    """Return a cached binary; None if there is none, or what is there is not what was written."""
+    """Return a cached binary; None if there is none, or if its file was damaged."""
     path = _path(key)
     try:
         content = path.read_bytes()
@@ -59,13 +60,13 @@ def load(key: str) -> bytes | None:
     if not binary or seal != _seal(key, binary):
         log.debug("%s is damaged", path)
         return None
-    with contextlib.suppress(OSError):  # a folder that is only read
+    with contextlib.suppress(OSError):  # the folder may be read-only
         os.utime(path)
     return binary
 
 
 def store(key: str, binary: bytes) -> None:
-    """Store a binary; warn once if no folder can hold it."""
+    """Store a binary; log one warning if it cannot be written."""
     path = _path(key)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,18 +93,18 @@ def _path(key: str) -> Path:
 
 
 def _seal(key: str, binary: bytes) -> bytes:
-    """Return what a file begins with: drivers may crash on binaries that were cut or changed."""
+    """Return the checksum at the start of a file; a driver may crash on a damaged binary."""
     return hashlib.sha256(key.encode() + binary).digest()
 
 
 def _make_room(folder: Path) -> None:
-    """Remove what was used longest ago while there is too much, and what was never finished."""
+    """Remove unfinished files, and the least recently used ones beyond the limits."""
     found = []
     with os.scandir(folder) as entries:
         for entry in entries:
             if not entry.name.endswith((SUFFIX, UNFINISHED)):
                 continue
-            with contextlib.suppress(OSError):  # another process has removed it
+            with contextlib.suppress(OSError):  # another process may have removed it
                 found.append((entry.stat().st_mtime, entry.stat().st_size, entry.path))
     found.sort(reverse=True)
     total = 0

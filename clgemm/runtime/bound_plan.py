@@ -1,6 +1,6 @@
-"""A plan bound to a device: its kernels with their arguments, and the memory that calls share.
+"""Bound plans: a plan's kernels with their arguments, and the memory that calls share.
 
-A call owns the kernels and the shared memory while it enqueues: `clgemm.runtime.workspace`.
+While a call enqueues, it owns the kernels and the shared memory: see `clgemm.runtime.workspace`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from clgemm.runtime import programs
 
 __all__ = ["BoundKernels", "BoundPlan", "Launch", "SharedMemory"]
 
-# How a value goes into a kernel, by its parameter's type. Vectors are bytes already.
+# Conversion of an argument, by the type of the kernel's parameter. Vectors are bytes already.
 VALUES: dict[str, Callable[[Any], Any]] = {
     "int": np.int32,
     "long": np.int64,
@@ -31,18 +31,18 @@ OPERANDS = ("a", "b", "c")
 
 
 class SharedMemory:
-    """Memory of one queue that one call at a time uses, and leaves as the next one needs it.
+    """The memory of one queue that its calls use one after the other.
 
     Attributes
     ----------
     atomic_counters : pyopencl.Buffer
-        Zeros, which kernels that draw their work from them, or count in them, leave behind.
+        Zeros between calls. Kernels that use them reset them to zero.
     scratch : dict of pyopencl.Buffer
-        Scratch memory that stays, by slot.
+        Scratch memory that is kept between calls, by slot.
     generation : int
-        How often it has grown.
+        How often scratch memory was replaced by a larger buffer.
     turn : int
-        Which of two counters the next product counts in: 0 or 1.
+        Which of two counters the next product uses: 0 or 1.
     """
 
     def __init__(self, queue: cl.CommandQueue) -> None:
@@ -56,9 +56,9 @@ class SharedMemory:
         self._all_counters: tuple[tuple[cl.Buffer, ...], ...] = ()
 
     def counters(self) -> Sequence[cl.Buffer]:
-        """Return what a plan's products count in, by tier: the first one's counter, the other.
+        """Return the counters of a plan's products: for each tier that of `turn`, then the other.
 
-        Buffers, since setting one as an argument takes pyopencl 0.1 us, and an integer 6 us.
+        They are buffers, because pyopencl sets a buffer argument faster than an integer.
         """
         if not self._all_counters:
             flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
@@ -69,16 +69,16 @@ class SharedMemory:
 
 
 class Launch:
-    """A step's kernel, with the arguments set that no call changes.
+    """The kernel of a step. The arguments that are the same in every call are set.
 
     Attributes
     ----------
     buffers : tuple of (index, slot)
-        Arguments that are operands' buffers.
+        The arguments that are operands' buffers.
     scratch : tuple of (index, slot)
-        Those that are scratch memory.
+        The arguments that are scratch memory.
     turns : tuple of (index, Turn)
-        Arguments that are counters.
+        The arguments that are counters.
     """
 
     def __init__(self, device: Device, step: Step, atomic_counters: cl.Buffer) -> None:
@@ -109,25 +109,25 @@ class Launch:
         self.buffers, self.scratch, self.turns = tuple(buffers), tuple(scratch), tuple(turns)
 
     def set_scratch(self, buffers: Mapping[str, cl.Buffer]) -> None:
-        """Set scratch memory, by slot."""
+        """Set the arguments that are scratch memory, from buffers by slot."""
         for index, slot in self.scratch:
             self.set_argument(index, buffers[slot])
 
     def set_scalars(self, values: Mapping[str, float]) -> None:
-        """Set numbers, by slot: alpha, beta, and where in its buffer each operand begins."""
+        """Set the numbers, by slot: alpha, beta and the first element of each operand."""
         for index, value, slot, offset in self._scalars:
             self.set_argument(index, value(values[slot] + offset))
 
 
 class BoundKernels:
-    """A plan's kernels with one shared memory; they keep their arguments from call to call.
+    """A plan's kernels for one shared memory. They keep their arguments from call to call.
 
     Attributes
     ----------
     memory : SharedMemory
-        What their arguments lie in, beside operands and large scratch.
+        The memory of the arguments, except for operands and large scratch memory.
     generation : int
-        Of the scratch memory that its kernels last had.
+        The generation of the scratch memory that the arguments are set to.
     """
 
     def __init__(self, plan: Plan, device: Device, memory: SharedMemory) -> None:
@@ -138,10 +138,10 @@ class BoundKernels:
         self._scalars: tuple[float, ...] | None = None
 
     def set_scalars(self, scalars: tuple[float, ...]) -> None:
-        """Set alpha, beta, and in which element of its buffer each of a, b and c begins.
+        """Set alpha, beta and the first elements of a, b and c in their buffers.
 
-        They mostly are what they were in the call before, and setting one takes longer than all
-        buffers.
+        Most calls have the same numbers as the call before. Then nothing is set, because setting
+        one number takes longer than setting all buffers.
         """
         if scalars == self._scalars:
             return
@@ -157,9 +157,9 @@ class BoundPlan:
     Attributes
     ----------
     kernels : BoundKernels or None
-        All of them are set up, and no call that is under way is still setting them up.
+        Kernels that are set up completely; None before the first call.
     has_small_scratch : bool
-        Whether its scratch memory stays with the shared memory.
+        Whether its scratch memory is kept in the shared memory.
     """
 
     def __init__(self, plan: Plan, device: Device, has_small_scratch: bool) -> None:
@@ -168,6 +168,6 @@ class BoundPlan:
         self.has_small_scratch = has_small_scratch
 
     def set_up(self, memory: SharedMemory) -> BoundKernels:
-        """Return new kernels that use this memory; they are the next call's too."""
+        """Return new kernels that use this memory. The next call uses them too."""
         kernels = self.kernels = BoundKernels(self._plan, self._device, memory)
         return kernels

@@ -1,7 +1,6 @@
-"""The call cache: repeats a call of a known signature without checks and planning.
+"""The call cache: it repeats a call of a known signature without checks and planning.
 
-A call's signature (`call_signature`) is all that it depends on but the operands' contents and
-addresses. The cache holds bound plans by signature.
+It holds bound plans by call signature. `clgemm.runtime.signature` says what a signature is.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ MOST_CALLS = 1024
 
 
 class CachedCall(NamedTuple):
-    """What repeats a call.
+    """A bound plan, and how to allocate the result.
 
     Attributes
     ----------
     shape, order
-        Of a new array for the result.
+        The shape and the memory order of a new array for the result.
     """
 
     bound: BoundCall
@@ -37,11 +36,11 @@ class CachedCall(NamedTuple):
 
 
 _calls: dict[Signature, CachedCall] = {}
-on_forget(lambda: _calls.clear())  # the name is looked up then: tests put another in its place
+on_forget(lambda: _calls.clear())  # a lambda, because tests replace `_calls`
 
 
 def find(signature: Signature | None) -> CachedCall | None:
-    """Return what repeats calls of a signature; None if there is nothing yet."""
+    """Return the cached call of a signature, or None."""
     return None if signature is None else _calls.get(signature)
 
 
@@ -54,7 +53,7 @@ def repeat(
     c: Any,
     wait_for: Sequence[cl.Event] = (),
 ) -> AnyArray | None:
-    """Make a product of a signature that was found, and return its result.
+    """Make a product by a cached call, and return its result.
 
     Parameters
     ----------
@@ -64,7 +63,7 @@ def repeat(
     Returns
     -------
     array or None
-        None, and nothing done, if `c` may share elements with an operand.
+        None if `c` may share elements with an operand. Then nothing is computed.
     """
     bound, shape, order = cached
     if c is None:
@@ -81,13 +80,13 @@ def remember(
     shape: tuple[int, ...],
     order: Literal["C", "F"] = "C",
 ) -> None:
-    """Cache how a product was made, if one bound plan made all of it.
+    """Add a call to the cache, if one bound plan made the whole product.
 
     Parameters
     ----------
     shape, order
-        Of a new array for the result. Nothing is cached for a shape of no dimensions, which becomes
-        a scalar.
+        The shape and the memory order of a new array for the result. A result without dimensions is
+        not cached, because it becomes a scalar.
     """
     if signature is None or bound is None or not shape or not _is_where(signature, bound):
         return
@@ -97,9 +96,9 @@ def remember(
 
 
 def _is_where(signature: Signature, bound: BoundCall) -> bool:
-    """Tell whether a product was made where its signature says.
+    """Tell whether a product was made on the device or queue in its signature.
 
-    A signal handler may have chosen another device in between.
+    A signal handler may have chosen another device meanwhile.
     """
     where: Any = signature[0]
     return bool(bound.space.queue == (where.queue if isinstance(where, Device) else where))

@@ -1,4 +1,4 @@
-"""NumPy and pyopencl arrays as matrices. No other module reads their types."""
+"""NumPy and pyopencl arrays as matrices. No other module depends on the types of arrays."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 
 HostArray: TypeAlias = npt.NDArray[np.float32]
 DeviceArray: TypeAlias = cl.array.Array
-# Either of the two. Their type stubs share no protocol, and operands of one call share their kind.
+# A HostArray or a DeviceArray. Any, because their type stubs share no protocol.
 AnyArray: TypeAlias = Any
 
 ITEM_BYTES = 4
@@ -47,23 +47,30 @@ FLOAT32 = np.dtype(np.float32)
 LARGEST_ALIGNMENT = 64  # bytes; the widest vector that a kernel loads
 HOST_MEMORY = cl.mem_flags.USE_HOST_PTR
 NO_MEMORY = object()
-# Steps that the exact overlap test may take before the answer is "perhaps".
+# The most steps of NumPy's exact overlap test. If it needs more, an overlap is assumed.
 OVERLAP_WORK = 10_000
 
 
 def is_device(x: object) -> bool:
-    """Whether the operand is a pyopencl array."""
+    """Tell whether the operand is a pyopencl array."""
     return isinstance(x, cl.array.Array)
 
 
 def float32_host(x: object, name: str) -> HostArray:
+    """Return a host operand as a float32 array that kernels can index, without a copy if possible.
+
+    Raises
+    ------
+    TypeError
+        If it does not consist of numbers.
+    """
     array = np.asarray(x)
     if usable_in_place(array):
         return array
     if x is None:
-        raise TypeError(f"{name} is None: a matrix product takes numbers")
+        raise TypeError(f"{name} is None, but a matrix product needs numbers")
     if array.dtype.kind not in "biufcO":
-        raise TypeError(f"{name} has dtype {array.dtype}: a matrix product takes numbers")
+        raise TypeError(f"{name} has dtype {array.dtype}, but a matrix product needs numbers")
     try:
         # Complex input loses its imaginary part with NumPy's own ComplexWarning, as in SciPy.
         array = array.astype(np.float32, copy=False)
@@ -73,21 +80,21 @@ def float32_host(x: object, name: str) -> HostArray:
 
 
 def usable_in_place(array: npt.NDArray[Any]) -> bool:
-    """Whether kernels can index the array's own memory as float32 elements."""
+    """Tell whether kernels can index the array's own memory as float32 elements."""
     flags = array.flags
-    if array.dtype != FLOAT32 or not flags.aligned:  # other byte orders are other dtypes
+    if array.dtype != FLOAT32 or not flags.aligned:  # a swapped byte order is another dtype
         return False
     return flags.forc or not any(stride % ITEM_BYTES for stride in array.strides)
 
 
 def float32_operand(x: object, name: str) -> AnyArray:
-    """Return the operand as a float32 array of its kind: itself if it can.
+    """Return the operand as a float32 array on the same side, without a copy if possible.
 
     Raises
     ------
     TypeError
-        If its dtype is not a number's, or it is a device array of any dtype but float32
-        (converting would take device memory that nobody asked for).
+        If it does not consist of numbers, or if it is a device array of another dtype. A device
+        array is not converted, because that would take device memory without being asked for.
     """
     if not isinstance(x, cl.array.Array):
         return float32_host(x, name)
@@ -97,7 +104,7 @@ def float32_operand(x: object, name: str) -> AnyArray:
 
 
 def updatable(x: Any) -> bool:
-    """Whether a product can be written straight into the operand's own memory."""
+    """Tell whether a product can be written directly to the operand's own memory."""
     if isinstance(x, cl.array.Array):
         ours = bool(x.dtype == np.float32)
     else:
@@ -106,13 +113,13 @@ def updatable(x: Any) -> bool:
 
 
 def layout_of(x: AnyArray) -> Layout:
-    """Return an array's shape and element strides; of a device array, also its alignment."""
+    """Return an array's shape and strides in elements, and the alignment of a device array."""
     if isinstance(x, np.ndarray):
         return Layout(x.shape, tuple([stride // ITEM_BYTES for stride in x.strides]))
     memory = x.base_data
     address = x.offset
     if not isinstance(memory, cl.MemoryObjectHolder) or memory.flags & HOST_MEMORY:
-        address |= ITEM_BYTES  # memory that the runtime did not align
+        address |= ITEM_BYTES  # the runtime did not align this memory
     return _device_layout(x.shape, x.strides, address)
 
 
@@ -123,12 +130,12 @@ def _device_layout(shape: tuple[int, ...], strides: tuple[int, ...], address: in
 
 
 def alignment(address: int) -> int:
-    """Return the largest power of two, up to that of the widest vector, that divides an address."""
+    """Return the largest power of two that divides an address, at most the widest vector's."""
     return (address | LARGEST_ALIGNMENT) & -(address | LARGEST_ALIGNMENT)
 
 
 def view(x: AnyArray, shape: tuple[int, ...], strides: tuple[int, ...]) -> AnyArray:
-    """Return another view of an array's memory from the same first element; strides in elements."""
+    """Return a view that begins at an array's first element; the strides are in elements."""
     in_bytes = tuple(stride * ITEM_BYTES for stride in strides)
     if isinstance(x, np.ndarray):
         return np.lib.stride_tricks.as_strided(x, shape, in_bytes)
@@ -145,7 +152,7 @@ def view(x: AnyArray, shape: tuple[int, ...], strides: tuple[int, ...]) -> AnyAr
 
 
 def as_matrix(x: AnyArray, name: str) -> AnyArray:
-    """Return an array of up to two dimensions as a matrix; a vector is one column.
+    """Return an array of at most two dimensions as a matrix; a vector is one column.
 
     Raises
     ------
@@ -183,7 +190,7 @@ def transposed(x: AnyArray) -> AnyArray:
 def allocated(
     like: AnyArray, shape: tuple[int, ...], order: Literal["C", "F"], queue: cl.CommandQueue | None
 ) -> AnyArray:
-    """Return a new, unwritten array of the same kind as `like`."""
+    """Return a new, uninitialised array on the same side as `like`."""
     if isinstance(like, np.ndarray):
         return np.empty(shape, np.float32, order)
     assert queue is not None
@@ -203,12 +210,12 @@ def allocated(
 def _unallocated(
     queue: cl.CommandQueue, shape: tuple[int, ...], order: Literal["C", "F"]
 ) -> DeviceArray:
-    """Return an array without memory, to copy: pyopencl takes ten times as long to make one."""
+    """Return an array without memory, to be copied, which is faster than pyopencl's constructor."""
     return cl.array.Array(queue, shape, FLOAT32, order, data=NO_MEMORY)
 
 
 def zeros(like: AnyArray, size: int, queue: cl.CommandQueue | None) -> AnyArray:
-    """Return a new one-dimensional array of zeros of the same kind as `like`."""
+    """Return a new one-dimensional array of zeros on the same side as `like`."""
     if isinstance(like, np.ndarray):
         return np.zeros(size, np.float32)
     assert queue is not None
@@ -218,16 +225,16 @@ def zeros(like: AnyArray, size: int, queue: cl.CommandQueue | None) -> AnyArray:
 def common_queue(
     operands: dict[str, AnyArray], queue: cl.CommandQueue | None
 ) -> cl.CommandQueue | None:
-    """Return the queue that device operands are computed on; None for host operands.
+    """Return the queue for a product of device operands; None for host operands.
 
     Raises
     ------
     TypeError
         If host and device operands are mixed.
     ValueError
-        If device operands live in different contexts, or none has a queue.
+        If device operands belong to different contexts, or none has a queue.
     RuntimeError
-        If this process was forked from the one that they belong to.
+        If this process was forked from the process that created them.
     """
     on_device = {name: is_device(x) for name, x in operands.items()}
     if True not in on_device.values():
@@ -246,8 +253,8 @@ def common_queue(
     for name, x in operands.items():
         if x.context != context:
             raise ValueError(
-                f"{name} lives in {x.context} but the queue in {queue.context}: "
-                "operands of one product share a context"
+                f"{name} belongs to {x.context} but the queue to {queue.context}: "
+                "the operands of a product must share a context"
             )
     return queue
 
@@ -255,13 +262,19 @@ def common_queue(
 def accepted(
     operands: dict[str, Any], queue: cl.CommandQueue | None
 ) -> tuple[dict[str, AnyArray], cl.CommandQueue | None]:
-    """Return operands as float32 arrays, and the queue of `common_queue`; raise as both do."""
+    """Return operands as float32 arrays, and their `common_queue`.
+
+    Raises
+    ------
+    TypeError, ValueError, RuntimeError
+        As `common_queue` and `float32_operand`.
+    """
     shared = common_queue(operands, queue)
     return {name: float32_operand(x, name) for name, x in operands.items()}, shared
 
 
 def overlap(x: AnyArray, y: AnyArray) -> bool:
-    """Tell whether two arrays of one kind may share an element."""
+    """Tell whether two arrays on the same side may share an element."""
     if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
         if not np.may_share_memory(x, y):
             return False
@@ -278,15 +291,15 @@ def overlap(x: AnyArray, y: AnyArray) -> bool:
 
 
 def overlaps_either(c: AnyArray, a: AnyArray, b: AnyArray) -> bool:
-    """Tell whether an array may share an element with one of two others of its kind."""
+    """Tell whether an array may share an element with one of two others on the same side."""
     if isinstance(c, DeviceArray) and c.base_data not in (a.base_data, b.base_data):
-        return False  # as it mostly is
+        return False  # the usual case
     return overlap(a, c) or overlap(b, c)
 
 
 def problem_of(
     a: AnyArray, b: AnyArray, c: AnyArray, precision: str | None
 ) -> tuple[Problem, tuple[bool, bool]]:
-    """Return the problem of C = A B, and whether `a` and `b` may share elements with `c`."""
+    """Return the problem C = A B, and whether `a` and `b` may share elements with `c`."""
     problem = Problem(layout_of(a), layout_of(b), layout_of(c), precision)
     return problem, (overlap(a, c), overlap(b, c))

@@ -1,4 +1,4 @@
-"""Kernels from source and config, built once for each device and config."""
+"""Programs and kernels: each program is built once for a device and config."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ __all__ = ["build", "kernel"]
 
 log = logging.getLogger(__name__)
 
-_build_lock = threading.RLock()  # a lock that a nested call waits for is never free
-# By config, and whether the kernel is gated.
+_build_lock = threading.RLock()  # reentrant: a nested call would wait for itself
+# By config, and by whether the kernel is gated.
 _Variants: TypeAlias = dict[tuple[KernelConfig, bool], cl.Program]
 _programs: WeakKeyDictionary[Device, _Variants] = WeakKeyDictionary()
 
 
 @non_reentrant
 def kernel(device: Device, config: KernelConfig, gated: bool = False) -> cl.Kernel:
-    """Return a new kernel of a config on a device; its program is built at the first request.
+    """Return a new kernel for a config on a device; the first call builds the program.
 
-    A kernel's arguments are its own state: whoever sets them needs one to itself.
+    A kernel holds its arguments, so each user needs a kernel of its own.
 
     Parameters
     ----------
@@ -44,9 +44,9 @@ def kernel(device: Device, config: KernelConfig, gated: bool = False) -> cl.Kern
     ValueError
         If the config breaks a constraint of its family or a limit of the device.
     pyopencl.RuntimeError
-        If the device's compiler refuses the source; the message holds its log.
+        If the device's compiler reports an error; the message includes its log.
     NestedCallError
-        Within another such call of this thread.
+        If this thread is already in such a call.
     """
     return cl.Kernel(_program(device, config, gated), config.entry)
 
@@ -70,21 +70,21 @@ def build(
     standard: str = "CL1.2",
     extra: Sequence[str] = (),
 ) -> cl.Program:
-    """Return a program built for a device, from the cache on disk if it has been built before.
+    """Return a program for a device: from the cache on disk, or built and then cached.
 
     Parameters
     ----------
     standard : str
-        The OpenCL C that the source is written in.
+        The version of OpenCL C, such as ``"CL1.2"``.
     extra : sequence of str, optional
-        Further options of the device's own compiler.
+        Options that only this device's compiler knows.
 
     Raises
     ------
     pyopencl.RuntimeError
-        If the device's compiler refuses the source; the message holds its log.
+        If the device's compiler reports an error; the message includes its log.
     OSError
-        If there is no space where PoCL compiles.
+        If the disk where PoCL compiles is full.
     """
     options = [f"-cl-std={standard}", *OPTIONS]
     options += [f"-D{name}={value}" for name, value in macros] + list(extra)
@@ -96,7 +96,7 @@ def build(
             program = cl.Program(device.context, [device.cl_device], [binary])
             return _built(program, device, options)
         except cl.Error as error:
-            log.debug("a cached binary does not serve: %s", error)
+            log.debug("the driver refuses a cached binary: %s", error)
     program = cl.Program(device.context, source)
     program = _built(program, device, options)
     if binary := _binary(program, device):
@@ -106,9 +106,9 @@ def build(
 
 def _built(program: cl.Program, device: Device, options: list[str]) -> cl.Program:
     with compiling(device.platform), warnings.catch_warnings():
-        # Some compilers greet with a log on success too. And pyopencl warns that a program that is
-        # asked for its address is kept from pyopencl's cache, whose lock outlives its owner: so
-        # it is meant.
+        # Some compilers write a log on success too, and pyopencl warns about it. Reading the
+        # address keeps the program out of pyopencl's cache, whose lock outlives a dead process.
+        # pyopencl warns about that too.
         warnings.simplefilter("ignore")
         _ = program.int_ptr
         program.build(options, devices=[device.cl_device])
@@ -116,7 +116,7 @@ def _built(program: cl.Program, device: Device, options: list[str]) -> cl.Progra
 
 
 def _binary(program: cl.Program, device: Device) -> bytes | None:
-    """Return a built program's binary for a device; None where the driver gives none."""
+    """Return a built program's binary for a device; None if the driver has none."""
     try:
         made: Any = zip(program.devices, program.binaries, strict=True)
         return next((binary for d, binary in made if d == device.cl_device), None)

@@ -1,4 +1,4 @@
-"""The call signature: all that a call depends on but its operands' contents and addresses."""
+"""The call signature: everything that a call's plan depends on, without data and addresses."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ __all__ = ["Signature", "call_signature"]
 
 Signature: TypeAlias = tuple[Hashable, ...]
 
-# Memory of device arrays that is aligned as their offsets say, unless it is the host's.
+# Types of device memory whose base is aligned (unless it is host memory): an array's offset gives
+# its alignment.
 BUFFERS = frozenset({cl.Buffer, cl.tools.PooledBuffer})
 
 
 def call_signature(
     function: str, options: Hashable, precision: str | None, a: Any, b: Any, c: Any
 ) -> Signature | None:
-    """Return a call's signature; None if it has none, and so is not kept in the call cache.
+    """Return a call's signature; None if it has none, so that the call is not cached.
 
     Parameters
     ----------
     options : hashable
-        What else decides how the function makes its product.
+        Everything else that the function's plan depends on.
     precision : str or None
-        As it was resolved; None if it was not.
+        The resolved precision; None if the setting is wrong.
     a, b, c : object
-        The operands as they came; None for `c` if the result goes to a new array.
+        The arguments of the call; None for `c` if the result goes to a new array.
     """
     of_a, of_b = _operand_signature(a), _operand_signature(b)
     of_c = None if c is None else _operand_signature(c)
@@ -65,14 +66,14 @@ def call_signature(
             ):
                 return None
     except (ValueError, RuntimeError):
-        return None  # the call itself says so, if it matters there
+        return None  # if the call needs a device, the call raises this error
     return where, function, options, precision, of_a, of_b, of_c
 
 
 def _operand_signature(x: object) -> tuple[Any, ...] | None:
-    """Return the operand's part of a call's signature; None if the call has none.
+    """Return the operand's part of a call's signature; None if the call has no signature.
 
-    Operands with one signature may stand for each other wherever only the layout counts.
+    Plans do not distinguish operands with the same signature.
     """
     if type(x) is DeviceArray:
         memory: Any = x.base_data

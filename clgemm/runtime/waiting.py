@@ -1,6 +1,7 @@
-"""Waiting for OpenCL commands while Python's signal handlers run.
+"""Waiting for OpenCL commands while Python's signal handlers can run.
 
-An OpenCL runtime waits in C, where no handler runs. Ctrl-C would be answered after the product.
+An OpenCL runtime waits in C, where no handler runs: Ctrl-C would have no effect until the product
+is complete. So another thread waits in the main thread's place.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from clgemm.runtime.operands import HostArray
 
 __all__ = ["answers_signals", "finish", "wait"]
 
-# After an interruption: for a queue's commands to end before the program goes on while they run.
+# The longest wait for a queue's commands after an interruption. Then the program goes on.
 PATIENCE_SECONDS = 0.05
 
 
 def answers_signals() -> bool:
-    """Tell whether this is the thread that runs the handlers of signals."""
+    """Tell whether this is the thread that runs signal handlers."""
     return threading.current_thread() is threading.main_thread()
 
 
 class _Waiter(threading.Thread):
-    """Waits in the main thread's place, and keeps alive what commands read and write meanwhile.
+    """A thread that waits for commands and keeps the memory alive that they read and write.
 
-    Not a daemon: a process does not end under commands that use its memory.
+    It is no daemon, so that the process does not end while commands use its memory.
     """
 
     def __init__(self, wait: Callable[[], object], memory: object) -> None:
@@ -45,21 +46,21 @@ class _Waiter(threading.Thread):
         self.over.set()
 
     def result(self) -> None:
-        """Return once it is over; raise what went wrong."""
+        """Wait until the commands are complete; raise the error if there was one."""
         self.over.wait()
         if self._error is not None:
             raise self._error
 
 
 def wait(event: cl.Event, memory: object) -> None:
-    """Wait for a command; a handler that raises ends the wait, but not the command.
+    """Wait for a command. An exception of a signal handler ends the wait, but not the command.
 
-    Takes a tenth of a millisecond, so it is for long commands.
+    Use it for long commands, because it starts a thread.
 
     Parameters
     ----------
     memory : object
-        Kept alive until the command is over.
+        Kept alive until the command is complete.
     """
     waiter = _Waiter(event.wait, memory)
     waiter.start()
@@ -72,29 +73,30 @@ def finish(
     arrays: tuple[HostArray, ...],
     memory: object,
 ) -> bool:
-    """Wait for a queue's commands after a failure: in the main thread, for a moment at most.
+    """Wait for a queue's commands after a failure, in the main thread `PATIENCE_SECONDS` at most.
 
-    Commands that take longer run on; what they read and write is kept alive. Where it cannot be,
-    since host arrays borrow memory from an unknown owner, this waits to the end. So it does on a
-    GPU, whose commands are short: NVIDIA's driver crashes if one thread waits while another
-    allocates memory.
+    Commands that take longer continue, and the memory that they use is kept alive. There are two
+    exceptions, in which this waits until all commands are complete. One is a host array that
+    borrows its memory from an unknown owner, so that it cannot be kept alive. The other is a GPU:
+    its commands are short, and NVIDIA's driver crashes if one thread waits while another allocates
+    memory.
 
     Parameters
     ----------
     lock : threading.RLock
-        Held while commands are enqueued.
+        The lock under which commands are enqueued.
     arrays : tuple of array
         Host arrays that the commands read and write.
     memory : object
-        What else is kept alive.
+        Other memory to keep alive.
 
     Returns
     -------
     bool
-        Whether the commands are over.
+        Whether the commands are complete.
     """
     with lock:
-        # Mesa 22.3 finishes a queue without those commands that have been flushed.
+        # A marker, because Mesa 22.3 does not wait for flushed commands in clFinish.
         marker = cl.enqueue_marker(queue)
         queue.flush()
     is_gpu = queue.device.type & cl.device_type.GPU and not queue.device.type & cl.device_type.CPU
@@ -111,9 +113,9 @@ def finish(
 
 
 def _is_kept(array: object) -> bool:
-    """Tell whether a host array's memory lives as long as the array."""
+    """Tell whether a host array keeps its memory alive."""
     base: object = array
-    # NumPy's as_strided puts an object in between that has a base, too.
+    # A view by NumPy's as_strided has a base that is no array, but has a base of its own.
     while base is not None and (isinstance(base, np.ndarray) or hasattr(base, "base")):
         base = base.base
     if base is None:

@@ -18,35 +18,37 @@ from clgemm.runtime.memory import Matrix
 
 __all__ = ["Workspace", "workspace"]
 
-# What a pool may hold unused before it gives all of it back to the device: the scratch of the
-# largest plan at least (tensor_plan.py), or each call would take its memory anew.
+# A pool with more unused memory than this returns all of it to the device. The limit is at least
+# the scratch memory of the largest plan (kernels/tensor_core), so that calls do not allocate anew.
 HELD_BYTES = 3 * 2**29
-KEPT_PLANS = 256  # whose kernels keep their arguments
-# Plans that take no more scratch than this share memory that stays: to take it and set it as
-# arguments anew takes longer than all else of a call.
+KEPT_PLANS = 256  # the number of bound plans that are kept
+# A plan with at most this much scratch memory uses the shared memory, which is kept. Allocating it
+# and setting the arguments again takes longer than the rest of a call.
 SMALL_SCRATCH_BYTES = 2**26
-MOST_PAST = 32  # events that an in-order queue is known to be past
+MOST_PAST = 32  # the number of events that are remembered as waited for
 
 
 _locks: dict[cl.Device, threading.RLock] = {}
 
 
 class Workspace:
-    """Scratch memory of one queue, and the order of the calls that share it.
+    """The scratch memory of one queue, and the order of the calls that share it.
 
-    Scratch goes back to the pool while its kernels may still run. In an in-order queue the next
-    user's kernels wait for them by themselves; in another, each call waits for the one before.
+    Scratch memory returns to the pool while its kernels may still run. In an in-order queue, the
+    kernels of the next call run after them. In an out-of-order queue, each call waits for the call
+    before.
 
-    A call takes the shared memory, and the kernels whose arguments lie in it, out of its place, and
-    puts it back once all is enqueued. So what an exception leaves half set is never seen again, and
-    a call within another (by a signal handler, a finalizer) has memory and kernels of its own.
+    A call takes the shared memory out of `_memory`, and with it the kernels whose arguments refer
+    to it. It puts them back when everything is enqueued. If an exception comes in between, nothing
+    that is half set is used again. A nested call (of a signal handler or a finalizer) finds no
+    shared memory and gets memory and kernels of its own.
 
     Attributes
     ----------
     lock : threading.RLock
-        The device's, held while commands are enqueued, never while they are waited for: steps of
-        two calls do not mix, and NVIDIA's driver, which crashes now and then when threads enqueue
-        at once, be it on several queues, is asked by one at a time.
+        The device's lock. It is held while commands are enqueued, so that steps of two calls do not
+        mix, and never while they are waited for. All queues of a device share it, because NVIDIA's
+        driver sometimes crashes if several threads enqueue at once.
     """
 
     def __init__(self, queue: cl.CommandQueue) -> None:
@@ -55,35 +57,36 @@ class Workspace:
         self.lock = _locks.setdefault(queue.device, threading.RLock())
         self._in_order = is_in_order(queue)
         self._last: cl.Event | None = None
-        # Of an in-order queue, by id: events of its commands, and those that it has waited for. To
-        # wait for one again would change nothing, but takes NVIDIA's driver 8 us.
+        # For an in-order queue, by id: the events of its own commands and those that it has waited
+        # for. It need not wait for them again, which would take time in NVIDIA's driver.
         self._past: dict[int, cl.Event] = {}
         self._kept: OrderedDict[Plan, BoundPlan] = OrderedDict()
-        # None while a call uses it, and after one that did not come to its end.
+        # None while a call uses it, and after an exception in a call.
         self._memory: SharedMemory | None = SharedMemory(queue)
-        # Whether calls were cut off or nested, so that `_last` may not be the last.
+        # Whether calls were interrupted or nested, so that `_last` may not be the last event.
         self._is_uncertain = False
 
     def allocate(self, size_bytes: int) -> cl.Buffer:
-        """Return scratch memory; it goes back to the pool when the object dies."""
+        """Return scratch memory; it returns to the pool when the object is deleted."""
         with self.lock:
             if self._pool.managed_bytes - self._pool.active_bytes > HELD_BYTES:
                 self._pool.free_held()
-            # The stubs do not say so, but a pooled buffer serves wherever a buffer does.
+            # A pooled buffer can be used like a buffer, although the type stubs do not say so.
             return cast("cl.Buffer", self._pool.allocate(size_bytes))
 
     def scratch(self, bound: BoundPlan) -> Mapping[str, cl.Buffer]:
-        """Return the scratch memory that a plan's kernels have as arguments."""
+        """Return the scratch memory that the arguments of a plan's kernels refer to."""
         with self.lock:
             kernels = bound.kernels
-            assert kernels is not None  # as `bind` has left it
+            assert kernels is not None  # `bind` has set them up
             return self._scratch(bound, kernels)
 
     def _scratch(self, bound: BoundPlan, kernels: BoundKernels) -> Mapping[str, cl.Buffer]:
-        """Return scratch memory for a plan, which its kernels have as arguments then.
+        """Return scratch memory for a plan, and set it as its kernels' arguments.
 
-        Small one stays, as large as any plan has needed, and so do the arguments. Larger goes back
-        to the pool once the launches are enqueued: their arguments are set anew each time.
+        Small scratch memory is kept, as large as any plan has needed, and so are the arguments.
+        Larger scratch memory returns to the pool once the launches are enqueued, and each call sets
+        the arguments again.
         """
         memory = kernels.memory
         if bound.has_small_scratch:
@@ -109,12 +112,12 @@ class Workspace:
         beta: float = 0.0,
         wait_for: Sequence[cl.Event] = (),
     ) -> cl.Event:
-        """Enqueue the plan's steps and return the last one's event, without waiting.
+        """Enqueue a plan's steps and return the event of the last step, without waiting.
 
         Parameters
         ----------
         matrices : dict of Matrix
-            By slot: a, b and c, as far as the plan names them.
+            By slot: those of a, b and c that the plan uses.
         """
         buffers = {slot: matrix.buffer for slot, matrix in matrices.items()}
         starts = tuple(matrices[x].offset if x in matrices else 0 for x in ("a", "b", "c"))
@@ -127,17 +130,17 @@ class Workspace:
         scalars: tuple[float, ...],
         wait_for: Sequence[cl.Event] = (),
     ) -> cl.Event:
-        """Enqueue the steps of a bound plan and return the last one's event, without waiting.
+        """Enqueue a bound plan's steps and return the event of the last step, without waiting.
 
         Parameters
         ----------
         buffers : dict of pyopencl.Buffer
-            By slot: a, b and c, as far as the plan names them. One that a ``__missing__`` makes is
-            asked for right before the first launch that takes it.
+            By slot: those of a, b and c that the plan uses. A dict with ``__missing__`` may make a
+            buffer just before the first launch that needs it.
         scalars : tuple of float
-            alpha, beta, and in which element of its buffer each of a, b and c begins.
+            alpha, beta, and the first elements of a, b and c in their buffers.
         """
-        with self.lock:  # another thread's steps may not come between these
+        with self.lock:  # no other thread enqueues between these steps
             kernels, counters = self._begun(bound, buffers, scalars)
             before = ahead = self._not_past(wait_for)
             for launch in kernels.launches:
@@ -154,12 +157,12 @@ class Workspace:
         wait_for: Sequence[cl.Event],
         wait: Callable[[cl.Event], None],
     ) -> None:
-        """Compute a bound plan: enqueue each step once the one before is over.
+        """Enqueue a bound plan's steps, each after the step before is complete, and wait for all.
 
         Parameters
         ----------
         wait : callable
-            Waits for an event. If it is interrupted, the steps to come are not enqueued.
+            Waits for an event. If it raises an exception, the remaining steps are not enqueued.
         """
         with self.lock:
             kernels, counters = self._begun(bound, buffers, scalars)
@@ -179,7 +182,7 @@ class Workspace:
         counters: Sequence[cl.Buffer],
         before: list[cl.Event] | None,
     ) -> cl.Event:
-        """Enqueue one step, and return its event."""
+        """Enqueue one step and return its event."""
         set_argument = launch.set_argument
         for index, slot in launch.buffers:
             set_argument(index, buffers[slot])
@@ -190,8 +193,8 @@ class Workspace:
         )
 
     def _ended(self, kernels: BoundKernels, ahead: list[cl.Event] | None, event: cl.Event) -> None:
-        """Note that all of a call is enqueued, and put the shared memory back."""
-        if self._in_order:  # it waits for these before whatever comes next
+        """Record that a call is enqueued completely, and put the shared memory back."""
+        if self._in_order:  # later commands run after these events
             past = self._past
             if len(past) > MOST_PAST:
                 past.clear()
@@ -207,7 +210,7 @@ class Workspace:
     def _begun(
         self, bound: BoundPlan, buffers: dict[str, cl.Buffer], scalars: tuple[float, ...]
     ) -> tuple[BoundKernels, Sequence[cl.Buffer]]:
-        """Take the shared memory; return kernels that only lack operands, and their counters."""
+        """Take the shared memory; return kernels with all arguments but operands, and counters."""
         memory, self._memory = self._memory, None
         if memory is None:
             memory = self._other_memory()
@@ -216,16 +219,17 @@ class Workspace:
             kernels = bound.set_up(memory)
         kernels.set_scalars(scalars)
         if kernels.scratch and kernels.generation != memory.generation:
-            buffers.update(self._scratch(bound, kernels))  # kept until all is enqueued
+            # In `buffers`, large scratch memory is kept alive until everything is enqueued.
+            buffers.update(self._scratch(bound, kernels))
         return kernels, memory.counters() if kernels.turns else ()
 
     def _other_memory(self) -> SharedMemory:
-        """Return memory for a call within another, or after one that did not come to its end."""
+        """Return new memory, for a nested call or after an exception in a call."""
         self._is_uncertain = True
         return SharedMemory(self.queue)
 
     def _not_past(self, events: Sequence[cl.Event]) -> list[cl.Event] | None:
-        """Return what the next command has to wait for, if there is anything."""
+        """Return the events that the next command has to wait for, or None."""
         if not self._in_order:
             return [*events, *self._all_before()]
         past = self._past
@@ -235,9 +239,9 @@ class Workspace:
         return None
 
     def bind(self, plan: Plan, device: Device) -> BoundPlan:
-        """Return a plan with its kernels, which are built and set up at the first request."""
+        """Return a bound plan; the first call builds its kernels and sets them up."""
         with self.lock:
-            # Another call may do the same between any two of these lines.
+            # A nested call may run this between any two of these lines.
             found = self._kept.pop(plan, None) or self._unbound(plan, device)
             self._kept[plan] = found
             while len(self._kept) > KEPT_PLANS:
@@ -254,12 +258,12 @@ class Workspace:
         return BoundPlan(plan, device, size_bytes <= SMALL_SCRATCH_BYTES)
 
     def pending(self) -> Sequence[cl.Event]:
-        """Return what another queue must wait for before it writes to memory allocated before."""
+        """Return the events after which another queue may write to memory allocated so far."""
         complete = cl.command_execution_status.COMPLETE
         return tuple(e for e in self._all_before() if e.command_execution_status > complete)
 
     def _all_before(self) -> Sequence[cl.Event]:
-        """Return events after which all commands of this queue up to now are over."""
+        """Return events that are complete only after all commands of this queue up to now."""
         if self._is_uncertain:
             with self.lock:
                 marker = cl.enqueue_marker(self.queue)

@@ -32,7 +32,7 @@ __all__ = ["add_arguments", "main", "tune"]
 INTERRUPTED = 130  # the shell's exit code for a press of Ctrl-C
 MINUTES = 10.0
 PICTURE = Path("tuning.png")
-# Of the time, for measuring from which size on the device beats the host.
+# The time for measuring the crossovers: at most so many seconds, and this share of the total.
 CROSSOVER_SECONDS, CROSSOVER_SHARE = 20.0, 0.25
 
 log = logging.getLogger(__name__)
@@ -44,22 +44,22 @@ def tune(
     shapes: Iterable[Sequence[int]] | None = None,
     minutes: float = MINUTES,
 ) -> list[Record]:
-    """Find the fastest configs for a device, prove them right, and keep them for this user.
+    """Find the fastest configs for a device, validate them, and store them for this user.
 
-    Candidates are built, checked and timed in a child process: what crashes, hangs or computes
-    wrongly is rejected. Records are stored as they are found, and used from then on. At last it is
-    measured from which size on the device beats the host, for `clgemm.accel`.
+    A child process builds, checks and times candidates. Those that crash, hang or give wrong
+    results are rejected. Each record is stored as soon as it is found, and used from then on. At
+    the end, the sizes from which on the device beats the host are measured for `clgemm.accel`.
 
     Parameters
     ----------
     device : optional
         As for `clgemm.set_device`; the chosen device if left out.
     shapes : iterable of (m, n, k) or (matrices, m, n, k), optional
-        The products that count. Each tunes the class of shapes that it falls into; all classes are
-        tuned, on shapes of their own, if left out.
+        The products that matter. Each tunes the shape class that it belongs to. If left out, all
+        classes are tuned, on typical shapes.
     minutes : float, optional
-        How long it may take, the trial that is under way at the end aside. What there was no time
-        for keeps what it had; a warning in the log names it.
+        The time limit. A trial that runs at the end may exceed it. Classes for which there was no
+        time keep their records; a warning in the log names them.
 
     Returns
     -------
@@ -68,9 +68,10 @@ def tune(
     Raises
     ------
     ValueError, RuntimeError, TypeError
-        As `device` names none, `shapes` has what is no shape, or `minutes` is not above 0.
+        If `device` names no device, an item of `shapes` is not a shape, or `minutes` is not
+        above 0.
     KeyboardInterrupt
-        At a Ctrl-C, after what was found so far has been stored.
+        On Ctrl-C, after the records found so far have been stored.
     """
     if not 0 < minutes < math.inf:
         raise ValueError(f"minutes={minutes!r} is not a number above 0")
@@ -82,7 +83,7 @@ def tune(
         try:
             session.run(tasks)
         finally:
-            _renew()
+            forget_plans()  # products of this process use the new records
     measured = wanted is not None or _measure_crossovers(session, minutes)
     for note in _notes(session, len(tasks), minutes, measured):
         log.warning("%s", note)
@@ -90,26 +91,26 @@ def tune(
 
 
 def _seconds_of_search(minutes: float, whole: bool) -> float:
-    """Return what a budget leaves for the search itself.
+    """Return the part of the time limit that the search itself gets.
 
     Parameters
     ----------
     whole : bool
-        Whether it is also to be measured from which size on the device beats the host.
+        Whether all classes are tuned, so that crossovers are measured too.
     """
     seconds = 60 * minutes
     return seconds - min(CROSSOVER_SECONDS, CROSSOVER_SHARE * seconds) * whole
 
 
 def _measure_crossovers(session: Session, minutes: float) -> bool:
-    """Measure from which size on the device beats the host, in what is left of the time.
+    """Measure from which size on the device beats the host, in the time that is left.
 
     Returns
     -------
     bool
-        Whether it sufficed.
+        Whether there was enough time.
     """
-    session.say("from which size on the device beats the host")
+    session.say("measuring from which size on the device beats the host")
     try:
         measure(session.device, host_matmul(), 60 * minutes - session.spent())
     except TimeoutError:
@@ -118,30 +119,25 @@ def _measure_crossovers(session: Session, minutes: float) -> bool:
 
 
 def _notes(session: Session, tasks: int, minutes: float, measured: bool) -> Iterator[str]:
-    """Yield what there was no time for, and what to do about it."""
+    """Yield a note on each part for which there was no time, and what to do about it."""
     names = [f"{task.family} {task.shape_class}" for task in session.left_out]
     if names:
         enough = math.ceil(minutes * tasks / max(1, tasks - len(names)))
         yield (
             f"{minutes:g} minutes were too short for {len(names)} of {tasks} classes, which keep "
-            f"what they had: {', '.join(names)}; about {enough} reach them all"
+            f"their records: {', '.join(names)}; about {enough} minutes are enough for all"
         )
     if not measured:
         yield (
-            "there was no time to measure from which size on the device beats the host: "
-            "'python -m clgemm.accel --measure' does"
+            "there was no time to measure from which size on the device beats the host: run "
+            "'python -m clgemm.accel --measure'"
         )
-
-
-def _renew() -> None:
-    """Let products of this process use what was found."""
-    forget_plans()
 
 
 def _shape(sizes: Sequence[int]) -> Shape:
     sizes = [int(size) for size in sizes]
     if len(sizes) not in (3, 4) or min(sizes) < 1:
-        raise ValueError(f"{sizes} is no shape: m, n, k, or matrices, m, n, k, of at least 1 each")
+        raise ValueError(f"{sizes} is not a shape: m, n, k, or matrices, m, n, k, each at least 1")
     return Shape(*sizes[-3:], *(sizes[:-3]))
 
 
@@ -152,7 +148,7 @@ def _shapes(text: str) -> list[Shape]:
         return [_shape(sizes * 3 if len(sizes) == 1 else sizes) for sizes in every]
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no list of shapes: N, MxNxK or BxMxNxK, such as 1024,1000x777x3000"
+            f"{text!r} is not a list of shapes: N, MxNxK or BxMxNxK, such as 1024,1000x777x3000"
         ) from None
 
 
@@ -163,7 +159,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--shapes",
         type=_shapes,
         metavar="LIST",
-        help="the products that count: N for squares, MxNxK, or BxMxNxK for stacks (default: "
+        help="the products that matter: N for squares, MxNxK, or BxMxNxK for batches (default: "
         "some of every class)",
     )
     parser.add_argument(
@@ -176,7 +172,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--afresh",
         action="store_true",
-        help="begin with the plainest config, without earlier trials or what is known to be good",
+        help="start from the plainest config, without earlier trials, records and defaults",
     )
     parser.add_argument(
         "--show",
@@ -213,7 +209,7 @@ def _show(device: Device, path: Path) -> int:
     require_picture("--show", path, extra="tune")
     trials = Trials(identify(device))
     if not trials.all:
-        raise ValueError(f"nothing has been tried on {device!r}: there is no {trials.path}")
+        raise ValueError(f"nothing has been tried on {device!r}: {trials.path} does not exist")
     from clgemm.tuning.plot import draw
 
     if not written(path, lambda file: draw(trials, device.name, file)):
@@ -232,11 +228,11 @@ def _tune(device: Device, args: argparse.Namespace) -> int:
         try:
             session.run(tasks)
             if args.shapes is None:
-                _renew()
+                forget_plans()
                 measured = _measure_crossovers(session, args.budget)
         except KeyboardInterrupt:
             code = INTERRUPTED
-    _renew()
+    forget_plans()
     print_table(
         f"{len(session.trials.all)} candidates are known, records are in "
         f"{lookup.user_file(session.identity)}:",

@@ -1,4 +1,4 @@
-"""The picture of a search: the speed of its candidates. It needs matplotlib."""
+"""The picture of a search: the speed of its candidates. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["draw", "picture"]
 COLUMNS = 3
 PANEL_INCHES = 5.6, 3.2
 BINS = 24
-BESIDE = (1.02, 0.0, 0.16, 1.0)  # of a panel: where the histogram stands, outside
+BESIDE = (1.02, 0.0, 0.16, 1.0)  # the histogram's place beside a panel, in the panel's units
 
 
 def draw(trials: Trials, title: str, path: Path) -> None:
@@ -72,7 +72,7 @@ def _panel(axis: Axes, group: list[Trial]) -> None:
     numbers, speeds = [i for i, _ in good], [score for _, score in good]
     axis.plot(numbers, speeds, ".", ms=5, color=COLOURS["OpenCL"], alpha=0.6, label="candidate")
     axis.plot(bad, [0.0] * len(bad), "x", ms=4, color=COLOURS["other"], label="rejected")
-    # To the panel's edge, so that there is a line for a single candidate, too.
+    # The line reaches the panel's edge, so that it also shows for a single candidate.
     axis.step(
         [*range(1, len(best) + 1), len(best) + 0.5],
         [*best, best[-1]],

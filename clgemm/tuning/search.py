@@ -1,9 +1,10 @@
 """Iterated greedy search over the configs of a kernel family. Pure.
 
 After: Schoonhoven, van Werkhoven and Batenburg, "Benchmarking optimization algorithms for
-auto-tuning GPU kernels", 2022, who found greedy local searches, begun anew, to do best on spaces
-like these. They begin anywhere; a coarse grid of the parameters that matter most cannot miss the
-region of the best, to which no way leads uphill from small tiles.
+auto-tuning GPU kernels", 2022. They found that restarted greedy local searches do best on such
+spaces, from random points. This search starts from a coarse grid of the parameters that matter
+most. So it cannot miss the region of the best configs, to which no path leads uphill from small
+tiles.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ GRID_SHARE = 0.5  # of the time, at most
 PEAKS = 2  # points of the grid from which it climbs
 BETTER = 1.005  # times the score that a step must reach: less is noise
 LONGEST_JUMP = 4  # parameters
-PROMISING = 0.9  # of the best score, from which on a jump's end is worth a climb
-FRUITLESS = 200  # jumps in a row that lead nowhere new: the space is known
-SUSPECT = 3  # rejections of a value, while only others are accepted, that rule it out
+PROMISING = 0.9  # of the best score: the search climbs from a jump's end that reaches it
+FRUITLESS = 200  # jumps in a row without a new point, after which the search ends
+SUSPECT = 3  # rejections that rule out a value which was never accepted, though others were
 
 
 def search(
@@ -34,24 +35,25 @@ def search(
     time_left: Callable[[], float],
     rng: Random,
 ) -> Point | None:
-    """Look for the point of the highest score while there is time.
+    """Search for the point with the highest score until the time is up.
 
     Parameters
     ----------
     seeds : iterable of Point
-        Tried first, whether time is left or not.
+        Points to try first, even if no time is left.
     grid : iterable of Point
-        Tried next, if time allows: those from which it may be worth to climb, the likely ones
-        first. None, if the seeds are near anything good.
+        Points to try next, if time allows, the most promising first. Empty if the seeds are near
+        the best points already.
     score : callable
-        The higher the better, 0 for what is rejected; called once for a choice.
+        Returns the score of a point: the higher the better, 0 if it is rejected. Called once for
+        each choice.
     time_left : callable
-        From 1 at the begin to 0 and below.
+        Returns the share of the time that is left: 1 at the start, 0 or less at the end.
 
     Returns
     -------
     Point or None
-        The best; None if all were rejected.
+        The best point; None if all were rejected.
     """
     walk = _Walk(space, score)
     for seed in seeds:
@@ -73,7 +75,7 @@ def search(
 
 
 class _Walk:
-    """What has been tried."""
+    """The points tried so far, their scores, and the best of them."""
 
     def __init__(self, space: Space, score: Callable[[Point], float]) -> None:
         self.space = space
@@ -86,7 +88,7 @@ class _Walk:
         self._rejected: Counter[tuple[int, int]] = Counter()
 
     def visit(self, point: Point, seed: bool = False) -> float:
-        """Return a point's score; 0 if it makes no choice or is like those that were rejected."""
+        """Return a point's score; 0 if it gives no choice or has a suspect value."""
         if (choice := self.space.choice(point)) is None:
             return 0.0
         if choice in self.scores:
@@ -102,19 +104,19 @@ class _Walk:
         return found
 
     def ranked(self) -> list[Point]:
-        """Return the points that were accepted, the best first."""
+        """Return the accepted points, the best first."""
         accepted = [choice for choice, found in self.scores.items() if found]
         return [self._points[c] for c in sorted(accepted, key=lambda c: -self.scores[c])]
 
     def _is_suspect(self, parameter: int, value: int) -> bool:
-        """Tell whether all with this value were rejected, but not all with others."""
+        """Tell whether points with this value were only rejected, but some with others accepted."""
         if self._rejected[parameter, value] < SUSPECT or self._accepted[parameter, value]:
             return False
         return any(x == parameter for x, _ in self._accepted)
 
 
 def _climb(walk: _Walk, here: Point, time_left: Callable[[], float], rng: Random) -> None:
-    """Go from neighbour to better neighbour until there is none, or time is up."""
+    """Move to a better neighbour until there is none or the time is up."""
     height, moved = walk.visit(here), True
     while moved:
         moved = False

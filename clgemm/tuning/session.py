@@ -29,17 +29,17 @@ log = logging.getLogger(__name__)
 
 TURN_SECONDS = 0.02
 FINAL_ROUNDS, HASTY_ROUNDS = 7, 2
-LOCK_SECONDS = 300  # for another tuner's turn to end
+LOCK_SECONDS = 300  # the longest wait for another tuner that is timing
 FIRST_WEIGHT, WEIGHTS = 6.0, {"large": 3.0, "medium": 3.0}  # shares of the time
 
 
 def tasks_for(device: Device, shapes: Iterable[Shape] | None = None) -> list[Task]:
-    """Return what there is to tune on a device: every family and class, or those of some shapes.
+    """Return the tuning tasks of a device: every family and class, or those of some shapes.
 
-    The first gets most of the time: the others of its family begin with what it found. Large
-    products take longer, each.
+    The first task gets most of the time: the others of its family start from its result. Large
+    products take longer, so their classes get more time than the rest.
     """
-    # Where tiles are shared out among many units, those of large products are hardest to find.
+    # On many compute units, the best tiles for large products are the hardest to find.
     first = ("medium", "large") if device.kind == "CPU" else ("large", "medium")
     order = (*first, "tall", "wide", "small", "vector", "deep", "batched", "tiny")
     if shapes is None:
@@ -62,7 +62,7 @@ def tasks_for(device: Device, shapes: Iterable[Shape] | None = None) -> list[Tas
 
 
 def _family(device: Device, shape: Shape) -> str:
-    """Return the family that makes a product of operands that lie row by row, by OpenCL C alone."""
+    """Return the family that multiplies row-major operands of a shape in OpenCL C alone."""
     return planner.family_for(device, Problem.of(shape, "strict")).name
 
 
@@ -73,18 +73,18 @@ class Session:
     Attributes
     ----------
     child : Child
-        Tries candidates out.
+        The child process that tries candidates.
     seconds : float
-        The time there is for all tasks.
+        The time for all tasks together.
     left_out : list of Task
-        What there was no time for: its records are as they were.
+        The tasks for which there was no time; their records are unchanged.
     afresh : bool
-        Begin with the plainest config instead of what is known to be good, and forget earlier
-        trials: what the search is worth by itself.
+        Whether to start from the plainest config, without defaults, records and earlier trials. It
+        shows what the search finds by itself.
     report : callable
-        Called with seconds since the begin and a line on where it is, again and again.
+        Called often, with the seconds since the start and a line on the progress.
     gate_seconds : float
-        After which a candidate that is being checked is taken to hang.
+        The time after which a candidate that is being checked is taken to hang.
     """
 
     device: Device
@@ -104,18 +104,18 @@ class Session:
         self.begin = time.monotonic()
         self.rng = random.Random(0)
         self._rejections: dict[Choice, str] = {}
-        self._finals_seconds = 0.0  # what those of a task took at most
+        self._finals_seconds = 0.0  # the longest finals of a task so far
 
     def run(self, tasks: Sequence[Task]) -> list[Record]:
-        """Tune one task after the other; return the records found, stored as they come.
+        """Tune task by task. Store each record as soon as it is found, and return them all.
 
-        When time is over, the present trial and its finals are the last. Tasks that were not
-        reached are `left_out`.
+        When the time is up, the current trial and the finals of its task are the last to run. Tasks
+        that were not reached go to `left_out`.
 
         Raises
         ------
         KeyboardInterrupt
-            After what was found so far is stored.
+            After the records found so far are stored.
         """
         left = list(tasks)
         while left:
@@ -132,7 +132,7 @@ class Session:
                 tuning.search()
             except KeyboardInterrupt:
                 interrupted = True
-                self.child.kill()  # it is still busy with what it was asked
+                self.child.kill()  # it is still busy with the last request
             begin = self.spent()
             hasty = interrupted or begin >= self.seconds
             if record := tuning.winner(HASTY_ROUNDS if hasty else FINAL_ROUNDS):
@@ -145,10 +145,7 @@ class Session:
         return self.found
 
     def time_left(self) -> float:
-        """Return the seconds until the finals of a task must begin for the session to end in time.
-
-        0 and below if they should have begun.
-        """
+        """Return the seconds until the finals of the current task must start; 0 or less if late."""
         return self.seconds - self.spent() - self._finals_seconds
 
     def spent(self) -> float:
@@ -156,11 +153,11 @@ class Session:
         return time.monotonic() - self.begin
 
     def say(self, text: str) -> None:
-        """Report where it is."""
+        """Report the progress."""
         self.report(self.spent(), text)
 
     def rejection(self, choice: Choice) -> str:
-        """Return why a choice must not be timed: checked once; "" if it may."""
+        """Return why a choice is rejected, "" if it is not. Each choice is checked once."""
         if choice not in self._rejections:
             known = self.trials.rejection(choice)
             self._rejections[choice] = (
@@ -171,12 +168,12 @@ class Session:
         return self._rejections[choice]
 
     def race(self, choices: Sequence[Choice], shape: Shape, rounds: int) -> list[list[float]]:
-        """Return the seconds of choices on a shape, timed in turns, a figure a round for each.
+        """Time choices alternately on a shape; return the seconds of each, a number per round.
 
         Raises
         ------
         RequestError, ChildDiedError
-            If one of them fails.
+            If a choice fails.
         """
         asked = [choice_as_dict(choice) for choice in choices]
         try:
@@ -191,7 +188,7 @@ class Session:
         return [[float(seconds) for seconds in each] for each in answer]
 
     def _keep(self, record: Record) -> None:
-        """Store a record; if that cannot be, it is among `unstored`."""
+        """Store a record; if that fails, add it to `unstored`."""
         self.found.append(record)
         try:
             lookup.store(self.identity, record)
@@ -203,7 +200,7 @@ class Session:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Keep other tuners of this user from timing at the same time, as far as that is possible."""
+    """Keep other tuners of this user from timing at the same time, if possible."""
     with ExitStack() as stack:
         with suppress(OSError):
             stack.enter_context(locked(cache_folder() / "tuning" / "timing", LOCK_SECONDS))

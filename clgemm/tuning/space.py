@@ -1,7 +1,7 @@
 """Search spaces: parameters, their values, and the neighbours of a point. Pure.
 
-A point is a value for each parameter. Values that do not fit one another are settled where a choice
-is made of them, so that several points can make the same choice, and some make none.
+A point has one value for each parameter. `SearchSpace.make` adjusts values that do not fit
+together. So several points can give the same choice, and some give none.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ class Space:
 
     @property
     def values(self) -> dict[str, tuple[int, ...]]:
-        """What each parameter can be, in order."""
+        """The values of each parameter, in ascending order."""
         return self.search.values
 
     def choice(self, point: Point) -> Choice | None:
-        """Return the choice of a point, None if it breaks a constraint."""
+        """Return the choice of a point; None if there is none or it breaks a constraint."""
         choice = self.search.make(dict(zip(self.values, point, strict=True)))
         return None if choice is None or problems_of(choice, self.limits) else choice
 
     def point(self, choice: Choice) -> Point:
-        """Return a point of a choice; its values need not be among those of the space."""
+        """Return the point of a choice. Its values need not be among those of the space."""
         read = self.search.read(choice)
         return tuple(read[name] for name in self.values)
 
     def sketch(self, base: Point) -> list[Point]:
-        """Return a coarse grid over the whole space, each point making a choice of its own.
+        """Return a coarse grid over the whole space, one point for each choice.
 
         Parameters
         ----------
         base : Point
-            Has the values of the parameters that are not in the grid.
+            The values of the parameters that the grid leaves alone.
         """
         made: dict[Choice, Point] = {}
         for combination in product(*self.search.coarse.values()):
@@ -64,7 +64,7 @@ class Space:
         return list(made.values())
 
     def neighbours(self, point: Point) -> Iterator[Point]:
-        """Yield the points that differ by one step in one parameter, or in two that go together."""
+        """Yield the points one step away in one parameter, or in both parameters of a couple."""
         names = list(self.values)
         for name in names:
             yield from self._steps(point, names.index(name))
@@ -80,7 +80,7 @@ class Space:
             yield (*point[:index], value, *point[index + 1 :])
 
     def jump(self, point: Point, steps: int, rng: Random) -> Point:
-        """Return a point that differs in so many random parameters at most."""
+        """Return a point that differs in at most `steps` random parameters."""
         changed = list(point)
         for index in rng.sample(range(len(changed)), min(steps, len(changed))):
             changed[index] = rng.choice(list(self.values.values())[index])
@@ -88,5 +88,5 @@ class Space:
 
 
 def space_of(family: str, default: Choice, traits: Traits) -> Space:
-    """Return the space of a family on a device; `default` has what is not searched."""
+    """Return the space of a family on a device. `default` has the values that are not searched."""
     return Space(family_named(family).search_space(default, traits), traits.limits)

@@ -26,22 +26,22 @@ __all__ = ["Task", "Tools", "Tuning"]
 
 log = logging.getLogger(__name__)
 
-# Of the default choice, seconds: shapes that take longer are halved; half as long, a single round
-# says enough.
+# Seconds of the longest call by the default choice: shapes that take longer are halved. Calls of
+# more than half of it are timed in half as many rounds.
 LONGEST_CALL = 0.1
-SHORT_WORK = 2**26  # multiply-adds, by which that is told
-HOPELESS = 0.5  # of the best score, on the first shape: the others are not timed
-CLOSE = 0.95  # of the best score: from here on it is timed again
-ROUNDS, MORE_ROUNDS = 2, 4  # half as many if calls are long
+SHORT_WORK = 2**26  # multiply-adds of the call from which that time is estimated
+HOPELESS = 0.5  # of the best score: after a lower one on a shape, the next shapes are not timed
+CLOSE = 0.95  # of the best score: a candidate above it is timed again
+ROUNDS, MORE_ROUNDS = 2, 4
 FINALISTS = 4
 FINAL_SHARE = 0.1  # of a task's time, for the finals
 MOST_SEEDS = 8
-WORTH = 1.03  # times the default's speed: what wins by less may lose on other shapes of the class
+WORTH = 1.03  # times the default's speed: a smaller gain may be a loss on other shapes of the class
 
 
 @dataclass(frozen=True)
 class Task:
-    """A kernel family to be tuned for a shape class, on these shapes, for its share of the time."""
+    """A kernel family to tune for a shape class: the shapes, and the share of the time."""
 
     family: str
     shape_class: str
@@ -50,7 +50,7 @@ class Task:
 
 
 class Tools(Protocol):
-    """What a session lends to its tasks."""
+    """What a session provides to its tasks."""
 
     device: Device
     identity: Identity
@@ -61,51 +61,49 @@ class Tools(Protocol):
     found: list[Record]
 
     def say(self, text: str) -> None:
-        """Report where it is."""
+        """Report the progress."""
 
     def time_left(self) -> float:
-        """Return the seconds until the finals of a task must begin for the session to end in time.
-
-        0 and below if they should have begun.
-        """
+        """Return the seconds until the finals of the current task must start; 0 or less if late."""
 
     def rejection(self, choice: Choice) -> str:
-        """Return why a choice must not be timed, "" if it may."""
+        """Return why a choice is rejected, "" if it is not."""
 
     def race(self, choices: Sequence[Choice], shape: Shape, rounds: int) -> list[list[float]]:
-        """Return the seconds of choices on a shape, timed in turns."""
+        """Time choices alternately on a shape; return the seconds of each, a number per round."""
 
 
 class Tuning:
-    """One task under way.
+    """One task while it is tuned.
 
-    Scores are times over the time of the default choice, taken in the same rounds: so they can be
-    compared although the machine is now faster, now slower.
+    A score is the time of the default choice over that of a candidate, in the same rounds. So
+    scores can be compared even if the machine's speed changes.
 
     Parameters
     ----------
     is_first : bool, optional
-        Of a session, which is to find something: what is known to be good is tried in any case.
+        Whether it is the session's first task. It tries all known good choices even if no time is
+        left, so that each session finds something.
     """
 
     def __init__(self, tools: Tools, task: Task, seconds: float, is_first: bool = False) -> None:
         self.tools, self.task, self.shapes = tools, task, task.shapes
         self.begin, self.seconds = time.monotonic(), seconds
         self.family, traits = family_named(task.family), tools.device.traits
-        self.by_hand = self.family.defaults(task.shapes[-1], traits)
-        self.default = self.by_hand[0]
+        self.defaults = self.family.defaults(task.shapes[-1], traits)
+        self.default = self.defaults[0]
         self.space = space_of(task.family, self.default, traits)
         self.best: Trial | None = None
         self.tried = self.rejected = 0
         self.is_first, self.is_slow, self.is_cut = is_first, False, False
 
     def search(self) -> None:
-        """Try candidates for as long as there is time.
+        """Try candidates until the time is up.
 
-        If not even what is known to be good could be tried, `is_cut` is true afterwards.
+        Afterwards, `is_cut` tells whether there was no time to try all known good choices.
         """
         try:
-            self.shapes = tuple(self._bearable(shape) for shape in self.task.shapes)
+            self.shapes = tuple(self._shortened(shape) for shape in self.task.shapes)
         except (RequestError, ChildDiedError) as error:
             log.warning("%s cannot be tuned: its default fails: %s", self._name, error)
             return
@@ -113,11 +111,11 @@ class Tuning:
         search(self.space, self._seed_points(), grid, self._score, self._time_left, self.tools.rng)
 
     def winner(self, rounds: int) -> Record | None:
-        """Let the best and the default run against each other once more; return who wins.
+        """Time the best choices and the default once more; return the winner's record.
 
-        The first of them that is right on fresh shapes and every layout of the operands; the
-        default, if nothing else is clearly faster. None if nothing is right, or if records could
-        not be tried for want of time: they serve on.
+        The winner is the fastest choice that is right on fresh shapes and all layouts of operands,
+        or the default if nothing is clearly faster. None if no choice is right, or if there was no
+        time to try the known records, which then stay in use.
         """
         if self.is_cut and next(self._served(), None):
             return None
@@ -136,7 +134,7 @@ class Tuning:
             for number, choice in enumerate(choices)
         }
         worth = {choice: scores[choice] for choice in best}
-        # A search begun afresh is not to know the default, unless it came upon it.
+        # A search with `afresh` may return the default only if it found it.
         if not self.tools.afresh and self.default in (trial.choice for trial in tried):
             worth[self.default] = WORTH
         for choice in sorted(worth, key=lambda choice: -worth[choice]):
@@ -170,23 +168,23 @@ class Tuning:
         return ",".join(shape.label for shape in self.shapes)
 
     def _time_left(self) -> float:
-        """From 1 to 0 and below."""
+        """Return the share of the time that is left: 1 at the start, 0 or less at the end."""
         spent = time.monotonic() - self.begin
         return 1 - FINAL_SHARE - spent / self.seconds if self.seconds else 0.0
 
-    def _bearable(self, shape: Shape) -> Shape:
-        """Return a shape that the default choice multiplies in a bearable time."""
-        tried = shape
-        while tried.work > SHORT_WORK:
-            tried = tried.shrunk()
-        rate = self.tools.race([self.default], tried, 1)[0][0] / tried.work
-        while rate * shape.work > LONGEST_CALL and shape.work > tried.work:
+    def _shortened(self, shape: Shape) -> Shape:
+        """Return a shape, halved until the default choice takes at most `LONGEST_CALL`."""
+        small = shape
+        while small.work > SHORT_WORK:
+            small = small.shrunk()
+        rate = self.tools.race([self.default], small, 1)[0][0] / small.work
+        while rate * shape.work > LONGEST_CALL and shape.work > small.work:
             shape = shape.shrunk()
         self.is_slow |= rate * shape.work > LONGEST_CALL / 2
         return shape
 
     def _seed_points(self) -> Iterator[Point]:
-        """Yield where the search begins; without time no more than one that takes a trial."""
+        """Yield the points to try first. Without time, at most one of them needs a new trial."""
         tried, may_end = 0, not self.is_first
         for choice in self._seeds():
             is_new = self.tools.trials.find(self.task.shape_class, self._key, choice) is None
@@ -197,31 +195,31 @@ class Tuning:
             yield self.space.point(choice)
 
     def _seeds(self) -> Iterator[Choice]:
-        """Yield what is known to be good here, on relatives and in other classes."""
+        """Yield the known good choices: here, on similar devices, and in other classes."""
         tools, family = self.tools, self.task.family
         if tools.afresh:
             yield self.family.plainest(tools.device.traits)
         else:
-            yield from self.by_hand
+            yield from self.defaults
             tried = sorted(self._tried_here(), key=lambda trial: -trial.score)
             choices = [*(t.choice for t in tried), *(s.record.choice for s in self._served())]
             yield from dict.fromkeys(choices[:MOST_SEEDS])
         yield from dict.fromkeys(r.choice for r in tools.found[::-1] if r.family == family)
 
     def _served(self) -> Iterator[Served]:
-        """Yield the records that may serve this task's products now."""
+        """Yield the present records that may serve this task's products."""
         tools = self.tools
         limits = tools.device.limits
         yield from candidates(tools.identity, limits, self.task.family, self.task.shape_class)
 
     def _is_known(self) -> bool:
-        """Tell whether there is a record for this very task, which the seeds have."""
+        """Tell whether a validated record for this task exists. It is among the seeds."""
         return not self.tools.afresh and any(served.validated for served in self._served())
 
     def _grid(self) -> list[Point]:
-        """Return the points of a coarse grid, those first that were fast in other classes.
+        """Return the points of a coarse grid, those that were fast in other classes first.
 
-        Any order is better than the grid's own, if time does not last for all.
+        The others are shuffled: time may not suffice for all.
         """
         plain = self.family.plainest(self.tools.device.traits)
         points = self.space.sketch(self.space.point(plain))
@@ -230,14 +228,14 @@ class Tuning:
         for trial in self.tools.trials.all:
             scores[trial.choice] = max(trial.score, scores.get(trial.choice, 0.0))
 
-        def elsewhere(point: Point) -> float:
+        def known_score(point: Point) -> float:
             choice = self.space.choice(point)
             return scores.get(choice, 0.0) if choice else 0.0
 
-        return sorted(points, key=elsewhere, reverse=True)
+        return sorted(points, key=known_score, reverse=True)
 
     def _tried_here(self) -> list[Trial]:
-        """Return the trials of this task's shapes that were not rejected, then or later."""
+        """Return the trials of this task whose choice was not rejected, then or later."""
         here = {
             trial.choice: trial
             for trial in self.tools.trials.all
@@ -271,13 +269,13 @@ class Tuning:
             ratios, speeds = self._timed(choice, ROUNDS >> self.is_slow, HOPELESS * aim)
             if geometric_mean(ratios) > CLOSE * aim:
                 more, _ = self._timed(choice, MORE_ROUNDS >> self.is_slow, 0.0)
-                ratios += 2 * more  # twice as many rounds
+                ratios += 2 * more  # weighted: these had twice as many rounds
         except (RequestError, ChildDiedError) as error:
             return self._add(choice, 0.0, 0.0, str(error))
         return self._add(choice, geometric_mean(ratios), geometric_mean(speeds), "")
 
     def _timed(self, choice: Choice, rounds: int, least: float) -> tuple[list[float], list[float]]:
-        """Return how many times faster than the default a choice is, and GFLOP/s, by shape."""
+        """Return how many times faster than the default a choice is, and its GFLOP/s, by shape."""
         ratios, speeds = [], []
         for shape in self.shapes:
             before, after = self.tools.race([self.default, choice], shape, rounds)
@@ -308,7 +306,7 @@ class Tuning:
 
 
 def _ratio(before: Sequence[float], after: Sequence[float]) -> float:
-    """Return the median, over the rounds, of how many times faster it became."""
+    """Return the median over the rounds of the time before over the time after."""
     return median(x / y for x, y in zip(before, after, strict=True))
 
 

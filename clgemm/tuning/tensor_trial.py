@@ -1,4 +1,4 @@
-"""The trial of a device's tensor cores, in a child process. Exit code 0: they work.
+"""The trial of a device's tensor cores, in a child process. Exit code 0 means that they work.
 
 ``python -m clgemm.tuning.tensor_trial NAME INSTRUCTIONS``, run by `clgemm.planning.validation`.
 """
@@ -15,7 +15,7 @@ from clgemm.hardware.choice import devices, set_device
 from clgemm.kernels.tensor_core import family as tensor
 from clgemm.planning.validation import assume
 
-# With u = 2**-24: far above the errors that these data have, far below a wrong digit's.
+# 64 u, with u = 2**-24: far above the errors of right results, far below those of wrong ones.
 ALLOWED = 64 * 2.0**-24
 
 
@@ -28,10 +28,10 @@ def trial(name: str, instructions: str) -> bool:
         return False
     tensor.LEAST_TF32_WORK = tensor.LEAST_ELEMENTS = tensor.LEAST_ELEMENTS_EACH = 0
     forget_plans()
-    narrow = (700, 50), (20, 900)  # packing nothing but the smaller operand
+    narrow = (700, 50), (20, 900)  # where only the smaller operand is packed
     if not all(right(m, n, spread, "float32") for m, n in narrow for spread in (0, 5)):
         return False
-    sizes = (700, 900), (1700, 2100)  # narrow tiles and wide
+    sizes = (700, 900), (1700, 2100)  # narrow tiles and wide ones
     kinds = (0, "fast"), (0, "float32"), (5, "float32")  # halves, twice, and tf32
     if not all(right(m, n, spread, precision) for m, n in sizes for spread, precision in kinds):
         return False
@@ -41,7 +41,7 @@ def trial(name: str, instructions: str) -> bool:
 
 
 def right(m: int, n: int, spread: float, precision: str) -> bool:
-    """Tell whether one product is right: with infinity and a tiny element, if it may have them."""
+    """Tell whether one product is right. A float32 one has an infinity and a tiny element."""
     rng = np.random.default_rng(0)
     a, b = (
         rng.standard_normal(shape) * np.exp(spread * rng.standard_normal(shape))

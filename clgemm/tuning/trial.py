@@ -1,7 +1,7 @@
 """The child process that builds, checks and times configs on a device.
 
-``python -m clgemm.tuning.trial DEVICE``. Configs that are compared are timed in turns. Requests and
-answers go through `clgemm.core.child.serve`.
+``python -m clgemm.tuning.trial DEVICE``. Configs that are compared are timed alternately. Requests
+and answers go through `clgemm.core.child.serve`.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from clgemm.runtime.workspace import workspace
 
 __all__ = ["Server"]
 
-GUARD = 12345.0  # around C
-CHECKED = Shape(150, 151, 149)  # for which the default is taken that checks a device
-MARGIN = 3  # elements of it, on each side
+GUARD = 12345.0  # the value of the elements around C
+CHECKED = Shape(150, 151, 149)  # the default choice for this shape checks a device
+MARGIN = 3  # elements around each operand, on each side
 # Products of more multiply-adds are checked by a random vector instead of element by element.
 MOST_CHECKED = 2**26
-WARM_SECONDS = 0.05  # a call longer than this is not made only to warm the caches
-MOST_BYTES = 2**28  # of operands, beside those in use
+WARM_SECONDS = 0.05  # a first call longer than this is timed too; others only warm the caches
+MOST_BYTES = 2**28  # of operands that are kept for further calls
 
 Array = npt.NDArray[Any]
 
 
 class Variant(NamedTuple):
-    """How operands lie, and what they are scaled by.
+    """The layouts of the operands, and their factors.
 
     Attributes
     ----------
@@ -71,20 +71,20 @@ VARIANTS = (
 
 
 class Server:
-    """What the child is asked: each method is a request, its results go through JSON."""
+    """The requests that the child serves, one for each method. Results go through JSON."""
 
     def __init__(self, identified: Sequence[str]) -> None:
         self._device = find(list(identified))
         self._queue = self._device.queue
-        self._raced: dict[Shape, tuple[Any, Any, Any]] = {}  # a, b and c of what was timed last
+        self._raced: dict[Shape, tuple[Any, Any, Any]] = {}  # a, b and c of the shapes timed last
         self._warm: set[tuple[Shape, Choice]] = set()
 
     def ready(self) -> bool:
-        """Return as soon as the device is at hand."""
+        """Return True: the device is open."""
         return True
 
     def families(self) -> list[str]:
-        """Return the kernel families that need no more than OpenCL C."""
+        """Return the kernel families of the device that need only OpenCL C."""
         able = (family for family in FAMILIES if family.runs_on(self._device.traits))
         return [family.name for family in able if not family.instructions]
 
@@ -112,12 +112,12 @@ class Server:
     def race(
         self, choices: Sequence[dict[str, Any]], shape: Sequence[int], rounds: int, turn_s: float
     ) -> list[list[float]]:
-        """Time choices in turns, operands on the device; return each one's seconds per call.
+        """Time choices alternately, with operands on the device.
 
         Returns
         -------
         list of list of float
-            A figure a round, for each choice in order.
+            The seconds per call of each choice, a number per round.
         """
         of, made = Shape(*shape), [_made(choice) for choice in choices]
         calls = [self._call(choice, *self._operands(of), 1.0, 0.0) for choice in made]
@@ -127,7 +127,7 @@ class Server:
                 self._warm.add((of, choice))
         found: list[list[float]] = [[] for _ in calls]
         for number in range(rounds):
-            # Whoever comes first finds the caches as the last one left them.
+            # Reverse the order each time: a choice finds the caches as the one before left them.
             order = list(zip(calls, found, strict=True))
             for call, seconds in order if number % 2 == 0 else reversed(order):
                 seconds.append(_timed(call, turn_s))
@@ -138,27 +138,27 @@ class Server:
             return self._raced[shape]
         held = sum(4 * x.size for operands in self._raced.values() for x in operands)
         if held > MOST_BYTES:
-            self._raced.clear()  # before new ones come
+            self._raced.clear()
         rng = np.random.default_rng(0)
-        stack = (shape.matrices,) * (shape.matrices > 1)
+        batch = (shape.matrices,) * (shape.matrices > 1)
         a, b = (
-            cl_array.to_device(self._queue, rng.random((*stack, *size), np.float32) - 0.5)
+            cl_array.to_device(self._queue, rng.random((*batch, *size), np.float32) - 0.5)
             for size in ((shape.m, shape.k), (shape.k, shape.n))
         )
-        c = cl_array.zeros(self._queue, (*stack, shape.m, shape.n), np.float32)
+        c = cl_array.zeros(self._queue, (*batch, shape.m, shape.n), np.float32)
         self._raced[shape] = a, b, c
         return a, b, c
 
     def _call(self, choice: Choice, a: Any, b: Any, c: Any, alpha: float, beta: float) -> Any:
         """Return a function that multiplies and waits."""
         matrices = {"a": place(a), "b": place(b), "c": place(c)}
-        a_lies, b_lies, c_lies = (matrix.layout for matrix in matrices.values())
-        problem = Problem(a_lies, b_lies, c_lies, "float32")
+        layout_a, layout_b, layout_c = (matrix.layout for matrix in matrices.values())
+        problem = Problem(layout_a, layout_b, layout_c, "float32")
         if not family_named(choice.config.family).fits(problem):
             raise ValueError(f"the {choice.config.family} family does not take {problem.layouts}")
         plan = trial_plan_of(self._device, problem, choice)
         space = workspace(self._queue)
-        # What scratch memory holds at first must not matter: NaN does, wherever it is read.
+        # Fill scratch memory with NaN: a kernel that reads it before writing gives wrong results.
         scratch = space.scratch(space.bind(plan, self._device))
         for slot, size in plan.scratch:
             nan = np.full(1, np.nan, np.float32)
@@ -181,12 +181,12 @@ class Server:
     def _wrong(self, choice: Choice, shape: Shape, variant: Variant, seed: int) -> str:
         """Multiply whole numbers, whose sums are exact in any order; return what is wrong.
 
-        NaN lies around A and B, and in C where it is not read; guards around C.
+        NaN surrounds A and B, and fills C if beta is 0. Guard values surround C.
         """
         rng = np.random.default_rng(seed)
-        stack = (shape.matrices,) * (shape.matrices > 1)
+        batch = (shape.matrices,) * (shape.matrices > 1)
         a, b, c = (
-            rng.integers(-8, 9, (*stack, *size)).astype(np.float32)
+            rng.integers(-8, 9, (*batch, *size)).astype(np.float32)
             for size in ((shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n))
         )
         on_device_a, _ = self._embedded(a, variant.layout_a, np.nan)
@@ -203,7 +203,7 @@ class Server:
         return _difference(a, b, c, found, variant.alpha, variant.beta)
 
     def _embedded(self, values: Array, layout: str, around: float) -> tuple[Any, Any]:
-        """Return values on the device, other elements around them; and all of those."""
+        """Return values on the device, surrounded by `around`; and the whole array."""
         stored = values.swapaxes(-1, -2) if layout == "T" else values
         step = 2 if layout == "S" else 1
         rows, columns = (step * size + 2 * MARGIN for size in stored.shape[-2:])
@@ -222,7 +222,7 @@ def _inside(whole: Any, layout: str) -> Any:
 
 
 def _difference(a: Array, b: Array, c: Array, found: Array, alpha: float, beta: float) -> str:
-    """Return how a result differs from float64's, "" if it does not."""
+    """Return how a result differs from the one in float64, "" if it does not."""
     if not np.isfinite(found).all():
         return f"{np.count_nonzero(~np.isfinite(found))} elements were not written"
     x, y, z, w = (each.astype(np.float64) for each in (a, b, c, found))
@@ -230,7 +230,7 @@ def _difference(a: Array, b: Array, c: Array, found: Array, alpha: float, beta: 
         expected = alpha * (x @ y) + beta * z
     else:
         # Freivalds, "Probabilistic machines can use less running time", 1977: C v = A (B v) for a
-        # random v; all of it is exact, and a wrong C passes once in a thousand times at most.
+        # random v. The arithmetic is exact. A wrong C passes once in a thousand times at most.
         v = np.random.default_rng(1).integers(-500, 501, (b.shape[-1], 2)).astype(np.float64)
         expected, w = alpha * (x @ (y @ v)) + beta * (z @ v), w @ v
     wrong = np.argwhere(expected != w)
@@ -241,12 +241,12 @@ def _difference(a: Array, b: Array, c: Array, found: Array, alpha: float, beta: 
 
 
 def _edge_cases(choice: Choice) -> list[tuple[Shape, Variant]]:
-    """Return the products that a choice is checked by before it is used."""
+    """Return the products that validate a choice before it is used."""
     family = family_named(choice.config.family)
-    # The layouts that need no copy take kernels of their own: they are the winner's business.
+    # Layouts that are read in place compile other kernels: `verify` checks those of the winner.
     cases = [(shape, PLAIN) for shape in family.edge_shapes(choice.config)]
     if family.stores_columns:
-        # A is packed even if it can be read in place; C is stored along its columns.
+        # This layout packs A even where others are read in place, and stores C along its columns.
         cases.append((cases[0][0], VARIANTS[1]._replace(layout_c="T")))
     return cases
 
@@ -256,7 +256,7 @@ def _made(choice: dict[str, Any]) -> Choice:
 
 
 def _timed(call: Any, turn_s: float) -> float:
-    """Return the median of the seconds that a call takes, made for so many seconds."""
+    """Return the median seconds of a call, which is repeated for `turn_s` seconds."""
     begin = time.perf_counter()
     call()
     times = [time.perf_counter() - begin]

@@ -1,4 +1,4 @@
-"""The log of trials on a device, from which tuning goes on later."""
+"""The log of trials on a device, from which later tuning continues."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Trial:
     Attributes
     ----------
     shapes : str
-        What it was timed on.
+        The shapes that it was timed on.
     score : float
-        How many times faster it was than the default choice, the geometric mean over the shapes; 0
+        How many times faster it was than the default choice: the geometric mean over the shapes; 0
         if it was rejected.
     gflops : float
-        The geometric mean over the shapes, billions of operations per second; 0 if rejected.
+        Billions of operations per second: the geometric mean over the shapes; 0 if rejected.
     reason : str
         Why it was rejected, "" if it was not.
     """
@@ -43,12 +43,12 @@ class Trial:
 
 
 class Trials:
-    """What has been tried on a device with its driver and the present kernels.
+    """The trials on a device with its driver and the present kernels.
 
     Parameters
     ----------
     resume : bool, optional
-        Whether what the file has counts.
+        Whether to read earlier trials from the file.
     """
 
     def __init__(self, device: Identity, resume: bool = True) -> None:
@@ -61,7 +61,7 @@ class Trials:
             self._take(trial)
 
     def find(self, name: str, shapes: str, choice: Choice) -> Trial | None:
-        """Return the trial of a choice on a class's shapes, if there was one."""
+        """Return the trial of a choice on a class's shapes, or None."""
         return self._known.get((name, shapes, choice))
 
     def rejection(self, choice: Choice) -> str | None:
@@ -70,7 +70,7 @@ class Trials:
         return max(reasons) if reasons else None
 
     def add(self, trial: Trial) -> None:
-        """Keep a trial, in the file too if that can be written; otherwise one warning says so."""
+        """Add a trial, also to the file. If that fails, log one warning."""
         self._take(trial)
         line = asdict(trial) | {
             "choice": choice_as_dict(trial.choice),
@@ -84,14 +84,14 @@ class Trials:
             append(self.path, json.dumps(line))
         except OSError as error:
             self._writable = False
-            warn_unkept(self.path, error, "what is tried is not kept")
+            warn_unkept(self.path, error, "trials are not kept")
 
     def _take(self, trial: Trial) -> None:
         self.all.append(trial)
         self._known[trial.shape_class, trial.shapes, trial.choice] = trial
 
     def _read(self) -> Iterator[Trial]:
-        """Yield what the file has; lines cut short, of other drivers or kernels are left out."""
+        """Yield the trials in the file, without incomplete lines and other drivers or kernels."""
         try:
             text = self.path.read_text(encoding="utf-8", errors="replace")
         except OSError:

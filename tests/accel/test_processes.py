@@ -1,4 +1,4 @@
-"""Arrays and settings that come from, and go to, other processes."""
+"""Tests of arrays from other processes, and of acceleration in child processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ A = np.arange(12, dtype=np.float32).reshape(3, 4)
 )
 @pytest.mark.parametrize("copied", ["both", "first", "second"])
 def test_an_array_that_was_pickled_is_float32(product, copied, device):
-    """It brings a dtype object of its own; its products run on the device all the same."""
+    """Pickled arrays have a dtype object of their own, and their products run on the device."""
     a, b = A, (A if product is np.inner else A.T)
     axes = {"axes": 1} if product is np.tensordot else {}
     expected = product(a, b, **axes)
@@ -38,7 +38,7 @@ def test_an_array_that_was_pickled_is_float32(product, copied, device):
 
 @pytest.mark.parametrize("product", [np.dot, np.matmul, lambda a, b: a @ b])
 def test_a_double_array_that_was_pickled_is_counted(product, device):
-    """The report tells that it stayed for its dtype."""
+    """A product of pickled float64 arrays is counted on the host, for its dtype."""
     a = pickle.loads(pickle.dumps(A.astype(np.float64)))
     with enabled(threshold=0, device=device):
         product(a, A.T)
@@ -47,7 +47,7 @@ def test_a_double_array_that_was_pickled_is_counted(product, device):
 
 
 def test_the_report_tells_the_size_of_what_was_offloaded(device):
-    """Operands and results of the products on the device, and of no others; anew each time."""
+    """The report counts the bytes of offloaded operands and results, anew each time."""
     stack = np.ones((5, 4, 3), np.float32)
     with enabled(threshold=0, device=device):
         np.dot(A, A.T)
@@ -59,7 +59,7 @@ def test_the_report_tells_the_size_of_what_was_offloaded(device):
 
 
 def test_a_block_leads_processes_only_while_it_lasts(device):
-    """Within what was installed, and within other blocks."""
+    """`children` of a block accelerates child processes until its end, also in other blocks."""
     path = os.environ.get("PYTHONPATH")
     install(7, device, children=True)
     try:
@@ -76,7 +76,7 @@ def test_a_block_leads_processes_only_while_it_lasts(device):
 
 
 def test_a_decorated_function_leads_processes(device):
-    """`children` holds for each of its calls."""
+    """`children` of a decorated function accelerates child processes in each call."""
 
     @enabled(5, device, children=True)
     def function():

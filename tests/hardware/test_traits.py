@@ -1,4 +1,4 @@
-"""Traits: what is known of a device before anything runs on it."""
+"""Tests of traits: what is known of a device before anything runs on it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from clgemm.hardware.traits import register_width, traits_of
     ],
 )
 def test_an_old_compiler_does_not_use_all_of_a_new_processor(platform, vendor, width):
-    """Vectors as wide as the code that is made, not as the processor's."""
+    """The register width is that of the compiled code, not that of the processor."""
 
     class Stand:
         pass
@@ -41,7 +41,7 @@ def test_an_old_compiler_does_not_use_all_of_a_new_processor(platform, vendor, w
     ],
 )
 def test_a_platforms_name_tells_what_its_driver_is_good_at(platform, kind, found):
-    """NVIDIA's GPUs, compilers for the CPU itself, and among those the one that wants fma()."""
+    """Traits follow from the platform's name: NVIDIA, compilers for CPUs, and fma()."""
     cl_device = SimpleNamespace(
         vendor="V", compute_capability_major_nv=9, compute_capability_minor_nv=0
     )

@@ -60,10 +60,9 @@ def plans():
         a, b, c = product(m, n, k)
         for limits in (UNFUSED, FUSED):
             yield make_plan(apart(a), b, c, LOCAL, PACK, limits)
-            yield make_tensor_plan(
-                apart(a), b, c, (WIDE,), fallback_by(LOCAL, PACK, limits), limits, at_once=False
-            )
-            yield make_tensor_plan(a, b, c, (MMA,), fallback_by(LOCAL, PACK, limits), limits)
+            fallback = fallback_by(LOCAL, PACK, limits)
+            yield make_tensor_plan(apart(a), b, c, (WIDE,), fallback, limits, single_launch=False)
+            yield make_tensor_plan(a, b, c, (MMA,), fallback, limits)
     yield make_tensor_plan(*product(300, 200, 65), (WIDE,), FALLBACK, UNFUSED)
     yield make_tensor_plan(*product(300, 200, 65), (replace(WIDE, guard=False),), FALLBACK, UNFUSED)
     for limits in (UNFUSED, FUSED):

@@ -1,4 +1,4 @@
-"""From which size on the device multiplies: kept, believed if it may be, and used by products."""
+"""Tests of crossovers: how they are stored and checked, and which products follow them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,23 @@ import logging
 
 import numpy as np
 import pyopencl as cl
+import pyopencl.array
 import pytest
 
 import clgemm
 from clgemm import contraction, products
-from clgemm.accel import crossover
+from clgemm.accel import (
+    crossover,
+)
 from clgemm.core import caches
 from clgemm.planning import crossovers, selection
+from clgemm.planning.crossovers import Work, kind_of
 from clgemm.runtime import call_cache, launch
 
 
 @pytest.fixture
 def empty(device, monkeypatch, tmp_path):
-    """A cache folder of its own, no threshold, and the device."""
+    """Return the device, with an empty cache folder and no threshold."""
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("CLGEMM_THRESHOLD")
     crossovers.forget()
@@ -31,12 +35,12 @@ def empty(device, monkeypatch, tmp_path):
 
 
 def least_by_kind(**known):
-    """Crossovers of every kind: never, unless it is known."""
+    """Return crossovers of all kinds: None for those that are not given."""
     return dict.fromkeys(crossovers.kinds()) | {k.replace("_", "-"): v for k, v in known.items()}
 
 
 def test_what_is_kept_is_read_again(empty):
-    """For the device, with the date; the file lies beside the records."""
+    """Stored crossovers are read again with their date, from a file beside the records."""
     least = least_by_kind(block=600**3, stack_32=10**6)
     assert crossovers.measured(empty) is None
     crossovers.keep(empty, least)
@@ -52,7 +56,7 @@ def test_what_is_kept_is_read_again(empty):
     [None, [], {"block": 1}, least_by_kind(block="many"), least_by_kind(block=-1), {"x": True}],
 )
 def test_nonsense_is_not_believed(least, empty):
-    """A user's file may hold anything; what else it holds is kept."""
+    """An invalid entry of the file is ignored, and other entries are kept."""
     crossovers.keep(empty, least_by_kind(block=600**3))
     text = json.loads(crossovers.file().read_text())
     (entry,) = text["measured"].values()
@@ -69,7 +73,7 @@ def test_nonsense_is_not_believed(least, empty):
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 2}', '{"format": 1, "measured": 3}'])
 def test_a_broken_file_is_one_that_holds_nothing(text, empty):
-    """It is replaced at the next measurement."""
+    """A broken file is treated as empty, and the next measurement replaces it."""
     crossovers.file().parent.mkdir()
     crossovers.file().write_text(text)
     assert crossovers.measured(empty) is None
@@ -78,15 +82,15 @@ def test_a_broken_file_is_one_that_holds_nothing(text, empty):
 
 
 def test_what_cannot_be_kept_is_a_warning(empty, caplog, tmp_path):
-    """And nothing else."""
+    """If crossovers cannot be stored, there is a warning and no error."""
     (tmp_path / "tuning").write_text("no folder")
     with caplog.at_level(logging.WARNING):
         crossovers.keep(empty, least_by_kind())
-    assert "is not kept" in caplog.text
+    assert "crossovers are not kept" in caplog.text
 
 
 def test_what_was_measured_on_another_host_does_not_count(empty, monkeypatch):
-    """A home folder may be shared by many."""
+    """Crossovers of another host are ignored, since hosts may share a home folder."""
     crossovers.keep(empty, least_by_kind(block=1))
     monkeypatch.setattr(crossovers.platform, "node", lambda: "elsewhere")
     crossovers.forget()
@@ -95,7 +99,7 @@ def test_what_was_measured_on_another_host_does_not_count(empty, monkeypatch):
 
 
 def test_products_go_where_they_were_measured_to_be_faster(empty, monkeypatch):
-    """dot, matmul, inner and tensordot: from the crossover of their kind on, and not below."""
+    """dot, matmul, inner and tensordot use the device from the crossover of their kind on."""
     calls = []
 
     def counted(*arguments, **keywords):
@@ -120,7 +124,7 @@ def test_products_go_where_they_were_measured_to_be_faster(empty, monkeypatch):
 
 
 def test_small_products_open_no_device(empty, monkeypatch):
-    """Below what any device was measured to win, nothing is asked for."""
+    """Products below every measured crossover open no device."""
     crossovers.keep(empty, least_by_kind(block=10**6))
 
     def opened():
@@ -135,7 +139,7 @@ def test_small_products_open_no_device(empty, monkeypatch):
 
 
 def test_the_threshold_is_stronger(empty, monkeypatch):
-    """CLGEMM_THRESHOLD says what goes to the device, whatever was measured."""
+    """CLGEMM_THRESHOLD takes precedence over measured crossovers."""
     crossovers.keep(empty, least_by_kind())
     monkeypatch.setenv("CLGEMM_THRESHOLD", "1000")
     assert not selection.host_is_faster(10, 10, 10, 1)
@@ -143,7 +147,7 @@ def test_the_threshold_is_stronger(empty, monkeypatch):
 
 
 def test_show_config_tells_where_it_comes_from(empty):
-    """Rules by default; what was measured, by kind and with its date."""
+    """show_config shows the default rules, or the measured crossovers by kind with the date."""
     assert "not measured here" in clgemm.show_config("dicts")["Crossover"]
     crossovers.keep(empty, least_by_kind(block=512 * 10**6))
     shown = clgemm.show_config("dicts")["Crossover"]
@@ -154,7 +158,7 @@ def test_show_config_tells_where_it_comes_from(empty):
 
 @pytest.mark.parametrize("trials", [0, 3])
 def test_measuring_ends_in_time(trials, empty, monkeypatch):
-    """After the trial that is under way; what was found so far is not kept: the rest is unknown."""
+    """A measurement that is out of time ends after the current trial and stores nothing."""
     now = iter([0.0, *[1.0] * trials, *[99.0] * 100])
     monkeypatch.setattr(crossover.time, "monotonic", lambda: next(now))
     monkeypatch.setattr(crossover, "_largest", lambda _, trial: trial(600))
@@ -166,7 +170,7 @@ def test_measuring_ends_in_time(trials, empty, monkeypatch):
 
 
 def test_what_was_measured_with_other_threads_of_the_blas_does_not_count(empty, monkeypatch):
-    """In a Dask worker the host's BLAS has one thread: a device wins earlier there."""
+    """Crossovers with another number of BLAS threads, as in a Dask worker, are ignored."""
     threads = 1
     monkeypatch.setattr(crossovers, "blas_threads", lambda: threads)
     crossovers.keep(empty, least_by_kind(block=10**6))
@@ -180,7 +184,7 @@ def test_what_was_measured_with_other_threads_of_the_blas_does_not_count(empty, 
 
 
 def test_a_part_of_a_device_is_another_device(empty):
-    """It has fewer compute units, so what was measured for the whole does not count."""
+    """Crossovers of a whole device are ignored for a part with fewer compute units."""
     units = empty.limits.compute_units
     if empty.kind != "CPU" or units == 1 or "llvmpipe" in empty.name:
         pytest.skip("this device cannot be cut")
@@ -191,3 +195,23 @@ def test_a_part_of_a_device_is_another_device(empty):
         pytest.skip(f"this device cannot be cut: {error}")
     crossovers.keep(empty, least_by_kind(block=1))
     assert crossovers.measured(part) is None
+
+
+@pytest.mark.parametrize(
+    ("work", "kind"),
+    [
+        (Work(600, 600, 600), "block"),
+        (Work(600, 600, 600, symmetric=True), "symmetric"),
+        (Work(600, 600, 100, symmetric=True), None),
+        (Work(600, 600, 200), "shallow-128"),
+        (Work(600, 40, 600), "narrow-32"),
+        (Work(40, 600, 600), "narrow-32"),
+        (Work(130, 200, 600, 9), "stack-128"),
+        (Work(600, 600, 600, 9), "block"),
+        (Work(10_000, 31, 10_000), None),
+        (Work(1, 10_000, 10_000), None),
+    ],
+)
+def test_kinds_of_products(work, kind):
+    """The kind of a product depends on its shortest side."""
+    assert kind_of(work) == kind

@@ -1,4 +1,4 @@
-"""Which family and config make a product, and the plans that come of it."""
+"""Tests of the planner: the choice of family and config, and the plans."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from clgemm.planning import planner
 @pytest.mark.parametrize("n", [1, 9, 130, 2000])
 @pytest.mark.parametrize("k", [1, 100, 3000])
 def test_every_choice_fits_the_device(m, n, k, device):
-    """Whatever the shape, the config keeps the device's limits."""
+    """For every shape, the chosen config keeps the device's limits."""
     family, choice = planner.choose(device, Problem.of(Shape(m, n, k), "float32"))
     configs = [choice.config, *(choice.pack or ())]
     assert not [problem for config in configs for problem in config.problems_on(device.limits)]
@@ -30,7 +30,7 @@ def test_every_choice_fits_the_device(m, n, k, device):
 
 
 class Stranger:
-    """A device that nobody has seen."""
+    """A device of unknown make, with given limits."""
 
     def __init__(self, platform, kind, limits):
         self.kind, self.limits = kind, limits
@@ -50,7 +50,7 @@ SHAPES = [(m, n, k) for m in (1, 7, 64, 1000, 3000) for n in (3, 128, 2500) for 
 
 @pytest.mark.parametrize("name", STRANGERS)
 def test_defaults_are_safe_on_devices_that_nobody_has_seen(name, monkeypatch):
-    """Every launch of every plan keeps to the device's limits, its scratch memory too."""
+    """On unknown devices, every launch and all scratch memory keep the device's limits."""
     monkeypatch.setattr(planner, "tuned", lambda *_: None)
     device = STRANGERS[name]
     for m, n, k in SHAPES:
@@ -75,14 +75,14 @@ def test_defaults_are_safe_on_devices_that_nobody_has_seen(name, monkeypatch):
     ],
 )
 def test_small_matrices_have_tiles_where_they_come_in_stacks(monkeypatch, shape, family):
-    """One alone is made without: fewer launches and barriers."""
+    """A batch of small matrices is made by tiles, and a single small matrix without them."""
     monkeypatch.setattr(planner, "tuned", lambda *_: None)
     problem = Problem.of(Shape(*shape), "float32")
     assert planner.family_for(STRANGERS["NVIDIA"], problem).name == family
 
 
 def test_a_record_gives_way_where_its_tiles_suit_badly(monkeypatch):
-    """To a default that the model expects to be a quarter faster; of large products, 15 %."""
+    """A default replaces a record if the model expects it to be a quarter (large: 15 %) faster."""
     expected = {}
     monkeypatch.setattr(
         tiled, "tiled_estimate", lambda config, *_: SimpleNamespace(time=expected[config])
@@ -97,7 +97,7 @@ def test_a_record_gives_way_where_its_tiles_suit_badly(monkeypatch):
 
 
 def test_plans_are_cached(device):
-    """The second call of a kind makes none, in whichever order and precision CPUs compute alike."""
+    """A repeated call makes no plan, nor does one of another order or precision on a CPU."""
     problem = Problem.of(Shape(7, 9, 8), "float32")
     plan, swapped = planner.plan_of(device, problem)
     assert planner.plan_of(device, problem)[0] is plan

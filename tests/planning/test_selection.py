@@ -1,4 +1,4 @@
-"""Defaults by kind of device, and the environment's word."""
+"""Tests of the choice of the side: the environment's settings and the default rules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from clgemm.planning import selection
 
 
 def test_the_threshold_must_be_a_number(monkeypatch):
-    """Anything else is an error that names it."""
+    """A CLGEMM_THRESHOLD that is no number raises an error that names it."""
     monkeypatch.setenv("CLGEMM_THRESHOLD", "lots")
     with pytest.raises(ValueError, match="CLGEMM_THRESHOLD='lots' is not a whole number"):
         clgemm.dot(np.ones((2, 2), np.float32), np.ones((2, 2), np.float32))
@@ -32,21 +32,21 @@ def test_the_threshold_must_be_a_number(monkeypatch):
     ],
 )
 def test_the_threshold_is_taken_in_any_notation(text, number, monkeypatch):
-    """Whole numbers are; digits keep all their places."""
+    """CLGEMM_THRESHOLD may be a whole number in any notation, and keeps all its digits."""
     monkeypatch.setenv("CLGEMM_THRESHOLD", text)
     assert selection.threshold() == number
 
 
 @pytest.mark.parametrize("text", ["1.5", "-1", "-1e6", "1e400", "inf", "nan", "abc", "1e-3", "1,0"])
 def test_what_is_no_whole_number_is_no_threshold(text, monkeypatch):
-    """Fractions, negative and infinite numbers, and words are refused, and named."""
+    """A CLGEMM_THRESHOLD that is negative, infinite, a fraction or a word is refused by name."""
     monkeypatch.setenv("CLGEMM_THRESHOLD", text)
     with pytest.raises(ValueError, match=f"CLGEMM_THRESHOLD='{text}' is not a whole number"):
         selection.threshold()
 
 
 def test_the_default_crossover(device, monkeypatch):
-    """Small and skinny products are the host's; large ones the device's, if it is seen to win."""
+    """By default the host makes small and skinny products, and a fast device large ones."""
     monkeypatch.delenv("CLGEMM_THRESHOLD")
     assert selection.host_is_faster(10, 10, 10, 1)
     assert selection.host_is_faster(10_000, 1, 10_000, 1)
@@ -71,7 +71,7 @@ def test_the_default_crossover(device, monkeypatch):
     ],
 )
 def test_the_crossover_of_a_device_that_operands_are_copied_to(sizes, host, monkeypatch):
-    """Work, and how often each element that is moved takes part in it."""
+    """With transfers, the device needs enough work, and enough for each copied element."""
 
     class Stand:
         kind, shares_host_memory, transfer = "GPU", False, None
@@ -84,7 +84,7 @@ def test_the_crossover_of_a_device_that_operands_are_copied_to(sizes, host, monk
 
 
 def test_the_cache_folder_can_be_moved(monkeypatch):
-    """By CLGEMM_CACHE_DIR."""
+    """CLGEMM_CACHE_DIR sets the cache folder."""
     monkeypatch.setenv("CLGEMM_CACHE_DIR", "/somewhere")
     assert program_cache_folder() == Path("/somewhere/programs")
     monkeypatch.delenv("CLGEMM_CACHE_DIR")

@@ -1,4 +1,4 @@
-"""What is tried out in a child process before it is used, and what its verdict is of."""
+"""Tests of validation in child processes, and of its verdicts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from clgemm.planning import validation
     ],
 )
 def test_which_instructions_are_tried(capability, instructions):
-    """By compute capability; other vendors' devices have none."""
+    """NVIDIA's devices have instructions to try by compute capability, others none."""
 
     class Some:
         name, platform, kind, limits = "Some", "NVIDIA CUDA, OpenCL 3.0", "GPU", LIMITS
@@ -37,7 +37,7 @@ def test_which_instructions_are_tried(capability, instructions):
 
 
 def test_a_verdict_is_of_the_kernels_that_were_tried(monkeypatch):
-    """With others, the instructions are tried anew."""
+    """If the kernels of a trial change, the instructions are tried again."""
     device = SimpleNamespace(name="H200", cl_device=SimpleNamespace(driver_version="580"))
     kept, tried = {}, []
     monkeypatch.setattr(validation, "recall", kept.get)
@@ -52,7 +52,7 @@ def test_a_verdict_is_of_the_kernels_that_were_tried(monkeypatch):
 
 
 def test_the_trial_is_made_once(monkeypatch, tmp_path):
-    """Its verdict stays on disk; a crash of the child is a no, and logged."""
+    """A trial's verdict is stored on disk, and a crash counts as failure and is logged."""
 
     class Hopper:
         name, platform, kind, limits = "Hopper", "NVIDIA CUDA, OpenCL 3.0", "GPU", LIMITS
@@ -73,7 +73,7 @@ def test_the_trial_is_made_once(monkeypatch, tmp_path):
 
 
 def test_a_trial_that_crashes_says_no(monkeypatch, caplog):
-    """The child knows no such device."""
+    """A trial whose child process fails, as for an unknown device, gives False."""
 
     class Unknown:
         name = "no such device"

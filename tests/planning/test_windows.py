@@ -1,4 +1,4 @@
-"""Operands beyond the largest buffer of a device that takes them where they lie."""
+"""Tests of host operands that are larger than the largest buffer of a device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LARGEST_BYTES = 2048  # of a buffer over an operand
 
 @pytest.fixture(scope="module")
 def limited(device):
-    """The device once more, as if it allowed no larger buffer over an operand."""
+    """Return the device with a lower limit for buffers over operands."""
     if not device.shares_host_memory:
         pytest.skip("products go through memory of the device's own")
     limited = Device(device.cl_device)
@@ -33,7 +33,7 @@ def limited(device):
 
 @pytest.fixture(scope="module")
 def sizes_bytes():
-    """The sizes of the buffers that have been made over operands."""
+    """Return the list of the sizes of buffers that are made over operands."""
     sizes = []
     original = cl.Buffer
 
@@ -49,7 +49,7 @@ def sizes_bytes():
 
 @st.composite
 def stacks(draw):
-    """Operands and a result of any strides, A and B stacks that broadcast to C's."""
+    """Draw operands and a result of any strides, with A and B broadcast to C's batch."""
     batch = tuple(draw(st.lists(st.integers(1, 3), max_size=2)))
     m, n, k = (draw(st.integers(1, 40)) for _ in range(3))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -63,7 +63,7 @@ def stacks(draw):
 
 @given(operands=stacks(), most=st.integers(1, 300), keep=st.booleans())
 def test_windows_make_the_product_and_stay_within_the_limit(operands, most, keep):
-    """Added up in order they give A B + C, or A B where C is not kept."""
+    """The windows keep the limit, and in order their sums give A B, or A B + C."""
     a, b, c = operands
     expected = a @ b + c * keep
     parts = windows(*map(layout_of, operands), most)
@@ -78,7 +78,7 @@ def test_windows_make_the_product_and_stay_within_the_limit(operands, most, keep
 
 
 def test_what_is_not_read_is_not_cut():
-    """A scaling only looks at C."""
+    """For a scaling, only the span of C is limited, because A and B are not read."""
     c = np.zeros((4, 5), np.float32)
     a = np.lib.stride_tricks.as_strided(c, (4, 3), (4 * 10**6, 4))
     b = np.lib.stride_tricks.as_strided(c, (3, 5), (4 * 10**6, 4))
@@ -89,7 +89,7 @@ def test_what_is_not_read_is_not_cut():
 
 @given(problem=problems())
 def test_sgemm_is_exact_on_small_integers(problem, limited, sizes_bytes):
-    """Any strides, transposes and scalars; nothing but C's elements changes."""
+    """sgemm in windows is exact on small integers, and only elements of C change."""
     sizes_bytes.clear()
     expected = problem.expected()
     result = clgemm.sgemm(*problem.arguments)
@@ -103,7 +103,7 @@ def test_sgemm_is_exact_on_small_integers(problem, limited, sizes_bytes):
 
 @given(operands=stacks())
 def test_matmul_of_stacks(operands, limited, sizes_bytes):
-    """Stacks are cut too, and `out` is written where it lies."""
+    """Batches are divided too, and `out` is written in place."""
     sizes_bytes.clear()
     a, b, c = operands
     expected = a @ b
@@ -123,7 +123,7 @@ LARGE = integers(RNG, (70, 90))
     ids=["plain", "transposed", "rows reversed", "reversed", "eight columns", "rows", "one column"],
 )
 def test_views_of_a_matrix_beyond_the_largest_buffer(a, limited, sizes_bytes):
-    """A view is cut by its own extent, by dot and matmul, with a vector or a matrix, in place."""
+    """Views of a matrix beyond the largest buffer are multiplied in place, by their own span."""
     sizes_bytes.clear()
     for b in (integers(RNG, a.shape[1]), integers(RNG, (a.shape[1], 3))):
         np.testing.assert_array_equal(clgemm.dot(a, b), a @ b)
@@ -146,7 +146,7 @@ def test_views_of_a_matrix_beyond_the_largest_buffer(a, limited, sizes_bytes):
 
 
 def test_what_fits_is_one_product(limited, sizes_bytes):
-    """A view of a few elements of a large matrix takes no more than a buffer for each operand."""
+    """A small view of a large matrix is one product, with one buffer for each operand."""
     for a in (LARGE[3:8, 4:10], LARGE[65:, 85:]):
         sizes_bytes.clear()
         clgemm.matmul(a, integers(RNG, (a.shape[1], 4)))

@@ -117,17 +117,17 @@ def test_records_survive_a_file():
         (("config", "width"), 3, "width=3 is not one of"),
         (("config", "-cl-fast-relaxed-math"), 1, "are missing or unknown in direct"),
         (("config", "options"), ["-cl-fast-relaxed-math"], "are missing or unknown in direct"),
-        (("config",), [1, 2], "is no config"),
-        (("family",), "../../direct", "is no family"),
-        (("family",), ["direct"], "is no family"),
+        (("config",), [1, 2], "is not a config"),
+        (("family",), "../../direct", "family='../../direct' is not one of"),
+        (("family",), ["direct"], "family=['direct'] is not one of"),
         (("pack",), [{}, {}], "direct packs nothing"),
-        (("shape_class",), "gigantic", "is no class"),
-        (("gflops",), [float("nan")], "are not the speeds"),
-        (("gflops",), [], "are not the speeds"),
+        (("shape_class",), "gigantic", "shape_class='gigantic' is not one of"),
+        (("gflops",), [float("nan")], "are not one positive number for each"),
+        (("gflops",), [], "are not one positive number for each"),
         (("shapes",), [[1, 2, "3"]], "are not of whole numbers"),
         (("date",), "; rm -rf", "Invalid isoformat"),
         (("device",), {"name": "x"}, "a device has"),
-        (("device", "name"), 5, "name=5 is no text"),
+        (("device", "name"), 5, "name=5 is not a string"),
     ],
 )
 def test_no_record_says_anything_but_what_its_family_knows(place, value, said):
@@ -155,7 +155,7 @@ def test_packing_belongs_to_its_config():
         choice_from("tiled", good[0], [good[1][0] | {"panel": 8}, good[1][1]])
     with pytest.raises(ValueError, match="missing or unknown in pack_vectors"):
         choice_from("blocked", asdict(REGISTER), good[1][:1])
-    with pytest.raises(ValueError, match="not how 1 operands are packed"):
+    with pytest.raises(ValueError, match="is not a list of 1 packing configs"):
         choice_from("blocked", asdict(REGISTER), good[1])
 
 
@@ -165,7 +165,7 @@ def test_the_operand_of_few_rows_is_copied_row_by_row():
     assert choice_from("skinny_cpu", skinny, [asdict(copy)]).pack == (copy,)
     with pytest.raises(ValueError, match=r"panels of \(2,\) rows do not make tiles of \(1,\)"):
         choice_from("skinny_cpu", skinny, [asdict(copy) | {"panel": 2}])
-    with pytest.raises(ValueError, match="not how 1 operands are packed"):
+    with pytest.raises(ValueError, match="is not a list of 1 packing configs"):
         choice_from("skinny_cpu", skinny, [asdict(copy)] * 2)
     lanes = asdict(skinny_lanes_config(4, LIMITS))
     assert choice_from("skinny_gpu", lanes, None).pack is None
@@ -282,7 +282,7 @@ def test_a_relatives_config_is_tried_once_then_used(alone, device, monkeypatch):
         assert chosen_for(device).config.work_m == 5
         caches.forget_plans()  # as another process would begin
     assert len(children) == 1
-    assert "not yet" not in clgemm.show_config("dicts")["Tuning"]["tiny"]["direct"]
+    assert "not validated yet" not in clgemm.show_config("dicts")["Tuning"]["tiny"]["direct"]
 
 
 def test_a_relatives_config_that_is_the_default_needs_no_trial(alone, device, monkeypatch):
@@ -290,7 +290,7 @@ def test_a_relatives_config_that_is_the_default_needs_no_trial(alone, device, mo
     alone(relative(device, direct_config(device.limits).work_m))
     monkeypatch.setattr(validation, "trial_child", lambda *_: pytest.fail("a child was started"))
     assert chosen_for(device).config == direct_config(device.limits)
-    assert "not yet" not in clgemm.show_config("dicts")["Tuning"]["tiny"]["direct"]
+    assert "not validated yet" not in clgemm.show_config("dicts")["Tuning"]["tiny"]["direct"]
 
 
 def test_a_relatives_config_that_is_wrong_here_is_not_used(alone, device, monkeypatch, caplog):
@@ -301,7 +301,7 @@ def test_a_relatives_config_that_is_wrong_here_is_not_used(alone, device, monkey
         chosen = chosen_for(device).config
     assert chosen == direct_config(device.limits)
     assert "wrong result at" in caplog.text
-    assert "wrong here" in clgemm.show_config("dicts")["Tuning"]["tiny"]["direct"]
+    assert "wrong results here" in clgemm.show_config("dicts")["Tuning"]["tiny"]["direct"]
 
 
 def test_nothing_is_tried_where_no_verdict_can_be_kept(alone, device, monkeypatch):
@@ -426,9 +426,9 @@ def test_a_device_is_found_again_by_its_identity(device):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"format": 1, "records": [{"a', "it is no JSON: "),
-        ("", "it is no JSON: "),
-        ('{"format": 7}', "it is not of format 1"),
+        ('{"format": 1, "records": [{"a', "it is not JSON: "),
+        ("", "it is not JSON: "),
+        ('{"format": 7}', "it is not in format 1"),
         (None, "Is a directory"),
     ],
 )
@@ -445,19 +445,22 @@ def test_a_file_that_cannot_be_read_is_named_with_reason_and_consequence(text, s
         assert not served(name="small")
     (warning,) = caplog.messages
     assert warning.startswith(f"{path} holds no tuning records that can be read ({said}")
-    assert "its defaults serve" in warning
+    assert "shipped records and defaults are used instead" in warning
     assert "python -m clgemm tune" in warning
 
 
 @pytest.mark.parametrize(
     ("item", "said"),
     [
-        (3, "record 0: 3 is no record"),
+        (3, "record 0: 3 is not a record"),
         ({}, "record 0 has no 'shapes'"),
-        ({"shapes": 4, "gflops": [1]}, "record 0: shapes=4 and gflops=[1] are not lists of both"),
-        ({"shapes": [5], "gflops": [1]}, "record 0: shapes=[5] and gflops=[1] are not lists"),
+        (
+            {"shapes": 4, "gflops": [1]},
+            "record 0: shapes=4 and gflops=[1] are not two lists",
+        ),
+        ({"shapes": [5], "gflops": [1]}, "record 0: shapes=[5] and gflops=[1] are not two lists"),
         ({"shapes": [[1, 2, 3]], "gflops": [1], "family": "direct"}, "record 0 has no 'device'"),
-        ({"shapes": [[1, 2, 3]], "gflops": [1], "device": 5}, "record 0: 5 is no device"),
+        ({"shapes": [[1, 2, 3]], "gflops": [1], "device": 5}, "record 0: 5 is not a device"),
     ],
 )
 def test_what_is_wrong_with_a_record_is_said_in_its_own_words(item, said):
@@ -500,7 +503,7 @@ def test_broken_crossovers_and_verdicts_are_named(alone, caplog):
         assert cache.recall("key") is None
         assert cache.recall("key") is None
     first, second = caplog.messages
-    assert first.startswith(f"{folder / 'crossovers.json'} holds no measured crossovers that can")
+    assert first.startswith(f"{folder / 'crossovers.json'} holds no valid crossovers")
     assert second.startswith(f"{folder.parent / 'verdicts.json'} is broken")
     assert cache.remember("key", 1)
     assert cache.recall("key") == 1

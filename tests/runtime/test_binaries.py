@@ -1,4 +1,4 @@
-"""Compiled programs that are kept between runs."""
+"""Tests of compiled programs on disk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ONES = np.ones((40, 40), np.float32)
 
 @pytest.fixture(autouse=True)
 def folder(monkeypatch, tmp_path):
-    """An empty cache, and every warning once more."""
+    """Set an empty cache folder, and forget which warnings were logged."""
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(binaries, "_warned", set())
     return program_cache_folder()
@@ -31,19 +31,19 @@ def folder(monkeypatch, tmp_path):
 
 @pytest.fixture
 def kept_here(device, monkeypatch):
-    """The device in turn, whose binaries are kept even if its driver keeps its own."""
+    """Return each device, with clgemm's cache even if its driver has a cache of its own."""
     monkeypatch.setattr(binaries, "are_cached", lambda _: True)
     return device
 
 
 def fresh(device):
-    """Return a device in a context of its own: nothing is built."""
+    """Return a device in a context of its own, in which no program is built."""
     return clgemm.device(clgemm.Device(device.cl_device))
 
 
 @pytest.fixture
 def programs(monkeypatch):
-    """How many programs are made from source, and how many from binaries."""
+    """Count the programs that are made from source and those from binaries."""
     made = {"source": 0, "binary": 0}
     original = cl.Program
 
@@ -56,7 +56,7 @@ def programs(monkeypatch):
 
 
 def test_what_is_kept_is_found(folder):
-    """Under its key, whoever asks; a key of which nothing is kept gives None."""
+    """A stored binary is found under its key, and an unknown key gives None."""
     assert binaries.load(KEY) is None
     binaries.store(KEY, b"binary")
     binaries.store(KEY, b"another")
@@ -78,7 +78,7 @@ def test_what_is_kept_is_found(folder):
     ],
 )
 def test_what_is_damaged_is_not_given_to_the_driver(damage, folder):
-    """A file that was cut, changed or lengthened counts for nothing, and is replaced."""
+    """A file that was cut, changed or lengthened is ignored, and the next store replaces it."""
     binaries.store(KEY, b"binary")
     (path,) = folder.iterdir()
     path.write_bytes(damage(path.read_bytes()))
@@ -88,7 +88,7 @@ def test_what_is_damaged_is_not_given_to_the_driver(damage, folder):
 
 
 def test_another_programs_file_counts_for_nothing(folder):
-    """A file that took another's name is not taken for it."""
+    """A file that was renamed to another key is ignored."""
     binaries.store(KEY, b"binary")
     (path,) = folder.iterdir()
     path.rename(path.with_name(path.name.replace(KEY, OTHER)))
@@ -97,7 +97,7 @@ def test_another_programs_file_counts_for_nothing(folder):
 
 @pytest.mark.parametrize(("most_files", "most_bytes"), [(5, 10**6), (100, 5 * 132)])
 def test_what_was_used_longest_ago_makes_way(most_files, most_bytes, folder, monkeypatch):
-    """The folder is bounded in files and bytes, and what is not ours stays."""
+    """The folder keeps its limits of files and bytes, and other programs' files stay in it."""
     monkeypatch.setattr(binaries, "MOST_FILES", most_files)
     monkeypatch.setattr(binaries, "MOST_BYTES", most_bytes)
     folder.mkdir(parents=True)
@@ -119,7 +119,7 @@ def test_what_was_used_longest_ago_makes_way(most_files, most_bytes, folder, mon
 
 
 def test_a_full_disk_is_named_once(folder, monkeypatch, caplog):
-    """The warning names the folder and the reason; nothing unfinished is left there."""
+    """On a full disk, one warning names folder and reason, and no unfinished file is left."""
 
     def full(descriptor, _):
         os.close(descriptor)
@@ -136,7 +136,7 @@ def test_a_full_disk_is_named_once(folder, monkeypatch, caplog):
 
 
 def test_a_folder_that_cannot_be_is_no_obstacle(kept_here, monkeypatch, tmp_path, caplog):
-    """The product is made, and the warning says why nothing is kept."""
+    """Without a cache folder the product is right, and the warning says why nothing is kept."""
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path / "file"))
     with fresh(kept_here), caplog.at_level(logging.WARNING, "clgemm"):
@@ -145,7 +145,7 @@ def test_a_folder_that_cannot_be_is_no_obstacle(kept_here, monkeypatch, tmp_path
 
 
 def test_programs_are_built_once(kept_here, programs):
-    """Another context finds every binary; nothing is compiled again."""
+    """A second context loads every binary and compiles nothing."""
     with fresh(kept_here):
         clgemm.sgemm(1.0, ONES, ONES)
     programs.update(source=0, binary=0)
@@ -156,7 +156,7 @@ def test_programs_are_built_once(kept_here, programs):
 
 
 def test_damaged_files_are_built_anew(kept_here, programs, folder):
-    """The product is right, and the files are whole again."""
+    """Damaged binaries are built and stored again, and the product is right."""
     with fresh(kept_here):
         clgemm.sgemm(1.0, ONES, ONES)
     for path in folder.iterdir():
@@ -169,7 +169,7 @@ def test_damaged_files_are_built_anew(kept_here, programs, folder):
 
 
 def test_a_binary_that_the_driver_refuses_is_built_anew(kept_here, monkeypatch, folder):
-    """As after an update that changed no version's name."""
+    """A binary that the driver refuses, as after an update, is built again."""
     with fresh(kept_here):
         clgemm.sgemm(1.0, ONES, ONES)
     original = cl.Program
@@ -186,7 +186,7 @@ def test_a_binary_that_the_driver_refuses_is_built_anew(kept_here, monkeypatch, 
 
 
 def test_nobody_waits_for_a_lock_that_a_dead_process_left(kept_here, monkeypatch, folder):
-    """pyopencl's cache, which waits for it by the minute, is not asked."""
+    """A dead process's lock delays nothing, because pyopencl's cache is not used."""
     folder.mkdir(parents=True)
     (folder / "lock").touch()
     asked = []
@@ -198,7 +198,7 @@ def test_nobody_waits_for_a_lock_that_a_dead_process_left(kept_here, monkeypatch
 
 
 def test_pyopencls_switch_is_ours_too(device, monkeypatch):
-    """PYOPENCL_NO_CACHE keeps everything from the disk, as do drivers that keep their own."""
+    """With PYOPENCL_NO_CACHE, or if the driver has a cache, clgemm caches no binary."""
     monkeypatch.setattr(binaries, "has_src_build_cache", lambda _: None)
     assert binaries.are_cached(device.cl_device)
     monkeypatch.setattr(cl, "_PYOPENCL_NO_CACHE", True)
@@ -209,7 +209,7 @@ def test_pyopencls_switch_is_ours_too(device, monkeypatch):
 
 
 def test_a_key_names_all_that_a_binary_is_made_of(device):
-    """Another source, option or build of pyopencl's gives another key; the same give the same."""
+    """Another source or other options give another key, and the same ones the same key."""
     own = device.cl_device
     keys = [
         binaries.key_of(own, source, options)

@@ -1,4 +1,4 @@
-"""Exceptions, signals and nested products in the middle of a call."""
+"""Tests of exceptions, signals and nested products in the middle of a call."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
 from injection import TRANSFER, outcomes
+from whole_numbers import whole
 
 import clgemm
 from clgemm.core.cache import recall
 from clgemm.core.nesting import NestedCallError, non_reentrant
 from clgemm.hardware.choice import devices
 from clgemm.records import verdicts
-from clgemm.runtime import call_cache, launch, programs, waiting, workspace
+from clgemm.runtime import call_cache, launch, programs, waiting
 from clgemm.runtime.transfer.staging import Staging, staging
 
-RNG = np.random.default_rng(3)
 PLACES = 12  # of each case; tests/injection.py tries all
 CASES = [
     ("deep", False, "KeyboardInterrupt"),
@@ -41,17 +41,12 @@ needs_timer = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no ti
 
 
 class Stop(BaseException):
-    """What the handler of a signal raises here."""
-
-
-def whole(*shape):
-    """Whole numbers, whose products are exact."""
-    return RNG.integers(-8, 9, shape).astype(np.float32)
+    """The exception of the tests' signal handlers."""
 
 
 @pytest.fixture
 def stopped_after_a_moment(monkeypatch):
-    """Every product counts as long, and a signal's handler raises in a moment."""
+    """Treat every product as long; the returned function starts a signal that raises Stop."""
     monkeypatch.setattr(launch, "LONG_WORK", 0)
     monkeypatch.setattr(launch, "LONG_IF_SLOW", 0)
     monkeypatch.setattr(call_cache, "_calls", {})
@@ -67,7 +62,7 @@ def stopped_after_a_moment(monkeypatch):
 
 @pytest.fixture
 def never(device):
-    """An event that does not come to pass before it is told to."""
+    """Return an event that is not complete until a test completes it."""
     gate = cl.UserEvent(device.context)
     yield gate
     if gate.command_execution_status > cl.command_execution_status.COMPLETE:
@@ -87,7 +82,7 @@ def join_waiters():
 
 @pytest.mark.parametrize(("kind", "cold", "injection"), CASES)
 def test_no_failure_and_no_nested_product_does_harm(kind, cold, injection, device):
-    """At places all over a call: the results of it, of the nested one and of the next are right."""
+    """After an exception or a nested product at any place, all results are right."""
     if device is not devices()[0] or "Oclgrind" in device.name:
         pytest.skip("the child process uses the first device")
     count, found = outcomes(kind, cold, injection, PLACES)
@@ -97,9 +92,9 @@ def test_no_failure_and_no_nested_product_does_harm(kind, cold, injection, devic
 
 @needs_timer
 def test_a_signal_is_answered_before_a_long_product_is_over(device, never, stopped_after_a_moment):
-    """The product's memory lives until its commands are over; the next product waits and is right.
+    """A signal ends the wait for a product, whose arrays stay alive; the next product is right.
 
-    Without an answer this test would not end.
+    Without the signal, this test would not end.
     """
     if not device.shares_host_memory:
         pytest.skip("what goes through transfers has its own test")
@@ -122,7 +117,7 @@ def test_a_signal_is_answered_before_a_long_product_is_over(device, never, stopp
 
 @needs_timer
 def test_borrowed_memory_is_waited_for(device, never, stopped_after_a_moment):
-    """Nobody but its unknown owner can keep it alive: the exception comes after the commands."""
+    """If an operand borrows its memory, the signal's exception comes after the commands."""
     if not device.shares_host_memory:
         pytest.skip("what goes through transfers is in memory of our own")
 
@@ -147,7 +142,7 @@ def test_borrowed_memory_is_waited_for(device, never, stopped_after_a_moment):
 
 @needs_timer
 def test_a_signal_is_answered_while_operands_are_on_their_way(device, stopped_after_a_moment):
-    """Pinned memory that commands still use is lent to nobody else; the next product is right."""
+    """After a signal, no other call gets pinned memory in use; the next product is right."""
     if device.kind != "CPU":
         pytest.skip("a GPU's tiles are short, and are waited for to their end")
     own = clgemm.Device(device.cl_device, transfer=TRANSFER)
@@ -167,7 +162,7 @@ def test_a_signal_is_answered_while_operands_are_on_their_way(device, stopped_af
 
 
 def test_other_threads_wait_as_before(device, monkeypatch):
-    """No handler runs there, so that nothing is gained by another thread."""
+    """Threads other than the main thread, where no signal handler runs, wait by themselves."""
     monkeypatch.setattr(launch, "LONG_WORK", 0)
     monkeypatch.setattr(waiting, "_Waiter", None)
     a, b, found = whole(90, 80), whole(80, 70), []
@@ -179,7 +174,7 @@ def test_other_threads_wait_as_before(device, monkeypatch):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise there")
 def test_a_process_that_is_interrupted_ends_as_one(device):
-    """After Ctrl-C in a long product Python reports KeyboardInterrupt and ends in its own way."""
+    """After Ctrl-C in a long product, Python reports KeyboardInterrupt and ends as usual."""
     script = """
 import os, signal, threading
 import numpy as np
@@ -203,7 +198,7 @@ while True:
 
 
 def test_a_product_while_programs_are_built(device, monkeypatch):
-    """NumPy's functions fall back to the host; sgemm and device arrays get a clear error."""
+    """In a nested call NumPy makes host products; sgemm and device arrays raise an error."""
     a, b = whole(70, 60), whole(60, 50)
     fresh = clgemm.Device(device.cl_device)
     placed = [cl_array.to_device(fresh.queue, x) for x in (a, b)]
@@ -228,7 +223,7 @@ def test_a_product_while_programs_are_built(device, monkeypatch):
 
 
 def test_a_refusal_outlives_no_call():
-    """What was interrupted in such a function may enter it again."""
+    """A non-reentrant function can be called again after an exception inside it."""
 
     @non_reentrant
     def enter(action):
@@ -246,7 +241,7 @@ def test_a_refusal_outlives_no_call():
 
 
 def test_an_interrupted_trial_says_nothing_about_its_choice(device, monkeypatch):
-    """It is tried again at the next call, instead of being left out for good."""
+    """An interrupted validation stores no verdict, so that the next call repeats it."""
     from clgemm.hardware.identity import identify
     from clgemm.kernels import family_named
 
@@ -262,7 +257,7 @@ def test_an_interrupted_trial_says_nothing_about_its_choice(device, monkeypatch)
 
 
 def test_a_nested_call_does_not_wait_for_pinned_memory(device):
-    """The outer one, which holds it, cannot go on before the inner one is over."""
+    """A nested call raises instead of waiting for pinned memory that the outer call holds."""
     pool = Staging(device, TRANSFER)
     lock = threading.RLock()
     most = TRANSFER.pool_chunks
@@ -277,31 +272,10 @@ def test_a_nested_call_does_not_wait_for_pinned_memory(device):
 
 
 def test_what_an_exception_has_lost_of_the_pinned_memory_is_made_anew(device):
-    """Chunks that do not come back do not count."""
+    """Chunks that a call does not return are not counted, so that new ones are made."""
     pool = Staging(device, TRANSFER)
     lock = threading.RLock()
     for _ in range(3):
         with pool.lent(TRANSFER.pool_chunks, lock) as chunks:
             chunks.clear()
     assert pool._made() == 0
-
-
-def test_a_call_that_was_cut_off_leaves_its_memory_to_nobody(device, monkeypatch):
-    """Scratch, counters and kernels' arguments of the next call are new, and kept from then on."""
-    fresh = clgemm.Device(device.cl_device)
-    a, b = (cl_array.to_device(fresh.queue, whole(150, 150)) for _ in range(2))
-    expected = a.get() @ b.get()
-    clgemm.matmul(a, b)
-    space = workspace.workspace(fresh.queue)
-    before = space._memory
-    with monkeypatch.context() as patch:
-        patch.setattr(workspace.Workspace, "_ended", None)
-        with pytest.raises(TypeError):
-            clgemm.matmul(a, b)
-    assert space._memory is None
-    np.testing.assert_array_equal(clgemm.matmul(a, b).get(), expected)
-    after = space._memory
-    assert after is not None
-    assert after is not before
-    np.testing.assert_array_equal(clgemm.matmul(a, b).get(), expected)
-    assert space._memory is after

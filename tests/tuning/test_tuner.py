@@ -309,7 +309,7 @@ def test_ctrl_c_keeps_what_was_found(empty, monkeypatch, capsys):
     monkeypatch.setattr(Session, "say", say)
     assert main(["tune", "--shapes", "12x12x12", "--budget", "5"]) == 130
     assert pressed
-    stored = lookup._own(lookup.user_file(identify(empty)), identify(empty)).records
+    stored = lookup._user_records(lookup.user_file(identify(empty)), identify(empty)).records
     assert [r.key for r in stored] == [("direct", "tiny")]
     assert "12" in capsys.readouterr().out
 
@@ -435,7 +435,7 @@ def test_two_tuners_at_once(empty):
     ]
     assert [process.wait(120) for process in both] == [0, 0]
     lookup.forget()
-    stored = lookup._own(lookup.user_file(identify(empty)), identify(empty)).records
+    stored = lookup._user_records(lookup.user_file(identify(empty)), identify(empty)).records
     assert {r.shape_class for r in stored} == {"tiny", "batched"}
     trials = Trials(identify(empty))
     lines = trials.path.read_text().splitlines()
@@ -525,4 +525,4 @@ def test_the_budget_holds_for_the_crossovers_too(clock, monkeypatch, capsys, emp
     assert clock.now <= 60.0
     out = capsys.readouterr().out
     assert "1 minutes were too short for" in out
-    assert "'python -m clgemm.accel --measure' does" in out
+    assert "run 'python -m clgemm.accel --measure'" in out

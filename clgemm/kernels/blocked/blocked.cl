@@ -3,31 +3,32 @@
 //   a[(panel*WORK_M + i)*a_row + p]                            with IN_PLACE: A itself, whose rows are contiguous
 //   b[p*b_row + j*b_column]                                    k x n, any strides
 //   c[i*c_row + j*c_column]                                    m x n, any strides; not read when beta is 0
-// where first = p/block_k*block_k is the first column of p's block, depth is the number of its columns, and
-// rows_a is m rounded up to whole panels, which are padded with zeros.
+// first = p/block_k*block_k is the first column of p's block, and depth is the number of its columns. rows_a is
+// m rounded up to whole panels. Panels are padded with zeros.
 //
-// The five loops around the micro-kernel are in README.md. A work-group packs a block of B, block_k x
-// block_n, into panels of WORK_N columns in its own part of `scratch`, which stays in the second-level cache
-// while block_m panels of A pass. Each panel of A stays in the first-level cache while it meets the panels of
-// B, WORK_M x WORK_N elements of C at a time. Blocks of k follow one another; each adds its sum to C.
+// The five loops around the micro-kernel are in README.md. A work-group packs a block of B, block_k x block_n,
+// into panels of WORK_N columns in its own part of `scratch`. The block stays in the second-level cache while
+// it is multiplied by block_m panels of A. Each panel of A stays in the first-level cache while it is
+// multiplied by the panels of B, for WORK_M x WORK_N elements of C at a time. Blocks of k come one after
+// another, and each adds its sum to C.
 //
 // With PACKS, `a` is scratch memory for panels of A. The first work-group that needs block_m panels of a block
 // of k packs them for all, from
 //   source[i*source_row + p*source_column]
-// before it multiplies; or, with `meanwhile`, for which source_row is 1, while it multiplies by the first
-// panel of B. Then memory is read while the processor computes.
+// It packs them before it multiplies. With `meanwhile`, which requires source_row to be 1, it packs them while
+// it multiplies by the first panel of B. Then memory is read while the processor computes.
 //
-// Split-k: several slices of k, slice_k long each, are several results; slice s goes to c + s*c_slice.
+// Split-k: each slice of k, slice_k long, has its own result. Slice s goes to c + s*c_slice.
 //
 // Launch: one work-item per work-group, one work-group per compute unit. The work is `all` columns of blocks
-// of C: slices x matrices x blocks of B x the `sharing` matrices that share their B. Each column has blocks_m
-// blocks, one for each block of A. The columns are divided among as many `lists`. A work-group takes blocks
-// from its own list, and packs a block of B once for all blocks of A that follow one another. Then it takes
+// of C: slices x matrices x blocks of B, where `sharing` consecutive matrices have the same B. Each column has
+// blocks_m blocks, one for each block of A. The columns are divided among `lists` lists. A work-group takes
+// blocks from its own list first. It packs a block of B once for all its consecutive blocks of A. Then it takes
 // blocks from the other lists, so that a work-group that another program slows down does less.
 //
 // Atomic counters, all 0 before and after:
-//   counters[list]                     blocks that have been taken from a list
-//   counters[get_num_groups(0)]        work-groups that have ended
+//   counters[list]                     blocks taken from a list
+//   counters[get_num_groups(0)]        work-groups that are done
 //   counters[get_num_groups(0) + 1...] with PACKS, the state of each block of A
 //
 // After: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008; Van Zee and
@@ -59,10 +60,10 @@
 #define WORK_N (VECTORS * WIDTH)
 #if PACKS
 #define PANELS_OF_A __global float*
-// Vectors are copied through this type, not by vload and vstore: compilers take these for functions, and do
-// not unroll a loop that calls them.
+// Vectors are copied through this type, not by vload and vstore: compilers treat those as function calls, and
+// do not unroll a loop with calls.
 typedef FLOAT(VECTOR_ROWS_A) __attribute__((aligned(4))) vector_of_a;
-// To the second-level cache: each column of A's source is in a line of its own, too many for the first.
+// Prefetches to the second-level cache: each column of A's source has its own cache line, too many for the first.
 #define FETCH_SECOND(p) __builtin_prefetch((const void*)(size_t)(p), 0, 2)
 #else
 #define PANELS_OF_A __global const float*
@@ -80,15 +81,15 @@ typedef struct {
   long a_row, c_row, c_column;
   int rows, columns, depth;  // the block is cut off where C ends
   float alpha, beta;
-  float *values;                 // the block, alpha*A*B, where it is not stored at once: WORK_M x WORK_N
-  __global const float *source;  // PACKS: what to pack to `a` meanwhile, whose columns are contiguous; or 0
+  float *values;                 // WORK_M x WORK_N: the block, alpha*A*B, where it is not stored at once
+  __global const float *source;  // PACKS: what to pack to `a` meanwhile, with contiguous columns; or 0
   long source_column;
 } Block;
 
-// The micro-kernel: a WORK_M x WORK_N block of C, of which the first `vectors` vectors of each row exist.
-// Stores whole vectors along the rows of C and returns true; or leaves the block in `values`. Loops that the
-// compiler is to unroll have constant bounds, and one function is made for each number of vectors. While the
-// kernel packs, the next columns of the source are prefetched instead of the next ones of the panel.
+// The micro-kernel: a WORK_M x WORK_N block of C, of which the first `vectors` vectors of each row exist. It
+// stores whole vectors along the rows of C and returns true, or it leaves the block in `values`. One function
+// is made for each number of vectors, so that loops to be unrolled have constant bounds. While it packs, it
+// prefetches the next columns of the source instead of those of the panel.
 static inline __attribute__((always_inline)) bool multiply_panels(const bool packs, const int vectors,
                                                                   const Block *block) {
   PANELS_OF_A a = block->a;
@@ -101,7 +102,7 @@ static inline __attribute__((always_inline)) bool multiply_panels(const bool pac
 
   FLOAT(WIDTH) sum[WORK_M][VECTORS];
 #if IN_PLACE
-  long row_of[WORK_M];  // rows past the last are the last; their results are not stored
+  long row_of[WORK_M];  // rows past the last repeat it; their results are not stored
   #pragma unroll
   for (int i = 0; i < WORK_M; i++) row_of[i] = min(i, rows - 1) * block->a_row;
 #define A(i) a[row_of[i]]
@@ -189,7 +190,7 @@ static __attribute__((noinline)) bool multiply_panels_3(const Block *block) { re
 static __attribute__((noinline)) bool multiply_and_pack(const Block *block) { return multiply_panels(true, VECTORS, block); }
 #endif
 
-// By the number of vectors that a row of the block has.
+// Calls the function for the number of vectors in a row of the block.
 static inline bool multiply(const Block *block) {
 #if VECTORS > 1
   if (block->columns <= WIDTH) return multiply_panels_1(block);
@@ -200,8 +201,8 @@ static inline bool multiply(const Block *block) {
   return JOIN(multiply_panels_, VECTORS)(block);
 }
 
-// Stores the block that is left in `values`: by vectors along the columns of C if these are contiguous, by
-// elements at its edges.
+// Stores the block in `values`: by vectors along the columns of C if these are contiguous, and by elements at
+// the edges of C.
 static __attribute__((noinline)) void store(const Block *block) {
   const int rows = block->rows, columns = min(block->columns, WORK_N);
   int first = 0;
@@ -224,7 +225,7 @@ static __attribute__((noinline)) void store(const Block *block) {
 }
 
 // The macro-kernel: panels of A from first_m up to last_m, times all panels of a packed block of B. `from`
-// describes the rows of C from panel 0 on, and A's; its `source`, if there is one, begins at panel first_m.
+// describes A and C from panel 0 on. Its `source`, if there is one, begins at panel first_m.
 static inline __attribute__((always_inline)) void multiply_block(const int first_m, const int last_m,
                                                                  const long a_panel_size, const Block from) {
   const int panels_n = (from.columns + WORK_N - 1) / WORK_N;
@@ -254,9 +255,9 @@ static inline __attribute__((always_inline)) void multiply_block(const int first
 #define STARTED 1
 #define DONE 2
 
-// Whether the caller is to pack these panels of A. If another work-group has begun to pack them, this waits for
-// it. Deadlock-free: that work-group is running and waits for nobody. OpenCL C 1.2 orders no memory accesses
-// between work-groups; PoCL's atomic functions acquire and release, and on other runtimes the fences do.
+// Returns whether the caller must pack these panels of A. If another work-group packs them, this waits for it.
+// Deadlock-free: that work-group is running and waits for no other. OpenCL C 1.2 does not order memory accesses
+// between work-groups. PoCL's atomic functions acquire and release; on other runtimes the fences do.
 static inline bool begin_panels(__global volatile int* counter) {
   if (atomic_cmpxchg(counter, UNTOUCHED, STARTED) == UNTOUCHED) return true;
   while (atomic_cmpxchg(counter, DONE, DONE) != DONE);
@@ -276,7 +277,7 @@ static inline void end_panels(__global volatile int* counter) {
 #define PACKS_ARGUMENTS
 #endif
 
-// The hint keeps Intel's compiler from vectorising over work-items, which takes it ten seconds.
+// The hint keeps Intel's compiler from vectorising over work-items, which would take it ten seconds.
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) __attribute__((vec_type_hint(FLOAT(WIDTH))))
 void blocked_product(const int m, const int n, const int k, const int slice_k,
                       const int block_m, const int block_n, const int block_k,

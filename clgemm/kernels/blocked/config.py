@@ -1,4 +1,4 @@
-"""The config of blocks in vector registers."""
+"""The config of the blocked family: blocks of C in vector registers. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["BlockedConfig", "BlockedVariant"]
 
 @dataclass(frozen=True)
 class BlockedConfig(KernelConfig):
-    """Panels through the caches, a block of C in one work-item's vector registers.
+    """Streams panels through the caches; a work-item holds a block of C in vector registers.
 
     Work-groups pack B themselves, block by block, into memory that stays in their caches.
     """
@@ -23,14 +23,14 @@ class BlockedConfig(KernelConfig):
     work_m: int  # rows of C in registers
     vectors: int  # vectors of each row of C in registers
     width: int  # floats per vector
-    block_m: int  # panels of A that meet the same panels of B, at most
-    block_n: int  # panels of B per work-group, at most: they stay in the second-level cache
-    block_k: int  # steps over k that are summed in registers, at most
+    block_m: int  # most panels of A that are multiplied by the same panels of B
+    block_n: int  # most panels of B per work-group: they stay in the second-level cache
+    block_k: int  # most steps over k that are summed in registers
     unroll: int  # steps of the loop over k that are written out
-    prefetch: int  # steps over k by which B is fetched ahead; 0 leaves it to the processor
-    prefetch_a: int  # the same of A in panels
-    in_place: bool  # A is read where it lies if its rows run along k, and not packed
-    aliasing: int  # but not where many rows are a multiple of so many floats apart; 0: there too
+    prefetch: int  # steps over k by which B is prefetched; 0 leaves it to the processor
+    prefetch_a: int  # the same for panels of A
+    in_place: bool  # read A in place, not packed, if its rows are contiguous
+    aliasing: int  # but pack A if its row stride, in floats, is a multiple of this; 0: never
     fma: bool  # as in TiledConfig
 
     family: ClassVar[str] = "blocked"
@@ -59,7 +59,7 @@ class BlockedConfig(KernelConfig):
         return 1
 
     def macros(self) -> tuple[tuple[str, int], ...]:
-        """Return also how panels are packed."""
+        """Return also the macros for how panels are packed."""
         (rows_a, columns_a), (rows_b, columns_b) = (
             vector_block_of(self.tile_m),
             vector_block_of(self.tile_n),
@@ -81,6 +81,6 @@ class BlockedConfig(KernelConfig):
 
 @dataclass(frozen=True)
 class BlockedVariant(BlockedConfig):
-    """The same for the operands at hand."""
+    """The config of one launch."""
 
-    packs: bool  # A comes as it is, and work-groups pack it for one another
+    packs: bool  # A is not packed yet: work-groups pack it for one another

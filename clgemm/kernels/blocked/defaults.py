@@ -1,4 +1,4 @@
-"""The config of blocks in vector registers where there is no record. Pure."""
+"""The default config of the blocked family. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ __all__ = ["register_config"]
 def register_config(width: int, can_prefetch: bool, fma: bool) -> BlockedConfig:
     """Return the config whose accumulators fill the vector registers of a CPU core.
 
-    A register holds one vector of `width` floats; what the accumulators leave free takes a row
-    of B and an element of A. Sixteen floats are AVX-512 (32 registers), eight AVX (16), four
-    NEON (32) and SSE (16). Three vectors a row load least: 11 loads for 24 multiply-adds.
+    A register holds one vector of `width` floats. The registers that the accumulators leave free
+    hold a row of B and an element of A. Sixteen floats are AVX-512 (32 registers), eight AVX (16),
+    four NEON (32) and SSE (16). Three vectors a row need the fewest loads: 11 loads for 24
+    multiply-adds.
 
-    Without `fma`, Intel's compiler makes of A in place a kernel that is a fifth slower, and with it
-    it spills unless a register is to spare, or with AVX if A is fetched ahead; PoCL 3.0 aborts on
-    `fma` of vectors wider than what it compiles for.
+    `fma` depends on the compiler. Intel's makes a slower kernel without it where A is read in
+    place. With it, Intel's spills registers unless one stays free, and with AVX also if A is
+    prefetched. PoCL 3.0 aborts on `fma` of vectors wider than those that it compiles for.
     """
     work_m, vectors = {16: (8, 3), 8: (6, 2) if fma else (4, 3)}.get(width, (4, 2))
     return BlockedConfig(

@@ -1,6 +1,6 @@
-"""How blocks of C are spread over a CPU's cores.
+"""How blocks of C are divided among a CPU's cores. Pure.
 
-Pure. The model is for cores with vectors and caches of their own.
+The model is for cores that have vectors and their own caches.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from clgemm.kernels.blocked.config import BlockedConfig
 
 __all__ = ["NEAR", "BlockedEstimate", "cuts_k", "register_spread"]
 
-# Found on Xeons with AVX-512; neither data nor script of the fit was kept.
+# Fitted on Xeons with AVX-512; the data and the script of the fit were not kept.
 # Costs are in multiply-adds of a vector by a row of A.
-PANEL_COST = 0.25  # vectors: what a panel of B takes more
-NARROW_COST = 0.15  # vectors: what a panel takes more for each vector that it lacks, squared
-BLOCK_COST = 0.9  # vectors: what a block takes more
-FAR_COST = 1.5  # the same where A is far
-PACK_COST = 32  # rows: to pack a block of B
-DRAW_COST = 8000  # multiply-adds: to draw a block of A
-SLICE_COST = 48  # steps over k: to write and read C for a slice
+PANEL_COST = 0.25  # vectors: overhead of a panel of B
+NARROW_COST = 0.15  # vectors: overhead of a panel, times the square of its missing vectors
+BLOCK_COST = 0.9  # vectors: overhead of a block
+FAR_COST = 1.5  # the same where the caches do not hold A
+PACK_COST = 32  # rows: packing a block of B
+TAKE_COST = 8000  # multiply-adds: taking a block of A from a list
+SLICE_COST = 48  # steps over k: writing and reading C for a slice
 SMALLEST_SLICE = 512  # of k
 NEAR = 2**19  # elements of A per compute unit that the last cache holds
-FEW_PANELS = 64  # pairs of panels per compute unit: with more, k is not cut
+FEW_PANELS = 64  # pairs of panels per compute unit; from here on k is not cut
 
 
 class BlockedEstimate(NamedTuple):
-    """Blocks of C, and who multiplies them.
+    """The blocks of C, and the lists that divide them among work-groups.
 
     Attributes
     ----------
     block_m : int
-        Panels of A.
+        Panels of A in a block.
     block_n : int
-        Columns of B.
+        Columns of B in a block.
     slice_k : int
         Depth of a slice of k.
     lists : int
-        Into how many the columns of blocks are shared out; work-groups of one list share each of
-        its columns, those of several help one another in the end.
+        Lists that the columns of blocks are divided among. Several work-groups may share a list.
+        Each takes blocks from its own list, then from the others.
     """
 
     block_m: int
@@ -51,16 +51,16 @@ class BlockedEstimate(NamedTuple):
 
 
 def cuts_k(config: BlockedConfig, m: int, n: int, matrices: int, units: int) -> bool:
-    """Tell whether cores get so few blocks of C that k may be cut among them."""
+    """Tell whether there are so few blocks of C per core that k may be cut."""
     panels = ceil_div(m, config.tile_m) * ceil_div(n, config.tile_n)
     return matrices * panels < FEW_PANELS * units
 
 
-@functools.lru_cache(maxsize=256)  # of the blocks of one product, most are alike
+@functools.lru_cache(maxsize=256)  # most blocks of one product have the same sizes
 def register_spread(
     config: BlockedConfig, m: int, n: int, k: int, matrices: int, block_k: int, units: int
 ) -> BlockedEstimate:
-    """Return what is expected to end first: all cores busy to the end, and little packed twice."""
+    """Return the blocks that should end first: cores stay busy, and little is packed twice."""
     panels_m, vectors = ceil_div(m, config.tile_m), ceil_div(n, config.width)
     block_cost = BLOCK_COST if m * k <= NEAR * units else FAR_COST
 
@@ -78,18 +78,18 @@ def register_spread(
         stacked = matrices * ceil_div(k, slice_k)
         columns = stacked * across
         mean = (whole * width(block_n) + (width(rest) if rest else 0)) / across
-        each = mean * depth * block_m * config.tile_m + DRAW_COST
-        # A column is packed once; if it has several blocks of k, for each block of A anew.
+        each = mean * depth * block_m * config.tile_m + TAKE_COST
+        # B's block of a column is packed once; with several blocks of k, for each block of A.
         pack = mean * depth * PACK_COST
         lists = _lists(columns, units, together)
         (rounds, over), (groups, spare) = divmod(columns, lists), divmod(units, lists)
-        if over or spare or (rest and stacked % lists):  # some help others, and pack again
-            drawn, rounds = ceil_div(columns * blocks_m, units) + 1, rounds + 1
+        if over or spare or (rest and stacked % lists):  # some help other lists, and pack again
+            taken, rounds = ceil_div(columns * blocks_m, units) + 1, rounds + 1
         else:
-            drawn = ceil_div(rounds * blocks_m, groups)
-        packed = rounds if slice_k <= block_k else drawn
-        # Units that are slowed down end later: blocks are not to be too large.
-        return drawn * each + packed * pack + each / 4
+            taken = ceil_div(rounds * blocks_m, groups)
+        packed = rounds if slice_k <= block_k else taken
+        # Units that are slowed down end later, by less if blocks are small.
+        return taken * each + packed * pack + each / 4
 
     cuts, slices_k = 1, [k]
     few = cuts_k(config, m, n, matrices, units)
@@ -111,12 +111,12 @@ def register_spread(
 
 
 def _lists(columns: int, units: int, together: int) -> int:
-    """Return the lists of columns if so many work-groups share each."""
+    """Return the number of lists if `together` work-groups share each."""
     return max(1, min(columns, units // together))
 
 
 def _even_parts(count: int, most: int) -> list[int]:
-    """Return the sizes, up to `most`, that cut `count` things into parts of nearly one size."""
+    """Return the sizes, up to `most`, that cut `count` items into parts of nearly one size."""
     parts = range(ceil_div(count, most), count + 1)
     sizes = dict.fromkeys(ceil_div(count, n) for n in parts[: 4 * most])
     return list(sizes)

@@ -1,4 +1,4 @@
-"""The family of blocks in vector registers: what suits it, its defaults, its launches. Pure."""
+"""The blocked family: the products that it suits, its defaults, its launches. Pure."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from clgemm.kernels.pack.defaults import vector_pack_config
 
 __all__ = ["BLOCKED"]
 
-MOST_ROWS = 512  # of the product that meets several blocks of A's panels at the edges
+MOST_ROWS = 512  # of a block of A in an edge shape
 
 
-def _packed(config: BlockedConfig) -> Choice:
+def _with_packing(config: BlockedConfig) -> Choice:
     return Choice(config, (vector_pack_config(config.tile_m, config.prefetch > 0),))
 
 
 class Blocked(Family[BlockedConfig, VectorPackConfig]):
-    """Panels through the caches, blocks of C in vector registers, for CPUs."""
+    """Blocks of C in vector registers, panels in the caches, for CPUs."""
 
     config = BlockedConfig
     packs = (VectorPackConfig,)  # of A: work-groups pack B themselves
@@ -40,30 +40,30 @@ class Blocked(Family[BlockedConfig, VectorPackConfig]):
         return traits.has_vectors
 
     def suits(self, problem: Problem, traits: Traits) -> bool:
-        """Make whatever is left."""
+        """Suit every product."""
         return True
 
     def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
         """Return the config whose accumulators fill the registers."""
         config = register_config(traits.register_width, traits.is_vector_compiler, traits.wants_fma)
-        # Where many cores wait for packing, it costs more than the sets of a cache that rows share.
-        return (_packed(replace(config, aliasing=0) if traits.has_many_cores else config),)
+        # Many cores lose more time waiting for packing than rows that share sets of a cache cost.
+        return (_with_packing(replace(config, aliasing=0) if traits.has_many_cores else config),)
 
     def plainest(self, traits: Traits) -> Choice:
-        """Return vectors of two floats."""
-        return _packed(register_config(2, False, False))
+        """Return a config with vectors of two floats."""
+        return _with_packing(register_config(2, False, False))
 
     def panels(self, config: BlockedConfig) -> tuple[int, ...]:
         """Return the rows of panels of A."""
         return (config.tile_m,)
 
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
-        """Return a launch that multiplies; one that packs A before, where A is large."""
+        """Return the launch that multiplies, after one that packs A if A is large."""
         config, pack = self.own(choice), self.packing(choice)
         return make_blocked_plan(*problem.layouts, config, pack, traits.limits)
 
     def is_faster_transposed(self, problem: Problem, choice: Choice, traits: Traits) -> bool:
-        """Tell whether packing and storing cost less the other way round."""
+        """Tell whether packing and storing cost less for ``C' = B' A'``."""
         return is_faster_transposed(*problem.layouts, self.own(choice), traits.limits)
 
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:

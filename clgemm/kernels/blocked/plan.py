@@ -1,4 +1,4 @@
-"""The launches of the blocked family: panels for vector registers and caches."""
+"""The launches of the blocked family: panels for vector registers and caches. Pure."""
 
 from __future__ import annotations
 
@@ -37,54 +37,56 @@ from clgemm.kernels.common.panels import (
     target_of,
 )
 from clgemm.kernels.pack.config import VectorPackConfig, VectorPackVariant
+from clgemm.kernels.split_k.plan import product_arguments
 
 __all__ = ["is_faster_transposed", "make_blocked_plan"]
 
-# Found on Xeons with AVX-512; neither data nor script of the fit was kept.
-RUN_COST = 12  # rows: what each run of rows costs that packing reads
-GROUPS_PER_UNIT = 2  # work-groups per compute unit that copy rows which are neighbours
-LONGEST_RUN = 4096  # rows that are neighbours: each eighth one's panel is another page
+# Fitted on Xeons with AVX-512; the data and the script of the fit were not kept.
+RUN_COST = 12  # rows: overhead of each run of rows that packing reads
+GROUPS_PER_UNIT = 2  # work-groups per compute unit that copy contiguous columns
+LONGEST_RUN = 4096  # rows of a contiguous column per work-group: panels are in many pages
 PACKED_COST = 0.7  # nanoseconds to pack an element of A
 NEAR_COST = 0.45  # the same if the caches hold a block of k
-BLOCKED_COST = 0.2  # nanoseconds for an element of B, in blocks that stay near
-TRANSPOSED_COST = 1.0  # nanoseconds to store an element of C along columns, for each block of k
-PACKED_NEAR = 2**20  # bytes per compute unit: a matrix that its product's launch packs first
-PACKED_MEANWHILE = 2**22  # the same of a matrix that it packs while it multiplies
-# Floats: columns a multiple of it apart share sets of the caches, which lose what is fetched.
+BLOCKED_COST = 0.2  # nanoseconds to pack an element of B, in blocks that stay in the caches
+TRANSPOSED_COST = 1.0  # nanoseconds per element and block of k to store C along columns
+PACKED_NEAR = 2**20  # bytes of A per compute unit that the launch packs before it multiplies
+PACKED_MEANWHILE = 2**22  # the same where it packs while it multiplies
+# Floats. Columns that are a multiple of it apart share sets of the caches, which then evict what is
+# prefetched.
 FETCHED_ALIASING = 512
-ALIASED_ROWS = 8  # that fill a set of a first-level cache, which B passes through too: fewer fit
-LAUNCH_WORK = 2**27  # multiply-adds per compute unit, for which k is cut no shorter
-TRANSPOSED = 16  # blocks of k are multiples of this: what packing transposes at once, at most
+ALIASED_ROWS = 8  # rows that fill a set of a first-level cache, through which B passes too
+LAUNCH_WORK = 2**27  # multiply-adds per compute unit of a launch: k is not cut below that
+TRANSPOSED = 16  # most columns that packing transposes at once; blocks of k are multiples of it
 
 
 def is_faster_transposed(
     a: Layout, b: Layout, c: Layout, config: BlockedConfig, limits: Limits
 ) -> bool:
-    """Tell whether C' = B' A' takes less time besides its arithmetic than C = A B.
+    """Tell whether packing and storing take less time for ``C' = B' A'`` than for ``C = A B``.
 
-    All of A is packed, unless it is read where it lies: it had better be the smaller one, or the
-    one that lies right. But C is best stored along its rows.
+    All of A is packed unless it is read in place. So A should be the smaller operand, or the one
+    that can be read in place. C is stored fastest along its rows.
     """
 
     def cost(a: Layout, b: Layout, c: Layout) -> float:
         blocks_k = ceil_div(a.columns, config.block_k)
         near = a.rows * config.block_k <= NEAR * limits.compute_units
         packed_cost = NEAR_COST if near else PACKED_COST
-        packed = 0 if _lies_in_place(a, config) else packed_cost * _elements(a)
+        packed = 0 if _is_read_in_place(a, config) else packed_cost * _elements(a)
         stored = (c.column_stride != 1) * TRANSPOSED_COST * blocks_k * _elements(c)
         return packed + BLOCKED_COST * _elements(b) + stored
 
     return cost(b.transposed(), a.transposed(), c.transposed()) < cost(a, b, c)
 
 
-def _lies_in_place(a: Layout, config: BlockedConfig) -> bool:
-    full = config.aliasing > 0 and config.work_m >= ALIASED_ROWS
-    aliases = full and a.row_stride % config.aliasing == 0
+def _is_read_in_place(a: Layout, config: BlockedConfig) -> bool:
+    fills_set = config.aliasing > 0 and config.work_m >= ALIASED_ROWS
+    aliases = fills_set and a.row_stride % config.aliasing == 0
     return config.in_place and a.column_stride == 1 and not aliases
 
 
 def _sharing(levels: tuple[Level, ...]) -> int:
-    """Return how many matrices that follow one another in a batch have the same B."""
+    """Return how many consecutive matrices of a batch have the same B."""
     shared = takewhile(lambda level: level.strides[1] == 0, reversed(levels))
     return math.prod(level.count for level in shared)
 
@@ -96,22 +98,22 @@ def _elements(x: Layout) -> int:
 
 
 class _Work(NamedTuple):
-    """One launch's, and who packs A.
+    """The work of one launch.
 
     Attributes
     ----------
     cuts : int
         Slices of k.
     columns : int
-        Of blocks.
+        Columns of blocks of C.
     groups : int
         Work-groups.
     matrices_a : int
-        Matrices of A.
+        Distinct matrices of A.
     packs : bool
-        Whether the launch packs them.
+        Whether the launch packs A.
     meanwhile : bool
-        Whether it does so while it multiplies.
+        Whether it packs A while it multiplies.
     """
 
     batch: Batch
@@ -126,47 +128,48 @@ class _Work(NamedTuple):
 
 @dataclass(frozen=True)
 class RegisterPanels(Panels[VectorPackConfig]):
-    """Blocks in vector registers, A in panels: those of one block of k lie together.
+    """A product of panels, with blocks of C in vector registers.
 
-    One launch multiplies: each work-group packs the blocks of B that it multiplies, and those of A
-    that nobody has packed yet, unless it is read where it lies. A large A is packed before, by a
-    launch of its own, as deep as the caches hold it.
+    The panels of one block of k are stored together. One launch multiplies: each work-group packs
+    its blocks of B, and the blocks of A that no other work-group has packed. An A that can be read
+    in place is not packed. A large A is packed before, by its own launch, in blocks of k that the
+    caches hold.
     """
 
     config: BlockedConfig
 
     @property
     def grain(self) -> int:
-        """Whole vectors of packing's transposition."""
+        """The columns that packing transposes at once."""
         return TRANSPOSED
 
     @property
     def longest(self) -> int:
-        """As deep as the caches hold A, if columns of blocks meet it one after the other; else any.
+        """The depth of A that the caches hold, if several columns of blocks read A; else any depth.
 
-        Blocks of k are added up in C. Launches have some work each.
+        Launches add their blocks of k up in C. Each launch has a minimum of work.
         """
         m, n, matrices = self.c.rows, self.c.columns, math.prod(self.c.batch)
         units = self.limits.compute_units
         if self.config.in_place:
-            one = n <= self.config.block_n * self.config.tile_n
-            if one or cuts_k(self.config, m, n, matrices, units):
+            one_column = n <= self.config.block_n * self.config.tile_n
+            if one_column or cuts_k(self.config, m, n, matrices, units):
                 return LAST_GROUP
         near = NEAR * units // round_up(m, self.config.tile_m)
         enough = LAUNCH_WORK * units // (m * n * matrices)
         return max(min(near, enough), self.config.block_k)
 
     def padded(self, depth: int) -> int:
-        """Return the columns of a packed block: its own."""
+        """Return the columns of a packed block: there is no padding along k."""
         return depth
 
     def block_depth(self, depth: int) -> int:
-        """Return the depth of the blocks of k: all of one size, the last at most a little less."""
+        """Return the depth of the blocks of k: the same for all, a little less for the last."""
         cuts = ceil_div(depth, self.config.block_k)
         return min(round_up(ceil_div(depth, cuts), TRANSPOSED), self.config.block_k)
 
     def pack_sizes(self, operand: int, rows: int, depth: int) -> dict[str, int]:
-        """Return rows, columns, the depth of a block, and panels and columns per work-group."""
+        """Return rows, columns, the depth of a block, and the panels and columns per work-group."""
         panels, columns = self._cuts(operand, rows, depth)
         return {
             "rows": rows,
@@ -185,7 +188,7 @@ class RegisterPanels(Panels[VectorPackConfig]):
     def _cuts(self, operand: int, rows: int, depth: int) -> tuple[int, int]:
         """Return the panels and the columns of a block that one work-group packs.
 
-        Memory is read fastest in long runs: along rows that are neighbours, else along k.
+        Memory is read fastest in long runs: along contiguous columns, else along k.
         """
         pack, block = self.pack[operand], self.block_depth(depth)
         panels, blocks = ceil_div(rows, pack.panel), ceil_div(depth, block)
@@ -202,44 +205,34 @@ class RegisterPanels(Panels[VectorPackConfig]):
         return min(range(1, min(pack.panels, panels) + 1), key=expected), block
 
     def multiply(self, place: Place, scratch: Scratch) -> Iterator[Step]:
-        """Yield the launch that multiplies, and one that adds up if k is cut into slices."""
+        """Yield the launch that multiplies, and with split-k the one that adds up."""
         (m, n, k), part, a, b = place.sizes, place.part, *self.rows
         work, levels, origins = self._work(place), part.levels, place.origins
         batch, spread, block_k = work.batch, work.spread, self.block_depth(k)
         first_a = Element("a", part.offsets[0] + origins[0])
         first_b = Element("b", part.offsets[1] + origins[1])
-        strides_a, strides_b = batch.strides[:2]
         if self.config.in_place:
-            panels_a = operand_at("a", "a", first_a, row=a.row_stride, strides=strides_a)
+            place_a = operand_at("a", "a", first_a, row=a.row_stride)
         else:
-            panels_a = operand_at("a", "packed_a", 0, row=0, strides=strides_a)
+            place_a = operand_at("a", "packed_a", 0, row=0)
+        place_b = operand_in_place("b", "b", first_b, b.transposed())
         source: dict[str, Argument] = {}
         if work.packs:
-            own = batch_of(levels, 3).strides[0]
-            source = operand_in_place("source", "a", first_a, a, strides=own)
+            source_strides = batch_of(levels, 3).strides[0]
+            source = operand_in_place("source", "a", first_a, a, strides=source_strides)
             source |= {"a_matrices": work.matrices_a, "meanwhile": work.meanwhile}
             scratch.reserve("packed_a", work.matrices_a * self.packed_bytes(0, m, k))
         packed = round_up(spread.block_n, self.config.tile_n) * block_k
         scratch.reserve("packed_b", FLOAT_BYTES * work.groups * packed)
         result = target_of(self, place, work.cuts, batch, scratch)
+        sizes = {"m": m, "n": n, "k": k, "slice_k": spread.slice_k}
+        sizes |= {"block_m": spread.block_m, "block_n": spread.block_n, "block_k": block_k}
+        scratch_b: dict[str, Argument] = {"scratch": "packed_b", "scratch_size": packed}
         yield Step(
             variant_of(BlockedVariant, self.config, packs=work.packs),
             work.groups,
             {
-                "m": m,
-                "n": n,
-                "k": k,
-                "slice_k": spread.slice_k,
-                "block_m": spread.block_m,
-                "block_n": spread.block_n,
-                "block_k": block_k,
-                "counts": batch.counts,
-                **result.scales,
-                **panels_a,
-                **operand_in_place("b", "b", first_b, b.transposed(), strides=strides_b),
-                "scratch": "packed_b",
-                "scratch_size": packed,
-                **result.to,
+                **product_arguments(sizes, batch, place_a, place_b, result, scratch_b),
                 "matrices": batch.matrices,
                 "sharing": _sharing(levels),
                 "all": work.columns,
@@ -251,11 +244,11 @@ class RegisterPanels(Panels[VectorPackConfig]):
         yield from result.adding
 
     def packs_itself(self, place: Place) -> bool:
-        """Tell whether A stays near who packs it, and enough work-groups can be at it at once."""
+        """Tell whether the caches hold A and there is enough of it for every work-group to pack."""
         return self._work(place).packs
 
     def most_matrices(self, rows: int, depth: int) -> int:
-        """Return as many as the caches hold packed, as long as A is packed at all."""
+        """Return how many packed matrices the caches hold; no limit if A is read in place."""
         if self.config.in_place:
             return LAST_GROUP
         matrix = round_up(rows, self.config.tile_m) * depth
@@ -265,7 +258,7 @@ class RegisterPanels(Panels[VectorPackConfig]):
         return self.packed_bytes(0, rows, depth) > near * self.limits.compute_units
 
     def pack_config(self, operand: int, rows: int, depth: int) -> VectorPackConfig:
-        """Return how A is packed: past the caches where rows are copied that they cannot hold."""
+        """Return the config that packs A. It copies an A that no cache holds past the caches."""
         pack = self.pack[operand]
         copied = self.rows[operand].row_stride == 1
         streams = copied and self._is_far(rows, depth, PACKED_NEAR)
@@ -291,7 +284,7 @@ class RegisterPanels(Panels[VectorPackConfig]):
         meanwhile = (
             a.row_stride == 1
             and a.column_stride % FETCHED_ALIASING != 0
-            and blocks_m >= groups  # who waits for others waits longer
+            and blocks_m >= groups  # otherwise work-groups wait for one another too long
             and not self._is_far(m, k, PACKED_MEANWHILE)
         )
         packs = (
@@ -316,9 +309,9 @@ def make_blocked_plan(
     Parameters
     ----------
     pack : tuple of VectorPackConfig
-        How A is packed, if it is. Work-groups pack B themselves.
+        The config that packs A, if A is packed. Work-groups pack B themselves.
     """
-    config = replace(config, in_place=_lies_in_place(a, config))
+    config = replace(config, in_place=_is_read_in_place(a, config))
     panels = RegisterPanels(
         *(a, b, c),
         tiles=(config.tile_m, config.tile_n),

@@ -1,4 +1,4 @@
-"""What the configs of blocks in vector registers can be. Pure."""
+"""The search space of the blocked family. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ __all__ = ["search_space"]
 
 
 def search_space(config: BlockedConfig, traits: Traits) -> SearchSpace:
-    """Return the space; `config` has the values of what is not searched."""
-    ahead = (0, 8, 16, 32) if traits.is_vector_compiler else (0,)
+    """Return the space. `config` has the values of the fields that are not searched."""
+    distances = (0, 8, 16, 32) if traits.is_vector_compiler else (0,)
     values = {
         "work_m": (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14),
         "vectors": (1, 2, 3),
@@ -22,7 +22,7 @@ def search_space(config: BlockedConfig, traits: Traits) -> SearchSpace:
         "block_columns": (48, 96, 144, 192, 256, 384),
         "block_k": (256, 384, 512, 768, 1024, 1536),
         "unroll": (1, 2, 4, 8),
-        "prefetch": ahead,
+        "prefetch": distances,
         "prefetch_a": (0, 32, 64, 128) if traits.is_vector_compiler else (0,),
         "in_place": FLAGS,
         "fma": FLAGS,
@@ -32,13 +32,13 @@ def search_space(config: BlockedConfig, traits: Traits) -> SearchSpace:
     couples = ("work_m", "vectors"), ("vectors", "width"), ("block_rows", "block_columns")
     coarse = {
         ("width",): tuple((width,) for width in values["width"]),
-        # Compilers that join what is multiplied and added by themselves may make less of the tile.
+        # A compiler that contracts a * b + c by itself may do so less well for a given tile.
         ("fma",): tuple((flag,) for flag in FLAGS),
         ("work_m", "vectors"): ((8, 3), (4, 3), (6, 2), (12, 2), (12, 1), (4, 2)),
     }
 
     def make(point: dict[str, int]) -> Choice:
-        # Blocks are given in rows and columns, which mean the same whatever the panels' size.
+        # Points give blocks in rows and columns, which do not depend on the size of the panels.
         tile_m, tile_n = point["work_m"], point["vectors"] * point["width"]
         blocks = {
             "block_m": max(1, point["block_rows"] // tile_m),

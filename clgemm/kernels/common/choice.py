@@ -1,4 +1,4 @@
-"""A choice: the config of a product's kernel, and those by which its operands are packed. Pure."""
+"""A choice: the config of a product's kernel and the configs that pack its operands. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Choice"]
 
 
 class Choice(NamedTuple):
-    """The config that makes a product, and how its operands are packed for it."""
+    """The config of a product's kernel, and the configs that pack its operands."""
 
     config: KernelConfig
     pack: tuple[KernelConfig, ...] | None = None

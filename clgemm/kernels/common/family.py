@@ -24,26 +24,27 @@ Samples: TypeAlias = Mapping[str, tuple[Shape, ...]]
 
 
 class Family(ABC, Generic[Config, Pack]):
-    """A way to make products: one folder, of which nothing outside names anything.
+    """A kernel family: one folder, whose contents are named only there and in the registry.
 
     The planner takes the first family of the registry that runs on the device and suits the
-    product. Families without state: one instance of each stands in the registry.
+    product. Families have no state: the registry holds one instance of each.
 
     Attributes
     ----------
     config : type
-        Of its configs: what the tuner searches and records hold.
+        The class of its configs, which the tuner searches and records hold.
     packs : tuple of type
-        Of the configs by which A and B are packed for it, if they are.
+        The classes of the configs that pack its operands, in order; empty if it packs none.
     kernels : tuple of type
-        Configs of the kernels that its products begin with, besides `config`.
+        The classes of other configs that its products can begin with, besides `config`.
     instructions : str
-        What its kernels need that OpenCL does not tell of, "" if nothing. A child process tries
-        it once on each device and driver.
+        Instructions that its kernels need and OpenCL does not report, "" if none. A child process
+        validates them once on each device and driver.
     takes_any_strides : bool
-        Whether operands may lie anyhow; else rows or columns are neighbours in memory.
+        Whether operands may have any strides; otherwise rows or columns must be contiguous.
     stores_columns : bool
-        Whether its kernels store along the columns of C too; else the planner has C along rows.
+        Whether C may have contiguous columns; otherwise the planner exchanges the operands, so that
+        C has contiguous rows.
     """
 
     config: type[Config]
@@ -55,62 +56,62 @@ class Family(ABC, Generic[Config, Pack]):
 
     @property
     def name(self) -> str:
-        """What records and messages call it."""
+        """Its name in records and messages."""
         return self.config.family
 
     @abstractmethod
     def runs_on(self, traits: Traits) -> bool:
-        """Tell whether devices like this one are given it at all."""
+        """Tell whether the family may be used on devices with these traits."""
 
     @abstractmethod
     def suits(self, problem: Problem, traits: Traits) -> bool:
-        """Tell whether it should make a product, if no family before it in the registry does."""
+        """Tell whether to use it for a product that no earlier family of the registry suits."""
 
     def fits(self, problem: Problem) -> bool:
-        """Tell whether its kernels take operands that lie so."""
+        """Tell whether its kernels can read operands of these layouts."""
         return True
 
     @abstractmethod
     def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
-        """Return the choices made by hand for such devices; the first serves without a record."""
+        """Return hand-made choices for such a device; the first is used where no record is."""
 
     @abstractmethod
     def plainest(self, traits: Traits) -> Choice:
         """Return a choice that every compiler and device can take, however slow."""
 
     def estimate(self, shape: Shape, config: Config, traits: Traits) -> float:
-        """Return the expected time, in a unit of the family's own; 0 if it has no model."""
+        """Return the expected time in the family's own unit; 0 if it has no model."""
         return 0.0
 
     def slack(self, shape: Shape, traits: Traits) -> float:
-        """Return how many times the default's estimate the config of a record may take."""
+        """Return how many times the default's estimate a record's config may take."""
         return 1.0
 
     def serves(self, found: Choice, default: Choice, shape: Shape, traits: Traits) -> bool:
-        """Tell whether the best config of a shape class should make this shape too.
+        """Tell whether to use the best config of a shape class for this shape too.
 
-        Tiles that are right for the samples may leave most compute units idle here.
+        Tiles that are fast for the class's samples may leave most compute units idle here.
         """
         times = (self.estimate(shape, self.own(x), traits) for x in (found, default))
         as_found, by_default = times
         return as_found <= self.slack(shape, traits) * by_default
 
     def own(self, choice: Choice) -> Config:
-        """Return the config of a choice of this family."""
+        """Return the config of a choice of this family, with its type."""
         assert isinstance(choice.config, self.config)
         return choice.config
 
     def packing(self, choice: Choice) -> tuple[Pack, ...]:
-        """Return the configs by which operands are packed in a choice of this family."""
+        """Return the configs that pack operands in a choice of this family, with their type."""
         assert all(isinstance(pack, self.packs) for pack in choice.pack or ())
         return cast("tuple[Pack, ...]", choice.pack or ())
 
     def panels(self, config: Config) -> tuple[int, ...]:
-        """Return the rows of the panels that its kernels read, for each of `packs`."""
+        """Return the rows per panel that its kernels read, for each of `packs`."""
         return ()
 
     def problems(self, choice: Choice, limits: Limits | None = None) -> Iterator[str]:
-        """Yield what speaks against a choice: broken constraints, those of a device included."""
+        """Yield the constraints that a choice breaks, those of a device included."""
         found = [
             problem
             for config in (choice.config, *(choice.pack or ()))
@@ -125,17 +126,22 @@ class Family(ABC, Generic[Config, Pack]):
 
     @abstractmethod
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
-        """Return the launches of a product, C along rows, A and B of the batch of C.
+        """Return the launches of a product whose A and B have the batch of C.
+
+        C has contiguous rows, unless the family stores columns too.
 
         Parameters
         ----------
         fallback : callable
-            Returns the launches of a part of the product by OpenCL C alone. It is for kernels that
-            may find, on the device, that they cannot make the product.
+            Returns the launches of a part of the product in OpenCL C alone. It serves kernels that
+            may detect, on the device, that they cannot compute the product.
         """
 
     def fallback(self, problem: Problem, choice: Choice, traits: Traits) -> Fallback:
-        """Return what plans parts of a product that most calls need no launch of."""
+        """Return a function that plans the fallback for parts of a product.
+
+        Most calls need none of its launches.
+        """
 
         def plan(part: Problem) -> Plan:
             return self.plan(part, choice, traits, self.fallback(problem, choice, traits))
@@ -145,7 +151,7 @@ class Family(ABC, Generic[Config, Pack]):
     def trial_plan(
         self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback
     ) -> Plan:
-        """Return the launches by exactly this choice, which the tuner checks and times."""
+        """Return the launches of exactly this choice, for the tuner to check and time."""
         return self.plan(problem, choice, traits, fallback)
 
     def is_faster_transposed(
@@ -154,20 +160,20 @@ class Family(ABC, Generic[Config, Pack]):
         choice: Choice,
         traits: Traits,
     ) -> bool:
-        """Tell whether to make C' = B' A' instead."""
+        """Tell whether ``C' = B' A'`` is faster than ``C = A B``."""
         return False
 
     @abstractmethod
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
-        """Return what its choices can be; `default` has the values of what is not searched."""
+        """Return its choices. `default` has the values of the fields that are not searched."""
 
     @abstractmethod
     def samples(self, kind: str) -> Samples:
-        """Return the shapes that stand for each shape class on a kind of device.
+        """Return the shapes that represent each shape class on a kind of device.
 
-        A class is missing if none of its products falls to the family.
+        A class is missing if the family serves none of its products.
         """
 
     @abstractmethod
     def edge_shapes(self, config: Config) -> list[Shape]:
-        """Return sizes at which a config's kernels meet every edge that they have."""
+        """Return shapes that cover every edge case of a config's kernels."""

@@ -1,12 +1,11 @@
-"""Products by an operand of few rows: which they are, and what their kernels share. Pure."""
+"""Products with few rows or columns: which those are, and what their kernels share. Pure."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from clgemm.core.layout import Layout
-from clgemm.core.steps import LONGEST_SUM, Argument, Batch, Side, ceil_div, round_up
-from clgemm.kernels.split_k.plan import Target
+from clgemm.core.steps import LONGEST_SUM, Side, ceil_div, round_up
 
 __all__ = [
     "LEAST_WORK",
@@ -14,13 +13,12 @@ __all__ = [
     "FewRows",
     "few_rows",
     "fits_few_rows",
-    "product_arguments",
     "slice_of_k",
 ]
 
 MOST_ROWS = 8
-LEAST_WORK = 4096  # multiply-adds, above which it is worth to cut them up
-SMALLEST_SLICE = 256  # of k, which is cut where C alone has too little work for every compute unit
+LEAST_WORK = 4096  # multiply-adds: more are worth dividing among work-groups
+SMALLEST_SLICE = 256  # of k, which is cut where C is too small to occupy every compute unit
 
 
 class FewRows(NamedTuple):
@@ -29,7 +27,7 @@ class FewRows(NamedTuple):
     Attributes
     ----------
     slot_a, slot_b : "a" or "b"
-        What its A and B are: the other way round if it is the transposed product.
+        The operands that serve as its A and B; exchanged if it is the transposed product.
     """
 
     a: Layout
@@ -47,44 +45,12 @@ def few_rows(a: Layout, b: Layout, c: Layout) -> FewRows:
 
 
 def fits_few_rows(a: Layout, b: Layout, c: Layout) -> bool:
-    """Tell whether one operand has few rows and the other lies along its rows or columns."""
+    """Tell whether C has few rows or columns and the large operand is contiguous along one axis."""
     _, b, c, _, _ = few_rows(a, b, c)
     return c.rows <= MOST_ROWS and 1 in (b.column_stride, b.row_stride)
 
 
 def slice_of_k(k: int, wanted: int, width: int) -> int:
-    """Return the depth of a slice if k is best cut into so many."""
+    """Return the depth of a slice if `wanted` slices of k are best."""
     cuts = max(1, min(wanted, k // SMALLEST_SLICE), ceil_div(k, LONGEST_SUM))
-    return round_up(ceil_div(k, cuts), width)  # vectors may lie along k, and begin with a slice
-
-
-def product_arguments(
-    sizes: tuple[int, int, int, int],
-    batch: Batch,
-    a: dict[str, Argument],
-    b: dict[str, Argument],
-    result: Target,
-) -> dict[str, Argument]:
-    """Return the arguments of the kernel that multiplies.
-
-    Parameters
-    ----------
-    sizes : tuple of int
-        m, n, k, and the depth of a slice.
-    a, b : dict
-        Where the operands lie, without the strides of the batch.
-    """
-    m, n, k, slice_k = sizes
-    return {
-        "m": m,
-        "n": n,
-        "k": k,
-        "slice_k": slice_k,
-        "counts": batch.counts,
-        **result.scales,
-        **a,
-        "a_strides": batch.strides[0],
-        **b,
-        "b_strides": batch.strides[1],
-        **result.to,
-    }
+    return round_up(ceil_div(k, cuts), width)  # vectors may lie along k: no slice cuts one

@@ -46,11 +46,11 @@ __all__ = [
     "target_of",
 ]
 
-# Bytes of both packed operands together, however large the matrices; larger products go in blocks.
-# 768 MiB hold a packed 8192 x 8192 pair, padding included.
+# The most bytes of both packed operands together; larger products are cut into blocks. A pair of
+# 8192 x 8192 matrices fits, padding included.
 SCRATCH_BYTES = 3 * 2**28
-# The smallest depth that a blocked product cuts k into: at 1024 the read and write of C that each
-# block costs is far below its arithmetic.
+# The smallest depth of a block of k. At this depth, the read and write of C that each block costs
+# takes far less time than its arithmetic.
 SMALLEST_DEPTH = 1024
 
 SIDES: tuple[Side, Side] = ("a", "b")
@@ -65,11 +65,11 @@ class Blocks(NamedTuple):
     Attributes
     ----------
     rows : tuple of int
-        Of A and of B' that are packed at a time.
+        Rows of A and of B' in a block.
     depth : int
-        Their columns.
+        Columns of a block.
     matrices : int
-        How many of them.
+        Matrices whose blocks are packed at a time.
     """
 
     rows: tuple[int, int]
@@ -83,13 +83,13 @@ class Place(NamedTuple):
     Attributes
     ----------
     part : Slice
-        Of the batch.
+        The part of the batch that it belongs to.
     sizes : tuple of int
         m, n and k.
     origins : tuple of int
         Elements from the first of A, B and C to the block.
     is_first : bool
-        Whether it is the first of k, which beta is for.
+        Whether it is the first block of k, to which beta applies.
     """
 
     part: Slice
@@ -105,24 +105,24 @@ class Scratch:
     sizes: dict[Slot, int] = field(default_factory=dict)
 
     def reserve(self, slot: Slot, size_bytes: int) -> None:
-        """Make the memory of a slot large enough."""
+        """Make the memory of a slot at least this large."""
         self.sizes[slot] = max(self.sizes.get(slot, 0), size_bytes)
 
 
 @dataclass(frozen=True)
 class Panels(ABC, Generic[Pack]):
-    """A product as a family's kernels see it, and what they want of packed blocks.
+    """A product of panels, and how a family's kernels want its blocks.
 
     Attributes
     ----------
     a, b, c : Layout
-        C along rows, A and B of the batch of C.
+        The operands; A and B have the batch of C.
     tiles : tuple of int
         Rows of a panel of A, and of B'.
     packed : tuple of bool
-        Whether A and B are packed; else kernels read them where they lie.
+        Whether A and B are packed; otherwise kernels read them in place.
     pack : tuple
-        The configs by which they are.
+        The configs that pack them.
     """
 
     a: Layout
@@ -135,26 +135,26 @@ class Panels(ABC, Generic[Pack]):
 
     @property
     def rows(self) -> tuple[Layout, Layout]:
-        """A and B', both panels of rows, k deep: B is read like A'."""
+        """A and B', whose rows form the panels: B is read like A'."""
         return self.a, self.b.transposed()
 
     @property
     @abstractmethod
     def grain(self) -> int:
-        """Blocks of k are multiples of this, but the last."""
+        """The depth of every block of k, except the last, is a multiple of this."""
 
     @property
     @abstractmethod
     def longest(self) -> int:
-        """The depth that one launch may sum."""
+        """The largest depth that one launch may sum."""
 
     @abstractmethod
     def padded(self, depth: int) -> int:
-        """Return the columns that a packed block of so many takes."""
+        """Return the columns of a packed block of this depth, padding included."""
 
     @abstractmethod
     def pack_sizes(self, operand: int, rows: int, depth: int) -> dict[str, int]:
-        """Return the sizes that the packing kernel takes, by its parameters, in their order."""
+        """Return the packing kernel's size arguments, in the order of its parameters."""
 
     @abstractmethod
     def pack_groups(self, operand: int, rows: int, depth: int) -> int:
@@ -162,41 +162,41 @@ class Panels(ABC, Generic[Pack]):
 
     @abstractmethod
     def multiply(self, place: Place, scratch: Scratch) -> Iterator[Step]:
-        """Yield the launches that multiply packed blocks."""
+        """Yield the launches that multiply a block, and reserve their scratch memory."""
 
     def pack_config(
         self,
         operand: int,
-        rows: int,  # noqa: ARG002 - what subclasses look at
+        rows: int,  # noqa: ARG002 - for subclasses
         depth: int,  # noqa: ARG002 - likewise
     ) -> KernelConfig:
-        """Return how blocks of that size are packed."""
+        """Return the config that packs a block of this size."""
         return self.pack[operand]
 
-    def packs_itself(self, place: Place) -> bool:  # noqa: ARG002 - what subclasses look at
-        """Tell whether the launch that multiplies packs A."""
+    def packs_itself(self, place: Place) -> bool:  # noqa: ARG002 - for subclasses
+        """Tell whether the launch that multiplies also packs A."""
         return False
 
     def most_matrices(self, rows: int, depth: int) -> int:  # noqa: ARG002 - likewise
-        """Return how many blocks of A of that size there may be at a time."""
+        """Return how many blocks of A of this size may be packed at a time."""
         return LAST_GROUP
 
     def packed_bytes(self, operand: int, rows: int, depth: int) -> int:
-        """Return what the packed block of one matrix takes, 0 if it is read where it lies."""
+        """Return the bytes of one matrix's packed block, 0 if it is read in place."""
         padded = round_up(rows, self.tiles[operand]) * self.padded(depth)
         return FLOAT_BYTES * padded * self.packed[operand]
 
 
 def blocks_of(panels: Panels[Pack]) -> Blocks:
-    """Cut k, then m and n, until each packed block fits; then count the matrices at a time."""
-    # The pool that scratch is of goes up by a sixteenth at most.
+    """Cut k, then m and n, until each packed block fits; then choose the matrices at a time."""
+    # The pool of scratch memory rounds sizes up by a sixteenth at most.
     most_bytes = min(SCRATCH_BYTES // 2, panels.limits.allocation_bytes // 17 * 16)
     rows, depth, grain = [panels.c.rows, panels.c.columns], panels.a.columns, panels.grain
 
     def too_large(operand: int) -> bool:
         return panels.packed_bytes(operand, rows[operand], depth) > most_bytes
 
-    # Blocks of one size: a last one of a few steps would load and store C for nothing.
+    # Blocks of nearly one size: a last one of a few steps would load and store C for little work.
     cuts = ceil_div(depth, panels.longest)
     depth = round_up(ceil_div(depth, cuts), grain)
     smallest = min(depth, round_up(SMALLEST_DEPTH, grain))
@@ -270,7 +270,7 @@ def target_of(
     scratch: Scratch,
     fused: tuple[int, int] | None = None,
 ) -> Target:
-    """Return where a block of the product is stored; its scratch is taken.
+    """Return where a block of the product is stored, and reserve its scratch memory.
 
     Parameters
     ----------
@@ -289,20 +289,20 @@ def target_of(
 
 
 def batch_over(part: Slice, strides_a: tuple[int, ...], strides_b: tuple[int, ...]) -> Batch:
-    """Return a part's loops with other strides for A and B than the operands' own."""
+    """Return the loops over a part of the batch, with these strides for A and B."""
     every = zip(part.levels, strides_a, strides_b, strict=True)
     return batch_of(tuple(Level(level.count, (i, j, level.strides[2])) for level, i, j in every), 3)
 
 
 def own_levels(levels: tuple[Level, ...], operand: int) -> tuple[Level, ...]:
-    """Return the loops that reach new matrices of one operand: repeated ones are packed once."""
+    """Return the loops over distinct matrices of one operand: a repeated one is packed once."""
     return tuple(
         Level(level.count, (level.strides[operand],)) for level in levels if level.strides[operand]
     )
 
 
 def packed_strides(levels: tuple[Level, ...], operand: int, matrix: int) -> tuple[int, ...]:
-    """Return an operand's strides in its packed batch: each of its matrices once, in order."""
+    """Return an operand's strides in its packed batch, which has each matrix once, in order."""
     strides: list[int] = []
     step = matrix
     for level in reversed(levels):

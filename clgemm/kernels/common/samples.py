@@ -1,4 +1,4 @@
-"""The shapes by which several families' configs are compared and checked. Pure."""
+"""The shapes on which several families time and check their configs. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from clgemm.core.shapes import Shape
 
 __all__ = ["FEW_ROWS_SAMPLES", "GPU_PANEL_SAMPLES", "PANEL_SAMPLES", "tile_edges"]
 
-# For each shape class smaller and larger ones, since a record serves all of it.
+# Small and large shapes of each class, since one record serves the whole class.
 PANEL_SAMPLES = {
     "small": (Shape(96, 96, 96), Shape(224, 224, 224)),
     "medium": (Shape(512, 512, 512), Shape(1000, 1000, 1000)),

@@ -1,4 +1,4 @@
-"""What the choices of a kernel family can be, as the tuner walks through them. Pure."""
+"""The search space of a kernel family: the choices that the tuner can try. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from clgemm.kernels.common.choice import Choice
 __all__ = ["FLAGS", "SearchSpace", "Sketch", "changed", "values_of"]
 
 FLAGS = (0, 1)
-# Of parameters that are changed together: what they can be together.
+# Names of parameters that are set together, and the values to set them to.
 Sketch: TypeAlias = dict[tuple[str, ...], tuple[tuple[int, ...], ...]]
 Config = TypeVar("Config", bound=KernelConfig)
 
@@ -24,15 +24,15 @@ class SearchSpace:
     Attributes
     ----------
     values : dict of str to tuple of int
-        What each parameter can be, in order.
+        The values of each parameter, in ascending order.
     couples : tuple of pair of str
-        Parameters of which one is seldom better changed alone.
+        Pairs of parameters that are changed together: changing one alone seldom helps.
     coarse : Sketch
         The few parameters that matter most, at a few values.
     make : callable
-        From values by name to a choice, constraints or not; None where there is none.
+        Makes a choice from values by name. It may break constraints; None if there is none.
     read : callable
-        From a choice to values by name.
+        Returns the values of a choice by name.
     """
 
     values: dict[str, tuple[int, ...]]
@@ -43,16 +43,16 @@ class SearchSpace:
 
 
 def changed(config: Config, values: Mapping[str, int]) -> Config:
-    """Return a config with other values, flags as flags."""
+    """Return a config with other values; those of flags become bool."""
     known = {field.name: field.type for field in fields(config)}
-    own = {
+    typed = {
         name: bool(value) if known[name] == "bool" else value
         for name, value in values.items()
         if name in known
     }
-    return replace(config, **own)
+    return replace(config, **typed)
 
 
 def values_of(config: KernelConfig, values: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Return the values that a config has of a space's parameters."""
+    """Return a config's values of those parameters that are its fields."""
     return {name: int(getattr(config, name)) for name in values if hasattr(config, name)}

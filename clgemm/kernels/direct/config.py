@@ -1,4 +1,4 @@
-"""The config of small products."""
+"""The config of the direct family, for small products. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["DirectConfig"]
 
 @dataclass(frozen=True)
 class DirectConfig(KernelConfig):
-    """Operands of any stride read where they lie: one launch, for small products."""
+    """Reads operands of any strides in place: one launch, for small products."""
 
     items_m: int  # work-items along the rows of C
     items_n: int  # work-items along the columns of C

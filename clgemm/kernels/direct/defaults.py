@@ -1,4 +1,4 @@
-"""The config of small products where there is no record. Pure."""
+"""The default config of the direct family. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["direct_config"]
 
 
 def direct_config(limits: Limits) -> DirectConfig:
-    """Return the config of small products."""
+    """Return the config for a device of these limits."""
     if limits.vector_width > 1:
         return DirectConfig(
             items_m=1, items_n=1, work_m=4, width=min(limits.vector_width, 8), fma=False

@@ -1,4 +1,4 @@
-"""The family of small products: what suits it, its defaults, its launches. Pure."""
+"""The direct family: the small products that it suits, its defaults, its launches. Pure."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from clgemm.kernels.direct.search_space import search_space
 
 __all__ = ["DIRECT"]
 
-# Multiply-adds of a matrix up to which packing costs more than it saves.
+# Multiply-adds of a product, up to which packing costs more than it saves.
 SMALL = {"CPU": 32**3, "GPU": 96**3, "accelerator": 96**3}
-# The same for each matrix of a batch, whose tiles keep a GPU busy.
+# The same for each product of a batch: the tiles of a batch keep a GPU busy.
 SMALL_IN_BATCHES = {"CPU": 32**3, "GPU": 16**3, "accelerator": 16**3}
-SHORT_SIDE = 8  # rows or columns, below which panels for vectors are mostly padding
+SHORT_SIDE = 8  # rows or columns: with fewer, panels for vectors are mostly padding
 
 SAMPLES = {
     "tiny": (Shape(12, 12, 12), Shape(32, 32, 32)),
@@ -34,16 +34,16 @@ GPU_SAMPLES = SAMPLES | {
 
 
 class Direct(Family[DirectConfig, KernelConfig]):
-    """One launch reads operands of any strides where they lie."""
+    """One launch that reads operands of any strides in place, for small products."""
 
     config = DirectConfig
 
     def runs_on(self, traits: Traits) -> bool:
-        """Run anywhere."""
+        """Run on every device."""
         return True
 
     def suits(self, problem: Problem, traits: Traits) -> bool:
-        """Make what is too small to pack."""
+        """Suit products that are too small to pack."""
         m, n, k, matrices = problem.shape
         most = (SMALL if matrices == 1 else SMALL_IN_BATCHES)[traits.kind]
         return m * n * k <= most or (traits.has_vectors and min(m, n) < SHORT_SIDE)

@@ -1,4 +1,4 @@
-"""The launches of small products: one, whatever the operands' strides. Pure."""
+"""The launches of the direct family. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["make_direct_plan"]
 
 
 def make_direct_plan(a: Layout, b: Layout, c: Layout, config: DirectConfig) -> Plan:
-    """Return the launches of ``C = alpha A B + beta C``; A and B may have no depth at all."""
+    """Return the launches of ``C = alpha A B + beta C``; k may be 0."""
     return Plan(tuple(_steps(a, b, c, config)))
 
 
@@ -30,7 +30,7 @@ def _steps(a: Layout, b: Layout, c: Layout, config: DirectConfig) -> Iterator[St
     m, n, k = c.rows, c.columns, a.columns
     tile_m, tile_n = config.items_m * config.work_m, config.items_n * config.width
     groups = ceil_div(m, tile_m) * ceil_div(n, tile_n)
-    slot_a: Slot = "a" if k else "c"  # an argument must be some buffer, even if it is not read
+    slot_a: Slot = "a" if k else "c"  # the argument must be a buffer, even if it is not read
     slot_b: Slot = "b" if k else "c"
     for offsets, levels in slices(batch_levels(a, b, c), LAST_GROUP // groups, 3):
         batch = batch_of(levels, 3)

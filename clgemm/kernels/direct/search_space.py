@@ -1,4 +1,4 @@
-"""What the configs of small products can be. Pure."""
+"""The search space of the direct family. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["search_space"]
 
 
 def search_space(config: DirectConfig, traits: Traits) -> SearchSpace:
-    """Return the space; `config` has the values of what is not searched."""
+    """Return the space. `config` has the values of the fields that are not searched."""
     vectors = traits.has_vectors
     items = (1, 2, 4, 8) if vectors else (1, 2, 4, 8, 16, 32)
     values: dict[str, tuple[int, ...]] = {

@@ -1,7 +1,4 @@
-"""The configs of packing: copying an operand into panels.
-
-Pure.
-"""
+"""The configs of packing: copying an operand into panels. Pure."""
 
 from __future__ import annotations
 
@@ -48,13 +45,13 @@ class PackConfig(KernelConfig):
 
 @dataclass(frozen=True)
 class VectorPackConfig(KernelConfig):
-    """The same by vectors, for processors that have them; panels lie block after block of k."""
+    """Packs by vectors, for CPUs. The panels of one block of k are stored together."""
 
     panel: int  # rows of a panel: tile_m or tile_n of the kernel that reads it
     vector_rows: int  # rows that are copied or transposed together
     vector_columns: int  # columns that are transposed together
-    panels: int  # panels that one work-group packs, at most, where it transposes
-    prefetch: bool  # what is read where it transposes, and what is written, is fetched ahead
+    panels: int  # most panels that one work-group packs where it transposes
+    prefetch: bool  # prefetch what is written, and what is read where it transposes
 
     family: ClassVar[str] = "pack_vectors"
     source: ClassVar[str] = "pack/pack_vectors.cl"
@@ -64,14 +61,14 @@ class VectorPackConfig(KernelConfig):
 
     @classmethod
     def of(cls, panel: int, rows: int, prefetch: bool) -> VectorPackConfig:
-        """Return how panels are packed, as many per work-group as have so many rows."""
+        """Return a config whose work-groups pack panels of about `rows` rows together."""
         vector_rows, vector_columns = vector_block_of(panel)
         return cls(
             panel, vector_rows, vector_columns, panels=max(1, rows // panel), prefetch=prefetch
         )
 
     def macros(self) -> tuple[tuple[str, int], ...]:
-        """Return also how it writes."""
+        """Return also the macro for how it writes."""
         return (*super().macros(), ("WRITES", int(self.prefetch)))
 
     @property
@@ -95,11 +92,11 @@ class VectorPackConfig(KernelConfig):
 
 @dataclass(frozen=True)
 class VectorPackVariant(VectorPackConfig):
-    """The same for the operand at hand."""
+    """The config of one launch."""
 
-    streams: bool  # it is written past the caches, which do not hold it
+    streams: bool  # store past the caches, which cannot hold the operand
 
     def macros(self) -> tuple[tuple[str, int], ...]:
-        """Return also how it writes."""
+        """Return also the macro for how it writes."""
         macros = dict(super().macros())
         return tuple((macros | ({"WRITES": 2} if self.streams else {})).items())

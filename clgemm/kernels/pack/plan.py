@@ -37,7 +37,7 @@ def pack_step(
     Parameters
     ----------
     sizes : mapping of str to int
-        `rows`, `columns`, and what else of sizes the packing kernel takes, in its order.
+        `rows`, `columns` and the packing kernel's other sizes, in its order.
     """
     slot, offset = to
     arguments: dict[str, Argument] = {
@@ -55,7 +55,7 @@ def pack_step(
 
 
 def make_copy_plan(source: Layout, config: PackConfig) -> Plan:
-    """Return the launches that copy a to c, a dense row-major batch: panels of a single row."""
+    """Return the launches that copy a to c, a dense row-major batch. Each row is a panel."""
     assert config.panel == 1
     rows, columns = source.rows, source.columns
     groups = ceil_div(columns, config.depth)  # for each row

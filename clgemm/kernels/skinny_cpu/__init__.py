@@ -1,1 +1,1 @@
-"""Products by an operand of few rows, for CPUs."""
+"""Products with few rows or columns, for CPUs."""

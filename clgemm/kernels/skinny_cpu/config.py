@@ -1,4 +1,4 @@
-"""The config of products by few rows, the other operand read by vectors. Pure."""
+"""The config of the skinny_cpu family: products with few rows or columns. Pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["SkinnyCpuConfig"]
 
 @dataclass(frozen=True)
 class SkinnyCpuConfig(KernelConfig):
-    """An operand of a few rows, the other read once where it lies, by vectors."""
+    """Multiplies by an operand of a few rows; reads the other once, in place, by vectors."""
 
     rows: int  # rows of C at a time
-    vectors: int  # vectors, or columns, of B at a time
+    vectors: int  # vectors of B's rows, or columns of B, at a time
     width: int  # floats per vector
     strip: int  # columns of C per work-group
     chunk: int  # rows of B at a time
-    prefetch: int  # rows of B that are fetched ahead; 0 leaves it to the processor
+    prefetch: int  # rows of B to prefetch ahead; 0 leaves it to the processor
     fma: bool  # as in TiledConfig
 
     family: ClassVar[str] = "skinny_cpu"

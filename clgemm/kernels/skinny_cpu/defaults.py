@@ -1,4 +1,4 @@
-"""The config of products by few rows where there is no record, for CPUs. Pure."""
+"""The default config of the skinny_cpu family. Pure."""
 
 from __future__ import annotations
 

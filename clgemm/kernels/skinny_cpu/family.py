@@ -1,4 +1,4 @@
-"""The family of products by few rows on CPUs: what suits it, its defaults, its launches. Pure."""
+"""The skinny_cpu family: the products that it suits, its defaults, its launches. Pure."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = ["SKINNY_CPU"]
 
 
 class SkinnyCpu(Family[SkinnyCpuConfig, PackConfig]):
-    """An operand of few rows, the other read by vectors, for CPUs."""
+    """Products with few rows or columns; reads the large operand once. For CPUs."""
 
     config = SkinnyCpuConfig
-    packs = (PackConfig,)  # of the operand of few rows, copied row by row
+    packs = (PackConfig,)  # for the operand of few rows, which is copied row by row
     takes_any_strides = False
 
     def runs_on(self, traits: Traits) -> bool:
@@ -35,12 +35,12 @@ class SkinnyCpu(Family[SkinnyCpuConfig, PackConfig]):
         return traits.has_vectors
 
     def suits(self, problem: Problem, traits: Traits) -> bool:
-        """Make what has few rows or columns."""
+        """Suit products with few rows or columns."""
         m, n, k, _ = problem.shape
         return n * m * k > LEAST_WORK and self.fits(problem)
 
     def fits(self, problem: Problem) -> bool:
-        """Tell whether one operand has few rows and the other lies along rows or columns."""
+        """Tell whether C has few rows or columns and the large operand is contiguous."""
         return fits_few_rows(*problem.layouts)
 
     def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
@@ -50,7 +50,7 @@ class SkinnyCpu(Family[SkinnyCpuConfig, PackConfig]):
         return (Choice(config, (copy_config(traits.limits),)),)
 
     def plainest(self, traits: Traits) -> Choice:
-        """Return vectors of two floats."""
+        """Return a config with vectors of two floats."""
         config = replace(skinny_config(4, 2, False), vectors=1, strip=64)
         return Choice(config, (copy_config(traits.limits),))
 
@@ -59,7 +59,7 @@ class SkinnyCpu(Family[SkinnyCpuConfig, PackConfig]):
         return (1,)
 
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
-        """Return a launch that multiplies, one that copies before, one that adds up after."""
+        """Return the launch that multiplies; before it a copy and after it a sum, where needed."""
         (copy,) = self.packing(choice)
         return make_skinny_plan(*problem.layouts, self.own(choice), copy, traits.limits)
 

@@ -1,4 +1,4 @@
-"""What the configs of products by few rows can be, on CPUs. Pure."""
+"""The search space of the skinny_cpu family. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["search_space"]
 
 
 def search_space(config: SkinnyCpuConfig, copy: PackConfig, traits: Traits) -> SearchSpace:
-    """Return the space; the arguments have the values of what is not searched."""
+    """Return the space. The arguments have the values of the fields that are not searched."""
     values = {
         "rows": (1, 2, 4, 8),
         "vectors": (1, 2, 4, 8),

@@ -2,10 +2,11 @@
 //   a[i*a_row + p*a_column]      m x k; a_column is 1 unless b_column is
 //   b[p*b_row + j*b_column]      k x n; b_column or b_row is 1
 //   c[i*c_row + j*c_column]      m x n; not read when beta is 0
-// A work-group computes ROWS rows x STRIP columns of C over one slice of k. Where the rows of B are contiguous
-// it adds up rows, CHUNK of them at a time for VECTORS vectors, then for the next vectors, so that few pages
-// of memory are in use at a time. Where the columns are, it computes scalar products of VECTORS columns.
-// Split-k: several slices of k, slice_k long each, are several results; slice s goes to c + s*c_slice.
+// A work-group computes ROWS rows x STRIP columns of C over one slice of k.
+// If the rows of B are contiguous, it adds up multiples of rows: CHUNK rows for VECTORS vectors, then the same
+// rows for the next vectors. So it uses few pages of memory at a time.
+// If the columns of B are contiguous, it computes scalar products of VECTORS columns at a time.
+// Split-k: each slice of k, slice_k long, has its own result. Slice s goes to c + s*c_slice.
 // Work-groups: matrices x slices x (m/ROWS, rounded up) x (n/STRIP, rounded up), one work-item each.
 #ifndef ROWS
 #error "ROWS: rows of C at a time"

@@ -1,1 +1,1 @@
-"""Products by an operand of few rows, for devices that spread work-items over lanes."""
+"""Products with few rows or columns, for devices that spread work-items over lanes."""

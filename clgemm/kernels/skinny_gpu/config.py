@@ -1,4 +1,4 @@
-"""The config of products by few rows, where work-items spread over lanes. Pure."""
+"""The config of the skinny_gpu family: products with few rows or columns. Pure."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from clgemm.kernels.split_k.config import ReduceConfig
 
 __all__ = ["HINTED_WIDTH", "MOST_OF_A", "SkinnyGpuConfig", "SkinnyGpuVariant"]
 
-HINTED_WIDTH = 4  # floats of a load that can say whether they stay in the last cache
-MOST_OF_A = 16  # floats of a few rows that a work-item brings to local memory at a time
+HINTED_WIDTH = 4  # floats of a load that can carry a hint for the last cache
+MOST_OF_A = 16  # floats of A that a work-item copies to local memory at a time
 
 
 @dataclass(frozen=True)
 class SkinnyGpuConfig(KernelConfig):
-    """An operand of a few rows, the other read once by work-groups of many, side by side."""
+    """Multiplies by an operand of a few rows; large work-groups read the other once, in place."""
 
     rows: int  # rows of C at a time
     width: int  # floats per load of B
     group: int  # work-items per work-group
-    abreast: int  # of them, those side by side along the memory of B, if its rows lie there
-    chunk: int  # columns of A in local memory; 0: A is read where it lies, unless B is along_k
+    abreast: int  # of them, those side by side along a row of B, if its rows are contiguous
+    chunk: int  # columns of A in local memory; 0: read A in place, unless with along_k
     fma: bool  # as in TiledConfig
-    ahead: int = 4  # loads of B under way at once
+    ahead: int = 4  # loads of B in flight
 
     family: ClassVar[str] = "skinny_gpu"
     source: ClassVar[str] = "skinny_gpu/skinny_gpu.cl"
@@ -61,12 +61,12 @@ class SkinnyGpuConfig(KernelConfig):
 
 @dataclass(frozen=True)
 class SkinnyGpuVariant(SkinnyGpuConfig):
-    """The same for the operands at hand."""
+    """The config of one launch."""
 
-    along_k: bool = False  # the columns of B lie along its memory, not its rows
-    fused_split_k: bool = False  # adds up slices of k itself
-    # Of the loads under way at once, those of what stays in the last cache while the rest leaves it
-    # first; 0: all alike.
+    along_k: bool = False  # B's columns are contiguous, not its rows
+    fused_split_k: bool = False  # the kernel itself adds up slices of k
+    # Of the loads in flight, those that the last cache is told to keep; it evicts the others first.
+    # 0: no hints.
     cached_loads: int = 0
 
     @property
@@ -77,7 +77,7 @@ class SkinnyGpuVariant(SkinnyGpuConfig):
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         if self.along_k and self.chunk == 0:
-            yield "chunk=0 columns of A serve no along_k"
+            yield "chunk=0 cannot be combined with along_k"
         if self.cached_loads and self.width != HINTED_WIDTH:
             yield (
                 f"cached_loads={self.cached_loads} needs loads of {HINTED_WIDTH} floats, "

@@ -1,4 +1,4 @@
-"""The config of products by few rows where there is no record, on lanes. Pure."""
+"""The default config of the skinny_gpu family. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from clgemm.kernels.skinny_gpu.config import MOST_OF_A, SkinnyGpuConfig
 
 __all__ = ["MOST_LANES_ROWS", "skinny_lanes_config"]
 
-MOST_LANES_ROWS = 2  # of skinny products on lanes: with more, tiles in local memory are faster
+MOST_LANES_ROWS = 2  # rows or columns: with more, tiles in local memory are faster
 
 
 def skinny_lanes_config(rows: int, limits: Limits) -> SkinnyGpuConfig:
     """Return the config that multiplies by an operand of few rows.
 
-    As many work-items as there may be, up to what leaves each its registers, and 32 KiB at most.
+    Work-groups are as large as the device allows, as long as each work-item keeps its registers.
+    They take at most 32 KiB of local memory.
     """
     rows = next(r for r in (1, 2, 4, 8) if r >= rows or r == 8)
     group = 1024 if rows <= MOST_LANES_ROWS else 256

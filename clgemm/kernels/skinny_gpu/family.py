@@ -1,4 +1,4 @@
-"""The family of products by few rows on lanes: what suits it, its defaults, its launches. Pure."""
+"""The skinny_gpu family: the products that it suits, its defaults, its launches. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from clgemm.kernels.skinny_gpu.search_space import search_space
 
 __all__ = ["SKINNY_GPU"]
 
-LOADS_AHEAD = 8  # under way at once on NVIDIA's GPUs, of all rows together
+LOADS_AHEAD = 8  # loads in flight on NVIDIA's GPUs, for all rows together
 
 SAMPLES = FEW_ROWS_SAMPLES | {
     "tall": (Shape(4096, 2, 4096), Shape(16384, 2, 1024)),
@@ -30,7 +30,7 @@ SAMPLES = FEW_ROWS_SAMPLES | {
 
 
 class SkinnyGpu(Family[SkinnyGpuConfig, KernelConfig]):
-    """An operand of few rows, for devices that spread work-items over lanes."""
+    """Products with few rows or columns, on devices that spread work-items over lanes."""
 
     config = SkinnyGpuConfig
     takes_any_strides = False
@@ -40,29 +40,29 @@ class SkinnyGpu(Family[SkinnyGpuConfig, KernelConfig]):
         return not traits.has_vectors
 
     def suits(self, problem: Problem, traits: Traits) -> bool:
-        """Make what has at most two rows or columns: tiles are faster with more."""
+        """Suit products with at most two rows or columns: with more, tiles are faster."""
         m, n, k, _ = problem.shape
         few = min(m, n) <= MOST_LANES_ROWS
         return n * m * k > LEAST_WORK and few and self.fits(problem)
 
     def fits(self, problem: Problem) -> bool:
-        """Tell whether one operand has few rows and the other lies along rows or columns."""
+        """Tell whether C has few rows or columns and the large operand is contiguous."""
         return fits_few_rows(*problem.layouts)
 
     def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
-        """Return a config for as many rows as there are."""
+        """Return a config for this number of rows or columns."""
         config = skinny_lanes_config(min(shape.m, shape.n), traits.limits)
         if traits.is_nvidia and config.rows <= MOST_LANES_ROWS:
-            # Its caches serve few rows as fast as local memory, and without barriers.
+            # NVIDIA's caches serve few rows as fast as local memory, without barriers.
             config = replace(config, chunk=0, ahead=LOADS_AHEAD // config.rows)
         return (Choice(config),)
 
     def plainest(self, traits: Traits) -> Choice:
-        """Return loads of one float."""
+        """Return a config with loads of one float."""
         return Choice(replace(skinny_lanes_config(4, traits.limits), width=1))
 
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
-        """Return a launch that multiplies, and one that adds up where k is cut."""
+        """Return the launch that multiplies, and with split-k one that adds up."""
         return make_skinny_plan(*problem.layouts, self.own(choice), traits.limits)
 
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:

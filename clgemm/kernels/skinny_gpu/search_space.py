@@ -1,4 +1,4 @@
-"""What the configs of products by few rows can be, where work-items spread over lanes. Pure."""
+"""The search space of the skinny_gpu family. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["search_space"]
 
 
 def search_space(config: SkinnyGpuConfig) -> SearchSpace:
-    """Return the space; `config` has the values of what is not searched."""
+    """Return the space. `config` has the values of the fields that are not searched."""
     values: dict[str, tuple[int, ...]] = {
         "rows": (1, 2, 4, 8),
         "width": (1, 2, 4, 8),

@@ -1,4 +1,4 @@
-"""The config of the kernel that adds up partial products."""
+"""The config of the kernel that adds up the partial products of split-k. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["ReduceConfig"]
 
 @dataclass(frozen=True)
 class ReduceConfig(KernelConfig):
-    """Adds up the results of a product whose k was cut into slices."""
+    """Adds up the partial products of split-k."""
 
     group: int  # work-items per work-group
-    parts: int  # of them, those that share the slices of the same elements
+    parts: int  # of them, those that share the slices of one element of C
     width: int  # columns per work-item, one vector
-    aligned: bool = False  # rows of the slices are whole vectors
+    aligned: bool = False  # the rows of partial products are whole vectors
 
     family: ClassVar[str] = "reduce"
     source: ClassVar[str] = "split_k/reduce.cl"

@@ -1,4 +1,4 @@
-"""Where a product's kernel stores: in C, or in parts that are added up."""
+"""Where a kernel stores: in C, or with split-k in partial products that are added up. Pure."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from clgemm.core.steps import (
 )
 from clgemm.kernels.split_k.config import ReduceConfig
 
-__all__ = ["Target", "target"]
+__all__ = ["Target", "product_arguments", "target"]
 
 
 class Target(NamedTuple):
-    """Where a product's kernel stores: in C, or slices of k side by side, which are then added up.
+    """Where a kernel stores: in C, or in partial products, one for each slice of k.
 
     Attributes
     ----------
     scales : mapping
-        Its arguments `alpha` and `beta`.
+        The kernel's arguments `alpha` and `beta`.
     to : mapping
-        Its arguments from `c` to `c_strides`; if it fused_split_k, `slices_out` and `counters` too.
+        Its arguments from `c` to `c_strides`; with fused split-k also `slices_out` and `counters`.
     partial_bytes : int
-        Of the scratch memory "partial".
+        Bytes of the scratch memory "partial".
     adding : tuple of Step
-        The launch that adds slices up, if there are any and the kernel does not.
+        The launch that adds up partial products; empty if there are none, or with fused split-k.
     fused_split_k : bool
-        Whether it does.
+        Whether the kernel itself adds them up.
     """
 
     scales: Mapping[str, Argument]
@@ -59,21 +59,21 @@ def target(
     limits: Limits,
     fused: tuple[int, int] | None = None,
 ) -> Target:
-    """Return where a product stores.
+    """Return where a product is stored.
 
     Parameters
     ----------
     sizes : tuple of int
-        m, n and the number of slices that k is cut into.
+        m, n and the number of slices of k.
     levels, batch
-        The loops over its batch, of A, B and C; the same as kernels take them.
+        The loops over the batch, of A, B and C; the same as kernel arguments.
     beta : float or "beta"
-        What C is scaled by.
+        The factor of C.
     first : int
-        Elements from the first of `c` to where the product begins.
+        Elements from the first of `c` to the first of the product.
     fused : tuple of int, optional
-        Work-groups for each slice, and elements of C that each makes, of a kernel that adds up
-        slices itself where it can.
+        For a kernel with fused split-k: its work-groups per slice, and the elements of C per
+        work-group.
     """
     m, n, cuts = sizes
     scales: dict[str, Argument] = {"alpha": "alpha", "beta": beta}
@@ -84,16 +84,48 @@ def target(
     if fused is not None and limits.fused_split_k and fused[0] <= COUNTERS * limits.compute_units:
         to |= {"slices_out": "partial", "counters": "counters"}
         return Target(scales, to, FLOAT_BYTES * cuts * math.prod(fused), (), fused_split_k=True)
-    apart = batch_of(_dense_levels(levels, cuts * m * n), 1)
+    dense = batch_of(_dense_levels(levels, cuts * m * n), 1)
     place = operand_in_place("c", "c", start, c, strides=strides)
     adding = _reduce_step(sizes, batch, scales, place, limits)
     scales = {"alpha": 1.0, "beta": 0.0}
-    to = operand_at("c", "partial", 0, row=n, column=1, slice=m * n, strides=apart.strides[0])
+    to = operand_at("c", "partial", 0, row=n, column=1, slice=m * n, strides=dense.strides[0])
     return Target(scales, to, FLOAT_BYTES * batch.matrices * cuts * m * n, (adding,))
 
 
+def product_arguments(
+    sizes: Mapping[str, int],
+    batch: Batch,
+    a: Mapping[str, Argument],
+    b: Mapping[str, Argument],
+    result: Target,
+    extra: Mapping[str, Argument] | None = None,
+) -> dict[str, Argument]:
+    """Return the arguments of a kernel that multiplies, in the order of its parameters.
+
+    Parameters
+    ----------
+    sizes : mapping of str to int
+        `m`, `n`, `k`, `slice_k`, and the other sizes that the kernel takes next.
+    a, b : mapping
+        Where the operands are, without their batch strides.
+    extra : mapping, optional
+        The arguments between those of B and those of C.
+    """
+    return {
+        **sizes,
+        "counts": batch.counts,
+        **result.scales,
+        **a,
+        "a_strides": batch.strides[0],
+        **b,
+        "b_strides": batch.strides[1],
+        **(extra or {}),
+        **result.to,
+    }
+
+
 def _reduce_config(slices: int, limits: Limits) -> ReduceConfig:
-    """Return how slices are added up: by vectors, or by as many work-items as there is work for."""
+    """Return the config that adds up slices: by vectors, or by many work-items on lanes."""
     if limits.vector_width > 1:
         return ReduceConfig(group=1, parts=1, width=limits.vector_width)
     group = 1
@@ -121,7 +153,7 @@ def _reduce_step(
 
 
 def _dense_levels(levels: tuple[Level, ...], matrix: int) -> tuple[Level, ...]:
-    """Return the loops over a batch whose matrices, of so many elements, lie one behind another."""
+    """Return the loops over a dense batch of matrices with `matrix` elements each."""
     dense: list[Level] = []
     for level in reversed(levels):
         dense.insert(0, Level(level.count, (matrix,)))

@@ -1,7 +1,4 @@
-"""The configs of tensor cores: operands split in parts, products of the parts.
-
-Pure.
-"""
+"""The configs of kernels for tensor cores: split the operands, multiply the parts. Pure."""
 
 from __future__ import annotations
 
@@ -31,23 +28,23 @@ __all__ = [
     "WgmmaVariant",
 ]
 
-# kernels/tensor_core/tile.cl, which says what a tile holds.
+# The same as in kernels/tensor_core/tile.cl, which describes a tile.
 TILE_ROWS = 128
-TILE_DEPTH = 64  # of halves
+TILE_DEPTH = 64  # along k, in half precision
 TILE_BYTES = 2 * 16 * TILE_ROWS * 8 + 4 * TILE_ROWS + 2 * 64
-LENGTH_BYTES = 4  # of a list, in the directory behind the tiles
-OWN_BYTES = 128 + 8 * 16 * 33 * 4  # the product kernel: barriers, a corner of C for each warp
-LOCAL_BYTES = 226 * 1024  # what a work-group can have on compute capability 9.0
-NARROW_COLUMNS = 16, 32, 64  # kernels/tensor_core/narrow.cl: of C per tile
+LENGTH_BYTES = 4  # of the length of a list, in the directory behind the tiles
+OTHER_BYTES = 128 + 8 * 16 * 33 * 4  # of the wgmma kernel: barriers, a part of C for each warp
+LOCAL_BYTES = 226 * 1024  # local memory of a work-group on compute capability 9.0
+NARROW_COLUMNS = 16, 32, 64  # of C per tile, in kernels/tensor_core/narrow.cl
 
 
 @dataclass(frozen=True)
 class SplitConfig(KernelConfig):
     """Splits both operands into tiles of two parts."""
 
-    tf32: bool  # parts in tf32, not in halves
-    guard: bool  # keep aside the elements that two parts cannot hold
-    int8: bool = False  # low parts, and high ones once more, in bytes
+    tf32: bool  # parts in tf32, not in half precision
+    guard: bool  # list the elements that two parts cannot represent
+    int8: bool = False  # low parts in int8, and the high ones in int8 too
 
     family: ClassVar[str] = "tensor_pack"
     source: ClassVar[str] = "tensor_core/pack.cl"
@@ -60,12 +57,12 @@ class SplitConfig(KernelConfig):
 
     def problems(self) -> Iterator[str]:
         if self.int8 and (self.tf32 or self.guard):
-            yield "bytes are beside halves, and without a guard"
+            yield "int8=True needs tf32=False and guard=False"
 
 
 @dataclass(frozen=True)
 class TensorConfig(KernelConfig):
-    """Multiplies split tiles on tensor cores: what both families have in common."""
+    """Multiplies split tiles on tensor cores: what the wgmma and mma families share."""
 
     swizzle: int  # rows of tiles that work-groups visit together, for the second-level cache
 
@@ -76,7 +73,7 @@ class TensorConfig(KernelConfig):
         "tensor_core/outliers.cl",
         "tensor_core/store.cl",
     )
-    # TiledConfig: of the fallback, for data that split operands cannot hold.
+    # TiledConfig is the fallback, for data that two parts cannot represent.
     companions: ClassVar[tuple[type[KernelConfig], ...]] = (SplitConfig, TiledConfig)
 
     @property
@@ -96,7 +93,7 @@ class TensorConfig(KernelConfig):
 
 @dataclass(frozen=True)
 class TensorVariant(TensorConfig):
-    """The same for one call: what both families have in common."""
+    """The config of one call: what the wgmma and mma families share."""
 
     tf32: bool  # as in SplitConfig
     guard: bool  # as there
@@ -109,7 +106,7 @@ class TensorVariant(TensorConfig):
 
     @property
     def split(self) -> SplitConfig:
-        """How operands are packed for it."""
+        """The config that splits the operands for it."""
         return SplitConfig(self.tf32, self.guard, self.int8)
 
     def problems(self) -> Iterator[str]:
@@ -119,7 +116,7 @@ class TensorVariant(TensorConfig):
 
 @dataclass(frozen=True)
 class MmaConfig(TensorConfig):
-    """With mma.sync: compute capability 8.0 and later."""
+    """Uses mma.sync: compute capability 8.0 and later."""
 
     family: ClassVar[str] = "tensor_mma"
     source: ClassVar[str] = "tensor_core/mma.cl"
@@ -135,17 +132,17 @@ class MmaConfig(TensorConfig):
 
 @dataclass(frozen=True)
 class MmaVariant(MmaConfig, TensorVariant):
-    """The same for one call."""
+    """The config of one call."""
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         if self.int8:
-            yield "it multiplies no bytes"
+            yield "int8=True needs wgmma"
 
 
 @dataclass(frozen=True)
 class WgmmaConfig(TensorConfig):
-    """With wgmma: compute capability 9.0."""
+    """Uses wgmma: compute capability 9.0."""
 
     tile_n: int  # columns of C per tile
     stages: int  # tiles of A and B in local memory
@@ -156,7 +153,7 @@ class WgmmaConfig(TensorConfig):
         *TensorConfig.includes,
         *("tensor_core/barriers.cl", "tensor_core/warp_groups.cl"),
     )
-    # 384 work-items start with 168 registers each and then share them out anew.
+    # 384 work-items start with 168 registers each; the kernel then divides the registers anew.
     options: ClassVar[tuple[str, ...]] = ("-cl-nv-maxrregcount=168",)
 
     @property
@@ -174,21 +171,21 @@ class WgmmaConfig(TensorConfig):
         if self.tile_n not in (TILE_ROWS, 2 * TILE_ROWS):
             yield f"tile_n={self.tile_n} is neither {TILE_ROWS} nor {2 * TILE_ROWS}"
         # Static local memory may exceed what the device reports.
-        needed = self.stages * (1 + self.tile_n // TILE_ROWS) * TILE_BYTES + OWN_BYTES
+        needed = self.stages * (1 + self.tile_n // TILE_ROWS) * TILE_BYTES + OTHER_BYTES
         if needed > LOCAL_BYTES:
             yield f"{needed} bytes of local memory exceed {LOCAL_BYTES}"
 
 
 @dataclass(frozen=True)
 class WgmmaVariant(WgmmaConfig, TensorVariant):
-    """The same for one call."""
+    """The config of one call."""
 
 
 @dataclass(frozen=True)
 class SingleLaunchConfig(WgmmaVariant):
-    """Splits, multiplies, and with a guard makes plainly what must be made so, in one launch."""
+    """Splits and multiplies in one launch; with a guard it holds the fallback too."""
 
-    plain_m: ClassVar[int] = 128  # rows of C per tile of the plain product
+    plain_m: ClassVar[int] = 128  # rows of C per tile of the fallback
     plain_n: ClassVar[int] = 64  # and its columns
 
     family: ClassVar[str] = "tensor_single_launch"
@@ -202,28 +199,28 @@ class SingleLaunchConfig(WgmmaVariant):
 
     @classmethod
     def of(cls, config: WgmmaVariant) -> SingleLaunchConfig:
-        """Return the nearest to a config of separate launches."""
+        """Return the config that is nearest to one of separate launches."""
         return cls(
             swizzle=config.swizzle, tf32=False, guard=config.guard, tile_n=TILE_ROWS, stages=3
         )
 
     def macros(self) -> tuple[tuple[str, int], ...]:
-        """Return also those of tensor_core/fallback.cl."""
+        """Return also the macros of tensor_core/fallback.cl."""
         return (*super().macros(), ("PLAIN_M", self.plain_m), ("PLAIN_N", self.plain_n))
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         if self.tf32 or self.int8 or self.tile_n != TILE_ROWS:
-            yield "it is made for halves and narrow tiles"
+            yield f"a single launch needs tf32=False, int8=False and tile_n={TILE_ROWS}"
 
 
 @dataclass(frozen=True)
 class NarrowConfig(KernelConfig):
-    """For a B of few columns: A is split on its way from memory to registers."""
+    """For a B of few columns. It splits A on the way from memory to registers."""
 
     columns: int  # of C per tile, one of NARROW_COLUMNS
     parts: int  # warp groups of a work-group, which share k
-    ahead: int  # chunks from fetching A to the second-level cache to loading it
+    ahead: int  # chunks by which A is prefetched to the second-level cache
 
     tile_m: ClassVar[int] = 128  # rows of C per tile
     chunk: ClassVar[int] = 32  # of k
@@ -244,31 +241,31 @@ class NarrowConfig(KernelConfig):
 
     @property
     def chunk_bytes(self) -> int:
-        """Of B, packed."""
+        """Bytes of a packed chunk of B."""
         return 2 * FLOAT_BYTES * self.chunk * self.columns + 128
 
     def problems(self) -> Iterator[str]:
         bad = list(positive(self))
         yield from bad
         if self.parts == 1:
-            yield "parts=1 has nobody to take turns with"
+            yield "parts=1 is less than 2: warp groups alternate"
         if self.columns not in NARROW_COLUMNS:
             yield f"columns={self.columns} is not one of {NARROW_COLUMNS}"
         if bad:
             return
         tile = FLOAT_BYTES * self.columns * (self.tile_m + 4)
-        # As for WgmmaConfig.
+        # As in WgmmaConfig.
         if (needed := self.parts * max(3 * self.chunk_bytes, tile)) > LOCAL_BYTES:
             yield f"{needed} bytes of local memory exceed {LOCAL_BYTES}"
 
 
 @dataclass(frozen=True)
 class NarrowVariant(NarrowConfig):
-    """The same for the operands at hand."""
+    """The config of one launch."""
 
     load_a: int  # floats per load of A
-    along_k: bool  # rows of A lie along memory, not its columns
-    fused_split_k: bool = False  # adds up slices of k itself
+    along_k: bool  # A's rows are contiguous, not its columns
+    fused_split_k: bool = False  # the kernel itself adds up slices of k
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

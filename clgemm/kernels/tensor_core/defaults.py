@@ -1,4 +1,4 @@
-"""The configs of products on tensor cores where there is no record. Pure."""
+"""The default configs of products on tensor cores. Pure."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from clgemm.kernels.tensor_core.config import TILE_ROWS, WgmmaConfig
 
 __all__ = ["TILES", "wgmma_config"]
 
-# Columns of a tile, and tiles in local memory.
+# `tile_n` and `stages` of each.
 NARROW_TILES = (128, 3)
 WIDE_TILES = (256, 2)
 TILES = (NARROW_TILES, WIDE_TILES)
-TWO_NARROW = 1.04  # wide tiles: the time of two narrow ones
+TWO_NARROW = 1.04  # time of two narrow tiles, over that of a wide one
 
 
 def wgmma_config(shape: Shape, compute_units: int) -> WgmmaConfig:
-    """Return the config whose tiles waste least of the last round."""
+    """Return the config whose tiles leave the fewest compute units idle in the last round."""
     wide, narrow = (
         ceil_div(
             shape.matrices * ceil_div(shape.m, TILE_ROWS) * ceil_div(shape.n, tile_n),

@@ -1,4 +1,4 @@
-"""The families of tensor cores: what suits them, their defaults, their launches. Pure."""
+"""The families of tensor cores: the products that suit, the defaults, the launches. Pure."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ from clgemm.kernels.tensor_core.search_space import search_space
 
 __all__ = ["MMA", "NARROW", "WGMMA"]
 
-# Multiply-adds of a single product, below which launches limit it: splitting adds to them.
+# Multiply-adds of a single product. Below, launches take most of the time, and splitting adds some.
 LEAST_WORK = 640**3
-# The same of a batch, which is never made in one launch: of each matrix, and in all.
+# The same for each product of a batch, and for the whole batch: it never is a single launch.
 LEAST_WORK_EACH = 320**3
 LEAST_WORK_IN_ALL = 770**3
 LEAST_SIDE = 256  # of m, n and k
-# Multiply-adds, from which on tf32 is so much faster than the fallback that its launches pay.
+# Multiply-adds, from which on tf32 saves more than its launches cost.
 LEAST_TF32_WORK = 3000**3
-# k, from which on `"fast"` keeps its bound if low parts are in bytes: docs/tensor_cores.md.
+# k, from which on `"fast"` keeps its bound with low parts in int8: docs/tensor_cores.md.
 LEAST_INT8_DEPTH = 2048
-MOST_LAUNCHES = 256  # of a batch whose loops do not join: each part takes its own
-UNITS_PER_TILE = 4  # compute units for each tile of a deep product, at most
-SLACK = 1.1  # a record serves a shape that takes so many times the default's rounds of tiles
+MOST_LAUNCHES = 256  # of a batch whose loops cannot be joined: each part has its own
+UNITS_PER_TILE = 4  # most compute units for each tile of a deep product
+SLACK = 1.1  # a record may take this many times the default's rounds of tiles
 
 # Products of few rows or columns, whose larger operand is not packed.
 LEAST_NARROW = 3  # rows or columns
@@ -59,8 +59,8 @@ LARGE_WORK = 2**31  # multiply-adds
 LEAST_LENGTH = 512  # columns or rows, the other way
 LEAST_NARROW_DEPTH = 512  # k
 LEAST_ELEMENTS_EACH = 2**20  # of each larger operand
-# Of all larger operands together, or multiply-adds: with fewer of both, a product is over before
-# the smaller operand is packed.
+# Elements of all larger operands together, and multiply-adds. With fewer of both, packing the
+# smaller operand takes longer than the product.
 LEAST_ELEMENTS = 2**23
 LEAST_NARROW_WORK = 3 * 2**27
 
@@ -81,7 +81,7 @@ def _has_wgmma(traits: Traits) -> bool:
 
 
 class Tensor(Family[Config, KernelConfig]):
-    """Operands split in two parts, products on tensor cores: what both instructions share."""
+    """Splits operands in two parts and multiplies them on tensor cores. For both instructions."""
 
     @abstractmethod
     def variant(
@@ -90,7 +90,7 @@ class Tensor(Family[Config, KernelConfig]):
         """Return the config of one call."""
 
     def suits(self, problem: Problem, traits: Traits) -> bool:
-        """Make large products, unless IEEE multiply-adds are asked for."""
+        """Suit large products, unless the precision is strict."""
         m, n, k, matrices = problem.shape
         each, work = m * n * k, problem.shape.work
         if matrices == 1:
@@ -103,7 +103,7 @@ class Tensor(Family[Config, KernelConfig]):
         return launches <= MOST_LAUNCHES and not _is_too_deep(problem.shape, traits)
 
     def estimate(self, shape: Shape, config: Config, traits: Traits) -> float:
-        """Return the columns of C that the busiest compute unit makes, 128 rows each."""
+        """Return the columns of C that the busiest compute unit computes, of 128 rows each."""
         m, n, _, matrices = shape
         tiles = matrices * ceil_div(m, config.tile_m) * ceil_div(n, config.tile_columns)
         return ceil_div(tiles, traits.limits.compute_units) * config.tile_columns
@@ -113,20 +113,22 @@ class Tensor(Family[Config, KernelConfig]):
         return SLACK
 
     def tiers(self, problem: Problem, config: Config) -> tuple[TensorVariant, ...]:
-        """Return the configs of a call, each a fallback for the one before."""
+        """Return the configs of a call. Each is the fallback of the one before."""
         return (self.variant(config, guard=problem.precision == "float32"),)
 
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
-        """Return launches that split and multiply, and the fallback's where data may need it."""
+        """Return launches that split and multiply, and those of a fallback if data may need it."""
         tiers = self.tiers(problem, self.own(choice))
         return make_tensor_plan(*problem.layouts, tiers, fallback, traits.limits)
 
     def trial_plan(
         self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback
     ) -> Plan:
-        """Return separate launches by this config, and the fallback's."""
+        """Return separate launches by this config, and those of the fallback."""
         tiers = (self.variant(self.own(choice), guard=True),)
-        return make_tensor_plan(*problem.layouts, tiers, fallback, traits.limits, at_once=False)
+        return make_tensor_plan(
+            *problem.layouts, tiers, fallback, traits.limits, single_launch=False
+        )
 
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
         """Return the space of tiles and their order."""
@@ -144,8 +146,7 @@ class Tensor(Family[Config, KernelConfig]):
 def _is_too_deep(shape: Shape, traits: Traits) -> bool:
     """Tell whether a deep product has so few tiles that most compute units would idle.
 
-    Other families cut k. On an H200, 256 x 256 x 8192: 22 TFLOP/s against 6; 512 x 512 x 16384: 40
-    against 26.
+    Other families split k, and are faster there.
     """
     m, n, k, matrices = shape
     tiles = matrices * ceil_div(m, TILE_ROWS) * ceil_div(n, TILE_ROWS)
@@ -153,7 +154,7 @@ def _is_too_deep(shape: Shape, traits: Traits) -> bool:
 
 
 class Wgmma(Tensor[WgmmaConfig]):
-    """With wgmma: compute capability 9.0."""
+    """Uses wgmma: compute capability 9.0."""
 
     config = WgmmaConfig
     kernels = (SingleLaunchConfig,)
@@ -170,28 +171,28 @@ class Wgmma(Tensor[WgmmaConfig]):
         return variant_of(WgmmaVariant, config, tf32=tf32, guard=guard, int8=int8)
 
     def tiers(self, problem: Problem, config: WgmmaConfig) -> tuple[WgmmaVariant, ...]:
-        """Return also tf32 before the fallback, and low parts in bytes where they pay."""
+        """Return also tf32 before the fallback, or low parts in int8 where they are faster."""
         if problem.precision != "float32":
-            in_bytes = problem.k >= LEAST_INT8_DEPTH
-            return (self.variant(config, guard=False, int8=in_bytes),)
+            int8 = problem.k >= LEAST_INT8_DEPTH
+            return (self.variant(config, guard=False, int8=int8),)
         halves = self.variant(config, guard=True)
         if problem.shape.work < LEAST_TF32_WORK:
             return (halves,)
         return halves, self.variant(config, guard=True, tf32=True)
 
     def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
-        """Return the tiles that waste least, then the other ones."""
+        """Return the tiles that leave the fewest compute units idle, then the others."""
         best = wgmma_config(shape, traits.limits.compute_units)
         others = (replace(best, tile_n=columns, stages=stages) for columns, stages in TILES)
         return tuple(map(Choice, dict.fromkeys((best, *others))))
 
     def plainest(self, traits: Traits) -> Choice:
-        """Return narrow tiles, one at a time."""
+        """Return narrow tiles, one at a time in local memory."""
         return Choice(WgmmaConfig(swizzle=1, tile_n=128, stages=1))
 
 
 class Mma(Tensor[MmaConfig]):
-    """With mma.sync: compute capability 8.0 and later ones of data centres."""
+    """Uses mma.sync: compute capability 8.0, and later ones of data-centre GPUs."""
 
     config = MmaConfig
     instructions = "mma"
@@ -203,10 +204,9 @@ class Mma(Tensor[MmaConfig]):
         return variant_of(MmaVariant, config, tf32=tf32, guard=guard, int8=int8)
 
     def runs_on(self, traits: Traits) -> bool:
-        """Run where tensor cores are worth it.
+        """Run where three products on tensor cores are faster than one on the other units.
 
-        Where the minor number is not zero, graphics cards: their tensor cores are no faster than
-        their other units once each product takes three.
+        That excludes graphics cards, whose compute capability has a minor number above 0.
         """
         major, minor = traits.capability
         return traits.is_nvidia and traits.kind == "GPU" and major >= 8 and minor == 0
@@ -216,12 +216,12 @@ class Mma(Tensor[MmaConfig]):
         return (Choice(MmaConfig(swizzle=8)),)
 
     def plainest(self, traits: Traits) -> Choice:
-        """Return tiles in their own order."""
+        """Return a config that visits tiles in row order."""
         return Choice(MmaConfig(swizzle=1))
 
 
 class Narrow(Family[NarrowConfig, KernelConfig]):
-    """With wgmma, for few rows or columns: the larger operand is split on its way."""
+    """Uses wgmma for few rows or columns. It splits the larger operand while loading it."""
 
     config = NarrowConfig
     instructions = "wgmma"
@@ -232,7 +232,7 @@ class Narrow(Family[NarrowConfig, KernelConfig]):
         return _has_wgmma(traits)
 
     def suits(self, problem: Problem, traits: Traits) -> bool:
-        """Make large products of few rows or columns, unless IEEE multiply-adds are asked for."""
+        """Suit large products with few rows or columns, unless the precision is strict."""
         m, n, k, matrices = problem.shape
         short, length = sorted((m, n))
         elements = matrices * length * k
@@ -249,7 +249,7 @@ class Narrow(Family[NarrowConfig, KernelConfig]):
         )
 
     def fits(self, problem: Problem) -> bool:
-        """Tell whether the larger operand's rows or columns are neighbours in memory."""
+        """Tell whether the larger operand has contiguous rows or columns."""
         return fits_narrow(*problem.layouts)
 
     def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
@@ -263,15 +263,15 @@ class Narrow(Family[NarrowConfig, KernelConfig]):
         return Choice(NarrowConfig(NARROW_COLUMNS[0], parts=2, ahead=1))
 
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
-        """Return one launch, and one that adds up where k is cut."""
+        """Return the launch that multiplies, and with split-k one that adds up."""
         return make_narrow_plan(*problem.layouts, self.own(choice), traits.limits)
 
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
-        """Return the default alone: it is not tuned."""
+        """Return an empty space: the family is not tuned."""
         return SearchSpace({}, (), {}, lambda _: default, lambda _: {})
 
     def samples(self, kind: str) -> Samples:
-        """Return none: it is not tuned."""
+        """Return no shapes: the family is not tuned."""
         return {}
 
     def edge_shapes(self, config: NarrowConfig) -> list[Shape]:

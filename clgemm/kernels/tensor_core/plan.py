@@ -36,22 +36,21 @@ __all__ = ["make_tensor_plan"]
 
 OPERANDS: tuple[Slot, Slot, Slot] = ("a", "b", "c")
 
-# Both split operands together stay below this; larger products go in blocks. 8192 x 8192 takes 260
-# MiB an operand, in tf32 520.
+# The most bytes of both split operands together; larger products are cut into blocks. A pair of
+# 8192 x 8192 matrices fits, in tf32 too.
 SCRATCH_BYTES = 3 * 2**29
-# The smallest depth that a blocked product cuts k into.
+# The smallest depth of a block of k.
 SMALLEST_DEPTH = 4096
-# Products of up to so many multiply-adds are made in one launch, if the plain product in it has, or
-# with a guard would have, a compute unit for each of its tiles: above, what it saves is less than
-# what it is slower by. The kernel counts up to so many work-groups.
-LARGEST_AT_ONCE = 3 * 2**29
-MOST_GROUPS = 2**11 - 1
-# Elements kept aside, for each panel of 128 rows or columns, above which the plain kernel takes
-# over: with as many in every panel, adding their products takes about as long as all others.
+# Most multiply-adds of a product in a single launch. Above, separate launches are faster. The
+# single launch also needs a compute unit for each tile of its fallback.
+LARGEST_SINGLE_LAUNCH = 3 * 2**29
+MOST_GROUPS = 2**11 - 1  # work-groups that the kernel of the single launch can count
+# Most listed elements per panel of 128 rows or columns; with more, the fallback takes over. With as
+# many in every panel, adding their products takes about as long as all others.
 LISTED_PER_PANEL = 16
-# Work-groups for each compute unit that split for a fallback: its work seldom runs, and
-# then the fewer return the better.
-RESERVE_GROUPS = 8
+# Work-groups per compute unit that split for the second tier. They seldom have work: then few
+# work-groups return sooner than many.
+FALLBACK_GROUPS_PER_UNIT = 8
 
 
 def make_tensor_plan(
@@ -61,7 +60,7 @@ def make_tensor_plan(
     tiers: tuple[TensorVariant, ...],
     fallback: Fallback,
     limits: Limits,
-    at_once: bool = True,
+    single_launch: bool = True,
 ) -> Plan:
     """Return the launches of ``C = alpha A B + beta C`` for batches of one shape, none empty.
 
@@ -70,23 +69,24 @@ def make_tensor_plan(
     a, b, c : Layout
         (*batch, m, k), (*batch, k, n) and (*batch, m, n).
     tiers : tuple of TensorVariant
-        Each makes the products whose elements are too far apart for the one before. Their launches
-        are there in any case, and return at once where they are not needed.
+        The configs to try, in order. Each serves data whose range is too wide for the one before.
+        All are launched; those that are not needed return at once.
     fallback : callable
-        Plans what is too far apart for the last of `tiers`, if that one guards.
-    at_once : bool, optional
-        Whether small products may be made in one launch, which is not by a config of `tiers` then.
+        Plans products for data whose range is too wide for the last of `tiers`, if that one has a
+        guard.
+    single_launch : bool, optional
+        Whether a small product may be a single launch, by a config that is not one of `tiers`.
     """
     m, n, k = c.rows, c.columns, a.columns
     tile_k = min(config.tile_k for config in tiers)
     most_bytes = min(SCRATCH_BYTES // 2, limits.allocation_bytes)
     rows, columns, depth = _blocks(m, n, k, tile_k, most_bytes)
-    together = most_bytes // _packed_bytes(max(rows, columns), depth, tile_k)
+    most_matrices = most_bytes // _packed_bytes(max(rows, columns), depth, tile_k)
     if isinstance(tiers[0], SingleLaunchConfig):
-        together = 1
+        most_matrices = 1
     steps: list[Step] = []
-    bytes_a, bytes_b, partial, turns = 0, 0, 0, 0
-    for part in slices(batch_levels(a, b, c), together, 3, loops=1):
+    bytes_a, bytes_b, partial, products = 0, 0, 0, 0
+    for part in slices(batch_levels(a, b, c), most_matrices, 3, loops=1):
         for n_0, k_0, m_0 in product(range(0, n, columns), range(0, k, depth), range(0, m, rows)):
             sizes = min(rows, m - m_0), min(columns, n - n_0), min(depth, k - k_0)
             origins = (
@@ -99,17 +99,17 @@ def make_tensor_plan(
                 _block(b, part, 1, sizes[2], sizes[1], origins[1]),
                 _block(c, part, 2, sizes[0], sizes[1], origins[2]),
             )
-            own = _own_matrices(blocks[0]), _own_matrices(blocks[1])
-            bytes_a = max(bytes_a, own[0] * _packed_bytes(sizes[0], sizes[2], tile_k))
-            bytes_b = max(bytes_b, own[1] * _packed_bytes(sizes[1], sizes[2], tile_k))
+            matrices_a, matrices_b = map(_packed_matrices, blocks[:2])
+            bytes_a = max(bytes_a, matrices_a * _packed_bytes(sizes[0], sizes[2], tile_k))
+            bytes_b = max(bytes_b, matrices_b * _packed_bytes(sizes[1], sizes[2], tile_k))
             beta: Argument = "beta" if k_0 == 0 else 1.0
-            if at_once and (whole := _at_once(tiers, *blocks, limits)) is not None:
-                steps.append(_step_at_once(*blocks, origins, beta, whole, limits, turns))
-                turns += whole.guard
+            if single_launch and (single := _single_launch_config(tiers, *blocks, limits)):
+                steps.append(_single_launch_step(*blocks, origins, beta, single, limits, products))
+                products += single.guard
                 continue
             for tier, config in enumerate(tiers):
-                turn = Turn(turns, tier)
-                steps += _tensor_steps(*blocks, origins, beta, config, limits, turn)
+                counter = Turn(products, tier)
+                steps += _tensor_steps(*blocks, origins, beta, config, limits, counter)
             if config.guard:
                 plan = fallback(Problem(*blocks, "strict"))
                 needs = dict(plan.scratch)
@@ -118,26 +118,27 @@ def make_tensor_plan(
                 partial = max(partial, needs.pop("partial", 0))
                 assert not needs
                 first = dict(zip("abc", origins, strict=True))
-                gate: dict[str, Argument] = {"gate": turn, "gate_most": _most(*blocks[:2])}
+                most = _most_listed(*blocks[:2])
+                gate: dict[str, Argument] = {"gate": counter, "gate_most": most}
                 steps += (_gated(step, first, beta, gate) for step in plan.steps)
-                turns += 1
+                products += 1
     scratch: list[tuple[Slot, int]] = [("packed_a", bytes_a), ("packed_b", bytes_b)]
     scratch += [("partial", partial)] * (partial > 0)
-    return Plan(tuple(steps), tuple(scratch), turns)
+    return Plan(tuple(steps), tuple(scratch), products)
 
 
-def _own_matrices(x: Layout) -> int:
-    """Return how many matrices of a block's batch are packed: repeated ones are once."""
+def _packed_matrices(x: Layout) -> int:
+    """Return how many matrices of a block's batch are packed: a repeated one is packed once."""
     return x.batch[0] if x.strides[0] else 1
 
 
 def _packed_bytes(rows: int, depth: int, tile_k: int) -> int:
-    """Return what an operand's tiles and their directory take."""
+    """Return the bytes of an operand's tiles and of their directory."""
     return ceil_div(rows, TILE_ROWS) * ceil_div(depth, tile_k) * (TILE_BYTES + LENGTH_BYTES)
 
 
 def _blocks(m: int, n: int, k: int, tile_k: int, most_bytes: int) -> tuple[int, int, int]:
-    """Return rows, columns and depth of blocks whose split operands fit: k is cut first."""
+    """Return the rows, columns and depth of blocks whose split operands fit. Cut k first."""
 
     def too_large(rows: int, depth: int) -> bool:
         return _packed_bytes(rows, depth, tile_k) > most_bytes
@@ -154,7 +155,7 @@ def _blocks(m: int, n: int, k: int, tile_k: int, most_bytes: int) -> tuple[int, 
 
 
 def _block(x: Layout, part: Slice, operand: int, rows: int, columns: int, origin: int) -> Layout:
-    """Return the blocks of a batch's matrices, `origin` elements from where the operand begins."""
+    """Return the blocks of a batch's matrices, `origin` elements after the operand's first."""
     (level,) = part.levels or (Level(1, (0, 0, 0)),)
     stride = level.strides[operand]
     address = FLOAT_BYTES * (origin | stride) | x.alignment_bytes
@@ -162,22 +163,23 @@ def _block(x: Layout, part: Slice, operand: int, rows: int, columns: int, origin
 
 
 def _panels(a: Layout, b: Layout) -> int:
-    """Return the panels of both operands, of all matrices that are packed."""
-    panels_a = _own_matrices(a) * ceil_div(a.rows, TILE_ROWS)
-    return panels_a + _own_matrices(b) * ceil_div(b.columns, TILE_ROWS)
+    """Return the number of panels of both operands, in all packed matrices."""
+    panels_a = _packed_matrices(a) * ceil_div(a.rows, TILE_ROWS)
+    return panels_a + _packed_matrices(b) * ceil_div(b.columns, TILE_ROWS)
 
 
-def _most(a: Layout, b: Layout) -> int:
+def _most_listed(a: Layout, b: Layout) -> int:
+    """Return how many elements may be listed before the fallback takes over."""
     return LISTED_PER_PANEL * _panels(a, b)
 
 
-def _least(k: int, tf32: bool) -> int:
-    """Return the power of two, over its scale, from which on an element may be split.
+def _least_exponent(k: int, tf32: bool) -> int:
+    """Return the least exponent, relative to the scale, of an element that may be split.
 
-    docs/tensor_cores.md says what that does to the bound.
+    docs/tensor_cores.md has its effect on the error bound.
     """
     if tf32:
-        return -50  # the least products are normal numbers
+        return -50  # the smallest products are still normal numbers
     return max((2 if k < 1024 else 1) - (k.bit_length() - 1), -14)
 
 
@@ -195,31 +197,33 @@ def _tensor_steps(
     first_a, first_b, first_c = map(Element, OPERANDS, origins)
     operands: dict[str, Argument] = {
         **operand_in_place("a", "a", first_a, a, stride=a.strides[0]),
-        **operand_in_place("b", "b", first_b, b.transposed(), stride=b.strides[0]),  # like A'
+        **operand_in_place("b", "b", first_b, b.transposed(), stride=b.strides[0]),  # read like A'
         "packed_a": "packed_a",
         "packed_b": "packed_b",
     }
     tiles = _panels(a, b) * ceil_div(k, config.tile_k)
-    # Its own counter, the next product's, that of the tier before; any buffers if nothing counts.
-    own: Slot | Turn
-    following: Slot | Turn
-    before: Slot | Turn
-    own = following = before = "packed_a"
+    # Its own counter, that of the next product, and that of the tier before. Without a guard they
+    # are not used: any buffer will do.
+    count: Slot | Turn
+    count_next: Slot | Turn
+    count_before: Slot | Turn
+    count = count_next = count_before = "packed_a"
     if config.guard:
         product, tier = counter
-        own, following, before = counter, Turn(product + 1, tier), Turn(product, max(tier - 1, 0))
+        count, count_next = counter, Turn(product + 1, tier)
+        count_before = Turn(product, max(tier - 1, 0))
     sizes: dict[str, Argument] = {"matrices": matrices, "m": m, "n": n, "k": k}
-    most = _most(a, b)
+    most = _most_listed(a, b)
     yield Step(
         config.split,
-        min(tiles, RESERVE_GROUPS * limits.compute_units) if counter.tier else tiles,
+        min(tiles, FALLBACK_GROUPS_PER_UNIT * limits.compute_units) if counter.tier else tiles,
         {
             **sizes,
-            "least": _least(k, config.tf32),
+            "least": _least_exponent(k, config.tf32),
             "most": most,
             **operands,
-            "count": own,
-            "count_before": before,
+            "count": count,
+            "count_before": count_before,
         },
     )
     tiles = matrices * ceil_div(m, config.tile_m) * ceil_div(n, config.tile_columns)
@@ -233,29 +237,29 @@ def _tensor_steps(
             "beta": beta,
             **operands,
             **operand_in_place("c", "c", first_c, c, stride=c.strides[0]),
-            "count": own,
-            "count_next": following,
-            "count_before": before,
+            "count": count,
+            "count_next": count_next,
+            "count_before": count_before,
         },
     )
 
 
-def _at_once(
+def _single_launch_config(
     tiers: tuple[TensorVariant, ...], a: Layout, b: Layout, c: Layout, limits: Limits
 ) -> SingleLaunchConfig | None:
-    """Return the config that does everything in one launch, if that is the way."""
+    """Return the config of a single launch, or None if separate launches are better."""
     config, m, n, k = tiers[0], a.rows, b.columns, a.columns
     if isinstance(config, SingleLaunchConfig):
         return config
     if not isinstance(config, WgmmaVariant) or len(tiers) > 1 or c.batch[0] > 1:
         return None
     tiles = ceil_div(m, SingleLaunchConfig.plain_m) * ceil_div(n, SingleLaunchConfig.plain_n)
-    if m * n * k > LARGEST_AT_ONCE or tiles > min(limits.compute_units, MOST_GROUPS):
+    if m * n * k > LARGEST_SINGLE_LAUNCH or tiles > min(limits.compute_units, MOST_GROUPS):
         return None
     return SingleLaunchConfig.of(config)
 
 
-def _step_at_once(
+def _single_launch_step(
     a: Layout,
     b: Layout,
     c: Layout,
@@ -266,11 +270,11 @@ def _step_at_once(
     product: int,
 ) -> Step:
     m, n, k = c.rows, c.columns, a.columns
-    own: Slot | Turn
-    following: Slot | Turn
-    own = following = "packed_a"  # any buffer if nothing counts
+    count: Slot | Turn
+    count_next: Slot | Turn
+    count = count_next = "packed_a"  # without a guard not used: any buffer will do
     if config.guard:
-        own, following = Turn(product, 0), Turn(product + 1, 0)
+        count, count_next = Turn(product, 0), Turn(product + 1, 0)
     first_a, first_b, first_c = map(Element, OPERANDS, origins)
     return Step(
         config,
@@ -279,17 +283,17 @@ def _step_at_once(
             "m": m,
             "n": n,
             "k": k,
-            "least": _least(k, config.tf32),
-            "most": _most(a, b),
+            "least": _least_exponent(k, config.tf32),
+            "most": _most_listed(a, b),
             "alpha": "alpha",
             "beta": beta,
             **operand_in_place("a", "a", first_a, a),
-            **operand_in_place("b", "b", first_b, b.transposed()),  # read like A', rows k deep
+            **operand_in_place("b", "b", first_b, b.transposed()),  # read like A'
             "packed_a": "packed_a",
             "packed_b": "packed_b",
             **operand_in_place("c", "c", first_c, c),
-            "count": own,
-            "count_next": following,
+            "count": count,
+            "count_next": count_next,
             "counters": "counters",
         },
     )
@@ -298,7 +302,7 @@ def _step_at_once(
 def _gated(
     step: Step, origins: Mapping[str, int], beta: Argument, gate: Mapping[str, Argument]
 ) -> Step:
-    """Return a step of a block's own plan in its place in the whole, behind the gate."""
+    """Return a step of the fallback, moved to its block of the whole product and gated."""
 
     def placed(argument: Argument) -> Argument:
         if isinstance(argument, Element) and argument.slot in origins:

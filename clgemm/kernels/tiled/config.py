@@ -1,4 +1,4 @@
-"""The config of tiles in local memory."""
+"""The config of the tiled family: tiles in local memory. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["TiledConfig", "TiledVariant"]
 
 @dataclass(frozen=True)
 class TiledConfig(KernelConfig):
-    """Tiles in local memory, a block of C in the registers of each work-item."""
+    """Keeps tiles in local memory, and a block of C in each work-item's registers."""
 
     tile_m: int  # rows of C per work-group
     tile_n: int  # columns of C per work-group
@@ -24,13 +24,13 @@ class TiledConfig(KernelConfig):
     work_n: int  # columns of C per work-item
     width_a: int  # floats per load of A
     width_b: int  # floats per load of B and per store of C
-    grid_n: int  # work-items that lie side by side along N
+    grid_n: int  # work-items that are side by side along N
     unroll: int  # steps of the loop over a tile's depth that are written out
-    buffers: int  # 1: one tile of A and B in local memory; 2: the next is fetched meanwhile
+    buffers: int  # tiles of A and B in local memory; with 2 the next is loaded meanwhile
     swizzle: int  # rows of tiles that work-groups visit together, for the second-level cache
-    fma: bool  # fma() where it is an instruction; a * b + c, which compilers may contract, if not
-    in_place: bool  # read operands where they are, without packing, if their strides allow
-    parts: int = 1  # work-items that share the steps over a tile's depth, for a block each
+    fma: bool  # use fma(); otherwise a * b + c, which compilers may contract
+    in_place: bool  # read operands in place, without packing, if their strides allow it
+    parts: int = 1  # work-items that share a block of C: each takes some steps over a tile's depth
 
     family: ClassVar[str] = "tiled"
     source: ClassVar[str] = "tiled/tiled.cl"
@@ -90,14 +90,14 @@ class TiledConfig(KernelConfig):
 
 @dataclass(frozen=True)
 class TiledVariant(TiledConfig):
-    """The same for the operands at hand."""
+    """The config of one launch."""
 
-    load_a: int = 1  # floats per load of A from where it lies
-    load_b: int = 1  # the same of B
-    transpose_a: bool = False  # columns of A lie along memory, and are transposed on their way
-    transpose_b: bool = False  # the same of rows of B
-    whole: bool = False  # C is whole tiles of aligned vectors
-    fused_split_k: bool = False  # adds up slices of k itself
+    load_a: int = 1  # floats per load of A in place
+    load_b: int = 1  # the same for B
+    transpose_a: bool = False  # A is contiguous along k: transpose it on the way to local memory
+    transpose_b: bool = False  # the same for B
+    whole: bool = False  # C consists of whole tiles of aligned vectors
+    fused_split_k: bool = False  # the kernel itself adds up slices of k
 
     @property
     def local_memory_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""The configs of the tiled family where there is no record, for each kind of device. Pure."""
+"""The default configs of the tiled family, for each kind of device. Pure."""
 
 from __future__ import annotations
 
@@ -11,27 +11,26 @@ __all__ = ["lane_configs", "nvidia_configs", "single_loads_config", "that_fit"]
 
 
 def that_fit(traits: Traits) -> list[TiledConfig]:
-    """Return the configs for devices like this one that it can run."""
+    """Return the default configs that a device with these traits can run."""
     configs = nvidia_configs() if traits.is_nvidia else lane_configs()
-    if traits.kind == "CPU":  # which plays lanes: the largest takes it five times as long at edges
+    if traits.kind == "CPU":  # it emulates lanes, and takes very long for partly used large tiles
         configs = configs[1:]
     return [config for config in configs if not any(config.problems_on(traits.limits))]
 
 
 def single_loads_config(traits: Traits) -> TiledConfig | None:
-    """Return what reads operands float by float fastest, if that is known of such a device.
+    """Return the fastest config for operands that are loaded float by float; None if unknown.
 
-    Many small work-groups hide those loads best. On an H200, 1535 x 1535 x 1535 where it lies: 243
-    us; others, faster where they load vectors, 253 to 317.
+    Many small work-groups hide those loads best.
     """
     return replace(nvidia_configs()[1], buffers=1) if traits.is_nvidia else None
 
 
 def lane_configs() -> tuple[TiledConfig, ...]:
-    """Tiles for devices that spread work-items over their lanes.
+    """Return tiles for devices that spread work-items over their lanes.
 
-    The largest takes 32 KiB of local memory; the next 16 KiB, half of what the smallest devices
-    have, so that two work-groups fit on a compute unit.
+    The largest takes 32 KiB of local memory. The next takes 16 KiB, half of what the smallest
+    devices have, so that two work-groups fit on a compute unit.
     """
     largest = TiledConfig(
         tile_m=128,
@@ -58,7 +57,7 @@ def lane_configs() -> tuple[TiledConfig, ...]:
 
 
 def nvidia_configs() -> tuple[TiledConfig, ...]:
-    """Tiles for NVIDIA's GPUs, which have 255 registers for a work-item: measured on an H200."""
+    """Return tiles for NVIDIA's GPUs, with 255 registers per work-item. Chosen on an H200."""
     small = replace(lane_configs()[1], work_m=8, work_n=4, grid_n=8)
     return (
         replace(small, tile_m=128, tile_n=128, work_m=16, work_n=8, grid_n=4, tile_k=8, unroll=8),

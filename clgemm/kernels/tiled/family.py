@@ -1,4 +1,4 @@
-"""The family of tiles in local memory: what suits it, its defaults, its launches. Pure."""
+"""The tiled family: the products that it suits, its defaults, its launches. Pure."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from clgemm.kernels.tiled.search_space import search_space
 
 __all__ = ["TILED"]
 
-# A record serves a shape if its estimate is at most so many times the default's: the model is no
-# better than that, and a little better for large products.
+# A record serves a shape if its estimate is at most this many times the default's. The model is not
+# more accurate than that.
 SLACK = 1.25
-SLACK_IF_LARGE = 1.15
+SLACK_IF_LARGE = 1.15  # the same for large products
 LARGE_WORK = 2**30  # multiply-adds
 
 
-def _packed(config: TiledConfig, traits: Traits) -> Choice:
+def _with_packing(config: TiledConfig, traits: Traits) -> Choice:
     tiles = config.tile_m, config.tile_n
     return Choice(config, tuple(pack_config(traits.limits, tile) for tile in tiles))
 
@@ -43,27 +43,27 @@ class Tiled(Family[TiledConfig, PackConfig]):
         return not traits.has_vectors
 
     def suits(self, problem: Problem, traits: Traits) -> bool:
-        """Make whatever is left."""
+        """Suit every product."""
         return True
 
     def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
-        """Return every config that fits, the one that is expected to end first in front."""
+        """Return every config that fits, the one with the shortest expected time first."""
         fitting = that_fit(traits)
         if not fitting:
             raise RuntimeError(f"no config of the {self.name} family fits {traits}")
         best = min(fitting, key=lambda config: self.estimate(shape, config, traits))
-        return tuple(_packed(config, traits) for config in dict.fromkeys((best, *fitting)))
+        return tuple(_with_packing(config, traits) for config in dict.fromkeys((best, *fitting)))
 
     def plainest(self, traits: Traits) -> Choice:
         """Return the smallest tiles."""
-        return _packed(lane_configs()[-1], traits)
+        return _with_packing(lane_configs()[-1], traits)
 
     def estimate(self, shape: Shape, config: TiledConfig, traits: Traits) -> float:
         """Return the expected time in multiply-adds of one compute unit."""
         return tiled_estimate(config, *shape, traits.limits).time
 
     def slack(self, shape: Shape, traits: Traits) -> float:
-        """Trust the model; on CPUs, which it is not for, trust the record."""
+        """Trust the model, except on CPUs: it is not made for them."""
         if traits.kind == "CPU":
             return float("inf")
         return SLACK_IF_LARGE if shape.work >= LARGE_WORK else SLACK
@@ -73,19 +73,19 @@ class Tiled(Family[TiledConfig, PackConfig]):
         return config.tile_m, config.tile_n
 
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
-        """Return launches that pack what must be packed, and multiply."""
+        """Return the launches that pack operands where needed, and multiply."""
         config, pack = self.own(choice), self.packing(choice)
         return make_tiled_plan(*problem.layouts, config, pack, traits.limits)
 
     def fallback(self, problem: Problem, choice: Choice, traits: Traits) -> Fallback:
-        """Return what packs nothing that can be read in place.
+        """Return a fallback that packs no operand that can be read in place.
 
-        What must be loaded float by float is read by the config that is fastest at that.
+        Operands that must be loaded float by float get the config that is fastest at that.
         """
         a, b, _ = problem.layouts
         single = single_loads_config(traits)
         if single is not None and reads_singly(a, b, self.own(choice)):
-            choice = _packed(single, traits)
+            choice = _with_packing(single, traits)
         config, pack = self.own(choice), self.packing(choice)
 
         def plan(part: Problem) -> Plan:

@@ -1,4 +1,4 @@
-"""The launches of the tiled family: operands in place or in panels."""
+"""The launches of the tiled family: operands in place or in panels. Pure."""
 
 from __future__ import annotations
 
@@ -33,34 +33,36 @@ from clgemm.kernels.common.panels import (
     target_of,
 )
 from clgemm.kernels.pack.config import PackConfig
+from clgemm.kernels.split_k.plan import product_arguments
 from clgemm.kernels.tiled.config import TiledConfig, TiledVariant
 from clgemm.kernels.tiled.estimate import tiled_estimate
 
 __all__ = ["make_tiled_plan", "reads_singly"]
 
-# What can only be loaded float by float is packed if more tiles than this read it.
-MOST_READINGS = 16
-MOST_READINGS_IF_LARGE = 7  # of large products, for which a launch is little
+# An operand that must be loaded float by float is packed if more tiles than this read it.
+MOST_READS = 16
+MOST_READS_IF_LARGE = 7  # of large products, beside which a launch costs little
 LARGE_WORK = 2**30  # multiply-adds
 
 
 def fitted(
     config: TiledConfig, a: Layout, b: Layout, limits: Limits, is_fallback: bool = False
 ) -> tuple[TiledVariant, tuple[bool, bool]]:
-    """Return a config that reads A and B', and which of them it reads where they lie.
+    """Return a config that reads A and B', and which of them it reads in place.
 
-    A fallback packs nothing that can be read in place: its launches always run, its work seldom.
+    A fallback packs no operand that can be read in place: its launches always run, but their work
+    is seldom needed.
     """
     is_large = a.rows * b.rows * a.columns >= LARGE_WORK
-    most = math.inf if is_fallback else MOST_READINGS_IF_LARGE if is_large else MOST_READINGS
-    often = b.rows > most * config.tile_n, a.rows > most * config.tile_m
+    most = math.inf if is_fallback else MOST_READS_IF_LARGE if is_large else MOST_READS
+    is_read_often = b.rows > most * config.tile_n, a.rows > most * config.tile_m
     fit = variant_of(TiledVariant, config, load_a=config.width_a, load_b=config.width_b)
     in_place = [False, False]
     for operand, rows in enumerate((a, b)):
         width = (config.width_a, config.width_b)[operand]
         for transposed in (False, True):
             load = _load(rows, transposed, width)
-            if not config.in_place or load == 0 or (load == 1 < width and often[operand]):
+            if not config.in_place or load == 0 or (load == 1 < width and is_read_often[operand]):
                 continue
             if operand == 0:
                 found = replace(fit, load_a=load, transpose_a=transposed)
@@ -73,7 +75,7 @@ def fitted(
 
 
 def _is_whole(c: Layout, config: TiledConfig) -> bool:
-    """Tell whether C is tiles that can be stored by vectors, none of them in part."""
+    """Tell whether C consists of whole tiles that can be stored by vectors."""
     return (
         c.column_stride == 1
         and c.rows % config.tile_m == 0
@@ -84,13 +86,13 @@ def _is_whole(c: Layout, config: TiledConfig) -> bool:
 
 
 def _load(rows: Layout, transposed: bool, width: int) -> int:
-    """Return how many floats can be loaded together from where they lie; 0 if not even one."""
-    near = rows.column_stride if transposed else rows.row_stride
-    return widest_load(rows, not transposed, width) if near == 1 else 0
+    """Return how many floats one load can take in place; 0 if the layout does not fit."""
+    stride = rows.column_stride if transposed else rows.row_stride
+    return widest_load(rows, not transposed, width) if stride == 1 else 0
 
 
 def reads_singly(a: Layout, b: Layout, config: TiledConfig) -> bool:
-    """Tell whether A or B, where they lie, can only be loaded float by float."""
+    """Tell whether A or B, read in place, must be loaded float by float."""
     sides = (a, config.width_a), (b.transposed(), config.width_b)
     return any(
         max(_load(rows, transposed, width) for transposed in (False, True)) == 1 < width
@@ -100,12 +102,12 @@ def reads_singly(a: Layout, b: Layout, config: TiledConfig) -> bool:
 
 @dataclass(frozen=True)
 class LocalPanels(Panels[PackConfig]):
-    """Tiles in local memory: panels as deep as the block, padded to whole tiles of k.
+    """A product of panels, with tiles in local memory. Panels are padded to whole tiles of k.
 
     Attributes
     ----------
     slices : int
-        That k is cut into.
+        Slices of k.
     """
 
     config: TiledVariant
@@ -113,16 +115,16 @@ class LocalPanels(Panels[PackConfig]):
 
     @property
     def grain(self) -> int:
-        """Whole tiles."""
+        """The depth of a tile."""
         return self.config.tile_k
 
     @property
     def longest(self) -> int:
-        """What one chain of additions may sum, in each slice."""
+        """The longest sum, times the slices, which are summed separately."""
         return LONGEST_SUM * self.slices
 
     def padded(self, depth: int) -> int:
-        """Return the columns of a packed block: whole tiles."""
+        """Return the columns of a packed block, padded to whole tiles."""
         return round_up(depth, self.config.tile_k)
 
     def pack_sizes(self, operand: int, rows: int, depth: int) -> dict[str, int]:  # noqa: ARG002
@@ -135,7 +137,7 @@ class LocalPanels(Panels[PackConfig]):
         return ceil_div(rows, pack.panel) * ceil_div(self.padded(depth), pack.depth)
 
     def multiply(self, place: Place, scratch: Scratch) -> Iterator[Step]:
-        """Yield the launch that multiplies, and one that adds up if k is cut into slices."""
+        """Yield the launch that multiplies, and with split-k the one that adds up."""
         config, (m, n, k), part = self.config, place.sizes, place.part
         a, strides_a = self._panels("a", part, m, k, place.origins[0])
         b, strides_b = self._panels("b", part, n, k, place.origins[1])
@@ -144,46 +146,31 @@ class LocalPanels(Panels[PackConfig]):
         slice_k = round_up(ceil_div(k, spread.slices), config.tile_k)
         cuts = ceil_div(k, slice_k)
         tiles = ceil_div(m, config.tile_m) * ceil_div(n, config.tile_n)
-        fused = (
-            (tiles * batch.matrices, config.tile_m * config.tile_n)
-            if spread.fused_split_k
-            else None
-        )
+        fused = None
+        if spread.fused_split_k:
+            fused = tiles * batch.matrices, config.tile_m * config.tile_n
         result = target_of(self, place, cuts, batch, scratch, fused)
+        sizes = {"m": m, "n": n, "k": k, "slice_k": slice_k}
         yield Step(
             replace(config, fused_split_k=result.fused_split_k),
             tiles * cuts * batch.matrices,
-            {
-                "m": m,
-                "n": n,
-                "k": k,
-                "slice_k": slice_k,
-                "counts": batch.counts,
-                **result.scales,
-                **a,
-                "a_strides": batch.strides[0],
-                **b,
-                "b_strides": batch.strides[1],
-                **result.to,
-            },
+            product_arguments(sizes, batch, a, b, result),
         )
         yield from result.adding
 
     def _panels(
         self, side: Side, part: Slice, rows: int, depth: int, origin: int
     ) -> tuple[dict[str, Argument], tuple[int, ...]]:
-        """Return where the kernel finds an operand's panels, and the batch's strides over them."""
+        """Return the kernel's arguments for an operand's panels, and the batch's strides."""
         operand = SIDES.index(side)
         tile = self.tiles[operand]
         if not self.packed[operand]:
-            own, transposed = (
-                self.rows[operand],
-                (self.config.transpose_a, self.config.transpose_b)[operand],
-            )
+            x = self.rows[operand]
+            transposed = (self.config.transpose_a, self.config.transpose_b)[operand]
             strides = tuple(level.strides[operand] for level in part.levels)
             first = Element(side, part.offsets[operand] + origin)
-            pitch = own.row_stride if transposed else own.column_stride
-            return operand_at(side, side, first, panel=tile * own.row_stride, pitch=pitch), strides
+            pitch = x.row_stride if transposed else x.column_stride
+            return operand_at(side, side, first, panel=tile * x.row_stride, pitch=pitch), strides
         panel = tile * self.padded(depth)
         strides = packed_strides(part.levels, operand, ceil_div(rows, tile) * panel)
         return operand_at(side, PACKED[operand], 0, panel=panel, pitch=tile), strides
@@ -198,14 +185,14 @@ def make_tiled_plan(
     limits: Limits,
     is_fallback: bool = False,
 ) -> Plan:
-    """Return the launches of ``C = alpha A B + beta C``, C along rows.
+    """Return the launches of ``C = alpha A B + beta C``.
 
     Parameters
     ----------
     pack : tuple of PackConfig
-        How A and B are packed, if they are.
+        The configs that pack A and B, if they are packed.
     is_fallback : bool, optional
-        Whether most calls need none of it, so that launches count for more than what they do.
+        Whether most calls do not need the product: then fewer launches matter more than speed.
     """
     found, in_place = fitted(config, a, b.transposed(), limits, is_fallback)
     found = replace(found, whole=_is_whole(c, found))

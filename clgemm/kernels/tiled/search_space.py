@@ -1,4 +1,4 @@
-"""What the configs of tiles in local memory can be. Pure."""
+"""The search space of the tiled family. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from clgemm.kernels.tiled.config import TiledConfig
 
 __all__ = ["search_space"]
 
-MOST_SUMS = 144  # in a work-item's registers: with more, compilers take minutes, and kernels spill
+MOST_SUMS = 144  # of a work-item: with more, compilers take minutes and kernels spill registers
 
 
 def search_space(config: TiledConfig) -> SearchSpace:
-    """Return the space; `config` has the values of what is not searched."""
-    # Tiles are given by their work-items and the work of each: so one of these can change alone.
+    """Return the space. `config` has the values of the fields that are not searched."""
+    # A point gives a tile by its work-items and the work of each, so that either can change alone.
     items, work, widths = (2, 4, 8, 16, 32), (2, 4, 6, 8, 12, 16), (1, 2, 4, 8)
     values = {
         "items_m": items,
@@ -27,7 +27,7 @@ def search_space(config: TiledConfig) -> SearchSpace:
         "width_a": widths,
         "width_b": widths,
         "grid_n": (1, 2, 4, 8, 16),
-        "rolled": (1, 2, 4, 8),  # turns of the loop over a tile's depth
+        "rolled": (1, 2, 4, 8),  # iterations of the loop over a tile's depth
         "buffers": (1, 2),
         "swizzle": (1, 2, 4, 8, 16),
         "parts": (1, 2, 4),
@@ -42,19 +42,19 @@ def search_space(config: TiledConfig) -> SearchSpace:
         *(("width_a", "width_b"), ("tile_k", "rolled"), ("tile_k", "buffers")),
         *(("parts", "items_m"), ("parts", "items_n"), ("parts", "tile_k")),
     )
-    squarish = tuple(
+    nearly_square = tuple(
         (items_m, items_n, work_m, work_n)
         for work_m, work_n in ((4, 4), (8, 8), (16, 8), (8, 4), (4, 8), (8, 16))
         for items_m, items_n in ((8, 8), (16, 16), (8, 16), (16, 8))
         if 1 / 2 <= items_m * work_m / (items_n * work_n) <= 2
     )
-    coarse = {("tile_k",): ((8,), (16,)), ("items_m", "items_n", "work_m", "work_n"): squarish}
+    coarse = {("tile_k",): ((8,), (16,)), ("items_m", "items_n", "work_m", "work_n"): nearly_square}
 
     def make(point: dict[str, int]) -> Choice | None:
         if point["work_m"] * point["work_n"] > MOST_SUMS:
             return None
         tile_m, tile_n = (point[f"items_{x}"] * point[f"work_{x}"] for x in "mn")
-        # Columns per work-item.
+        # Columns of a tile that each work-item loads.
         share = point["tile_k"] / (point["items_m"] * point["items_n"] * point["parts"])
         made = changed(
             config,
@@ -87,7 +87,7 @@ def search_space(config: TiledConfig) -> SearchSpace:
 
 
 def _fitting(width: int, work: int, share: float) -> int:
-    """Return the most floats per load, up to a width, that divide a work-item's work and share."""
+    """Return the widest load, up to `width` floats, that divides a work-item's work and share."""
     while width > 1 and (work % width or share % width):
         width //= 2
     return width

@@ -69,7 +69,7 @@ def planned(a, b, c, *tiers):
 @pytest.fixture
 def apart(monkeypatch):
     """Nothing is made in one launch."""
-    monkeypatch.setattr(tensor_plan, "LARGEST_AT_ONCE", 0)
+    monkeypatch.setattr(tensor_plan, "LARGEST_SINGLE_LAUNCH", 0)
 
 
 def families(plan):
@@ -112,9 +112,8 @@ def test_small_products_are_made_in_one_launch():
     assert dict(plan.scratch)["packed_a"] == 8 * 8 * (TILE_BYTES + 4)
     stack = planned(rows(2, 300, 500), rows(2, 500, 300), rows(2, 300, 300))
     assert families(stack)[:2] == ["tensor_pack", "tensor"]
-    apart = make_tensor_plan(
-        rows(300, 500), rows(500, 300), rows(300, 300), (WIDE,), FALLBACK, LIMITS, at_once=False
-    )
+    operands = rows(300, 500), rows(500, 300), rows(300, 300)
+    apart = make_tensor_plan(*operands, (WIDE,), FALLBACK, LIMITS, single_launch=False)
     assert families(apart)[:2] == ["tensor_pack", "tensor"]
     for m, k, config in ((1100, 500, WIDE), (1000, 1700, WIDE), (1000, 500, MMA)):
         plan = planned(rows(m, k), rows(k, 1024), rows(m, 1024), config)
@@ -212,14 +211,17 @@ def test_blocks_and_stacks_begin_where_they_should(small_blocks):
         (replace(WIDE, stages=3), "local memory"),
         (replace(WIDE, stages=0), "stages=0"),
         (replace(WIDE, swizzle=0), "swizzle=0"),
-        (replace(AT_ONCE, tile_n=256, stages=2), "narrow"),
-        (replace(WIDE, int8=True), "without a guard"),
-        (replace(IN_BYTES, tf32=True), "beside halves"),
-        (replace(AT_ONCE, guard=False, int8=True), "halves"),
-        (replace(MMA, guard=False, int8=True), "multiplies no bytes"),
+        (
+            replace(AT_ONCE, tile_n=256, stages=2),
+            "and tile_n=128",
+        ),
+        (replace(WIDE, int8=True), "int8=True needs tf32=False and guard=False"),
+        (replace(IN_BYTES, tf32=True), "int8=True needs tf32=False and guard=False"),
+        (replace(AT_ONCE, guard=False, int8=True), "a single launch needs"),
+        (replace(MMA, guard=False, int8=True), "needs wgmma"),
         (replace(FEW, columns=48), "columns=48"),
         (replace(FEW, parts=0), "parts=0"),
-        (replace(FEW, parts=1), "take turns"),
+        (replace(FEW, parts=1), "warp groups alternate"),
         (replace(FEW, parts=5), "local memory"),
         (variant_of(NarrowVariant, FEW, load_a=4, along_k=False), "load_a=4"),
     ],
@@ -328,7 +330,7 @@ def force(monkeypatch, *tiers):
         monkeypatch.setattr(planner, name, lru_cache(getattr(planner, name).__wrapped__))
     monkeypatch.setattr(call_cache, "_calls", {})
     monkeypatch.setattr(planner, "choose", chosen)
-    monkeypatch.setattr(tensor_plan, "LARGEST_AT_ONCE", 0)  # unless the config says so
+    monkeypatch.setattr(tensor_plan, "LARGEST_SINGLE_LAUNCH", 0)  # unless the config says so
 
 
 def integers(rng, *shape):

@@ -1,4 +1,4 @@
-"""Faults of a cluster whose workers are accelerated: results are right, and nothing stays lost."""
+"""Tests of faults in a cluster of accelerated workers."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ A = np.random.default_rng(0).integers(-4, 5, (SIDE, SIDE)).astype(np.float32)
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Two worker processes with one thread each."""
+    """Start two worker processes with one thread each."""
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
         yield cluster
 
 
 @pytest.fixture
 def client(cluster):
-    """A client of two workers that are accelerated."""
+    """Return a client of two accelerated workers."""
     with Client(cluster) as client:
         client.register_plugin(clgemm.dask.Accelerate(threshold=0))
         client.wait_for_workers(2, timeout=DEADLINE_SECONDS)
@@ -38,13 +38,13 @@ def client(cluster):
 
 
 def product():
-    """A product of 64 products of chunks."""
+    """Return a product that consists of 64 products of chunks."""
     a = da.from_array(A, chunks=CHUNK)
     return da.matmul(a, a)
 
 
 def accelerated(client, count):
-    """Wait for so many accelerated workers, and return their reports."""
+    """Wait for `count` accelerated workers, and return their reports."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline:
         workers = clgemm.dask.report(client).workers
@@ -55,12 +55,12 @@ def accelerated(client, count):
 
 
 def is_shared(workers):
-    """Whether workers share a device though each could have its own part."""
+    """Tell whether workers share a device although each could have its own part."""
     return any(worker.part and worker.others for worker in workers)
 
 
 def test_a_worker_is_killed_in_the_middle(client):
-    """Dask computes again what was lost; the nanny's new worker is accelerated, on that device."""
+    """After a worker is killed, the result is right, and the nanny's new worker gets its device."""
     before = accelerated(client, 2)
 
     def slowly(block):
@@ -80,7 +80,7 @@ def test_a_worker_is_killed_in_the_middle(client):
 
 
 def test_workers_are_restarted(client):
-    """They are accelerated again, with new counts."""
+    """Restarted workers are accelerated again, with new counts."""
     product().compute()
     before = accelerated(client, 2)
     assert sum(worker.offloaded for worker in before)
@@ -94,7 +94,7 @@ def test_workers_are_restarted(client):
 
 
 def test_two_clients_may_accelerate_one_cluster(client, cluster):
-    """The second changes nothing, and the workers stay accelerated when it leaves."""
+    """A second client's plugin changes nothing, and workers stay accelerated when it leaves."""
     before = accelerated(client, 2)
     with Client(cluster, set_as_default=False) as other:
         other.register_plugin(clgemm.dask.Accelerate(threshold=0))
@@ -106,7 +106,7 @@ def test_two_clients_may_accelerate_one_cluster(client, cluster):
 
 
 def test_adaptive_scaling_accelerates_workers_that_come(client, cluster):
-    """One that goes gives its device back; one that comes takes it."""
+    """A worker that adaptive scaling adds gets the device of one that has left."""
     cluster.scale(1)
     deadline = time.monotonic() + DEADLINE_SECONDS
     while len(client.scheduler_info()["workers"]) > 1 and time.monotonic() < deadline:
@@ -126,7 +126,7 @@ def test_adaptive_scaling_accelerates_workers_that_come(client, cluster):
 
 
 def test_a_worker_without_a_device_multiplies_with_numpy(tmp_path, capfd):
-    """It says so once in its log, and in the report."""
+    """A worker without a device uses NumPy and says so once in its log and in the report."""
     environment = {
         "OCL_ICD_VENDORS": str(tmp_path),  # an empty folder, in place of all others
         "OPENCL_VENDOR_PATH": str(tmp_path),
@@ -146,6 +146,6 @@ def test_a_worker_without_a_device_multiplies_with_numpy(tmp_path, capfd):
         report = clgemm.dask.report(client)
     (worker,) = report.workers
     assert "no OpenCL device" in worker.problem
-    assert "NumPy alone: no OpenCL device" in str(report)
+    assert "NumPy multiplies: no OpenCL device" in str(report)
     assert report.offloaded == 0
     assert capfd.readouterr().err.count("NumPy multiplies in this worker") == 1

@@ -1,10 +1,8 @@
-"""Dask's workers, accelerated: devices, functions, reports, chunks."""
+"""Tests of the plugin: accelerated workers, their devices, functions and reports."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -20,7 +18,6 @@ import clgemm
 import clgemm.dask
 from clgemm.dask import devices as assignment
 from clgemm.dask import process
-from clgemm.dask.claims import claim_first
 from clgemm.dask.process import Settings
 
 SIDE, CHUNK = 192, 64
@@ -29,7 +26,7 @@ WITHOUT_DEVICES = "no OpenCL device"
 
 @pytest.fixture(scope="module")
 def client():
-    """A cluster of two worker processes, each with one thread, and a device each."""
+    """Return the client of a cluster of two worker processes, each with one thread and a device."""
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
@@ -39,7 +36,7 @@ def client():
 
 
 def integers(*shape):
-    """Small integers: sums of their products are exact in float32."""
+    """Return small integers, whose sums of products are exact in float32."""
     return np.random.default_rng(sum(shape)).integers(-4, 5, shape).astype(np.float32)
 
 
@@ -47,12 +44,12 @@ A, B = integers(SIDE, SIDE + CHUNK), integers(SIDE + CHUNK, SIDE)
 
 
 def chunked(x, chunks=CHUNK):
-    """The array in chunks."""
+    """Return the array as a Dask array in chunks."""
     return da.from_array(x, chunks=chunks)
 
 
 def is_original():
-    """Whether NumPy and Dask are as they were, in a worker."""
+    """Tell whether NumPy and Dask are unpatched in a worker."""
     return (
         np.dot._implementation.__module__ != "clgemm.accel.hooks"
         and einsum_lookup.dispatch(np.ndarray) is np.einsum
@@ -73,7 +70,7 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_products_of_chunks_run_on_devices(name, client):
-    """They are exact, and counted by the workers' reports."""
+    """Products of chunks are exact, and the workers' reports count them."""
     function, expected = FUNCTIONS[name]
     before = clgemm.dask.report(client).offloaded
     found = function(chunked(A), chunked(B)).compute()
@@ -83,7 +80,7 @@ def test_products_of_chunks_run_on_devices(name, client):
 
 
 def test_decompositions_run_their_products_on_devices(client):
-    """svd_compressed and lstsq: their products do, their LAPACK calls do not."""
+    """The products in svd_compressed and lstsq run on devices, their LAPACK calls do not."""
     x = np.random.default_rng(0).normal(size=(8 * SIDE, 48)).astype(np.float32)
     rows = chunked(x, (SIDE, 48))
     before = clgemm.dask.report(client).offloaded
@@ -98,7 +95,7 @@ def test_decompositions_run_their_products_on_devices(client):
 
 
 def test_each_worker_has_a_device_of_its_own(client):
-    """Two workers share nothing where there is enough for both."""
+    """Two workers have different devices or parts, if there are enough for both."""
     one, other = clgemm.dask.report(client).workers
     assert not one.problem + other.problem
     enough = one.kind != "CPU" or one.part or other.kind != "CPU"
@@ -110,14 +107,14 @@ def test_each_worker_has_a_device_of_its_own(client):
 
 
 def test_a_worker_gets_its_share_of_a_processor(client):
-    """As many compute units as it has threads, where the runtime can cut the processor."""
+    """A worker's part of a CPU has as many compute units as the worker has threads."""
     for worker in clgemm.dask.report(client).workers:
         if worker.part:
             assert worker.compute_units == 1
 
 
 def test_the_report_tells_of_the_products(client):
-    """Device, sizes, reasons, and the threads of the worker's BLAS, in words and numbers."""
+    """The report has device, sizes, reasons and BLAS threads, as text and as values."""
     da.dot(chunked(A.astype(np.float64)), chunked(B)).compute()
     report = clgemm.dask.report(client)
     assert report.offloaded == sum(worker.offloaded for worker in report.workers)
@@ -131,14 +128,14 @@ def test_the_report_tells_of_the_products(client):
 
 
 def test_a_plugin_that_is_registered_twice_changes_nothing(client):
-    """Devices and counts stay."""
+    """Registering the plugin again changes no device and no count."""
     before = clgemm.dask.report(client)
     client.register_plugin(clgemm.dask.Accelerate(threshold=10**9))
     assert clgemm.dask.report(client) == before
 
 
 def test_removing_the_plugin_restores_numpy_and_gives_the_device_back(client):
-    """And it can be registered again."""
+    """Removing the plugin restores NumPy, and it can be registered again."""
     assert not any(client.run(is_original).values())
     client.unregister_worker_plugin("clgemm")
     assert all(client.run(is_original).values())
@@ -151,7 +148,7 @@ def test_removing_the_plugin_restores_numpy_and_gives_the_device_back(client):
 
 
 def test_a_worker_can_preload_the_module():
-    """As ``dask worker --preload clgemm.dask`` and its variable in the environment do."""
+    """A worker that preloads clgemm.dask is accelerated, also after a plugin has left."""
     with (
         dask.config.set({"distributed.worker.preload": ["clgemm.dask"]}),
         LocalCluster(
@@ -170,7 +167,7 @@ def test_a_worker_can_preload_the_module():
 
 
 def test_the_scheduler_of_threads_needs_no_plugin(device):
-    """`clgemm.accel.enabled` around `compute` is enough; einsum is told to optimize."""
+    """With Dask's threads `clgemm.accel.enabled` is enough; einsum needs optimize=True."""
     a, b = chunked(A), chunked(B)
     with clgemm.accel.enabled(threshold=0, device=device):
         found = da.matmul(a, b).compute(scheduler="threads")
@@ -187,7 +184,7 @@ def offloaded(a, b):
 
 
 def test_the_scheduler_of_processes_needs_no_plugin():
-    """`clgemm.accel.enabled` with `children` leads spawned processes too, and them only inside."""
+    """A block of `accel.enabled` with `children` accelerates Dask's processes, and only inside."""
     path = os.environ.get("PYTHONPATH")
     task = dask.delayed(_by_value(offloaded))(A, B)
     with clgemm.accel.enabled(threshold=0, children=True):
@@ -199,13 +196,13 @@ def test_the_scheduler_of_processes_needs_no_plugin():
 
 
 def _by_value(function):
-    """Return a function that reaches other processes as code: they cannot import this module."""
+    """Return a function that is pickled by value: other processes cannot import this module."""
     return lambda *arguments: function(*arguments)
 
 
 @pytest.fixture
 def undone():
-    """Nothing is left of what a test began in this process."""
+    """End what a test began in this process, and check that NumPy is restored."""
     yield
     process.end("test")
     assert is_original()
@@ -213,7 +210,7 @@ def undone():
 
 
 def test_the_environment_names_the_device(undone, device, monkeypatch):
-    """CLGEMM_DEVICE limits the choice."""
+    """CLGEMM_DEVICE limits the choice of a worker's device."""
     clgemm.set_device(None)
     position = clgemm.devices().index(device)
     monkeypatch.setenv("CLGEMM_DEVICE", str(position))
@@ -224,7 +221,7 @@ def test_the_environment_names_the_device(undone, device, monkeypatch):
 
 
 def test_a_list_of_names_gives_each_worker_another_device(device, tmp_path):
-    """Such as PoCL and Intel's runtime beside it."""
+    """With a list of names, each worker of a machine gets another device."""
     position = clgemm.devices().index(device)
     one = assignment.assign((position, 0), 1, tmp_path)
     other = assignment.assign((position, 0), 1, tmp_path)
@@ -235,7 +232,7 @@ def test_a_list_of_names_gives_each_worker_another_device(device, tmp_path):
 
 
 def test_the_precision_holds_while_the_plugin_does(undone, monkeypatch):
-    """Then the environment is as before."""
+    """The plugin's precision is in the environment until the plugin is removed."""
     monkeypatch.setenv("CLGEMM_PRECISION", "fast")
     process.begin("test", Settings(0, "strict", "one-each"), 1)
     assert os.environ["CLGEMM_PRECISION"] == "strict"
@@ -247,7 +244,7 @@ def test_the_precision_holds_while_the_plugin_does(undone, monkeypatch):
 
 
 def test_a_device_that_the_program_has_set_is_left(undone, device):
-    """The plugin chooses only where nobody has."""
+    """The plugin keeps a device that the program has chosen before."""
     clgemm.set_device(device)
     process.begin("test", Settings(0, None, "one-each"), 1)
     assert clgemm.get_device().cl_device == device.cl_device
@@ -266,96 +263,6 @@ def test_a_device_that_the_program_has_set_is_left(undone, device):
     ],
 )
 def test_what_cannot_be_is_refused_before_it_reaches_a_worker(arguments, error):
-    """The client's program gets the error."""
+    """Wrong arguments of the plugin raise an error in the client's program."""
     with pytest.raises(error, match=next(iter(arguments))):
         clgemm.dask.Accelerate(**arguments)
-
-
-def test_claims_go_to_those_that_fewest_hold(tmp_path):
-    """The first free one; then, in turn, those that are held."""
-    candidates = [("a",), ("b1", "b2"), ("b2", "b3")]
-    claims = [claim_first(candidates, tmp_path) for _ in range(4)]
-    # The third candidate shares b2 with the second.
-    assert [(c.position, c.others) for c in claims] == [(0, 0), (1, 0), (0, 1), (1, 1)]
-    claims[1].release()
-    again = claim_first(candidates[2:], tmp_path)
-    assert again.others == 0
-    for claim in (*claims, again):
-        claim.release()
-
-
-HOLDS = """
-import pathlib, sys
-from clgemm.dask.claims import claim_first
-held = claim_first([("a",)], pathlib.Path(sys.argv[1]))
-print(held.others, flush=True)
-sys.stdin.read()
-"""
-
-
-def test_a_process_that_is_killed_holds_nothing(tmp_path):
-    """The system unlocks its files."""
-    command = [sys.executable, "-c", HOLDS, str(tmp_path)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as child:
-        assert child.stdout.readline() == "0\n"
-        with_child = claim_first([("a",)], tmp_path)
-        assert with_child.others == 1
-        child.kill()
-    without = claim_first([("a",)], tmp_path)
-    assert without.others == 0
-    with_child.release()
-    without.release()
-
-
-def test_claims_need_no_folder_that_can_be_written(tmp_path):
-    """Then nobody knows of the others."""
-    (tmp_path / "file").write_text("no folder")
-    assert claim_first([("a",)], tmp_path / "file").position == 0
-
-
-@pytest.mark.parametrize(
-    ("shapes", "memory"),
-    [
-        (((20_000, 30_000), (30_000, 10_000)), "1GB"),
-        (((10**7, 768), (768, 64)), 10**9),
-        (((64, 10**7), (10**7, 64)), "256MB"),
-        (((500, 1000, 1000), (500, 1000, 1000)), "100MB"),
-        (((500, 1000, 1000), (1000, 1000)), "100MB"),
-        (((3, 3), (3, 3)), "1MB"),
-    ],
-)
-def test_suggested_chunks_fit_and_match(shapes, memory):
-    """The chunks of a product, three times, fit; inner chunks agree, and no side is too long."""
-    shape_a, shape_b = shapes
-    chunks_a, chunks_b = clgemm.dask.suggest_chunks(shape_a, shape_b, memory)
-    assert chunks_a[-1] == chunks_b[-2]
-    assert all(c <= s for c, s in zip(chunks_a + chunks_b, shape_a + shape_b, strict=True))
-    held = np.prod(chunks_a, dtype=float) + np.prod(chunks_b, dtype=float)
-    held += np.prod(chunks_a[:-2], dtype=float) * chunks_a[-2] * chunks_b[-1]
-    available = dask.utils.parse_bytes(memory) / 3 / 4
-    assert held <= available
-    whole = sum(np.prod(s, dtype=float) for s in shapes)
-    assert held > available / 8 or chunks_a + chunks_b == shape_a + shape_b or whole < available
-    if max(max(shape_a), max(shape_b)) <= 1000:  # small enough to be multiplied symbolically
-        a, b = (da.zeros(s, chunks=c) for s, c in ((shape_a, chunks_a), (shape_b, chunks_b)))
-        assert da.matmul(a, b).shape[-2:] == (shape_a[-2], shape_b[-1])
-
-
-def test_batches_are_split_before_matrices():
-    """Matrices stay whole as long as one of each fits."""
-    shape = (500, 1000, 1000)
-    chunks, _ = clgemm.dask.suggest_chunks(shape, shape, "100MB")
-    assert chunks[1:] == shape[1:]
-    assert chunks[0] < 500
-
-
-@pytest.mark.parametrize(
-    ("shape_a", "shape_b", "memory"),
-    [((3, 4), (5, 6), "1GB"), ((3,), (3, 4), "1GB"), ((3, 4), (4, 5), 10)],
-)
-def test_chunks_of_nothing_are_refused(shape_a, shape_b, memory):
-    """Shapes that cannot be multiplied, or memory that holds nothing."""
-    with pytest.raises(ValueError, match=r"\d"):
-        clgemm.dask.suggest_chunks(shape_a, shape_b, memory)

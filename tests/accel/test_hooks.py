@@ -1,0 +1,322 @@
+"""Tests of accelerated NumPy: its products, its errors, and its state after uninstall."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array
+import pytest
+from accelerated import EXACT, RANDOM, A, B, PlantedError, integers, offloading
+
+from clgemm.accel import enabled, hooks, report
+
+NUMPY_2 = np.lib.NumpyVersion(np.__version__) >= "2.0.0"
+
+
+# What is intercepted.
+
+
+CALLS = {
+    "operator": lambda a, b: a @ b,
+    "matmul": np.matmul,
+    "dot": np.dot,
+    "method": lambda a, b: a.dot(b),
+    "method with keyword": lambda a, b: np.ndarray.dot(a, b, out=None),
+    "inner": lambda a, b: np.inner(a, b.T),
+    "tensordot": lambda a, b: np.tensordot(a, b, 1),
+    "multi_dot": lambda a, b: np.linalg.multi_dot([a, b]),
+    "einsum": lambda a, b: np.einsum("ij,jk->ik", a, b, optimize=True),
+    "keywords": lambda a, b: np.matmul(a, b, dtype=np.float32, casting="no", order="F"),
+    "axes": lambda a, b: np.matmul(a.T, b, axes=[(1, 0), (0, 1), (0, 1)]),
+    "C's number protocol": lambda a, b: __import__("operator").matmul(a, b),
+    "in place": lambda a, b: np.matmul(a, b, out=np.full((30, 40), np.nan, np.float32)),
+    "dot in place": lambda a, b: np.dot(a, b, np.full((30, 40), np.nan, np.float32)),
+    "wider result": lambda a, b: np.matmul(a, b, out=np.empty((30, 40))),
+    "narrower operand": lambda a, b: a.astype(np.float16) @ b,
+    "list": lambda a, b: a.tolist() @ b if not NUMPY_2 else np.matmul(a, b),
+}
+if NUMPY_2:
+    CALLS["linalg.matmul"] = lambda a, b: np.linalg.matmul(a, b)
+    CALLS["linalg.tensordot"] = lambda a, b: np.linalg.tensordot(a, b, axes=1)
+del CALLS["list"]  # NumPy makes float64 of it
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_products_are_offloaded(name, device):
+    """Each NumPy function that multiplies in float32 runs on the device, with NumPy's result."""
+    expected = CALLS[name](A, B)
+    with offloading(1):
+        found = CALLS[name](A, B)
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, EXACT)
+
+
+def test_powers_and_chains(device):
+    """A matrix power or a chain runs on the device as several products."""
+    square = integers(5, 5)
+    with offloading():
+        power, chain = np.linalg.matrix_power(square, 3), np.linalg.multi_dot([A, B, B.T])
+        assert report().offloaded >= 4
+    exact = np.linalg.matrix_power(square.astype(np.float64), 3)
+    np.testing.assert_array_equal(power, exact)
+    np.testing.assert_array_equal(chain, EXACT @ B.T)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (integers(3, 30, 20), integers(3, 20, 9)),
+        (integers(2, 1, 30, 20), integers(5, 20, 9)),
+        (integers(30, 20), integers(4, 20, 9)),
+        (integers(4, 30, 20)[::-1, ::2, ::-1], integers(20, 9)),
+        (integers(30, 40)[:, ::2], integers(9, 40)[::-1, 20:].T),
+        (np.asfortranarray(integers(30, 20)), integers(20)),
+        (integers(20), integers(20, 9)),
+        (integers(20), integers(20)),
+        (np.broadcast_to(integers(1, 20), (30, 20)), integers(20, 9)),
+    ],
+    ids=lambda x: "x".join(map(str, x.shape)),
+)
+def test_any_shape_and_strides(left, right, device):
+    """Products of batches, broadcasts, vectors, reversed and strided views are right."""
+    products = [np.matmul, lambda a, b: a @ b]
+    if left.ndim < 3 and right.ndim < 3:
+        products += [np.dot, lambda a, b: a.dot(b)]
+    for product in products:
+        expected = product(left.astype(np.float64), right.astype(np.float64))
+        with offloading():
+            found = product(left, right)
+        assert type(found) is (np.float32 if not expected.ndim else np.ndarray)
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_dot_of_stacks(device):
+    """np.dot and np.inner of batches multiply all pairs of matrices, as NumPy's do."""
+    x, y = integers(3, 6, 5), integers(2, 5, 4)
+    with offloading(2):
+        dot, inner = np.dot(x, y), np.inner(x, y.swapaxes(1, 2))
+    np.testing.assert_array_equal(dot, np.dot(x.astype(float), y.astype(float)))
+    np.testing.assert_array_equal(inner, dot)
+
+
+def test_overlapping_results(device):
+    """A product is right if `out` is an operand or a view of one."""
+    for out in (lambda x: x, lambda x: x.T, lambda x: x[::-1]):
+        square = integers(12, 12)
+        expected = square.astype(np.float64) @ square.astype(np.float64).T
+        with offloading():
+            found = np.matmul(square, square.T, out=out(square))
+        np.testing.assert_array_equal(found, expected)
+    square = integers(12, 12)
+    expected = square.astype(np.float64) @ B[:12, :12].astype(np.float64)
+    with enabled(threshold=0):
+        assert np.dot(square, np.ascontiguousarray(B[:12, :12]), out=square) is square
+    np.testing.assert_array_equal(square, expected)
+
+
+# Products that NumPy makes.
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int32, np.complex64, np.float16, bool, object])
+def test_other_dtypes(dtype, device):
+    """Products of other dtypes are NumPy's own, and none goes to the device."""
+    a, b = A.astype(dtype), B.astype(dtype)
+    plain = [a @ b, np.matmul(a, b), np.dot(a, b), a.dot(b), np.inner(a, b.T)]
+    with offloading(0):
+        for found, expected in zip(
+            [a @ b, np.matmul(a, b), np.dot(a, b), a.dot(b), np.inner(a, b.T)], plain, strict=True
+        ):
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(found, expected)
+    assert report().stayed["dtype"] == 4
+
+
+BAD = {
+    "shapes": lambda: A @ A,
+    "matmul's shapes": lambda: np.matmul(A, A),
+    "dot's shapes": lambda: np.dot(A, A),
+    "the method's shapes": lambda: A.dot(A),
+    "inner's shapes": lambda: np.inner(A, B),
+    "a scalar": lambda: A @ np.float32(3),
+    "no dimension": lambda: A @ np.array(3, np.float32),
+    "out's shape": lambda: np.matmul(A, B, out=np.empty((3, 3), np.float32)),
+    "out's dtype": lambda: np.dot(A, B, out=np.empty((30, 40))),
+    "out's order": lambda: np.dot(A, B, out=np.empty((30, 40), np.float32, "F")),
+    "out's casting": lambda: np.matmul(A, B, out=np.empty((30, 40), np.int8)),
+    "a read-only out": lambda: np.matmul(A, B, out=np.broadcast_to(A[0, 0], (30, 40))),
+    "no argument": lambda: A.dot(),
+    "an unknown argument": lambda: A.dot(B, outt=None),
+    "too few arguments": lambda: np.dot(A),
+    "where": lambda: np.matmul(A, B, where=True),
+    "None": lambda: A @ None,
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_errors(name, device):
+    """A wrong call raises NumPy's exception with NumPy's message."""
+    with pytest.raises(Exception) as plain:  # noqa: PT011 - whatever NumPy raises
+        BAD[name]()
+    with offloading(0), pytest.raises(type(plain.value)) as ours:
+        BAD[name]()
+    assert str(ours.value) == str(plain.value)
+
+
+class Overriding:
+    """An object that overrides products by NEP 13 and NEP 18."""
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **keywords):
+        return ufunc is np.matmul and "ufunc"
+
+    def __array_function__(self, function, types, arguments, keywords):
+        return function in (np.dot, np.inner, np.tensordot) and "function"
+
+
+class Deferring:
+    """An object to which NumPy leaves the operator by Python's own protocol."""
+
+    __array_ufunc__ = None
+
+    def __rmatmul__(self, other):
+        return "reflected"
+
+    def __matmul__(self, other):
+        return "own"
+
+
+class Plain(np.ndarray):
+    pass
+
+
+class Subclass(np.ndarray):
+    def __rmatmul__(self, other):
+        return "subclass"
+
+
+def test_overriding(device):
+    """Objects that override products are asked, with NumPy's functions, as in plain NumPy."""
+    with offloading(0):
+        assert A @ Overriding() == np.matmul(A, Overriding()) == "ufunc"
+        assert np.dot(A, Overriding()) == np.inner(Overriding(), A) == "function"
+        assert np.tensordot(A, Overriding()) == "function"
+        assert A @ Deferring() == "reflected"
+        assert Deferring() @ A == "own"
+        assert A @ B.view(Subclass) == "subclass"
+        with pytest.raises(TypeError):
+            np.matmul(A, Deferring())
+
+
+def test_subclasses(device):
+    """Products of array subclasses have the types, masks and values of plain NumPy."""
+    matrix, masked = A.view(np.matrix), np.ma.masked_equal(A, 3)
+
+    def products():
+        return matrix @ B, matrix.dot(B), np.ma.dot(masked, B), np.matmul(A.view(Plain), B)
+
+    plain = products()
+    with offloading():
+        found = products()
+
+        class Late(np.ndarray):  # CPython fills in its C slots while ndarray's are patched
+            pass
+
+        late = A.view(Late) @ B
+    for ours, theirs in zip((*found, late), (*plain, A.view(Late) @ B), strict=True):
+        assert type(ours) is type(theirs)
+        np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+        np.testing.assert_array_equal(np.ma.getmask(ours), np.ma.getmask(theirs))
+
+
+def test_small_products_stay(device):
+    """A product below the threshold is NumPy's own, bit for bit, and is counted."""
+    a, b = (RANDOM.standard_normal((50, 50)).astype(np.float32) for _ in range(2))
+    plain = a @ b
+    with enabled(threshold=50**3 + 1):
+        for found in (a @ b, np.matmul(a, b)):
+            np.testing.assert_array_equal(found, plain)
+        np.dot(a, b), a.dot(b), np.inner(a, b)
+    assert report().offloaded == 0
+    assert report().stayed == {"size": 5}
+    assert "0 products on the device; on the host: 5 (size)" in str(report())
+
+
+def test_aliased_and_empty_products(device):
+    """Empty products are zeros and do not go to the device."""
+    with offloading(0):
+        for m, k, n in ((0, 5, 3), (4, 0, 3), (4, 5, 0), (0, 0, 0)):
+            x, y = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
+            for found in (x @ y, np.matmul(x, y), np.dot(x, y), x.dot(y)):
+                np.testing.assert_array_equal(found, np.zeros((m, n)))
+
+
+PRODUCTS = {"matmul": np.matmul, "operator": lambda a, b: a @ b, "dot": np.dot}
+
+
+# Exceptions during a product.
+
+
+def test_an_interruption_of_a_loop_is_raised(device, monkeypatch):
+    """An interruption of np.matmul into `out` is raised after the result is complete."""
+    out = np.zeros((30, 40), np.float32)
+
+    def interrupt(*arguments, **keywords):
+        raise PlantedError
+
+    monkeypatch.setattr(hooks, "multiply", interrupt)
+    with enabled(threshold=0):
+        with pytest.raises(PlantedError):  # noqa: PT012 - soon after it
+            np.matmul(A, B, out=out)
+            for _ in range(5000):
+                time.sleep(1e-3)
+        np.testing.assert_array_equal(out, EXACT)
+        monkeypatch.undo()
+        np.testing.assert_array_equal(A @ B, EXACT)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals by timer are POSIX's")
+@pytest.mark.filterwarnings("default")  # a lost exception is printed and is no warning
+def test_no_signal_is_lost_in_a_loop(device):
+    """A signal handler's exception always reaches the program, and all results are complete."""
+    a, b = integers(8, 8), integers(8, 8)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    raised, handled = 0, []
+
+    def handler(number, frame):
+        handled.append(number)
+        raise PlantedError
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        with enabled(threshold=10**9):
+            for i in range(100):
+                deadline = time.monotonic() + 5
+                out = np.empty((8, 8), np.float32)
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 1e-5 * (1 + i % 30))
+                    while time.monotonic() < deadline:
+                        for _ in range(50):
+                            out[:] = np.nan
+                            np.matmul(a, b, out=out)
+                            assert (out == exact).all()
+                        time.sleep(2e-3)
+                except PlantedError:
+                    raised += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert raised == len(handled) == 100
+
+
+def test_device_arrays_stay_on_the_device(device):
+    """The operator ``@`` of pyopencl's arrays returns a device array; host operands raise."""
+    queue = device.queue
+    x, w1, w2 = (cl.array.to_device(queue, z) for z in (A, B, np.ascontiguousarray(B.T)))
+    with enabled():
+        result = x @ w1 @ w2
+        with pytest.raises(TypeError, match="host and device operands are mixed"):
+            x @ B
+    assert isinstance(result, cl.array.Array)
+    np.testing.assert_array_equal(result.get(), EXACT @ B.T)

@@ -1,0 +1,118 @@
+"""Tests of the places in NumPy that are patched, and of their replacements."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+
+import numpy as np
+import pytest
+from accelerated import EXACT, OTHER, SQUARE, SQUARE_EXACT, A, B
+
+from clgemm.accel import enabled, places, report, session
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ({"sys.implementation": type("Other", (), {"name": "pypy"})}, "64-bit CPython"),
+        ({"sysconfig.get_config_var": lambda _: 1}, "free-threaded"),
+        ({"UFUNC_COUNTS_OFFSET": 24}, "not laid out as expected"),
+        ({"UFUNC_LOOPS_OFFSET": 40, "UFUNC_DATA_OFFSET": 32}, "an unexpected loop"),
+        ({"MATMUL": "(m,n),(n,p)->(m,p)"}, "not laid out as expected"),
+        ({"TYPE_FLAGS_OFFSET": 176}, "does not lay out types as expected"),
+    ],
+)
+def test_unknown_pythons_and_numpys_are_refused(broken, message, monkeypatch):
+    """An unsupported Python or NumPy is refused before anything is patched."""
+    for name, value in broken.items():
+        owner, _, attribute = name.rpartition(".")
+        monkeypatch.setattr(getattr(places, owner) if owner else places, attribute, value)
+    with pytest.raises(RuntimeError, match=message):
+        session._Places()
+    np.testing.assert_array_equal(A @ B, EXACT)
+
+
+def test_a_function_of_another_make_is_refused():
+    """A function that does not store its implementation as NumPy's do is refused."""
+    with pytest.raises(RuntimeError, match="does not store its implementation"):
+        places.Implementation(len)
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("path", ["ndarray.dot", "ndarray.__matmul__", "dot", "inner", "matmul"])
+def test_functions_are_pickled_by_name(path, protocol, device):
+    """SQUARE function is pickled by NumPy's name, so that it can be loaded without clgemm."""
+
+    def named():
+        found = np
+        for part in path.split("."):
+            found = getattr(found, part)
+        return found
+
+    with enabled(threshold=0):
+        pickled = pickle.dumps(named(), protocol)
+        assert pickle.loads(pickled) == named()
+    assert pickle.loads(pickled) == named()
+    assert b"clgemm" not in pickled
+
+
+@pytest.mark.parametrize("name", ["dot", "__matmul__"])
+def test_methods_keep_their_documentation(name, device):
+    """Replaced methods have NumPy's name, docstring and signature."""
+
+    def described():
+        method = getattr(np.ndarray, name)
+        try:
+            signature = str(inspect.signature(method))
+        except ValueError:
+            signature = None
+        return (
+            *(method.__name__, method.__qualname__, method.__doc__, signature),
+            getattr(method, "__text_signature__", None),
+        )
+
+    plain = described()
+    with enabled(threshold=0):
+        ours = described()
+    if plain[3] is None:  # NumPy before 2.4
+        plain, ours = ((*x[:3], x[4]) for x in (plain, ours))
+    assert ours == plain
+
+
+WRONG = {
+    "no array": lambda: np.ndarray.dot(),
+    "another type": lambda: np.ndarray.dot(3),
+    "no operand": lambda: SQUARE.dot(),
+    "too many operands": lambda: SQUARE.dot(SQUARE, SQUARE, SQUARE),
+    "an unknown keyword": lambda: np.ndarray.dot(SQUARE, c=3),
+    "the operator without arrays": lambda: np.ndarray.__matmul__(),
+    "the operator of another type": lambda: np.ndarray.__matmul__(3, SQUARE),
+    "the operator without an operand": lambda: SQUARE.__matmul__(),
+    "the operator's keyword": lambda: SQUARE.__matmul__(value=SQUARE),
+    "the operator of text": lambda: SQUARE @ "text",
+    "too many for the operator": lambda: np.ndarray.__matmul__(SQUARE, SQUARE, SQUARE),
+    "matmul without operands": lambda: np.matmul(),
+    "matmul's keyword": lambda: np.matmul(SQUARE, SQUARE, unknown=1),
+    "inner's keyword": lambda: np.inner(a=SQUARE, b=SQUARE),
+    "a text as dot's result": lambda: np.dot(SQUARE, SQUARE, out="text"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_errors_do_not_name_our_functions(name, device):
+    """The error of a wrong call has NumPy's own message."""
+    with pytest.raises(Exception) as plain:  # noqa: PT011 - whatever NumPy raises
+        WRONG[name]()
+    with enabled(threshold=0), pytest.raises(type(plain.value)) as ours:
+        WRONG[name]()
+    assert str(ours.value) == str(plain.value)
+
+
+def test_other_ufuncs_are_as_they_were(device):
+    """Only the call of np.matmul is patched, and ``np.ufunc.__call__`` looks the same."""
+    with enabled(threshold=0):
+        assert np.ufunc.__call__.__objclass__ is np.ufunc
+        np.testing.assert_array_equal(np.add.__call__(SQUARE, OTHER), SQUARE + OTHER)
+        np.testing.assert_array_equal(np.matmul.__call__(SQUARE, OTHER), SQUARE_EXACT)
+    assert report().offloaded == 1

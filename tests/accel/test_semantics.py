@@ -1,0 +1,80 @@
+"""Tests of symmetric results and floating-point errors."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from accelerated import RANDOM, integers, offloading
+from strategies import gamma
+
+from clgemm.accel import hooks, report
+
+
+@pytest.mark.parametrize("n", [7, 130, 600])
+def test_products_by_the_own_transpose_are_symmetric(n, device):
+    """A product of a matrix by its own transpose is symmetric bit for bit, as in NumPy."""
+    a = RANDOM.standard_normal((n, 70)).astype(np.float32)
+    stack = RANDOM.standard_normal((3, 20, 15)).astype(np.float32)
+    with offloading(6):
+        for x in (a @ a.T, np.dot(a.T, a), a.dot(a.T), np.inner(a, a), np.matmul(a.T, a)):
+            np.testing.assert_array_equal(x, x.T)
+        x = stack @ stack.swapaxes(1, 2)
+    np.testing.assert_array_equal(x, x.swapaxes(1, 2))
+    wide = stack.astype(np.float64)
+    exact, sizes = (y @ y.swapaxes(1, 2) for y in (wide, abs(wide)))
+    assert (abs(x - exact) <= gamma(15 + 2) * sizes).all()
+
+
+def overflowing():
+    return np.full((40, 40), 3e38, np.float32), np.full((40, 40), 2, np.float32)
+
+
+def invalid():
+    x = integers(40, 40)
+    x[3, 5] = np.inf
+    return x, np.zeros((40, 40), np.float32)
+
+
+def harmless():
+    x = integers(40, 40)
+    x[3, 5], x[4, 7] = np.inf, np.nan
+    return x, integers(40, 40)
+
+
+PRODUCTS = {"matmul": np.matmul, "operator": lambda a, b: a @ b, "dot": np.dot}
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+@pytest.mark.parametrize("operands", [overflowing, invalid, harmless])
+def test_floating_point_warnings(product, operands, device):
+    """A product on the device gives the same floating-point warnings as NumPy's."""
+    a, b = operands()
+
+    def warned():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            PRODUCTS[product](a, b)
+        return {str(warning.message) for warning in caught}
+
+    expected = warned()
+    with offloading(1):
+        assert warned() == expected
+
+
+def test_the_error_state(device):
+    """np.errstate works for products on the device; with underflow reported NumPy multiplies."""
+    a, b = overflowing()
+    with offloading(3):
+        with np.errstate(over="raise"), pytest.raises(FloatingPointError, match="overflow"):
+            a @ b
+        calls = []
+        with np.errstate(over="call", call=lambda *error: calls.append(error)):
+            np.matmul(a, b)
+        assert len(calls) == 1
+        with np.errstate(all="ignore"):
+            assert np.isinf(a @ b).all()
+        with np.errstate(under="warn"):
+            integers(20, 20) @ integers(20, 20)
+    assert report().stayed == {hooks.UNDERFLOW: 1}

@@ -1,0 +1,84 @@
+"""Tests of a full disk where PoCL compiles."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+import clgemm
+from clgemm.hardware import pocl_space
+from clgemm.hardware.traits import POCL
+from clgemm.runtime import programs
+
+
+@pytest.fixture
+def full(device, monkeypatch):
+    """Return a PoCL device in a context of its own, on a disk that is full."""
+    if not device.platform.startswith(POCL):
+        pytest.skip("only PoCL compiles on disk")
+    monkeypatch.setenv("POCL_CACHE_DIR", "/full/folder")
+    monkeypatch.setattr(pocl_space.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    return clgemm.Device(device.cl_device)
+
+
+def test_a_full_disk_is_named(full, monkeypatch):
+    """If PoCL's disk is full, the error names folder, reason and remedy in short."""
+    said = r"no space left in /full/folder, where PoCL compiles: .*POCL_CACHE_DIR"
+    with clgemm.device(full), pytest.raises(OSError, match=said) as caught:
+        clgemm.sgemm(1.0, [[2.0]], [[3.0]])
+    assert caught.value.errno == errno.ENOSPC
+    assert "-D" not in str(caught.value)
+    free = [2**30, 0]  # it fills up amid the build
+    monkeypatch.setattr(
+        pocl_space.shutil, "disk_usage", lambda _: SimpleNamespace(free=free.pop(0))
+    )
+    with pytest.raises(OSError, match=said) as caught:
+        programs.build(full, "__kernel void broken( { }", ())
+    assert isinstance(caught.value.__cause__, cl.RuntimeError)  # with the log
+
+
+def test_a_full_disk_is_numpys_business_when_accelerated(full, caplog):
+    """If PoCL's disk is full, accelerated NumPy multiplies, with one warning of one line."""
+    a = np.ones((40, 40), np.float32)
+    with caplog.at_level(logging.WARNING, "clgemm"), clgemm.accel.enabled(0, full):
+        assert ((a @ a) == 40).all()
+    (record,) = caplog.records
+    assert "no space left in /full/folder" in record.getMessage()
+    assert "\n" not in record.getMessage()
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root mounts")
+def test_pocl_on_a_full_disk_is_one_clear_error(device, tmp_path):
+    """On a really full disk, PoCL gives one clear error and does not end the process."""
+    if not device.platform.startswith(POCL):
+        pytest.skip("only PoCL compiles on disk")
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    program = """
+import clgemm
+from clgemm.kernels.direct.config import DirectConfig
+try: clgemm.sgemm(1.0, [[2.0]], [[3.0]])
+except (OSError, RuntimeError) as error: print(error)
+"""
+    folders = {"POCL_CACHE_DIR": f"{tmp_path}/pocl", "CLGEMM_CACHE_DIR": f"{tmp_path}/clgemm"}
+    paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=os.environ | folders | paths | {"CLGEMM_DEVICE": POCL},
+            capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+    assert f"no space left in {tmp_path}/pocl" in done.stdout, done.stderr
+    assert done.returncode == 0

@@ -1,0 +1,42 @@
+"""Plans of the skinny_gpu family: the split of k, and what the last cache keeps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from planned import LIMITS, dense, make_plan
+
+from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
+
+
+@pytest.mark.parametrize("n", [1024, 1536, 2048, 2560, 3072])
+def test_slices_of_few_rows_run_side_by_side(n):
+    """There are no more work-groups than the compute units hold, and more than half as many."""
+    limits = replace(LIMITS, compute_units=132)
+    lanes = skinny_lanes_config(1, limits)
+    a, b = (x._replace(alignment_bytes=16) for x in (dense(1, n), dense(n, n)))
+    for operands in ((a, b, dense(1, n)), (b.transposed(), a.transposed(), dense(n, 1))):
+        step = make_plan(*operands, lanes, None, limits).steps[0]
+        assert 66 < step.groups * step.config.items / 1024 <= 132
+
+
+def test_the_last_cache_keeps_a_part_of_a_larger_matrix():
+    """Loads have a hint for the part that fits; none has one if all of it fits, or hardly any."""
+    limits = replace(LIMITS, compute_units=132, persisting_cache_bytes=2**25)
+    lanes = replace(skinny_lanes_config(1, limits), ahead=8)
+
+    def kept(n, k, *batch, one_b=False, limits=limits, transposed=False, alignment=16):
+        b = dense(k, n) if one_b else dense(k, n, *batch)
+        a, b, c = dense(1, k, *batch), b.broadcast(batch), dense(1, n, *batch)
+        if transposed:
+            a, b, c = (x.transposed() for x in (b, a, c))
+        a, b = (x._replace(alignment_bytes=alignment) for x in (a, b))
+        return make_plan(a, b, c, lanes, None, limits).steps[0].config.cached_loads
+
+    assert kept(4096, 4096) == kept(4096, 4096, transposed=True) == 4
+    assert kept(4096, 4096, alignment=8) == 0
+    assert [kept(2**11 << i, 4096) for i in range(6)] == [0, 4, 2, 1, 0, 0]
+    assert kept(1024, 4096, 4) == 4
+    assert kept(1024, 4096, 4, one_b=True) == 0
+    assert kept(4096, 4096, limits=replace(limits, persisting_cache_bytes=0)) == 0

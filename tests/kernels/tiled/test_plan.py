@@ -1,0 +1,95 @@
+"""Plans of the tiled family: which operands are packed, and how k is split."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from planned import LIMITS, dense, kernels, make_plan, scales
+
+from clgemm.core.layout import Layout
+from clgemm.kernels.pack.defaults import pack_config
+from clgemm.kernels.split_k import plan as split_k
+from clgemm.kernels.tiled import plan as tiled_plan
+from clgemm.kernels.tiled.defaults import lane_configs
+from clgemm.kernels.tiled.estimate import TiledEstimate
+from clgemm.kernels.tiled.plan import reads_singly
+
+CONFIG = replace(lane_configs()[1], in_place=False)
+IN_PLACE = lane_configs()[1]
+PACK = (pack_config(LIMITS, CONFIG.tile_m), pack_config(LIMITS, CONFIG.tile_n))
+
+
+def test_a_product_packs_both_operands_and_multiplies_once():
+    """There are three launches. Scratch memory holds the operands, padded to whole tiles."""
+    made = make_plan(dense(100, 70), dense(70, 130), dense(100, 130), CONFIG, PACK, LIMITS)
+    assert kernels(made) == ["pack", "pack", "tiled"]
+    assert dict(made.scratch) == {"packed_a": 4 * 128 * 80, "packed_b": 4 * 192 * 80}
+
+
+def test_contiguous_operands_are_not_packed():
+    """Contiguous rows or columns are read in place, by the widest loads that the layout allows."""
+
+    def read(a, b):
+        made = make_plan(a, b, dense(64, 128), IN_PLACE, PACK, LIMITS)
+        config = made.steps[-1].config
+        return (
+            kernels(made),
+            (config.transpose_a, config.load_a),
+            (config.transpose_b, config.load_b),
+        )
+
+    a, b = dense(64, 64)._replace(alignment_bytes=16), dense(64, 128)._replace(alignment_bytes=16)
+    b_along_k = Layout((64, 128), (1, 64), 16)
+    assert read(a, b) == (["tiled"], (True, 4), (False, 4))
+    assert read(a, b_along_k) == (["tiled"], (True, 4), (True, 4))
+    assert read(a, Layout((64, 128), (128, 1), 8)) == (["tiled"], (True, 4), (False, 2))
+    assert read(a, Layout((64, 128), (130, 1), 64)) == (["tiled"], (True, 4), (False, 2))
+    assert read(a, Layout((64, 128), (131, 1), 64)) == (["tiled"], (True, 4), (False, 1))
+    assert read(Layout((64, 64), (128, 2), 64), b) == (["pack", "tiled"], (False, 4), (False, 4))
+
+
+def test_what_is_loaded_float_by_float_is_packed_where_it_is_read_often():
+    """Packing pays if many tiles read the operand. A fallback does not pack it."""
+
+    def packs(side, depth, is_fallback=False):
+        a, b, c = dense(side, depth), dense(depth, side), dense(side, side)
+        return kernels(make_plan(a, b, c, IN_PLACE, PACK, LIMITS, is_fallback)).count("pack")
+
+    tile = IN_PLACE.tile_m
+    assert packs(16 * tile - 1, 101) == 0
+    assert packs(16 * tile + 1, 101) == 2
+    assert packs(8 * tile - 1, 8001) == 2
+    assert packs(7 * tile - 1, 8001) == 0
+    assert packs(16 * tile + 1, 4001, is_fallback=True) == 0
+
+
+def test_which_operands_are_read_float_by_float():
+    """Those are contiguous, but their sizes, strides or alignment allow no vectors."""
+    vectors, apart = Layout((100, 128), (128, 1), 64), Layout((100, 128), (256, 2), 64)
+    wide, narrow = (Layout((128, n), (n, 1), 64) for n in (64, 63))
+    assert not reads_singly(vectors, wide, IN_PLACE)
+    assert not reads_singly(wide.transposed(), wide, IN_PLACE)
+    assert not reads_singly(apart, wide, IN_PLACE)  # packed, by whatever loads
+    assert reads_singly(vectors, narrow, IN_PLACE)
+    assert reads_singly(narrow.transposed(), wide, IN_PLACE)
+    assert reads_singly(Layout((100, 128), (128, 1), 4), wide, IN_PLACE)
+
+
+@pytest.mark.parametrize(("pieces", "fused"), [(8, True), (9, False)])
+def test_split_k_is_fused_while_there_are_counters(pieces, fused, monkeypatch):
+    """Split-k is fused if each tile has a counter. That launch takes alpha, beta and C itself."""
+    limits = replace(LIMITS, compute_units=2, fused_split_k=True)
+    monkeypatch.setattr(split_k, "COUNTERS", 4)
+    monkeypatch.setattr(tiled_plan, "tiled_estimate", lambda *_: TiledEstimate(3, 0.0, True))
+    m = 64 * pieces
+    a, b, c = dense(m, 3072), dense(3072, 64), dense(m, 64)
+    made = make_plan(a, b, c, CONFIG, PACK, limits)
+    assert kernels(made)[2:] == ["tiled"] + ["reduce"] * (not fused)
+    product = made.steps[2]
+    assert product.config.fused_split_k == fused
+    if fused:
+        assert scales(product) == ("alpha", "beta")
+        assert product.arguments["slices_out"] == "partial"
+        assert product.arguments["counters"] == "counters"
+        assert dict(made.scratch)["partial"] == 4 * 3 * m * 64
