@@ -92,6 +92,7 @@ def main(args: argparse.Namespace) -> int:
         device = find_device(args.device) if args.device else get_device()
         peers = _peers(args.peers)
         cases = _cases(args, peers)
+        chosen_precision(args.precision)  # or an error that names the variable
         require_writable("--json", args.json)
         require_picture("--plot", args.plot, extra="bench")
     except (ValueError, RuntimeError, OSError) as error:
@@ -143,7 +144,7 @@ def _peers(text: str | None) -> list[str]:
 
 
 def _settings(args: argparse.Namespace) -> Settings:
-    chosen = QUICK if args.quick else survey_command.SETTINGS if args.survey else Settings()
+    chosen = survey_command.SETTINGS if args.survey else QUICK if args.quick else Settings()
     return replace(
         chosen, rounds=args.rounds or chosen.rounds, budget_s=args.budget or chosen.budget_s
     )

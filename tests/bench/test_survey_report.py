@@ -257,6 +257,13 @@ def test_command_refuses_clearly(arguments, message, capsys):
     assert message in capsys.readouterr().err
 
 
+def test_a_wrong_precision_is_refused(monkeypatch, capsys):
+    """A wrong CLGEMM_PRECISION ends the command with code 2 and a message before it measures."""
+    monkeypatch.setenv("CLGEMM_PRECISION", "odd")
+    assert main(["bench", "--survey", "1"]) == 2
+    assert "CLGEMM_PRECISION='odd' is not one of" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["--sides", "64"], ["--work", "1e5:x"], ["--survey", "0"], ["--data", "odd"], ["--seed", "a"]],
