@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     best = commands.add_parser("tune", help="find, validate and store the fastest configs")
     tuner.add_arguments(best)
     best.set_defaults(run=tuner.main)
-    climb = commands.add_parser("ladder", help="check and time the tutorial's ten kernels")
+    climb = commands.add_parser("ladder", help="check and time kernels from naive to tuned")
     ladder.add_arguments(climb)
     climb.set_defaults(run=ladder.main)
     args = parser.parse_args(arguments)

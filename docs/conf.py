@@ -41,7 +41,16 @@ def escape_bars(
         lines[i] = BAR.sub(lambda found: "\\|" if found[0] == "|" else found[0], line)
 
 
+def write_ladder(app: Any, error: Exception | None) -> None:
+    """Write the ladder's interactive page beside the pages of the HTML builder."""
+    from clgemm.ladder.page import page, shipped
+
+    if error is None and app.builder.format == "html":
+        Path(app.outdir, "ladder.html").write_text(page(shipped()), encoding="utf-8")
+
+
 def setup(app: Any) -> None:
     """Connect the functions above."""
+    app.connect("build-finished", write_ladder)
     app.connect("source-read", link_to_source)
     app.connect("autodoc-process-docstring", escape_bars, priority=900)  # after numpydoc

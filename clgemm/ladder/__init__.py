@@ -1,10 +1,11 @@
-"""The tutorial's ladder: ten kernels from naive to tuned, which can be run, checked and timed.
+"""The ladder: kernels from naive to tuned, which can be run, checked and timed.
 
 ``python -m clgemm ladder`` runs all rungs, and `run` runs one. The kernels are in
 ``kernels/ladder``; the README there explains each step.
 
     rung             the base class of rungs: parameters, constraints and launches
     squares, blocks  rungs 1 to 4, and 5 to 10
+    beyond           rungs 11 to 16, after the tutorial's ten
     rungs            the list of rungs, and the choice of parameters for a device
     measure          random operands, the check of a result, and medians
     kernels          the rungs' files
@@ -40,7 +41,7 @@ def run(
     Parameters
     ----------
     rung : int
-        1 to 10.
+        1 to 16.
     n : int or tuple of int
         The size of square matrices, or (m, n, k). Sizes must be multiples of the tile, except for
         rung 10.

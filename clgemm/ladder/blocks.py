@@ -15,6 +15,7 @@ __all__ = [
     "RegisterBlocks",
     "Transposed",
     "WiderLoads",
+    "square_launch",
 ]
 
 READ_ONLY_WIDTHS = (1, 2, 4)  # floats that one load instruction of NVIDIA's GPUs reads
@@ -208,6 +209,11 @@ class ReadOnlyShuffle(WiderLoads):
         if items % self.lanes:
             yield f"{items} work-items are not a multiple of lanes={self.lanes}"
 
+    @property
+    def registers_read(self) -> tuple[int, int]:
+        rows, columns = super().registers_read
+        return rows, 1 if self.shuffle else columns
+
     def macros(self, target: Target) -> dict[str, int]:
         return {**super().macros(target), "PTX": int(target.ptx)}
 
@@ -233,6 +239,7 @@ class Prefetch(WiderLoads):
     number = 9
     title = "software pre-fetching"
     file = "09_prefetch.cl"
+    follows = 7
     kepler_gflops = 1153
 
     @property
@@ -249,6 +256,7 @@ class AnySize(Prefetch):
     number = 10
     title = "incomplete tiles, any size"
     file = "10_any_size.cl"
+    follows = 9
     kepler_gflops = 1251
     presets: ClassVar[Presets] = (
         {"tile_m": 160, "tile_n": 160, "tile_k": 16, "work_m": 10, "work_n": 10, "width": 2},

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import functools
+import json
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from clgemm.hardware.choice import find_device, get_device
 from clgemm.hardware.device import Device
 from clgemm.ladder import cuda, opencl
+from clgemm.ladder.explain import explain
 from clgemm.ladder.measure import Problem, Result
+from clgemm.ladder.page import page, shipped
 from clgemm.ladder.peers import peers
-from clgemm.ladder.report import Climb, as_json, print_climb
+from clgemm.ladder.report import Climb, as_dict, as_json, print_climb
 from clgemm.ladder.rung import Rung, Shape, Target
 from clgemm.ladder.rungs import RUNGS, TUTORIAL_NAMES, configure
 from clgemm.output import require_picture, require_writable, written
@@ -56,6 +61,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cuda", action="store_true", help="also run through the CUDA toolchain")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the staircase (last size)")
+    parser.add_argument(
+        "--explain",
+        type=int,
+        metavar="R",
+        choices=range(1, len(RUNGS) + 1),
+        help="print one rung as a difference, with its bytes, flops and registers; time nothing",
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write the interactive page")
+    parser.add_argument(
+        "--also",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        default=[],
+        help="measurements of other devices, from --json, for the page",
+    )
 
 
 def _assignment(text: str) -> tuple[str, int]:
@@ -77,29 +98,58 @@ def main(args: argparse.Namespace) -> int:
     """
     try:
         device = find_device(args.device) if args.device else get_device()
-        _require_known(args.set, args.rung)
+        known = args.rung
+        if args.explain:
+            known = [args.explain, max(1, RUNGS[args.explain - 1].before())]
+        _require_known(args.set, known)
         require_writable("--json", args.json)
         require_picture("--plot", args.plot, extra="ladder")
+        require_writable("--html", args.html)
+        others = [climb for file in args.also for climb in _measured(file)]
     except (ValueError, RuntimeError) as error:
         print(error, file=sys.stderr)
         return 2
+    sizes = args.size or [GPU_SIZE if device.kind == "GPU" else CPU_SIZE]
+    if args.explain:
+        return _explain(device, args.explain, sizes, dict(args.set))
     if args.cuda and (reason := cuda.why_not()):
         print(reason, file=sys.stderr)
         return 2
-    sizes = args.size or [GPU_SIZE if device.kind == "GPU" else CPU_SIZE]
     climbs = []
     for n in sizes:
         climbs.append(_climb(device, n, args))
         print_climb(climbs[-1])
     saved = written(args.json, lambda file: file.write_text(as_json(climbs) + "\n", "utf-8"))
     saved &= written(args.plot, functools.partial(_draw, climbs[-1]))
+    shown = [*map(as_dict, climbs), *others, *shipped()]
+    saved &= written(args.html, lambda file: file.write_text(page(shown), "utf-8"))
     return 0 if saved and all(climb.ok for climb in climbs) else 1
+
+
+def _explain(device: Device, number: int, sizes: Iterable[int], given: dict[str, int]) -> int:
+    try:
+        for n in sizes:
+            explain(device, number, n, given)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
 
 
 def _draw(climb: Climb, file: Path) -> None:
     from clgemm.ladder.plot import draw  # needs matplotlib
 
     draw(climb, str(file))
+
+
+def _measured(file: Path) -> list[dict[str, Any]]:
+    """Return what ``--json`` wrote into a file."""
+    try:
+        climbs: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+        page(climbs)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"--also {file} is not what ladder --json writes: {error}") from None
+    return climbs
 
 
 def _require_known(parameters: Iterable[tuple[str, int]], numbers: Iterable[int]) -> None:
@@ -111,7 +161,8 @@ def _require_known(parameters: Iterable[tuple[str, int]], numbers: Iterable[int]
 
 def _climb(device: Device, n: int, args: argparse.Namespace) -> Climb:
     problem = Problem(Shape(n, n, n))
-    climb = Climb(device.name, n, [], {}, [])
+    today = datetime.date.today().isoformat()
+    climb = Climb(device.name, n, [], {}, [], device.cl_device.driver_version, today)
 
     def on_opencl(rung: Rung) -> Result:
         return opencl.run(device, rung, problem, args.repeat)

@@ -45,6 +45,7 @@ def target() -> Target:
         allocation_bytes=cupy.cuda.Device().mem_info[1],
         read_only=True,
         lanes=(WARP,),
+        asynchronous_copies=False,
     )
 
 

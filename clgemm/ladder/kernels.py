@@ -6,7 +6,7 @@ from importlib import resources
 
 from clgemm.ladder.rung import Rung
 
-__all__ = ["cuda_header", "source"]
+__all__ = ["cuda_header", "kernel_text", "source", "wgsl_names"]
 
 _FOLDER = resources.files("clgemm").joinpath("kernels", "ladder")
 
@@ -16,9 +16,19 @@ def source(rung: Rung) -> str:
     files = [rung.file]
     if hasattr(rung, "transpose"):
         files.insert(0, "transpose.cl")
-    return "\n".join(_FOLDER.joinpath(name).read_text(encoding="utf-8") for name in files)
+    return "\n".join(map(kernel_text, files))
+
+
+def kernel_text(name: str) -> str:
+    """Return a file of the ladder's folder of kernels, such as ``wgsl/01_naive.wgsl``."""
+    return _FOLDER.joinpath(*name.split("/")).read_text(encoding="utf-8")
 
 
 def cuda_header() -> str:
     """Return the header that lets NVRTC compile the rungs' OpenCL C as CUDA C++."""
-    return _FOLDER.joinpath("opencl_to_cuda.h").read_text(encoding="utf-8")
+    return kernel_text("opencl_to_cuda.h")
+
+
+def wgsl_names() -> set[str]:
+    """Return the names of the rungs' files in WGSL, such as ``wgsl/01_naive.wgsl``."""
+    return {f"wgsl/{file.name}" for file in _FOLDER.joinpath("wgsl").iterdir()}

@@ -13,7 +13,7 @@ from clgemm.ladder.measure import Matrix, Problem, Result, examine
 from clgemm.ladder.rung import FLOAT_BYTES, Rung, Shape, Target
 from clgemm.runtime import programs
 
-__all__ = ["Product", "run", "target"]
+__all__ = ["Product", "run", "standard", "target"]
 
 NVIDIA_LANES = 32
 # The device's clock does not run if its times are this many times shorter than the host's.
@@ -44,6 +44,14 @@ def _sub_group_sizes(device: Device) -> tuple[int, ...]:
     return SUB_GROUP_SIZES
 
 
+def standard(device: Device, rung: Rung) -> str:
+    """Return the OpenCL C that a rung needs, such as ``"CL1.2"``."""
+    macros = rung.macros(target(device))
+    if macros.get("SHUFFLE") and not macros["PTX"]:  # OpenCL 1.2 has no sub-groups
+        return "CL3.0" if device.cl_device.version >= "OpenCL 3" else "CL2.0"
+    return "CL1.2"
+
+
 class Product:
     """A rung built for a device, with the memory of one product.
 
@@ -60,11 +68,8 @@ class Product:
             name: cl.Buffer(device.context, cl.mem_flags.READ_WRITE, FLOAT_BYTES * (size + guard))
             for name, size in rung.buffers(shape).items()
         }
-        macros = rung.macros(target(device))
-        standard = "CL1.2"
-        if macros.get("SHUFFLE") and not macros["PTX"]:  # OpenCL 1.2 has no sub-groups
-            standard = "CL3.0" if device.cl_device.version >= "OpenCL 3" else "CL2.0"
-        program = programs.build(device, source(rung), list(macros.items()), standard)
+        macros = list(rung.macros(target(device)).items())
+        program = programs.build(device, source(rung), macros, standard(device, rung))
         self._launches = []
         for launch in rung.launches(shape):
             kernel = cl.Kernel(program, launch.kernel)

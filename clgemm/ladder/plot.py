@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
+from clgemm.ladder.page import KEPLER_PEERS
 from clgemm.ladder.report import Climb
 from clgemm.ladder.rungs import RUNGS
 from clgemm.terminal import COLOURS, PLOT_STYLE
@@ -12,7 +13,6 @@ from clgemm.terminal import COLOURS, PLOT_STYLE
 __all__ = ["draw", "picture"]
 
 HEIGHTS = 3, 2  # of the axes of the climb and of the tutorial
-KEPLER_PEERS: dict[str, float] = {"cuBLAS": 3056, "clBlas, tuned": 798}
 # A peer more than this many times as fast as the fastest rung is named only: its line would flatten
 # the bars.
 HEADROOM = 2.2
@@ -45,7 +45,8 @@ def picture(climb: Climb) -> Any:
         _title(ours, f"{climb.device}, n = {climb.n}")
         if sum(map(bool, toolchains.values())) > 1:
             figure.legend(loc="outside lower left", ncols=2, frameon=False)
-        _stairs(kepler, {"Kepler": {rung.number: rung.kepler_gflops for rung in RUNGS}})
+        tutorial = {rung.number: rung.kepler_gflops for rung in RUNGS if rung.kepler_gflops}
+        _stairs(kepler, {"Kepler": dict[int, float](tutorial)})
         _levels(kepler, KEPLER_PEERS, HEIGHTS[1])
         _title(kepler, "The tutorial: Tesla K40m, n = 4096")
         return figure

@@ -13,10 +13,10 @@ from clgemm.ladder.rung import Rung
 from clgemm.ladder.rungs import RUNGS
 from clgemm.terminal import Side, figure, json_number, print_table
 
-__all__ = ["Climb", "as_json", "print_climb"]
+__all__ = ["Climb", "as_dict", "as_json", "print_climb"]
 
-HEADINGS = ("#", "rung", "GFLOP/s", "step", "Kepler", "support", "error")
-JUSTIFY: tuple[Side, ...] = ("right", "left", "right", "right", "right", "right", "right")
+HEADINGS = ("#", "rung", "GFLOP/s", "step", "of cuBLAS", "Kepler", "support", "error")
+JUSTIFY: list[Side] = ["right", "left", "right", "right", "right", "right", "right", "right"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class Climb:
         OpenCL's in the order of the rungs, then CUDA's.
     refusals : dict of (int, str) to str
         The reason why a rung did not run, by its number and toolchain.
+    driver, date : str
+        The version of the device's driver, and the day of the run as YYYY-MM-DD.
     """
 
     device: str
@@ -36,6 +38,8 @@ class Climb:
     results: list[Result]
     refusals: dict[tuple[int, str], str]
     peers: list[Peer]
+    driver: str = ""
+    date: str = ""
 
     @property
     def ok(self) -> bool:
@@ -51,18 +55,21 @@ class Climb:
 
 
 def _rows(climb: Climb, toolchain: str) -> Iterator[tuple[str, ...]]:
+    cublas = next((peer.gflops for peer in climb.peers if peer.name == "cuBLAS"), 0.0)
     for rung in RUNGS:
         result = climb.find(rung.number, toolchain)
-        head, kepler = (str(rung.number), rung.title), f"{rung.kepler_gflops:,}"
+        head = str(rung.number), rung.title
+        kepler = f"{rung.kepler_gflops:,}" if rung.kepler_gflops else ""
         if result is None:
             if (rung.number, toolchain) in climb.refusals:
-                yield *head, "refused", "", kepler, "", ""
+                yield *head, "refused", "", "", kepler, "", ""
             continue
-        before = climb.find(rung.number - 1, toolchain)
+        before = climb.find(rung.before(), toolchain)
         yield (
             *head,
             figure(result.gflops) if result.correct else "WRONG",
             f"x{result.gflops / before.gflops:.2f}" if before else "",
+            f"{result.gflops / cublas:.2f}" if cublas else "",
             kepler,
             f"{result.support_share:.1%}" if result.support_share else "",
             f"{result.relative_error:.1e}",
@@ -96,12 +103,15 @@ def print_climb(climb: Climb) -> None:
 
 def as_json(climbs: Iterable[Climb]) -> str:
     """Return all measurements as JSON."""
-    return json.dumps([_climb_as_dict(climb) for climb in climbs], indent=2)
+    return json.dumps([as_dict(climb) for climb in climbs], indent=2)
 
 
-def _climb_as_dict(climb: Climb) -> dict[str, Any]:
+def as_dict(climb: Climb) -> dict[str, Any]:
+    """Return a climb as JSON has it."""
     return {
         "device": climb.device,
+        "driver": climb.driver,
+        "date": climb.date,
         "n": climb.n,
         "rungs": [_result_as_dict(result) for result in climb.results],
         "refused": [
@@ -133,6 +143,6 @@ def _result_as_dict(result: Result) -> dict[str, Any]:
         "error_bound": result.error_bound,
         "correct": result.correct,
         "support_share": result.support_share,
-        "kepler_gflops": rung.kepler_gflops,
+        "kepler_gflops": rung.kepler_gflops or None,
         "note": result.note,
     }

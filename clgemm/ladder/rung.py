@@ -39,6 +39,7 @@ class Target:
     read_only: bool = False  # whether there are loads through the read-only cache
     lanes: tuple[int, ...] = ()  # sub-group sizes with shuffles; empty if there are no shuffles
     ptx: bool = False  # whether both are written in NVIDIA's assembly
+    asynchronous_copies: bool = True  # whether there is async_work_group_copy
     row_sub_groups: bool = False  # whether a sub-group must lie in one row of work-items
 
 
@@ -60,9 +61,16 @@ class Rung:
     number: ClassVar[int]
     title: ClassVar[str]
     file: ClassVar[str]
-    kepler_gflops: ClassVar[int]  # the tutorial's figure at 4096 on a Tesla K40m
+    # The tutorial's figure at 4096 on a Tesla K40m; 0 if it has none.
+    kepler_gflops: ClassVar[int] = 0
     presets: ClassVar[Presets]  # the first that fits is the default
     flags: ClassVar[frozenset[str]] = frozenset()  # parameters that are 0 or 1
+    follows: ClassVar[int] = 0  # the rung whose code it changes; 0 for the rung before
+
+    @classmethod
+    def before(cls) -> int:
+        """Return the number of the rung whose code this rung changes; 0 for rung 1."""
+        return cls.follows or cls.number - 1
 
     @property
     def extent(self) -> Shape:
@@ -78,6 +86,19 @@ class Rung:
     def local_memory_bytes(self) -> int:
         """Bytes of local memory that one work-group of ``multiply`` uses."""
         return FLOAT_BYTES * self.extent.k * (self.extent.m + self.extent.n)
+
+    @property
+    def registers_read(self) -> tuple[int, int]:
+        """Elements of A and of B that a work-item reads for each step along k."""
+        return self.extent.m // self.items[0], self.extent.n // self.items[1]
+
+    def steps(self, shape: Shape) -> int:
+        """Return along how much of k a work-group computes."""
+        return self.padded(shape).k
+
+    def results(self, shape: Shape) -> int:
+        """Return how many elements ``multiply`` writes."""
+        return self.padded(shape).m * self.padded(shape).n
 
     def padded(self, shape: Shape) -> Shape:
         """Return the sizes of the product with padding."""

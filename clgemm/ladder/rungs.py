@@ -1,10 +1,18 @@
-"""The ten rungs, the tutorial's names for their parameters, and their choice for a device."""
+"""The list of rungs, the tutorial's names for their parameters, and their choice for a device."""
 
 from __future__ import annotations
 
 import operator
 from dataclasses import fields
 
+from clgemm.ladder.beyond import (
+    AfterClBlas,
+    AsynchronousCopies,
+    RegisterPrefetch,
+    SplitK,
+    SwizzledOrder,
+    WideLocalReads,
+)
 from clgemm.ladder.blocks import (
     AnySize,
     Prefetch,
@@ -29,6 +37,12 @@ RUNGS: tuple[type[Rung], ...] = (
     ReadOnlyShuffle,
     Prefetch,
     AnySize,
+    AfterClBlas,
+    WideLocalReads,
+    RegisterPrefetch,
+    SwizzledOrder,
+    SplitK,
+    AsynchronousCopies,
 )
 
 # The tutorial's names for the parameters.
@@ -55,7 +69,7 @@ def configure(number: int, shape: Shape, target: Target, **parameters: int) -> R
     Parameters
     ----------
     number : int
-        1 to 10.
+        1 to 16.
     shape : Shape
         The product to compute.
     target : Target

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -108,6 +108,16 @@ SMALL = [
     (10, {**BLOCKS, "width": 4, "pad": 4}),
     (10, {**BLOCKS, "tile_n": 32, "width": 1, "pad": 8}),
     (10, {"tile_m": 12, "tile_n": 20, "tile_k": 8, "work_m": 3, "work_n": 5, "width": 2}),
+    (11, {"tile_m": 8, "tile_n": 6, "work_m": 1, "work_n": 3, "width": 1}),
+    (11, {"tile_m": 8, "tile_n": 8, "work_m": 2, "work_n": 2, "width": 8}),
+    (11, {"tile_m": 16, "tile_n": 8, "work_m": 8, "work_n": 4, "width": 4}),
+    (12, {**BLOCKS, "width": 1}),
+    (12, {**BLOCKS, "tile_m": 32, "tile_n": 32, "work_m": 4, "work_n": 8, "width": 4}),
+    (13, {**BLOCKS, "width": 2}),
+    (14, {**BLOCKS, "width": 2, "swizzle": 3}),
+    (15, {**BLOCKS, "width": 2, "swizzle": 2, "split": 3, "reduce": 5}),
+    (16, {**BLOCKS, "width": 2}),
+    (16, {**BLOCKS, "tile_n": 24, "tile_k": 6, "width": 1}),
 ]
 
 
@@ -138,8 +148,13 @@ def assert_exact(toolchain: Toolchain, rung: Rung, shape: Shape) -> None:
 
 
 # The command's default parameters, except on simulators, which would take minutes for such tiles.
-DEFAULTS = [(number, {}) for number in range(1, 11)]
-CASES = [(t, *case) for t in TOOLCHAINS for case in SMALL + DEFAULTS * (not t.simulated)]
+DEFAULTS = [(number, {}) for number in range(1, len(RUNGS) + 1)]
+CASES = [
+    (t, number, parameters)
+    for t in TOOLCHAINS
+    for number, parameters in SMALL + DEFAULTS * (not t.simulated)
+    if number != 16 or t.target.asynchronous_copies
+]
 
 
 @pytest.mark.parametrize(("toolchain", "number", "parameters"), CASES, ids=str)
@@ -186,6 +201,17 @@ def test_rung_8_is_exact_or_says_what_is_missing(toolchain, width, read_only, sh
 
 
 @on_every_toolchain
+@pytest.mark.parametrize(
+    ("number", "order"), [(14, {"swizzle": 2}), (14, {"swizzle": 8}), (15, {"swizzle": 3})]
+)
+def test_bands_cover_every_tile(toolchain, number, order):
+    """Rungs 14 and 15 are exact where the last band has fewer rows of tiles than the others."""
+    shape = Shape(5 * 16, 4 * 16, 32)
+    parameters = {**BLOCKS, "width": 2, **order}
+    assert_exact(toolchain, configure(number, shape, toolchain.target, **parameters), shape)
+
+
+@on_every_toolchain
 @settings(deadline=None, max_examples=25)
 @given(shape=st.builds(Shape, *3 * [st.integers(1, 45)]))
 def test_rung_10_takes_any_size(toolchain, shape):
@@ -224,8 +250,8 @@ def test_run_takes_the_tutorials_names():
 
 
 BROKEN = [
-    (0, {}, r"rung 0 is not one of 1 to 10"),
-    (11, {}, r"rung 11 is not one of 1 to 10"),
+    (0, {}, r"rung 0 is not one of 1 to 16"),
+    (17, {}, r"rung 17 is not one of 1 to 16"),
     (1, {"width": 4}, r"rung 1 has no parameter width; it has tile"),
     (1, {"tile": 0}, r"tile=0 is less than 1"),
     (1, {"tile": 64}, r"4096 work-items per work-group of multiply exceed the device's 1024"),
@@ -263,6 +289,13 @@ BROKEN = [
     (10, {"tile_m": 160, "tile_n": 30, "width": 4}, r"tile_n=30 is not a multiple of width=4"),
     (10, {"pad": 33}, r"1089 work-items per work-group of pad exceed the device's 1024"),
     (10, {"tile_n": 70, "work_n": 7, "tile_k": 8}, r"a tile of b takes 280 loads of 2 floats"),
+    (11, {"work_m": 3, "tile_m": 48}, r"work_m=3 is not one of \(1, 2, 4, 8\)"),
+    (11, {"tile_n": 30}, r"tile_n=30 is not a multiple of work_n=4"),
+    (12, {"width": 8, "work_n": 4, "tile_k": 32}, r"work_n=4 is not a multiple of width=8"),
+    (13, {**BLOCKS, "tile_m": 24, "tile_n": 24, "tile_k": 3, "width": 1}, r"tile_k=3 is odd"),
+    (14, {"swizzle": 0}, r"swizzle=0 is less than 1"),
+    (15, {"split": 3}, r"k=640 is not a multiple of split=3 times tile_k=16"),
+    (15, {"reduce": 33}, r"1089 work-items per work-group of reduce exceed the device's 1024"),
 ]
 
 
@@ -271,6 +304,14 @@ def test_broken_parameters_are_refused(number, parameters, message):
     """The error for broken parameters names the constraint and the values that break it."""
     with pytest.raises(ValueError, match=message):
         configure(number, CUBE, TUTORIALS_GPU, **parameters)
+
+
+def test_rung_16_is_refused_where_it_cannot_run():
+    """Without asynchronous copies, as through CUDA, rung 16 is refused with the reason."""
+    target = replace(TUTORIALS_GPU, asynchronous_copies=False)
+    with pytest.raises(ValueError, match="does not have OpenCL's async_work_group_copy"):
+        configure(16, CUBE, target)
+    assert configure(15, CUBE, target)
 
 
 def test_runs_are_refused():

@@ -1,0 +1,147 @@
+// Rung 14, swizzled order of the tiles: neighbours in time share rows and columns.
+//   a[p*m + i]       m x k        tile_a[t % 2][p][i]    vectors along i
+//   b_t[p*n + j]     n x k        tile_b[t % 2][p][j]    vectors along j; B transposed by transpose.cl
+//   c[j*m + i]       m x n                               vectors along i
+// New: work-groups start in the order of their numbers. Here SWIZZLE of them take tiles of one column, the
+//   next ones tiles of the next column, and so on to the end of the band of SWIZZLE rows. With SWIZZLE = 2:
+//
+//      0  2  4  6        The first four work-groups read two rows of tiles of A
+//      1  3  5  7        and two columns of B: four in all. In rung 13 they read
+//      8 10 12 14        four rows and one column: five.
+//      9 11 13 15
+//
+// Why: all work-groups that run at the same time share the second-level cache. The squarer the part of C
+//   that they compute, the less of A and B they need at a time, and the less comes from memory.
+// Work-group: (ITEMS_M, ITEMS_N). Local memory: 8*TILE_K*(TILE_M + TILE_N) bytes.
+// Limits: rung 13's.
+// Runs on: any device. It gains where A and B do not fit into the last cache.
+// After: the order of thread blocks in CUTLASS; clgemm's own kernels share the formula.
+#ifndef TILE_M
+#error "TILE_M: rows of C per work-group"
+#endif
+#ifndef TILE_N
+#error "TILE_N: columns of C per work-group"
+#endif
+#ifndef TILE_K
+#error "TILE_K: depth of the tiles in local memory"
+#endif
+#ifndef WORK_M
+#error "WORK_M: rows of C per work-item"
+#endif
+#ifndef WORK_N
+#error "WORK_N: columns of C per work-item"
+#endif
+#ifndef WIDTH
+#error "WIDTH: floats per vector in global memory, local memory and registers"
+#endif
+#ifndef SWIZZLE
+#error "SWIZZLE: rows of tiles in a band"
+#endif
+
+#define ITEMS_M (TILE_M / WORK_M)
+#define ITEMS_N (TILE_N / WORK_N)
+#define ITEMS (ITEMS_M * ITEMS_N)
+#define LOADS (TILE_M * TILE_K / WIDTH / ITEMS)  // vectors of each tile that a work-item loads
+#define ROWS (WORK_M / WIDTH)                    // vectors of rows per work-item
+#define COLUMNS (WORK_N / WIDTH)
+
+#define float1 float
+#define JOIN_(x, y) x##y
+#define JOIN(x, y) JOIN_(x, y)
+#define FLOATS JOIN(float, WIDTH)
+
+#ifdef __CUDACC__
+#define LOCAL  // in CUDA an ordinary pointer
+#else
+#define LOCAL __local
+#endif
+
+// A row of B in registers, which is read in vectors and used in floats.
+typedef union {
+  FLOATS wide[COLUMNS];
+  float single[WORK_N];
+} RowOfB;
+
+// Load this work-item's part of the tile at `from`, whose columns are `pitch` vectors apart.
+static inline void fetch(__global const FLOATS* from, const int pitch, const int item, FLOATS* to) {
+  #pragma unroll
+  for (int load = 0; load < LOADS; load++) {
+    const int vector = load * ITEMS + item;
+    to[load] = from[vector / (TILE_M / WIDTH) * pitch + vector % (TILE_M / WIDTH)];
+  }
+}
+
+// Read the column of A and the row of B that step p of the tiles multiplies.
+static inline void read(LOCAL const FLOATS* a, LOCAL const FLOATS* b, const int p, const int item_m,
+                        const int item_n, FLOATS* a_p, RowOfB* b_p) {
+  #pragma unroll
+  for (int i = 0; i < ROWS; i++) a_p[i] = a[p * (TILE_M / WIDTH) + i * ITEMS_M + item_m];
+  #pragma unroll
+  for (int j = 0; j < COLUMNS; j++) b_p->wide[j] = b[p * (TILE_N / WIDTH) + j * ITEMS_N + item_n];
+}
+
+// Add the product of a column of A and a row of B to the block of C.
+static inline void multiply_add(FLOATS sum[WORK_N][ROWS], const FLOATS* a_p, const RowOfB* b_p) {
+  #pragma unroll
+  for (int j = 0; j < WORK_N; j++)
+    #pragma unroll
+    for (int i = 0; i < ROWS; i++) sum[j][i] += a_p[i] * b_p->single[j];
+}
+
+__kernel __attribute__((reqd_work_group_size(ITEMS_M, ITEMS_N, 1)))
+void multiply(const int m, const int n, const int k, __global const FLOATS* restrict a,
+              __global const FLOATS* restrict b_t, __global FLOATS* restrict c) {
+  __local FLOATS tile_a[2][TILE_K * TILE_M / WIDTH], tile_b[2][TILE_K * TILE_N / WIDTH];
+  const int item_m = get_local_id(0), item_n = get_local_id(1);
+  const int item = item_n * ITEMS_M + item_m;
+  // Bands of SWIZZLE rows of tiles; the last band may have fewer.
+  const int tiles_m = m / TILE_M, tiles_n = n / TILE_N;
+  const int index = get_group_id(1) * tiles_m + get_group_id(0);
+  const int band_0 = index / (SWIZZLE * tiles_n) * SWIZZLE, in_band = index % (SWIZZLE * tiles_n);
+  const int rows = tiles_m - band_0 < SWIZZLE ? tiles_m - band_0 : SWIZZLE;
+  const int row_0 = (band_0 + in_band % rows) * TILE_M, column_0 = in_band / rows * TILE_N;
+  a += row_0 / WIDTH;
+  b_t += column_0 / WIDTH;
+
+  FLOATS sum[WORK_N][ROWS];
+  #pragma unroll
+  for (int j = 0; j < WORK_N; j++)
+    #pragma unroll
+    for (int i = 0; i < ROWS; i++) sum[j][i] = (FLOATS)(0.0f);
+
+  FLOATS next_a[LOADS], next_b[LOADS];
+  fetch(a, m / WIDTH, item, next_a);
+  fetch(b_t, n / WIDTH, item, next_b);
+  int now = 0;
+  for (int depth = 0; depth < k; depth += TILE_K) {
+    #pragma unroll
+    for (int load = 0; load < LOADS; load++) {
+      tile_a[now][load * ITEMS + item] = next_a[load];
+      tile_b[now][load * ITEMS + item] = next_b[load];
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+
+    if (depth + TILE_K < k) {
+      fetch(a + (depth + TILE_K) * (m / WIDTH), m / WIDTH, item, next_a);
+      fetch(b_t + (depth + TILE_K) * (n / WIDTH), n / WIDTH, item, next_b);
+    }
+    FLOATS a_even[ROWS], a_odd[ROWS];
+    RowOfB b_even, b_odd;
+    read(tile_a[now], tile_b[now], 0, item_m, item_n, a_even, &b_even);
+    for (int p = 0; p < TILE_K; p += 2) {
+      read(tile_a[now], tile_b[now], p + 1, item_m, item_n, a_odd, &b_odd);
+      multiply_add(sum, a_even, &b_even);
+      if (p + 2 < TILE_K) read(tile_a[now], tile_b[now], p + 2, item_m, item_n, a_even, &b_even);
+      multiply_add(sum, a_odd, &b_odd);
+    }
+    now = 1 - now;
+  }
+
+  #pragma unroll
+  for (int j = 0; j < WORK_N; j++)
+    #pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+      const int column = column_0 + (j / WIDTH * ITEMS_N + item_n) * WIDTH + j % WIDTH;
+      c[column * (m / WIDTH) + row_0 / WIDTH + i * ITEMS_M + item_m] = sum[j][i];
+    }
+}

@@ -1,0 +1,167 @@
+// Rung 15, split-k: several work-groups share the sum of one tile of C.
+//   a[p*m + i]       m x k        tile_a[t % 2][p][i]    vectors along i
+//   b_t[p*n + j]     n x k        tile_b[t % 2][p][j]    vectors along j; B transposed by transpose.cl
+//   partial[s*n*m + j*m + i]     SPLIT matrices of m x n, vectors along i
+//   c[j*m + i]       m x n
+// New: SPLIT work-groups work at each tile of C. Each adds up its own part of k and stores the result.
+//   A second kernel adds the SPLIT results, always in the same order.
+//
+//     k:   | part 0 | part 1 | part 2 | part 3 |      SPLIT = 4: partial[0] + ... + partial[3]
+//
+// Why: a small C has fewer tiles than the device has compute units: 512 x 512 in tiles of 128 x 128 has 16,
+//   and an H200 has 132 compute units. With SPLIT = 4 there are 64 work-groups.
+// Cost: SPLIT more matrices are written and read. For a large C that is a loss.
+// Error: within gamma(k), as for all rungs. The order of the additions is another one, but fixed.
+// Work-group: (ITEMS_M, ITEMS_N); (REDUCE, REDUCE) to add. Local memory: 8*TILE_K*(TILE_M + TILE_N) bytes.
+// Limits: rung 13's; k a multiple of SPLIT*TILE_K.
+// Runs on: any device. It gains where C has fewer tiles than the device has compute units.
+// After: the split-k kernels of cuBLAS and CUTLASS.
+#ifndef TILE_M
+#error "TILE_M: rows of C per work-group"
+#endif
+#ifndef TILE_N
+#error "TILE_N: columns of C per work-group"
+#endif
+#ifndef TILE_K
+#error "TILE_K: depth of the tiles in local memory"
+#endif
+#ifndef WORK_M
+#error "WORK_M: rows of C per work-item"
+#endif
+#ifndef WORK_N
+#error "WORK_N: columns of C per work-item"
+#endif
+#ifndef WIDTH
+#error "WIDTH: floats per vector in global memory, local memory and registers"
+#endif
+#ifndef SWIZZLE
+#error "SWIZZLE: rows of tiles in a band"
+#endif
+#ifndef SPLIT
+#error "SPLIT: work-groups that share a tile of C"
+#endif
+#ifndef REDUCE
+#error "REDUCE: side of the square that one work-group adds up"
+#endif
+
+#define ITEMS_M (TILE_M / WORK_M)
+#define ITEMS_N (TILE_N / WORK_N)
+#define ITEMS (ITEMS_M * ITEMS_N)
+#define LOADS (TILE_M * TILE_K / WIDTH / ITEMS)  // vectors of each tile that a work-item loads
+#define ROWS (WORK_M / WIDTH)                    // vectors of rows per work-item
+#define COLUMNS (WORK_N / WIDTH)
+
+#define float1 float
+#define JOIN_(x, y) x##y
+#define JOIN(x, y) JOIN_(x, y)
+#define FLOATS JOIN(float, WIDTH)
+
+#ifdef __CUDACC__
+#define LOCAL  // in CUDA an ordinary pointer
+#else
+#define LOCAL __local
+#endif
+
+// A row of B in registers, which is read in vectors and used in floats.
+typedef union {
+  FLOATS wide[COLUMNS];
+  float single[WORK_N];
+} RowOfB;
+
+// Load this work-item's part of the tile at `from`, whose columns are `pitch` vectors apart.
+static inline void fetch(__global const FLOATS* from, const int pitch, const int item, FLOATS* to) {
+  #pragma unroll
+  for (int load = 0; load < LOADS; load++) {
+    const int vector = load * ITEMS + item;
+    to[load] = from[vector / (TILE_M / WIDTH) * pitch + vector % (TILE_M / WIDTH)];
+  }
+}
+
+// Read the column of A and the row of B that step p of the tiles multiplies.
+static inline void read(LOCAL const FLOATS* a, LOCAL const FLOATS* b, const int p, const int item_m,
+                        const int item_n, FLOATS* a_p, RowOfB* b_p) {
+  #pragma unroll
+  for (int i = 0; i < ROWS; i++) a_p[i] = a[p * (TILE_M / WIDTH) + i * ITEMS_M + item_m];
+  #pragma unroll
+  for (int j = 0; j < COLUMNS; j++) b_p->wide[j] = b[p * (TILE_N / WIDTH) + j * ITEMS_N + item_n];
+}
+
+// Add the product of a column of A and a row of B to the block of C.
+static inline void multiply_add(FLOATS sum[WORK_N][ROWS], const FLOATS* a_p, const RowOfB* b_p) {
+  #pragma unroll
+  for (int j = 0; j < WORK_N; j++)
+    #pragma unroll
+    for (int i = 0; i < ROWS; i++) sum[j][i] += a_p[i] * b_p->single[j];
+}
+
+__kernel __attribute__((reqd_work_group_size(ITEMS_M, ITEMS_N, 1)))
+void multiply(const int m, const int n, const int k, __global const FLOATS* restrict a,
+              __global const FLOATS* restrict b_t, __global FLOATS* restrict partial) {
+  __local FLOATS tile_a[2][TILE_K * TILE_M / WIDTH], tile_b[2][TILE_K * TILE_N / WIDTH];
+  const int item_m = get_local_id(0), item_n = get_local_id(1);
+  const int item = item_n * ITEMS_M + item_m;
+  // Bands of SWIZZLE rows of tiles, once for each part of k; the last band may have fewer.
+  const int tiles_m = m / TILE_M, tiles_n = n / TILE_N;
+  const int work = get_group_id(1) * tiles_m + get_group_id(0);
+  const int part = work / (tiles_m * tiles_n), index = work % (tiles_m * tiles_n);
+  const int band_0 = index / (SWIZZLE * tiles_n) * SWIZZLE, in_band = index % (SWIZZLE * tiles_n);
+  const int rows = tiles_m - band_0 < SWIZZLE ? tiles_m - band_0 : SWIZZLE;
+  const int row_0 = (band_0 + in_band % rows) * TILE_M, column_0 = in_band / rows * TILE_N;
+  const int first = k / SPLIT * part, last = k / SPLIT * (part + 1);
+  partial += part * n * (m / WIDTH);
+  a += row_0 / WIDTH;
+  b_t += column_0 / WIDTH;
+
+  FLOATS sum[WORK_N][ROWS];
+  #pragma unroll
+  for (int j = 0; j < WORK_N; j++)
+    #pragma unroll
+    for (int i = 0; i < ROWS; i++) sum[j][i] = (FLOATS)(0.0f);
+
+  FLOATS next_a[LOADS], next_b[LOADS];
+  fetch(a + first * (m / WIDTH), m / WIDTH, item, next_a);
+  fetch(b_t + first * (n / WIDTH), n / WIDTH, item, next_b);
+  int now = 0;
+  for (int depth = first; depth < last; depth += TILE_K) {
+    #pragma unroll
+    for (int load = 0; load < LOADS; load++) {
+      tile_a[now][load * ITEMS + item] = next_a[load];
+      tile_b[now][load * ITEMS + item] = next_b[load];
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+
+    if (depth + TILE_K < last) {
+      fetch(a + (depth + TILE_K) * (m / WIDTH), m / WIDTH, item, next_a);
+      fetch(b_t + (depth + TILE_K) * (n / WIDTH), n / WIDTH, item, next_b);
+    }
+    FLOATS a_even[ROWS], a_odd[ROWS];
+    RowOfB b_even, b_odd;
+    read(tile_a[now], tile_b[now], 0, item_m, item_n, a_even, &b_even);
+    for (int p = 0; p < TILE_K; p += 2) {
+      read(tile_a[now], tile_b[now], p + 1, item_m, item_n, a_odd, &b_odd);
+      multiply_add(sum, a_even, &b_even);
+      if (p + 2 < TILE_K) read(tile_a[now], tile_b[now], p + 2, item_m, item_n, a_even, &b_even);
+      multiply_add(sum, a_odd, &b_odd);
+    }
+    now = 1 - now;
+  }
+
+  #pragma unroll
+  for (int j = 0; j < WORK_N; j++)
+    #pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+      const int column = column_0 + (j / WIDTH * ITEMS_N + item_n) * WIDTH + j % WIDTH;
+      partial[column * (m / WIDTH) + row_0 / WIDTH + i * ITEMS_M + item_m] = sum[j][i];
+    }
+}
+
+// Add up the partial results, in the order of k.
+__kernel __attribute__((reqd_work_group_size(REDUCE, REDUCE, 1)))
+void reduce(const int rows, const int columns, const int parts, __global const float* restrict partial,
+            __global float* restrict c) {
+  const int row = get_global_id(0), column = get_global_id(1);
+  if (row >= rows || column >= columns) return;
+  float sum = partial[column * rows + row];
+  for (int part = 1; part < parts; part++) sum += partial[(part * columns + column) * rows + row];
+  c[column * rows + row] = sum;
+}
