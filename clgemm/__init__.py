@@ -10,10 +10,12 @@ from clgemm.blas import sgemm
 from clgemm.chain import multi_dot
 from clgemm.core.precision import precision
 from clgemm.hardware import runtimes as _runtimes
-from clgemm.hardware.choice import device, devices, get_device, set_device
+from clgemm.hardware.choice import device, devices, get_device, get_devices, set_device
 from clgemm.hardware.device import Device
 from clgemm.info import show_config
 from clgemm.products import dot, inner, matmul, tensordot
+from clgemm.runtime.progress import progress
+from clgemm.runtime.resident import resident
 from clgemm.tuning import tune
 
 __version__ = "0.1.0"
@@ -28,10 +30,13 @@ __all__ = [
     "devices",
     "dot",
     "get_device",
+    "get_devices",
     "inner",
     "matmul",
     "multi_dot",
     "precision",
+    "progress",
+    "resident",
     "set_device",
     "sgemm",
     "show_config",

@@ -120,6 +120,9 @@ def sgemm(
     The device completes the current kernel and starts no other. Arrays are kept alive until then,
     and the next product waits for it.
 
+    If several devices are chosen, the exception comes out once each of them has finished its tile,
+    and nothing writes to `c` any more.
+
     References
     ----------
     .. [1] J. J. Dongarra, J. Du Croz, S. Hammarling, I. Duff, "A set of level 3 basic linear

@@ -27,6 +27,7 @@ __all__ = [
     "as_matrix_of",
     "contracted",
     "fits_dot",
+    "require_out",
     "summed_axes",
     "unwrapped",
     "without",
@@ -45,13 +46,21 @@ def fits_dot(out: Any, shape: tuple[int, ...]) -> bool:
     It is False without dimensions, because NumPy returns a scalar then from version 2.5 on.
     """
     return (
-        type(out) is np.ndarray
+        type(out) in (np.ndarray, np.memmap)
         and out.ndim > 0
         and out.shape == shape
         and out.dtype == np.float32
         and out.flags.c_contiguous
         and updatable(out)
     )
+
+
+def require_out(out: AnyArray | None, shape: tuple[int, ...]) -> None:
+    """Raise ValueError if a device array cannot take a result of this shape."""
+    if out is not None and (out.shape != shape or out.dtype != np.float32):
+        raise ValueError(f"out is {out.dtype} of shape {out.shape}, the result float32 of {shape}")
+    if out is not None and not updatable(out):
+        raise ValueError(f"elements of out overlap: shape {out.shape}, strides {out.strides}")
 
 
 def as_batches(x: AnyArray, y: AnyArray) -> tuple[AnyArray, AnyArray]:

@@ -10,7 +10,14 @@ from typing import Any, Literal, overload
 from clgemm.core.cache import CACHE_VARIABLE, cache_folder, folder_problem, program_cache_folder
 from clgemm.core.precision import precision_and_source
 from clgemm.hardware import runtimes
-from clgemm.hardware.choice import NoDeviceError, devices, get_device, left_out, reason
+from clgemm.hardware.choice import (
+    NoDeviceError,
+    devices,
+    get_device,
+    get_devices,
+    left_out,
+    reason,
+)
 from clgemm.hardware.device import Device, present
 from clgemm.hardware.diagnosis import findings, remedy
 from clgemm.hardware.identity import identify
@@ -137,17 +144,21 @@ def _described(device: Device) -> dict[str, Any]:
 
 def _chosen() -> dict[str, Any]:
     try:
-        device = get_device()
+        chosen = get_devices()
     except NoDeviceError:
         return {"none": f"no OpenCL device works here. What helps: {remedy()}"}
     except (RuntimeError, ValueError) as error:
         return {"none": str(error)}
-    return {
-        "name": device.name,
-        "platform": device.platform,
+    first = {
+        "name": chosen[0].name,
+        "platform": chosen[0].platform,
         "why": reason(),
-        "zero copy": device.shares_host_memory,
+        "zero copy": chosen[0].shares_host_memory,
     }
+    if len(chosen) == 1:
+        return first
+    others = {str(i): d.label for i, d in enumerate(chosen[1:], 2)}
+    return first | {"large products of host arrays are shared with": others}
 
 
 def _tuning() -> dict[str, Any]:

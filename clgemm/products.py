@@ -1,8 +1,7 @@
 """NumPy's products `dot`, `inner`, `matmul` and `tensordot`, with NumPy's rules and errors.
 
 Products of float32 operands above the crossover run on the device. All other calls go to NumPy's
-own function, so that result and error are NumPy's: other dtypes, subclasses of ndarray, small
-products, and calls that are wrong.
+own function: other dtypes, subclasses of ndarray, small products, and calls that are wrong.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from clgemm.contraction import (
     as_matrix_of,
     contracted,
     fits_dot,
+    require_out,
     summed_axes,
     unwrapped,
     without,
@@ -39,6 +39,7 @@ from clgemm.runtime.operands import (
     transposed,
     updatable,
 )
+from clgemm.runtime.regions import sent_share
 from clgemm.runtime.signature import Signature, call_signature
 
 __all__ = ["dot", "inner", "matmul", "tensordot"]
@@ -104,7 +105,7 @@ def _dot(a: Any, b: Any, out: Any) -> Any:
     x, y, queue = arrays
     shape = x.shape[:-1] + without(y.shape, -2)
     if is_device(x):
-        _require_out(out, shape)
+        require_out(out, shape)
     elif _stays_on_host(x, y) or not (out is None or fits_dot(out, shape)):
         return np.dot(a, b, out=out)
     result, bound = contracted(x, y, shape, out, queue, precision)
@@ -200,20 +201,20 @@ def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
         return np.matmul(a, b, out=out)
     shape = batch + rows.shape[-2:-1] * (x.ndim > 1) + columns.shape[-1:] * (y.ndim > 1)
     if is_device(x):
-        _require_out(target, shape)
+        require_out(target, shape)
     else:
         m, k, n = rows.shape[-2], rows.shape[-1], columns.shape[-1]
         usable = target is None or (
-            type(target) is np.ndarray and target.shape == shape and target.flags.writeable
-            and np.can_cast(np.float32, target.dtype, "same_kind")
+            type(target) in (np.ndarray, np.memmap) and target.shape == shape
+            and target.flags.writeable and np.can_cast(np.float32, target.dtype, "same_kind")
         )  # fmt: skip
-        if not usable or host_is_faster(m, n, k, math.prod(batch)):
+        count, results = math.prod(batch), math.prod(shape)
+        if not usable or host_is_faster(m, n, k, count, sent_share(x, y, results)):
             return np.matmul(a, b, out=out)
     direct = target is not None and updatable(target)
     result = target if direct else allocated(x, shape, "C", queue)
     axes: list[int | None] = list(range(len(batch)))
-    axes.append(len(batch) if x.ndim > 1 else None)
-    axes.append(len(shape) - 1 if y.ndim > 1 else None)
+    axes += [len(batch) if x.ndim > 1 else None, len(shape) - 1 if y.ndim > 1 else None]
     matrices = rearranged(result, axes)
     bound = multiply(1.0, rows, columns, 0.0, matrices, queue=queue, precision=precision)
     if direct or target is None:
@@ -263,7 +264,7 @@ def _tensordot(a: Any, b: Any, axes: Any) -> Any:
     shape = tuple(x.shape[axis] for axis in free_x) + tuple(y.shape[axis] for axis in free_y)
     m, n = (math.prod(z.shape[i] for i in free) for z, free in ((x, free_x), (y, free_y)))
     k = math.prod(x.shape[axis] for axis in summed[0])
-    if not is_device(x) and host_is_faster(m, n, k, 1):
+    if not is_device(x) and host_is_faster(m, n, k, 1, sent_share(x, y, m * n)):
         return np.tensordot(a, b, axes)
     rows = as_matrix_of(rearranged(x, [*free_x, *summed[0]]), len(free_x))
     columns = as_matrix_of(rearranged(y, [*summed[1], *free_y]), len(summed[1]))
@@ -337,14 +338,7 @@ def _aligned(x: AnyArray, y: AnyArray, axis: int = -2) -> bool:
     return False
 
 
-def _require_out(out: AnyArray | None, shape: tuple[int, ...]) -> None:
-    if out is not None and (out.shape != shape or out.dtype != np.float32):
-        raise ValueError(f"out is {out.dtype} of shape {out.shape}, the result float32 of {shape}")
-    if out is not None and not updatable(out):
-        raise ValueError(f"elements of out overlap: shape {out.shape}, strides {out.strides}")
-
-
 def _stays_on_host(x: AnyArray, y: AnyArray) -> bool:
     """Tell whether the host multiplies dot(x, y) faster."""
-    k = x.shape[-1]
-    return host_is_faster(math.prod(x.shape[:-1]), math.prod(without(y.shape, -2)), k, 1)
+    m, n, k = math.prod(x.shape[:-1]), math.prod(without(y.shape, -2)), x.shape[-1]
+    return host_is_faster(m, n, k, 1, sent_share(x, y, m * n))

@@ -21,6 +21,7 @@ __all__ = [
     "meter",
     "positive",
     "print_table",
+    "product_bar",
     "progress",
     "whole",
 ]
@@ -166,3 +167,35 @@ def meter(seconds: float) -> Iterator[Callable[[float, str], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=seconds)
         yield lambda spent, text: bar.update(task, completed=min(spent, seconds), description=text)
+
+
+def product_bar() -> Callable[[int, int], None]:
+    """Return a callback for `clgemm.progress` that shows a bar on the error stream.
+
+    The bar vanishes when a product is complete. Without rich, a line is rewritten.
+    """
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    except ImportError:
+        return _print_share
+    columns = BarColumn(20), TimeRemainingColumn(), TextColumn("{task.description}")
+    bar: Progress | None = None
+
+    def show(done: int, total: int) -> None:
+        nonlocal bar
+        if bar is None:
+            bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            bar.add_task(f"a product of {total / 1e9:,.0f} billion multiply-adds", total=total)
+            bar.start()
+        bar.update(bar.task_ids[0], completed=done, total=total)
+        if done >= total:
+            bar.stop()
+            bar = None
+
+    return show
+
+
+def _print_share(done: int, total: int) -> None:
+    text = f"\r{done / total:4.0%} of {total / 1e9:,.0f} billion multiply-adds"
+    print(text, end="\n" if done >= total else "", file=sys.stderr, flush=True)

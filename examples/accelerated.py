@@ -1,6 +1,7 @@
-"""Runs the two plain programs of this folder in Python and under ``python -m clgemm.accel``.
+"""Runs the plain programs of this folder in Python and under ``python -m clgemm.accel``.
 
-It compares their results and prints both times. The programs know nothing of this.
+It compares their results and prints both times. The plain programs know nothing of this. "resident"
+is the network once more, accelerated with its features kept on the device.
 
     python examples/accelerated.py [--device D] [--threshold N] [--turns N] [--programs NAME]
         [--network="ARGUMENTS"] [--scikit="ARGUMENTS"]
@@ -18,7 +19,12 @@ from statistics import median
 
 import numpy as np
 
-PROGRAMS = ("network", "scikit")
+# Each program as it is, and as it is accelerated.
+PROGRAMS = {
+    "network": ("plain_network.py", "plain_network.py"),
+    "resident": ("plain_network.py", "resident_network.py"),
+    "scikit": ("plain_scikit.py", "plain_scikit.py"),
+}
 FOLDER = Path(__file__).parent
 TIME = re.compile(r"(?:trained|fitted) in ([\d.]+) s")
 
@@ -37,7 +43,7 @@ def run(command: list[str], save: Path) -> tuple[np.ndarray, float, str]:
 
 def compare(program: str, arguments: list[str], options: list[str], turns: int) -> float:
     """Run a program in turns without and with acceleration, and return the largest difference."""
-    script = str(FOLDER / program)
+    script, accelerated_script = (str(FOLDER / name) for name in PROGRAMS[program])
     plain_seconds, seconds, difference = [], [], 0.0
     with tempfile.TemporaryDirectory() as folder:
         save = Path(folder) / "result.npy"
@@ -45,7 +51,7 @@ def compare(program: str, arguments: list[str], options: list[str], turns: int) 
             plain, taken, _ = run([script, *arguments], save)
             plain_seconds.append(taken)
             accelerated, taken, profile = run(
-                ["-m", "clgemm.accel", *options, script, *arguments], save
+                ["-m", "clgemm.accel", *options, accelerated_script, *arguments], save
             )
             seconds.append(taken)
             difference = max(difference, abs(accelerated - plain).max() / abs(plain).max())
@@ -65,20 +71,19 @@ def main() -> None:
     parser.add_argument("--threshold", help="as for python -m clgemm.accel")
     parser.add_argument("--profile", action="store_true", help="print a table of all products")
     parser.add_argument(
-        "--programs", nargs="+", choices=PROGRAMS, default=PROGRAMS, help="run only these"
+        "--programs", nargs="+", choices=PROGRAMS, default=[*PROGRAMS], help="run only these"
     )
     parser.add_argument("--turns", type=int, default=1, help="runs of each side")
-    parser.add_argument("--network", default="", help="arguments for plain_network.py")
+    parser.add_argument("--network", default="", help="arguments of the network")
     parser.add_argument("--scikit", default="", help="arguments for plain_scikit.py")
     args = parser.parse_args()
     options = ["--profile"] if args.profile else []
     for name in ("device", "threshold"):
         if (value := getattr(args, name)) is not None:
             options += [f"--{name}", value]
-    programs = {"network": args.network, "scikit": args.scikit}
+    programs = {"network": args.network, "resident": args.network, "scikit": args.scikit}
     differences = [
-        compare(f"plain_{name}.py", programs[name].split(), options, args.turns)
-        for name in args.programs
+        compare(name, programs[name].split(), options, args.turns) for name in args.programs
     ]
     # The limit is for rounding errors and their growth in training and fitting.
     if not max(differences) < 1e-3:

@@ -7,12 +7,16 @@ products run:
 
     python examples/plain_network.py [--hidden N] [--epochs N]
     python -m clgemm.accel examples/plain_network.py [--hidden N] [--epochs N]
+
+resident_network.py runs it with its features kept on the device.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 
 import numpy as np
@@ -102,8 +106,14 @@ def forward(layers: list[Layer], x: np.ndarray) -> np.ndarray:
     return layers[-1].forward(x)
 
 
-def main() -> None:
-    """Train the network and test it on held-out photographs."""
+def main(keep: Callable[[np.ndarray], AbstractContextManager] = nullcontext) -> None:
+    """Train the network and test it on held-out photographs.
+
+    Parameters
+    ----------
+    keep : callable
+        Returns a context in which the features, which do not change, are used.
+    """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hidden", type=int, default=1024, help="width of the hidden layers")
     parser.add_argument("--epochs", type=int, default=4)
@@ -118,7 +128,8 @@ def main() -> None:
     x = features(images)
     print(f"{len(x)} photographs, {x.shape[1]} features, {args.hidden} wide, float32", flush=True)
     start = time.perf_counter()
-    layers = train(x, labels, args.hidden, args.epochs)
+    with keep(x):
+        layers = train(x, labels, args.hidden, args.epochs)
     seconds = time.perf_counter() - start
     for layer in layers:
         layer.output = np.empty((len(held_out), len(layer.bias)), np.float32)

@@ -9,16 +9,16 @@ import os
 import sys
 from collections.abc import Sequence
 
-from clgemm import __version__, get_device
+from clgemm import __version__, get_device, progress, set_device
 from clgemm.accel import install, report
 from clgemm.accel.advice import why_nothing
 from clgemm.accel.crossover import measure
 from clgemm.accel.run import run, run_code, run_input
 from clgemm.accel.session import host_matmul
-from clgemm.hardware.choice import find_device
+from clgemm.hardware.choice import ENVIRONMENT_VARIABLE, find_devices
 from clgemm.planning.crossovers import Crossovers
 from clgemm.planning.selection import require_settings
-from clgemm.terminal import print_table, whole
+from clgemm.terminal import print_table, product_bar, whole
 
 EPILOG = """
 Without --threshold, the device multiplies from the crossover on: the size from which on it is
@@ -43,7 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="N",
         help="use the device for products of N or more multiply-adds; 0: for all products",
     )
-    parser.add_argument("--device", metavar="D", help='"gpu", "cpu", a position or part of a name')
+    parser.add_argument(
+        "--device",
+        metavar="D",
+        help='"gpu", "cpu", a position or part of a name; "all", or several with commas',
+    )
     parser.add_argument(
         "--measure",
         action="store_true",
@@ -53,6 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--children",
         action="store_true",
         help="also accelerate Python processes that the program starts, unless they are forked",
+    )
+    parser.add_argument(
+        "--progress",
+        action="store_true",
+        help="show on the error stream how far products are that take longer than two seconds",
     )
     parser.add_argument("--version", action="version", version=f"clgemm {__version__}")
     parser.add_argument(
@@ -77,7 +86,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("there is no program to run")
     try:
         require_settings()
-        device = None if args.device is None else find_device(args.device)
+        chosen = () if args.device is None else find_devices(args.device)
+        device = chosen[0] if len(chosen) == 1 else None
+        if len(chosen) > 1:
+            set_device(*chosen)
+            os.environ[ENVIRONMENT_VARIABLE] = args.device  # of processes that the program starts
         if args.measure:
             _print_crossovers(measure(device or get_device(), host_matmul()))
         if args.program is None:
@@ -87,6 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         install(args.threshold, device, profile=args.profile, children=args.children)
     except (RuntimeError, ValueError) as error:
         parser.error(str(error))
+    if args.progress:
+        progress(product_bar()).__enter__()  # for the program's main thread, to its end
     if args.code:
         run_code(args.program, args.arguments)
     elif args.program == "-" and not args.is_module:
@@ -133,7 +148,8 @@ def _print_report(process: int) -> None:
             ("left", "right", "left", "right"),
             rows,
         )
-        for sentence in filter(None, (why_nothing(found), found.children, *found.left_out)):
+        sentences = why_nothing(found), found.saved, found.children, *found.left_out
+        for sentence in filter(None, sentences):
             print(sentence)
 
 

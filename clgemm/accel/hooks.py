@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -26,11 +26,14 @@ from clgemm.accel.semantics import (
     reports_underflow,
 )
 from clgemm.accel.tally import DEVICE, SMALL, Tally
+from clgemm.accel.task import Task
 from clgemm.contraction import contracted, fits_dot, unwrapped, without
 from clgemm.hardware.device import Device
 from clgemm.planning.crossovers import Work
 from clgemm.runtime.launch import multiply
+from clgemm.runtime.loans import used
 from clgemm.runtime.operands import float32_operand, overlap, transposed
+from clgemm.runtime.regions import sent_share
 
 __all__ = ["Hooks"]
 
@@ -205,13 +208,13 @@ class Hooks:
     ) -> Any:
         """Return np.matmul(*arguments, **keywords) from the side that the router chooses."""
 
-        def prepare() -> _Task | None:
+        def prepare() -> Task | None:
             request = parse_matmul(arguments, keywords, self._host)
             return None if request is None else self._matmul_task(request)
 
         return self._product("matmul", prepare, lambda: host(*arguments, **keywords), self._host)
 
-    def _matmul_task(self, request: Request) -> _Task:
+    def _matmul_task(self, request: Request) -> Task:
         work, out = request.work, request.out
         is_direct = out is not None and request.is_direct
 
@@ -219,31 +222,33 @@ class Hooks:
             x, y = float32_operand(request.rows, "a"), float32_operand(request.columns, "b")
             c = out if is_direct else request.allocated()
             matrices = request.matrices(c)
-            multiply(1.0, x, y, 0.0, matrices, queue=device.queue)
+            multiply(1.0, x, y, 0.0, matrices, queue=self._router.queue(device))
             errors = match_numpy(work.symmetric, matrices, lambda: (x, y), self._host)
             if out is not None and not is_direct:
                 np.copyto(out, c, casting="unsafe")  # `parse_matmul` has checked the casting
             return unwrapped(c, None) if out is None else out, errors
 
-        size = request.rows.size + request.columns.size + work.m * work.n * work.matrices
-        return _Task(work, on_device, is_direct, size_bytes=FLOAT32.itemsize * size)
+        results = work.m * work.n * work.matrices
+        size_bytes = FLOAT32.itemsize * (request.rows.size + request.columns.size + results)
+        sent = sent_share(request.rows, request.columns, results)
+        return Task(work, on_device, is_direct, size_bytes=size_bytes, sent=sent)
 
     def _dot(self, name: str, x: Any, y: Any, out: Any, host: Callable[[], Any]) -> Any:
         """Return dot(x, y), computed on the side that the router chooses."""
 
-        def prepare() -> _Task | None:
+        def prepare() -> Task | None:
             return self._dot_task(x, y, out) if x.shape[-1] == y.shape[max(y.ndim - 2, 0)] else None
 
         return self._product(name, prepare, host, self._host_dot)
 
-    def _dot_task(self, x: Any, y: Any, out: Any) -> _Task:
+    def _dot_task(self, x: Any, y: Any, out: Any) -> Task:
         shape, k = x.shape[:-1] + without(y.shape, -2), x.shape[-1]
         m, n = math.prod(x.shape[:-1]), math.prod(without(y.shape, -2))
         symmetric = x.ndim == 2 and is_product_by_own_transpose(x, y)
 
         def on_device(device: Device) -> tuple[Any, FloatErrors]:
             operands = float32_operand(x, "a"), float32_operand(y, "b")
-            made, _ = contracted(*operands, shape, out, device.queue)
+            made, _ = contracted(*operands, shape, out, self._router.queue(device))
             result = unwrapped(made, out)
             errors = match_numpy(
                 symmetric,
@@ -259,12 +264,13 @@ class Hooks:
             fits_dot(out, shape) and not overlap(out, x) and not overlap(out, y)
         )
         size_bytes = FLOAT32.itemsize * (m * k + k * n + m * n)
-        return _Task(Work(m, n, k, 1, symmetric), on_device, out is not None, usable, size_bytes)
+        work, sent = Work(m, n, k, 1, symmetric), sent_share(x, y, m * n)
+        return Task(work, on_device, out is not None, usable, size_bytes, sent)
 
     def _product(
         self,
         name: str,
-        prepare: Callable[[], _Task | None],
+        prepare: Callable[[], Task | None],
         host: Callable[[], Any],
         same: Callable[..., Any],
     ) -> Any:
@@ -283,16 +289,19 @@ class Hooks:
         """
         start = time.perf_counter()
         device: Device | str | None = None
-        task: _Task | None = None
+        task: Task | None = None
         try:
             device = self._running.enter()
             if device is None and (task := prepare()) is not None:
                 device = self._choose(task)
                 if not isinstance(device, str):
+                    before = used()
                     result, errors = task.on_device(device)
                     self._router.succeeded(device)
                     seconds = time.perf_counter() - start
                     self._tally.add(name, DEVICE, seconds, task.size_bytes)
+                    if (now := used()) != before:
+                        self._tally.add_resident(now[0] - before[0], now[1] - before[1])
                     task = None
         except BaseException as error:
             if not isinstance(error, Exception) or belongs_to_program(error):
@@ -317,34 +326,12 @@ class Hooks:
             self._tally.add(name, DTYPE, seconds)
         return result
 
-    def _choose(self, task: _Task) -> Device | str:
+    def _choose(self, task: Task) -> Device | str:
         if is_near_recursion_limit():
             return DEEP
-        device = self._router.choose(task.work)
+        device = self._router.choose(task.work, task.sent)
         if isinstance(device, str):
             return device
         if not task.usable:
             return LAYOUT
         return UNDERFLOW if reports_underflow() else device
-
-
-class _Task(NamedTuple):
-    """A product that a device can make.
-
-    Attributes
-    ----------
-    on_device : callable
-        Returns the product and its floating-point errors.
-    in_place : bool
-        Whether it writes to the caller's memory.
-    usable : bool
-        Whether that memory fits, and NumPy can write to it again if the device fails.
-    size_bytes : int
-        Of its operands and result.
-    """
-
-    work: Work
-    on_device: Callable[[Device], tuple[Any, FloatErrors]]
-    in_place: bool
-    usable: bool = True
-    size_bytes: int = 0

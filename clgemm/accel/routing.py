@@ -15,10 +15,10 @@ from clgemm.accel.inside import BUSY
 from clgemm.accel.tally import SMALL, LeftOut
 from clgemm.core.host_blas import blas_threads
 from clgemm.core.nesting import NestedCallError
-from clgemm.hardware.choice import get_device
+from clgemm.hardware.choice import get_device, get_devices
 from clgemm.hardware.device import Device
 from clgemm.planning.crossovers import LEAST_WORK, Crossovers, Work, kind_of, measured, pays
-from clgemm.planning.selection import threshold
+from clgemm.planning.selection import threshold, transfer_config
 
 __all__ = ["DEEP", "ERROR", "FAILED", "Router", "Settings"]
 
@@ -52,7 +52,7 @@ class Settings:
     threshold : int or None
         Multiply-adds from which on the device multiplies; None for the measured crossovers.
     device : Device or None
-        None for the device of `clgemm.get_device`.
+        None for the device, or devices, of `clgemm.get_devices`.
     profile : bool
         Whether to count and time every product, also small ones and those of other dtypes.
     """
@@ -70,7 +70,7 @@ class Router:
     least : int
         A product of fewer multiply-adds stays on the host without a call of `choose`.
     device_name : str
-        The name of the device that made the last product.
+        The name of the device that made the last product, or the names of several.
     """
 
     def __init__(self, settings: Settings, host: HostProduct) -> None:
@@ -93,8 +93,14 @@ class Router:
         self._left_out: dict[Device, tuple[LeftOut, float]] = {}
         self._warned: set[str] = set()
 
-    def choose(self, work: Work) -> Device | str:
-        """Return the device that multiplies, or the reason why the product stays on the host."""
+    def choose(self, work: Work, sent: float = 1.0) -> Device | str:
+        """Return the device that multiplies, or the reason why the product stays on the host.
+
+        Parameters
+        ----------
+        sent : float, optional
+            As for `pays`, on a device with memory of its own.
+        """
         if work.size < max(1, LEAST_WORK if self._wanted is None else self._wanted):
             return SMALL
         if self._wanted is None:
@@ -119,7 +125,9 @@ class Router:
         if not self.settings.profile:
             # If the device changes, the next product above this limit updates it.
             self.least = min((x for x in found.values() if x is not None), default=NEVER)
-        return device if pays(work, found) else SMALL
+        if sent < 1 and transfer_config(device) is None:
+            sent = 1.0  # nothing is sent in any case
+        return device if pays(work, found, sent) else SMALL
 
     def stayed(self, reason: str, seconds: float) -> None:
         """Record how long a product took on the host."""
@@ -153,9 +161,15 @@ class Router:
 
     def succeeded(self, device: Device) -> None:
         """Record that a product succeeded on a device."""
-        self.device_name = device.name
+        names = [device.name] if self.queue(device) else [d.name for d in get_devices()]
+        self.device_name = ", ".join(names)
         if self._left_out and self._left_out.pop(device, None) is not None:
             log_safely(logging.WARNING, f"{device.name} is used again")
+
+    def queue(self, device: Device) -> cl.CommandQueue | None:
+        """Return where a product for a chosen device is made; None for all chosen devices."""
+        several = self.settings.device is None and len(get_devices()) > 1
+        return None if several else device.queue
 
     def left_out(self) -> tuple[LeftOut, ...]:
         """Return the devices whose last product failed."""

@@ -32,7 +32,7 @@ from clgemm.accel.places import (
 from clgemm.accel.routing import Router, Settings
 from clgemm.accel.tally import Report, Tally
 from clgemm.core.settings import require_threshold
-from clgemm.hardware.choice import find_device
+from clgemm.hardware.choice import find_devices
 from clgemm.planning.selection import require_settings, threshold
 from clgemm.products import matmul
 
@@ -187,7 +187,14 @@ def _forget() -> None:
 def _settings(threshold: int | None, device: Any, profile: bool) -> Settings:
     require_settings()
     least = require_threshold(threshold)
-    return Settings(least, None if device is None else find_device(device), profile)
+    found = () if device is None else find_devices(device)
+    if len(found) > 1:
+        names = ", ".join(each.label for each in found)
+        raise ValueError(
+            f"device={device!r} names several devices ({names}): choose them by clgemm.set_device, "
+            "clgemm.device or CLGEMM_DEVICE, and leave device= out here"
+        )
+    return Settings(least, found[0] if found else None, profile)
 
 
 def install(
@@ -307,8 +314,8 @@ def report() -> Report:
     """Count the products on each side since the start of the current or last acceleration."""
     last = _state.last
     name, left_out = (last.router.device_name, last.router.left_out()) if last else ("", ())
-    moved = _tally.offloaded_bytes
-    return Report(name, tuple(_tally.rows()), left_out, children_note(), moved)
+    moved = _tally.offloaded_bytes, _tally.resident, _tally.saved_bytes
+    return Report(name, tuple(_tally.rows()), left_out, children_note(), *moved)
 
 
 def host_matmul() -> Any:

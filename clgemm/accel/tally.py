@@ -72,6 +72,11 @@ class Report:
         A sentence about Python processes that are not accelerated; empty if there are none.
     offloaded_bytes : int
         Size of the operands and results of the products on the device.
+    resident : int
+        Products on the device that used copies of resident arrays.
+    saved_bytes : int
+        Size of the operands that were not sent for these. A device that uses host memory in place
+        is sent nothing, and has no copies.
     """
 
     device: str
@@ -79,6 +84,18 @@ class Report:
     left_out: tuple[LeftOut, ...] = ()
     children: str = ""
     offloaded_bytes: int = 0
+    resident: int = 0
+    saved_bytes: int = 0
+
+    @property
+    def saved(self) -> str:
+        """A sentence about what resident arrays have saved; empty if no copy was used."""
+        if not self.resident:
+            return ""
+        return (
+            f"{self.resident:,} of the products used resident arrays: "
+            f"{self.saved_bytes / 1e6:,.1f} MB were not sent"
+        )
 
     @property
     def offloaded(self) -> int:
@@ -98,7 +115,7 @@ class Report:
         where = self.device or "the device"
         on_host = ", ".join(f"{calls} ({reason})" for reason, calls in self.stayed.items())
         text = f"{self.offloaded} products on {where}; on the host: {on_host or 'none'}"
-        return "; ".join(filter(None, [text, *map(str, self.left_out), self.children]))
+        return "; ".join(filter(None, [text, self.saved, *map(str, self.left_out), self.children]))
 
 
 class Quick:
@@ -127,7 +144,7 @@ class Tally:
         self._lock = threading.RLock()  # reentrant: a signal's handler may multiply and count
         self._slow: dict[tuple[str, str], tuple[int, float]] = {}
         self._quick: dict[tuple[str, str], Quick] = {}
-        self.offloaded_bytes = 0
+        self.offloaded_bytes = self.resident = self.saved_bytes = 0
 
     def quick(self, function: str, reason: str) -> Quick:
         """Return the counter of calls that are not timed."""
@@ -140,11 +157,17 @@ class Tally:
             calls, total = self._slow.get((function, reason), (0, 0.0))
             self._slow[function, reason] = calls + 1, total + seconds
 
+    def add_resident(self, products: int, saved_bytes: int) -> None:
+        """Count products that used resident arrays, and the bytes that were not sent for them."""
+        with self._lock:
+            self.resident += products
+            self.saved_bytes += saved_bytes
+
     def reset(self) -> None:
         """Set all counts and times to zero."""
         with self._lock:
             self._slow.clear()
-            self.offloaded_bytes = 0
+            self.offloaded_bytes = self.resident = self.saved_bytes = 0
             for count in self._quick.values():
                 count.reset()
 

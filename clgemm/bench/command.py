@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from clgemm.bench import survey_command, survey_report
+from clgemm.bench import survey_command, survey_report, timeline
 from clgemm.bench.cases import Case, default_cases, parse_shapes, quick_cases
-from clgemm.bench.contenders import PEERS
+from clgemm.bench.contenders import PEERS, is_ours
 from clgemm.bench.host_blas_peers import OTHER_OPENBLAS
 from clgemm.bench.pipe import (
     RequestError,
@@ -30,7 +30,7 @@ from clgemm.bench.rounds import Settings, Tournament
 from clgemm.bench.startup import cold_start
 from clgemm.bench.survey_report import SurveyReport
 from clgemm.core.precision import chosen_precision
-from clgemm.hardware.choice import find_device, get_device
+from clgemm.hardware.choice import find_devices, get_devices
 from clgemm.hardware.device import Device
 from clgemm.hardware.identity import identity
 from clgemm.output import require_picture, require_writable, written
@@ -50,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only these shapes: N for squares, MxNxK, or BxMxNxK for batches, as in "
         "1024,1000x777x3000",
     )
-    parser.add_argument("--device", metavar="D", help="number, kind or part of a name")
+    parser.add_argument(
+        "--device", metavar="D", help='number, kind or part of a name; "all", or several by commas'
+    )
     parser.add_argument(
         "--peers", metavar="LIST", help=f"only these peers, of {', '.join(PEERS)}; or 'none'"
     )
@@ -75,6 +77,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-startup", action="store_true", help="do not time cold starts and tiny calls"
     )
+    parser.add_argument(
+        "--timeline",
+        nargs="?",
+        const="4096",
+        metavar="SHAPE",
+        help="instead: record one product of host arrays through transfers, N or MxNxK (default: "
+        "4096): every copy, transfer and kernel, and what the call waited for",
+    )
+    parser.add_argument(
+        "--out-new", action="store_true", help="with --timeline: each product makes a new array"
+    )
+    parser.add_argument(
+        "--through",
+        nargs="?",
+        const="",
+        metavar="SETTINGS",
+        help="with --timeline: take copies also on a device that shares the host's memory; "
+        "settings of transfers as in threads=16,locking.loads=0.5",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw rooflines and ratios")
 
@@ -89,7 +110,13 @@ def main(args: argparse.Namespace) -> int:
         arguments are wrong, 130 after Ctrl-C. All child processes have ended.
     """
     try:
-        device = find_device(args.device) if args.device else get_device()
+        devices = find_devices(args.device) if args.device else get_devices()
+        if args.timeline is None and (args.out_new or args.through is not None):
+            raise ValueError("--out-new and --through go with --timeline")
+        if args.timeline is not None and len(devices) > 1:
+            raise ValueError(f"--timeline records one device, not {len(devices)}: --device chooses")
+        if args.timeline is not None and args.survey:
+            raise ValueError("--timeline and --survey exclude each other")
         peers = _peers(args.peers)
         cases = _cases(args, peers)
         chosen_precision(args.precision)  # or an error that names the variable
@@ -98,8 +125,10 @@ def main(args: argparse.Namespace) -> int:
     except (ValueError, RuntimeError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
+    if args.timeline is not None:
+        return timeline.main(args, devices[0])
     try:
-        report = _run(device, cases, peers, args)
+        report = _run(devices, cases, peers, args)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -162,8 +191,12 @@ def _threads(device: Device, wanted: int | None) -> int:
         return os.cpu_count() or 1
 
 
-def _run(device: Device, cases: list[Case], peers: list[str], args: argparse.Namespace) -> Report:
+def _run(
+    devices: tuple[Device, ...], cases: list[Case], peers: list[str], args: argparse.Namespace
+) -> Report:
+    device = devices[0]
     threads, identified = _threads(device, args.threads), identity(device)
+    every = [word for each in devices for word in identity(each)]
     variables = environment(threads)
     if args.precision:
         variables["CLGEMM_PRECISION"] = args.precision
@@ -172,7 +205,11 @@ def _run(device: Device, cases: list[Case], peers: list[str], args: argparse.Nam
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         # NumPy's worker computes the references, so it runs even if NumPy is not a peer.
         workers = {
-            name: stack.enter_context(Worker(name, identified, own_environment(name, variables)))
+            name: stack.enter_context(
+                Worker(
+                    name, every if is_ours(name) else identified, own_environment(name, variables)
+                )
+            )
             for name in dict.fromkeys(["clgemm", "NumPy", *peers, *routed])
         }
         times_startup = not (args.no_startup or args.survey)
@@ -182,6 +219,9 @@ def _run(device: Device, cases: list[Case], peers: list[str], args: argparse.Nam
         machine = _machine(device, threads, abouts, absent, args)
         report = survey_command.new_report(machine, args) if args.survey else Report(machine)
         report.notes += [f"{name} is not among the peers: {why}" for name, why in absent.items()]
+        if len(devices) > 1:
+            names = "; ".join(each.label for each in devices)
+            report.notes.append(f"clgemm spreads large products of host arrays over {names}")
         ours = workers["clgemm"]
         if device.kind == "CPU" and abouts["clgemm"]["compute_units"] != threads:
             report.notes.append(

@@ -43,8 +43,10 @@ class Server:
             import clgemm
             from clgemm.hardware.identity import find
 
-            self._device = find(self.identified)
-            clgemm.set_device(self._device)
+            each = [self.identified[i : i + 3] for i in range(0, len(self.identified), 3)]
+            devices = [find(one) for one in each]
+            clgemm.set_device(*devices)
+            self._device = devices[0]  # the others only share products of host arrays
         return self._device
 
     def about(self) -> dict[str, Any]:
@@ -114,9 +116,11 @@ class Server:
         """Return the mode whose promise the results keep; elsewhere every mode is "strict"."""
         from clgemm.bench.contenders import is_ours
         from clgemm.core.precision import chosen_precision
+        from clgemm.hardware.choice import get_devices
 
-        has_modes = is_ours(self.contender) and self.device.traits.is_nvidia
-        return chosen_precision() if has_modes else "strict"
+        if is_ours(self.contender) and any(device.traits.is_nvidia for device in get_devices()):
+            return chosen_precision()
+        return "strict"
 
     def release(self) -> None:
         """Release the operands."""

@@ -13,7 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
+
+from clgemm.core.locking import UNLOCKED, Locking
+from clgemm.core.tile_order import ramped, square_order
 
 __all__ = [
     "FLOAT_BYTES",
@@ -41,8 +44,8 @@ Block: TypeAlias = tuple[slice, ...]
 class TransferConfig:
     """The limits of transfers between host arrays and a device with memory of its own.
 
-    A product that fits the device is cut into tiles only so that its transfers overlap. The last
-    three attributes hold for such tiles.
+    A product that fits the device is cut into tiles only so that its transfers overlap.
+    `tile_bytes`, `tiles`, `rows`, `ramp` and `square` hold for such tiles.
 
     Attributes
     ----------
@@ -64,6 +67,21 @@ class TransferConfig:
         The most tiles of a product.
     rows : int
         The fewest rows of a tile: fewer would leave parts of the device idle.
+    ramp : int
+        How often the rows of the first and last tiles are halved, so that they are done sooner.
+    square : int
+        Blocks per side of C, which are computed as A and B come in by turns. 0 for tiles of rows,
+        for which B comes in whole before the first tile.
+    edge_bytes : int
+        The largest transfer of the first block that comes in and the last one that goes out,
+        unless that makes many. 0 for no other limit than for the rest.
+    caller_copies : bool
+        Whether the calling thread makes copies that no thread has begun while it waits for one.
+    prefault : {"", "touch", "populate"}
+        How the copying threads take memory for the result's pages while the operands come in: by a
+        write, by Linux's MADV_POPULATE_WRITE, or not.
+    locking : Locking
+        What is page-locked where it lies and needs no chunk.
     """
 
     memory_bytes: int
@@ -75,6 +93,12 @@ class TransferConfig:
     tile_bytes: int = 2**23
     tiles: int = 8
     rows: int = 256
+    ramp: int = 0
+    square: int = 0
+    edge_bytes: int = 0
+    caller_copies: bool = True
+    prefault: Literal["", "touch", "populate"] = ""
+    locking: Locking = UNLOCKED
 
 
 class Tile(NamedTuple):
@@ -125,6 +149,8 @@ def make_stream(
     keep: bool,
     config: TransferConfig,
     allocation_bytes: int,
+    tile_rows: int = 0,
+    kept: tuple[bool, bool] = (False, False),
 ) -> Stream:
     """Return the schedule of ``C = A B``, or of ``C = A B + C`` if `keep`.
 
@@ -139,36 +165,62 @@ def make_stream(
         For A and B, and for each axis of the batch: whether one matrix is repeated along it.
     allocation_bytes : int
         The device's largest buffer.
+    tile_rows : int, optional
+        Rows of a tile of a single matrix, whatever m is; fewer if such tiles do not fit. By
+        default they depend on m.
+    kept : pair of bool, optional
+        For A and B: whether the device holds all of it. It needs no slots then and is not loaded.
     """
-    matrices, (rows, columns, depth) = _tile_sizes(batch, sizes, config, allocation_bytes)
+    matrices, (rows, columns, depth) = _tile_sizes(
+        batch, sizes, config, allocation_bytes, tile_rows, kept
+    )
     m, n, k = sizes
-    slots_a, slots_b, slots_c = _Slots(), _Slots(), _Slots()
+    is_cut_by_rows = matrices == 1 and (columns, depth) == (n, k) and not tile_rows
+    if (
+        is_cut_by_rows
+        and not any(kept)
+        and (cut := _square_tiles(sizes, config, allocation_bytes)) is not None
+    ):
+        rows, columns = cut
+        cuts_m, cuts_n = _cuts(m, rows), _cuts(n, columns)
+        order = [(cuts_m[i], cuts_n[j]) for i, j in square_order(len(cuts_m), len(cuts_n))]
+        slots_a, slots_b = _Slots(len(cuts_m)), _Slots(len(cuts_n))
+    else:
+        cuts_m = _cuts(m, rows)
+        if is_cut_by_rows and config.ramp:
+            cuts_m = ramped(m, rows, config.ramp, GRAIN, min(config.rows, rows))
+        order = [(i, j) for j, i in product(_cuts(n, columns), cuts_m)]
+        slots_a, slots_b = _Slots(SLOTS), _Slots(SLOTS)
+    slots_c = _Slots(SLOTS)
     tiles = []
     for stack in _stacks(batch, matrices):
         stack_a, stack_b = (
             tuple(slice(0, 1) if one else s for one, s in zip(axes, stack, strict=True))
             for axes in repeated
         )
-        for j, i, p in product(_cuts(n, columns), _cuts(m, rows), _cuts(k, depth)):
+        for (i, j), p in product(order, _cuts(k, depth)):
             block_a, block_b, block_c = (*stack_a, i, p), (*stack_b, p, j), (*stack, i, j)
             first, last = p.start == 0, p.stop == k
             slot_a, new_a = slots_a.place(block_a)
             slot_b, new_b = slots_b.place(block_b)
             slot_c, _ = slots_c.place(block_c)
+            new_a, new_b = new_a and not kept[0], new_b and not kept[1]
             wanted = (new_a and k > 0, new_b and k > 0, keep and first)
             loads = tuple(operand for operand, load in enumerate(wanted) if load)
             tiles.append(
                 Tile((block_a, block_b, block_c), (slot_a, slot_b, slot_c), loads, first, last)
             )
-    elements = matrices * rows * depth, matrices * depth * columns, matrices * rows * columns
-    counts = len(slots_a.held), len(slots_b.held), len(slots_c.held)
-    return Stream(tuple(tiles), elements, counts)
+    a = (0, 0) if kept[0] else (matrices * rows * depth, len(slots_a.held))
+    b = (0, 0) if kept[1] else (matrices * depth * columns, len(slots_b.held))
+    c = matrices * rows * columns, len(slots_c.held)
+    return Stream(tuple(tiles), (a[0], b[0], c[0]), (a[1], b[1], c[1]))
 
 
 class _Slots:
     """The blocks in an operand's slots; a new block replaces the least recently used one."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self._most = most
         # A block's starts and stops to its slot, the least recently used first.
         self.held: dict[tuple[tuple[int, int], ...], int] = {}
 
@@ -178,7 +230,7 @@ class _Slots:
         new = key not in self.held
         if not new:
             slot = self.held.pop(key)
-        elif len(self.held) < SLOTS:
+        elif len(self.held) < self._most:
             slot = len(self.held)
         else:
             slot = self.held.pop(next(iter(self.held)))
@@ -191,6 +243,8 @@ def _tile_sizes(
     sizes: tuple[int, int, int],
     config: TransferConfig,
     allocation_bytes: int,
+    tile_rows: int,
+    kept: tuple[bool, bool],
 ) -> tuple[int, tuple[int, int, int]]:
     """Return how many matrices a tile takes, and the rows, columns and depth of each.
 
@@ -200,7 +254,8 @@ def _tile_sizes(
     budget = config.memory_bytes // FLOAT_BYTES // SLOTS
 
     def fits(matrices: int, m: int, n: int, k: int) -> bool:
-        blocks = matrices * m * k, matrices * k * n, matrices * m * n
+        a, b = matrices * m * k * (not kept[0]), matrices * k * n * (not kept[1])
+        blocks = a, b, matrices * m * n
         return max(blocks) <= most and sum(blocks) <= budget
 
     m, n, k = sizes
@@ -215,14 +270,32 @@ def _tile_sizes(
     # Cut A and C into tiles of rows and load B whole; if there are few rows, cut A and B along k.
     # Then halve the longest side until the tile fits.
     rows = max(config.tile_bytes // (FLOAT_BYTES * (k + n)), _ceil_div(m, config.tiles))
-    depth = max(config.tile_bytes // (FLOAT_BYTES * (m + n)), _ceil_div(k, config.tiles))
+    loaded_bytes = FLOAT_BYTES * (m * (not kept[0]) + n * (not kept[1]))  # for each step of depth
     cut = [min(_rounded(max(rows, config.rows)), m), n, k]
-    if m <= config.rows:
+    if tile_rows:
+        cut[0] = tile_rows
+    elif m <= config.rows and loaded_bytes:
+        depth = max(config.tile_bytes // loaded_bytes, _ceil_div(k, config.tiles))
         cut[2] = min(_rounded(depth), k)
     while not fits(1, *cut) and max(cut) > 1:
         longest = cut.index(max(cut))
         cut[longest] = _rounded(_ceil_div(cut[longest], 2))
     return 1, (cut[0], cut[1], cut[2])
+
+
+def _square_tiles(
+    sizes: tuple[int, int, int], config: TransferConfig, allocation_bytes: int
+) -> tuple[int, int] | None:
+    """Return rows and columns of tiles that keep all of A and B; None if they do not pay or fit."""
+    m, n, k = sizes
+    blocks = min(config.square, m // max(config.rows, 1), n // max(config.rows, 1))
+    if blocks < 2 or k == 0:
+        return None
+    rows, columns = (_rounded(_ceil_div(size, blocks)) for size in (m, n))
+    largest = FLOAT_BYTES * max(rows * k, columns * k, rows * columns)
+    whole = _ceil_div(m, rows) * rows * k + _ceil_div(n, columns) * columns * k
+    held = FLOAT_BYTES * (whole + SLOTS * rows * columns)
+    return (rows, columns) if largest <= allocation_bytes and held <= config.memory_bytes else None
 
 
 def _ceil_div(x: int, y: int) -> int:

@@ -15,6 +15,7 @@ from clgemm.hardware.choice import (
     ENVIRONMENT_VARIABLE,
     devices,
     find_device,
+    find_devices,
     matching,
     no_device,
 )
@@ -103,7 +104,10 @@ def candidates(names: Sequence[str | int] | None, cores: int) -> list[Candidate]
 
 def _named(setting: str) -> list[Device]:
     """Return every device that CLGEMM_DEVICE names, beginning with that of `find_device`."""
-    first = find_device(setting)
+    chosen = find_devices(setting)
+    if len(chosen) > 1:
+        return list(chosen)
+    (first,) = chosen
     wanted = setting.strip().lower()
     if wanted.isdecimal():
         return [first]
@@ -115,7 +119,8 @@ def _parts(device: Device, cores: int) -> list[Candidate]:
     """Divide a CPU into parts of `cores` compute units; return it whole if that is impossible."""
     units, part = device.limits.compute_units, max(1, cores)
     every = tuple(f"core {unit}" for unit in range(units))
-    if part >= units:
+    # rusticl, which cannot divide devices, ends the process when it is asked to.
+    if part >= units or device.cl_device.partition_max_sub_devices < 2:
         return [Candidate(device, every)]
     try:
         # pyopencl's type stubs allow no numbers in this list.

@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import Iterable
 from contextvars import ContextVar, Token
+from typing import TypeAlias
 
 import pyopencl as cl
 
@@ -22,7 +23,9 @@ __all__ = [
     "device",
     "devices",
     "find_device",
+    "find_devices",
     "get_device",
+    "get_devices",
     "left_out",
     "matching",
     "no_device",
@@ -34,6 +37,9 @@ log = logging.getLogger(__name__)
 
 ENVIRONMENT_VARIABLE = "CLGEMM_DEVICE"
 _variable = Variable(ENVIRONMENT_VARIABLE)
+ALL = "all"
+
+Spec: TypeAlias = str | int | Device | cl.Device | cl.Context | cl.CommandQueue
 
 
 class NoDeviceError(RuntimeError):
@@ -86,7 +92,7 @@ def _why_no_device(here: Present, broken: tuple[tuple[Device, str], ...]) -> str
     return f"no OpenCL device {what} here.{lines}\nWhat helps: {remedy()}."
 
 
-def find_device(spec: str | int | Device | cl.Device | cl.Context | cl.CommandQueue) -> Device:
+def find_device(spec: Spec) -> Device:
     """Return the device that `spec` names.
 
     Parameters
@@ -148,17 +154,62 @@ def matching(wanted: str, among: Iterable[Device]) -> list[Device]:
     return [d for d in among if wanted in f"{d.name} {d.platform}".lower()]
 
 
-_chosen: Device | None = None  # the device of set_device, for the whole process
-# The device of the innermost device(...) block, for this thread or task.
-_scoped: ContextVar[Device | None] = ContextVar("clgemm_device", default=None)
+def find_devices(*specs: Spec) -> tuple[Device, ...]:
+    """Return the devices that `specs` name, in their order.
+
+    Parameters
+    ----------
+    *specs : str, int, Device, pyopencl.Device, pyopencl.Context or pyopencl.CommandQueue
+        As for `find_device`. A string may also be ``"all"``, or names with commas between them.
+        ``"all"`` is every device that works and is of the kind of the fastest one: all GPUs, or
+        all CPU devices where there is no GPU.
+
+    Raises
+    ------
+    ValueError
+        If a spec names no device, two name the same one, or there is none.
+    RuntimeError, TypeError
+        As `find_device`.
+    """
+    found = [each for spec in specs for each in _found(spec)]
+    for i, each in enumerate(found):
+        if any(each.cl_device == other.cl_device for other in found[:i]):
+            named = ", ".join(repr(spec) for spec in specs)
+            raise ValueError(f"{named} names {each.label} twice: a device takes part once")
+    if not found:
+        raise ValueError("no device is named")
+    return tuple(found)
+
+
+def _found(spec: Spec) -> tuple[Device, ...]:
+    """Return the devices of one spec: one, those between commas, or all."""
+    if not isinstance(spec, str):
+        return (find_device(spec),)
+    if spec.strip().lower() == ALL:
+        working = devices()
+        if not working:
+            raise no_device()
+        return tuple(d for d in working if d.kind == working[0].kind)
+    if "," not in spec:
+        return (find_device(spec),)
+    try:
+        return (find_device(spec),)  # a name may have a comma in it
+    except ValueError:
+        return tuple(find_device(each) for each in spec.split(","))
+
+
+# The devices of set_device, for the whole process.
+_chosen: tuple[Device, ...] | None = None
+# The devices of the innermost device(...) block, for this thread or task.
+_scoped: ContextVar[tuple[Device, ...] | None] = ContextVar("clgemm_device", default=None)
 
 
 @functools.cache
-def _default(spec: str) -> Device:
-    """Return the device that the environment names, or the first one that works."""
+def _default(spec: str) -> tuple[Device, ...]:
+    """Return the devices that the environment names, or the first one that works."""
     if spec:
         try:
-            return find_device(spec)
+            return find_devices(spec)
         except ValueError as error:
             raise ValueError(f"{ENVIRONMENT_VARIABLE}={error}") from None
         except RuntimeError as error:
@@ -169,7 +220,7 @@ def _default(spec: str) -> Device:
         if not health.check(candidate).reason:
             for broken in faulty:
                 _warn(broken, candidate)
-            return candidate
+            return (candidate,)
         faulty.append(candidate)
     raise no_device()
 
@@ -190,7 +241,7 @@ def _warn(broken: Device, instead: Device) -> None:
 
 
 def get_device() -> Device:
-    """Return the device that multiplies host arrays.
+    """Return the device that multiplies host arrays; the first one if several do.
 
     It is the device of the innermost `device` block, of `set_device`, of the environment variable
     CLGEMM_DEVICE, or the fastest one that works, in this order.
@@ -203,6 +254,20 @@ def get_device() -> Device:
         where OpenCL would crash or hang.
     ValueError
         If CLGEMM_DEVICE names no device; the message lists the devices that work.
+    """
+    return get_devices()[0]
+
+
+def get_devices() -> tuple[Device, ...]:
+    """Return the devices that large products of host arrays are spread over.
+
+    They are chosen like that of `get_device`, which is the first of them. `devices` lists all
+    that work.
+
+    Raises
+    ------
+    RuntimeError, ValueError
+        As `get_device`.
     """
     require_unforked()
     return _scoped.get() or _chosen or _default(_variable.get() or "")
@@ -219,54 +284,62 @@ def reason() -> str:
     return "the fastest device that works: GPUs first, then by compute units x vector width"
 
 
-def set_device(spec: str | int | Device | cl.Device | cl.Context | cl.CommandQueue | None) -> None:
-    """Multiply host arrays on this device from now on, in every thread.
+def set_device(*specs: Spec | None) -> None:
+    """Multiply host arrays on this device, or these, from now on, in every thread.
 
     Parameters
     ----------
-    spec : str, int, Device, pyopencl.Device, pyopencl.Context, pyopencl.CommandQueue or None
+    *specs : str, int, Device, pyopencl.Device, pyopencl.Context, pyopencl.CommandQueue or None
         ``"gpu"``, ``"cpu"``, a position in `devices()`, a part of the name of a device or platform,
-        or an object of pyopencl. None restores the default.
+        or an object of pyopencl. With several, large products are spread over all of them, and
+        small ones go to the first. ``"all"`` is every GPU, or every CPU device where there is no
+        GPU. None alone restores the default.
 
     Raises
     ------
     ValueError
-        If `spec` names no device.
+        If a spec names no device, or two name the same one.
     RuntimeError
-        If no OpenCL device works, or the named one does not.
+        If no OpenCL device works, or a named one does not.
     TypeError
-        If `spec` is of another type. After any error the device is the same as before.
+        If a spec is of another type, or there is none. After any error the devices are the same
+        as before.
     """
     global _chosen
-    _chosen = None if spec is None else find_device(spec)
+    if not specs:
+        raise TypeError("set_device takes a device, several of them, or None for the default")
+    _chosen = None if specs == (None,) else find_devices(*specs)  # type: ignore[arg-type]
 
 
 class device(contextlib.ContextDecorator):  # noqa: N801 - used as a function, like numpy.errstate
-    """Multiply host arrays on another device in a ``with`` block or a function.
+    """Multiply host arrays on another device, or on several, in a ``with`` block or a function.
 
-    The device holds for the current thread or task. Blocks may be nested.
+    The choice holds for the current thread or task. Blocks may be nested. The block's value is the
+    device, or the first of several.
 
     Parameters
     ----------
-    spec : str, int, Device, pyopencl.Device, pyopencl.Context or pyopencl.CommandQueue
+    *specs : str, int, Device, pyopencl.Device, pyopencl.Context or pyopencl.CommandQueue
         As for `set_device`.
 
     Examples
     --------
     >>> with clgemm.device("cpu"):
     ...     c = clgemm.sgemm(1.0, a, b)
+    >>> with clgemm.device("all"):
+    ...     c = clgemm.sgemm(1.0, a, b)
     """
 
-    def __init__(self, spec: str | int | Device | cl.Device | cl.Context | cl.CommandQueue) -> None:
-        self._device = find_device(spec)
-        self._tokens: list[Token[Device | None]] = []
+    def __init__(self, *specs: Spec) -> None:
+        self._devices = find_devices(*specs)
+        self._tokens: list[Token[tuple[Device, ...] | None]] = []
 
     def _recreate_cm(self) -> device:
-        return device(self._device)  # each call of a decorated function restores for itself
+        return device(*self._devices)  # each call of a decorated function restores for itself
 
     def __enter__(self) -> Device:
-        self._tokens.append(_scoped.set(self._device))
-        return self._device
+        self._tokens.append(_scoped.set(self._devices))
+        return self._devices[0]
 
     def __exit__(self, *exception: object) -> None:
         _scoped.reset(self._tokens.pop())

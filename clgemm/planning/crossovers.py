@@ -104,11 +104,19 @@ def kind_of(work: Work) -> Kind | None:
     return f"{'shallow' if k == shortest else 'narrow'}-{band}"
 
 
-def pays(work: Work, least: Crossovers) -> bool:
-    """Tell whether a device with these crossovers should make a product."""
+def pays(work: Work, least: Crossovers, sent: float = 1.0) -> bool:
+    """Tell whether a device with these crossovers should make a product.
+
+    Parameters
+    ----------
+    sent : float, optional
+        The share of the operands' and the result's elements that move between the host and the
+        device. The crossover shrinks with it: where transfers take most of the time, so does the
+        time on the device.
+    """
     kind = kind_of(work)
     from_here = None if kind is None else least[kind]
-    return from_here is not None and work.size >= from_here
+    return from_here is not None and work.size >= from_here * sent
 
 
 def measured(device: Device) -> Measured | None:

@@ -92,8 +92,14 @@ def smallest_crossover() -> int:
     return smallest(SMALLEST_CROSSOVER) if least is None else least
 
 
-def host_is_faster(m: int, n: int, k: int, matrices: int) -> bool:
+def host_is_faster(m: int, n: int, k: int, matrices: int, sent: float = 1.0) -> bool:
     """Tell whether the host's BLAS should multiply host operands.
+
+    Parameters
+    ----------
+    sent : float, optional
+        The share of the operands' and the result's elements that a device with memory of its own
+        does not hold yet. All crossovers of such a device shrink with it, see `pays`.
 
     Raises
     ------
@@ -105,24 +111,26 @@ def host_is_faster(m: int, n: int, k: int, matrices: int) -> bool:
     work = m * n * k * matrices
     if (least := threshold()) is not None:
         return work < least
-    if work < smallest(SMALLEST_CROSSOVER) or min(m, n, k) < SHORT_SIDE:
+    if work < smallest(SMALLEST_CROSSOVER) * sent or min(m, n, k) < SHORT_SIDE:
         return True
     try:
         device = get_device()
     except NoDeviceError as error:
         _warn_once(str(error))
         return True
+    if transfer_config(device) is None:
+        sent = 1.0  # nothing is sent in any case
     if (found := measured(device)) is not None:
-        return not pays(Work(m, n, k, matrices), found.least)
+        return not pays(Work(m, n, k, matrices), found.least, sent)
     if device.kind == "CPU":
         many = device.traits.has_many_cores
         if not _outruns_blas(device) or (many and work < MANY_CORES_CROSSOVER):
             return True
     if transfer_config(device) is not None:
         least_reuse = LEAST_REUSE if matrices == 1 else LEAST_REUSE_OF_BATCHES
-        if m * n * k < least_reuse * (m * k + k * n + m * n):
+        if m * n * k < least_reuse * sent * (m * k + k * n + m * n):
             return True
-    return work < CROSSOVER[device.kind] or min(m, n) < LEAST_SIDE[device.kind]
+    return work < CROSSOVER[device.kind] * sent or min(m, n) < LEAST_SIDE[device.kind]
 
 
 @functools.cache

@@ -11,7 +11,6 @@ from typing import Any, Literal, NamedTuple
 import pyopencl as cl
 
 from clgemm.core.caches import on_forget
-from clgemm.hardware.device import Device
 from clgemm.runtime.execute import BoundCall, execute
 from clgemm.runtime.operands import AnyArray, allocated, overlaps_either
 from clgemm.runtime.signature import Signature
@@ -101,4 +100,4 @@ def _is_where(signature: Signature, bound: BoundCall) -> bool:
     A signal handler may have chosen another device meanwhile.
     """
     where: Any = signature[0]
-    return bool(bound.space.queue == (where.queue if isinstance(where, Device) else where))
+    return bool(bound.space.queue == (where[0].queue if isinstance(where, tuple) else where))

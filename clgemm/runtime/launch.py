@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from typing import Literal
 
 import numpy as np
@@ -12,10 +13,12 @@ import pyopencl.array
 
 from clgemm.core.precision import chosen_precision
 from clgemm.core.problem import Problem
-from clgemm.hardware.choice import get_device
+from clgemm.hardware.choice import get_devices
 from clgemm.hardware.device import Device, of_queue
+from clgemm.planning.long_products import takes_seconds, tile_steps
 from clgemm.planning.planner import copy_plan_of
 from clgemm.planning.selection import transfer_config
+from clgemm.planning.tiles import cuts, matrix_blocks
 from clgemm.planning.windows import windows
 from clgemm.runtime.execute import BoundCall, bind, execute
 from clgemm.runtime.memory import place
@@ -24,8 +27,11 @@ from clgemm.runtime.operands import (
     AnyArray,
     HostArray,
     allocated,
+    layout_of,
     problem_of,
 )
+from clgemm.runtime.progress import begun
+from clgemm.runtime.several.spread import Part, spread
 from clgemm.runtime.transfer.pipeline import TiledProduct, multiply_through
 from clgemm.runtime.transfer.staging import staging
 from clgemm.runtime.workspace import workspace
@@ -60,7 +66,8 @@ def multiply(
         Updated in place: complete on return on the host, enqueued on the device. Not read when
         `beta` is 0. No two of its elements share memory.
     queue : pyopencl.CommandQueue, optional
-        Needed for device operands; the chosen device's own for host operands if left out.
+        Needed for device operands. If left out, host operands go to the chosen device, or are
+        spread over the chosen devices.
     precision : {"strict", "float32", "fast"}, optional
         As resolved by `chosen_precision`; if left out, it is resolved here.
 
@@ -78,8 +85,10 @@ def multiply(
             return None
         alpha = 0.0  # and so A and B are not read
     on_host = isinstance(c, np.ndarray)
+    devices: tuple[Device, ...] = ()
     if on_host and queue is None:
-        device = get_device()
+        devices = get_devices()
+        device = devices[0]
         queue = device.queue
     else:
         assert queue is not None
@@ -96,55 +105,94 @@ def multiply(
         problem, _ = problem_of(a, b, c, precision)
     bound: BoundCall | None
     if on_host:
-        bound = _multiply_on_host(problem, alpha, a, b, beta, c, device, queue, wait_for)
+        part = Part(alpha, a, b, beta, c, precision)
+        if len(devices) > 1 and spread(problem, part, devices, _compute_part, wait_for):
+            return None
+        meter = begun(problem.shape.work) if alpha else None
+        advance = int if meter is None else meter.advance
+        bound = _multiply_on_host(problem, part, device, queue, wait_for, advance)
+        if meter is not None:
+            meter.end()
     else:
         bound = bind(problem, device, workspace(queue))
         execute(bound, alpha, a, b, beta, c, wait_for)
     return bound if alpha and not any(overlaps) else None
 
 
+def _compute_part(
+    part: Part, device: Device, tile_rows: int, advance: Callable[[int], object]
+) -> None:
+    """Make a part of a product that is spread over several devices, on one of them."""
+    problem, _ = problem_of(part.a, part.b, part.c, part.precision)
+    _multiply_on_host(problem, part, device, device.queue, (), advance, tile_rows)
+
+
 def _multiply_on_host(
     problem: Problem,
-    alpha: float,
-    a: HostArray,
-    b: HostArray,
-    beta: float,
-    c: HostArray,
+    part: Part,
     device: Device,
     queue: cl.CommandQueue,
     wait_for: Events,
+    advance: Callable[[int], object],
+    tile_rows: int = 0,
 ) -> BoundCall | None:
+    alpha, a, b, beta, c, _ = part
     space = workspace(queue)
     if (config := transfer_config(device)) is not None:
         # Nobody knows how long a user's events take.
         is_slow = device.kind == "CPU" and (bool(wait_for) or _is_long(problem, device))
-        product = TiledProduct(alpha, beta, problem.precision, device, space, wait_for, is_slow)
+        product = TiledProduct(
+            *(alpha, beta, problem.precision, device, space, wait_for, is_slow),
+            tile_rows=tile_rows,
+            advance=advance,
+        )
         multiply_through(staging(device, config), product, a, b, c)
         return None
     bound: BoundCall | None = None
     z = c
-    for part, x, y, scale, z in _parts(problem, a, b, beta, c, device.limits.allocation_bytes):
-        bound = bind(part, device, space)._replace(
-            starts=(-part.a.extent[0], -part.b.extent[0], -part.c.extent[0]),
-            is_long=_is_long(part, device),
+    for piece, x, y, scale, z in _parts(problem, a, b, beta, c, device):
+        bound = bind(piece, device, space)._replace(
+            starts=(-piece.a.extent[0], -piece.b.extent[0], -piece.c.extent[0]),
+            is_long=_is_long(piece, device),
         )
         execute(bound, alpha, x, y, scale, z, wait_for)
-    return bound if z is c else None
+        advance(piece.shape.work)
+    # What is repeated by the call cache tells no progress.
+    return None if z is not c or takes_seconds(device, problem) else bound
+
+
+Piece = tuple[Problem, HostArray, HostArray, float, HostArray]
 
 
 def _parts(
-    problem: Problem, a: HostArray, b: HostArray, beta: float, c: HostArray, allocation_bytes: int
-) -> Iterator[tuple[Problem, HostArray, HostArray, float, HostArray]]:
+    problem: Problem, a: HostArray, b: HostArray, beta: float, c: HostArray, device: Device
+) -> Iterator[Piece]:
     """Yield a product in parts, each operand of which fits into one buffer: mostly one part."""
-    most, layouts = allocation_bytes // ITEM_BYTES, problem[:3]
+    most, layouts = device.limits.allocation_bytes // ITEM_BYTES, problem[:3]
     if all(last - first < most for first, last in (layout.extent for layout in layouts)):
-        yield problem, a, b, beta, c
+        yield from _tiles(problem, a, b, beta, c, device)
         return
     a, b = (x[(None,) * (c.ndim - x.ndim)] for x in (a, b))
     for window in windows(*layouts, most, read=problem.precision is not None):
         x, y, z = a[window.a], b[window.b], c[window.c]
         part, _ = problem_of(x, y, z, problem.precision)
-        yield part, x, y, beta if window.first else 1.0, z
+        yield from _tiles(part, x, y, beta if window.first else 1.0, z, device)
+
+
+def _tiles(
+    problem: Problem, a: HostArray, b: HostArray, beta: float, c: HostArray, device: Device
+) -> Iterator[Piece]:
+    """Yield a product in tiles of about a second: mostly one."""
+    steps = tile_steps(device, problem)
+    if steps == c.shape:
+        yield problem, a, b, beta, c
+        return
+    a, b = (x[(None,) * (c.ndim - x.ndim)] for x in (a, b))
+    for box in product(*map(cuts, c.shape, steps)):
+        block_a, block_b = matrix_blocks(box, layout_of(a), layout_of(b))
+        x, y, z = a[block_a], b[block_b], c[box]
+        part, _ = problem_of(x, y, z, problem.precision)
+        yield part, x, y, beta, z
 
 
 def _is_long(problem: Problem, device: Device) -> bool:

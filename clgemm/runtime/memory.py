@@ -16,6 +16,7 @@ from clgemm.runtime.operands import (
     HostArray,
     layout_of,
 )
+from clgemm.runtime.protection import is_protected
 
 __all__ = ["HostBuffers", "Matrix", "place"]
 
@@ -74,10 +75,12 @@ def _buffer_over(array: HostArray, context: cl.Context) -> cl.Buffer:
     For a device that shares host memory. The array's must outlive the commands that use it.
     """
     flags = array.flags
+    # Memory that is only protected can be written to, for all that the runtime knows.
+    is_writable = flags.writeable or is_protected(array)
     memory: Any = array
-    if not flags.forc:
+    if not flags.forc or is_writable != flags.writeable:
         first, last = layout_of(array).extent
         lowest = array.__array_interface__["data"][0] + ITEM_BYTES * first
-        memory = np.asarray(_Bytes(lowest, ITEM_BYTES * (last - first + 1), not flags.writeable))
+        memory = np.asarray(_Bytes(lowest, ITEM_BYTES * (last - first + 1), not is_writable))
     # Intel's runtime copies what it is told that kernels only read.
-    return cl.Buffer(context, WRITTEN if flags.writeable else READ, hostbuf=memory)
+    return cl.Buffer(context, WRITTEN if is_writable else READ, hostbuf=memory)

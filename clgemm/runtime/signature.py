@@ -9,7 +9,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.tools
 
-from clgemm.hardware.choice import get_device
+from clgemm.hardware.choice import get_devices
 from clgemm.hardware.forks import require_unforked
 from clgemm.runtime.operands import (
     FLOAT32,
@@ -56,7 +56,7 @@ def call_signature(
     where: Hashable
     try:
         if kind is np.ndarray:
-            where = get_device()
+            where = get_devices()
         else:
             require_unforked()
             where = queue = a.queue

@@ -72,6 +72,7 @@ def finish(
     lock: threading.RLock,
     arrays: tuple[HostArray, ...],
     memory: object,
+    to_the_end: bool = False,
 ) -> bool:
     """Wait for a queue's commands after a failure, in the main thread `PATIENCE_SECONDS` at most.
 
@@ -89,6 +90,8 @@ def finish(
         Host arrays that the commands read and write.
     memory : object
         Other memory to keep alive.
+    to_the_end : bool, optional
+        Whether to wait however long the commands take.
 
     Returns
     -------
@@ -100,7 +103,8 @@ def finish(
         marker = cl.enqueue_marker(queue)
         queue.flush()
     is_gpu = queue.device.type & cl.device_type.GPU and not queue.device.type & cl.device_type.CPU
-    if is_gpu or not answers_signals() or not all(_is_kept(array) for array in arrays):
+    at_once = to_the_end or is_gpu or not answers_signals()
+    if at_once or not all(_is_kept(array) for array in arrays):
         marker.wait()
         return True
     waiter = _Waiter(marker.wait, (arrays, memory))

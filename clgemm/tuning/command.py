@@ -17,7 +17,7 @@ from clgemm.core.cache import folder_problem
 from clgemm.core.caches import forget_plans
 from clgemm.core.child import trial_child
 from clgemm.core.shapes import Shape
-from clgemm.hardware.choice import find_device, get_device
+from clgemm.hardware.choice import find_devices, get_devices
 from clgemm.hardware.device import Device
 from clgemm.hardware.identity import identify, identity
 from clgemm.output import require_picture, written
@@ -53,7 +53,8 @@ def tune(
     Parameters
     ----------
     device : optional
-        As for `clgemm.set_device`; the chosen device if left out.
+        As for `clgemm.set_device`; the chosen device, or devices, if left out. Several share the
+        time; of equal ones, one is tuned.
     shapes : iterable of (m, n, k) or (matrices, m, n, k), optional
         The products that matter. Each tunes the shape class that it belongs to. If left out, all
         classes are tuned, on typical shapes.
@@ -75,7 +76,11 @@ def tune(
     """
     if not 0 < minutes < math.inf:
         raise ValueError(f"minutes={minutes!r} is not a number above 0")
-    chosen = get_device() if device is None else find_device(device)
+    distinct = _distinct(get_devices() if device is None else find_devices(device))
+    if len(distinct) > 1:
+        share = minutes / len(distinct)
+        return [record for d in distinct for record in tune(d, shapes=shapes, minutes=share)]
+    (chosen,) = distinct
     wanted = None if shapes is None else [_shape(sizes) for sizes in shapes]
     with trial_child(identity(chosen)) as child:
         session = Session(chosen, child, _seconds_of_search(minutes, wanted is None))
@@ -88,6 +93,11 @@ def tune(
     for note in _notes(session, len(tasks), minutes, measured):
         log.warning("%s", note)
     return session.found
+
+
+def _distinct(devices: Sequence[Device]) -> list[Device]:
+    """Return one device of each kind: records of one serve all that are equal."""
+    return list({identify(device): device for device in reversed(devices)}.values())[::-1]
 
 
 def _seconds_of_search(minutes: float, whole: bool) -> float:
@@ -154,7 +164,9 @@ def _shapes(text: str) -> list[Shape]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("--device", metavar="D", help="number, kind or part of a name")
+    parser.add_argument(
+        "--device", metavar="D", help='number, kind or part of a name; "all", or several by commas'
+    )
     parser.add_argument(
         "--shapes",
         type=_shapes,
@@ -194,15 +206,16 @@ def main(args: argparse.Namespace) -> int:
         130 if interrupted.
     """
     try:
-        device = find_device(args.device) if args.device else get_device()
+        devices = _distinct(find_devices(args.device) if args.device else get_devices())
         if args.show:
-            return _show(device, args.show)
+            return _show(devices[0], args.show)
         if problem := folder_problem():
             raise ValueError(f"{problem}: no records could be kept")
     except (ValueError, RuntimeError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
-    return _tune(device, args)
+    args.budget /= len(devices)
+    return max(_tune(device, args) for device in devices)
 
 
 def _show(device: Device, path: Path) -> int:

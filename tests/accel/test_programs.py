@@ -521,6 +521,33 @@ def test_the_network_computes_the_same(tmp_path):
     assert [int(calls) for _, calls, side, _ in totals if side == "device"] == [19]
 
 
+def test_the_network_with_resident_features_computes_the_same(tmp_path, monkeypatch):
+    """Its features are protected during the training, accelerated or not."""
+    pytest.importorskip("sklearn")
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    program, made = importlib.import_module("plain_network"), []
+
+    def keep(x):
+        made.append(clgemm.resident(x))
+        return made[-1]
+
+    results = []
+    for keep_features in (contextlib.nullcontext, keep):
+        path = tmp_path / "scores.npy"
+        arguments = ["x", "--hidden", "8", "--epochs", "1", "--save", str(path)]
+        monkeypatch.setattr(sys, "argv", arguments)
+        with enabled(threshold=0):
+            program.main(keep_features)
+        results.append(np.load(path))
+    # As in accelerated.py: rounding errors, which grow in training.
+    assert abs(results[0] - results[1]).max() < 1e-3 * abs(results[0]).max()
+    assert len(made) == 1
+    with pytest.raises(RuntimeError, match="released"), made[0]:
+        pass
+    example = (ROOT / "examples" / "resident_network.py").read_text()
+    assert "main(keep=clgemm.resident)" in example
+
+
 def test_the_scikit_program_computes_the_same(tmp_path, monkeypatch, capsys):
     """The scikit-learn example gives the same results accelerated, to float32's accuracy."""
     pytest.importorskip("sklearn")

@@ -14,6 +14,7 @@ from clgemm.core import caches
 PURE = "the result depends on the arguments only"
 SHIPPED = "the files of installed packages do not change"
 DEVICES = "users hold these devices and queues, and what belongs to them"
+LOADED = "a library that is loaded stays"
 ONCE = "a message is logged once, or a folder is made once"
 NUMPY = "what NumPy was before it was patched; uninstalling puts it back"
 KEPT = {
@@ -38,6 +39,8 @@ KEPT = {
     "records.lookup.shipped": SHIPPED,
     "runtime.operands._device_layout": PURE,
     "runtime.operands._unallocated": DEVICES,
+    "runtime.transfer.page_locks._functions": LOADED,
+    "runtime.transfer.prefault._madvise": LOADED,
     "runtime.workspace.workspace": DEVICES,
 }
 # Pure: a function there depends on its arguments, and on source files of the package.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given
@@ -38,8 +39,15 @@ def streams(draw):
     memory_bytes = 4 * draw(st.sampled_from([300, 3000, 10**9]))
     allocation_bytes = draw(st.sampled_from([100, 1000, 10**9]))
     own = config(memory_bytes, draw(st.sampled_from([1, 2000])), draw(st.integers(1, 9)))
-    stream = make_stream(batch, sizes, repeated, keep, own, allocation_bytes)
-    return batch, sizes, repeated, keep, own, allocation_bytes, stream
+    own = replace(
+        own,
+        rows=draw(st.sampled_from([1, 16])),
+        ramp=draw(st.integers(0, 2)),
+        square=draw(st.sampled_from([0, 0, 2, 5])),
+    )
+    kept = draw(st.booleans()), draw(st.booleans())
+    stream = make_stream(batch, sizes, repeated, keep, own, allocation_bytes, kept=kept)
+    return batch, sizes, repeated, keep, own, allocation_bytes, stream, (*kept, False)
 
 
 def count(block):
@@ -50,7 +58,7 @@ def count(block):
 @given(streams())
 def test_tiles_make_every_element_of_the_result_once_and_in_order_of_k(drawn):
     """The tiles of each element of C cover k once and in order; the first and last are marked."""
-    batch, (m, n, k), repeated, _, _, _, stream = drawn
+    batch, (m, n, k), repeated, *_, stream, _ = drawn
     depth = np.zeros((*batch, m, n), int)
     finished = np.zeros((*batch, m, n), bool)
     for tile in stream.tiles:
@@ -71,8 +79,11 @@ def test_tiles_make_every_element_of_the_result_once_and_in_order_of_k(drawn):
 
 @given(streams())
 def test_slots_hold_what_tiles_need(drawn):
-    """Each slot holds the block that a tile needs, and C stays until it is finished."""
-    _, (_, _, k), _, keep, _, _, stream = drawn
+    """Each slot holds the block that a tile needs, and C stays until it is finished.
+
+    An operand that the device keeps has no slots and is not loaded.
+    """
+    _, (_, _, k), _, keep, *_, stream, kept = drawn
     held = [dict.fromkeys(range(slots)) for slots in stream.slots]
     for tile in stream.tiles:
         for operand in tile.loads:
@@ -81,7 +92,11 @@ def test_slots_hold_what_tiles_need(drawn):
         if tile.first:
             held[2][tile.slots[2]] = tile.blocks[2]
         for operand in range(3) if k else (2,):
+            if kept[operand]:
+                assert operand not in tile.loads
+                continue
             assert held[operand][tile.slots[operand]] == tile.blocks[operand]
+    assert not any(slots for slots, stays in zip(stream.slots, kept, strict=True) if stays)
     if not k:
         assert not any({0, 1} & set(tile.loads) for tile in stream.tiles)
 
@@ -89,13 +104,20 @@ def test_slots_hold_what_tiles_need(drawn):
 @given(streams())
 def test_blocks_keep_to_the_devices_memory(drawn):
     """All slots together fit the memory limit, and each buffer fits the allocation limit."""
-    *_, own, allocation_bytes, stream = drawn
+    *_, own, allocation_bytes, stream, kept = drawn
     for tile in stream.tiles:
         for operand in range(3):
+            if kept[operand]:
+                assert stream.elements[operand] == 0
+                continue
             assert count(tile.blocks[operand]) <= stream.elements[operand]
     assert 4 * max(stream.elements) <= allocation_bytes
-    assert 4 * SLOTS * sum(stream.elements) <= own.memory_bytes
-    assert max(stream.slots) <= SLOTS
+    held = zip(stream.elements, stream.slots, strict=True)
+    assert 4 * sum(size * slots for size, slots in held) <= own.memory_bytes
+    if not own.square:
+        assert 4 * SLOTS * sum(stream.elements) <= own.memory_bytes
+        assert max(stream.slots) <= SLOTS
+    assert stream.slots[2] <= SLOTS
 
 
 def test_what_fits_is_cut_for_overlap_only():
@@ -108,12 +130,48 @@ def test_what_fits_is_cut_for_overlap_only():
     assert [tile.loads for tile in stream.tiles] == [(0, 1)] + [(0,)] * 7
 
 
+def test_square_tiles_bring_in_each_block_once():
+    """A and B come in by turns, each block once, and the first tile needs one of each."""
+    own = replace(config(tiles=8), square=4)
+    stream = make_stream((), (4096, 2048, 1024), ((), ()), False, own, 2**30)
+    assert stream.slots == (4, 4, SLOTS)
+    assert len(stream.tiles) == 16
+    loads = [operand for tile in stream.tiles for operand in tile.loads]
+    assert loads == [0, 1] * 4
+    assert stream.tiles[0].blocks[2] == (slice(0, 1024), slice(0, 512))
+
+
+def test_square_tiles_need_room_for_both_operands():
+    """Where A and B do not fit the device together, tiles are rows."""
+    small = replace(config(memory_bytes=2**24, tiles=8), square=4)
+    plain = replace(small, square=0)
+    arguments = (), (4096, 2048, 1024), ((), ()), False
+    assert make_stream(*arguments, small, 2**30) == make_stream(*arguments, plain, 2**30)
+
+
+def test_a_ramp_makes_the_first_and_last_tiles_short():
+    """Rows of the first and last tiles are halved, but not below the fewest."""
+    own = replace(config(tile_bytes=2**20, tiles=4), ramp=2, rows=256)
+    stream = make_stream((), (4096, 1024, 2048), ((), ()), False, own, 2**30)
+    rows = [tile.blocks[2][0].stop - tile.blocks[2][0].start for tile in stream.tiles]
+    assert rows == [256, 512, 1024, 1024, 512, 512, 256]
+
+
 def test_few_rows_are_cut_along_k():
     """A product of few rows is cut along k into tiles that share one block of C."""
     own = config(tile_bytes=2**10, tiles=8)
     stream = make_stream((), (16, 16, 4096), ((), ()), False, own, 2**30)
     assert [tile.loads for tile in stream.tiles] == [(0, 1)] * 8
     assert stream.slots == (SLOTS, SLOTS, 1)
+
+
+def test_an_operand_that_stays_is_not_cut_for_its_transfer():
+    """A few rows times a large matrix that stays are one tile; what is sent alone is cut."""
+    own, sizes = config(tile_bytes=2**10, tiles=8), (16, 16, 4096)
+    stream = make_stream((), sizes, ((), ()), False, own, 2**30, kept=(True, True))
+    assert [tile.loads for tile in stream.tiles] == [()]
+    stream = make_stream((), sizes, ((), ()), False, own, 2**30, kept=(True, False))
+    assert [tile.loads for tile in stream.tiles] == [(1,)] * 8
 
 
 def test_a_shared_matrix_comes_once():
@@ -142,3 +200,24 @@ def test_memory_order(order, signs):
     array = np.zeros((2, 3, 4), np.float32).transpose(order)
     array = array[tuple(slice(None, None, sign) for sign in signs)]
     assert array.transpose(memory_order(array.strides)).shape == (2, 3, 4)
+
+
+@given(streams(), st.integers(1, 40))
+def test_tile_rows_do_not_depend_on_the_product(drawn, rows):
+    """With `tile_rows`, the rows and depth of tiles are the same for any number of rows of C."""
+    _, (m, n, k), _, keep, own, allocation_bytes, *_ = drawn
+
+    def tiles_of(count):
+        repeated = ((), ())
+        sizes = (count, n, k)
+        return make_stream((), sizes, repeated, keep, own, allocation_bytes, rows).tiles
+
+    def depths(tiles):
+        return {(tile.blocks[0][-1].start, tile.blocks[0][-1].stop) for tile in tiles}
+
+    several, one = tiles_of(3 * rows + m), tiles_of(rows)
+    assert depths(several) == depths(one)
+    starts = {tile.blocks[2][-2].start for tile in several}
+    step = min(starts - {0})
+    assert all(start % step == 0 for start in starts)
+    assert step <= rows

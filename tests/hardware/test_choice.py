@@ -13,7 +13,8 @@ import pyopencl as cl
 import pytest
 
 import clgemm
-from clgemm.hardware.choice import find_device
+from clgemm.hardware import choice
+from clgemm.hardware.choice import devices, find_device, find_devices
 
 
 @pytest.fixture(autouse=True)
@@ -135,3 +136,110 @@ else:
     paths = [str(Path(clgemm.__file__).parents[1]), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+def parts_of(device):
+    """Two parts of a CPU device; skip where it has none."""
+    # rusticl, which cannot divide devices, ends the process when it is asked to.
+    if min(device.limits.compute_units, device.cl_device.partition_max_sub_devices) < 2:
+        pytest.skip("the device cannot be divided")
+    half = device.limits.compute_units // 2
+    try:
+        cut = device.cl_device.create_sub_devices([cl.device_partition_property.EQUALLY, half])
+    except cl.Error:
+        pytest.skip("the device cannot be divided")
+    return cut[:2]
+
+
+def test_all_are_the_devices_of_the_fastest_ones_kind():
+    """The name "all" stands for every device of the kind of the fastest one."""
+    expected = tuple(d for d in devices() if d.kind == devices()[0].kind)
+    assert find_devices("all") == expected
+    assert find_devices("ALL ") == expected
+
+
+def test_positions_and_names_may_be_listed():
+    """Several devices are named by arguments or with commas between them, in this order."""
+    names = [str(i) for i in range(len(devices()))]
+    assert find_devices(*range(len(devices()))) == devices()
+    assert find_devices(",".join(names)) == devices()
+    assert find_devices(", ".join(reversed(names))) == devices()[::-1]
+
+
+def test_a_name_may_have_a_comma_in_it():
+    """A name with a comma is looked up as a whole first."""
+    first = devices()[0]
+    assert find_devices(first.platform) == (first,)
+    assert "," in first.platform
+
+
+def test_a_device_takes_part_once():
+    """The same device named twice raises ValueError, and so does no device."""
+    first = devices()[0]
+    with pytest.raises(ValueError, match=r"0, 'all' names .* twice"):
+        find_devices(0, "all")
+    with pytest.raises(ValueError, match="twice"):
+        find_devices(first, first.cl_device)
+    with pytest.raises(ValueError, match="no device is named"):
+        find_devices()
+
+
+def test_a_name_of_several_that_is_wrong_is_named():
+    """An error names the wrong spec and leaves the choice as it was."""
+    before = clgemm.get_devices()
+    with pytest.raises(ValueError, match="'no such thing' names no OpenCL device"):
+        clgemm.set_device(0, "no such thing")
+    with pytest.raises(TypeError, match="set_device takes a device"):
+        clgemm.set_device()
+    assert clgemm.get_devices() == before
+
+
+def test_parts_of_a_processor_are_devices(device):
+    """set_device and device take parts of a processor, and get_device returns the first."""
+    parts = parts_of(device)
+    with clgemm.device(*parts) as first:
+        chosen = clgemm.get_devices()
+        assert [d.cl_device for d in chosen] == parts
+        assert clgemm.get_device() is first is chosen[0]
+        found = []
+        thread = threading.Thread(target=lambda: found.append(clgemm.get_devices()))
+        thread.start()
+        thread.join()
+        assert found != [chosen], "a block holds for its thread"
+    clgemm.set_device(*parts)
+    assert [d.cl_device for d in clgemm.get_devices()] == parts
+    clgemm.set_device(None)
+    assert clgemm.get_devices() == choice._default("")
+
+
+def test_a_function_can_be_decorated_with_several(device):
+    """Each call of a decorated function chooses several devices and restores the choice."""
+    parts = parts_of(device)
+
+    @clgemm.device(*parts)
+    def chosen():
+        return [d.cl_device for d in clgemm.get_devices()]
+
+    before = clgemm.get_devices()
+    assert chosen() == chosen() == parts
+    assert clgemm.get_devices() == before
+
+
+@pytest.mark.parametrize("setting", ["all", "0", ",".join(map(str, range(len(devices()))))])
+def test_the_environment_names_several(setting):
+    """CLGEMM_DEVICE names several devices as set_device does."""
+    script = "import clgemm; print(*clgemm.get_devices(), sep='\\n')"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "CLGEMM_DEVICE": setting},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == [repr(d) for d in find_devices(setting)]
+
+
+def test_a_wrong_name_in_the_environment_is_named():
+    """An error from CLGEMM_DEVICE names the variable and the wrong name."""
+    with pytest.raises(ValueError, match="CLGEMM_DEVICE='nothing like it' names no OpenCL device"):
+        choice._default("0,nothing like it")

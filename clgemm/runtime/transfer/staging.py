@@ -12,7 +12,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, cast
 
@@ -23,6 +23,9 @@ import pyopencl as cl
 from clgemm.core.nesting import NestedCallError
 from clgemm.core.transfer import FLOAT_BYTES, TransferConfig
 from clgemm.hardware.device import Device
+from clgemm.runtime.operands import HostArray
+from clgemm.runtime.transfer.page_locks import PageLocks
+from clgemm.runtime.transfer.prefault import prefault
 
 __all__ = ["Chunk", "Copies", "Staging", "staging"]
 
@@ -41,20 +44,25 @@ class Staging:
     config : TransferConfig
     up, down : pyopencl.CommandQueue
         In-order queues, whose transfers run beside each other and beside another queue's kernels.
+
+    Parameters
+    ----------
+    profiles : bool, optional
+        Whether the events of both queues tell when their transfers ran.
     """
 
-    def __init__(self, device: Device, config: TransferConfig) -> None:
+    def __init__(self, device: Device, config: TransferConfig, profiles: bool = False) -> None:
         self.config = config
+        profiling = cl.command_queue_properties.PROFILING_ENABLE if profiles else 0
+        properties = cast("cl.command_queue_properties", profiling)
         self.up, self.down = (
-            cl.CommandQueue(device.context, device.cl_device) for _ in ("up", "down")
+            cl.CommandQueue(device.context, device.cl_device, properties) for _ in ("up", "down")
         )
         self._free: list[Chunk] = []
         # All that live, so that one which an exception has lost does not count.
         self._chunks: weakref.WeakValueDictionary[int, Chunk] = weakref.WeakValueDictionary()
         self._numbers = itertools.count()
         self._returned = threading.Condition()
-        self._threads: ThreadPoolExecutor | None = None
-        self._process = 0
 
     @contextlib.contextmanager
     def lent(
@@ -98,17 +106,36 @@ class Staging:
                     self._free.append(chunks.pop())
                 self._returned.notify_all()
 
+    def copy(self, target: Chunk, source: Chunk) -> None:
+        """Copy an array to another of its shape."""
+        np.copyto(target, source)
+
+    def copies(self, threaded: bool) -> Copies:
+        """Return the copies of one call."""
+        return Copies(self, threaded)
+
+    def prefault(self, memory: HostArray, by_populating: bool) -> None:
+        """Give pages to memory that is overwritten later; as `prefault.prefault`."""
+        prefault(memory, by_populating)
+
+    def page_locks(self, lock: threading.RLock) -> PageLocks:
+        """Return what one call locks of its arrays; `lock` is held while commands are enqueued."""
+        return PageLocks(self.up.context, self.config.locking, lock)
+
     def _made(self) -> int:
         """Return how many chunks there are."""
         return len(self._chunks)
 
     def threads(self) -> ThreadPoolExecutor:
-        """Return the threads that copy, made when first needed."""
-        with self._returned:
-            if self._threads is None or self._process != os.getpid():  # threads do not fork
-                self._threads = ThreadPoolExecutor(self.config.threads, "clgemm-copy")
-                self._process = os.getpid()
-            return self._threads
+        """Return the threads that copy, made when first needed.
+
+        Devices share them: host memory is no faster with more.
+        """
+        key = os.getpid(), self.config.threads  # threads do not fork
+        with _lock:
+            if key not in _threads:
+                _threads[key] = ThreadPoolExecutor(self.config.threads, "clgemm-copy")
+            return _threads[key]
 
     def _new_chunk(self) -> Chunk:
         size_bytes = self.config.chunk_bytes
@@ -139,45 +166,57 @@ class Copies:
 
     def __init__(self, staging: Staging, threaded: bool) -> None:
         self._threads = staging.threads() if threaded else None
-        self._started: deque[tuple[Future[None], Chunk, Chunk]] = deque()
+        self._staging = staging
+        self._helps = staging.config.caller_copies or not threaded
+        self._started: deque[tuple[Future[None], Callable[..., None], tuple[Any, ...]]] = deque()
         self._left: list[Future[None]] = []  # to threads that had begun
 
     def start(self, target: Chunk, source: Chunk) -> Future[None]:
         """Have an array copied to another of its shape."""
-        copy = self._threads.submit(np.copyto, target, source) if self._threads else Future[None]()
-        self._started.append((copy, target, source))
-        return copy
+        return self._start(self._staging.copy, target, source)
 
-    def finish(self, copy: Future[None]) -> None:
-        """Return when a copy is made; until then make those that nobody has begun."""
-        while self._started and not copy.done():
-            self._make_or_leave()
-        if not copy.cancelled():  # by us, who made it
-            copy.result()
+    def prefault(self, memory: HostArray, by_populating: bool) -> Future[None]:
+        """Have pages given to memory that is overwritten later."""
+        return self._start(self._staging.prefault, memory, by_populating)
+
+    def finish(self, task: Future[None]) -> None:
+        """Return when a task is over; until then do those that nobody has begun."""
+        while self._helps and self._started and not task.done():
+            self._do_or_leave()
+        if not task.cancelled():  # by us, who did it
+            task.result()
 
     def finish_all(self) -> None:
-        """Return when all are made."""
+        """Return when all are over."""
         while self._started:
-            self._make_or_leave()
-        for copy in self._left:
-            copy.result()
+            self._do_or_leave()
+        for task in self._left:
+            task.result()
 
     def abandon(self) -> None:
-        """Return when none is being made and none will be."""
-        self._left += (copy for copy, _, _ in self._started if not copy.cancel())
+        """Return when none is being done and none will be."""
+        self._left += (task for task, _, _ in self._started if not task.cancel())
         self._started.clear()
         wait(self._left)
 
-    def _make_or_leave(self) -> None:
-        copy, target, source = self._started.popleft()
-        if copy.cancel():
-            np.copyto(target, source)
+    def _start(self, function: Callable[..., None], *arguments: Any) -> Future[None]:
+        threads = self._threads
+        task = threads.submit(function, *arguments) if threads else Future[None]()
+        self._started.append((task, function, arguments))
+        return task
+
+    def _do_or_leave(self) -> None:
+        task, function, arguments = self._started.popleft()
+        if task.cancel():
+            function(*arguments)
         else:
-            self._left.append(copy)
+            self._left.append(task)
 
 
 _all: weakref.WeakKeyDictionary[Device, Staging] = weakref.WeakKeyDictionary()
 _lock = threading.RLock()
+# The threads that copy, by process and number.
+_threads: dict[tuple[int, int], ThreadPoolExecutor] = {}
 
 
 def staging(device: Device, config: TransferConfig) -> Staging:

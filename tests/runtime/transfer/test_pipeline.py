@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from strategies import problems, reals
 
 import clgemm
+from clgemm.core.locking import Locking
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.device import Device
 from clgemm.planning.selection import transfer_config
@@ -36,6 +37,13 @@ CONFIGS = {
     "whole": replace(TINY, tile_bytes=2**30, chunk_bytes=2**20),
     "tiles": TINY,
     "budget": replace(TINY, memory_bytes=40_000),
+    "locked": replace(TINY, locking=Locking(0.5, 0.7, 4096, 2**16)),
+    "mapped": replace(
+        TINY, locking=Locking(1.0, 1.0, 4096, 2**14, "map", in_thread=True), caller_copies=False
+    ),
+    "buffers": replace(TINY, locking=Locking(1.0, 0.5, 4096, 2**20, "buffer"), prefault="populate"),
+    "early": replace(TINY, tiles=8, ramp=2, edge_bytes=1024, prefault="touch"),
+    "square": replace(TINY, square=3, prefault="touch", caller_copies=False),
     "alone": replace(TINY, memory_bytes=40_000, threaded_bytes=2**40, chunks=1, pool_chunks=2),
 }
 

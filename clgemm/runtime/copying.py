@@ -1,0 +1,124 @@
+"""The copy of host memory on one device, and how it is made."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import numpy as np
+import pyopencl as cl
+
+from clgemm.hardware.device import Device
+from clgemm.planning.selection import transfer_config
+from clgemm.runtime.digests import Digests, digests
+from clgemm.runtime.operands import ITEM_BYTES, HostArray, layout_of
+from clgemm.runtime.transfer.staging import staging
+from clgemm.runtime.workspace import workspace
+
+__all__ = ["DeviceCopy", "address_of", "span_of"]
+
+log = logging.getLogger(__name__)
+
+PIECE = 2**22  # elements of one transfer: other threads may enqueue between two
+
+
+def address_of(x: HostArray) -> int:
+    """Return the address of an array's first element."""
+    return int(x.__array_interface__["data"][0])
+
+
+class _Span:
+    """The memory of an array from its lowest element to its highest."""
+
+    def __init__(self, array: HostArray) -> None:
+        first, last = layout_of(array).extent
+        self._array = array  # whose memory lives as long
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": np.dtype(np.float32).str,
+            "shape": (last - first + 1,),
+            "data": (address_of(array) + ITEM_BYTES * first, True),
+        }
+
+
+def span_of(array: HostArray) -> HostArray:
+    """Return an array's memory, from its lowest element to its highest, as a vector."""
+    return np.asarray(_Span(array))
+
+
+class DeviceCopy:
+    """A copy of host memory on a device.
+
+    Attributes
+    ----------
+    memory : float32 array, shape (elements,)
+        What is copied.
+    buffer : pyopencl.Buffer or None
+        The copy, once it is made. A product that uses it refers to it until it ends.
+    digests : uint64 array or None
+        Of the memory just before it was copied; None if they were not asked for.
+    """
+
+    def __init__(self, memory: HostArray) -> None:
+        self.memory = memory
+        self.buffer: cl.Buffer | None = None
+        self.digests: Digests | None = None
+        self._lock = threading.RLock()
+        self._is_begun = self._has_failed = False
+
+    @property
+    def size_bytes(self) -> int:
+        """The device memory that it takes, or will take."""
+        return 0 if self._has_failed else self.memory.nbytes
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the copy is complete."""
+        return self.buffer is not None
+
+    def made(self, device: Device, with_digests: bool, waits: bool) -> bool:
+        """Make the copy unless another thread has, and tell whether there is one.
+
+        Parameters
+        ----------
+        waits : bool
+            Whether to make it, or to wait until another thread has.
+        """
+        if self.is_made or not waits:
+            return self.is_made
+        with self._lock:
+            # A copy that has failed, or that a signal handler or a finalizer asks for while it is
+            # being made, is not tried again.
+            if self._is_begun:
+                return self.is_made
+            self._is_begun = True
+            try:
+                self._make(device, with_digests)
+            except (cl.Error, MemoryError) as error:
+                self._has_failed = True
+                log.warning("an array is sent with each product, since no copy stays: %s", error)
+            except BaseException:
+                self._is_begun = False
+                raise
+            return self.is_made
+
+    def _make(self, device: Device, with_digests: bool) -> None:
+        config = transfer_config(device)
+        assert config is not None
+        memory, lock = self.memory, workspace(device.queue).lock
+        with lock:
+            buffer = cl.Buffer(device.context, cl.mem_flags.READ_WRITE, memory.nbytes)
+            queue = staging(device, config).up
+        # Before it is copied: what changes it in between is found out later.
+        if with_digests:
+            self.digests = digests(memory)
+        for first in range(0, memory.size, PIECE):
+            with lock:
+                event = cl.enqueue_copy(
+                    *(queue, buffer, memory[first : first + PIECE]),
+                    dst_offset=ITEM_BYTES * first,
+                    is_blocking=False,
+                )
+                queue.flush()
+            event.wait()
+        self.buffer = buffer

@@ -1,0 +1,1 @@
+"""Products of host arrays that several devices share."""

@@ -1,0 +1,56 @@
+"""What the device computes with each tile of a product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import pyopencl as cl
+
+from clgemm.core.layout import Layout
+from clgemm.core.problem import Problem
+from clgemm.hardware.device import Device
+from clgemm.runtime.execute import BoundCall, bind, execute_matrices
+from clgemm.runtime.memory import Matrix
+from clgemm.runtime.workspace import Workspace
+
+__all__ = ["TiledProduct"]
+
+
+class TiledProduct(NamedTuple):
+    """What the device computes with each tile: C = alpha A B + beta C.
+
+    Attributes
+    ----------
+    precision : str or None
+        As `Problem.precision`: without, `a` and `b` are not read.
+    wait_for : sequence of pyopencl.Event
+        Events that every tile waits for.
+    is_slow : bool
+        Whether a tile may take so long that signals should be answered meanwhile.
+    tile_rows : int
+        As for `make_stream`.
+    advance : callable
+        Called with the multiply-adds of each part that has arrived; it may raise to end the call.
+    """
+
+    alpha: float
+    beta: float
+    precision: str | None
+    device: Device
+    space: Workspace
+    wait_for: Sequence[cl.Event]
+    is_slow: bool = False
+    tile_rows: int = 0
+    advance: Callable[[int], object] = int
+
+    def bind(self, a: Layout, b: Layout, c: Layout) -> BoundCall:
+        """Return what computes a tile of these layouts, built and set up; enqueue nothing."""
+        return bind(Problem(a, b, c, self.precision), self.device, self.space)
+
+    def enqueue(
+        self, bound: BoundCall, a: Matrix, b: Matrix, c: Matrix, first: bool, before: list[cl.Event]
+    ) -> cl.Event:
+        """Enqueue a tile: the `first` of its block of C, or one that adds to what is there."""
+        beta = self.beta if first else 1.0
+        return execute_matrices(bound, self.alpha, a, b, beta, c, [*self.wait_for, *before])

@@ -1,0 +1,116 @@
+"""Tests of the cutting of products into tiles of C."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clgemm.core.layout import Layout
+from clgemm.planning import tiles
+from clgemm.planning.tiles import Party, cut, cuts, matrix_blocks, spread_grid
+
+CPU = Party(compute_units=2, in_place=True)
+GPU = Party(compute_units=132, in_place=False)
+
+sizes = st.integers(1, 5000)
+
+
+@given(
+    batch=st.lists(st.integers(1, 5), max_size=2),
+    m=sizes,
+    n=sizes,
+    k=sizes,
+    most=st.integers(1, 10**9),
+)
+def test_tiles_have_about_the_work_that_was_asked_for(batch, m, n, k, most):
+    """A tile has little more work than asked for, unless its sides have the least length."""
+    shape = (*batch, m, n)
+    steps = cut(shape, k, most)
+    assert len(steps) == len(shape)
+    assert all(1 <= step <= size for step, size in zip(steps, shape, strict=True))
+    smallest = k * (tiles.LEAST_SIDE + tiles.GRAIN) ** 2
+    # A side is rounded up to whole grains, by half of the shortest side at most.
+    assert k * math.prod(steps) <= max(3 * most, 2 * smallest)
+
+
+def test_batches_are_cut_by_matrix_before_matrices_are():
+    """A matrix of a batch is cut only if it is too large by itself."""
+    assert cut((8, 512, 512), 512, 512**3) == (1, 512, 512)
+    assert cut((8, 512, 512), 512, 2 * 512**3) == (2, 512, 512)
+    assert cut((3, 1024, 1024), 512, 512**3) == (1, 512, 512)
+
+
+def test_no_small_part_is_left_at_the_end_of_an_axis():
+    """The last tile of an axis has at least half of the length of the others."""
+    steps = cut((60_000, 60_000), 60_000, 2**36)
+    assert 60_000 % steps[0] > steps[0] // 2
+
+
+def test_small_products_are_not_spread():
+    """A product that one device ends before another has begun is not spread."""
+    assert spread_grid((256, 256), 256, [CPU, CPU]) is None
+    assert spread_grid((2048, 2048), 2048, [GPU, GPU]) is None
+    assert spread_grid((16384, 16384), 16384, [GPU, GPU]) is not None
+
+
+def test_k_is_never_cut():
+    """The work of a tile is a multiple of k, and a deep product of few elements has no grid."""
+    assert spread_grid((100, 100), 10**8, [CPU, CPU]) is None
+    grid = spread_grid((4096, 4096), 300, [CPU, CPU])
+    assert grid is not None
+    assert grid.work(grid.bands[0][0]) % 300 == 0
+
+
+@pytest.mark.parametrize(
+    ("shape", "depth", "parties"),
+    [
+        ((5000, 3000), 2000, [CPU, CPU]),
+        ((5001, 2999), 2000, [CPU, CPU, CPU]),
+        ((40, 700, 600), 500, [CPU, CPU]),
+        ((3, 5, 900, 800), 500, [CPU, CPU]),
+        ((33_000, 20_001), 20_000, [GPU, GPU, GPU, GPU, CPU]),
+        ((20, 8192, 8192), 8192, [GPU, GPU]),
+    ],
+)
+def test_tiles_cover_c_once(shape, depth, parties):
+    """Every element of C is in exactly one tile."""
+    grid = spread_grid(shape, depth, parties)
+    assert grid is not None
+    boxes = [box for band in grid.bands for box in band]
+    assert len(boxes) >= len(parties)
+    assert sum(map(grid.work, boxes)) == depth * math.prod(shape)
+    corners = {tuple(s.start for s in box) for box in boxes}
+    assert len(corners) == len(boxes)
+    assert all(
+        0 <= s.start < s.stop <= size for box in boxes for s, size in zip(box, shape, strict=True)
+    )
+
+
+def test_neighbours_of_a_band_join():
+    """A run of tiles of a band is one block, whose tiles keep their borders."""
+    grid = spread_grid((40_000, 20_000), 20_000, [GPU] * 4)
+    assert grid is not None
+    assert len(grid.bands) == 2
+    assert grid.joins
+    block = grid.joined(1, 2, 5)
+    assert block[0] == slice(2 * grid.rows, 5 * grid.rows)
+    assert block[1] == grid.bands[1][0][1]
+
+
+def test_a_tile_takes_rows_of_a_and_columns_of_b():
+    """The blocks of A and B of a tile multiply to the tile of C."""
+    a = np.arange(2 * 4 * 3, dtype=np.float32).reshape(2, 4, 3)
+    b = np.arange(3 * 5, dtype=np.float32).reshape(1, 3, 5)
+    box = (slice(1, 2), slice(1, 3), slice(2, 5))
+    layouts = [Layout(x.shape, tuple(s // 4 for s in x.strides)) for x in (a, b)]
+    block_a, block_b = matrix_blocks(box, *layouts)
+    np.testing.assert_array_equal(a[block_a] @ b[block_b], (a @ b)[box])
+
+
+def test_an_axis_is_cut_into_equal_parts_and_a_rest():
+    """The parts of an axis are equal, and the rest is the last one."""
+    assert cuts(10, 4) == [slice(0, 4), slice(4, 8), slice(8, 10)]
