@@ -86,7 +86,7 @@ def sizes(label: str) -> str:
 
 def outcome(side: Iterable[dict[str, Any]]) -> list[str]:
     """Return clgemm's time, the peer's, and how many times as fast clgemm is."""
-    own, peer = side
+    own, peer, *_ = side
     return [
         *(milliseconds(timed["time_s"]["median"]) for timed in (own, peer)),
         f"{peer['clgemm_is_faster_by']['median']:.2f}",
@@ -292,6 +292,62 @@ def verify_runs() -> Table:
     )
 
 
+def of_survey(found: dict[str, Any]) -> Table:
+    """Return a table of what ``bench --survey`` wrote: the ratios by work and by smallest side."""
+    survey, device = found["survey"], found["device"]
+    modes = {"host": "NumPy arrays", "device": "on the device"}
+    peers = [(mode, peer) for mode in modes for peer in found["summary"].get(mode, {})]
+    summaries = [found["summary"][mode][peer] for mode, peer in peers]
+    columns = [f"{modes[mode]}: {peer}" for mode, peer in peers]
+    if found["regret"]["all"]:
+        summaries.append(found["regret"])
+        columns.append("regret of `matmul`")
+    groups: dict[tuple[str, str], None] = {}
+    for summary in summaries:
+        groups |= {(by, name): None for by in SURVEY_GROUPS for name in summary[by]}
+    rows = [
+        [
+            name if by == "all" else f"{by}: {name}",
+            str(max(summary[by][name]["count"] for summary in summaries if name in summary[by])),
+            *(ratios_of(summary[by].get(name)) for summary in summaries),
+        ]
+        for by in SURVEY_GROUPS
+        for name in (name for group, name in groups if group == by)
+    ]
+    low, high = survey["sides"]
+    return Table(
+        title="Random products: how many times as fast clgemm is",
+        device=device["name"],
+        driver=device["driver"],
+        date=found["date"][:10],
+        command=f"python -m clgemm bench --survey {survey['count']} --seed {survey['seed']} "
+        f"--sides {low}:{high} --work {survey['work'][0]}:{survey['work'][1]} "
+        f"--data {survey['data']} --precision {survey['precision']} --json FILE",
+        columns=["", "products", *columns],
+        align="l" + "r" * (1 + len(columns)),
+        rows=rows,
+        notes=[
+            "Geometric mean (5th to 95th percentile).",
+            *(f"{name}: {about}." for name, about in found["peers"].items()),
+            f"{found['threads']} threads of the host's BLAS.",
+            *(
+                f"Greatest regret: {each['greatest']:.2f}."
+                for each in found["regret"]["all"].values()
+            ),
+        ],
+    )
+
+
+SURVEY_GROUPS = ("all", "multiply-adds", "smallest side")
+
+
+def ratios_of(summary: dict[str, float] | None) -> str:
+    """Return the geometric mean of ratios, and their 5th and 95th percentiles."""
+    if summary is None:
+        return ""
+    return f"{summary['mean']:.2f} ({summary['low']:.2f} to {summary['high']:.2f})"
+
+
 VIEWS: dict[str, Callable[[], Table]] = {
     "speed": speed,
     "bench_h200": lambda: speed(None),
@@ -304,7 +360,10 @@ VIEWS: dict[str, Callable[[], Table]] = {
 
 def table(name: str) -> Table:
     """Return a table by the name that stands in a page."""
-    return VIEWS[name]() if name in VIEWS else Table(**loaded(name))
+    if name in VIEWS:
+        return VIEWS[name]()
+    found = loaded(name)
+    return of_survey(found) if "survey" in found else Table(**found)
 
 
 def rendered(page: str) -> str:

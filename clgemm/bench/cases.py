@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-__all__ = ["LAYOUTS", "Case", "default_cases", "parse_shapes", "quick_cases"]
+__all__ = ["DATA", "LAYOUTS", "Case", "default_cases", "parse_shapes", "quick_cases"]
 
 FLOAT_BYTES = 4
 LAYOUTS = {
@@ -15,6 +15,11 @@ LAYOUTS = {
     "T": "the transpose of a row-major matrix",
     "S": "every other row of a wider matrix: elements of a row are adjacent",
     "D": "every other row and column of a larger matrix: no elements are adjacent",
+}
+DATA = {
+    "uniform": "uniform between -1 and 1",
+    "normal": "normal",
+    "wide": "normal times log-normal of sigma 4: half precision cannot hold the magnitudes",
 }
 QUICK_SQUARES = (64, 256, 1024)
 SQUARES = tuple(2**power for power in range(6, 14))  # 64 to 8192
@@ -36,6 +41,8 @@ class Case:
         Matrices in the batch.
     shared_b : bool
         Whether the whole batch shares one B.
+    data : str
+        The distribution of the elements; a key of `DATA`.
     """
 
     group: str
@@ -46,6 +53,7 @@ class Case:
     layout_b: str = "N"
     batch: int = 1
     shared_b: bool = False
+    data: str = "uniform"
 
     def __post_init__(self) -> None:
         for name in ("m", "n", "k", "batch"):
@@ -54,11 +62,18 @@ class Case:
         for name in ("layout_a", "layout_b"):
             if getattr(self, name) not in LAYOUTS:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not one of {sorted(LAYOUTS)}")
+        if self.data not in DATA:
+            raise ValueError(f"data={self.data!r} is not one of {sorted(DATA)}")
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds: m n k for each product."""
+        return self.m * self.n * self.k * self.batch
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions: 2 m n k for each product."""
-        return 2 * self.m * self.n * self.k * self.batch
+        """Multiplications and additions: two for each multiply-add."""
+        return 2 * self.work
 
     @property
     def size_bytes(self) -> int:

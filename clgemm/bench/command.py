@@ -14,13 +14,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from clgemm.bench import timeline
+from clgemm.bench import survey_command, survey_report, timeline
 from clgemm.bench.cases import Case, default_cases, parse_shapes, quick_cases
-from clgemm.bench.contenders import PEERS
-from clgemm.bench.pipe import RequestError, Worker, WorkerDiedError, environment
+from clgemm.bench.contenders import PEERS, is_ours
+from clgemm.bench.host_blas_peers import OTHER_OPENBLAS
+from clgemm.bench.pipe import (
+    RequestError,
+    Worker,
+    WorkerDiedError,
+    environment,
+    own_environment,
+)
 from clgemm.bench.report import Report, as_json, print_report
 from clgemm.bench.rounds import Settings, Tournament
 from clgemm.bench.startup import cold_start
+from clgemm.bench.survey_report import SurveyReport
+from clgemm.core.precision import chosen_precision
 from clgemm.hardware.choice import find_devices, get_devices
 from clgemm.hardware.device import Device
 from clgemm.hardware.identity import identity
@@ -63,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds that each contender may take for a case; a case that needs more is skipped",
     )
+    survey_command.add_arguments(parser)
     parser.add_argument("--quick", action="store_true", help="fewer and smaller cases and rounds")
     parser.add_argument(
         "--no-startup", action="store_true", help="do not time cold starts and tiny calls"
@@ -105,8 +115,11 @@ def main(args: argparse.Namespace) -> int:
             raise ValueError("--out-new and --through go with --timeline")
         if args.timeline is not None and len(devices) > 1:
             raise ValueError(f"--timeline records one device, not {len(devices)}: --device chooses")
-        cases = _cases(args)
+        if args.timeline is not None and args.survey:
+            raise ValueError("--timeline and --survey exclude each other")
         peers = _peers(args.peers)
+        cases = _cases(args, peers)
+        chosen_precision(args.precision)  # or an error that names the variable
         require_writable("--json", args.json)
         require_picture("--plot", args.plot, extra="bench")
     except (ValueError, RuntimeError, OSError) as error:
@@ -122,9 +135,14 @@ def main(args: argparse.Namespace) -> int:
     except (RequestError, WorkerDiedError) as error:
         print(error, file=sys.stderr)
         return 1
-    print_report(report)
-    saved = written(args.json, lambda file: file.write_text(as_json(report) + "\n", "utf-8"))
-    saved &= written(args.plot, functools.partial(_draw, report))
+    if isinstance(report, SurveyReport):
+        survey_report.print_survey(report)
+        text, draw = survey_report.as_json(report), survey_command.draw_survey(report)
+    else:
+        print_report(report)
+        text, draw = as_json(report), functools.partial(_draw, report)
+    saved = written(args.json, lambda file: file.write_text(text + "\n", "utf-8"))
+    saved &= written(args.plot, draw)
     return 0 if report.ok and saved else 1
 
 
@@ -134,7 +152,9 @@ def _draw(report: Report, file: Path) -> None:
     draw(report, str(file))
 
 
-def _cases(args: argparse.Namespace) -> list[Case]:
+def _cases(args: argparse.Namespace, peers: list[str]) -> list[Case]:
+    if args.survey:
+        return survey_command.cases(args, peers)
     if args.shapes is not None:
         return parse_shapes(args.shapes)
     return quick_cases() if args.quick else default_cases()
@@ -153,7 +173,7 @@ def _peers(text: str | None) -> list[str]:
 
 
 def _settings(args: argparse.Namespace) -> Settings:
-    chosen = QUICK if args.quick else Settings()
+    chosen = survey_command.SETTINGS if args.survey else QUICK if args.quick else Settings()
     return replace(
         chosen, rounds=args.rounds or chosen.rounds, budget_s=args.budget or chosen.budget_s
     )
@@ -178,19 +198,26 @@ def _run(
     threads, identified = _threads(device, args.threads), identity(device)
     every = [word for each in devices for word in identity(each)]
     variables = environment(threads)
+    if args.precision:
+        variables["CLGEMM_PRECISION"] = args.precision
+    routed = survey_command.routed(peers) if args.survey else []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         # NumPy's worker computes the references, so it runs even if NumPy is not a peer.
         workers = {
             name: stack.enter_context(
-                Worker(name, every if name == "clgemm" else identified, variables)
+                Worker(
+                    name, every if is_ours(name) else identified, own_environment(name, variables)
+                )
             )
-            for name in dict.fromkeys(["clgemm", "NumPy", *peers])
+            for name in dict.fromkeys(["clgemm", "NumPy", *peers, *routed])
         }
-        step = stack.enter_context(progress(len(cases) + 2 + 2 * (not args.no_startup)))
+        times_startup = not (args.no_startup or args.survey)
+        step = stack.enter_context(progress(len(cases) + 2 + 2 * times_startup))
         step("versions of the contenders")
-        abouts, absent = _abouts(workers)
-        report = Report(_machine(device, threads, abouts, absent, args))
+        abouts, absent = _abouts({name: workers[name] for name in workers if name not in routed})
+        machine = _machine(device, threads, abouts, absent, args)
+        report = survey_command.new_report(machine, args) if args.survey else Report(machine)
         report.notes += [f"{name} is not among the peers: {why}" for name, why in absent.items()]
         if len(devices) > 1:
             names = "; ".join(each.label for each in devices)
@@ -201,15 +228,20 @@ def _run(
                 f"the device reports {abouts['clgemm']['compute_units']} compute units; the "
                 f"host's BLAS has {threads} threads"
             )
-        step("the device's peak and memory bandwidth")
-        report.roofs = _roofs(ours)
-        report.notes += report.roofs["failures"]
+        if not isinstance(report, SurveyReport):
+            step("the device's peak and memory bandwidth")
+            report.roofs = _roofs(ours)
+            report.notes += report.roofs["failures"]
         present = [peer for peer in peers if peer in abouts]
         tournament = Tournament(workers, present, _settings(args), folder)
+        if args.survey:
+            survey_command.enter(tournament, present)
         for case in cases:
             step(f"{case.group} {case.label}")
             report.results.append((case, tournament.contest(case)))
-        if not args.no_startup:
+            if isinstance(report, SurveyReport):
+                survey_command.explain(report, ours, *report.results[-1])
+        if times_startup:
             step("tiny calls")
             report.overheads = _overheads(ours, report.notes)
             step("cold starts")
@@ -234,6 +266,11 @@ def _abouts(workers: dict[str, Worker]) -> tuple[dict[str, dict[str, Any]], dict
         else:
             about = _about(worker)
             (absent if isinstance(about, str) else abouts)[name] = about
+    other = abouts.get(OTHER_OPENBLAS, {}).get("kernels")
+    if other and other == abouts["NumPy"].get("kernels"):
+        workers[OTHER_OPENBLAS].close_process()
+        absent[OTHER_OPENBLAS] = f"NumPy's OpenBLAS chooses the kernels {other} by itself"
+        del abouts[OTHER_OPENBLAS]
     return abouts, absent
 
 
@@ -269,7 +306,6 @@ def _machine(
     args: argparse.Namespace,
 ) -> dict[str, Any]:
     numpy = abouts["NumPy"]
-    host = ", ".join(filter(None, (numpy["blas"].strip(), numpy.get("kernels", ""))))
     return {
         "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "python": platform.python_version(),
@@ -285,12 +321,20 @@ def _machine(
             "shares_host_memory": device.shares_host_memory,
         },
         "threads": threads,
+        "precision": chosen_precision(args.precision),
         "numpy": {"version": numpy["version"], **numpy},
         "peers": {
-            name: f"{about['version']} ({host})" if name == "NumPy" else about["version"]
+            name: f"{about['version']} ({_host_blas(about)})"
+            if "blas" in about
+            else about["version"]
             for name, about in abouts.items()
             if name != "clgemm"
         },
         "absent": absent,
         "settings": vars(_settings(args)),
     }
+
+
+def _host_blas(about: dict[str, Any]) -> str:
+    """Return the name, the version and the kernels of a BLAS."""
+    return ", ".join(filter(None, (about["blas"].strip(), about.get("kernels", ""))))

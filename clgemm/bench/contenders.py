@@ -1,4 +1,4 @@
-"""The contenders clgemm, NumPy, CLBlast and cuBLAS, each as a call to be timed."""
+"""The contenders: clgemm and its peers, each as a call to be timed."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from clgemm.bench import host_blas_peers
 from clgemm.bench.cases import Case
+from clgemm.bench.host_blas_peers import HOST_PEERS
 from clgemm.bench.operands import COLUMNS_IN_FRONT, operands, stored, viewed
 
-__all__ = ["DEVICE", "HOST", "PEERS", "Call", "available", "prepare"]
+__all__ = ["DEVICE", "HOST", "PEERS", "ROUTED", "Call", "available", "is_ours", "prepare"]
 
 # The operands are NumPy arrays, and the time includes transfers; or they are device arrays, and the
 # time is from the call to the end of the kernel.
 HOST, DEVICE = "host", "device"
 # Each peer and the place of its operands.
-PEERS = {"NumPy": HOST, "CLBlast": DEVICE, "cuBLAS": DEVICE}
+PEERS = {"NumPy": HOST, **dict.fromkeys(HOST_PEERS, HOST), "CLBlast": DEVICE, "cuBLAS": DEVICE}
+ROUTED = "clgemm.matmul"  # which chooses the side, host or device; "clgemm" is always the device
 
 
 class Call(NamedTuple):
@@ -30,10 +33,18 @@ class Call(NamedTuple):
         Computes C and waits for it.
     fetch : callable
         Returns C of the last call as a NumPy array. Before the first call, C is full of NaN.
+    matrices : tuple of array
+        A, B and C of clgemm's calls.
     """
 
     once: Callable[[], object]
     fetch: Callable[[], Any]
+    matrices: tuple[Any, ...] = ()
+
+
+def is_ours(contender: str) -> bool:
+    """Tell whether a contender is clgemm."""
+    return contender in ("clgemm", ROUTED)
 
 
 def available(contender: str, device: Any) -> str:
@@ -44,10 +55,12 @@ def available(contender: str, device: Any) -> str:
     RuntimeError
         If it cannot compete on this device; the message says why.
     """
-    if contender == "clgemm":
+    if is_ours(contender):
         return version("clgemm") if _installed("clgemm") else "(unknown version: not installed)"
     if contender == "NumPy":
         return np.__version__
+    if contender in HOST_PEERS:
+        return host_blas_peers.about(contender)
     if contender == "CLBlast":
         try:
             importlib.import_module("pyclblast")
@@ -77,7 +90,11 @@ def prepare(contender: str, case: Case, mode: str, device: Any) -> Call:
     """
     if contender == "NumPy":
         return _on_host(np.matmul, case)
-    if contender == "clgemm":
+    if contender in HOST_PEERS:
+        a, b = operands(case)
+        c = np.full(_shape(case), np.nan, np.float32)
+        return Call(host_blas_peers.product(contender, a, b, c), lambda: c)
+    if is_ours(contender):
         import clgemm
 
         return _on_host(clgemm.matmul, case) if mode == HOST else _clgemm(case, device)
@@ -91,7 +108,7 @@ def _shape(case: Case) -> tuple[int, ...]:
 def _on_host(matmul: Callable[..., object], case: Case) -> Call:
     a, b = operands(case)
     c = np.full(_shape(case), np.nan, np.float32)
-    return Call(lambda: matmul(a, b, out=c), lambda: c)
+    return Call(lambda: matmul(a, b, out=c), lambda: c, (a, b, c))
 
 
 def _on_device(case: Case, queue: Any) -> tuple[Any, Any, Any]:
@@ -113,7 +130,7 @@ def _clgemm(case: Case, device: Any) -> Call:
         clgemm.matmul(a, b, out=c)
         queue.finish()
 
-    return Call(once, c.get)
+    return Call(once, c.get, (a, b, c))
 
 
 def _leading(layout: str, rows: int, columns: int) -> tuple[int, int]:

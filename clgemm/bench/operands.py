@@ -12,6 +12,11 @@ from clgemm.bench.cases import Case
 __all__ = ["COLUMNS_IN_FRONT", "judge", "operands", "reference", "stored", "viewed"]
 
 ROUNDOFF = 2.0**-24
+LEAST_NORMAL = 2.0**-126  # below it, float32 has fewer digits, and some devices have zero
+SIGMA = 4.0  # of the logarithms of wide data
+# What the modes promise for an element: an error of gamma(k + this). docs/precision.md
+LONGER_SUM = {"strict": 2, "float32": 64, "fast": 128}
+PIECE = 64  # elements of a row whose largest one bounds the errors of the mode "fast"
 COLUMNS_IN_FRONT = 5  # columns of the stored matrix before the first one of a sliced operand
 BLOCK = 1 << 22  # elements that are compared at a time, so that float64 copies stay small
 
@@ -19,7 +24,7 @@ Array = npt.NDArray[Any]
 
 
 def operands(case: Case) -> tuple[Array, Array]:
-    """Return A and B of a case: float32, uniform between -1 and 1, the same in each process.
+    """Return A and B of a case: float32 of the case's distribution, the same in each process.
 
     Returns
     -------
@@ -34,22 +39,30 @@ def operands(case: Case) -> tuple[Array, Array]:
 def stored(case: Case, rng: np.random.Generator) -> tuple[Array, Array]:
     """Return the C-contiguous arrays that A and B are views of."""
     stack = (case.batch,) if case.batch > 1 else ()
-    a = _uniform(rng, stack, case.m, case.k, case.layout_a)
-    return a, _uniform(rng, () if case.shared_b else stack, case.k, case.n, case.layout_b)
+    a = _random(rng, case.data, (*stack, *_stored_shape(case.m, case.k, case.layout_a)))
+    if case.shared_b:
+        stack = ()
+    return a, _random(rng, case.data, (*stack, *_stored_shape(case.k, case.n, case.layout_b)))
 
 
-def _uniform(
-    rng: np.random.Generator, stack: tuple[int, ...], rows: int, columns: int, layout: str
-) -> Array:
-    shape = {
+def _stored_shape(rows: int, columns: int, layout: str) -> tuple[int, int]:
+    return {
         "N": (rows, columns),
         "T": (columns, rows),
         "S": (2 * rows, columns + COLUMNS_IN_FRONT),
         "D": (2 * rows, 2 * columns),
     }[layout]
-    values = rng.random((*stack, *shape), np.float32)
-    values *= 2
-    values -= 1
+
+
+def _random(rng: np.random.Generator, data: str, shape: tuple[int, ...]) -> Array:
+    if data == "uniform":
+        values = rng.random(shape, np.float32)
+        values *= 2
+        values -= 1
+        return values
+    values = rng.standard_normal(shape, np.float32)
+    if data == "wide":
+        values *= np.exp(np.float32(SIGMA) * rng.standard_normal(shape, np.float32))
     return values
 
 
@@ -74,7 +87,7 @@ def reference(case: Case) -> npt.NDArray[np.float64]:
     return c
 
 
-def judge(case: Case, c: Array, expected: Array) -> tuple[float, float]:
+def judge(case: Case, c: Array, expected: Array, precision: str = "strict") -> tuple[float, float]:
     """Return the relative error of a result, and the error of its worst element.
 
     This uses no BLAS, whose threads would spin afterwards.
@@ -85,15 +98,18 @@ def judge(case: Case, c: Array, expected: Array) -> tuple[float, float]:
         The result.
     expected : float64 array
         The array of `reference`.
+    precision : {"strict", "float32", "fast"}, optional
+        The mode that computed the result, whose promise is checked (docs/precision.md).
 
     Returns
     -------
     error : float
         ||C - C_ref|| / ||C_ref|| in Frobenius norms.
     worst : float
-        The largest |C - C_ref| / (gamma(k) ||a_i|| ||b_j||), where gamma(k) = k u / (1 - k u). The
-        norms of A's row and B's column bound |A||B| from above. An element above 1 has more than
-        rounding errors [1]_. NaN if an element is NaN.
+        The largest |C - C_ref| / (gamma(k + 2) ||a_i|| ||b_j||), where gamma(k) = k u / (1 - k u).
+        The norms of A's row and B's column bound |A||B| from above. An element above 1 has more
+        than rounding errors [1]_. NaN if an element is NaN. Other modes have a longer sum than
+        k + 2. The mode ``"fast"`` has the largest element of each piece of 64 in place of all.
 
     Raises
     ------
@@ -109,9 +125,10 @@ def judge(case: Case, c: Array, expected: Array) -> tuple[float, float]:
             f"the result's shape is {c.shape}, but the reference's is {expected.shape}"
         )
     a, b = operands(case)
-    gamma = case.k * ROUNDOFF / (1 - case.k * ROUNDOFF)
-    rows = gamma * np.sqrt(np.einsum("...ij,...ij->...i", a, a, dtype=np.float64))
-    columns = np.sqrt(np.einsum("...ij,...ij->...j", b, b, dtype=np.float64))
+    length = case.k + LONGER_SUM[precision]
+    gamma = length * ROUNDOFF / (1 - length * ROUNDOFF)
+    norms = _norms_of_pieces if precision == "fast" else _norms
+    rows, columns = gamma * norms(a), norms(b.swapaxes(-1, -2))
     shape = (-1, case.m, case.n)
     rows = rows.reshape(-1, case.m)
     columns = np.broadcast_to(columns.reshape(-1, case.n), (len(rows), case.n))
@@ -127,6 +144,19 @@ def judge(case: Case, c: Array, expected: Array) -> tuple[float, float]:
             error += float(np.square(difference).sum())
             norm += float(np.square(target).sum())
             # np.maximum returns NaN if either is NaN; Python's max may not.
-            difference /= row[block, None] * column
+            difference /= row[block, None] * column + case.k * LEAST_NORMAL
             worst = float(np.maximum(worst, difference.max()))
     return float(np.sqrt(error / norm)), worst
+
+
+def _norms(x: Array) -> Array:
+    """Return the Euclidean norm of each row."""
+    squares: Array = np.einsum("...ij,...ij->...i", x, x, dtype=np.float64)
+    return np.sqrt(squares)
+
+
+def _norms_of_pieces(x: Array) -> Array:
+    """Return the norm of each row after each piece of 64 elements is filled with its largest."""
+    largest = np.maximum.reduceat(np.abs(x), range(0, x.shape[-1], PIECE), axis=-1)
+    norms: Array = np.sqrt(PIECE) * _norms(largest)
+    return norms

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from clgemm.bench.contenders import ROUTED
+from clgemm.bench.host_blas_peers import VARIABLES
 from clgemm.core.child import Child, ChildDiedError, RequestError
 
-__all__ = ["RequestError", "Worker", "WorkerDiedError", "environment"]
+__all__ = ["RequestError", "Worker", "WorkerDiedError", "environment", "own_environment"]
 
 THREAD_VARIABLES = (
     *(f"{library}_NUM_THREADS" for library in ("OPENBLAS", "OMP", "MKL", "BLIS")),
@@ -17,17 +19,31 @@ THREAD_VARIABLES = (
     "DPCPP_CPU_NUM_CUS",  # Intel's runtime
 )
 
+# Milliseconds for which the threads of MKL's OpenMP spin after a call, in place of 200.
+SPIN_MS = "20"
+
 WorkerDiedError = ChildDiedError
 
 
 def environment(threads: int) -> dict[str, str]:
     """Return the environment of workers: this many threads, and clgemm always on the device."""
     return {
+        "KMP_BLOCKTIME": SPIN_MS,
         **os.environ,
         **dict.fromkeys(THREAD_VARIABLES, str(threads)),
         "CLGEMM_THRESHOLD": "0",
         "CUPY_TF32": "0",
     }
+
+
+def own_environment(contender: str, variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of one contender, from that of all."""
+    own = {**variables, **VARIABLES.get(contender, {})}
+    if contender == ROUTED:  # clgemm chooses the side as the user has set it
+        own.pop("CLGEMM_THRESHOLD", None)
+        if (users := os.environ.get("CLGEMM_THRESHOLD")) is not None:
+            own["CLGEMM_THRESHOLD"] = users
+    return own
 
 
 class Worker(Child):

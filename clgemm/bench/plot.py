@@ -12,12 +12,21 @@ from clgemm.bench.figures import Outcome, Spread
 from clgemm.bench.report import Report
 from clgemm.terminal import COLOURS, PLOT_STYLE
 
-__all__ = ["draw", "picture"]
+__all__ = ["draw", "legend_below", "mark_parity", "picture"]
 
 MODES = {HOST: "NumPy arrays", DEVICE: "on the device"}
 MARKERS = {HOST: "o", DEVICE: "s"}
 # CLBlast has OpenCL's blue: hollow markers in its own colour would look like clgemm's.
-SERIES_COLOURS = {**COLOURS, "clgemm": COLOURS["clgemm.sgemm"], "CLBlast": COLOURS["OpenCL"]}
+SERIES_COLOURS = {
+    **COLOURS,
+    "clgemm": COLOURS["clgemm.sgemm"],
+    "CLBlast": COLOURS["OpenCL"],
+    "MKL": "#009E73",
+    "BLIS": "#56B4E9",
+    "oneDNN": "#CC79A7",
+    "PyTorch": "#E69F00",
+    "OpenBLAS (SkylakeX)": "#000000",
+}
 PARITY = COLOURS["other"]
 UNSURE = 2  # a median is uncertain if the greatest figure is more than this many times the least
 BARS = (
@@ -112,7 +121,7 @@ def _roofline(axes: Any, report: Report) -> None:
     drawn = (o.case for _, _, outcomes in _series(report) for o in outcomes)
     pad = _name_shapes(axes, list(dict.fromkeys(drawn)))
     axes.set_title(f"Roofline{roof}", loc="left", pad=pad)
-    _legend_below(axes)
+    legend_below(axes)
 
 
 def _name_peak(axes: Any, peak: float, ridge: float) -> None:
@@ -189,7 +198,7 @@ def _end(group: list[float], gap: float) -> float:
     return _begin(group, gap) + gap * (len(group) - 1)
 
 
-def _legend_below(axes: Any) -> None:
+def legend_below(axes: Any) -> None:
     """Draw a legend below the axes, where no point lies."""
     handles, labels = axes.get_legend_handles_labels()
     if labels:
@@ -210,7 +219,8 @@ def _ratios(report: Report) -> Iterator[tuple[str, str, list[tuple[Case, Spread]
             yield mode, name, found
 
 
-def _parity(axes: Any) -> None:
+def mark_parity(axes: Any) -> None:
+    """Draw the line of equal speed, and make the vertical axis one of ratios."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     axes.axhline(1, color=PARITY, linewidth=1, zorder=0)
@@ -261,10 +271,10 @@ def _squares(axes: Any, report: Report) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xticks(sorted(sizes), [str(n) for n in sorted(sizes)])
     axes.minorticks_off()
-    _parity(axes)
+    mark_parity(axes)
     axes.set_xlabel("n")
     axes.set_title("How many times faster clgemm is, square matrices", loc="left")
-    _legend_below(axes)
+    legend_below(axes)
 
 
 def _others(axes: Any, report: Report) -> None:
@@ -280,7 +290,7 @@ def _others(axes: Any, report: Report) -> None:
             _plot_ratios(axes, x, [ratio for _, ratio in points], mode, name)
     axes.set_xticks(range(len(cases)), [case.label for case in cases], rotation=40, ha="right")
     axes.set_xlim(-0.6, max(len(cases), 1) - 0.4)
-    _parity(axes)
+    mark_parity(axes)
     axes.set_title("How many times faster clgemm is, other shapes and layouts", loc="left", pad=22)
     axes.annotate(BARS, (0, 1), (0, 6), "axes fraction", "offset points", fontsize=9)
     if cases and series:

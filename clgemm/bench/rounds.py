@@ -15,7 +15,8 @@ from clgemm.bench.pipe import RequestError, Worker, WorkerDiedError
 
 __all__ = ["Settings", "Tournament"]
 
-# OpenBLAS's threads spin after a call, and a product on the same cores would be slower meanwhile.
+# The threads of a host's BLAS spin after a call, and a product on the same cores would be slower
+# meanwhile.
 PAUSE_S = 0.3
 LEAST_CALLS = 4  # the fewest calls of a contender: the first one and three rounds
 # NumPy's product in float64, including the conversion, takes as long as this many in float32.
@@ -35,11 +36,14 @@ class Settings:
     budget_s : float
         Seconds that a contender may take for a case. Rounds end when it is reached. A contender
         that is expected to need more for the fewest calls is skipped.
+    pause_s : float, optional
+        Seconds between two turns; `PAUSE_S` if left out.
     """
 
     rounds: int = 5
     turn_s: float = 0.1
     budget_s: float = 10.0
+    pause_s: float | None = None
 
 
 class Tournament:
@@ -69,8 +73,8 @@ class Tournament:
             for mode in (HOST, DEVICE)
         }
         self._file = folder / "reference.npy"
-        # Operations of the largest case so far, and its seconds per operation.
-        self._pace: dict[tuple[str, str], tuple[int, float]] = {}
+        # The fewest seconds per operation so far.
+        self._pace: dict[tuple[str, str], float] = {}
 
     def contest(self, case: Case) -> dict[str, list[Outcome]]:
         """Return the outcomes of a case for host and for device operands, clgemm's first.
@@ -95,12 +99,11 @@ class Tournament:
     def _too_long(self, outcome: Outcome, mode: str) -> str:
         """Return why a case would take a contender too long, or ""."""
         flops = outcome.case.flops
-        known = self._pace.get((outcome.contender, mode))
-        expected_s = LEAST_CALLS * flops * known[1] if known else 0.0
+        expected_s = LEAST_CALLS * flops * self._pace.get((outcome.contender, mode), 0.0)
         if expected_s > self.settings.budget_s:
             return _left_out(outcome.contender, expected_s, self.settings.budget_s)
-        if outcome.contender == "clgemm" and (known := self._pace.get(("NumPy", HOST))):
-            expected_s = REFERENCE_CALLS * flops * known[1]
+        if outcome.contender == "clgemm" and (pace := self._pace.get(("NumPy", HOST))):
+            expected_s = REFERENCE_CALLS * flops * pace
             if expected_s > self.settings.budget_s:
                 return _left_out("the float64 reference", expected_s, self.settings.budget_s)
         return ""
@@ -122,21 +125,21 @@ class Tournament:
 
         for outcome in outcomes:
             self._guarded(outcome, first)
-        begin = time.monotonic()
+        begin, pause_s = time.monotonic(), self.settings.pause_s
         for number in range(self.settings.rounds):
             racing = [outcome for outcome in outcomes if not outcome.failure]
             if number >= 3 and time.monotonic() - begin > self.settings.budget_s * len(racing):
                 break
             for outcome in racing:
                 if number == 0 or len(racing) > 1:  # another worker has just computed
-                    time.sleep(PAUSE_S)
+                    time.sleep(PAUSE_S if pause_s is None else pause_s)
                 self._guarded(outcome, self._turn)
         for outcome in outcomes:
             self._guarded(outcome, self._judged)
             if outcome.rounds_s:
-                pace = outcome.case.flops, outcome.time_s.median / outcome.case.flops
+                pace = outcome.time_s.median / outcome.case.flops
                 key = outcome.contender, mode
-                self._pace[key] = max(pace, self._pace.get(key, pace))
+                self._pace[key] = min(pace, self._pace.get(key, pace))
             self._release(outcome)
 
     def _turn(self, outcome: Outcome) -> None:

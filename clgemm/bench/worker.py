@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from clgemm.bench.figures import SKIPPED
+from clgemm.bench.host_blas_peers import OTHER_OPENBLAS
 from clgemm.core.child import error_text, serve
 
 __all__ = ["Server", "main"]
@@ -35,8 +36,10 @@ class Server:
 
     @property
     def device(self) -> Any:
-        """The OpenCL device; None in NumPy's process, which must not have a runtime's threads."""
-        if self._device is None and self.contender != "NumPy":
+        """The OpenCL device; None for a host's BLAS, beside which no runtime's threads must be."""
+        from clgemm.bench.contenders import HOST, PEERS
+
+        if self._device is None and PEERS.get(self.contender) != HOST:
             import clgemm
             from clgemm.hardware.identity import find
 
@@ -51,8 +54,10 @@ class Server:
         from clgemm.bench.contenders import available
 
         about: dict[str, Any] = {"version": available(self.contender, self.device)}
-        if self.contender == "NumPy":
+        if self.contender in ("NumPy", OTHER_OPENBLAS):
             return about | _host_blas()
+        if self.device is None:
+            return about
         return about | {"compute_units": self.device.limits.compute_units}
 
     def prepare(self, case: dict[str, Any], mode: str) -> float:
@@ -94,7 +99,28 @@ class Server:
 
         from clgemm.bench.operands import judge
 
-        return list(judge(self._case, self._call.fetch(), np.load(file, mmap_mode="r")))
+        expected = np.load(file, mmap_mode="r")
+        return list(judge(self._case, self._call.fetch(), expected, self._precision()))
+
+    def plan(self, case: dict[str, Any], mode: str) -> dict[str, Any]:
+        """Return the kernel family, the config and the launches of clgemm's product."""
+        from clgemm.bench.cases import Case
+        from clgemm.bench.contenders import prepare
+        from clgemm.bench.plans import described
+
+        call = prepare(self.contender, Case.from_dict(case), mode, self.device)
+        a, b, c = call.matrices
+        return described(a, b, c, self.device)
+
+    def _precision(self) -> str:
+        """Return the mode whose promise the results keep; elsewhere every mode is "strict"."""
+        from clgemm.bench.contenders import is_ours
+        from clgemm.core.precision import chosen_precision
+        from clgemm.hardware.choice import get_devices
+
+        if is_ours(self.contender) and any(device.traits.is_nvidia for device in get_devices()):
+            return chosen_precision()
+        return "strict"
 
     def release(self) -> None:
         """Release the operands."""

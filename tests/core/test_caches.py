@@ -21,6 +21,7 @@ KEPT = {
     "accel.places._signatures": NUMPY,
     "accel.session._places": NUMPY,
     "accel.session._replacements": NUMPY,
+    "bench.host_blas_peers._library": SHIPPED,
     "core.cache.warn_once": ONCE,
     "core.host_blas._blas_name": SHIPPED,
     "core.host_blas._pools": SHIPPED,

@@ -1,0 +1,225 @@
+"""Tests of the host's BLAS libraries as peers, of their operands and of the check of a result."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+
+from clgemm.bench import command, contenders, host_blas_peers, operands
+from clgemm.bench.cases import DATA, Case
+from clgemm.bench.contenders import HOST
+from clgemm.bench.host_blas_peers import HOST_PEERS, LIBRARIES, OTHER_OPENBLAS
+
+LAYOUTS = ("NN", "NT", "TN", "TT", "SN", "NS", "SS", "TS", "ST", "DN", "ND", "DD")
+CASES = [
+    *(Case("", *sizes, *layouts) for sizes in ((9, 10, 11), (1, 7, 9)) for layouts in LAYOUTS),
+    *(Case("", 7, 5, 1, *layouts) for layouts in LAYOUTS),
+    Case("", 7, 1, 9, "T", "T"),
+    Case("", 1, 1, 1),
+    Case("", 9, 10, 11, batch=3),
+    Case("", 9, 10, 11, "T", "S", batch=3, shared_b=True),
+]
+
+
+@pytest.mark.parametrize("name", HOST_PEERS)
+def test_peers_compute_the_cases(name):
+    """Each library that is installed computes each case, or says what it lacks."""
+    try:
+        assert contenders.available(name, None)
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    for case in CASES:
+        try:
+            call = contenders.prepare(name, case, HOST, None)
+        except NotImplementedError:
+            assert name in LIBRARIES
+            assert case.batch > 1 or needs_copies(case)
+            continue
+        assert np.isnan(call.fetch()).all()
+        call.once()
+        assert operands.judge(case, call.fetch(), operands.reference(case))[1] <= 1, case.label
+
+
+class OwnBlas:
+    """A stand-in for a BLAS: it reads row-major storage by its leading dimensions."""
+
+    @staticmethod
+    def cblas_sgemm(order, trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
+        assert (order.value, alpha.value, beta.value) == (101, 1, 0)
+        x, y = (
+            stored(pointer, leading.value, *sides)
+            if trans.value == 111
+            else stored(pointer, leading.value, *sides[::-1]).T
+            for trans, pointer, leading, sides in (
+                (trans_a, a, lda, (m.value, k.value)),
+                (trans_b, b, ldb, (k.value, n.value)),
+            )
+        )
+        stored(c, ldc.value, m.value, n.value)[:] = x @ y
+
+
+def stored(pointer: ctypes.c_void_p, leading: int, rows: int, columns: int) -> np.ndarray:
+    """Return a window of row-major storage as an array."""
+    assert leading >= columns
+    count = leading * (rows - 1) + columns
+    floats = ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float * count)).contents
+    strides = 4 * leading, 4
+    return np.lib.stride_tricks.as_strided(np.frombuffer(floats, "f"), (rows, columns), strides)
+
+
+def needs_copies(case: Case) -> bool:
+    """Tell whether an operand of two or more rows and columns has no unit stride."""
+    sides = (case.layout_a, case.m, case.k), (case.layout_b, case.k, case.n)
+    return any(layout == "D" and rows > 1 and columns > 1 for layout, rows, columns in sides)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.label}-{case.shared_b}")
+def test_operands_reach_a_blas_where_they_lie(case, monkeypatch):
+    """Flags and leading dimensions describe each operand; other layouts are refused."""
+    monkeypatch.setattr(host_blas_peers, "_library", lambda _: OwnBlas)
+    missing = "a batch" if case.batch > 1 else "unit stride" if needs_copies(case) else ""
+    if missing:
+        with pytest.raises(NotImplementedError, match=missing):
+            contenders.prepare("BLIS", case, HOST, None)
+        return
+    call = contenders.prepare("BLIS", case, HOST, None)
+    call.once()
+    assert operands.judge(case, call.fetch(), operands.reference(case))[1] <= 1
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_missing_libraries_say_why(name, monkeypatch):
+    """The error for a missing library says how to install it, and which files were tried."""
+    monkeypatch.setattr(host_blas_peers, "_paths", lambda _: iter(["/nowhere/lib.so"]))
+    host_blas_peers._library.cache_clear()
+    with pytest.raises(RuntimeError, match=f"no {name} .*install.*nowhere"):
+        contenders.available(name, None)
+
+
+def test_libraries_are_found_where_packages_put_them(monkeypatch):
+    """The files of PyPI's packages come first, then the names that the loader knows."""
+    files = {"mkl": ["libmkl_core.so.3", "libmkl_rt.so.3", "mkl_rt.3.dll"]}
+
+    def of_package(package: str) -> list[SimpleNamespace]:
+        return [
+            SimpleNamespace(name=name, locate=lambda name=name: f"/v/lib/{name}")
+            for name in files[package]
+        ]
+
+    monkeypatch.setattr(host_blas_peers, "files", of_package)
+    paths = list(host_blas_peers._paths(LIBRARIES["MKL"]))
+    assert paths[:4] == [
+        *("/v/lib/libmkl_rt.so.3", "/v/lib/mkl_rt.3.dll"),
+        *("libmkl_rt.so.3", "libmkl_rt.so.2"),
+    ]
+
+
+def test_a_wrong_library_is_no_peer(monkeypatch):
+    """A library that does not write its result, such as one of other integers, is refused."""
+    silent = SimpleNamespace(cblas_sgemm=lambda *_: None)
+    monkeypatch.setattr(host_blas_peers, "_library", lambda _: silent)
+    with pytest.raises(RuntimeError, match="MKL multiplies wrongly: 64 ones add up to 0"):
+        contenders.available("MKL", None)
+
+
+def test_other_openblas_is_for_avx512_and_openblas(monkeypatch):
+    """The other OpenBLAS needs AVX-512 and a NumPy that was built with OpenBLAS."""
+    built = {"Build Dependencies": {"blas": {"name": "accelerate"}}}
+    monkeypatch.setattr(np, "show_config", lambda _: built)
+    with pytest.raises(RuntimeError, match="NumPy's BLAS is accelerate, not OpenBLAS"):
+        host_blas_peers.about(OTHER_OPENBLAS)
+    built["Build Dependencies"]["blas"]["name"] = "scipy-openblas"
+    monkeypatch.setattr(host_blas_peers, "_has_avx512", lambda: False)
+    with pytest.raises(RuntimeError, match="without AVX-512"):
+        host_blas_peers.about(OTHER_OPENBLAS)
+    monkeypatch.setattr(host_blas_peers, "_has_avx512", lambda: True)
+    assert np.__version__ in host_blas_peers.about(OTHER_OPENBLAS)
+
+
+class Known:
+    """A stand-in for a worker that describes itself."""
+
+    def __init__(self, **about: str) -> None:
+        self.about, self.alive = {"version": "1"} | about, True
+
+    def ask(self, _):
+        return self.about
+
+    def close_process(self):
+        self.alive = False
+
+
+@pytest.mark.parametrize(("kernels", "stays"), [("SkylakeX", False), ("Haswell", True)])
+def test_other_openblas_competes_where_numpys_has_other_kernels(kernels, stays):
+    """The other OpenBLAS is left out, with the reason, where NumPy's has the same kernels."""
+    workers = {
+        "clgemm": Known(),
+        "NumPy": Known(kernels=kernels),
+        OTHER_OPENBLAS: Known(kernels="SkylakeX"),
+    }
+    abouts, absent = command._abouts(workers)
+    assert (OTHER_OPENBLAS in abouts) == workers[OTHER_OPENBLAS].alive == stays
+    assert absent == (
+        {} if stays else {OTHER_OPENBLAS: "NumPy's OpenBLAS chooses the kernels SkylakeX by itself"}
+    )
+
+
+def test_pytorch_names_its_blas(monkeypatch):
+    """PyTorch is named with the BLAS that it was built with."""
+    torch = ModuleType("torch")
+    torch.__version__ = "9"
+    text = "  - Intel(R) oneAPI Math Kernel Library Version 2024.2-Product\n BLAS_INFO=mkl, x"
+    torch.__config__ = SimpleNamespace(show=lambda: text)
+    torch.get_num_threads = lambda: 2
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    assert contenders.available("PyTorch", None) == "9 on mkl 2024.2 (2 threads)"
+
+
+# Operands and the check
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_data_have_their_distribution(data):
+    """Uniform data are within 1, normal data have deviation 1, wide data a wide range."""
+    a, _ = operands.operands(Case("", 300, 5, 300, data=data))
+    again, _ = operands.operands(Case("", 300, 5, 300, data=data))
+    np.testing.assert_array_equal(a, again)
+    assert (a.dtype, a.shape) == (np.float32, (300, 300))
+    sizes = np.log(np.abs(a[a != 0]).astype(np.float64))
+    if data == "uniform":
+        assert abs(a).max() <= 1
+    elif data == "normal":
+        assert abs(a.std() - 1) < 0.05
+    else:
+        # The logarithm of a normal number's size has a variance of pi^2 / 8.
+        assert abs(sizes.std() - np.hypot(4, np.pi / np.sqrt(8))) < 0.1
+    with pytest.raises(ValueError, match="data='odd' is not one of"):
+        Case("", 1, 1, 1, data="odd")
+
+
+def test_each_mode_is_held_to_its_promise():
+    """An error is judged by the mode's bound: "fast" by the largest element of each piece."""
+    case = Case("", 1, 1, 128, "N", "T", data="wide")
+    a, b = (np.abs(x.astype(np.float64)) for x in operands.operands(case))
+    expected = operands.reference(case)
+
+    def gamma(n: int) -> float:
+        return n * 2.0**-24 / (1 - n * 2.0**-24)
+
+    euclid = np.linalg.norm(a) * np.linalg.norm(b)
+    pieces = [np.linalg.norm([x.flat[:64].max(), x.flat[64:].max()]) for x in (a, b)]
+    bounds = {
+        "strict": gamma(130) * euclid,
+        "float32": gamma(192) * euclid,
+        "fast": gamma(256) * 64 * pieces[0] * pieces[1],
+    }
+    assert bounds["strict"] < bounds["float32"] < bounds["fast"]
+    for mode, bound in bounds.items():
+        for factor in (0.9, 1.1):
+            off = expected + factor * bound
+            worst = operands.judge(case, off, expected, mode)[1]
+            assert worst == pytest.approx(factor, rel=1e-6), mode
