@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
+
+# A job in the background of a shell ignores SIGINT, and its children would too. Workers of
+# pytest-xdist may import this outside their main thread: they inherit what is set here.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN and "PYTEST_XDIST_WORKER" not in os.environ:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The tests leave the user's cache folder alone, and so does the check of devices below. The workers
 # of pytest-xdist share one folder, so that devices are checked once.

@@ -56,12 +56,12 @@ def multiply(
     wait_for: Events = (),
     precision: str | None = None,
 ) -> BoundCall | None:
-    """Update a stack of matrices on the device: C = alpha A B + beta C.
+    """Update a batch of matrices on the device: C = alpha A B + beta C.
 
     Parameters
     ----------
     a, b : float32 array, shapes (..., m, k) and (..., k, n)
-        Stacks broadcast to that of `c`. They may overlap `c`, which is written last.
+        Batches broadcast to that of `c`. They may overlap `c`, which is written last.
     c : float32 array, shape (..., m, n)
         Updated in place: complete on return on the host, enqueued on the device. Not read when
         `beta` is 0. No two of its elements share memory.
