@@ -105,8 +105,8 @@ def test_errors_come_as_the_first_time(planned, device):
     clgemm.matmul(a, b, out=out)
     with pytest.raises(TypeError, match="mixed"):
         clgemm.matmul(a, b.get(), out=out)
+    doubles = cl_array.to_device(device.queue, whole(16, 16).astype(np.float64))
     with pytest.raises(TypeError, match="float64"):
-        doubles = cl_array.to_device(device.queue, whole(16, 16).astype(np.float64))
         clgemm.matmul(a, doubles, out=out)
     with pytest.raises(ValueError, match="out is"):
         clgemm.matmul(a, b, out=out[:8])
