@@ -100,10 +100,11 @@ def _opencl() -> dict[str, Any]:
 
 
 def _versions() -> dict[str, str]:
-    return {package: _version(package) for package in PACKAGES}
+    return {package: installed_version(package) for package in PACKAGES}
 
 
-def _version(package: str) -> str:
+def installed_version(package: str) -> str:
+    """Return the version of an installed package, or "not installed"."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Identity"]
+__all__ = ["Identity", "short_platform"]
+
+
+def short_platform(platform: str) -> str:
+    """Return a platform's name and version, without the options of PoCL's build."""
+    return platform.partition("  ")[0]  # two spaces precede the options
 
 
 class Identity(NamedTuple):

@@ -16,6 +16,7 @@ from itertools import product
 from typing import Literal, NamedTuple, TypeAlias
 
 from clgemm.core.locking import UNLOCKED, Locking
+from clgemm.core.steps import ceil_div
 from clgemm.core.tile_order import ramped, square_order
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Stream",
     "Tile",
     "TransferConfig",
+    "cuts",
     "make_stream",
     "memory_order",
     "pieces",
@@ -182,14 +184,14 @@ def make_stream(
         and (cut := _square_tiles(sizes, config, allocation_bytes)) is not None
     ):
         rows, columns = cut
-        cuts_m, cuts_n = _cuts(m, rows), _cuts(n, columns)
+        cuts_m, cuts_n = cuts(m, rows), cuts(n, columns)
         order = [(cuts_m[i], cuts_n[j]) for i, j in square_order(len(cuts_m), len(cuts_n))]
         slots_a, slots_b = _Slots(len(cuts_m)), _Slots(len(cuts_n))
     else:
-        cuts_m = _cuts(m, rows)
+        cuts_m = cuts(m, rows)
         if is_cut_by_rows and config.ramp:
             cuts_m = ramped(m, rows, config.ramp, GRAIN, min(config.rows, rows))
-        order = [(i, j) for j, i in product(_cuts(n, columns), cuts_m)]
+        order = [(i, j) for j, i in product(cuts(n, columns), cuts_m)]
         slots_a, slots_b = _Slots(SLOTS), _Slots(SLOTS)
     slots_c = _Slots(SLOTS)
     tiles = []
@@ -198,7 +200,7 @@ def make_stream(
             tuple(slice(0, 1) if one else s for one, s in zip(axes, stack, strict=True))
             for axes in repeated
         )
-        for (i, j), p in product(order, _cuts(k, depth)):
+        for (i, j), p in product(order, cuts(k, depth)):
             block_a, block_b, block_c = (*stack_a, i, p), (*stack_b, p, j), (*stack, i, j)
             first, last = p.start == 0, p.stop == k
             slot_a, new_a = slots_a.place(block_a)
@@ -261,25 +263,25 @@ def _tile_sizes(
     m, n, k = sizes
     total = math.prod(batch)
     moved_bytes = FLOAT_BYTES * (m * k + k * n + m * n)
-    matrices = max(config.tile_bytes // moved_bytes, _ceil_div(total, config.tiles))
+    matrices = max(config.tile_bytes // moved_bytes, ceil_div(total, config.tiles))
     matrices = min(matrices, total)
     while matrices > 1 and not fits(matrices, *sizes):
-        matrices = _ceil_div(matrices, 2)
+        matrices = ceil_div(matrices, 2)
     if matrices > 1:
         return matrices, sizes
     # Cut A and C into tiles of rows and load B whole; if there are few rows, cut A and B along k.
     # Then halve the longest side until the tile fits.
-    rows = max(config.tile_bytes // (FLOAT_BYTES * (k + n)), _ceil_div(m, config.tiles))
+    rows = max(config.tile_bytes // (FLOAT_BYTES * (k + n)), ceil_div(m, config.tiles))
     loaded_bytes = FLOAT_BYTES * (m * (not kept[0]) + n * (not kept[1]))  # for each step of depth
     cut = [min(_rounded(max(rows, config.rows)), m), n, k]
     if tile_rows:
         cut[0] = tile_rows
     elif m <= config.rows and loaded_bytes:
-        depth = max(config.tile_bytes // loaded_bytes, _ceil_div(k, config.tiles))
+        depth = max(config.tile_bytes // loaded_bytes, ceil_div(k, config.tiles))
         cut[2] = min(_rounded(depth), k)
     while not fits(1, *cut) and max(cut) > 1:
         longest = cut.index(max(cut))
-        cut[longest] = _rounded(_ceil_div(cut[longest], 2))
+        cut[longest] = _rounded(ceil_div(cut[longest], 2))
     return 1, (cut[0], cut[1], cut[2])
 
 
@@ -291,23 +293,19 @@ def _square_tiles(
     blocks = min(config.square, m // max(config.rows, 1), n // max(config.rows, 1))
     if blocks < 2 or k == 0:
         return None
-    rows, columns = (_rounded(_ceil_div(size, blocks)) for size in (m, n))
+    rows, columns = (_rounded(ceil_div(size, blocks)) for size in (m, n))
     largest = FLOAT_BYTES * max(rows * k, columns * k, rows * columns)
-    whole = _ceil_div(m, rows) * rows * k + _ceil_div(n, columns) * columns * k
+    whole = ceil_div(m, rows) * rows * k + ceil_div(n, columns) * columns * k
     held = FLOAT_BYTES * (whole + SLOTS * rows * columns)
     return (rows, columns) if largest <= allocation_bytes and held <= config.memory_bytes else None
 
 
-def _ceil_div(x: int, y: int) -> int:
-    return -(-x // y)
-
-
 def _rounded(size: int) -> int:
     """Round a size above GRAIN up to a multiple of it; the result is less than twice the size."""
-    return _ceil_div(size, GRAIN) * GRAIN if size > GRAIN else size
+    return ceil_div(size, GRAIN) * GRAIN if size > GRAIN else size
 
 
-def _cuts(size: int, step: int) -> list[slice]:
+def cuts(size: int, step: int) -> list[slice]:
     """Cut an axis into slices of `step`; an axis of length 0 is one slice."""
     return [slice(i, min(i + step, size)) for i in range(0, max(size, 1), max(step, 1))]
 
@@ -323,7 +321,7 @@ def _stacks(batch: tuple[int, ...], matrices: int) -> Iterator[Block]:
         return
     step = max(1, matrices // math.prod(batch[inner:]))
     for outer in product(*(range(count) for count in batch[: inner - 1])):
-        for cut in _cuts(batch[inner - 1], step):
+        for cut in cuts(batch[inner - 1], step):
             yield (*(slice(i, i + 1) for i in outer), cut, *whole)
 
 

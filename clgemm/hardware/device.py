@@ -12,6 +12,7 @@ import pyopencl as cl
 
 from clgemm.core.caches import forget_plans
 from clgemm.core.config import Limits
+from clgemm.core.identity import short_platform
 from clgemm.core.traits import Traits
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware import runtimes
@@ -71,7 +72,7 @@ class Device:
     @functools.cached_property
     def short_platform(self) -> str:
         """The platform's name and version, without the options of PoCL's build."""
-        return self.platform.partition("  ")[0]  # two spaces precede the options
+        return short_platform(self.platform)
 
     @functools.cached_property
     def label(self) -> str:

@@ -14,8 +14,9 @@ from typing import NamedTuple, TypeAlias
 
 from clgemm.core.layout import Layout
 from clgemm.core.steps import ceil_div, round_up
+from clgemm.core.transfer import cuts
 
-__all__ = ["Box", "Party", "TileGrid", "cut", "cuts", "matrix_blocks", "spread_grid"]
+__all__ = ["Box", "Party", "TileGrid", "cut", "matrix_blocks", "spread_grid"]
 
 # A slice for each axis of C.
 Box: TypeAlias = tuple[slice, ...]
@@ -185,8 +186,3 @@ def _even(size: int, parts: int, grain: int = GRAIN) -> int:
     largest = round_up(step, grain)
     steps = range(largest, largest * 3 // 4, -grain)
     return min(size, max(steps, key=lambda step: (size % step or step) / step))
-
-
-def cuts(size: int, step: int) -> list[slice]:
-    """Return an axis in parts of one size, the last of which may be shorter."""
-    return [slice(i, min(i + step, size)) for i in range(0, size, step)]

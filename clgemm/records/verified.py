@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from clgemm.core.identity import Identity
+from clgemm.core.identity import Identity, short_platform
 from clgemm.kernels import family_named
 from clgemm.kernels.sources import sources_hash
 
@@ -82,7 +82,7 @@ def verified_hash(family: str) -> str:
 
 def file_name(device: Identity) -> str:
     """Return the name of a device's file."""
-    text = f"{device.name} {device.platform.partition('  ')[0]}".lower()
+    text = f"{device.name} {short_platform(device.platform)}".lower()
     return re.sub(r"[^a-z0-9]+", "-", text).strip("-")[:96] + ".json"
 
 

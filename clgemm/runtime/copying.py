@@ -5,45 +5,20 @@ from __future__ import annotations
 import logging
 import threading
 
-import numpy as np
 import pyopencl as cl
 
 from clgemm.hardware.device import Device
 from clgemm.planning.selection import transfer_config
 from clgemm.runtime.digests import Digests, digests
-from clgemm.runtime.operands import ITEM_BYTES, HostArray, layout_of
+from clgemm.runtime.operands import ITEM_BYTES, HostArray
 from clgemm.runtime.transfer.staging import staging
 from clgemm.runtime.workspace import workspace
 
-__all__ = ["DeviceCopy", "address_of", "span_of"]
+__all__ = ["DeviceCopy"]
 
 log = logging.getLogger(__name__)
 
 PIECE = 2**22  # elements of one transfer: other threads may enqueue between two
-
-
-def address_of(x: HostArray) -> int:
-    """Return the address of an array's first element."""
-    return int(x.__array_interface__["data"][0])
-
-
-class _Span:
-    """The memory of an array from its lowest element to its highest."""
-
-    def __init__(self, array: HostArray) -> None:
-        first, last = layout_of(array).extent
-        self._array = array  # whose memory lives as long
-        self.__array_interface__ = {
-            "version": 3,
-            "typestr": np.dtype(np.float32).str,
-            "shape": (last - first + 1,),
-            "data": (address_of(array) + ITEM_BYTES * first, True),
-        }
-
-
-def span_of(array: HostArray) -> HostArray:
-    """Return an array's memory, from its lowest element to its highest, as a vector."""
-    return np.asarray(_Span(array))
 
 
 class DeviceCopy:

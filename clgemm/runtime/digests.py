@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import functools
 import os
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from clgemm.core.forkable import ForkableLock
 
 __all__ = ["ROW", "Comparison", "Digests", "Part", "digests"]
 
@@ -129,7 +130,7 @@ class Comparison:
 
 _pool: ThreadPoolExecutor | None = None
 _process = 0
-_lock = threading.RLock()
+_lock = ForkableLock()
 
 
 def _threads() -> ThreadPoolExecutor:
@@ -148,12 +149,3 @@ def _submitted(task: Callable[[], T]) -> Future[T] | None:
         return _threads().submit(task)
     except RuntimeError:
         return None
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.RLock()  # another thread may have held it
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

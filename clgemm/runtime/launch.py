@@ -13,12 +13,13 @@ import pyopencl.array
 
 from clgemm.core.precision import chosen_precision
 from clgemm.core.problem import Problem
+from clgemm.core.transfer import cuts
 from clgemm.hardware.choice import get_devices
 from clgemm.hardware.device import Device, of_queue
 from clgemm.planning.long_products import takes_seconds, tile_steps
 from clgemm.planning.planner import copy_plan_of
 from clgemm.planning.selection import transfer_config
-from clgemm.planning.tiles import cuts, matrix_blocks
+from clgemm.planning.tiles import matrix_blocks
 from clgemm.planning.windows import windows
 from clgemm.runtime.execute import BoundCall, bind, execute
 from clgemm.runtime.memory import place
@@ -29,6 +30,7 @@ from clgemm.runtime.operands import (
     allocated,
     layout_of,
     problem_of,
+    with_axes,
 )
 from clgemm.runtime.progress import begun
 from clgemm.runtime.several.spread import Part, spread
@@ -172,7 +174,7 @@ def _parts(
     if all(last - first < most for first, last in (layout.extent for layout in layouts)):
         yield from _tiles(problem, a, b, beta, c, device)
         return
-    a, b = (x[(None,) * (c.ndim - x.ndim)] for x in (a, b))
+    a, b = (with_axes(x, c.ndim) for x in (a, b))
     for window in windows(*layouts, most, read=problem.precision is not None):
         x, y, z = a[window.a], b[window.b], c[window.c]
         part, _ = problem_of(x, y, z, problem.precision)
@@ -187,7 +189,7 @@ def _tiles(
     if steps == c.shape:
         yield problem, a, b, beta, c
         return
-    a, b = (x[(None,) * (c.ndim - x.ndim)] for x in (a, b))
+    a, b = (with_axes(x, c.ndim) for x in (a, b))
     for box in product(*map(cuts, c.shape, steps)):
         block_a, block_b = matrix_blocks(box, layout_of(a), layout_of(b))
         x, y, z = a[block_a], b[block_b], c[box]

@@ -8,10 +8,10 @@ import warnings
 from typing import NamedTuple
 
 from clgemm.hardware.device import Device
-from clgemm.runtime.copying import DeviceCopy, address_of
+from clgemm.runtime.copying import DeviceCopy
 from clgemm.runtime.digests import ROW, Comparison, Part
 from clgemm.runtime.memory import Matrix
-from clgemm.runtime.operands import ITEM_BYTES, HostArray, alignment, layout_of
+from clgemm.runtime.operands import ITEM_BYTES, HostArray, address_of, alignment, layout_of
 from clgemm.runtime.regions import Region, any_held, containing, copied, count, forget
 
 __all__ = ["NOTHING_KEPT", "Kept", "Loan", "StaleError", "lend", "used"]

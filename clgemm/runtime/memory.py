@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-import numpy as np
 import pyopencl as cl
 
 from clgemm.core.layout import Layout
@@ -15,6 +14,7 @@ from clgemm.runtime.operands import (
     DeviceArray,
     HostArray,
     layout_of,
+    span_of,
 )
 from clgemm.runtime.protection import is_protected
 
@@ -25,7 +25,7 @@ READ, WRITTEN = cl.mem_flags.READ_ONLY | HOST_MEMORY, cl.mem_flags.READ_WRITE | 
 
 @dataclass(frozen=True)
 class Matrix:
-    """A stack of matrices in memory that kernels of one device can reach.
+    """A batch of matrices in memory that kernels of one device can reach.
 
     Attributes
     ----------
@@ -57,18 +57,6 @@ class HostBuffers(dict[str, cl.Buffer]):
         return buffer
 
 
-class _Bytes:
-    """Memory as an array of bytes, in less time than by NumPy's as_strided."""
-
-    def __init__(self, address: int, count: int, is_readonly: bool) -> None:
-        self.__array_interface__ = {
-            "version": 3,
-            "typestr": "|u1",
-            "shape": (count,),
-            "data": (address, is_readonly),
-        }
-
-
 def _buffer_over(array: HostArray, context: cl.Context) -> cl.Buffer:
     """Return a buffer that is a host array's own memory, from its lowest element to its highest.
 
@@ -79,8 +67,6 @@ def _buffer_over(array: HostArray, context: cl.Context) -> cl.Buffer:
     is_writable = flags.writeable or is_protected(array)
     memory: Any = array
     if not flags.forc or is_writable != flags.writeable:
-        first, last = layout_of(array).extent
-        lowest = array.__array_interface__["data"][0] + ITEM_BYTES * first
-        memory = np.asarray(_Bytes(lowest, ITEM_BYTES * (last - first + 1), not is_writable))
+        memory = span_of(array, not is_writable)
     # Intel's runtime copies what it is told that kernels only read.
     return cl.Buffer(context, WRITTEN if is_writable else READ, hostbuf=memory)

@@ -21,6 +21,7 @@ __all__ = [
     "AnyArray",
     "HostArray",
     "accepted",
+    "address_of",
     "allocated",
     "as_matrix",
     "common_queue",
@@ -31,9 +32,11 @@ __all__ = [
     "overlaps_either",
     "problem_of",
     "rearranged",
+    "span_of",
     "transposed",
     "updatable",
     "view",
+    "with_axes",
     "zeros",
 ]
 
@@ -110,6 +113,35 @@ def updatable(x: Any) -> bool:
     else:
         ours = isinstance(x, np.ndarray) and x.flags.writeable and usable_in_place(x)
     return ours and (x.flags.forc or x.size == 0 or not layout_of(x).may_overlap_itself)
+
+
+def with_axes(x: HostArray, count: int) -> HostArray:
+    """Return a view with axes of length 1 in front, so many axes in all."""
+    return x[(None,) * (count - x.ndim)]
+
+
+def address_of(x: HostArray) -> int:
+    """Return the address of an array's first element."""
+    return int(x.__array_interface__["data"][0])
+
+
+class _Span:
+    """The memory of an array from its lowest element to its highest; faster than as_strided."""
+
+    def __init__(self, array: HostArray, is_readonly: bool) -> None:
+        first, last = layout_of(array).extent
+        self._array = array  # whose memory lives as long
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": FLOAT32.str,
+            "shape": (last - first + 1,),
+            "data": (address_of(array) + ITEM_BYTES * first, is_readonly),
+        }
+
+
+def span_of(array: HostArray, is_readonly: bool = True) -> HostArray:
+    """Return an array's memory, from its lowest element to its highest, as a vector."""
+    return np.asarray(_Span(array, is_readonly))
 
 
 def layout_of(x: AnyArray) -> Layout:

@@ -5,13 +5,13 @@ This module knows who owns an array's memory, and who else NumPy lets write to i
 
 from __future__ import annotations
 
-import os
 import sys
-import threading
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from clgemm.core.forkable import ForkableLock
 
 __all__ = ["Guard", "is_protected", "protect"]
 
@@ -66,7 +66,7 @@ class Guard:
                 array.flags.writeable = was_writeable
 
 
-_lock = threading.RLock()  # reentrant: a finalizer may release
+_lock = ForkableLock()  # reentrant: a finalizer may release
 _guards: dict[int, Guard] = {}  # by the id of the owner, which its guard keeps alive
 
 
@@ -152,12 +152,3 @@ def _count(chain: list[Array], i: int) -> int:
 
 # References to a base that nobody holds but its one view, as this version of Python counts them.
 _PRIVATE = _count(_chain(np.empty(1)[:]), 1)
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.RLock()  # another thread may have held it
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

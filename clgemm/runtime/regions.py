@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections import OrderedDict
 
 import numpy as np
 import pyopencl as cl
 
+from clgemm.core.forkable import ForkableLock
 from clgemm.hardware.choice import get_device
 from clgemm.hardware.device import Device
 from clgemm.hardware.forks import require_unforked
 from clgemm.planning.selection import transfer_config
-from clgemm.runtime.copying import DeviceCopy, address_of, span_of
-from clgemm.runtime.operands import ITEM_BYTES, HostArray, layout_of
+from clgemm.runtime.copying import DeviceCopy
+from clgemm.runtime.operands import ITEM_BYTES, HostArray, address_of, layout_of, span_of
 from clgemm.runtime.protection import Guard, protect
 
 __all__ = [
@@ -72,7 +72,7 @@ class Region:
 
 
 # Reentrant: a finalizer may release in the middle. Nothing is enqueued under this lock.
-_lock = threading.RLock()
+_lock = ForkableLock()
 _regions: dict[tuple[int, int], Region] = {}  # by where they start and stop
 # Each device's copies, by its context; those used last are last.
 _copies: dict[cl.Context, OrderedDict[Region, DeviceCopy]] = {}
@@ -249,8 +249,6 @@ _from_before: list[object] = []  # OpenCL's objects from before a fork: they can
 
 
 def _after_fork() -> None:
-    global _lock
-    _lock = threading.RLock()  # another thread may have held it
     _from_before.append(dict(_copies))
     _copies.clear()
 

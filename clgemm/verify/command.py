@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import date
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from clgemm.core.identity import Identity
 from clgemm.hardware.choice import find_device, get_device
 from clgemm.hardware.device import Device
 from clgemm.hardware.identity import identify
+from clgemm.info import installed_version
 from clgemm.planning.planner import families
 from clgemm.records.verified import FORMAT, all_verified, file_name, verified_hash
 from clgemm.terminal import duration, meter, print_table, whole
@@ -131,7 +131,7 @@ def as_dict(who: Identity, tally: Tally, minutes: float, seed: int) -> dict[str,
         "device": who._asdict(),
         "date": date.today().isoformat(),
         "clgemm": __version__,
-        "pyopencl": _version("pyopencl"),
+        "pyopencl": installed_version("pyopencl"),
         "python": platform.python_version(),
         "seed": seed,
         "minutes": round(minutes, 1),
@@ -146,13 +146,6 @@ def as_dict(who: Identity, tally: Tally, minutes: float, seed: int) -> dict[str,
         "contract": {name: count.as_dict() for name, count in tally.contract.items()},
         "failures": tally.messages,
     }
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def _print(tally: Tally) -> None:

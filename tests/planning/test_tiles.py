@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clgemm.core.layout import Layout
+from clgemm.core.transfer import cuts
 from clgemm.planning import tiles
-from clgemm.planning.tiles import Party, cut, cuts, matrix_blocks, spread_grid
+from clgemm.planning.tiles import Party, cut, matrix_blocks, spread_grid
 
 CPU = Party(compute_units=2, in_place=True)
 GPU = Party(compute_units=132, in_place=False)

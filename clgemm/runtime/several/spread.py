@@ -22,7 +22,7 @@ from clgemm.hardware.device import Device
 from clgemm.planning.schedule import WAIT, Draw, Drawer, Schedule
 from clgemm.planning.selection import transfer_config
 from clgemm.planning.tiles import Box, Party, TileGrid, matrix_blocks, spread_grid
-from clgemm.runtime.operands import ITEM_BYTES, HostArray, layout_of
+from clgemm.runtime.operands import ITEM_BYTES, HostArray, layout_of, with_axes
 from clgemm.runtime.progress import Meter, begun
 from clgemm.runtime.several import standing
 from clgemm.runtime.waiting import answers_signals, wait
@@ -99,7 +99,7 @@ def spread(
     a, b, c, precision = part.a, part.b, part.c, part.precision
     if precision is None:
         return False
-    a, b = (x[(None,) * (c.ndim - x.ndim)] for x in (a, b))
+    a, b = (with_axes(x, c.ndim) for x in (a, b))
     if c.shape[-1] > c.shape[-2]:  # tiles are cut along rows first: C' = B' A'
         a, b, c = (x.swapaxes(-1, -2) for x in (b, a, c))
     grid = spread_grid(c.shape, a.shape[-1], [_party(device) for device in devices])

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, cast
 import pyopencl as cl
 
 from clgemm.core.locking import Locking
-from clgemm.runtime.operands import HostArray
+from clgemm.runtime.operands import HostArray, address_of
 
 __all__ = ["PageLock", "PageLocks", "locked_bytes"]
 
@@ -116,7 +116,7 @@ class PageLock:
             return
         status = ctypes.c_int32()
         handle = functions.create(
-            context.int_ptr, flags, memory.nbytes, memory.ctypes.data, ctypes.byref(status)
+            context.int_ptr, flags, memory.nbytes, address_of(memory), ctypes.byref(status)
         )
         if status.value or not handle:
             raise cl.Error(f"clCreateBuffer failed: error {status.value}")
@@ -173,7 +173,7 @@ class PageLocks:
         """
         if not self._works:
             return self.without()
-        start = memory.ctypes.data
+        start = address_of(memory)
         token = _registry.take(start, start + memory.nbytes, self.config.held_bytes)
         if token is None:
             return None

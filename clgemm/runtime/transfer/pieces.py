@@ -10,7 +10,7 @@ import pyopencl as cl
 
 from clgemm.core.locking import runs
 from clgemm.core.transfer import FLOAT_BYTES, pieces
-from clgemm.runtime.operands import HostArray
+from clgemm.runtime.operands import HostArray, address_of
 from clgemm.runtime.transfer.page_locks import PageLock
 from clgemm.runtime.transfer.staging import Chunk
 
@@ -69,7 +69,7 @@ def cut(
     """
     if share and block.flags.c_contiguous and block.flags.writeable:
         flat = block.reshape(-1)
-        address = flat.ctypes.data
+        address = address_of(flat)
         for first, count, locked in runs(
             address, flat.size, FLOAT_BYTES, most, region_bytes, share
         ):

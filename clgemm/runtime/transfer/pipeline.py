@@ -17,7 +17,7 @@ from clgemm.core.transfer import FLOAT_BYTES, Stream, Tile, make_stream, memory_
 from clgemm.runtime.execute import BoundCall
 from clgemm.runtime.loans import NOTHING_KEPT, Kept, Loan, StaleError, lend
 from clgemm.runtime.memory import Matrix
-from clgemm.runtime.operands import LARGEST_ALIGNMENT, HostArray
+from clgemm.runtime.operands import LARGEST_ALIGNMENT, HostArray, with_axes
 from clgemm.runtime.regions import make_room
 from clgemm.runtime.transfer.pieces import Arriving, Piece, Slot, cut, is_over, is_refused, shaped
 from clgemm.runtime.transfer.product import TiledProduct
@@ -48,7 +48,7 @@ def multiply_through(
     Parameters
     ----------
     a, b : float32 array, shapes (..., m, k) and (..., k, n)
-        Of any strides; stacks broadcast to that of `c`.
+        Of any strides; batches broadcast to that of `c`.
     c : float32 array, shape (..., m, n)
         Of any strides; it overlaps neither `a` nor `b`.
     call_type : type, optional
@@ -79,7 +79,7 @@ def _multiply(
     if c.shape[-1] > c.shape[-2] and not rows:  # tiles are rows of the taller: C' = B' A'
         a, b, c = (x.swapaxes(-1, -2) for x in (b, a, c))
         kept = kept[::-1]
-    a, b = (x[(None,) * (c.ndim - x.ndim)] for x in (a, b))
+    a, b = (with_axes(x, c.ndim) for x in (a, b))
     repeated_a, repeated_b = (
         tuple(n == 1 or s == 0 for n, s in zip(x.shape[:-2], x.strides[:-2], strict=True))
         for x in (a, b)

@@ -13,7 +13,7 @@ from typing import cast
 
 import numpy as np
 
-from clgemm.runtime.operands import ITEM_BYTES, HostArray
+from clgemm.runtime.operands import ITEM_BYTES, HostArray, address_of
 
 __all__ = ["prefault"]
 
@@ -43,7 +43,7 @@ def prefault(memory: HostArray, by_populating: bool) -> None:
     """
     flat = memory.reshape(-1)
     if by_populating and (madvise := _madvise()) is not None:
-        start = flat.ctypes.data
+        start = address_of(flat)
         first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
         size_bytes = (start + flat.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - first
         if size_bytes <= 0 or madvise(first, size_bytes, MADV_POPULATE_WRITE) == 0:
