@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-import warnings
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -18,44 +17,27 @@ import pyopencl as cl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from staged import TINY, integers, limited
 
 import clgemm
 from clgemm.accel import enabled, report
-from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.choice import NoDeviceError
 from clgemm.hardware.device import Device
 from clgemm.planning import crossovers, selection
 from clgemm.planning.crossovers import Measured, kinds
-from clgemm.runtime import copying, digests, launch, loans, memory, protection, regions
+from clgemm.runtime import copying, digests, launch, loans, memory, regions
 from clgemm.runtime.loans import lend
 from clgemm.runtime.regions import sent_share
 from clgemm.runtime.transfer import pipeline
 from clgemm.runtime.workspace import Workspace
 
-RNG = np.random.default_rng(7)
-TINY = TransferConfig(
-    memory_bytes=2**30,
-    chunk_bytes=4096,
-    chunks=3,
-    pool_chunks=8,
-    threads=2,
-    threaded_bytes=0,
-    tile_bytes=2000,
-    tiles=4,
-    rows=16,
-)
+pytestmark = pytest.mark.usefixtures("small_pieces", "nothing_stays")
 CONFIGS = {
     "whole": replace(TINY, tile_bytes=2**30, chunk_bytes=2**20, threaded_bytes=2**40),
     "tiles": TINY,
     "budget": replace(TINY, memory_bytes=100_000),
 }
 SMALL = 4 * 1000  # bytes of the arrays in tests of the limit
-
-
-@pytest.fixture(scope="module")
-def every_staged(device):
-    """The device once more for each config, as if it had memory of its own."""
-    return {name: Device(device.cl_device, transfer=config) for name, config in CONFIGS.items()}
 
 
 @pytest.fixture(scope="module", params=CONFIGS)
@@ -65,61 +47,9 @@ def staged(request, every_staged):
         yield chosen
 
 
-@pytest.fixture
-def tiled(every_staged):
-    """The one whose products come in tiles, chosen."""
-    with clgemm.device(every_staged["tiles"]) as chosen:
-        yield chosen
-
-
-@pytest.fixture(scope="module", autouse=True)
-def small_pieces():
-    """Cut transfers as those of large matrices are, and let threads compare small arrays."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "SMALLEST_PIECE_BYTES", 512)
-        patch.setattr(copying, "PIECE", 1000)
-        patch.setattr(digests, "LEAST_THREADED", 2)
-        yield
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays():
-    """Assert that a test leaves neither copies nor protected arrays; changes must be told of."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
-    assert not protection._guards
-    assert not regions._regions
-    assert not any(regions._copies.values())
-
-
-@pytest.fixture
-def sent(monkeypatch):
-    """The bytes of each transfer from the host to a device."""
-    sizes, enqueue_copy = [], cl.enqueue_copy
-
-    def counted(queue, target, source, **keywords):
-        if isinstance(source, np.ndarray):
-            sizes.append(source.nbytes)
-        return enqueue_copy(queue, target, source, **keywords)
-
-    monkeypatch.setattr(cl, "enqueue_copy", counted)
-    return sizes
-
-
-def integers(*shape):
-    """Values whose products sum exactly in float32, in any order."""
-    return RNG.integers(-8, 9, shape).astype(np.float32)
-
-
 def _name(device):
     """The name of a device's config."""
     return next(name for name, config in CONFIGS.items() if device.transfer == config)
-
-
-def limited(device, room):
-    """The device with so much memory for resident arrays, by their default share."""
-    return Device(device.cl_device, transfer=replace(TINY, memory_bytes=2 * room))
 
 
 def test_a_resident_array_is_sent_once(staged, sent):

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyopencl as cl
 import pytest
+from staged import integers
 
 import clgemm
 from clgemm.core.locking import Locking
@@ -23,7 +24,6 @@ from clgemm.runtime.transfer.page_locks import PageLock, PageLocks, locked_bytes
 from clgemm.runtime.transfer.staging import staging
 from clgemm.runtime.workspace import Workspace, workspace
 
-RNG = np.random.default_rng(7)
 REGION = mmap.PAGESIZE
 HELD = 8 * REGION
 CONFIG = TransferConfig(
@@ -86,11 +86,6 @@ def locks(monkeypatch):
 
     monkeypatch.setattr(PageLocks, "lock", noted)
     return found
-
-
-def integers(*shape):
-    """Values whose products sum exactly in float32, in any order."""
-    return RNG.integers(-8, 9, shape).astype(np.float32)
 
 
 def test_whole_regions_of_operands_and_result_are_locked_and_released(locking, locks):

@@ -10,29 +10,16 @@ import numpy as np
 import pyopencl as cl
 import pytest
 from hypothesis import given, settings
+from staged import TINY, integers
 from strategies import problems, reals
 
 import clgemm
 from clgemm.core.locking import Locking
-from clgemm.core.transfer import TransferConfig
-from clgemm.hardware.device import Device
 from clgemm.planning.selection import transfer_config
-from clgemm.runtime.transfer import pipeline
 from clgemm.runtime.transfer.staging import Copies, Staging, staging
 from clgemm.runtime.workspace import Workspace, workspace
 
-RNG = np.random.default_rng(5)
-TINY = TransferConfig(
-    memory_bytes=2**30,
-    chunk_bytes=4096,
-    chunks=3,
-    pool_chunks=8,
-    threads=2,
-    threaded_bytes=0,
-    tile_bytes=2000,
-    tiles=4,
-    rows=16,
-)
+pytestmark = pytest.mark.usefixtures("small_pieces")
 CONFIGS = {
     "whole": replace(TINY, tile_bytes=2**30, chunk_bytes=2**20),
     "tiles": TINY,
@@ -48,37 +35,11 @@ CONFIGS = {
 }
 
 
-@pytest.fixture(scope="module")
-def every_staged(device):
-    """The device once more for each config, as if it had memory of its own."""
-    return {name: Device(device.cl_device, transfer=config) for name, config in CONFIGS.items()}
-
-
 @pytest.fixture(scope="module", params=CONFIGS)
 def staged(request, every_staged):
     """One of them, chosen."""
     with clgemm.device(every_staged[request.param]) as chosen:
         yield chosen
-
-
-@pytest.fixture
-def tiled(every_staged):
-    """The one whose products come in tiles, chosen."""
-    with clgemm.device(every_staged["tiles"]) as chosen:
-        yield chosen
-
-
-@pytest.fixture(scope="module", autouse=True)
-def small_pieces():
-    """Cut transfers as those of large matrices are."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "SMALLEST_PIECE_BYTES", 512)
-        yield
-
-
-def integers(*shape):
-    """Values whose products sum exactly in float32, in any order."""
-    return RNG.integers(-8, 9, shape).astype(np.float32)
 
 
 @settings(max_examples=15)
