@@ -1,4 +1,4 @@
-"""Tests of the host's BLAS libraries as peers, of their operands and of the check of a result."""
+"""Tests of the host's BLAS libraries as peers, and of the operands that they take."""
 
 from __future__ import annotations
 

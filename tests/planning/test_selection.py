@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import clgemm
-from clgemm.core.cache import cache_folder, program_cache_folder
 from clgemm.hardware.traits import register_width
 from clgemm.planning import selection
 
@@ -81,11 +79,3 @@ def test_the_crossover_of_a_device_that_operands_are_copied_to(sizes, host, monk
     monkeypatch.setattr(selection, "get_device", Stand)
     monkeypatch.setattr(selection, "measured", lambda _: None)
     assert selection.host_is_faster(*sizes) == host
-
-
-def test_the_cache_folder_can_be_moved(monkeypatch):
-    """CLGEMM_CACHE_DIR sets the cache folder."""
-    monkeypatch.setenv("CLGEMM_CACHE_DIR", "/somewhere")
-    assert program_cache_folder() == Path("/somewhere/programs")
-    monkeypatch.delenv("CLGEMM_CACHE_DIR")
-    assert cache_folder().name == "clgemm"

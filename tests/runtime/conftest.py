@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pyopencl as cl
+import pyopencl.array as cl_array
 import pytest
 from staged import TINY
 
@@ -102,3 +103,13 @@ def sent(monkeypatch):
 
     monkeypatch.setattr(cl, "enqueue_copy", counted)
     return sizes
+
+
+@pytest.fixture(params=["host", "device"])
+def placed(request, device):
+    """Return a function that puts an array on the host or on the device."""
+    if request.param == "host":
+        if not device.shares_host_memory:
+            pytest.skip("what goes through transfers is planned each time")
+        return lambda x: x
+    return lambda x: cl_array.to_device(device.queue, x)

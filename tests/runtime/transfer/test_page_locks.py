@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import logging
 import mmap
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ import clgemm
 from clgemm.core.locking import Locking
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.device import Device
-from clgemm.runtime.transfer import page_locks, pipeline, prefault
+from clgemm.runtime.transfer import page_locks, pipeline
 from clgemm.runtime.transfer.page_locks import PageLock, PageLocks, locked_bytes
 from clgemm.runtime.transfer.staging import staging
 from clgemm.runtime.workspace import Workspace, workspace
@@ -272,35 +271,6 @@ def test_ranges_that_overlap_or_exceed_the_limit_are_refused():
     registry.give(first)
     assert registry.size_bytes() == 150
     assert registry.take(100, 200, 250) is not None
-
-
-@pytest.mark.parametrize("by_populating", [True, False])
-def test_prefaulted_memory_can_be_written(by_populating):
-    """Whole pages and parts of them at both ends; what lies around keeps its contents."""
-    array = np.full(5 * prefault.FLOATS_PER_PAGE, 3, np.float32)
-    inside = slice(7, -9)
-    prefault.prefault(array[inside], by_populating)
-    assert (array[:7] == 3).all()
-    assert (array[-9:] == 3).all()
-    array[inside] = 4
-    assert (array[inside] == 4).all()
-
-
-def test_a_late_prefault_does_not_spoil_a_result(device, monkeypatch):
-    """The result comes after all that writes to its memory."""
-    touch = prefault.prefault
-    config = replace(CONFIG, prefault="touch", locking=Locking())
-    gate = threading.Event()
-    threading.Timer(0.1, gate.set).start()
-
-    def late(memory, by_populating):
-        gate.wait(10)
-        touch(memory, by_populating)
-
-    monkeypatch.setattr("clgemm.runtime.transfer.staging.prefault", late)
-    with clgemm.device(Device(device.cl_device, transfer=config)):
-        a = integers(200, 200)
-        np.testing.assert_array_equal(clgemm.dot(a, a), a @ a)
 
 
 def resident_bytes():
