@@ -9,10 +9,7 @@ from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.direct.config import DirectConfig
 from clgemm.kernels.pack.defaults import pack_config
 from clgemm.records import lookup
-from clgemm.records.record import (
-    Record,
-    kernels_hash,
-)
+from clgemm.records.record import Record, kernels_hash
 
 GPU = Identity("A100", "GPU", "NVIDIA", "NVIDIA CUDA, OpenCL 3.0", "580", "compute capability 8.0")
 CPU = Identity("Xeon", "CPU", "Intel", "Portable Computing Language, PoCL 3.1", "3.1", "AVX-512")

@@ -17,9 +17,7 @@ from made_records import CPU, DIRECT, GPU, LIMITS, record, served
 
 from clgemm.core.shapes import SHAPE_CLASSES
 from clgemm.records import lookup
-from clgemm.records.record import (
-    findings_from,
-)
+from clgemm.records.record import findings_from
 
 
 def test_the_order_of_look_up(alone):

@@ -14,12 +14,7 @@ from clgemm.kernels.skinny_cpu.defaults import skinny_config
 from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
 from clgemm.kernels.tensor_core.config import WgmmaConfig
 from clgemm.kernels.tiled.defaults import lane_configs
-from clgemm.records.record import (
-    Findings,
-    as_json,
-    choice_from,
-    findings_from,
-)
+from clgemm.records.record import Findings, as_json, choice_from, findings_from
 
 LOCAL = lane_configs()[1]
 TENSOR = WgmmaConfig(swizzle=16, tile_n=256, stages=2)

@@ -7,11 +7,7 @@ import pyopencl.array as cl_array
 import pytest
 
 import clgemm
-from clgemm.testing import (
-    assert_bitwise_repeatable,
-    assert_product,
-    gamma,
-)
+from clgemm.testing import assert_bitwise_repeatable, assert_product, gamma
 from clgemm.testing.data import made
 
 RNG = np.random.default_rng(27)

@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 import clgemm
-from clgemm.testing import (
-    error_bound,
-    gamma,
-)
+from clgemm.testing import error_bound, gamma
 from clgemm.testing.bounds import SMALLEST_NORMAL
 
 RNG = np.random.default_rng(27)

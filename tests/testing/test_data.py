@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clgemm.testing import (
-    DATA,
-    EXACT,
-)
+from clgemm.testing import DATA, EXACT
 from clgemm.testing.bounds import LEAST_PRODUCT
 from clgemm.testing.data import made
 

@@ -6,10 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clgemm.testing import (
-    ArrayLayout,
-    layouts,
-)
+from clgemm.testing import ArrayLayout, layouts
 
 RNG = np.random.default_rng(27)
 

@@ -8,11 +8,7 @@ from faulty_blas import is_wrong
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from clgemm.testing import (
-    ArrayLayout,
-    GemmProblem,
-    gemm_problems,
-)
+from clgemm.testing import ArrayLayout, GemmProblem, gemm_problems
 
 # Without shrinking.
 QUICK = settings(database=None, max_examples=2000, deadline=None, phases=[Phase.generate])

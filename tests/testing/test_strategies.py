@@ -11,12 +11,7 @@ from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 import clgemm
-from clgemm.testing import (
-    gemm_problems,
-    matrices,
-    sides,
-    stacks,
-)
+from clgemm.testing import gemm_problems, matrices, sides, stacks
 
 # Without shrinking.
 QUICK = settings(database=None, max_examples=2000, deadline=None, phases=[Phase.generate])

@@ -26,6 +26,10 @@ def empty(device, monkeypatch, tmp_path):
 class Clock:
     """A clock that only what is asked of the child moves, so many seconds a request."""
 
+    # Of a task whose time is over: its default on each shape, one candidate checked and timed twice
+    # on each shape, the finals on each shape, two candidates verified.
+    LONGEST_TASK = 3 * 1 + 2 + 2 * 3 * 1 + 3 * 1 + 2 * 3
+
     def __init__(self, seconds):
         self.now, self.seconds, self.alive = 0.0, seconds, True
 

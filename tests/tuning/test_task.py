@@ -63,11 +63,6 @@ def test_a_winner_is_clearly_faster_than_the_default(empty, monkeypatch, gain, w
     assert record.choice == (other if wins else default)
 
 
-# Of a task whose time is over: its default on each shape, one candidate checked and timed twice on
-# each shape, the finals on each shape, two candidates verified.
-LONGEST_TASK = 3 * 1 + 2 + 2 * 3 * 1 + 3 * 1 + 2 * 3
-
-
 def test_what_there_is_no_time_to_try_is_not_replaced(clock, empty):
     """A record that serves stays, if the session ends before it could be tried."""
     second, first = [task for task in tasks_for(empty) if task.family == "direct"][:2]
@@ -77,7 +72,7 @@ def test_what_there_is_no_time_to_try_is_not_replaced(clock, empty):
     plain = DIRECT.plainest(empty.traits)
     kept = replace(known, choice=plain)
     lookup.store(identify(empty), kept)
-    session = Session(empty, clock, 6 + LONGEST_TASK)
+    session = Session(empty, clock, 6 + clock.LONGEST_TASK)
     session.run([first, second])
     assert session.left_out == [second]
     served = next(lookup.candidates(identify(empty), empty.limits, "direct", second.shape_class))
