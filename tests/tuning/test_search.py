@@ -27,7 +27,10 @@ def searched(score, seconds=400):
         return score(spent[-1].config)
 
     seed = space.point(plain)
-    left = lambda: 1 - len(spent) / seconds  # noqa: E731
+
+    def left():
+        return 1 - len(spent) / seconds
+
     best = search(space, [seed], space.sketch(seed), counted, left, Random(3))
     assert len(set(spent)) == len(spent)
     return best and space.choice(best).config, len(spent)
