@@ -51,7 +51,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch, empty):
     """A child and a clock of this kind, for tasks and sessions."""
-    made = Clock({"race": 1.0, "gate": 2.0, "verify": 3.0})
+    made = Clock({"race": 1.0, "validate": 2.0, "verify": 3.0})
     for module in (session, task):
         monkeypatch.setattr(module, "time", made)
     return made

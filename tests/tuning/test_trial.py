@@ -30,7 +30,7 @@ def test_what_is_wrong_hangs_or_aborts_is_rejected_and_tuning_goes_on(empty, mon
     by_hand = tuple(Choice(config) for config in (right, *planted))
     monkeypatch.setattr(Direct, "defaults", lambda *_: by_hand)
     with child_of("planted_trial")(identity(device)) as child:
-        made = Session(device, child, 0.0, gate_seconds=4.0)
+        made = Session(device, child, 0.0, validation_seconds=4.0)
         (record,) = made.run([TINY])
     reasons = {t.choice.config.work_m: t.reason for t in Trials(identify(device)).all}
     assert reasons[WRONG].startswith("wrong result at ")

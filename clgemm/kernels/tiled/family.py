@@ -74,7 +74,7 @@ class Tiled(Family[TiledConfig, PackConfig]):
 
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
         """Return the launches that pack operands where needed, and multiply."""
-        config, pack = self.own(choice), self.packing(choice)
+        config, pack = self.config_of(choice), self.packing(choice)
         return make_tiled_plan(*problem.layouts, config, pack, traits.limits)
 
     def fallback(self, problem: Problem, choice: Choice, traits: Traits) -> Fallback:
@@ -84,9 +84,9 @@ class Tiled(Family[TiledConfig, PackConfig]):
         """
         a, b, _ = problem.layouts
         single = single_loads_config(traits)
-        if single is not None and reads_singly(a, b, self.own(choice)):
+        if single is not None and reads_singly(a, b, self.config_of(choice)):
             choice = _with_packing(single, traits)
-        config, pack = self.own(choice), self.packing(choice)
+        config, pack = self.config_of(choice), self.packing(choice)
 
         def plan(part: Problem) -> Plan:
             return make_tiled_plan(*part.layouts, config, pack, traits.limits, is_fallback=True)
@@ -95,7 +95,7 @@ class Tiled(Family[TiledConfig, PackConfig]):
 
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
         """Return the space of tiles, loads and loops."""
-        return search_space(self.own(default))
+        return search_space(self.config_of(default))
 
     def samples(self, kind: str) -> Samples:
         """Return shapes of each class; larger ones on GPUs."""

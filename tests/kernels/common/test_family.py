@@ -51,7 +51,7 @@ def test_the_limits_of_a_device_count_if_they_are_given():
 def test_configs_of_other_families_are_refused():
     """A family does not take another one's choice for its own."""
     with pytest.raises(AssertionError):
-        DIRECT.own(TILES)
+        DIRECT.config_of(TILES)
     with pytest.raises(AssertionError):
         TILED.packing(Choice(TILES.config, (TILES.config,)))
 

@@ -9,7 +9,7 @@ from strategies import GPU_LIMITS as LIMITS
 from strategies import rows
 
 from clgemm.core.layout import Layout
-from clgemm.core.steps import Turn
+from clgemm.core.steps import OutlierCounter
 from clgemm.kernels.pack.defaults import pack_config
 from clgemm.kernels.tensor_core import plan as tensor_plan
 from clgemm.kernels.tensor_core.config import (
@@ -34,7 +34,9 @@ def planned(a, b, c, *tiers):
 
 
 def families(plan):
-    return [("gated " if step.gated else "") + step.config.family for step in plan.steps]
+    return [
+        ("conditional " if step.conditional else "") + step.config.family for step in plan.steps
+    ]
 
 
 def firsts(step):
@@ -42,16 +44,22 @@ def firsts(step):
 
 
 def test_a_guarded_product_holds_the_plain_one_as_fallback(apart):
-    """One launch splits both operands, one multiplies; the rest wait behind the gate."""
+    """One launch splits both operands, one multiplies; the rest are conditional launches."""
     plan = planned(rows(1000, 500), rows(500, 700), rows(1000, 700))
-    assert families(plan) == ["tensor_pack", "tensor", "gated tiled", "gated reduce"]
-    assert plan.turns == 1
+    assert families(plan) == ["tensor_pack", "tensor", "conditional tiled", "conditional reduce"]
+    assert plan.counted_products == 1
     skewed = Layout((1000, 500), (1, 1000)), Layout((500, 700), (1400, 2))
     plan = planned(*skewed, rows(1000, 700))
-    assert families(plan) == ["tensor_pack", "tensor", "gated pack", "gated tiled", "gated reduce"]
+    assert families(plan) == [
+        "tensor_pack",
+        "tensor",
+        "conditional pack",
+        "conditional tiled",
+        "conditional reduce",
+    ]
     for step in plan.steps[2:]:
         assert list(step.arguments)[-2:] == ["gate", "gate_most"]
-        assert step.arguments["gate"] == Turn(0, 0)
+        assert step.arguments["gate"] == OutlierCounter(0, 0)
     assert len({step.arguments["gate_most"] for step in plan.steps[2:]}) == 1
 
 
@@ -60,9 +68,13 @@ def test_small_products_are_made_in_one_launch():
     plan = planned(rows(1000, 500), rows(500, 1024), rows(1000, 1024))
     (step,) = plan.steps
     assert (step.config, step.groups) == (SingleLaunchConfig.of(WIDE), 132)
-    counters = {"count": Turn(0, 0), "count_next": Turn(1, 0), "counters": "counters"}
+    counters = {
+        "count": OutlierCounter(0, 0),
+        "count_next": OutlierCounter(1, 0),
+        "counters": "counters",
+    }
     assert step.arguments.items() >= counters.items()
-    assert plan.turns == 1
+    assert plan.counted_products == 1
     assert dict(plan.scratch)["packed_a"] == 8 * 8 * (TILE_BYTES + 4)
     stack = planned(rows(2, 300, 500), rows(2, 500, 300), rows(2, 300, 300))
     assert families(stack)[:2] == ["tensor_pack", "tensor"]
@@ -78,10 +90,10 @@ def test_tf32_stands_between():
     """It gives way to the plain kernel only."""
     plan = planned(rows(1000, 500), rows(500, 700), rows(1000, 700), WIDE, WIDE_TF32)
     tiers = ["tensor_pack", "tensor"] * 2
-    assert families(plan) == [*tiers, "gated tiled", "gated reduce"]
-    assert plan.turns == 1
+    assert families(plan) == [*tiers, "conditional tiled", "conditional reduce"]
+    assert plan.counted_products == 1
     assert dict(plan.scratch)["packed_a"] == 8 * 16 * (TILE_BYTES + 4)
-    assert {step.arguments["gate"] for step in plan.steps[4:]} == {Turn(0, 1)}
+    assert {step.arguments["gate"] for step in plan.steps[4:]} == {OutlierCounter(0, 1)}
 
 
 def test_fast_needs_no_fallback():
@@ -90,8 +102,10 @@ def test_fast_needs_no_fallback():
     for size, expected in ((2000, ["tensor_pack", "tensor"]), (1000, ["tensor_single_launch"])):
         plan = planned(rows(size, 500), rows(500, 700), rows(size, 700), fast)
         assert families(plan) == expected
-        assert not any(isinstance(x, Turn) for s in plan.steps for x in s.arguments.values())
-        assert plan.turns == 0
+        assert not any(
+            isinstance(x, OutlierCounter) for s in plan.steps for x in s.arguments.values()
+        )
+        assert plan.counted_products == 0
         assert dict(plan.scratch)["packed_a"] == -(-size // 128) * 8 * (TILE_BYTES + 4)
         assert dict(plan.scratch)["packed_b"] == 6 * 8 * (TILE_BYTES + 4)
 
@@ -117,8 +131,8 @@ def test_a_stack_takes_the_launches_of_one_product():
     )
     assert [step.arguments["matrices"] for step in nested.steps] == 10 * [8]
     guarded = planned(a, b, c, WIDE)
-    assert families(guarded)[:3] == ["tensor_pack", "tensor", "gated tiled"]
-    assert guarded.turns == 1
+    assert families(guarded)[:3] == ["tensor_pack", "tensor", "conditional tiled"]
+    assert guarded.counted_products == 1
 
 
 def test_a_stack_too_large_for_the_scratch_goes_in_parts(small_blocks):
@@ -142,7 +156,7 @@ def test_blocks_and_stacks_begin_where_they_should(small_blocks):
     """Every block of k but the first adds to what is there, in the fallback too."""
     plan = planned(rows(2, 300, 1000), rows(2, 1000, 300), rows(2, 300, 300))
     products = [s for s in plan.steps if s.config.family == "tensor"]
-    assert plan.turns == len(products) == 4
+    assert plan.counted_products == len(products) == 4
     assert list(map(firsts, products)) == [
         [matrix * 300000 + half * 512, matrix * 300000 + half * 512 * 300, matrix * 90000]
         for matrix in (0, 1)
@@ -150,7 +164,7 @@ def test_blocks_and_stacks_begin_where_they_should(small_blocks):
     ]
     for step in plan.steps:
         if step.config.family in ("tensor", "tiled"):
-            turn = next(x for x in step.arguments.values() if isinstance(x, Turn))
+            turn = next(x for x in step.arguments.values() if isinstance(x, OutlierCounter))
             alpha, beta = step.arguments["alpha"], step.arguments["beta"]
             if (alpha, beta) != (1.0, 0.0):  # slices of k, which the next launch adds up
                 assert (beta == "beta") == (turn.product % 2 == 0)

@@ -301,7 +301,7 @@ def test_rows_lose_nothing_to_larger_ones(able, monkeypatch, config):
 def test_ordinary_data_need_no_fallback(able, monkeypatch, a, b):
     """They stay on the tensor cores: the plain kernel could not tell their zeros from its own."""
     force(monkeypatch, WIDE)
-    taken = gates(able, monkeypatch, a.astype(np.float32), b.astype(np.float32))
+    taken = listed(able, monkeypatch, a.astype(np.float32), b.astype(np.float32))
     assert taken <= most_listed(a.shape[0], b.shape[1])
 
 
@@ -310,12 +310,12 @@ def most_listed(m, n):
     return tensor_plan._most(rows(1, m, 1), rows(1, 1, n))
 
 
-def gates(able, monkeypatch, a, b):
+def listed(able, monkeypatch, a, b):
     """Return how many elements a product lists."""
     space = workspace(able.queue)
     clgemm.sgemm(1.0, a, b)  # makes the counters
     count = np.empty(1, np.uint32)
-    counter = space._memory.counters()[0]
+    counter = space._memory.outlier_counters()[0]
     clgemm.sgemm(1.0, a, b)
     cl.enqueue_copy(space.queue, count, counter)
     return int(count[0])
@@ -378,7 +378,7 @@ def test_strict_keeps_the_bound_of_ieee_arithmetic(able, a, b):
 
 @pytest.mark.parametrize("tiers", [(WIDE, WIDE_TF32), (AT_ONCE,)])
 def test_a_call_after_the_fallback_counts_from_zero(able, monkeypatch, tiers):
-    """The counters take turns: a full one does not outlive its call. Tickets are given back."""
+    """Products alternate between two counters, and leave the next one and all others at zero."""
     force(monkeypatch, *tiers)
     space = workspace(able.queue)
     counters = np.empty(space._memory.atomic_counters.size // 4, np.uint32)
@@ -387,8 +387,8 @@ def test_a_call_after_the_fallback_counts_from_zero(able, monkeypatch, tiers):
     plain = normal(rng, 300, 300).astype(np.float32)
     most = most_listed(300, 300)
     for _ in range(3):
-        assert gates(able, monkeypatch, wide, wide) > most
-        assert gates(able, monkeypatch, plain, plain) <= most
+        assert listed(able, monkeypatch, wide, wide) > most
+        assert listed(able, monkeypatch, plain, plain) <= most
         cl.enqueue_copy(space.queue, counters, space._memory.atomic_counters)
         assert not counters.any()
 
