@@ -43,3 +43,14 @@ def test_it_runs_on_lanes():
     assert SKINNY_GPU.runs_on(GPU)
     assert not SKINNY_GPU.runs_on(traits_with(TWO_CORES, "CPU"))
     assert SKINNY_GPU.plainest(GPU).config.width == 1
+
+
+def test_edge_shapes_are_beside_what_is_loaded_at_a_time():
+    """Without a chunk of A in local memory, that is as much as is in flight."""
+    for traits in (GPU, NVIDIA):
+        (choice,) = SKINNY_GPU.defaults(Shape(2, 900, 900), traits)
+        config = choice.config
+        depth = config.chunk or config.ahead * config.width
+        shapes = SKINNY_GPU.edge_shapes(config)
+        assert {depth - 1, depth, 2 * depth + 1} <= {shape.k for shape in shapes}
+        assert all(shape.work for shape in shapes)
