@@ -21,13 +21,19 @@ LOCKED = Locking(loads=1.0, results=0.0, region_bytes=4096, held_bytes=2**16)
 @pytest.mark.parametrize("config", [TINY, replace(TINY, locking=LOCKED)], ids=["chunks", "locked"])
 @pytest.mark.parametrize("threaded", [True, False])
 def test_blocks_arrive_whole_through_few_chunks(device, config, threaded):
-    """Two chunks carry two blocks of many pieces, each to its own slot."""
+    """Two chunks carry two blocks of many pieces; each changes after its transfer is over only."""
     pool, lock = Staging(device, config), threading.RLock()
     flags = cl.mem_flags.READ_WRITE
     hosts = [integers(60, 64), integers(40, 70)]
     slots = [Slot(cl.Buffer(device.context, flags, host.nbytes), []) for host in hosts]
     copies = pool.copies(threaded)
     share = config.locking.loads
+    waited, pieces = [], []
+
+    def wait(event):
+        event.wait()
+        waited.append(event)
+
     with pool.lent(2, lock) as chunks:
         lane = Lane(pool, copies, pool.page_locks(lock), lock, [])
         uploads = Uploads(lane)
@@ -36,15 +42,19 @@ def test_blocks_arrive_whole_through_few_chunks(device, config, threaded):
         for tile, (host, slot) in enumerate(zip(hosts, slots, strict=True)):
             found = list(cut(host, slot, most, share, 4096, is_result=False))
             assert len(found) > 2
+            assert any(piece.in_place for piece in found) == bool(share)
+            pieces += found
             uploads.to_fill.extend((tile, piece) for piece in found)
         assert not uploads.needs(0)
         for tile in range(2):
             while any(of == tile for of, _ in uploads.to_fill) or uploads.needs(tile):
-                uploads.fill(cl.Event.wait)
+                uploads.fill(wait)
                 uploads.send()
         cl.wait_for_events([event for slot in slots for event in slot.ready])
         copies.finish_all()
         lane.locks.close()
+    if not share:
+        assert len(waited) == len(pieces) - 2
     for host, slot in zip(hosts, slots, strict=True):
         arrived = np.empty_like(host)
         cl.enqueue_copy(device.queue, arrived, slot.buffer)
