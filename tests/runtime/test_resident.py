@@ -15,7 +15,7 @@ from staged import TINY, integers
 import clgemm
 from clgemm.accel import enabled, report
 from clgemm.hardware.choice import NoDeviceError
-from clgemm.runtime import launch, regions
+from clgemm.runtime import digests, launch, regions
 
 pytestmark = pytest.mark.usefixtures("small_pieces", "nothing_stays")
 CONFIGS = {
@@ -185,6 +185,34 @@ def test_a_change_through_a_view_from_before_is_found(staged):
                 np.testing.assert_array_equal(clgemm.matmul(x, w), x @ w)
             np.testing.assert_array_equal(clgemm.matmul(x, w), x @ w)
         assert held.uses == 2
+
+
+def test_a_change_is_found_before_the_result_is_written(tiled):
+    """What is added to is as it was when the product is repeated."""
+    w, x, c = integers(60, 70), integers(40, 60), integers(40, 70)
+    expected = c.copy()
+    before = w[:]
+    with clgemm.resident(w):
+        before[...] = -before
+        expected += x @ w
+        with pytest.warns(RuntimeWarning):
+            result = clgemm.sgemm(1.0, w.T, x.T, 1.0, c.T, overwrite_c=1)
+        assert np.shares_memory(result, c)
+        np.testing.assert_array_equal(c, expected)
+
+
+def test_a_change_elsewhere_in_the_array_does_not_matter(tiled):
+    """A product compares the part that it reads."""
+    w = np.ones(8 * digests.ROW, np.float32)
+    before = w[:]
+    row, x = w[:64].reshape(8, 8), integers(8, 8)
+    with clgemm.resident(w) as held:
+        before[-1] = 2
+        np.testing.assert_array_equal(clgemm.dot(x, row), x @ row)
+        assert held.uses == 1
+        with pytest.warns(RuntimeWarning):
+            clgemm.dot(x, w[-64:].reshape(8, 8))
+        assert held.uses == 1
 
 
 def test_many_threads_use_and_release_the_same_arrays(tiled):
