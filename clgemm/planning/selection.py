@@ -151,5 +151,5 @@ def transfer_config(device: Device) -> TransferConfig | None:
         return None
     return TransferConfig(
         memory_bytes=device.cl_device.global_mem_size // 2,
-        threads=max(1, min((os.cpu_count() or 1) // 2, 8)),
+        threads=max(1, min(os.cpu_count() or 1, 16)),
     )
