@@ -33,6 +33,7 @@ def target(device: Device) -> Target:
         lanes=(NVIDIA_LANES,) if is_nvidia else _sub_group_sizes(device),
         ptx=is_nvidia,
         row_sub_groups=not is_nvidia,
+        capability=device.traits.capability if is_nvidia else (0, 0),
     )
 
 

@@ -11,7 +11,7 @@
 //                          16 of k            8 rows of C              8 rows of C
 //       16 columns of C   [ b_h' ]   x    [ a_h' ]  16 of k   =    [ c' ]  16 columns of C
 //
-//   The tiles come by cp.async, which copies 16 bytes from global to local memory without registers.
+// How: the tiles come by cp.async, which copies 16 bytes from global to local memory without registers.
 //   ldmatrix reads four 8 x 8 blocks at once, as mma.sync wants them.
 // Why: a tensor core does in one instruction what 2048 multiply-adds do. An H200 has fifteen times more flops
 //   for half precision than for single precision.

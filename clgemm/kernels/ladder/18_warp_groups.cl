@@ -3,20 +3,18 @@
 //   b[j*k + p]       k x n        b_h[panel][p/8][j % 128][p % 8]    fp16; panel = j/128
 //   c[j*m + i]       m x n        fp32
 // New: four neighbouring sub-groups, a warp group, multiply together. An instruction takes 64 columns of B
-//   and 128 rows of A, 16 of k deep, straight from local memory. It goes on while the work-items do other
-//   things. Two warp groups share a tile of 256 rows x 128 columns of C. Each has 64 columns in registers.
-//
-//   A ninth sub-group only feeds them. One of its work-items asks the copy engine for tiles, up to STAGES
-//   ahead. Barriers in local memory tell when the bytes of a stage have come (full), and when all eight
-//   sub-groups have read it (empty):
+//   and 128 rows of A, 16 of k deep, straight from local memory. Two warp groups share a tile of 256 rows x
+//   128 columns of C. Each has 64 columns in registers. A ninth sub-group only feeds them. One of its
+//   work-items asks the copy engine for tiles, up to STAGES ahead. Barriers in local memory tell when the
+//   bytes of a stage have come (full), and when all eight sub-groups have read it (empty):
 //
 //     copies      stage 0 | stage 1 | stage 2 | wait until 0 is empty, stage 0 | ...
 //     products    wait until 0 is full | stage 0 | stage 1 | ...
 //
-//   There are as many work-groups as compute units. Each takes one tile of C after another, and the copies
+// How: there are as many work-groups as compute units. Each takes one tile of C after another, and the copies
 //   for the next tile come while one is stored.
 // Why: in rung 17 the sub-groups spend most instructions on addresses, copies and ldmatrix. Here no operand
-//   goes through registers, and two thirds of rung 17's reads of local memory disappear.
+//   goes through registers, and half of rung 17's reads of local memory disappear.
 // Cost: the tiles take most of a compute unit's local memory, so that one work-group runs there.
 // Error: rung 17's: at most (2^-10 + 2^-22 + k*2^-23) |A| |B|, for elements that are zero, or at least 2^-14
 //   and less than 65520.

@@ -10,21 +10,20 @@
 //     sum  = high_a*low_b + low_a*high_b + high_a*high_b      wgmma, from zero; small products first
 //     c   += sum * (scale_a*scale_b)                          in registers, in single precision
 //
-//   The fourth product, low_a*low_b, is too small to matter. The two warp groups take turns: the tensor cores
-//   work for one while the other adds to C.
+// How: the fourth product, low_a*low_b, is too small to matter. The two warp groups take turns: the tensor
+//   cores work for one while the other adds to C.
 // Why: two parts of 11 bits hold 22 of an element's 24 bits, and the sign of low holds one more. Three products
 //   in half precision are still some five times faster than one in single precision.
 // Cost: pack reads and writes every element once. Tiles are twice as large, so that only two fit.
 // Error: gamma(k), as in rungs 1 to 16, for k of 512 or more. It holds if each element of a tile is zero, or
-//   at least 2^-13/k of the tile's largest, and if the largest is between 2^-49 and 2^78. In units of 2^-24, of
-//   |A| |B|:
+//   at least 2^-13/k of the tile's largest, and if the largest is between 2^-49 and 2^78. Other elements, Inf
+//   and NaN are not noticed: see rung 20. In units of 2^-24, of |A| |B|, the error is at most 144 + k/2 + k/64:
 //
 //     rest of A and of B   2 each, and k/4 each for the smallest elements, where fp16 is subnormal
 //     low_a*low_b          4
 //     tensor cores         136: for each 16 of k they align products to the largest and cut off bits
 //     sums over tiles      k/64
 //
-//   Together 144 + k/2 + k/64. Elements that are too small, too large, Inf or NaN are not noticed: see rung 20.
 // Work-group: 288; 256 to pack. Local memory: STAGES*3*TILE_BYTES and 16*STAGES bytes.
 // Limits: m a multiple of 256, n of 128, k of 64; k at least 512; STAGES 1 or 2.
 // Runs on: NVIDIA's GPUs of compute capability 9.0, such as H100 and H200, through NVIDIA's OpenCL.
