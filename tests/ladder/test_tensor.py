@@ -197,7 +197,7 @@ def test_tensor_cores_are_exact_or_refused_with_the_reason(device, number):
     """Rungs 17 to 20 are exact on small integers where they run; elsewhere they say why not."""
     target, shape = opencl.target(device), Shape(512, 256, 576)
     if missing := RUNGS[number - 1].missing(target):
-        with pytest.raises(ValueError, match=r"it needs an NVIDIA GPU of compute capability [89]\.0"):
+        with pytest.raises(ValueError, match=r"needs an NVIDIA GPU of compute capability [89]\.0"):
             configure(number, shape, target)
         assert missing.startswith("it needs an NVIDIA GPU")
         return
