@@ -73,7 +73,7 @@ def registers_in(log: str, kernel: str = "multiply") -> tuple[int | None, int | 
 def compiled(device: Device, rung: Rung) -> Compiled:
     """Compile a rung, without any cache, and return what the driver says about it."""
     target = opencl.target(device)
-    options = [f"-cl-std={opencl.standard(device, rung)}", *OPTIONS]
+    options = [f"-cl-std={opencl.standard(device, rung)}", *OPTIONS, *rung.options]
     options += [f"-D{name}={value}" for name, value in rung.macros(target).items()]
     if target.ptx:
         # The driver's own cache would keep the log: no two builds have the same options.

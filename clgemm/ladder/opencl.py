@@ -70,7 +70,7 @@ class Product:
             for name, size in rung.buffers(shape).items()
         }
         macros = list(rung.macros(target(device)).items())
-        program = programs.build(device, source(rung), macros, standard(device, rung))
+        program = programs.build(device, source(rung), macros, standard(device, rung), rung.options)
         self._launches = []
         for launch in rung.launches(shape):
             kernel = cl.Kernel(program, launch.kernel)

@@ -81,6 +81,7 @@ class Rung:
     presets: ClassVar[Presets]  # the first that fits is the default
     flags: ClassVar[frozenset[str]] = frozenset()  # parameters that are 0 or 1
     follows: ClassVar[int] = 0  # the rung whose code it changes; 0 for the rung before
+    options: ClassVar[tuple[str, ...]] = ()  # of the build, which NVIDIA's compiler knows
     products: ClassVar[int] = 1  # products of matrices that it computes: more with split operands
 
     @classmethod

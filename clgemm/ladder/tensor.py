@@ -102,7 +102,7 @@ class PackedHalves(Rung):
         groups = side // SIDE, k // self.extent.k
         moved = FLOAT_BYTES * side * k + self.packed_bytes(side, k)
         buffers = name, f"packed_{name}"
-        return Launch("pack", (side, k, *steps), buffers, groups, (PACKERS, 1), 0, moved)
+        return Launch("pack", (k, *steps), buffers, groups, (PACKERS, 1), 0, moved)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,6 +159,8 @@ class WarpGroups(PackedHalves):
     title = "warp groups and the copy engine"
     file = "18_warp_groups.cl"
     follows = 17
+    # 288 work-items can have 224 registers each.
+    options = ("-cl-nv-maxrregcount=224",)
     presets: ClassVar[Presets] = ({"stages": 4},)
     needs: ClassVar[str] = "an NVIDIA GPU of compute capability 9.0"
     most_stages: ClassVar[int] = 4

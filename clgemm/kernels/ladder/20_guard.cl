@@ -85,8 +85,8 @@ static inline float power(const int exponent) { return as_float((uint)(127 + exp
 
 // Split one tile of 128 rows of A, or of B's transpose. Element (row, p) is from[row*row_step + p*k_step].
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
-void pack(const int rows, const int k, const int row_step, const int k_step,
-          __global const float* restrict from, __global uchar* restrict to, __global uint* unsafe) {
+void pack(const int k, const int row_step, const int k_step, __global const float* restrict from,
+          __global uchar* restrict to, __global uint* unsafe) {
   __local uint largest;
   const int item = get_local_id(0);
   from += get_group_id(0) * SIDE * row_step + get_group_id(1) * TILE_K * k_step;
