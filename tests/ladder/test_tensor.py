@@ -358,7 +358,8 @@ def test_rungs_that_cannot_run_are_shown(tmp_path, capsys):
     """A rung that the device cannot run is in the table and in the JSON with the reason."""
     absent = [n for n in (1, 17, 20) if RUNGS[n - 1].missing(opencl.target(devices()[0]))]
     file = tmp_path / "l.json"
-    arguments = ["ladder", "--device", "0", "--size", "512", "--repeat", "1", "--json", str(file)]
+    size = "16" if absent == [17, 20] else "512"  # quick where rung 1 runs alone
+    arguments = ["ladder", "--device", "0", "--size", size, "--repeat", "1", "--json", str(file)]
     assert main([*arguments, "--rung", "1", "17", "20"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     (climb,) = json.loads(file.read_text())
