@@ -156,7 +156,7 @@ def test_the_guard_refuses_what_cannot_be_split():
         (2.0**78, False),
         (least, True),
         (-least, True),
-        (least * (1 - 2.0**-23), False),
+        (least * (1 - 2.0**-24), False),
         (-least / 2, False),
         (1e-40, False),
         (0.0, True),
