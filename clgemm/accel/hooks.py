@@ -297,8 +297,8 @@ class Hooks:
                 if not isinstance(device, str):
                     before = used()
                     result, errors = task.on_device(device)
-                    self._router.succeeded(device)
                     seconds = time.perf_counter() - start
+                    self._router.succeeded(device, task.work, seconds)
                     self._tally.add(name, DEVICE, seconds, task.size_bytes)
                     if (now := used()) != before:
                         self._tally.add_resident(now[0] - before[0], now[1] - before[1])
@@ -320,7 +320,7 @@ class Hooks:
         result = host()
         seconds = time.perf_counter() - start
         if device is not None:
-            self._router.stayed(device, seconds)
+            self._router.stayed(device, seconds, None if task is None else task.work)
             self._tally.add(name, device, seconds)
         else:
             self._tally.add(name, DTYPE, seconds)
