@@ -106,10 +106,9 @@ class Search:
         return self.size(larger) > RESOLUTION * self.size(side)
 
     def _largest(self) -> int:
-        """Return the largest side to try, by the host's time for the largest one so far."""
-        tried = max(self._times)
-        seconds = max(self._times[tried][0], 1e-9)
-        size = max(self.size(tried), int(self.size(tried) * HOST_SECONDS / seconds))
+        """Return the largest side to try, by the host's best rate so far."""
+        rate = max(self.size(tried) / max(host, 1e-9) for tried, (host, _) in self._times.items())
+        size = max(self.size(max(self._times)), int(rate * HOST_SECONDS))
         return min(self.most, largest_side(self.size, size))
 
 
