@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from accelerated import EXACT, OTHER, SQUARE, SQUARE_EXACT, A, B, offloading
 
 import clgemm
 from clgemm.accel import crossover, enabled, hooks, report, routing
+from clgemm.accel.tally import Tally
 from clgemm.planning import crossover_search, crossovers
 from clgemm.planning.crossovers import Measured, Work
 
@@ -201,6 +203,31 @@ def test_a_measurement_is_not_nested(opened, monkeypatch):
     opened.stayed(routing.UNMEASURED, 9.0, SHALLOW)
     assert opened.choose(SHALLOW) is clgemm.get_device()
     assert nested == [routing.UNMEASURED]
+
+
+def test_the_time_of_a_measurement_is_not_that_of_a_product(device, monkeypatch):
+    """A product that waits for a measurement counts with its own time only."""
+    now = [0.0]
+    monkeypatch.setattr(hooks.time, "perf_counter", lambda: now[0])
+    counted = []
+
+    class Waiting:
+        settings, least = routing.Settings(), 0
+        succeeded = stayed = staticmethod(lambda *given: counted.append(given))
+        queue = staticmethod(lambda _: None)
+
+        def choose(self, _work, _sent):
+            now[0] += 2.0
+            return self.side
+
+    router, running = Waiting(), SimpleNamespace(enter=lambda: None, leave=lambda: None)
+    dot = hooks.Hooks(
+        *(router, Tally(), running), host=np.matmul, matmul=np.matmul, dot=np.dot
+    ).dot(lambda *_: now.__setitem__(0, now[0] + 0.5))
+    for router.side in (routing.UNMEASURED, clgemm.get_device()):
+        dot(SQUARE, OTHER)
+    work = Work(*SQUARE.shape, OTHER.shape[1])
+    assert counted == [(routing.UNMEASURED, 0.5, work), (clgemm.get_device(), work, 0.0)]
 
 
 @pytest.fixture
