@@ -74,8 +74,8 @@ class SkinnyGpu(Family[SkinnyGpuConfig, KernelConfig]):
         return SAMPLES
 
     def edge_shapes(self, config: SkinnyGpuConfig) -> list[Shape]:
-        """Return sizes around a strip and a chunk."""
-        strip, chunk = config.strip, config.chunk
+        """Return sizes around a strip and a chunk, or loads in flight where there is no chunk."""
+        strip, chunk = config.strip, config.chunk or config.ahead * config.width
         sizes = (
             (1, strip + 1, 2 * chunk + 1),
             (min(config.rows + 1, MOST_ROWS), 2 * strip - 1, chunk - 1 or 1),

@@ -571,7 +571,7 @@ def test_ordinary_data_need_no_fallback(able, monkeypatch, a, b):
 
 def most_listed(m, n):
     """Return how many elements a product may list."""
-    return tensor_plan._most(rows(1, m, 1), rows(1, 1, n))
+    return tensor_plan._most_listed(rows(1, m, 1), rows(1, 1, n))
 
 
 def gates(able, monkeypatch, a, b):
