@@ -248,12 +248,20 @@ class Workspace:
             self._kept[plan] = found
             while len(self._kept) > KEPT_PLANS:
                 self._kept.popitem(last=False)
-            memory = self._memory
-            if memory is None:
-                memory = self._memory = self._other_memory()
-            if found.kernels is None or found.kernels.memory is not memory:
-                found.set_up(memory)
-            return found
+            return self._set_up(found)
+
+    def bind_alone(self, plan: Plan, device: Device) -> BoundPlan:
+        """Return a bound plan whose kernels are used by nobody else, who would change arguments."""
+        with self.lock:
+            return self._set_up(self._unbound(plan, device))
+
+    def _set_up(self, bound: BoundPlan) -> BoundPlan:
+        memory = self._memory
+        if memory is None:
+            memory = self._memory = self._other_memory()
+        if bound.kernels is None or bound.kernels.memory is not memory:
+            bound.set_up(memory)
+        return bound
 
     def _unbound(self, plan: Plan, device: Device) -> BoundPlan:
         size_bytes = sum(size for _, size in plan.scratch)
