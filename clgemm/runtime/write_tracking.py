@@ -143,11 +143,11 @@ def _is_private(pages: Span) -> bool:
     at = pages.start
     with Path("/proc/self/maps").open("rb") as maps:
         for line in maps:
-            addresses, access, _, _, inode = line.split(maxsplit=5)[:5]
+            addresses, _, _, _, inode = line.split(maxsplit=5)[:5]
             start, stop = (int(address, 16) for address in addresses.split(b"-"))
             if stop <= at:
                 continue
-            if start > at or access[3:4] != b"p" or inode != b"0":
+            if start > at or inode != b"0":  # memory that processes share has a number, too
                 return False
             at = stop
             if at >= pages.stop:
