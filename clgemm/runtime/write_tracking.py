@@ -242,7 +242,7 @@ class Tracking:
 # Not reentrant. A finalizer that finds it taken leaves its work to who has it. A signal handler
 # that interrupts who has it does without.
 _lock = threading.Lock()
-LONGEST_WAIT_S = 1.0
+LONGEST_WAIT_S = 5.0
 # What is tracked. A page is protected when the first tracking of it begins, and until the last one
 # ends: once written to, it counts as written to for all.
 _live: dict[object, Span] = {}
@@ -276,14 +276,16 @@ def _begun(memory: Span) -> Tracking | None:
     if not _found:
         _found.append(_opened())
     kernel = _found[0]
-    if kernel is None or not _is_private(memory.pages()):
+    if kernel is None:
         return None
     new = memory.pages().without(_live.values())
     tracking = Tracking(kernel, memory)
     try:
+        if not _is_private(memory.pages()):
+            raise OSError("it belongs to a file, or to several processes")
         for pages in new:
             kernel.protect(pages)
-    except OSError as error:  # as if another userfaultfd has the memory
+    except OSError as error:
         log.debug("writes to this memory are not tracked: %s", error)
         tracking.end()
         return None

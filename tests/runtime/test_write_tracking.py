@@ -420,6 +420,13 @@ def test_memory_that_another_userfaultfd_has_is_not_tracked():
         other.close()
 
 
+@needs_tracking
+def test_without_a_list_of_mappings_memory_is_not_tracked(monkeypatch):
+    """Such as without a descriptor left to read it."""
+    monkeypatch.setattr(module, "_is_private", _refused)
+    assert track(pages_of()) is None
+
+
 def test_small_memory_is_not_tracked(monkeypatch):
     """It is read as fast."""
     monkeypatch.undo()
