@@ -350,12 +350,12 @@ def test_a_change_in_the_middle_of_a_product_is_found(tiled, found_by, monkeypat
 
 def test_a_change_while_the_copy_is_made_is_found(tiled, found_by, monkeypatch):
     """After the digests were taken, before the memory is sent."""
-    w, x = integers(90, 90), integers(90, 90)
+    w, x = integers(300, 90), integers(90, 300)
     before, digested = w[:], copying.digests
 
     def digest_and_write(memory):
         result = digested(memory)
-        before[5, 6] += 1
+        before[150, 6] += 1
         return result
 
     with monkeypatch.context() as patch:

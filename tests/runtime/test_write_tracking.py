@@ -162,6 +162,22 @@ def test_huge_pages(is_new):
 
 
 @needs_tracking
+def test_huge_pages_that_are_given_back_count_as_written_to():
+    """Nothing of them is left in the page map."""
+    memory = mmap.mmap(-1, 4 * HUGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # this kernel has none
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    array = np.frombuffer(memory, np.uint8)
+    array[:] = 1
+    tracking = track(array)
+    first = -array.ctypes.data % HUGE + HUGE
+    memory.madvise(mmap.MADV_DONTNEED, first, HUGE)
+    assert tracking.written(0, array.size) == [(first, first + HUGE)]
+    assert not array[first : first + HUGE].any()
+    assert tracking.written(0, array.size) == [(first, first + HUGE)]
+
+
+@needs_tracking
 def test_large_numpy_arrays():
     """Their memory comes from the system, in mappings of several kinds."""
     x = np.ones((1500, 1024), np.float32)
