@@ -109,8 +109,8 @@ class _Kernel:
 
     def written(self, pages: Span) -> list[Span]:
         """Return the pages that are not known to be as they were."""
-        # Only what is protected is asked for. Pages that were given back, mapped anew or moved are
-        # not, but some kernels do not call them written.
+        # Only what is protected is asked for: pages that were given back, mapped anew or moved are
+        # not, whether or not a kernel calls them written.
         found = np.empty((MOST_RANGES, 3), np.uint64)
         scan = SCAN_ARGUMENTS.pack(
             *(SCAN_ARGUMENTS.size, 0, *pages, 0, found.ctypes.data, MOST_RANGES, 0),
