@@ -35,7 +35,8 @@ class DeviceCopy:
     digests : uint64 array or None
         Of the memory just before it was copied; None if they were not asked for.
     tracking : Tracking or None
-        Since before the digests were taken; None if they were not, or where nothing tells writes.
+        Since before the digests were taken; None if they were not, where nothing tells writes, and
+        once most of the memory was written to.
     """
 
     def __init__(self, memory: HostArray) -> None:

@@ -410,6 +410,23 @@ def test_a_value_that_is_written_again_changes_nothing(tiled, found_by):
         assert held.uses == 4
 
 
+def test_an_array_that_was_mostly_written_to_keeps_digests_only(tiled, found_by):
+    """The same values, so the copy is used on; a change after that is found."""
+    w, inside, x = _rows_of_digests()
+    before = w[:]
+    with clgemm.resident(w) as held:
+        before[...] = w.copy()
+        for _ in range(3):
+            compared = loans.used().compared_bytes
+            np.testing.assert_array_equal(clgemm.matmul(x, inside), x @ inside)
+            assert loans.used().compared_bytes - compared == 7 * 4 * digests.ROW
+            assert not tracking._live
+        assert held.uses == 3
+        before[1000, 3] += 1
+        with pytest.warns(RuntimeWarning):
+            np.testing.assert_array_equal(clgemm.matmul(x, inside), x @ inside)
+
+
 def test_after_a_change_only_what_is_written_then_is_read(tiled, found_by):
     """The new copy is protected anew."""
     w, inside, x = _rows_of_digests()
