@@ -13,6 +13,7 @@ from clgemm.hardware import runtimes as _runtimes
 from clgemm.hardware.choice import device, devices, get_device, get_devices, set_device
 from clgemm.hardware.device import Device
 from clgemm.info import show_config
+from clgemm.prepared import prepare
 from clgemm.products import dot, inner, matmul, tensordot
 from clgemm.runtime.progress import progress
 from clgemm.runtime.resident import resident
@@ -35,6 +36,7 @@ __all__ = [
     "matmul",
     "multi_dot",
     "precision",
+    "prepare",
     "progress",
     "resident",
     "set_device",
