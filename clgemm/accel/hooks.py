@@ -301,7 +301,7 @@ class Hooks:
                     self._router.succeeded(device, task.work, ended - begun)
                     self._tally.add(name, DEVICE, ended - start, task.size_bytes)
                     if (now := used()) != before:
-                        self._tally.add_resident(now[0] - before[0], now[1] - before[1])
+                        self._tally.add_resident(*(x - y for x, y in zip(now, before, strict=True)))
                     task = None
         except BaseException as error:
             if not isinstance(error, Exception) or belongs_to_program(error):
