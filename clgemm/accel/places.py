@@ -343,8 +343,7 @@ def _signatures(original: Any) -> dict[str, Any]:
         signature = inspect.signature(original)
     except ValueError:  # functions of NumPy 2.3 and older have no signature
         kinds = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
-        names = "args", "kwargs"
-        signature = inspect.Signature(list(map(inspect.Parameter, names, kinds)))
+        signature = inspect.Signature(list(map(inspect.Parameter, ("args", "kwargs"), kinds)))
     found: dict[str, Any] = {"__signature__": signature}
     if (text := getattr(original, "__text_signature__", None)) is not None:
         found["__text_signature__"] = text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 
 import numpy as np
@@ -14,6 +15,7 @@ import clgemm
 from clgemm.hardware.device import Device
 from clgemm.planning import planner
 from clgemm.runtime import call_cache, copying, digests, operands, programs, protection, regions
+from clgemm.runtime import write_tracking as tracking
 from clgemm.runtime.transfer import pipeline
 
 
@@ -89,6 +91,8 @@ def nothing_stays():
     assert not protection._guards
     assert not regions._regions
     assert not any(regions._copies.values())
+    gc.collect()
+    assert not tracking._live
 
 
 @pytest.fixture

@@ -1,22 +1,22 @@
-"""Tests of the check that the trial of tensor cores makes, which any device must pass."""
+"""Tests of the check that the trial of tensor cores makes, which any family must pass."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-import clgemm
+from clgemm.kernels.direct.family import DIRECT
 from clgemm.tuning import tensor_trial
 
 
 def by_numpy(lost):
-    """Return a stand-in for sgemm, exact but for what a function does to its result."""
+    """Return a stand-in for products, exact but for what a function does to their results."""
 
-    def sgemm(_alpha, a, b, precision):
+    def made(_device, _family, _choice, a, b, precision):
         assert precision == "float32"
         return lost((a.astype(np.float64) @ b).astype(np.float32))
 
-    return sgemm
+    return made
 
 
 def without_infinity(c):
@@ -35,17 +35,21 @@ def without_a_column(c):
     return c
 
 
-def test_a_device_without_tensor_cores_passes(device):
-    """Products of float32 are right on every device."""
-    with clgemm.device(device), np.errstate(invalid="ignore"):
-        assert tensor_trial.right(70, 90, 0, "float32")
+def is_right(device):
+    """Tell whether a product of float32 is right by the trial's check."""
+    with np.errstate(invalid="ignore"):
+        return tensor_trial.right(device, [DIRECT], 70, 90, 0, "float32")
+
+
+def test_right_products_pass(device):
+    """Products of float32 by another family are right on every device."""
+    assert is_right(device)
 
 
 @pytest.mark.parametrize("lost", [without_infinity, off_by_bits, without_a_column])
-def test_a_wrong_product_does_not_pass(monkeypatch, lost):
+def test_a_wrong_product_does_not_pass(device, monkeypatch, lost):
     """A lost infinity, too few bits or an unwritten column is found; exact products pass."""
-    monkeypatch.setattr(tensor_trial, "sgemm", by_numpy(lambda c: c))
-    with np.errstate(invalid="ignore"):
-        assert tensor_trial.right(70, 90, 0, "float32")
-        monkeypatch.setattr(tensor_trial, "sgemm", by_numpy(lost))
-        assert not tensor_trial.right(70, 90, 0, "float32")
+    monkeypatch.setattr(tensor_trial, "made", by_numpy(lambda c: c))
+    assert is_right(device)
+    monkeypatch.setattr(tensor_trial, "made", by_numpy(lost))
+    assert not is_right(device)

@@ -29,6 +29,7 @@ CONFIG = TransferConfig(
     memory_bytes=2**30,
     threads=2,
     threaded_bytes=0,
+    caller_copies=True,
     chunk_bytes=2 * REGION,
     chunks=3,
     pool_chunks=24,
