@@ -221,8 +221,8 @@ def build(programs: Sequence[Any]) -> int:
     import clgemm
     from clgemm.runtime.programs import kernel
 
-    for config, gated in programs:
-        kernel(clgemm.get_device(), config, gated)
+    for config, conditional in programs:
+        kernel(clgemm.get_device(), config, conditional)
     return len(programs)
 
 

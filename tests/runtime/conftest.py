@@ -14,8 +14,16 @@ from staged import TINY
 import clgemm
 from clgemm.hardware.device import Device
 from clgemm.planning import planner
-from clgemm.runtime import call_cache, copying, digests, operands, programs, protection, regions
-from clgemm.runtime import write_tracking as tracking
+from clgemm.runtime import (
+    call_cache,
+    copying,
+    digests,
+    operands,
+    programs,
+    protection,
+    regions,
+    write_tracking,
+)
 from clgemm.runtime.transfer import pipeline
 
 
@@ -92,7 +100,19 @@ def nothing_stays():
     assert not regions._regions
     assert not any(regions._copies.values())
     gc.collect()
-    assert not tracking._live
+    assert not write_tracking._live
+
+
+@pytest.fixture(params=["pages", "digests"])
+def found_by(request, monkeypatch):
+    """How changes are found: the system tells written pages, or digests are compared."""
+    if request.param == "pages":
+        monkeypatch.setattr(write_tracking, "LEAST_BYTES", 1)
+        if write_tracking.track(np.ones(1, np.float32)) is None:
+            pytest.skip("this system does not track writes to memory")
+    else:
+        monkeypatch.setattr(write_tracking, "LEAST_BYTES", 2**62)
+    return request.param
 
 
 @pytest.fixture

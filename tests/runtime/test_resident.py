@@ -37,18 +37,6 @@ def staged(request, every_staged):
         yield chosen
 
 
-@pytest.fixture(params=["pages", "digests"])
-def found_by(request, monkeypatch):
-    """How changes are found: the system tells written pages, or digests are compared."""
-    if request.param == "pages":
-        monkeypatch.setattr(tracking, "LEAST_BYTES", 1)
-        if tracking.track(np.ones(1, np.float32)) is None:
-            pytest.skip("this system does not track writes to memory")
-    else:
-        monkeypatch.setattr(tracking, "LEAST_BYTES", 2**62)
-    return request.param
-
-
 def _name(device):
     """The name of a device's config."""
     return next(name for name, config in CONFIGS.items() if device.transfer == config)
