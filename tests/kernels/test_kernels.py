@@ -34,6 +34,8 @@ from clgemm.kernels.skinny_cpu.defaults import skinny_config
 from clgemm.kernels.skinny_gpu import plan as skinny_plan
 from clgemm.kernels.skinny_gpu.config import SkinnyGpuConfig
 from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
+from clgemm.kernels.split_k import plan as split_k_plan
+from clgemm.kernels.split_k.config import ReduceConfig
 from clgemm.kernels.tiled import plan as tiled_plan
 from clgemm.kernels.tiled.config import TiledConfig
 from clgemm.kernels.tiled.defaults import lane_configs, nvidia_configs
@@ -284,6 +286,24 @@ def test_deep_tiles_in_slices(config, stack, fused_split_k, device, monkeypatch)
             for order in "CF":
                 result = clgemm.sgemm(2.0, a, b, 3.0, c, order=order)
                 np.testing.assert_array_equal(result, 2 * (a @ b) + 3 * c)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [ReduceConfig(group=12, parts=3, width=2), ReduceConfig(group=16, parts=8, width=4)],
+    ids=name,
+)
+@pytest.mark.parametrize("n", [16, 21])
+def test_slices_added_up_by_several_work_items(config, n, device, monkeypatch):
+    """Work-items of one group share the slices of an element, on devices with vectors too."""
+    monkeypatch.setattr(split_k_plan, "_reduce_config", lambda *_: config)
+    monkeypatch.setattr(tiled_plan, "tiled_estimate", lambda *_: TiledEstimate(20, 0.0, False))
+    force(ODD_TILES, device, monkeypatch)
+    rng = np.random.default_rng(7)
+    a, b, c = integers(rng, (9, 230)), integers(rng, (230, n)), integers(rng, (9, n))
+    for order in "CF":
+        result = clgemm.sgemm(2.0, a, b, 3.0, c, order=order)
+        np.testing.assert_array_equal(result, 2 * (a @ b) + 3 * c)
 
 
 @pytest.mark.parametrize("config", [ODD_TILES, ODD_REGISTERS], ids=name)
