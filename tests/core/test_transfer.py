@@ -149,6 +149,19 @@ def test_square_tiles_need_room_for_both_operands():
     assert make_stream(*arguments, small, 2**30) == make_stream(*arguments, plain, 2**30)
 
 
+def test_square_tiles_may_take_all_memory_that_there_is():
+    """They are used where they need exactly the limits, and not where they need a byte more."""
+    sizes, own = (4096, 512, 1024), replace(config(tiles=8), square=2)
+    stream = make_stream((), sizes, ((), ()), False, own, 2**30)
+    largest = 4 * max(stream.elements)
+    held = 4 * sum(map(math.prod, zip(stream.elements, stream.slots, strict=True)))
+    for less in (0, 1):
+        for memory_bytes, allocation_bytes in ((held - less, 2**30), (2**30, largest - less)):
+            tight = replace(own, memory_bytes=memory_bytes)
+            same = make_stream((), sizes, ((), ()), False, tight, allocation_bytes) == stream
+            assert same == (less == 0), (memory_bytes, allocation_bytes)
+
+
 def test_a_ramp_makes_the_first_and_last_tiles_short():
     """Rows of the first and last tiles are halved, but not below the fewest."""
     own = replace(config(tile_bytes=2**20, tiles=4), ramp=2, rows=256)
