@@ -49,22 +49,19 @@ CPU_FAMILIES = (*KERNELS, "core", "planning=20")
 KERNEL_TESTS = "tests/kernels/test_kernels.py tests/kernels/test_edges.py"
 PUBLIC = "tests/test_blas.py tests/test_products.py tests/test_chain.py"
 PLANS = "tests/planning tests/core"
-EVERY = f"{PUBLIC} tests/kernels tests/runtime/transfer"
+CUT = (KERNEL_TESTS, "few_work_items or in_blocks or slices or edges")
 # What can tell a family's mutants: files and pytest's -k, the quickest first, until a test fails.
 STAGES = {
     "blocked": ((KERNEL_TESTS, "blocked or lists or repeat or by_vectors or edges"), (PUBLIC, "")),
-    "common": ((PUBLIC, ""), (EVERY, "")),
+    "common": ((PUBLIC, ""), (KERNEL_TESTS, "")),
     "direct": ((KERNEL_TESTS, "direct or few_work_items or edges"), (PUBLIC, "")),
-    "pack": (
-        (KERNEL_TESTS, "packing or any_strides or in_blocks or tile_edge or edges"),
-        (PUBLIC, ""),
-    ),
+    "pack": ((KERNEL_TESTS, "packing or any_strides or in_blocks or edges"), (PUBLIC, "")),
     "skinny_cpu": ((KERNEL_TESTS, "skinny_cpu or edges"), (PUBLIC, "")),
     "skinny_gpu": ((KERNEL_TESTS, "skinny_gpu or edges"),),
     "split_k": ((KERNEL_TESTS, "slices or skinny or edges"), (PUBLIC, "")),
     "tiled": ((KERNEL_TESTS, "tiled or packing or edges"),),
-    "planning": ((PLANS, ""), (EVERY, "")),
-    "core": ((PLANS, ""), (EVERY, "")),
+    "planning": ((PLANS, ""), (PUBLIC, ""), CUT),
+    "core": ((PLANS, ""), (PUBLIC, ""), CUT, ("tests/runtime/transfer", "")),
 }
 ALL = (("tests/kernels", ""),)  # of a family that needs a GPU
 NOT_COUNTED = ("tests/kernels/test_sources.py", "tests/kernels/tensor_core")
@@ -247,7 +244,7 @@ def main() -> int:
     parser.add_argument("--families", default=",".join(CPU_FAMILIES), metavar="NAME[=N],...")
     parser.add_argument("--each", type=int, default=9, metavar="N", help="mutants of each family")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=240, help="after which tests hang")
+    parser.add_argument("--seconds", type=float, default=400, help="after which tests hang")
     parser.add_argument("--minutes", type=float, default=600, help="after which no other begins")
     parser.add_argument("--json", type=Path, default=Path("mutants.json"))
     parser.add_argument("--again", type=Path, help="those that survived or hung in this file")
