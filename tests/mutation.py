@@ -41,6 +41,7 @@ CAUGHT, SURVIVED, EQUIVALENT, TIMEOUT = "caught", "survived", "equivalent", "tim
 INVALID = "invalid"  # it does not compile
 GONE = "gone"  # of a mutant of another version: its line is not there
 COUNTED = (CAUGHT, EQUIVALENT, SURVIVED)
+MOST_SECONDS = 120  # of a mutant's processor time: loops may not end
 MOST_BYTES = 12 * 2**30  # of a mutant's address space: a wrong size may ask for anything
 
 
@@ -168,7 +169,7 @@ def _first_failure(
     timer.cancel()
     if finding:
         return f"{tool[0]}: {finding[0]}", said
-    if timed_out:
+    if timed_out or process.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
         return TIMEOUT, ""
     if process.returncode == 0:
         return "", said
@@ -180,6 +181,7 @@ def _first_failure(
 
 def _bounded() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
 
 
 def table(results: list[dict[str, object]]) -> str:

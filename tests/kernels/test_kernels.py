@@ -539,3 +539,32 @@ def test_skinny_products(config, data, m, n, k, stack, device):
             order = data.draw(st.sampled_from("CF"))
             result = clgemm.sgemm(2.0, a, b, -1.0, c, order=order)
             np.testing.assert_array_equal(result, 2 * (a @ b) - c)
+
+
+@pytest.mark.parametrize("config", SKINNY, ids=name)
+def test_skinny_products_inside_larger_buffers(config, device, monkeypatch):
+    """A, B and C may begin at any element of a buffer; nothing around C is written."""
+    if isinstance(config, SkinnyGpuConfig) and config.group > 12 and device.kind == "CPU":
+        pytest.skip("as in test_skinny_products")
+    lanes = isinstance(config, SkinnyGpuConfig)
+    choose(monkeypatch, Choice(config, None if lanes else (copy_config(device.limits),)))
+    rng = np.random.default_rng(7)
+
+    def placed(values, first):
+        memory = np.full(first + values.size + 9, np.nan, np.float32)
+        memory[first : first + values.size] = values.ravel()
+        whole = cl.array.to_device(device.queue, memory)
+        view = cl.array.Array(
+            device.queue, values.shape, np.float32, data=whole.base_data, offset=4 * first
+        )
+        return whole, view
+
+    for m, n, k in ((2, 70, 33), (3, 12, 600)):
+        a, b, c = integers(rng, (m, k)), integers(rng, (k, n)), integers(rng, (m, n))
+        (_, x), (_, y), (whole, z) = placed(a, 5), placed(b, 4), placed(c, 7)
+        clgemm.sgemm(2.0, x, y, -1.0, z, overwrite_c=1, order="C")
+        np.testing.assert_array_equal(z.get(), 2 * (a @ b) - c)
+        around = np.delete(whole.get(), np.s_[7 : 7 + c.size])
+        assert np.isnan(around).all()
+        (_, x), (_, y) = placed(np.ascontiguousarray(a.T), 3), placed(np.ascontiguousarray(b.T), 2)
+        np.testing.assert_array_equal(clgemm.matmul(x.T, y.T).get(), a @ b)
