@@ -42,6 +42,7 @@ def test_batches_are_cut_by_matrix_before_matrices_are():
     """A matrix of a batch is cut only if it is too large by itself."""
     assert cut((8, 512, 512), 512, 512**3) == (1, 512, 512)
     assert cut((8, 512, 512), 512, 2 * 512**3) == (2, 512, 512)
+    assert cut((5, 512, 512), 512, 3 * 512**3) == (3, 512, 512)
     assert cut((3, 1024, 1024), 512, 512**3) == (1, 512, 512)
 
 
