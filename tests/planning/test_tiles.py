@@ -56,6 +56,8 @@ def test_small_products_are_not_spread():
     """A product that one device ends before another has begun is not spread."""
     assert spread_grid((256, 256), 256, [CPU, CPU]) is None
     assert spread_grid((2048, 2048), 2048, [GPU, GPU]) is None
+    assert spread_grid((4096, 4096), 4096, [CPU, GPU]) is None
+    assert spread_grid((4096, 4096), 4096, [CPU, CPU]) is not None
     assert spread_grid((16384, 16384), 16384, [GPU, GPU]) is not None
 
 
