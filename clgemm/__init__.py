@@ -13,6 +13,7 @@ from clgemm.hardware import runtimes as _runtimes
 from clgemm.hardware.choice import device, devices, get_device, get_devices, set_device
 from clgemm.hardware.device import Device
 from clgemm.info import show_config
+from clgemm.prepared import PreparedProduct, prepare
 from clgemm.products import dot, inner, matmul, tensordot
 from clgemm.runtime.progress import progress
 from clgemm.runtime.resident import resident
@@ -25,6 +26,7 @@ _runtimes.register()
 
 __all__ = [
     "Device",
+    "PreparedProduct",
     "accel",
     "device",
     "devices",
@@ -35,6 +37,7 @@ __all__ = [
     "matmul",
     "multi_dot",
     "precision",
+    "prepare",
     "progress",
     "resident",
     "set_device",

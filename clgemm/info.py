@@ -21,7 +21,7 @@ from clgemm.hardware.choice import (
 from clgemm.hardware.device import Device, present
 from clgemm.hardware.diagnosis import findings, remedy
 from clgemm.hardware.identity import identify
-from clgemm.planning.crossovers import file, measured
+from clgemm.planning.crossovers import Crossovers, Kind, file, kinds, measured
 from clgemm.planning.planner import families
 from clgemm.planning.selection import threshold
 from clgemm.planning.serving import serving
@@ -200,9 +200,15 @@ def _crossover() -> dict[str, Any]:
             "not measured here": "rules for its kind of device; 'python -m clgemm tune' measures it"
         }
     return {f"measured here, {found.date}": str(file())} | {
-        kind: "the host is faster" if least is None else f"from {least / 1e6:,.0f} million on"
-        for kind, least in found.least.items()
+        kind: _from_where_on(found.least, kind) for kind in kinds()
     }
+
+
+def _from_where_on(found: Crossovers, kind: Kind) -> str:
+    if kind not in found:
+        return "not measured"
+    least = found[kind]
+    return "the host is faster" if least is None else f"from {least / 1e6:,.0f} million on"
 
 
 def _lines(config: dict[str, Any], indent: str = "") -> list[str]:

@@ -19,7 +19,7 @@ ORDER = (
     {"testing"},
     {"dask"},
     {"accel"},
-    {"info", "chain"},
+    {"info", "chain", "prepared"},
     {"products"},
     {"blas", "contraction"},
     {"storage"},

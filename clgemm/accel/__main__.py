@@ -22,8 +22,8 @@ from clgemm.terminal import print_table, product_bar, whole
 
 EPILOG = """
 Without --threshold, the device multiplies from the crossover on: the size from which on it is
-faster than the host. It is measured once on this machine, by --measure or by the first program
-that spends long enough in large products.
+faster than the host. It is measured once on this machine: by --measure for all kinds of products,
+or for one kind by the first program that spends a second in large products of that kind.
 """
 
 

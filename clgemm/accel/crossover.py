@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -15,30 +15,127 @@ from clgemm.accel.semantics import match_numpy
 from clgemm.core.caches import forget_plans
 from clgemm.hardware.device import Device
 from clgemm.planning import crossovers
-from clgemm.planning.crossovers import Crossovers, Kind, Work, kind_of
+from clgemm.planning.crossover_search import Search, Times, largest_side
+from clgemm.planning.crossovers import Crossovers, Kind, Work
 from clgemm.runtime.launch import multiply
 
-__all__ = ["HostProduct", "measure"]
+__all__ = [
+    "ATTEMPT_SECONDS",
+    "EXPECTED_SECONDS",
+    "HostProduct",
+    "Measurement",
+    "Sides",
+    "both_sides",
+    "keep",
+    "measure",
+]
 
 log = logging.getLogger(__name__)
 
 HostProduct: TypeAlias = Callable[[Any, Any], Any]
 
 MARGIN = 0.95  # the device wins if it takes at most this fraction of the host's time
-TURNS = 5
+TURNS = 3
 CLEARLY = 1.2  # the device loses early if it takes this many times the host's time twice
 PAUSE_SECONDS = 0.02
-HOST_SECONDS = 0.1  # the host's time for the largest product, about
-MOST_BYTES = 2**29  # the operands and the result of the largest product
+MOST_BYTES = 2**28  # the operands and the result of the largest product
+# What the measurement of one kind is expected to take, and the time limit of one attempt at it. No
+# product is begun that is expected to exceed the limit; only the first of a size may, by compiling.
+EXPECTED_SECONDS, ATTEMPT_SECONDS = 1.0, 2.0
+
+
+class Sides(NamedTuple):
+    """One product on either side: functions that take no arguments."""
+
+    host: Callable[[], object]
+    device: Callable[[], object]
+
+
+class Measurement:
+    """The measurement of the crossover of one kind of product. It may be interrupted and go on.
+
+    Host and device multiply the same arrays in turns; transfers count. The host runs after a pause
+    and the device right after the host, as in a program that uses both. OpenBLAS's threads spin for
+    a moment after a product, and a device that shares their cores must win all the same.
+
+    Parameters
+    ----------
+    sides : callable
+        Returns a product of given sizes on either side.
+    """
+
+    def __init__(self, kind: Kind, sides: Callable[[Work], Sides]) -> None:
+        self.kind = kind
+        self._sides, self._trial = sides, _trials()[kind]
+        floor = crossovers.LEAST_WORK
+        if kind in ("block", "symmetric"):
+            floor = max(floor, self._trial(crossovers.BANDS[-1]).size)
+        least = largest_side(self._size, floor - 1) + 1
+        most = largest_side(lambda side: _bytes(self._trial(side)), MOST_BYTES)
+        self._search = Search(self._size, least, max(least, most))
+        self._compiled: set[int] = set()  # sides
+
+    @property
+    def has_ended(self) -> bool:
+        return self._search.next() is None
+
+    @property
+    def least(self) -> int | None:
+        """The least work that the device is known to win so far; None if it has won none."""
+        return self._search.crossover
+
+    def go_on(self, seconds: float = ATTEMPT_SECONDS) -> None:
+        """Measure for about so many seconds at most.
+
+        It ends for good, with what is known, if one more trial alone exceeds the limit of an
+        attempt. Each attempt makes a trial, or compiles for one, so that their number is bounded.
+        """
+        start = time.perf_counter()
+        while (side := self._search.next()) is not None:
+            host, device = self._search.expected(side)
+            expected = (TURNS + 1) * (host + device) + TURNS * PAUSE_SECONDS
+            left = seconds - (time.perf_counter() - start)
+            if expected > ATTEMPT_SECONDS:
+                self._search.end()
+            elif expected > left or not self._try(side, start + seconds):
+                return
+
+    def _size(self, side: int) -> int:
+        return self._trial(side).size
+
+    def _try(self, side: int, until: float) -> bool:
+        """Let both sides multiply in turns, and record who won.
+
+        Returns
+        -------
+        bool
+            False, with nothing recorded, if the time is over once the device has compiled.
+        """
+        work = self._trial(side)
+        host, device = self._sides(work)
+        seconds = _timed(device)  # compiles
+        if side in self._compiled and seconds > ATTEMPT_SECONDS:
+            self._search.end()  # so slow without compiling
+        self._compiled.add(side)
+        if time.perf_counter() > until:
+            return False
+        times: list[Times] = []
+        ratios: list[float] = []
+        for _ in range(TURNS):
+            time.sleep(PAUSE_SECONDS)
+            times.append((_timed(host), _timed(device)))
+            ratios.append(times[-1][1] / max(times[-1][0], 1e-9))
+            if len(ratios) == 2 and min(ratios) > CLEARLY:
+                break
+        ratio = sorted(ratios)[len(ratios) // 2]
+        log.debug("%s: the device takes %.2f of the host's time", work, ratio)
+        fastest = min(h for h, _ in times), min(d for _, d in times)
+        self._search.record(side, ratio <= MARGIN, fastest)
+        return True
 
 
 def measure(device: Device, host: HostProduct, seconds: float = math.inf) -> Crossovers:
     """Measure and store the crossover of each kind of product: the least work the device wins.
-
-    Host and device multiply the same arrays in turns; transfers count. The host runs after a pause
-    and the device right after the host, as in a program that uses both. OpenBLAS's threads spin for
-    a moment after a product, and a device that shares their cores must win all the same. The
-    measurement takes some seconds.
 
     Parameters
     ----------
@@ -50,15 +147,29 @@ def measure(device: Device, host: HostProduct, seconds: float = math.inf) -> Cro
     Raises
     ------
     TimeoutError
-        If it takes longer; then nothing is stored.
+        If it takes longer; then the kinds that have been measured so far are stored.
     """
     log.info("measuring from which size on %s beats NumPy", device.name)
     deadline = time.monotonic() + seconds
-    found = {kind: _crossover(device, host, trial, deadline) for kind, trial in _trials().items()}
-    crossovers.keep(device, found)
-    forget_plans()  # plans hold the side, which may be another one now
+    found: dict[Kind, int | None] = {}
+    for kind in crossovers.kinds():
+        measurement = Measurement(kind, both_sides(device, host))
+        left = math.inf
+        while not measurement.has_ended:
+            if left < ATTEMPT_SECONDS:
+                raise TimeoutError("the time to measure where the device is faster is over")
+            left = deadline - time.monotonic()
+            measurement.go_on(min(ATTEMPT_SECONDS, left))
+        found[kind] = keep(device, measurement)
     log.info("%s beats NumPy from these multiply-adds on: %s", device.name, found)
     return found
+
+
+def keep(device: Device, measurement: Measurement) -> int | None:
+    """Store the result of a measurement, and return it."""
+    crossovers.keep(device, {measurement.kind: measurement.least})
+    forget_plans()  # plans hold the side, which may be another one now
+    return measurement.least
 
 
 def _trials() -> dict[Kind, Callable[[int], Work]]:
@@ -83,78 +194,26 @@ def _trials() -> dict[Kind, Callable[[int], Work]]:
     return trials
 
 
-def _crossover(
-    device: Device, host: HostProduct, trial: Callable[[int], Work], deadline: float
-) -> int | None:
-    """Return the least work that the device wins: halve the work as long as it does."""
-    _require_time(deadline)
-    least = None
-    work = _largest(host, trial)
-    floor = crossovers.LEAST_WORK
-    if kind_of(work) in ("block", "symmetric"):
-        floor = max(floor, trial(crossovers.BANDS[-1]).size)
-    while work.size >= floor and _device_wins(device, host, work):
-        _require_time(deadline)
-        least = work.size
-        side = _side(trial, work.size // 2)
-        work = trial(side)
-        if work.size == least:
-            break
-    return least
+def _bytes(work: Work) -> int:
+    m, n, k, matrices, _ = work
+    return 4 * matrices * (m * k + k * n + m * n)
 
 
-def _require_time(deadline: float) -> None:
-    if time.monotonic() > deadline:
-        raise TimeoutError("the time to measure from which size on the device is faster is over")
+def both_sides(device: Device, host: HostProduct) -> Callable[[Work], Sides]:
+    """Return a function from sizes to a product of random arrays on either side."""
 
-
-def _side(trial: Callable[[int], Work], size: int) -> int:
-    """Return the largest side for which a trial has at most `size` multiply-adds."""
-    side = 1
-    while trial(2 * side).size <= size:
-        side *= 2
-    step = side
-    while step := step // 2:
-        if trial(side + step).size <= size:
-            side += step
-    return side
-
-
-def _largest(host: HostProduct, trial: Callable[[int], Work]) -> Work:
-    """Return the largest product within the limits for the host's time and for memory."""
-    work = trial(_side(trial, 2 * crossovers.LEAST_WORK))
-    while True:
+    def sides(work: Work) -> Sides:
         a, b = _operands(work)
-        host(a, b)
-        seconds = _timed(functools.partial(host, a, b))
-        larger = trial(_side(trial, 2 * work.size))
-        larger_bytes = (
-            4 * larger.matrices * (larger.m * larger.k + larger.k * larger.n + larger.m * larger.n)
-        )
-        if seconds > HOST_SECONDS / 2 or larger_bytes > MOST_BYTES:
-            return work
-        work = larger
+        shape = (work.matrices, work.m, work.n) if work.matrices > 1 else (work.m, work.n)
 
+        def on_device() -> None:
+            c = np.empty(shape, np.float32)
+            multiply(1.0, a, b, 0.0, c, queue=device.queue)
+            match_numpy(work.symmetric, c, lambda: (a, b), host)
 
-def _device_wins(device: Device, host: HostProduct, work: Work) -> bool:
-    a, b = _operands(work)
-    shape = (work.matrices, work.m, work.n) if work.matrices > 1 else (work.m, work.n)
+        return Sides(functools.partial(host, a, b), on_device)
 
-    def on_device() -> None:
-        c = np.empty(shape, np.float32)
-        multiply(1.0, a, b, 0.0, c, queue=device.queue)
-        match_numpy(work.symmetric, c, lambda: (a, b), host)
-
-    on_device()  # compiles
-    ratios = []
-    for _ in range(TURNS):
-        time.sleep(PAUSE_SECONDS)
-        seconds = _timed(functools.partial(host, a, b))
-        ratios.append(_timed(on_device) / seconds)
-        if len(ratios) == 2 and min(ratios) > CLEARLY:
-            return False
-    log.debug("%s: the device takes %.2f of the host's time", work, sorted(ratios)[TURNS // 2])
-    return sorted(ratios)[TURNS // 2] <= MARGIN
+    return sides
 
 
 def _operands(work: Work) -> tuple[Any, Any]:

@@ -295,13 +295,13 @@ class Hooks:
             if device is None and (task := prepare()) is not None:
                 device = self._choose(task)
                 if not isinstance(device, str):
-                    before = used()
+                    before, begun = used(), time.perf_counter()
                     result, errors = task.on_device(device)
-                    self._router.succeeded(device)
-                    seconds = time.perf_counter() - start
-                    self._tally.add(name, DEVICE, seconds, task.size_bytes)
+                    ended = time.perf_counter()
+                    self._router.succeeded(device, task.work, ended - begun)
+                    self._tally.add(name, DEVICE, ended - start, task.size_bytes)
                     if (now := used()) != before:
-                        self._tally.add_resident(now[0] - before[0], now[1] - before[1])
+                        self._tally.add_resident(*(x - y for x, y in zip(now, before, strict=True)))
                     task = None
         except BaseException as error:
             if not isinstance(error, Exception) or belongs_to_program(error):
@@ -317,13 +317,14 @@ class Hooks:
             if errors.invalid:
                 same(INFINITE, ZERO)
             return result
+        begun = time.perf_counter()  # the choice may have measured
         result = host()
-        seconds = time.perf_counter() - start
+        ended = time.perf_counter()
         if device is not None:
-            self._router.stayed(device, seconds)
-            self._tally.add(name, device, seconds)
+            self._router.stayed(device, ended - begun, None if task is None else task.work)
+            self._tally.add(name, device, ended - start)
         else:
-            self._tally.add(name, DTYPE, seconds)
+            self._tally.add(name, DTYPE, ended - start)
         return result
 
     def _choose(self, task: Task) -> Device | str:

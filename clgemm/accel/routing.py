@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import defaultdict
 from dataclasses import dataclass
 
 import pyopencl as cl
 
-from clgemm.accel.crossover import HostProduct, measure
+from clgemm.accel.crossover import EXPECTED_SECONDS, HostProduct, Measurement, both_sides, keep
+from clgemm.accel.experience import OnDevice, OnHost
 from clgemm.accel.failures import log_safely
 from clgemm.accel.inside import BUSY
 from clgemm.accel.tally import SMALL, LeftOut
@@ -17,8 +19,17 @@ from clgemm.core.host_blas import blas_threads
 from clgemm.core.nesting import NestedCallError
 from clgemm.hardware.choice import get_device, get_devices
 from clgemm.hardware.device import Device
-from clgemm.planning.crossovers import LEAST_WORK, Crossovers, Work, kind_of, measured, pays
-from clgemm.planning.selection import threshold, transfer_config
+from clgemm.planning.crossovers import (
+    LEAST_WORK,
+    Crossovers,
+    Kind,
+    Work,
+    is_complete,
+    kind_of,
+    measured,
+    pays,
+)
+from clgemm.planning.selection import is_clearly_faster, threshold, transfer_config
 
 __all__ = ["DEEP", "ERROR", "FAILED", "Router", "Settings"]
 
@@ -33,9 +44,9 @@ SKINNY = "short sides"
 UNOPENED = "device not opened yet"
 UNMEASURED = "crossover not measured yet"
 NEVER = 2**62
-# The time to open a device and the time to measure it. A program spends it only after as much time
-# in products that the device may be faster at.
-OPENING_SECONDS, MEASURING_SECONDS = 0.5, 8.0
+# The time to open a device. A program spends it, and later the time to measure one kind of product,
+# only after as much time in products that the device may be faster at.
+OPENING_SECONDS = 0.5
 # Exceptions that mean that the device cannot go on.
 DEVICE_ERRORS = (cl.Error, OSError, RuntimeError, ValueError)
 # A device that fails is not used for the first pause. Each further failure doubles the pause.
@@ -79,7 +90,7 @@ class Router:
         self._wanted = wanted
         self._host = host
         self._lock = threading.RLock()
-        self._waiting_seconds = 0.0
+        self._is_measuring = False
         self.begin()
 
     def begin(self) -> None:
@@ -87,8 +98,13 @@ class Router:
         wanted = self._wanted
         self.least = 0 if self.settings.profile else LEAST_WORK if wanted is None else wanted
         self.device_name = ""
-        # By the device and the threads of NumPy's BLAS.
-        self._measured: dict[tuple[Device, int], Crossovers | None] = {}
+        self._waiting_seconds = 0.0
+        # By the device and the threads of NumPy's BLAS. With each, the `least` that follows.
+        self._measured: dict[tuple[Device, int], tuple[Crossovers, int]] = {}
+        # About kinds that have not been measured.
+        self._on_host: defaultdict[Kind, OnHost] = defaultdict(OnHost)
+        self._on_device: defaultdict[tuple[Device, Kind], OnDevice] = defaultdict(OnDevice)
+        self._begun: dict[tuple[Device, int, Kind], Measurement] = {}
         # Devices that are not used, each with the monotonic time when it is tried again.
         self._left_out: dict[Device, tuple[LeftOut, float]] = {}
         self._warned: set[str] = set()
@@ -103,8 +119,9 @@ class Router:
         """
         if work.size < max(1, LEAST_WORK if self._wanted is None else self._wanted):
             return SMALL
+        kind = kind_of(work)
         if self._wanted is None:
-            if kind_of(work) is None:
+            if kind is None:
                 return SKINNY
             if self._waiting_seconds < OPENING_SECONDS:
                 return UNOPENED
@@ -117,22 +134,25 @@ class Router:
             return NO_DEVICE
         if device in self._left_out and time.monotonic() < self._left_out[device][1]:
             return FAILED
-        if self._wanted is not None:
+        if self._wanted is not None or kind is None:
             return device
-        found = self._crossovers(device)
-        if found is None:
-            return UNMEASURED
-        if not self.settings.profile:
-            # If the device changes, the next product above this limit updates it.
-            self.least = min((x for x in found.values() if x is not None), default=NEVER)
         if sent < 1 and transfer_config(device) is None:
             sent = 1.0  # nothing is sent in any case
+        found, least = self._known(device)
+        if kind not in found:
+            return self._choose_unmeasured(device, kind, work, sent)
+        if not self.settings.profile:
+            # If the device changes, the next product above this limit updates it.
+            self.least = least
         return device if pays(work, found, sent) else SMALL
 
-    def stayed(self, reason: str, seconds: float) -> None:
-        """Record how long a product took on the host."""
-        if reason in (UNOPENED, UNMEASURED):
-            self._waiting_seconds += seconds
+    def stayed(self, reason: str, seconds: float, work: Work | None) -> None:
+        """Record how long a product took on the host; `work` is None if it cannot be offloaded."""
+        if work is None or reason not in (UNOPENED, UNMEASURED):
+            return
+        self._waiting_seconds += seconds
+        if (kind := kind_of(work)) is not None:
+            self._on_host[kind].add(work.size, seconds)
 
     def failed(self, device: Device | None, error: Exception) -> str:
         """Record that a product failed on the device, and return the reason for the report.
@@ -159,8 +179,13 @@ class Router:
         log_safely(logging.WARNING, f"a product failed, and NumPy repeats it: {left_out}")
         return FAILED
 
-    def succeeded(self, device: Device) -> None:
-        """Record that a product succeeded on a device."""
+    def succeeded(self, device: Device, work: Work, seconds: float) -> None:
+        """Record that a product succeeded on a device, and how long it took."""
+        kind = kind_of(work)
+        if self._wanted is None and kind is not None and kind not in self._known(device)[0]:
+            rate = self._on_host[kind].rate
+            if rate:
+                self._on_device[device, kind].add(work.size, seconds, rate)
         names = [device.name] if self.queue(device) else [d.name for d in get_devices()]
         self.device_name = ", ".join(names)
         if self._left_out and self._left_out.pop(device, None) is not None:
@@ -175,22 +200,62 @@ class Router:
         """Return the devices whose last product failed."""
         return tuple(found for found, _ in list(self._left_out.values()))
 
-    def _crossovers(self, device: Device) -> Crossovers | None:
+    def _known(self, device: Device) -> tuple[Crossovers, int]:
+        """Return the crossovers that are known, and the least work that they leave to `choose`."""
+        key = device, blas_threads()
+        if key not in self._measured:
+            stored = measured(device)
+            self._learn(key, {} if stored is None else stored.least)
+        return self._measured[key]
+
+    def _learn(self, key: tuple[Device, int], found: Crossovers) -> None:
+        least = LEAST_WORK
+        if is_complete(found):
+            least = min((x for x in found.values() if x is not None), default=NEVER)
+        self._measured[key] = found, least
+
+    def _choose_unmeasured(
+        self, device: Device, kind: Kind, work: Work, sent: float
+    ) -> Device | str:
+        """Return the side for a kind without a crossover, and measure it once that pays.
+
+        A product that is clearly faster on the device goes there at once. The times of these
+        products are compared with the host's: the first of each kind is the host's.
+        """
+        on_host, on_device = self._on_host[kind], self._on_device[device, kind]
+        trusted = on_host.rate > 0 and not on_device.is_given_up
+        if trusted and is_clearly_faster(device, work, sent):
+            return device
+        if on_host.seconds >= EXPECTED_SECONDS:
+            self._measure(device, kind)
+            if kind in (found := self._known(device)[0]):
+                return device if pays(work, found, sent) else SMALL
+        begun = self._begun.get((device, blas_threads(), kind))
+        least = None if begun is None else begun.least
+        return device if trusted and least and work.size >= least * sent else UNMEASURED
+
+    def _measure(self, device: Device, kind: Kind) -> None:
+        """Measure one kind of product for a while, and store its crossover if that is found."""
         with self._lock:
-            key = device, blas_threads()
-            if key not in self._measured:
-                known = measured(device)
-                self._measured[key] = None if known is None else known.least
-            found = self._measured[key]
-            if found is None and self._waiting_seconds >= MEASURING_SECONDS:
-                start = time.perf_counter()
-                try:
-                    found = self._measured[key] = measure(device, self._host)
-                except BaseException:
-                    self._waiting_seconds = 0.0  # wait again before the next try, which takes long
-                    raise
-                log.info("measured in %.1f s", time.perf_counter() - start)
-            return found
+            on_host, threads = self._on_host[kind], blas_threads()
+            # Another thread has just measured, or a signal handler multiplies meanwhile.
+            if on_host.seconds < EXPECTED_SECONDS or self._is_measuring:
+                return
+            self._is_measuring = True
+            start = time.perf_counter()
+            try:
+                on_host.seconds = 0.0  # whatever happens, wait again before the next attempt
+                key = device, threads, kind
+                if key not in self._begun:
+                    self._begun[key] = Measurement(kind, both_sides(device, self._host))
+                measurement = self._begun[key]
+                measurement.go_on()
+                if measurement.has_ended:
+                    found = {**self._known(device)[0], kind: keep(device, measurement)}
+                    self._learn((device, threads), found)
+            finally:
+                self._is_measuring = False
+            log.info("measured %s for %.1f s", kind, time.perf_counter() - start)
 
     def _warn_once(self, message: str, error: Exception | None = None) -> None:
         with self._lock:

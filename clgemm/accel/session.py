@@ -314,8 +314,7 @@ def report() -> Report:
     """Count the products on each side since the start of the current or last acceleration."""
     last = _state.last
     name, left_out = (last.router.device_name, last.router.left_out()) if last else ("", ())
-    moved = _tally.offloaded_bytes, _tally.resident, _tally.saved_bytes
-    return Report(name, tuple(_tally.rows()), left_out, children_note(), *moved)
+    return Report(name, tuple(_tally.rows()), left_out, children_note(), *_tally.moved())
 
 
 def host_matmul() -> Any:

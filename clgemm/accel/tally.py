@@ -77,6 +77,9 @@ class Report:
     saved_bytes : int
         Size of the operands that were not sent for these. A device that uses host memory in place
         is sent nothing, and has no copies.
+    compared_bytes : int
+        Size of the memory that was read to find changes of resident arrays. Where Linux tells which
+        pages are written to, this is 0 unless some are.
     """
 
     device: str
@@ -86,6 +89,7 @@ class Report:
     offloaded_bytes: int = 0
     resident: int = 0
     saved_bytes: int = 0
+    compared_bytes: int = 0
 
     @property
     def saved(self) -> str:
@@ -94,7 +98,8 @@ class Report:
             return ""
         return (
             f"{self.resident:,} of the products used resident arrays: "
-            f"{self.saved_bytes / 1e6:,.1f} MB were not sent"
+            f"{self.saved_bytes / 1e6:,.1f} MB were not sent, "
+            f"{self.compared_bytes / 1e6:,.1f} MB were read to find changes"
         )
 
     @property
@@ -144,7 +149,7 @@ class Tally:
         self._lock = threading.RLock()  # reentrant: a signal's handler may multiply and count
         self._slow: dict[tuple[str, str], tuple[int, float]] = {}
         self._quick: dict[tuple[str, str], Quick] = {}
-        self.offloaded_bytes = self.resident = self.saved_bytes = 0
+        self.offloaded_bytes = self.resident = self.saved_bytes = self.compared_bytes = 0
 
     def quick(self, function: str, reason: str) -> Quick:
         """Return the counter of calls that are not timed."""
@@ -157,17 +162,23 @@ class Tally:
             calls, total = self._slow.get((function, reason), (0, 0.0))
             self._slow[function, reason] = calls + 1, total + seconds
 
-    def add_resident(self, products: int, saved_bytes: int) -> None:
-        """Count products that used resident arrays, and the bytes that were not sent for them."""
+    def add_resident(self, products: int, saved_bytes: int, compared_bytes: int) -> None:
+        """Count products that used resident arrays, the bytes not sent for them, and those read."""
         with self._lock:
             self.resident += products
             self.saved_bytes += saved_bytes
+            self.compared_bytes += compared_bytes
+
+    def moved(self) -> tuple[int, int, int, int]:
+        """Return what the last four attributes of a `Report` say."""
+        with self._lock:
+            return self.offloaded_bytes, self.resident, self.saved_bytes, self.compared_bytes
 
     def reset(self) -> None:
         """Set all counts and times to zero."""
         with self._lock:
             self._slow.clear()
-            self.offloaded_bytes = self.resident = self.saved_bytes = 0
+            self.offloaded_bytes = self.resident = self.saved_bytes = self.compared_bytes = 0
             for count in self._quick.values():
                 count.reset()
 

@@ -9,7 +9,15 @@ import numpy.typing as npt
 
 from clgemm.bench.cases import Case
 
-__all__ = ["COLUMNS_IN_FRONT", "judge", "operands", "reference", "stored", "viewed"]
+__all__ = [
+    "COLUMNS_IN_FRONT",
+    "judge",
+    "operands",
+    "reference",
+    "stored",
+    "stored_shape",
+    "viewed",
+]
 
 ROUNDOFF = 2.0**-24
 LEAST_NORMAL = 2.0**-126  # below it, float32 has fewer digits, and some devices have zero
@@ -39,13 +47,14 @@ def operands(case: Case) -> tuple[Array, Array]:
 def stored(case: Case, rng: np.random.Generator) -> tuple[Array, Array]:
     """Return the C-contiguous arrays that A and B are views of."""
     stack = (case.batch,) if case.batch > 1 else ()
-    a = _random(rng, case.data, (*stack, *_stored_shape(case.m, case.k, case.layout_a)))
+    a = _random(rng, case.data, (*stack, *stored_shape(case.m, case.k, case.layout_a)))
     if case.shared_b:
         stack = ()
-    return a, _random(rng, case.data, (*stack, *_stored_shape(case.k, case.n, case.layout_b)))
+    return a, _random(rng, case.data, (*stack, *stored_shape(case.k, case.n, case.layout_b)))
 
 
-def _stored_shape(rows: int, columns: int, layout: str) -> tuple[int, int]:
+def stored_shape(rows: int, columns: int, layout: str) -> tuple[int, int]:
+    """Return rows and columns of the stored matrix that an operand is a view of."""
     return {
         "N": (rows, columns),
         "T": (columns, rows),

@@ -21,6 +21,7 @@ from clgemm.hardware.device import Device
 from clgemm.runtime.bound_plan import Launch
 from clgemm.runtime.operands import HostArray
 from clgemm.runtime.transfer.page_locks import PageLock, PageLocks
+from clgemm.runtime.transfer.pieces import Piece
 from clgemm.runtime.transfer.pipeline import Call
 from clgemm.runtime.transfer.staging import Chunk, Copies, Staging
 from clgemm.runtime.transfer.uploads import Lane, Uploads
@@ -268,14 +269,20 @@ class RecordingUploads(Uploads):
         with self._recorder.span("hand out copies"):
             super().fill(wait)
 
-    def send(self) -> None:
-        piece, transfers = self._filling[0].piece, self._lane.transfers
-        known = len(transfers)
+    def _enqueued(self, piece: Piece, chunk: Chunk, before: list[cl.Event] | None) -> cl.Event:
         with self._recorder.span("enqueue a transfer"):
-            super().send()
-        for event in transfers[known:]:
-            size_bytes = FLOAT_BYTES * piece.size
-            self._recorder.command(event, UP, "", size_bytes, piece.host.ctypes.data)
+            event = super()._enqueued(piece, chunk, before)
+        return self._noted(piece, event)
+
+    def _sent_in_place(self, piece: Piece, lock: Future[PageLock | None]) -> cl.Event:
+        with self._recorder.span("enqueue a transfer"):
+            event = super()._sent_in_place(piece, lock)
+        return self._noted(piece, event)
+
+    def _noted(self, piece: Piece, event: cl.Event) -> cl.Event:
+        size_bytes = FLOAT_BYTES * piece.size
+        self._recorder.command(event, UP, "", size_bytes, piece.host.ctypes.data)
+        return event
 
 
 class RecordingCall(Call):
@@ -297,11 +304,11 @@ class RecordingCall(Call):
             return super()._multiply(tile)
 
     def _receive(self, tile: Tile, done: cl.Event) -> None:
-        known = len(self._transfers)
         pieces = self._pieces(tile, 2, is_result=True)
         with self._recorder.span("enqueue a transfer"):
             super()._receive(tile, done)
-        for event, piece in zip(self._transfers[known:], pieces, strict=True):
+        events = self._slots[2][tile.slots[2]].users
+        for event, piece in zip(events, pieces, strict=True):
             size_bytes = FLOAT_BYTES * piece.size
             self._recorder.command(event, DOWN, "", size_bytes, piece.host.ctypes.data)
 

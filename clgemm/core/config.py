@@ -8,13 +8,16 @@ tuner and the tests.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+from clgemm.core.costs import H200, Costs
 
 __all__ = [
     "FLOAT_BYTES",
     "KernelConfig",
+    "Launch",
     "Limits",
     "multiple",
     "positive",
@@ -50,6 +53,8 @@ class Limits:
     persisting_cache_bytes : int
         The part of a large operand that kernels can keep in the last cache from call to call
         (kernels/skinny_gpu/skinny_gpu.cl); 0 if kernels cannot control that.
+    costs : Costs
+        What launches cost, for families that expect a time.
     """
 
     local_memory_bytes: int
@@ -59,6 +64,23 @@ class Limits:
     vector_width: int
     fused_split_k: bool = False
     persisting_cache_bytes: int = 0
+    costs: Costs = H200
+
+
+class Launch(NamedTuple):
+    """A launch of a kernel on a device, whose time is expected.
+
+    Attributes
+    ----------
+    groups : int
+        Work-groups.
+    arguments : mapping
+        The kernel's arguments by name: see `clgemm.core.steps.Step`.
+    """
+
+    groups: int
+    arguments: Mapping[str, Any]
+    limits: Limits
 
 
 @dataclass(frozen=True)
@@ -116,6 +138,10 @@ class KernelConfig:
         if found := list(self.problems_on(limits)):
             raise ValueError(f"{self}: " + "; ".join(found))
 
+    def microseconds(self, launch: Launch) -> float:  # noqa: ARG002 - for subclasses
+        """Return how long a launch is expected to keep the device busy; 0 without a model."""
+        return 0.0
+
     def macros(self) -> tuple[tuple[str, int], ...]:
         """Return the -D macros of the family's source."""
         fields = ((name.upper(), int(value)) for name, value in asdict(self).items())
@@ -137,7 +163,8 @@ def variant_of(kind: type[Variant], config: KernelConfig, **planned: int) -> Var
 
 def positive(config: KernelConfig, *optional: str) -> Iterator[str]:
     """Yield a problem for each field below 1. Flags and the `optional` fields may be 0."""
-    for name, value in asdict(config).items():
+    for name in (field.name for field in fields(config)):
+        value = getattr(config, name)
         least = 0 if name in optional else 1
         if not isinstance(value, bool) and value < least:
             yield f"{name}={value} is less than {least}"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal, NamedTuple
 
-from clgemm.core.config import FLOAT_BYTES, KernelConfig
+from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, Limits
+from clgemm.core.costs import joined
 from clgemm.core.layout import Layout, Level
 
 __all__ = [
@@ -27,6 +29,8 @@ __all__ = [
     "Turn",
     "batch_of",
     "ceil_div",
+    "expected_us",
+    "matrices_of",
     "operand_at",
     "operand_in_place",
     "round_up",
@@ -43,6 +47,7 @@ LAST_ITEM = 2**31 - 1  # work-items per launch: rusticl ends the process from 2*
 # into parts that are added up in C. At this length the extra read and write of C costs little.
 LONGEST_SUM = 8192
 COUNTERS = 1024  # zero-initialised atomic counters, per compute unit
+HOST_OVERLAP = 6.0  # as in `joined`: a product's host time and its device time
 KERNEL_LEVELS = 4  # nested loops over a batch inside a kernel: the lanes of an int4
 
 
@@ -103,6 +108,27 @@ class Plan:
     steps: tuple[Step, ...]
     scratch: tuple[tuple[Slot, int], ...] = ()
     turns: int = 0
+
+
+def expected_us(plan: Plan, limits: Limits) -> float:
+    """Return the expected time of a plan in microseconds, by the families' models.
+
+    Host and device work at the same time: while the device computes, the host enqueues what comes
+    next. Launches that few products need count for the host alone.
+    """
+    costs = limits.costs
+    host, device = costs.host_us - costs.host_more_us, costs.start_us - costs.more_us
+    for step in plan.steps:
+        host += costs.tensor_host_us if step.gated else costs.host_more_us
+        if not step.gated:
+            launch = Launch(step.groups, step.arguments, limits)
+            device += costs.more_us + step.config.microseconds(launch)
+    return joined(HOST_OVERLAP, host, device)
+
+
+def matrices_of(counts: bytes) -> int:
+    """Return the matrices of a launch, from its kernel's argument `counts`."""
+    return math.prod(struct.unpack("4i", counts))
 
 
 def operand_at(

@@ -53,6 +53,11 @@ class Traits:
         return self.limits.vector_width > 1
 
     @property
+    def has_cost_model(self) -> bool:
+        """Whether the expected times of families hold: they are made for GPUs."""
+        return self.kind != "CPU" and not self.has_vectors
+
+    @property
     def has_many_cores(self) -> bool:
         """Whether there are so many cores that waiting for one another is expensive."""
         return self.limits.compute_units >= MANY_CORES

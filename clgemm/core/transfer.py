@@ -89,7 +89,7 @@ class TransferConfig:
     memory_bytes: int
     threads: int
     threaded_bytes: int = 2**22
-    chunk_bytes: int = 2**22
+    chunk_bytes: int = 2**23
     chunks: int = 16
     pool_chunks: int = 64
     tile_bytes: int = 2**23
@@ -98,7 +98,7 @@ class TransferConfig:
     ramp: int = 0
     square: int = 0
     edge_bytes: int = 0
-    caller_copies: bool = True
+    caller_copies: bool = False
     prefault: Literal["", "touch", "populate"] = ""
     locking: Locking = UNLOCKED
 

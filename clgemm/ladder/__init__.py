@@ -6,6 +6,7 @@
     rung             the base class of rungs: parameters, constraints and launches
     squares, blocks  rungs 1 to 4, and 5 to 10
     beyond           rungs 11 to 16, after the tutorial's ten
+    tensor           rungs 17 to 20, for tensor cores
     rungs            the list of rungs, and the choice of parameters for a device
     measure          random operands, the check of a result, and medians
     kernels          the rungs' files
@@ -41,10 +42,10 @@ def run(
     Parameters
     ----------
     rung : int
-        1 to 16.
+        1 to 20.
     n : int or tuple of int
         The size of square matrices, or (m, n, k). Sizes must be multiples of the tile, except for
-        rung 10.
+        rung 10. Rungs 19 and 20 need a k of 512 or more.
     device : str or int, optional
         As for `clgemm.set_device`. The default is the device of `clgemm.get_device`.
     repeat : int, optional
@@ -56,13 +57,15 @@ def run(
     Returns
     -------
     Result
-        GFLOP/s, the median time in nanoseconds, and the error relative to float64.
+        GFLOP/s, the median time in nanoseconds, and the error relative to float64 with the bound
+        that the rung promises.
 
     Raises
     ------
     ValueError
-        If the parameters break a constraint of the rung or a limit of the device, if `n` has
-        neither one nor three sizes, or if `repeat` is less than 1.
+        If the parameters break a constraint of the rung or a limit of the device, if the device
+        lacks what the rung needs, if `n` has neither one nor three sizes, or if `repeat` is less
+        than 1.
 
     Examples
     --------

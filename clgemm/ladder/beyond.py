@@ -106,10 +106,10 @@ class AsynchronousCopies(RegisterPrefetch):
         if not bad:
             yield from multiples(self, tile_m="work_m")
 
-    def problems_on(self, target: Target, shape: Shape) -> Iterator[str]:
-        yield from super().problems_on(target, shape)
-        if not target.asynchronous_copies:
-            yield "the toolchain does not have OpenCL's async_work_group_copy"
+    @classmethod
+    def missing(cls, target: Target) -> str:
+        there = target.asynchronous_copies
+        return "" if there else "the toolchain does not have OpenCL's async_work_group_copy"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -93,8 +93,8 @@ def main(args: argparse.Namespace) -> int:
     Returns
     -------
     int
-        0 if all rungs ran and are right and the files are written, 1 if not, 2 if the arguments
-        are wrong.
+        0 if all rungs that can run on the device ran and are right, and the files are written; 1 if
+        not; 2 if the arguments are wrong.
     """
     try:
         device = find_device(args.device) if args.device else get_device()
@@ -181,6 +181,9 @@ def _climb(device: Device, n: int, args: argparse.Namespace) -> Climb:
             for number in numbers:
                 kind = RUNGS[number - 1]
                 step(f"rung {number}, {kind.title} ({toolchain})")
+                if missing := kind.missing(target):
+                    climb.absent[number, toolchain] = missing
+                    continue
                 names = {field.name for field in fields(kind)}
                 given = {name: value for name, value in args.set if name in names}
                 try:

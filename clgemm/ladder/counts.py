@@ -26,7 +26,7 @@ class Counts:
     local_memory_bytes : int
         Local memory of each work-group.
     flops : int
-        Multiplications and additions, with those of padding.
+        Multiplications and additions, with those of padding, and of all products of parts.
     """
 
     read_bytes: int
@@ -65,21 +65,20 @@ def count(rung: Rung, shape: Shape) -> Counts:
     groups = multiply.groups[0] * multiply.groups[1]
     items = multiply.items[0] * multiply.items[1]
     m, n, k = rung.padded(shape)
-    rows, columns = rung.registers_read
-    steps = groups * rung.steps(shape)
-    by_items = steps * items * (rows + columns)  # elements that work-items read one by one
-    by_tiles = steps * (rung.extent.m + rung.extent.n)  # elements that work-groups copy
+    steps = rung.tiles(shape) * rung.steps(shape) // rung.extent.k
+    by_items = steps * rung.tile_read_bytes  # what work-items read
+    by_tiles = steps * rung.tile_bytes  # what work-groups copy
     is_tiled = rung.local_memory_bytes > 0
     return Counts(
-        read_bytes=FLOAT_BYTES * (by_tiles if is_tiled else by_items),
+        read_bytes=by_tiles if is_tiled else by_items,
         written_bytes=FLOAT_BYTES * rung.results(shape),
-        local_read_bytes=FLOAT_BYTES * by_items * is_tiled,
-        local_written_bytes=FLOAT_BYTES * by_tiles * is_tiled,
+        local_read_bytes=by_items * is_tiled,
+        local_written_bytes=by_tiles * is_tiled,
         support_bytes=sum(_support_bytes(launch) for launch in rung.launches(shape)),
         work_groups=groups,
         work_items=items,
         local_memory_bytes=rung.local_memory_bytes,
-        flops=2 * m * n * k,
+        flops=2 * m * n * k * rung.products,
     )
 
 
@@ -87,6 +86,8 @@ def _support_bytes(launch: Launch) -> int:
     """Return the bytes that a kernel other than ``multiply`` reads and writes."""
     if launch.kernel == "multiply":
         return 0
+    if launch.moved_bytes is not None:
+        return launch.moved_bytes
     rows, columns, *padded = launch.sizes
     read = written = rows * columns
     if launch.kernel == "pad":

@@ -18,7 +18,7 @@ from clgemm.kernels.sources import OPTIONS
 from clgemm.ladder import opencl
 from clgemm.ladder.counts import Counts, count
 from clgemm.ladder.kernels import source
-from clgemm.ladder.rung import Rung, Shape
+from clgemm.ladder.rung import Rung, Shape, Target
 from clgemm.ladder.rungs import RUNGS, configure
 from clgemm.ladder.story import step, story
 from clgemm.terminal import Side, print_table
@@ -26,8 +26,10 @@ from clgemm.terminal import Side, print_table
 __all__ = ["Compiled", "compiled", "explain", "registers_in"]
 
 COLUMNS = 100
-SHOWN = ("New", "Why", "Cost", "Left to gain", "Error", "Runs on")
+SHOWN = ("New", "How", "Why", "Cost", "Left to gain", "Error", "Runs on")
 NOT_SAID = "-"
+# What OpenCL says about an H200, for rungs that cannot run on the device: their bytes are counted.
+H200 = Target(48 * 1024, 1024, 2**35, read_only=True, lanes=(32,), ptx=True, capability=(9, 0))
 # What NVIDIA's assembler says about a kernel with -cl-nv-verbose.
 ENTRY = re.compile(r"Compiling entry function '(\w+)'")
 REGISTERS = re.compile(r"Used (\d+) registers")
@@ -71,7 +73,7 @@ def registers_in(log: str, kernel: str = "multiply") -> tuple[int | None, int | 
 def compiled(device: Device, rung: Rung) -> Compiled:
     """Compile a rung, without any cache, and return what the driver says about it."""
     target = opencl.target(device)
-    options = [f"-cl-std={opencl.standard(device, rung)}", *OPTIONS]
+    options = [f"-cl-std={opencl.standard(device, rung)}", *OPTIONS, *rung.options]
     options += [f"-D{name}={value}" for name, value in rung.macros(target).items()]
     if target.ptx:
         # The driver's own cache would keep the log: no two builds have the same options.
@@ -120,9 +122,12 @@ def explain(device: Device, number: int, n: int, parameters: dict[str, int]) -> 
     for each in filter(None, (kind.before(), number)):
         names = {field.name for field in fields(RUNGS[each - 1])}
         given = {name: value for name, value in parameters.items() if name in names}
-        rungs.append(configure(each, shape, target, **given))
+        able = H200 if RUNGS[each - 1].missing(target) else target
+        rungs.append(configure(each, shape, able, **given))
     said = story(kind)
     print(f"Rung {number}: {kind.title} ({kind.file})\n")
+    if missing := kind.missing(target):
+        print(textwrap.fill(f"Cannot run here: {missing}.", COLUMNS), end="\n\n")
     for name in SHOWN:
         for block in said.sections.get(name, []):
             if block.is_picture:
@@ -145,7 +150,8 @@ def explain(device: Device, number: int, n: int, parameters: dict[str, int]) -> 
 def _figures(device: Device, rung: Rung, shape: Shape) -> Iterator[tuple[str, str]]:
     """Yield the names and values of a rung's figures; every rung has the same names."""
     counts: Counts = count(rung, shape)
-    driver = compiled(device, rung)
+    can_run = not rung.missing(opencl.target(device))
+    driver = compiled(device, rung) if can_run else Compiled()
 
     def said(value: int | None) -> str:
         return NOT_SAID if value is None else f"{value:,}"
@@ -160,7 +166,7 @@ def _figures(device: Device, rung: Rung, shape: Shape) -> Iterator[tuple[str, st
     yield "flops per byte read from local memory", NOT_SAID if local is None else f"{local:.2f}"
     yield "work-items per work-group", f"{counts.work_items:,}"
     per_unit = counts.work_groups / device.limits.compute_units
-    yield "work-groups per compute unit", f"{per_unit:,.1f}"
+    yield "work-groups per compute unit", f"{per_unit:,.1f}" if can_run else NOT_SAID
     yield "bytes of local memory per work-group", f"{counts.local_memory_bytes:,}"
     yield "  the same, by the driver", said(driver.local_memory_bytes)
     yield "bytes of private memory per work-item, by the driver", said(driver.private_memory_bytes)

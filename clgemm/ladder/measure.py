@@ -15,7 +15,6 @@ from clgemm.ladder.rung import Rung, Shape
 
 __all__ = ["Matrix", "Problem", "Product", "Result", "examine", "median_ns"]
 
-ROUNDOFF = 2.0**-24
 REPEAT = 10
 PATIENCE_NS = 2_000_000_000  # after this time the repetitions end, but not before the third
 
@@ -39,7 +38,7 @@ class Result:
     relative_error : float
         The largest |C - C_ref| / (|A| |B|), where C_ref is computed in float64.
     error_bound : float
-        The bound on `relative_error` from rounding in float32.
+        The bound on `relative_error` that the rung promises.
     support_share : float
         The fraction of the time in kernels other than ``multiply``.
     note : str
@@ -62,7 +61,7 @@ class Result:
 
     @property
     def correct(self) -> bool:
-        """Whether the error is within the bound of rounding errors."""
+        """Whether the error is within the bound."""
         return self.relative_error <= self.error_bound
 
 
@@ -92,16 +91,6 @@ class Problem:
     def relative_error(self, c: npt.NDArray[Any]) -> float:
         """Return the largest error of an element, relative to |A| |B|; NaN if any is NaN."""
         return float(np.max(np.abs(c - self._expected) / self._magnitude))
-
-    @property
-    def error_bound(self) -> float:
-        """The forward error bound gamma(k) = k u / (1 - k u) [1]_.
-
-        References
-        ----------
-        .. [1] N. J. Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 3.1.
-        """
-        return self.shape.k * ROUNDOFF / (1 - self.shape.k * ROUNDOFF)
 
 
 def _uniform(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
@@ -158,7 +147,7 @@ def examine(
         toolchain=toolchain,
         time_ns=time_ns,
         relative_error=problem.relative_error(product.read("c", shape.m, shape.n)),
-        error_bound=problem.error_bound,
+        error_bound=rung.error_bound(shape),
         support_share=support_ns / max(1, sum(map(sum, runs[1:]))),
         note=note,
     )

@@ -33,6 +33,7 @@ def target(device: Device) -> Target:
         lanes=(NVIDIA_LANES,) if is_nvidia else _sub_group_sizes(device),
         ptx=is_nvidia,
         row_sub_groups=not is_nvidia,
+        capability=device.traits.capability if is_nvidia else (0, 0),
     )
 
 
@@ -69,7 +70,7 @@ class Product:
             for name, size in rung.buffers(shape).items()
         }
         macros = list(rung.macros(target(device)).items())
-        program = programs.build(device, source(rung), macros, standard(device, rung))
+        program = programs.build(device, source(rung), macros, standard(device, rung), rung.options)
         self._launches = []
         for launch in rung.launches(shape):
             kernel = cl.Kernel(program, launch.kernel)

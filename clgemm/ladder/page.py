@@ -15,6 +15,7 @@ from clgemm.ladder.kernels import kernel_text, wgsl_names
 from clgemm.ladder.rung import Rung, Shape
 from clgemm.ladder.rungs import RUNGS
 from clgemm.ladder.story import step, story
+from clgemm.ladder.tensor import PackedHalves
 
 __all__ = ["KEPLER_PEERS", "page", "shipped"]
 
@@ -22,6 +23,7 @@ KEPLER_PEERS: dict[str, float] = {"cuBLAS": 3056, "clBlas, tuned": 798, "clBlas"
 # Parameters that the picture does not show.
 COUNTED = 4096  # the size for rungs that were not measured on a device; its tiles all fit
 HIDDEN = {"transpose", "pad", "read_only", "shuffle", "lanes", "swizzle", "split", "reduce"}
+HIDDEN |= {"stages", "work_groups"}
 SUPPORT = ("transpose.wgsl", "pad.wgsl")
 
 
@@ -84,6 +86,7 @@ def _rung(kind: type[Rung]) -> dict[str, Any]:
         "code": [list(line) for line in step(kind)],
         "wgsl": kernel_text(wgsl) if wgsl in wgsl_names() else None,
         "parameters": sorted(names - HIDDEN),
+        "pictured": not issubclass(kind, PackedHalves),
         "local": sample.local_memory_bytes > 0,
         "wide_rows": is_wide,
         "wide_columns": is_wide and "work_n" in names,
@@ -109,8 +112,9 @@ def _climb(climb: Mapping[str, Any]) -> dict[str, Any]:
             if found["toolchain"] == "OpenCL"
         },
         "refused": {
-            found["rung"]: f"not run: {found['reason']}"
-            for found in climb["refused"]
+            found["rung"]: said + found["reason"]
+            for said, key in (("not run: ", "refused"), ("cannot run here: ", "absent"))
+            for found in climb.get(key, ())
             if found["toolchain"] == "OpenCL"
         },
         "peers": [{"name": p["name"], "gflops": p["gflops"]} for p in climb["peers"]],

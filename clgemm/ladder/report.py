@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from clgemm.ladder.measure import Result
@@ -16,6 +16,7 @@ from clgemm.terminal import Side, figure, json_number, print_table
 __all__ = ["Climb", "as_dict", "as_json", "print_climb"]
 
 HEADINGS = ("#", "rung", "GFLOP/s", "step", "of cuBLAS", "Kepler", "support", "error")
+CANNOT = "cannot run here: "
 JUSTIFY: list[Side] = ["right", "left", "right", "right", "right", "right", "right", "right"]
 
 
@@ -29,6 +30,8 @@ class Climb:
         OpenCL's in the order of the rungs, then CUDA's.
     refusals : dict of (int, str) to str
         The reason why a rung did not run, by its number and toolchain.
+    absent : dict of (int, str) to str
+        What the device lacks for a rung that no parameters let run there, likewise.
     driver, date : str
         The version of the device's driver, and the day of the run as YYYY-MM-DD.
     """
@@ -40,11 +43,13 @@ class Climb:
     peers: list[Peer]
     driver: str = ""
     date: str = ""
+    absent: dict[tuple[int, str], str] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
-        """Whether all rungs ran and are right."""
-        return not self.refusals and all(result.correct for result in self.results)
+        """Whether all rungs that can run on the device ran and are right, and there are any."""
+        right = all(result.correct for result in self.results)
+        return bool(self.results) and right and not self.refusals
 
     def find(self, number: int, toolchain: str) -> Result | None:
         """Return a rung's result, or None if it did not run."""
@@ -63,6 +68,8 @@ def _rows(climb: Climb, toolchain: str) -> Iterator[tuple[str, ...]]:
         if result is None:
             if (rung.number, toolchain) in climb.refusals:
                 yield *head, "refused", "", "", kepler, "", ""
+            elif (rung.number, toolchain) in climb.absent:
+                yield *head, "cannot run", "", "", kepler, "", ""
             continue
         before = climb.find(rung.before(), toolchain)
         yield (
@@ -83,6 +90,9 @@ def _notes(climb: Climb, toolchain: str) -> Iterator[str]:
     for (_, refused), reason in climb.refusals.items():
         if refused == toolchain:
             yield f"refused: {reason}"
+    for (number, where), reason in climb.absent.items():
+        if where == toolchain:
+            yield f"rung {number}: {CANNOT}{reason}"
 
 
 def print_climb(climb: Climb) -> None:
@@ -117,6 +127,10 @@ def as_dict(climb: Climb) -> dict[str, Any]:
         "refused": [
             {"rung": rung, "toolchain": toolchain, "reason": reason}
             for (rung, toolchain), reason in climb.refusals.items()
+        ],
+        "absent": [
+            {"rung": rung, "toolchain": toolchain, "reason": reason}
+            for (rung, toolchain), reason in climb.absent.items()
         ],
         "peers": [
             {

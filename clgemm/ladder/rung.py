@@ -6,9 +6,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import ClassVar, NamedTuple, TypeAlias
 
-__all__ = ["FLOAT_BYTES", "WIDTHS", "Launch", "Presets", "Rung", "Shape", "Target", "multiples"]
+__all__ = [
+    "FLOAT_BYTES",
+    "ROUNDOFF",
+    "WIDTHS",
+    "Launch",
+    "Presets",
+    "Rung",
+    "Shape",
+    "Target",
+    "multiples",
+]
 
 FLOAT_BYTES = 4
+ROUNDOFF = 2.0**-24
 INDEX_LIMIT = 2**31  # the kernels compute indices in int
 
 WIDTHS = (1, 2, 4, 8)  # floats in a vector
@@ -41,6 +52,8 @@ class Target:
     ptx: bool = False  # whether both are written in NVIDIA's assembly
     asynchronous_copies: bool = True  # whether there is async_work_group_copy
     row_sub_groups: bool = False  # whether a sub-group must lie in one row of work-items
+    # The compute capability of an NVIDIA GPU that is used through NVIDIA's OpenCL.
+    capability: tuple[int, int] = (0, 0)
 
 
 class Launch(NamedTuple):
@@ -52,6 +65,8 @@ class Launch(NamedTuple):
     groups: tuple[int, int]  # work-groups along each dimension
     items: tuple[int, int]  # work-items per work-group
     local_memory_bytes: int  # per work-group
+    # Bytes of global memory that a supporting kernel reads and writes, where its sizes do not tell.
+    moved_bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,11 +81,27 @@ class Rung:
     presets: ClassVar[Presets]  # the first that fits is the default
     flags: ClassVar[frozenset[str]] = frozenset()  # parameters that are 0 or 1
     follows: ClassVar[int] = 0  # the rung whose code it changes; 0 for the rung before
+    options: ClassVar[tuple[str, ...]] = ()  # of the build, which NVIDIA's compiler knows
+    products: ClassVar[int] = 1  # products of matrices that it computes: more with split operands
 
     @classmethod
     def before(cls) -> int:
         """Return the number of the rung whose code this rung changes; 0 for rung 1."""
         return cls.follows or cls.number - 1
+
+    @classmethod
+    def missing(cls, target: Target) -> str:  # noqa: ARG003 - rungs 16 to 20 use it
+        """Return what the rung needs and the device or its compiler lacks; "" if nothing."""
+        return ""
+
+    def error_bound(self, shape: Shape) -> float:
+        """Return the bound on |C - C_exact| / (|A| |B|): gamma(k) = k u / (1 - k u) [1]_.
+
+        References
+        ----------
+        .. [1] N. J. Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 3.1.
+        """
+        return shape.k * ROUNDOFF / (1 - shape.k * ROUNDOFF)
 
     @property
     def extent(self) -> Shape:
@@ -92,8 +123,28 @@ class Rung:
         """Elements of A and of B that a work-item reads for each step along k."""
         return self.extent.m // self.items[0], self.extent.n // self.items[1]
 
+    @property
+    def tile_bytes(self) -> int:
+        """Bytes of the tiles of A and of B that a work-group copies for each step of a tile."""
+        return FLOAT_BYTES * self.extent.k * (self.extent.m + self.extent.n)
+
+    @property
+    def tile_read_bytes(self) -> int:
+        """Bytes that all work-items of a work-group together read for each step of a tile."""
+        items = self.items[0] * self.items[1]
+        return FLOAT_BYTES * self.extent.k * items * sum(self.registers_read)
+
+    def tiles(self, shape: Shape) -> int:
+        """Return how many tiles of C there are, or parts of them along k."""
+        groups = next(x.groups for x in self.launches(shape) if x.kernel == "multiply")
+        return groups[0] * groups[1]
+
+    def local_memory_limit(self, target: Target) -> int:
+        """Return how many bytes of local memory a work-group may use."""
+        return target.local_memory_bytes
+
     def steps(self, shape: Shape) -> int:
-        """Return along how much of k a work-group computes."""
+        """Return along how much of k a work-group computes for one tile of C."""
         return self.padded(shape).k
 
     def results(self, shape: Shape) -> int:
@@ -129,6 +180,8 @@ class Rung:
         """Yield each constraint that the parameters break for this device and these sizes."""
         own = list(self.problems())
         yield from own
+        if missing := self.missing(target):
+            yield missing
         if own:  # with broken parameters, the launches below are meaningless
             return
         for launch in self.launches(shape):
@@ -137,18 +190,18 @@ class Rung:
                     f"{items} work-items per work-group of {launch.kernel} exceed the device's "
                     f"{target.work_group_size}"
                 )
-            if launch.local_memory_bytes > target.local_memory_bytes:
+            if launch.local_memory_bytes > (limit := self.local_memory_limit(target)):
                 yield (
                     f"{launch.local_memory_bytes} bytes of local memory of {launch.kernel} exceed "
-                    f"the device's {target.local_memory_bytes}"
+                    f"the device's {limit}"
                 )
         for name, size, tile in zip("mnk", self.padded(shape), self.extent, strict=True):
             if size % tile:
                 yield f"{name}={size} is not a multiple of the tile's {tile}"
         largest = max(self.buffers(shape).values())
-        limit = min(target.allocation_bytes // FLOAT_BYTES, INDEX_LIMIT - 1)
-        if largest > limit:
-            yield f"a matrix of {largest} floats exceeds the device's {limit}"
+        most = min(target.allocation_bytes // FLOAT_BYTES, INDEX_LIMIT - 1)
+        if largest > most:
+            yield f"a matrix of {largest} floats exceeds the device's {most}"
 
     def __str__(self) -> str:
         parameters = ", ".join(f"{name}={value}" for name, value in asdict(self).items())

@@ -23,6 +23,7 @@ from clgemm.ladder.blocks import (
 )
 from clgemm.ladder.rung import Rung, Shape, Target
 from clgemm.ladder.squares import MoreWork, Naive, Tiled, WiderTypes
+from clgemm.ladder.tensor import Guard, SplitOperands, TensorCores, WarpGroups
 
 __all__ = ["RUNGS", "TUTORIAL_NAMES", "configure"]
 
@@ -43,6 +44,10 @@ RUNGS: tuple[type[Rung], ...] = (
     SwizzledOrder,
     SplitK,
     AsynchronousCopies,
+    TensorCores,
+    WarpGroups,
+    SplitOperands,
+    Guard,
 )
 
 # The tutorial's names for the parameters.
@@ -69,7 +74,7 @@ def configure(number: int, shape: Shape, target: Target, **parameters: int) -> R
     Parameters
     ----------
     number : int
-        1 to 16.
+        1 to 20.
     shape : Shape
         The product to compute.
     target : Target

@@ -30,6 +30,7 @@ __all__ = [
     "Work",
     "file",
     "forget",
+    "is_complete",
     "keep",
     "kind_of",
     "kinds",
@@ -39,10 +40,11 @@ __all__ = [
 ]
 
 Kind: TypeAlias = str
-# Multiply-adds by kind of product; None if the host won even the largest product that was tried.
+# Multiply-adds by kind of product. None: the host won even the largest product that was tried. A
+# kind that is not in the mapping has not been measured.
 Crossovers: TypeAlias = Mapping[Kind, "int | None"]
 
-FORMAT = 1
+FORMAT = 1  # an older clgemm ignores an entry that lacks kinds
 LEAST_WORK = 160**3  # multiply-adds; in a smaller product, launch and transfers take longer
 BANDS = (32, 128, 512)  # lower bounds of the shortest side; kinds of products differ by these
 
@@ -72,7 +74,7 @@ class Work(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """The crossovers of a device, and the date of their measurement."""
+    """The crossovers of a device, and the date of the last measurement."""
 
     least: Crossovers
     date: str
@@ -104,8 +106,11 @@ def kind_of(work: Work) -> Kind | None:
     return f"{'shallow' if k == shortest else 'narrow'}-{band}"
 
 
-def pays(work: Work, least: Crossovers, sent: float = 1.0) -> bool:
+def pays(work: Work, least: Crossovers, sent: float = 1.0) -> bool | None:
     """Tell whether a device with these crossovers should make a product.
+
+    None if its kind has not been measured. A product of no kind stays on the host once all kinds
+    have been measured.
 
     Parameters
     ----------
@@ -115,14 +120,21 @@ def pays(work: Work, least: Crossovers, sent: float = 1.0) -> bool:
         time on the device.
     """
     kind = kind_of(work)
-    from_here = None if kind is None else least[kind]
+    if kind is None or kind not in least:
+        return False if kind is None and is_complete(least) else None
+    from_here = least[kind]
     return from_here is not None and work.size >= from_here * sent
+
+
+def is_complete(least: Crossovers) -> bool:
+    """Tell whether every kind has been measured."""
+    return set(least) == set(kinds())
 
 
 def measured(device: Device) -> Measured | None:
     """Return the crossovers of a device, measured with this driver and as many BLAS threads.
 
-    None if they have not been measured.
+    None if no kind has been measured.
     """
     return _measured(device, blas_threads())
 
@@ -151,13 +163,16 @@ def smallest(otherwise: int) -> int:
 def keep(device: Device, least: Crossovers) -> None:
     """Store measured crossovers; if the file cannot be written, log a warning.
 
-    This process uses the stored crossovers at once.
+    Kinds that are not in `least` keep what is stored. This process uses the stored crossovers at
+    once.
     """
     key = _key(device, blas_threads())
-    entry = {"least": dict(least), "date": today()}
 
     def changed(old: str | None) -> str:
         held = (_held(old) if old else None) or {}
+        before = _parsed(held.get(key))
+        known = {**(before.least if before else {}), **least}
+        entry = {"least": known, "date": today()}
         return json.dumps({"format": FORMAT, "measured": held | {key: entry}}, indent=1)
 
     try:
@@ -220,7 +235,9 @@ def _parsed(entry: object) -> Measured | None:
     if not isinstance(entry, dict):
         return None
     least, date = entry.get("least"), entry.get("date")
-    if not isinstance(least, dict) or set(least) != set(kinds()) or not isinstance(date, str):
+    if not isinstance(least, dict) or not isinstance(date, str):
+        return None
+    if not least or not set(least) <= set(kinds()):
         return None
     if not all(x is None or (type(x) is int and x > 0) for x in least.values()):
         return None

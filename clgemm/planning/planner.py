@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 from clgemm.core.caches import forgettable
 from clgemm.core.layout import Layout
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape, shape_class
-from clgemm.core.steps import Plan
+from clgemm.core.steps import Plan, expected_us
 from clgemm.hardware.device import Device
 from clgemm.kernels import FAMILIES, family_named
 from clgemm.kernels.common.choice import Choice
@@ -85,10 +86,36 @@ def fallback_of(device: Device, problem: Problem) -> Fallback:
     return plan
 
 
+@forgettable
+@functools.lru_cache(maxsize=1024)
 def choose(device: Device, problem: Problem) -> tuple[Family[Any, Any], Choice]:
-    """Return the family for a product, and its choice of config."""
+    """Return the family for a product, and its choice of config: those expected to be fastest."""
+    traits = device.traits
+    expected: dict[tuple[Family[Any, Any], Choice], float] = {}
+    if traits.has_cost_model:
+        for family in families(device):
+            for choice, advantage in candidates_of(device, family, problem):
+                plan = make_plan(device, problem, family, choice)
+                expected[family, choice] = expected_us(plan, traits.limits) / advantage
+    if expected:
+        return min(expected, key=lambda found: expected[found])
     family = family_for(device, problem)
     return family, choice_of(device, family, problem.shape)
+
+
+def candidates_of(
+    device: Device, family: Family[Any, Any], problem: Problem
+) -> Iterator[tuple[Choice, float]]:
+    """Yield a family's choices for a product, each with its advantage over its expected time.
+
+    The tuner has measured that a record's choice is the fastest, on shapes of the same class.
+    """
+    own, shape, traits = family.candidates(problem, device.traits), problem.shape, device.traits
+    if own:
+        found = tuned(device, family.name, shape_class(*shape), own[0])
+        if found is not None:
+            yield found, family.slack(shape, traits)
+        yield from ((choice, 1.0) for choice in own if choice != found)
 
 
 def family_for(device: Device, problem: Problem) -> Family[Any, Any]:
@@ -136,7 +163,7 @@ def trial_plan_of(device: Device, problem: Problem, choice: Choice) -> Plan:
     plain = problem._replace(precision="strict")
 
     def fallback(part: Problem) -> Plan:
-        other = family_for(device, plain)
+        other, _ = choose(device, plain)
         default = other.defaults(plain.shape, traits)[0]
         return bounded(other.fallback(plain, default, traits), part)
 

@@ -15,6 +15,7 @@ from clgemm.planning.crossovers import Work, measured, pays, smallest
 
 __all__ = [
     "host_is_faster",
+    "is_clearly_faster",
     "require_settings",
     "smallest_crossover",
     "threshold",
@@ -76,6 +77,7 @@ SHORT_SIDE = 8  # of m, n and k, on any device
 LEAST_REUSE = 300
 LEAST_REUSE_OF_BATCHES = 40
 SMALLEST_CROSSOVER = min(CROSSOVER.values())  # multiply-adds
+CLEARLY = 4  # the factor above the bounds from which on a GPU is faster by far
 
 
 def smallest_crossover() -> int:
@@ -120,17 +122,36 @@ def host_is_faster(m: int, n: int, k: int, matrices: int, sent: float = 1.0) -> 
         return True
     if transfer_config(device) is None:
         sent = 1.0  # nothing is sent in any case
+    product = Work(m, n, k, matrices)
     if (found := measured(device)) is not None:
-        return not pays(Work(m, n, k, matrices), found.least, sent)
+        wins = pays(product, found.least, sent)
+        if wins is not None:
+            return not wins
+    return _rules_choose_host(device, product, sent)
+
+
+def is_clearly_faster(device: Device, work: Work, sent: float = 1.0) -> bool:
+    """Tell whether a device that has not been measured is faster by far, as the rules have it.
+
+    Only a GPU with memory of its own can be: others are as fast as the processor, or part of it.
+    The product exceeds every bound of the rules by a factor.
+    """
+    if device.kind != "GPU" or device.cl_device.host_unified_memory:
+        return False
+    return min(work[:3]) >= SHORT_SIDE and not _rules_choose_host(device, work, CLEARLY * sent)
+
+
+def _rules_choose_host(device: Device, work: Work, sent: float) -> bool:
+    m, n, k, matrices, _ = work
     if device.kind == "CPU":
         many = device.traits.has_many_cores
-        if not _outruns_blas(device) or (many and work < MANY_CORES_CROSSOVER):
+        if not _outruns_blas(device) or (many and work.size < MANY_CORES_CROSSOVER):
             return True
     if transfer_config(device) is not None:
         least_reuse = LEAST_REUSE if matrices == 1 else LEAST_REUSE_OF_BATCHES
         if m * n * k < least_reuse * sent * (m * k + k * n + m * n):
             return True
-    return work < CROSSOVER[device.kind] * sent or min(m, n) < LEAST_SIDE[device.kind]
+    return work.size < CROSSOVER[device.kind] * sent or min(m, n) < LEAST_SIDE[device.kind]
 
 
 @functools.cache
@@ -151,5 +172,5 @@ def transfer_config(device: Device) -> TransferConfig | None:
         return None
     return TransferConfig(
         memory_bytes=device.cl_device.global_mem_size // 2,
-        threads=max(1, min((os.cpu_count() or 1) // 2, 8)),
+        threads=max(1, min(os.cpu_count() or 1, 16)),
     )

@@ -108,6 +108,12 @@ class Launch:
                 self.set_argument(index, VALUES[types[name]](argument))
         self.buffers, self.scratch, self.turns = tuple(buffers), tuple(scratch), tuple(turns)
 
+    def settle(self, buffers: Mapping[str, cl.Buffer]) -> None:
+        """Set the operands' buffers for good: later calls leave them as they are."""
+        for index, slot in self.buffers:
+            self.set_argument(index, buffers[slot])
+        self.buffers = ()
+
     def set_scratch(self, buffers: Mapping[str, cl.Buffer]) -> None:
         """Set the arguments that are scratch memory, from buffers by slot."""
         for index, slot in self.scratch:

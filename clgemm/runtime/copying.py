@@ -11,8 +11,10 @@ from clgemm.hardware.device import Device
 from clgemm.planning.selection import transfer_config
 from clgemm.runtime.digests import Digests, digests
 from clgemm.runtime.operands import ITEM_BYTES, HostArray
+from clgemm.runtime.transfer.page_locks import is_locked
 from clgemm.runtime.transfer.staging import staging
 from clgemm.runtime.workspace import workspace
+from clgemm.runtime.write_tracking import Tracking, track
 
 __all__ = ["DeviceCopy"]
 
@@ -32,12 +34,16 @@ class DeviceCopy:
         The copy, once it is made. A product that uses it refers to it until it ends.
     digests : uint64 array or None
         Of the memory just before it was copied; None if they were not asked for.
+    tracking : Tracking or None
+        Since before the digests were taken; None if they were not, where nothing tells writes, and
+        once most of the memory was written to.
     """
 
     def __init__(self, memory: HostArray) -> None:
         self.memory = memory
         self.buffer: cl.Buffer | None = None
         self.digests: Digests | None = None
+        self.tracking: Tracking | None = None
         self._lock = threading.RLock()
         self._is_begun = self._has_failed = False
 
@@ -70,7 +76,7 @@ class DeviceCopy:
             try:
                 self._make(device, with_digests)
             except (cl.Error, MemoryError) as error:
-                self._has_failed = True
+                self._has_failed, self.tracking = True, None
                 log.warning("an array is sent with each product, since no copy stays: %s", error)
             except BaseException:
                 self._is_begun = False
@@ -86,6 +92,9 @@ class DeviceCopy:
             queue = staging(device, config).up
         # Before it is copied: what changes it in between is found out later.
         if with_digests:
+            self.tracking = track(memory)
+            if is_locked(memory):  # perhaps a device is about to write to it, which is not tracked
+                self.tracking = None
             self.digests = digests(memory)
         for first in range(0, memory.size, PIECE):
             with lock:

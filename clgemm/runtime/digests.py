@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from clgemm.core.forkable import ForkableLock
 
-__all__ = ["ROW", "Comparison", "Digests", "Part", "digests"]
+__all__ = ["ROW", "ROW_BYTES", "Comparison", "Digests", "Part", "digests"]
 
 Digests: TypeAlias = npt.NDArray[np.uint64]
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 WORDS = 2**13
 ROW = 2 * WORDS  # elements that share a digest
+ROW_BYTES = 4 * ROW
 STEP = 16  # rows for one call of NumPy: a mebibyte, which stays in the cache
 TASK = 4 * STEP  # rows for one thread
 LEAST_THREADED = 4 * TASK  # rows from which on threads compare
@@ -93,6 +94,23 @@ class Part(NamedTuple):
     expected: Digests
     first: int
     last: int
+
+    def of_bytes(self, ranges: Iterable[tuple[int, int]]) -> list[Part]:
+        """Return those of these rows that some of the memory's bytes lie in.
+
+        Parameters
+        ----------
+        ranges : iterable of (int, int)
+            The first byte, and the one behind the last, in ascending order.
+        """
+        parts: list[Part] = []
+        at = self.first
+        for start, stop in ranges:
+            first = max(start // ROW_BYTES, at)
+            at = max(min(-(-stop // ROW_BYTES), self.last), at)
+            if first < at:
+                parts.append(self._replace(first=first, last=at))
+        return parts
 
     def is_same(self) -> bool:
         """Tell whether the rows are what they were."""

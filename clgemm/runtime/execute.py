@@ -21,9 +21,9 @@ from clgemm.runtime.bound_plan import BoundPlan
 from clgemm.runtime.memory import HostBuffers, Matrix
 from clgemm.runtime.operands import ITEM_BYTES, AnyArray, HostArray
 from clgemm.runtime.waiting import answers_signals, finish, wait
-from clgemm.runtime.workspace import Workspace
+from clgemm.runtime.workspace import Workspace, workspace
 
-__all__ = ["BoundCall", "bind", "execute", "execute_matrices"]
+__all__ = ["BoundCall", "bind", "bind_alone", "execute", "execute_matrices"]
 
 Events: TypeAlias = Sequence[cl.Event]
 
@@ -53,6 +53,24 @@ def bind(problem: Problem, device: Device, space: Workspace) -> BoundCall:
     """Plan a problem for a device and bind the plan to a queue; repeated, both are look-ups."""
     plan, swapped = planner.plan_of(device, problem)
     return BoundCall(space, space.bind(plan, device), swapped)
+
+
+def bind_alone(
+    problem: Problem, device: Device, a: AnyArray, b: AnyArray, c: AnyArray
+) -> BoundCall:
+    """Plan a problem and bind the plan to device arrays, for a call that is repeated with them.
+
+    No other call uses its kernels, so that the operands stay set.
+    """
+    space = workspace(c.queue)
+    plan, swapped = planner.plan_of(device, problem)
+    bound = space.bind_alone(plan, device)
+    if swapped:
+        a, b = b, a
+    assert bound.kernels is not None  # `bind_alone` has set them up
+    for launch in bound.kernels.launches:
+        launch.settle({"a": a.base_data, "b": b.base_data, "c": c.base_data})
+    return BoundCall(space, bound, swapped)
 
 
 def execute(

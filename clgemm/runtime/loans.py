@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 from clgemm.hardware.device import Device
 from clgemm.runtime.copying import DeviceCopy
-from clgemm.runtime.digests import ROW, Comparison, Part
+from clgemm.runtime.digests import ROW, ROW_BYTES, Comparison, Part
 from clgemm.runtime.memory import Matrix
 from clgemm.runtime.operands import ITEM_BYTES, HostArray, address_of, alignment, layout_of
 from clgemm.runtime.regions import Region, any_held, containing, copied, count, forget
+from clgemm.runtime.write_tracking import Tracking
 
-__all__ = ["NOTHING_KEPT", "Kept", "Loan", "StaleError", "lend", "used"]
+__all__ = ["NOTHING_KEPT", "Kept", "Loan", "StaleError", "Used", "lend", "used"]
 
 CHANGED = (
     "an array was changed while it was resident, through a view or a buffer from before: the "
@@ -27,6 +28,24 @@ class StaleError(RuntimeError):
 
 
 _mine = threading.local()
+
+
+class Used(NamedTuple):
+    """What products of resident arrays came to.
+
+    Attributes
+    ----------
+    products : int
+        Those that used copies.
+    saved_bytes : int
+        What was not sent for them.
+    compared_bytes : int
+        What was read to find changes.
+    """
+
+    products: int
+    saved_bytes: int
+    compared_bytes: int
 
 
 class Kept(NamedTuple):
@@ -43,6 +62,10 @@ class Kept(NamedTuple):
         return Matrix(self.copy.buffer, offset, layout)
 
 
+def _rows(parts: list[Part]) -> int:
+    return sum(part.last - part.first for part in parts)
+
+
 class Loan:
     """The copies that one product uses in place of its operands.
 
@@ -56,11 +79,20 @@ class Loan:
         both = [each for each in (a, b) if each is not None]
         self.kept = (a and a[0], b and b[0])
         self._sizes = [(kept.region, _stored_bytes(x)) for kept, x in both]
-        self._parts = [part for kept, x in both if (part := _part(kept, x)) is not None]
-        self._comparison = Comparison(self._parts)
+        self._tracked: list[tuple[DeviceCopy, Tracking, Part]] = []
+        untracked: list[Part] = []
+        for kept, x in both:
+            if (part := _part(kept, x)) is None:
+                continue
+            if (tracking := kept.copy.tracking) is None:
+                untracked.append(part)
+            else:
+                self._tracked.append((kept.copy, tracking, part))
+        self._compared_rows = _rows(untracked)
+        self._comparison = Comparison(untracked)
 
     def is_compared(self) -> bool:
-        """Tell whether `require_fresh` would not wait."""
+        """Tell whether `require_fresh` would not wait for threads."""
         return self._comparison.is_over()
 
     def require_fresh(self) -> None:
@@ -72,6 +104,16 @@ class Loan:
             If they are not.
         """
         if not self._comparison.is_same():
+            raise StaleError
+        written: list[Part] = []
+        for copy, tracking, part in self._tracked:
+            asked = part.first * ROW_BYTES, min(part.last * ROW_BYTES, part.memory.nbytes)
+            found = part.of_bytes(tracking.written(*asked))
+            if 2 * _rows(found) > part.expected.shape[1]:
+                copy.tracking = None  # from now on threads compare while the device works
+            written += found
+        self._compared_rows += _rows(written)
+        if not Comparison(written).is_same():
             raise StaleError
 
     def drop(self) -> None:
@@ -87,9 +129,10 @@ class Loan:
         """Note that the product is made, and what was not sent."""
         if not self._sizes:
             return
-        products, saved_bytes = used()
+        products, saved_bytes, compared_bytes = used()
         _mine.products = products + 1
         _mine.saved_bytes = saved_bytes + sum(size for _, size in self._sizes)
+        _mine.compared_bytes = compared_bytes + self._compared_rows * ROW_BYTES
         for region, size in self._sizes:
             count(region, size)
 
@@ -97,9 +140,10 @@ class Loan:
 NOTHING_KEPT = Loan(None, None)
 
 
-def used() -> tuple[int, int]:
-    """Return how many products of this thread used copies, and how many bytes were not sent."""
-    return getattr(_mine, "products", 0), getattr(_mine, "saved_bytes", 0)
+def used() -> Used:
+    """Return what the products of this thread had from copies."""
+    names = Used._fields
+    return Used(*(getattr(_mine, name, 0) for name in names))
 
 
 def lend(device: Device, a: HostArray, b: HostArray, is_nested: bool = False) -> Loan:

@@ -28,9 +28,10 @@ class resident:  # noqa: N801 - used as a function, like numpy.errstate
     *arrays : float32 array
         Each owns its memory or is its owner's only view. A read-only view is as good.
     check : bool, optional
-        Whether each product compares the memory that it uses with what was copied. NumPy cannot
-        stop those who hold a writable view or a buffer from before. Threads compare while the
-        device works. Without the check, nobody may write to the arrays.
+        Whether each product makes sure that the memory it uses is what was copied. NumPy cannot
+        stop those who hold a writable view or a buffer from before. Linux 6.7 and later tells which
+        pages were written to, and these are compared. Elsewhere, threads compare all of the memory
+        while the device works. Without the check, nobody may write to the arrays.
     share : float, optional
         The share of a device's memory that all resident arrays together may take, above 0 and at
         most 1. The largest share that living objects ask for counts. Beyond it, the copies that

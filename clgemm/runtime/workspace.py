@@ -21,6 +21,7 @@ __all__ = ["Workspace", "workspace"]
 # A pool with more unused memory than this returns all of it to the device. The limit is at least
 # the scratch memory of the largest plan (kernels/tensor_core), so that calls do not allocate anew.
 HELD_BYTES = 3 * 2**29
+HELD_SHARE = 16  # the limit is also at least this part of the device's memory
 KEPT_PLANS = 256  # the number of bound plans that are kept
 # A plan with at most this much scratch memory uses the shared memory, which is kept. Allocating it
 # and setting the arguments again takes longer than the rest of a call.
@@ -55,6 +56,7 @@ class Workspace:
         self.queue = queue
         self._pool = cl.tools.MemoryPool(cl.tools.ImmediateAllocator(queue))
         self.lock = _locks.setdefault(queue.device, threading.RLock())
+        self._held_bytes = max(HELD_BYTES, queue.device.global_mem_size // HELD_SHARE)
         self._in_order = is_in_order(queue)
         self._last: cl.Event | None = None
         # For an in-order queue, by id: the events of its own commands and those that it has waited
@@ -69,7 +71,7 @@ class Workspace:
     def allocate(self, size_bytes: int) -> cl.Buffer:
         """Return scratch memory; it returns to the pool when the object is deleted."""
         with self.lock:
-            if self._pool.managed_bytes - self._pool.active_bytes > HELD_BYTES:
+            if self._pool.managed_bytes - self._pool.active_bytes > self._held_bytes:
                 self._pool.free_held()
             # A pooled buffer can be used like a buffer, although the type stubs do not say so.
             return cast("cl.Buffer", self._pool.allocate(size_bytes))
@@ -246,12 +248,20 @@ class Workspace:
             self._kept[plan] = found
             while len(self._kept) > KEPT_PLANS:
                 self._kept.popitem(last=False)
-            memory = self._memory
-            if memory is None:
-                memory = self._memory = self._other_memory()
-            if found.kernels is None or found.kernels.memory is not memory:
-                found.set_up(memory)
-            return found
+            return self._set_up(found)
+
+    def bind_alone(self, plan: Plan, device: Device) -> BoundPlan:
+        """Return a bound plan whose kernels are used by nobody else, who would change arguments."""
+        with self.lock:
+            return self._set_up(self._unbound(plan, device))
+
+    def _set_up(self, bound: BoundPlan) -> BoundPlan:
+        memory = self._memory
+        if memory is None:
+            memory = self._memory = self._other_memory()
+        if bound.kernels is None or bound.kernels.memory is not memory:
+            bound.set_up(memory)
+        return bound
 
     def _unbound(self, plan: Plan, device: Device) -> BoundPlan:
         size_bytes = sum(size for _, size in plan.scratch)

@@ -139,8 +139,8 @@ def _notes(session: Session, tasks: int, minutes: float, measured: bool) -> Iter
         )
     if not measured:
         yield (
-            "there was no time to measure from which size on the device beats the host: run "
-            "'python -m clgemm.accel --measure'"
+            "there was no time to measure from which size on the device beats the host, for every "
+            "kind of product: run 'python -m clgemm.accel --measure'"
         )
 
 

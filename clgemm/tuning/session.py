@@ -63,7 +63,7 @@ def tasks_for(device: Device, shapes: Iterable[Shape] | None = None) -> list[Tas
 
 def _family(device: Device, shape: Shape) -> str:
     """Return the family that multiplies row-major operands of a shape in OpenCL C alone."""
-    return planner.family_for(device, Problem.of(shape, "strict")).name
+    return planner.choose(device, Problem.of(shape, "strict"))[0].name
 
 
 @dataclass

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
+from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import pyopencl as cl
@@ -12,7 +14,9 @@ import pytest
 from accelerated import EXACT, OTHER, SQUARE, SQUARE_EXACT, A, B, offloading
 
 import clgemm
-from clgemm.accel import enabled, hooks, report, routing
+from clgemm.accel import crossover, enabled, hooks, report, routing
+from clgemm.accel.tally import Tally
+from clgemm.planning import crossover_search, crossovers
 from clgemm.planning.crossovers import Measured, Work
 
 PRODUCTS = {"matmul": np.matmul, "operator": lambda a, b: a @ b, "dot": np.dot}
@@ -91,24 +95,201 @@ def test_measured_crossovers_are_used(measured):
     assert report().stayed == {"size": 5}
 
 
-def test_a_device_is_opened_and_measured_once_it_pays(device, monkeypatch):
-    """A device is opened and measured only after enough time in large products."""
-    found, asked = dict.fromkeys(measure_kinds(), 1), []
+SHALLOW, NARROW, BLOCK = Work(200, 200, 200), Work(200, 180, 200), Work(900, 900, 900)
+
+
+class Planted:
+    """A made-up measurement of one kind, which ends at a given attempt."""
+
+    least = 1
+    last = 1
+    begun: ClassVar[list[str]] = []
+
+    def __init__(self, kind, _sides):
+        self.kind, self.attempts = kind, 0
+
+    @property
+    def has_ended(self):
+        return self.attempts >= self.last
+
+    def go_on(self):
+        self.begun.append(self.kind)
+        self.attempts += 1
+
+
+@pytest.fixture
+def unmeasured(device, monkeypatch):
+    """Return a router for a device without crossovers, whose measurements are made up."""
     monkeypatch.delenv("CLGEMM_THRESHOLD")
     monkeypatch.setattr(routing, "measured", lambda _: None)
-    monkeypatch.setattr(routing, "measure", lambda *given: asked.append(given) or found)
-    monkeypatch.setattr(routing, "OPENING_SECONDS", 0.5)
-    monkeypatch.setattr(routing, "MEASURING_SECONDS", 1.0)
-    router = routing.Router(routing.Settings(), np.matmul)
+    monkeypatch.setattr(routing, "Measurement", Planted)
+    monkeypatch.setattr(routing, "keep", lambda _, measurement: measurement.least)
+    monkeypatch.setattr(Planted, "begun", [])
+    return routing.Router(routing.Settings(), np.matmul)
+
+
+@pytest.fixture
+def opened(unmeasured, monkeypatch):
+    """Return that router, when it may open a device."""
+    monkeypatch.setattr(routing, "OPENING_SECONDS", 0.0)
+    return unmeasured
+
+
+def test_a_device_is_opened_and_measured_once_it_pays(unmeasured):
+    """A device is opened and measured only after enough time in large products."""
     for reason in (routing.UNOPENED, routing.UNMEASURED):
-        assert router.choose(Work(200, 200, 200)) == reason
-        router.stayed(reason, 0.7)
-    assert router.choose(Work(200, 200, 200)) is clgemm.get_device()
-    assert len(asked) == 1
+        assert unmeasured.choose(SHALLOW) == reason
+        unmeasured.stayed(reason, 0.6, SHALLOW)
+    assert unmeasured.choose(SHALLOW) is clgemm.get_device()
+    assert Planted.begun == ["shallow-128"]
     x = np.ones((200, 200), np.float32)
     with enabled():
         x @ x
     assert report().stayed == {routing.UNOPENED: 1}
+
+
+def test_each_kind_is_measured_on_its_own(opened, monkeypatch):
+    """Time in products of one kind does not lead to a measurement of another."""
+    device = clgemm.get_device()
+    opened.stayed(routing.UNMEASURED, 9.0, SHALLOW)
+    assert opened.choose(BLOCK) == opened.choose(NARROW) == routing.UNMEASURED
+    assert opened.choose(SHALLOW) is device
+    monkeypatch.setattr(Planted, "least", None)
+    opened.stayed(routing.UNMEASURED, 9.0, NARROW)
+    assert opened.choose(NARROW) == "size"
+    assert opened.choose(BLOCK) == routing.UNMEASURED
+    assert Planted.begun == ["shallow-128", "narrow-128"]
+    assert opened.least == routing.LEAST_WORK  # smaller products of other kinds still count
+
+
+def test_a_measurement_goes_on_after_as_long_again(opened, monkeypatch):
+    """What an unfinished measurement knows is used, and it goes on after as much time again."""
+    device = clgemm.get_device()
+    monkeypatch.setattr(Planted, "last", 2)
+    monkeypatch.setattr(Planted, "least", SHALLOW.size)
+    opened.stayed(routing.UNMEASURED, 1.0, SHALLOW)
+    for _ in range(3):
+        assert opened.choose(SHALLOW) is device
+        assert opened.choose(Work(199, 199, 199)) == routing.UNMEASURED
+    assert len(Planted.begun) == 1
+    opened.stayed(routing.UNMEASURED, 1.0, SHALLOW)
+    assert opened.choose(Work(199, 199, 199)) == "size"
+    assert len(Planted.begun) == 2
+
+
+def test_a_measurement_that_fails_is_not_repeated_at_once(opened, monkeypatch):
+    """After an error, a measurement waits for as much time again."""
+    monkeypatch.setattr(Planted, "least", None)
+    monkeypatch.setattr(Planted, "go_on", lambda self: self.begun.append(self.kind) or 1 / 0)
+    opened.stayed(routing.UNMEASURED, 9.0, SHALLOW)
+    with pytest.raises(ZeroDivisionError):
+        opened.choose(SHALLOW)
+    assert opened.choose(SHALLOW) == routing.UNMEASURED
+    assert len(Planted.begun) == 1
+
+
+def test_a_measurement_is_not_nested(opened, monkeypatch):
+    """A product of a signal handler during a measurement stays on the host."""
+    nested = []
+
+    def go_on(self):
+        self.attempts += 1
+        opened.stayed(routing.UNMEASURED, 9.0, SHALLOW)
+        nested.append(opened.choose(SHALLOW))
+        self.least = 1
+
+    monkeypatch.setattr(Planted, "least", None)
+    monkeypatch.setattr(Planted, "go_on", go_on)
+    opened.stayed(routing.UNMEASURED, 9.0, SHALLOW)
+    assert opened.choose(SHALLOW) is clgemm.get_device()
+    assert nested == [routing.UNMEASURED]
+
+
+def test_the_time_of_a_measurement_is_not_that_of_a_product(device, monkeypatch):
+    """A product that waits for a measurement counts with its own time only."""
+    now = [0.0]
+    monkeypatch.setattr(hooks.time, "perf_counter", lambda: now[0])
+    counted = []
+
+    class Waiting:
+        settings, least = routing.Settings(), 0
+        succeeded = stayed = staticmethod(lambda *given: counted.append(given))
+        queue = staticmethod(lambda _: None)
+
+        def choose(self, _work, _sent):
+            now[0] += 2.0
+            return self.side
+
+    router, running = Waiting(), SimpleNamespace(enter=lambda: None, leave=lambda: None)
+    dot = hooks.Hooks(
+        *(router, Tally(), running), host=np.matmul, matmul=np.matmul, dot=np.dot
+    ).dot(lambda *_: now.__setitem__(0, now[0] + 0.5))
+    for router.side in (routing.UNMEASURED, clgemm.get_device()):
+        dot(SQUARE, OTHER)
+    work = Work(*SQUARE.shape, OTHER.shape[1])
+    assert counted == [(routing.UNMEASURED, 0.5, work), (clgemm.get_device(), work, 0.0)]
+
+
+@pytest.fixture
+def clear(opened, monkeypatch):
+    """Return the router, with a device that is called clearly faster for every product."""
+    monkeypatch.setattr(routing, "is_clearly_faster", lambda *_: True)
+    return opened
+
+
+def test_a_product_that_is_clearly_faster_does_not_wait(clear):
+    """It goes to the device as soon as the host has made one of its kind; nothing is measured."""
+    device = clgemm.get_device()
+    assert clear.choose(BLOCK) == routing.UNMEASURED
+    clear.stayed(routing.UNMEASURED, 0.1, BLOCK)
+    for seconds in (3.0, 0.01, 0.3, 0.01):  # the first ones may compile
+        assert clear.choose(BLOCK) is device
+        clear.succeeded(device, BLOCK, seconds)
+    assert clear.choose(SHALLOW) == routing.UNMEASURED
+    assert Planted.begun == []
+
+
+@pytest.mark.parametrize(("seconds", "products"), [(0.11, 4), (2.0, 2)])
+def test_a_device_that_is_slower_than_the_host_is_soon_left(seconds, products, clear):
+    """If the host would have been faster several times, it makes the next until it is measured."""
+    device = clgemm.get_device()
+    clear.stayed(routing.UNMEASURED, 0.1, BLOCK)
+    for _ in range(products):
+        assert clear.choose(BLOCK) is device
+        clear.succeeded(device, BLOCK, seconds)
+    assert clear.choose(BLOCK) == routing.UNMEASURED
+    clear.stayed(routing.UNMEASURED, 1.0, BLOCK)
+    assert clear.choose(BLOCK) is device  # as the measurement says
+    assert Planted.begun == ["block"]
+
+
+def test_a_program_that_has_no_device_yet_learns_the_hosts_rate(clear, monkeypatch):
+    """Products before the device is opened count as the host's products of their kind."""
+    monkeypatch.setattr(routing, "OPENING_SECONDS", 0.5)
+    assert clear.choose(BLOCK) == routing.UNOPENED
+    clear.stayed(routing.UNOPENED, 0.6, BLOCK)
+    assert clear.choose(BLOCK) is clgemm.get_device()
+
+
+def test_a_program_is_measured_and_offloaded(device, monkeypatch, tmp_path):
+    """A whole program: its first products stay, its kind is measured, the others are offloaded."""
+    monkeypatch.delenv("CLGEMM_THRESHOLD")
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(routing, "OPENING_SECONDS", 0.0)
+    monkeypatch.setattr(routing, "EXPECTED_SECONDS", 1e-9)
+    monkeypatch.setattr(crossover, "MARGIN", 1e9)  # the device wins whatever it takes
+    monkeypatch.setattr(crossover_search, "HOST_SECONDS", 0.0)
+    crossovers.forget()
+    x = np.ones((170, 170), np.float32)
+    with enabled():
+        made = [x @ x for _ in range(99)]
+    assert report().stayed[routing.UNMEASURED] < 99
+    assert report().offloaded > 0
+    assert set(crossovers.measured(device).least) == {"shallow-128"}
+    for each in made:
+        np.testing.assert_array_equal(each, np.full((170, 170), 170))
+    monkeypatch.undo()
+    crossovers.forget()
 
 
 def plant(monkeypatch, error):

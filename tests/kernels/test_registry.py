@@ -12,8 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from planned import LIMITS, traits_with
 
 import clgemm
+from clgemm.core.shapes import Shape
 from clgemm.kernels import FAMILIES, family_named
 
 PACKAGE = Path(clgemm.__file__).parent
@@ -25,7 +27,7 @@ SHARED = {"common", "pack", "split_k", "ladder"}
 NAMING = {
     REGISTRY: "it is the registry",
     "kernels/tensor_core/config.py": "a hash of tensor cores covers their fallback's kernels",
-    "tuning/tensor_trial.py": "it sets the thresholds aside by which tensor cores are chosen",
+    "tuning/tensor_trial.py": "it sets aside the thresholds of tiers of tensor cores",
 }
 
 PROGRAM = """
@@ -178,3 +180,16 @@ def test_families_are_found_by_the_name_of_their_configs():
     assert len({family.name for family in FAMILIES}) == len(FAMILIES)
     for family in FAMILIES:
         assert family_named(family.name) is family
+
+
+@pytest.mark.parametrize("capability", [(0, 0), (9, 0)])
+def test_edge_shapes_have_sides(capability):
+    """On NVIDIA's GPUs too, where the skinny family keeps nothing in local memory."""
+    traits = traits_with(LIMITS, is_nvidia=capability > (0, 0), capability=capability)
+    for family in FAMILIES:
+        if family.runs_on(traits):
+            for shape in (Shape(1, 4096, 4096), Shape(900, 900, 900)):
+                for choice in family.defaults(shape, traits):
+                    shapes = family.edge_shapes(family.own(choice))
+                    assert shapes
+                    assert all(min(each) >= 1 for each in shapes), (family.name, shapes)

@@ -194,15 +194,19 @@ def test_sizes_that_a_kernel_refuses_are_called_so(opened):
 
 
 def test_every_picture_is_drawn(opened):
-    """Each step has a picture of its own sizes, in every frame."""
+    """Each step has a picture of its own sizes, in every frame; tensor cores have none."""
     tab = opened().tab
     said = tab.evaluate(
         """DATA.rungs.map(rung => {
              choose(rung.number);
+             if ($('reads').hidden) return null;
              return now.frames.map(() => (advance(), $('reading').textContent));
            })"""
     )
     for kind, texts in zip(RUNGS, said, strict=True):
+        if kind.number >= 17:
+            assert texts is None
+            continue
         has_local = kind(**kind.presets[0]).local_memory_bytes > 0
         assert len(set(texts)) == 1 + has_local, texts
         assert all(text.startswith("Work-item (0, 0) of ") for text in texts)

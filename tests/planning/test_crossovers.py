@@ -12,9 +12,6 @@ import pytest
 
 import clgemm
 from clgemm import contraction, products
-from clgemm.accel import (
-    crossover,
-)
 from clgemm.core import caches
 from clgemm.planning import crossovers, selection
 from clgemm.planning.crossovers import Work, kind_of
@@ -53,7 +50,7 @@ def test_what_is_kept_is_read_again(empty):
 
 @pytest.mark.parametrize(
     "least",
-    [None, [], {"block": 1}, least_by_kind(block="many"), least_by_kind(block=-1), {"x": True}],
+    [None, [], {}, {"blocks": 1}, {"block": "many"}, least_by_kind(block=-1), {"block": True}],
 )
 def test_nonsense_is_not_believed(least, empty):
     """An invalid entry of the file is ignored, and other entries are kept."""
@@ -156,17 +153,36 @@ def test_show_config_tells_where_it_comes_from(empty):
     assert any(name.startswith("measured here, 20") for name in shown)
 
 
-@pytest.mark.parametrize("trials", [0, 3])
-def test_measuring_ends_in_time(trials, empty, monkeypatch):
-    """A measurement that is out of time ends after the current trial and stores nothing."""
-    now = iter([0.0, *[1.0] * trials, *[99.0] * 100])
-    monkeypatch.setattr(crossover.time, "monotonic", lambda: next(now))
-    monkeypatch.setattr(crossover, "_largest", lambda _, trial: trial(600))
-    monkeypatch.setattr(crossover, "_device_wins", lambda *_: True)
-    with pytest.raises(TimeoutError):
-        crossover.measure(empty, np.matmul, 60.0)
-    assert next(now) == 99.0
-    assert crossovers.measured(empty) is None
+def test_a_kind_that_is_not_measured_is_unknown(empty):
+    """A kind without a crossover is neither won nor lost; others keep theirs."""
+    crossovers.keep(empty, {"block": 600**3})
+    crossovers.keep(empty, {"stack-32": None})
+    crossovers.forget()
+    least = crossovers.measured(empty).least
+    assert least == {"block": 600**3, "stack-32": None}
+    assert crossovers.pays(Work(600, 600, 600), least) is True
+    assert crossovers.pays(Work(599, 599, 600), least) is False
+    assert crossovers.pays(Work(32, 32, 32, 10**6), least) is False
+    assert crossovers.pays(Work(9000, 9000, 200), least) is None
+    assert crossovers.pays(Work(9000, 9000, 8), least) is None
+    assert crossovers.pays(Work(9000, 9000, 8), least_by_kind()) is False
+    assert not crossovers.is_complete(least)
+    crossovers.keep(empty, {"block": 500**3})
+    assert crossovers.measured(empty).least == {"block": 500**3, "stack-32": None}
+    shown = clgemm.show_config("dicts")["Crossover"]
+    assert shown["narrow-32"] == "not measured"
+
+
+def test_rules_hold_for_kinds_that_are_not_measured(empty, monkeypatch):
+    """Where some kinds are measured, dot and matmul follow the rules for the others."""
+    asked = []
+    monkeypatch.setattr(selection, "_rules_choose_host", lambda *given: asked.append(given[1]))
+    crossovers.keep(empty, {"block": 600**3})
+    assert selection.host_is_faster(599, 600, 600, 1)
+    assert not selection.host_is_faster(600, 600, 600, 1)
+    assert asked == []
+    assert not selection.host_is_faster(9000, 9000, 200, 1)
+    assert asked == [Work(9000, 9000, 200)]
 
 
 def test_what_was_measured_with_other_threads_of_the_blas_does_not_count(empty, monkeypatch):

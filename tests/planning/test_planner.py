@@ -10,6 +10,7 @@ from clgemm.core.config import Limits
 from clgemm.core.layout import Layout
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
+from clgemm.core.steps import expected_us
 from clgemm.core.traits import Traits
 from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.tiled import family as tiled
@@ -64,35 +65,70 @@ def test_defaults_are_safe_on_devices_that_nobody_has_seen(name, monkeypatch):
             assert max([0, *dict(plan.scratch).values()]) <= device.limits.allocation_bytes
 
 
+@pytest.mark.parametrize("precision", ["strict", "float32"])
+@pytest.mark.parametrize("shape", [(20, 20, 20), (7, 9, 3000), (1, 900, 900), (640, 640, 640, 3)])
+def test_a_gpu_gets_the_plan_that_is_expected_to_be_fastest(monkeypatch, shape, precision):
+    """No family has a choice with a shorter expected time; instructions must be there."""
+    monkeypatch.setattr(planner, "tuned", lambda *_: None)
+    device, problem = STRANGERS["NVIDIA"], Problem.of(Shape(*shape), precision)
+    limits = device.limits
+
+    def expected(family, choice):
+        return expected_us(planner.make_plan(device, problem, family, choice), limits)
+
+    chosen = expected(*planner.choose(device, problem))
+    compared = [
+        expected(family, choice)
+        for family in planner.families(device)
+        for choice in family.candidates(problem, device.traits)
+    ]
+    assert len(compared) > 1
+    assert chosen == min(compared)
+
+
+def test_a_record_is_taken_where_it_is_not_expected_to_be_much_slower(monkeypatch):
+    """The tuner has found it the fastest of its class, so it has an advantage in the comparison."""
+    device, shape = STRANGERS["NVIDIA"], Shape(1000, 1000, 1000)
+    problem, traits = Problem.of(shape, "strict"), device.traits
+    choices = sorted(
+        TILED.candidates(problem, traits),
+        key=lambda c: expected_us(planner.make_plan(device, problem, TILED, c), device.limits),
+    )
+    times = [
+        expected_us(planner.make_plan(device, problem, TILED, c), device.limits) for c in choices
+    ]
+    monkeypatch.setattr(TILED.__class__, "slack", lambda *_: 1.01 * times[1] / times[0])
+    for found, taken in ((choices[1], choices[1]), (choices[-1], choices[0])):
+        planner.choose.cache_clear()
+        records = {"tiled": found}
+        monkeypatch.setattr(planner, "tuned", lambda _, name, *__, of=records: of.get(name))
+        assert planner.choose(device, problem) == (TILED, taken)
+    planner.choose.cache_clear()
+
+
 @pytest.mark.parametrize(
     ("shape", "family"),
-    [
-        ((64, 64, 64, 1), "direct"),
-        ((64, 64, 64, 20), "tiled"),
-        ((20, 20, 20, 100), "tiled"),
-        ((16, 16, 16, 500), "direct"),
-        ((100, 100, 100, 1), "tiled"),
-    ],
+    [((20, 20, 20, 1), "direct"), ((64, 64, 64, 1), "tiled"), ((16, 16, 16, 500), "direct")],
 )
-def test_small_matrices_have_tiles_where_they_come_in_stacks(monkeypatch, shape, family):
-    """A batch of small matrices is made by tiles, and a single small matrix without them."""
+def test_other_devices_get_the_first_family_that_suits(monkeypatch, shape, family):
+    """Expected times do not hold where a CPU emulates lanes."""
     monkeypatch.setattr(planner, "tuned", lambda *_: None)
-    problem = Problem.of(Shape(*shape), "float32")
-    assert planner.family_for(STRANGERS["NVIDIA"], problem).name == family
+    device = Stranger("rusticl", "CPU", Limits(64 << 10, 512, 2**32, 4, 1))
+    assert planner.choose(device, Problem.of(Shape(*shape), "float32"))[0].name == family
 
 
 def test_a_record_gives_way_where_its_tiles_suit_badly(monkeypatch):
     """A default replaces a record if the model expects it to be a quarter (large: 15 %) faster."""
     expected = {}
     monkeypatch.setattr(
-        tiled, "tiled_estimate", lambda config, *_: SimpleNamespace(time=expected[config])
+        tiled, "tiled_estimate", lambda tiles, *_: SimpleNamespace(time=expected[tiles])
     )
     traits = STRANGERS["NVIDIA"].traits
     found, default = (Choice(config) for config in lane_configs()[:2])
-    expected[default.config] = 1.0
+    expected[default.config.tiles] = 1.0
     small, large = Shape(1000, 1000, 1000), Shape(1100, 1100, 1100)
     for time, serves in ((1.1, (True, True)), (1.2, (True, False)), (1.3, (False, False))):
-        expected[found.config] = time
+        expected[found.config.tiles] = time
         assert tuple(TILED.serves(found, default, x, traits) for x in (small, large)) == serves
 
 

@@ -12,6 +12,7 @@ import clgemm
 from clgemm.core.cache import cache_folder, program_cache_folder
 from clgemm.hardware.traits import register_width
 from clgemm.planning import selection
+from clgemm.planning.crossovers import Work
 
 
 def test_the_threshold_must_be_a_number(monkeypatch):
@@ -96,6 +97,29 @@ def test_no_device_is_refused_by_the_crossover_of_another_kind(monkeypatch):
     assert selection.CROSSOVER["CPU"] < 900**3 < selection.CROSSOVER["GPU"]
     assert not selection.host_is_faster(900, 900, 900, 1)
     assert selection.smallest_crossover() <= selection.CROSSOVER["CPU"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kind", "unified", "clear"),
+    [
+        ((8192, 8192, 8192), "GPU", False, True),
+        ((12000, 2144, 8192), "GPU", False, True),
+        ((2048, 2048, 2048), "GPU", False, False),
+        ((1800, 1800, 1800), "GPU", False, False),
+        ((30000, 30000, 300), "GPU", False, False),
+        ((128, 128, 128, 10**6), "GPU", False, False),
+        ((512, 512, 512, 100), "GPU", False, True),
+        ((8192, 8192, 8192), "GPU", True, False),
+        ((8192, 8192, 8192), "accelerator", False, False),
+        ((8192, 8192, 8192), "CPU", True, False),
+    ],
+)
+def test_what_is_clearly_faster(sizes, kind, unified, clear):
+    """Only a GPU with memory of its own is, for products four times above the rules' bounds."""
+    cl_device = SimpleNamespace(global_mem_size=2**34, host_unified_memory=unified)
+    stand = SimpleNamespace(kind=kind, shares_host_memory=False, transfer=None, cl_device=cl_device)
+    assert selection.is_clearly_faster(stand, Work(*sizes)) == clear
+    assert clear <= selection.is_clearly_faster(stand, Work(*sizes), 0.5)
 
 
 def test_the_cache_folder_can_be_moved(monkeypatch):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clgemm.runtime import digests as module
-from clgemm.runtime.digests import ROW, Comparison, Part, digests
+from clgemm.runtime.digests import ROW, ROW_BYTES, Comparison, Part, digests
 
 SIZES = (1, 2, 3, ROW - 1, ROW, ROW + 1, 3 * ROW + 5)
 RNG = np.random.default_rng(3)
@@ -75,6 +75,25 @@ def test_only_the_rows_that_are_asked_for_count():
     assert part(memory, expected, 0, 2).is_same()
     assert not part(memory, expected, 2, 3).is_same()
     assert part(memory, expected, 3, 5).is_same()
+
+
+@pytest.mark.parametrize(
+    ("ranges", "rows"),
+    [
+        ([], []),
+        ([(0, 1)], []),
+        ([(ROW_BYTES - 1, ROW_BYTES + 1)], [(1, 2)]),
+        ([(ROW_BYTES, 2 * ROW_BYTES), (2 * ROW_BYTES, 2 * ROW_BYTES + 1)], [(1, 2), (2, 3)]),
+        ([(2 * ROW_BYTES + 1, 2 * ROW_BYTES + 2), (3 * ROW_BYTES - 1, 3 * ROW_BYTES)], [(2, 3)]),
+        ([(0, 9 * ROW_BYTES)], [(1, 4)]),
+        ([(4 * ROW_BYTES, 5 * ROW_BYTES)], []),
+    ],
+)
+def test_the_rows_of_some_bytes(ranges, rows):
+    """Each once, and only those among the rows that are meant."""
+    memory = reals(5 * ROW)
+    found = part(memory, digests(memory), 1, 4).of_bytes(ranges)
+    assert [(each.first, each.last) for each in found] == rows
 
 
 def test_memory_that_is_not_aligned_to_words():

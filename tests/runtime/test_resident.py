@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import subprocess
@@ -27,9 +28,10 @@ from clgemm.hardware.device import Device
 from clgemm.planning import crossovers, selection
 from clgemm.planning.crossovers import Measured, kinds
 from clgemm.runtime import copying, digests, launch, loans, memory, protection, regions
+from clgemm.runtime import write_tracking as tracking
 from clgemm.runtime.loans import lend
 from clgemm.runtime.regions import sent_share
-from clgemm.runtime.transfer import pipeline
+from clgemm.runtime.transfer import page_locks, pipeline
 from clgemm.runtime.workspace import Workspace
 
 RNG = np.random.default_rng(7)
@@ -91,6 +93,20 @@ def nothing_stays():
     assert not protection._guards
     assert not regions._regions
     assert not any(regions._copies.values())
+    gc.collect()
+    assert not tracking._live
+
+
+@pytest.fixture(params=["pages", "digests"])
+def found_by(request, monkeypatch):
+    """How changes are found: the system tells written pages, or digests are compared."""
+    if request.param == "pages":
+        monkeypatch.setattr(tracking, "LEAST_BYTES", 1)
+        if tracking.track(np.ones(1, np.float32)) is None:
+            pytest.skip("this system does not track writes to memory")
+    else:
+        monkeypatch.setattr(tracking, "LEAST_BYTES", 2**62)
+    return request.param
 
 
 @pytest.fixture
@@ -252,13 +268,15 @@ def test_accelerated_numpy_uses_the_copies_and_reports_it(tiled, monkeypatch, se
     assert found.offloaded == 5
     assert (found.resident, found.saved_bytes) == (4, 4 * w.nbytes)
     assert f"4 of the products used resident arrays: {4 * w.nbytes / 1e6:.1f} MB" in str(found)
+    assert found.compared_bytes >= 4 * w.nbytes  # which is too small to be tracked
+    assert f"{found.compared_bytes / 1e6:.1f} MB were read to find changes" in str(found)
     with accelerated(tiled, monkeypatch):
         x @ w
     assert report().resident == 0
     assert report().saved == ""
 
 
-def test_a_change_through_a_view_from_before_is_found(staged):
+def test_a_change_through_a_view_from_before_is_found(staged, found_by):
     """The product is that of the new content, and there is one warning."""
     w, x = integers(600, 70), integers(40, 600)
     before = w[:]
@@ -272,7 +290,171 @@ def test_a_change_through_a_view_from_before_is_found(staged):
         assert held.uses == 2
 
 
-def test_a_change_is_found_before_the_result_is_written(tiled):
+def _by_memset(w, where):
+    ctypes.memset(w.ctypes.data + where, 0x40, 1)
+
+
+def _by_system_call(w, where):
+    memory = (ctypes.c_char * w.nbytes).from_address(w.ctypes.data)
+    zeros = os.open("/dev/zero", os.O_RDONLY)
+    os.preadv(zeros, [memoryview(memory)[where : where + 1]], 0)
+    os.close(zeros)
+
+
+def _by_thread(w, where):
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(_by_memset, w, where).result()
+
+
+@pytest.mark.parametrize("write", [_by_memset, _by_system_call, _by_thread])
+@pytest.mark.parametrize("where", [2, 4 * 150 * 40 + 3, -2])
+def test_a_change_is_found_whoever_writes(tiled, found_by, write, where):
+    """To the first element, in the middle, and to the last."""
+    if write is _by_system_call and not hasattr(os, "preadv"):
+        pytest.skip("this system has no such call")
+    w, x = integers(300, 40), integers(40, 300)
+    w.flat[[0, 150 * 40, -1]] = 1.25
+    expected = x @ w
+    with clgemm.resident(w) as held:
+        np.testing.assert_array_equal(clgemm.matmul(x, w), expected)
+        write(w, where % w.nbytes)
+        with pytest.warns(RuntimeWarning, match="changed while it was resident"):
+            result = clgemm.matmul(x, w)
+        np.testing.assert_array_equal(result, x @ w)
+        assert (result != expected).any()
+        assert held.uses == 1
+        np.testing.assert_array_equal(clgemm.matmul(x, w), result)
+        assert held.uses == 2
+
+
+def test_a_change_in_the_middle_of_a_product_is_found(tiled, found_by, monkeypatch):
+    """By another thread, after the copy was taken for the product."""
+    w, x = integers(90, 90), integers(90, 90)
+    before, lent = w[:], pipeline.lend
+
+    def lend_and_write(*arguments):
+        loan = lent(*arguments)
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(before.__setitem__, (7, 8), 100).result()
+        return loan
+
+    with clgemm.resident(w) as held:
+        with monkeypatch.context() as patch:
+            patch.setattr(pipeline, "lend", lend_and_write)
+            with pytest.warns(RuntimeWarning):
+                result = clgemm.matmul(x, w)
+        np.testing.assert_array_equal(result, x @ w)
+        np.testing.assert_array_equal(clgemm.matmul(x, w), result)
+        assert held.uses == 1
+
+
+def test_a_change_while_the_copy_is_made_is_found(tiled, found_by, monkeypatch):
+    """After the digests were taken, before the memory is sent."""
+    w, x = integers(300, 90), integers(90, 300)
+    before, digested = w[:], copying.digests
+
+    def digest_and_write(memory):
+        result = digested(memory)
+        before[150, 6] += 1
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(copying, "digests", digest_and_write)
+        held = clgemm.resident(w)
+    with pytest.warns(RuntimeWarning):
+        np.testing.assert_array_equal(clgemm.matmul(x, w), x @ w)
+    np.testing.assert_array_equal(clgemm.matmul(x, w), x @ w)
+    assert held.uses == 1
+    held.release()
+
+
+def test_each_of_several_copies_finds_a_change(every_staged, found_by):
+    """On two devices, and of a part that is resident, too; a new copy is as good as the first."""
+    w, x = integers(90, 40), integers(40, 90)
+    before, part = w[:], w[30:60]
+    first, second = every_staged["tiles"], every_staged["whole"]
+    with clgemm.device(first), clgemm.resident(w), clgemm.resident(part), clgemm.device(second):
+        clgemm.matmul(x, w)
+        for i in range(3):
+            before[40, i] += 1
+            for device in (first, second):
+                for a, b in ((x, w), (x[:, :30], part)):
+                    with clgemm.device(device), warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+
+
+def _rows_of_digests():
+    """Nine rows that share a digest each, the seven inside, and a factor.
+
+    The first and the last page may have other memory, too.
+    """
+    rows = digests.ROW // 64
+    w = integers(9 * rows, 64)
+    return w, w[rows:-rows], integers(8, 7 * rows)
+
+
+def test_a_value_that_is_written_again_changes_nothing(tiled, found_by):
+    """The copy is used on; what was written is read to see that."""
+    w, inside, x = _rows_of_digests()
+    before, rows = w[:], digests.ROW // 64
+    with clgemm.resident(w) as held:
+        for written in range(4):
+            for row in range(written):
+                where = (1 + 2 * row) * rows + 100
+                before[where] = w[where].copy()  # NumPy does not write an array to itself
+            compared = loans.used().compared_bytes
+            np.testing.assert_array_equal(clgemm.matmul(x, inside), x @ inside)
+            compared = loans.used().compared_bytes - compared
+            assert compared == 4 * digests.ROW * (7 if found_by == "digests" else written)
+        assert held.uses == 4
+
+
+def test_an_array_that_was_mostly_written_to_keeps_digests_only(tiled, found_by):
+    """The same values, so the copy is used on; a change after that is found."""
+    w, inside, x = _rows_of_digests()
+    before = w[:]
+    with clgemm.resident(w) as held:
+        before[...] = w.copy()
+        for _ in range(3):
+            compared = loans.used().compared_bytes
+            np.testing.assert_array_equal(clgemm.matmul(x, inside), x @ inside)
+            assert loans.used().compared_bytes - compared == 7 * 4 * digests.ROW
+            assert not tracking._live
+        assert held.uses == 3
+        before[1000, 3] += 1
+        with pytest.warns(RuntimeWarning):
+            np.testing.assert_array_equal(clgemm.matmul(x, inside), x @ inside)
+
+
+def test_after_a_change_only_what_is_written_then_is_read(tiled, found_by):
+    """The new copy is protected anew."""
+    w, inside, x = _rows_of_digests()
+    before = w[:]
+    with clgemm.resident(w):
+        before[500, 0] += 1
+        with pytest.warns(RuntimeWarning):
+            clgemm.matmul(x, inside)
+        compared = loans.used().compared_bytes
+        np.testing.assert_array_equal(clgemm.matmul(x, inside), x @ inside)
+        compared = loans.used().compared_bytes - compared
+        assert compared == 4 * digests.ROW * (7 if found_by == "digests" else 0)
+
+
+def test_memory_that_is_page_locked_for_a_transfer_keeps_digests(tiled, monkeypatch):
+    """A device may be about to write to it, which the system does not tell."""
+    monkeypatch.setattr(tracking, "LEAST_BYTES", 1)
+    w, x = integers(90, 90), integers(90, 90)
+    token = page_locks._registry.take(w.ctypes.data + 8, w.ctypes.data + 12, 2**30)
+    with clgemm.resident(w):
+        page_locks._registry.give(token)
+        compared = loans.used().compared_bytes
+        np.testing.assert_array_equal(clgemm.matmul(x, w), x @ w)
+        assert loans.used().compared_bytes > compared
+        assert not tracking._live
+
+
+def test_a_change_is_found_before_the_result_is_written(tiled, found_by):
     """What is added to is as it was when the product is repeated."""
     w, x, c = integers(60, 70), integers(40, 60), integers(40, 70)
     expected = c.copy()
@@ -286,7 +468,7 @@ def test_a_change_is_found_before_the_result_is_written(tiled):
         np.testing.assert_array_equal(c, expected)
 
 
-def test_a_change_elsewhere_in_the_array_does_not_matter(tiled):
+def test_a_change_elsewhere_in_the_array_does_not_matter(tiled, found_by):
     """A product compares the part that it reads."""
     w = np.ones(8 * digests.ROW, np.float32)
     before = w[:]
@@ -452,7 +634,7 @@ def test_copies_make_room_for_a_product(tiled, monkeypatch):
         assert held.uses == 1
 
 
-def test_many_threads_use_and_release_the_same_arrays(tiled):
+def test_many_threads_use_and_release_the_same_arrays(tiled, found_by):
     """Results are right, whoever sends, and whoever is the last."""
     arrays = [integers(40, 40) for _ in range(3)]
     x = integers(20, 40)

@@ -26,8 +26,9 @@ Samples: TypeAlias = Mapping[str, tuple[Shape, ...]]
 class Family(ABC, Generic[Config, Pack]):
     """A kernel family: one folder, whose contents are named only there and in the registry.
 
-    The planner takes the first family of the registry that runs on the device and suits the
-    product. Families have no state: the registry holds one instance of each.
+    On GPUs the planner takes the plan with the least expected time. Elsewhere it takes the first
+    family of the registry that runs on the device and suits the product. Families have no state:
+    the registry holds one instance of each.
 
     Attributes
     ----------
@@ -63,9 +64,19 @@ class Family(ABC, Generic[Config, Pack]):
     def runs_on(self, traits: Traits) -> bool:
         """Tell whether the family may be used on devices with these traits."""
 
-    @abstractmethod
     def suits(self, problem: Problem, traits: Traits) -> bool:
-        """Tell whether to use it for a product that no earlier family of the registry suits."""
+        """Tell whether to use it for a product that no earlier family of the registry suits.
+
+        The planner asks this where expected times do not hold, and for the scaling of C.
+        """
+        return False
+
+    def candidates(self, problem: Problem, traits: Traits) -> tuple[Choice, ...]:
+        """Return choices for a product, of which the planner takes what it expects to be fastest.
+
+        It is asked only where expected times hold. A family without such times returns none.
+        """
+        return ()
 
     def fits(self, problem: Problem) -> bool:
         """Tell whether its kernels can read operands of these layouts."""

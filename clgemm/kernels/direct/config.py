@@ -6,9 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgemm.core.config import KernelConfig, positive, vector
+from clgemm.core.config import KernelConfig, Launch, positive, vector
+from clgemm.core.costs import joined
+from clgemm.core.steps import ceil_div
 
 __all__ = ["DirectConfig"]
+
+# The model's constants are for work-groups of so many elements of C.
+MODELLED_SIZE = 256
+COLUMN_READS = 1.1  # a work-group takes so much longer, as a share, if it reads A along k
+OVERLAP = 2.0  # as in `clgemm.core.costs.joined`: latency and work
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,16 @@ class DirectConfig(KernelConfig):
     @property
     def items(self) -> int:
         return self.items_m * self.items_n
+
+    def microseconds(self, launch: Launch) -> float:
+        """Return the expected time of a launch: its steps over k, or their latency."""
+        costs, k = launch.limits.costs, launch.arguments["k"]
+        size = self.items * self.work_m * self.width / MODELLED_SIZE
+        rounds = ceil_div(launch.groups, launch.limits.compute_units)
+        # Neighbours along a row of C read neighbours along a row of B, but one column of A.
+        strided = 1 + (abs(launch.arguments["a_column"]) == 1) * COLUMN_READS
+        steps = rounds * k * size * strided / costs.direct_items
+        return joined(OVERLAP, k * costs.direct_step_us, steps) + rounds * size * costs.direct_store
 
     def problems(self) -> Iterator[str]:
         yield from positive(self)

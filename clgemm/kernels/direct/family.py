@@ -17,10 +17,9 @@ from clgemm.kernels.direct.search_space import search_space
 
 __all__ = ["DIRECT"]
 
-# Multiply-adds of a product, up to which packing costs more than it saves.
-SMALL = {"CPU": 32**3, "GPU": 96**3, "accelerator": 96**3}
-# The same for each product of a batch: the tiles of a batch keep a GPU busy.
-SMALL_IN_BATCHES = {"CPU": 32**3, "GPU": 16**3, "accelerator": 16**3}
+# Multiply-adds of each product, up to which packing costs more than it saves on CPUs.
+SMALL = 32**3
+MODELLED_WORK = 2**26  # multiply-adds, up to which its time was fitted
 SHORT_SIDE = 8  # rows or columns: with fewer, panels for vectors are mostly padding
 
 SAMPLES = {
@@ -44,9 +43,13 @@ class Direct(Family[DirectConfig, KernelConfig]):
 
     def suits(self, problem: Problem, traits: Traits) -> bool:
         """Suit products that are too small to pack."""
-        m, n, k, matrices = problem.shape
-        most = (SMALL if matrices == 1 else SMALL_IN_BATCHES)[traits.kind]
-        return m * n * k <= most or (traits.has_vectors and min(m, n) < SHORT_SIDE)
+        m, n, k, _ = problem.shape
+        return m * n * k <= SMALL or (traits.has_vectors and min(m, n) < SHORT_SIDE)
+
+    def candidates(self, problem: Problem, traits: Traits) -> tuple[Choice, ...]:
+        """Return the default for all products but those that take long in any case."""
+        shape = problem.shape
+        return self.defaults(shape, traits) if shape.work <= MODELLED_WORK else ()
 
     def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
         """Return one config, whatever the shape."""

@@ -9,6 +9,7 @@ from typing import ClassVar
 from clgemm.core.config import (
     FLOAT_BYTES,
     KernelConfig,
+    Launch,
     multiple,
     positive,
     vector,
@@ -38,6 +39,12 @@ class PackConfig(KernelConfig):
     def local_memory_bytes(self) -> int:
         # The odd pitch keeps a column of the tile from falling into one memory bank.
         return FLOAT_BYTES * self.depth * (self.panel | 1)
+
+    def microseconds(self, launch: Launch) -> float:
+        """Return the expected time of a launch: what it reads and writes."""
+        costs = launch.limits.costs
+        moved = 2 * FLOAT_BYTES * launch.groups * self.panel * self.depth
+        return costs.pack_us + moved / costs.pack_bytes
 
     def problems(self) -> Iterator[str]:
         yield from positive(self)

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgemm.core.config import FLOAT_BYTES, KernelConfig, multiple, positive, vector
+from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, multiple, positive, vector
+from clgemm.core.steps import ceil_div, matrices_of
 from clgemm.kernels.split_k.config import ReduceConfig
 
 __all__ = ["HINTED_WIDTH", "MOST_OF_A", "SkinnyGpuConfig", "SkinnyGpuVariant"]
 
 HINTED_WIDTH = 4  # floats of a load that can carry a hint for the last cache
+RUNNING_ITEMS = 2048  # work-items that run side by side on a compute unit
+ABREAST_FLOATS = 128  # of k, which the work-items side by side read in a step
 MOST_OF_A = 16  # floats of A that a work-item copies to local memory at a time
 
 
@@ -73,6 +76,20 @@ class SkinnyGpuVariant(SkinnyGpuConfig):
     def strip(self) -> int:
         """Columns of C per work-group."""
         return self.group // self.abreast if self.along_k else super().strip
+
+    def microseconds(self, launch: Launch) -> float:
+        """Return the expected time of a launch: the bytes of B, and the latency of its steps."""
+        _, arguments, limits = launch
+        costs = limits.costs
+        m, n, k, slice_k = (arguments[name] for name in ("m", "n", "k", "slice_k"))
+        read = FLOAT_BYTES * matrices_of(arguments["counts"]) * n * k * ceil_div(m, self.rows)
+        rounds = ceil_div(launch.groups * self.group, RUNNING_ITEMS * limits.compute_units)
+        lanes = ABREAST_FLOATS if self.along_k else self.group // self.abreast
+        steps = min(k, slice_k) / lanes
+        fused = costs.fused_us if self.fused_split_k else 0.0
+        slower = 1 + costs.skinny_row * (self.rows - 1)
+        latency = rounds * (costs.skinny_us + steps * costs.skinny_step_us)
+        return float(read / costs.skinny_bytes * slower + latency + fused)
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

@@ -45,6 +45,12 @@ class SkinnyGpu(Family[SkinnyGpuConfig, KernelConfig]):
         few = min(m, n) <= MOST_LANES_ROWS
         return n * m * k > LEAST_WORK and few and self.fits(problem)
 
+    def candidates(self, problem: Problem, traits: Traits) -> tuple[Choice, ...]:
+        """Return the default where C has few rows or columns and the kernel can read it."""
+        m, n, k, _ = problem.shape
+        fits = min(m, n) <= MOST_ROWS and k > 0 and self.fits(problem)
+        return self.defaults(problem.shape, traits) if fits else ()
+
     def fits(self, problem: Problem) -> bool:
         """Tell whether C has few rows or columns and the large operand is contiguous."""
         return fits_few_rows(*problem.layouts)
@@ -74,8 +80,8 @@ class SkinnyGpu(Family[SkinnyGpuConfig, KernelConfig]):
         return SAMPLES
 
     def edge_shapes(self, config: SkinnyGpuConfig) -> list[Shape]:
-        """Return sizes around a strip and a chunk."""
-        strip, chunk = config.strip, config.chunk
+        """Return sizes around a strip and a chunk, or loads in flight where there is no chunk."""
+        strip, chunk = config.strip, config.chunk or config.ahead * config.width
         sizes = (
             (1, strip + 1, 2 * chunk + 1),
             (min(config.rows + 1, MOST_ROWS), 2 * strip - 1, chunk - 1 or 1),

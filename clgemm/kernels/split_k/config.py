@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgemm.core.config import FLOAT_BYTES, KernelConfig, multiple, positive, vector
+from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, multiple, positive, vector
+from clgemm.core.steps import matrices_of
+from clgemm.kernels.split_k.estimate import reduce_us
 
 __all__ = ["ReduceConfig"]
 
@@ -32,6 +34,12 @@ class ReduceConfig(KernelConfig):
     @property
     def local_memory_bytes(self) -> int:
         return FLOAT_BYTES * self.group * self.width
+
+    def microseconds(self, launch: Launch) -> float:
+        """Return the expected time of a launch."""
+        arguments = launch.arguments
+        elements = arguments["m"] * arguments["n"] * matrices_of(arguments["counts"])
+        return reduce_us(elements, arguments["slices"], launch.limits.costs)
 
     def problems(self) -> Iterator[str]:
         bad = list(positive(self))

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from clgemm.core.config import FLOAT_BYTES, KernelConfig, positive
+from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, positive
+from clgemm.core.costs import joined
+from clgemm.core.steps import ceil_div, matrices_of
 from clgemm.kernels.split_k.config import ReduceConfig
+from clgemm.kernels.tensor_core.estimate import narrow_us, split_us, tiles_us
 from clgemm.kernels.tiled.config import TiledConfig
 
 __all__ = [
@@ -35,7 +38,14 @@ TILE_BYTES = 2 * 16 * TILE_ROWS * 8 + 4 * TILE_ROWS + 2 * 64
 LENGTH_BYTES = 4  # of the length of a list, in the directory behind the tiles
 OTHER_BYTES = 128 + 8 * 16 * 33 * 4  # of the wgmma kernel: barriers, a part of C for each warp
 LOCAL_BYTES = 226 * 1024  # local memory of a work-group on compute capability 9.0
+OVERLAP = 2.0  # as in `joined`: steps and memory traffic
 NARROW_COLUMNS = 16, 32, 64  # of C per tile, in kernels/tensor_core/narrow.cl
+
+
+def _is_strided(launch: Launch) -> bool:
+    """Tell whether A or B has no unit stride."""
+    places = ((launch.arguments[f"{x}_row"], launch.arguments[f"{x}_column"]) for x in "ab")
+    return any(1 not in map(abs, place) for place in places)
 
 
 @dataclass(frozen=True)
@@ -54,6 +64,15 @@ class SplitConfig(KernelConfig):
     @property
     def items(self) -> int:
         return 256
+
+    def microseconds(self, launch: Launch) -> float:
+        """Return the expected time of a launch that most products need."""
+        if self.tf32:
+            return 0.0
+        _, sizes, limits = launch
+        elements: int = sizes["matrices"] * (sizes["m"] + sizes["n"]) * sizes["k"]
+        splitting = split_us(elements, _is_strided(launch), limits)
+        return limits.costs.tensor_more_us + splitting
 
     def problems(self) -> Iterator[str]:
         if self.int8 and (self.tf32 or self.guard):
@@ -108,6 +127,20 @@ class TensorVariant(TensorConfig):
     def split(self) -> SplitConfig:
         """The config that splits the operands for it."""
         return SplitConfig(self.tf32, self.guard, self.int8)
+
+    def microseconds(self, launch: Launch) -> float:
+        """Return the expected time of a launch that most products need."""
+        if self.tf32:
+            return 0.0
+        _, sizes, limits = launch
+        m, n = ceil_div(sizes["m"], self.tile_m), ceil_div(sizes["n"], self.tile_columns)
+        is_wide = self.tile_columns > self.tile_m
+        tiles = sizes.get("matrices", 1) * m * n
+        slower = limits.costs.mma if self.family == MmaConfig.family else 1.0
+        stored: int = 2 * FLOAT_BYTES * sizes.get("matrices", 1) * sizes["m"] * sizes["n"]
+        costs = limits.costs
+        computing = slower * tiles_us(tiles, sizes["k"], is_wide, limits)
+        return costs.tensor_us - costs.start_us + computing + stored / costs.memory_bytes
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
@@ -204,6 +237,13 @@ class SingleLaunchConfig(WgmmaVariant):
             swizzle=config.swizzle, tf32=False, guard=config.guard, tile_n=TILE_ROWS, stages=3
         )
 
+    def microseconds(self, launch: Launch) -> float:
+        """Return the expected time of the launch, which splits too."""
+        _, sizes, limits = launch
+        elements = (sizes["m"] + sizes["n"]) * sizes["k"]
+        splitting = split_us(elements, _is_strided(launch), limits)
+        return super().microseconds(launch) + splitting
+
     def macros(self) -> tuple[tuple[str, int], ...]:
         """Return also the macros of tensor_core/fallback.cl."""
         return (*super().macros(), ("PLAIN_M", self.plain_m), ("PLAIN_N", self.plain_n))
@@ -266,6 +306,18 @@ class NarrowVariant(NarrowConfig):
     load_a: int  # floats per load of A
     along_k: bool  # A's rows are contiguous, not its columns
     fused_split_k: bool = False  # the kernel itself adds up slices of k
+
+    def microseconds(self, launch: Launch) -> float:
+        """Return the expected time of a launch."""
+        groups, sizes, limits = launch
+        m, n, k, depth = (sizes[name] for name in ("m", "n", "k", "slice_k"))
+        matrices = matrices_of(sizes["counts"])
+        slices = ceil_div(k, depth)
+        steps = narrow_us(groups, self.columns, self.parts, min(k, depth), slices, limits)
+        read = FLOAT_BYTES * matrices * (m * k * ceil_div(n, self.columns) + m * n)
+        packed: float = FLOAT_BYTES * matrices * n * k / limits.costs.narrow_pack_bytes
+        rest = limits.costs.narrow_us - limits.costs.start_us + packed
+        return joined(OVERLAP, steps, read / limits.costs.narrow_bytes) + rest
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

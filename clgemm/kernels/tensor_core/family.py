@@ -10,7 +10,7 @@ from typing import TypeVar
 from clgemm.core.config import KernelConfig, variant_of
 from clgemm.core.layout import batch_levels
 from clgemm.core.problem import Problem
-from clgemm.core.shapes import LOPSIDED, Shape
+from clgemm.core.shapes import Shape
 from clgemm.core.steps import Plan, ceil_div
 from clgemm.core.traits import Traits
 from clgemm.kernels.common.choice import Choice
@@ -20,7 +20,6 @@ from clgemm.kernels.common.search_space import SearchSpace
 from clgemm.kernels.tensor_core.config import (
     NARROW_COLUMNS,
     TILE_DEPTH,
-    TILE_ROWS,
     MmaConfig,
     MmaVariant,
     NarrowConfig,
@@ -37,32 +36,19 @@ from clgemm.kernels.tensor_core.search_space import search_space
 
 __all__ = ["MMA", "NARROW", "WGMMA"]
 
-# Multiply-adds of a single product. Below, launches take most of the time, and splitting adds some.
-LEAST_WORK = 640**3
-# The same for each product of a batch, and for the whole batch: it never is a single launch.
-LEAST_WORK_EACH = 320**3
-LEAST_WORK_IN_ALL = 770**3
-LEAST_SIDE = 256  # of m, n and k
 # Multiply-adds, from which on tf32 saves more than its launches cost.
 LEAST_TF32_WORK = 3000**3
 # k, from which on `"fast"` keeps its bound with low parts in int8: docs/tensor_cores.md.
 LEAST_INT8_DEPTH = 2048
 MOST_LAUNCHES = 256  # of a batch whose loops cannot be joined: each part has its own
-UNITS_PER_TILE = 4  # most compute units for each tile of a deep product
-SLACK = 1.1  # a record may take this many times the default's rounds of tiles
-
-# Products of few rows or columns, whose larger operand is not packed.
-LEAST_NARROW = 3  # rows or columns
-MOST_NARROW = 256
-MOST_NARROW_IF_LARGE = 192
-LARGE_WORK = 2**31  # multiply-adds
-LEAST_LENGTH = 512  # columns or rows, the other way
-LEAST_NARROW_DEPTH = 512  # k
-LEAST_ELEMENTS_EACH = 2**20  # of each larger operand
-# Elements of all larger operands together, and multiply-adds. With fewer of both, packing the
-# smaller operand takes longer than the product.
-LEAST_ELEMENTS = 2**23
-LEAST_NARROW_WORK = 3 * 2**27
+# Expected times were fitted for products from here on.
+LEAST_MODELLED_WORK = 2**24  # multiply-adds
+LEAST_MODELLED_SIDE = 48  # of m and n
+LEAST_NARROW, MOST_NARROW = 3, 400  # rows or columns of the narrow family
+# Depths from which on the error bounds are proved: docs/tensor_cores.md.
+LEAST_DEPTH = 256
+LEAST_NARROW_DEPTH = 128
+SLACK = 1.1  # how many times faster a record's config may be than its expected time
 
 SAMPLES = {
     "medium": (Shape(1000, 1000, 1000), Shape(1408, 1408, 1408)),
@@ -89,18 +75,13 @@ class Tensor(Family[Config, KernelConfig]):
     ) -> TensorVariant:
         """Return the config of one call."""
 
-    def suits(self, problem: Problem, traits: Traits) -> bool:
-        """Suit large products, unless the precision is strict."""
-        m, n, k, matrices = problem.shape
-        each, work = m * n * k, problem.shape.work
-        if matrices == 1:
-            small = work < LEAST_WORK
-        else:
-            small = each < LEAST_WORK_EACH or work < LEAST_WORK_IN_ALL
-        if problem.precision in ("strict", None) or small or min(m, n, k) < LEAST_SIDE:
-            return False
-        launches = math.prod(level.count for level in batch_levels(*problem.layouts)[:-1])
-        return launches <= MOST_LAUNCHES and not _is_too_deep(problem.shape, traits)
+    def candidates(self, problem: Problem, traits: Traits) -> tuple[Choice, ...]:
+        """Return all defaults for products that are not small, unless the precision is strict."""
+        m, n, k, _ = problem.shape
+        is_able = _allows_splitting(problem) and k >= LEAST_DEPTH
+        is_able = is_able and min(m, n) >= LEAST_MODELLED_SIDE
+        is_able = is_able and _launches(problem) <= MOST_LAUNCHES
+        return self.defaults(problem.shape, traits) if is_able else ()
 
     def estimate(self, shape: Shape, config: Config, traits: Traits) -> float:
         """Return the columns of C that the busiest compute unit computes, of 128 rows each."""
@@ -143,14 +124,14 @@ class Tensor(Family[Config, KernelConfig]):
         return tile_edges(config.tile_m, config.tile_columns, TILE_DEPTH)
 
 
-def _is_too_deep(shape: Shape, traits: Traits) -> bool:
-    """Tell whether a deep product has so few tiles that most compute units would idle.
+def _allows_splitting(problem: Problem) -> bool:
+    """Tell whether a product's precision allows split operands, and it is not small."""
+    return problem.precision not in ("strict", None) and problem.shape.work >= LEAST_MODELLED_WORK
 
-    Other families split k, and are faster there.
-    """
-    m, n, k, matrices = shape
-    tiles = matrices * ceil_div(m, TILE_ROWS) * ceil_div(n, TILE_ROWS)
-    return k >= LOPSIDED * max(m, n) and UNITS_PER_TILE * tiles < traits.limits.compute_units
+
+def _launches(problem: Problem) -> int:
+    """Return how many parts of a batch need launches of their own."""
+    return math.prod(level.count for level in batch_levels(*problem.layouts)[:-1])
 
 
 class Wgmma(Tensor[WgmmaConfig]):
@@ -231,22 +212,12 @@ class Narrow(Family[NarrowConfig, KernelConfig]):
         """Run on compute capability 9.0."""
         return _has_wgmma(traits)
 
-    def suits(self, problem: Problem, traits: Traits) -> bool:
-        """Suit large products with few rows or columns, unless the precision is strict."""
-        m, n, k, matrices = problem.shape
-        short, length = sorted((m, n))
-        elements = matrices * length * k
-        work = short * elements
-        most = MOST_NARROW if work < LARGE_WORK else MOST_NARROW_IF_LARGE
-        return (
-            problem.precision not in ("strict", None)
-            and LEAST_NARROW <= short <= most
-            and length >= LEAST_LENGTH
-            and LEAST_NARROW_DEPTH <= k < LOPSIDED * length
-            and length * k >= LEAST_ELEMENTS_EACH
-            and (elements >= LEAST_ELEMENTS or work >= LEAST_NARROW_WORK)
-            and self.fits(problem)
-        )
+    def candidates(self, problem: Problem, traits: Traits) -> tuple[Choice, ...]:
+        """Return the default for few rows or columns, unless the precision is strict."""
+        short = min(problem.m, problem.n)
+        is_able = _allows_splitting(problem) and problem.k >= LEAST_NARROW_DEPTH
+        is_able = is_able and LEAST_NARROW <= short <= MOST_NARROW
+        return self.defaults(problem.shape, traits) if is_able and self.fits(problem) else ()
 
     def fits(self, problem: Problem) -> bool:
         """Tell whether the larger operand has contiguous rows or columns."""

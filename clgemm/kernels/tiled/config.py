@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgemm.core.config import FLOAT_BYTES, KernelConfig, multiple, positive, vector
+from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, multiple, positive, vector
+from clgemm.core.steps import ceil_div
 from clgemm.kernels.pack.config import PackConfig
 from clgemm.kernels.split_k.config import ReduceConfig
+from clgemm.kernels.tiled.estimate import Tiles, launch_us
 
 __all__ = ["TiledConfig", "TiledVariant"]
 
@@ -59,6 +61,25 @@ class TiledConfig(KernelConfig):
     def local_memory_bytes(self) -> int:
         return FLOAT_BYTES * self.buffers * self.tile_k * (self.tile_m + self.tile_n)
 
+    @property
+    def tiles(self) -> Tiles:
+        """What the expected time depends on, where A and B are read by the widest loads."""
+        return Tiles(
+            self.tile_m,
+            self.tile_n,
+            self.tile_k,
+            self.work_m,
+            self.work_n,
+            self.parts,
+            self.items,
+            self.local_memory_bytes,
+            load_a=getattr(self, "load_a", self.width_a),
+            load_b=getattr(self, "load_b", self.width_b),
+            transpose_a=getattr(self, "transpose_a", False),
+            transpose_b=getattr(self, "transpose_b", False),
+            whole=getattr(self, "whole", True),
+        )
+
     def problems(self) -> Iterator[str]:
         bad = [*positive(self), *vector(self, "width_a"), *vector(self, "width_b")]
         yield from bad
@@ -104,6 +125,14 @@ class TiledVariant(TiledConfig):
         pitch_a = self.tile_m + self.transpose_a * self.width_a
         pitch_b = self.tile_n + self.transpose_b * self.width_b
         return FLOAT_BYTES * self.buffers * self.tile_k * (pitch_a + pitch_b)
+
+    def microseconds(self, launch: Launch) -> float:
+        """Return the expected time of a launch."""
+        m, n, k, slice_k = (launch.arguments[name] for name in ("m", "n", "k", "slice_k"))
+        slices = ceil_div(k, slice_k)
+        tiles = ceil_div(m, self.tile_m) * ceil_div(n, self.tile_n)
+        matrices, fused = launch.groups // (slices * tiles), self.fused_split_k
+        return launch_us(self.tiles, m, n, k, matrices, slices, fused, launch.limits)
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

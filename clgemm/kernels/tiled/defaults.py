@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 from clgemm.core.traits import Traits
@@ -10,12 +11,13 @@ from clgemm.kernels.tiled.config import TiledConfig
 __all__ = ["lane_configs", "nvidia_configs", "single_loads_config", "that_fit"]
 
 
-def that_fit(traits: Traits) -> list[TiledConfig]:
+@functools.lru_cache(maxsize=16)
+def that_fit(traits: Traits) -> tuple[TiledConfig, ...]:
     """Return the default configs that a device with these traits can run."""
     configs = nvidia_configs() if traits.is_nvidia else lane_configs()
     if traits.kind == "CPU":  # it emulates lanes, and takes very long for partly used large tiles
         configs = configs[1:]
-    return [config for config in configs if not any(config.problems_on(traits.limits))]
+    return tuple(config for config in configs if not any(config.problems_on(traits.limits)))
 
 
 def single_loads_config(traits: Traits) -> TiledConfig | None:

@@ -1,42 +1,63 @@
 """The expected time of tiles on a device's compute units, and the best split-k. Pure.
 
-The model is for devices that spread work-items over lanes.
+The model is for devices that spread work-items over lanes. docs/family_costs.py fits its constants,
+which are `clgemm.core.costs.Costs`.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
-from clgemm.core.config import Limits
-from clgemm.kernels.tiled.config import TiledConfig
+from clgemm.core.config import FLOAT_BYTES, Limits
+from clgemm.core.costs import joined
+from clgemm.core.steps import ceil_div, round_up
+from clgemm.kernels.split_k.estimate import reduce_us
 
-__all__ = ["TiledEstimate", "tiled_estimate"]
+__all__ = ["TiledEstimate", "Tiles", "launch_us", "side_by_side", "tiled_estimate"]
 
-# Fitted on an H200; the data and the script of the fit were not kept. Times are in multiply-adds of
-# one compute unit that does nothing else: 265 000 in a microsecond.
-LOAD_COST = 2.1  # multiply-adds: a load from local memory
-WAIT_COST = 1000  # elements of C: waiting in a step over k; less if work-items share steps
-ONE_BUFFER_FACTOR = 1.5  # of waiting, with a single buffer
-READ_ONCE_FACTOR = 2.0  # of waiting, if an operand is read once: from memory, not from caches
-GROUP_STEPS = 70  # steps over k: begin and end of a work-group, for each of its `parts`
-SHARING_COST = 0.35  # of the time, for shared steps; divided by the work-groups side by side
-# The registers of a compute unit limit how many work-groups run on it side by side.
+# How many work-groups run side by side on a compute unit.
 REGISTERS = 65536  # of a compute unit
 OTHER_REGISTERS = 64  # of a work-item, besides its accumulators
 REGISTERS_PER_SUM = 1.25
-# Split-k where another launch adds up.
-CUT_COST = 1.2e6  # multiply-adds: the launch that adds up
-WRITE_COST = 330.0  # multiply-adds of all compute units together, for each element written
-READ_COST = 20.0  # the same for each element read that another work-group has written
-# Fused split-k: the last work-group of each tile adds up.
-FUSED_COST = 3e5  # multiply-adds
-FUSED_SLICE_COST = 4e4  # multiply-adds, for each slice
-FUSED_GROUP_STEPS = 45  # steps over k: begin and end of a work-group, partly hidden by others
+MOST_ITEMS = 2048  # of a compute unit
+LOCAL_BYTES = 228 * 1024  # of a compute unit
+GROUP_LOCAL_BYTES = 1024  # of a work-group, which the driver takes
+LANES = 32
+OVERLAP = 1.8  # as in `joined`: arithmetic, latency and memory traffic
 MOST_FUSED_SLICES = 8  # with more, one work-group would add up what a whole device could
 MOST_SUMS = 64  # accumulators of a work-item: with more, no registers are left to add up
 SMALLEST_SLICE = 128  # of k
 MOST_GROUPS = 4  # work-groups per compute unit where another launch adds up
 MOST_FUSED_GROUPS = 6  # the same with fused split-k
+# The numbers of slices that are compared: all small ones, then steps of a quarter.
+SLICES = (*range(1, 9), *(round(8 * 1.25**i) for i in range(1, 28)))
+
+
+class Tiles(NamedTuple):
+    """What the model takes of a config: see `TiledConfig` and `TiledVariant`."""
+
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    work_m: int
+    work_n: int
+    parts: int
+    items: int
+    local_memory_bytes: int
+    load_a: int
+    load_b: int
+    transpose_a: bool
+    transpose_b: bool
+    whole: bool
+
+
+@functools.lru_cache(maxsize=256)
+def side_by_side(tiles: Tiles) -> int:
+    """Return the work-groups that run on a compute unit at the same time."""
+    registers = tiles.items * (tiles.work_m * tiles.work_n * REGISTERS_PER_SUM + OTHER_REGISTERS)
+    by_local_memory = LOCAL_BYTES // (tiles.local_memory_bytes + GROUP_LOCAL_BYTES)
+    return max(1, min(int(REGISTERS / registers), MOST_ITEMS // tiles.items, by_local_memory))
 
 
 class TiledEstimate(NamedTuple):
@@ -47,47 +68,65 @@ class TiledEstimate(NamedTuple):
     fused_split_k: bool = False
 
 
-def tiled_estimate(
-    config: TiledConfig, m: int, n: int, k: int, matrices: int, limits: Limits
-) -> TiledEstimate:
-    """Return the best number of slices of k for a shape, and the expected time."""
-    units = limits.compute_units
-    tiles = matrices * -(-m // config.tile_m) * -(-n // config.tile_n)
-    loads = LOAD_COST * (1 / config.work_m + 1 / config.work_n)
-    area = config.tile_m * config.tile_n
-    waiting = WAIT_COST / config.parts * (ONE_BUFFER_FACTOR if config.buffers == 1 else 1)
-    if m <= config.tile_m or n <= config.tile_n:
-        waiting *= READ_ONCE_FACTOR
-    registers = config.items * (config.work_m * config.work_n * REGISTERS_PER_SUM + OTHER_REGISTERS)
-    together = max(1, int(REGISTERS / registers))
+def launch_us(
+    tiles: Tiles, m: int, n: int, k: int, matrices: int, slices: int, fused: bool, limits: Limits
+) -> float:
+    """Return how long the launch that multiplies is expected to keep the device busy."""
+    costs, units = limits.costs, limits.compute_units
+    slice_k = round_up(ceil_div(k, slices), tiles.tile_k)
+    slices = ceil_div(k, slice_k)
+    depth = min(k, slice_k)
+    groups = matrices * slices * ceil_div(m, tiles.tile_m) * ceil_div(n, tiles.tile_n)
+    rounds = ceil_div(groups, units)  # work-groups of the busiest compute unit
+    most_together = side_by_side(tiles)
+    together = min(most_together, rounds)
+    steps = ceil_div(depth, tiles.tile_k)
+    area = tiles.tile_m * tiles.tile_n
+    loads = tiles.tile_m / tiles.load_a + tiles.tile_n / tiles.load_b
+    moved = tiles.tile_m * tiles.transpose_a + tiles.tile_n * tiles.transpose_b
+    work = area + 4 * (costs.vector_load * loads + costs.transposed * moved)
+    few = 1 + costs.few_lanes * 8 * LANES / (together * tiles.items)
+    arithmetic = rounds * steps * tiles.tile_k * work / costs.multiply_adds * few
+    is_narrow = min(tiles.load_a, tiles.load_b) < 4
+    latency = ceil_div(rounds, most_together) * (
+        steps * costs.step_us * (1 + costs.narrow_step * is_narrow) + costs.group_us
+    )
+    cached = FLOAT_BYTES * groups * depth * (tiles.tile_m + tiles.tile_n) / costs.cache_bytes
+    read, written = matrices * (m * k + k * n), matrices * m * n
+    memory = FLOAT_BYTES * (read + costs.store_bytes * written) / costs.memory_bytes
+    time = joined(OVERLAP, arithmetic, latency, cached, memory)
+    if not tiles.whole:
+        time += rounds * area * costs.edge_store / most_together / costs.multiply_adds
+    if fused:
+        time += costs.fused_us + costs.fused_slice_us * slices
+    return time
 
-    def fused_split_k(slices: int) -> bool:
+
+@functools.lru_cache(maxsize=4096)
+def tiled_estimate(
+    tiles: Tiles, m: int, n: int, k: int, matrices: int, limits: Limits
+) -> TiledEstimate:
+    """Return the best number of slices of k for a shape, and the expected time in microseconds."""
+    groups = matrices * ceil_div(m, tiles.tile_m) * ceil_div(n, tiles.tile_n)
+
+    def is_fused(slices: int) -> bool:
         return (
             limits.fused_split_k
             and 1 < slices <= MOST_FUSED_SLICES
-            and together > 1
-            and config.work_m * config.work_n <= MOST_SUMS
+            and side_by_side(tiles) > 1
+            and tiles.work_m * tiles.work_n <= MOST_SUMS
         )
 
     def time(slices: int) -> float:
-        rounds = -(-tiles * slices // units)
-        depth = -(-k // slices)
-        group_steps = FUSED_GROUP_STEPS if fused_split_k(slices) else GROUP_STEPS
-        taken = (
-            depth * (rounds * area + -(-rounds // together) * waiting) * (1 + loads)
-            + rounds * area * group_steps * config.parts
-        )
-        if config.parts > 1 and rounds > 2 * together:
-            taken *= 1 + SHARING_COST / together
-        if fused_split_k(slices):
-            taken += FUSED_COST + FUSED_SLICE_COST * slices
-        elif slices > 1:
-            elements = matrices * m * n
-            taken += CUT_COST + elements * (WRITE_COST + READ_COST * slices) / units
+        fused = is_fused(slices)
+        taken = launch_us(tiles, m, n, k, matrices, slices, fused, limits)
+        if slices > 1 and not fused:
+            taken += limits.costs.host_more_us + reduce_us(matrices * m * n, slices, limits.costs)
         return taken
 
-    deepest = k // SMALLEST_SLICE
-    most = max(1, min(deepest, MOST_GROUPS * units // tiles))
-    fused_only = range(most + 1, 1 + min(deepest, MOST_FUSED_GROUPS * units // tiles))
-    best = min((*range(1, most + 1), *filter(fused_split_k, fused_only)), key=time)
-    return TiledEstimate(best, time(best), fused_split_k(best))
+    deepest, units = k // SMALLEST_SLICE, limits.compute_units
+    most = max(1, min(deepest, MOST_GROUPS * units // groups))
+    most_fused = min(deepest, MOST_FUSED_GROUPS * units // groups)
+    tried = [s for s in SLICES if s <= most or (s <= most_fused and is_fused(s))]
+    best = min({*tried, most}, key=time)
+    return TiledEstimate(best, time(best), is_fused(best))

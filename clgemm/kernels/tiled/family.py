@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
-from clgemm.core.steps import Plan
+from clgemm.core.steps import Plan, expected_us
 from clgemm.core.traits import Traits
 from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.common.family import Fallback, Family, Samples
@@ -25,6 +27,10 @@ __all__ = ["TILED"]
 SLACK = 1.25
 SLACK_IF_LARGE = 1.15  # the same for large products
 LARGE_WORK = 2**30  # multiply-adds
+# Configs whose time is at most this many times the best one's are compared for the operands'
+# layouts, which change the times.
+FAR = 1.7
+PACKING = (math.inf, 0)  # `most_reads` of the plans that are compared
 
 
 def _with_packing(config: TiledConfig, traits: Traits) -> Choice:
@@ -46,6 +52,16 @@ class Tiled(Family[TiledConfig, PackConfig]):
         """Suit every product."""
         return True
 
+    def candidates(self, problem: Problem, traits: Traits) -> tuple[Choice, ...]:
+        """Return all configs whose tiles are not far from the best ones."""
+        shape = problem.shape
+        times = {
+            choice: self.estimate(shape, self.own(choice), traits)
+            for choice in self.defaults(shape, traits)
+        }
+        most = FAR * min(times.values()) + traits.limits.costs.host_us
+        return tuple(choice for choice, time in times.items() if time <= most)
+
     def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
         """Return every config that fits, the one with the shortest expected time first."""
         fitting = that_fit(traits)
@@ -59,8 +75,8 @@ class Tiled(Family[TiledConfig, PackConfig]):
         return _with_packing(lane_configs()[-1], traits)
 
     def estimate(self, shape: Shape, config: TiledConfig, traits: Traits) -> float:
-        """Return the expected time in multiply-adds of one compute unit."""
-        return tiled_estimate(config, *shape, traits.limits).time
+        """Return the expected time in microseconds, with the widest loads of A and B."""
+        return tiled_estimate(config.tiles, *shape, traits.limits).time
 
     def slack(self, shape: Shape, traits: Traits) -> float:
         """Trust the model, except on CPUs: it is not made for them."""
@@ -75,7 +91,11 @@ class Tiled(Family[TiledConfig, PackConfig]):
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
         """Return the launches that pack operands where needed, and multiply."""
         config, pack = self.own(choice), self.packing(choice)
-        return make_tiled_plan(*problem.layouts, config, pack, traits.limits)
+        layouts, limits = problem.layouts, traits.limits
+        if not traits.has_cost_model or not reads_singly(*problem.layouts[:2], config):
+            return make_tiled_plan(*layouts, config, pack, limits)
+        plans = (make_tiled_plan(*layouts, config, pack, limits, each) for each in PACKING)
+        return min(plans, key=lambda plan: expected_us(plan, limits))
 
     def fallback(self, problem: Problem, choice: Choice, traits: Traits) -> Fallback:
         """Return a fallback that packs no operand that can be read in place.
@@ -89,7 +109,7 @@ class Tiled(Family[TiledConfig, PackConfig]):
         config, pack = self.own(choice), self.packing(choice)
 
         def plan(part: Problem) -> Plan:
-            return make_tiled_plan(*part.layouts, config, pack, traits.limits, is_fallback=True)
+            return make_tiled_plan(*part.layouts, config, pack, traits.limits, most_reads=math.inf)
 
         return plan
 

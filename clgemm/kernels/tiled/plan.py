@@ -39,23 +39,16 @@ from clgemm.kernels.tiled.estimate import tiled_estimate
 
 __all__ = ["make_tiled_plan", "reads_singly"]
 
-# An operand that must be loaded float by float is packed if more tiles than this read it.
+# An operand that must be loaded float by float is packed if more tiles than this read it. That is
+# the rule for devices without expected times.
 MOST_READS = 16
-MOST_READS_IF_LARGE = 7  # of large products, beside which a launch costs little
-LARGE_WORK = 2**30  # multiply-adds
 
 
 def fitted(
-    config: TiledConfig, a: Layout, b: Layout, limits: Limits, is_fallback: bool = False
+    config: TiledConfig, a: Layout, b: Layout, limits: Limits, most_reads: float = MOST_READS
 ) -> tuple[TiledVariant, tuple[bool, bool]]:
-    """Return a config that reads A and B', and which of them it reads in place.
-
-    A fallback packs no operand that can be read in place: its launches always run, but their work
-    is seldom needed.
-    """
-    is_large = a.rows * b.rows * a.columns >= LARGE_WORK
-    most = math.inf if is_fallback else MOST_READS_IF_LARGE if is_large else MOST_READS
-    is_read_often = b.rows > most * config.tile_n, a.rows > most * config.tile_m
+    """Return a config that reads A and B', and which of them it reads in place."""
+    is_read_often = b.rows > most_reads * config.tile_n, a.rows > most_reads * config.tile_m
     fit = variant_of(TiledVariant, config, load_a=config.width_a, load_b=config.width_b)
     in_place = [False, False]
     for operand, rows in enumerate((a, b)):
@@ -142,7 +135,7 @@ class LocalPanels(Panels[PackConfig]):
         a, strides_a = self._panels("a", part, m, k, place.origins[0])
         b, strides_b = self._panels("b", part, n, k, place.origins[1])
         batch = batch_over(part, strides_a, strides_b)
-        spread = tiled_estimate(config, m, n, k, batch.matrices, self.limits)
+        spread = tiled_estimate(config.tiles, m, n, k, batch.matrices, self.limits)
         slice_k = round_up(ceil_div(k, spread.slices), config.tile_k)
         cuts = ceil_div(k, slice_k)
         tiles = ceil_div(m, config.tile_m) * ceil_div(n, config.tile_n)
@@ -183,7 +176,7 @@ def make_tiled_plan(
     config: TiledConfig,
     pack: tuple[PackConfig, ...],
     limits: Limits,
-    is_fallback: bool = False,
+    most_reads: float = MOST_READS,
 ) -> Plan:
     """Return the launches of ``C = alpha A B + beta C``.
 
@@ -191,10 +184,10 @@ def make_tiled_plan(
     ----------
     pack : tuple of PackConfig
         The configs that pack A and B, if they are packed.
-    is_fallback : bool, optional
-        Whether most calls do not need the product: then fewer launches matter more than speed.
+    most_reads : float, optional
+        An operand that must be loaded float by float is packed if more tiles than this read it.
     """
-    found, in_place = fitted(config, a, b.transposed(), limits, is_fallback)
+    found, in_place = fitted(config, a, b.transposed(), limits, most_reads)
     found = replace(found, whole=_is_whole(c, found))
     sizes = c.rows, c.columns, a.columns, math.prod(c.batch)
     panels = LocalPanels(
@@ -204,6 +197,6 @@ def make_tiled_plan(
         pack=pack,
         limits=limits,
         config=found,
-        slices=tiled_estimate(found, *sizes, limits).slices,
+        slices=tiled_estimate(found.tiles, *sizes, limits).slices,
     )
     return make_panel_plan(panels)

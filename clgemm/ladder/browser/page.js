@@ -129,6 +129,13 @@ function showSliders(rung) {
     label.append(input, output);
     return label;
   };
+  // Sub-groups read tiles for tensor cores together: there is no picture of a single work-item.
+  $("reads").hidden = !rung.pictured;
+  if (!rung.pictured) {
+    play(false);
+    now.rung = null;
+    return;
+  }
   state.values = {};
   const names = Object.keys(VALUES).filter(name => rung.parameters.includes(name));
   const sliders = names.map(name => {

@@ -21,7 +21,7 @@ import pyopencl as cl
 from clgemm.core.locking import Locking
 from clgemm.runtime.operands import HostArray, address_of
 
-__all__ = ["PageLock", "PageLocks", "locked_bytes"]
+__all__ = ["PageLock", "PageLocks", "is_locked", "locked_bytes"]
 
 log = logging.getLogger(__name__)
 
@@ -47,11 +47,16 @@ class _Registry:
         with self._lock:
             if self.size_bytes() + stop - start > most:
                 return None
-            if any(start < end and begin < stop for begin, end in self._held.values()):
+            if self.overlaps(start, stop):
                 return None
             token = object()
             self._held[token] = start, stop
             return token
+
+    def overlaps(self, start: int, stop: int) -> bool:
+        """Tell whether some of a range is locked."""
+        with self._lock:
+            return any(start < end and begin < stop for begin, end in self._held.values())
 
     def give(self, token: object) -> None:
         """Forget a range; a second time changes nothing."""
@@ -70,6 +75,12 @@ _registry = _Registry()
 def locked_bytes() -> int:
     """Return the bytes of host arrays that this process holds page-locked for transfers."""
     return _registry.size_bytes()
+
+
+def is_locked(memory: HostArray) -> bool:
+    """Tell whether some of a contiguous array is page-locked for a transfer."""
+    start = address_of(memory)
+    return _registry.overlaps(start, start + memory.nbytes)
 
 
 class _Functions(NamedTuple):

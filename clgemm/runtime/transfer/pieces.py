@@ -24,6 +24,7 @@ class Slot:
         self.buffer = buffer
         self.ready: list[cl.Event] = []  # what brings its contents
         self.users = list(users)  # what must be over before the contents change
+        self.tiles: list[int] = []  # those that use its contents and are not enqueued, in order
 
 
 class Piece(NamedTuple):
@@ -38,12 +39,19 @@ class Piece(NamedTuple):
 
 
 class Filling(NamedTuple):
-    """A piece on its way to pinned memory: to a chunk, or becoming page-locked."""
+    """A piece on its way to pinned memory: to a chunk, or becoming page-locked.
+
+    Attributes
+    ----------
+    sent : list of pyopencl.Event or None
+        Filled by the thread that copies, which also enqueues the transfer; None if the caller does.
+    """
 
     tile: int
     piece: Piece
     chunk: Chunk | None
     filled: Future[None] | Future[PageLock | None]
+    sent: list[cl.Event] | None = None
 
 
 class Arriving(NamedTuple):

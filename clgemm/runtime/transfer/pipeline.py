@@ -162,6 +162,9 @@ class Call:
         self._slots = [[Slot(buffer, pending) for buffer in own] for own in buffers]
         uploads = self._uploads
         for number, tile in enumerate(self._tiles):
+            for operand, slot in enumerate(tile.slots):
+                if self._kept[operand] is None:
+                    self._slots[operand][slot].tiles.append(number)
             for operand in tile.loads:
                 uploads.to_fill.extend((number, piece) for piece in self._pieces(tile, operand))
             if tile.last and self._result_share:
@@ -252,6 +255,7 @@ class Call:
         for slot in slots:
             slot.ready = []  # what comes after on this queue comes after them too
             slot.users = [done]
+            slot.tiles.pop(0)
         return done
 
     def _receive(self, tile: Tile, done: cl.Event) -> None:

@@ -171,9 +171,17 @@ class Copies:
         self._started: deque[tuple[Future[None], Callable[..., None], tuple[Any, ...]]] = deque()
         self._left: list[Future[None]] = []  # to threads that had begun
 
-    def start(self, target: Chunk, source: Chunk) -> Future[None]:
-        """Have an array copied to another of its shape."""
-        return self._start(self._staging.copy, target, source)
+    def start(
+        self, target: Chunk, source: Chunk, then: Callable[[], None] | None = None
+    ) -> Future[None]:
+        """Have an array copied to another of its shape, and something done after it."""
+        if then is None:
+            return self._start(self._staging.copy, target, source)
+        return self._start(self._copy_and, then, target, source)
+
+    def _copy_and(self, then: Callable[[], None], target: Chunk, source: Chunk) -> None:
+        self._staging.copy(target, source)
+        then()
 
     def prefault(self, memory: HostArray, by_populating: bool) -> Future[None]:
         """Have pages given to memory that is overwritten later."""

@@ -8,53 +8,61 @@ import pytest
 from planned import LIMITS
 
 from clgemm.kernels.tiled.defaults import nvidia_configs
-from clgemm.kernels.tiled.estimate import REGISTERS, SMALLEST_SLICE, tiled_estimate
+from clgemm.kernels.tiled.estimate import REGISTERS, SMALLEST_SLICE, launch_us, tiled_estimate
+
+
+def best_for(size, limits):
+    """The config with the shortest expected time, and its estimate."""
+    found = {c: tiled_estimate(c.tiles, *size, 1, limits) for c in nvidia_configs()}
+    return min(found.items(), key=lambda each: each[1].time)
 
 
 @pytest.mark.parametrize("size", [(64, 4096, 4096), (4096, 64, 4096), (64, 64, 100_000)])
 def test_every_compute_unit_of_a_gpu_gets_work(size):
     """With few tiles of C, k is split, into slices of a minimum depth."""
     limits = replace(LIMITS, compute_units=132)
-    slices = min(
-        (tiled_estimate(config, *size, 1, limits) for config in nvidia_configs()),
-        key=lambda found: found.time,
-    ).slices
-    assert slices > 1
-    assert size[2] // slices >= SMALLEST_SLICE
+    config, found = best_for(size, limits)
+    tiles = -(-size[0] // config.tile_m) * -(-size[1] // config.tile_n)
+    assert tiles * found.slices >= 132
+    assert found.slices == 1 or size[2] // found.slices >= SMALLEST_SLICE
 
 
-def test_steps_are_shared_where_few_work_groups_run():
-    """Work-items share steps in a product of few tiles, not in a batch of many."""
+def test_a_long_sum_of_few_tiles_is_expected_to_gain_by_slices():
+    """One slice takes far longer than many, and so does one of the fewest steps per launch."""
     limits = replace(LIMITS, compute_units=132)
-    for shape, shares in (((1000, 777, 1500, 1), True), ((1024, 64, 1024, 64), False)):
-        config = min(
-            nvidia_configs(),
-            key=lambda c, shape=shape: tiled_estimate(c, *shape, limits).time,
-        )
-        assert (config.parts > 1) == shares
+    tiles = nvidia_configs()[1].tiles
+    times = [launch_us(tiles, 64, 64, 100_000, 1, n, False, limits) for n in (1, 8, 64)]
+    assert times[0] > 4 * times[1] > 8 * times[2]
+
+
+def test_loads_of_single_floats_are_expected_to_take_longer():
+    """Unaligned operands take more instructions; transposed ones pass through local memory."""
+    limits = replace(LIMITS, compute_units=132)
+    wide = nvidia_configs()[0].tiles
+    shape = (4096, 4096, 4096, 1, 1, False)
+    single = launch_us(wide._replace(load_a=1, load_b=1), *shape, limits)
+    across = launch_us(wide._replace(transpose_a=True), *shape, limits)
+    assert launch_us(wide, *shape, limits) < min(single, across)
 
 
 def test_split_k_is_fused_where_that_is_faster():
     """Split-k is fused for few slices, if the device lets work-groups read what others write."""
     limits = replace(LIMITS, compute_units=132)
-    for size, fused_split_k in (((64, 4096, 4096), True), ((64, 64, 100_000), False)):
-        fusing = replace(limits, fused_split_k=True)
-        best = min(
-            (tiled_estimate(config, *size, 1, fusing) for config in nvidia_configs()),
-            key=lambda found: found.time,
-        )
-        assert best.fused_split_k == fused_split_k
-    config = nvidia_configs()[2]
-    assert not tiled_estimate(config, 64, 4096, 4096, 1, limits).fused_split_k
+    fusing = replace(limits, fused_split_k=True)
+    assert best_for((512, 512, 512), fusing)[1].fused_split_k
+    assert not best_for((64, 64, 100_000), fusing)[1].fused_split_k
+    assert not best_for((512, 512, 512), limits)[1].fused_split_k
 
 
 @pytest.mark.parametrize("config", [c for c in nvidia_configs() if c.parts > c.buffers])
 def test_slices_of_k_run_side_by_side(config):
     """No compute unit gets more work-groups at a time than its registers hold."""
     limits = replace(LIMITS, compute_units=132)
-    found = tiled_estimate(config, config.tile_m, 64 * config.tile_n, 4096, 1, limits)
+    found = tiled_estimate(config.tiles, config.tile_m, 64 * config.tile_n, 4096, 1, limits)
     sums = config.work_m * config.work_n
     assert -(-64 * found.slices // 132) * config.items * sums <= REGISTERS
-    alone = tiled_estimate(replace(config, parts=1), config.tile_m, config.tile_n, 4096, 1, limits)
-    shared = tiled_estimate(config, config.tile_m, config.tile_n, 4096, 1, limits)
+    alone = tiled_estimate(
+        replace(config, parts=1).tiles, config.tile_m, config.tile_n, 4096, 1, limits
+    )
+    shared = tiled_estimate(config.tiles, config.tile_m, config.tile_n, 4096, 1, limits)
     assert shared.time < alone.time

@@ -21,6 +21,7 @@ from clgemm import accel
 from clgemm.hardware import choice
 from clgemm.hardware.choice import devices
 from clgemm.planning import tiles
+from clgemm.planning.selection import transfer_config
 from clgemm.runtime import launch, progress
 from clgemm.runtime.several import spread, standing
 from clgemm.runtime.transfer.staging import staging
@@ -167,7 +168,7 @@ def test_equal_devices_give_the_same_bits_whoever_makes_what(equals, watched, mo
     for slow in (*equals, None):
         watched.before = lambda device, slow=slow: time.sleep(0.02 if device is slow else 0.0)
         np.testing.assert_array_equal(product(), expected)
-        assert equals[0].transfer or sorted(watched.shapes) == tiles_made
+        assert transfer_config(equals[0]) or sorted(watched.shapes) == tiles_made
     watched.fault = lambda device, number: device is equals[1] and number == 0
     np.testing.assert_array_equal(product(), expected)
 

@@ -1,0 +1,134 @@
+"""What launches cost on a device: the constants of the families' expected times. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["H200", "Costs", "joined"]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The constants of a device from which expected times are computed.
+
+    Times are in microseconds. Where nothing else is said, rates are per microsecond and of one
+    compute unit.
+
+    Attributes
+    ----------
+    host_us, host_more_us : float
+        Time of the host for a product's first launch, and for each further one.
+    start_us : float
+        Time of the device for a product, however small.
+    more_us : float
+        Time of the device between two launches of a product.
+    memory_bytes, cache_bytes : float
+        Bytes that the whole device reads and writes, in its memory and in its last cache.
+    multiply_adds : float
+        Multiply-adds of float32.
+    vector_load : float
+        Multiply-adds that take as long as a load of four floats from global memory.
+    transposed : float
+        The same for the way of four floats into a transposed tile.
+    few_lanes : float
+        How much slower eight groups of 32 lanes are than many, as a share.
+    step_us, narrow_step : float
+        Latency of a step over a tile's depth; how many times longer it is, as a share, where loads
+        have fewer than four floats.
+    group_us : float
+        Begin and end of a work-group.
+    edge_store : float
+        Multiply-adds that take as long as the store of one element of an incomplete tile.
+    fused_us, fused_slice_us : float
+        Adding up in the same launch, and for each slice.
+    store_bytes : float
+        Bytes of memory traffic for each byte of C.
+    pack_bytes, pack_us : float
+        Bytes that the whole device packs; time of such a launch.
+    reduce_us, reduce_elements, reduced_elements : float
+        Time of a launch that adds up slices; elements that the whole device reads and writes.
+    direct_step_us, direct_items : float
+        A step over k in the direct family: its latency, and work-groups' steps per microsecond.
+    direct_store : float
+        Time of a work-group of the direct family besides its steps.
+    skinny_bytes, skinny_row, skinny_us, skinny_step_us : float
+        The skinny_gpu family: bytes that the whole device reads; how much longer each further row
+        takes, as a share; time of a round of work-groups; latency of a step.
+    tensor_us, tensor_more_us : float
+        A product on tensor cores: its fixed time, and that of separate launches.
+    tensor_step_us, tensor_wide : float
+        A step over 64 of k for a tile of 128 x 128; the same for a wide tile, as a factor.
+    tensor_tail : float
+        The part of a last, incomplete round of tiles that counts as a whole one.
+    tensor_pack_bytes, tensor_strided : float
+        Bytes that the whole device splits; how much longer operands of no unit stride take.
+    tensor_host_us : float
+        As `host_more_us`: these launches have many arguments.
+    mma : float
+        A step with mma.sync over one with wgmma.
+    narrow_us, narrow_step_us, narrow_column_us, narrow_round_us : float
+        The narrow family: fixed time, a step over 64 of k and its part for each column, a round.
+    narrow_slice_us, narrow_fused_us : float
+        Split-k there, for each slice and once.
+    narrow_bytes, narrow_pack_bytes : float
+        Bytes that the whole device reads; bytes that it packs.
+    """
+
+    host_us: float = 12.1
+    host_more_us: float = 7.43
+    start_us: float = 4.85
+    more_us: float = 1.07
+    memory_bytes: float = 3890000.0
+    cache_bytes: float = 4670000.0
+    multiply_adds: float = 345000.0
+    vector_load: float = 5.11
+    transposed: float = 4.23
+    few_lanes: float = 0.459
+    step_us: float = 0.326
+    narrow_step: float = 0.163
+    group_us: float = 1.5
+    edge_store: float = 99.6
+    fused_us: float = 1.37
+    fused_slice_us: float = 0.118
+    store_bytes: float = 2.45
+    pack_bytes: float = 1950000.0
+    pack_us: float = 4.08
+    reduce_us: float = 3.2
+    reduce_elements: float = 419000.0
+    reduced_elements: float = 206000.0
+    direct_step_us: float = 0.137
+    direct_items: float = 183.0
+    direct_store: float = 0.101
+    skinny_bytes: float = 5950000.0
+    skinny_row: float = 0.597
+    skinny_us: float = 4.99
+    skinny_step_us: float = 0.0173
+    tensor_us: float = 12.9
+    tensor_more_us: float = 2.78
+    tensor_step_us: float = 0.984
+    tensor_wide: float = 1.94
+    tensor_tail: float = 0.914
+    tensor_pack_bytes: float = 2890000.0
+    tensor_strided: float = 0.51
+    tensor_host_us: float = 16.1
+    mma: float = 2.99
+    narrow_us: float = 5.12
+    narrow_step_us: float = 1.89
+    narrow_column_us: float = 0.0164
+    narrow_round_us: float = 5.23
+    narrow_slice_us: float = 0.453
+    narrow_fused_us: float = 1.86
+    narrow_bytes: float = 7050000.0
+    narrow_pack_bytes: float = 234000.0
+
+
+# Fitted on an NVIDIA H200, driver 580.159, by docs/family_costs.py. The data are in docs/measured.
+H200 = Costs()
+
+
+def joined(power: float, *times: float) -> float:
+    """Return the time of what overlaps: the longest, and more where several are about as long."""
+    longest = max(times)
+    if longest <= 0:
+        return 0.0
+    return float(longest * sum((time / longest) ** power for time in times) ** (1 / power))

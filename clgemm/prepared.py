@@ -1,0 +1,150 @@
+"""Products that are checked and planned once, and computed many times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+
+from clgemm.contraction import require_out
+from clgemm.core.layout import broadcast_batch
+from clgemm.core.precision import chosen_precision
+from clgemm.hardware.device import of_queue
+from clgemm.runtime.execute import BoundCall, bind_alone, execute
+from clgemm.runtime.launch import multiply
+from clgemm.runtime.operands import (
+    AnyArray,
+    DeviceArray,
+    accepted,
+    allocated,
+    is_device,
+    overlaps_either,
+    problem_of,
+    usable_in_place,
+)
+
+__all__ = ["PreparedProduct", "prepare"]
+
+
+class PreparedProduct:
+    """A product of the same arrays, for every call: made by `prepare`.
+
+    Attributes
+    ----------
+    a, b, out : array
+        The operands and the result. Their contents may change between calls.
+    """
+
+    def __init__(
+        self, alpha: float, a: AnyArray, b: AnyArray, beta: float, out: AnyArray, precision: str
+    ) -> None:
+        self.a, self.b, self.out = a, b, out
+        self._alpha, self._beta, self._precision = alpha, beta, precision
+        self._bound: BoundCall | None = None
+        if is_device(out) and alpha and 0 not in (*out.shape, a.shape[-1]):
+            problem, _ = problem_of(a, b, out, precision)
+            self._bound = bind_alone(problem, of_queue(out.queue), a, b, out)
+
+    def __call__(self, wait_for: Sequence[cl.Event] = ()) -> AnyArray:
+        """Compute the product and return `out`.
+
+        Device arrays are enqueued behind all their events, and not waited for.
+
+        Parameters
+        ----------
+        wait_for : sequence of pyopencl.Event, optional
+            What the product waits for besides.
+        """
+        if self._bound is None:
+            queue = self.out.queue if is_device(self.out) else None
+            multiply(
+                *(self._alpha, self.a, self.b, self._beta, self.out),
+                queue=queue,
+                wait_for=wait_for,
+                precision=self._precision,
+            )
+        else:
+            execute(self._bound, self._alpha, self.a, self.b, self._beta, self.out, wait_for)
+        return self.out
+
+
+def prepare(
+    a: Any,
+    b: Any,
+    *,
+    out: Any = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    precision: str | None = None,
+) -> PreparedProduct:
+    """Prepare ``out = alpha a b + beta out`` for many calls with the same arrays.
+
+    What `matmul` does before each product is done once: checks, planning, compiling, and setting
+    the kernels' arguments. A call only enqueues. It pays for small products of device arrays.
+
+    Parameters
+    ----------
+    a, b : float32 array or pyopencl.array.Array, shapes (..., m, k) and (..., k, n)
+        Batches broadcast as those of `numpy.matmul`. Arrays of the host are multiplied on the
+        device in any case.
+    out : array, shape (..., m, n), optional
+        The result, float32, on the same side. It may not overlap `a` or `b`. By default a new
+        array, which every call overwrites; with `beta` other than 0 it must be given.
+    alpha, beta : float, optional
+        Factors of the product and of the former `out`, which is not read where `beta` is 0.
+    precision : {"strict", "float32", "fast"}, optional
+        By default the mode that holds now (`clgemm.precision`); later changes of it have no effect.
+
+    Returns
+    -------
+    PreparedProduct
+        A callable that computes the product and returns `out`.
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, `out` overlaps an operand, or `beta` is not 0 without `out`.
+    TypeError
+        If host and device arrays are mixed, or an array is not float32.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import clgemm
+    >>> a, b = np.ones((3, 2), np.float32), np.ones((2, 4), np.float32)
+    >>> product = clgemm.prepare(a, b)
+    >>> float(product()[0, 0])
+    2.0
+    >>> a[...] = 3
+    >>> float(product()[0, 0])
+    6.0
+    """
+    mode = chosen_precision(precision)
+    given = {"a": a, "b": b} | ({} if out is None else {"out": out})
+    for name, each in given.items():
+        _require_own_memory(each, name)
+    operands, queue = accepted(given, None)
+    x, y = operands["a"], operands["b"]
+    if x.shape[-1] != y.shape[-2]:
+        raise ValueError(f"a has shape {x.shape} and b has shape {y.shape}: k disagrees")
+    shape = (*broadcast_batch(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1])
+    if out is None:
+        if beta:
+            raise ValueError(f"beta={beta} needs out, whose former contents it multiplies")
+        out = allocated(x, shape, "C", queue)
+    require_out(out, shape)
+    if out.size and overlaps_either(out, x, y):
+        raise ValueError("out may share elements with a or b")
+    return PreparedProduct(float(alpha), x, y, float(beta), out, mode)
+
+
+def _require_own_memory(x: object, name: str) -> None:
+    """Check that an operand needs no copy, which would not follow later changes."""
+    if not isinstance(x, np.ndarray | DeviceArray):
+        raise TypeError(f"{name} is a {type(x).__name__}, not an array of NumPy or pyopencl")
+    if x.dtype != np.float32 or (isinstance(x, np.ndarray) and not usable_in_place(x)):
+        raise TypeError(f"{name} is {x.dtype} with strides {x.strides}: it must be aligned float32")
+    if x.ndim < 2:
+        raise ValueError(f"{name} has shape {x.shape}, but at least two axes are needed")

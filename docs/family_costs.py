@@ -1,0 +1,502 @@
+"""Measure how long the plans of random products take, and fit the constants of expected times.
+
+    python docs/family_costs.py measure [--products N] [--seed S] [--minutes M] --out FILE
+    python docs/family_costs.py fit FILE [FILE ...] [--check FILE]
+
+`measure` draws random products, as ``bench --survey`` does, and times the plans that each kernel
+family has for them on the device at hand: every config, with and without packing, and with several
+numbers of slices. The peer is PyTorch's product by cuBLAS, where PyTorch has a GPU.
+
+`fit` finds the values of `clgemm.core.costs.Costs` with the least squares of the logarithms of
+expected over measured times, and prints them. It also prints by how much the plans with the least
+expected times are slower than those that were measured as the fastest: in the same data, or in
+those of ``--check``. It needs no device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import functools
+import gzip
+import json
+import math
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+
+from clgemm.bench.cases import Case
+from clgemm.bench.operands import stored_shape, viewed
+from clgemm.bench.survey import Bounds, random_cases
+from clgemm.core.config import Limits
+from clgemm.core.costs import H200, Costs
+from clgemm.core.layout import Layout
+from clgemm.core.problem import Problem
+from clgemm.core.steps import Plan, expected_us
+from clgemm.core.traits import Traits
+from clgemm.kernels import FAMILIES
+from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.family import Family
+from clgemm.kernels.tiled import plan as tiled_plan
+from clgemm.kernels.tiled.estimate import launch_us, side_by_side, tiled_estimate
+from clgemm.planning.bounded import bounded
+
+BURST_S = 0.004  # of one call after the other
+MOST_CALLS = 400  # of a burst
+BURSTS = 3
+SLICES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
+COMPARED_WITH_SLICES = 3  # configs for which numbers of slices are measured
+MOST_GROUPS = 8  # work-groups per compute unit, where k is cut
+FAR = 2.2  # configs with longer times than this, over the best, are left out
+SIGMA = 4.0  # of the logarithms of wide data
+OUTLIER = 0.15  # of logarithms, from which on a residual counts less
+
+
+class Alternative(NamedTuple):
+    """A plan of a product, with a name that tells it from the others."""
+
+    label: str
+    make: Callable[[], Plan]
+
+
+def problem_of(case: Case, precision: str) -> Problem:
+    """Return the problem of a case, with the strides that its views have."""
+    layouts = [Layout(shape, strides, alignment) for shape, strides, _, alignment, _ in views(case)]
+    return Problem(*layouts, precision).broadcast().folded()
+
+
+def views(case: Case) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int, int, int]]:
+    """Yield shape, strides, first element, alignment and stored elements of A, B and C."""
+    sides = (
+        (case.m, case.k, case.layout_a, True),
+        (case.k, case.n, case.layout_b, not case.shared_b),
+        (case.m, case.n, "N", True),
+    )
+    for rows, columns, layout, has_batch in sides:
+        batch = (case.batch,) * (case.batch > 1 and has_batch)
+        shape = (*batch, *stored_shape(rows, columns, layout))
+        strides = tuple(4 * math.prod(shape[i + 1 :]) for i in range(len(shape)))
+        whole = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), shape, strides)
+        view = viewed(whole, layout)
+        first = (view.__array_interface__["data"][0] - whole.__array_interface__["data"][0]) // 4
+        alignment = min(256, (4 * first) & -(4 * first)) if first else 256
+        inner = tuple(stride // 4 for stride in view.strides)
+        yield view.shape, inner, first, alignment, math.prod(shape)
+
+
+def alternatives(case: Case, traits: Traits) -> Iterator[Alternative]:
+    """Yield the plans of a product that are worth measuring."""
+    for precision in ("strict", "float32"):
+        problem = problem_of(case, precision)
+        for family in FAMILIES:
+            if not family.runs_on(traits) or bool(family.instructions) != (precision != "strict"):
+                continue
+            if family.name == "tiled":
+                yield from tiled_alternatives(family, problem, traits)
+                continue
+            for number, choice in enumerate(family.candidates(problem, traits)):
+                make = functools.partial(plan_of, family, problem, choice, traits)
+                yield Alternative(f"{family.name} {number}", make)
+
+
+def plan_of(family: Family[Any, Any], problem: Problem, choice: Choice, traits: Traits) -> Plan:
+    """Return the plan of a family. A fallback is made by the tiled family's first choice."""
+    tiled = next(each for each in FAMILIES if each.name == "tiled")
+    strict = problem._replace(precision="strict")
+    default = tiled.defaults(strict.shape, traits)[0]
+
+    def fallback(part: Problem) -> Plan:
+        return bounded(tiled.fallback(strict, default, traits), part)
+
+    return bounded(lambda part: family.plan(part, choice, traits, fallback), problem)
+
+
+def tiled_alternatives(
+    family: Family[Any, Any], problem: Problem, traits: Traits
+) -> Iterator[Alternative]:
+    """Yield plans of each config: in place, packed, and with other numbers of slices."""
+    limits, shape = traits.limits, problem.shape
+    choices = sorted(
+        family.defaults(shape, traits), key=lambda c: family.estimate(shape, c.config, traits)
+    )
+    best = family.estimate(shape, choices[0].config, traits)
+    for number, choice in enumerate(choices):
+        config = choice.config
+        if family.estimate(shape, config, traits) > FAR * best + limits.costs.start_us:
+            continue
+        name = (
+            f"tiled {config.tile_m}x{config.tile_n}x{config.tile_k}"
+            f"/{config.work_m}x{config.work_n}/{config.parts}/{config.buffers}"
+        )
+        for mode, most_reads in (("place", math.inf), ("pack", 0.0)):
+            make = functools.partial(tiled_plan_of, problem, choice, limits, most_reads, None)
+            yield Alternative(f"{name} {mode}", make)
+        if number >= COMPARED_WITH_SLICES:
+            continue
+        tiles = shape.matrices * -(-shape.m // config.tile_m) * -(-shape.n // config.tile_n)
+        own = tiled_estimate(config.tiles, *shape, limits).slices
+        for slices in SLICES:
+            fits = tiles * slices <= MOST_GROUPS * limits.compute_units or slices == 1
+            if fits and slices != own and shape.k >= 64 * slices:
+                make = functools.partial(tiled_plan_of, problem, choice, limits, math.inf, slices)
+                yield Alternative(f"{name} place {slices} slices", make)
+
+
+def tiled_plan_of(
+    problem: Problem, choice: Choice, limits: Limits, most_reads: float, slices: int | None
+) -> Plan:
+    """Return a plan of the tiled family, with a number of slices if one is given."""
+
+    def forced(tiles: Any, m: int, n: int, k: int, matrices: int, _: Limits) -> Any:
+        assert slices is not None
+        found = tiled_estimate(tiles, m, n, k, matrices, limits)
+        fused = limits.fused_split_k and 1 < slices <= 8 and side_by_side(tiles) > 1
+        fused = fused and tiles.work_m * tiles.work_n <= 64
+        time_us = launch_us(tiles, m, n, k, matrices, slices, fused, limits)
+        return found._replace(slices=slices, time=time_us, fused_split_k=fused)
+
+    patch = mock.patch.object(tiled_plan, "tiled_estimate", forced)
+    with patch if slices is not None else contextlib.nullcontext():
+        return bounded(
+            lambda part: tiled_plan.make_tiled_plan(
+                *part.layouts, choice.config, choice.pack or (), limits, most_reads
+            ),
+            problem,
+        )
+
+
+def distinct(case: Case, traits: Traits) -> Iterator[tuple[list[str], Plan]]:
+    """Yield the plans of a case that differ, each with all its names."""
+    found: dict[Any, tuple[list[str], Plan]] = {}
+    for label, make in alternatives(case, traits):
+        plan = make()
+        key = tuple((s.config, s.groups, s.gated, str(s.arguments)) for s in plan.steps)
+        found.setdefault(key, ([], plan))[0].append(label)
+    yield from found.values()
+
+
+# Measuring
+
+
+def traits_here() -> Traits:
+    """Return the traits of the chosen device."""
+    import clgemm
+    from clgemm.planning.validation import instructions_of
+
+    device = clgemm.get_device()
+    return dataclasses.replace(device.traits, instructions=instructions_of(device))
+
+
+def programs_of(cases: Sequence[Case], calls: bool = False) -> set[Any]:
+    """Return the programs that the plans of some cases need, or those of whole calls alone."""
+    traits = traits_here()
+    return {
+        (step.config, step.gated)
+        for case in cases
+        for plan in (chosen(case) if calls else (plan for _, plan in distinct(case, traits)))
+        for step in plan.steps
+    }
+
+
+def chosen(case: Case) -> Iterator[Plan]:
+    """Yield the plans that calls have in both modes."""
+    import clgemm
+    from clgemm.planning.planner import plan_of
+
+    for precision in ("strict", "float32"):
+        yield plan_of(clgemm.get_device(), problem_of(case, precision))[0]
+
+
+def build(programs: Sequence[Any]) -> int:
+    """Build some programs, so that the cache folder has them."""
+    import clgemm
+    from clgemm.runtime.programs import kernel
+
+    for config, gated in programs:
+        kernel(clgemm.get_device(), config, gated)
+    return len(programs)
+
+
+def build_all(cases: Sequence[Case], calls: bool) -> int:
+    """Build all programs by several processes; return their number."""
+    count = max(1, min(16, multiprocessing.cpu_count() - 1))
+    with multiprocessing.get_context("spawn").Pool(count) as pool:
+        found = functools.partial(programs_of, calls=calls)
+        parts = pool.map(found, [cases[i::count] for i in range(count)])
+        programs = list(set().union(*parts))
+        return sum(pool.map(build, [programs[i::count] for i in range(count)]))
+
+
+def burst_us(call: Callable[[], object], finish: Callable[[], object]) -> float:
+    """Return the time of a call among many, in microseconds: the median of bursts."""
+
+    def timed(calls: int) -> float:
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        finish()
+        return (time.perf_counter() - start) / calls
+
+    timed(1)
+    calls = max(1, min(5, int(BURST_S / timed(1))))
+    calls = max(1, min(MOST_CALLS, int(BURST_S / timed(calls))))
+    return 1e6 * median(timed(calls) for _ in range(BURSTS))
+
+
+class Bench:
+    """Flat arrays on the device, large enough for all cases, and what multiplies views of them."""
+
+    def __init__(self, cases: Sequence[Case]) -> None:
+        import pyopencl.array as cl_array
+
+        import clgemm
+        from clgemm.runtime.workspace import workspace
+
+        self.device = clgemm.get_device()
+        self.queue = self.device.queue
+        self.space = workspace(self.queue)
+        sizes = [
+            max(sizes) for sizes in zip(*([v[4] for v in views(c)] for c in cases), strict=True)
+        ]
+        rng = np.random.default_rng(0)
+        random = rng.standard_normal(1 << 20, np.float32)
+        wide = random * np.exp(SIGMA * rng.standard_normal(1 << 20, np.float32))
+        self.flat = [cl_array.to_device(self.queue, np.resize(random, size)) for size in sizes]
+        self.wide = [
+            *(cl_array.to_device(self.queue, np.resize(wide, size)) for size in sizes[:2]),
+            self.flat[2],
+        ]
+        self.torch: Any = None
+        with contextlib.suppress(ImportError):
+            import torch
+
+            if torch.cuda.is_available():
+                torch.backends.cuda.matmul.allow_tf32 = False
+                self.torch = torch
+                self.tensors = [torch.empty(size, device="cuda").normal_() for size in sizes]
+
+    def plan_us(self, case: Case, plan: Plan) -> float:
+        """Return the time of a plan."""
+        from clgemm.runtime.memory import Matrix
+
+        matrices = {
+            side: Matrix(flat.base_data, first, Layout(shape, strides))
+            for side, flat, (shape, strides, first, _, _) in zip(
+                "abc", self.flat, views(case), strict=True
+            )
+        }
+        return burst_us(
+            lambda: self.space.run(plan, self.device, matrices, 1.0, 0.0), self.queue.finish
+        )
+
+    def calls_us(self, case: Case) -> dict[str, float]:
+        """Return the times of whole calls of clgemm in its modes, and of the peer."""
+        import pyopencl.array as cl_array
+
+        import clgemm
+
+        found = {}
+        modes = ("strict", "strict", self.flat), ("float32", "float32", self.flat)
+        for name, mode, flats in (*modes, ("float32, wide data", "float32", self.wide)):
+            a, b, c = (
+                cl_array.Array(
+                    self.queue,
+                    shape,
+                    np.float32,
+                    data=flat.base_data,
+                    strides=tuple(4 * stride for stride in strides),
+                    offset=4 * first,
+                )
+                for flat, (shape, strides, first, _, _) in zip(flats, views(case), strict=True)
+            )
+            with clgemm.precision(mode):
+                call = functools.partial(clgemm.matmul, a, b, out=c)
+                found[name] = burst_us(call, self.queue.finish)
+        if self.torch is not None:
+            x, y, z = (
+                tensor.as_strided(shape, strides, first)
+                for tensor, (shape, strides, first, _, _) in zip(
+                    self.tensors, views(case), strict=True
+                )
+            )
+            matmul = functools.partial(self.torch.matmul, x, y, out=z)
+            found["cuBLAS"] = burst_us(matmul, self.torch.cuda.synchronize)
+        return found
+
+
+def measure(arguments: argparse.Namespace) -> int:
+    """Measure random products and write their times."""
+    end = time.monotonic() + 60 * arguments.minutes
+    cases = list(random_cases(arguments.products, arguments.seed, Bounds()))
+    traits = traits_here()
+    print(f"built {build_all(cases, arguments.calls)} programs", flush=True)
+    bench, rows = Bench(cases), []
+    for case in cases:
+        if time.monotonic() > end:
+            break
+        times: dict[str, float] = {}
+        for labels, plan in () if arguments.calls else distinct(case, traits):
+            taken = round(bench.plan_us(case, plan), 2)
+            times |= dict.fromkeys(labels, taken)
+        calls = {name: round(taken, 2) for name, taken in bench.calls_us(case).items()}
+        rows.append({"case": case.as_dict(), "plans_us": times, "calls_us": calls})
+    limits = {k: v for k, v in dataclasses.asdict(traits.limits).items() if k != "costs"}
+    report = {
+        "device": bench.device.name,
+        "driver": bench.device.cl_device.driver_version,
+        "limits": limits,
+        "capability": traits.capability,
+        "instructions": traits.instructions,
+        "seed": arguments.seed,
+        "rows": rows,
+    }
+    write(arguments.out, report)
+    print(f"{len(rows)} of {len(cases)} products, {arguments.out}")
+    summarise(rows)
+    return 0
+
+
+def summarise(rows: Sequence[dict[str, Any]]) -> None:
+    """Print the peer's time over ours, by the work."""
+    bounds = (1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e15)
+    for mode in ("strict", "float32", "float32, wide data"):
+        for low, high in (*pairwise(bounds), (bounds[0], bounds[-1])):
+            ratios = sorted(
+                row["calls_us"]["cuBLAS"] / row["calls_us"][mode]
+                for row in rows
+                if "cuBLAS" in row["calls_us"] and low <= Case.from_dict(row["case"]).work < high
+            )
+            if ratios:
+                mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+                fifth = ratios[len(ratios) // 20]
+                print(
+                    f"{mode:18} {low:.0e} {len(ratios):4} mean {mean:.3f} 5 % {fifth:.3f} "
+                    f"least {ratios[0]:.3f}"
+                )
+
+
+# Fitting
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return what `measure` wrote."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8") as file:
+        return dict(json.load(file))
+
+
+def write(path: Path, report: dict[str, Any]) -> None:
+    """Write a report, compressed if the path ends so."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "wt", encoding="utf-8") as file:
+        json.dump(report, file, separators=(",", ":"))
+
+
+class Timed(NamedTuple):
+    """A plan that was measured."""
+
+    product: int
+    label: str
+    plan: Plan
+    taken_us: float
+
+
+def timed_plans(report: dict[str, Any]) -> tuple[Limits, list[Timed]]:
+    """Return the limits of a report's device, and its plans as they are made today."""
+    limits = Limits(**report["limits"])
+    capability = tuple(report["capability"])
+    traits = Traits(
+        limits, "GPU", is_nvidia=capability > (0, 0), capability=capability,
+        instructions=report["instructions"],
+    )  # fmt: skip
+    found = []
+    for number, row in enumerate(report["rows"]):
+        case, times = Case.from_dict(row["case"]), row["plans_us"]
+        found += [
+            Timed(number, label, make(), times[label])
+            for label, make in alternatives(case, traits)
+            if label in times
+        ]
+    return limits, found
+
+
+def expected(timed: Sequence[Timed], limits: Limits, costs: Costs) -> np.ndarray:
+    """Return the expected times of plans."""
+    with_costs = dataclasses.replace(limits, costs=costs)
+    return np.array([expected_us(each.plan, with_costs) for each in timed])
+
+
+def regret(timed: Sequence[Timed], times: np.ndarray) -> list[float]:
+    """Return for each product the time of the plan expected to be fastest over the fastest."""
+    by_product: dict[int, list[tuple[float, float]]] = {}
+    for each, time_us in zip(timed, times, strict=True):
+        by_product.setdefault(each.product, []).append((float(time_us), each.taken_us))
+    return sorted(min(plans)[1] / min(taken for _, taken in plans) for plans in by_product.values())
+
+
+def fit(arguments: argparse.Namespace) -> int:
+    """Fit the constants and print them."""
+    from scipy.optimize import least_squares
+
+    data = [timed_plans(read(path)) for path in arguments.files]
+    names = [field.name for field in dataclasses.fields(Costs)]
+    start = np.log([getattr(H200, name) for name in names])
+    taken = np.log(np.concatenate([[each.taken_us for each in timed] for _, timed in data]))
+
+    def residuals(logarithms: np.ndarray) -> np.ndarray:
+        costs = Costs(**dict(zip(names, map(float, np.exp(logarithms)), strict=True)))
+        return np.concatenate([np.log(expected(t, limits, costs)) for limits, t in data]) - taken
+
+    found = least_squares(
+        residuals, start, loss="soft_l1", f_scale=OUTLIER, max_nfev=arguments.steps, verbose=0
+    )
+    costs = Costs(
+        **{name: float(f"{value:.3g}") for name, value in zip(names, np.exp(found.x), strict=True)}
+    )
+    for name in names:
+        print(f"    {name}: float = {getattr(costs, name)}")
+    print(f"root mean square of {len(taken)} logarithms: {np.sqrt(np.mean(found.fun**2)):.3f}")
+    for path in (*arguments.files, *arguments.check):
+        limits, timed = timed_plans(read(path))
+        for label, used in (("before", H200), ("fitted", costs)):
+            ratios = regret(timed, expected(timed, limits, used))
+            mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+            print(
+                f"{path.name}, {label}: {len(ratios)} products, slower than the fastest plan by "
+                f"{mean:.3f} (mean), {ratios[int(0.95 * len(ratios))]:.2f} (95 %), "
+                f"{ratios[-1]:.2f} (worst)"
+            )
+    return 0
+
+
+def main() -> int:
+    """Run one of the two commands."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    commands = parser.add_subparsers(required=True)
+    measuring = commands.add_parser("measure")
+    measuring.set_defaults(run=measure)
+    measuring.add_argument("--products", type=int, default=300)
+    measuring.add_argument("--seed", type=int, default=0)
+    measuring.add_argument("--minutes", type=float, default=5.0)
+    measuring.add_argument("--calls", action="store_true", help="time whole calls only")
+    measuring.add_argument("--out", type=Path, required=True)
+    fitting = commands.add_parser("fit")
+    fitting.set_defaults(run=fit)
+    fitting.add_argument("files", type=Path, nargs="+")
+    fitting.add_argument("--check", type=Path, nargs="*", default=[])
+    fitting.add_argument("--steps", type=int, default=200, help="the most steps of the fit")
+    arguments = parser.parse_args()
+    return int(arguments.run(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
