@@ -76,11 +76,11 @@ def sgemm(
         Whether to write the result to `c` itself, if it is a writable float32 array. It may have
         any strides and may overlap `a` and `b`.
     m, n, k, lda, ldb, ldc : int, optional
-        If `lda`, `ldb` or `ldc` is given, the call is in flat mode: `a`, `b` and `c` are BLAS
-        storage (contiguous of any shape, or one-dimensional of any stride), op(A) is m x k and
-        op(B) is k x n. The default of a leading dimension is the smallest possible. The m x n
-        window of `c` is updated, and the rest of its storage is kept. Without leading dimensions,
-        m, n and k are only checked.
+        If `lda`, `ldb` or `ldc` is given, the call is in flat mode: op(A) is m x k and op(B) is
+        k x n. `a`, `b` and `c` are then BLAS storage, which is contiguous of any shape, or
+        one-dimensional of any stride. The default of a leading dimension is the smallest
+        possible. The m x n window of `c` is updated, and the rest of its storage is kept. Without
+        leading dimensions, m, n and k are only checked.
     order : {"F", "C"}, optional
         The order of a new result. In flat mode, column-major (BLAS) or row-major (CBLAS) storage.
     precision : {"strict", "float32", "fast"}, optional

@@ -23,7 +23,7 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
         Matrices; the first and the last may be vectors.
     out : array, optional
         As for `dot`. In a chain of three or more arrays, NumPy treats a vector at either end as a
-        matrix: then `out` has the shape (m, 1), (1, n) or (1, 1). A device array may also have the
+        matrix. Then `out` has the shape (m, 1), (1, n) or (1, 1). A device array may also have the
         shape of the result.
 
     Returns

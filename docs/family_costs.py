@@ -179,7 +179,7 @@ def distinct(case: Case, traits: Traits) -> Iterator[tuple[list[str], Plan]]:
     found: dict[Any, tuple[list[str], Plan]] = {}
     for label, make in alternatives(case, traits):
         plan = make()
-        key = tuple((s.config, s.groups, s.gated, str(s.arguments)) for s in plan.steps)
+        key = tuple((s.config, s.groups, s.conditional, str(s.arguments)) for s in plan.steps)
         found.setdefault(key, ([], plan))[0].append(label)
     yield from found.values()
 
@@ -200,7 +200,7 @@ def programs_of(cases: Sequence[Case], calls: bool = False) -> set[Any]:
     """Return the programs that the plans of some cases need, or those of whole calls alone."""
     traits = traits_here()
     return {
-        (step.config, step.gated)
+        (step.config, step.conditional)
         for case in cases
         for plan in (chosen(case) if calls else (plan for _, plan in distinct(case, traits)))
         for step in plan.steps
@@ -221,8 +221,8 @@ def build(programs: Sequence[Any]) -> int:
     import clgemm
     from clgemm.runtime.programs import kernel
 
-    for config, gated in programs:
-        kernel(clgemm.get_device(), config, gated)
+    for config, conditional in programs:
+        kernel(clgemm.get_device(), config, conditional)
     return len(programs)
 
 

@@ -27,8 +27,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import clgemm
+from clgemm.core import caches
 from clgemm.hardware import choice
 from clgemm.hardware.choice import devices, no_device
+from clgemm.records import lookup
+from clgemm.records.record import Findings
 from clgemm.runtime import workspace
 from clgemm.runtime.workspace import Workspace
 
@@ -90,3 +93,20 @@ def chosen_device(monkeypatch: pytest.MonkeyPatch) -> None:
 def device(opencl_device: clgemm.Device) -> clgemm.Device:
     """Return each OpenCL device in turn, chosen for the whole process."""
     return opencl_device
+
+
+@pytest.fixture
+def alone(monkeypatch, tmp_path):
+    """A cache folder of its own, and no shipped records but those given."""
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
+
+    def ship(*records):
+        monkeypatch.setattr(lookup, "shipped", lambda: Findings(records, ()))
+        caches.forget_plans()
+
+    ship()
+    lookup.forget()
+    yield ship
+    monkeypatch.undo()
+    lookup.forget()
+    caches.forget_plans()

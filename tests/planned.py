@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import replace
+from typing import Any
 
 from strategies import GPU_LIMITS
 
@@ -64,9 +65,9 @@ def matrices_of(step: Step) -> int:
     return math.prod(struct.unpack("4i", step.arguments["counts"]))
 
 
-def traits_with(limits: Limits, kind: str = "GPU", **others: object) -> Traits:
+def traits_with(limits: Limits, kind: str = "GPU", **others: Any) -> Traits:
     """Return the traits of a device with these limits."""
-    return Traits(limits, kind, **others)  # type: ignore[arg-type]
+    return Traits(limits, kind, **others)
 
 
 def make_plan(

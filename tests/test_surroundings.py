@@ -1,10 +1,10 @@
 """Hostile surroundings: no memory, drivers that vanish, processes, threads, exits, debuggers.
 
 Others have their tests where they belong: compilers that hang and devices that crash in
-hardware/test_health.py and tuning/test_tuner.py, full disks in runtime/test_programs.py and
-runtime/test_binaries.py, records and verdicts that are cut or forged in records/test_record.py and
-hardware/test_health.py, tuners side by side in tuning/test_tuner.py, forks in
-hardware/test_device.py, interruptions in runtime/test_interrupts.py.
+hardware/test_health.py and tuning/test_trial.py, full disks in runtime/test_programs.py and
+runtime/test_binaries.py, records that are cut or forged in records/test_record.py, verdicts in
+hardware/test_health.py, tuners side by side in tuning/test_trials.py, forks in
+hardware/test_forks.py, interruptions in runtime/test_interrupts.py and runtime/test_waiting.py.
 """
 
 from __future__ import annotations

@@ -109,11 +109,11 @@ def children_note() -> str:
     return SPAWNED if _watch.spawned or _watch.forked else ""
 
 
-def _is_python(executable: object, arguments: object) -> bool:
+def _is_python(executable: Any, arguments: Any) -> bool:
     """Tell whether a command starts a Python other than clgemm's own child processes."""
     try:
-        name = Path(os.fsdecode(executable)).name  # type: ignore[arg-type]
-        words = [os.fsdecode(word) for word in arguments]  # type: ignore[attr-defined]
+        name = Path(os.fsdecode(executable)).name
+        words = [os.fsdecode(word) for word in arguments]
     except (TypeError, ValueError):
         return False
     if not (name.startswith("python") or name == Path(sys.executable).name):

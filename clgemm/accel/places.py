@@ -1,9 +1,9 @@
 """The places in NumPy's memory that clgemm patches; no other module writes to them.
 
 clgemm patches the code behind NumPy's public objects, not the objects. There are three kinds of
-place: the implementation that a function calls if no operand overrides it by NEP 18, a method of
-ndarray, and the call of a ufunc. Each place is checked before the first write, and refused if it
-does not look as expected.
+place: the implementation behind a function, a method of ndarray, and the call of a ufunc. A
+function calls its implementation if no operand overrides it by NEP 18. Each place is checked before
+the first write, and refused if it does not look as expected.
 
 The loops of a ufunc are not patched. A loop in Python cannot raise: if it failed, such as at the
 recursion limit, NumPy would return uninitialised memory.
@@ -342,7 +342,8 @@ def _signatures(original: Any) -> dict[str, Any]:
     try:
         signature = inspect.signature(original)
     except ValueError:  # functions of NumPy 2.3 and older have no signature
-        signature = inspect.signature(lambda *args, **kwargs: None)  # noqa: ARG005
+        kinds = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+        signature = inspect.Signature(list(map(inspect.Parameter, ("args", "kwargs"), kinds)))
     found: dict[str, Any] = {"__signature__": signature}
     if (text := getattr(original, "__text_signature__", None)) is not None:
         found["__text_signature__"] = text

@@ -148,7 +148,7 @@ class _State:
 
 
 @functools.lru_cache(maxsize=CACHED_SETTINGS)
-def _replacements(settings: Settings, environment: int | None) -> _Replacements:  # noqa: ARG001
+def _replacements(settings: Settings, _environment: int | None) -> _Replacements:
     # The router reads the environment's threshold, so that threshold is a key of this cache.
     return _Replacements(settings, _tally)
 
@@ -256,7 +256,7 @@ def uninstall() -> None:
         _state.apply()
 
 
-class enabled(contextlib.ContextDecorator):  # noqa: N801 - used as a function, like numpy.errstate
+class enabled(contextlib.ContextDecorator):
     """Accelerate NumPy in every thread during a ``with`` block or a function.
 
     Blocks may be nested. The block entered last is in force, in every thread.

@@ -41,15 +41,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--survey",
         type=positive,
         metavar="N",
-        help="N random products in place of chosen ones: the ratios by work, kind and layout, "
-        "the worst products with their plans, and the regret of matmul's choice of the side",
+        help="measure N random products instead. Prints ratios by work, kind and layout, and the "
+        "worst products with their plans. Also the regret of matmul's choice of the side",
     )
     parser.add_argument(
         "--seed",
         type=whole,
         metavar="S",
         default=SEED,
-        help="of the random products; the same seed gives the same ones everywhere (default: "
+        help="seed of the survey: the same seed gives the same products everywhere (default: "
         "%(default)s)",
     )
     default = Bounds()

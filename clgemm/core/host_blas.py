@@ -31,9 +31,7 @@ def blas_threads() -> int:
 @functools.cache
 def _pools() -> tuple[Any, ...]:
     """Return threadpoolctl's view of each BLAS in this process; empty without threadpoolctl."""
-    import numpy as np
-
-    np.linalg  # noqa: B018 - this loads NumPy's BLAS
+    importlib.import_module("numpy.linalg")  # loads NumPy's BLAS
     try:
         controller = importlib.import_module("threadpoolctl").ThreadpoolController
     except (ImportError, AttributeError):  # AttributeError: older than version 3

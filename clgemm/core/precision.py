@@ -76,7 +76,7 @@ def precision_and_source() -> tuple[str, str]:
     return "float32", "default"
 
 
-class precision(contextlib.ContextDecorator):  # noqa: N801 - used as a function, like numpy.errstate
+class precision(contextlib.ContextDecorator):
     """Set the precision of products in a ``with`` block or a function.
 
     With u = 2**-24 and gamma(n) = n u / (1 - n u):

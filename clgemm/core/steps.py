@@ -21,12 +21,12 @@ __all__ = [
     "Argument",
     "Batch",
     "Element",
+    "OutlierCounter",
     "Plan",
     "Side",
     "Slice",
     "Slot",
     "Step",
-    "Turn",
     "batch_of",
     "ceil_div",
     "expected_us",
@@ -58,11 +58,12 @@ class Element(NamedTuple):
     offset: int
 
 
-class Turn(NamedTuple):
-    """Argument: the counter of the workspace that product number `product` of a plan uses.
+class OutlierCounter(NamedTuple):
+    """Argument: the workspace's counter of the outliers in product number `product` of a plan.
 
-    Each tier of kernels has two counters. Products alternate between them, also from call to call:
-    each product clears the counter of the next.
+    Outliers are elements that a tier of tensor-core kernels cannot hold. Each tier has two
+    counters. Products alternate between them, also from call to call: each product sets the counter
+    of the next to zero.
     """
 
     product: int
@@ -70,7 +71,7 @@ class Turn(NamedTuple):
 
 
 # A number or packed vector for the kernel, or the name of a value that the runtime fills in.
-Argument = int | float | bytes | Slot | Element | Turn
+Argument = int | float | bytes | Slot | Element | OutlierCounter
 
 
 @dataclass(frozen=True)
@@ -84,14 +85,15 @@ class Step:
     arguments : mapping of str to Argument
         By the names of the kernel's parameters, in their order. Their types are in
         `clgemm.kernels.sources.parameter_types`.
-    gated : bool
-        Whether the kernel takes a gate as its last arguments (kernels/common/prelude.cl).
+    conditional : bool
+        Whether the launch does something only if there are more outliers than a limit. The kernel
+        takes their counter and the limit as its last arguments (kernels/common/prelude.cl).
     """
 
     config: KernelConfig
     groups: int
     arguments: Mapping[str, Argument]
-    gated: bool = False
+    conditional: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,13 +103,13 @@ class Plan:
     Attributes
     ----------
     scratch : tuple of (slot, bytes)
-    turns : int
-        Number of products that use the workspace's counters.
+    counted_products : int
+        Number of products whose outliers are counted.
     """
 
     steps: tuple[Step, ...]
     scratch: tuple[tuple[Slot, int], ...] = ()
-    turns: int = 0
+    counted_products: int = 0
 
 
 def expected_us(plan: Plan, limits: Limits) -> float:
@@ -119,8 +121,8 @@ def expected_us(plan: Plan, limits: Limits) -> float:
     costs = limits.costs
     host, device = costs.host_us - costs.host_more_us, costs.start_us - costs.more_us
     for step in plan.steps:
-        host += costs.tensor_host_us if step.gated else costs.host_more_us
-        if not step.gated:
+        host += costs.tensor_host_us if step.conditional else costs.host_more_us
+        if not step.conditional:
             launch = Launch(step.groups, step.arguments, limits)
             device += costs.more_us + step.config.microseconds(launch)
     return joined(HOST_OVERLAP, host, device)

@@ -41,8 +41,8 @@ def ramped(size: int, step: int, halvings: int, grain: int, least: int) -> list[
 def square_order(rows: int, columns: int) -> Iterator[tuple[int, int]]:
     """Yield the blocks of C, as row and column, so that each new block of A or B serves many.
 
-    After s blocks of A and s of B have come in, s squared blocks of C are computed: the device has
-    work early, and A and B arrive in turns.
+    After s blocks of A and s of B have come in, s squared blocks of C are computed. So the device
+    has work early, and A and B arrive in turns.
     """
     for step in range(max(rows, columns)):
         if step < rows:

@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Iterable
 from contextvars import ContextVar, Token
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import pyopencl as cl
 
@@ -308,10 +308,10 @@ def set_device(*specs: Spec | None) -> None:
     global _chosen
     if not specs:
         raise TypeError("set_device takes a device, several of them, or None for the default")
-    _chosen = None if specs == (None,) else find_devices(*specs)  # type: ignore[arg-type]
+    _chosen = None if specs == (None,) else find_devices(*cast("tuple[Spec, ...]", specs))
 
 
-class device(contextlib.ContextDecorator):  # noqa: N801 - used as a function, like numpy.errstate
+class device(contextlib.ContextDecorator):
     """Multiply host arrays on another device, or on several, in a ``with`` block or a function.
 
     The choice holds for the current thread or task. Blocks may be nested. The block's value is the

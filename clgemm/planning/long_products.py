@@ -74,7 +74,7 @@ def _part(problem: Problem, tile: tuple[int, ...]) -> Problem:
 
 def _order_of_sums(plan: Plan) -> Hashable:
     """Return what the order depends on in which a plan's kernels add up each element of C."""
-    return plan.turns, frozenset(
+    return plan.counted_products, frozenset(
         (
             type(step.config),
             frozenset((k, v) for k, v in vars(step.config).items() if k not in INDIFFERENT),

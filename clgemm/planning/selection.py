@@ -57,9 +57,9 @@ def require_settings() -> None:
 
 # Rules for a device whose crossovers have not been measured on this machine. Each is a bound below
 # which the host's BLAS multiplies. Where each was measured (2026-11-21):
-#   GPU        an H200 against OpenBLAS on 16 Xeon cores, transfers included
-#   CPU        2 cores of an Intel Xeon (AVX-512) against OpenBLAS on the same cores
-#   many cores the 16 Xeon cores beside the H200 against OpenBLAS on them
+#   GPU        an H200 against OpenBLAS on 16 Xeon cores, transfers included.
+#   CPU        2 cores of an Intel Xeon (AVX-512) against OpenBLAS on the same cores.
+#   many cores The 16 Xeon cores beside the H200, against OpenBLAS on them.
 CROSSOVER = {  # multiply-adds (m n k, all matrices)
     "GPU": 1150**3,
     "accelerator": 1150**3,  # not measured: as a GPU

@@ -25,9 +25,9 @@ GRAIN = 128  # sides of tiles are multiples of this: whole tiles of the kernels
 LEAST_SIDE = 256  # of a tile, where C has as much: narrower ones are slower on every device
 # Tiles for each device. More balance better; each packs or sends its operands anew.
 TILES = 12
-# Multiply-adds of a tile. With host memory in place, per compute unit: some milliseconds, while
-# handing a tile to a device takes 0.1 ms (PoCL 3.0, 2 cores of an EPYC, 2026-11); and about half a
-# second. Through transfers: a GPU's time for it is that of sending its operands (not measured).
+# Multiply-adds of a tile. With host memory in place, per compute unit: from some milliseconds to
+# about half a second. Handing a tile to a device takes 0.1 ms (PoCL 3.0, 2 cores of an EPYC,
+# 2026-11). Through transfers: a GPU's time for it is that of sending its operands (not measured).
 LEAST_IN_PLACE, MOST_IN_PLACE = 2**27, 2**34
 LEAST_THROUGH_TRANSFERS = 2**35
 

@@ -32,7 +32,7 @@ def rejection(child: Child, choice: Choice, seconds: float = VALIDATION_SECONDS)
     try:
         if not child.alive:
             child.ask("ready", timeout_s=START_SECONDS)
-        return str(child.ask("gate", timeout_s=seconds, choice=choice_as_dict(choice)))
+        return str(child.ask("validate", timeout_s=seconds, choice=choice_as_dict(choice)))
     except RequestError as error:
         return f"does not run: {error}"
     except (ChildDiedError, OSError) as error:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from clgemm.core.steps import COUNTERS, Element, Plan, Step, Turn
+from clgemm.core.steps import COUNTERS, Element, OutlierCounter, Plan, Step
 from clgemm.hardware.device import Device
 from clgemm.kernels.sources import BUFFER, parameter_types
 from clgemm.runtime import programs
@@ -41,8 +41,8 @@ class SharedMemory:
         Scratch memory that is kept between calls, by slot.
     generation : int
         How often scratch memory was replaced by a larger buffer.
-    turn : int
-        Which of two counters the next product uses: 0 or 1.
+    next_counter : int
+        Which of each tier's two counters of outliers the next product uses: 0 or 1.
     """
 
     def __init__(self, queue: cl.CommandQueue) -> None:
@@ -52,11 +52,11 @@ class SharedMemory:
         self.atomic_counters = cl.Buffer(self._context, flags, hostbuf=zeros)
         self.scratch: dict[str, cl.Buffer] = {}
         self.generation = 0
-        self.turn = 0
+        self.next_counter = 0
         self._all_counters: tuple[tuple[cl.Buffer, ...], ...] = ()
 
-    def counters(self) -> Sequence[cl.Buffer]:
-        """Return the counters of a plan's products: for each tier that of `turn`, then the other.
+    def outlier_counters(self) -> Sequence[cl.Buffer]:
+        """Return the counters of outliers: for each tier that of the next product, then the other.
 
         They are buffers, because pyopencl sets a buffer argument faster than an integer.
         """
@@ -65,7 +65,7 @@ class SharedMemory:
             zero = np.zeros(1, np.uint32)
             a, b, c, d = (cl.Buffer(self._context, flags, hostbuf=zero) for _ in range(4))
             self._all_counters = (a, b, c, d), (b, a, d, c)
-        return self._all_counters[self.turn]
+        return self._all_counters[self.next_counter]
 
 
 class Launch:
@@ -77,23 +77,23 @@ class Launch:
         The arguments that are operands' buffers.
     scratch : tuple of (index, slot)
         The arguments that are scratch memory.
-    turns : tuple of (index, Turn)
-        The arguments that are counters.
+    outlier_counters : tuple of (index, OutlierCounter)
+        The arguments that are counters of outliers.
     """
 
     def __init__(self, device: Device, step: Step, atomic_counters: cl.Buffer) -> None:
-        self.kernel = programs.kernel(device, step.config, step.gated)
+        self.kernel = programs.kernel(device, step.config, step.conditional)
         self.set_argument = self.kernel.set_arg
         self.work_items = (step.groups * step.config.items,)
         self.group = (step.config.items,)
         buffers: list[tuple[int, str]] = []
         scratch: list[tuple[int, str]] = []
-        turns: list[tuple[int, Turn]] = []
+        outlier_counters: list[tuple[int, OutlierCounter]] = []
         self._scalars: list[tuple[int, Callable[[Any], Any], str, int]] = []
         types = parameter_types(type(step.config))
         for index, (name, argument) in enumerate(step.arguments.items()):
-            if isinstance(argument, Turn):
-                turns.append((index, argument))
+            if isinstance(argument, OutlierCounter):
+                outlier_counters.append((index, argument))
             elif types[name] == BUFFER:
                 assert isinstance(argument, str), f"{name}={argument!r} is no buffer"
                 if argument == "counters":
@@ -106,7 +106,8 @@ class Launch:
                 self._scalars.append((index, VALUES[types[name]], argument, 0))
             else:
                 self.set_argument(index, VALUES[types[name]](argument))
-        self.buffers, self.scratch, self.turns = tuple(buffers), tuple(scratch), tuple(turns)
+        self.buffers, self.scratch = tuple(buffers), tuple(scratch)
+        self.outlier_counters = tuple(outlier_counters)
 
     def settle(self, buffers: Mapping[str, cl.Buffer]) -> None:
         """Set the operands' buffers for good: later calls leave them as they are."""
@@ -139,7 +140,7 @@ class BoundKernels:
     def __init__(self, plan: Plan, device: Device, memory: SharedMemory) -> None:
         self.memory = memory
         self.launches = tuple(Launch(device, step, memory.atomic_counters) for step in plan.steps)
-        self.scratch, self.turns = plan.scratch, plan.turns
+        self.scratch, self.counted_products = plan.scratch, plan.counted_products
         self.generation = -1  # none yet
         self._scalars: tuple[float, ...] | None = None
 

@@ -1,8 +1,10 @@
 """Digests of host memory, by which to tell whether it still holds what it held before.
 
 A digest is a sum of the memory's words, each multiplied by a random number of this process. A
-change leaves it as it was with a probability of 2**-32 at most, whatever the change is: see
-Lemire and Kaser, "Strongly universal string hashing is fast", The Computer Journal 57(11), 2014.
+change leaves it as it was with a probability of 2**-32 at most, whatever the change is.
+
+After: Lemire and Kaser, "Strongly universal string hashing is fast", The Computer Journal 57(11),
+2014.
 """
 
 from __future__ import annotations

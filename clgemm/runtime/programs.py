@@ -23,20 +23,20 @@ __all__ = ["build", "kernel"]
 log = logging.getLogger(__name__)
 
 _build_lock = threading.RLock()  # reentrant: a nested call would wait for itself
-# By config, and by whether the kernel is gated.
+# By config, and by whether the launch is conditional.
 _Variants: TypeAlias = dict[tuple[KernelConfig, bool], cl.Program]
 _programs: WeakKeyDictionary[Device, _Variants] = WeakKeyDictionary()
 
 
 @non_reentrant
-def kernel(device: Device, config: KernelConfig, gated: bool = False) -> cl.Kernel:
+def kernel(device: Device, config: KernelConfig, conditional: bool = False) -> cl.Kernel:
     """Return a new kernel for a config on a device; the first call builds the program.
 
     A kernel holds its arguments, so each user needs a kernel of its own.
 
     Parameters
     ----------
-    gated : bool, optional
+    conditional : bool, optional
         As in `clgemm.core.steps.Step`.
 
     Raises
@@ -48,19 +48,21 @@ def kernel(device: Device, config: KernelConfig, gated: bool = False) -> cl.Kern
     NestedCallError
         If this thread is already in such a call.
     """
-    return cl.Kernel(_program(device, config, gated), config.entry)
+    return cl.Kernel(_program(device, config, conditional), config.entry)
 
 
-def _program(device: Device, config: KernelConfig, gated: bool) -> cl.Program:
+def _program(device: Device, config: KernelConfig, conditional: bool) -> cl.Program:
     with _build_lock:
         programs = _programs.setdefault(device, {})
-        if (config, gated) not in programs:
+        if (config, conditional) not in programs:
             config.require(device.limits)
             log.debug("building %s on %s", config, device.name)
-            macros = (*config.macros(), ("GATED", 1)) if gated else config.macros()
+            macros = (*config.macros(), ("GATED", 1)) if conditional else config.macros()
             source = text_of(type(config))
-            programs[config, gated] = build(device, source, macros, config.standard, config.options)
-        return programs[config, gated]
+            programs[config, conditional] = build(
+                device, source, macros, config.standard, config.options
+            )
+        return programs[config, conditional]
 
 
 def build(

@@ -18,7 +18,7 @@ AFTER_SECONDS, EVERY_SECONDS = 2.0, 0.1
 _callback: ContextVar[Callback | None] = ContextVar("clgemm_progress", default=None)
 
 
-class progress(contextlib.ContextDecorator):  # noqa: N801 - used as a function, like numpy.errstate
+class progress(contextlib.ContextDecorator):
     """Tell a callback how far products of host arrays are that take longer than two seconds.
 
     It holds for the current thread or task, in a ``with`` block or a function. Blocks may be

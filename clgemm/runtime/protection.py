@@ -76,8 +76,8 @@ def protect(array: Array, name: str) -> Guard:
     Raises
     ------
     ValueError
-        If someone else could write to the array's memory, as far as NumPy knows: through a
-        writable base, or as the owner of memory that is not NumPy's.
+        If someone else could write to the array's memory, as far as NumPy knows. They could
+        through a writable base, or as the owner of memory that is not NumPy's.
     """
     with _lock:
         guard = _guards.get(id(_owner(array)))

@@ -15,13 +15,13 @@ __all__ = ["resident"]
 SHARE = 0.25  # of a device's memory, for all copies together
 
 
-class resident:  # noqa: N801 - used as a function, like numpy.errstate
+class resident:
     """Keep copies of arrays on the device, so that products need not send them.
 
     A product on a device with memory of its own sends its operands there. Resident arrays are sent
-    once. All functions of this package and `clgemm.accel` use the copies, also for views: a
-    transpose, a slice, matrices of a batch, or any other array whose memory lies in a resident
-    array. The arrays are read-only until the ``with`` block ends or `release` is called.
+    once. All functions of this package and `clgemm.accel` use the copies. They also use them for
+    any array whose memory lies in a resident array, such as a transpose, a slice or matrices of a
+    batch. The arrays are read-only until the ``with`` block ends or `release` is called.
 
     Parameters
     ----------
@@ -42,9 +42,9 @@ class resident:  # noqa: N801 - used as a function, like numpy.errstate
     TypeError
         If one of the arrays is not a `numpy.ndarray`, or not of dtype float32.
     ValueError
-        If an array cannot be protected, because others could write to its memory: it is a view of
-        a writable array that others hold, or its memory belongs to a buffer, a file or another
-        library. Also if `share` is out of range, or the array's elements are not aligned.
+        If an array cannot be protected, because others could write to its memory. Either it is a
+        view of a writable array that others hold, or its memory belongs to a buffer, a file or
+        another library. Also if `share` is out of range, or the array's elements are not aligned.
 
     Notes
     -----

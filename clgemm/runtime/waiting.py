@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyopencl as cl
@@ -118,14 +119,14 @@ def finish(
 
 def _is_kept(array: object) -> bool:
     """Tell whether a host array keeps its memory alive."""
-    base: object = array
+    base: Any = array
     # A view by NumPy's as_strided has a base that is no array, but has a base of its own.
     while base is not None and (isinstance(base, np.ndarray) or hasattr(base, "base")):
         base = base.base
     if base is None:
         return True
     try:
-        memoryview(base)  # type: ignore[arg-type]
+        memoryview(base)
     except TypeError:
         return False
     return True

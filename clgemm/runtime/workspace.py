@@ -188,7 +188,7 @@ class Workspace:
         set_argument = launch.set_argument
         for index, slot in launch.buffers:
             set_argument(index, buffers[slot])
-        for index, (product, tier) in launch.turns:
+        for index, (product, tier) in launch.outlier_counters:
             set_argument(index, counters[2 * tier + product % 2])
         return cl.enqueue_nd_range_kernel(
             self.queue, launch.kernel, launch.work_items, launch.group, None, before
@@ -205,8 +205,8 @@ class Workspace:
             past[id(event)] = event
         self._last = event
         memory = kernels.memory
-        if kernels.turns:
-            memory.turn = (memory.turn + kernels.turns) % 2
+        if kernels.counted_products:
+            memory.next_counter = (memory.next_counter + kernels.counted_products) % 2
         self._memory = memory
 
     def _begun(
@@ -223,7 +223,7 @@ class Workspace:
         if kernels.scratch and kernels.generation != memory.generation:
             # In `buffers`, large scratch memory is kept alive until everything is enqueued.
             buffers.update(self._scratch(bound, kernels))
-        return kernels, memory.counters() if kernels.turns else ()
+        return kernels, memory.outlier_counters() if kernels.counted_products else ()
 
     def _other_memory(self) -> SharedMemory:
         """Return new memory, for a nested call or after an exception in a call."""

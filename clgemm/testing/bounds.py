@@ -13,8 +13,8 @@ __all__ = ["UNIT_ROUNDOFF", "error_bound", "finite", "gamma", "underflow", "wide
 
 UNIT_ROUNDOFF = 2.0**-24
 SMALLEST_NORMAL = 2.0**-126
-# Products of two float32 numbers from here on are multiples of 2**-125 once they are rounded, and
-# so are their sums: none of them is below the normal range.
+# Products of two float32 numbers from here on are multiples of 2**-125 once they are rounded. So
+# are their sums: none of them is below the normal range.
 LEAST_PRODUCT = 2.0**-102
 PIECE = 64  # of k, for "fast"
 # More roundings than k for each precision: docs/precision.md.
@@ -57,10 +57,10 @@ def error_bound(
 
     With u = 2**-24 and gamma(n) = n u / (1 - n u), the bound is
 
-    - gamma(k + 2) (|alpha| |A| |B| + |beta| |C|) for ``"strict"``: any order of float32
-      operations keeps it;
-    - gamma(k + 64) times the same for ``"float32"``;
-    - the bound of `clgemm.precision` for C as a whole for ``"fast"``.
+    - gamma(k + 2) (|alpha| |A| |B| + |beta| |C|) for ``"strict"``. Any order of float32 operations
+      keeps it.
+    - gamma(k + 64) times the same for ``"float32"``.
+    - The bound of `clgemm.precision` for C as a whole for ``"fast"``.
 
     Where operands are so small that products or sums may leave float32's normal range, the bound
     also has what is lost there, 2**-126 for each operation. NaN and infinities count as 0.

@@ -83,7 +83,7 @@ class Session:
         shows what the search finds by itself.
     report : callable
         Called often, with the seconds since the start and a line on the progress.
-    gate_seconds : float
+    validation_seconds : float
         The time after which a candidate that is being checked is taken to hang.
     """
 
@@ -92,7 +92,7 @@ class Session:
     seconds: float
     afresh: bool = False
     report: Callable[[float, str], None] = lambda _seconds, _text: None
-    gate_seconds: float = 60.0
+    validation_seconds: float = 60.0
     trials: Trials = field(init=False)
     found: list[Record] = field(init=False, default_factory=list)
     unstored: list[Record] = field(init=False, default_factory=list)
@@ -161,7 +161,7 @@ class Session:
         if choice not in self._rejections:
             known = self.trials.rejection(choice)
             self._rejections[choice] = (
-                rejection(self.child, choice, self.gate_seconds) if known is None else known
+                rejection(self.child, choice, self.validation_seconds) if known is None else known
             )
             if self._rejections[choice].startswith("does not run"):
                 self.child.close_process()  # a failed launch may leave nothing else working
@@ -179,7 +179,7 @@ class Session:
         try:
             with _alone():
                 answer = self.child.ask(
-                    "race", timeout_s=self.gate_seconds + 60.0,
+                    "race", timeout_s=self.validation_seconds + 60.0,
                     choices=asked, shape=list(shape), rounds=rounds, turn_s=TURN_SECONDS,
                 )  # fmt: skip
         except RequestError:

@@ -94,7 +94,7 @@ class Server:
         choice = family_named(family).defaults(CHECKED, self._device.traits)[0]
         return self._first_wrong(choice, _edge_cases(choice)[-2:])
 
-    def gate(self, choice: dict[str, Any]) -> str:
+    def validate(self, choice: dict[str, Any]) -> str:
         """Build a choice and multiply on odd sizes; return what is wrong, "" if nothing is."""
         made = _made(choice)
         return self._first_wrong(made, _edge_cases(made))

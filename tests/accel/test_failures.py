@@ -153,7 +153,7 @@ def test_a_failing_log_costs_no_product(device, monkeypatch):
     """An exception in a logging handler does not stop a product."""
 
     class Handler(logging.Handler):
-        def emit(self, record):  # noqa: ARG002 - logging's protocol
+        def emit(self, _):
             raise OSError("disk full")
 
     handler = Handler()

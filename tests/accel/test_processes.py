@@ -1,15 +1,13 @@
-"""Tests of arrays from other processes, and of acceleration in child processes."""
+"""Tests of arrays from other processes."""
 
 from __future__ import annotations
 
-import os
 import pickle
 
 import numpy as np
 import pytest
 
-from clgemm.accel import enabled, install, report, uninstall
-from clgemm.accel.children import VARIABLE
+from clgemm.accel import enabled, report
 
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
 
@@ -56,31 +54,3 @@ def test_the_report_tells_the_size_of_what_was_offloaded(device):
     with enabled(threshold=0, device=device):
         np.matmul(A, stack)
     assert report().offloaded_bytes == 4 * (12 + 60 + 45)
-
-
-def test_a_block_leads_processes_only_while_it_lasts(device):
-    """`children` of a block accelerates child processes until its end, also in other blocks."""
-    path = os.environ.get("PYTHONPATH")
-    install(7, device, children=True)
-    try:
-        outer = os.environ[VARIABLE]
-        with enabled(8, device, children=True):
-            assert '"threshold": 8' in os.environ[VARIABLE]
-            with enabled(9, device):  # not for children
-                assert '"threshold": 8' in os.environ[VARIABLE]
-        assert os.environ[VARIABLE] == outer
-    finally:
-        uninstall()
-    assert VARIABLE not in os.environ
-    assert os.environ.get("PYTHONPATH") == path
-
-
-def test_a_decorated_function_leads_processes(device):
-    """`children` of a decorated function accelerates child processes in each call."""
-
-    @enabled(5, device, children=True)
-    def function():
-        return os.environ.get(VARIABLE, "")
-
-    assert '"threshold": 5' in function()
-    assert VARIABLE not in os.environ

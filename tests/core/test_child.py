@@ -1,11 +1,14 @@
-"""Tests of the environment of child processes."""
+"""Tests of child processes: their environment, and requests that take too long."""
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 
-from clgemm.core.child import child_environment, trial_child
+import pytest
+
+from clgemm.core.child import Child, ChildTimeoutError, child_environment, trial_child
 
 
 def test_children_find_the_same_modules_and_are_not_accelerated(monkeypatch):
@@ -19,3 +22,14 @@ def test_children_find_the_same_modules_and_are_not_accelerated(monkeypatch):
             assert not [name for name in found if name.startswith("CLGEMM_ACCEL")]
             assert found["CLGEMM_THRESHOLD"] == "123"
             assert found["PYTHONPATH"].split(os.pathsep) == [path for path in sys.path if path]
+
+
+def test_a_request_can_be_timed_out():
+    """The child is ended, and another one serves the next."""
+    with Child("a sleeper", "test_child_sleeper", [], {}) as child:
+        child.command[1:] = ["-c", "import time; time.sleep(60)"]
+        begin = time.monotonic()
+        with pytest.raises(ChildTimeoutError, match=r"a sleeper's process was ended after 0.2 s"):
+            child.ask("anything", timeout_s=0.2)
+        assert time.monotonic() - begin < 30
+        assert not child.alive

@@ -1,4 +1,4 @@
-"""Tests of the plugin: accelerated workers, their devices, functions and reports."""
+"""Tests of the plugin: accelerated workers, their functions and reports."""
 
 from __future__ import annotations
 
@@ -11,16 +11,12 @@ pytest.importorskip("distributed", reason="the extra dask is not installed")
 
 import dask
 import dask.array as da
-from dask.array.dispatch import einsum_lookup
+from chunked import CHUNK, SIDE, A, B, chunked, is_original
 from distributed import Client, LocalCluster
 
 import clgemm
 import clgemm.dask
-from clgemm.dask import devices as assignment
-from clgemm.dask import process
-from clgemm.dask.process import Settings
 
-SIDE, CHUNK = 192, 64
 WITHOUT_DEVICES = "no OpenCL device"
 
 
@@ -33,27 +29,6 @@ def client():
     ):
         client.register_plugin(clgemm.dask.Accelerate(threshold=0))
         yield client
-
-
-def integers(*shape):
-    """Return small integers, whose sums of products are exact in float32."""
-    return np.random.default_rng(sum(shape)).integers(-4, 5, shape).astype(np.float32)
-
-
-A, B = integers(SIDE, SIDE + CHUNK), integers(SIDE + CHUNK, SIDE)
-
-
-def chunked(x, chunks=CHUNK):
-    """Return the array as a Dask array in chunks."""
-    return da.from_array(x, chunks=chunks)
-
-
-def is_original():
-    """Tell whether NumPy and Dask are unpatched in a worker."""
-    return (
-        np.dot._implementation.__module__ != "clgemm.accel.hooks"
-        and einsum_lookup.dispatch(np.ndarray) is np.einsum
-    )
 
 
 FUNCTIONS = {
@@ -198,58 +173,6 @@ def test_the_scheduler_of_processes_needs_no_plugin():
 def _by_value(function):
     """Return a function that is pickled by value: other processes cannot import this module."""
     return lambda *arguments: function(*arguments)
-
-
-@pytest.fixture
-def undone():
-    """End what a test began in this process, and check that NumPy is restored."""
-    yield
-    process.end("test")
-    assert is_original()
-    clgemm.set_device(None)
-
-
-def test_the_environment_names_the_device(undone, device, monkeypatch):
-    """CLGEMM_DEVICE limits the choice of a worker's device."""
-    clgemm.set_device(None)
-    position = clgemm.devices().index(device)
-    monkeypatch.setenv("CLGEMM_DEVICE", str(position))
-    found = assignment.candidates(None, 64)
-    assert {candidate.device.name for candidate in found} == {device.name}
-    process.begin("test", Settings(0, None, "one-each"), 64)
-    assert process.about_process()["device"] == device.name
-
-
-def test_a_list_of_names_gives_each_worker_another_device(device, tmp_path):
-    """With a list of names, each worker of a machine gets another device."""
-    position = clgemm.devices().index(device)
-    one = assignment.assign((position, 0), 1, tmp_path)
-    other = assignment.assign((position, 0), 1, tmp_path)
-    assert one.candidate.device.cl_device == device.cl_device
-    assert other.candidate.device.cl_device == clgemm.devices()[0].cl_device
-    one.claim.release()
-    other.claim.release()
-
-
-def test_the_precision_holds_while_the_plugin_does(undone, monkeypatch):
-    """The plugin's precision is in the environment until the plugin is removed."""
-    monkeypatch.setenv("CLGEMM_PRECISION", "fast")
-    process.begin("test", Settings(0, "strict", "one-each"), 1)
-    assert os.environ["CLGEMM_PRECISION"] == "strict"
-    process.begin("another", Settings(0, "float32", None), 1)
-    process.end("another")
-    assert os.environ["CLGEMM_PRECISION"] == "strict"
-    process.end("test")
-    assert os.environ["CLGEMM_PRECISION"] == "fast"
-
-
-def test_a_device_that_the_program_has_set_is_left(undone, device):
-    """The plugin keeps a device that the program has chosen before."""
-    clgemm.set_device(device)
-    process.begin("test", Settings(0, None, "one-each"), 1)
-    assert clgemm.get_device().cl_device == device.cl_device
-    process.end("test")
-    assert clgemm.get_device() is device
 
 
 @pytest.mark.parametrize(

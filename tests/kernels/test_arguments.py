@@ -12,7 +12,7 @@ from planned import fallback_by, make_plan, make_scaling_plan
 from strategies import GPU_LIMITS, rows
 
 from clgemm.core.layout import Layout
-from clgemm.core.steps import Element, Turn
+from clgemm.core.steps import Element, OutlierCounter
 from clgemm.kernels import FAMILIES
 from clgemm.kernels.blocked.defaults import register_config
 from clgemm.kernels.direct.config import DirectConfig
@@ -85,7 +85,7 @@ def variants():
     found = {}
     for plan in plans():
         for step in plan.steps:
-            name = "gated " * step.gated + step.config.family
+            name = "conditional " * step.conditional + step.config.family
             for option in ("fused_split_k", "packs"):
                 name += f" {option}" * getattr(step.config, option, False)
             found[name] = step
@@ -150,7 +150,7 @@ def value_of(text):
 
 def declared(step):
     """The parameters of a step's kernel, as (name, type), in the order of its declaration."""
-    macros = (*step.config.macros(), *[("GATED", 1)] * step.gated)
+    macros = (*step.config.macros(), *[("GATED", 1)] * step.conditional)
     source, defined = preprocessed(text_of(type(step.config)), macros)
     (parameters,) = re.findall(rf"\b__kernel\b[^;{{]*\bvoid {step.config.entry}\(([^)]*)\)", source)
     result = []
@@ -167,7 +167,7 @@ def declared(step):
 def fits(value, kind):
     """Whether a value can be an argument of that type."""
     if kind == BUFFER:
-        return isinstance(value, Turn) or value in SLOTS
+        return isinstance(value, OutlierCounter) or value in SLOTS
     if kind == "float":
         return isinstance(value, float) or value in ("alpha", "beta")
     if kind in ("int4", "long4"):
@@ -186,7 +186,7 @@ def test_the_plans_here_launch_every_kernel():
     }
     with_options = ("tiled", "skinny_gpu", "tensor_narrow")
     every |= {f"{name} fused_split_k" for name in with_options} | {"blocked packs"}
-    every |= {f"gated {name}" for name in ("pack", "tiled", "tiled fused_split_k", "reduce")}
+    every |= {f"conditional {name}" for name in ("pack", "tiled", "tiled fused_split_k", "reduce")}
     assert set(variants()) == every
 
 

@@ -190,6 +190,6 @@ def test_edge_shapes_have_sides(capability):
         if family.runs_on(traits):
             for shape in (Shape(1, 4096, 4096), Shape(900, 900, 900)):
                 for choice in family.defaults(shape, traits):
-                    shapes = family.edge_shapes(family.own(choice))
+                    shapes = family.edge_shapes(family.config_of(choice))
                     assert shapes
                     assert all(min(each) >= 1 for each in shapes), (family.name, shapes)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import clgemm
-from clgemm.core.cache import cache_folder, program_cache_folder
 from clgemm.hardware.traits import register_width
 from clgemm.planning import selection
 from clgemm.planning.crossovers import Work
@@ -120,11 +118,3 @@ def test_what_is_clearly_faster(sizes, kind, unified, clear):
     stand = SimpleNamespace(kind=kind, shares_host_memory=False, transfer=None, cl_device=cl_device)
     assert selection.is_clearly_faster(stand, Work(*sizes)) == clear
     assert clear <= selection.is_clearly_faster(stand, Work(*sizes), 0.5)
-
-
-def test_the_cache_folder_can_be_moved(monkeypatch):
-    """CLGEMM_CACHE_DIR sets the cache folder."""
-    monkeypatch.setenv("CLGEMM_CACHE_DIR", "/somewhere")
-    assert program_cache_folder() == Path("/somewhere/programs")
-    monkeypatch.delenv("CLGEMM_CACHE_DIR")
-    assert cache_folder().name == "clgemm"

@@ -28,7 +28,7 @@ def test_which_instructions_are_tried(capability, instructions):
         name, platform, kind, limits = "Some", "NVIDIA CUDA, OpenCL 3.0", "GPU", LIMITS
         traits = property(traits_of)
 
-        class cl_device:  # noqa: N801
+        class cl_device:
             compute_capability_major_nv, compute_capability_minor_nv = capability
 
     assert validation._candidates(Some()) == instructions
@@ -58,7 +58,7 @@ def test_the_trial_is_made_once(monkeypatch, tmp_path):
         name, platform, kind, limits = "Hopper", "NVIDIA CUDA, OpenCL 3.0", "GPU", LIMITS
         traits = property(traits_of)
 
-        class cl_device:  # noqa: N801
+        class cl_device:
             driver_version = "1"
             compute_capability_major_nv, compute_capability_minor_nv = 9, 0
 

@@ -4,60 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import gc
 import os
-import subprocess
-import sys
-import threading
 import warnings
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
-import pyopencl as cl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from staged import TINY, integers
 
 import clgemm
 from clgemm.accel import enabled, report
-from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.choice import NoDeviceError
-from clgemm.hardware.device import Device
-from clgemm.planning import crossovers, selection
-from clgemm.planning.crossovers import Measured, kinds
-from clgemm.runtime import copying, digests, launch, loans, memory, protection, regions
+from clgemm.runtime import copying, digests, launch, loans, regions
 from clgemm.runtime import write_tracking as tracking
-from clgemm.runtime.loans import lend
-from clgemm.runtime.regions import sent_share
 from clgemm.runtime.transfer import page_locks, pipeline
-from clgemm.runtime.workspace import Workspace
 
-RNG = np.random.default_rng(7)
-TINY = TransferConfig(
-    memory_bytes=2**30,
-    chunk_bytes=4096,
-    chunks=3,
-    pool_chunks=8,
-    threads=2,
-    threaded_bytes=0,
-    tile_bytes=2000,
-    tiles=4,
-    rows=16,
-)
+pytestmark = pytest.mark.usefixtures("small_pieces", "nothing_stays")
 CONFIGS = {
     "whole": replace(TINY, tile_bytes=2**30, chunk_bytes=2**20, threaded_bytes=2**40),
     "tiles": TINY,
     "budget": replace(TINY, memory_bytes=100_000),
 }
-SMALL = 4 * 1000  # bytes of the arrays in tests of the limit
-
-
-@pytest.fixture(scope="module")
-def every_staged(device):
-    """The device once more for each config, as if it had memory of its own."""
-    return {name: Device(device.cl_device, transfer=config) for name, config in CONFIGS.items()}
 
 
 @pytest.fixture(scope="module", params=CONFIGS)
@@ -67,75 +37,9 @@ def staged(request, every_staged):
         yield chosen
 
 
-@pytest.fixture
-def tiled(every_staged):
-    """The one whose products come in tiles, chosen."""
-    with clgemm.device(every_staged["tiles"]) as chosen:
-        yield chosen
-
-
-@pytest.fixture(scope="module", autouse=True)
-def small_pieces():
-    """Cut transfers as those of large matrices are, and let threads compare small arrays."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "SMALLEST_PIECE_BYTES", 512)
-        patch.setattr(copying, "PIECE", 1000)
-        patch.setattr(digests, "LEAST_THREADED", 2)
-        yield
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays():
-    """Assert that a test leaves neither copies nor protected arrays; changes must be told of."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
-    assert not protection._guards
-    assert not regions._regions
-    assert not any(regions._copies.values())
-    gc.collect()
-    assert not tracking._live
-
-
-@pytest.fixture(params=["pages", "digests"])
-def found_by(request, monkeypatch):
-    """How changes are found: the system tells written pages, or digests are compared."""
-    if request.param == "pages":
-        monkeypatch.setattr(tracking, "LEAST_BYTES", 1)
-        if tracking.track(np.ones(1, np.float32)) is None:
-            pytest.skip("this system does not track writes to memory")
-    else:
-        monkeypatch.setattr(tracking, "LEAST_BYTES", 2**62)
-    return request.param
-
-
-@pytest.fixture
-def sent(monkeypatch):
-    """The bytes of each transfer from the host to a device."""
-    sizes, enqueue_copy = [], cl.enqueue_copy
-
-    def counted(queue, target, source, **keywords):
-        if isinstance(source, np.ndarray):
-            sizes.append(source.nbytes)
-        return enqueue_copy(queue, target, source, **keywords)
-
-    monkeypatch.setattr(cl, "enqueue_copy", counted)
-    return sizes
-
-
-def integers(*shape):
-    """Values whose products sum exactly in float32, in any order."""
-    return RNG.integers(-8, 9, shape).astype(np.float32)
-
-
 def _name(device):
     """The name of a device's config."""
     return next(name for name, config in CONFIGS.items() if device.transfer == config)
-
-
-def limited(device, room):
-    """The device with so much memory for resident arrays, by their default share."""
-    return Device(device.cl_device, transfer=replace(TINY, memory_bytes=2 * room))
 
 
 def test_a_resident_array_is_sent_once(staged, sent):
@@ -482,158 +386,6 @@ def test_a_change_elsewhere_in_the_array_does_not_matter(tiled, found_by):
         assert held.uses == 1
 
 
-def test_without_the_check_nothing_is_compared(tiled, monkeypatch):
-    """Nor is it for memory that nobody can write to; another object may ask for it later."""
-    with monkeypatch.context() as patch:
-        patch.setattr(copying, "digests", None)
-        w, x = integers(30, 30), integers(30, 30)
-        fixed = np.frombuffer(w.tobytes(), np.float32).reshape(30, 30)
-        held = clgemm.resident(w, check=False)
-        with clgemm.resident(fixed) as other:
-            np.testing.assert_array_equal(clgemm.dot(x, w), x @ w)
-            np.testing.assert_array_equal(clgemm.dot(x, fixed), x @ w)
-        assert (held.uses, other.uses) == (1, 1)
-    held.release()
-    before = w[:]
-    with clgemm.resident(w, check=False), clgemm.resident(w):
-        np.testing.assert_array_equal(clgemm.dot(x, w), x @ w)
-        before[0, 0] = 100
-        with pytest.warns(RuntimeWarning):
-            np.testing.assert_array_equal(clgemm.dot(x, w), x @ w)
-
-
-def test_a_flag_that_the_program_sets_back_ends_the_use_of_the_copy(tiled):
-    """The product reads the array as it is now."""
-    w, x = integers(30, 30), integers(30, 30)
-    with clgemm.resident(w, check=False) as held:
-        w.flags.writeable = True
-        w += 1
-        np.testing.assert_array_equal(clgemm.dot(x, w), x @ w)
-        assert held.uses == 0
-    assert w.flags.writeable
-
-
-def test_the_array_used_least_recently_makes_room(device, sent):
-    """Within the share of the memory; what was dropped is sent again when it is needed."""
-    x = integers(10, 25)
-    arrays = [integers(25, 40) for _ in range(3)]
-    with clgemm.device(limited(device, 2 * SMALL)), clgemm.resident(*arrays):
-        assert sum(sent) == 3 * SMALL  # the first has made room for the last
-        for i, copied in ((1, 0), (2, 0), (1, 0), (0, 1), (1, 0), (2, 1), (0, 1)):
-            sent.clear()
-            np.testing.assert_array_equal(clgemm.dot(x, arrays[i]), x @ arrays[i])
-            assert sum(sent) == x.nbytes + copied * SMALL, (i, copied)
-
-
-def test_a_larger_share_makes_more_room(device, sent):
-    """The largest of those that living objects ask for."""
-    x = integers(10, 25)
-    first, second = integers(25, 40), integers(25, 40)
-    chosen = clgemm.device(limited(device, SMALL))
-    with chosen, clgemm.resident(first), clgemm.resident(second, share=0.5):
-        sent.clear()
-        for w in (first, second, first):
-            np.testing.assert_array_equal(clgemm.dot(x, w), x @ w)
-        assert sum(sent) == 3 * x.nbytes
-
-
-def test_an_array_that_does_not_fit_is_sent_each_time(device, sent):
-    """Its products are right, and others keep their copies."""
-    x, small, large = integers(10, 25), integers(25, 40), integers(25, 41)
-    with clgemm.device(limited(device, SMALL)), clgemm.resident(small, large) as held:
-        assert sum(sent) == SMALL
-        sent.clear()
-        for w in (large, small, large):
-            np.testing.assert_array_equal(clgemm.dot(x, w), x @ w)
-        assert sum(sent) == 3 * x.nbytes + 2 * large.nbytes
-        assert held.uses == 1
-
-
-@pytest.mark.parametrize("end", ["release", "drop"])
-def test_a_copy_lives_as_long_as_a_product_that_uses_it(tiled, end, monkeypatch):
-    """A release or an eviction in the middle changes nothing, and the memory is freed after it."""
-    w, x = integers(90, 90), integers(90, 90)
-    expected = x @ w
-    gate, begun, lent = cl.UserEvent(tiled.context), threading.Event(), pipeline.lend
-    held = clgemm.resident(w)
-    copies = [weakref.ref(copy) for copy in regions._copies[tiled.context].values()]
-
-    def lend_and_tell(*arguments):
-        loan = lent(*arguments)
-        begun.set()
-        return loan
-
-    def product():
-        with clgemm.device(tiled):
-            return clgemm.sgemm(1.0, x, w, wait_for=[gate], order="C")
-
-    monkeypatch.setattr(pipeline, "lend", lend_and_tell)
-    with ThreadPoolExecutor(1) as threads:
-        result = threads.submit(product)
-        try:
-            assert begun.wait(60)
-            if end == "release":
-                held.release()
-            else:
-                regions.make_room(tiled)
-            assert not any(regions._copies.values())
-            assert [copy() is None for copy in copies] == [False]
-            assert not result.done()
-        finally:
-            gate.set_status(cl.command_execution_status.COMPLETE)
-        np.testing.assert_array_equal(result.result(60), expected)
-        del result
-    held.release()
-    gc.collect()
-    assert [copy() for copy in copies] == [None]
-
-
-@pytest.mark.parametrize("where", ["memory", "transfer"])
-def test_without_memory_for_a_copy_the_array_is_sent(tiled, where, monkeypatch, caplog, sent):
-    """Products are right, it is tried once, and the log says so."""
-    w, x = integers(60, 50), integers(40, 60)
-    tries = []
-
-    def refuse(*arguments, **keywords):
-        tries.append(arguments)
-        raise cl.MemoryError("refused")
-
-    with monkeypatch.context() as patch:
-        if where == "memory":
-            patch.setattr(copying.cl, "Buffer", refuse)
-        else:
-            patch.setattr(copying.cl, "enqueue_copy", refuse)
-        held = clgemm.resident(w)
-    with held:
-        for _ in range(2):
-            np.testing.assert_array_equal(clgemm.dot(x, w), x @ w)
-        assert sum(sent) == 2 * (w.nbytes + x.nbytes)
-        assert held.uses == 0
-    assert len(tries) == 1
-    assert "no copy stays" in caplog.text
-
-
-def test_copies_make_room_for_a_product(tiled, monkeypatch):
-    """A product that finds no memory drops them, and is made."""
-    w, x = integers(60, 50), integers(40, 60)
-    allocate, left = Workspace.allocate, [1]
-
-    def refuse_once(space, size_bytes):
-        if left:
-            left.pop()
-            raise cl.MemoryError("refused")
-        return allocate(space, size_bytes)
-
-    with clgemm.resident(w) as held:
-        with monkeypatch.context() as patch:
-            patch.setattr(Workspace, "allocate", refuse_once)
-            np.testing.assert_array_equal(clgemm.dot(x, x.T), x @ x.T)
-        assert left == []
-        assert not any(regions._copies.values())
-        np.testing.assert_array_equal(clgemm.dot(x, w), x @ w)
-        assert held.uses == 1
-
-
 def test_many_threads_use_and_release_the_same_arrays(tiled, found_by):
     """Results are right, whoever sends, and whoever is the last."""
     arrays = [integers(40, 40) for _ in range(3)]
@@ -652,24 +404,6 @@ def test_many_threads_use_and_release_the_same_arrays(tiled, found_by):
     assert all(w.flags.writeable for w in arrays)
 
 
-def test_threads_that_need_a_copy_make_one(device, sent):
-    """The others wait for it."""
-    w, x = integers(60, 50), integers(40, 60)
-    with clgemm.resident(w):
-        other = Device(device.cl_device, transfer=TINY)
-        gate = threading.Barrier(4)
-
-        def product(_):
-            gate.wait(60)
-            with clgemm.device(other):
-                return np.array_equal(clgemm.dot(x, w), x @ w)
-
-        sent.clear()
-        with ThreadPoolExecutor(4) as threads:
-            assert all(threads.map(product, range(4)))
-        assert sum(sent) == 4 * x.nbytes + w.nbytes
-
-
 def test_each_device_has_a_copy_of_its_own(every_staged, sent):
     """Made when a product there first needs it."""
     w, x = integers(60, 50), integers(40, 60)
@@ -681,37 +415,6 @@ def test_each_device_has_a_copy_of_its_own(every_staged, sent):
                 np.testing.assert_array_equal(clgemm.dot(x, w), x @ w)
         assert sum(sent) == 2 * w.nbytes + 4 * x.nbytes
         assert held.uses == 4
-
-
-def test_a_product_within_another_makes_no_copy(tiled):
-    """Of a signal handler or a finalizer: it uses copies that are there."""
-    w, x = integers(30, 30), integers(30, 30)
-    with clgemm.resident(w):
-        assert lend(tiled, x, w, is_nested=True).kept[1] is not None
-        regions.make_room(tiled)
-        assert lend(tiled, x, w, is_nested=True).kept == (None, None)
-        assert lend(tiled, x, w).kept[1] is not None
-
-
-def test_an_interrupted_copy_is_made_later(tiled, monkeypatch, sent):
-    """Ctrl-C while it is made leaves the arrays as they were."""
-    w, x = integers(60, 50), integers(40, 60)
-
-    def interrupt(memory):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(copying, "digests", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            clgemm.resident(w)
-        assert w.flags.writeable
-        with clgemm.device(Device(tiled.cl_device)):
-            held = clgemm.resident(w)
-        with pytest.raises(KeyboardInterrupt):
-            clgemm.dot(x, w)
-    np.testing.assert_array_equal(clgemm.dot(x, w), x @ w)
-    assert held.uses == 1
-    held.release()
 
 
 def test_without_a_device_arrays_are_protected_only(monkeypatch):
@@ -736,86 +439,3 @@ def test_a_device_that_uses_host_memory_in_place_has_no_copies(device, sent):
         for view in (w, w[::-1, ::2]):
             np.testing.assert_array_equal(clgemm.dot(x, view), x @ view)
         assert (held.uses, held.saved_bytes, sent) == (0, 0, [])
-
-
-def test_protected_memory_is_no_other_memory_to_a_kernel(device):
-    """Intel's runtime would copy what it is told that kernels only read."""
-    w = integers(60, 50)
-    fixed = w[:]
-    fixed.flags.writeable = False
-    with clgemm.resident(w):
-        for array in (w, w[::2, 1:]):
-            buffer = memory._buffer_over(array, device.context)
-            assert buffer.flags & cl.mem_flags.READ_WRITE
-    assert memory._buffer_over(fixed, device.context).flags & cl.mem_flags.READ_ONLY
-
-
-def test_the_device_wins_earlier_where_less_is_sent(tiled, monkeypatch):
-    """Its crossover shrinks with the share that is sent; in place nothing changes."""
-    monkeypatch.delenv("CLGEMM_THRESHOLD")
-    w, x = np.zeros((512, 512), np.float32), np.zeros((512, 512), np.float32)
-    assert sent_share(x, w, 512 * 512) == 1.0
-    measured = Measured(dict.fromkeys(kinds(), 2 * 512**3), "2026-11-23")
-    monkeypatch.setattr(selection, "measured", lambda _: measured)
-    monkeypatch.setattr(selection, "smallest", lambda _: 1)
-    sizes = 512, 512, 512, 1
-    with clgemm.resident(w, x):
-        share = sent_share(x, w.T[::-1], 512 * 512)
-        assert share == pytest.approx(1 / 3)
-        assert sent_share(x, np.zeros((512, 512), np.float32), 512 * 512) == pytest.approx(2 / 3)
-        assert selection.host_is_faster(*sizes)
-        assert selection.host_is_faster(*sizes, 2 / 3)
-        assert not selection.host_is_faster(*sizes, share)
-    assert crossovers.pays(crossovers.Work(512, 512, 512), measured.least, 0.5)
-    monkeypatch.setattr(selection, "transfer_config", lambda _: None)
-    assert selection.host_is_faster(*sizes, share)
-
-
-FORKED = """
-import os, sys
-from dataclasses import replace
-import numpy as np
-import clgemm
-from clgemm.core.transfer import TransferConfig
-from clgemm.hardware.device import Device
-from clgemm.runtime import regions
-
-device = Device(clgemm.devices()[0].cl_device, transfer=TransferConfig(2**30, 2))
-w = (np.arange(2500, dtype=np.float32) % 8).reshape(50, 50).copy()
-with clgemm.device(device), clgemm.accel.enabled(threshold=0):
-    held = clgemm.resident(w)
-    assert (clgemm.dot(w, w) == clgemm.dot(w, w)).all() and held.uses == 4
-    expected = w @ w
-    child = os.fork()
-    if not child:
-        assert not regions._copies and not w.flags.writeable
-        assert (w @ w == expected).all() and held.uses == 4
-        with clgemm.resident(w):
-            pass
-        held.release()
-        w[0, 0] = 7
-        assert (w @ w != expected).any()
-        os._exit(23)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 23
-    uses = held.uses
-    assert (clgemm.dot(w, w) == expected).all() and held.uses == uses + 2
-    held.release()
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_forked_process_has_no_copies():
-    """Its products are NumPy's, and it may release; the parent's copies are as they were."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKED],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def test_loans_without_resident_arrays_cost_nothing(tiled):
-    """One object serves them all."""
-    x = integers(4, 4)
-    assert lend(tiled, x, x) is loans.NOTHING_KEPT

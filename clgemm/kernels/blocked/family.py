@@ -59,16 +59,16 @@ class Blocked(Family[BlockedConfig, VectorPackConfig]):
 
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
         """Return the launch that multiplies, after one that packs A if A is large."""
-        config, pack = self.own(choice), self.packing(choice)
+        config, pack = self.config_of(choice), self.packing(choice)
         return make_blocked_plan(*problem.layouts, config, pack, traits.limits)
 
     def is_faster_transposed(self, problem: Problem, choice: Choice, traits: Traits) -> bool:
         """Tell whether packing and storing cost less for ``C' = B' A'``."""
-        return is_faster_transposed(*problem.layouts, self.own(choice), traits.limits)
+        return is_faster_transposed(*problem.layouts, self.config_of(choice), traits.limits)
 
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
         """Return the space of blocks, vectors and packing."""
-        return search_space(self.own(default), traits)
+        return search_space(self.config_of(default), traits)
 
     def samples(self, kind: str) -> Samples:
         """Return shapes of each class."""

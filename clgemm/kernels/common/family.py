@@ -103,11 +103,11 @@ class Family(ABC, Generic[Config, Pack]):
 
         Tiles that are fast for the class's samples may leave most compute units idle here.
         """
-        times = (self.estimate(shape, self.own(x), traits) for x in (found, default))
+        times = (self.estimate(shape, self.config_of(x), traits) for x in (found, default))
         as_found, by_default = times
         return as_found <= self.slack(shape, traits) * by_default
 
-    def own(self, choice: Choice) -> Config:
+    def config_of(self, choice: Choice) -> Config:
         """Return the config of a choice of this family, with its type."""
         assert isinstance(choice.config, self.config)
         return choice.config
@@ -130,7 +130,7 @@ class Family(ABC, Generic[Config, Pack]):
         ]
         yield from found
         if not found and choice.pack:
-            tiles = self.panels(self.own(choice))
+            tiles = self.panels(self.config_of(choice))
             panels = tuple(getattr(pack, "panel", 0) for pack in choice.pack)
             if panels != tiles:
                 yield f"panels of {panels} rows do not make tiles of {tiles}"

@@ -164,20 +164,15 @@ class Panels(ABC, Generic[Pack]):
     def multiply(self, place: Place, scratch: Scratch) -> Iterator[Step]:
         """Yield the launches that multiply a block, and reserve their scratch memory."""
 
-    def pack_config(
-        self,
-        operand: int,
-        rows: int,  # noqa: ARG002 - for subclasses
-        depth: int,  # noqa: ARG002 - likewise
-    ) -> KernelConfig:
+    def pack_config(self, operand: int, rows: int, depth: int) -> KernelConfig:
         """Return the config that packs a block of this size."""
         return self.pack[operand]
 
-    def packs_itself(self, place: Place) -> bool:  # noqa: ARG002 - for subclasses
+    def packs_itself(self, place: Place) -> bool:
         """Tell whether the launch that multiplies also packs A."""
         return False
 
-    def most_matrices(self, rows: int, depth: int) -> int:  # noqa: ARG002 - likewise
+    def most_matrices(self, rows: int, depth: int) -> int:
         """Return how many blocks of A of this size may be packed at a time."""
         return LAST_GROUP
 

@@ -43,9 +43,9 @@ static inline long matrix_offset(uint index, int4 counts, long4 strides) {
   return x * strides.x + y * strides.y + z * strides.z + w * strides.w;
 }
 
-// A gated kernel is a fallback: it runs only if the kernels before it, on tensor cores, found too many
-// outliers (tensor_core/tile.cl) and wrote nothing. GATE_ARGUMENTS end its parameters. Its body begins
-// with `if (GATE_IS_CLOSED) return;`.
+// GATED: a conditional launch, of a fallback. It does something only if the kernels before it, on tensor
+// cores, found too many outliers (tensor_core/tile.cl) and wrote nothing. GATE_ARGUMENTS end the kernel's
+// parameters. Its body begins with `if (GATE_IS_CLOSED) return;`.
 //   *gate      outliers that were counted
 //   gate_most  the largest count at which the tensor cores' result stands
 #ifdef GATED

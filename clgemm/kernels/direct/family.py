@@ -61,11 +61,11 @@ class Direct(Family[DirectConfig, KernelConfig]):
 
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
         """Return one launch, or more where a batch has many loops."""
-        return make_direct_plan(*problem.layouts, self.own(choice))
+        return make_direct_plan(*problem.layouts, self.config_of(choice))
 
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
         """Return the space of work-items and the work of each."""
-        return search_space(self.own(default), traits)
+        return search_space(self.config_of(default), traits)
 
     def samples(self, kind: str) -> Samples:
         """Return small shapes; on GPUs larger ones too."""

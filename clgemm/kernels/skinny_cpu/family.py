@@ -61,12 +61,12 @@ class SkinnyCpu(Family[SkinnyCpuConfig, PackConfig]):
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
         """Return the launch that multiplies; before it a copy and after it a sum, where needed."""
         (copy,) = self.packing(choice)
-        return make_skinny_plan(*problem.layouts, self.own(choice), copy, traits.limits)
+        return make_skinny_plan(*problem.layouts, self.config_of(choice), copy, traits.limits)
 
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
         """Return the space of vectors and strips."""
         (copy,) = self.packing(default)
-        return search_space(self.own(default), copy, traits)
+        return search_space(self.config_of(default), copy, traits)
 
     def samples(self, kind: str) -> Samples:
         """Return shapes of few rows or columns."""

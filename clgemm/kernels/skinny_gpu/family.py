@@ -69,11 +69,11 @@ class SkinnyGpu(Family[SkinnyGpuConfig, KernelConfig]):
 
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
         """Return the launch that multiplies, and with split-k one that adds up."""
-        return make_skinny_plan(*problem.layouts, self.own(choice), traits.limits)
+        return make_skinny_plan(*problem.layouts, self.config_of(choice), traits.limits)
 
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
         """Return the space of work-groups and loads."""
-        return search_space(self.own(default))
+        return search_space(self.config_of(default))
 
     def samples(self, kind: str) -> Samples:
         """Return shapes of at most two rows or columns, and vectors."""

@@ -99,21 +99,21 @@ class Tensor(Family[Config, KernelConfig]):
 
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
         """Return launches that split and multiply, and those of a fallback if data may need it."""
-        tiers = self.tiers(problem, self.own(choice))
+        tiers = self.tiers(problem, self.config_of(choice))
         return make_tensor_plan(*problem.layouts, tiers, fallback, traits.limits)
 
     def trial_plan(
         self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback
     ) -> Plan:
         """Return separate launches by this config, and those of the fallback."""
-        tiers = (self.variant(self.own(choice), guard=True),)
+        tiers = (self.variant(self.config_of(choice), guard=True),)
         return make_tensor_plan(
             *problem.layouts, tiers, fallback, traits.limits, single_launch=False
         )
 
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
         """Return the space of tiles and their order."""
-        return search_space(self.own(default))
+        return search_space(self.config_of(default))
 
     def samples(self, kind: str) -> Samples:
         """Return large shapes."""
@@ -235,7 +235,7 @@ class Narrow(Family[NarrowConfig, KernelConfig]):
 
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
         """Return the launch that multiplies, and with split-k one that adds up."""
-        return make_narrow_plan(*problem.layouts, self.own(choice), traits.limits)
+        return make_narrow_plan(*problem.layouts, self.config_of(choice), traits.limits)
 
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
         """Return an empty space: the family is not tuned."""

@@ -12,11 +12,11 @@ from clgemm.core.problem import Problem
 from clgemm.core.steps import (
     Argument,
     Element,
+    OutlierCounter,
     Plan,
     Slice,
     Slot,
     Step,
-    Turn,
     ceil_div,
     operand_in_place,
     round_up,
@@ -108,7 +108,7 @@ def make_tensor_plan(
                 products += single.guard
                 continue
             for tier, config in enumerate(tiers):
-                counter = Turn(products, tier)
+                counter = OutlierCounter(products, tier)
                 steps += _tensor_steps(*blocks, origins, beta, config, limits, counter)
             if config.guard:
                 plan = fallback(Problem(*blocks, "strict"))
@@ -119,8 +119,8 @@ def make_tensor_plan(
                 assert not needs
                 first = dict(zip("abc", origins, strict=True))
                 most = _most_listed(*blocks[:2])
-                gate: dict[str, Argument] = {"gate": counter, "gate_most": most}
-                steps += (_gated(step, first, beta, gate) for step in plan.steps)
+                condition: dict[str, Argument] = {"gate": counter, "gate_most": most}
+                steps += (_conditional(step, first, beta, condition) for step in plan.steps)
                 products += 1
     scratch: list[tuple[Slot, int]] = [("packed_a", bytes_a), ("packed_b", bytes_b)]
     scratch += [("partial", partial)] * (partial > 0)
@@ -191,7 +191,7 @@ def _tensor_steps(
     beta: Argument,
     config: TensorVariant,
     limits: Limits,
-    counter: Turn,
+    counter: OutlierCounter,
 ) -> Iterator[Step]:
     (matrices,), m, n, k = c.batch, c.rows, c.columns, a.columns
     first_a, first_b, first_c = map(Element, OPERANDS, origins)
@@ -204,14 +204,14 @@ def _tensor_steps(
     tiles = _panels(a, b) * ceil_div(k, config.tile_k)
     # Its own counter, that of the next product, and that of the tier before. Without a guard they
     # are not used: any buffer will do.
-    count: Slot | Turn
-    count_next: Slot | Turn
-    count_before: Slot | Turn
+    count: Slot | OutlierCounter
+    count_next: Slot | OutlierCounter
+    count_before: Slot | OutlierCounter
     count = count_next = count_before = "packed_a"
     if config.guard:
         product, tier = counter
-        count, count_next = counter, Turn(product + 1, tier)
-        count_before = Turn(product, max(tier - 1, 0))
+        count, count_next = counter, OutlierCounter(product + 1, tier)
+        count_before = OutlierCounter(product, max(tier - 1, 0))
     sizes: dict[str, Argument] = {"matrices": matrices, "m": m, "n": n, "k": k}
     most = _most_listed(a, b)
     yield Step(
@@ -270,11 +270,11 @@ def _single_launch_step(
     product: int,
 ) -> Step:
     m, n, k = c.rows, c.columns, a.columns
-    count: Slot | Turn
-    count_next: Slot | Turn
+    count: Slot | OutlierCounter
+    count_next: Slot | OutlierCounter
     count = count_next = "packed_a"  # without a guard not used: any buffer will do
     if config.guard:
-        count, count_next = Turn(product, 0), Turn(product + 1, 0)
+        count, count_next = OutlierCounter(product, 0), OutlierCounter(product + 1, 0)
     first_a, first_b, first_c = map(Element, OPERANDS, origins)
     return Step(
         config,
@@ -299,10 +299,10 @@ def _single_launch_step(
     )
 
 
-def _gated(
-    step: Step, origins: Mapping[str, int], beta: Argument, gate: Mapping[str, Argument]
+def _conditional(
+    step: Step, origins: Mapping[str, int], beta: Argument, condition: Mapping[str, Argument]
 ) -> Step:
-    """Return a step of the fallback, moved to its block of the whole product and gated."""
+    """Return a conditional step of the fallback, moved to its block of the whole product."""
 
     def placed(argument: Argument) -> Argument:
         if isinstance(argument, Element) and argument.slot in origins:
@@ -310,4 +310,4 @@ def _gated(
         return beta if argument == "beta" else argument
 
     arguments = {name: placed(x) for name, x in step.arguments.items()}
-    return replace(step, arguments={**arguments, **gate}, gated=True)
+    return replace(step, arguments={**arguments, **condition}, conditional=True)

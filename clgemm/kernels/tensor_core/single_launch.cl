@@ -1,5 +1,5 @@
 // C = alpha*A*B + beta*C on tensor cores in a single launch, for products so small that launches take as long as the
-// arithmetic: splits (tensor_core/pack.cl), multiplies (tensor_core/wgmma.cl) and, with GUARD, falls back
+// arithmetic. It splits (tensor_core/pack.cl), multiplies (tensor_core/wgmma.cl) and, with GUARD, falls back
 // (tensor_core/fallback.cl). One matrix; otherwise the parameters of those kernels.
 // Atomic counters, both 0 before and after:
 //   counters[0]    tiles that work-groups have taken to split

@@ -28,8 +28,8 @@
 #define FULL(stage) (base + (stage) * 8)
 #define EMPTY(stage) (base + 64 + (stage) * 8)
 
-// The text of the instructions for a 64 x 128 x TILE_K product of tiles. %0 to %63 are the sums; %64 and %65 are the
-// descriptors of the high parts of a and of b, whose addresses count in units of 16 bytes: LOW leads from the high part
+// The text of the instructions for a 64 x 128 x TILE_K product of tiles. %0 to %63 are the sums. %64 and %65 are the
+// descriptors of the high parts of a and of b. Their addresses count in units of 16 bytes. LOW leads from the high part
 // of a tile to the low part, CORES to the next two cores along k.
 #define LOW 1024    // PART_BYTES/16
 #define CORES 256   // 2*TILE_ROWS*16/16

@@ -56,7 +56,7 @@ class Tiled(Family[TiledConfig, PackConfig]):
         """Return all configs whose tiles are not far from the best ones."""
         shape = problem.shape
         times = {
-            choice: self.estimate(shape, self.own(choice), traits)
+            choice: self.estimate(shape, self.config_of(choice), traits)
             for choice in self.defaults(shape, traits)
         }
         most = FAR * min(times.values()) + traits.limits.costs.host_us
@@ -90,7 +90,7 @@ class Tiled(Family[TiledConfig, PackConfig]):
 
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
         """Return the launches that pack operands where needed, and multiply."""
-        config, pack = self.own(choice), self.packing(choice)
+        config, pack = self.config_of(choice), self.packing(choice)
         layouts, limits = problem.layouts, traits.limits
         if not traits.has_cost_model or not reads_singly(*problem.layouts[:2], config):
             return make_tiled_plan(*layouts, config, pack, limits)
@@ -104,9 +104,9 @@ class Tiled(Family[TiledConfig, PackConfig]):
         """
         a, b, _ = problem.layouts
         single = single_loads_config(traits)
-        if single is not None and reads_singly(a, b, self.own(choice)):
+        if single is not None and reads_singly(a, b, self.config_of(choice)):
             choice = _with_packing(single, traits)
-        config, pack = self.own(choice), self.packing(choice)
+        config, pack = self.config_of(choice), self.packing(choice)
 
         def plan(part: Problem) -> Plan:
             return make_tiled_plan(*part.layouts, config, pack, traits.limits, most_reads=math.inf)
@@ -115,7 +115,7 @@ class Tiled(Family[TiledConfig, PackConfig]):
 
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
         """Return the space of tiles, loads and loops."""
-        return search_space(self.own(default))
+        return search_space(self.config_of(default))
 
     def samples(self, kind: str) -> Samples:
         """Return shapes of each class; larger ones on GPUs."""

@@ -120,7 +120,7 @@ class LocalPanels(Panels[PackConfig]):
         """Return the columns of a packed block, padded to whole tiles."""
         return round_up(depth, self.config.tile_k)
 
-    def pack_sizes(self, operand: int, rows: int, depth: int) -> dict[str, int]:  # noqa: ARG002
+    def pack_sizes(self, operand: int, rows: int, depth: int) -> dict[str, int]:
         """Return rows, columns, and columns with their padding."""
         return {"rows": rows, "columns": depth, "padded_columns": self.padded(depth)}
 

@@ -2,10 +2,11 @@
 //   a[panel*a_panel + p*a_pitch + i]   row panel*TILE_M + i of A, column p; with TRANSPOSE_A [i*a_pitch + p]
 //   b[panel*b_panel + p*b_pitch + j]   column panel*TILE_N + j of B, row p; with TRANSPOSE_B [j*b_pitch + p]
 //   c[i*c_row + j*c_column]            m x n; not read when beta is 0
-// A packed operand is panels that are padded with zeros to whole tiles: its pitch is TILE_M (TILE_N), and
-// panels are k times that apart. An operand that is read in place has its leading dimension for a pitch, and
-// is aligned for vectors of LOAD_A (LOAD_B) floats: along the rows of A, of which m is then a multiple, or,
-// with TRANSPOSE_A, along k, of which k is. Tiles are transposed on their way to local memory where TRANSPOSE_A is set.
+// A packed operand consists of panels that are padded with zeros to whole tiles. Its pitch is TILE_M
+// (TILE_N), and panels are k times that apart. The pitch of an operand that is read in place is its leading
+// dimension. It is aligned for vectors of LOAD_A (LOAD_B) floats. These lie along the rows of A, and m is a
+// multiple of LOAD_A. With TRANSPOSE_A they lie along k, and k is a multiple; tiles are then transposed on their
+// way to local memory.
 // Past the last row of A (column of B) the last is read again, and its results are not stored. Past k both
 // operands are taken as zero. So nothing is read outside of the matrices, and no NaN comes from there.
 //

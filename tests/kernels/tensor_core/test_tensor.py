@@ -1,48 +1,36 @@
-"""The tensor family: its plans anywhere, its results and its errors where there are wgmma units."""
+"""Tests of the kernels of tensor cores, on devices that have them."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
-from itertools import groupby
 
 import numpy as np
 import pyopencl as cl
 import pyopencl.array
 import pytest
-from planned import fallback_by, traits_with
 from strategies import GPU_LIMITS as LIMITS
 from strategies import UNIT_ROUNDOFF, gamma, rows
 
 import clgemm
-from clgemm.core.config import variant_of
-from clgemm.core.layout import Layout
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
-from clgemm.core.steps import Turn
 from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.pack.defaults import pack_config
 from clgemm.kernels.tensor_core import family as tensor
 from clgemm.kernels.tensor_core import plan as tensor_plan
 from clgemm.kernels.tensor_core.config import (
-    TILE_BYTES,
     MmaConfig,
     MmaVariant,
     NarrowConfig,
-    NarrowVariant,
     SingleLaunchConfig,
-    SplitConfig,
-    WgmmaConfig,
     WgmmaVariant,
 )
 from clgemm.kernels.tensor_core.family import MMA as MMA_FAMILY
 from clgemm.kernels.tensor_core.family import NARROW as NARROW_FAMILY
 from clgemm.kernels.tensor_core.family import WGMMA
-from clgemm.kernels.tensor_core.plan import make_tensor_plan
 from clgemm.kernels.tiled.defaults import lane_configs
 from clgemm.kernels.tiled.family import TILED
-from clgemm.planning import planner, validation
+from clgemm.planning import planner
 from clgemm.runtime import call_cache
 from clgemm.runtime.workspace import workspace
 
@@ -58,262 +46,6 @@ FEW = NarrowConfig(columns=64, parts=2, ahead=2)
 FEWER = NarrowConfig(columns=16, parts=3, ahead=1)
 PLAIN = lane_configs()[0]
 PACK = (pack_config(LIMITS, PLAIN.tile_m), pack_config(LIMITS, PLAIN.tile_n))
-FALLBACK = fallback_by(PLAIN, PACK, LIMITS)
-TRAITS = traits_with(LIMITS, is_nvidia=True, capability=(9, 0))
-
-
-def planned(a, b, c, *tiers):
-    return make_tensor_plan(a, b, c, tiers or (WIDE,), FALLBACK, LIMITS)
-
-
-@pytest.fixture
-def apart(monkeypatch):
-    """Nothing is made in one launch."""
-    monkeypatch.setattr(tensor_plan, "LARGEST_SINGLE_LAUNCH", 0)
-
-
-def families(plan):
-    return [("gated " if step.gated else "") + step.config.family for step in plan.steps]
-
-
-def firsts(step):
-    return [step.arguments[f"{side}_offset"].offset for side in "abc"]
-
-
-@pytest.fixture
-def small_blocks(monkeypatch, apart):
-    """Plans that cut everything: 300 rows or columns, 512 of k at a time."""
-    monkeypatch.setattr(tensor_plan, "SCRATCH_BYTES", 2 * 3 * 8 * (TILE_BYTES + 4))
-    monkeypatch.setattr(tensor_plan, "SMALLEST_DEPTH", 512)
-
-
-def test_a_guarded_product_holds_the_plain_one_as_fallback(apart):
-    """One launch splits both operands, one multiplies; the rest wait behind the gate."""
-    plan = planned(rows(1000, 500), rows(500, 700), rows(1000, 700))
-    assert families(plan) == ["tensor_pack", "tensor", "gated tiled", "gated reduce"]
-    assert plan.turns == 1
-    skewed = Layout((1000, 500), (1, 1000)), Layout((500, 700), (1400, 2))
-    plan = planned(*skewed, rows(1000, 700))
-    assert families(plan) == ["tensor_pack", "tensor", "gated pack", "gated tiled", "gated reduce"]
-    for step in plan.steps[2:]:
-        assert list(step.arguments)[-2:] == ["gate", "gate_most"]
-        assert step.arguments["gate"] == Turn(0, 0)
-    assert len({step.arguments["gate_most"] for step in plan.steps[2:]}) == 1
-
-
-def test_small_products_are_made_in_one_launch():
-    """If they are guarded and each of the plain product's tiles has a compute unit."""
-    plan = planned(rows(1000, 500), rows(500, 1024), rows(1000, 1024))
-    (step,) = plan.steps
-    assert (step.config, step.groups) == (SingleLaunchConfig.of(WIDE), 132)
-    counters = {"count": Turn(0, 0), "count_next": Turn(1, 0), "counters": "counters"}
-    assert step.arguments.items() >= counters.items()
-    assert plan.turns == 1
-    assert dict(plan.scratch)["packed_a"] == 8 * 8 * (TILE_BYTES + 4)
-    stack = planned(rows(2, 300, 500), rows(2, 500, 300), rows(2, 300, 300))
-    assert families(stack)[:2] == ["tensor_pack", "tensor"]
-    operands = rows(300, 500), rows(500, 300), rows(300, 300)
-    apart = make_tensor_plan(*operands, (WIDE,), FALLBACK, LIMITS, single_launch=False)
-    assert families(apart)[:2] == ["tensor_pack", "tensor"]
-    for m, k, config in ((1100, 500, WIDE), (1000, 1700, WIDE), (1000, 500, MMA)):
-        plan = planned(rows(m, k), rows(k, 1024), rows(m, 1024), config)
-        assert "tensor_single_launch" not in families(plan)
-
-
-def test_tf32_stands_between():
-    """It gives way to the plain kernel only."""
-    plan = planned(rows(1000, 500), rows(500, 700), rows(1000, 700), WIDE, WIDE_TF32)
-    tiers = ["tensor_pack", "tensor"] * 2
-    assert families(plan) == [*tiers, "gated tiled", "gated reduce"]
-    assert plan.turns == 1
-    assert dict(plan.scratch)["packed_a"] == 8 * 16 * (TILE_BYTES + 4)
-    assert {step.arguments["gate"] for step in plan.steps[4:]} == {Turn(0, 1)}
-
-
-def test_fast_needs_no_fallback():
-    """Two launches, or one; none counts."""
-    fast = replace(WIDE, guard=False)
-    for size, expected in ((2000, ["tensor_pack", "tensor"]), (1000, ["tensor_single_launch"])):
-        plan = planned(rows(size, 500), rows(500, 700), rows(size, 700), fast)
-        assert families(plan) == expected
-        assert not any(isinstance(x, Turn) for s in plan.steps for x in s.arguments.values())
-        assert plan.turns == 0
-        assert dict(plan.scratch)["packed_a"] == -(-size // 128) * 8 * (TILE_BYTES + 4)
-        assert dict(plan.scratch)["packed_b"] == 6 * 8 * (TILE_BYTES + 4)
-
-
-def test_a_stack_takes_the_launches_of_one_product():
-    """As far as its loops join; what is repeated is packed once."""
-    fast = replace(WIDE, guard=False)
-    a, b, c = rows(40, 300, 500), rows(40, 500, 700), rows(40, 300, 700)
-    split, multiply = planned(a, b, c, fast).steps
-    assert split.arguments["matrices"] == multiply.arguments["matrices"] == 40
-    assert split.groups == 40 * (3 + 6) * 8
-    assert multiply.groups == 132
-    shared = b._replace(strides=(0, *b.strides[1:]))
-    plan = planned(a, shared, c, fast)
-    assert plan.steps[0].groups == (40 * 3 + 6) * 8
-    assert dict(plan.scratch)["packed_b"] == 6 * 8 * (TILE_BYTES + 4)
-    nested = planned(
-        *(
-            x._replace(shape=(5, 8, *x.shape[1:]), strides=(9 * x.strides[0], *x.strides))
-            for x in (a, b, c)
-        ),
-        fast,
-    )
-    assert [step.arguments["matrices"] for step in nested.steps] == 10 * [8]
-    guarded = planned(a, b, c, WIDE)
-    assert families(guarded)[:3] == ["tensor_pack", "tensor", "gated tiled"]
-    assert guarded.turns == 1
-
-
-def test_a_stack_too_large_for_the_scratch_goes_in_parts(small_blocks):
-    """As many matrices at a time as fit."""
-    plan = planned(
-        rows(5, 100, 200), rows(5, 200, 300), rows(5, 100, 300), replace(WIDE, guard=False)
-    )
-    assert [step.arguments["matrices"] for step in plan.steps] == [2, 2, 2, 2, 1, 1]
-    assert list(map(firsts, plan.steps[1::2])) == [
-        [i * 20000, i * 60000, i * 30000] for i in (0, 2, 4)
-    ]
-
-
-def test_no_more_work_groups_than_compute_units(apart):
-    """They stay for several tiles of C."""
-    assert planned(rows(4096, 64), rows(64, 4096), rows(4096, 4096)).steps[1].groups == 132
-    assert planned(rows(256, 64), rows(64, 300), rows(256, 300)).steps[1].groups == 4
-
-
-def test_blocks_and_stacks_begin_where_they_should(small_blocks):
-    """Every block of k but the first adds to what is there, in the fallback too."""
-    plan = planned(rows(2, 300, 1000), rows(2, 1000, 300), rows(2, 300, 300))
-    products = [s for s in plan.steps if s.config.family == "tensor"]
-    assert plan.turns == len(products) == 4
-    assert list(map(firsts, products)) == [
-        [matrix * 300000 + half * 512, matrix * 300000 + half * 512 * 300, matrix * 90000]
-        for matrix in (0, 1)
-        for half in (0, 1)
-    ]
-    for step in plan.steps:
-        if step.config.family in ("tensor", "tiled"):
-            turn = next(x for x in step.arguments.values() if isinstance(x, Turn))
-            alpha, beta = step.arguments["alpha"], step.arguments["beta"]
-            if (alpha, beta) != (1.0, 0.0):  # slices of k, which the next launch adds up
-                assert (beta == "beta") == (turn.product % 2 == 0)
-    packed = {slot: size for slot, size in plan.scratch if slot != "partial"}
-    assert max(packed.values()) <= tensor_plan.SCRATCH_BYTES // 2
-
-
-@pytest.mark.parametrize(
-    ("config", "named"),
-    [
-        (replace(WIDE, tile_n=192), "tile_n=192"),
-        (replace(WIDE, stages=3), "local memory"),
-        (replace(WIDE, stages=0), "stages=0"),
-        (replace(WIDE, swizzle=0), "swizzle=0"),
-        (
-            replace(AT_ONCE, tile_n=256, stages=2),
-            "and tile_n=128",
-        ),
-        (replace(WIDE, int8=True), "int8=True needs tf32=False and guard=False"),
-        (replace(IN_BYTES, tf32=True), "int8=True needs tf32=False and guard=False"),
-        (replace(AT_ONCE, guard=False, int8=True), "a single launch needs"),
-        (replace(MMA, guard=False, int8=True), "needs wgmma"),
-        (replace(FEW, columns=48), "columns=48"),
-        (replace(FEW, parts=0), "parts=0"),
-        (replace(FEW, parts=1), "warp groups alternate"),
-        (replace(FEW, parts=5), "local memory"),
-        (variant_of(NarrowVariant, FEW, load_a=4, along_k=False), "load_a=4"),
-    ],
-)
-def test_broken_constraints_are_named(config, named):
-    """What no compute capability can run."""
-    assert any(named in problem for problem in config.problems())
-
-
-@pytest.mark.parametrize(
-    "config",
-    [WIDE, NARROW, IN_BYTES, AT_ONCE, MMA, FEW, FEWER, SplitConfig(tf32=True, guard=True)],
-)
-def test_shipped_configs_hold_their_constraints(config):
-    """Whatever local memory the device reports."""
-    assert not list(config.problems_on(LIMITS))
-
-
-class Able:
-    """A device with wgmma units."""
-
-    kind, limits, traits = "GPU", LIMITS, TRAITS
-
-
-def tiers_of(device, precision, *sizes):
-    """The configs of a product on tensor cores; none if another family makes it."""
-    problem = sizes[0] if isinstance(sizes[0], Problem) else Problem.of(Shape(*sizes), precision)
-    family, choice = planner.choose(device, problem)
-    return family.tiers(problem, choice.config) if family is WGMMA else ()
-
-
-@pytest.fixture
-def no_records(monkeypatch):
-    """Defaults serve, and wgmma works."""
-    monkeypatch.setattr(planner, "instructions_of", lambda _: "wgmma")
-    monkeypatch.setattr(planner, "tuned", lambda *_: None)
-
-
-def test_strict_and_small_products_stay_plain(no_records):
-    """Only the others ask for the tensor cores."""
-    able, big = Able(), (4096, 4096, 4096)
-    assert tiers_of(able, "float32", *big) == (WIDE, WIDE_TF32)
-    assert tiers_of(able, "fast", *big) == (IN_BYTES,)
-    assert tiers_of(able, "fast", 4096, 4096, 2047) == (replace(WIDE, guard=False),)
-    assert len(tiers_of(able, "float32", 1024, 1024, 1024)) == 1
-    assert tiers_of(able, "strict", *big) == ()
-    assert tiers_of(able, "fast", 4096, 4096, 255) == ()  # the bound is not proved
-    assert tiers_of(able, "fast", 200, 200, 300) == ()
-    assert tiers_of(able, "fast", 1024, 1024, 1024, 1000)
-    assert tiers_of(able, "float32", 200, 200, 300, 2) == ()
-    assert tiers_of(able, "float32", 512, 512, 512, 20)
-    assert tiers_of(able, "fast", 64, 128, 65536) == ()  # too few tiles
-    assert tiers_of(able, "fast", 1024, 1024, 16384)
-
-
-@pytest.mark.parametrize(("parts", "takes"), [(256, True), (1000, False)])
-def test_batches_of_many_launches_stay_plain(no_records, parts, takes):
-    """Each part of a batch whose loops do not join takes its own launches."""
-    x = rows(parts, 2, 1024, 1024)
-    apart = x._replace(strides=(x.strides[0] + 8, *x.strides[1:]))
-    assert bool(tiers_of(Able(), "fast", Problem(apart, apart, apart, "fast"))) == takes
-
-
-def test_a_record_serves_where_its_tiles_do(monkeypatch):
-    """With each call's own precision; not where its tiles would leave most of a device idle."""
-    able, found, asked = Able(), WgmmaConfig(swizzle=4, tile_n=256, stages=2), []
-    monkeypatch.setattr(planner, "instructions_of", lambda _: "wgmma")
-
-    def tuned_of(_, family, *key):
-        asked.append((family, key[0]))
-        return Choice(found) if family == "tensor" else None
-
-    monkeypatch.setattr(planner, "tuned", tuned_of)
-    tuned = replace(WIDE, swizzle=4)
-    big = 4096, 4096, 4096
-    assert tiers_of(able, "float32", *big) == (tuned, replace(tuned, tf32=True))
-    assert tiers_of(able, "fast", *big) == (replace(tuned, guard=False, int8=True),)
-    assert ("tensor", "large") in asked
-    (narrow,) = tiers_of(able, "float32", 1408, 1408, 1408)
-    assert (narrow.tile_n, narrow.swizzle) == (128, 16)
-    assert ("tensor", "medium") in asked
-
-
-# What follows needs the device.
-
-
-@pytest.fixture
-def able(device):
-    """A device with the instructions."""
-    if validation.instructions_of(device) != "wgmma":
-        pytest.skip(f"{device.name} has no wgmma: compute capability 9.0 only")
-    return device
 
 
 def force(monkeypatch, *tiers):
@@ -569,7 +301,7 @@ def test_rows_lose_nothing_to_larger_ones(able, monkeypatch, config):
 def test_ordinary_data_need_no_fallback(able, monkeypatch, a, b):
     """They stay on the tensor cores: the plain kernel could not tell their zeros from its own."""
     force(monkeypatch, WIDE)
-    taken = gates(able, monkeypatch, a.astype(np.float32), b.astype(np.float32))
+    taken = listed(able, monkeypatch, a.astype(np.float32), b.astype(np.float32))
     assert taken <= most_listed(a.shape[0], b.shape[1])
 
 
@@ -578,12 +310,12 @@ def most_listed(m, n):
     return tensor_plan._most_listed(rows(1, m, 1), rows(1, 1, n))
 
 
-def gates(able, monkeypatch, a, b):
+def listed(able, monkeypatch, a, b):
     """Return how many elements a product lists."""
     space = workspace(able.queue)
     clgemm.sgemm(1.0, a, b)  # makes the counters
     count = np.empty(1, np.uint32)
-    counter = space._memory.counters()[0]
+    counter = space._memory.outlier_counters()[0]
     clgemm.sgemm(1.0, a, b)
     cl.enqueue_copy(space.queue, count, counter)
     return int(count[0])
@@ -646,7 +378,7 @@ def test_strict_keeps_the_bound_of_ieee_arithmetic(able, a, b):
 
 @pytest.mark.parametrize("tiers", [(WIDE, WIDE_TF32), (AT_ONCE,)])
 def test_a_call_after_the_fallback_counts_from_zero(able, monkeypatch, tiers):
-    """The counters take turns: a full one does not outlive its call. Tickets are given back."""
+    """Products alternate between two counters, and leave the next one and all others at zero."""
     force(monkeypatch, *tiers)
     space = workspace(able.queue)
     counters = np.empty(space._memory.atomic_counters.size // 4, np.uint32)
@@ -655,8 +387,8 @@ def test_a_call_after_the_fallback_counts_from_zero(able, monkeypatch, tiers):
     plain = normal(rng, 300, 300).astype(np.float32)
     most = most_listed(300, 300)
     for _ in range(3):
-        assert gates(able, monkeypatch, wide, wide) > most
-        assert gates(able, monkeypatch, plain, plain) <= most
+        assert listed(able, monkeypatch, wide, wide) > most
+        assert listed(able, monkeypatch, plain, plain) <= most
         cl.enqueue_copy(space.queue, counters, space._memory.atomic_counters)
         assert not counters.any()
 
@@ -697,28 +429,6 @@ def test_threads_and_queues(able, monkeypatch, tiers):
             got = list(pool.map(lambda i, x=x, y=y: clgemm.sgemm(1.0, x[i % 4], y), range(40)))
         for i, c in enumerate(got):
             np.testing.assert_array_equal(c.get(), expected[i % 4])
-
-
-@pytest.mark.parametrize("setting", ["strict", "fast"])
-def test_precision_by_block_environment_and_argument(monkeypatch, setting):
-    """The argument comes before the block, the block before the environment."""
-    asked = []
-    monkeypatch.setattr(planner, "plan_of", planner.plan_of.__wrapped__)  # not cached
-    monkeypatch.setattr(call_cache, "_calls", {})
-    chosen = planner.choose
-    monkeypatch.setattr(planner, "choose", lambda d, p: asked.append(p.precision) or chosen(d, p))
-    a = np.ones((80, 80), np.float32)
-    monkeypatch.setenv("CLGEMM_PRECISION", setting)
-    clgemm.matmul(a, a)
-    with clgemm.precision("float32"):
-        clgemm.matmul(a, a)
-        clgemm.sgemm(1.0, a, a, precision=setting)
-    clgemm.precision("float32")(clgemm.dot)(a, a)
-    clgemm.dot(a, a)
-    # Where operands go to the device in tiles, a product is planned for more than once.
-    assert [p for p, _ in groupby(asked)] == [setting, "float32", setting, "float32", setting]
-    with pytest.raises(ValueError, match="'half'"):
-        clgemm.precision("half")
 
 
 def test_unit_roundoff():

@@ -1,18 +1,14 @@
-"""Plans of the tiled family: which operands are packed, and how k is split."""
+"""Plans of the tiled family: which operands are packed."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-from planned import LIMITS, dense, kernels, make_plan, scales
+from planned import LIMITS, dense, kernels, make_plan
 
 from clgemm.core.layout import Layout
 from clgemm.kernels.pack.defaults import pack_config
-from clgemm.kernels.split_k import plan as split_k
-from clgemm.kernels.tiled import plan as tiled_plan
 from clgemm.kernels.tiled.defaults import lane_configs
-from clgemm.kernels.tiled.estimate import TiledEstimate
 from clgemm.kernels.tiled.plan import reads_singly
 
 CONFIG = replace(lane_configs()[1], in_place=False)
@@ -71,22 +67,3 @@ def test_which_operands_are_read_float_by_float():
     assert reads_singly(vectors, narrow, IN_PLACE)
     assert reads_singly(narrow.transposed(), wide, IN_PLACE)
     assert reads_singly(Layout((100, 128), (128, 1), 4), wide, IN_PLACE)
-
-
-@pytest.mark.parametrize(("pieces", "fused"), [(8, True), (9, False)])
-def test_split_k_is_fused_while_there_are_counters(pieces, fused, monkeypatch):
-    """Split-k is fused if each tile has a counter. That launch takes alpha, beta and C itself."""
-    limits = replace(LIMITS, compute_units=2, fused_split_k=True)
-    monkeypatch.setattr(split_k, "COUNTERS", 4)
-    monkeypatch.setattr(tiled_plan, "tiled_estimate", lambda *_: TiledEstimate(3, 0.0, True))
-    m = 64 * pieces
-    a, b, c = dense(m, 3072), dense(3072, 64), dense(m, 64)
-    made = make_plan(a, b, c, CONFIG, PACK, limits)
-    assert kernels(made)[2:] == ["tiled"] + ["reduce"] * (not fused)
-    product = made.steps[2]
-    assert product.config.fused_split_k == fused
-    if fused:
-        assert scales(product) == ("alpha", "beta")
-        assert product.arguments["slices_out"] == "partial"
-        assert product.arguments["counters"] == "counters"
-        assert dict(made.scratch)["partial"] == 4 * 3 * m * 64

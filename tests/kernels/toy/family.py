@@ -67,7 +67,7 @@ class Toy(Family[ToyConfig, KernelConfig]):
             **operand_in_place("b", "b", Element("b", 0), b),
             **operand_in_place("c", "c", Element("c", 0), c),
         }
-        groups = ceil_div(problem.m * problem.n, self.own(choice).group)
+        groups = ceil_div(problem.m * problem.n, self.config_of(choice).group)
         return Plan((Step(choice.config, groups, arguments),))
 
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
@@ -76,7 +76,7 @@ class Toy(Family[ToyConfig, KernelConfig]):
             values,
             couples=(),
             coarse={("group",): ((1,), (4,))},
-            make=lambda point: Choice(changed(self.own(default), point)),
+            make=lambda point: Choice(changed(self.config_of(default), point)),
             read=lambda choice: values_of(choice.config, values),
         )
 

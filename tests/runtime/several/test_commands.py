@@ -1,4 +1,4 @@
-"""Tests of the commands with several devices, and of the bar for long products."""
+"""Tests of the commands with several devices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import sys
 import pytest
 
 import clgemm
-from clgemm import terminal
 from clgemm.bench.worker import Server
 from clgemm.hardware import choice, identity
 from clgemm.tuning import command as tuning
@@ -60,26 +59,6 @@ def test_dask_knows_a_list_of_devices(two, monkeypatch):
 
     monkeypatch.setattr(dask_devices, "find_devices", lambda _: two)
     assert dask_devices._named("0,1") == list(two)
-
-
-def test_the_bar_begins_anew_with_each_product(capsys):
-    """The bar shows rising shares and ends with a product; another product gets another bar."""
-    pytest.importorskip("rich")
-    show = terminal.product_bar()
-    for total in (100, 200):
-        for done in (10, 50, total):
-            show(done, total)
-    assert capsys.readouterr().out == ""
-
-
-def test_without_rich_a_line_is_rewritten(capsys, monkeypatch):
-    """The line has the share in per cent and ends with the product."""
-    monkeypatch.setitem(sys.modules, "rich.console", None)
-    show = terminal.product_bar()
-    show(10**9, 4 * 10**9)
-    show(4 * 10**9, 4 * 10**9)
-    lines = capsys.readouterr().err
-    assert lines == "\r 25% of 4 billion multiply-adds\r100% of 4 billion multiply-adds\n"
 
 
 def test_a_program_runs_on_all_devices_with_a_bar(device, tmp_path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import logging
 import mmap
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,23 +12,24 @@ from pathlib import Path
 import numpy as np
 import pyopencl as cl
 import pytest
+from staged import integers
 
 import clgemm
 from clgemm.core.locking import Locking
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.device import Device
-from clgemm.runtime.transfer import page_locks, pipeline, prefault
+from clgemm.runtime.transfer import page_locks, pipeline
 from clgemm.runtime.transfer.page_locks import PageLock, PageLocks, locked_bytes
 from clgemm.runtime.transfer.staging import staging
 from clgemm.runtime.workspace import Workspace, workspace
 
-RNG = np.random.default_rng(7)
 REGION = mmap.PAGESIZE
 HELD = 8 * REGION
 CONFIG = TransferConfig(
     memory_bytes=2**30,
     threads=2,
     threaded_bytes=0,
+    caller_copies=True,
     chunk_bytes=2 * REGION,
     chunks=3,
     pool_chunks=24,
@@ -86,11 +86,6 @@ def locks(monkeypatch):
 
     monkeypatch.setattr(PageLocks, "lock", noted)
     return found
-
-
-def integers(*shape):
-    """Values whose products sum exactly in float32, in any order."""
-    return RNG.integers(-8, 9, shape).astype(np.float32)
 
 
 def test_whole_regions_of_operands_and_result_are_locked_and_released(locking, locks):
@@ -277,35 +272,6 @@ def test_ranges_that_overlap_or_exceed_the_limit_are_refused():
     registry.give(first)
     assert registry.size_bytes() == 150
     assert registry.take(100, 200, 250) is not None
-
-
-@pytest.mark.parametrize("by_populating", [True, False])
-def test_prefaulted_memory_can_be_written(by_populating):
-    """Whole pages and parts of them at both ends; what lies around keeps its contents."""
-    array = np.full(5 * prefault.FLOATS_PER_PAGE, 3, np.float32)
-    inside = slice(7, -9)
-    prefault.prefault(array[inside], by_populating)
-    assert (array[:7] == 3).all()
-    assert (array[-9:] == 3).all()
-    array[inside] = 4
-    assert (array[inside] == 4).all()
-
-
-def test_a_late_prefault_does_not_spoil_a_result(device, monkeypatch):
-    """The result comes after all that writes to its memory."""
-    touch = prefault.prefault
-    config = replace(CONFIG, prefault="touch", locking=Locking())
-    gate = threading.Event()
-    threading.Timer(0.1, gate.set).start()
-
-    def late(memory, by_populating):
-        gate.wait(10)
-        touch(memory, by_populating)
-
-    monkeypatch.setattr("clgemm.runtime.transfer.staging.prefault", late)
-    with clgemm.device(Device(device.cl_device, transfer=config)):
-        a = integers(200, 200)
-        np.testing.assert_array_equal(clgemm.dot(a, a), a @ a)
 
 
 def resident_bytes():

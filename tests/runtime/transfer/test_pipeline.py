@@ -10,29 +10,16 @@ import numpy as np
 import pyopencl as cl
 import pytest
 from hypothesis import given, settings
+from staged import TINY, integers
 from strategies import problems, reals
 
 import clgemm
 from clgemm.core.locking import Locking
-from clgemm.core.transfer import TransferConfig
-from clgemm.hardware.device import Device
 from clgemm.planning.selection import transfer_config
-from clgemm.runtime.transfer import pipeline
-from clgemm.runtime.transfer.staging import Copies, Staging, staging
+from clgemm.runtime.transfer.staging import staging
 from clgemm.runtime.workspace import Workspace, workspace
 
-RNG = np.random.default_rng(5)
-TINY = TransferConfig(
-    memory_bytes=2**30,
-    chunk_bytes=4096,
-    chunks=3,
-    pool_chunks=8,
-    threads=2,
-    threaded_bytes=0,
-    tile_bytes=2000,
-    tiles=4,
-    rows=16,
-)
+pytestmark = pytest.mark.usefixtures("small_pieces")
 CONFIGS = {
     "whole": replace(TINY, tile_bytes=2**30, chunk_bytes=2**20),
     "tiles": TINY,
@@ -48,37 +35,11 @@ CONFIGS = {
 }
 
 
-@pytest.fixture(scope="module")
-def every_staged(device):
-    """The device once more for each config, as if it had memory of its own."""
-    return {name: Device(device.cl_device, transfer=config) for name, config in CONFIGS.items()}
-
-
 @pytest.fixture(scope="module", params=CONFIGS)
 def staged(request, every_staged):
     """One of them, chosen."""
     with clgemm.device(every_staged[request.param]) as chosen:
         yield chosen
-
-
-@pytest.fixture
-def tiled(every_staged):
-    """The one whose products come in tiles, chosen."""
-    with clgemm.device(every_staged["tiles"]) as chosen:
-        yield chosen
-
-
-@pytest.fixture(scope="module", autouse=True)
-def small_pieces():
-    """Cut transfers as those of large matrices are."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "SMALLEST_PIECE_BYTES", 512)
-        yield
-
-
-def integers(*shape):
-    """Values whose products sum exactly in float32, in any order."""
-    return RNG.integers(-8, 9, shape).astype(np.float32)
 
 
 @settings(max_examples=15)
@@ -240,49 +201,6 @@ def test_a_second_call_takes_no_new_memory(tiled):
     before = pool._made(), scratch.managed_bytes
     clgemm.dot(a, a)
     assert (pool._made(), scratch.managed_bytes) == before
-
-
-def test_without_pinned_memory_other_memory_serves(tiled, monkeypatch):
-    """A driver that has none left only makes transfers slower."""
-    pool = Staging(tiled, TINY)
-
-    def refuse(*arguments):
-        raise cl.MemoryError("refused")
-
-    monkeypatch.setattr(cl, "enqueue_map_buffer", refuse)
-    with pool.lent(2, threading.RLock()) as chunks:
-        assert [chunk.nbytes for chunk in chunks] == [4096, 4096]
-
-
-def test_the_caller_makes_copies_that_no_thread_has_begun(tiled):
-    """It waits for those only that a thread is at."""
-    pool = Staging(tiled, replace(TINY, threads=1))
-    begun, gate = threading.Event(), threading.Event()
-
-    def block():
-        begun.set()
-        gate.wait(60)
-
-    blocked = pool.threads().submit(block)
-    begun.wait(60)
-    copies = Copies(pool, threaded=True)
-    source, target = integers(10), np.zeros((3, 10), np.float32)
-    started = [copies.start(row, source) for row in target]
-    copies.finish(started[-1])
-    np.testing.assert_array_equal(target, [source] * 3)
-    assert not blocked.done()
-    gate.set()
-    copies.finish_all()
-
-
-def test_threads_are_made_anew_in_another_process(tiled, monkeypatch):
-    """A fork takes the caller's thread only."""
-    pool = Staging(tiled, TINY)
-    threads = pool.threads()
-    assert pool.threads() is threads
-    monkeypatch.setattr("clgemm.runtime.transfer.staging.os.getpid", lambda: -1)
-    assert pool.threads() is not threads
-    assert pool.threads().submit(int).result(60) == 0
 
 
 def test_only_devices_with_memory_of_their_own_take_copies(device, every_staged):

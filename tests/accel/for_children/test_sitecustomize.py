@@ -1,0 +1,46 @@
+"""Tests of the module that accelerates a child process when it starts."""
+
+from __future__ import annotations
+
+import os
+
+from programs import PACKAGES, python
+
+
+def test_a_sitecustomize_of_the_users_own_is_imported_too(tmp_path):
+    """A user's sitecustomize is imported, and a child without NumPy does not import clgemm."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "sitecustomize.py").write_text("import sys; sys.own = __file__")
+    (tmp_path / "program.py").write_text(
+        "import subprocess, sys\n"
+        "for code in sys.argv[1:]: subprocess.run([sys.executable, '-c', code], check=True)"
+    )
+    path = os.pathsep.join([str(tmp_path / "own"), PACKAGES])
+    codes = [
+        "import sys; print(sys.own, 'numpy' in sys.modules, 'clgemm' in sys.modules)",
+        "import numpy, sys; print('clgemm.accel' in sys.modules, numpy.__loader__)",
+        "import sys; print([p for p in sys.path if 'for_children' in p])",
+    ]
+    run = ["-m", "clgemm.accel", "--children", "program.py", *codes]
+    code, out, err = python(*run, folder=tmp_path, PYTHONPATH=path)
+    assert (code, err) == (0, "")
+    own, accelerated, paths = out.splitlines()
+    assert own == f"{tmp_path / 'own' / 'sitecustomize.py'} False False"
+    assert accelerated.startswith("True <")
+    assert "NumpyLoader" not in accelerated
+    assert paths == "[]"
+
+
+def test_a_child_that_cannot_be_accelerated_says_so(tmp_path):
+    """A child that cannot be accelerated prints one line and uses plain NumPy."""
+    (tmp_path / "program.py").write_text(
+        "import json, os, subprocess, sys\n"
+        "settings = json.loads(os.environ['CLGEMM_ACCEL_CHILDREN'])\n"
+        "settings['device'] = ['no such', 'platform', '0']\n"
+        "os.environ['CLGEMM_ACCEL_CHILDREN'] = json.dumps(settings)\n"
+        "subprocess.run([sys.executable, '-c', 'import numpy; print(numpy.ones(2))'], check=True)"
+    )
+    code, out, err = python("-m", "clgemm.accel", "--children", "program.py", folder=tmp_path)
+    assert (code, out) == (0, "[1. 1.]\n")
+    assert err.startswith("clgemm: this process uses plain NumPy: this process has no device no su")
+    assert err.count("\n") == 1

@@ -1,0 +1,146 @@
+"""Tests of ``python -m clgemm bench``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pytest
+from bench_workers import gone
+
+from clgemm.__main__ import main
+from clgemm.bench import command, contenders, report, rounds, startup
+from clgemm.bench.contenders import DEVICE, HOST
+from clgemm.bench.figures import ratios, spread
+from clgemm.hardware.choice import devices
+
+SIMULATED = any(name in d.name for d in devices() for name in ("llvmpipe", "Oclgrind"))
+runs_whole = pytest.mark.skipif(SIMULATED, reason="a simulator takes hours over the peak")
+
+
+@runs_whole
+@pytest.mark.parametrize("device", devices(), ids=lambda d: d.name)
+def test_command_prints_writes_and_draws(device, tmp_path, capsys, monkeypatch):
+    """A tiny run prints its tables, draws a picture and writes a consistent JSON."""
+    monkeypatch.setattr(rounds, "PAUSE_S", 0)
+    files = ["--json", str(tmp_path / "b.json"), "--plot", str(tmp_path / "b.png")]
+    arguments = ["bench", "--device", str(devices().index(device)), "--quick", *files]
+    assert main([*arguments, "--shapes", "16,8x9x10,3x8x8x8", "--rounds", "2"]) == 0
+    printed = capsys.readouterr().out
+    for text in ("End to end", "on the device", "Cold start", "Tiny products", "3 of 8"):
+        assert text in printed
+    written = json.loads((tmp_path / "b.json").read_text())
+    assert written["schema"] == report.SCHEMA
+    assert written["device"]["name"] == device.name
+    assert written["device"]["driver"]
+    assert written["threads"] >= 1
+    assert written["numpy"]["version"] == np.__version__
+    assert written["numpy"]["blas"]
+    assert written["settings"]["rounds"] == 2
+    assert written["roofs"]["gflops"] > 0
+    assert written["roofs"]["bandwidth_gbps"] > 0
+    assert {"NumPy"} <= set(written["peers"])
+    assert set(written["peers"]) | set(written["absent"]) == set(contenders.PEERS)
+    for name, why in written["absent"].items():
+        assert f"{name} is not among the peers: {why}" in printed
+    assert [case["label"] for case in written["cases"]] == ["16", "8x9x10", "3 of 8"]
+    for case in written["cases"]:
+        of = {outcome["contender"]: outcome for outcome in case[HOST]}
+        ours, numpy = of["clgemm"], of["NumPy"]
+        assert len(ours["rounds_s"]) == len(numpy["rounds_s"]) == 2
+        assert all(o["correct"] and o["error"] < 1e-5 for o in case[HOST] + case[DEVICE])
+        assert ours["gflops"] == case["flops"] / median(ours["rounds_s"]) / 1e9
+        assert ours["of_peak"] == ours["gflops"] / written["roofs"]["gflops"]
+        by_round = ratios(ours["rounds_s"], numpy["rounds_s"])
+        assert numpy["clgemm_is_faster_by"] == spread(by_round)._asdict()
+    assert set(written["cold_start"]) == {"empty", "warm", "NumPy"}
+    assert all(
+        kind["first_s"] > 0 and kind["import_s"] > 0 for kind in written["cold_start"].values()
+    )
+    assert {row["n"] for row in written["overheads"]} == set(startup.TINY)
+    assert (tmp_path / "b.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--shapes", "12x12"], "'12x12' is not a shape"),
+        (["--device", "no such device"], "no such device"),
+        (["--peers", "NumPy,ATLAS"], "unknown peers ['atlas']; the peers are NumPy, OpenBLAS"),
+        (["--json", "nowhere/b.json"], "there is no folder nowhere"),
+        (["--plot", "nowhere/b.png"], "there is no folder nowhere"),
+    ],
+)
+def test_command_refuses_clearly(arguments, message, capsys):
+    """A wrong argument ends the command with code 2 and a message before it measures."""
+    assert main(["bench", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--budget", "0"], ["--budget", "x"], ["--rounds", "0"]])
+def test_command_refuses_numbers(arguments, capsys):
+    """A wrong number ends the command with argparse's error, which names it."""
+    with pytest.raises(SystemExit, match="2"):
+        main(["bench", *arguments])
+    assert repr(arguments[1]) in capsys.readouterr().err
+
+
+def test_peers_are_chosen():
+    """--peers takes names in upper or lower case, and the default is all peers."""
+    assert command._peers(None) == list(contenders.PEERS)
+    assert {"NumPy", "MKL", "BLIS", "oneDNN", "CLBlast", "cuBLAS"} <= set(contenders.PEERS)
+    assert command._peers("cublas, numpy") == ["NumPy", "cuBLAS"]
+    assert command._peers("none") == []
+
+
+class Interrupted:
+    """A tournament that the user interrupts by Ctrl-C."""
+
+    def __init__(self, workers, *_):
+        self.workers = workers
+        Interrupted.children = []
+
+    def contest(self, _):
+        for each in self.workers.values():
+            each._started()
+            Interrupted.children.append(each.process_id)
+        raise KeyboardInterrupt
+
+
+def test_an_interruption_ends_the_children(monkeypatch, capsys):
+    """After Ctrl-C the command returns 130, and all child processes have ended."""
+    monkeypatch.setattr(command, "Tournament", Interrupted)
+    monkeypatch.setattr(command, "_roofs", lambda _: {"failures": []})
+    assert main(["bench", "--shapes", "8"]) == 130
+    assert capsys.readouterr().err.strip().endswith("interrupted")
+    assert len(Interrupted.children) >= 2
+    assert all(map(gone, Interrupted.children))
+
+
+@runs_whole
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="children are counted in /proc")
+def test_ctrl_c_reaches_everybody():
+    """A SIGINT to the process group, as Ctrl-C sends it, ends the command and its children."""
+    whole = subprocess.Popen(
+        [sys.executable, "-m", "clgemm", "bench", "--shapes", "512", "--rounds", "100000"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    children = Path(f"/proc/{whole.pid}/task/{whole.pid}/children")
+    deadline = time.monotonic() + 60
+    while len(children.read_text().split()) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    started = [int(child) for child in children.read_text().split()]
+    os.killpg(whole.pid, signal.SIGINT)
+    _, errors = whole.communicate(timeout=60)
+    assert whole.returncode == 130
+    assert "interrupted" in errors
+    assert "Traceback" not in errors
+    assert len(started) >= 2
+    assert all(map(gone, started))

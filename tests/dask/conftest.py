@@ -1,0 +1,20 @@
+"""Fixtures of the tests for Dask, which import it themselves if it is installed."""
+
+from __future__ import annotations
+
+import pytest
+
+import clgemm
+
+
+@pytest.fixture
+def undone():
+    """End what a test began in this process, and check that NumPy is restored."""
+    from chunked import is_original
+
+    from clgemm.dask import process
+
+    yield
+    process.end("test")
+    assert is_original()
+    clgemm.set_device(None)

@@ -1,0 +1,51 @@
+"""The skinny_cpu family: which products have few rows."""
+
+from __future__ import annotations
+
+import pytest
+from planned import LIMITS, TWO_CORES, dense, traits_with
+
+from clgemm.core.problem import Problem
+from clgemm.core.shapes import Shape
+from clgemm.kernels.skinny_cpu.family import SKINNY_CPU
+
+CPU = traits_with(TWO_CORES, "CPU")
+
+
+@pytest.mark.parametrize(
+    ("shape", "suits"),
+    [
+        ((8, 1000, 1000), True),
+        ((1000, 8, 1000), True),
+        ((9, 1000, 1000), False),
+        ((1, 64, 64), False),  # too little work to divide
+        ((1, 64, 65), True),
+    ],
+)
+def test_few_rows_or_columns_suit(shape, suits):
+    """At most eight rows or columns suit, unless there is hardly any work."""
+    assert SKINNY_CPU.suits(Problem.of(Shape(*shape), "strict"), CPU) == suits
+
+
+def test_the_large_operand_is_read_in_place():
+    """Neither its rows nor its columns are contiguous: the product is another family's."""
+    b = dense(500, 600)._replace(strides=(1200, 2))
+    problem = Problem(dense(4, 500), b, dense(4, 600), "strict")
+    assert not SKINNY_CPU.fits(problem)
+    assert not SKINNY_CPU.takes_any_strides
+    assert not SKINNY_CPU.runs_on(traits_with(LIMITS))
+
+
+def test_the_operand_of_few_rows_is_copied_row_by_row():
+    """Every choice copies by panels of one row."""
+    for choice in (*SKINNY_CPU.defaults(Shape(4, 900, 900), CPU), SKINNY_CPU.plainest(CPU)):
+        assert not list(SKINNY_CPU.problems(choice, TWO_CORES))
+        assert [pack.panel for pack in choice.pack] == [1]
+
+
+def test_edge_shapes_are_beside_a_strip_and_a_chunk():
+    """All of them have few rows, and columns on both sides of a strip."""
+    (choice,) = SKINNY_CPU.defaults(Shape(4, 900, 900), CPU)
+    shapes, strip = SKINNY_CPU.edge_shapes(choice.config), choice.config.strip
+    assert all(shape.m <= 8 for shape in shapes)
+    assert {shape.n < strip for shape in shapes} == {True, False}

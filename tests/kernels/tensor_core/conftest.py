@@ -1,0 +1,30 @@
+"""Fixtures of the tests of tensor cores."""
+
+from __future__ import annotations
+
+import pytest
+
+from clgemm.kernels.tensor_core import plan as tensor_plan
+from clgemm.kernels.tensor_core.config import TILE_BYTES
+from clgemm.planning import validation
+
+
+@pytest.fixture
+def apart(monkeypatch):
+    """Nothing is made in one launch."""
+    monkeypatch.setattr(tensor_plan, "LARGEST_SINGLE_LAUNCH", 0)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch, apart):
+    """Plans that cut everything: 300 rows or columns, 512 of k at a time."""
+    monkeypatch.setattr(tensor_plan, "SCRATCH_BYTES", 2 * 3 * 8 * (TILE_BYTES + 4))
+    monkeypatch.setattr(tensor_plan, "SMALLEST_DEPTH", 512)
+
+
+@pytest.fixture
+def able(device):
+    """A device with the instructions."""
+    if validation.instructions_of(device) != "wgmma":
+        pytest.skip(f"{device.name} has no wgmma: compute capability 9.0 only")
+    return device

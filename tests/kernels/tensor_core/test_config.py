@@ -1,0 +1,62 @@
+"""Tests of the constraints on the configs of tensor cores, without a device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from strategies import GPU_LIMITS as LIMITS
+
+from clgemm.core.config import variant_of
+from clgemm.kernels.tensor_core.config import (
+    MmaVariant,
+    NarrowConfig,
+    NarrowVariant,
+    SingleLaunchConfig,
+    SplitConfig,
+    WgmmaVariant,
+)
+
+WIDE = WgmmaVariant(swizzle=16, tf32=False, guard=True, tile_n=256, stages=2)
+NARROW = WgmmaVariant(swizzle=3, tf32=False, guard=True, tile_n=128, stages=3)
+IN_BYTES = replace(WIDE, guard=False, int8=True)
+AT_ONCE = SingleLaunchConfig.of(NARROW)
+MMA = MmaVariant(swizzle=2, tf32=False, guard=True)
+FEW = NarrowConfig(columns=64, parts=2, ahead=2)
+FEWER = NarrowConfig(columns=16, parts=3, ahead=1)
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        (replace(WIDE, tile_n=192), "tile_n=192"),
+        (replace(WIDE, stages=3), "local memory"),
+        (replace(WIDE, stages=0), "stages=0"),
+        (replace(WIDE, swizzle=0), "swizzle=0"),
+        (
+            replace(AT_ONCE, tile_n=256, stages=2),
+            "and tile_n=128",
+        ),
+        (replace(WIDE, int8=True), "int8=True needs tf32=False and guard=False"),
+        (replace(IN_BYTES, tf32=True), "int8=True needs tf32=False and guard=False"),
+        (replace(AT_ONCE, guard=False, int8=True), "a single launch needs"),
+        (replace(MMA, guard=False, int8=True), "needs wgmma"),
+        (replace(FEW, columns=48), "columns=48"),
+        (replace(FEW, parts=0), "parts=0"),
+        (replace(FEW, parts=1), "warp groups alternate"),
+        (replace(FEW, parts=5), "local memory"),
+        (variant_of(NarrowVariant, FEW, load_a=4, along_k=False), "load_a=4"),
+    ],
+)
+def test_broken_constraints_are_named(config, named):
+    """What no compute capability can run."""
+    assert any(named in problem for problem in config.problems())
+
+
+@pytest.mark.parametrize(
+    "config",
+    [WIDE, NARROW, IN_BYTES, AT_ONCE, MMA, FEW, FEWER, SplitConfig(tf32=True, guard=True)],
+)
+def test_shipped_configs_hold_their_constraints(config):
+    """Whatever local memory the device reports."""
+    assert not list(config.problems_on(LIMITS))

@@ -1,0 +1,116 @@
+"""Tests of `clgemm.tune` and of ``python -m clgemm tune``."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+
+import numpy as np
+import pytest
+
+import clgemm
+from clgemm.__main__ import main
+from clgemm.hardware.identity import identify
+from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.direct.defaults import direct_config
+from clgemm.planning import serving
+from clgemm.records import lookup
+from clgemm.records.record import findings_from, kernels_hash
+from clgemm.tuning import command
+from clgemm.tuning.session import Session
+from clgemm.tuning.trials import Trial, Trials
+
+
+def test_ctrl_c_keeps_what_was_found(empty, monkeypatch, capsys):
+    """The best so far is checked and stored, and the command's exit code is the shell's."""
+    pressed = []
+
+    def say(self, text):
+        if "tried" in text and not pressed:
+            pressed.append(text)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Session, "say", say)
+    assert main(["tune", "--shapes", "12x12x12", "--budget", "5"]) == 130
+    assert pressed
+    stored = lookup._user_records(lookup.user_file(identify(empty)), identify(empty)).records
+    assert [r.key for r in stored] == [("direct", "tiny")]
+    assert "12" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("minutes", [0, -1, float("nan"), float("inf")])
+def test_there_must_be_some_time(minutes, empty):
+    """What is no number above 0 is refused before anything is tried or stored."""
+    with pytest.raises(ValueError, match=f"minutes={minutes} is not a number above 0"):
+        clgemm.tune(empty, minutes=minutes)
+
+
+def test_tuning_serves_at_once(empty):
+    """tune() returns its records, and products use them, with right results."""
+    (record,) = clgemm.tune(empty, shapes=[(3, 12, 12, 12)], minutes=0.03)
+    assert record.family == "direct"
+    assert record.shape_class == "batched"
+    assert record.kernels == kernels_hash("direct")
+    assert all(gflops > 0 for gflops in record.gflops)
+    assert serving.tuned(empty, "direct", "batched") == record.choice
+    assert "this user's" in clgemm.show_config("dicts")["Tuning"]["batched"]["direct"]
+    a = np.arange(27, dtype=np.float32).reshape(3, 3, 3)
+    with clgemm.device(empty):
+        np.testing.assert_array_equal(clgemm.matmul(a, a), a @ a)
+
+
+def test_records_that_cannot_be_stored_are_printed(empty, capsys, caplog, monkeypatch):
+    """A full disk loses nothing: the command says so, and its exit code does."""
+    assert main(["tune", "--shapes", "12x12x12", "--budget", "0.01"]) == 0
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(lookup, "rewrite", full)
+    with caplog.at_level(logging.WARNING):
+        assert main(["tune", "--shapes", "12x12x12", "--budget", "0.01"]) == 1
+    out = capsys.readouterr().out
+    assert findings_from(out[out.rindex('{\n "format"') :]).records
+    assert "is not stored" in caplog.text
+
+
+def test_show_draws_the_search(empty, tmp_path, capsys):
+    """In a file; where nothing was tried, it says so."""
+    assert main(["tune", "--show"]) == 2
+    assert "nothing has been tried" in capsys.readouterr().err
+    choice = Choice(direct_config(empty.limits), None)
+    trials = Trials(identify(empty))
+    for number, name in enumerate(("tiny", "tiny", "small", "vector", "deep")):
+        trials.add(Trial(name, f"{number}", choice, number / 2, 5.0, "" if number else "wrong"))
+    assert main(["tune", "--show", str(tmp_path / "search.png")]) == 0
+    assert (tmp_path / "search.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("arguments", [["--shapes", "12x12"], ["--budget", "0"], ["--device", "?"]])
+def test_wrong_arguments_are_refused(arguments, capsys):
+    """With exit code 2 and a word on what is wrong."""
+    try:
+        code = main(["tune", *arguments])
+    except SystemExit as left:
+        code = left.code
+    assert code == 2
+    assert arguments[1] in capsys.readouterr().err
+
+
+def test_the_budget_holds_for_the_crossovers_too(clock, monkeypatch, capsys, empty):
+    """They get what is left of it; without time they are not measured, and the command says so."""
+    given = []
+
+    def measure(_device, _host, seconds):
+        given.append(clock.now + seconds)
+        raise TimeoutError
+
+    monkeypatch.setattr(command, "measure", measure)
+    monkeypatch.setattr(command, "trial_child", lambda _: contextlib.nullcontext(clock))
+    assert main(["tune", "--budget", "1"]) == 0
+    assert given == [60.0]
+    assert clock.now <= 60.0
+    out = capsys.readouterr().out
+    assert "1 minutes were too short for" in out
+    assert "run 'python -m clgemm.accel --measure'" in out

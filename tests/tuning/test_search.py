@@ -1,0 +1,77 @@
+"""Tests of the search, without a device."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+
+from clgemm.core.config import Limits
+from clgemm.core.traits import Traits
+from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.pack.defaults import pack_config
+from clgemm.kernels.tiled.defaults import lane_configs
+from clgemm.tuning.search import search
+from clgemm.tuning.space import space_of
+
+BIG = Limits(2**20, 1024, 2**30, 8, 16)
+
+
+def searched(score, seconds=400):
+    """What a search finds in the local family within so many trials, from its plainest config."""
+    plain = Choice(lane_configs()[-1], tuple(pack_config(BIG, 16) for _ in range(2)))
+    space, spent = space_of("tiled", plain, Traits(BIG, "GPU")), []
+
+    def counted(point):
+        spent.append(space.choice(point))
+        return score(spent[-1].config)
+
+    seed = space.point(plain)
+
+    def left():
+        return 1 - len(spent) / seconds
+
+    best = search(space, [seed], space.sketch(seed), counted, left, Random(3))
+    assert len(set(spent)) == len(spent)
+    return best and space.choice(best).config, len(spent)
+
+
+def test_the_search_climbs():
+    """To the top of a hill with a ridge along it, within a small part of the space."""
+
+    def hill(c):
+        even = abs(np.log2(c.tile_m / c.tile_n))
+        far = abs(np.log2(c.work_m * c.work_n / 64)) + abs(np.log2(c.tile_k / 16))
+        return 10 - even - far - abs(np.log2(c.tile_m / 128)) + 0.1 * c.buffers
+
+    best, spent = searched(hill)
+    assert (best.tile_m, best.tile_n, best.tile_k, best.buffers) == (128, 128, 16, 2)
+    assert best.work_m * best.work_n == 64
+    assert spent <= 402
+
+
+def test_the_search_crosses_valleys():
+    """Large tiles are found although every way to them, from small ones, leads down first."""
+
+    def two_hills(c):
+        sides = c.tile_m, c.tile_n, 16 * c.work_m, 16 * c.work_n
+        small = sum(abs(np.log2(side / 32)) for side in sides)
+        large = sum(abs(np.log2(side / 128)) for side in sides)
+        return max(1 - small / 10, 1.5 - large / 2, 0.1)
+
+    best, _ = searched(two_hills, seconds=100)
+    assert (best.tile_m, best.tile_n, best.work_m, best.work_n) == (128, 128, 8, 8)
+
+
+def test_values_that_are_always_rejected_are_left_alone():
+    """After a few rejections; a space where all is rejected has no best."""
+    bad = []
+
+    def score(c):
+        bad.append(c.fma and c.tile_m > 16)
+        return 0.0 if c.fma else 1.0 + c.tile_k
+
+    best, _ = searched(score)
+    assert best.tile_k == 32
+    assert sum(bad) <= 3
+    assert searched(lambda _: 0.0)[0] is None
