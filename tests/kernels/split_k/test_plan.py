@@ -85,7 +85,7 @@ def test_rows_of_whole_vectors_are_loaded_as_such(n, aligned):
     ("largest", "group"), [(1, 1), (64, 64), (100, 64), (256, 256), (1024, 256)]
 )
 def test_lanes_add_up_in_work_groups_that_every_device_takes(largest, group):
-    """A work-group has the largest power of two of work-items that the device takes, 256 at most."""
+    """A work-group has the largest power of two of work-items that it may have, 256 at most."""
     limits = replace(LIMITS, vector_width=1, work_group_size=largest)
     (adding,) = stored(20, limits).adding
     assert adding.config.group == group
