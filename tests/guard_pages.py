@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
+from dataclasses import replace
 
 import numpy as np
 from kernels.test_kernels import ODD_LANES, ODD_SKINNY, ODD_TILES, choice_of
@@ -66,8 +67,9 @@ def main():
     print("by the planner", flush=True)
     lanes = Choice(ODD_LANES, None), [(3, 70, 33), (1, 25, 600), (2, 300, 7)]
     tiles = choice_of(ODD_TILES, device), [(12, 20, 8), (25, 41, 17)]
+    packed = choice_of(replace(ODD_TILES, in_place=False), device), [(12, 20, 8), (25, 41, 17)]
     skinny = Choice(ODD_SKINNY, (copy_config(device.limits),)), [(3, 70, 33), (2, 300, 7)]
-    for choice, sizes in (lanes, tiles, skinny):
+    for choice, sizes in (lanes, tiles, packed, skinny):
         family = family_named(choice.config.family)
         planner.choose = lambda *_, found=(family, choice): found
         forget_plans()

@@ -9,7 +9,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clgemm.core.transfer import SLOTS, TransferConfig, make_stream, memory_order, pieces
+from clgemm.core.transfer import (
+    GRAIN,
+    SLOTS,
+    TransferConfig,
+    _rounded,
+    make_stream,
+    memory_order,
+    pieces,
+)
 
 BATCHES = st.lists(st.integers(1, 3), max_size=2).map(tuple)
 
@@ -147,6 +155,27 @@ def test_square_tiles_need_room_for_both_operands():
     plain = replace(small, square=0)
     arguments = (), (4096, 2048, 1024), ((), ()), False
     assert make_stream(*arguments, small, 2**30) == make_stream(*arguments, plain, 2**30)
+
+
+def test_square_tiles_may_take_all_memory_that_there_is():
+    """They are used where they need exactly the limits, and not where they need a byte more."""
+    sizes, own = (4096, 512, 1024), replace(config(tiles=8), square=2)
+    stream = make_stream((), sizes, ((), ()), False, own, 2**30)
+    largest = 4 * max(stream.elements)
+    held = 4 * sum(map(math.prod, zip(stream.elements, stream.slots, strict=True)))
+    for less in (0, 1):
+        for memory_bytes, allocation_bytes in ((held - less, 2**30), (2**30, largest - less)):
+            tight = replace(own, memory_bytes=memory_bytes)
+            same = make_stream((), sizes, ((), ()), False, tight, allocation_bytes) == stream
+            assert same == (less == 0), (memory_bytes, allocation_bytes)
+
+
+@given(st.integers(1, 10**6))
+def test_sides_of_tiles_are_rounded_up_to_whole_grains(size):
+    """A rounded side is no shorter than asked for, so that there are no more tiles."""
+    rounded = _rounded(size)
+    assert size <= rounded < 2 * size
+    assert rounded == size or rounded % GRAIN == 0
 
 
 def test_a_ramp_makes_the_first_and_last_tiles_short():

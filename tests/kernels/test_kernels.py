@@ -34,6 +34,8 @@ from clgemm.kernels.skinny_cpu.defaults import skinny_config
 from clgemm.kernels.skinny_gpu import plan as skinny_plan
 from clgemm.kernels.skinny_gpu.config import SkinnyGpuConfig
 from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
+from clgemm.kernels.split_k import plan as split_k_plan
+from clgemm.kernels.split_k.config import ReduceConfig
 from clgemm.kernels.tiled import plan as tiled_plan
 from clgemm.kernels.tiled.config import TiledConfig
 from clgemm.kernels.tiled.defaults import lane_configs, nvidia_configs
@@ -286,6 +288,24 @@ def test_deep_tiles_in_slices(config, stack, fused_split_k, device, monkeypatch)
                 np.testing.assert_array_equal(result, 2 * (a @ b) + 3 * c)
 
 
+@pytest.mark.parametrize(
+    "config",
+    [ReduceConfig(group=12, parts=3, width=2), ReduceConfig(group=16, parts=8, width=4)],
+    ids=name,
+)
+@pytest.mark.parametrize("n", [16, 21])
+def test_slices_added_up_by_several_work_items(config, n, device, monkeypatch):
+    """Work-items of one group share the slices of an element, on devices with vectors too."""
+    monkeypatch.setattr(split_k_plan, "_reduce_config", lambda *_: config)
+    monkeypatch.setattr(tiled_plan, "tiled_estimate", lambda *_: TiledEstimate(20, 0.0, False))
+    force(ODD_TILES, device, monkeypatch)
+    rng = np.random.default_rng(7)
+    a, b, c = integers(rng, (9, 230)), integers(rng, (230, n)), integers(rng, (9, n))
+    for order in "CF":
+        result = clgemm.sgemm(2.0, a, b, 3.0, c, order=order)
+        np.testing.assert_array_equal(result, 2 * (a @ b) + 3 * c)
+
+
 @pytest.mark.parametrize("config", [ODD_TILES, ODD_REGISTERS], ids=name)
 @pytest.mark.parametrize("stack", [(), (5,), (2, 3)])
 def test_products_in_blocks(config, stack, device, monkeypatch):
@@ -519,3 +539,32 @@ def test_skinny_products(config, data, m, n, k, stack, device):
             order = data.draw(st.sampled_from("CF"))
             result = clgemm.sgemm(2.0, a, b, -1.0, c, order=order)
             np.testing.assert_array_equal(result, 2 * (a @ b) - c)
+
+
+@pytest.mark.parametrize("config", SKINNY, ids=name)
+def test_skinny_products_inside_larger_buffers(config, device, monkeypatch):
+    """A, B and C may begin at any element of a buffer; nothing around C is written."""
+    if isinstance(config, SkinnyGpuConfig) and config.group > 12 and device.kind == "CPU":
+        pytest.skip("as in test_skinny_products")
+    lanes = isinstance(config, SkinnyGpuConfig)
+    choose(monkeypatch, Choice(config, None if lanes else (copy_config(device.limits),)))
+    rng = np.random.default_rng(7)
+
+    def placed(values, first):
+        memory = np.full(first + values.size + 9, np.nan, np.float32)
+        memory[first : first + values.size] = values.ravel()
+        whole = cl.array.to_device(device.queue, memory)
+        view = cl.array.Array(
+            device.queue, values.shape, np.float32, data=whole.base_data, offset=4 * first
+        )
+        return whole, view
+
+    for m, n, k in ((2, 70, 33), (3, 12, 600)):
+        a, b, c = integers(rng, (m, k)), integers(rng, (k, n)), integers(rng, (m, n))
+        (_, x), (_, y), (whole, z) = placed(a, 5), placed(b, 4), placed(c, 7)
+        clgemm.sgemm(2.0, x, y, -1.0, z, overwrite_c=1, order="C")
+        np.testing.assert_array_equal(z.get(), 2 * (a @ b) - c)
+        around = np.delete(whole.get(), np.s_[7 : 7 + c.size])
+        assert np.isnan(around).all()
+        (_, x), (_, y) = placed(np.ascontiguousarray(a.T), 3), placed(np.ascontiguousarray(b.T), 2)
+        np.testing.assert_array_equal(clgemm.matmul(x.T, y.T).get(), a @ b)

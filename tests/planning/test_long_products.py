@@ -54,6 +54,12 @@ def test_tiles_have_the_bits_of_the_whole(shape, transposed, device, second, mon
     assert made
 
 
+def test_the_part_of_a_tile_has_the_whole_depth():
+    """A tile is planned as its rows of A times its columns of B, over all of k."""
+    part = long_products._part(Problem.of(Shape(700, 500, 300), "float32"), (128, 64))
+    assert [x.shape for x in part.layouts] == [(128, 300), (300, 64), (128, 64)]
+
+
 def test_large_products_are_cut(device):
     """Large products are cut into tiles of about a second on a CPU with vectors."""
     if device.limits.vector_width == 1 or device.kind != "CPU":

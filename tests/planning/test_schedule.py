@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clgemm.planning.schedule import WAIT, Drawer, Schedule
+from clgemm.planning.schedule import WAIT, Draw, Drawer, Schedule
 from clgemm.planning.tiles import TileGrid
 
 
@@ -76,6 +76,18 @@ def test_what_a_failing_device_drew_is_made_by_others(tiles, failing):
     assert len(made) == 2 * tiles
     assert not failing & {who for _, _, who in made}
     assert all(draws[who] <= 1 for who in failing)
+
+
+def test_a_draw_after_a_failure_is_a_share_of_all_that_is_left():
+    """What a failed device drew counts as free work again, beside what was free."""
+    schedule = Schedule(grid_of(1, 100), [Drawer(100.0, 5.0), Drawer(1000.0, 5.0)])
+    drawn = schedule.draw(0, 0.0)
+    assert isinstance(drawn, Draw)
+    assert (drawn.first, drawn.stop) == (0, 9)
+    schedule.failed(0)
+    assert schedule.draw(1, 0.0) == Draw(0, 9, 100)
+    schedule.finished(1, 14.1)
+    assert schedule.draw(1, 14.1) == Draw(0, 0, 9)
 
 
 def test_nothing_is_made_if_all_fail():

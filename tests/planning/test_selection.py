@@ -82,6 +82,21 @@ def test_the_crossover_of_a_device_that_operands_are_copied_to(sizes, host, monk
     assert selection.host_is_faster(*sizes) == host
 
 
+def test_no_device_is_refused_by_the_crossover_of_another_kind(monkeypatch):
+    """A product that a CPU makes faster is not kept for being too small for a GPU."""
+
+    class Stand:
+        kind, shares_host_memory, transfer = "CPU", True, None
+        traits = SimpleNamespace(has_many_cores=False, register_width=16, is_vector_compiler=True)
+
+    monkeypatch.delenv("CLGEMM_THRESHOLD")
+    monkeypatch.setattr(selection, "get_device", Stand)
+    monkeypatch.setattr(selection, "measured", lambda _: None)
+    assert selection.CROSSOVER["CPU"] < 900**3 < selection.CROSSOVER["GPU"]
+    assert not selection.host_is_faster(900, 900, 900, 1)
+    assert selection.smallest_crossover() <= selection.CROSSOVER["CPU"]
+
+
 @pytest.mark.parametrize(
     ("sizes", "kind", "unified", "clear"),
     [

@@ -42,6 +42,7 @@ def test_batches_are_cut_by_matrix_before_matrices_are():
     """A matrix of a batch is cut only if it is too large by itself."""
     assert cut((8, 512, 512), 512, 512**3) == (1, 512, 512)
     assert cut((8, 512, 512), 512, 2 * 512**3) == (2, 512, 512)
+    assert cut((5, 512, 512), 512, 3 * 512**3) == (3, 512, 512)
     assert cut((3, 1024, 1024), 512, 512**3) == (1, 512, 512)
 
 
@@ -55,6 +56,8 @@ def test_small_products_are_not_spread():
     """A product that one device ends before another has begun is not spread."""
     assert spread_grid((256, 256), 256, [CPU, CPU]) is None
     assert spread_grid((2048, 2048), 2048, [GPU, GPU]) is None
+    assert spread_grid((4096, 4096), 4096, [CPU, GPU]) is None
+    assert spread_grid((4096, 4096), 4096, [CPU, CPU]) is not None
     assert spread_grid((16384, 16384), 16384, [GPU, GPU]) is not None
 
 

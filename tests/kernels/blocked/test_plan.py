@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from planned import LIMITS, TWO_CORES, dense, kernels, make_plan, work_of
 
 from clgemm.core.steps import ceil_div, round_up
@@ -74,6 +76,22 @@ def test_a_is_packed_while_it_is_multiplied_if_prefetching_works():
     assert not meanwhile(dense(512, 512).transposed(), 512)
     assert not meanwhile(dense(300, 1024), 300)
     assert not meanwhile(dense(1000, 1).transposed(), 1000)
+
+
+def test_every_block_is_packed_whole_whatever_its_depth():
+    """The launches that pack have a work-group for each part of each block, its last one too."""
+    short_parts, limits = 0, replace(LIMITS, compute_units=3)
+    for k in range(40, 1500, 20):
+        operands = dense(k, 1024).transposed(), dense(k, 777), dense(1024, 777)
+        made = make_plan(*operands, REGISTER, VECTOR_PACK, limits)
+        for step in (x for x in made.steps if x.config.family == "pack_vectors"):
+            sizes = step.arguments
+            panels = ceil_div(sizes["rows"], step.config.panel)
+            parts = ceil_div(sizes["block_k"], sizes["cut_columns"])
+            blocks = ceil_div(sizes["columns"], sizes["block_k"])
+            assert step.groups == ceil_div(panels, sizes["cut_panels"]) * parts * blocks
+            short_parts += sizes["block_k"] % sizes["cut_columns"] > 0
+    assert short_parts
 
 
 def test_few_rows_that_share_a_set_of_the_cache_are_read_in_place():

@@ -79,3 +79,13 @@ def test_many_slices_are_shared_by_work_items():
 def test_rows_of_whole_vectors_are_loaded_as_such(n, aligned):
     """Other rows begin at any float."""
     assert stored(4, n=n).adding[0].config.aligned == aligned
+
+
+@pytest.mark.parametrize(
+    ("largest", "group"), [(1, 1), (64, 64), (100, 64), (256, 256), (1024, 256)]
+)
+def test_lanes_add_up_in_work_groups_that_every_device_takes(largest, group):
+    """A work-group has the largest power of two of work-items that it may have, 256 at most."""
+    limits = replace(LIMITS, vector_width=1, work_group_size=largest)
+    (adding,) = stored(20, limits).adding
+    assert adding.config.group == group
