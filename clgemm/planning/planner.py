@@ -32,6 +32,11 @@ __all__ = [
 ]
 
 
+# How many times faster than its expected time a record's config may be: the model is not more
+# accurate than that.
+LEAST_ADVANTAGE = 1.1
+
+
 @forgettable
 @functools.lru_cache(maxsize=1024)
 def plan_of(device: Device, problem: Problem) -> tuple[Plan, bool]:
@@ -94,6 +99,8 @@ def choose(device: Device, problem: Problem) -> tuple[Family[Any, Any], Choice]:
     expected: dict[tuple[Family[Any, Any], Choice], float] = {}
     if traits.has_cost_model:
         for family in families(device):
+            if not family.is_modelled and family.suits(problem, traits):
+                return family, choice_of(device, family, problem.shape)
             for choice, advantage in candidates_of(device, family, problem):
                 plan = make_plan(device, problem, family, choice)
                 expected[family, choice] = expected_us(plan, traits.limits) / advantage
@@ -110,11 +117,12 @@ def candidates_of(
 
     The tuner has measured that a record's choice is the fastest, on shapes of the same class.
     """
-    own, shape, traits = family.candidates(problem, device.traits), problem.shape, device.traits
+    traits, shape = device.traits, problem.shape
+    own = family.candidates(problem, traits) if family.is_modelled else ()
     if own:
         found = tuned(device, family.name, shape_class(*shape), own[0])
         if found is not None:
-            yield found, family.slack(shape, traits)
+            yield found, max(LEAST_ADVANTAGE, family.slack(shape, traits))
         yield from ((choice, 1.0) for choice in own if choice != found)
 
 

@@ -63,6 +63,9 @@ def test_threads_that_need_a_copy_make_one(device, sent):
 def test_an_interrupted_copy_is_made_later(tiled, monkeypatch, sent):
     """Ctrl-C while it is made leaves the arrays as they were."""
     w, x = integers(60, 50), integers(40, 60)
+    plain = Device(tiled.cl_device)
+    if not plain.shares_host_memory:
+        pytest.skip("any object for this device makes a copy at once")
 
     def interrupt(memory):
         raise KeyboardInterrupt
@@ -72,7 +75,7 @@ def test_an_interrupted_copy_is_made_later(tiled, monkeypatch, sent):
         with pytest.raises(KeyboardInterrupt):
             clgemm.resident(w)
         assert w.flags.writeable
-        with clgemm.device(Device(tiled.cl_device)):
+        with clgemm.device(plain):
             held = clgemm.resident(w)
         with pytest.raises(KeyboardInterrupt):
             clgemm.dot(x, w)

@@ -43,6 +43,9 @@ class Family(ABC, Generic[Config, Pack]):
         validates them once on each device and driver.
     takes_any_strides : bool
         Whether operands may have any strides; otherwise rows or columns must be contiguous.
+    is_modelled : bool
+        Whether it has expected times. The planner then takes its `candidates` where such times
+        hold; otherwise it asks whether the family `suits`.
     stores_columns : bool
         Whether C may have contiguous columns; otherwise the planner exchanges the operands, so that
         C has contiguous rows.
@@ -54,6 +57,7 @@ class Family(ABC, Generic[Config, Pack]):
     instructions: ClassVar[str] = ""
     takes_any_strides: ClassVar[bool] = True
     stores_columns: ClassVar[bool] = False
+    is_modelled: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
@@ -67,14 +71,15 @@ class Family(ABC, Generic[Config, Pack]):
     def suits(self, problem: Problem, traits: Traits) -> bool:
         """Tell whether to use it for a product that no earlier family of the registry suits.
 
-        The planner asks this where expected times do not hold, and for the scaling of C.
+        The planner asks this where expected times do not hold, of families without them, and for
+        the scaling of C.
         """
         return False
 
     def candidates(self, problem: Problem, traits: Traits) -> tuple[Choice, ...]:
         """Return choices for a product, of which the planner takes what it expects to be fastest.
 
-        It is asked only where expected times hold. A family without such times returns none.
+        It is asked only where expected times hold, if the family has them.
         """
         return ()
 

@@ -36,6 +36,7 @@ class Direct(Family[DirectConfig, KernelConfig]):
     """One launch that reads operands of any strides in place, for small products."""
 
     config = DirectConfig
+    is_modelled = True
 
     def runs_on(self, traits: Traits) -> bool:
         """Run on every device."""

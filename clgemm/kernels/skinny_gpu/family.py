@@ -33,6 +33,7 @@ class SkinnyGpu(Family[SkinnyGpuConfig, KernelConfig]):
     """Products with few rows or columns, on devices that spread work-items over lanes."""
 
     config = SkinnyGpuConfig
+    is_modelled = True
     takes_any_strides = False
 
     def runs_on(self, traits: Traits) -> bool:

@@ -69,6 +69,8 @@ def _has_wgmma(traits: Traits) -> bool:
 class Tensor(Family[Config, KernelConfig]):
     """Splits operands in two parts and multiplies them on tensor cores. For both instructions."""
 
+    is_modelled = True
+
     @abstractmethod
     def variant(
         self, config: Config, guard: bool, tf32: bool = False, int8: bool = False
@@ -205,6 +207,7 @@ class Narrow(Family[NarrowConfig, KernelConfig]):
     """Uses wgmma for few rows or columns. It splits the larger operand while loading it."""
 
     config = NarrowConfig
+    is_modelled = True
     instructions = "wgmma"
     takes_any_strides = False
 

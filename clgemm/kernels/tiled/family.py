@@ -42,6 +42,7 @@ class Tiled(Family[TiledConfig, PackConfig]):
     """Tiles in local memory, for devices that spread work-items over lanes."""
 
     config = TiledConfig
+    is_modelled = True
     packs = (PackConfig, PackConfig)
 
     def runs_on(self, traits: Traits) -> bool:

@@ -250,7 +250,7 @@ def excess(c, a, b, alpha=1.0, beta=0.0, c_before=0.0):
         size = abs(alpha) * (np.abs(a) @ np.abs(b)) + np.abs(beta * c_before)
         finite = np.isfinite(exact)
         assert (size[finite] < 2.0**127).all(), "the test's own data overflow"
-        allowed = gamma(k + (64 if k >= tensor.LEAST_SIDE else 128)) * size + (k + 2) * 2.0**-149
+        allowed = gamma(k + (64 if k >= tensor.LEAST_DEPTH else 128)) * size + (k + 2) * 2.0**-149
         return np.max(np.abs(c - exact)[finite] / allowed[finite], initial=0.0)
 
 
