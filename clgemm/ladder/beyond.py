@@ -85,6 +85,11 @@ class RegisterPrefetch(WideLocalReads):
     title = "double buffering in registers"
     file = "13_register_prefetch.cl"
     follows = 12
+    # Larger blocks hide more: chosen on an H200.
+    presets: ClassVar[Presets] = (
+        {"tile_m": 128, "tile_n": 128, "tile_k": 16, "work_m": 16, "work_n": 8, "width": 4},
+        *WideLocalReads.presets,
+    )
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
@@ -100,6 +105,7 @@ class AsynchronousCopies(RegisterPrefetch):
     title = "asynchronous copies"
     file = "16_asynchronous_copies.cl"
     follows = 13
+    presets: ClassVar[Presets] = WideLocalReads.presets
 
     def fetch_problems(self) -> Iterator[str]:
         yield from (bad := list(self.width_problems("tile_m", "tile_n")))
@@ -135,6 +141,7 @@ class SplitK(SwizzledOrder):
     title = "split-k"
     file = "15_split_k.cl"
     follows = 14
+    presets: ClassVar[Presets] = WideLocalReads.presets
 
     def buffers(self, shape: Shape) -> dict[str, int]:
         return {**super().buffers(shape), "partial": self.split * shape.m * shape.n}
