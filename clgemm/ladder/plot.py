@@ -16,6 +16,7 @@ HEIGHTS = 3, 2  # of the axes of the climb and of the tutorial
 # A peer more than this many times as fast as the fastest rung is named only: its line would flatten
 # the bars.
 HEADROOM = 2.2
+WIDE_RANGE = 30  # the axis is logarithmic if the fastest rung is so many times the slowest
 NAME_CHARACTERS = 13  # in a line of the margin
 LINE_SHARE = 0.042  # the height of a line in the margin, as a fraction of the axes' height
 
@@ -34,7 +35,7 @@ def picture(climb: Climb) -> Any:
     from matplotlib.figure import Figure
 
     with mpl.rc_context(PLOT_STYLE):
-        figure = Figure(figsize=(13, 9), layout="constrained")
+        figure = Figure(figsize=(14, 11), layout="constrained")
         ours, kepler = figure.subplots(2, 1, height_ratios=HEIGHTS)
         toolchains = {
             name: {r.rung.number: r.gflops for r in climb.results if r.toolchain == name}
@@ -75,12 +76,16 @@ def _stairs(axes: Any, toolchains: dict[str, dict[int, float]]) -> None:
             fontsize=10 if len(toolchains) == 1 else 8,
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
         )
-    ticks = [
-        f"{rung.number}\n{textwrap.fill(rung.title, 15, break_on_hyphens=False)}" for rung in RUNGS
-    ]
-    axes.set_xticks(range(1, len(RUNGS) + 1), ticks, fontsize=9)
-    axes.set_xlim(0.4, len(RUNGS) + 0.6)
+    shown = [rung for rung in RUNGS if any(rung.number in steps for steps in toolchains.values())]
+    numbers = [rung.number for rung in shown]
+    ticks = [f"{rung.number}  {rung.title}" for rung in shown]
+    axes.set_xticks(numbers, ticks, fontsize=9, rotation=28, ha="right", rotation_mode="anchor")
+    axes.set_xlim(min(numbers, default=1) - 0.6, max(numbers, default=1) + 0.6)
     axes.set_ylabel("GFLOP/s")
+    every = [gflops for steps in toolchains.values() for gflops in steps.values() if gflops > 0]
+    if every and max(every) > WIDE_RANGE * min(every):
+        axes.set_yscale("log")
+        axes.set_ylim(min(every) / 2, 1.5 * max(every))
     axes.yaxis.set_major_formatter("{x:,g}")
 
 
@@ -92,31 +97,33 @@ def _levels(axes: Any, peers: dict[str, float], height: int) -> None:
     height : int
         The height of these axes, one of `HEIGHTS`.
     """
-    top = axes.get_ylim()[1]
-    drawn = {name: gflops for name, gflops in peers.items() if gflops < HEADROOM * top}
+    bottom, top = axes.get_ylim()
+    drawn = {name: gflops for name, gflops in peers.items() if bottom < gflops < HEADROOM * top}
     top = max([top, *(1.08 * gflops for gflops in drawn.values())])
-    axes.set_ylim(0, top)
-    right = axes.get_xlim()[1]
-    share = LINE_SHARE * HEIGHTS[0] / height * top
+    axes.set_ylim(bottom, top)
+    to_share = axes.transScale + axes.transLimits  # from data to shares of the axes' height
+    share = LINE_SHARE * HEIGHTS[0] / height
     lowest_free = 0.0
     for name, gflops in sorted(drawn.items(), key=lambda peer: peer[1]):
         colour = COLOURS.get(name.split()[0], COLOURS["other"])
         axes.axhline(gflops, color=colour, linewidth=1.3, linestyle="--", zorder=0)
         lines = [*textwrap.wrap(name, NAME_CHARACTERS), _figure(gflops)]
         # Move names up so that those of neighbouring lines do not overlap.
-        middle = max(gflops, lowest_free + len(lines) / 2 * share)
+        own = float(to_share.transform((1.0, gflops))[1])
+        middle = max(own, lowest_free + len(lines) / 2 * share)
         lowest_free = middle + len(lines) / 2 * share
-        _name(axes, "\n".join(lines), (right, middle), colour)
+        _name(axes, "\n".join(lines), middle, colour)
     beyond = [f"{name}  {_figure(gflops)}" for name, gflops in peers.items() if name not in drawn]
     if beyond:
-        text = "off the scale: " + ",  ".join(beyond)
+        text = "not drawn: " + ",  ".join(beyond)
         axes.set_title(text, loc="right", fontsize=10, color=COLOURS["clgemm.sgemm"])
 
 
-def _name(axes: Any, text: str, at: tuple[float, float], colour: str) -> None:
+def _name(axes: Any, text: str, height: float, colour: str) -> None:
     axes.annotate(
         text,
-        at,
+        (1.0, height),
+        xycoords="axes fraction",
         xytext=(5, 0),
         textcoords="offset points",
         va="center",

@@ -16,7 +16,15 @@ from clgemm.core.layout import Layout
 from clgemm.core.steps import ceil_div, round_up
 from clgemm.core.transfer import cuts
 
-__all__ = ["Box", "Party", "TileGrid", "cut", "matrix_blocks", "spread_grid"]
+__all__ = [
+    "Box",
+    "Party",
+    "TileGrid",
+    "cut",
+    "is_faster_spread",
+    "matrix_blocks",
+    "spread_grid",
+]
 
 # A slice for each axis of C.
 Box: TypeAlias = tuple[slice, ...]
@@ -30,6 +38,7 @@ TILES = 12
 # 2026-11). Through transfers: a GPU's time for it is that of sending its operands (not measured).
 LEAST_IN_PLACE, MOST_IN_PLACE = 2**27, 2**34
 LEAST_THROUGH_TRANSFERS = 2**35
+LEAST_GAIN = 0.9  # of the time: with less gain, one device makes the product
 
 
 class Party(NamedTuple):
@@ -186,3 +195,32 @@ def _even(size: int, parts: int, grain: int = GRAIN) -> int:
     largest = round_up(step, grain)
     steps = range(largest, largest * 3 // 4, -grain)
     return min(size, max(steps, key=lambda step: (size % step or step) / step))
+
+
+def is_faster_spread(
+    shape: tuple[int, ...], depth: int, rates: Sequence[float], copied: float
+) -> bool:
+    """Tell whether several devices with memory of their own are expected to beat the fastest.
+
+    The host's processors copy every element to pinned memory, for all devices together. Each device
+    needs its own copy of B.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        That of C: (*batch, m, n), with m >= n.
+    depth : int
+        k.
+    rates : sequence of float
+        Multiply-adds a second of each device.
+    copied : float
+        Elements that the host copies a second.
+    """
+    *batch, m, n = shape
+    matrices = math.prod(batch)
+    work = matrices * m * n * depth
+    moved = matrices * (m * depth + depth * n + m * n)
+    again = (len(rates) - 1) * depth * n if matrices == 1 else 0
+    alone = max(work / max(rates), moved / copied)
+    together = max(work / sum(rates), (moved + again) / copied)
+    return together < LEAST_GAIN * alone

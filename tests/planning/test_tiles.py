@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from clgemm.core.layout import Layout
 from clgemm.core.transfer import cuts
 from clgemm.planning import tiles
-from clgemm.planning.tiles import Party, cut, matrix_blocks, spread_grid
+from clgemm.planning.tiles import Party, cut, is_faster_spread, matrix_blocks, spread_grid
 
 CPU = Party(compute_units=2, in_place=True)
 GPU = Party(compute_units=132, in_place=False)
@@ -118,3 +118,22 @@ def test_a_tile_takes_rows_of_a_and_columns_of_b():
 def test_an_axis_is_cut_into_equal_parts_and_a_rest():
     """The parts of an axis are equal, and the rest is the last one."""
     assert cuts(10, 4) == [slice(0, 4), slice(4, 8), slice(8, 10)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "depth", "copied", "faster"),
+    [
+        ((16384, 16384), 16384, 1e12, True),  # the devices are the limit
+        ((16384, 16384), 16384, 1e10, False),  # the host is
+        ((64, 4096, 4096), 4096, 1e10, False),
+        ((64, 4096, 4096), 4096, 1e12, True),
+        ((200_000, 200_000), 200_000, 1e10, True),
+    ],
+)
+def test_several_devices_share_a_product_only_if_that_is_expected_to_be_faster(
+    shape, depth, copied, faster
+):
+    """Two of 1e14 multiply-adds a second each, and so many elements that the host copies."""
+    assert is_faster_spread(shape, depth, [1e14, 1e14], copied) == faster
+    assert not is_faster_spread(shape, depth, [1e14], copied)
+    assert not is_faster_spread(shape, depth, [1e14, 1e12], copied)
