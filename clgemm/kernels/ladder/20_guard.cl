@@ -14,8 +14,9 @@
 //     multiply   returns at once if unsafe is 1
 //     fallback   returns at once if unsafe is 0; else it multiplies A and B themselves, without tensor cores
 //
-// Why: a library does not know its users' data. Normal and uniform data, images, weights and most sparse
-//   matrices are safe. Data that spread over many orders of magnitude are not.
+// Why: a library does not know its users' data. Whole numbers, images and most uniform data are safe. Data that
+//   spread over many orders of magnitude are not, nor are normal data of a million elements: one of them is
+//   too close to zero.
 // Cost: a comparison for each element, two more launches, and much time where the fallback is needed. clgemm's
 //   own kernels keep a list of the elements instead, and add their products apart.
 // Error: gamma(k), as in rungs 1 to 16, for all inputs, as long as no sum leaves float32's range. NaN and Inf
