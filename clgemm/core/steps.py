@@ -30,6 +30,7 @@ __all__ = [
     "batch_of",
     "ceil_div",
     "expected_us",
+    "least_us",
     "matrices_of",
     "operand_at",
     "operand_in_place",
@@ -110,6 +111,11 @@ class Plan:
     steps: tuple[Step, ...]
     scratch: tuple[tuple[Slot, int], ...] = ()
     counted_products: int = 0
+
+
+def least_us(limits: Limits) -> float:
+    """Return the expected time of a launch that does nothing."""
+    return joined(HOST_OVERLAP, limits.costs.host_us, limits.costs.start_us)
 
 
 def expected_us(plan: Plan, limits: Limits) -> float:

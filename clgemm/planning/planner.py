@@ -10,7 +10,7 @@ from clgemm.core.caches import forgettable
 from clgemm.core.layout import Layout
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape, shape_class
-from clgemm.core.steps import Plan, expected_us
+from clgemm.core.steps import Plan, expected_us, least_us
 from clgemm.hardware.device import Device
 from clgemm.kernels import FAMILIES, family_named
 from clgemm.kernels.common.choice import Choice
@@ -35,6 +35,8 @@ __all__ = [
 # How many times faster than its expected time a record's config may be: the model is not more
 # accurate than that.
 LEAST_ADVANTAGE = 1.1
+# A plan that takes no longer than this many times an empty launch is taken at once.
+NEGLIGIBLE = 1.02
 
 
 @forgettable
@@ -103,7 +105,9 @@ def choose(device: Device, problem: Problem) -> tuple[Family[Any, Any], Choice]:
                 return family, choice_of(device, family, problem.shape)
             for choice, advantage in candidates_of(device, family, problem):
                 plan = make_plan(device, problem, family, choice)
-                expected[family, choice] = expected_us(plan, traits.limits) / advantage
+                taken = expected[family, choice] = expected_us(plan, traits.limits) / advantage
+                if taken <= NEGLIGIBLE * least_us(traits.limits):
+                    return family, choice
     if expected:
         return min(expected, key=lambda found: expected[found])
     family = family_for(device, problem)
