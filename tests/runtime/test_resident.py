@@ -331,6 +331,28 @@ def test_an_array_that_was_mostly_written_to_keeps_digests_only(tiled, found_by)
             np.testing.assert_array_equal(clgemm.matmul(x, inside), x @ inside)
 
 
+def test_a_product_is_repeated_though_a_slow_device_keeps_the_first_ones_chunks(tiled, monkeypatch):
+    """The pool has too few chunks for both, so those of the first are given up."""
+    w, x = integers(60, 50), integers(40, 60)
+    before, finish = w[:], pipeline.finish
+
+    def too_slow(*arguments, **keywords):
+        finish(*arguments, **keywords)
+        return False
+
+    with clgemm.resident(w):
+        before[0, 0] += 1
+        monkeypatch.setattr(pipeline, "finish", too_slow)
+        with ThreadPoolExecutor(1) as threads, pytest.warns(RuntimeWarning):
+            np.testing.assert_array_equal(threads.submit(product_on, tiled, x, w).result(60), x @ w)
+
+
+def product_on(device, x, w):
+    """Multiply in another thread."""
+    with clgemm.device(device):
+        return clgemm.dot(x, w)
+
+
 def test_after_a_change_only_what_is_written_then_is_read(tiled, found_by):
     """The new copy is protected anew."""
     w, inside, x = _rows_of_digests()

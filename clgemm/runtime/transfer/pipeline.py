@@ -60,11 +60,15 @@ def multiply_through(
     kind = call_type or Call
     try:
         _multiply(staging, product, (a, b, c), loan, is_nested, kind)
+        is_stale = False
     except StaleError:  # nothing is written yet to a `c` that is read
-        _multiply(staging, product, (a, b, c), NOTHING_KEPT, is_nested, kind)
-        loan.drop()
-    else:
+        is_stale = True
+    if not is_stale:
         loan.count()
+        return
+    # Not while the exception is handled: its frames keep the chunks of the call that failed.
+    _multiply(staging, product, (a, b, c), NOTHING_KEPT, is_nested, kind)
+    loan.drop()
 
 
 def _multiply(
