@@ -47,7 +47,7 @@ from clgemm.kernels import FAMILIES
 from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.common.family import Family
 from clgemm.kernels.tiled import plan as tiled_plan
-from clgemm.kernels.tiled.estimate import launch_us, side_by_side, tiled_estimate
+from clgemm.kernels.tiled.estimate import is_fused, launch_us, tiled_estimate
 from clgemm.planning.bounded import bounded
 
 BURST_S = 0.004  # of one call after the other
@@ -159,8 +159,7 @@ def tiled_plan_of(
     def forced(tiles: Any, m: int, n: int, k: int, matrices: int, _: Limits) -> Any:
         assert slices is not None
         found = tiled_estimate(tiles, m, n, k, matrices, limits)
-        fused = limits.fused_split_k and 1 < slices <= 8 and side_by_side(tiles) > 1
-        fused = fused and tiles.work_m * tiles.work_n <= 64
+        fused = is_fused(tiles, slices, limits)
         time_us = launch_us(tiles, m, n, k, matrices, slices, fused, limits)
         return found._replace(slices=slices, time=time_us, fused_split_k=fused)
 

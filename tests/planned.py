@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import struct
 from dataclasses import replace
 from typing import Any
 
 from strategies import GPU_LIMITS
 
+from clgemm.core import steps
 from clgemm.core.config import KernelConfig, Limits
 from clgemm.core.layout import Layout
 from clgemm.core.problem import Problem
@@ -62,7 +62,7 @@ def work_of(step: Step) -> int:
 
 def matrices_of(step: Step) -> int:
     """The matrices of a launch."""
-    return math.prod(struct.unpack("4i", step.arguments["counts"]))
+    return steps.matrices_of(step.arguments["counts"])
 
 
 def traits_with(limits: Limits, kind: str = "GPU", **others: Any) -> Traits:

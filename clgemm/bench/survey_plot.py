@@ -5,6 +5,7 @@ Needs matplotlib (extra ``bench``).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from clgemm.bench.contenders import DEVICE, HOST
@@ -55,25 +56,34 @@ def _distribution(axes: Any, report: SurveyReport) -> None:
     """Draw the share of products with at most a ratio."""
     for mode, label in MODES.items():
         for peer, ratios in report.ratios(mode).items():
-            ordered = sorted(ratios.values())
-            shares = [100 * (i + 1) / len(ordered) for i in range(len(ordered))]
-            axes.step(
-                [ordered[0], *ordered],
-                [0, *shares],
-                STYLES[mode],
-                where="post",
+            _steps(
+                axes,
+                ratios.values(),
+                linestyle=STYLES[mode],
                 color=COLOURS[peer],
                 linewidth=2.2 if peer == BEST else 1.4,
                 label=f"to {peer}, {label}",
             )
+    _mark_shares(axes, "how many times faster clgemm is", "Distribution of the ratios")
+    legend_below(axes)
+
+
+def _steps(axes: Any, values: Iterable[float], **style: Any) -> None:
+    """Draw the share of values up to each one."""
+    ordered = sorted(values)
+    shares = [100 * (i + 1) / len(ordered) for i in range(len(ordered))]
+    axes.step([ordered[0], *ordered], [0, *shares], where="post", **style)
+
+
+def _mark_shares(axes: Any, values: str, title: str) -> None:
+    """Name the axes of `_steps`, whose values are ratios."""
     axes.axvline(1, color=PARITY, linewidth=1, zorder=0)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}x")
-    axes.set_xlabel("how many times faster clgemm is")
+    axes.set_xlabel(values)
     axes.set_ylabel("% of the products at most")
-    axes.set_title("Distribution of the ratios", loc="left")
+    axes.set_title(title, loc="left")
     axes.grid(alpha=0.25)
-    legend_below(axes)
 
 
 def _over_work(axes: Any, report: SurveyReport) -> None:
@@ -97,16 +107,8 @@ def _over_work(axes: Any, report: SurveyReport) -> None:
 
 
 def _regret_distribution(axes: Any, regrets: list[float]) -> None:
-    ordered = sorted(regrets)
-    shares = [100 * (i + 1) / len(ordered) for i in range(len(ordered))]
-    axes.step([ordered[0], *ordered], [0, *shares], where="post", color=COLOURS["clgemm"])
-    axes.axvline(1, color=PARITY, linewidth=1, zorder=0)
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter("{x:g}x")
-    axes.set_xlabel("time over that on the better side")
-    axes.set_ylabel("% of the products at most")
-    axes.set_title("Regret of matmul of NumPy arrays", loc="left")
-    axes.grid(alpha=0.25)
+    _steps(axes, regrets, color=COLOURS["clgemm"])
+    _mark_shares(axes, "time over that on the better side", "Regret of matmul of NumPy arrays")
 
 
 def _regret_over_work(axes: Any, regrets: dict[Any, float]) -> None:

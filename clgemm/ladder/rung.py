@@ -79,6 +79,7 @@ class Rung:
     # The tutorial's figure at 4096 on a Tesla K40m; 0 if it has none.
     kepler_gflops: ClassVar[int] = 0
     presets: ClassVar[Presets]  # the first that fits is the default
+    remark: ClassVar[str] = ""  # what `note` returns on every device
     flags: ClassVar[frozenset[str]] = frozenset()  # parameters that are 0 or 1
     follows: ClassVar[int] = 0  # the rung whose code it changes; 0 for the rung before
     options: ClassVar[tuple[str, ...]] = ()  # of the build, which NVIDIA's compiler knows
@@ -213,7 +214,7 @@ class Rung:
 
     def note(self, target: Target) -> str:  # noqa: ARG002 - rung 8 uses it
         """Return which features the rung uses and which the device lacks; "" for most rungs."""
-        return ""
+        return self.remark
 
 
 def multiples(rung: Rung, **of: str) -> Iterator[str]:

@@ -116,6 +116,7 @@ class TensorCores(PackedHalves):
     file = "17_tensor_cores.cl"
     follows = 14
     presets: ClassVar[Presets] = ({"tile_k": 32},)
+    remark = "in half precision"
     needs: ClassVar[str] = "an NVIDIA GPU of compute capability 8.0 or later"
 
     @classmethod
@@ -144,9 +145,6 @@ class TensorCores(PackedHalves):
         if self.tile_k not in (16, 32, 48):
             yield f"tile_k={self.tile_k} is not 16, 32 or 48"
 
-    def note(self, target: Target) -> str:  # noqa: ARG002 - rung 8 uses it
-        return "in half precision"
-
 
 @dataclass(frozen=True, kw_only=True)
 class WarpGroups(PackedHalves):
@@ -162,6 +160,7 @@ class WarpGroups(PackedHalves):
     # 288 work-items can have 224 registers each.
     options = ("-cl-nv-maxrregcount=224",)
     presets: ClassVar[Presets] = ({"stages": 4},)
+    remark = "in half precision"
     needs: ClassVar[str] = "an NVIDIA GPU of compute capability 9.0"
     most_stages: ClassVar[int] = 4
 
@@ -204,9 +203,6 @@ class WarpGroups(PackedHalves):
         if self.stages > self.most_stages:
             yield f"stages={self.stages} is more than {self.most_stages}: local memory is full"
 
-    def note(self, target: Target) -> str:  # noqa: ARG002 - rung 8 uses it
-        return "in half precision"
-
 
 @dataclass(frozen=True, kw_only=True)
 class SplitOperands(WarpGroups):
@@ -221,6 +217,7 @@ class SplitOperands(WarpGroups):
     file = "19_split_operands.cl"
     follows = 18
     presets: ClassVar[Presets] = ({"stages": 2},)
+    remark = "two half parts, three products; not safe for all inputs"
     products: ClassVar[int] = 3
     most_stages: ClassVar[int] = 2
     least_k: ClassVar[int] = 512
@@ -237,9 +234,6 @@ class SplitOperands(WarpGroups):
         if shape.k < self.least_k:
             yield f"k={shape.k} is less than {self.least_k}: the error bound is not proven for it"
 
-    def note(self, target: Target) -> str:  # noqa: ARG002 - rung 8 uses it
-        return "two half parts, three products; not safe for all inputs"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Guard(SplitOperands):
@@ -250,6 +244,7 @@ class Guard(SplitOperands):
 
     number = 20
     title = "the guard: safe for all inputs"
+    remark = "two half parts, three products; on tensor cores if all elements can be split"
     file = "20_guard.cl"
     follows = 19
 
@@ -269,6 +264,3 @@ class Guard(SplitOperands):
             multiply._replace(buffers=(*multiply.buffers, "unsafe")),
             fallback,
         )
-
-    def note(self, target: Target) -> str:  # noqa: ARG002 - rung 8 uses it
-        return "two half parts, three products; on tensor cores if all elements can be split"

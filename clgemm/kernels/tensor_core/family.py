@@ -11,7 +11,7 @@ from clgemm.core.config import KernelConfig, variant_of
 from clgemm.core.layout import batch_levels
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
-from clgemm.core.steps import Plan, ceil_div
+from clgemm.core.steps import Plan
 from clgemm.core.traits import Traits
 from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.common.family import Fallback, Family, Samples
@@ -84,12 +84,6 @@ class Tensor(Family[Config, KernelConfig]):
         is_able = is_able and min(m, n) >= LEAST_MODELLED_SIDE
         is_able = is_able and _launches(problem) <= MOST_LAUNCHES
         return self.defaults(problem.shape, traits) if is_able else ()
-
-    def estimate(self, shape: Shape, config: Config, traits: Traits) -> float:
-        """Return the columns of C that the busiest compute unit computes, of 128 rows each."""
-        m, n, _, matrices = shape
-        tiles = matrices * ceil_div(m, config.tile_m) * ceil_div(n, config.tile_columns)
-        return ceil_div(tiles, traits.limits.compute_units) * config.tile_columns
 
     def slack(self, shape: Shape, traits: Traits) -> float:
         """Return little: the estimate is exact."""

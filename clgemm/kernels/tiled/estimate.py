@@ -14,7 +14,7 @@ from clgemm.core.costs import joined
 from clgemm.core.steps import ceil_div, round_up
 from clgemm.kernels.split_k.estimate import reduce_us
 
-__all__ = ["TiledEstimate", "Tiles", "launch_us", "side_by_side", "tiled_estimate"]
+__all__ = ["TiledEstimate", "Tiles", "is_fused", "launch_us", "side_by_side", "tiled_estimate"]
 
 # How many work-groups run side by side on a compute unit.
 REGISTERS = 65536  # of a compute unit
@@ -102,6 +102,16 @@ def launch_us(
     return time
 
 
+def is_fused(tiles: Tiles, slices: int, limits: Limits) -> bool:
+    """Tell whether the launch that multiplies so many slices of k also adds them up."""
+    return (
+        limits.fused_split_k
+        and 1 < slices <= MOST_FUSED_SLICES
+        and side_by_side(tiles) > 1
+        and tiles.work_m * tiles.work_n <= MOST_SUMS
+    )
+
+
 @functools.lru_cache(maxsize=4096)
 def tiled_estimate(
     tiles: Tiles, m: int, n: int, k: int, matrices: int, limits: Limits
@@ -109,16 +119,8 @@ def tiled_estimate(
     """Return the best number of slices of k for a shape, and the expected time in microseconds."""
     groups = matrices * ceil_div(m, tiles.tile_m) * ceil_div(n, tiles.tile_n)
 
-    def is_fused(slices: int) -> bool:
-        return (
-            limits.fused_split_k
-            and 1 < slices <= MOST_FUSED_SLICES
-            and side_by_side(tiles) > 1
-            and tiles.work_m * tiles.work_n <= MOST_SUMS
-        )
-
     def time(slices: int) -> float:
-        fused = is_fused(slices)
+        fused = is_fused(tiles, slices, limits)
         taken = launch_us(tiles, m, n, k, matrices, slices, fused, limits)
         if slices > 1 and not fused:
             taken += limits.costs.host_more_us + reduce_us(matrices * m * n, slices, limits.costs)
@@ -127,6 +129,6 @@ def tiled_estimate(
     deepest, units = k // SMALLEST_SLICE, limits.compute_units
     most = max(1, min(deepest, MOST_GROUPS * units // groups))
     most_fused = min(deepest, MOST_FUSED_GROUPS * units // groups)
-    tried = [s for s in SLICES if s <= most or (s <= most_fused and is_fused(s))]
+    tried = [s for s in SLICES if s <= most or (s <= most_fused and is_fused(tiles, s, limits))]
     best = min({*tried, most}, key=time)
-    return TiledEstimate(best, time(best), is_fused(best))
+    return TiledEstimate(best, time(best), is_fused(tiles, best, limits))
