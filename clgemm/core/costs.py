@@ -122,7 +122,8 @@ class Costs:
     narrow_pack_bytes: float = 234000.0
 
 
-# Fitted on an NVIDIA H200, driver 580.159, by docs/family_costs.py. The data are in docs/measured.
+# Fitted on an NVIDIA H200, driver 580.159, by docs/family_costs.py to the two files
+# docs/measured/families_h200*.json.gz of 2026-11-23.
 H200 = Costs()
 
 
