@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from planned import fallback_by, make_plan, make_scaling_plan
+from planned import fallback_by, make_plan, make_scaling_plan, traits_with
 from strategies import GPU_LIMITS, rows
 
 from clgemm.core.layout import Layout
@@ -69,6 +69,11 @@ def plans():
         yield make_plan(*product(2, 256, 4096), skinny_lanes_config(2, limits), None, limits)
         yield make_narrow_plan(*product(64, 4096, 4096), FEW, limits)
     yield make_narrow_plan(*product(40_000, 20, 600), FEW, FUSED)
+    for limits in (UNFUSED, FUSED):
+        skinny = fallback_by(skinny_lanes_config(2, limits), None, limits)
+        yield make_tensor_plan(*product(2, 256, 4096), (WIDE,), skinny, limits, single_launch=False)
+    small = fallback_by(DIRECT, None, UNFUSED)
+    yield make_tensor_plan(*product(20, 30, 300), (WIDE,), small, UNFUSED, single_launch=False)
     few = apart(rows(2, 5000))
     along_k = few, Layout((5000, 300), (1, 5000)), rows(2, 300)
     skinny = skinny_config(2, 16, True)
@@ -186,7 +191,8 @@ def test_the_plans_here_launch_every_kernel():
     }
     with_options = ("tiled", "skinny_gpu", "tensor_narrow")
     every |= {f"{name} fused_split_k" for name in with_options} | {"blocked packs"}
-    every |= {f"conditional {name}" for name in ("pack", "tiled", "tiled fused_split_k", "reduce")}
+    fallbacks = ("pack", "tiled", "tiled fused_split_k", "reduce", "direct", "skinny_gpu")
+    every |= {f"conditional {name}" for name in (*fallbacks, "skinny_gpu fused_split_k")}
     assert set(variants()) == every
 
 
@@ -205,3 +211,13 @@ def test_values_fit_the_kernels_parameters():
             types = parameter_types(type(step.config))
             for name, value in step.arguments.items():
                 assert fits(value, types[name]), (step.config.family, name, value)
+
+
+def test_every_family_in_opencl_c_that_a_gpu_can_run_can_be_a_fallback():
+    """All of its kernels take a gate, since the planner may choose any of them."""
+    traits = traits_with(FUSED, is_nvidia=True, capability=(9, 0))
+    found = [family for family in FAMILIES if family.runs_on(traits) and not family.instructions]
+    assert {family.name for family in found} >= {"direct", "skinny_gpu", "tiled"}
+    for family in found:
+        for kind in used_by(family.config, *family.kernels):
+            assert list(parameter_types(kind))[-2:] == ["gate", "gate_most"], kind.family

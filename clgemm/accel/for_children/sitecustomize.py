@@ -24,24 +24,31 @@ VARIABLE = "CLGEMM_ACCEL_CHILDREN"
 
 
 class NumpyFinder(MetaPathFinder):
-    """A finder for NumPy, once, with a loader that accelerates the process."""
+    """A finder for NumPy, until it is imported, with a loader that accelerates the process.
+
+    Packages that only ask whether NumPy is installed get a spec too, and throw it away.
+    """
 
     def find_spec(self, name: str, *_: Any) -> Any:
         """Return NumPy's spec with a NumpyLoader, and None for all other modules."""
         if name != "numpy" or self not in sys.meta_path:
             return None
+        place = sys.meta_path.index(self)
         sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            sys.meta_path.insert(place, self)
         if spec is not None and spec.loader is not None:
-            spec.loader = NumpyLoader(spec.loader)
+            spec.loader = NumpyLoader(spec.loader, self)
         return spec
 
 
 class NumpyLoader(Loader):
     """A loader that imports NumPy by NumPy's own loader and then accelerates it."""
 
-    def __init__(self, own: Any) -> None:
-        self._own = own
+    def __init__(self, own: Any, finder: NumpyFinder) -> None:
+        self._own, self._finder = own, finder
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._own, name)
@@ -52,6 +59,8 @@ class NumpyLoader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Import NumPy, restore its own loader and accelerate the process."""
+        if self._finder in sys.meta_path:
+            sys.meta_path.remove(self._finder)
         assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self._own
         self._own.exec_module(module)

@@ -33,7 +33,8 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_M * ITEMS_N, 1, 1)))
 void direct_product(const int m, const int n, const int k, const int4 counts, const float alpha, const float beta,
             __global const float* restrict a, const long a_offset, const long a_row, const long a_column, const long4 a_strides,
             __global const float* restrict b, const long b_offset, const long b_row, const long b_column, const long4 b_strides,
-            __global float* restrict c, const long c_offset, const long c_row, const long c_column, const long4 c_strides) {
+            __global float* restrict c, const long c_offset, const long c_row, const long c_column, const long4 c_strides GATE_ARGUMENTS) {
+  if (GATE_IS_CLOSED) return;
   const int groups_m = (m + ITEMS_M * WORK_M - 1) / (ITEMS_M * WORK_M), groups_n = (n + ITEMS_N * WIDTH - 1) / (ITEMS_N * WIDTH);
   const uint group = get_group_id(0), tile = group % (groups_m * groups_n), matrix = group / (groups_m * groups_n);
   const int row_0 = (tile / groups_n * ITEMS_M + get_local_id(0) / ITEMS_N) * WORK_M;

@@ -103,7 +103,8 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
                     __global const float* restrict a, const long a_offset, const long a_row, const long a_column, const long4 a_strides,
                     __global const float* restrict b, const long b_offset, const long b_row, const long b_column, const long4 b_strides,
                     __global float* restrict c, const long c_offset, const long c_row, const long c_column,
-                    const long c_slice, const long4 c_strides FUSED_ARGUMENTS) {
+                    const long c_slice, const long4 c_strides FUSED_ARGUMENTS GATE_ARGUMENTS) {
+  if (GATE_IS_CLOSED) return;
 #if CHUNK > 0
   __local float rows[CHUNK * ROWS] __attribute__((aligned(64)));
 #endif

@@ -44,3 +44,20 @@ def test_a_child_that_cannot_be_accelerated_says_so(tmp_path):
     assert (code, out) == (0, "[1. 1.]\n")
     assert err.startswith("clgemm: this process uses plain NumPy: this process has no device no su")
     assert err.count("\n") == 1
+
+
+def test_a_child_that_first_asks_whether_numpy_is_installed_is_accelerated(tmp_path):
+    """``importlib.util.find_spec`` finds a module and does not import it."""
+    (tmp_path / "program.py").write_text(
+        "import subprocess, sys\nsubprocess.run([sys.executable, '-c', sys.argv[1]], check=True)"
+    )
+    question = "import importlib.util as i, sys; x = [i.find_spec('numpy') for _ in range(2)]\n"
+    answer = "print(x[1].origin == i.find_spec('numpy').origin, 'numpy' in sys.modules)\n"
+    imported = "import numpy; print('clgemm.accel' in sys.modules, numpy.__spec__.loader)"
+    run = ["-m", "clgemm.accel", "--children", "program.py", question + answer + imported]
+    code, out, err = python(*run, folder=tmp_path)
+    assert (code, err) == (0, "")
+    asked, accelerated = out.splitlines()
+    assert asked == "True False"
+    assert accelerated.startswith("True <")
+    assert "NumpyLoader" not in accelerated
