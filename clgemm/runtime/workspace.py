@@ -15,6 +15,7 @@ from clgemm.core.steps import Plan
 from clgemm.hardware.device import Device, is_in_order
 from clgemm.runtime.bound_plan import BoundKernels, BoundPlan, Launch, SharedMemory
 from clgemm.runtime.memory import Matrix
+from clgemm.runtime.process_exit import stop_threads_at_exit
 
 __all__ = ["Workspace", "workspace"]
 
@@ -67,6 +68,7 @@ class Workspace:
         self._memory: SharedMemory | None = SharedMemory(queue)
         # Whether calls were interrupted or nested, so that `_last` may not be the last event.
         self._is_uncertain = False
+        stop_threads_at_exit(self)
 
     def allocate(self, size_bytes: int) -> cl.Buffer:
         """Return scratch memory; it returns to the pool when the object is deleted."""
