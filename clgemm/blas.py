@@ -10,7 +10,7 @@ import numpy as np
 import pyopencl as cl
 
 from clgemm.core.precision import chosen_precision
-from clgemm.runtime.call_cache import find, remember, repeat
+from clgemm.runtime.call_cache import remember, repeat
 from clgemm.runtime.launch import duplicate, multiply
 from clgemm.runtime.operands import (
     AnyArray,
@@ -21,7 +21,6 @@ from clgemm.runtime.operands import (
     updatable,
     zeros,
 )
-from clgemm.runtime.signature import call_signature
 from clgemm.storage import Order, check_leading, smallest_leading, storage_size, window
 
 __all__ = ["sgemm"]
@@ -152,11 +151,12 @@ def sgemm(
     signature = None
     if alpha and not flat and queue is None and (c is None or overwrite_c):
         options = trans_a, trans_b, order, sizes
-        signature = call_signature("sgemm", options, precision, a, b, c)
-        if (cached := find(signature)) is not None:
-            beta_or_0 = 0.0 if c is None else beta
-            if (result := repeat(cached, alpha, a, b, beta_or_0, c, before)) is not None:
-                return result
+        beta_or_0 = 0.0 if c is None else beta
+        repeated, signature = repeat(
+            *("sgemm", options, precision, alpha, a, b, beta_or_0, c), wait_for=before
+        )
+        if repeated is not None:
+            return repeated
     if not (queue is None or isinstance(queue, cl.CommandQueue)):
         raise TypeError(f"queue={queue!r} is not a pyopencl.CommandQueue")
     given = {"a": a, "b": b} if c is None else {"a": a, "b": b, "c": c}

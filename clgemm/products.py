@@ -27,7 +27,7 @@ from clgemm.core.layout import broadcast_batch
 from clgemm.core.nesting import NestedCallError
 from clgemm.core.precision import chosen_precision
 from clgemm.planning.selection import host_is_faster, smallest_crossover, threshold
-from clgemm.runtime.call_cache import find, remember, repeat
+from clgemm.runtime.call_cache import remember, repeat
 from clgemm.runtime.launch import multiply
 from clgemm.runtime.operands import (
     AnyArray,
@@ -40,7 +40,7 @@ from clgemm.runtime.operands import (
     updatable,
 )
 from clgemm.runtime.regions import sent_share
-from clgemm.runtime.signature import Signature, call_signature
+from clgemm.runtime.signature import Signature
 
 __all__ = ["dot", "inner", "matmul", "tensordot"]
 
@@ -95,9 +95,8 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
 
 @_numpys_if_nested(np.dot)
 def _dot(a: Any, b: Any, out: Any) -> Any:
-    precision, signature = _signature("dot", a, b, out)
-    cached = find(signature)
-    if cached is not None and (result := repeat(cached, 1.0, a, b, 0.0, out)) is not None:
+    precision, result, signature = _repeated("dot", a, b, out)
+    if result is not None:
         return result
     arrays = _taken(a, b, out)
     if arrays is None or not _aligned(arrays.x, arrays.y):
@@ -182,11 +181,12 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
 @_numpys_if_nested(lambda a, b, out, keywords: np.matmul(a, b, out=out, **keywords))
 def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
     target = out[0] if isinstance(out, tuple) and len(out) == 1 else out
-    precision, signature = _signature("matmul", a, b, target)
-    cached = None if keywords else find(signature)
-    if cached is not None and (result := repeat(cached, 1.0, a, b, 0.0, target)) is not None:
-        return result
-    if keywords and (is_device(a) or is_device(b) or is_device(target)):
+    precision = result = signature = None
+    if not keywords:
+        precision, result, signature = _repeated("matmul", a, b, target)
+        if result is not None:
+            return result
+    elif is_device(a) or is_device(b) or is_device(target):
         raise TypeError(f"matmul of device arrays does not accept {', '.join(sorted(keywords))}")
     arrays = None if keywords else _taken(a, b, target)
     if arrays is None or not _aligned(arrays.x, arrays.y):
@@ -281,17 +281,19 @@ class _Operands(NamedTuple):
     queue: cl.CommandQueue | None
 
 
-def _signature(function: str, a: Any, b: Any, out: Any) -> tuple[str | None, Signature | None]:
-    """Return a call's precision and its signature.
+def _repeated(
+    function: str, a: Any, b: Any, out: Any
+) -> tuple[str | None, AnyArray | None, Signature | None]:
+    """Return a call's precision, its result if the call cache makes it, and its signature.
 
-    Both are None if the precision's setting is wrong: `multiply` raises that error.
+    All are None if the precision's setting is wrong: `multiply` raises that error.
     """
     least = threshold() if isinstance(a, np.ndarray) else None
     try:
         precision = chosen_precision()
     except ValueError:
-        return None, None
-    return precision, call_signature(function, least, precision, a, b, out)
+        return None, None, None
+    return precision, *repeat(function, least, precision, 1.0, a, b, 0.0, out)
 
 
 def _is_small(a: Any, b: Any, out: Any) -> bool:

@@ -33,7 +33,9 @@ def chosen_precision(asked: str | None = None) -> str:
     ValueError
         If it is none of ``"strict"``, ``"float32"`` and ``"fast"``.
     """
-    return require_precision(asked or _scoped.get() or environment_precision() or "float32")
+    if asked:
+        return require_precision(asked)
+    return _scoped.get() or environment_precision() or "float32"  # both are checked
 
 
 def require_precision(value: str, name: str = "precision") -> str:

@@ -1,23 +1,31 @@
 """The call cache: it repeats a call of a known signature without checks and planning.
 
-It holds bound plans by call signature. `clgemm.runtime.signature` says what a signature is.
+It holds bound plans by call signature. `clgemm.runtime.signature` says what a signature is. A call
+with the same device arrays as one before is found by the arrays' identities, which is faster than
+to make its signature.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+import weakref
+from collections.abc import Hashable, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import pyopencl as cl
 
 from clgemm.core.caches import on_forget
+from clgemm.hardware.forks import require_unforked
 from clgemm.runtime.execute import BoundCall, execute
-from clgemm.runtime.operands import AnyArray, allocated, overlaps_either
-from clgemm.runtime.signature import Signature
+from clgemm.runtime.operands import AnyArray, DeviceArray, allocated, overlaps_either
+from clgemm.runtime.signature import Signature, call_signature
 
-__all__ = ["CachedCall", "find", "remember", "repeat"]
+__all__ = ["CachedCall", "remember", "repeat"]
 
 MOST_CALLS = 1024
+MOST_SAME = 256
+
+# A function, its options, the precision, and the identities of three device arrays.
+Key: TypeAlias = tuple[str, Hashable, "str | None", int, int, int]
 
 
 class CachedCall(NamedTuple):
@@ -34,43 +42,110 @@ class CachedCall(NamedTuple):
     order: Literal["C", "F"]
 
 
+class SameArrays(NamedTuple):
+    """A call with three device arrays, for the next one with the same.
+
+    Attributes
+    ----------
+    state : tuple
+        What the call depends on, of each array: memory, place, layout, type and queue.
+    references : tuple of weakref.ref
+        The arrays. When one is deleted, this object is too, and with it its hold on the memory.
+    """
+
+    bound: BoundCall
+    state: tuple[Any, ...]
+    references: tuple[weakref.ref[Any], ...]
+
+
 _calls: dict[Signature, CachedCall] = {}
-on_forget(lambda: _calls.clear())  # a lambda, because tests replace `_calls`
+_same: dict[Key, SameArrays] = {}
+_last_key: Key | None = None  # of the last call that was not found in `_same`
 
 
-def find(signature: Signature | None) -> CachedCall | None:
-    """Return the cached call of a signature, or None."""
-    return None if signature is None else _calls.get(signature)
+def _forget() -> None:
+    _calls.clear()
+    _same.clear()
+
+
+on_forget(_forget)
 
 
 def repeat(
-    cached: CachedCall,
+    function: str,
+    options: Hashable,
+    precision: str | None,
     alpha: float,
     a: Any,
     b: Any,
     beta: float,
     c: Any,
     wait_for: Sequence[cl.Event] = (),
-) -> AnyArray | None:
-    """Make a product by a cached call, and return its result.
+) -> tuple[AnyArray | None, Signature | None]:
+    """Make a product by a cached call, if there is one for its operands.
 
     Parameters
     ----------
-    a, b, c : object
-        The operands that the signature was made from.
+    function, options, precision, a, b, c : object
+        As for `call_signature`.
 
     Returns
     -------
     array or None
-        None if `c` may share elements with an operand. Then nothing is computed.
+        The result. None if nothing is computed: no call is cached, or `c` may share elements with
+        an operand.
+    signature or None
+        For `remember`; None if there is a result, or the call has no signature.
     """
+    key = None
+    if type(c) is DeviceArray:
+        key = function, options, precision, id(a), id(b), id(c)
+        same = _same.get(key)
+        if same is not None and same.state == _state(a, b, c):
+            try:
+                require_unforked()
+            except RuntimeError:
+                return None, None  # the call raises this error
+            execute(same.bound, alpha, a, b, beta, c, wait_for)
+            return c, None
+    signature = call_signature(function, options, precision, a, b, c)
+    cached = None if signature is None else _calls.get(signature)
+    if cached is None:
+        return None, signature
     bound, shape, order = cached
     if c is None:
         c = allocated(a, shape, order, bound.space.queue)
     elif overlaps_either(c, a, b):
-        return None
+        return None, signature
+    elif key is not None:
+        _keep(key, bound, a, b, c)
     execute(bound, alpha, a, b, beta, c, wait_for)
-    return c
+    return c, None
+
+
+def _state(a: Any, b: Any, c: Any) -> tuple[Any, ...]:
+    """Return what a call depends on, of three device arrays. Equal parts are mostly identical."""
+    return (
+        *(a.base_data, a.shape, a.strides, a.offset, a.dtype, a.queue),
+        *(b.base_data, b.shape, b.strides, b.offset, b.dtype, b.queue),
+        *(c.base_data, c.shape, c.strides, c.offset, c.dtype, c.queue),
+    )
+
+
+def _keep(key: Key, bound: BoundCall, a: Any, b: Any, c: Any) -> None:
+    """Keep a call for the next one with the same arrays, the second time in a row."""
+    global _last_key
+    if key != _last_key:
+        _last_key = key
+        return
+    if len(_same) >= MOST_SAME:
+        _same.clear()
+
+    def drop(_: Any) -> None:
+        _same.pop(key, None)
+
+    references = tuple(weakref.ref(x, drop) for x in (a, b, c))
+    _same[key] = SameArrays(bound, _state(a, b, c), references)
 
 
 def remember(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
@@ -10,6 +13,7 @@ from whole_numbers import FUNCTIONS, got, whole
 
 import clgemm
 from clgemm.core import caches
+from clgemm.hardware import forks
 from clgemm.runtime import call_cache
 
 
@@ -96,3 +100,78 @@ def test_only_so_many_calls_are_kept(planned, placed, monkeypatch):
             a, b = whole(n, n), whole(n, n)
             np.testing.assert_array_equal(got(clgemm.matmul(placed(a), placed(b))), a @ b)
             assert len(call_cache._calls) <= 3
+
+
+def repeated(device, *arrays, times=4):
+    """Multiply device arrays so often that the call is found by their identities."""
+    for _ in range(times):
+        clgemm.matmul(*arrays[:2], out=arrays[2])
+    assert any(key[3:] == tuple(map(id, arrays)) for key in call_cache._same)
+
+
+def arrays_of(device, n=16):
+    """Return two random matrices and zeros, on the device."""
+    return [
+        cl_array.to_device(device.queue, x)
+        for x in (whole(n, n), whole(n, n), np.zeros((n, n), "f"))
+    ]
+
+
+@pytest.mark.parametrize("change", ["memory of a", "memory of c", "place of b", "strides of b"])
+def test_the_same_arrays_may_have_changed(device, change):
+    """A call of the same arrays is made anew where one of them has another memory or layout."""
+    a, b, c = arrays_of(device)
+    repeated(device, a, b, c)
+    other = cl_array.to_device(device.queue, whole(20, 20))
+    if change == "memory of a":
+        a.base_data = other.base_data
+    elif change == "memory of c":
+        c.base_data = a.base_data
+    elif change == "place of b":
+        b.base_data, b.offset = other.base_data, 16
+    else:
+        b.strides = b.strides[::-1]
+    x, y = a.get(), b.get() if change != "strides of b" else b.get().copy()
+    clgemm.matmul(a, b, out=c)
+    np.testing.assert_array_equal(c.get(), x @ y)
+
+
+def test_the_same_arrays_have_other_scales_data_and_precisions(device):
+    """What a call of the same arrays does not depend on is each call's own."""
+    a, b, c = arrays_of(device)
+    for i in range(6):
+        a.set(whole(16, 16))
+        clgemm.sgemm(float(i), a, b, 0.0, c, overwrite_c=1, precision=("strict", "fast")[i % 2])
+        np.testing.assert_array_equal(c.get(), i * (a.get() @ b.get()))
+
+
+def test_a_call_of_the_same_arrays_does_not_keep_them(device):
+    """When one of the arrays is deleted, the cache lets go of the memory of all."""
+    a, b, c = arrays_of(device)
+    repeated(device, a, b, c)
+    entry = weakref.ref(b)
+    kept = len(call_cache._same)
+    del b
+    gc.collect()
+    assert entry() is None
+    assert len(call_cache._same) == kept - 1
+
+
+def test_calls_of_the_same_arrays_are_forgotten_and_bounded(device, monkeypatch):
+    """forget_plans drops them, and at most MOST_SAME are kept."""
+    monkeypatch.setattr(call_cache, "MOST_SAME", 2)
+    several = [arrays_of(device) for _ in range(4)]
+    for arrays in several:
+        repeated(device, *arrays)
+        assert len(call_cache._same) <= 2
+    caches.forget_plans()
+    assert not call_cache._same
+
+
+def test_the_same_arrays_in_a_forked_process_are_refused(device, monkeypatch):
+    """The error of the first call comes, not a product on the parent's device."""
+    a, b, c = arrays_of(device)
+    repeated(device, a, b, c)
+    monkeypatch.setattr(forks, "_forked", True)
+    with pytest.raises(RuntimeError, match="forked"):
+        clgemm.matmul(a, b, out=c)
