@@ -240,6 +240,16 @@ class Run:
         self.file.write_text(json.dumps(self.results, indent=1) + "\n", encoding="utf-8")
 
 
+def read(file: Path) -> list[dict[str, object]]:
+    """Return the results of an earlier run."""
+    return list(json.loads(file.read_text(encoding="utf-8")))
+
+
+def mutant_of(result: dict[str, object]) -> Mutant:
+    """Return the mutant of a result."""
+    return Mutant(**{key: result[key] for key in Mutant.__dataclass_fields__})
+
+
 def main() -> int:
     """Run the mutants; return 1 if one survives."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -250,10 +260,11 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=600, help="after which no other begins")
     parser.add_argument("--json", type=Path, default=Path("mutants.json"))
     parser.add_argument("--again", type=Path, help="those that survived or hung in this file")
+    parser.add_argument("--without", type=Path, nargs="*", default=(), help="files of earlier runs")
     parser.add_argument("--oclgrind", action="store_true", help="ask it about kernels that survive")
     parser.add_argument("--trust", action="store_true", help="do not run the tests unbroken first")
     args = parser.parse_args()
-    before = json.loads(args.again.read_text(encoding="utf-8")) if args.again else []
+    before = read(args.again) if args.again else []
     counts = {}
     for family in () if before else args.families.split(","):
         name, _, count = family.partition("=")
@@ -269,10 +280,14 @@ def main() -> int:
         for result in before:
             again = result["outcome"] == SURVIVED or result["by"] == TIMEOUT
             if again and time.monotonic() < end:
-                run.add(Mutant(**{key: result[key] for key in Mutant.__dataclass_fields__}))
+                run.add(mutant_of(result))
             else:
                 run.keep(result)
-        waiting = {family: in_turns(family, args.seed) for family in counts}
+        earlier = {mutant_of(x).key for file in args.without for x in read(file)}
+        waiting = {
+            family: (x for x in in_turns(family, args.seed) if x.key not in earlier)
+            for family in counts
+        }
         for turn in range(max(counts.values(), default=0)):
             for family in (x for x in counts if turn < counts[x]):
                 while time.monotonic() < end and (mutant := next(waiting[family], None)):

@@ -137,3 +137,20 @@ def test_several_devices_share_a_product_only_if_that_is_expected_to_be_faster(
     assert is_faster_spread(shape, depth, [1e14, 1e14], copied) == faster
     assert not is_faster_spread(shape, depth, [1e14], copied)
     assert not is_faster_spread(shape, depth, [1e14, 1e12], copied)
+
+
+@pytest.mark.parametrize(
+    ("batch", "devices", "copies"),
+    [
+        ((), 2, 4),  # A, C and two copies of B
+        ((), 3, 5),
+        ((4,), 2, 3),  # each matrix of a batch goes to one device
+    ],
+)
+def test_each_further_device_needs_its_own_copy_of_b(batch, devices, copies):
+    """With square matrices, the time to copy is that of A, of C and of one B a device."""
+    size, rate = 8192, 1e14
+    shape = (*batch, size, size)
+    enough = copies * rate / (tiles.LEAST_GAIN * size)
+    assert is_faster_spread(shape, size, [rate] * devices, 1.01 * enough)
+    assert not is_faster_spread(shape, size, [rate] * devices, 0.99 * enough)
