@@ -123,6 +123,14 @@ def test_a_slow_device_takes_no_tile_that_it_would_end_last():
     assert {who for _, _, who in made} == {0}
 
 
+@pytest.mark.parametrize(("tiles", "draws"), [(10, True), (9, False)])
+def test_a_device_that_ends_with_the_others_draws(tiles, draws):
+    """A device draws a tile if it ends when the others would end all that is left, not later."""
+    schedule = Schedule(grid_of(1, tiles), [Drawer(100.0), Drawer(1000.0)])
+    drawn = schedule.draw(0, 0.0)
+    assert drawn == (Draw(0, 0, 1) if draws else WAIT)
+
+
 def test_draws_that_cost_something_are_large_first():
     """Devices whose draws are expensive take their share at once, others in few draws."""
     _, _, dear = simulated(grid_of(1, 100), [1000.0, 1000.0], (0, 1), setup_s=1.0)

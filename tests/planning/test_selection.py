@@ -98,6 +98,37 @@ def test_no_device_is_refused_by_the_crossover_of_another_kind(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("sizes", "kind", "host"),
+    [
+        ((768, 768, 768), "CPU", False),
+        ((768, 768, 767), "CPU", True),
+        ((384, 384, 8192), "CPU", False),
+        ((383, 8192, 8192), "CPU", True),
+        ((8192, 383, 8192), "CPU", True),
+        ((1150, 1150, 1150), "GPU", False),
+        ((1150, 1150, 1149), "GPU", True),
+        ((16384, 16384, 8), "GPU", False),
+        ((16384, 16384, 7), "GPU", True),
+        ((8, 16384, 16384), "GPU", False),
+        ((7, 16384, 16384), "GPU", True),
+        ((16384, 7, 16384), "GPU", True),
+    ],
+)
+def test_a_device_wins_from_its_bounds_on(sizes, kind, host, monkeypatch):
+    """A device without transfers makes products at the bounds of the rules, and no smaller one."""
+
+    class Stand:
+        shares_host_memory, transfer = True, None
+        traits = SimpleNamespace(has_many_cores=False, register_width=16, is_vector_compiler=True)
+
+    Stand.kind = kind
+    monkeypatch.delenv("CLGEMM_THRESHOLD")
+    monkeypatch.setattr(selection, "get_device", Stand)
+    monkeypatch.setattr(selection, "measured", lambda _: None)
+    assert selection.host_is_faster(*sizes, 1) == host
+
+
+@pytest.mark.parametrize(
     ("sizes", "kind", "unified", "clear"),
     [
         ((8192, 8192, 8192), "GPU", False, True),

@@ -94,6 +94,22 @@ def test_tiles_cover_c_once(shape, depth, parties):
     )
 
 
+@pytest.mark.parametrize(
+    ("shape", "depth", "rows"),
+    [
+        ((33_000, 20_000), 20_000, 1408),  # a 24th of all, in whole grains
+        ((64_000, 8192), 200_000, 2688),
+        ((5000, 5000), 100_000, tiles.LEAST_SIDE),
+    ],
+)
+def test_tiles_through_transfers_take_all_columns_of_a_band(shape, depth, rows):
+    """Tiles have the width of their band, and as many rows as make the work, or the least side."""
+    grid = spread_grid(shape, depth, [GPU, GPU])
+    assert grid is not None
+    assert (len(grid.bands), grid.rows) == (1, rows)
+    assert grid.bands[0][0][1] == slice(0, shape[1])
+
+
 def test_neighbours_of_a_band_join():
     """A run of tiles of a band is one block, whose tiles keep their borders."""
     grid = spread_grid((40_000, 20_000), 20_000, [GPU] * 4)
