@@ -66,10 +66,14 @@ def main():
     products([(1, 300, 200), (400, 2, 33), (64, 64, 1500)])
     print("by the planner", flush=True)
     lanes = Choice(ODD_LANES, None), [(3, 70, 33), (1, 25, 600), (2, 300, 7)]
+    # The last chunk of k ends with a whole round of loads, of B's rows and of its columns.
+    deep = Choice(replace(ODD_LANES, chunk=24), None), [(3, 70, 40), (1, 25, 120)]
+    along_k = replace(ODD_LANES, rows=2, group=64, abreast=4, chunk=64, ahead=1)
+    deep_along_k = Choice(along_k, None), [(1, 70, 64), (2, 25, 192)]
     tiles = choice_of(ODD_TILES, device), [(12, 20, 8), (25, 41, 17)]
     packed = choice_of(replace(ODD_TILES, in_place=False), device), [(12, 20, 8), (25, 41, 17)]
     skinny = Choice(ODD_SKINNY, (copy_config(device.limits),)), [(3, 70, 33), (2, 300, 7)]
-    for choice, sizes in (lanes, tiles, packed, skinny):
+    for choice, sizes in (lanes, deep, deep_along_k, tiles, packed, skinny):
         family = family_named(choice.config.family)
         planner.choose = lambda *_, found=(family, choice): found
         forget_plans()
