@@ -435,6 +435,21 @@ def test_packing_by_who_multiplies_or_before(near, config, device, monkeypatch, 
 
 
 @pytest.mark.parametrize("config", [ODD_REGISTERS, REGISTER[-1]], ids=name)
+@pytest.mark.parametrize("cuts", [(1, 16), (2, 32), (3, 16), (3, 32)])
+def test_packing_in_parts(cuts, config, device, monkeypatch, spread_out):
+    """A launch packs A in parts of so many panels and columns of a block, the last ones smaller."""
+    monkeypatch.setattr(blocked_plan, "PACKED_NEAR", 0)
+    monkeypatch.setattr(blocked_plan.RegisterPanels, "_cuts", lambda *_: cuts)
+    spread_out(cuts=1, lists=1)
+    force(replace(config, block_k=48, in_place=False), device, monkeypatch)
+    rng = np.random.default_rng(7)
+    m, n, k = 4 * config.tile_m + 1, 3, 83
+    a, b = integers(rng, (2, m, k)), integers(rng, (k, n))
+    for turned in (a, np.ascontiguousarray(a.swapaxes(-1, -2)).swapaxes(-1, -2)):
+        np.testing.assert_array_equal(clgemm.matmul(turned, b), a @ b)
+
+
+@pytest.mark.parametrize("config", [ODD_REGISTERS, REGISTER[-1]], ids=name)
 @pytest.mark.parametrize("most", [0, blocked_plan.PACKED_MEANWHILE])
 def test_packing_while_multiplying(most, config, device, monkeypatch, spread_out):
     """Rows of A that are neighbours; whole panels and edges of A and B; blocks of k, slices."""

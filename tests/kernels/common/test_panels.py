@@ -55,6 +55,17 @@ def test_scratch_respects_the_largest_buffer():
     assert max(dict(made.scratch).values()) <= 2**22
 
 
+def test_blocks_of_k_are_whole_tiles_however_little_fits():
+    """Every block of k but the last is a multiple of the depth of a tile, here of 12."""
+    config = replace(CONFIG, tile_k=12)
+    small = replace(LIMITS, allocation_bytes=2**21)
+    operands = dense(1000, 4000), dense(4000, 900), dense(1000, 900)
+    made = make_plan(*operands, config, PACK, small)
+    depths = [step.arguments["k"] for step in made.steps if step.config.family == "tiled"]
+    assert len(set(depths)) == 2
+    assert {depth % 12 for depth in depths if depth != min(depths)} == {0}
+
+
 def test_a_repeated_operand_is_packed_once():
     """A batch that shares B packs it once, and reads it with a stride of zero."""
     a, c = dense(100, 70, 9), dense(100, 130, 9)

@@ -21,6 +21,15 @@ def test_slices_of_few_rows_run_side_by_side(n):
         assert 66 < step.groups * step.config.items / 1024 <= 132
 
 
+@pytest.mark.parametrize(("group", "along_k"), [(64, 64), (256, 256), (1024, 256)])
+def test_work_groups_are_smaller_where_columns_are_contiguous(group, along_k):
+    """Those along k have at most 256 work-items, and no more than the config has."""
+    config = replace(skinny_lanes_config(1, LIMITS), group=group, chunk=64)
+    for b, items in ((dense(512, 512), group), (dense(512, 512).transposed(), along_k)):
+        step = make_plan(dense(1, 512), b, dense(1, 512), config, None, LIMITS).steps[0]
+        assert step.config.items == items
+
+
 def test_the_last_cache_keeps_a_part_of_a_larger_matrix():
     """Loads have a hint for the part that fits; none has one if all of it fits, or hardly any."""
     limits = replace(LIMITS, compute_units=132, persisting_cache_bytes=2**25)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from planned import LIMITS, dense, kernels, make_plan
 
 from clgemm.core.layout import Layout
 from clgemm.kernels.pack.defaults import pack_config
 from clgemm.kernels.tiled.defaults import lane_configs
-from clgemm.kernels.tiled.plan import reads_singly
+from clgemm.kernels.tiled.plan import make_tiled_plan, reads_singly
 
 CONFIG = replace(lane_configs()[1], in_place=False)
 IN_PLACE = lane_configs()[1]
@@ -55,6 +56,17 @@ def test_what_is_loaded_float_by_float_is_packed_where_that_is_expected_to_pay()
     assert packs(63, 101) == 0
     assert packs(4001, 4001) == 2
     assert packs(4001, 4001, is_fallback=True) == 0
+
+
+@pytest.mark.parametrize("k", [5, 5001])
+@pytest.mark.parametrize(("more_m", "more_n"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_an_operand_is_packed_if_more_tiles_than_allowed_read_it(more_m, more_n, k):
+    """Tiles along n read A, and tiles along m read B, whatever k is."""
+    m, n = 3 * IN_PLACE.tile_m + more_m, 3 * IN_PLACE.tile_n + more_n
+    operands = [x._replace(alignment_bytes=4) for x in (dense(m, k), dense(k, n), dense(m, n))]
+    made = make_tiled_plan(*operands, IN_PLACE, PACK, LIMITS, most_reads=3)
+    packed = {name for name, _ in made.scratch} & {"packed_a", "packed_b"}
+    assert packed == set(more_n * ["packed_a"] + more_m * ["packed_b"])
 
 
 def test_which_operands_are_read_float_by_float():
