@@ -42,6 +42,7 @@ from clgemm.kernels.tiled.defaults import lane_configs, nvidia_configs
 from clgemm.kernels.tiled.estimate import TiledEstimate
 from clgemm.planning import bounded, planner
 from clgemm.runtime import call_cache
+from clgemm.runtime.launch import duplicate
 
 ODD_TILES = TiledConfig(
     tile_m=12,
@@ -321,6 +322,19 @@ def test_products_in_blocks(config, stack, device, monkeypatch):
     if not stack:
         c = integers(rng, (31, 27))
         np.testing.assert_array_equal(clgemm.sgemm(2.0, a, b, 3.0, c), 2 * (a @ b) + 3 * c)
+
+
+@pytest.mark.parametrize("shape", [(10, 7), (5, 2, 7), (2, 3, 3, 300)])
+def test_copies_in_several_launches(shape, device, monkeypatch):
+    """A copy of more rows or matrices than one launch may have holds all of them."""
+    monkeypatch.setattr(pack_plan, "LAST_ITEM", 8 * copy_config(device.limits).items)
+    plan_anew(monkeypatch)
+    *batch, m, n = shape
+    stored = np.arange(np.prod(shape), dtype=np.float32).reshape(*batch, n, m)
+    axes = (*range(len(batch)), len(batch) + 1, len(batch))
+    turned = cl.array.to_device(device.queue, stored).transpose(axes)
+    copy = duplicate(turned, "C", device.queue).get()
+    np.testing.assert_array_equal(copy, stored.transpose(axes))
 
 
 @pytest.mark.parametrize("config", [ODD_TILES, ODD_REGISTERS, DIRECT[2], None], ids=name)

@@ -149,3 +149,13 @@ def test_what_is_clearly_faster(sizes, kind, unified, clear):
     stand = SimpleNamespace(kind=kind, shares_host_memory=False, transfer=None, cl_device=cl_device)
     assert selection.is_clearly_faster(stand, Work(*sizes)) == clear
     assert clear <= selection.is_clearly_faster(stand, Work(*sizes), 0.5)
+
+
+@pytest.mark.parametrize(("processors", "threads"), [(None, 1), (1, 1), (2, 2), (16, 16), (64, 16)])
+def test_few_threads_copy_to_a_device(processors, threads, monkeypatch):
+    """One for each processor, and 16 at most. Transfers take half of the memory at most."""
+    monkeypatch.setattr(selection.os, "cpu_count", lambda: processors)
+    cl_device = SimpleNamespace(global_mem_size=2**34)
+    stand = SimpleNamespace(shares_host_memory=False, transfer=None, cl_device=cl_device)
+    found = selection.transfer_config(stand)
+    assert (found.threads, found.memory_bytes) == (threads, 2**33)
