@@ -41,7 +41,7 @@ CAUGHT, SURVIVED, EQUIVALENT, TIMEOUT = "caught", "survived", "equivalent", "tim
 INVALID = "invalid"  # it does not compile
 GONE = "gone"  # of a mutant of another version: its line is not there
 COUNTED = (CAUGHT, EQUIVALENT, SURVIVED)
-MOST_SECONDS = 120  # of a mutant's processor time: loops may not end
+MOST_SECONDS = 300  # of processor time for a stage: loops may not end, kernels are built anew
 MOST_BYTES = 12 * 2**30  # of a mutant's address space: a wrong size may ask for anything
 
 

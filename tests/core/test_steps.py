@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from clgemm.core.layout import Level
 from clgemm.core.steps import slices
 
@@ -23,3 +25,13 @@ def test_slices_cover_a_batch_once():
             assert len(part.levels) <= 4
             reached += walked
         assert sorted(reached) == everything
+
+
+@pytest.mark.parametrize(
+    ("counts", "most", "launches"),
+    [((5,), 2, 3), ((6,), 2, 3), ((5, 2), 4, 3), ((5, 2), 1, 10), ((3, 5, 2), 10, 3)],
+)
+def test_slices_are_as_large_as_a_launch_may_be(counts, most, launches):
+    """A batch is cut into the fewest launches, the last one smaller."""
+    levels = tuple(Level(count, (10**i,)) for i, count in enumerate(counts))
+    assert len(list(slices(levels, most, 1))) == launches

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -136,6 +137,23 @@ def test_what_fits_is_cut_for_overlap_only():
         (slice(row, row + 512), slice(0, 2048)) for row in range(0, 4096, 512)
     ]
     assert [tile.loads for tile in stream.tiles] == [(0, 1)] + [(0,)] * 7
+
+
+@pytest.mark.parametrize(
+    ("batch", "sizes"),
+    [
+        ((), (4 * GRAIN + 1, 300, 200)),  # by rows
+        ((), (4 * GRAIN - 1, 300, 200)),
+        ((), (101, 300, 200)),
+        ((), (16, 16, 4 * GRAIN + 1)),  # few rows, along k
+        ((5,), (30, 20, 10)),  # by matrices
+    ],
+)
+def test_what_fits_has_no_more_tiles_than_asked_for(batch, sizes):
+    """A side or a batch that does not divide by the number of tiles has fewer, longer ones."""
+    none = (False,) * len(batch)
+    stream = make_stream(batch, sizes, (none, none), False, config(tiles=4), 2**30)
+    assert 1 < len(stream.tiles) <= 4
 
 
 def test_square_tiles_bring_in_each_block_once():
