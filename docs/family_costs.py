@@ -1,6 +1,6 @@
 """Measure how long the plans of random products take, and fit the constants of expected times.
 
-    python docs/family_costs.py measure [--products N] [--seed S] [--minutes M] --out FILE
+    python docs/family_costs.py measure [--products N] [--seed S] [--minutes M] ... --out FILE
     python docs/family_costs.py fit FILE [FILE ...] [--check FILE]
 
 `measure` draws random products, as ``bench --survey`` does, and times the plans that each kernel
@@ -23,6 +23,7 @@ import gzip
 import json
 import math
 import multiprocessing
+import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -335,7 +336,9 @@ class Bench:
 def measure(arguments: argparse.Namespace) -> int:
     """Measure random products and write their times."""
     end = time.monotonic() + 60 * arguments.minutes
-    cases = list(random_cases(arguments.products, arguments.seed, Bounds()))
+    bounds = Bounds(work=(round(arguments.least), Bounds().work[1]))
+    cases = list(random_cases(arguments.products, arguments.seed, bounds))
+    random.Random(arguments.seed).shuffle(cases)  # so that too little time favours none
     traits = traits_here()
     print(f"built {build_all(cases, arguments.calls)} programs", flush=True)
     bench, rows = Bench(cases), []
@@ -485,6 +488,7 @@ def main() -> int:
     measuring.set_defaults(run=measure)
     measuring.add_argument("--products", type=int, default=300)
     measuring.add_argument("--seed", type=int, default=0)
+    measuring.add_argument("--least", type=float, default=1e5, help="multiply-adds")
     measuring.add_argument("--minutes", type=float, default=5.0)
     measuring.add_argument("--calls", action="store_true", help="time whole calls only")
     measuring.add_argument("--out", type=Path, required=True)

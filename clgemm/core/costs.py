@@ -30,6 +30,8 @@ class Costs:
         Multiply-adds that take as long as a load of four floats from global memory.
     transposed : float
         The same for the way of four floats into a transposed tile.
+    one_buffer : float
+        How many times as long loads take that are not begun a step ahead.
     few_lanes : float
         How much slower eight groups of 32 lanes are than many, as a share.
     step_us, narrow_step : float
@@ -51,6 +53,9 @@ class Costs:
         A step over k in the direct family: its latency, and work-groups' steps per microsecond.
     direct_store : float
         Time of a work-group of the direct family besides its steps.
+    outer_bytes, outer_multiply_adds, outer_load, outer_us : float
+        The outer_product family: bytes of C that the whole device writes; multiply-adds, and how
+        many of them take as long as a load of one element of B; fixed time.
     skinny_bytes, skinny_row, skinny_us, skinny_step_us : float
         The skinny_gpu family: bytes that the whole device reads; how much longer each further row
         takes, as a share; time of a round of work-groups; latency of a step.
@@ -83,6 +88,7 @@ class Costs:
     multiply_adds: float = 345000.0
     vector_load: float = 5.11
     transposed: float = 4.23
+    one_buffer: float = 0.7
     few_lanes: float = 0.459
     step_us: float = 0.326
     narrow_step: float = 0.163
@@ -99,6 +105,10 @@ class Costs:
     direct_step_us: float = 0.137
     direct_items: float = 183.0
     direct_store: float = 0.101
+    outer_bytes: float = 2990000.0
+    outer_multiply_adds: float = 84100.0
+    outer_load: float = 7.55
+    outer_us: float = 0.651
     skinny_bytes: float = 5950000.0
     skinny_row: float = 0.597
     skinny_us: float = 4.99
@@ -122,8 +132,9 @@ class Costs:
     narrow_pack_bytes: float = 234000.0
 
 
-# Fitted on an NVIDIA H200, driver 580.159, by docs/family_costs.py to the two files
-# docs/measured/families_h200*.json.gz of 2026-11-23.
+# Fitted on an NVIDIA H200, driver 580.159, by docs/family_costs.py to docs/measured/
+# families_h200*.json.gz of 2026-11-23; those of outer_product and `one_buffer` to the last of them
+# alone, with the others as they were.
 H200 = Costs()
 
 

@@ -43,6 +43,7 @@ class Tiles(NamedTuple):
     work_m: int
     work_n: int
     parts: int
+    buffers: int
     items: int
     local_memory_bytes: int
     load_a: int
@@ -84,7 +85,8 @@ def launch_us(
     area = tiles.tile_m * tiles.tile_n
     loads = tiles.tile_m / tiles.load_a + tiles.tile_n / tiles.load_b
     moved = tiles.tile_m * tiles.transpose_a + tiles.tile_n * tiles.transpose_b
-    work = area + 4 * (costs.vector_load * loads + costs.transposed * moved)
+    moving = costs.vector_load * loads + costs.transposed * moved
+    work = area + 4 * moving * (costs.one_buffer if tiles.buffers == 1 else 1.0)
     few = 1 + costs.few_lanes * 8 * LANES / (together * tiles.items)
     arithmetic = rounds * steps * tiles.tile_k * work / costs.multiply_adds * few
     is_narrow = min(tiles.load_a, tiles.load_b) < 4
