@@ -29,7 +29,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -42,7 +41,7 @@ from clgemm.core.config import Limits
 from clgemm.core.costs import H200, Costs
 from clgemm.core.layout import Layout
 from clgemm.core.problem import Problem
-from clgemm.core.steps import Plan, expected_us
+from clgemm.core.steps import Plan
 from clgemm.core.traits import Traits
 from clgemm.kernels import FAMILIES
 from clgemm.kernels.common.choice import Choice
@@ -50,10 +49,8 @@ from clgemm.kernels.common.family import Family
 from clgemm.kernels.tiled import plan as tiled_plan
 from clgemm.kernels.tiled.estimate import is_fused, launch_us, tiled_estimate
 from clgemm.planning.bounded import bounded
+from clgemm.tuning.cost_fit import burst_us, expected_times
 
-BURST_S = 0.004  # of one call after the other
-MOST_CALLS = 400  # of a burst
-BURSTS = 3
 SLICES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 COMPARED_WITH_SLICES = 3  # configs for which numbers of slices are measured
 MOST_GROUPS = 8  # work-groups per compute unit, where k is cut
@@ -234,22 +231,6 @@ def build_all(cases: Sequence[Case], calls: bool) -> int:
         parts = pool.map(found, [cases[i::count] for i in range(count)])
         programs = list(set().union(*parts))
         return sum(pool.map(build, [programs[i::count] for i in range(count)]))
-
-
-def burst_us(call: Callable[[], object], finish: Callable[[], object]) -> float:
-    """Return the time of a call among many, in microseconds: the median of bursts."""
-
-    def timed(calls: int) -> float:
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        finish()
-        return (time.perf_counter() - start) / calls
-
-    timed(1)
-    calls = max(1, min(5, int(BURST_S / timed(1))))
-    calls = max(1, min(MOST_CALLS, int(BURST_S / timed(calls))))
-    return 1e6 * median(timed(calls) for _ in range(BURSTS))
 
 
 class Bench:
@@ -433,8 +414,7 @@ def timed_plans(report: dict[str, Any]) -> tuple[Limits, list[Timed]]:
 
 def expected(timed: Sequence[Timed], limits: Limits, costs: Costs) -> np.ndarray:
     """Return the expected times of plans."""
-    with_costs = dataclasses.replace(limits, costs=costs)
-    return np.array([expected_us(each.plan, with_costs) for each in timed])
+    return expected_times([each.plan for each in timed], limits, costs)
 
 
 def regret(timed: Sequence[Timed], times: np.ndarray) -> list[float]:
