@@ -327,11 +327,14 @@ def measure(arguments: argparse.Namespace) -> int:
         if time.monotonic() > end:
             break
         times: dict[str, float] = {}
+        groups: dict[str, list[int]] = {}
         for labels, plan in () if arguments.calls else distinct(case, traits):
             taken = round(bench.plan_us(case, plan), 2)
             times |= dict.fromkeys(labels, taken)
+            groups |= dict.fromkeys(labels, groups_of(plan))
         calls = {name: round(taken, 2) for name, taken in bench.calls_us(case).items()}
-        rows.append({"case": case.as_dict(), "plans_us": times, "calls_us": calls})
+        row = {"case": case.as_dict(), "plans_us": times, "groups": groups, "calls_us": calls}
+        rows.append(row)
     limits = {k: v for k, v in dataclasses.asdict(traits.limits).items() if k != "costs"}
     report = {
         "device": bench.device.name,
@@ -346,6 +349,11 @@ def measure(arguments: argparse.Namespace) -> int:
     print(f"{len(rows)} of {len(cases)} products, {arguments.out}")
     summarise(rows)
     return 0
+
+
+def groups_of(plan: Plan) -> list[int]:
+    """Return the work-groups of each launch, which tell plans of the same name apart."""
+    return [step.groups for step in plan.steps]
 
 
 def summarise(rows: Sequence[dict[str, Any]]) -> None:
@@ -394,7 +402,10 @@ class Timed(NamedTuple):
 
 
 def timed_plans(report: dict[str, Any]) -> tuple[Limits, list[Timed]]:
-    """Return the limits of a report's device, and its plans as they are made today."""
+    """Return the limits of a report's device, and its plans that are still made as then.
+
+    A plan whose name has no number of slices may be cut otherwise today.
+    """
     limits = Limits(**report["limits"])
     capability = tuple(report["capability"])
     traits = Traits(
@@ -404,11 +415,9 @@ def timed_plans(report: dict[str, Any]) -> tuple[Limits, list[Timed]]:
     found = []
     for number, row in enumerate(report["rows"]):
         case, times = Case.from_dict(row["case"]), row["plans_us"]
-        found += [
-            Timed(number, label, make(), times[label])
-            for label, make in alternatives(case, traits)
-            if label in times
-        ]
+        for label, make in alternatives(case, traits):
+            if label in times and groups_of(plan := make()) == row["groups"].get(label):
+                found.append(Timed(number, label, plan, times[label]))
     return limits, found
 
 
