@@ -43,8 +43,8 @@ class Costs:
         Multiply-adds that take as long as the store of one element of an incomplete tile.
     fused_us, fused_slice_us : float
         Adding up in the same launch, and for each slice.
-    store_bytes : float
-        Bytes of memory traffic for each byte of C.
+    store_bytes, whole_store_bytes : float
+        Bytes of memory traffic for each byte of C, and where all tiles are complete.
     pack_bytes, pack_us : float
         Bytes that the whole device packs; time of such a launch.
     reduce_us, reduce_elements, reduced_elements : float
@@ -97,6 +97,7 @@ class Costs:
     fused_us: float = 1.37
     fused_slice_us: float = 0.118
     store_bytes: float = 2.45
+    whole_store_bytes: float = 1.4
     pack_bytes: float = 1950000.0
     pack_us: float = 4.08
     reduce_us: float = 3.2
@@ -133,8 +134,8 @@ class Costs:
 
 
 # Fitted on an NVIDIA H200, driver 580.159, by docs/family_costs.py to docs/measured/
-# families_h200*.json.gz of 2026-11-23; those of outer_product and `one_buffer` to the last of them
-# alone, with the others as they were.
+# families_h200*.json.gz of 2026-11-23; those of outer_product, `one_buffer` and `whole_store_bytes`
+# to the last of them alone, with the others as they were.
 H200 = Costs()
 
 

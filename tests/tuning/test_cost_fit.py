@@ -47,7 +47,15 @@ def test_every_constant_that_is_no_ratio_is_in_one_group():
     assert len(set(grouped)) == len(grouped)
     ratios = {
         *("vector_load", "transposed", "one_buffer", "few_lanes", "narrow_step", "edge_store"),
-        *("store_bytes", "outer_load", "skinny_row", "tensor_wide", "tensor_tail", "mma"),
+        *(
+            "store_bytes",
+            "whole_store_bytes",
+            "outer_load",
+            "skinny_row",
+            "tensor_wide",
+            "tensor_tail",
+            "mma",
+        ),
         "tensor_strided",
     }
     assert set(grouped) | ratios == set(asdict(H200))

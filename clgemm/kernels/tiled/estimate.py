@@ -95,10 +95,13 @@ def launch_us(
     )
     cached = FLOAT_BYTES * groups * depth * (tiles.tile_m + tiles.tile_n) / costs.cache_bytes
     read, written = matrices * (m * k + k * n), matrices * m * n
-    memory = FLOAT_BYTES * (read + costs.store_bytes * written) / costs.memory_bytes
+    stored = costs.whole_store_bytes if tiles.whole else costs.store_bytes
+    memory = FLOAT_BYTES * (read + stored * written) / costs.memory_bytes
     time = joined(OVERLAP, arithmetic, latency, cached, memory)
     if not tiles.whole:
-        time += rounds * area * costs.edge_store / most_together / costs.multiply_adds
+        # Neighbours write `work_n` floats apart: the wider, the more pieces of cache lines.
+        pieces = area * min(tiles.work_n, 8) / 4
+        time += rounds * pieces * costs.edge_store / most_together / costs.multiply_adds
     if fused:
         time += costs.fused_us + costs.fused_slice_us * slices
     return time
