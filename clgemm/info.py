@@ -25,6 +25,8 @@ from clgemm.planning.crossovers import Crossovers, Kind, file, kinds, measured
 from clgemm.planning.planner import families
 from clgemm.planning.selection import threshold
 from clgemm.planning.serving import serving
+from clgemm.records.costs import file as costs_file
+from clgemm.records.costs import measured_costs
 from clgemm.records.lookup import user_file
 from clgemm.records.verified import COMMAND, all_verified, standing
 
@@ -171,7 +173,18 @@ def _tuning() -> dict[str, Any]:
         device = get_device()
     except (RuntimeError, ValueError):
         return {"none": "there is no device"}
-    return {"records": str(user_file(identify(device)))} | serving(device, families(device))
+    found: dict[str, Any] = {"records": str(user_file(identify(device)))}
+    if device.traits.has_cost_model:
+        found["expected times"] = _expected_times(device)
+    return found | serving(device, families(device))
+
+
+def _expected_times(device: Device) -> str:
+    """Return where the constants come from by which the planner expects times."""
+    measured = measured_costs(device.name, device.runtime)
+    if measured is None:
+        return "as on an H200 ('python -m clgemm tune' measures this device)"
+    return f"measured here, {measured.date}, with {measured.plans} plans: {costs_file()}"
 
 
 def _verification() -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Measure how long the plans of random products take, and fit the constants of expected times.
 
-    python docs/family_costs.py measure [--products N] [--seed S] [--minutes M] --out FILE
+    python docs/family_costs.py measure [--products N] [--seed S] [--minutes M] ... --out FILE
     python docs/family_costs.py fit FILE [FILE ...] [--check FILE]
 
 `measure` draws random products, as ``bench --survey`` does, and times the plans that each kernel
@@ -23,12 +23,12 @@ import gzip
 import json
 import math
 import multiprocessing
+import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -41,7 +41,7 @@ from clgemm.core.config import Limits
 from clgemm.core.costs import H200, Costs
 from clgemm.core.layout import Layout
 from clgemm.core.problem import Problem
-from clgemm.core.steps import Plan, expected_us
+from clgemm.core.steps import Plan
 from clgemm.core.traits import Traits
 from clgemm.kernels import FAMILIES
 from clgemm.kernels.common.choice import Choice
@@ -49,10 +49,8 @@ from clgemm.kernels.common.family import Family
 from clgemm.kernels.tiled import plan as tiled_plan
 from clgemm.kernels.tiled.estimate import is_fused, launch_us, tiled_estimate
 from clgemm.planning.bounded import bounded
+from clgemm.tuning.cost_fit import burst_us, expected_times
 
-BURST_S = 0.004  # of one call after the other
-MOST_CALLS = 400  # of a burst
-BURSTS = 3
 SLICES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 COMPARED_WITH_SLICES = 3  # configs for which numbers of slices are measured
 MOST_GROUPS = 8  # work-groups per compute unit, where k is cut
@@ -235,22 +233,6 @@ def build_all(cases: Sequence[Case], calls: bool) -> int:
         return sum(pool.map(build, [programs[i::count] for i in range(count)]))
 
 
-def burst_us(call: Callable[[], object], finish: Callable[[], object]) -> float:
-    """Return the time of a call among many, in microseconds: the median of bursts."""
-
-    def timed(calls: int) -> float:
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        finish()
-        return (time.perf_counter() - start) / calls
-
-    timed(1)
-    calls = max(1, min(5, int(BURST_S / timed(1))))
-    calls = max(1, min(MOST_CALLS, int(BURST_S / timed(calls))))
-    return 1e6 * median(timed(calls) for _ in range(BURSTS))
-
-
 class Bench:
     """Flat arrays on the device, large enough for all cases, and what multiplies views of them."""
 
@@ -335,7 +317,9 @@ class Bench:
 def measure(arguments: argparse.Namespace) -> int:
     """Measure random products and write their times."""
     end = time.monotonic() + 60 * arguments.minutes
-    cases = list(random_cases(arguments.products, arguments.seed, Bounds()))
+    bounds = Bounds(work=(round(arguments.least), Bounds().work[1]))
+    cases = list(random_cases(arguments.products, arguments.seed, bounds))
+    random.Random(arguments.seed).shuffle(cases)  # so that too little time favours none
     traits = traits_here()
     print(f"built {build_all(cases, arguments.calls)} programs", flush=True)
     bench, rows = Bench(cases), []
@@ -343,11 +327,14 @@ def measure(arguments: argparse.Namespace) -> int:
         if time.monotonic() > end:
             break
         times: dict[str, float] = {}
+        groups: dict[str, list[int]] = {}
         for labels, plan in () if arguments.calls else distinct(case, traits):
             taken = round(bench.plan_us(case, plan), 2)
             times |= dict.fromkeys(labels, taken)
+            groups |= dict.fromkeys(labels, groups_of(plan))
         calls = {name: round(taken, 2) for name, taken in bench.calls_us(case).items()}
-        rows.append({"case": case.as_dict(), "plans_us": times, "calls_us": calls})
+        row = {"case": case.as_dict(), "plans_us": times, "groups": groups, "calls_us": calls}
+        rows.append(row)
     limits = {k: v for k, v in dataclasses.asdict(traits.limits).items() if k != "costs"}
     report = {
         "device": bench.device.name,
@@ -362,6 +349,11 @@ def measure(arguments: argparse.Namespace) -> int:
     print(f"{len(rows)} of {len(cases)} products, {arguments.out}")
     summarise(rows)
     return 0
+
+
+def groups_of(plan: Plan) -> list[int]:
+    """Return the work-groups of each launch, which tell plans of the same name apart."""
+    return [step.groups for step in plan.steps]
 
 
 def summarise(rows: Sequence[dict[str, Any]]) -> None:
@@ -410,7 +402,10 @@ class Timed(NamedTuple):
 
 
 def timed_plans(report: dict[str, Any]) -> tuple[Limits, list[Timed]]:
-    """Return the limits of a report's device, and its plans as they are made today."""
+    """Return the limits of a report's device, and its plans that are still made as then.
+
+    A plan whose name has no number of slices may be cut otherwise today.
+    """
     limits = Limits(**report["limits"])
     capability = tuple(report["capability"])
     traits = Traits(
@@ -420,18 +415,15 @@ def timed_plans(report: dict[str, Any]) -> tuple[Limits, list[Timed]]:
     found = []
     for number, row in enumerate(report["rows"]):
         case, times = Case.from_dict(row["case"]), row["plans_us"]
-        found += [
-            Timed(number, label, make(), times[label])
-            for label, make in alternatives(case, traits)
-            if label in times
-        ]
+        for label, make in alternatives(case, traits):
+            if label in times and groups_of(plan := make()) == row["groups"].get(label):
+                found.append(Timed(number, label, plan, times[label]))
     return limits, found
 
 
 def expected(timed: Sequence[Timed], limits: Limits, costs: Costs) -> np.ndarray:
     """Return the expected times of plans."""
-    with_costs = dataclasses.replace(limits, costs=costs)
-    return np.array([expected_us(each.plan, with_costs) for each in timed])
+    return expected_times([each.plan for each in timed], limits, costs)
 
 
 def regret(timed: Sequence[Timed], times: np.ndarray) -> list[float]:
@@ -485,6 +477,7 @@ def main() -> int:
     measuring.set_defaults(run=measure)
     measuring.add_argument("--products", type=int, default=300)
     measuring.add_argument("--seed", type=int, default=0)
+    measuring.add_argument("--least", type=float, default=1e5, help="multiply-adds")
     measuring.add_argument("--minutes", type=float, default=5.0)
     measuring.add_argument("--calls", action="store_true", help="time whole calls only")
     measuring.add_argument("--out", type=Path, required=True)

@@ -7,6 +7,8 @@ import pytest
 
 import clgemm
 from clgemm.__main__ import main
+from clgemm.core.costs import H200
+from clgemm.records import costs
 
 
 def test_show_config_names_versions_devices_choice_and_folders(device, capsys):
@@ -22,6 +24,18 @@ def test_show_config_names_versions_devices_choice_and_folders(device, capsys):
     ]
     for part in ("pyopencl: ", device.platform, "compiled programs: ", "why: chosen by"):
         assert part in text
+
+
+def test_show_config_says_where_expected_times_come_from(device, tmp_path, monkeypatch):
+    """For devices whose plans are chosen by them: an H200's, or those that were measured."""
+    monkeypatch.setattr(type(device.traits), "has_cost_model", True)
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
+    costs._entries.cache_clear()
+    assert "as on an H200" in clgemm.show_config("dicts")["Tuning"]["expected times"]
+    costs.keep(device.name, device.runtime, H200, 77)
+    assert "with 77 plans" in clgemm.show_config("dicts")["Tuning"]["expected times"]
+    monkeypatch.undo()
+    costs._entries.cache_clear()
 
 
 def test_show_config_knows_two_modes():

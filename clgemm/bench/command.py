@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import functools
-import os
 import platform
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from clgemm.bench.report import Report, as_json, print_report
 from clgemm.bench.rounds import Settings, Tournament
 from clgemm.bench.startup import cold_start
 from clgemm.bench.survey_report import SurveyReport
+from clgemm.core.host_blas import usable_processors
 from clgemm.core.precision import chosen_precision
 from clgemm.hardware.choice import find_devices, get_devices
 from clgemm.hardware.device import Device
@@ -185,10 +185,7 @@ def _threads(device: Device, wanted: int | None) -> int:
         return wanted
     if device.kind == "CPU":
         return device.limits.compute_units
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # only Linux has this function
-        return os.cpu_count() or 1
+    return usable_processors()
 
 
 def _run(

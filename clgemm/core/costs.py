@@ -30,6 +30,8 @@ class Costs:
         Multiply-adds that take as long as a load of four floats from global memory.
     transposed : float
         The same for the way of four floats into a transposed tile.
+    one_buffer : float
+        How many times as long loads take that are not begun a step ahead.
     few_lanes : float
         How much slower eight groups of 32 lanes are than many, as a share.
     step_us, narrow_step : float
@@ -41,8 +43,8 @@ class Costs:
         Multiply-adds that take as long as the store of one element of an incomplete tile.
     fused_us, fused_slice_us : float
         Adding up in the same launch, and for each slice.
-    store_bytes : float
-        Bytes of memory traffic for each byte of C.
+    store_bytes, whole_store_bytes : float
+        Bytes of memory traffic for each byte of C, and where all tiles are complete.
     pack_bytes, pack_us : float
         Bytes that the whole device packs; time of such a launch.
     reduce_us, reduce_elements, reduced_elements : float
@@ -51,6 +53,9 @@ class Costs:
         A step over k in the direct family: its latency, and work-groups' steps per microsecond.
     direct_store : float
         Time of a work-group of the direct family besides its steps.
+    outer_bytes, outer_multiply_adds, outer_load, outer_us : float
+        The outer_product family: bytes of C that the whole device writes; multiply-adds, and how
+        many of them take as long as a load of one element of B; fixed time.
     skinny_bytes, skinny_row, skinny_us, skinny_step_us : float
         The skinny_gpu family: bytes that the whole device reads; how much longer each further row
         takes, as a share; time of a round of work-groups; latency of a step.
@@ -83,6 +88,7 @@ class Costs:
     multiply_adds: float = 345000.0
     vector_load: float = 5.11
     transposed: float = 4.23
+    one_buffer: float = 0.7
     few_lanes: float = 0.459
     step_us: float = 0.326
     narrow_step: float = 0.163
@@ -91,6 +97,7 @@ class Costs:
     fused_us: float = 1.37
     fused_slice_us: float = 0.118
     store_bytes: float = 2.45
+    whole_store_bytes: float = 1.4
     pack_bytes: float = 1950000.0
     pack_us: float = 4.08
     reduce_us: float = 3.2
@@ -99,6 +106,10 @@ class Costs:
     direct_step_us: float = 0.137
     direct_items: float = 183.0
     direct_store: float = 0.101
+    outer_bytes: float = 2990000.0
+    outer_multiply_adds: float = 84100.0
+    outer_load: float = 7.55
+    outer_us: float = 0.651
     skinny_bytes: float = 5950000.0
     skinny_row: float = 0.597
     skinny_us: float = 4.99
@@ -122,8 +133,9 @@ class Costs:
     narrow_pack_bytes: float = 234000.0
 
 
-# Fitted on an NVIDIA H200, driver 580.159, by docs/family_costs.py to the two files
-# docs/measured/families_h200*.json.gz of 2026-11-23.
+# Fitted on an NVIDIA H200, driver 580.159, by docs/family_costs.py to docs/measured/
+# families_h200*.json.gz of 2026-11-23; those of outer_product, `one_buffer` and `whole_store_bytes`
+# to the last of them alone, with the others as they were.
 H200 = Costs()
 
 

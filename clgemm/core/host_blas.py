@@ -7,7 +7,7 @@ import importlib
 import os
 from typing import Any
 
-__all__ = ["blas_threads"]
+__all__ = ["blas_threads", "usable_processors"]
 
 # The environment variables that each BLAS reads; the first that is set counts.
 VARIABLES = {
@@ -47,8 +47,13 @@ def _blas_name() -> str:
     return str(built.get("Build Dependencies", {}).get("blas", {}).get("name", "")).lower()
 
 
+def usable_processors() -> int:
+    """Return the number of processors that this process may use."""
+    return len(getattr(os, "sched_getaffinity", lambda _: ())(0)) or os.cpu_count() or 1
+
+
 def _from_environment() -> int:
-    usable = len(getattr(os, "sched_getaffinity", lambda _: ())(0)) or os.cpu_count() or 1
+    usable = usable_processors()
     known = [variables for blas, variables in VARIABLES.items() if blas in _blas_name()]
     for variable in known[0] if known else ("OMP_NUM_THREADS",):
         first = os.environ.get(variable, "").partition(",")[0].strip()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
+from weakref import WeakSet
 
 import numpy as np
 import pyopencl as cl
 
-from clgemm.core.caches import forget_plans
+from clgemm.core.caches import forget_plans, on_forget
 from clgemm.core.config import Limits
 from clgemm.core.identity import short_platform
 from clgemm.core.traits import Traits
@@ -19,6 +21,7 @@ from clgemm.hardware import runtimes
 from clgemm.hardware.forks import opened, require_unforked
 from clgemm.hardware.pocl_threads import pinned_threads
 from clgemm.hardware.traits import POCL, limits_of, register_width, traits_of
+from clgemm.records.costs import measured_costs
 
 __all__ = [
     "Device",
@@ -31,6 +34,8 @@ __all__ = [
 
 
 MOST_CONTEXTS = 64  # of the users' own, whose devices are kept
+
+_devices: WeakSet[Device] = WeakSet()
 
 
 class Device:
@@ -56,6 +61,7 @@ class Device:
         # finalizer or a signal handler may ask for them in the middle of that.
         self._made: dict[str, Any] = {} if context is None else {"context": context}
         self._lock = threading.RLock()
+        _devices.add(self)
         opened()
 
     @functools.cached_property
@@ -90,8 +96,15 @@ class Device:
 
     @functools.cached_property
     def limits(self) -> Limits:
-        """The limits of kernels on the device."""
-        return limits_of(self.cl_device, self.kind, self.platform)
+        """The limits of kernels on the device, and what launches cost there."""
+        limits = limits_of(self.cl_device, self.kind, self.platform)
+        measured = measured_costs(self.name, self.runtime)
+        return limits if measured is None else replace(limits, costs=measured.costs)
+
+    @property
+    def runtime(self) -> str:
+        """The platform's name, without its version."""
+        return self.platform.partition(",")[0]
 
     @functools.cached_property
     def traits(self) -> Traits:
@@ -147,6 +160,16 @@ class Present(NamedTuple):
 
     devices: tuple[Device, ...]
     empty: tuple[str, ...]
+
+
+def _forget_limits() -> None:
+    """Read what launches cost anew: it may have been measured."""
+    for device in tuple(_devices):
+        for name in ("limits", "traits"):
+            device.__dict__.pop(name, None)
+
+
+on_forget(_forget_limits)
 
 
 @functools.cache

@@ -10,6 +10,7 @@ from typing import Any
 from clgemm.kernels.blocked.family import BLOCKED
 from clgemm.kernels.common.family import Family
 from clgemm.kernels.direct.family import DIRECT
+from clgemm.kernels.outer_product.family import OUTER_PRODUCT
 from clgemm.kernels.skinny_cpu.family import SKINNY_CPU
 from clgemm.kernels.skinny_gpu.family import SKINNY_GPU
 from clgemm.kernels.tensor_core.family import MMA, NARROW, WGMMA
@@ -24,6 +25,7 @@ FAMILIES: tuple[Family[Any, Any], ...] = (
     MMA,
     SKINNY_CPU,
     SKINNY_GPU,
+    OUTER_PRODUCT,
     DIRECT,
     TILED,
     BLOCKED,

@@ -21,9 +21,10 @@ from clgemm.hardware.choice import find_devices, get_devices
 from clgemm.hardware.device import Device
 from clgemm.hardware.identity import identify, identity
 from clgemm.output import require_picture, written
-from clgemm.records import lookup
+from clgemm.records import costs, lookup
 from clgemm.records.record import Record, as_json
 from clgemm.terminal import duration, figure, meter, print_table
+from clgemm.tuning.cost_fit import fitted, timed_plans
 from clgemm.tuning.session import Session, tasks_for
 from clgemm.tuning.trials import Trials
 
@@ -34,6 +35,8 @@ MINUTES = 10.0
 PICTURE = Path("tuning.png")
 # The time for measuring the crossovers: at most so many seconds, and this share of the total.
 CROSSOVER_SECONDS, CROSSOVER_SHARE = 20.0, 0.25
+# The same for measuring what launches cost.
+COSTS_SECONDS, COSTS_SHARE = 60.0, 0.15
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +50,10 @@ def tune(
     """Find the fastest configs for a device, validate them, and store them for this user.
 
     A child process builds, checks and times candidates. Those that crash, hang or give wrong
-    results are rejected. Each record is stored as soon as it is found, and used from then on. At
-    the end, the sizes from which on the device beats the host are measured for `clgemm.accel`.
+    results are rejected. Each record is stored as soon as it is found, and used from then on. If
+    all classes are tuned, two more things are measured at the end: on GPUs, the constants of the
+    expected times, by which the planner chooses between kernels; and the sizes from which on the
+    device beats the host, for `clgemm.accel`.
 
     Parameters
     ----------
@@ -83,13 +88,13 @@ def tune(
     (chosen,) = distinct
     wanted = None if shapes is None else [_shape(sizes) for sizes in shapes]
     with trial_child(identity(chosen)) as child:
-        session = Session(chosen, child, _seconds_of_search(minutes, wanted is None))
+        session = Session(chosen, child, _seconds_of_search(chosen, minutes, wanted is None))
         tasks = tasks_for(chosen, wanted)
         try:
             session.run(tasks)
         finally:
             forget_plans()  # products of this process use the new records
-    measured = wanted is not None or _measure_crossovers(session, minutes)
+    measured = wanted is not None or _measure_rest(session, minutes)
     for note in _notes(session, len(tasks), minutes, measured):
         log.warning("%s", note)
     return session.found
@@ -100,29 +105,41 @@ def _distinct(devices: Sequence[Device]) -> list[Device]:
     return list({identify(device): device for device in reversed(devices)}.values())[::-1]
 
 
-def _seconds_of_search(minutes: float, whole: bool) -> float:
+def _seconds_of_search(device: Device, minutes: float, whole: bool) -> float:
     """Return the part of the time limit that the search itself gets.
 
     Parameters
     ----------
     whole : bool
-        Whether all classes are tuned, so that crossovers are measured too.
+        Whether all classes are tuned, so that crossovers and costs are measured too.
     """
     seconds = 60 * minutes
-    return seconds - min(CROSSOVER_SECONDS, CROSSOVER_SHARE * seconds) * whole
+    crossovers = min(CROSSOVER_SECONDS, CROSSOVER_SHARE * seconds) * whole
+    return seconds - crossovers - _seconds_of_costs(device, seconds) * whole
 
 
-def _measure_crossovers(session: Session, minutes: float) -> bool:
-    """Measure from which size on the device beats the host, in the time that is left.
+def _seconds_of_costs(device: Device, seconds: float) -> float:
+    return min(COSTS_SECONDS, COSTS_SHARE * seconds) * device.traits.has_cost_model
+
+
+def _measure_rest(session: Session, minutes: float) -> bool:
+    """Measure what launches cost, and from which size on the device beats the host.
 
     Returns
     -------
     bool
-        Whether there was enough time.
+        Whether there was enough time for the latter.
     """
+    device = session.device
+    if seconds := _seconds_of_costs(device, 60 * minutes):
+        session.say("measuring what launches cost")
+        timed = timed_plans(device, seconds)
+        if (found := fitted(timed, device.limits)) is not None:
+            costs.keep(device.name, device.runtime, found, len(timed))
+    forget_plans()
     session.say("measuring from which size on the device beats the host")
     try:
-        measure(session.device, host_matmul(), 60 * minutes - session.spent())
+        measure(device, host_matmul(), 60 * minutes - session.spent())
     except TimeoutError:
         return False
     return True
@@ -235,14 +252,13 @@ def _tune(device: Device, args: argparse.Namespace) -> int:
     print(f"{device!r}: at most {args.budget:g} minutes; Ctrl-C keeps what has been found")
     code, measured = 0, True
     with trial_child(identity(device)) as child, meter(60 * args.budget) as report:
-        seconds = _seconds_of_search(args.budget, args.shapes is None)
+        seconds = _seconds_of_search(device, args.budget, args.shapes is None)
         session = Session(device, child, seconds, args.afresh, report)
         tasks = tasks_for(device, args.shapes)
         try:
             session.run(tasks)
             if args.shapes is None:
-                forget_plans()
-                measured = _measure_crossovers(session, args.budget)
+                measured = _measure_rest(session, args.budget)
         except KeyboardInterrupt:
             code = INTERRUPTED
     forget_plans()

@@ -16,6 +16,7 @@ from clgemm.core.steps import Element, OutlierCounter
 from clgemm.kernels import FAMILIES
 from clgemm.kernels.blocked.defaults import register_config
 from clgemm.kernels.direct.config import DirectConfig
+from clgemm.kernels.outer_product.defaults import outer_config
 from clgemm.kernels.pack.defaults import copy_config, pack_config, vector_pack_config
 from clgemm.kernels.pack.plan import make_copy_plan
 from clgemm.kernels.skinny_cpu.defaults import skinny_config
@@ -74,6 +75,9 @@ def plans():
         yield make_tensor_plan(*product(2, 256, 4096), (WIDE,), skinny, limits, single_launch=False)
     small = fallback_by(DIRECT, None, UNFUSED)
     yield make_tensor_plan(*product(20, 30, 300), (WIDE,), small, UNFUSED, single_launch=False)
+    outer = fallback_by(outer_config(UNFUSED), None, UNFUSED)
+    yield make_plan(*product(100, 130, 3), outer_config(UNFUSED), None, UNFUSED)
+    yield make_tensor_plan(*product(20, 30, 6), (WIDE,), outer, UNFUSED, single_launch=False)
     few = apart(rows(2, 5000))
     along_k = few, Layout((5000, 300), (1, 5000)), rows(2, 300)
     skinny = skinny_config(2, 16, True)
@@ -192,7 +196,8 @@ def test_the_plans_here_launch_every_kernel():
     with_options = ("tiled", "skinny_gpu", "tensor_narrow")
     every |= {f"{name} fused_split_k" for name in with_options} | {"blocked packs"}
     fallbacks = ("pack", "tiled", "tiled fused_split_k", "reduce", "direct", "skinny_gpu")
-    every |= {f"conditional {name}" for name in (*fallbacks, "skinny_gpu fused_split_k")}
+    others = ("skinny_gpu fused_split_k", "outer_product")
+    every |= {f"conditional {name}" for name in (*fallbacks, *others)}
     assert set(variants()) == every
 
 
@@ -217,7 +222,7 @@ def test_every_family_in_opencl_c_that_a_gpu_can_run_can_be_a_fallback():
     """All of its kernels take a gate, since the planner may choose any of them."""
     traits = traits_with(FUSED, is_nvidia=True, capability=(9, 0))
     found = [family for family in FAMILIES if family.runs_on(traits) and not family.instructions]
-    assert {family.name for family in found} >= {"direct", "skinny_gpu", "tiled"}
+    assert {family.name for family in found} >= {"direct", "outer_product", "skinny_gpu", "tiled"}
     for family in found:
         for kind in used_by(family.config, *family.kernels):
             assert list(parameter_types(kind))[-2:] == ["gate", "gate_most"], kind.family

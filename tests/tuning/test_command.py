@@ -114,3 +114,23 @@ def test_the_budget_holds_for_the_crossovers_too(clock, monkeypatch, capsys, emp
     out = capsys.readouterr().out
     assert "1 minutes were too short for" in out
     assert "run 'python -m clgemm.accel --measure'" in out
+
+
+def test_costs_are_measured_where_plans_are_chosen_by_them(clock, monkeypatch, capsys, empty):
+    """They get their share of the budget and are kept, if they fit better than an H200's."""
+    kept, given = [], []
+
+    def timed(device, seconds):
+        given.append(seconds)
+        return [None] * 40
+
+    monkeypatch.setattr(type(empty.traits), "has_cost_model", True)
+    monkeypatch.setattr(command, "timed_plans", timed)
+    monkeypatch.setattr(command.costs, "keep", lambda *arguments: kept.append(arguments))
+    monkeypatch.setattr(command, "measure", lambda *_: None)
+    monkeypatch.setattr(command, "trial_child", lambda _: contextlib.nullcontext(clock))
+    for found in (None, "costs"):
+        monkeypatch.setattr(command, "fitted", lambda *_, found=found: found)
+        assert main(["tune", "--budget", "1"]) == 0
+    assert given == [9.0, 9.0]
+    assert kept == [(empty.name, empty.runtime, "costs", 40)]

@@ -37,6 +37,9 @@ ABREAST_ALONG_K = 32  # work-items side by side: together they read 512 bytes
 GROUP_ALONG_K = 256  # work-items
 CHUNK_ALONG_K = 2  # floats of A that each work-item copies to local memory at a time
 AHEAD_ALONG_K = 4  # loads in flight
+# The same where a load has fewer floats than the config's: shorter pieces of more columns.
+ABREAST_ALONG_K_NARROW = 16
+AHEAD_ALONG_K_NARROW = 8
 
 
 def make_skinny_plan(
@@ -64,14 +67,15 @@ def fitted(config: SkinnyGpuConfig, b: Layout) -> SkinnyGpuVariant:
     group = min(config.group, GROUP_ALONG_K)
     most = CHUNK_ALONG_K * group // config.rows
     chunk = max(width, min(config.chunk or most, most))
-    abreast = min(ABREAST_ALONG_K, group)
+    is_narrow = width < config.width
+    ahead = AHEAD_ALONG_K_NARROW if is_narrow else AHEAD_ALONG_K
     fit = replace(
         config,
         width=width,
         group=group,
-        abreast=abreast,
+        abreast=min(ABREAST_ALONG_K_NARROW if is_narrow else ABREAST_ALONG_K, group),
         chunk=chunk // width * width,
-        ahead=config.ahead if config.chunk else AHEAD_ALONG_K,
+        ahead=config.ahead if config.chunk else ahead,
     )
     return variant_of(SkinnyGpuVariant, fit, along_k=True)
 

@@ -71,6 +71,7 @@ class TiledConfig(KernelConfig):
             self.work_m,
             self.work_n,
             self.parts,
+            self.buffers,
             self.items,
             self.local_memory_bytes,
             load_a=getattr(self, "load_a", self.width_a),

@@ -59,8 +59,12 @@ def lane_configs() -> tuple[TiledConfig, ...]:
 
 
 def nvidia_configs() -> tuple[TiledConfig, ...]:
-    """Return tiles for NVIDIA's GPUs, with 255 registers per work-item. Chosen on an H200."""
+    """Return tiles for NVIDIA's GPUs, with 255 registers per work-item. Chosen on an H200.
+
+    The last ones are for operands that are loaded float by float.
+    """
     small = replace(lane_configs()[1], work_m=8, work_n=4, grid_n=8)
+    shallow = replace(small, tile_k=8, unroll=8, grid_n=2, buffers=1)
     return (
         replace(small, tile_m=128, tile_n=128, work_m=16, work_n=8, grid_n=4, tile_k=8, unroll=8),
         small,
@@ -70,4 +74,10 @@ def nvidia_configs() -> tuple[TiledConfig, ...]:
         replace(small, tile_m=32, tile_n=32, work_m=4),
         replace(small, tile_m=16, work_m=4, tile_k=32, unroll=32),
         replace(small, tile_m=128, tile_n=16, work_m=4, grid_n=4, tile_k=32, unroll=32),
+        shallow,
+        replace(shallow, work_n=8),
+        replace(shallow, tile_m=128, tile_n=32, width_b=2),
+        replace(shallow, tile_m=128, tile_n=128, work_n=8, grid_n=4, buffers=2),
+        replace(shallow, tile_k=16, unroll=16, width_b=2),
+        replace(shallow, tile_m=32, tile_k=16, unroll=16, width_b=2, parts=2),
     )

@@ -25,7 +25,7 @@ LOCAL_BYTES = 228 * 1024  # of a compute unit
 GROUP_LOCAL_BYTES = 1024  # of a work-group, which the driver takes
 LANES = 32
 OVERLAP = 1.8  # as in `joined`: arithmetic, latency and memory traffic
-MOST_FUSED_SLICES = 8  # with more, one work-group would add up what a whole device could
+MOST_FUSED_SLICES = 32  # with more, one work-group would add up what a whole device could
 MOST_SUMS = 64  # accumulators of a work-item: with more, no registers are left to add up
 SMALLEST_SLICE = 128  # of k
 MOST_GROUPS = 4  # work-groups per compute unit where another launch adds up
@@ -43,6 +43,7 @@ class Tiles(NamedTuple):
     work_m: int
     work_n: int
     parts: int
+    buffers: int
     items: int
     local_memory_bytes: int
     load_a: int
@@ -84,7 +85,8 @@ def launch_us(
     area = tiles.tile_m * tiles.tile_n
     loads = tiles.tile_m / tiles.load_a + tiles.tile_n / tiles.load_b
     moved = tiles.tile_m * tiles.transpose_a + tiles.tile_n * tiles.transpose_b
-    work = area + 4 * (costs.vector_load * loads + costs.transposed * moved)
+    moving = costs.vector_load * loads + costs.transposed * moved
+    work = area + 4 * moving * (costs.one_buffer if tiles.buffers == 1 else 1.0)
     few = 1 + costs.few_lanes * 8 * LANES / (together * tiles.items)
     arithmetic = rounds * steps * tiles.tile_k * work / costs.multiply_adds * few
     is_narrow = min(tiles.load_a, tiles.load_b) < 4
@@ -93,10 +95,13 @@ def launch_us(
     )
     cached = FLOAT_BYTES * groups * depth * (tiles.tile_m + tiles.tile_n) / costs.cache_bytes
     read, written = matrices * (m * k + k * n), matrices * m * n
-    memory = FLOAT_BYTES * (read + costs.store_bytes * written) / costs.memory_bytes
+    stored = costs.whole_store_bytes if tiles.whole else costs.store_bytes
+    memory = FLOAT_BYTES * (read + stored * written) / costs.memory_bytes
     time = joined(OVERLAP, arithmetic, latency, cached, memory)
     if not tiles.whole:
-        time += rounds * area * costs.edge_store / most_together / costs.multiply_adds
+        # Neighbours write `work_n` floats apart: the wider, the more pieces of cache lines.
+        pieces = area * min(tiles.work_n, 8) / 4
+        time += rounds * pieces * costs.edge_store / most_together / costs.multiply_adds
     if fused:
         time += costs.fused_us + costs.fused_slice_us * slices
     return time

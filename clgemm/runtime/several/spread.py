@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import pyopencl as cl
 
+from clgemm.core.host_blas import usable_processors
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import shape_class
 from clgemm.hardware.device import Device
@@ -141,6 +142,8 @@ def _gains(shape: tuple[int, ...], depth: int, devices: Sequence[Device], precis
     Where the host's threads copy what GPUs read and write, they often are not. The answer depends
     on the devices and the shape alone, and so do the bits of the result.
     """
+    if compete(devices):
+        return False
     if any(device.kind != "GPU" or transfer_config(device) is None for device in devices):
         return True
     rates = []
@@ -149,6 +152,15 @@ def _gains(shape: tuple[int, ...], depth: int, devices: Sequence[Device], precis
         unit_rate = TENSOR_UNIT_RATE if has_tensor_cores else UNIT_RATE
         rates.append(device.limits.compute_units * unit_rate)
     return is_faster_spread(shape, depth, rates, COPIED_PER_SECOND)
+
+
+def compete(devices: Sequence[Device]) -> bool:
+    """Tell whether devices take one another's processors: they would be slower than one of them.
+
+    Two runtimes for the same processor do. Parts of a processor (``create_sub_devices``) do not.
+    """
+    units = [device.limits.compute_units for device in devices if device.kind == "CPU"]
+    return len(units) > 1 and sum(units) > usable_processors()
 
 
 class _Spread:

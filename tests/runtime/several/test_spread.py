@@ -9,12 +9,14 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
 from injection import TRANSFER
+from strategies import GPU_LIMITS
 
 import clgemm
 from clgemm import accel
@@ -56,6 +58,7 @@ def small(monkeypatch):
     monkeypatch.setattr(tiles, "LEAST_THROUGH_TRANSFERS", 1)
     monkeypatch.setattr(tiles, "LEAST_SIDE", 32)
     monkeypatch.setattr(tiles, "GRAIN", 32)
+    monkeypatch.setattr(spread, "compete", lambda _: False)  # all are the same device
     for known in (standing._rates, standing._failed):
         known.clear()
 
@@ -413,13 +416,43 @@ def test_info_lists_all_that_are_chosen(three):
     assert shared == {"2": three[1].label, "3": three[2].label}
 
 
+class Cpu:
+    """A CPU device of so many processors."""
+
+    kind = "CPU"
+
+    def __init__(self, units):
+        self.limits = replace(GPU_LIMITS, compute_units=units)
+
+
+@pytest.mark.parametrize(
+    ("units", "is_so"),
+    [((8,), False), ((4, 4), False), ((8, 8), True), ((2, 2, 2), False), ((4, 4, 1), True)],
+)
+def test_devices_compete_if_they_are_more_than_the_processors(units, is_so, monkeypatch):
+    """Two runtimes use all processors each; parts of a processor have their own."""
+    monkeypatch.undo()
+    monkeypatch.setattr(spread, "usable_processors", lambda: 8)
+    assert spread.compete(list(map(Cpu, units))) == is_so
+
+
+def test_competing_devices_leave_a_product_to_the_first(three, watched, monkeypatch):
+    """It is right, and no tile goes to another one."""
+    monkeypatch.setattr(spread, "compete", lambda devices: len(devices) == 3)
+    a, b = whole(M, K), whole(K, N)
+    np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+    assert not watched.made
+
+
 SCRIPT = """
 import os, sys, threading
 import numpy as np
 import clgemm
 from clgemm.hardware import choice
 from clgemm.planning import tiles
+from clgemm.runtime.several import spread
 
+spread.compete = lambda _: False
 first = clgemm.get_device()
 choice._chosen = tuple(clgemm.Device(first.cl_device) for _ in range(2))
 tiles.LEAST_IN_PLACE = tiles.LEAST_THROUGH_TRANSFERS = 1

@@ -1,0 +1,1 @@
+"""Products with a short k, for devices that spread work-items over lanes."""

@@ -1,0 +1,33 @@
+"""The search space of the outer_product family. Pure."""
+
+from __future__ import annotations
+
+from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.search_space import FLAGS, SearchSpace, Sketch, changed, values_of
+from clgemm.kernels.outer_product.config import OuterProductConfig
+
+__all__ = ["search_space"]
+
+
+def search_space(config: OuterProductConfig) -> SearchSpace:
+    """Return the space. `config` has the values of the fields that are not searched."""
+    values: dict[str, tuple[int, ...]] = {
+        "items_m": (1, 2, 4, 8, 16),
+        "items_n": (8, 16, 32, 64, 128),
+        "work_m": (1, 2, 4, 8, 16),
+        "work_n": (1, 2, 4),
+        "fma": FLAGS,
+    }
+    couples = ("items_m", "items_n"), ("items_m", "work_m"), ("work_m", "work_n")
+    coarse: Sketch = {
+        ("items_m", "items_n"): ((8, 32), (4, 64), (2, 128), (4, 32)),
+        ("work_m", "work_n"): ((8, 4), (4, 4), (8, 2), (16, 1)),
+    }
+
+    def make(point: dict[str, int]) -> Choice:
+        return Choice(changed(config, point))
+
+    def read(choice: Choice) -> dict[str, int]:
+        return values_of(choice.config, values)
+
+    return SearchSpace(values, couples, coarse, make, read)

@@ -1,0 +1,51 @@
+"""Plans of the outer_product family."""
+
+from __future__ import annotations
+
+import pytest
+from planned import LIMITS, dense
+
+from clgemm.core.steps import ceil_div
+from clgemm.kernels.outer_product.config import MOST_REGISTERS
+from clgemm.kernels.outer_product.defaults import outer_config
+from clgemm.kernels.outer_product.plan import LEAST_GROUPS, make_outer_plan
+
+CONFIG = outer_config(LIMITS)
+
+
+def step_of(m, n, k, *batch):
+    """The only launch of a product."""
+    operands = dense(m, k, *batch), dense(k, n, *batch), dense(m, n, *batch)
+    (step,) = make_outer_plan(*operands, CONFIG, LIMITS).steps
+    return step
+
+
+@pytest.mark.parametrize(("k", "depth"), [(1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (8, 8), (9, 16)])
+def test_the_depth_is_the_next_power_of_two(k, depth):
+    """So there are few programs, and little is multiplied by zero."""
+    config = step_of(5000, 5000, k).config
+    assert config.depth == depth
+    assert config.depth * config.work_n <= MOST_REGISTERS
+
+
+def test_a_few_columns_take_narrow_tiles():
+    """No work-item has columns past the last one alone."""
+    assert step_of(5000, 30, 2).config.work_n == 1
+    assert step_of(5000, 33, 2).config.work_n == 2
+    assert step_of(5000, 500, 2).config.work_n == CONFIG.work_n
+
+
+def test_few_work_groups_take_low_tiles():
+    """Every compute unit has some, if there are as many tiles of the lowest height."""
+    for m, n, batch in ((600, 600, ()), (100, 9000, ()), (40, 40, (50,))):
+        step = step_of(m, n, 2, *batch)
+        enough = step.groups >= LEAST_GROUPS * LIMITS.compute_units
+        assert enough or step.config.work_m == 1
+    assert step_of(20_000, 20_000, 2).config.work_m == CONFIG.work_m
+
+
+def test_each_tile_has_one_work_group():
+    """Tiles are cut off at the edges of C; matrices of a batch have their own."""
+    step = step_of(1000, 777, 3, 5)
+    tile_m, tile_n = step.config.tile
+    assert step.groups == 5 * ceil_div(1000, tile_m) * ceil_div(777, tile_n)

@@ -1,0 +1,124 @@
+"""The fit of the constants of expected times to measured plans."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pyopencl as cl
+import pytest
+from planned import traits_with
+from strategies import GPU_LIMITS
+
+from clgemm.core.costs import H200
+from clgemm.core.shapes import Shape
+from clgemm.planning import planner
+from clgemm.tuning import cost_fit
+
+LIMITS = replace(GPU_LIMITS, compute_units=132, fused_split_k=True)
+
+
+class Gpu:
+    """A device with wgmma units and without records."""
+
+    kind, limits = "GPU", LIMITS
+    traits = traits_with(LIMITS, is_nvidia=True, capability=(9, 0))
+
+
+@pytest.fixture(scope="module")
+def plans():
+    """The plans that a GPU would measure."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planner, "instructions_of", lambda _: "wgmma")
+        patch.setattr(planner, "tuned", lambda *_: None)
+        return [plan for shape in cost_fit.SHAPES for plan in cost_fit._plans(Gpu(), shape)]
+
+
+def timed(plans, costs, noise=0.0):
+    """The plans with the times that a device of these constants would take."""
+    random = np.random.default_rng(0).standard_normal(len(plans))
+    times = cost_fit.expected_times(plans, LIMITS, costs) * np.exp(noise * random)
+    return [cost_fit.TimedPlan(*each) for each in zip(plans, times.tolist(), strict=True)]
+
+
+def test_every_constant_that_is_no_ratio_is_in_one_group():
+    """A new constant of the model must get its place."""
+    grouped = [name for names in cost_fit.GROUPS.values() for name in names]
+    assert len(set(grouped)) == len(grouped)
+    ratios = {
+        *("vector_load", "transposed", "one_buffer", "few_lanes", "narrow_step", "edge_store"),
+        *(
+            "store_bytes",
+            "whole_store_bytes",
+            "outer_load",
+            "skinny_row",
+            "tensor_wide",
+            "tensor_tail",
+            "mma",
+        ),
+        "tensor_strided",
+    }
+    assert set(grouped) | ratios == set(asdict(H200))
+    assert not set(grouped) & ratios
+
+
+def test_plans_of_all_families_are_measured(plans):
+    """Those of a GPU, and several of each product."""
+    families = {plan.steps[0].config.family for plan in plans}
+    assert families >= {"direct", "outer_product", "skinny_gpu", "tiled", "tensor_narrow"}
+    assert len(plans) > 2 * cost_fit.LEAST_PLANS
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_device_that_is_slower_in_parts_is_found(plans, seed):
+    """From exact times, its constants come out; from noisy ones, nearly the same times."""
+    factors = np.random.default_rng(seed).normal(0.5, 0.6, len(cost_fit.GROUPS))
+    costs = cost_fit.scaled(factors)
+    exact = cost_fit.fitted(timed(plans, costs), LIMITS)
+    expected = cost_fit.expected_times(plans, LIMITS, costs)
+    found = cost_fit.expected_times(plans, LIMITS, exact)
+    np.testing.assert_allclose(found, expected, rtol=0.05)
+    noisy = cost_fit.fitted(timed(plans, costs, 0.15), LIMITS)
+    found = cost_fit.expected_times(plans, LIMITS, noisy)
+    assert np.median(np.abs(np.log(found / expected))) < 0.12
+
+
+def test_outliers_count_less(plans):
+    """A tenth of the plans that took twenty times as long change little."""
+    costs = cost_fit.scaled(np.full(len(cost_fit.GROUPS), 0.7))
+    spoilt = [
+        each._replace(taken_us=20 * each.taken_us) if i % 10 == 0 else each
+        for i, each in enumerate(timed(plans, costs))
+    ]
+    found = cost_fit.expected_times(plans, LIMITS, cost_fit.fitted(spoilt, LIMITS))
+    expected = cost_fit.expected_times(plans, LIMITS, costs)
+    assert np.median(np.abs(np.log(found / expected))) < 0.1
+
+
+def test_nothing_is_fitted_to_few_plans_or_without_need(plans):
+    """An H200's constants stay where they fit as well."""
+    costs = cost_fit.scaled(np.full(len(cost_fit.GROUPS), 0.7))
+    assert cost_fit.fitted(timed(plans, costs)[: cost_fit.LEAST_PLANS - 1], LIMITS) is None
+    assert cost_fit.fitted(timed(plans, H200), LIMITS) is None
+
+
+def test_plans_are_measured_on_the_device(device, monkeypatch):
+    """Each has a time above 0; what the device has no memory for is left out."""
+    monkeypatch.setattr(cost_fit, "SHAPES", (Shape(20, 30, 10), Shape(40, 50, 2, 3)))
+    found = cost_fit.timed_plans(device, 60.0)
+    assert found
+    assert all(each.taken_us > 0 for each in found)
+    assert cost_fit.timed_plans(device, -1.0) == []
+
+    def refuse(*_):
+        raise cl.MemoryError("refused")
+
+    monkeypatch.setattr(cost_fit, "_matrices", refuse)
+    assert cost_fit.timed_plans(device, 60.0) == []
+
+
+def test_constants_with_one_factor_scale_all_times(plans):
+    """Rates fall by the factor by which times grow."""
+    costs = cost_fit.scaled(np.full(len(cost_fit.GROUPS), np.log(2.0)))
+    before, after = (cost_fit.expected_times(plans, LIMITS, x) for x in (H200, costs))
+    np.testing.assert_allclose(after, 2 * before)
