@@ -45,7 +45,8 @@ MOST_SECONDS = 300  # of processor time for a stage: loops may not end, kernels 
 MOST_BYTES = 12 * 2**30  # of a mutant's address space: a wrong size may ask for anything
 
 
-KERNELS = ("blocked", "common", "direct", "pack", "skinny_cpu", "skinny_gpu", "split_k", "tiled")
+KERNELS = ("blocked", "common", "direct", "outer_product", "pack")
+KERNELS += ("skinny_cpu", "skinny_gpu", "split_k", "tiled")
 CPU_FAMILIES = (*KERNELS, "core", "planning=20")
 KERNEL_TESTS = "tests/kernels/test_kernels.py tests/kernels/test_edges.py"
 PUBLIC = "tests/test_blas.py tests/test_products.py tests/test_chain.py"
@@ -56,6 +57,7 @@ STAGES = {
     "blocked": ((KERNEL_TESTS, "blocked or lists or repeat or by_vectors or edges"), (PUBLIC, "")),
     "common": ((PUBLIC, ""), (KERNEL_TESTS, "")),
     "direct": ((KERNEL_TESTS, "direct or few_work_items or edges"), (PUBLIC, "")),
+    "outer_product": ((KERNEL_TESTS, "short_k or edges"),),
     "pack": ((KERNEL_TESTS, "packing or any_strides or in_blocks or edges"), (PUBLIC, "")),
     "skinny_cpu": ((KERNEL_TESTS, "skinny_cpu or edges"), (PUBLIC, "")),
     "skinny_gpu": ((KERNEL_TESTS, "skinny_gpu or edges"),),

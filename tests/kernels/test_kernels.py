@@ -26,6 +26,7 @@ from clgemm.kernels.blocked.estimate import BlockedEstimate
 from clgemm.kernels.common import panels
 from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.direct.config import DirectConfig
+from clgemm.kernels.outer_product.config import DEPTHS, OuterProductConfig
 from clgemm.kernels.pack import plan as pack_plan
 from clgemm.kernels.pack.config import PackConfig
 from clgemm.kernels.pack.defaults import copy_config, pack_config, vector_pack_config
@@ -101,6 +102,10 @@ DIRECT = [
     DirectConfig(items_m=8, items_n=8, work_m=2, width=2, fma=False),
     DirectConfig(items_m=1, items_n=1, work_m=4, width=8, fma=False),
 ]
+OUTER = [
+    OuterProductConfig(items_m=2, items_n=3, work_m=4, work_n=3, fma=False),
+    OuterProductConfig(items_m=3, items_n=8, work_m=1, work_n=2, fma=True),
+]
 
 
 ODD_SKINNY = SkinnyCpuConfig(rows=3, vectors=2, width=2, strip=12, chunk=5, prefetch=0, fma=False)
@@ -123,7 +128,7 @@ def name(config):
 
 def choice_of(config, device):
     """The choice that a database would return for a config."""
-    if isinstance(config, DirectConfig):
+    if isinstance(config, (DirectConfig, OuterProductConfig)):
         return Choice(config, None)
     if isinstance(config, BlockedConfig):
         return Choice(config, (vector_pack_config(config.tile_m, config.prefetch > 0),))
@@ -256,6 +261,33 @@ def test_device_operands_are_read_where_they_lie(config, data, m, n, k, device):
         np.testing.assert_array_equal(c.get(), 2 * (host_a @ host_b))
         clgemm.sgemm(1.0, a, b, -1.0, c, overwrite_c=1)
         np.testing.assert_array_equal(c.get(), -(host_a @ host_b))
+
+
+@pytest.mark.parametrize("config", OUTER, ids=name)
+@given(
+    data=st.data(),
+    m=st.integers(1, 40),
+    n=st.integers(1, 40),
+    k=st.integers(1, DEPTHS[-1]),
+    matrices=st.integers(1, 3),
+)
+def test_a_short_k_in_any_strides(config, data, m, n, k, matrices, device):
+    """Outer products of every depth: views of any stride, guards around the result, batches."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        force(config, device, monkeypatch)
+        rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+        a = data.draw(buffers(integers(rng, (m, k))))
+        b = data.draw(buffers(integers(rng, (k, n))))
+        c = data.draw(buffers(np.full((m, n), np.nan, np.float32), guard=3.0))
+        expected = a.view @ b.view
+        clgemm.sgemm(1.0, a.view, b.view, 0.0, c.view, overwrite_c=1)
+        np.testing.assert_array_equal(c.view, expected)
+        assert c.untouched_outside(c.view)
+        before = integers(rng, (m, n))
+        result = clgemm.sgemm(2.0, a.view, b.view, -3.0, before)
+        np.testing.assert_array_equal(result, 2 * expected - 3 * before)
+        stack = integers(rng, (matrices, k, m)).swapaxes(-1, -2)
+        np.testing.assert_array_equal(clgemm.matmul(stack, b.view), stack @ b.view)
 
 
 SLICED = [ODD_TILES, lane_configs()[-1], *nvidia_configs()]
