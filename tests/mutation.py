@@ -3,6 +3,7 @@
     python tests/mutation.py                          # a hundred mutants of all families
     python tests/mutation.py --families tiled,pack=20 --seed 3
     python tests/mutation.py --again mutants.json     # those that survived, after new tests
+    python tests/mutation.py --seed 1 --without mutants.json   # others than those of this run
 
 Each mutant changes one place in a copy of this checkout: a bound is off by one, a barrier is left
 out, strides are exchanged, padding is not zero, a scale is forgotten, a size is not rounded up.
@@ -58,7 +59,7 @@ STAGES = {
     "common": ((PUBLIC, ""), (KERNEL_TESTS, "")),
     "direct": ((KERNEL_TESTS, "direct or few_work_items or edges"), (PUBLIC, "")),
     "outer_product": ((KERNEL_TESTS, "short_k or edges"),),
-    "pack": ((KERNEL_TESTS, "packing or any_strides or in_blocks or edges"), (PUBLIC, "")),
+    "pack": ((KERNEL_TESTS, "packing or copies or strides or in_blocks or edges"), (PUBLIC, "")),
     "skinny_cpu": ((KERNEL_TESTS, "skinny_cpu or edges"), (PUBLIC, "")),
     "skinny_gpu": ((KERNEL_TESTS, "skinny_gpu or edges"),),
     "split_k": ((KERNEL_TESTS, "slices or skinny or edges"), (PUBLIC, "")),
