@@ -31,7 +31,7 @@ class Costs:
     transposed : float
         The same for the way of four floats into a transposed tile.
     one_buffer : float
-        How many times as long loads take that are not begun a step ahead.
+        How many times as long loads of single floats take that are not begun a step ahead.
     few_lanes : float
         How much slower eight groups of 32 lanes are than many, as a share.
     step_us, narrow_step : float
@@ -88,7 +88,7 @@ class Costs:
     multiply_adds: float = 345000.0
     vector_load: float = 5.11
     transposed: float = 4.23
-    one_buffer: float = 0.7
+    one_buffer: float = 0.85
     few_lanes: float = 0.459
     step_us: float = 0.326
     narrow_step: float = 0.163

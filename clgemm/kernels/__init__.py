@@ -25,8 +25,8 @@ FAMILIES: tuple[Family[Any, Any], ...] = (
     MMA,
     SKINNY_CPU,
     SKINNY_GPU,
-    OUTER_PRODUCT,
     DIRECT,
+    OUTER_PRODUCT,
     TILED,
     BLOCKED,
 )

@@ -36,6 +36,7 @@ ROUNDS, MORE_ROUNDS = 2, 4
 FINALISTS = 4
 FINAL_SHARE = 0.1  # of a task's time, for the finals
 MOST_SEEDS = 8
+MOST_DEFAULTS = 8  # of a family, those expected to be fastest
 WORTH = 1.03  # times the default's speed: a smaller gain may be a loss on other shapes of the class
 
 
@@ -200,7 +201,12 @@ class Tuning:
         if tools.afresh:
             yield self.family.plainest(tools.device.traits)
         else:
-            yield from self.defaults
+            shape, traits = self.task.shapes[-1], tools.device.traits
+            others = sorted(
+                self.defaults[1:],
+                key=lambda x: self.family.estimate(shape, self.family.config_of(x), traits),
+            )
+            yield from (self.default, *others[: MOST_DEFAULTS - 1])
             tried = sorted(self._tried_here(), key=lambda trial: -trial.score)
             choices = [*(t.choice for t in tried), *(s.record.choice for s in self._served())]
             yield from dict.fromkeys(choices[:MOST_SEEDS])

@@ -86,7 +86,8 @@ def launch_us(
     loads = tiles.tile_m / tiles.load_a + tiles.tile_n / tiles.load_b
     moved = tiles.tile_m * tiles.transpose_a + tiles.tile_n * tiles.transpose_b
     moving = costs.vector_load * loads + costs.transposed * moved
-    work = area + 4 * moving * (costs.one_buffer if tiles.buffers == 1 else 1.0)
+    loads_singly = min(tiles.load_a, tiles.load_b) == 1
+    work = area + 4 * moving * (costs.one_buffer if loads_singly and tiles.buffers == 1 else 1.0)
     few = 1 + costs.few_lanes * 8 * LANES / (together * tiles.items)
     arithmetic = rounds * steps * tiles.tile_k * work / costs.multiply_adds * few
     is_narrow = min(tiles.load_a, tiles.load_b) < 4

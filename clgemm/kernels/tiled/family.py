@@ -30,6 +30,7 @@ LARGE_WORK = 2**30  # multiply-adds
 # Configs whose time is at most this many times the best one's are compared for the operands'
 # layouts, which change the times.
 FAR = 1.7
+MOST_CANDIDATES = 6  # with all of them, no plan of 470 random products is expected to be faster
 PACKING = (math.inf, 0)  # `most_reads` of the plans that are compared
 
 
@@ -54,14 +55,15 @@ class Tiled(Family[TiledConfig, PackConfig]):
         return True
 
     def candidates(self, problem: Problem, traits: Traits) -> tuple[Choice, ...]:
-        """Return all configs whose tiles are not far from the best ones."""
+        """Return the configs whose tiles are not far from the best ones, a few at most."""
         shape = problem.shape
         times = {
             choice: self.estimate(shape, self.config_of(choice), traits)
             for choice in self.defaults(shape, traits)
         }
         most = FAR * min(times.values()) + traits.limits.costs.host_us
-        return tuple(choice for choice, time in times.items() if time <= most)
+        near = (choice for choice, time in times.items() if time <= most)
+        return tuple(sorted(near, key=lambda choice: times[choice])[:MOST_CANDIDATES])
 
     def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
         """Return every config that fits, the one with the shortest expected time first."""
