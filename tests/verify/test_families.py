@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from clgemm.core.shapes import Shape
 from clgemm.kernels import family_named
 from clgemm.planning.planner import families
 from clgemm.runtime.workspace import Workspace
@@ -31,10 +32,26 @@ def test_a_family_is_verified_by_products_of_its_own(device, one_choice):
     tally, rng = Tally(), np.random.default_rng(SEED)
     each_family.verify_family(device, family_named("direct"), tally, rng, never)
     (count,) = tally.families["direct"].values()
-    assert count.products == 1
+    assert count.products == each_family.LEAST_PRODUCTS
     assert count.elements > 0
     assert tally.failures == 0, tally.messages
     assert tally.configs["direct"][0]["family"] == "direct"
+
+
+def test_every_config_makes_products_whatever_the_time(device, monkeypatch):
+    """In both modes of a family that has two; too large products are left out."""
+    direct = family_named("direct")
+    configs = [direct.plainest(device.traits), *direct.defaults(Shape(9, 9, 9), device.traits)]
+    monkeypatch.setattr(each_family, "choices_of", lambda *_: configs)
+    monkeypatch.setattr(each_family, "modes_of", lambda _: ("strict", "float32"))
+    tally, rng = Tally(), np.random.default_rng(SEED)
+    each_family.verify_family(device, direct, tally, rng, never)
+    assert len(tally.configs["direct"]) == 2
+    counts = tally.families["direct"]
+    assert {mode: count.products for mode, count in counts.items()} == {"strict": 4, "float32": 4}
+    monkeypatch.setattr(each_family, "MOST_WORK", 0)
+    each_family.verify_family(device, direct, tally, rng, never)
+    assert counts["strict"].products == 4
 
 
 def test_a_family_goes_on_while_there_is_time(device, one_choice):
