@@ -98,7 +98,7 @@ def repeat(
         For `remember`; None if there is a result, or the call has no signature.
     """
     key = None
-    if type(c) is DeviceArray:
+    if type(c) is type(a) is type(b) is DeviceArray:
         key = function, options, precision, id(a), id(b), id(c)
         same = _same.get(key)
         if same is not None and same.state == _state(a, b, c):

@@ -39,9 +39,6 @@ _spaces: WeakSet[Queue] = WeakSet()
 
 def stop_threads_at_exit(space: Queue) -> None:
     """Stop all threads that enqueue commands to this queue, when the process ends."""
-    if not _spaces:
-        atexit.unregister(_stop)
-        atexit.register(_stop)
     _spaces.add(space)
 
 
@@ -94,3 +91,8 @@ def _places() -> Places:
                 break
             frame = frame.f_back  # type: ignore[assignment]
     return found
+
+
+# Registered on import, before `clgemm.accel` and programs register their own functions, it runs
+# after those: they may wait for products of other threads.
+atexit.register(_stop)

@@ -50,6 +50,31 @@ def test_a_process_ends_cleanly_while_daemon_threads_multiply(device, kind, seco
     assert find(identity(device)).cl_device == device.cl_device
 
 
+def test_functions_of_the_program_run_before(device):
+    """A program's own function at exit may wait for a thread's product."""
+    program = """
+import atexit, threading
+import numpy as np
+import clgemm
+a = np.ones((40, 40), "f")
+go, done = threading.Event(), threading.Event()
+def later():
+    go.wait()
+    clgemm.sgemm(1.0, a, a)
+    done.set()
+threading.Thread(target=later, daemon=True).start()
+def finish():
+    go.set()
+    print(done.wait(30))
+atexit.register(finish)
+clgemm.sgemm(1.0, a, a)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
 class Space:
     """What enqueues commands, by a queue that may fail."""
 
