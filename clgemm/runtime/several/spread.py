@@ -208,6 +208,8 @@ class _Spread:
                 self._drawers[0].is_out = False
                 self._work(0)
             self._wait(len(threads), meter)
+            for thread in threads:
+                thread.join()  # each is at its end
         except BaseException:
             # Each thread ends after the tile that it is at. A second Ctrl-C leaves it to itself.
             self._is_stopped = True
