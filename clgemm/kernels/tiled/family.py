@@ -17,7 +17,7 @@ from clgemm.kernels.pack.defaults import pack_config
 from clgemm.kernels.tiled.config import TiledConfig
 from clgemm.kernels.tiled.defaults import lane_configs, single_loads_config, that_fit
 from clgemm.kernels.tiled.estimate import tiled_estimate
-from clgemm.kernels.tiled.plan import make_tiled_plan, reads_singly
+from clgemm.kernels.tiled.plan import make_tiled_plan, reads_narrowly, reads_singly
 from clgemm.kernels.tiled.search_space import search_space
 
 __all__ = ["TILED"]
@@ -95,7 +95,7 @@ class Tiled(Family[TiledConfig, PackConfig]):
         """Return the launches that pack operands where needed, and multiply."""
         config, pack = self.config_of(choice), self.packing(choice)
         layouts, limits = problem.layouts, traits.limits
-        if not traits.has_cost_model or not reads_singly(*problem.layouts[:2], config):
+        if not traits.has_cost_model or not reads_narrowly(*problem.layouts[:2], config):
             return make_tiled_plan(*layouts, config, pack, limits)
         plans = (make_tiled_plan(*layouts, config, pack, limits, each) for each in PACKING)
         return min(plans, key=lambda plan: expected_us(plan, limits))

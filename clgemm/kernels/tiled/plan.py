@@ -37,7 +37,7 @@ from clgemm.kernels.split_k.plan import product_arguments
 from clgemm.kernels.tiled.config import TiledConfig, TiledVariant
 from clgemm.kernels.tiled.estimate import tiled_estimate
 
-__all__ = ["make_tiled_plan", "reads_singly"]
+__all__ = ["make_tiled_plan", "reads_narrowly", "reads_singly"]
 
 # An operand that must be loaded float by float is packed if more tiles than this read it. That is
 # the rule for devices without expected times.
@@ -55,7 +55,8 @@ def fitted(
         width = (config.width_a, config.width_b)[operand]
         for transposed in (False, True):
             load = _load(rows, transposed, width)
-            if not config.in_place or load == 0 or (load == 1 < width and is_read_often[operand]):
+            is_narrow = load < width and (load == 1 or most_reads == 0)
+            if not config.in_place or load == 0 or (is_narrow and is_read_often[operand]):
                 continue
             if operand == 0:
                 found = replace(fit, load_a=load, transpose_a=transposed)
@@ -86,11 +87,18 @@ def _load(rows: Layout, transposed: bool, width: int) -> int:
 
 def reads_singly(a: Layout, b: Layout, config: TiledConfig) -> bool:
     """Tell whether A or B, read in place, must be loaded float by float."""
-    sides = (a, config.width_a), (b.transposed(), config.width_b)
-    return any(
-        max(_load(rows, transposed, width) for transposed in (False, True)) == 1 < width
-        for rows, width in sides
-    )
+    return any(load == 1 < width for load, width in _loads(a, b, config))
+
+
+def reads_narrowly(a: Layout, b: Layout, config: TiledConfig) -> bool:
+    """Tell whether A or B, read in place, must be loaded by fewer floats than once packed."""
+    return any(0 < load < width for load, width in _loads(a, b, config))
+
+
+def _loads(a: Layout, b: Layout, config: TiledConfig) -> Iterator[tuple[int, int]]:
+    """Yield for each operand how many floats one load can take in place, and once packed."""
+    for rows, width in ((a, config.width_a), (b.transposed(), config.width_b)):
+        yield max(_load(rows, transposed, width) for transposed in (False, True)), width
 
 
 @dataclass(frozen=True)
@@ -185,7 +193,8 @@ def make_tiled_plan(
     pack : tuple of PackConfig
         The configs that pack A and B, if they are packed.
     most_reads : float, optional
-        An operand that must be loaded float by float is packed if more tiles than this read it.
+        An operand that must be loaded float by float is packed if more tiles than this read it. At
+        0, so is one whose loads are narrower than the config's.
     """
     found, in_place = fitted(config, a, b.transposed(), limits, most_reads)
     found = replace(found, whole=_is_whole(c, found))

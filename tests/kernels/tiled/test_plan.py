@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from planned import LIMITS, dense, kernels, make_plan
 from clgemm.core.layout import Layout
 from clgemm.kernels.pack.defaults import pack_config
 from clgemm.kernels.tiled.defaults import lane_configs
-from clgemm.kernels.tiled.plan import make_tiled_plan, reads_singly
+from clgemm.kernels.tiled.plan import make_tiled_plan, reads_narrowly, reads_singly
 
 CONFIG = replace(lane_configs()[1], in_place=False)
 IN_PLACE = lane_configs()[1]
@@ -69,6 +70,14 @@ def test_an_operand_is_packed_if_more_tiles_than_allowed_read_it(more_m, more_n,
     assert packed == set(more_n * ["packed_a"] + more_m * ["packed_b"])
 
 
+def test_operands_of_narrow_loads_are_packed_where_that_is_compared():
+    """Rows of an even length allow loads of two floats: in place by rule, packed if all are."""
+    operands = dense(300, 102), dense(102, 302), dense(300, 302)
+    for most_reads, packed in ((16, 0), (math.inf, 0), (0, 2)):
+        made = make_tiled_plan(*operands, IN_PLACE, PACK, LIMITS, most_reads)
+        assert [step.config.family for step in made.steps].count("pack") == packed
+
+
 def test_which_operands_are_read_float_by_float():
     """Those are contiguous, but their sizes, strides or alignment allow no vectors."""
     vectors, apart = Layout((100, 128), (128, 1), 64), Layout((100, 128), (256, 2), 64)
@@ -79,3 +88,9 @@ def test_which_operands_are_read_float_by_float():
     assert reads_singly(vectors, narrow, IN_PLACE)
     assert reads_singly(narrow.transposed(), wide, IN_PLACE)
     assert reads_singly(Layout((100, 128), (128, 1), 4), wide, IN_PLACE)
+    even = Layout((128, 62), (62, 1), 64)  # loads of two floats
+    assert not reads_singly(vectors, even, IN_PLACE)
+    assert reads_narrowly(vectors, even, IN_PLACE)
+    assert reads_narrowly(vectors, narrow, IN_PLACE)
+    assert not reads_narrowly(vectors, wide, IN_PLACE)
+    assert not reads_narrowly(apart, wide, IN_PLACE)
