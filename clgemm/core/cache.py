@@ -154,6 +154,59 @@ def rewrite(path: Path, change: Callable[[str | None], str]) -> None:
         new.replace(path)
 
 
+def read_entries(path: Path, field: str, version: int, advice: str) -> dict[str, Any]:
+    """Return the entries of a JSON file by key, unchecked: a user may edit it.
+
+    Empty if there is no file. If it is broken or of another version, a warning gives the advice.
+
+    Parameters
+    ----------
+    field : str
+        The name under which the file holds its entries.
+    """
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    held = _entries_in(text, field, version)
+    if held is None:
+        warn_once(f"{path} {advice}")
+    return held or {}
+
+
+def keep_entry(
+    path: Path, field: str, version: int, key: str, make: Callable[[Any], Any], lost: str
+) -> None:
+    """Store an entry of a file that `read_entries` reads; the others stay.
+
+    Parameters
+    ----------
+    make : callable
+        Takes the old entry, or None, and returns the new one.
+    lost : str
+        What a warning says if the file cannot be written.
+    """
+
+    def changed(old: str | None) -> str:
+        held = (_entries_in(old, field, version) if old else None) or {}
+        entries = held | {key: make(held.get(key))}
+        return json.dumps({"format": version, field: entries}, indent=1)
+
+    try:
+        rewrite(path, changed)
+    except OSError as error:
+        warn_unkept(path, error, lost)
+
+
+def _entries_in(text: str, field: str, version: int) -> dict[str, Any] | None:
+    """Return the entries in a file's text; None if it is broken or of another version."""
+    try:
+        whole = json.loads(text)
+        return dict(whole[field]) if whole["format"] == version else None
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
 def append(path: Path, line: str) -> None:
     """Add a line to a file; create the file and its folder if they do not exist.
 

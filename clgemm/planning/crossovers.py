@@ -7,7 +7,6 @@ and number of BLAS threads. `clgemm.accel.crossover` measures them.
 from __future__ import annotations
 
 import functools
-import json
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from clgemm.core.cache import cache_folder, rewrite, warn_once, warn_unkept
+from clgemm.core.cache import cache_folder, keep_entry, read_entries
 from clgemm.core.caches import forgettable
 from clgemm.core.host_blas import blas_threads
 from clgemm.hardware.device import Device
@@ -44,6 +43,7 @@ Kind: TypeAlias = str
 # kind that is not in the mapping has not been measured.
 Crossovers: TypeAlias = Mapping[Kind, "int | None"]
 
+FIELD = "measured"
 FORMAT = 1  # an older clgemm ignores an entry that lacks kinds
 LEAST_WORK = 160**3  # multiply-adds; in a smaller product, launch and transfers take longer
 BANDS = (32, 128, 512)  # lower bounds of the shortest side; kinds of products differ by these
@@ -166,19 +166,13 @@ def keep(device: Device, least: Crossovers) -> None:
     Kinds that are not in `least` keep what is stored. This process uses the stored crossovers at
     once.
     """
+
+    def known(entry: object) -> dict[str, Any]:
+        before = _parsed(entry)
+        return {"least": {**(before.least if before else {}), **least}, "date": today()}
+
     key = _key(device, blas_threads())
-
-    def changed(old: str | None) -> str:
-        held = (_held(old) if old else None) or {}
-        before = _parsed(held.get(key))
-        known = {**(before.least if before else {}), **least}
-        entry = {"least": known, "date": today()}
-        return json.dumps({"format": FORMAT, "measured": held | {key: entry}}, indent=1)
-
-    try:
-        rewrite(file(), changed)
-    except OSError as error:
-        warn_unkept(file(), error, "the crossovers are not kept")
+    keep_entry(file(), FIELD, FORMAT, key, known, "the crossovers are not kept")
     forget()
 
 
@@ -206,25 +200,11 @@ def _key(device: Device, threads: int) -> str:
 @forgettable
 @functools.cache
 def _entries() -> dict[str, Any]:
-    try:
-        text = file().read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return {}
-    if (held := _held(text)) is None:
-        warn_once(
-            f"{file()} holds no valid crossovers: the default crossovers are used until "
-            "'python -m clgemm.accel --measure' writes the file again"
-        )
-    return held or {}
-
-
-def _held(text: str) -> dict[str, Any] | None:
-    """Return the entries in a file's text, unchecked; None if the text is broken."""
-    try:
-        whole = json.loads(text)
-        return dict(whole["measured"]) if whole["format"] == FORMAT else None
-    except (ValueError, TypeError, KeyError):
-        return None
+    advice = (
+        "holds no valid crossovers: the default crossovers are used until "
+        "'python -m clgemm.accel --measure' writes the file again"
+    )
+    return read_entries(file(), FIELD, FORMAT, advice)
 
 
 def _parsed(entry: object) -> Measured | None:

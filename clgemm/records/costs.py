@@ -7,20 +7,19 @@ them. A device without an entry gets those of an H200.
 from __future__ import annotations
 
 import functools
-import json
 import math
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from clgemm.core.cache import cache_folder, rewrite, warn_once, warn_unkept
+from clgemm.core.cache import cache_folder, keep_entry, read_entries
 from clgemm.core.caches import forgettable
 from clgemm.core.costs import Costs
 from clgemm.records.record import today
 
 __all__ = ["MeasuredCosts", "file", "keep", "measured_costs"]
 
-FORMAT = 1
+FIELD, FORMAT = "devices", 1
 NAMES = {field.name for field in fields(Costs)}
 SMALLEST, LARGEST = 1e-12, 1e15  # of sensible constants
 
@@ -40,16 +39,9 @@ def measured_costs(device: str, runtime: str) -> MeasuredCosts | None:
 
 def keep(device: str, runtime: str, costs: Costs, plans: int) -> None:
     """Store constants; if the file cannot be written, log a warning."""
-
-    def changed(old: str | None) -> str:
-        entry = {"costs": asdict(costs), "plans": plans, "date": today()}
-        held = _held(old) | {_key(device, runtime): entry}
-        return json.dumps({"format": FORMAT, "devices": held}, indent=1)
-
-    try:
-        rewrite(file(), changed)
-    except OSError as error:
-        warn_unkept(file(), error, "the measured constants are not kept")
+    entry = {"costs": asdict(costs), "plans": plans, "date": today()}
+    lost = "the measured constants are not kept"
+    keep_entry(file(), FIELD, FORMAT, _key(device, runtime), lambda _: entry, lost)
     _entries.cache_clear()
 
 
@@ -65,21 +57,8 @@ def _key(device: str, runtime: str) -> str:
 @forgettable
 @functools.cache
 def _entries() -> dict[str, Any]:
-    try:
-        text = file().read_text(encoding="utf-8")
-    except OSError:
-        return {}
-    return _held(text)
-
-
-def _held(text: str | None) -> dict[str, Any]:
-    """Return the entries of a file; none if it is broken or of another version."""
-    try:
-        found = json.loads(text) if text else {}
-        return dict(found["devices"]) if found.get("format") == FORMAT else {}
-    except (ValueError, AttributeError, KeyError, TypeError):
-        warn_once(f"{file()} is broken: 'python -m clgemm tune' measures its constants again")
-        return {}
+    advice = "holds no valid constants: 'python -m clgemm tune' measures them again"
+    return read_entries(file(), FIELD, FORMAT, advice)
 
 
 def _parsed(entry: Any) -> MeasuredCosts | None:
@@ -87,7 +66,7 @@ def _parsed(entry: Any) -> MeasuredCosts | None:
     try:
         values = {str(name): float(value) for name, value in entry["costs"].items()}
         found = int(entry["plans"]), str(entry["date"])
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
     sensible = all(math.isfinite(x) and SMALLEST < x < LARGEST for x in values.values())
     return MeasuredCosts(Costs(**values), *found) if set(values) == NAMES and sensible else None

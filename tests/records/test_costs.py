@@ -43,6 +43,7 @@ def test_what_is_stored_is_found_by_device_and_runtime():
         {"multiply_adds": 0.0},
         {"multiply_adds": -1.0},
         {"multiply_adds": 1e30},
+        {"multiply_adds": 10**400},
         {"of another version": 1.0},
     ],
 )
@@ -75,6 +76,13 @@ def test_a_broken_file_is_as_none(text):
     assert costs.measured_costs("A", "CUDA") is None
     costs.keep("A", "CUDA", SLOW, 60)
     assert costs.measured_costs("A", "CUDA").costs == SLOW
+
+
+def test_a_file_of_other_bytes_is_as_none():
+    """Not even a text: products go on."""
+    costs.file().parent.mkdir()
+    costs.file().write_bytes(b'{"format": 1, "devices": {"\xff\xfe": 1}')
+    assert costs.measured_costs("A", "CUDA") is None
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
