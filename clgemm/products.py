@@ -181,7 +181,7 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
 @_numpys_if_nested(lambda a, b, out, keywords: np.matmul(a, b, out=out, **keywords))
 def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
     target = out[0] if isinstance(out, tuple) and len(out) == 1 else out
-    precision = result = signature = None
+    precision = signature = None
     if not keywords:
         precision, result, signature = _repeated("matmul", a, b, target)
         if result is not None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Identity", "short_platform"]
+__all__ = ["Identity", "runtime_of", "short_platform"]
 
 
 def short_platform(platform: str) -> str:
     """Return a platform's name and version, without the options of PoCL's build."""
     return platform.partition("  ")[0]  # two spaces precede the options
+
+
+def runtime_of(platform: str) -> str:
+    """Return a platform's name without its version."""
+    return platform.partition(",")[0]
 
 
 class Identity(NamedTuple):
@@ -33,4 +38,4 @@ class Identity(NamedTuple):
     @property
     def runtime(self) -> str:
         """The platform without its version."""
-        return self.platform.split(",")[0]
+        return runtime_of(self.platform)

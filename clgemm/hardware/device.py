@@ -14,7 +14,7 @@ import pyopencl as cl
 
 from clgemm.core.caches import forget_plans, on_forget
 from clgemm.core.config import Limits
-from clgemm.core.identity import short_platform
+from clgemm.core.identity import runtime_of, short_platform
 from clgemm.core.traits import Traits
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware import runtimes
@@ -104,7 +104,7 @@ class Device:
     @property
     def runtime(self) -> str:
         """The platform's name, without its version."""
-        return self.platform.partition(",")[0]
+        return runtime_of(self.platform)
 
     @functools.cached_property
     def traits(self) -> Traits:

@@ -13,6 +13,7 @@ import contextlib
 import sys
 import threading
 import time
+from types import FrameType
 from typing import Any, Protocol
 from weakref import WeakSet
 
@@ -81,15 +82,15 @@ def _places() -> Places:
     """Return where each other thread is that is in a function of this package."""
     own, package = threading.get_ident(), __name__.partition(".")[0]
     found: Places = {}
-    for thread, frame in sys._current_frames().items():
+    for thread, inner in sys._current_frames().items():
         if thread == own:
             continue
-        inner = frame
+        frame: FrameType | None = inner
         while frame is not None:
             if frame.f_globals.get("__name__", "").partition(".")[0] == package:
                 found[thread] = id(inner), inner.f_lasti
                 break
-            frame = frame.f_back  # type: ignore[assignment]
+            frame = frame.f_back
     return found
 
 

@@ -191,6 +191,22 @@ def test_exact_around_every_tile_edge(config, device, monkeypatch):
         np.testing.assert_array_equal(c, expected, err_msg=f"{(m, n, k)}")
 
 
+def check_any_strides(data, m, n, k):
+    """Multiply views of any stride, with guards around the result.
+
+    Return the source of random numbers, A, B and their product.
+    """
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    a = data.draw(buffers(integers(rng, (m, k))))
+    b = data.draw(buffers(integers(rng, (k, n))))
+    c = data.draw(buffers(np.full((m, n), np.nan, np.float32), guard=3.0))
+    expected = a.view @ b.view
+    clgemm.sgemm(1.0, a.view, b.view, 0.0, c.view, overwrite_c=1)
+    np.testing.assert_array_equal(c.view, expected)
+    assert c.untouched_outside(c.view)
+    return rng, a.view, b.view, expected
+
+
 @pytest.mark.parametrize(
     "config", [ODD_TILES, TALL, lane_configs()[-1], ODD_REGISTERS, *DIRECT[:2]], ids=name
 )
@@ -199,14 +215,7 @@ def test_any_strides(config, data, m, n, k, device):
     """Views of any stride and direction, the result one too, guards around it."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         force(config, device, monkeypatch)
-        rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
-        a = data.draw(buffers(integers(rng, (m, k))))
-        b = data.draw(buffers(integers(rng, (k, n))))
-        c = data.draw(buffers(np.full((m, n), np.nan, np.float32), guard=3.0))
-        expected = a.view @ b.view
-        clgemm.sgemm(1.0, a.view, b.view, 0.0, c.view, overwrite_c=1)
-        np.testing.assert_array_equal(c.view, expected)
-        assert c.untouched_outside(c.view)
+        check_any_strides(data, m, n, k)
 
 
 @pytest.mark.parametrize("config", [ODD_TILES, lane_configs()[-1]], ids=name)
@@ -275,19 +284,12 @@ def test_a_short_k_in_any_strides(config, data, m, n, k, matrices, device):
     """Outer products of every depth: views of any stride, guards around the result, batches."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         force(config, device, monkeypatch)
-        rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
-        a = data.draw(buffers(integers(rng, (m, k))))
-        b = data.draw(buffers(integers(rng, (k, n))))
-        c = data.draw(buffers(np.full((m, n), np.nan, np.float32), guard=3.0))
-        expected = a.view @ b.view
-        clgemm.sgemm(1.0, a.view, b.view, 0.0, c.view, overwrite_c=1)
-        np.testing.assert_array_equal(c.view, expected)
-        assert c.untouched_outside(c.view)
+        rng, a, b, expected = check_any_strides(data, m, n, k)
         before = integers(rng, (m, n))
-        result = clgemm.sgemm(2.0, a.view, b.view, -3.0, before)
+        result = clgemm.sgemm(2.0, a, b, -3.0, before)
         np.testing.assert_array_equal(result, 2 * expected - 3 * before)
         stack = integers(rng, (matrices, k, m)).swapaxes(-1, -2)
-        np.testing.assert_array_equal(clgemm.matmul(stack, b.view), stack @ b.view)
+        np.testing.assert_array_equal(clgemm.matmul(stack, b), stack @ b)
 
 
 SLICED = [ODD_TILES, lane_configs()[-1], *nvidia_configs()]

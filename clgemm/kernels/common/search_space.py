@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeVar
 from clgemm.core.config import KernelConfig
 from clgemm.kernels.common.choice import Choice
 
-__all__ = ["FLAGS", "SearchSpace", "Sketch", "changed", "values_of"]
+__all__ = ["FLAGS", "SearchSpace", "Sketch", "changed", "space_of_fields", "values_of"]
 
 FLAGS = (0, 1)
 # Names of parameters that are set together, and the values to set them to.
@@ -40,6 +40,22 @@ class SearchSpace:
     coarse: Sketch
     make: Callable[[dict[str, int]], Choice | None]
     read: Callable[[Choice], dict[str, int]]
+
+
+def space_of_fields(
+    config: KernelConfig,
+    values: dict[str, tuple[int, ...]],
+    couples: tuple[tuple[str, str], ...],
+    coarse: Sketch,
+) -> SearchSpace:
+    """Return a space whose parameters are fields of the config; its other fields stay."""
+    return SearchSpace(
+        values,
+        couples,
+        coarse,
+        make=lambda point: Choice(changed(config, point)),
+        read=lambda choice: values_of(choice.config, values),
+    )
 
 
 def changed(config: Config, values: Mapping[str, int]) -> Config:

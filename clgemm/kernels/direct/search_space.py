@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from clgemm.core.traits import Traits
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.common.search_space import FLAGS, SearchSpace, Sketch, changed, values_of
+from clgemm.kernels.common.search_space import FLAGS, SearchSpace, Sketch, space_of_fields
 from clgemm.kernels.direct.config import DirectConfig
 
 __all__ = ["search_space"]
@@ -29,10 +28,4 @@ def search_space(config: DirectConfig, traits: Traits) -> SearchSpace:
         else ((2, 2), (1, 1), (4, 4)),
     }
 
-    def make(point: dict[str, int]) -> Choice:
-        return Choice(changed(config, point))
-
-    def read(choice: Choice) -> dict[str, int]:
-        return values_of(choice.config, values)
-
-    return SearchSpace(values, couples, coarse, make, read)
+    return space_of_fields(config, values, couples, coarse)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.common.search_space import FLAGS, SearchSpace, Sketch, changed, values_of
+from clgemm.kernels.common.search_space import FLAGS, SearchSpace, Sketch, space_of_fields
 from clgemm.kernels.outer_product.config import OuterProductConfig
 
 __all__ = ["search_space"]
@@ -24,10 +23,4 @@ def search_space(config: OuterProductConfig) -> SearchSpace:
         ("work_m", "work_n"): ((8, 4), (4, 4), (8, 2), (16, 1)),
     }
 
-    def make(point: dict[str, int]) -> Choice:
-        return Choice(changed(config, point))
-
-    def read(choice: Choice) -> dict[str, int]:
-        return values_of(choice.config, values)
-
-    return SearchSpace(values, couples, coarse, make, read)
+    return space_of_fields(config, values, couples, coarse)

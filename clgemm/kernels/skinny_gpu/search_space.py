@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.common.search_space import FLAGS, SearchSpace, changed, values_of
+from clgemm.kernels.common.search_space import FLAGS, SearchSpace, space_of_fields
 from clgemm.kernels.skinny_gpu.config import SkinnyGpuConfig
 
 __all__ = ["search_space"]
@@ -26,12 +25,6 @@ def search_space(config: SkinnyGpuConfig) -> SearchSpace:
         ("group", "abreast"): ((1024, 8), (256, 8), (256, 32), (1024, 32)),
     }
 
-    def make(point: dict[str, int]) -> Choice:
-        return Choice(changed(config, point))
-
     couples = ("rows", "chunk"), ("group", "abreast"), ("group", "ahead")
 
-    def read(choice: Choice) -> dict[str, int]:
-        return values_of(choice.config, values)
-
-    return SearchSpace(values, couples, coarse, make, read)
+    return space_of_fields(config, values, couples, coarse)

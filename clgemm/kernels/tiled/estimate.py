@@ -34,6 +34,11 @@ MOST_FUSED_GROUPS = 6  # the same with fused split-k
 SLICES = (*range(1, 9), *(round(8 * 1.25**i) for i in range(1, 28)))
 
 
+# `Costs.edge_store` is for work-items of so many columns. A piece of a cache line is written alone.
+MODELLED_WORK_N = 4
+PIECE_FLOATS = 8
+
+
 class Tiles(NamedTuple):
     """What the model takes of a config: see `TiledConfig` and `TiledVariant`."""
 
@@ -101,7 +106,7 @@ def launch_us(
     time = joined(OVERLAP, arithmetic, latency, cached, memory)
     if not tiles.whole:
         # Neighbours write `work_n` floats apart: the wider, the more pieces of cache lines.
-        pieces = area * min(tiles.work_n, 8) / 4
+        pieces = area * min(tiles.work_n, PIECE_FLOATS) / MODELLED_WORK_N
         time += rounds * pieces * costs.edge_store / most_together / costs.multiply_adds
     if fused:
         time += costs.fused_us + costs.fused_slice_us * slices
