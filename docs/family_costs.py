@@ -1,7 +1,7 @@
 """Measure how long the plans of random products take, and fit the constants of expected times.
 
     python docs/family_costs.py measure [--products N] [--seed S] [--minutes M] ... --out FILE
-    python docs/family_costs.py fit FILE [FILE ...] [--check FILE]
+    python docs/family_costs.py fit FILE [FILE ...] [--constants NAME ...] [--check FILE]
 
 `measure` draws random products, as ``bench --survey`` does, and times the plans that each kernel
 family has for them on the device at hand: every config, with and without packing, and with several
@@ -56,6 +56,7 @@ COMPARED_WITH_SLICES = 3  # configs for which numbers of slices are measured
 MOST_GROUPS = 8  # work-groups per compute unit, where k is cut
 FAR = 2.2  # configs with longer times than this, over the best, are left out
 SIGMA = 4.0  # of the logarithms of wide data
+CLOSENESS = 2.0  # the power of a plan's weight
 OUTLIER = 0.15  # of logarithms, from which on a residual counts less
 
 
@@ -134,6 +135,9 @@ def tiled_alternatives(
         name = (
             f"tiled {config.tile_m}x{config.tile_n}x{config.tile_k}"
             f"/{config.work_m}x{config.work_n}/{config.parts}/{config.buffers}"
+            + f"/g{config.grid_n}" * (config.registers > 0)
+            + f"/r{config.registers}" * (config.registers > 0)
+            + "/asynchronous" * config.asynchronous
         )
         for mode, most_reads in (("place", math.inf), ("pack", 0.0)):
             make = functools.partial(tiled_plan_of, problem, choice, limits, most_reads, None)
@@ -434,25 +438,38 @@ def regret(timed: Sequence[Timed], times: np.ndarray) -> list[float]:
     return sorted(min(plans)[1] / min(taken for _, taken in plans) for plans in by_product.values())
 
 
+def closeness(timed: Sequence[Timed]) -> np.ndarray:
+    """Return for each plan the time of its product's fastest plan over its own, to a power.
+
+    That is its weight in a fit: where a plan is far from the fastest, its exact time is not needed.
+    """
+    fastest: dict[int, float] = {}
+    for each in timed:
+        fastest[each.product] = min(each.taken_us, fastest.get(each.product, math.inf))
+    return np.array([(fastest[each.product] / each.taken_us) ** CLOSENESS for each in timed])
+
+
 def fit(arguments: argparse.Namespace) -> int:
     """Fit the constants and print them."""
     from scipy.optimize import least_squares
 
     data = [timed_plans(read(path)) for path in arguments.files]
-    names = [field.name for field in dataclasses.fields(Costs)]
+    names = arguments.constants or [field.name for field in dataclasses.fields(Costs)]
     start = np.log([getattr(H200, name) for name in names])
     taken = np.log(np.concatenate([[each.taken_us for each in timed] for _, timed in data]))
+    weights = np.concatenate([closeness(timed) for _, timed in data])
 
     def residuals(logarithms: np.ndarray) -> np.ndarray:
-        costs = Costs(**dict(zip(names, map(float, np.exp(logarithms)), strict=True)))
-        return np.concatenate([np.log(expected(t, limits, costs)) for limits, t in data]) - taken
+        found = dict(zip(names, map(float, np.exp(logarithms)), strict=True))
+        costs = dataclasses.replace(H200, **found)
+        times = np.concatenate([expected(timed, limits, costs) for limits, timed in data])
+        return weights * (np.log(times) - taken)
 
     found = least_squares(
         residuals, start, loss="soft_l1", f_scale=OUTLIER, max_nfev=arguments.steps, verbose=0
     )
-    costs = Costs(
-        **{name: float(f"{value:.3g}") for name, value in zip(names, np.exp(found.x), strict=True)}
-    )
+    values = zip(names, np.exp(found.x), strict=True)
+    costs = dataclasses.replace(H200, **{name: float(f"{value:.3g}") for name, value in values})
     for name in names:
         print(f"    {name}: float = {getattr(costs, name)}")
     print(f"root mean square of {len(taken)} logarithms: {np.sqrt(np.mean(found.fun**2)):.3f}")
@@ -485,6 +502,7 @@ def main() -> int:
     fitting.set_defaults(run=fit)
     fitting.add_argument("files", type=Path, nargs="+")
     fitting.add_argument("--check", type=Path, nargs="*", default=[])
+    fitting.add_argument("--constants", nargs="*", metavar="NAME", help="the others stay")
     fitting.add_argument("--steps", type=int, default=200, help="the most steps of the fit")
     arguments = parser.parse_args()
     return int(arguments.run(arguments))

@@ -50,6 +50,9 @@ class Limits:
     fused_split_k : bool
         Whether work-groups can read what others of the same launch have written
         (kernels/split_k/fused.cl).
+    asynchronous_copies : bool
+        Whether kernels can copy from global to local memory without registers, and limit their
+        registers: those of NVIDIA's GPUs from compute capability 8.0 on (kernels/tiled/copies.cl).
     persisting_cache_bytes : int
         The part of a large operand that kernels can keep in the last cache from call to call
         (kernels/skinny_gpu/skinny_gpu.cl); 0 if kernels cannot control that.
@@ -63,6 +66,7 @@ class Limits:
     compute_units: int
     vector_width: int
     fused_split_k: bool = False
+    asynchronous_copies: bool = False
     persisting_cache_bytes: int = 0
     costs: Costs = H200
 
@@ -106,6 +110,11 @@ class KernelConfig:
     def local_memory_bytes(self) -> int:
         """Bytes of local memory per work-group."""
         return 0
+
+    @property
+    def build_options(self) -> tuple[str, ...]:
+        """Compiler options: those of the family, and those of this config."""
+        return self.options
 
     @property
     def standard(self) -> str:

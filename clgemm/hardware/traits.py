@@ -73,6 +73,7 @@ def limits_of(d: cl.Device, kind: str, platform: str) -> Limits:
         compute_units=d.max_compute_units,
         vector_width=max(1, d.native_vector_width_float) if kind == "CPU" else 1,
         fused_split_k=_sees_others(d, platform),
+        asynchronous_copies=is_nvidia(platform) and compute_capability(d) >= (8, 0),
         persisting_cache_bytes=PERSISTING_CACHE_BYTES.get(compute_capability(d), 0)
         if is_nvidia(platform)
         else 0,

@@ -60,7 +60,7 @@ def _program(device: Device, config: KernelConfig, conditional: bool) -> cl.Prog
             macros = (*config.macros(), ("GATED", 1)) if conditional else config.macros()
             source = text_of(type(config))
             programs[config, conditional] = build(
-                device, source, macros, config.standard, config.options
+                device, source, macros, config.standard, config.build_options
             )
         return programs[config, conditional]
 

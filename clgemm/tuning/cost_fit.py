@@ -70,11 +70,11 @@ GROUPS = {
     "host": ("host_us", "host_more_us", "tensor_host_us"),
     "launches": (
         *("start_us", "more_us", "pack_us", "reduce_us", "outer_us", "skinny_us", "tensor_us"),
-        *("tensor_more_us", "narrow_us", "narrow_fused_us", "fused_us", "group_us"),
+        *("tensor_more_us", "narrow_us", "narrow_fused_us", "fused_us", "part_us"),
     ),
     "latency": (
-        *("step_us", "direct_step_us", "skinny_step_us", "fused_slice_us", "narrow_slice_us"),
-        "direct_store",
+        *("step_us", "copied_step_us", "direct_step_us", "skinny_step_us"),
+        *("fused_slice_us", "narrow_slice_us", "direct_store"),
     ),
     "memory": (
         *("memory_bytes", "cache_bytes", "skinny_bytes", "outer_bytes", "pack_bytes"),

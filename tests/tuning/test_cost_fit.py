@@ -46,7 +46,8 @@ def test_every_constant_that_is_no_ratio_is_in_one_group():
     grouped = [name for names in cost_fit.GROUPS.values() for name in names]
     assert len(set(grouped)) == len(grouped)
     ratios = {
-        *("vector_load", "transposed", "one_buffer", "few_lanes", "narrow_step", "edge_store"),
+        *("vector_load", "transposed", "one_buffer", "copied", "few_lanes", "narrow_step"),
+        *("edge_store", "scattered"),
         *(
             "store_bytes",
             "whole_store_bytes",

@@ -6,13 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, multiple, positive, vector
+from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, Limits, multiple, positive, vector
 from clgemm.core.steps import ceil_div
 from clgemm.kernels.pack.config import PackConfig
 from clgemm.kernels.split_k.config import ReduceConfig
 from clgemm.kernels.tiled.estimate import Tiles, launch_us
 
 __all__ = ["TiledConfig", "TiledVariant"]
+
+
+MOST_BUFFERS = 6  # of asynchronous copies
+MOST_COPIED = 4  # floats that one asynchronous copy takes
 
 
 @dataclass(frozen=True)
@@ -28,18 +32,20 @@ class TiledConfig(KernelConfig):
     width_b: int  # floats per load of B and per store of C
     grid_n: int  # work-items that are side by side along N
     unroll: int  # steps of the loop over a tile's depth that are written out
-    buffers: int  # tiles of A and B in local memory; with 2 the next is loaded meanwhile
+    buffers: int  # tiles of A and B in local memory; with 2 or more the next is loaded meanwhile
     swizzle: int  # rows of tiles that work-groups visit together, for the second-level cache
     fma: bool  # use fma(); otherwise a * b + c, which compilers may contract
     in_place: bool  # read operands in place, without packing, if their strides allow it
     parts: int = 1  # work-items that share a block of C: each takes some steps over a tile's depth
+    asynchronous: bool = False  # copy tiles without registers, by instructions of NVIDIA's GPUs
+    registers: int = 0  # of a work-item at most, on NVIDIA's GPUs; 0 for what the compiler takes
 
     family: ClassVar[str] = "tiled"
     source: ClassVar[str] = "tiled/tiled.cl"
     entry: ClassVar[str] = "tiled_product"
     companions: ClassVar[tuple[type[KernelConfig], ...]] = (PackConfig, ReduceConfig)
     includes: ClassVar[tuple[str, ...]] = (
-        *("common/store.cl", "common/swizzle.cl", "split_k/fused.cl"),
+        *("common/store.cl", "common/swizzle.cl", "split_k/fused.cl", "tiled/copies.cl"),
     )
     planned: ClassVar[frozenset[str]] = frozenset({"IN_PLACE"})
 
@@ -62,6 +68,11 @@ class TiledConfig(KernelConfig):
         return FLOAT_BYTES * self.buffers * self.tile_k * (self.tile_m + self.tile_n)
 
     @property
+    def build_options(self) -> tuple[str, ...]:
+        """The option that limits registers, if they are limited."""
+        return (f"-cl-nv-maxrregcount={self.registers}",) if self.registers else ()
+
+    @property
     def tiles(self) -> Tiles:
         """What the expected time depends on, where A and B are read by the widest loads."""
         return Tiles(
@@ -74,6 +85,9 @@ class TiledConfig(KernelConfig):
             self.buffers,
             self.items,
             self.local_memory_bytes,
+            self.asynchronous,
+            self.registers,
+            self.grid_n * self.width_b,
             load_a=getattr(self, "load_a", self.width_a),
             load_b=getattr(self, "load_b", self.width_b),
             transpose_a=getattr(self, "transpose_a", False),
@@ -81,8 +95,16 @@ class TiledConfig(KernelConfig):
             whole=getattr(self, "whole", True),
         )
 
+    def problems_on(self, limits: Limits) -> Iterator[str]:
+        yield from super().problems_on(limits)
+        if (self.asynchronous or self.registers) and not limits.asynchronous_copies:
+            yield (
+                f"asynchronous={self.asynchronous} and registers={self.registers} need an NVIDIA "
+                "GPU of compute capability 8.0 or later"
+            )
+
     def problems(self) -> Iterator[str]:
-        bad = [*positive(self), *vector(self, "width_a"), *vector(self, "width_b")]
+        bad = [*positive(self, "registers"), *vector(self, "width_a"), *vector(self, "width_b")]
         yield from bad
         if bad:
             return
@@ -97,7 +119,12 @@ class TiledConfig(KernelConfig):
             yield f"work_m={self.work_m} is not a multiple of the {room} rows that A's tiles hold"
         if self.items_n % self.grid_n:
             yield f"grid_n={self.grid_n} does not divide {self.items_n} work-items along N"
-        if self.buffers > 2:
+        if self.asynchronous:
+            if not 2 <= self.buffers <= MOST_BUFFERS:
+                yield f"buffers={self.buffers} is not 2 to {MOST_BUFFERS}, as asynchronous needs"
+            if max(self.width_a, self.width_b) > MOST_COPIED:
+                yield f"width_a={self.width_a} or width_b={self.width_b} exceeds {MOST_COPIED}"
+        elif self.buffers > 2:
             yield f"buffers={self.buffers} is neither 1 nor 2"
         for side, tile, width in (
             ("a", self.tile_m, self.width_a),
@@ -143,3 +170,5 @@ class TiledVariant(TiledConfig):
             yield from multiple(self, f"width_{side}", of=f"load_{side}")
             if getattr(self, f"transpose_{side}"):
                 yield from multiple(self, "tile_k", of=f"load_{side}")
+                if self.asynchronous and getattr(self, f"load_{side}") > 1:
+                    yield f"load_{side} is not 1, as an asynchronous copy that transposes needs"

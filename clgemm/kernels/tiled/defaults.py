@@ -14,7 +14,9 @@ __all__ = ["lane_configs", "nvidia_configs", "single_loads_config", "that_fit"]
 @functools.lru_cache(maxsize=16)
 def that_fit(traits: Traits) -> tuple[TiledConfig, ...]:
     """Return the default configs that a device with these traits can run."""
-    configs = nvidia_configs() if traits.is_nvidia else lane_configs()
+    configs = lane_configs()
+    if traits.is_nvidia:
+        configs = nvidia_configs(traits.limits.asynchronous_copies)
     if traits.kind == "CPU":  # it emulates lanes, and takes very long for partly used large tiles
         configs = configs[1:]
     return tuple(config for config in configs if not any(config.problems_on(traits.limits)))
@@ -25,7 +27,7 @@ def single_loads_config(traits: Traits) -> TiledConfig | None:
 
     Many small work-groups hide those loads best.
     """
-    return replace(nvidia_configs()[1], buffers=1) if traits.is_nvidia else None
+    return nvidia_configs(traits.limits.asynchronous_copies)[2] if traits.is_nvidia else None
 
 
 def lane_configs() -> tuple[TiledConfig, ...]:
@@ -58,26 +60,40 @@ def lane_configs() -> tuple[TiledConfig, ...]:
     )
 
 
-def nvidia_configs() -> tuple[TiledConfig, ...]:
+def nvidia_configs(asynchronous_copies: bool = True) -> tuple[TiledConfig, ...]:
     """Return tiles for NVIDIA's GPUs, with 255 registers per work-item. Chosen on an H200.
 
-    The last ones are for operands that are loaded float by float.
+    Parameters
+    ----------
+    asynchronous_copies : bool, optional
+        As in `clgemm.core.config.Limits`: without, those that copy so are left out, and registers
+        are not limited.
     """
     small = replace(lane_configs()[1], work_m=8, work_n=4, grid_n=8)
-    shallow = replace(small, tile_k=8, unroll=8, grid_n=2, buffers=1)
-    return (
+    single = replace(small, buffers=1, registers=128)
+    shallow = replace(single, tile_k=8, unroll=8, grid_n=2)
+    copied = replace(small, asynchronous=True)
+    short = replace(small, tile_m=16, work_m=4, tile_k=32, unroll=32)
+    configs = (
         replace(small, tile_m=128, tile_n=128, work_m=16, work_n=8, grid_n=4, tile_k=8, unroll=8),
         small,
-        replace(small, work_n=8, buffers=1, parts=2),
+        single,
+        replace(single, grid_n=2),
+        replace(single, work_n=8, parts=2),
+        replace(single, tile_m=32, grid_n=2, parts=2),
+        replace(shallow, registers=96),
+        replace(shallow, work_n=8, registers=144),
         replace(small, tile_m=128, work_n=8, parts=2),
         replace(small, tile_m=32, tile_k=32, unroll=32, buffers=1, parts=4),
-        replace(small, tile_m=32, tile_n=32, work_m=4),
-        replace(small, tile_m=16, work_m=4, tile_k=32, unroll=32),
+        replace(small, tile_m=32, tile_n=32, work_m=4, registers=96),
+        short,
         replace(small, tile_m=128, tile_n=16, work_m=4, grid_n=4, tile_k=32, unroll=32),
-        shallow,
-        replace(shallow, work_n=8),
-        replace(shallow, tile_m=128, tile_n=32, width_b=2),
-        replace(shallow, tile_m=128, tile_n=128, work_n=8, grid_n=4, buffers=2),
-        replace(shallow, tile_k=16, unroll=16, width_b=2),
-        replace(shallow, tile_m=32, tile_k=16, unroll=16, width_b=2, parts=2),
+        replace(copied, tile_k=8, unroll=8, buffers=4),
+        replace(copied, tile_m=128, work_n=8, tile_k=8, unroll=8, buffers=3, registers=168),
+        replace(copied, work_n=8, grid_n=4, buffers=3, registers=168),
+        replace(short, asynchronous=True, buffers=3),
     )
+    if asynchronous_copies:
+        return configs
+    plain = (replace(config, registers=0) for config in configs if not config.asynchronous)
+    return tuple(dict.fromkeys(plain))

@@ -7,6 +7,7 @@ which are `clgemm.core.costs.Costs`.
 from __future__ import annotations
 
 import functools
+import math
 from typing import NamedTuple
 
 from clgemm.core.config import FLOAT_BYTES, Limits
@@ -37,6 +38,7 @@ SLICES = (*range(1, 9), *(round(8 * 1.25**i) for i in range(1, 28)))
 # `Costs.edge_store` is for work-items of so many columns. A piece of a cache line is written alone.
 MODELLED_WORK_N = 4
 PIECE_FLOATS = 8
+MODELLED_SUMS = 32  # `Costs.few_lanes` is for work-items of so many accumulators
 
 
 class Tiles(NamedTuple):
@@ -51,6 +53,9 @@ class Tiles(NamedTuple):
     buffers: int
     items: int
     local_memory_bytes: int
+    asynchronous: bool
+    registers: int
+    run: int  # columns of C that neighbours store
     load_a: int
     load_b: int
     transpose_a: bool
@@ -61,9 +66,10 @@ class Tiles(NamedTuple):
 @functools.lru_cache(maxsize=256)
 def side_by_side(tiles: Tiles) -> int:
     """Return the work-groups that run on a compute unit at the same time."""
-    registers = tiles.items * (tiles.work_m * tiles.work_n * REGISTERS_PER_SUM + OTHER_REGISTERS)
+    each = tiles.registers or tiles.work_m * tiles.work_n * REGISTERS_PER_SUM + OTHER_REGISTERS
     by_local_memory = LOCAL_BYTES // (tiles.local_memory_bytes + GROUP_LOCAL_BYTES)
-    return max(1, min(int(REGISTERS / registers), MOST_ITEMS // tiles.items, by_local_memory))
+    by_registers = int(REGISTERS / (tiles.items * each))
+    return max(1, min(by_registers, MOST_ITEMS // tiles.items, by_local_memory))
 
 
 class TiledEstimate(NamedTuple):
@@ -85,20 +91,29 @@ def launch_us(
     groups = matrices * slices * ceil_div(m, tiles.tile_m) * ceil_div(n, tiles.tile_n)
     rounds = ceil_div(groups, units)  # work-groups of the busiest compute unit
     most_together = side_by_side(tiles)
-    together = min(most_together, rounds)
     steps = ceil_div(depth, tiles.tile_k)
     area = tiles.tile_m * tiles.tile_n
     loads = tiles.tile_m / tiles.load_a + tiles.tile_n / tiles.load_b
     moved = tiles.tile_m * tiles.transpose_a + tiles.tile_n * tiles.transpose_b
     moving = costs.vector_load * loads + costs.transposed * moved
-    loads_singly = min(tiles.load_a, tiles.load_b) == 1
-    work = area + 4 * moving * (costs.one_buffer if loads_singly and tiles.buffers == 1 else 1.0)
-    few = 1 + costs.few_lanes * 8 * LANES / (together * tiles.items)
-    arithmetic = rounds * steps * tiles.tile_k * work / costs.multiply_adds * few
+    if tiles.asynchronous:
+        moving *= costs.copied
+    elif tiles.buffers == 1 and min(tiles.load_a, tiles.load_b) == 1:
+        moving *= costs.one_buffer
+    work = area + 4 * moving
+    # Each group takes longer where few run at the same time, as in the last wave. A work-item with
+    # more accumulators has more to do meanwhile.
+    waves, rest = divmod(rounds, most_together)
+    lanes = tiles.items * math.sqrt(tiles.work_m * tiles.work_n / MODELLED_SUMS)
+    few = costs.few_lanes * 8 * LANES / lanes
+    slowed = rounds + few * (waves + (rest > 0))
+    arithmetic = slowed * steps * tiles.tile_k * work / costs.multiply_adds
     is_narrow = min(tiles.load_a, tiles.load_b) < 4
-    latency = ceil_div(rounds, most_together) * (
-        steps * costs.step_us * (1 + costs.narrow_step * is_narrow) + costs.group_us
-    )
+    step_us = costs.step_us * (1 + costs.narrow_step * is_narrow)
+    if tiles.asynchronous:
+        step_us = costs.copied_step_us
+    adding_us = costs.part_us * (tiles.parts - 1)
+    latency = ceil_div(rounds, most_together) * (steps * step_us + adding_us)
     cached = FLOAT_BYTES * groups * depth * (tiles.tile_m + tiles.tile_n) / costs.cache_bytes
     read, written = matrices * (m * k + k * n), matrices * m * n
     stored = costs.whole_store_bytes if tiles.whole else costs.store_bytes
@@ -107,6 +122,7 @@ def launch_us(
     if not tiles.whole:
         # Neighbours write `work_n` floats apart: the wider, the more pieces of cache lines.
         pieces = area * min(tiles.work_n, PIECE_FLOATS) / MODELLED_WORK_N
+        pieces *= 1 + costs.scattered * max(0.0, LANES / tiles.run - 1)
         time += rounds * pieces * costs.edge_store / most_together / costs.multiply_adds
     if fused:
         time += costs.fused_us + costs.fused_slice_us * slices

@@ -118,7 +118,7 @@ class Tiled(Family[TiledConfig, PackConfig]):
 
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
         """Return the space of tiles, loads and loops."""
-        return search_space(self.config_of(default))
+        return search_space(self.config_of(default), traits.limits)
 
     def samples(self, kind: str) -> Samples:
         """Return shapes of each class; larger ones on GPUs."""

@@ -55,6 +55,8 @@ def fitted(
         width = (config.width_a, config.width_b)[operand]
         for transposed in (False, True):
             load = _load(rows, transposed, width)
+            if config.asynchronous and transposed:
+                load = min(load, 1)
             is_narrow = load < width and (load == 1 or most_reads == 0)
             if not config.in_place or load == 0 or (is_narrow and is_read_often[operand]):
                 continue

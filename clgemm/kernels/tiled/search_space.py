@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from clgemm.core.config import Limits
 from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.common.search_space import FLAGS, SearchSpace, changed, values_of
 from clgemm.kernels.pack.config import PackConfig
@@ -14,7 +15,7 @@ __all__ = ["search_space"]
 MOST_SUMS = 144  # of a work-item: with more, compilers take minutes and kernels spill registers
 
 
-def search_space(config: TiledConfig) -> SearchSpace:
+def search_space(config: TiledConfig, limits: Limits) -> SearchSpace:
     """Return the space. `config` has the values of the fields that are not searched."""
     # A point gives a tile by its work-items and the work of each, so that either can change alone.
     items, work, widths = (2, 4, 8, 16, 32), (2, 4, 6, 8, 12, 16), (1, 2, 4, 8)
@@ -28,10 +29,12 @@ def search_space(config: TiledConfig) -> SearchSpace:
         "width_b": widths,
         "grid_n": (1, 2, 4, 8, 16),
         "rolled": (1, 2, 4, 8),  # iterations of the loop over a tile's depth
-        "buffers": (1, 2),
+        "buffers": (1, 2, 3, 4) if limits.asynchronous_copies else (1, 2),
         "swizzle": (1, 2, 4, 8, 16),
         "parts": (1, 2, 4),
         "fma": FLAGS,
+        "asynchronous": FLAGS if limits.asynchronous_copies else (0,),
+        "registers": (0, 80, 96, 128, 144, 168) if limits.asynchronous_copies else (0,),
         "in_place": FLAGS,
         "pack_depth": (8, 16, 32, 64),
         "pack_group": (1, 32, 64, 128, 256, 512),
@@ -41,6 +44,7 @@ def search_space(config: TiledConfig) -> SearchSpace:
         *(("work_m", "work_n"), ("work_m", "tile_k"), ("work_n", "tile_k")),
         *(("width_a", "width_b"), ("tile_k", "rolled"), ("tile_k", "buffers")),
         *(("parts", "items_m"), ("parts", "items_n"), ("parts", "tile_k")),
+        *(("asynchronous", "buffers"), ("asynchronous", "tile_k"), ("registers", "buffers")),
     )
     nearly_square = tuple(
         (items_m, items_n, work_m, work_n)

@@ -56,7 +56,13 @@
 #error "UNROLL: steps of the loop over a tile's depth written out"
 #endif
 #ifndef BUFFERS
-#error "BUFFERS: tiles of A and B in local memory, 1 or 2"
+#error "BUFFERS: tiles of A and B in local memory: 1 or 2; with ASYNCHRONOUS 2 or more"
+#endif
+#ifndef REGISTERS
+#error "REGISTERS: of a work-item at most, for NVIDIA's compiler; 0 for any number"
+#endif
+#ifndef ASYNCHRONOUS
+#error "ASYNCHRONOUS: 1 to copy tiles without registers, by cp.async of NVIDIA's GPUs; 0 for any device"
 #endif
 #ifndef SWIZZLE
 #error "SWIZZLE: rows of tiles that work-groups visit together"
@@ -102,7 +108,7 @@
 #define LOADS_B (TILE_N * TILE_K / LOAD_B / ITEMS)
 
 // Vectors of LOAD_A floats lie along the rows of a tile of A, or, with TRANSPOSE_A, along k: the row and the step over
-// k at which vector number `vector` begins. fetch_a loads it from the tile at `from`; rows past `last` repeat it.
+// k at which vector number `vector` begins. It lies at source_of_a in the tile at `from`; rows past `last` repeat it.
 // The same for B.
 static inline int row_of_a(const int vector) {
   return TRANSPOSE_A ? vector / (TILE_K / LOAD_A) : vector % (TILE_M / LOAD_A) * LOAD_A;
@@ -112,9 +118,9 @@ static inline int step_of_a(const int vector) {
   return TRANSPOSE_A ? vector % (TILE_K / LOAD_A) * LOAD_A : vector / (TILE_M / LOAD_A);
 }
 
-static inline FLOAT(LOAD_A) fetch_a(__global const float* from, const long pitch, const int last, const int vector) {
-  return LOAD_ALIGNED(LOAD_A, __global, (from + (TRANSPOSE_A ? min(row_of_a(vector), last) * pitch + step_of_a(vector)
-                                                    : step_of_a(vector) * pitch + min(row_of_a(vector), last))));
+static inline __global const float* source_of_a(__global const float* from, const long pitch, const int last, const int vector) {
+  const int row = min(row_of_a(vector), last), step = step_of_a(vector);
+  return from + (TRANSPOSE_A ? row * pitch + step : step * pitch + row);
 }
 
 static inline int row_of_b(const int vector) {
@@ -125,10 +131,25 @@ static inline int step_of_b(const int vector) {
   return TRANSPOSE_B ? vector % (TILE_K / LOAD_B) * LOAD_B : vector / (TILE_N / LOAD_B);
 }
 
-static inline FLOAT(LOAD_B) fetch_b(__global const float* from, const long pitch, const int last, const int vector) {
-  return LOAD_ALIGNED(LOAD_B, __global, (from + (TRANSPOSE_B ? min(row_of_b(vector), last) * pitch + step_of_b(vector)
-                                                    : step_of_b(vector) * pitch + min(row_of_b(vector), last))));
+static inline __global const float* source_of_b(__global const float* from, const long pitch, const int last, const int vector) {
+  const int row = min(row_of_b(vector), last), step = step_of_b(vector);
+  return from + (TRANSPOSE_B ? row * pitch + step : step * pitch + row);
 }
+
+#if ASYNCHRONOUS
+// Begin to copy this work-item's vectors of a tile; from step `there` on they are zeros.
+#define COPY_TILE(SIDE, side, to, there)                                                             \
+  _Pragma("unroll") for (int load = 0; load < LOADS_##SIDE; load++) {                                \
+    const int vector = load * ITEMS + item;                                                          \
+    COPY(LOAD_##SIDE)(to + step_of_##side(vector) * PITCH_##SIDE + row_of_##side(vector),            \
+                      source_of_##side(side, side##_pitch, last_##side, vector), step_of_##side(vector) < there); \
+  }
+#else
+// Load this work-item's vectors of a tile.
+#define FETCH_TILE(SIDE, side)                                                                       \
+  _Pragma("unroll") for (int load = 0; load < LOADS_##SIDE; load++)                                  \
+    next_##side[load] = LOAD_ALIGNED(LOAD_##SIDE, __global,                                          \
+                                     source_of_##side(side, side##_pitch, last_##side, load * ITEMS + item));
 
 // Write this work-item's vectors to a tile in local memory. A macro: as an inline function it took a product of
 // 1024 x 1024 x 1024 5 to 10 % longer on an H100 (driver 580.159.04, 2026-11-22).
@@ -144,8 +165,15 @@ static inline FLOAT(LOAD_B) fetch_b(__global const float* from, const long pitch
       *(__local FLOAT(LOAD_##SIDE)*)to = fetched[load];                                              \
     }                                                                                                \
   }
+#endif
 
-__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+#if REGISTERS  // NVIDIA's compiler does not limit registers where a kernel has this attribute
+#define OF_KNOWN_SIZE
+#else
+#define OF_KNOWN_SIZE __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+#endif
+
+__kernel OF_KNOWN_SIZE
 void tiled_product(const int m, const int n, const int k, const int slice_k, const int4 counts, const float alpha, const float beta,
                  __global const float* restrict a, const long a_offset, const long a_panel, const long a_pitch, const long4 a_strides,
                  __global const float* restrict b, const long b_offset, const long b_panel, const long b_pitch, const long4 b_strides,
@@ -179,38 +207,72 @@ void tiled_product(const int m, const int n, const int k, const int slice_k, con
     for (int j = 0; j < CHUNKS_N; j++) sum[i][j] = (FLOAT(WIDTH_B))(0.0f);
 
   // The first tile of a slice has the remainder of k, so that all others are whole.
+  const int part = (end - first - 1) % TILE_K + 1;
+  int now = 0;  // which of the buffers is being read
+#if ASYNCHRONOUS
+  COPY_TILE(A, a, tile_a, part)
+  COPY_TILE(B, b, tile_b, part)
+  end_copies();
+  a -= (TILE_K - part) * step_a;
+  b -= (TILE_K - part) * step_b;
+  int begun = first + part;  // where the next tile to copy begins
+  #pragma unroll
+  for (int buffer = 1; buffer < BUFFERS - 1; buffer++) {
+    if (begun < end) {
+      a += TILE_K * step_a;
+      b += TILE_K * step_b;
+      COPY_TILE(A, a, tile_a + buffer * SIZE_A, TILE_K)
+      COPY_TILE(B, b, tile_b + buffer * SIZE_B, TILE_K)
+    }
+    end_copies();
+    begun += TILE_K;
+  }
+  int next = BUFFERS - 1;  // which of them is filled next
+#else
   FLOAT(LOAD_A) next_a[LOADS_A];
   FLOAT(LOAD_B) next_b[LOADS_B];
-  const int part = (end - first - 1) % TILE_K + 1;
   #pragma unroll
   for (int load = 0; load < LOADS_A; load++) {
     next_a[load] = (FLOAT(LOAD_A))(0.0f);
     if (step_of_a(load * ITEMS + item) < part)
-      next_a[load] = fetch_a(a, a_pitch, last_a, load * ITEMS + item);
+      next_a[load] = LOAD_ALIGNED(LOAD_A, __global, source_of_a(a, a_pitch, last_a, load * ITEMS + item));
   }
   #pragma unroll
   for (int load = 0; load < LOADS_B; load++) {
     next_b[load] = (FLOAT(LOAD_B))(0.0f);
     if (step_of_b(load * ITEMS + item) < part)
-      next_b[load] = fetch_b(b, b_pitch, last_b, load * ITEMS + item);
+      next_b[load] = LOAD_ALIGNED(LOAD_B, __global, source_of_b(b, b_pitch, last_b, load * ITEMS + item));
   }
   a -= (TILE_K - part) * step_a;
   b -= (TILE_K - part) * step_b;
   PUT_TILE(A, a, next_a, tile_a)
   PUT_TILE(B, b, next_b, tile_b)
   barrier(CLK_LOCAL_MEM_FENCE);
-  int now = 0;  // which of the buffers is being read
+#endif
 
   for (int depth = first; depth < end; depth += TILE_K) {
+#if ASYNCHRONOUS
+    // All have read the buffer that is filled next: it was the previous one.
+    wait_for_copies();
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (begun < end) {
+      a += TILE_K * step_a;
+      b += TILE_K * step_b;
+      COPY_TILE(A, a, tile_a + next * SIZE_A, TILE_K)
+      COPY_TILE(B, b, tile_b + next * SIZE_B, TILE_K)
+    }
+    end_copies();
+    begun += TILE_K;
+    next = next == BUFFERS - 1 ? 0 : next + 1;
+#else
     const bool more = depth + TILE_K < end;
     if (more) {
       a += TILE_K * step_a;
       b += TILE_K * step_b;
-      #pragma unroll
-      for (int load = 0; load < LOADS_A; load++) next_a[load] = fetch_a(a, a_pitch, last_a, load * ITEMS + item);
-      #pragma unroll
-      for (int load = 0; load < LOADS_B; load++) next_b[load] = fetch_b(b, b_pitch, last_b, load * ITEMS + item);
+      FETCH_TILE(A, a)
+      FETCH_TILE(B, b)
     }
+#endif
 
     #pragma unroll UNROLL
     for (int step = 0; step < TILE_K / PARTS; step++) {
@@ -232,6 +294,9 @@ void tiled_product(const int m, const int n, const int k, const int slice_k, con
           sum[i][j] = MULTIPLY_ADD((FLOAT(WIDTH_B))(a_p[i]), b_p[j], sum[i][j]);
     }
 
+#if ASYNCHRONOUS
+    now = now == BUFFERS - 1 ? 0 : now + 1;
+#else
 #if BUFFERS == 2
     // The other buffer was last read before the previous barrier.
     now = 1 - now;
@@ -243,9 +308,13 @@ void tiled_product(const int m, const int n, const int k, const int slice_k, con
       PUT_TILE(B, b, next_b, tile_b + now * SIZE_B)
     }
     barrier(CLK_LOCAL_MEM_FENCE);
+#endif
   }
 
 #if PARTS > 1
+#if ASYNCHRONOUS
+  barrier(CLK_LOCAL_MEM_FENCE);  // the last tile has been read
+#endif
   // The first work-item of a block adds up the sums of the others, which come through the tiles' local memory.
   for (int other = 1; other < PARTS; other++) {
     #pragma unroll

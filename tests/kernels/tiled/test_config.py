@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+from planned import LIMITS
+
 from clgemm.core.config import variant_of
 from clgemm.kernels.tiled.config import TiledVariant
 from clgemm.kernels.tiled.defaults import lane_configs, nvidia_configs
 
 LARGE = lane_configs()[0]
+COPIED = next(config for config in nvidia_configs() if config.asynchronous)
+LIMITED = next(config for config in nvidia_configs() if config.registers)
 
 
 def test_work_items_that_share_sums_count():
@@ -40,3 +45,34 @@ def test_sums_that_are_shared_pass_through_the_tiles_memory():
         rows = config.buffers * config.tile_k * config.work_m // config.tile_n
         assert rows >= 1
         assert config.work_m % min(rows, config.work_m) == 0
+
+
+@pytest.mark.parametrize("buffers", [1, 7])
+def test_asynchronous_copies_need_a_buffer_to_fill_and_one_to_read(buffers):
+    """With one, a tile would be overwritten while it is multiplied."""
+    assert any(f"buffers={buffers}" in each for each in replace(COPIED, buffers=buffers).problems())
+
+
+def test_only_asynchronous_copies_fill_more_than_two_buffers():
+    """Otherwise the next tile waits in registers, and a third buffer would never be filled."""
+    assert list(replace(COPIED, asynchronous=False, buffers=3).problems())
+
+
+def test_a_copy_that_transposes_takes_one_float():
+    """The floats of a wider one would have to go to different rows of local memory."""
+    variant = variant_of(TiledVariant, COPIED, transpose_a=True, load_a=1, load_b=4)
+    assert not list(variant.problems())
+    assert any("load_a" in each for each in replace(variant, load_a=4).problems())
+
+
+@pytest.mark.parametrize("config", [COPIED, LIMITED])
+def test_devices_without_nvidias_instructions_refuse_configs_that_need_them(config):
+    """So no record, however it came there, takes such code to another compiler."""
+    assert any("compute capability 8.0" in each for each in config.problems_on(LIMITS))
+    assert not list(config.problems_on(replace(LIMITS, asynchronous_copies=True)))
+
+
+def test_registers_are_limited_by_a_compiler_option():
+    """Configs that leave registers to the compiler have no option."""
+    assert LIMITED.build_options == (f"-cl-nv-maxrregcount={LIMITED.registers}",)
+    assert replace(LIMITED, registers=0).build_options == ()

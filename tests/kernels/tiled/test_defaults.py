@@ -47,3 +47,13 @@ def test_only_for_nvidias_gpus_the_best_config_for_single_loads_is_known():
     """It has one buffer, so that many work-groups fit on a compute unit."""
     assert single_loads_config(traits_with(LIMITS)) is None
     assert single_loads_config(traits_with(LIMITS, is_nvidia=True)).buffers == 1
+
+
+def test_older_gpus_of_nvidia_get_tiles_without_asynchronous_copies():
+    """Their registers are not limited either; nothing else differs."""
+    old = that_fit(traits_with(LIMITS, is_nvidia=True))
+    new = that_fit(traits_with(replace(LIMITS, asynchronous_copies=True), is_nvidia=True))
+    assert old
+    assert not any(config.asynchronous or config.registers for config in old)
+    assert {replace(config, registers=0) for config in new if not config.asynchronous} == set(old)
+    assert any(config.asynchronous for config in new)

@@ -10,7 +10,7 @@ from planned import LIMITS, dense, kernels, make_plan
 
 from clgemm.core.layout import Layout
 from clgemm.kernels.pack.defaults import pack_config
-from clgemm.kernels.tiled.defaults import lane_configs
+from clgemm.kernels.tiled.defaults import lane_configs, nvidia_configs
 from clgemm.kernels.tiled.plan import make_tiled_plan, reads_narrowly, reads_singly
 
 CONFIG = replace(lane_configs()[1], in_place=False)
@@ -94,3 +94,15 @@ def test_which_operands_are_read_float_by_float():
     assert reads_narrowly(vectors, narrow, IN_PLACE)
     assert not reads_narrowly(vectors, wide, IN_PLACE)
     assert not reads_narrowly(apart, wide, IN_PLACE)
+
+
+@pytest.mark.parametrize("shape", [(64, 64, 64), (65, 63, 67)])
+def test_asynchronous_copies_transpose_float_by_float(shape):
+    """An operand that is contiguous along k is read in place, however it is aligned."""
+    config = next(c for c in nvidia_configs() if c.asynchronous and c.tile_m == 64)
+    m, n, k = shape
+    a, b, c = (dense(*each)._replace(alignment_bytes=16) for each in ((m, k), (k, n), (m, n)))
+    limits = replace(LIMITS, asynchronous_copies=True)
+    step = make_tiled_plan(a, b, c, config, PACK, limits, math.inf).steps[0]
+    assert (step.config.transpose_a, step.config.load_a) == (True, 1)
+    assert (step.config.transpose_b, step.config.load_b) == (False, 4 if n % 4 == 0 else 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from planned import LIMITS, traits_with
 
@@ -33,3 +35,16 @@ def test_coarse_tiles_are_nearly_square():
     """No side of a tile in the coarse grid is more than twice the other."""
     for items_m, items_n, work_m, work_n in SPACE.coarse["items_m", "items_n", "work_m", "work_n"]:
         assert 1 / 2 <= items_m * work_m / (items_n * work_n) <= 2
+
+
+def test_asynchronous_copies_are_searched_where_devices_have_them():
+    """On other devices every point stays without them."""
+    assert SPACE.values["asynchronous"] == SPACE.values["registers"] == (0,)
+    traits = traits_with(replace(LIMITS, asynchronous_copies=True), is_nvidia=True)
+    space = TILED.search_space(TILED.plainest(traits), traits)
+    point = {name: values[0] for name, values in space.values.items()}
+    point |= {"items_m": 8, "items_n": 8, "work_m": 4, "work_n": 4, "tile_k": 16}
+    made = space.make(point | {"asynchronous": 1, "buffers": 3, "registers": 128}).config
+    assert (made.asynchronous, made.buffers, made.registers) == (True, 3, 128)
+    assert not list(made.problems_on(traits.limits))
+    assert {"asynchronous", "registers"} <= set(space.read(space.make(point)))
