@@ -79,7 +79,6 @@ def nvidia_configs(asynchronous_copies: bool = True) -> tuple[TiledConfig, ...]:
         small,
         single,
         replace(single, grid_n=2),
-        replace(single, work_n=8, parts=2),
         replace(single, tile_m=32, grid_n=2, parts=2),
         replace(shallow, registers=96),
         replace(shallow, work_n=8, registers=144),
@@ -90,7 +89,7 @@ def nvidia_configs(asynchronous_copies: bool = True) -> tuple[TiledConfig, ...]:
         replace(small, tile_m=128, tile_n=16, work_m=4, grid_n=4, tile_k=32, unroll=32),
         replace(copied, tile_k=8, unroll=8, buffers=4),
         replace(copied, tile_m=128, work_n=8, tile_k=8, unroll=8, buffers=3, registers=168),
-        replace(copied, work_n=8, grid_n=4, buffers=3, registers=168),
+        replace(copied, work_n=8, grid_n=4, buffers=3),
         replace(short, asynchronous=True, buffers=3),
     )
     if asynchronous_copies:

@@ -49,9 +49,9 @@ def test_split_k_is_fused_where_that_is_faster():
     """Split-k is fused for few slices, if the device lets work-groups read what others write."""
     limits = replace(LIMITS, compute_units=132)
     fusing = replace(limits, fused_split_k=True)
-    assert best_for((512, 512, 512), fusing)[1].fused_split_k
+    assert best_for((640, 640, 640), fusing)[1].fused_split_k
     assert not best_for((64, 64, 100_000), fusing)[1].fused_split_k
-    assert not best_for((512, 512, 512), limits)[1].fused_split_k
+    assert not best_for((640, 640, 640), limits)[1].fused_split_k
 
 
 @pytest.mark.parametrize("config", [c for c in nvidia_configs() if c.parts > c.buffers])
