@@ -46,10 +46,10 @@ class Costs:
     edge_store : float
         Multiply-adds that take as long as the store of one element of an incomplete tile.
     scattered : float
-        How much longer that takes, as a share, for each halving of the columns of C that neighbours
-        store.
+        How much longer that takes, as a share, where neighbours store 16 columns of C side by side
+        instead of 32; at 8 columns three times that share.
     fused_us, fused_slice_us : float
-        Adding up in the same launch, and for each slice.
+        Adding up in the same launch, and for each slice where work-items have 32 accumulators.
     store_bytes, whole_store_bytes : float
         Bytes of memory traffic for each byte of C, and where all tiles are complete.
     pack_bytes, pack_us : float
@@ -87,30 +87,30 @@ class Costs:
     """
 
     host_us: float = 12.1
-    host_more_us: float = 7.48
-    start_us: float = 5.36
+    host_more_us: float = 7.5
+    start_us: float = 5.37
     more_us: float = 1.07
     memory_bytes: float = 4700000.0
-    cache_bytes: float = 5850000.0
-    multiply_adds: float = 249000.0
-    vector_load: float = 3.62
-    transposed: float = 2.05
-    one_buffer: float = 0.773
-    copied: float = 0.716
-    few_lanes: float = 0.292
-    step_us: float = 0.0676
-    narrow_step: float = 2.88
-    copied_step_us: float = 0.221
-    part_us: float = 0.74
-    edge_store: float = 33.3
-    scattered: float = 0.671
-    fused_us: float = 1.53
-    fused_slice_us: float = 0.108
-    store_bytes: float = 2.17
-    whole_store_bytes: float = 2.01
-    pack_bytes: float = 2390000.0
-    pack_us: float = 4.26
-    reduce_us: float = 3.52
+    cache_bytes: float = 5640000.0
+    multiply_adds: float = 257000.0
+    vector_load: float = 3.71
+    transposed: float = 2.0
+    one_buffer: float = 0.774
+    copied: float = 0.755
+    few_lanes: float = 0.333
+    step_us: float = 0.0327
+    narrow_step: float = 6.32
+    copied_step_us: float = 0.184
+    part_us: float = 0.737
+    edge_store: float = 34.5
+    scattered: float = 0.672
+    fused_us: float = 1.34
+    fused_slice_us: float = 0.162
+    store_bytes: float = 2.18
+    whole_store_bytes: float = 2.03
+    pack_bytes: float = 2400000.0
+    pack_us: float = 4.25
+    reduce_us: float = 3.85
     reduce_elements: float = 419000.0
     reduced_elements: float = 206000.0
     direct_step_us: float = 0.137

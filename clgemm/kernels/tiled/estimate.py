@@ -125,7 +125,10 @@ def launch_us(
         pieces *= 1 + costs.scattered * max(0.0, LANES / tiles.run - 1)
         time += rounds * pieces * costs.edge_store / most_together / costs.multiply_adds
     if fused:
-        time += costs.fused_us + costs.fused_slice_us * slices
+        time += (
+            costs.fused_us
+            + costs.fused_slice_us * slices * tiles.work_m * tiles.work_n / MODELLED_SUMS
+        )
     return time
 
 
