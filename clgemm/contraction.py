@@ -1,4 +1,4 @@
-"""The steps that `dot`, `inner` and `tensordot` share: arrays as operands of matrix products."""
+"""The steps that `dot`, `inner` and `tensordot` share, and how NumPy makes such products."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import pyopencl as cl
 
 from clgemm.core.layout import merged
+from clgemm.planning.selection import LEAST_BY_LOOP
 from clgemm.runtime.execute import BoundCall
 from clgemm.runtime.launch import duplicate, multiply
 from clgemm.runtime.operands import (
@@ -27,6 +28,8 @@ __all__ = [
     "as_matrix_of",
     "contracted",
     "fits_dot",
+    "is_large_loop",
+    "is_loop",
     "require_out",
     "summed_axes",
     "unwrapped",
@@ -159,3 +162,13 @@ def as_matrix_of(x: AnyArray, split: int) -> AnyArray:
     if rows is None or columns is None:
         return view(duplicate(x, "C", x.queue), shape, (shape[1], 1))
     return view(x, shape, (rows, columns))
+
+
+def is_loop(a: Any, b: Any) -> bool:
+    """Tell whether `numpy.matmul` makes a product without BLAS: each column times a row."""
+    return bool(a.shape[-1] == 1 and min(a.ndim, b.ndim) > 1 and min(a.shape[-2], b.shape[-1]) > 1)
+
+
+def is_large_loop(a: Any, b: Any) -> bool:
+    """Tell quickly whether it makes a large product so."""
+    return is_loop(a, b) and a.size * b.size >= LEAST_BY_LOOP

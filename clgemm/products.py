@@ -18,6 +18,8 @@ from clgemm.contraction import (
     as_matrix_of,
     contracted,
     fits_dot,
+    is_large_loop,
+    is_loop,
     require_out,
     summed_axes,
     unwrapped,
@@ -173,7 +175,7 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
     TypeError
         As `dot`, or if device arrays come with other keywords.
     """
-    if not keywords and _is_small(a, b, out):
+    if not keywords and _is_small(a, b, out) and (a.shape[-1] != 1 or not is_large_loop(a, b)):
         return np.matmul(a, b, out=out)
     return _matmul(a, b, out, keywords)
 
@@ -208,8 +210,8 @@ def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
             type(target) in (np.ndarray, np.memmap) and target.shape == shape
             and target.flags.writeable and np.can_cast(np.float32, target.dtype, "same_kind")
         )  # fmt: skip
-        count, results = math.prod(batch), math.prod(shape)
-        if not usable or host_is_faster(m, n, k, count, sent_share(x, y, results)):
+        count, sent = math.prod(batch), sent_share(x, y, math.prod(shape))
+        if not usable or host_is_faster(m, n, k, count, sent, by_loop=is_loop(rows, columns)):
             return np.matmul(a, b, out=out)
     direct = target is not None and updatable(target)
     result = target if direct else allocated(x, shape, "C", queue)

@@ -305,6 +305,27 @@ def test_small_products_stay_on_the_host(device, monkeypatch, launches):
     assert len(launches) == 1
 
 
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_numpys_loops_run_on_the_device(batch, device, monkeypatch, launches):
+    """NumPy's `matmul` makes a column times a row without BLAS; its `dot` does not."""
+    if device.kind == "CPU" and not device.traits.is_vector_compiler:
+        pytest.skip("a CPU that emulates lanes is not faster")
+    monkeypatch.delenv("CLGEMM_THRESHOLD")
+    rng = np.random.default_rng(17)
+    a, b = (rng.standard_normal((*batch, *s), np.float32) for s in ((1100, 1), (1, 1000)))
+    a[..., 3, 0] = -0.0
+    out = np.full((*batch, 1100, 1000), np.nan, np.float32)
+    for result in (clgemm.matmul(a, b), clgemm.matmul(a, b, out=out)):
+        assert np.array_equal(result, np.matmul(a, b))
+    assert np.array_equal(np.signbit(out), np.signbit(np.matmul(a, b)))
+    assert len(launches) >= 2
+    launches.clear()
+    clgemm.matmul(a[..., :40, :], b)
+    if not batch:
+        clgemm.dot(a, b)
+    assert not launches
+
+
 def test_large_stacks_of_small_matrices(device, launches):
     """A batch may have more matrices than a dimension of a launch allows on some devices."""
     a, b = integers(RNG, (70_000, 2, 3)), integers(RNG, (70_000, 3, 2))

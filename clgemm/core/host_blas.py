@@ -1,4 +1,4 @@
-"""How many threads the host's BLAS uses in this process."""
+"""The host's BLAS in this process: its threads, and the kernels that it picked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import importlib
 import os
 from typing import Any
 
-__all__ = ["blas_threads", "usable_processors"]
+__all__ = ["blas_kernels", "blas_threads", "usable_processors"]
 
 # The environment variables that each BLAS reads; the first that is set counts.
 VARIABLES = {
@@ -26,6 +26,16 @@ def blas_threads() -> int:
     """
     pools = _pools()
     return max((pool.num_threads for pool in pools), default=0) or _from_environment()
+
+
+@functools.cache
+def blas_kernels() -> str:
+    """Return the processor that the kernels of NumPy's BLAS are made for, such as ``"SkylakeX"``.
+
+    OpenBLAS and BLIS tell it to threadpoolctl. "" if that is not there, or for another BLAS.
+    """
+    names = (pool.info().get("architecture") for pool in _pools())
+    return next((str(name) for name in names if name), "")
 
 
 @functools.cache

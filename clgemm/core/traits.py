@@ -30,6 +30,8 @@ class Traits:
         devices.
     is_vector_compiler : bool
         Whether the compiler is a Clang for the CPU itself, which has ``__builtin_prefetch``.
+    is_amd : bool
+        Whether a CPU is AMD's.
     wants_fma : bool
         Whether kernels are faster with ``fma()`` than with ``a * b + c``: Intel's compiler for
         CPUs.
@@ -45,6 +47,7 @@ class Traits:
     register_width: int = 1
     is_vector_compiler: bool = False
     wants_fma: bool = False
+    is_amd: bool = False
     instructions: str | None = None
 
     @property

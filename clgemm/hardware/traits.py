@@ -61,6 +61,7 @@ def traits_of(device: Described) -> Traits:
         register_width=register_width(device),
         is_vector_compiler=device.platform.startswith((POCL, INTEL)),
         wants_fma=device.platform.startswith(INTEL),
+        is_amd="AMD" in device.cl_device.vendor or "AMD" in device.cl_device.name,
     )
 
 

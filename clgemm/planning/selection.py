@@ -6,6 +6,7 @@ import functools
 import logging
 import os
 
+from clgemm.core.host_blas import blas_kernels
 from clgemm.core.precision import environment_precision
 from clgemm.core.settings import Variable, whole_number
 from clgemm.core.transfer import TransferConfig
@@ -14,6 +15,7 @@ from clgemm.hardware.device import Device
 from clgemm.planning.crossovers import Work, measured, pays, smallest
 
 __all__ = [
+    "LEAST_BY_LOOP",
     "host_is_faster",
     "is_clearly_faster",
     "require_settings",
@@ -76,6 +78,14 @@ SHORT_SIDE = 8  # of m, n and k, on any device
 # n x n matrices has n / 3. In a batch, the host multiplies one matrix after the other.
 LEAST_REUSE = 300
 LEAST_REUSE_OF_BATCHES = 40
+# NumPy's `matmul` makes a column times a row in a loop of its own, without BLAS: 2 ns an element.
+# From so many elements of the result on, a device is 2 to 9 times as fast (two cores of an AMD EPYC
+# with PoCL 3.1 and Intel's runtime, 2026-11-23); with transfers, from eight times as many.
+LEAST_BY_LOOP = 2**17
+LEAST_BY_LOOP_IF_SENT = 2**20
+# The processors for which OpenBLAS has kernels with AVX-512. On AMD's, they take 0.76 of the
+# device's time with PoCL 3.1 and 0.60 with Intel's runtime (every side 384 or more; Zen 4).
+AVX512_KERNELS = ("SkylakeX", "Cooperlake", "SapphireRapids")
 SMALLEST_CROSSOVER = min(CROSSOVER.values())  # multiply-adds
 CLEARLY = 4  # the factor above the bounds from which on a GPU is faster by far
 
@@ -94,7 +104,9 @@ def smallest_crossover() -> int:
     return smallest(SMALLEST_CROSSOVER) if least is None else least
 
 
-def host_is_faster(m: int, n: int, k: int, matrices: int, sent: float = 1.0) -> bool:
+def host_is_faster(
+    m: int, n: int, k: int, matrices: int, sent: float = 1.0, *, by_loop: bool = False
+) -> bool:
     """Tell whether the host's BLAS should multiply host operands.
 
     Parameters
@@ -102,6 +114,8 @@ def host_is_faster(m: int, n: int, k: int, matrices: int, sent: float = 1.0) -> 
     sent : float, optional
         The share of the operands' and the result's elements that a device with memory of its own
         does not hold yet. All crossovers of such a device shrink with it, see `pays`.
+    by_loop : bool, optional
+        Whether NumPy makes the product without its BLAS.
 
     Raises
     ------
@@ -113,13 +127,19 @@ def host_is_faster(m: int, n: int, k: int, matrices: int, sent: float = 1.0) -> 
     work = m * n * k * matrices
     if (least := threshold()) is not None:
         return work < least
-    if work < smallest(SMALLEST_CROSSOVER) * sent or min(m, n, k) < SHORT_SIDE:
+    by_loop = by_loop and work >= LEAST_BY_LOOP
+    too_small = work < smallest(SMALLEST_CROSSOVER) * sent or min(m, n, k) < SHORT_SIDE
+    if too_small and not by_loop:
         return True
     try:
         device = get_device()
     except NoDeviceError as error:
         _warn_once(str(error))
         return True
+    if by_loop:
+        emulates_lanes = device.kind == "CPU" and not device.traits.is_vector_compiler
+        is_sent = transfer_config(device) is not None
+        return emulates_lanes or (is_sent and work < LEAST_BY_LOOP_IF_SENT)
     if transfer_config(device) is None:
         sent = 1.0  # nothing is sent in any case
     product = Work(m, n, k, matrices)
@@ -161,7 +181,10 @@ def _warn_once(message: str) -> None:
 
 def _outruns_blas(device: Device) -> bool:
     """Tell whether a CPU device can beat the host's BLAS; measured only where it uses AVX-512."""
-    return device.traits.register_width == 16 and device.traits.is_vector_compiler
+    traits = device.traits
+    if traits.register_width != 16 or not traits.is_vector_compiler:
+        return False
+    return not (traits.is_amd and blas_kernels() in AVX512_KERNELS)
 
 
 def transfer_config(device: Device) -> TransferConfig | None:

@@ -25,6 +25,7 @@ KEPT = {
     "core.cache.warn_once": ONCE,
     "core.host_blas._blas_name": SHIPPED,
     "core.host_blas._pools": SHIPPED,
+    "core.host_blas.blas_kernels": SHIPPED,
     "core.transfer.make_stream": PURE,
     "hardware.choice._default": DEVICES,
     "hardware.choice._why_no_device": DEVICES,

@@ -1,4 +1,4 @@
-"""How many threads NumPy's BLAS uses in this process."""
+"""The threads of NumPy's BLAS in this process, and its kernels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from clgemm.core import host_blas
-from clgemm.core.host_blas import blas_threads
+from clgemm.core.host_blas import blas_kernels, blas_threads
 
 USABLE = len(getattr(os, "sched_getaffinity", lambda _: ())(0)) or os.cpu_count() or 1
 
@@ -65,3 +65,19 @@ def test_numpy_names_its_blas():
     host_blas._blas_name.cache_clear()
     assert isinstance(host_blas._blas_name(), str)
     assert np.__version__
+
+
+def test_threadpoolctl_knows_the_kernels_of_openblas(monkeypatch):
+    """A BLAS that does not tell has none, and so has one that threadpoolctl does not know."""
+
+    class Pool:
+        def __init__(self, **known):
+            self.info = lambda: known
+
+    for pools, kernels in (
+        ((), ""),
+        ((Pool(),), ""),
+        ((Pool(), Pool(architecture="SkylakeX")), "SkylakeX"),
+    ):
+        monkeypatch.setattr(host_blas, "_pools", lambda found=pools: found)
+        assert blas_kernels.__wrapped__() == kernels

@@ -43,7 +43,7 @@ def test_an_old_compiler_does_not_use_all_of_a_new_processor(platform, vendor, w
 def test_a_platforms_name_tells_what_its_driver_is_good_at(platform, kind, found):
     """Traits follow from the platform's name: NVIDIA, compilers for CPUs, and fma()."""
     cl_device = SimpleNamespace(
-        vendor="V", compute_capability_major_nv=9, compute_capability_minor_nv=0
+        vendor="V", name="N", compute_capability_major_nv=9, compute_capability_minor_nv=0
     )
     limits = Limits(2**15, 256, 2**30, MANY_CORES, 16 if kind == "CPU" else 1)
     device = SimpleNamespace(kind=kind, platform=platform, limits=limits, cl_device=cl_device)
@@ -53,3 +53,6 @@ def test_a_platforms_name_tells_what_its_driver_is_good_at(platform, kind, found
     assert traits.register_width == limits.vector_width
     assert traits.has_many_cores
     assert traits.capability == (9, 0)
+    assert not traits.is_amd
+    cl_device.name = "AMD EPYC"  # Intel's runtime names itself the vendor
+    assert traits_of(device).is_amd

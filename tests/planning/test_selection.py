@@ -6,8 +6,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from planned import TWO_CORES
 
 import clgemm
+from clgemm.core.host_blas import blas_kernels
+from clgemm.core.traits import Traits
 from clgemm.hardware.traits import register_width
 from clgemm.planning import selection
 from clgemm.planning.crossovers import Work
@@ -52,6 +55,7 @@ def test_the_default_crossover(device, monkeypatch):
     wins = device.kind != "CPU" or (
         device.platform.startswith(("Portable Computing Language", "Intel"))
         and register_width(device) == 16
+        and not ("AMD" in device.cl_device.name and blas_kernels() in selection.AVX512_KERNELS)
     )
     assert selection.host_is_faster(5000, 5000, 5000, 1) == (not wins)
 
@@ -87,7 +91,7 @@ def test_no_device_is_refused_by_the_crossover_of_another_kind(monkeypatch):
 
     class Stand:
         kind, shares_host_memory, transfer = "CPU", True, None
-        traits = SimpleNamespace(has_many_cores=False, register_width=16, is_vector_compiler=True)
+        traits = Traits(TWO_CORES, "CPU", register_width=16, is_vector_compiler=True)
 
     monkeypatch.delenv("CLGEMM_THRESHOLD")
     monkeypatch.setattr(selection, "get_device", Stand)
@@ -119,13 +123,65 @@ def test_a_device_wins_from_its_bounds_on(sizes, kind, host, monkeypatch):
 
     class Stand:
         shares_host_memory, transfer = True, None
-        traits = SimpleNamespace(has_many_cores=False, register_width=16, is_vector_compiler=True)
+        traits = Traits(TWO_CORES, "CPU", register_width=16, is_vector_compiler=True)
 
     Stand.kind = kind
     monkeypatch.delenv("CLGEMM_THRESHOLD")
     monkeypatch.setattr(selection, "get_device", Stand)
     monkeypatch.setattr(selection, "measured", lambda _: None)
     assert selection.host_is_faster(*sizes, 1) == host
+
+
+@pytest.mark.parametrize(
+    ("is_amd", "kernels", "host"),
+    [
+        (True, "SkylakeX", True),
+        (True, "Haswell", False),
+        (True, "", False),
+        (False, "SkylakeX", False),
+    ],
+)
+def test_openblas_keeps_what_it_makes_faster_on_amds_processors(is_amd, kernels, host, monkeypatch):
+    """Its kernels with AVX-512 are; where it does not know the processor, it has others."""
+
+    class Stand:
+        kind, shares_host_memory, transfer = "CPU", True, None
+        traits = Traits(TWO_CORES, "CPU", register_width=16, is_vector_compiler=True, is_amd=is_amd)
+
+    monkeypatch.delenv("CLGEMM_THRESHOLD")
+    monkeypatch.setattr(selection, "get_device", Stand)
+    monkeypatch.setattr(selection, "measured", lambda _: None)
+    monkeypatch.setattr(selection, "blas_kernels", lambda: kernels)
+    assert selection.host_is_faster(2000, 2000, 2000, 1) == host
+
+
+@pytest.mark.parametrize(
+    ("elements", "kind", "is_vector_compiler", "transfer", "host"),
+    [
+        (2**17 - 1, "CPU", True, False, True),
+        (2**17, "CPU", True, False, False),
+        (2**17, "CPU", False, False, True),
+        (2**17, "GPU", False, True, True),
+        (2**20, "GPU", False, True, False),
+    ],
+)
+def test_what_numpy_makes_in_a_loop_goes_to_a_device(
+    elements, kind, is_vector_compiler, transfer, host, monkeypatch
+):
+    """But not to a CPU that emulates lanes, and a GPU needs more elements."""
+    traits = Traits(TWO_CORES, kind, is_vector_compiler=is_vector_compiler)
+    cl_device = SimpleNamespace(global_mem_size=2**34)
+    stand = SimpleNamespace(
+        kind=kind,
+        traits=traits,
+        transfer=None,
+        cl_device=cl_device,
+        shares_host_memory=not transfer,
+    )
+    monkeypatch.delenv("CLGEMM_THRESHOLD")
+    monkeypatch.setattr(selection, "get_device", lambda: stand)
+    assert selection.host_is_faster(elements, 1, 1, 1, by_loop=True) == host
+    assert selection.host_is_faster(elements, 1, 1, 1)
 
 
 @pytest.mark.parametrize(
