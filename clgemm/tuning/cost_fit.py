@@ -185,10 +185,7 @@ def scaled(logarithms: np.ndarray, start: Costs = H200) -> Costs:
 def fitted(timed: Sequence[TimedPlan], limits: Limits) -> Costs | None:
     """Return the constants that fit measured times; None if there are too few.
 
-    Returns
-    -------
-    Costs or None
-        None, too, if an H200's constants fit as well.
+    If an H200's constants fit as well, they are those.
     """
     if len(timed) < LEAST_PLANS:
         return None
@@ -205,7 +202,7 @@ def fitted(timed: Sequence[TimedPlan], limits: Limits) -> Costs | None:
         "expected times of %d plans are off by %.0f %% instead of %.0f %%",
         *(len(timed), 100 * np.expm1(after), 100 * np.expm1(before)),
     )
-    return scaled(found) if after < before else None
+    return scaled(found) if after < before else H200
 
 
 def _least_squares(errors: Callable[[np.ndarray], np.ndarray], start: np.ndarray) -> np.ndarray:

@@ -117,7 +117,7 @@ def test_the_budget_holds_for_the_crossovers_too(clock, monkeypatch, capsys, emp
 
 
 def test_costs_are_measured_where_plans_are_chosen_by_them(clock, monkeypatch, capsys, empty):
-    """They get their share of the budget and are kept, if they fit better than an H200's."""
+    """They get their share of the budget and are kept, if there were plans enough."""
     kept, given = [], []
 
     def timed(device, seconds):

@@ -97,10 +97,10 @@ def test_outliers_count_less(plans):
 
 
 def test_nothing_is_fitted_to_few_plans_or_without_need(plans):
-    """An H200's constants stay where they fit as well."""
+    """An H200's constants are found where they fit as well, and replace what was kept before."""
     costs = cost_fit.scaled(np.full(len(cost_fit.GROUPS), 0.7))
     assert cost_fit.fitted(timed(plans, costs)[: cost_fit.LEAST_PLANS - 1], LIMITS) is None
-    assert cost_fit.fitted(timed(plans, H200), LIMITS) is None
+    assert cost_fit.fitted(timed(plans, H200), LIMITS) == H200
 
 
 def test_plans_are_measured_on_the_device(device, monkeypatch):
