@@ -61,8 +61,12 @@ def traits_of(device: Described) -> Traits:
         register_width=register_width(device),
         is_vector_compiler=device.platform.startswith((POCL, INTEL)),
         wants_fma=device.platform.startswith(INTEL),
-        is_amd="AMD" in device.cl_device.vendor or "AMD" in device.cl_device.name,
+        is_amd=device.kind == "CPU" and _is_amd(device.cl_device),
     )
+
+
+def _is_amd(device: cl.Device) -> bool:
+    return "AMD" in device.vendor or "AMD" in device.name  # Intel's runtime is its own vendor
 
 
 def limits_of(d: cl.Device, kind: str, platform: str) -> Limits:
