@@ -241,7 +241,7 @@ static inline __attribute__((always_inline)) void multiply_block(const int first
       block.source += (panel_m - first_m) * WORK_M;
       const bool packs = from.source && panel_n == 0, whole = block.rows >= WORK_M && block.columns >= WORK_N;
       if (packs && !whole)
-        pack_panels_a(block.rows, WORK_M, block.depth, block.depth, block.source, 1, block.source_column, block.a);
+        pack_panels_a(min(block.rows, WORK_M), WORK_M, block.depth, block.depth, block.source, 1, block.source_column, block.a);
       stored = packs && whole ? multiply_and_pack(&block) : multiply(&block);
 #else
       stored = multiply(&block);

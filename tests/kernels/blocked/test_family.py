@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import pytest
 from planned import LIMITS, TWO_CORES, traits_with
 
+import clgemm
 from clgemm.core.shapes import Shape
 from clgemm.kernels.blocked.family import BLOCKED
+from clgemm.testing import assert_product
 
 SHAPE = Shape(1000, 1000, 1000)
 
@@ -42,3 +46,14 @@ def test_edge_shapes_are_larger_than_a_block():
     assert any(shape.n > config.block_n * config.tile_n for shape in shapes)
     assert any(shape.k > config.block_k for shape in shapes)
     assert any(shape.matrices > 1 for shape in shapes)
+
+
+@pytest.mark.parametrize("size", [(701, 21, 62), (1500, 47, 45), (333, 5, 40), (96, 49, 33)])
+def test_narrow_products_pack_each_panel_of_a_alone(size, device):
+    """Where A is contiguous along m. All panels that follow were once packed with each."""
+    m, n, k = size
+    rng = np.random.default_rng(m)
+    a, b = rng.standard_normal((k, m), np.float32).T, rng.standard_normal((k, n), np.float32)
+    out = np.full((m, n), np.nan, np.float32)
+    clgemm.sgemm(1.0, a, b, 0.0, out, overwrite_c=1, order="C")
+    assert_product(out, a, b)
