@@ -135,8 +135,7 @@ def tiled_alternatives(
         name = (
             f"tiled {config.tile_m}x{config.tile_n}x{config.tile_k}"
             f"/{config.work_m}x{config.work_n}/{config.parts}/{config.buffers}"
-            + f"/g{config.grid_n}" * (config.registers > 0)
-            + f"/r{config.registers}" * (config.registers > 0)
+            + f"/g{config.grid_n}/r{config.registers}" * (config.registers > 0)
             + "/asynchronous" * config.asynchronous
         )
         for mode, most_reads in (("place", math.inf), ("pack", 0.0)):

@@ -127,9 +127,8 @@ def host_is_faster(
     work = m * n * k * matrices
     if (least := threshold()) is not None:
         return work < least
-    by_loop = by_loop and work >= LEAST_BY_LOOP
-    too_small = work < smallest(SMALLEST_CROSSOVER) * sent or min(m, n, k) < SHORT_SIDE
-    if too_small and not by_loop:
+    least_work = LEAST_BY_LOOP if by_loop else smallest(SMALLEST_CROSSOVER) * sent
+    if work < least_work or (min(m, n, k) < SHORT_SIDE and not by_loop):
         return True
     try:
         device = get_device()

@@ -69,8 +69,9 @@ class TiledConfig(KernelConfig):
 
     @property
     def build_options(self) -> tuple[str, ...]:
-        """The option that limits registers, if they are limited."""
-        return (f"-cl-nv-maxrregcount={self.registers}",) if self.registers else ()
+        """The family's options, and the one that limits registers, if they are limited."""
+        limit = f"-cl-nv-maxrregcount={self.registers}"
+        return (*self.options, limit) if self.registers else self.options
 
     @property
     def tiles(self) -> Tiles:

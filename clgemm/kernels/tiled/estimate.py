@@ -103,17 +103,15 @@ def launch_us(
     work = area + 4 * moving
     # Each group takes longer where few run at the same time, as in the last wave. A work-item with
     # more accumulators has more to do meanwhile.
-    waves, rest = divmod(rounds, most_together)
+    waves = ceil_div(rounds, most_together)
     lanes = tiles.items * math.sqrt(tiles.work_m * tiles.work_n / MODELLED_SUMS)
     few = costs.few_lanes * 8 * LANES / lanes
-    slowed = rounds + few * (waves + (rest > 0))
-    arithmetic = slowed * steps * tiles.tile_k * work / costs.multiply_adds
+    arithmetic = (rounds + few * waves) * steps * tiles.tile_k * work / costs.multiply_adds
     is_narrow = min(tiles.load_a, tiles.load_b) < 4
     step_us = costs.step_us * (1 + costs.narrow_step * is_narrow)
     if tiles.asynchronous:
         step_us = costs.copied_step_us
-    adding_us = costs.part_us * (tiles.parts - 1)
-    latency = ceil_div(rounds, most_together) * (steps * step_us + adding_us)
+    latency = waves * (steps * step_us + costs.part_us * (tiles.parts - 1))
     cached = FLOAT_BYTES * groups * depth * (tiles.tile_m + tiles.tile_n) / costs.cache_bytes
     read, written = matrices * (m * k + k * n), matrices * m * n
     stored = costs.whole_store_bytes if tiles.whole else costs.store_bytes
@@ -125,10 +123,8 @@ def launch_us(
         pieces *= 1 + costs.scattered * max(0.0, LANES / tiles.run - 1)
         time += rounds * pieces * costs.edge_store / most_together / costs.multiply_adds
     if fused:
-        time += (
-            costs.fused_us
-            + costs.fused_slice_us * slices * tiles.work_m * tiles.work_n / MODELLED_SUMS
-        )
+        sums = tiles.work_m * tiles.work_n
+        time += costs.fused_us + costs.fused_slice_us * slices * sums / MODELLED_SUMS
     return time
 
 

@@ -19,7 +19,11 @@ def best_for(size, limits):
 
 @pytest.mark.parametrize("size", [(64, 4096, 4096), (4096, 64, 4096), (64, 64, 100_000)])
 def test_nearly_every_compute_unit_of_a_gpu_gets_work(size):
-    """With few tiles of C, k is split, into slices of a minimum depth."""
+    """With few tiles of C, k is split, into slices of a minimum depth.
+
+    128 work-groups of the fastest tiles leave 4 of 132 compute units idle, and another cut of k
+    would cost more than that.
+    """
     limits = replace(LIMITS, compute_units=132)
     config, found = best_for(size, limits)
     tiles = -(-size[0] // config.tile_m) * -(-size[1] // config.tile_n)
@@ -61,6 +65,7 @@ def test_slices_of_k_run_side_by_side(config):
     found = tiled_estimate(config.tiles, config.tile_m, 64 * config.tile_n, 4096, 1, limits)
     sums = config.work_m * config.work_n
     assert -(-64 * found.slices // 132) * config.items * sums <= REGISTERS
+    # In a long sum, which is worth adding up what the parts share.
     alone = tiled_estimate(
         replace(config, parts=1).tiles, config.tile_m, config.tile_n, 100_000, 1, limits
     )
