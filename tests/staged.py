@@ -20,7 +20,6 @@ TINY = TransferConfig(
     pool_chunks=8,
     threads=2,
     threaded_bytes=0,
-    caller_copies=True,
     tile_bytes=2000,
     tiles=4,
     rows=16,

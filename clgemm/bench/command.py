@@ -94,7 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const="",
         metavar="SETTINGS",
         help="with --timeline: take copies also on a device that shares the host's memory; "
-        "settings of transfers as in threads=16,locking.loads=0.5",
+        "settings of transfers as in threads=16,chunk_bytes=4MiB",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw rooflines and ratios")

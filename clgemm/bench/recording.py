@@ -9,7 +9,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -20,11 +19,10 @@ from clgemm.core.transfer import FLOAT_BYTES, Tile, TransferConfig
 from clgemm.hardware.device import Device
 from clgemm.runtime.bound_plan import Launch
 from clgemm.runtime.operands import HostArray
-from clgemm.runtime.transfer.page_locks import PageLock, PageLocks
+from clgemm.runtime.transfer.call import Call
+from clgemm.runtime.transfer.crew import Crew, Load, Store
 from clgemm.runtime.transfer.pieces import Piece
-from clgemm.runtime.transfer.pipeline import Call
-from clgemm.runtime.transfer.staging import Chunk, Copies, Staging
-from clgemm.runtime.transfer.uploads import Lane, Uploads
+from clgemm.runtime.transfer.staging import Chunk, Staging
 from clgemm.runtime.workspace import Workspace
 
 __all__ = [
@@ -193,38 +191,22 @@ class RecordingWorkspace(Workspace):
         return event
 
 
-class RecordingCopies(Copies):
-    """Copies that note when the caller waits for one."""
-
-    def __init__(self, staging: RecordingStaging, threaded: bool) -> None:
-        super().__init__(staging, threaded)
-        self._recorder = staging.recorder
-
-    def finish(self, task: Future[None]) -> None:
-        with self._recorder.span("wait for a copy"):
-            super().finish(task)
-
-    def finish_all(self) -> None:
-        with self._recorder.span("wait for a copy"):
-            super().finish_all()
-
-
-class RecordingLocks(PageLocks):
-    """Page locks that note how long it takes to make and to release them."""
+class RecordingCrew(Crew):
+    """A crew that notes when the caller waits for copies."""
 
     recorder: Recorder
 
-    def lock(self, memory: HostArray, flags: int) -> PageLock | None:
-        with self.recorder.span("lock pages", memory.nbytes, memory.ctypes.data):
-            return super().lock(memory, flags)
+    def next(self) -> Load | Store:
+        with self.recorder.span("wait for a copy"):
+            return super().next()
 
-    def unlock(self, lock: PageLock) -> None:
-        with self.recorder.span("unlock pages"):
-            super().unlock(lock)
+    def end(self) -> None:
+        with self.recorder.span("wait for a copy"):
+            super().end()
 
 
 class RecordingStaging(Staging):
-    """Staging that notes copies, page locks and what the caller waits for."""
+    """Staging that notes copies and what the caller waits for."""
 
     def __init__(self, device: Device, config: TransferConfig, recorder: Recorder) -> None:
         super().__init__(device, config, profiles=True)
@@ -236,18 +218,6 @@ class RecordingStaging(Staging):
         with self.recorder.span(what, target.nbytes, own.ctypes.data):
             super().copy(target, source)
 
-    def prefault(self, memory: HostArray, by_populating: bool) -> None:
-        with self.recorder.span("get pages", 0):
-            super().prefault(memory, by_populating)
-
-    def copies(self, threaded: bool) -> Copies:
-        return RecordingCopies(self, threaded)
-
-    def page_locks(self, lock: threading.RLock) -> PageLocks:
-        locks = RecordingLocks(self.up.context, self.config.locking, lock)
-        locks.recorder = self.recorder
-        return locks
-
     @contextlib.contextmanager
     def lent(
         self, count: int, lock: threading.RLock, is_nested: bool = False
@@ -258,33 +228,6 @@ class RecordingStaging(Staging):
             yield chunks
 
 
-class RecordingUploads(Uploads):
-    """Uploads that note each transfer."""
-
-    def __init__(self, lane: Lane, recorder: Recorder) -> None:
-        super().__init__(lane)
-        self._recorder = recorder
-
-    def fill(self, wait: Callable[[cl.Event], None]) -> None:
-        with self._recorder.span("hand out copies"):
-            super().fill(wait)
-
-    def _enqueued(self, piece: Piece, chunk: Chunk, before: list[cl.Event] | None) -> cl.Event:
-        with self._recorder.span("enqueue a transfer"):
-            event = super()._enqueued(piece, chunk, before)
-        return self._noted(piece, event)
-
-    def _sent_in_place(self, piece: Piece, lock: Future[PageLock | None]) -> cl.Event:
-        with self._recorder.span("enqueue a transfer"):
-            event = super()._sent_in_place(piece, lock)
-        return self._noted(piece, event)
-
-    def _noted(self, piece: Piece, event: cl.Event) -> cl.Event:
-        size_bytes = FLOAT_BYTES * piece.size
-        self._recorder.command(event, UP, "", size_bytes, piece.host.ctypes.data)
-        return event
-
-
 class RecordingCall(Call):
     """A call that notes its transfers, and what the caller is doing."""
 
@@ -292,8 +235,10 @@ class RecordingCall(Call):
     def _recorder(self) -> Recorder:
         return cast("RecordingStaging", self._staging).recorder
 
-    def _uploads_of(self, lane: Lane) -> Uploads:
-        return RecordingUploads(lane, self._recorder)
+    def _new_crew(self, is_slow: bool) -> Crew:
+        crew = RecordingCrew(self._staging, is_slow)
+        crew.recorder = self._recorder
+        return crew
 
     def prepare(self) -> None:
         with self._recorder.span("plan and allocate"):
@@ -303,19 +248,17 @@ class RecordingCall(Call):
         with self._recorder.span("enqueue kernels"):
             return super()._multiply(tile)
 
-    def _receive(self, tile: Tile, done: cl.Event) -> None:
-        pieces = self._pieces(tile, 2, is_result=True)
+    def _transfer_up(self, piece: Piece, chunk: Chunk, before: list[cl.Event]) -> cl.Event:
         with self._recorder.span("enqueue a transfer"):
-            super()._receive(tile, done)
-        events = self._slots[2][tile.slots[2]].users
-        for event, piece in zip(events, pieces, strict=True):
-            size_bytes = FLOAT_BYTES * piece.size
-            self._recorder.command(event, DOWN, "", size_bytes, piece.host.ctypes.data)
+            event = super()._transfer_up(piece, chunk, before)
+        return self._noted(event, UP, piece)
 
-    def _empty(self, waits: bool = False) -> None:
-        with self._recorder.span("hand out copies"):
-            super()._empty(waits)
+    def _transfer_down(self, piece: Piece, chunk: Chunk, done: cl.Event) -> cl.Event:
+        with self._recorder.span("enqueue a transfer"):
+            event = super()._transfer_down(piece, chunk, done)
+        return self._noted(event, DOWN, piece)
 
-    def _wait(self, event: cl.Event) -> None:
-        with self._recorder.span("wait for the device"):
-            super()._wait(event)
+    def _noted(self, event: cl.Event, lane: str, piece: Piece) -> cl.Event:
+        size_bytes = FLOAT_BYTES * piece.size
+        self._recorder.command(event, lane, "", size_bytes, piece.host.ctypes.data)
+        return event

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from clgemm.core.locking import UNLOCKED, Locking
 from clgemm.core.steps import ceil_div
 from clgemm.core.tile_order import ramped, square_order
 
@@ -54,7 +53,7 @@ class TransferConfig:
     memory_bytes : int
         Device memory that the operands and the result of one call may take.
     threads : int
-        Threads that fill and empty chunks.
+        Threads of one call that fill chunks. A few more empty them.
     threaded_bytes : int
         Bytes from which on a call uses those threads; for fewer, the calling thread copies.
     chunk_bytes : int
@@ -77,30 +76,25 @@ class TransferConfig:
     edge_bytes : int
         The largest transfer of the first block that comes in and the last one that goes out,
         unless that makes many. 0 for no other limit than for the rest.
-    caller_copies : bool
-        Whether the calling thread makes copies that no thread has begun while it waits for one.
-    prefault : {"", "touch", "populate"}
-        How the copying threads take memory for the result's pages while the operands come in: by a
-        write, by Linux's MADV_POPULATE_WRITE, or not.
-    locking : Locking
-        What is page-locked where it lies and needs no chunk.
     """
 
     memory_bytes: int
     threads: int
     threaded_bytes: int = 2**22
-    chunk_bytes: int = 2**23
+    chunk_bytes: int = 2**22
     chunks: int = 16
     pool_chunks: int = 64
     tile_bytes: int = 2**23
-    tiles: int = 8
+    tiles: int = 4
     rows: int = 256
     ramp: int = 0
     square: int = 0
     edge_bytes: int = 0
-    caller_copies: bool = False
-    prefault: Literal["", "touch", "populate"] = ""
-    locking: Locking = UNLOCKED
+
+    @property
+    def storers(self) -> int:
+        """Threads of one call that only empty chunks; the others do when all are filled."""
+        return max(1, self.threads // 4)
 
 
 class Tile(NamedTuple):

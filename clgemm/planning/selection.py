@@ -86,6 +86,9 @@ LEAST_BY_LOOP_IF_SENT = 2**20
 # The processors for which OpenBLAS has kernels with AVX-512. On AMD's, they take 0.76 of the
 # device's time with PoCL 3.1 and 0.60 with Intel's runtime (every side 384 or more; Zen 4).
 AVX512_KERNELS = ("SkylakeX", "Cooperlake", "SapphireRapids")
+# Threads that copy. More of them wait longer for the interpreter's lock than they copy: measured
+# with 16 Xeon cores beside an H200, see docs/transfers.md (2026-11-23).
+MOST_COPYING = 10
 SMALLEST_CROSSOVER = min(CROSSOVER.values())  # multiply-adds
 CLEARLY = 4  # the factor above the bounds from which on a GPU is faster by far
 
@@ -194,5 +197,5 @@ def transfer_config(device: Device) -> TransferConfig | None:
         return None
     return TransferConfig(
         memory_bytes=device.cl_device.global_mem_size // 2,
-        threads=max(1, min(os.cpu_count() or 1, 16)),
+        threads=max(1, min(os.cpu_count() or 1, MOST_COPYING)),
     )

@@ -11,7 +11,6 @@ from clgemm.hardware.device import Device
 from clgemm.planning.selection import transfer_config
 from clgemm.runtime.digests import Digests, digests
 from clgemm.runtime.operands import ITEM_BYTES, HostArray
-from clgemm.runtime.transfer.page_locks import is_locked
 from clgemm.runtime.transfer.staging import staging
 from clgemm.runtime.workspace import workspace
 from clgemm.runtime.write_tracking import Tracking, track
@@ -93,8 +92,6 @@ class DeviceCopy:
         # Before it is copied: what changes it in between is found out later.
         if with_digests:
             self.tracking = track(memory)
-            if is_locked(memory):  # perhaps a device is about to write to it, which is not tracked
-                self.tracking = None
             self.digests = digests(memory)
         for first in range(0, memory.size, PIECE):
             with lock:

@@ -42,8 +42,6 @@ KEPT = {
     "records.verified.verified_hash": PURE,
     "runtime.operands._device_layout": PURE,
     "runtime.operands._unallocated": DEVICES,
-    "runtime.transfer.page_locks._functions": LOADED,
-    "runtime.transfer.prefault._madvise": LOADED,
     "runtime.workspace.workspace": DEVICES,
 }
 # Pure: a function there depends on its arguments, and on source files of the package.

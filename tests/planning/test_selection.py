@@ -207,9 +207,9 @@ def test_what_is_clearly_faster(sizes, kind, unified, clear):
     assert clear <= selection.is_clearly_faster(stand, Work(*sizes), 0.5)
 
 
-@pytest.mark.parametrize(("processors", "threads"), [(None, 1), (1, 1), (2, 2), (16, 16), (64, 16)])
+@pytest.mark.parametrize(("processors", "threads"), [(None, 1), (1, 1), (2, 2), (16, 10), (64, 10)])
 def test_few_threads_copy_to_a_device(processors, threads, monkeypatch):
-    """One for each processor, and 16 at most. Transfers take half of the memory at most."""
+    """One for each processor, and 10 at most. Transfers take half of the memory at most."""
     monkeypatch.setattr(selection.os, "cpu_count", lambda: processors)
     cl_device = SimpleNamespace(global_mem_size=2**34)
     stand = SimpleNamespace(shares_host_memory=False, transfer=None, cl_device=cl_device)

@@ -20,7 +20,8 @@ from clgemm.accel import enabled, report
 from clgemm.hardware.choice import NoDeviceError
 from clgemm.runtime import copying, digests, launch, loans, regions
 from clgemm.runtime import write_tracking as tracking
-from clgemm.runtime.transfer import page_locks, pipeline
+from clgemm.runtime.transfer import call as transfer_call
+from clgemm.runtime.transfer import pipeline
 
 pytestmark = pytest.mark.usefixtures("small_pieces", "nothing_stays")
 CONFIGS = {
@@ -334,7 +335,7 @@ def test_an_array_that_was_mostly_written_to_keeps_digests_only(tiled, found_by)
 def test_a_product_is_repeated_though_a_slow_device_keeps_the_first_ones_chunks(tiled, monkeypatch):
     """The pool has too few chunks for both, so those of the first are given up."""
     w, x = integers(60, 50), integers(40, 60)
-    before, finish = w[:], pipeline.finish
+    before, finish = w[:], transfer_call.finish
 
     def too_slow(*arguments, **keywords):
         finish(*arguments, **keywords)
@@ -342,7 +343,7 @@ def test_a_product_is_repeated_though_a_slow_device_keeps_the_first_ones_chunks(
 
     with clgemm.resident(w):
         before[0, 0] += 1
-        monkeypatch.setattr(pipeline, "finish", too_slow)
+        monkeypatch.setattr(transfer_call, "finish", too_slow)
         with ThreadPoolExecutor(1) as threads, pytest.warns(RuntimeWarning):
             np.testing.assert_array_equal(threads.submit(product_on, tiled, x, w).result(60), x @ w)
 
@@ -365,19 +366,6 @@ def test_after_a_change_only_what_is_written_then_is_read(tiled, found_by):
         np.testing.assert_array_equal(clgemm.matmul(x, inside), x @ inside)
         compared = loans.used().compared_bytes - compared
         assert compared == 4 * digests.ROW * (7 if found_by == "digests" else 0)
-
-
-def test_memory_that_is_page_locked_for_a_transfer_keeps_digests(tiled, monkeypatch):
-    """A device may be about to write to it, which the system does not tell."""
-    monkeypatch.setattr(tracking, "LEAST_BYTES", 1)
-    w, x = integers(90, 90), integers(90, 90)
-    token = page_locks._registry.take(w.ctypes.data + 8, w.ctypes.data + 12, 2**30)
-    with clgemm.resident(w):
-        page_locks._registry.give(token)
-        compared = loans.used().compared_bytes
-        np.testing.assert_array_equal(clgemm.matmul(x, w), x @ w)
-        assert loans.used().compared_bytes > compared
-        assert not tracking._live
 
 
 def test_a_change_is_found_before_the_result_is_written(tiled, found_by):

@@ -11,9 +11,8 @@ import logging
 import os
 import threading
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import numpy as np
@@ -23,16 +22,14 @@ import pyopencl as cl
 from clgemm.core.nesting import NestedCallError
 from clgemm.core.transfer import FLOAT_BYTES, TransferConfig
 from clgemm.hardware.device import Device
-from clgemm.runtime.operands import HostArray
-from clgemm.runtime.transfer.page_locks import PageLocks
-from clgemm.runtime.transfer.prefault import prefault
 
-__all__ = ["Chunk", "Copies", "Staging", "staging"]
+__all__ = ["Chunk", "Staging", "staging"]
 
 log = logging.getLogger(__name__)
 
 Chunk = npt.NDArray[np.float32]
 
+CALLS = 8  # that have threads at a time
 RECHECK_SECONDS = 1.0  # for chunks that an exception has lost: nobody tells of those
 
 
@@ -110,31 +107,35 @@ class Staging:
         """Copy an array to another of its shape."""
         np.copyto(target, source)
 
-    def copies(self, threaded: bool) -> Copies:
-        """Return the copies of one call."""
-        return Copies(self, threaded)
-
-    def prefault(self, memory: HostArray, by_populating: bool) -> None:
-        """Give pages to memory that is overwritten later; as `prefault.prefault`."""
-        prefault(memory, by_populating)
-
-    def page_locks(self, lock: threading.RLock) -> PageLocks:
-        """Return what one call locks of its arrays; `lock` is held while commands are enqueued."""
-        return PageLocks(self.up.context, self.config.locking, lock)
-
     def _made(self) -> int:
         """Return how many chunks there are."""
         return len(self._chunks)
 
-    def threads(self) -> ThreadPoolExecutor:
-        """Return the threads that copy, made when first needed.
+    @contextlib.contextmanager
+    def threads_lent(self, asked: bool) -> Iterator[bool]:
+        """Tell whether a call gets threads: if it asks, and not too many others have some.
 
-        Devices share them: host memory is no faster with more.
+        Calls that run beside so many others have threads of their own, those that made them.
         """
-        key = os.getpid(), self.config.threads  # threads do not fork
+        calls = self._shared().calls
+        if not asked or not calls.acquire(blocking=False):
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            calls.release()
+
+    def threads(self) -> ThreadPoolExecutor:
+        """Return the threads that copy, as many as `CALLS` calls take."""
+        return self._shared().threads
+
+    def _shared(self) -> _Threads:
+        """Return what all devices of this process share, made when first needed."""
+        key = os.getpid(), self.config.threads + self.config.storers  # threads do not fork
         with _lock:
             if key not in _threads:
-                _threads[key] = ThreadPoolExecutor(self.config.threads, "clgemm-copy")
+                _threads[key] = _Threads(key[1])
             return _threads[key]
 
     def _new_chunk(self) -> Chunk:
@@ -155,76 +156,20 @@ class Staging:
         return chunk
 
 
-class Copies:
-    """The copies of one call: made by threads, and by the caller while it waits for one.
+class _Threads:
+    """Threads that copy, and how many more calls may have some."""
 
-    Parameters
-    ----------
-    threaded : bool
-        Without, all are made by the caller when it waits.
-    """
-
-    def __init__(self, staging: Staging, threaded: bool) -> None:
-        self._threads = staging.threads() if threaded else None
-        self._staging = staging
-        self._helps = staging.config.caller_copies or not threaded
-        self._started: deque[tuple[Future[None], Callable[..., None], tuple[Any, ...]]] = deque()
-        self._left: list[Future[None]] = []  # to threads that had begun
-
-    def start(
-        self, target: Chunk, source: Chunk, then: Callable[[], None] | None = None
-    ) -> Future[None]:
-        """Have an array copied to another of its shape, and something done after it."""
-        if then is None:
-            return self._start(self._staging.copy, target, source)
-        return self._start(self._copy_and, then, target, source)
-
-    def _copy_and(self, then: Callable[[], None], target: Chunk, source: Chunk) -> None:
-        self._staging.copy(target, source)
-        then()
-
-    def prefault(self, memory: HostArray, by_populating: bool) -> Future[None]:
-        """Have pages given to memory that is overwritten later."""
-        return self._start(self._staging.prefault, memory, by_populating)
-
-    def finish(self, task: Future[None]) -> None:
-        """Return when a task is over; until then do those that nobody has begun."""
-        while self._helps and self._started and not task.done():
-            self._do_or_leave()
-        if not task.cancelled():  # by us, who did it
-            task.result()
-
-    def finish_all(self) -> None:
-        """Return when all are over."""
-        while self._started:
-            self._do_or_leave()
-        for task in self._left:
-            task.result()
-
-    def abandon(self) -> None:
-        """Return when none is being done and none will be."""
-        self._left += (task for task, _, _ in self._started if not task.cancel())
-        self._started.clear()
-        wait(self._left)
-
-    def _start(self, function: Callable[..., None], *arguments: Any) -> Future[None]:
-        threads = self._threads
-        task = threads.submit(function, *arguments) if threads else Future[None]()
-        self._started.append((task, function, arguments))
-        return task
-
-    def _do_or_leave(self) -> None:
-        task, function, arguments = self._started.popleft()
-        if task.cancel():
-            function(*arguments)
-        else:
-            self._left.append(task)
+    def __init__(self, of_a_call: int) -> None:
+        self.threads = ThreadPoolExecutor(
+            CALLS * (of_a_call + max(1, of_a_call // 4)), "clgemm-copy"
+        )
+        self.calls = threading.BoundedSemaphore(CALLS)
 
 
 _all: weakref.WeakKeyDictionary[Device, Staging] = weakref.WeakKeyDictionary()
 _lock = threading.RLock()
-# The threads that copy, by process and number.
-_threads: dict[tuple[int, int], ThreadPoolExecutor] = {}
+# The threads that copy, by process and number of a call's threads.
+_threads: dict[tuple[int, int], _Threads] = {}
 
 
 def staging(device: Device, config: TransferConfig) -> Staging:

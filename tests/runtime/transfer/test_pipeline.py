@@ -14,7 +14,6 @@ from staged import TINY, integers
 from strategies import problems, reals
 
 import clgemm
-from clgemm.core.locking import Locking
 from clgemm.planning.selection import transfer_config
 from clgemm.runtime.transfer.staging import staging
 from clgemm.runtime.workspace import Workspace, workspace
@@ -24,13 +23,8 @@ CONFIGS = {
     "whole": replace(TINY, tile_bytes=2**30, chunk_bytes=2**20),
     "tiles": TINY,
     "budget": replace(TINY, memory_bytes=40_000),
-    "locked": replace(TINY, locking=Locking(0.5, 0.7, 4096, 2**16)),
-    "mapped": replace(
-        TINY, locking=Locking(1.0, 1.0, 4096, 2**14, "map", in_thread=True), caller_copies=False
-    ),
-    "buffers": replace(TINY, locking=Locking(1.0, 0.5, 4096, 2**20, "buffer"), prefault="populate"),
-    "early": replace(TINY, tiles=8, ramp=2, edge_bytes=1024, prefault="touch"),
-    "square": replace(TINY, square=3, prefault="touch", caller_copies=False),
+    "early": replace(TINY, tiles=8, ramp=2, edge_bytes=1024, threads=5),
+    "square": replace(TINY, square=3, threads=1),
     "alone": replace(TINY, memory_bytes=40_000, threaded_bytes=2**40, chunks=1, pool_chunks=2),
 }
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from dataclasses import replace
 
-import numpy as np
 import pyopencl as cl
 import pytest
 from injection import TRANSFER
-from staged import TINY, integers
+from staged import TINY
 
 from clgemm.core.nesting import NestedCallError
-from clgemm.runtime.transfer.staging import Copies, Staging
+from clgemm.runtime.transfer.staging import CALLS, Staging
 
 pytestmark = pytest.mark.usefixtures("small_pieces")
 
@@ -54,27 +53,6 @@ def test_without_pinned_memory_other_memory_serves(tiled, monkeypatch):
         assert [chunk.nbytes for chunk in chunks] == [4096, 4096]
 
 
-def test_the_caller_makes_copies_that_no_thread_has_begun(tiled):
-    """It waits for those only that a thread is at."""
-    pool = Staging(tiled, replace(TINY, threads=1))
-    begun, gate = threading.Event(), threading.Event()
-
-    def block():
-        begun.set()
-        gate.wait(60)
-
-    blocked = pool.threads().submit(block)
-    begun.wait(60)
-    copies = Copies(pool, threaded=True)
-    source, target = integers(10), np.zeros((3, 10), np.float32)
-    started = [copies.start(row, source) for row in target]
-    copies.finish(started[-1])
-    np.testing.assert_array_equal(target, [source] * 3)
-    assert not blocked.done()
-    gate.set()
-    copies.finish_all()
-
-
 def test_threads_are_made_anew_in_another_process(tiled, monkeypatch):
     """A fork takes the caller's thread only."""
     pool = Staging(tiled, TINY)
@@ -83,3 +61,15 @@ def test_threads_are_made_anew_in_another_process(tiled, monkeypatch):
     monkeypatch.setattr("clgemm.runtime.transfer.staging.os.getpid", lambda: -1)
     assert pool.threads() is not threads
     assert pool.threads().submit(int).result(60) == 0
+
+
+def test_so_many_calls_get_threads(tiled):
+    """One more makes its copies itself, and so does one that does not ask."""
+    pool = Staging(tiled, TINY)
+    with contextlib.ExitStack() as stack:
+        lent = [stack.enter_context(pool.threads_lent(True)) for _ in range(CALLS + 1)]
+        assert lent == [True] * CALLS + [False]
+    with pool.threads_lent(False) as has_threads:
+        assert not has_threads
+    with pool.threads_lent(True) as has_threads:
+        assert has_threads
