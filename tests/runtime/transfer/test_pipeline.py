@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
-import pyopencl as cl
 import pytest
 from hypothesis import given, settings
 from staged import TINY, integers
@@ -16,7 +14,6 @@ from strategies import problems, reals
 import clgemm
 from clgemm.planning.selection import transfer_config
 from clgemm.runtime.transfer.staging import staging
-from clgemm.runtime.workspace import Workspace, workspace
 
 pytestmark = pytest.mark.usefixtures("small_pieces")
 CONFIGS = {
@@ -134,67 +131,6 @@ def test_many_threads(staged):
         assert all(threads.map(product, range(24)))
     pool = staging(staged, staged.transfer)
     assert len(pool._free) == pool._made() <= staged.transfer.pool_chunks
-
-
-def test_events_are_waited_for(tiled):
-    """Nothing is computed before the events that the call was given."""
-    gate = cl.UserEvent(tiled.context)
-    a = integers(100, 100)
-    with ThreadPoolExecutor(1) as threads:
-        result = threads.submit(clgemm.sgemm, 1.0, a, a, wait_for=[gate], queue=tiled.queue)
-        done = threading.Event()
-        result.add_done_callback(lambda _: done.set())
-        assert not done.wait(0.1)
-        gate.set_status(cl.command_execution_status.COMPLETE)
-        np.testing.assert_array_equal(result.result(), a @ a)
-
-
-def test_a_failure_before_the_first_tile_leaves_the_result_as_it_was(tiled, monkeypatch):
-    """No memory: nothing is written, and the next call works."""
-    a, out = integers(200, 200), integers(200, 200)
-    before = out.copy()
-
-    def refuse(space, size_bytes):
-        raise cl.MemoryError("refused")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Workspace, "allocate", refuse)
-        with pytest.raises(cl.MemoryError):
-            clgemm.dot(a, a, out=out)
-    np.testing.assert_array_equal(out, before)
-    np.testing.assert_array_equal(clgemm.dot(a, a, out=out), a @ a)
-
-
-def test_after_a_failure_nothing_runs_on(tiled, monkeypatch):
-    """Chunks are back in the pool, the operands are whole, the next call works."""
-    a = integers(200, 200)
-    before = a.copy()
-    enqueue, calls = Workspace.enqueue, []
-
-    def fail_late(space, *arguments, **keywords):
-        calls.append(arguments)
-        if len(calls) == 3:
-            raise cl.RuntimeError("the third tile")
-        return enqueue(space, *arguments, **keywords)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Workspace, "enqueue", fail_late)
-        with pytest.raises(cl.RuntimeError, match="the third tile"):
-            clgemm.dot(a, a)
-    pool = staging(tiled, tiled.transfer)
-    assert len(pool._free) == pool._made()
-    np.testing.assert_array_equal(a, before)
-    np.testing.assert_array_equal(clgemm.dot(a, a), before @ before)
-
-
-def test_a_second_call_takes_no_new_memory(tiled):
-    """Neither pinned memory nor the device's."""
-    a = integers(200, 200)
-    clgemm.dot(a, a)
-    pool, scratch = staging(tiled, tiled.transfer), workspace(tiled.queue)._pool
-    before = pool._made(), scratch.managed_bytes
-    clgemm.dot(a, a)
-    assert (pool._made(), scratch.managed_bytes) == before
 
 
 def test_only_devices_with_memory_of_their_own_take_copies(device, every_staged):
