@@ -10,6 +10,7 @@ from clgemm.core.shapes import Shape
 from clgemm.kernels.direct.family import DIRECT
 
 CPU, GPU = traits_with(TWO_CORES, "CPU"), traits_with(LIMITS)
+VECTORS = traits_with(TWO_CORES, "CPU", is_vector_compiler=True)
 
 
 @pytest.mark.parametrize(
@@ -20,6 +21,8 @@ CPU, GPU = traits_with(TWO_CORES, "CPU"), traits_with(LIMITS)
         (CPU, (32, 32, 32, 50), True),
         (CPU, (1000, 7, 1000), True),  # panels would be mostly padding
         (CPU, (1000, 8, 1000), False),
+        (VECTORS, (1000, 7, 1000), False),
+        (VECTORS, (1000, 1, 1000), True),
         (GPU, (32, 32, 32), True),
         (GPU, (33, 32, 32), False),
         (GPU, (1000, 7, 1000), False),

@@ -9,22 +9,35 @@ from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
 from clgemm.kernels.skinny_cpu.family import SKINNY_CPU
 
-CPU = traits_with(TWO_CORES, "CPU")
+CPU = traits_with(TWO_CORES, "CPU", is_vector_compiler=True)
 
 
 @pytest.mark.parametrize(
     ("shape", "suits"),
     [
-        ((8, 1000, 1000), True),
-        ((1000, 8, 1000), True),
+        ((8, 1100, 1000), True),
+        ((1100, 8, 1000), True),
         ((9, 1000, 1000), False),
         ((1, 64, 64), False),  # too little work to divide
         ((1, 64, 65), True),
+        ((4, 1024, 1023), False),  # the caches hold B
+        ((1024, 4, 1024), True),
+        ((3, 1000, 1000), True),
+        ((2, 255, 9000), False),
+        ((1, 255, 9000), True),
+        ((2, 256, 9000), True),
     ],
 )
 def test_few_rows_or_columns_suit(shape, suits):
-    """At most eight rows or columns suit, unless there is hardly any work."""
+    """At most eight rows or columns suit, unless there is hardly any work or B is small."""
     assert SKINNY_CPU.suits(Problem.of(Shape(*shape), "strict"), CPU) == suits
+
+
+def test_a_small_operand_suits_where_blocked_is_slow():
+    """Where the compiler does not vectorise well, few rows are few rows."""
+    other = traits_with(TWO_CORES, "CPU")
+    for shape in ((4, 1024, 1023), (2, 255, 9000)):
+        assert SKINNY_CPU.suits(Problem.of(Shape(*shape), "strict"), other)
 
 
 def test_the_large_operand_is_read_in_place():
