@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -123,3 +125,25 @@ def test_a_call_has_few_transfers_under_way(tiled, monkeypatch):
     np.testing.assert_array_equal(clgemm.dot(a, a), a @ a)
     assert max(most) <= TINY.chunks
     assert len(most) > 4 * TINY.chunks
+
+
+def test_calls_leave_nothing_behind(tiled):
+    """Threads let go of a call once they have seen that it has ended."""
+    a = integers(150, 150)
+
+    def product(_):
+        with clgemm.device(tiled):
+            return clgemm.dot(a, a)
+
+    with ThreadPoolExecutor(4) as threads:
+        results = list(threads.map(product, range(40)))
+    assert all(np.array_equal(result, a @ a) for result in results)
+    deadline = time.monotonic() + 30
+
+    def left():
+        gc.collect()
+        return [x for x in gc.get_objects() if isinstance(x, (call.Call, call.Crew))]
+
+    while left() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not left()
