@@ -18,14 +18,17 @@ CPU = traits_with(TWO_CORES, "CPU", is_vector_compiler=True)
         ((8, 1100, 1000), True),
         ((1100, 8, 1000), True),
         ((9, 1000, 1000), False),
-        ((1, 64, 64), False),  # too little work to divide
-        ((1, 64, 65), True),
+        ((1, 128, 32), False),  # too little work to divide
+        ((1, 128, 33), True),
         ((4, 1024, 1023), False),  # the caches hold B
         ((1024, 4, 1024), True),
         ((3, 1000, 1000), True),
         ((2, 255, 9000), False),
-        ((1, 255, 9000), True),
+        ((1, 128, 9000), True),
+        ((1, 127, 9000), False),
         ((2, 256, 9000), True),
+        ((255, 2, 9000), True),  # A is contiguous along k
+        ((255, 2, 255), False),
     ],
 )
 def test_few_rows_or_columns_suit(shape, suits):
