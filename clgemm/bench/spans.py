@@ -24,8 +24,7 @@ __all__ = [
 ]
 
 CALLER, UP, COMPUTE, DOWN = "caller", "link up", "compute", "link down"
-WAITS = ("wait for a copy", "wait for the device")  # of the caller
-CLOCKS_DIFFER_NS = 20_000  # the device's from the host's, at most, as calibrated
+WAIT = "wait for a copy"  # of the caller
 GAP = "latency and caller"  # between one step of the critical path and the next
 
 
@@ -201,7 +200,7 @@ def critical_path(timeline: Timeline) -> list[Span]:
     path, seen = [], set()
     while last is not None and last not in seen:
         seen.add(last)
-        if last.what not in WAITS:
+        if last.what != WAIT:
             path.append(last)
         last = _waited_for(last, by_part, by_lane)
     return path
@@ -221,12 +220,10 @@ def _waited_for(
         if last is not None and last.start_ns < span.start_ns:
             candidates.append(last)
     candidates = [s for s in candidates if s.start_ns < span.start_ns]
-    if span.what in WAITS:
-        on_device = span.what == WAITS[1]
+    if span.what == WAIT:
         for lane, spans in by_lane.items():
-            if lane != CALLER and (lane in (UP, COMPUTE, DOWN)) == on_device:
-                ended = (s for s in spans if s.end_ns <= span.end_ns + CLOCKS_DIFFER_NS)
-                candidates += (s for s in ended if s.end_ns > span.start_ns)
+            if lane not in (CALLER, UP, COMPUTE, DOWN):
+                candidates += (s for s in spans if span.start_ns < s.end_ns <= span.end_ns)
     return max(candidates, key=_end, default=None)
 
 

@@ -13,11 +13,7 @@ __all__ = ["draw", "picture"]
 KINDS = {
     "copy in": COLOURS["OpenCL"],
     "copy out": COLOURS["clgemm.sgemm"],
-    "get pages": COLOURS["CLBlast"],
-    "lock pages": COLOURS["cuBLAS"],
-    "unlock pages": "#D9A7C7",
     "wait for a copy": "#E8E8E8",
-    "wait for the device": "#D0D0D0",
     "allocate the result": COLOURS["NumPy"],
     "plan and allocate": "#606060",
 }

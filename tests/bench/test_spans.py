@@ -25,7 +25,7 @@ def test_the_critical_path_follows_data_and_lanes():
             Span(COMPUTE, "multiply", 21, 50, enqueued_ns=15),
             Span(DOWN, "", 50, 60, 50, part=3, enqueued_ns=16),
             Span(thread, "copy out", 62, 70, 50, part=3),
-            Span(CALLER, "wait for the device", 16, 61),
+            Span(CALLER, "wait for a copy", 16, 71),
         ),
         0,
         71,
@@ -47,17 +47,19 @@ def test_the_critical_path_follows_data_and_lanes():
 
 
 def test_what_the_caller_waited_for_is_on_the_path():
-    """A copy by the caller after a wait for the device leads to what the device did."""
+    """What it enqueues after a wait leads to the copy that ended the wait."""
     line = Timeline(
         (
-            Span(COMPUTE, "multiply", 10, 40, enqueued_ns=5),
+            Span("clgemm-copy_0", "copy in", 10, 40, 10, part=6),
+            Span("clgemm-copy_1", "copy in", 10, 43, 10, part=5),
             Span(CALLER, "enqueue kernels", 0, 5),
-            Span(CALLER, "wait for the device", 5, 41),
+            Span(CALLER, "wait for a copy", 5, 41),
             Span(CALLER, "copy out", 41, 50, 10, part=7),
         ),
         0,
         50,
         10,
     )
-    assert [s.what for s in spans.critical_path(line)] == ["copy out", "multiply"]
+    assert [s.what for s in spans.critical_path(line)] == ["copy out", "copy in"]
+    assert spans.critical_path(line)[1].part == 6
     assert sum(p.time_ns for p in contributors(line)) == line.time_ns
