@@ -66,7 +66,8 @@ class Call:
         self._loaded: list[Load] = []  # in chunks, not enqueued
         self._unsent = [0] * len(self._tiles)  # loads of each tile that are not enqueued
         self._next = 0  # the tile to enqueue next
-        self._results: deque[tuple[Piece, cl.Event]] = deque()  # not enqueued
+        self._outgoing: list[list[Piece]] = []  # the pieces of each tile's result
+        self._results: deque[tuple[Piece, cl.Event]] = deque()  # of those, not enqueued
         self._free: list[Chunk] = []  # for results
         self._held: list[Store] = []  # until it is known that resident operands have not changed
         self._unstored = 0  # pieces of the result that are not where they belong
@@ -103,9 +104,9 @@ class Call:
             pieces = [piece for operand in tile.loads for piece in self._pieces(tile, operand)]
             self._to_load.extend((number, piece) for piece in pieces)
             self._unsent[number] = len(pieces)
-            if tile.last:
-                self._unstored += len(self._pieces(tile, 2, is_result=True))
+            self._outgoing.append(self._pieces(tile, 2, is_result=True) if tile.last else [])
         self._coming = len(self._to_load)
+        self._unstored = sum(map(len, self._outgoing))
 
     def _new_crew(self, is_slow: bool) -> Crew:
         return Crew(self._staging, is_slow)
@@ -194,11 +195,10 @@ class Call:
         if slot.unfetched:
             return False
         done = self._multiply(tile)
-        self._next += 1
-        if tile.last:
-            pieces = self._pieces(tile, 2, is_result=True)
+        if pieces := self._outgoing[self._next]:
             self._results.extend((piece, done) for piece in pieces)
             slot.unfetched, slot.users = len(pieces), []
+        self._next += 1
         return True
 
     def _receive(self) -> bool:
