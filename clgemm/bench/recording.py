@@ -14,7 +14,7 @@ from typing import NamedTuple, cast
 import numpy as np
 import pyopencl as cl
 
-from clgemm.bench.spans import CALLER, COMPUTE, DOWN, UP, Span, Timeline
+from clgemm.bench.spans import CALLER, COMPUTE, DOWN, UP, WAIT, Span, Timeline
 from clgemm.core.transfer import FLOAT_BYTES, Tile, TransferConfig
 from clgemm.hardware.device import Device
 from clgemm.runtime.bound_plan import Launch
@@ -197,12 +197,8 @@ class RecordingCrew(Crew):
     recorder: Recorder
 
     def next(self) -> Load | Store:
-        with self.recorder.span("wait for a copy"):
+        with self.recorder.span(WAIT):
             return super().next()
-
-    def end(self) -> None:
-        with self.recorder.span("wait for a copy"):
-            super().end()
 
 
 class RecordingStaging(Staging):

@@ -14,6 +14,7 @@ __all__ = [
     "COMPUTE",
     "DOWN",
     "UP",
+    "WAIT",
     "Link",
     "Span",
     "Timeline",

@@ -168,7 +168,7 @@ def test_openblas_keeps_what_it_makes_faster_on_amds_processors(is_amd, kernels,
 def test_what_numpy_makes_in_a_loop_goes_to_a_device(
     elements, kind, is_vector_compiler, transfer, host, monkeypatch
 ):
-    """A CPU that emulates lanes gets none of it, and a GPU needs more elements."""
+    """A CPU that emulates lanes gets none of it. A GPU needs more elements."""
     traits = Traits(TWO_CORES, kind, is_vector_compiler=is_vector_compiler)
     cl_device = SimpleNamespace(global_mem_size=2**34)
     stand = SimpleNamespace(

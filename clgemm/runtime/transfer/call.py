@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pyopencl as cl
 
@@ -18,7 +19,7 @@ from clgemm.runtime.loans import Kept, Loan
 from clgemm.runtime.memory import Matrix
 from clgemm.runtime.operands import LARGEST_ALIGNMENT, HostArray
 from clgemm.runtime.transfer.crew import Crew, Load, Store
-from clgemm.runtime.transfer.pieces import Piece, Slot, cut
+from clgemm.runtime.transfer.pieces import Piece, Slot, cut, wait_until_over
 from clgemm.runtime.transfer.product import TiledProduct
 from clgemm.runtime.transfer.staging import Chunk, Staging
 from clgemm.runtime.waiting import finish
@@ -125,7 +126,8 @@ class Call:
                 while self._unstored:
                     self._note(self._crew.next())
                     self._enqueue()
-                self._require_success()
+                for event in self._transfers:
+                    wait_until_over(event)  # raises the error of one that failed
             except BaseException:
                 self._abandon()  # before the chunks are given back
                 raise
@@ -173,18 +175,9 @@ class Call:
         return found
 
     def _transfer_up(self, piece: Piece, chunk: Chunk, before: list[cl.Event]) -> cl.Event:
-        queue, part = self._staging.up, chunk[: piece.size]
-        offset_bytes, buffer = FLOAT_BYTES * piece.first, piece.slot.buffer
-        with self._space.lock:
-            event = cl.enqueue_copy(
-                *(queue, buffer, part),
-                dst_offset=offset_bytes,
-                is_blocking=False,
-                wait_for=before,
-            )
-            queue.flush()
-        self._transfers.append(event)
-        return event
+        queue, start = self._staging.up, FLOAT_BYTES * piece.first
+        ends = queue, piece.slot.buffer, chunk[: piece.size]
+        return self._transfer(queue, partial(cl.enqueue_copy, *ends, dst_offset=start), before)
 
     def _multiply_next(self) -> bool:
         """Enqueue the next tile if its operands are, and tell whether it was enqueued."""
@@ -226,24 +219,19 @@ class Call:
         self._held = []
 
     def _transfer_down(self, piece: Piece, chunk: Chunk, done: cl.Event) -> cl.Event:
-        queue, part = self._staging.down, chunk[: piece.size]
-        offset_bytes, buffer = FLOAT_BYTES * piece.first, piece.slot.buffer
+        queue, start = self._staging.down, FLOAT_BYTES * piece.first
+        ends = queue, chunk[: piece.size], piece.slot.buffer
+        return self._transfer(queue, partial(cl.enqueue_copy, *ends, src_offset=start), [done])
+
+    def _transfer(
+        self, queue: cl.CommandQueue, copy: Callable[..., cl.Event], before: list[cl.Event]
+    ) -> cl.Event:
+        """Enqueue a transfer without waiting for it."""
         with self._space.lock:
-            event = cl.enqueue_copy(
-                *(queue, part, buffer),
-                src_offset=offset_bytes,
-                is_blocking=False,
-                wait_for=[done],
-            )
+            event = copy(is_blocking=False, wait_for=before)
             queue.flush()
         self._transfers.append(event)
         return event
-
-    def _require_success(self) -> None:
-        """Raise the error of a transfer that failed."""
-        for event in self._transfers:
-            if event.command_execution_status != cl.command_execution_status.COMPLETE:
-                event.wait()
 
     def _block(self, tile: Tile, operand: int) -> HostArray:
         """Return a block of a host array, its axes in the order of its memory."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyopencl as cl
 
-from clgemm.runtime.transfer.pieces import Piece, is_over, shaped
+from clgemm.runtime.transfer.pieces import Piece, is_over, shaped, wait_until_over
 
 if TYPE_CHECKING:
     from clgemm.runtime.transfer.staging import Chunk, Staging
@@ -25,7 +25,6 @@ __all__ = ["Crew", "Load", "Store"]
 
 LOOKS_SECONDS = 0.0005  # between two looks at a command that may take long
 SIGNALS_SECONDS = 0.1  # Windows answers signals between two waits only
-COMPLETE = cl.command_execution_status.COMPLETE
 
 
 class Load(NamedTuple):
@@ -170,12 +169,11 @@ class Crew:
         self._done.put(store)
 
     def _wait(self, event: cl.Event | None) -> None:
-        """Wait for a command; raise its error if it failed."""
+        """Wait for a command, unless the call is abandoned; raise its error if it failed."""
         if event is None:
             return
         while self._is_slow and not is_over(event):
             if self._is_abandoned:
                 return
             time.sleep(LOOKS_SECONDS)
-        if event.command_execution_status != COMPLETE:
-            event.wait()
+        wait_until_over(event)

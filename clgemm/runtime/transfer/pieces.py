@@ -13,7 +13,7 @@ from clgemm.runtime.operands import HostArray
 if TYPE_CHECKING:
     from clgemm.runtime.transfer.staging import Chunk
 
-__all__ = ["Piece", "Slot", "cut", "is_over", "shaped"]
+__all__ = ["Piece", "Slot", "cut", "is_over", "shaped", "wait_until_over"]
 
 
 class Slot:
@@ -61,6 +61,15 @@ def cut(block: HostArray, slot: Slot, most: int) -> Iterator[Piece]:
 def is_over(event: cl.Event | None) -> bool:
     """Tell whether a command has ended, well or badly."""
     return event is None or event.command_execution_status <= cl.command_execution_status.COMPLETE
+
+
+def wait_until_over(event: cl.Event) -> None:
+    """Wait for a command; raise its error if it failed.
+
+    Of most it is known without a wait, for which a thread gives up the interpreter's lock.
+    """
+    if event.command_execution_status != cl.command_execution_status.COMPLETE:
+        event.wait()
 
 
 def shaped(chunk: Chunk, piece: Piece) -> HostArray:
