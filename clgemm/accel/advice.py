@@ -20,8 +20,8 @@ REMEDY = (
     "size to N multiply-adds"
 )
 WHY = {
-    UNOPENED: "its large products took {seconds:.2g} s together, and a device is opened once they "
-    f"have taken {OPENING_SECONDS:g} s",
+    UNOPENED: "its large products took {seconds:.2g} s together, and a device is opened for those "
+    f"that take {OPENING_SECONDS:g} s",
     UNMEASURED: "it was too short to measure from which size on the device is faster",
     SMALL: "its products are smaller than those that the device is faster at",
     SKINNY: "its products have sides too short for the device to be faster",

@@ -31,6 +31,13 @@ class OnHost:
         self.seconds += seconds
         self.rate = max(self.rate, size / max(seconds, 1e-9))
 
+    def expected_seconds(self, size: int) -> float:
+        """Return the least time that a product of `size` multiply-adds is expected to take.
+
+        It is 0 before the first product.
+        """
+        return size / self.rate if self.rate else 0.0
+
 
 @dataclass
 class OnDevice:

@@ -44,8 +44,9 @@ SKINNY = "short sides"
 UNOPENED = "device not opened yet"
 UNMEASURED = "crossover not measured yet"
 NEVER = 2**62
-# The time to open a device. A program spends it, and later the time to measure one kind of product,
-# only after as much time in products that the device may be faster at.
+# The time to open a device. A program spends it once its products that the device may be faster at
+# take as much on the host, with the one to be made. It spends the time to measure one kind of
+# product only after as much time in products of that kind.
 OPENING_SECONDS = 0.5
 # Exceptions that mean that the device cannot go on.
 DEVICE_ERRORS = (cl.Error, OSError, RuntimeError, ValueError)
@@ -124,7 +125,10 @@ class Router:
             if kind is None:
                 return SKINNY
             if self._waiting_seconds < OPENING_SECONDS:
-                return UNOPENED
+                expected = self._on_host[kind].expected_seconds(work.size)
+                if self._waiting_seconds + expected < OPENING_SECONDS:
+                    return UNOPENED
+                self._waiting_seconds = OPENING_SECONDS  # once it is open, it serves shorter ones
         try:
             device = self.settings.device or get_device()
         except RecursionError:

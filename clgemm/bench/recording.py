@@ -236,9 +236,13 @@ class RecordingCall(Call):
         crew.recorder = self._recorder
         return crew
 
-    def prepare(self) -> None:
+    def _plan_pieces(self) -> None:
+        with self._recorder.span("cut into pieces"):
+            super()._plan_pieces()
+
+    def _prepare(self) -> None:
         with self._recorder.span("plan and allocate"):
-            super().prepare()
+            super()._prepare()
 
     def _multiply(self, tile: Tile) -> cl.Event:
         with self._recorder.span("enqueue kernels"):
@@ -253,6 +257,10 @@ class RecordingCall(Call):
         with self._recorder.span("enqueue a transfer"):
             event = super()._transfer_down(piece, chunk, done)
         return self._noted(event, DOWN, piece)
+
+    def _flush(self, queue: cl.CommandQueue) -> None:
+        with self._recorder.span("enqueue a transfer"):
+            super()._flush(queue)
 
     def _noted(self, event: cl.Event, lane: str, piece: Piece) -> cl.Event:
         size_bytes = FLOAT_BYTES * piece.size

@@ -13,6 +13,7 @@ def test_the_host_is_known_by_its_best_rate():
     for size, seconds in ((100, 2.0), (100, 1.0), (300, 4.0)):
         host.add(size, seconds)
     assert (host.seconds, host.rate) == (7.0, 100.0)
+    assert (host.expected_seconds(50), OnHost().expected_seconds(50)) == (0.5, 0.0)
     host.add(1, 0.0)  # a clock may stand still
     assert host.seconds == 7.0
 

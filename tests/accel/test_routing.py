@@ -17,7 +17,7 @@ import clgemm
 from clgemm.accel import crossover, enabled, hooks, report, routing
 from clgemm.accel.tally import Tally
 from clgemm.planning import crossover_search, crossovers
-from clgemm.planning.crossovers import Measured, Work
+from clgemm.planning.crossovers import Measured, Work, kind_of
 
 PRODUCTS = {"matmul": np.matmul, "operator": lambda a, b: a @ b, "dot": np.dot}
 
@@ -269,6 +269,19 @@ def test_a_program_that_has_no_device_yet_learns_the_hosts_rate(clear, monkeypat
     assert clear.choose(BLOCK) == routing.UNOPENED
     clear.stayed(routing.UNOPENED, 0.6, BLOCK)
     assert clear.choose(BLOCK) is clgemm.get_device()
+
+
+def test_a_product_that_would_take_the_host_long_opens_the_device(clear, monkeypatch):
+    """Its time is expected from the products of its kind before it, and it does not stay."""
+    monkeypatch.setattr(routing, "OPENING_SECONDS", 0.5)
+    for _ in range(2):
+        assert clear.choose(BLOCK) == routing.UNOPENED
+        clear.stayed(routing.UNOPENED, 0.1, BLOCK)
+    longer = BLOCK._replace(m=4 * BLOCK.m)
+    assert kind_of(longer) == kind_of(BLOCK)
+    assert clear.choose(BLOCK) == routing.UNOPENED
+    for work in (longer, BLOCK):
+        assert clear.choose(work) is clgemm.get_device()
 
 
 def test_a_program_is_measured_and_offloaded(device, monkeypatch, tmp_path):

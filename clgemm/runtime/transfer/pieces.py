@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyopencl as cl
@@ -21,6 +21,8 @@ class Slot:
 
     Attributes
     ----------
+    buffer : pyopencl.Buffer
+        The memory, once it is allocated.
     ready : list of pyopencl.Event
         What brings its contents.
     users : list of pyopencl.Event
@@ -31,10 +33,11 @@ class Slot:
         Pieces of a result whose transfers to the host are not enqueued.
     """
 
-    def __init__(self, buffer: cl.Buffer, users: Sequence[cl.Event]) -> None:
-        self.buffer = buffer
+    buffer: cl.Buffer
+
+    def __init__(self) -> None:
         self.ready: list[cl.Event] = []
-        self.users = list(users)
+        self.users: list[cl.Event] = []
         self.tiles: list[int] = []
         self.unfetched = 0
 

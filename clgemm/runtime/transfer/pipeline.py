@@ -5,13 +5,10 @@ A product whose resident operands turn out to have changed is made again without
 
 from __future__ import annotations
 
-import pyopencl as cl
-
 from clgemm.core.nesting import is_within
 from clgemm.core.transfer import make_stream
-from clgemm.runtime.loans import NOTHING_KEPT, Loan, StaleError, lend
+from clgemm.runtime.loans import NOTHING_KEPT, Kept, Loan, StaleError, lend
 from clgemm.runtime.operands import HostArray, with_axes
-from clgemm.runtime.regions import make_room
 from clgemm.runtime.transfer.call import Call
 from clgemm.runtime.transfer.product import TiledProduct
 from clgemm.runtime.transfer.staging import Staging
@@ -67,7 +64,7 @@ def _multiply(
     call_type: type[Call],
 ) -> None:
     (a, b, c), kept, rows = arrays, loan.kept, product.tile_rows
-    if c.shape[-1] > c.shape[-2] and not rows:  # tiles are rows of the taller: C' = B' A'
+    if not rows and _are_tiles_columns(c, kept, staging.config.rows):  # C' = B' A'
         a, b, c = (x.swapaxes(-1, -2) for x in (b, a, c))
         kept = kept[::-1]
     a, b = (with_axes(x, c.ndim) for x in (a, b))
@@ -81,12 +78,23 @@ def _multiply(
     batch, repeated, keep = c.shape[:-2], (repeated_a, repeated_b), product.beta != 0
     stays = kept[0] is not None, kept[1] is not None
     plan = make_stream(batch, sizes, repeated, keep, staging.config, largest, rows, stays)
-    call = call_type(staging, product, plan, (a, b, c), (*kept, None), loan, is_nested)
-    with call.at_work():
-        try:
-            call.prepare()
-        except cl.MemoryError:
-            if not make_room(product.device):
-                raise
-            call.prepare()
-        call.run()
+    call_type(staging, product, plan, (a, b, c), (*kept, None), loan, is_nested).run()
+
+
+def _are_tiles_columns(c: HostArray, kept: tuple[Kept | None, Kept | None], least: int) -> bool:
+    """Tell whether tiles are cut along the columns of C and not along its rows.
+
+    The operand with the other axis comes in whole before the first tile, so the longer axis is
+    cut. Where one operand stays on the device, the other one is cut if it is long enough: nothing
+    comes in whole then.
+
+    Parameters
+    ----------
+    least : int
+        The fewest rows of a tile.
+    """
+    m, n = map(int, c.shape[-2:])
+    stays_a, stays_b = (each is not None for each in kept)
+    if stays_a != stays_b and (n if stays_a else m) >= 2 * least:
+        return stays_a
+    return n > m

@@ -25,7 +25,7 @@ def pool(device):
 
 def piece_of(host):
     """A piece that is all of an array."""
-    return Piece(Slot(None, []), host, 0, host.size)
+    return Piece(Slot(), host, 0, host.size)
 
 
 def over(device):

@@ -12,7 +12,7 @@ from clgemm.runtime.transfer.pieces import Slot, cut, is_over, shaped
 def test_pieces_are_a_block_in_order(columns):
     """They follow one another in the slot, and none is too long."""
     block = np.arange(30 * 64, dtype=np.float32).reshape(30, 64)[:, columns]
-    slot = Slot(None, [])
+    slot = Slot()
     found = list(cut(block, slot, 50))
     assert all(piece.slot is slot for piece in found)
     np.testing.assert_array_equal(np.concatenate([p.host.ravel() for p in found]), block.ravel())
@@ -24,7 +24,7 @@ def test_pieces_are_a_block_in_order(columns):
 
 def test_a_slot_is_needed_until_its_users_are_enqueued():
     """Tiles before another, and results that are not fetched."""
-    slot = Slot(None, [])
+    slot = Slot()
     assert not slot.is_needed_before(5)
     slot.tiles = [3, 5]
     assert slot.is_needed_before(5)

@@ -13,7 +13,10 @@ from strategies import problems, reals
 
 import clgemm
 from clgemm.planning.selection import transfer_config
+from clgemm.runtime.transfer.call import Call
+from clgemm.runtime.transfer.pipeline import TiledProduct, multiply_through
 from clgemm.runtime.transfer.staging import staging
+from clgemm.runtime.workspace import workspace
 
 pytestmark = pytest.mark.usefixtures("small_pieces")
 CONFIGS = {
@@ -131,6 +134,32 @@ def test_many_threads(staged):
         assert all(threads.map(product, range(24)))
     pool = staging(staged, staged.transfer)
     assert len(pool._free) == pool._made() <= staged.transfer.pool_chunks
+
+
+@pytest.mark.parametrize("stays", ["a", "b", "neither"])
+@pytest.mark.parametrize("shape", [(96, 48), (48, 96)])
+def test_beside_a_resident_operand_the_other_comes_in_by_tiles(stays, shape, every_staged):
+    """None of it waits for all of it, whichever of the result's axes is longer."""
+    device, plans = every_staged["tiles"], []
+
+    class Watched(Call):
+        def __init__(self, staging, product, plan, *others):
+            plans.append(plan)
+            super().__init__(staging, product, plan, *others)
+
+    a, b = integers(shape[0], 40), integers(40, shape[1])
+    c = np.empty(shape, np.float32)
+    product = TiledProduct(1.0, 0.0, "strict", device, workspace(device.queue), ())
+    with (
+        clgemm.device(device),
+        clgemm.resident(*({"a": [a], "b": [b], "neither": []}[stays])),
+    ):
+        multiply_through(staging(device, device.transfer), product, a, b, c, Watched)
+    np.testing.assert_array_equal(c, a @ b)
+    first, *others = (tile.loads for tile in plans[0].tiles)
+    assert first == ((0, 1) if stays == "neither" else (0,))
+    assert len(others) > 1
+    assert set(others) == {(0,)}
 
 
 def test_only_devices_with_memory_of_their_own_take_copies(device, every_staged):
