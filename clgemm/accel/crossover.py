@@ -11,12 +11,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from clgemm.accel.semantics import match_numpy
+from clgemm.accel.semantics import match_numpy, reports_errors
 from clgemm.core.caches import forget_plans
 from clgemm.hardware.device import Device
 from clgemm.planning import crossovers
 from clgemm.planning.crossover_search import Search, Times, largest_side
 from clgemm.planning.crossovers import Crossovers, Kind, Work
+from clgemm.runtime.finite import watched
 from clgemm.runtime.launch import multiply
 
 __all__ = [
@@ -208,8 +209,9 @@ def both_sides(device: Device, host: HostProduct) -> Callable[[Work], Sides]:
 
         def on_device() -> None:
             c = np.empty(shape, np.float32)
-            multiply(1.0, a, b, 0.0, c, queue=device.queue)
-            match_numpy(work.symmetric, c, lambda: (a, b), host)
+            with watched(reports_errors()):
+                multiply(1.0, a, b, 0.0, c, queue=device.queue)
+                match_numpy(work.symmetric, c, lambda: (a, b), host)
 
         return Sides(functools.partial(host, a, b), on_device)
 

@@ -23,6 +23,7 @@ from clgemm.accel.semantics import (
     FloatErrors,
     is_product_by_own_transpose,
     match_numpy,
+    reports_errors,
     reports_underflow,
 )
 from clgemm.accel.tally import DEVICE, SMALL, Tally
@@ -30,6 +31,7 @@ from clgemm.accel.task import Task
 from clgemm.contraction import contracted, fits_dot, unwrapped, without
 from clgemm.hardware.device import Device
 from clgemm.planning.crossovers import Work
+from clgemm.runtime.finite import watched
 from clgemm.runtime.launch import multiply
 from clgemm.runtime.loans import used
 from clgemm.runtime.operands import float32_operand, overlap, transposed
@@ -296,7 +298,8 @@ class Hooks:
                 device = self._choose(task)
                 if not isinstance(device, str):
                     before, begun = used(), time.perf_counter()
-                    result, errors = task.on_device(device)
+                    with watched(reports_errors()):
+                        result, errors = task.on_device(device)
                     ended = time.perf_counter()
                     self._router.succeeded(device, task.work, ended - begun)
                     self._tally.add(name, DEVICE, ended - start, task.size_bytes)

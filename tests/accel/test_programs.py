@@ -121,7 +121,7 @@ def test_a_profile_of_a_short_program_says_why_nothing_was_offloaded(tmp_path):
     _, _, err = python(*command, "program.py", folder=tmp_path, CLGEMM_THRESHOLD="")
     last = err.strip().splitlines()[-1]
     assert last.startswith("Nothing was offloaded: its large products took 0.")
-    assert "a device is opened once they have taken 0.5 s" in last
+    assert "a device is opened for those that take 0.5 s" in last
     assert "--measure" in last
     assert "--threshold" in last
     _, _, err = python(*command, "--threshold", "0", "program.py", folder=tmp_path)

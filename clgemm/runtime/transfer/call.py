@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -16,6 +17,7 @@ import pyopencl as cl
 from clgemm.core.layout import Layout
 from clgemm.core.transfer import FLOAT_BYTES, Stream, Tile, memory_order
 from clgemm.runtime.execute import BoundCall
+from clgemm.runtime.finite import watch
 from clgemm.runtime.loans import Kept, Loan
 from clgemm.runtime.memory import Matrix
 from clgemm.runtime.operands import LARGEST_ALIGNMENT, HostArray
@@ -24,6 +26,7 @@ from clgemm.runtime.transfer.crew import Crew, Load, Store
 from clgemm.runtime.transfer.pieces import Piece, Slot, cut, wait_until_over
 from clgemm.runtime.transfer.product import TiledProduct
 from clgemm.runtime.transfer.staging import Chunk, Staging
+from clgemm.runtime.transfer.sums import LEAST_COLUMNS, RowSums
 from clgemm.runtime.waiting import finish
 
 __all__ = ["Call"]
@@ -54,6 +57,9 @@ class Call:
         self._orders = [memory_order(x.strides) for x in arrays]
         config = staging.config
         moved = sum(x.size for x, held in zip(arrays, kept, strict=True) if held is None)
+        # A product within another one does not tell for it.
+        self._watch = None if is_nested else watch()
+        self._sums: RowSums | None = None
         # A thread that is handing work to others cannot be entered again by the same caller.
         self._threaded = moved * FLOAT_BYTES >= config.threaded_bytes and not is_nested
         least = max(moved // LEAST_PIECES, SMALLEST_PIECE_BYTES // FLOAT_BYTES)
@@ -90,8 +96,11 @@ class Call:
                 for chunk in self._chunks[:up]:
                     self._begin_load(chunk, None)
                 self._free += self._chunks[up:]
+                if not self._coming:
+                    self._crew.end_loads()
                 if has_threads:
-                    self._crew.start(min(config.threads, self._coming), config.storers)
+                    most = max(self._coming, self._unstored)
+                    self._crew.start(min(config.threads, most), config.storers)
                 self._prepare()  # while the first pieces are copied
                 self._enqueue()
                 while self._unstored:
@@ -100,6 +109,8 @@ class Call:
                 for event in self._transfers:
                     wait_until_over(event)  # raises the error of one that failed
                 self._crew.end()
+                if self._watch and self._sums and self._sums.are_finite():
+                    self._watch.elements += self._arrays[2].size
             except BaseException:
                 self._abandon()  # before the chunks are given back
                 raise
@@ -136,9 +147,19 @@ class Call:
         for size, slots in zip(self._plan.elements, self._slots, strict=True):
             for slot in slots:
                 slot.buffer = self._space.allocate(FLOAT_BYTES * max(size, 1))
+        if self._watch is not None:
+            self._sums = self._new_sums()
         pending = self._space.pending()
         for slot in itertools.chain(*self._slots):
             slot.users = list(pending)
+
+    def _new_sums(self) -> RowSums | None:
+        """Return the sums that tell whether the result is finite; None if they do not pay."""
+        shapes = [self._block(tile, 2).shape for tile in self._tiles if tile.last]
+        blocks = [(math.prod(shape[:-1]), shape[-1]) for shape in shapes]
+        if LEAST_COLUMNS * sum(rows for rows, _ in blocks) > self._arrays[2].size:
+            return None
+        return RowSums(self._product, blocks)
 
     def _begin_load(self, chunk: Chunk, before: cl.Event | None) -> None:
         """Have the next piece copied to a chunk once a transfer is over."""
@@ -198,6 +219,8 @@ class Call:
         if slot.unfetched:
             return False
         done = self._multiply(tile)
+        if tile.last and self._sums is not None:
+            self._sums.enqueue(slot.buffer, done)
         if pieces := self._outgoing[self._next]:
             self._results.extend((piece, done) for piece in pieces)
             slot.unfetched, slot.users = len(pieces), []
