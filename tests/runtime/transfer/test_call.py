@@ -78,6 +78,7 @@ def test_a_second_call_takes_no_new_memory(tiled):
     clgemm.dot(a, a)
     pool, scratch = staging(tiled, tiled.transfer), workspace(tiled.queue)._pool
     before = pool._made(), scratch.managed_bytes
+    assert settled()
     clgemm.dot(a, a)
     assert (pool._made(), scratch.managed_bytes) == before
 
@@ -138,12 +139,15 @@ def test_calls_leave_nothing_behind(tiled):
     with ThreadPoolExecutor(4) as threads:
         results = list(threads.map(product, range(40)))
     assert all(np.array_equal(result, a @ a) for result in results)
+    assert settled()
+
+
+def settled():
+    """Wait until no thread knows of a call any more, and tell whether that came."""
     deadline = time.monotonic() + 30
-
-    def left():
+    while time.monotonic() < deadline:
         gc.collect()
-        return [x for x in gc.get_objects() if isinstance(x, (call.Call, call.Crew))]
-
-    while left() and time.monotonic() < deadline:
+        if not any(isinstance(x, (call.Call, call.Crew)) for x in gc.get_objects()):
+            return True
         time.sleep(0.01)
-    assert not left()
+    return False
