@@ -7,10 +7,11 @@
 family has for them on the device at hand: every config, with and without packing, and with several
 numbers of slices. The peer is PyTorch's product by cuBLAS, where PyTorch has a GPU.
 
-`fit` finds the values of `clgemm.core.costs.Costs` with the least squares of the logarithms of
-expected over measured times, and prints them. It also prints by how much the plans with the least
-expected times are slower than those that were measured as the fastest: in the same data, or in
-those of ``--check``. It needs no device.
+`fit` finds the values of `clgemm.core.costs.Costs`, or for CPUs of
+`clgemm.core.cpu_costs.CpuCosts`, with the least squares of the logarithms of expected over measured
+times, and prints them. It also prints by how much the plans with the least expected times are
+slower than those that were measured as the fastest: in the same data, or in those of ``--check``.
+It needs no device.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from clgemm.bench.operands import stored_shape, viewed
 from clgemm.bench.survey import Bounds, random_cases
 from clgemm.core.config import Limits
 from clgemm.core.costs import H200, Costs
+from clgemm.core.cpu_costs import POCL, CpuCosts
 from clgemm.core.layout import Layout
 from clgemm.core.problem import Problem
 from clgemm.core.steps import Plan
@@ -49,7 +51,8 @@ from clgemm.kernels.common.family import Family
 from clgemm.kernels.tiled import plan as tiled_plan
 from clgemm.kernels.tiled.estimate import is_fused, launch_us, tiled_estimate
 from clgemm.planning.bounded import bounded
-from clgemm.tuning.cost_fit import burst_us, expected_times
+from clgemm.planning.planner import oriented
+from clgemm.tuning.cost_fit import burst_us, expected_times, plan_us
 
 SLICES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 COMPARED_WITH_SLICES = 3  # configs for which numbers of slices are measured
@@ -65,6 +68,7 @@ class Alternative(NamedTuple):
 
     label: str
     make: Callable[[], Plan]
+    is_turned: bool = False  # a plan of the transposed product, C' = B' A'
 
 
 def problem_of(case: Case, precision: str) -> Problem:
@@ -103,17 +107,18 @@ def alternatives(case: Case, traits: Traits) -> Iterator[Alternative]:
                 yield from tiled_alternatives(family, problem, traits)
                 continue
             for number, choice in enumerate(family.candidates(problem, traits)):
-                make = functools.partial(plan_of, family, problem, choice, traits)
-                yield Alternative(f"{family.name} {number}", make)
+                part, is_turned = oriented(problem, family, choice, traits)
+                make = functools.partial(plan_of, family, part, choice, traits)
+                yield Alternative(f"{family.name} {number}", make, is_turned)
 
 
 def plan_of(family: Family[Any, Any], problem: Problem, choice: Choice, traits: Traits) -> Plan:
     """Return the plan of a family. A fallback is made by the tiled family's first choice."""
-    tiled = next(each for each in FAMILIES if each.name == "tiled")
     strict = problem._replace(precision="strict")
-    default = tiled.defaults(strict.shape, traits)[0]
 
     def fallback(part: Problem) -> Plan:
+        tiled = next(each for each in FAMILIES if each.name == "tiled")
+        default = tiled.defaults(strict.shape, traits)[0]
         return bounded(tiled.fallback(strict, default, traits), part)
 
     return bounded(lambda part: family.plan(part, choice, traits, fallback), problem)
@@ -174,13 +179,13 @@ def tiled_plan_of(
         )
 
 
-def distinct(case: Case, traits: Traits) -> Iterator[tuple[list[str], Plan]]:
-    """Yield the plans of a case that differ, each with all its names."""
-    found: dict[Any, tuple[list[str], Plan]] = {}
-    for label, make in alternatives(case, traits):
+def distinct(case: Case, traits: Traits) -> Iterator[tuple[list[str], Plan, bool]]:
+    """Yield the plans of a case that differ, each with all its names, and whether it is turned."""
+    found: dict[Any, tuple[list[str], Plan, bool]] = {}
+    for label, make, is_turned in alternatives(case, traits):
         plan = make()
         key = tuple((s.config, s.groups, s.conditional, str(s.arguments)) for s in plan.steps)
-        found.setdefault(key, ([], plan))[0].append(label)
+        found.setdefault(key, ([], plan, is_turned))[0].append(label)
     yield from found.values()
 
 
@@ -202,7 +207,7 @@ def programs_of(cases: Sequence[Case], calls: bool = False) -> set[Any]:
     return {
         (step.config, step.conditional)
         for case in cases
-        for plan in (chosen(case) if calls else (plan for _, plan in distinct(case, traits)))
+        for plan in (chosen(case) if calls else (found[1] for found in distinct(case, traits)))
         for step in plan.steps
     }
 
@@ -268,7 +273,7 @@ class Bench:
                 self.torch = torch
                 self.tensors = [torch.empty(size, device="cuda").normal_() for size in sizes]
 
-    def plan_us(self, case: Case, plan: Plan) -> float:
+    def plan_us(self, case: Case, plan: Plan, is_turned: bool) -> float:
         """Return the time of a plan."""
         from clgemm.runtime.memory import Matrix
 
@@ -278,9 +283,9 @@ class Bench:
                 "abc", self.flat, views(case), strict=True
             )
         }
-        return burst_us(
-            lambda: self.space.run(plan, self.device, matrices, 1.0, 0.0), self.queue.finish
-        )
+        if is_turned:  # the plan has the strides
+            matrices |= {"a": matrices["b"], "b": matrices["a"]}
+        return plan_us(self.device, lambda: self.space.run(plan, self.device, matrices, 1.0, 0.0))
 
     def calls_us(self, case: Case) -> dict[str, float]:
         """Return the times of whole calls of clgemm in its modes, and of the peer."""
@@ -320,7 +325,7 @@ class Bench:
 def measure(arguments: argparse.Namespace) -> int:
     """Measure random products and write their times."""
     end = time.monotonic() + 60 * arguments.minutes
-    bounds = Bounds(work=(round(arguments.least), Bounds().work[1]))
+    bounds = Bounds(work=(round(arguments.least), round(arguments.most)))
     cases = list(random_cases(arguments.products, arguments.seed, bounds))
     random.Random(arguments.seed).shuffle(cases)  # so that too little time favours none
     traits = traits_here()
@@ -331,20 +336,21 @@ def measure(arguments: argparse.Namespace) -> int:
             break
         times: dict[str, float] = {}
         groups: dict[str, list[int]] = {}
-        for labels, plan in () if arguments.calls else distinct(case, traits):
-            taken = round(bench.plan_us(case, plan), 2)
+        for labels, plan, is_turned in () if arguments.calls else distinct(case, traits):
+            taken = round(bench.plan_us(case, plan, is_turned), 2)
             times |= dict.fromkeys(labels, taken)
             groups |= dict.fromkeys(labels, groups_of(plan))
         calls = {name: round(taken, 2) for name, taken in bench.calls_us(case).items()}
         row = {"case": case.as_dict(), "plans_us": times, "groups": groups, "calls_us": calls}
         rows.append(row)
-    limits = {k: v for k, v in dataclasses.asdict(traits.limits).items() if k != "costs"}
+    limits = dataclasses.asdict(traits.limits)
+    del limits["costs"], limits["cpu_costs"]
+    others = {k: v for k, v in dataclasses.asdict(traits).items() if k != "limits"}
     report = {
         "device": bench.device.name,
         "driver": bench.device.cl_device.driver_version,
         "limits": limits,
-        "capability": traits.capability,
-        "instructions": traits.instructions,
+        "traits": others,
         "seed": arguments.seed,
         "rows": rows,
     }
@@ -409,22 +415,30 @@ def timed_plans(report: dict[str, Any]) -> tuple[Limits, list[Timed]]:
 
     A plan whose name has no number of slices may be cut otherwise today.
     """
-    limits = Limits(**report["limits"])
-    capability = tuple(report["capability"])
-    traits = Traits(
-        limits, "GPU", is_nvidia=capability > (0, 0), capability=capability,
-        instructions=report["instructions"],
-    )  # fmt: skip
+    limits, traits = Limits(**report["limits"]), traits_of(report)
     found = []
     for number, row in enumerate(report["rows"]):
         case, times = Case.from_dict(row["case"]), row["plans_us"]
-        for label, make in alternatives(case, traits):
+        for label, make, _ in alternatives(case, traits):
             if label in times and groups_of(plan := make()) == row["groups"].get(label):
                 found.append(Timed(number, label, plan, times[label]))
     return limits, found
 
 
-def expected(timed: Sequence[Timed], limits: Limits, costs: Costs) -> np.ndarray:
+def traits_of(report: dict[str, Any]) -> Traits:
+    """Return the traits of a report's device; older files have those of a GPU."""
+    limits = Limits(**report["limits"])
+    if "traits" in report:
+        others = report["traits"]
+        return Traits(limits, **{**others, "capability": tuple(others["capability"])})
+    capability = tuple(report["capability"])
+    return Traits(
+        limits, "GPU", is_nvidia=capability > (0, 0), capability=capability,
+        instructions=report["instructions"],
+    )  # fmt: skip
+
+
+def expected(timed: Sequence[Timed], limits: Limits, costs: Costs | CpuCosts) -> np.ndarray:
     """Return the expected times of plans."""
     return expected_times([each.plan for each in timed], limits, costs)
 
@@ -453,14 +467,15 @@ def fit(arguments: argparse.Namespace) -> int:
     from scipy.optimize import least_squares
 
     data = [timed_plans(read(path)) for path in arguments.files]
-    names = arguments.constants or [field.name for field in dataclasses.fields(Costs)]
-    start = np.log([getattr(H200, name) for name in names])
+    known: Any = POCL if data[0][0].vector_width > 1 else H200
+    names = arguments.constants or [field.name for field in dataclasses.fields(known)]
+    start = np.log([getattr(known, name) for name in names])
     taken = np.log(np.concatenate([[each.taken_us for each in timed] for _, timed in data]))
     weights = np.concatenate([closeness(timed) for _, timed in data])
 
     def residuals(logarithms: np.ndarray) -> np.ndarray:
         found = dict(zip(names, map(float, np.exp(logarithms)), strict=True))
-        costs = dataclasses.replace(H200, **found)
+        costs = dataclasses.replace(known, **found)
         times = np.concatenate([expected(timed, limits, costs) for limits, timed in data])
         return weights * (np.log(times) - taken)
 
@@ -468,13 +483,13 @@ def fit(arguments: argparse.Namespace) -> int:
         residuals, start, loss="soft_l1", f_scale=OUTLIER, max_nfev=arguments.steps, verbose=0
     )
     values = zip(names, np.exp(found.x), strict=True)
-    costs = dataclasses.replace(H200, **{name: float(f"{value:.3g}") for name, value in values})
+    costs = dataclasses.replace(known, **{name: float(f"{value:.3g}") for name, value in values})
     for name in names:
         print(f"    {name}: float = {getattr(costs, name)}")
     print(f"root mean square of {len(taken)} logarithms: {np.sqrt(np.mean(found.fun**2)):.3f}")
     for path in (*arguments.files, *arguments.check):
         limits, timed = timed_plans(read(path))
-        for label, used in (("before", H200), ("fitted", costs)):
+        for label, used in (("before", known), ("fitted", costs)):
             ratios = regret(timed, expected(timed, limits, used))
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
             print(
@@ -494,6 +509,7 @@ def main() -> int:
     measuring.add_argument("--products", type=int, default=300)
     measuring.add_argument("--seed", type=int, default=0)
     measuring.add_argument("--least", type=float, default=1e5, help="multiply-adds")
+    measuring.add_argument("--most", type=float, default=Bounds().work[1], help="multiply-adds")
     measuring.add_argument("--minutes", type=float, default=5.0)
     measuring.add_argument("--calls", action="store_true", help="time whole calls only")
     measuring.add_argument("--out", type=Path, required=True)

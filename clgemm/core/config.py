@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from clgemm.core.costs import H200, Costs
+from clgemm.core.cpu_costs import POCL, CpuCosts
 
 __all__ = [
     "FLOAT_BYTES",
@@ -21,6 +22,7 @@ __all__ = [
     "Limits",
     "multiple",
     "positive",
+    "tunable_of",
     "variant_of",
     "vector",
     "vector_block_of",
@@ -56,8 +58,9 @@ class Limits:
     persisting_cache_bytes : int
         The part of a large operand that kernels can keep in the last cache from call to call
         (kernels/skinny_gpu/skinny_gpu.cl); 0 if kernels cannot control that.
-    costs : Costs
-        What launches cost, for families that expect a time.
+    costs, cpu_costs : Costs, CpuCosts
+        What launches cost where hardware spreads work-items over lanes, and where they have
+        vectors.
     """
 
     local_memory_bytes: int
@@ -69,6 +72,18 @@ class Limits:
     asynchronous_copies: bool = False
     persisting_cache_bytes: int = 0
     costs: Costs = H200
+    cpu_costs: CpuCosts = POCL
+
+    @property
+    def own_costs(self) -> Costs | CpuCosts:
+        """Those that hold for the device."""
+        return self.cpu_costs if self.vector_width > 1 else self.costs
+
+    def with_costs(self, costs: Costs | CpuCosts) -> Limits:
+        """Return limits with other costs."""
+        if isinstance(costs, CpuCosts):
+            return replace(self, cpu_costs=costs)
+        return replace(self, costs=costs)
 
 
 class Launch(NamedTuple):
@@ -166,8 +181,16 @@ def variant_of(kind: type[Variant], config: KernelConfig, **planned: int) -> Var
     A kernel with such fields has a second dataclass, derived from the tunable one. Records hold
     the tunable one.
     """
-    tunable = {field.name: getattr(config, field.name) for field in fields(config)}
-    return kind(**tunable, **planned)
+    return kind(**_values(config, config), **planned)
+
+
+def tunable_of(kind: type[Variant], variant: KernelConfig) -> Variant:
+    """Return the tunable config, of the class `kind`, of one launch's config."""
+    return kind(**_values(kind, variant))
+
+
+def _values(kind: Any, config: KernelConfig) -> dict[str, Any]:
+    return {field.name: getattr(config, field.name) for field in fields(kind)}
 
 
 def positive(config: KernelConfig, *optional: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What launches cost on a device: the constants of the families' expected times. Pure."""
+"""What launches cost on a GPU: the constants of the families' expected times. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["H200", "Costs", "joined"]
 
 @dataclass(frozen=True)
 class Costs:
-    """The constants of a device from which expected times are computed.
+    """The constants of a GPU from which expected times are computed.
 
     Times are in microseconds. Where nothing else is said, rates are per microsecond and of one
     compute unit.

@@ -57,8 +57,11 @@ class Traits:
 
     @property
     def has_cost_model(self) -> bool:
-        """Whether the expected times of families hold: they are made for GPUs."""
-        return self.kind != "CPU" and not self.has_vectors
+        """Whether the expected times of families hold.
+
+        They are made for GPUs, and for CPUs whose work-items have vectors.
+        """
+        return self.kind != "CPU" or self.has_vectors
 
     @property
     def has_many_cores(self) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from dataclasses import replace
 from typing import Any, NamedTuple, cast
 from weakref import WeakSet
 
@@ -99,7 +98,7 @@ class Device:
         """The limits of kernels on the device, and what launches cost there."""
         limits = limits_of(self.cl_device, self.kind, self.platform)
         measured = measured_costs(self.name, self.runtime)
-        return limits if measured is None else replace(limits, costs=measured.costs)
+        return limits if measured is None else limits.with_costs(measured.costs)
 
     @property
     def runtime(self) -> str:

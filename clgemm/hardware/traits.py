@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import pyopencl as cl
 
+from clgemm.core import cpu_costs
 from clgemm.core.config import Limits
 from clgemm.core.traits import Traits
 
@@ -82,6 +83,7 @@ def limits_of(d: cl.Device, kind: str, platform: str) -> Limits:
         persisting_cache_bytes=PERSISTING_CACHE_BYTES.get(compute_capability(d), 0)
         if is_nvidia(platform)
         else 0,
+        cpu_costs=cpu_costs.INTEL if platform.startswith(INTEL) else cpu_costs.POCL,
     )
 
 

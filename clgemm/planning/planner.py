@@ -11,6 +11,7 @@ from clgemm.core.layout import Layout
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape, shape_class
 from clgemm.core.steps import Plan, expected_us, least_us
+from clgemm.core.traits import Traits
 from clgemm.hardware.device import Device
 from clgemm.kernels import FAMILIES, family_named
 from clgemm.kernels.common.choice import Choice
@@ -27,6 +28,7 @@ __all__ = [
     "families",
     "family_for",
     "make_plan",
+    "oriented",
     "plan_of",
     "trial_plan_of",
 ]
@@ -59,11 +61,19 @@ def plan_of(device: Device, problem: Problem) -> tuple[Plan, bool]:
     else:
         problem = problem.folded()
         family, choice = choose(device, problem)
-    if family.is_faster_transposed(problem, choice, traits):
-        problem, swapped = problem.transposed(), not swapped
+    problem, turned = oriented(problem, family, choice, traits)
+    swapped ^= turned
     if not family.instructions:  # OpenCL C alone: IEEE multiply-adds in every precision
         problem = problem._replace(precision="strict")
     return make_plan(device, problem, family, choice), swapped
+
+
+def oriented(
+    problem: Problem, family: Family[Any, Any], choice: Choice, traits: Traits
+) -> tuple[Problem, bool]:
+    """Return a product or its transpose, whichever is faster, and whether it is the transpose."""
+    turned = family.is_faster_transposed(problem, choice, traits)
+    return problem.transposed() if turned else problem, turned
 
 
 @forgettable
@@ -104,7 +114,8 @@ def choose(device: Device, problem: Problem) -> tuple[Family[Any, Any], Choice]:
             if not family.is_modelled and family.suits(problem, traits):
                 return family, choice_of(device, family, problem.shape)
             for choice, advantage in candidates_of(device, family, problem):
-                plan = make_plan(device, problem, family, choice)
+                turned, _ = oriented(problem, family, choice, traits)
+                plan = make_plan(device, turned, family, choice)
                 taken = expected[family, choice] = expected_us(plan, traits.limits) / advantage
                 if taken <= NEGLIGIBLE * least_us(traits.limits):
                     return family, choice
@@ -119,11 +130,14 @@ def candidates_of(
 ) -> Iterator[tuple[Choice, float]]:
     """Yield a family's choices for a product, each with its advantage over its expected time.
 
-    The tuner has measured that a record's choice is the fastest, on shapes of the same class.
+    The tuner has measured that a record's choice is the fastest, on shapes of the same class. On
+    CPUs, where expected times compare families but not configs, a family has one choice.
     """
     traits, shape = device.traits, problem.shape
     own = family.candidates(problem, traits) if family.is_modelled else ()
-    if own:
+    if own and traits.has_vectors:
+        yield choice_of(device, family, shape), 1.0
+    elif own:
         found = tuned(device, family.name, shape_class(*shape), own[0])
         if found is not None:
             yield found, max(LEAST_ADVANTAGE, family.slack(shape, traits))

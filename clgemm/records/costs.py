@@ -1,7 +1,7 @@
 """The measured constants of expected times of this user's devices, in the cache folder. Pure.
 
 They are kept by device and runtime, beside the tuning records. `clgemm.tuning.cost_fit` measures
-them. A device without an entry gets those of an H200.
+them. A GPU without an entry gets those of an H200, a CPU those of two cores under its runtime.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from typing import Any, NamedTuple
 from clgemm.core.cache import cache_folder, keep_entry, read_entries
 from clgemm.core.caches import forgettable
 from clgemm.core.costs import Costs
+from clgemm.core.cpu_costs import CpuCosts
 from clgemm.records.record import today
 
 __all__ = ["MeasuredCosts", "file", "keep", "measured_costs"]
 
 FIELD, FORMAT = "devices", 1
-NAMES = {field.name for field in fields(Costs)}
+KINDS: tuple[type[Costs | CpuCosts], ...] = (Costs, CpuCosts)
 SMALLEST, LARGEST = 1e-12, 1e15  # of sensible constants
 
 
 class MeasuredCosts(NamedTuple):
     """The constants of a device, the number of plans that they were fitted to, and the date."""
 
-    costs: Costs
+    costs: Costs | CpuCosts
     plans: int
     date: str
 
@@ -37,7 +38,7 @@ def measured_costs(device: str, runtime: str) -> MeasuredCosts | None:
     return _parsed(_entries().get(_key(device, runtime)))
 
 
-def keep(device: str, runtime: str, costs: Costs, plans: int) -> None:
+def keep(device: str, runtime: str, costs: Costs | CpuCosts, plans: int) -> None:
     """Store constants; if the file cannot be written, log a warning."""
     entry = {"costs": asdict(costs), "plans": plans, "date": today()}
     lost = "the measured constants are not kept"
@@ -68,5 +69,9 @@ def _parsed(entry: Any) -> MeasuredCosts | None:
         found = int(entry["plans"]), str(entry["date"])
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
-    sensible = all(math.isfinite(x) and SMALLEST < x < LARGEST for x in values.values())
-    return MeasuredCosts(Costs(**values), *found) if set(values) == NAMES and sensible else None
+    if not all(math.isfinite(x) and SMALLEST < x < LARGEST for x in values.values()):
+        return None
+    for kind in KINDS:
+        if values.keys() == {field.name for field in fields(kind)}:
+            return MeasuredCosts(kind(**values), *found)
+    return None

@@ -1,7 +1,8 @@
 """Measures how long plans take on a device, and fits the constants of expected times to that.
 
 A constant is not fitted alone, for which a short measurement is too little: those of a group have a
-common factor over an H200's. docs/family_costs.py fits each of them, to hours of measurements.
+common factor over those of a device that is known. docs/family_costs.py fits each of them, to hours
+of measurements.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import zip_longest
 from statistics import median
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyopencl as cl
@@ -21,6 +22,7 @@ import pyopencl.array as cl_array
 
 from clgemm.core.config import Limits
 from clgemm.core.costs import H200, Costs
+from clgemm.core.cpu_costs import INTEL, POCL, CpuCosts
 from clgemm.core.layout import Layout
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
@@ -30,7 +32,15 @@ from clgemm.planning import planner
 from clgemm.runtime.memory import Matrix
 from clgemm.runtime.workspace import workspace
 
-__all__ = ["LEAST_PLANS", "TimedPlan", "burst_us", "expected_times", "fitted", "timed_plans"]
+__all__ = [
+    "LEAST_PLANS",
+    "TimedPlan",
+    "burst_us",
+    "expected_times",
+    "fitted",
+    "plan_us",
+    "timed_plans",
+]
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +62,22 @@ SHAPES = (
     Shape(4096, 2, 4096),
     Shape(16, 4096, 4096),
     Shape(300, 5000, 300),
+)
+CPU_SHAPES = (
+    Shape(1000, 1000, 1000),
+    Shape(20, 20, 20),
+    Shape(1, 2000, 2000),
+    Shape(3000, 2, 1000),
+    Shape(16, 16, 16, 500),
+    Shape(4, 1500, 1500),
+    Shape(100, 100, 3000),
+    Shape(2000, 9, 60),
+    Shape(1500, 700, 3),
+    Shape(300, 200, 100),
+    Shape(8, 300, 4000),
+    Shape(5, 40, 3000),
+    Shape(1, 200, 300),
+    Shape(3, 50, 9000),
 )
 PLANS_OF_A_PRODUCT = 6
 LEAST_PLANS = 24  # with fewer, nothing is fitted
@@ -87,6 +113,16 @@ GROUPS = {
     "tensor cores": (*("tensor_step_us", "narrow_step_us", "narrow_column_us", "narrow_round_us"),),
 }
 
+CPU_GROUPS = {
+    "launches": ("start_us", "launch_us", "skinny_group_us", "direct_group_us"),
+    "memory": ("skinny_bytes", "packed", "transposed", "stored", "added", "copied"),
+    "arithmetic": (
+        *("blocked_vectors", "skinny_multiply_adds", "skinny_along_k", "skinny_dots"),
+        "skinny_stored",
+    ),
+    "direct": ("direct_step_us",),
+}
+
 
 class TimedPlan(NamedTuple):
     """A plan and how long it took."""
@@ -111,42 +147,69 @@ def burst_us(call: Callable[[], object], finish: Callable[[], object]) -> float:
     return 1e6 * median(timed(calls) for _ in range(BURSTS))
 
 
+def plan_us(device: Device, run: Callable[[], object]) -> float:
+    """Return the time of a plan, in microseconds.
+
+    On a CPU, most products are of host arrays, and each is waited for. Threads sleep between them.
+    """
+    finish = device.queue.finish
+    if not device.traits.has_vectors:
+        return burst_us(run, finish)
+
+    def waited() -> None:
+        run()
+        finish()
+
+    return burst_us(waited, finish)
+
+
 def timed_plans(device: Device, seconds: float) -> list[TimedPlan]:
-    """Measure plans of `SHAPES`, until the time is up."""
+    """Measure plans of `SHAPES`, or `CPU_SHAPES`, until the time is up."""
     end = time.monotonic() + seconds
     found: list[TimedPlan] = []
-    for shape in SHAPES:
+    for shape in CPU_SHAPES if device.traits.has_vectors else SHAPES:
         if time.monotonic() > end:
             break
         try:
             matrices = _matrices(device, shape)
         except (cl.Error, MemoryError):  # too large for the device
             continue
-        for plan in _plans(device, shape):
+        for plan, is_turned in _plans(device, shape):
             if time.monotonic() > end:
                 break
+            own = _turned(matrices) if is_turned else matrices
             with suppress(cl.Error):  # it needs more memory than there is
-                found.append(TimedPlan(plan, _plan_us(device, plan, matrices)))
+                found.append(TimedPlan(plan, _plan_us(device, plan, own)))
     return found
 
 
-def _plans(device: Device, shape: Shape) -> list[Plan]:
-    """Return the plans that are expected to be fastest, first one of each family."""
-    by_family: dict[str, list[Plan]] = {}
+def _plans(device: Device, shape: Shape) -> list[tuple[Plan, bool]]:
+    """Return the plans that are expected to be fastest, first one of each family.
+
+    Each comes with whether it is one of the transposed product.
+    """
+    by_family: dict[str, list[tuple[Plan, bool]]] = {}
     for precision in ("strict", "float32"):
         problem = Problem.of(shape, precision)
         for family in planner.families(device):
             if bool(family.instructions) == (precision != "strict") and family.is_modelled:
-                choices = family.candidates(problem, device.traits)
-                plans = [planner.make_plan(device, problem, family, choice) for choice in choices]
-                plans.sort(key=lambda plan: expected_us(plan, device.limits))
+                plans = []
+                for choice in family.candidates(problem, device.traits):
+                    part, turned = planner.oriented(problem, family, choice, device.traits)
+                    plans.append((planner.make_plan(device, part, family, choice), turned))
+                plans.sort(key=lambda found: expected_us(found[0], device.limits))
                 by_family[family.name] = plans
     return list(_in_turns(list(by_family.values())))[:PLANS_OF_A_PRODUCT]
 
 
-def _in_turns(lists: Sequence[Sequence[Plan]]) -> Iterator[Plan]:
+def _in_turns(lists: Sequence[Sequence[tuple[Plan, bool]]]) -> Iterator[tuple[Plan, bool]]:
     for row in zip_longest(*lists):
-        yield from (plan for plan in row if plan is not None)
+        yield from (found for found in row if found is not None)
+
+
+def _turned(matrices: dict[str, Matrix]) -> dict[str, Matrix]:
+    """Return the matrices of ``C' = B' A'`` in their slots; the plan knows their strides."""
+    return matrices | {"a": matrices["b"], "b": matrices["a"]}
 
 
 def _matrices(device: Device, shape: Shape) -> dict[str, Matrix]:
@@ -162,47 +225,60 @@ def _matrices(device: Device, shape: Shape) -> dict[str, Matrix]:
 
 
 def _plan_us(device: Device, plan: Plan, matrices: dict[str, Matrix]) -> float:
-    space = workspace(device.queue)
-    return burst_us(lambda: space.run(plan, device, matrices), device.queue.finish)
+    return plan_us(device, lambda: workspace(device.queue).run(plan, device, matrices))
 
 
-def expected_times(plans: Sequence[Plan], limits: Limits, costs: Costs) -> np.ndarray:
+def expected_times(plans: Sequence[Plan], limits: Limits, costs: Costs | CpuCosts) -> np.ndarray:
     """Return the expected times of plans by some constants, in microseconds."""
-    with_costs = replace(limits, costs=costs)
+    with_costs = limits.with_costs(costs)
     return np.array([expected_us(plan, with_costs) for plan in plans])
 
 
-def scaled(logarithms: np.ndarray, start: Costs = H200) -> Costs:
+def groups_of(costs: Costs | CpuCosts) -> dict[str, tuple[str, ...]]:
+    """Return the groups of constants that have a common factor."""
+    return CPU_GROUPS if isinstance(costs, CpuCosts) else GROUPS
+
+
+def scaled(logarithms: np.ndarray, start: Costs | CpuCosts = H200) -> Costs | CpuCosts:
     """Return constants whose times are longer by factors, given by their logarithms, by group."""
     changes = {}
-    for factor, names in zip(np.exp(logarithms), GROUPS.values(), strict=True):
+    for factor, names in zip(np.exp(logarithms), groups_of(start).values(), strict=True):
         for name in names:
             is_time = name.endswith("_us") or name == "direct_store"
             changes[name] = float(getattr(start, name) * (factor if is_time else 1 / factor))
-    return replace(start, **changes)
+    return cast("Costs | CpuCosts", replace(cast("Any", start), **changes))
 
 
-def fitted(timed: Sequence[TimedPlan], limits: Limits) -> Costs | None:
+def fitted(timed: Sequence[TimedPlan], limits: Limits) -> Costs | CpuCosts | None:
     """Return the constants that fit measured times; None if there are too few.
 
-    If an H200's constants fit as well, they are those.
+    If those of a device that is known fit as well, they are those.
     """
     if len(timed) < LEAST_PLANS:
         return None
+    known = (POCL, INTEL) if limits.vector_width > 1 else (H200,)
+    found = [_fitted(timed, limits, start) for start in known]
+    return min(found, key=lambda each: each[1])[0]
+
+
+def _fitted(
+    timed: Sequence[TimedPlan], limits: Limits, known: Costs | CpuCosts
+) -> tuple[Costs | CpuCosts, float]:
+    """Return the constants that fit best, in steps from some that are known, and their error."""
     plans, taken = [each.plan for each in timed], np.log([each.taken_us for each in timed])
 
     def errors(logarithms: np.ndarray) -> np.ndarray:
-        expected = expected_times(plans, limits, scaled(logarithms))
+        expected = expected_times(plans, limits, scaled(logarithms, known))
         return np.asarray(np.log(expected) - taken)
 
-    start = np.zeros(len(GROUPS))
+    start = np.zeros(len(groups_of(known)))
     found = _least_squares(errors, start)
     before, after = (float(np.median(np.abs(errors(x)))) for x in (start, found))
     log.info(
         "expected times of %d plans are off by %.0f %% instead of %.0f %%",
         *(len(timed), 100 * np.expm1(after), 100 * np.expm1(before)),
     )
-    return scaled(found) if after < before else H200
+    return (scaled(found, known), after) if after < before else (known, before)
 
 
 def _least_squares(errors: Callable[[np.ndarray], np.ndarray], start: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from clgemm.core.config import Limits
+from clgemm.core.cpu_costs import INTEL, POCL
 from clgemm.core.layout import Layout
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
@@ -35,7 +36,8 @@ class Stranger:
 
     def __init__(self, platform, kind, limits):
         self.kind, self.limits = kind, limits
-        self.traits = Traits(limits, kind, is_nvidia="NVIDIA" in platform)
+        width = limits.vector_width
+        self.traits = Traits(limits, kind, is_nvidia="NVIDIA" in platform, register_width=width)
 
 
 STRANGERS = {
@@ -84,6 +86,36 @@ def test_a_gpu_gets_the_plan_that_is_expected_to_be_fastest(monkeypatch, shape, 
     ]
     assert len(compared) > 1
     assert chosen == min(compared) or chosen <= 1.02 * least_us(limits)
+
+
+@pytest.mark.parametrize(
+    ("shape", "family"),
+    [
+        ((20, 20, 20), "direct"),
+        ((16, 16, 16, 900), "direct"),
+        ((1, 4096, 4096), "skinny_cpu"),
+        ((3000, 2, 3000), "skinny_cpu"),
+        ((3, 5, 3000), "direct"),
+        ((1000, 1000, 1000), "blocked"),
+    ],
+)
+@pytest.mark.parametrize("costs", [POCL, INTEL])
+def test_a_cpu_gets_the_family_that_is_expected_to_be_fastest(monkeypatch, shape, family, costs):
+    """Each family has one choice: a record's where that serves."""
+    monkeypatch.setattr(planner, "tuned", lambda *_: None)
+    limits = Limits(64 << 10, 4096, 2**32, 2, 16).with_costs(costs)
+    device, problem = Stranger("PoCL", "CPU", limits), Problem.of(Shape(*shape), "strict")
+    chosen, choice = planner.choose(device, problem)
+    assert chosen.name == family
+    times = {}
+    for each in planner.families(device):
+        for own in each.candidates(problem, device.traits):
+            turned, _ = planner.oriented(problem, each, own, device.traits)
+            plan = planner.make_plan(device, turned, each, own)
+            times[each.name] = expected_us(plan, limits)
+            assert each is not chosen or own == choice
+    assert "blocked" in times
+    assert times[family] <= 1.02 * min(times.values())
 
 
 def test_a_record_is_taken_where_it_is_not_expected_to_be_much_slower(monkeypatch):

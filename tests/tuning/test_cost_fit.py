@@ -31,7 +31,7 @@ def plans():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planner, "instructions_of", lambda _: "wgmma")
         patch.setattr(planner, "tuned", lambda *_: None)
-        return [plan for shape in cost_fit.SHAPES for plan in cost_fit._plans(Gpu(), shape)]
+        return [plan for shape in cost_fit.SHAPES for plan, _ in cost_fit._plans(Gpu(), shape)]
 
 
 def timed(plans, costs, noise=0.0):

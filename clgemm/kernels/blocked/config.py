@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgemm.core.config import KernelConfig, positive, vector, vector_block_of
+from clgemm.core.config import (
+    KernelConfig,
+    Launch,
+    positive,
+    tunable_of,
+    vector,
+    vector_block_of,
+)
+from clgemm.core.steps import ceil_div
+from clgemm.kernels.blocked.estimate import register_spread
 from clgemm.kernels.pack.config import VectorPackConfig
 from clgemm.kernels.split_k.config import ReduceConfig
 
@@ -84,3 +93,16 @@ class BlockedVariant(BlockedConfig):
     """The config of one launch."""
 
     packs: bool  # A is not packed yet: work-groups pack it for one another
+
+    def microseconds(self, launch: Launch) -> float:
+        """Return the expected time: multiplying, and besides that packing and storing."""
+        x, limits = launch.arguments, launch.limits
+        costs, units = limits.cpu_costs, limits.compute_units
+        m, n, k, matrices = x["m"], x["n"], x["k"], x["matrices"]
+        tunable = tunable_of(BlockedConfig, self)
+        cost = register_spread(tunable, m, n, k, matrices, x["block_k"], units).cost
+        packed = x["a_matrices"] * m * k / costs.packed if self.packs else 0.0
+        if x["b_column"] != 1:
+            packed += matrices * n * k / costs.transposed
+        stored = matrices * m * n * ceil_div(k, x["block_k"]) / costs.stored
+        return float(cost / costs.blocked_vectors + (packed + stored) / units)

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import functools
 from itertools import product
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from clgemm.core.steps import ceil_div, round_up
-from clgemm.kernels.blocked.config import BlockedConfig
 
-__all__ = ["NEAR", "BlockedEstimate", "cuts_k", "register_spread"]
+__all__ = ["NEAR", "BlockedEstimate", "Blocks", "cuts_k", "register_spread"]
 
 # Fitted on Xeons with AVX-512; the data and the script of the fit were not kept.
 # Costs are in multiply-adds of a vector by a row of A.
@@ -26,6 +25,23 @@ SLICE_COST = 48  # steps over k: writing and reading C for a slice
 SMALLEST_SLICE = 512  # of k
 NEAR = 2**19  # elements of A per compute unit that the last cache holds
 FEW_PANELS = 64  # pairs of panels per compute unit; from here on k is not cut
+
+
+class Blocks(Protocol):
+    """The part of a `BlockedConfig` that the division depends on. It can be hashed."""
+
+    @property
+    def tile_m(self) -> int: ...
+    @property
+    def tile_n(self) -> int: ...
+    @property
+    def vectors(self) -> int: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def block_m(self) -> int: ...
+    @property
+    def block_n(self) -> int: ...
 
 
 class BlockedEstimate(NamedTuple):
@@ -42,15 +58,18 @@ class BlockedEstimate(NamedTuple):
     lists : int
         Lists that the columns of blocks are divided among. Several work-groups may share a list.
         Each takes blocks from its own list, then from the others.
+    cost : float
+        Expected time, in multiply-adds of a vector by an element of A.
     """
 
     block_m: int
     block_n: int
     slice_k: int
     lists: int
+    cost: float = 0.0
 
 
-def cuts_k(config: BlockedConfig, m: int, n: int, matrices: int, units: int) -> bool:
+def cuts_k(config: Blocks, m: int, n: int, matrices: int, units: int) -> bool:
     """Tell whether there are so few blocks of C per core that k may be cut."""
     panels = ceil_div(m, config.tile_m) * ceil_div(n, config.tile_n)
     return matrices * panels < FEW_PANELS * units
@@ -58,7 +77,7 @@ def cuts_k(config: BlockedConfig, m: int, n: int, matrices: int, units: int) -> 
 
 @functools.lru_cache(maxsize=256)  # most blocks of one product have the same sizes
 def register_spread(
-    config: BlockedConfig, m: int, n: int, k: int, matrices: int, block_k: int, units: int
+    config: Blocks, m: int, n: int, k: int, matrices: int, block_k: int, units: int
 ) -> BlockedEstimate:
     """Return the blocks that should end first: cores stay busy, and little is packed twice."""
     panels_m, vectors = ceil_div(m, config.tile_m), ceil_div(n, config.width)
@@ -96,7 +115,7 @@ def register_spread(
     while few and cuts < units * 4 and k // (2 * cuts) >= SMALLEST_SLICE:
         cuts *= 2
         slices_k.append(round_up(ceil_div(k, cuts), block_k))
-    block_m, block_n, slice_k, together = min(
+    best = min(
         product(
             _even_parts(panels_m, config.block_m),
             range(1, min(vectors, config.block_n * config.vectors) + 1),
@@ -105,9 +124,10 @@ def register_spread(
         ),
         key=expected,
     )
+    block_m, block_n, slice_k, together = best
     columns = matrices * ceil_div(k, slice_k) * ceil_div(vectors, block_n)
     lists = _lists(columns, units, together)
-    return BlockedEstimate(block_m, block_n * config.width, slice_k, lists)
+    return BlockedEstimate(block_m, block_n * config.width, slice_k, lists, expected(best))
 
 
 def _lists(columns: int, units: int, together: int) -> int:

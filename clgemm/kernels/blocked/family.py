@@ -1,4 +1,4 @@
-"""The blocked family: the products that it suits, its defaults, its launches. Pure."""
+"""The blocked family: its defaults and its launches. Pure."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ class Blocked(Family[BlockedConfig, VectorPackConfig]):
     config = BlockedConfig
     packs = (VectorPackConfig,)  # of A: work-groups pack B themselves
     stores_columns = True
+    is_modelled = True
 
     def runs_on(self, traits: Traits) -> bool:
         """Run where work-items have vectors."""
         return traits.has_vectors
 
-    def suits(self, problem: Problem, traits: Traits) -> bool:
-        """Suit every product."""
-        return True
+    def candidates(self, problem: Problem, traits: Traits) -> tuple[Choice, ...]:
+        """Return the default, for every product."""
+        return self.defaults(problem.shape, traits)
 
     def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
         """Return the config whose accumulators fill the registers."""

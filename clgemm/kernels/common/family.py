@@ -26,9 +26,9 @@ Samples: TypeAlias = Mapping[str, tuple[Shape, ...]]
 class Family(ABC, Generic[Config, Pack]):
     """A kernel family: one folder, whose contents are named only there and in the registry.
 
-    On GPUs the planner takes the plan with the least expected time. Elsewhere it takes the first
-    family of the registry that runs on the device and suits the product. Families have no state:
-    the registry holds one instance of each.
+    The planner takes the plan with the least expected time. Where a CPU emulates lanes, such times
+    do not hold: there it takes the first family of the registry that runs on the device and suits
+    the product. Families have no state: the registry holds one instance of each.
 
     Attributes
     ----------

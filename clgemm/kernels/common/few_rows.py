@@ -10,13 +10,14 @@ from clgemm.core.steps import LONGEST_SUM, Side, ceil_div, round_up
 __all__ = [
     "LEAST_WORK",
     "MOST_ROWS",
+    "MOST_ROWS_ON_CPU",
     "FewRows",
     "few_rows",
     "fits_few_rows",
     "slice_of_k",
 ]
 
-MOST_ROWS = 8
+MOST_ROWS, MOST_ROWS_ON_CPU = 8, 64
 LEAST_WORK = 4096  # multiply-adds: more are worth dividing among work-groups
 SMALLEST_SLICE = 256  # of k, which is cut where C is too small to occupy every compute unit
 
@@ -44,10 +45,16 @@ def few_rows(a: Layout, b: Layout, c: Layout) -> FewRows:
     return FewRows(b.transposed(), a.transposed(), c.transposed(), "b", "a")
 
 
-def fits_few_rows(a: Layout, b: Layout, c: Layout) -> bool:
-    """Tell whether C has few rows or columns and the large operand is contiguous along one axis."""
+def fits_few_rows(a: Layout, b: Layout, c: Layout, most: int = MOST_ROWS) -> bool:
+    """Tell whether C has few rows or columns and the large operand is contiguous along one axis.
+
+    Parameters
+    ----------
+    most : int
+        Rows or columns that are few.
+    """
     _, b, c, _, _ = few_rows(a, b, c)
-    return c.rows <= MOST_ROWS and 1 in (b.column_stride, b.row_stride)
+    return c.rows <= most and 1 in (b.column_stride, b.row_stride)
 
 
 def slice_of_k(k: int, wanted: int, width: int) -> int:

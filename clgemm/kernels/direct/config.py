@@ -14,6 +14,7 @@ __all__ = ["DirectConfig"]
 
 # The model's constants are for work-groups of so many elements of C.
 MODELLED_SIZE = 256
+CPU_SIZE = 32  # the same on CPUs
 COLUMN_READS = 1.1  # a work-group takes so much longer, as a share, if it reads A along k
 OVERLAP = 2.0  # as in `clgemm.core.costs.joined`: latency and work
 
@@ -39,6 +40,8 @@ class DirectConfig(KernelConfig):
 
     def microseconds(self, launch: Launch) -> float:
         """Return the expected time of a launch: its steps over k, or their latency."""
+        if launch.limits.vector_width > 1:
+            return self._microseconds_on_cpu(launch)
         costs, k = launch.limits.costs, launch.arguments["k"]
         size = self.items * self.work_m * self.width / MODELLED_SIZE
         rounds = ceil_div(launch.groups, launch.limits.compute_units)
@@ -46,6 +49,14 @@ class DirectConfig(KernelConfig):
         strided = 1 + (abs(launch.arguments["a_column"]) == 1) * COLUMN_READS
         steps = rounds * k * size * strided / costs.direct_items
         return joined(OVERLAP, k * costs.direct_step_us, steps) + rounds * size * costs.direct_store
+
+    def _microseconds_on_cpu(self, launch: Launch) -> float:
+        x, costs = launch.arguments, launch.limits.cpu_costs
+        size = self.items * self.work_m * self.width / CPU_SIZE
+        gathers = x["b_column"] != 1 or x["n"] < self.width
+        step_us = costs.direct_step_us * (1 + costs.direct_strided * gathers)
+        rounds = ceil_div(launch.groups, launch.limits.compute_units)
+        return float(rounds * size * (costs.direct_group_us + x["k"] * step_us))
 
     def problems(self) -> Iterator[str]:
         yield from positive(self)

@@ -17,13 +17,10 @@ from clgemm.kernels.direct.search_space import search_space
 
 __all__ = ["DIRECT"]
 
-# Multiply-adds of each product, up to which packing costs more than it saves on CPUs.
+# Multiply-adds of each product, up to which packing costs more than it saves, where expected times
+# do not hold.
 SMALL = 32**3
 MODELLED_WORK = 2**26  # multiply-adds, up to which its time was fitted
-# Rows or columns: with fewer, panels for vectors are mostly padding. Where the compiler vectorises
-# well, `blocked` is faster from two on: PoCL 3.1 and Intel's runtime, two cores of an AMD EPYC
-# (Zen 4), 2026-11-23, as the constants of skinny_cpu.
-SHORT_SIDE, SHORT_SIDE_OF_VECTOR_COMPILERS = 8, 2
 
 SAMPLES = {
     "tiny": (Shape(12, 12, 12), Shape(32, 32, 32)),
@@ -48,8 +45,7 @@ class Direct(Family[DirectConfig, KernelConfig]):
     def suits(self, problem: Problem, traits: Traits) -> bool:
         """Suit products that are too small to pack."""
         m, n, k, _ = problem.shape
-        least = SHORT_SIDE_OF_VECTOR_COMPILERS if traits.is_vector_compiler else SHORT_SIDE
-        return m * n * k <= SMALL or (traits.has_vectors and min(m, n) < least)
+        return m * n * k <= SMALL
 
     def candidates(self, problem: Problem, traits: Traits) -> tuple[Choice, ...]:
         """Return the default for all products but those that take long in any case."""

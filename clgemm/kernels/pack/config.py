@@ -15,6 +15,7 @@ from clgemm.core.config import (
     vector,
     vector_block_of,
 )
+from clgemm.core.steps import matrices_of
 
 __all__ = ["PackConfig", "VectorPackConfig", "VectorPackVariant"]
 
@@ -42,7 +43,11 @@ class PackConfig(KernelConfig):
 
     def microseconds(self, launch: Launch) -> float:
         """Return the expected time of a launch: what it reads and writes."""
-        costs = launch.limits.costs
+        limits = launch.limits
+        if limits.vector_width > 1:
+            copied = launch.groups * self.panel * self.depth
+            return copied / limits.cpu_costs.copied / limits.compute_units
+        costs = limits.costs
         moved = 2 * FLOAT_BYTES * launch.groups * self.panel * self.depth
         return costs.pack_us + moved / costs.pack_bytes
 
@@ -81,6 +86,12 @@ class VectorPackConfig(KernelConfig):
     @property
     def items(self) -> int:
         return 1
+
+    def microseconds(self, launch: Launch) -> float:
+        """Return the expected time of a launch."""
+        x, limits = launch.arguments, launch.limits
+        elements = x["rows"] * x["columns"] * matrices_of(x["counts"])
+        return float(elements / limits.cpu_costs.packed / limits.compute_units)
 
     def problems(self) -> Iterator[str]:
         bad = [*positive(self, "prefetch"), *vector(self, "vector_rows")]

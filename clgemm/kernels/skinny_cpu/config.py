@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgemm.core.config import KernelConfig, positive, vector
+from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, positive, vector
+from clgemm.core.costs import joined
+from clgemm.core.steps import ceil_div, matrices_of, round_up
 from clgemm.kernels.pack.config import PackConfig
 from clgemm.kernels.split_k.config import ReduceConfig
 
 __all__ = ["SkinnyCpuConfig"]
+
+OVERLAP = 3.0  # as in `clgemm.core.costs.joined`: reading and the arithmetic
+CACHED_BYTES = 2**21  # a smaller operand is read again, for further rows, at no cost
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,25 @@ class SkinnyCpuConfig(KernelConfig):
     @property
     def items(self) -> int:
         return 1
+
+    def microseconds(self, launch: Launch) -> float:
+        """Return the expected time: reading the large operand, or the multiply-adds."""
+        x, limits = launch.arguments, launch.limits
+        costs, units, matrices = limits.cpu_costs, limits.compute_units, matrices_of(x["counts"])
+        n, k = x["n"], x["k"]
+        rows = round_up(x["m"], self.rows)
+        if x["b_column"] != 1:  # scalar products
+            computing = k * round_up(n, self.vectors) / costs.skinny_along_k
+            computing += n * ceil_div(k, x["slice_k"]) / costs.skinny_dots
+        else:  # a few columns past whole vectors take as long as a vector, or each as long
+            columns = round_up(n, self.width) if n >= self.width else n * self.width
+            computing = k * columns / costs.skinny_multiply_adds
+        rounds = ceil_div(launch.groups, units)
+        computing += n * ceil_div(k, x["slice_k"]) / costs.skinny_stored
+        busy = rounds * matrices * rows * computing / launch.groups
+        again = costs.skinny_again * (rows // self.rows - 1) * (FLOAT_BYTES * n * k > CACHED_BYTES)
+        read = matrices * FLOAT_BYTES * n * k * (1 + again) / costs.skinny_bytes
+        return joined(OVERLAP, read, busy) + rounds * costs.skinny_group_us
 
     def problems(self) -> Iterator[str]:
         bad = [*positive(self, "prefetch"), *vector(self, "width")]

@@ -1,4 +1,4 @@
-"""The skinny_cpu family: the products that it suits, its defaults, its launches. Pure."""
+"""The skinny_cpu family: the products that it takes, its defaults, its launches. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from clgemm.core.steps import Plan
 from clgemm.core.traits import Traits
 from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.common.family import Fallback, Family, Samples
-from clgemm.kernels.common.few_rows import LEAST_WORK, MOST_ROWS, few_rows, fits_few_rows
+from clgemm.kernels.common.few_rows import MOST_ROWS, MOST_ROWS_ON_CPU, fits_few_rows
 from clgemm.kernels.common.samples import FEW_ROWS_SAMPLES
 from clgemm.kernels.common.search_space import SearchSpace
 from clgemm.kernels.pack.config import PackConfig
@@ -22,17 +22,6 @@ from clgemm.kernels.skinny_cpu.search_space import search_space
 
 __all__ = ["SKINNY_CPU"]
 
-# What `blocked` computes sooner: products that are bound by arithmetic, since the caches hold the
-# large operand. By the smaller and the larger side of C and the elements of that operand. Where it
-# is contiguous along k, the family's kernel for that is as fast from some k on. Measured with
-# compilers that vectorise well: PoCL 3.1 and Intel's runtime on two cores of an AMD EPYC (Zen 4),
-# 1,900 random products each, 2026-11-23. Over all of them the chosen family takes 1.03 times as
-# long as the fastest. It took 1.07 before.
-FEW, IN_CACHE = 4, 2**20
-SEVERAL, SHORT = 2, 256
-SHORTEST = 128
-LONG_K = 256
-
 
 class SkinnyCpu(Family[SkinnyCpuConfig, PackConfig]):
     """Products with few rows or columns; reads the large operand once. For CPUs."""
@@ -40,21 +29,19 @@ class SkinnyCpu(Family[SkinnyCpuConfig, PackConfig]):
     config = SkinnyCpuConfig
     packs = (PackConfig,)  # for the operand of few rows, which is copied row by row
     takes_any_strides = False
+    is_modelled = True
 
     def runs_on(self, traits: Traits) -> bool:
         """Run where work-items have vectors."""
         return traits.has_vectors
 
-    def suits(self, problem: Problem, traits: Traits) -> bool:
-        """Suit products with few rows or columns that are bound by reading the large operand."""
-        m, n, k, _ = problem.shape
-        if n * m * k <= LEAST_WORK or not self.fits(problem):
-            return False
-        return not (traits.is_vector_compiler and _is_bound_by_arithmetic(problem))
+    def candidates(self, problem: Problem, traits: Traits) -> tuple[Choice, ...]:
+        """Return the default where C has few rows or columns."""
+        return self.defaults(problem.shape, traits) if self.fits(problem) else ()
 
     def fits(self, problem: Problem) -> bool:
         """Tell whether C has few rows or columns and the large operand is contiguous."""
-        return fits_few_rows(*problem.layouts)
+        return fits_few_rows(*problem.layouts, MOST_ROWS_ON_CPU)
 
     def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
         """Return one config for a single row, another for several."""
@@ -95,15 +82,6 @@ class SkinnyCpu(Family[SkinnyCpuConfig, PackConfig]):
             (config.rows, strip, chunk),
         )
         return [Shape(*each) for each in sizes]
-
-
-def _is_bound_by_arithmetic(problem: Problem) -> bool:
-    few, large, c, *_ = few_rows(*problem.layouts)
-    rows, columns, k = c.rows, c.columns, few.columns
-    is_small = (rows >= FEW and columns * k < IN_CACHE) or (rows >= SEVERAL and columns < SHORT)
-    if large.column_stride != 1:  # contiguous along k
-        return is_small and k < LONG_K
-    return is_small or columns < SHORTEST
 
 
 SKINNY_CPU = SkinnyCpu()

@@ -7,7 +7,7 @@
 // rows for the next vectors. So it uses few pages of memory at a time.
 // If the columns of B are contiguous, it computes scalar products of VECTORS columns at a time.
 // Split-k: each slice of k, slice_k long, has its own result. Slice s goes to c + s*c_slice.
-// Work-groups: matrices x slices x (m/ROWS, rounded up) x (n/STRIP, rounded up), one work-item each.
+// Work-groups: matrices x slices x (n/STRIP, rounded up) x (m/ROWS, rounded up), one work-item each.
 #ifndef ROWS
 #error "ROWS: rows of C at a time"
 #endif
@@ -31,6 +31,33 @@
 #endif
 #define SPAN (VECTORS * WIDTH)
 
+// Adds the multiples of rows `chunk` to `end` of B, COUNT vectors from column FIRST on, to SUMS, whose rows are
+// PITCH floats apart.
+#if PREFETCH
+#define FETCH_ROW(COUNT, from) \
+  _Pragma("unroll") for (int v = 0; v < COUNT * WIDTH; v += 16) FETCH(from + PREFETCH * b_row + v);
+#else
+#define FETCH_ROW(COUNT, from)
+#endif
+#define ADD_ROWS(COUNT, FIRST, SUMS, PITCH) { \
+    FLOAT(WIDTH) sum[ROWS][COUNT]; \
+    _Pragma("unroll") for (int i = 0; i < ROWS; i++) \
+      _Pragma("unroll") for (int v = 0; v < COUNT; v++) sum[i][v] = LOAD(WIDTH, SUMS + i * PITCH + v * WIDTH); \
+    for (int p = chunk; p < end; p++) { \
+      __global const float* from = b + p * b_row + FIRST; \
+      FETCH_ROW(COUNT, from) \
+      FLOAT(WIDTH) x[COUNT]; \
+      _Pragma("unroll") for (int v = 0; v < COUNT; v++) x[v] = LOAD(WIDTH, from + v * WIDTH); \
+      _Pragma("unroll") for (int i = 0; i < ROWS; i++) { \
+        const float scale = row[i][p * a_column]; \
+        _Pragma("unroll") for (int v = 0; v < COUNT; v++) \
+          sum[i][v] = MULTIPLY_ADD((FLOAT(WIDTH))(scale), x[v], sum[i][v]); \
+      } \
+    } \
+    _Pragma("unroll") for (int i = 0; i < ROWS; i++) \
+      _Pragma("unroll") for (int v = 0; v < COUNT; v++) STORE(WIDTH, sum[i][v], SUMS + i * PITCH + v * WIDTH); \
+  }
+
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void skinny_product(const int m, const int n, const int k, const int slice_k, const int4 counts,
                     const float alpha, const float beta,
@@ -40,10 +67,11 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
                     const long c_slice, const long4 c_strides) {
   const int strips = (n + STRIP - 1) / STRIP, parts = (m + ROWS - 1) / ROWS, slices = (k + slice_k - 1) / slice_k;
   uint group = get_group_id(0);
-  const int column_0 = group % strips * STRIP, columns = min(STRIP, n - column_0);
-  group /= strips;
+  // Neighbours read the same part of B, so that it comes from a cache the second time.
   const int row_0 = group % parts * ROWS, rows = min(ROWS, m - row_0);
   group /= parts;
+  const int column_0 = group % strips * STRIP, columns = min(STRIP, n - column_0);
+  group /= strips;
   const int slice = group % slices, first = slice * slice_k, last = min(first + slice_k, k);
   const uint matrix = group / slices;
 
@@ -56,43 +84,29 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
 
   float total[ROWS * STRIP];
   for (int i = 0; i < ROWS * STRIP; i++) total[i] = 0.0f;
+  float tail[ROWS * WIDTH];  // of the last WIDTH columns, if whole vectors leave some
+  for (int i = 0; i < ROWS * WIDTH; i++) tail[i] = 0.0f;
 
   if (b_column == 1) {
     for (int chunk = first; chunk < last; chunk += CHUNK) {
       const int end = min(chunk + CHUNK, last);
       int j = 0;
-      for (; j + SPAN <= columns; j += SPAN) {
-        FLOAT(WIDTH) sum[ROWS][VECTORS];
-        #pragma unroll
-        for (int i = 0; i < ROWS; i++)
-          #pragma unroll
-          for (int v = 0; v < VECTORS; v++) sum[i][v] = LOAD(WIDTH, total + i * STRIP + j + v * WIDTH);
-        for (int p = chunk; p < end; p++) {
-          __global const float* from = b + p * b_row + j;
-#if PREFETCH
-          #pragma unroll
-          for (int v = 0; v < SPAN; v += 16) FETCH(from + PREFETCH * b_row + v);
-#endif
-          FLOAT(WIDTH) x[VECTORS];
-          #pragma unroll
-          for (int v = 0; v < VECTORS; v++) x[v] = LOAD(WIDTH, from + v * WIDTH);
-          #pragma unroll
-          for (int i = 0; i < ROWS; i++) {
-            const float scale = row[i][p * a_column];
+      for (; j + SPAN <= columns; j += SPAN) ADD_ROWS(VECTORS, j, total + j, STRIP)
+      for (; j + WIDTH <= columns; j += WIDTH) ADD_ROWS(1, j, total + j, STRIP)
+      if (j == columns) continue;
+      if (columns >= WIDTH) {
+        ADD_ROWS(1, columns - WIDTH, tail, WIDTH)
+      } else {
+        for (; j < columns; j++)
+          for (int p = chunk; p < end; p++)
             #pragma unroll
-            for (int v = 0; v < VECTORS; v++) sum[i][v] = MULTIPLY_ADD((FLOAT(WIDTH))(scale), x[v], sum[i][v]);
-          }
-        }
-        #pragma unroll
-        for (int i = 0; i < ROWS; i++)
-          #pragma unroll
-          for (int v = 0; v < VECTORS; v++) STORE(WIDTH, sum[i][v], total + i * STRIP + j + v * WIDTH);
+            for (int i = 0; i < ROWS; i++) total[i * STRIP + j] += row[i][p * a_column] * b[p * b_row + j];
       }
-      for (; j < columns; j++)
-        for (int p = chunk; p < end; p++)
-          #pragma unroll
-          for (int i = 0; i < ROWS; i++) total[i * STRIP + j] += row[i][p * a_column] * b[p * b_row + j];
     }
+    if (columns >= WIDTH)
+      for (int i = 0; i < ROWS; i++)
+        for (int j = columns - columns % WIDTH; j < columns; j++)
+          total[i * STRIP + j] = tail[i * WIDTH + j - (columns - WIDTH)];
   } else {
     for (int j = 0; j < columns; j += VECTORS) {
       __global const float* column[VECTORS];  // columns past the last repeat it

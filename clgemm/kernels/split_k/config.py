@@ -39,7 +39,11 @@ class ReduceConfig(KernelConfig):
         """Return the expected time of a launch."""
         arguments = launch.arguments
         elements = arguments["m"] * arguments["n"] * matrices_of(arguments["counts"])
-        return reduce_us(elements, arguments["slices"], launch.limits.costs)
+        limits = launch.limits
+        if limits.vector_width > 1:
+            added = elements * arguments["slices"]
+            return float(added / limits.cpu_costs.added / limits.compute_units)
+        return reduce_us(elements, arguments["slices"], limits.costs)
 
     def problems(self) -> Iterator[str]:
         bad = list(positive(self))

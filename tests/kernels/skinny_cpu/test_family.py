@@ -13,34 +13,20 @@ CPU = traits_with(TWO_CORES, "CPU", is_vector_compiler=True)
 
 
 @pytest.mark.parametrize(
-    ("shape", "suits"),
+    ("shape", "fits"),
     [
-        ((8, 1100, 1000), True),
-        ((1100, 8, 1000), True),
-        ((9, 1000, 1000), False),
-        ((1, 128, 32), False),  # too little work to divide
-        ((1, 128, 33), True),
-        ((4, 1024, 1023), False),  # the caches hold B
-        ((1024, 4, 1024), True),
-        ((3, 1000, 1000), True),
-        ((2, 255, 9000), False),
-        ((1, 128, 9000), True),
-        ((1, 127, 9000), False),
-        ((2, 256, 9000), True),
-        ((255, 2, 9000), True),  # A is contiguous along k
-        ((255, 2, 255), False),
+        ((64, 1100, 1000), True),
+        ((1100, 64, 1000), True),
+        ((65, 1000, 1000), False),
+        ((1, 3, 2), True),
+        ((1000, 65, 1), False),
     ],
 )
-def test_few_rows_or_columns_suit(shape, suits):
-    """At most eight rows or columns suit, unless there is hardly any work or B is small."""
-    assert SKINNY_CPU.suits(Problem.of(Shape(*shape), "strict"), CPU) == suits
-
-
-def test_a_small_operand_suits_where_blocked_is_slow():
-    """Where the compiler does not vectorise well, few rows are few rows."""
-    other = traits_with(TWO_CORES, "CPU")
-    for shape in ((4, 1024, 1023), (2, 255, 9000)):
-        assert SKINNY_CPU.suits(Problem.of(Shape(*shape), "strict"), other)
+def test_few_rows_or_columns_are_compared(shape, fits):
+    """At most 64: one choice, which the planner compares with those of other families."""
+    problem = Problem.of(Shape(*shape), "strict")
+    choices = SKINNY_CPU.candidates(problem, CPU)
+    assert choices == (SKINNY_CPU.defaults(problem.shape, CPU) if fits else ())
 
 
 def test_the_large_operand_is_read_in_place():
