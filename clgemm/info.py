@@ -183,7 +183,7 @@ def _expected_times(device: Device) -> str:
     """Return where the constants come from by which the planner expects times."""
     measured = measured_costs(device.name, device.runtime)
     if measured is None:
-        like = "two cores of an AMD EPYC" if device.traits.has_vectors else "an H200"
+        like = "a CPU that is known" if device.traits.has_vectors else "an H200"
         return f"as on {like} ('python -m clgemm tune' measures this device)"
     return f"measured here, {measured.date}, with {measured.plans} plans: {costs_file()}"
 

@@ -11,7 +11,8 @@ import pyopencl as cl
 
 from clgemm.core import cpu_costs
 from clgemm.core.config import Limits
-from clgemm.core.traits import Traits
+from clgemm.core.cpu_costs import CpuCosts
+from clgemm.core.traits import MANY_CORES, Traits
 
 __all__ = [
     "INTEL",
@@ -83,8 +84,16 @@ def limits_of(d: cl.Device, kind: str, platform: str) -> Limits:
         persisting_cache_bytes=PERSISTING_CACHE_BYTES.get(compute_capability(d), 0)
         if is_nvidia(platform)
         else 0,
-        cpu_costs=cpu_costs.INTEL if platform.startswith(INTEL) else cpu_costs.POCL,
+        cpu_costs=_known_cpu_costs(d, platform),
     )
+
+
+def _known_cpu_costs(d: cl.Device, platform: str) -> CpuCosts:
+    """Return the constants of the most similar CPU that is known."""
+    if platform.startswith(INTEL):
+        return cpu_costs.INTEL
+    many = d.max_compute_units >= MANY_CORES
+    return cpu_costs.POCL_MANY_CORES if many else cpu_costs.POCL
 
 
 def _sees_others(d: cl.Device, platform: str) -> bool:

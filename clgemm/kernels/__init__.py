@@ -18,8 +18,8 @@ from clgemm.kernels.tiled.family import TILED
 
 __all__ = ["FAMILIES", "family_named"]
 
-# In order: where expected times do not hold, the first that runs on the device and suits the product
-# is used. Where they hold, the first whose plan takes hardly longer than an empty launch.
+# In order: where expected times do not hold, the first that runs on the device and suits the
+# product is used. Where they hold, the first whose plan takes hardly longer than an empty launch.
 FAMILIES: tuple[Family[Any, Any], ...] = (
     NARROW,
     WGMMA,

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import pytest
 from planned import TWO_CORES, dense, traits_with
 
-from clgemm.core.cpu_costs import INTEL, POCL, CpuCosts
+from clgemm.core.cpu_costs import INTEL, POCL, POCL_MANY_CORES, CpuCosts
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
 from clgemm.core.steps import expected_us, least_us
@@ -17,7 +17,13 @@ CPU = traits_with(TWO_CORES, "CPU", register_width=16, is_vector_compiler=True)
 NAMES = [field.name for field in fields(CpuCosts)]
 # Together they need every constant: rows and columns of every order, split-k, an A to be packed.
 SHAPES = (
-    *(Shape(1, 3000, 3000), Shape(16, 3000, 3000), Shape(3000, 4, 900), Shape(4, 20, 9000), Shape(20, 20, 20)),
+    *(
+        Shape(1, 3000, 3000),
+        Shape(16, 3000, 3000),
+        Shape(3000, 4, 900),
+        Shape(4, 20, 9000),
+        Shape(20, 20, 20),
+    ),
     *(Shape(1000, 1000, 1000), Shape(40, 30, 9000), Shape(3, 6, 2000), Shape(9000, 9000, 9000)),
 )
 
@@ -50,7 +56,7 @@ def test_every_constant_counts(name):
     assert after != before
 
 
-@pytest.mark.parametrize("costs", [POCL, INTEL])
+@pytest.mark.parametrize("costs", [POCL, INTEL, POCL_MANY_CORES])
 def test_no_plan_takes_less_than_a_launch(costs):
     """Times are those of a start, of launches, and of what these do."""
     limits = TWO_CORES.with_costs(costs)

@@ -7,10 +7,11 @@ from dataclasses import asdict, replace
 import numpy as np
 import pyopencl as cl
 import pytest
-from planned import traits_with
+from planned import TWO_CORES, traits_with
 from strategies import GPU_LIMITS
 
 from clgemm.core.costs import H200
+from clgemm.core.cpu_costs import INTEL, POCL
 from clgemm.core.shapes import Shape
 from clgemm.planning import planner
 from clgemm.tuning import cost_fit
@@ -123,3 +124,34 @@ def test_constants_with_one_factor_scale_all_times(plans):
     costs = cost_fit.scaled(np.full(len(cost_fit.GROUPS), np.log(2.0)))
     before, after = (cost_fit.expected_times(plans, LIMITS, x) for x in (H200, costs))
     np.testing.assert_allclose(after, 2 * before)
+
+
+class Cpu:
+    """A CPU of two cores, without records."""
+
+    kind, limits = "CPU", TWO_CORES
+    traits = traits_with(TWO_CORES, "CPU", register_width=16, is_vector_compiler=True)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_cpu_that_is_slower_in_parts_is_found(seed, monkeypatch):
+    """From exact times, its constants come out; with those of one that is known, they are those."""
+    monkeypatch.setattr(planner, "tuned", lambda *_: None)
+    plans = [plan for shape in cost_fit.CPU_SHAPES for plan, _ in cost_fit._plans(Cpu(), shape)]
+    assert {plan.steps[-1].config.family for plan in plans} >= {"direct", "skinny_cpu", "blocked"}
+    assert len(plans) >= cost_fit.LEAST_PLANS
+    factors = np.random.default_rng(seed).normal(0.3, 0.5, len(cost_fit.CPU_GROUPS))
+    for costs in (cost_fit.scaled(factors, POCL), INTEL):
+        times = cost_fit.expected_times(plans, TWO_CORES, costs)
+        timed = [cost_fit.TimedPlan(*each) for each in zip(plans, times.tolist(), strict=True)]
+        found = cost_fit.fitted(timed, TWO_CORES)
+        assert found == INTEL or costs is not INTEL
+        np.testing.assert_allclose(
+            cost_fit.expected_times(plans, TWO_CORES, found), times, rtol=0.1
+        )
+
+
+def test_every_constant_of_a_cpu_that_is_no_ratio_is_in_one_group():
+    """As those of a GPU."""
+    grouped = [name for names in cost_fit.CPU_GROUPS.values() for name in names]
+    assert sorted([*grouped, "skinny_again", "direct_strided"]) == sorted(asdict(POCL))
