@@ -240,9 +240,13 @@ class RecordingCall(Call):
         with self._recorder.span("cut into pieces"):
             super()._plan_pieces()
 
-    def _prepare(self) -> None:
+    def _bind(self) -> None:
         with self._recorder.span("plan and allocate"):
-            super()._prepare()
+            super()._bind()
+
+    def _allocate(self) -> None:
+        with self._recorder.span("plan and allocate"):
+            super()._allocate()
 
     def _multiply(self, tile: Tile) -> cl.Event:
         with self._recorder.span("enqueue kernels"):

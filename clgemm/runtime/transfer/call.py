@@ -88,6 +88,7 @@ class Call:
         Nothing goes to the result before all that the tiles take is built and allocated.
         """
         self._plan_pieces()
+        self._bind()  # which may compile: no chunk waits for that
         config = self._staging.config
         up, down = min(config.chunks, self._coming), min(config.chunks, self._unstored)
         lent = self._staging.lent(up + down, self._space.lock, self._is_nested)
@@ -101,7 +102,7 @@ class Call:
                 if has_threads:
                     most = max(self._coming, self._unstored)
                     self._crew.start(min(config.threads, most), config.storers)
-                self._prepare()  # while the first pieces are copied
+                self._allocate()  # while the first pieces are copied
                 self._enqueue()
                 while self._unstored:
                     self._note(self._crew.next())
@@ -132,23 +133,28 @@ class Call:
     def _new_crew(self, is_slow: bool) -> Crew:
         return Crew(self._staging, is_slow)
 
-    def _prepare(self) -> None:
-        """Build and allocate all that the tiles take; resident arrays make room if they have to."""
+    def _bind(self) -> None:
+        """Plan and build what the tiles take."""
+        layouts = {self._layouts(tile) for tile in self._tiles}
+        self._bound = {each: self._product.bind(*each) for each in layouts}
+        if self._watch is not None:
+            self._sums = self._new_sums()
+
+    def _allocate(self) -> None:
+        """Allocate memory on the device; resident arrays make room if they have to."""
         try:
-            self._bind_and_allocate()
+            self._allocate_all()
         except cl.MemoryError:
             if not make_room(self._product.device):
                 raise
-            self._bind_and_allocate()
+            self._allocate_all()
 
-    def _bind_and_allocate(self) -> None:
-        layouts = {self._layouts(tile) for tile in self._tiles}
-        self._bound = {each: self._product.bind(*each) for each in layouts}
+    def _allocate_all(self) -> None:
         for size, slots in zip(self._plan.elements, self._slots, strict=True):
             for slot in slots:
                 slot.buffer = self._space.allocate(FLOAT_BYTES * max(size, 1))
-        if self._watch is not None:
-            self._sums = self._new_sums()
+        if self._sums is not None:
+            self._sums.allocate()
         pending = self._space.pending()
         for slot in itertools.chain(*self._slots):
             slot.users = list(pending)

@@ -34,15 +34,12 @@ class RowSums:
         self._product = product = product._replace(
             alpha=1.0, beta=0.0, precision="strict", wait_for=()
         )
-        space, longest = product.space, max(columns for _, columns in blocks)
         step = LARGEST_ALIGNMENT // FLOAT_BYTES
         self._starts = [0]
         for rows, _ in blocks:  # the sums of each block are aligned
             self._starts.append(self._starts[-1] + ceil_div(rows, step) * step)
         self._host = np.zeros(self._starts[-1], np.float32)
-        self._ones_bytes = FLOAT_BYTES * longest
-        self._ones = space.allocate(self._ones_bytes)
-        self._sums = space.allocate(self._host.nbytes)
+        self._ones_bytes = FLOAT_BYTES * max(columns for _, columns in blocks)
         self._layouts = [
             tuple(Layout(each, (each[1], 1), LARGEST_ALIGNMENT) for each in shapes)
             for shapes in (((m, n), (n, 1), (m, 1)) for m, n in blocks)
@@ -50,6 +47,12 @@ class RowSums:
         self._bound = {each: product.bind(*each) for each in set(self._layouts)}
         self._rows = [rows for rows, _ in blocks]
         self._enqueued = 0
+
+    def allocate(self) -> None:
+        """Allocate memory on the device, before the first block is made."""
+        space = self._product.space
+        self._ones = space.allocate(self._ones_bytes)
+        self._sums = space.allocate(self._host.nbytes)
 
     def enqueue(self, block: cl.Buffer, made: cl.Event) -> None:
         """Enqueue the sums of the next block's rows."""
