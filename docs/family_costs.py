@@ -248,11 +248,9 @@ class Bench:
         import pyopencl.array as cl_array
 
         import clgemm
-        from clgemm.runtime.workspace import workspace
 
         self.device = clgemm.get_device()
         self.queue = self.device.queue
-        self.space = workspace(self.queue)
         sizes = [
             max(sizes) for sizes in zip(*([v[4] for v in views(c)] for c in cases), strict=True)
         ]
@@ -283,9 +281,7 @@ class Bench:
                 "abc", self.flat, views(case), strict=True
             )
         }
-        if is_turned:  # the plan has the strides
-            matrices |= {"a": matrices["b"], "b": matrices["a"]}
-        return plan_us(self.device, lambda: self.space.run(plan, self.device, matrices, 1.0, 0.0))
+        return plan_us(self.device, plan, matrices, is_turned)
 
     def calls_us(self, case: Case) -> dict[str, float]:
         """Return the times of whole calls of clgemm in its modes, and of the peer."""
@@ -415,14 +411,14 @@ def timed_plans(report: dict[str, Any]) -> tuple[Limits, list[Timed]]:
 
     A plan whose name has no number of slices may be cut otherwise today.
     """
-    limits, traits = Limits(**report["limits"]), traits_of(report)
+    traits = traits_of(report)
     found = []
     for number, row in enumerate(report["rows"]):
         case, times = Case.from_dict(row["case"]), row["plans_us"]
         for label, make, _ in alternatives(case, traits):
             if label in times and groups_of(plan := make()) == row["groups"].get(label):
                 found.append(Timed(number, label, plan, times[label]))
-    return limits, found
+    return traits.limits, found
 
 
 def traits_of(report: dict[str, Any]) -> Traits:
@@ -467,7 +463,7 @@ def fit(arguments: argparse.Namespace) -> int:
     from scipy.optimize import least_squares
 
     data = [timed_plans(read(path)) for path in arguments.files]
-    known: Any = POCL if data[0][0].vector_width > 1 else H200
+    known: Any = POCL if data[0][0].has_vectors else H200
     names = arguments.constants or [field.name for field in dataclasses.fields(known)]
     start = np.log([getattr(known, name) for name in names])
     taken = np.log(np.concatenate([[each.taken_us for each in timed] for _, timed in data]))

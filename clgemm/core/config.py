@@ -75,9 +75,9 @@ class Limits:
     cpu_costs: CpuCosts = POCL
 
     @property
-    def own_costs(self) -> Costs | CpuCosts:
-        """Those that hold for the device."""
-        return self.cpu_costs if self.vector_width > 1 else self.costs
+    def has_vectors(self) -> bool:
+        """Whether work-items have vectors; otherwise the hardware spreads work-items over lanes."""
+        return self.vector_width > 1
 
     def with_costs(self, costs: Costs | CpuCosts) -> Limits:
         """Return limits with other costs."""

@@ -115,7 +115,7 @@ class Plan:
 
 def least_us(limits: Limits) -> float:
     """Return the expected time of a launch that does nothing."""
-    if limits.vector_width > 1:
+    if limits.has_vectors:
         return limits.cpu_costs.start_us + limits.cpu_costs.launch_us
     return joined(HOST_OVERLAP, limits.costs.host_us, limits.costs.start_us)
 
@@ -126,26 +126,25 @@ def expected_us(plan: Plan, limits: Limits) -> float:
     A GPU and its host work at the same time: while the device computes, the host enqueues what
     comes next. Launches that few products need count for the host alone.
     """
-    if limits.vector_width > 1:
+    if limits.has_vectors:
         return _expected_on_cpu(plan, limits)
     costs = limits.costs
     host, device = costs.host_us - costs.host_more_us, costs.start_us - costs.more_us
     for step in plan.steps:
         host += costs.tensor_host_us if step.conditional else costs.host_more_us
         if not step.conditional:
-            launch = Launch(step.groups, step.arguments, limits)
-            device += costs.more_us + step.config.microseconds(launch)
+            device += costs.more_us + _microseconds(step, limits)
     return joined(HOST_OVERLAP, host, device)
 
 
 def _expected_on_cpu(plan: Plan, limits: Limits) -> float:
     costs = limits.cpu_costs
-    launches = (Launch(step.groups, step.arguments, limits) for step in plan.steps)
-    times = (
-        costs.launch_us + step.config.microseconds(launch)
-        for step, launch in zip(plan.steps, launches, strict=True)
-    )
+    times = (costs.launch_us + _microseconds(step, limits) for step in plan.steps)
     return costs.start_us + sum(times)
+
+
+def _microseconds(step: Step, limits: Limits) -> float:
+    return step.config.microseconds(Launch(step.groups, step.arguments, limits))
 
 
 def matrices_of(counts: bytes) -> int:

@@ -53,7 +53,7 @@ class Traits:
     @property
     def has_vectors(self) -> bool:
         """Whether work-items have vectors; otherwise the hardware spreads work-items over lanes."""
-        return self.limits.vector_width > 1
+        return self.limits.has_vectors
 
     @property
     def has_cost_model(self) -> bool:

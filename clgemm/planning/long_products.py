@@ -41,7 +41,7 @@ def takes_seconds(device: Device, problem: Problem) -> bool:
 
 def _tile_work(device: Device) -> int:
     limits = device.limits
-    return TILE_WORK * limits.compute_units if limits.vector_width > 1 else TILE_WORK_IF_SLOW
+    return TILE_WORK * limits.compute_units if limits.has_vectors else TILE_WORK_IF_SLOW
 
 
 @forgettable

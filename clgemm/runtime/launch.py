@@ -203,7 +203,7 @@ def _is_long(problem: Problem, device: Device) -> bool:
     results, operands = math.prod(c.shape), math.prod(a.shape) + math.prod(b.shape)
     work = max(results * a.columns, TRAFFIC_WORK * (results + operands))
     limits = device.limits
-    return work >= (LONG_WORK * limits.compute_units if limits.vector_width > 1 else LONG_IF_SLOW)
+    return work >= (LONG_WORK * limits.compute_units if limits.has_vectors else LONG_IF_SLOW)
 
 
 def duplicate(

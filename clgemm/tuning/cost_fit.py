@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import zip_longest
@@ -147,20 +147,32 @@ def burst_us(call: Callable[[], object], finish: Callable[[], object]) -> float:
     return 1e6 * median(timed(calls) for _ in range(BURSTS))
 
 
-def plan_us(device: Device, run: Callable[[], object]) -> float:
+def plan_us(
+    device: Device, plan: Plan, matrices: Mapping[str, Matrix], is_turned: bool = False
+) -> float:
     """Return the time of a plan, in microseconds.
 
     On a CPU, most products are of host arrays, and each is waited for. Threads sleep between them.
-    """
-    finish = device.queue.finish
-    if not device.traits.has_vectors:
-        return burst_us(run, finish)
 
-    def waited() -> None:
+    Parameters
+    ----------
+    matrices : mapping of str to Matrix
+        A, B and C of the product.
+    is_turned : bool, optional
+        Whether the plan is of the transposed product, C' = B' A'. It knows the strides.
+    """
+    space, finish = workspace(device.queue), device.queue.finish
+    if is_turned:
+        matrices = {**matrices, "a": matrices["b"], "b": matrices["a"]}
+
+    def run() -> None:
+        space.run(plan, device, matrices)
+
+    def run_and_wait() -> None:
         run()
         finish()
 
-    return burst_us(waited, finish)
+    return burst_us(run_and_wait if device.traits.has_vectors else run, finish)
 
 
 def timed_plans(device: Device, seconds: float) -> list[TimedPlan]:
@@ -177,9 +189,8 @@ def timed_plans(device: Device, seconds: float) -> list[TimedPlan]:
         for plan, is_turned in _plans(device, shape):
             if time.monotonic() > end:
                 break
-            own = _turned(matrices) if is_turned else matrices
             with suppress(cl.Error):  # it needs more memory than there is
-                found.append(TimedPlan(plan, _plan_us(device, plan, own)))
+                found.append(TimedPlan(plan, plan_us(device, plan, matrices, is_turned)))
     return found
 
 
@@ -195,8 +206,8 @@ def _plans(device: Device, shape: Shape) -> list[tuple[Plan, bool]]:
             if bool(family.instructions) == (precision != "strict") and family.is_modelled:
                 plans = []
                 for choice in family.candidates(problem, device.traits):
-                    part, turned = planner.oriented(problem, family, choice, device.traits)
-                    plans.append((planner.make_plan(device, part, family, choice), turned))
+                    part, is_turned = planner.oriented(problem, family, choice, device.traits)
+                    plans.append((planner.make_plan(device, part, family, choice), is_turned))
                 plans.sort(key=lambda found: expected_us(found[0], device.limits))
                 by_family[family.name] = plans
     return list(_in_turns(list(by_family.values())))[:PLANS_OF_A_PRODUCT]
@@ -205,11 +216,6 @@ def _plans(device: Device, shape: Shape) -> list[tuple[Plan, bool]]:
 def _in_turns(lists: Sequence[Sequence[tuple[Plan, bool]]]) -> Iterator[tuple[Plan, bool]]:
     for row in zip_longest(*lists):
         yield from (found for found in row if found is not None)
-
-
-def _turned(matrices: dict[str, Matrix]) -> dict[str, Matrix]:
-    """Return the matrices of ``C' = B' A'`` in their slots; the plan knows their strides."""
-    return matrices | {"a": matrices["b"], "b": matrices["a"]}
 
 
 def _matrices(device: Device, shape: Shape) -> dict[str, Matrix]:
@@ -222,10 +228,6 @@ def _matrices(device: Device, shape: Shape) -> dict[str, Matrix]:
         layout = Layout((count, rows, columns), (rows * columns, columns, 1))
         found[name] = Matrix(cast("cl.Buffer", flat.base_data), 0, layout)
     return found
-
-
-def _plan_us(device: Device, plan: Plan, matrices: dict[str, Matrix]) -> float:
-    return plan_us(device, lambda: workspace(device.queue).run(plan, device, matrices))
 
 
 def expected_times(plans: Sequence[Plan], limits: Limits, costs: Costs | CpuCosts) -> np.ndarray:
@@ -256,7 +258,7 @@ def fitted(timed: Sequence[TimedPlan], limits: Limits) -> Costs | CpuCosts | Non
     """
     if len(timed) < LEAST_PLANS:
         return None
-    known = (POCL, INTEL, POCL_MANY_CORES) if limits.vector_width > 1 else (H200,)
+    known = (POCL, INTEL, POCL_MANY_CORES) if limits.has_vectors else (H200,)
     found = [_fitted(timed, limits, start) for start in known]
     return min(found, key=lambda each: each[1])[0]
 

@@ -62,4 +62,5 @@ def test_no_plan_takes_less_than_a_launch(costs):
     limits = TWO_CORES.with_costs(costs)
     assert least_us(limits) == costs.start_us + costs.launch_us
     assert min(expected(costs)) > least_us(limits)
-    assert limits.own_costs == costs
+    assert limits.cpu_costs == costs
+    assert limits.has_vectors

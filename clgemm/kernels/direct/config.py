@@ -40,7 +40,7 @@ class DirectConfig(KernelConfig):
 
     def microseconds(self, launch: Launch) -> float:
         """Return the expected time of a launch: its steps over k, or their latency."""
-        if launch.limits.vector_width > 1:
+        if launch.limits.has_vectors:
             return self._microseconds_on_cpu(launch)
         costs, k = launch.limits.costs, launch.arguments["k"]
         size = self.items * self.work_m * self.width / MODELLED_SIZE

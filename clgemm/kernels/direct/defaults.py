@@ -10,7 +10,7 @@ __all__ = ["direct_config"]
 
 def direct_config(limits: Limits) -> DirectConfig:
     """Return the config for a device of these limits."""
-    if limits.vector_width > 1:
+    if limits.has_vectors:
         return DirectConfig(
             items_m=1, items_n=1, work_m=4, width=min(limits.vector_width, 8), fma=False
         )

@@ -44,7 +44,7 @@ class PackConfig(KernelConfig):
     def microseconds(self, launch: Launch) -> float:
         """Return the expected time of a launch: what it reads and writes."""
         limits = launch.limits
-        if limits.vector_width > 1:
+        if limits.has_vectors:
             copied = launch.groups * self.panel * self.depth
             return copied / limits.cpu_costs.copied / limits.compute_units
         costs = limits.costs

@@ -13,7 +13,7 @@ ROWS_PER_GROUP = 384  # of A, per work-group that transposes
 
 def pack_config(limits: Limits, panel: int) -> PackConfig:
     """Return the config that packs panels of `panel` rows."""
-    if limits.vector_width > 1:
+    if limits.has_vectors:
         return PackConfig(panel=panel, depth=64, group=1)
     return PackConfig(panel=panel, depth=16, group=min(LARGEST_GROUP, limits.work_group_size))
 
@@ -25,5 +25,5 @@ def vector_pack_config(panel: int, prefetch: bool) -> VectorPackConfig:
 
 def copy_config(limits: Limits) -> PackConfig:
     """Return the config that copies a matrix row by row."""
-    group = 1 if limits.vector_width > 1 else min(LARGEST_GROUP, limits.work_group_size)
+    group = 1 if limits.has_vectors else min(LARGEST_GROUP, limits.work_group_size)
     return PackConfig(panel=1, depth=256, group=group)

@@ -40,7 +40,7 @@ class ReduceConfig(KernelConfig):
         arguments = launch.arguments
         elements = arguments["m"] * arguments["n"] * matrices_of(arguments["counts"])
         limits = launch.limits
-        if limits.vector_width > 1:
+        if limits.has_vectors:
             added = elements * arguments["slices"]
             return float(added / limits.cpu_costs.added / limits.compute_units)
         return reduce_us(elements, arguments["slices"], limits.costs)

@@ -126,7 +126,7 @@ def product_arguments(
 
 def _reduce_config(slices: int, limits: Limits) -> ReduceConfig:
     """Return the config that adds up slices: by vectors, or by many work-items on lanes."""
-    if limits.vector_width > 1:
+    if limits.has_vectors:
         return ReduceConfig(group=1, parts=1, width=limits.vector_width)
     group = 1
     while group < min(256, limits.work_group_size // 2 + 1):
