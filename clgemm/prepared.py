@@ -12,7 +12,7 @@ from clgemm.contraction import require_out
 from clgemm.core.layout import broadcast_batch
 from clgemm.core.precision import chosen_precision
 from clgemm.hardware.device import of_queue
-from clgemm.runtime.execute import BoundCall, bind_alone, execute
+from clgemm.runtime.execute import DeviceCall, bind_alone
 from clgemm.runtime.launch import multiply
 from clgemm.runtime.operands import (
     AnyArray,
@@ -42,10 +42,10 @@ class PreparedProduct:
     ) -> None:
         self.a, self.b, self.out = a, b, out
         self._alpha, self._beta, self._precision = alpha, beta, precision
-        self._bound: BoundCall | None = None
+        self._call: DeviceCall | None = None
         if is_device(out) and alpha and 0 not in (*out.shape, a.shape[-1]):
             problem, _ = problem_of(a, b, out, precision)
-            self._bound = bind_alone(problem, of_queue(out.queue), a, b, out)
+            self._call = bind_alone(problem, of_queue(out.queue), alpha, a, b, beta, out)
 
     def __call__(self, wait_for: Sequence[cl.Event] = ()) -> AnyArray:
         """Compute the product and return `out`.
@@ -57,7 +57,7 @@ class PreparedProduct:
         wait_for : sequence of pyopencl.Event, optional
             What the product waits for besides.
         """
-        if self._bound is None:
+        if self._call is None:
             queue = self.out.queue if is_device(self.out) else None
             multiply(
                 *(self._alpha, self.a, self.b, self._beta, self.out),
@@ -66,7 +66,7 @@ class PreparedProduct:
                 precision=self._precision,
             )
         else:
-            execute(self._bound, self._alpha, self.a, self.b, self._beta, self.out, wait_for)
+            self._call.enqueue(self.a, self.b, self.out, wait_for)
         return self.out
 
 

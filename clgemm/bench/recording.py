@@ -179,15 +179,21 @@ class RecordingWorkspace(Workspace):
         super().__init__(queue)
         self._recorder = recorder
 
-    def _launched(
+    def _launch(
         self,
-        launch: Launch,
-        buffers: dict[str, cl.Buffer],
+        launches: Sequence[Launch],
+        buffers: dict[str, cl.Buffer] | None,
         counters: Sequence[cl.Buffer],
-        before: list[cl.Event] | None,
-    ) -> cl.Event:
-        event = super()._launched(launch, buffers, counters, before)
-        self._recorder.command(event, COMPUTE, launch.kernel.function_name)
+        ahead: list[cl.Event] | None,
+        last: Launch | None,
+    ) -> cl.Event | None:
+        del last  # each launch has an event
+        event = None
+        for launch in launches:
+            event = super()._launch((launch,), buffers, counters, ahead, launch)
+            assert event is not None
+            ahead = [event]
+            self._recorder.command(event, COMPUTE, launch.kernel.function_name)
         return event
 
 

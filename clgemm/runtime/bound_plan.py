@@ -15,6 +15,7 @@ from clgemm.core.steps import COUNTERS, Element, OutlierCounter, Plan, Step
 from clgemm.hardware.device import Device
 from clgemm.kernels.sources import BUFFER, parameter_types
 from clgemm.runtime import programs
+from clgemm.runtime.enqueueing import enqueuer, has_direct_calls
 
 __all__ = ["BoundKernels", "BoundPlan", "Launch", "SharedMemory"]
 
@@ -35,6 +36,8 @@ class SharedMemory:
 
     Attributes
     ----------
+    queue : pyopencl.CommandQueue
+        The queue.
     atomic_counters : pyopencl.Buffer
         Zeros between calls. Kernels that use them reset them to zero.
     scratch : dict of pyopencl.Buffer
@@ -46,7 +49,7 @@ class SharedMemory:
     """
 
     def __init__(self, queue: cl.CommandQueue) -> None:
-        self._context = queue.context
+        self.queue, self._context = queue, queue.context
         zeros = np.zeros(queue.device.max_compute_units * COUNTERS, np.int32)
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
         self.atomic_counters = cl.Buffer(self._context, flags, hostbuf=zeros)
@@ -81,11 +84,14 @@ class Launch:
         The arguments that are counters of outliers.
     """
 
-    def __init__(self, device: Device, step: Step, atomic_counters: cl.Buffer) -> None:
+    def __init__(self, device: Device, step: Step, memory: SharedMemory) -> None:
         self.kernel = programs.kernel(device, step.config, step.conditional)
         self.set_argument = self.kernel.set_arg
-        self.work_items = (step.groups * step.config.items,)
-        self.group = (step.config.items,)
+        self.queue = memory.queue
+        self.work_items, self.group = step.groups * step.config.items, step.config.items
+        self._enqueue: Callable[[], int] | None = None
+        if has_direct_calls():
+            self._enqueue = enqueuer(self.queue, self.kernel, self.work_items, self.group)
         buffers: list[tuple[int, str]] = []
         scratch: list[tuple[int, str]] = []
         outlier_counters: list[tuple[int, OutlierCounter]] = []
@@ -97,7 +103,7 @@ class Launch:
             elif types[name] == BUFFER:
                 assert isinstance(argument, str), f"{name}={argument!r} is no buffer"
                 if argument == "counters":
-                    self.set_argument(index, atomic_counters)
+                    self.set_argument(index, memory.atomic_counters)
                 else:
                     (buffers if argument in OPERANDS else scratch).append((index, argument))
             elif isinstance(argument, Element):
@@ -108,6 +114,17 @@ class Launch:
                 self.set_argument(index, VALUES[types[name]](argument))
         self.buffers, self.scratch = tuple(buffers), tuple(scratch)
         self.outlier_counters = tuple(outlier_counters)
+
+    def enqueue(self, wait_for: Sequence[cl.Event] | None) -> cl.Event:
+        """Enqueue the kernel and return its event."""
+        return cl.enqueue_nd_range_kernel(
+            self.queue, self.kernel, (self.work_items,), (self.group,), None, wait_for
+        )
+
+    def enqueue_without_event(self) -> None:
+        """Enqueue the kernel."""
+        if self._enqueue is None or self._enqueue():
+            self.enqueue(None)  # if it fails again, this raises the error
 
     def settle(self, buffers: Mapping[str, cl.Buffer]) -> None:
         """Set the operands' buffers for good: later calls leave them as they are."""
@@ -135,27 +152,30 @@ class BoundKernels:
         The memory of the arguments, except for operands and large scratch memory.
     generation : int
         The generation of the scratch memory that the arguments are set to.
+    scalars : tuple of float, or None
+        The numbers that the arguments are set to.
+    identity : object or None
+        Names the operands' buffers that the arguments are set to; None if nobody has named them.
     """
 
     def __init__(self, plan: Plan, device: Device, memory: SharedMemory) -> None:
         self.memory = memory
-        self.launches = tuple(Launch(device, step, memory.atomic_counters) for step in plan.steps)
+        self.launches = tuple(Launch(device, step, memory) for step in plan.steps)
         self.scratch, self.counted_products = plan.scratch, plan.counted_products
         self.generation = -1  # none yet
-        self._scalars: tuple[float, ...] | None = None
+        self.scalars: tuple[float, ...] | None = None
+        self.identity: object = None
 
     def set_scalars(self, scalars: tuple[float, ...]) -> None:
         """Set alpha, beta and the first elements of a, b and c in their buffers.
 
-        Most calls have the same numbers as the call before. Then nothing is set, because setting
-        one number takes longer than setting all buffers.
+        Most calls have the same numbers as the call before. Then this is not called, because
+        setting one number takes longer than setting all buffers.
         """
-        if scalars == self._scalars:
-            return
         values = dict(zip(("alpha", "beta", "a", "b", "c"), scalars, strict=True))
         for launch in self.launches:
             launch.set_scalars(values)
-        self._scalars = scalars
+        self.scalars = scalars
 
 
 class BoundPlan:

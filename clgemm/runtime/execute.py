@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
 import pyopencl as cl
@@ -18,12 +18,21 @@ from clgemm.core.problem import Problem
 from clgemm.hardware.device import Device
 from clgemm.planning import planner
 from clgemm.runtime.bound_plan import BoundPlan
+from clgemm.runtime.events import own_events
 from clgemm.runtime.memory import HostBuffers, Matrix
-from clgemm.runtime.operands import ITEM_BYTES, AnyArray, HostArray
+from clgemm.runtime.operands import ITEM_BYTES, AnyArray, DeviceArray, HostArray
 from clgemm.runtime.waiting import answers_signals, finish, wait
 from clgemm.runtime.workspace import Workspace, workspace
 
-__all__ = ["BoundCall", "bind", "bind_alone", "execute", "execute_matrices"]
+__all__ = [
+    "BoundCall",
+    "DeviceCall",
+    "bind",
+    "bind_alone",
+    "execute",
+    "execute_matrices",
+    "settled",
+]
 
 Events: TypeAlias = Sequence[cl.Event]
 
@@ -49,6 +58,56 @@ class BoundCall(NamedTuple):
     is_long: bool = False
 
 
+class DeviceCall(NamedTuple):
+    """A bound plan with the operands of a call, which are device arrays.
+
+    Attributes
+    ----------
+    buffers : dict of pyopencl.Buffer
+        By slot.
+    scalars : tuple of float
+        alpha, beta, and the first elements of a, b and c in their buffers.
+    identity : object
+        As for `Workspace.start`.
+    """
+
+    space: Workspace
+    plan: BoundPlan
+    buffers: dict[str, cl.Buffer]
+    scalars: tuple[float, ...]
+    identity: object
+
+    def enqueue(self, a: DeviceArray, b: DeviceArray, c: DeviceArray, wait_for: Events) -> None:
+        """Enqueue the product behind all events of its operands, and record that in c's events."""
+        space, plan, buffers, scalars, identity = self
+        on_demand = own_events(c) if space.order.omits_events else None
+        lists = (wait_for, a.events, b.events, c.events)
+        try:
+            # What is enqueued comes after all events that were there.
+            if on_demand is not None:
+                on_demand.end_with(space.start(plan, buffers, scalars, lists, identity))
+            else:
+                before = [event for events in lists for event in events]
+                c.events[:] = (space.enqueue(plan, buffers, scalars, before),)
+        except BaseException:
+            with contextlib.suppress(cl.Error), space.lock:  # steps may be enqueued
+                c.events.append(cl.enqueue_marker(space.queue))
+            raise
+
+
+def settled(
+    bound: BoundCall, alpha: float, a: DeviceArray, b: DeviceArray, beta: float, c: DeviceArray
+) -> DeviceCall:
+    """Return a bound plan with device arrays of the signature that was bound."""
+    space, plan, swapped, _, _ = bound
+    operands = (b, a, c) if swapped else (a, b, c)
+    buffers = {
+        slot: cast("cl.Buffer", x.base_data) for slot, x in zip("abc", operands, strict=True)
+    }
+    starts = (x.offset // ITEM_BYTES for x in operands)
+    return DeviceCall(space, plan, buffers, (alpha, beta, *starts), object())
+
+
 def bind(problem: Problem, device: Device, space: Workspace) -> BoundCall:
     """Plan a problem for a device and bind the plan to a queue; repeated, both are look-ups."""
     plan, swapped = planner.plan_of(device, problem)
@@ -56,8 +115,14 @@ def bind(problem: Problem, device: Device, space: Workspace) -> BoundCall:
 
 
 def bind_alone(
-    problem: Problem, device: Device, a: AnyArray, b: AnyArray, c: AnyArray
-) -> BoundCall:
+    problem: Problem,
+    device: Device,
+    alpha: float,
+    a: DeviceArray,
+    b: DeviceArray,
+    beta: float,
+    c: DeviceArray,
+) -> DeviceCall:
     """Plan a problem and bind the plan to device arrays, for a call that is repeated with them.
 
     No other call uses its kernels, so that the operands stay set.
@@ -65,12 +130,11 @@ def bind_alone(
     space = workspace(c.queue)
     plan, swapped = planner.plan_of(device, problem)
     bound = space.bind_alone(plan, device)
-    if swapped:
-        a, b = b, a
+    call = settled(BoundCall(space, bound, swapped), alpha, a, b, beta, c)
     assert bound.kernels is not None  # `bind_alone` has set them up
     for launch in bound.kernels.launches:
-        launch.settle({"a": a.base_data, "b": b.base_data, "c": c.base_data})
-    return BoundCall(space, bound, swapped)
+        launch.settle(call.buffers)
+    return call
 
 
 def execute(
@@ -89,7 +153,7 @@ def execute(
     if isinstance(c, np.ndarray):
         _execute_in_place(bound, alpha, a, b, beta, c, wait_for)
     else:
-        _execute_on_device(bound, alpha, a, b, beta, c, wait_for)
+        settled(bound, alpha, a, b, beta, c).enqueue(a, b, c, wait_for)
 
 
 def execute_matrices(
@@ -107,34 +171,6 @@ def execute_matrices(
         a, b = b, a
     buffers = {"a": a.buffer, "b": b.buffer, "c": c.buffer}
     return space.enqueue(plan, buffers, (alpha, beta, a.offset, b.offset, c.offset), wait_for)
-
-
-def _execute_on_device(
-    bound: BoundCall,
-    alpha: float,
-    a: AnyArray,
-    b: AnyArray,
-    beta: float,
-    c: AnyArray,
-    wait_for: Events,
-) -> None:
-    space, plan, swapped, _, _ = bound
-    events = c.events
-    before = [*wait_for, *a.events, *b.events, *events]
-    if swapped:
-        a, b = b, a
-    try:
-        done = space.enqueue(
-            plan,
-            {"a": a.base_data, "b": b.base_data, "c": c.base_data},
-            (alpha, beta, a.offset // ITEM_BYTES, b.offset // ITEM_BYTES, c.offset // ITEM_BYTES),
-            before,
-        )
-        events[:] = (done,)  # which comes after all that were there
-    except BaseException:
-        with contextlib.suppress(cl.Error), space.lock:  # steps may be enqueued
-            events.append(cl.enqueue_marker(space.queue))
-        raise
 
 
 def _execute_in_place(

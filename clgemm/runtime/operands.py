@@ -14,6 +14,7 @@ import pyopencl.array
 from clgemm.core.layout import Layout
 from clgemm.core.problem import Problem
 from clgemm.hardware.forks import require_unforked
+from clgemm.runtime.events import EventsOnDemand
 
 __all__ = [
     "ITEM_BYTES",
@@ -230,7 +231,7 @@ def allocated(
         return cl.array.empty(queue, shape, np.float32, order)
     array = cl.array.Array.__new__(cl.array.Array)
     vars(array).update(vars(_unallocated(queue, shape, order)))
-    array.allocator, array.events = like.allocator, []
+    array.allocator, array.events = like.allocator, EventsOnDemand()
     if like.allocator is None:
         array.base_data = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, array.nbytes)
     else:

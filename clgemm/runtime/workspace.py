@@ -6,14 +6,15 @@ import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 import pyopencl as cl
 import pyopencl.tools
 
 from clgemm.core.steps import Plan
-from clgemm.hardware.device import Device, is_in_order
+from clgemm.hardware.device import Device
 from clgemm.runtime.bound_plan import BoundKernels, BoundPlan, Launch, SharedMemory
+from clgemm.runtime.events import QueueOrder, Unmarked
 from clgemm.runtime.memory import Matrix
 from clgemm.runtime.process_exit import stop_threads_at_exit
 
@@ -27,7 +28,6 @@ KEPT_PLANS = 256  # the number of bound plans that are kept
 # A plan with at most this much scratch memory uses the shared memory, which is kept. Allocating it
 # and setting the arguments again takes longer than the rest of a call.
 SMALL_SCRATCH_BYTES = 2**26
-MOST_PAST = 32  # the number of events that are remembered as waited for
 
 
 _locks: dict[cl.Device, threading.RLock] = {}
@@ -51,6 +51,8 @@ class Workspace:
         The device's lock. It is held while commands are enqueued, so that steps of two calls do not
         mix, and never while they are waited for. All queues of a device share it, because NVIDIA's
         driver sometimes crashes if several threads enqueue at once.
+    order : QueueOrder
+        What the queue's next command has to wait for.
     """
 
     def __init__(self, queue: cl.CommandQueue) -> None:
@@ -58,16 +60,10 @@ class Workspace:
         self._pool = cl.tools.MemoryPool(cl.tools.ImmediateAllocator(queue))
         self.lock = _locks.setdefault(queue.device, threading.RLock())
         self._held_bytes = max(HELD_BYTES, queue.device.global_mem_size // HELD_SHARE)
-        self._in_order = is_in_order(queue)
-        self._last: cl.Event | None = None
-        # For an in-order queue, by id: the events of its own commands and those that it has waited
-        # for. It need not wait for them again, which would take time in NVIDIA's driver.
-        self._past: dict[int, cl.Event] = {}
+        self.order = QueueOrder(queue, self.lock)
         self._kept: OrderedDict[Plan, BoundPlan] = OrderedDict()
         # None while a call uses it, and after an exception in a call.
         self._memory: SharedMemory | None = SharedMemory(queue)
-        # Whether calls were interrupted or nested, so that `_last` may not be the last event.
-        self._is_uncertain = False
         stop_threads_at_exit(self)
 
     def allocate(self, size_bytes: int) -> cl.Buffer:
@@ -145,13 +141,44 @@ class Workspace:
             alpha, beta, and the first elements of a, b and c in their buffers.
         """
         with self.lock:  # no other thread enqueues between these steps
-            kernels, counters = self._begun(bound, buffers, scalars)
-            before = ahead = self._not_past(wait_for)
-            for launch in kernels.launches:
-                event = self._launched(launch, buffers, counters, before)
-                before = None if self._in_order else [event]
+            kernels, counters, _kept = self._begun(bound, scalars)
+            ahead = self.order.ahead(wait_for)
+            kernels.identity, last = None, kernels.launches[-1]
+            event = self._launch(kernels.launches, buffers, counters, ahead, last)
+            assert event is not None
             self._ended(kernels, ahead, event)
         return event
+
+    def start(
+        self,
+        bound: BoundPlan,
+        buffers: dict[str, cl.Buffer],
+        scalars: tuple[float, ...],
+        wait_for: Sequence[Sequence[cl.Event]],
+        identity: object,
+    ) -> Unmarked:
+        """Enqueue a bound plan's steps without an event, where the workspace can.
+
+        Parameters
+        ----------
+        bound, buffers, scalars
+            As for `enqueue`.
+        wait_for : sequence of sequence of pyopencl.Event
+            The lists of events of the operands.
+        identity : object
+            The same object as in an earlier call only for the same buffers, which the caller has
+            kept since. If they are those of the last call, the arguments are left as they are.
+        """
+        order = self.order
+        ahead = order.ahead_of_lists(wait_for)
+        with self.lock:
+            order.begin(ahead)
+            kernels, counters, _kept = self._begun(bound, scalars)
+            given = None if identity is kernels.identity else buffers
+            self._launch(kernels.launches, given, counters, ahead, None)
+            kernels.identity = identity
+            self._ended(kernels, ahead, None)
+            return order.without_event()
 
     def compute(
         self,
@@ -169,78 +196,80 @@ class Workspace:
             Waits for an event. If it raises an exception, the remaining steps are not enqueued.
         """
         with self.lock:
-            kernels, counters = self._begun(bound, buffers, scalars)
-            ahead = self._not_past(wait_for)
+            kernels, counters, _kept = self._begun(bound, scalars)
+            ahead, kernels.identity = self.order.ahead(wait_for), None
         for launch in kernels.launches:
             with self.lock:
-                event = self._launched(launch, buffers, counters, ahead)
+                event = self._launch((launch,), buffers, counters, ahead, launch)
                 self.queue.flush()
+            assert event is not None
             wait(event)
         with self.lock:
             self._ended(kernels, ahead, event)
 
-    def _launched(
+    def _launch(
         self,
-        launch: Launch,
-        buffers: dict[str, cl.Buffer],
+        launches: Sequence[Launch],
+        buffers: dict[str, cl.Buffer] | None,
         counters: Sequence[cl.Buffer],
-        before: list[cl.Event] | None,
-    ) -> cl.Event:
-        """Enqueue one step and return its event."""
-        set_argument = launch.set_argument
-        for index, slot in launch.buffers:
-            set_argument(index, buffers[slot])
-        for index, (product, tier) in launch.outlier_counters:
-            set_argument(index, counters[2 * tier + product % 2])
-        return cl.enqueue_nd_range_kernel(
-            self.queue, launch.kernel, launch.work_items, launch.group, None, before
-        )
+        ahead: list[cl.Event] | None,
+        last: Launch | None,
+    ) -> cl.Event | None:
+        """Enqueue steps behind events; return the event of `last`, if any.
 
-    def _ended(self, kernels: BoundKernels, ahead: list[cl.Event] | None, event: cl.Event) -> None:
+        In an in-order queue, the others need none. Without `buffers`, those of the call before are
+        used.
+        """
+        event, in_order = None, self.order.is_in_order
+        for launch in launches:
+            set_argument = launch.set_argument
+            if buffers is not None:
+                for index, slot in launch.buffers:
+                    set_argument(index, buffers[slot])
+            for index, (product, tier) in launch.outlier_counters:
+                set_argument(index, counters[2 * tier + product % 2])
+            if ahead or launch is last or not in_order:
+                event = launch.enqueue(ahead)
+                ahead = None if in_order else [event]
+            else:
+                launch.enqueue_without_event()
+        return event
+
+    def _ended(
+        self, kernels: BoundKernels, ahead: list[cl.Event] | None, event: cl.Event | None
+    ) -> None:
         """Record that a call is enqueued completely, and put the shared memory back."""
-        if self._in_order:  # later commands run after these events
-            past = self._past
-            if len(past) > MOST_PAST:
-                past.clear()
-            if ahead:
-                past.update((id(each), each) for each in ahead)
-            past[id(event)] = event
-        self._last = event
+        if ahead or event is not None:
+            self.order.ended(ahead, event)
         memory = kernels.memory
         if kernels.counted_products:
             memory.next_counter = (memory.next_counter + kernels.counted_products) % 2
         self._memory = memory
 
     def _begun(
-        self, bound: BoundPlan, buffers: dict[str, cl.Buffer], scalars: tuple[float, ...]
-    ) -> tuple[BoundKernels, Sequence[cl.Buffer]]:
-        """Take the shared memory; return kernels with all arguments but operands, and counters."""
+        self, bound: BoundPlan, scalars: tuple[float, ...]
+    ) -> tuple[BoundKernels, Sequence[cl.Buffer], Any]:
+        """Take the shared memory; return kernels with all arguments but operands, and counters.
+
+        The third part keeps large scratch memory alive until everything is enqueued.
+        """
         memory, self._memory = self._memory, None
         if memory is None:
             memory = self._other_memory()
         kernels = bound.kernels
         if kernels is None or kernels.memory is not memory:
             kernels = bound.set_up(memory)
-        kernels.set_scalars(scalars)
+        if scalars != kernels.scalars:
+            kernels.set_scalars(scalars)
+        scratch = None
         if kernels.scratch and kernels.generation != memory.generation:
-            # In `buffers`, large scratch memory is kept alive until everything is enqueued.
-            buffers.update(self._scratch(bound, kernels))
-        return kernels, memory.outlier_counters() if kernels.counted_products else ()
+            scratch = self._scratch(bound, kernels)
+        return kernels, memory.outlier_counters() if kernels.counted_products else (), scratch
 
     def _other_memory(self) -> SharedMemory:
         """Return new memory, for a nested call or after an exception in a call."""
-        self._is_uncertain = True
+        self.order.is_uncertain = True
         return SharedMemory(self.queue)
-
-    def _not_past(self, events: Sequence[cl.Event]) -> list[cl.Event] | None:
-        """Return the events that the next command has to wait for, or None."""
-        if not self._in_order:
-            return [*events, *self._all_before()]
-        past = self._past
-        for event in events:
-            if id(event) not in past:
-                return [each for each in events if id(each) not in past]
-        return None
 
     def bind(self, plan: Plan, device: Device) -> BoundPlan:
         """Return a bound plan; the first call builds its kernels and sets them up."""
@@ -268,25 +297,6 @@ class Workspace:
     def _unbound(self, plan: Plan, device: Device) -> BoundPlan:
         size_bytes = sum(size for _, size in plan.scratch)
         return BoundPlan(plan, device, size_bytes <= SMALL_SCRATCH_BYTES)
-
-    def pending(self) -> Sequence[cl.Event]:
-        """Return the events after which another queue may write to memory allocated so far."""
-        complete = cl.command_execution_status.COMPLETE
-        return tuple(e for e in self._all_before() if e.command_execution_status > complete)
-
-    def forget(self) -> None:
-        """Keep no events of transfers: they keep the host memory that was transferred."""
-        with self.lock:
-            self._past.clear()
-
-    def _all_before(self) -> Sequence[cl.Event]:
-        """Return events that are complete only after all commands of this queue up to now."""
-        if self._is_uncertain:
-            with self.lock:
-                marker = cl.enqueue_marker(self.queue)
-                self.queue.flush()  # another queue may wait for it
-                return (marker,)
-        return () if self._last is None else (self._last,)
 
 
 @functools.lru_cache(maxsize=64)

@@ -155,7 +155,7 @@ class Call:
                 slot.buffer = self._space.allocate(FLOAT_BYTES * max(size, 1))
         if self._sums is not None:
             self._sums.allocate()
-        pending = self._space.pending()
+        pending = self._space.order.pending()
         for slot in itertools.chain(*self._slots):
             slot.users = list(pending)
 
@@ -336,4 +336,4 @@ class Call:
             with contextlib.suppress(cl.Error):
                 if not finish(queue, self._space.lock, (), memory):
                     self._chunks.clear()
-                    self._space.forget()
+                    self._space.order.forget()
