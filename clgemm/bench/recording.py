@@ -182,7 +182,7 @@ class RecordingWorkspace(Workspace):
     def _launch(
         self,
         launches: Sequence[Launch],
-        buffers: dict[str, cl.Buffer] | None,
+        buffers: dict[str, cl.Buffer],
         counters: Sequence[cl.Buffer],
         ahead: list[cl.Event] | None,
         last: Launch | None,

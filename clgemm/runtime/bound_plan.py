@@ -154,8 +154,9 @@ class BoundKernels:
         The generation of the scratch memory that the arguments are set to.
     scalars : tuple of float, or None
         The numbers that the arguments are set to.
-    identity : object or None
-        Names the operands' buffers that the arguments are set to; None if nobody has named them.
+    settled : object or None
+        Names the operands and scalars that all arguments are set to; None if nobody has named them,
+        or if arguments change from call to call.
     """
 
     def __init__(self, plan: Plan, device: Device, memory: SharedMemory) -> None:
@@ -164,7 +165,7 @@ class BoundKernels:
         self.scratch, self.counted_products = plan.scratch, plan.counted_products
         self.generation = -1  # none yet
         self.scalars: tuple[float, ...] | None = None
-        self.identity: object = None
+        self.settled: object = None
 
     def set_scalars(self, scalars: tuple[float, ...]) -> None:
         """Set alpha, beta and the first elements of a, b and c in their buffers.

@@ -63,7 +63,8 @@ class EventsOnDemand(list[cl.Event]):
 
         These are all but that of the queue's own commands.
         """
-        if self._commands is not None and self._commands.order is not order:
+        commands = self._commands
+        if commands is not None and commands.order is not order:
             self._make()
         return tuple(list.__iter__(self)) if list.__len__(self) else ()
 
@@ -141,14 +142,15 @@ class QueueOrder:
 
         Call it without the lock: other queues may have to make their events.
         """
-        ahead: list[cl.Event] = []
+        ahead: list[cl.Event] | None = None
         past = self._past
         for events in lists:
             if type(events) is EventsOnDemand:
                 events = events.beside(self)
-            if events:
-                ahead += [event for event in events if id(event) not in past]
-        return ahead or None
+            for event in events:
+                if id(event) not in past:
+                    ahead = [*(ahead or ()), event]
+        return ahead
 
     def begin(self, ahead: list[cl.Event] | None) -> None:
         """Record that commands without event follow, the first of them behind these events."""

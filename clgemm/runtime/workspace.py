@@ -143,7 +143,7 @@ class Workspace:
         with self.lock:  # no other thread enqueues between these steps
             kernels, counters, _kept = self._begun(bound, scalars)
             ahead = self.order.ahead(wait_for)
-            kernels.identity, last = None, kernels.launches[-1]
+            kernels.settled, last = None, kernels.launches[-1]
             event = self._launch(kernels.launches, buffers, counters, ahead, last)
             assert event is not None
             self._ended(kernels, ahead, event)
@@ -166,17 +166,30 @@ class Workspace:
         wait_for : sequence of sequence of pyopencl.Event
             The lists of events of the operands.
         identity : object
-            The same object as in an earlier call only for the same buffers, which the caller has
-            kept since. If they are those of the last call, the arguments are left as they are.
+            The same object as in an earlier call only for the same buffers and scalars, which the
+            caller has kept since. After such a call, the arguments are left as they are.
         """
         order = self.order
         ahead = order.ahead_of_lists(wait_for)
         with self.lock:
             order.begin(ahead)
+            memory, self._memory = self._memory, None
+            kernels = bound.kernels
+            if (
+                kernels is not None
+                and kernels.settled is identity
+                and kernels.memory is memory
+                and not ahead
+            ):
+                for launch in kernels.launches:
+                    launch.enqueue_without_event()
+                self._memory = memory
+                return order.without_event()
+            self._memory = memory
             kernels, counters, _kept = self._begun(bound, scalars)
-            given = None if identity is kernels.identity else buffers
-            self._launch(kernels.launches, given, counters, ahead, None)
-            kernels.identity = identity
+            self._launch(kernels.launches, buffers, counters, ahead, None)
+            if not (kernels.scratch or kernels.counted_products):
+                kernels.settled = identity
             self._ended(kernels, ahead, None)
             return order.without_event()
 
@@ -197,7 +210,7 @@ class Workspace:
         """
         with self.lock:
             kernels, counters, _kept = self._begun(bound, scalars)
-            ahead, kernels.identity = self.order.ahead(wait_for), None
+            ahead, kernels.settled = self.order.ahead(wait_for), None
         for launch in kernels.launches:
             with self.lock:
                 event = self._launch((launch,), buffers, counters, ahead, launch)
@@ -210,22 +223,20 @@ class Workspace:
     def _launch(
         self,
         launches: Sequence[Launch],
-        buffers: dict[str, cl.Buffer] | None,
+        buffers: dict[str, cl.Buffer],
         counters: Sequence[cl.Buffer],
         ahead: list[cl.Event] | None,
         last: Launch | None,
     ) -> cl.Event | None:
         """Enqueue steps behind events; return the event of `last`, if any.
 
-        In an in-order queue, the others need none. Without `buffers`, those of the call before are
-        used.
+        In an in-order queue, the others need none.
         """
         event, in_order = None, self.order.is_in_order
         for launch in launches:
             set_argument = launch.set_argument
-            if buffers is not None:
-                for index, slot in launch.buffers:
-                    set_argument(index, buffers[slot])
+            for index, slot in launch.buffers:
+                set_argument(index, buffers[slot])
             for index, (product, tier) in launch.outlier_counters:
                 set_argument(index, counters[2 * tier + product % 2])
             if ahead or launch is last or not in_order:
