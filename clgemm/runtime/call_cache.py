@@ -7,6 +7,7 @@ to make its signature.
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Hashable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -15,7 +16,6 @@ import pyopencl as cl
 
 from clgemm.core.caches import on_forget
 from clgemm.core.precision import chosen_precision
-from clgemm.hardware.forks import require_unforked
 from clgemm.runtime.execute import BoundCall, DeviceCall, execute, settled
 from clgemm.runtime.operands import AnyArray, DeviceArray, allocated, overlaps_either
 from clgemm.runtime.signature import Signature, call_signature
@@ -25,8 +25,8 @@ __all__ = ["CachedCall", "again", "remember", "repeat"]
 MOST_CALLS = 1024
 MOST_SAME = 256
 
-# A function, its options, and the identities of three device arrays.
-Key: TypeAlias = tuple[str, Hashable, int, int, int]
+# A function, its options, the precision, alpha and beta.
+Settings: TypeAlias = tuple[str, Hashable, "str | None", float, float]
 
 
 class CachedCall(NamedTuple):
@@ -50,8 +50,6 @@ class SameArrays(NamedTuple):
     ----------
     state : tuple
         What the call depends on, of each array: memory, place, layout, type and queue.
-    settings : tuple
-        The precision, alpha and beta.
     references : tuple of weakref.ref
         The arrays. When one is deleted, this object is too, and with it its hold on the memory.
     """
@@ -59,13 +57,13 @@ class SameArrays(NamedTuple):
     bound: BoundCall
     call: DeviceCall
     state: tuple[Any, ...]
-    settings: tuple[str | None, float, float]
+    settings: Settings
     references: tuple[weakref.ref[Any], ...]
 
 
 _calls: dict[Signature, CachedCall] = {}
-_same: dict[Key, SameArrays] = {}
-_last_key: Key | None = None  # of the last call that was not found in `_same`
+_same: dict[int, SameArrays] = {}  # by the identity of the result
+_last: tuple[Any, ...] | None = None  # the last call that was not found in `_same`
 
 
 def _forget() -> None:
@@ -74,6 +72,8 @@ def _forget() -> None:
 
 
 on_forget(_forget)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)  # where the calls raise an error
 
 
 def repeat(
@@ -102,11 +102,14 @@ def repeat(
     signature or None
         For `remember`; None if there is a result, or the call has no signature.
     """
-    key = None
-    if type(c) is type(a) is type(b) is DeviceArray:
-        key = function, options, id(a), id(b), id(c)
-        same = _same.get(key)
-        if same is not None and _again(key, same, (precision, alpha, beta), a, b, c, wait_for):
+    are_device = type(c) is type(a) is type(b) is DeviceArray
+    settings = function, options, precision, alpha, beta
+    if are_device and (same := _same.get(id(c))) is not None and same.state == _state(a, b, c):
+        if same.settings != settings and same.settings[:3] == settings[:3]:
+            call = settled(same.bound, alpha, a, b, beta, c)
+            same = _same[id(c)] = same._replace(call=call, settings=settings)
+        if same.settings == settings:
+            same.call.enqueue(a, b, c, wait_for)
             return c, None
     signature = call_signature(function, options, precision, a, b, c)
     cached = None if signature is None else _calls.get(signature)
@@ -117,8 +120,8 @@ def repeat(
         c = allocated(a, shape, order, bound.space.queue)
     elif overlaps_either(c, a, b):
         return None, signature
-    elif key is not None:
-        _keep(key, (precision, alpha, beta), bound, a, b, c)
+    elif are_device:
+        _keep(settings, bound, a, b, c)
     execute(bound, alpha, a, b, beta, c, wait_for)
     return c, None
 
@@ -131,36 +134,16 @@ def again(function: str, a: Any, b: Any, c: Any) -> bool:
     bool
         False if nothing is computed: no such call is cached, or a setting is wrong.
     """
-    key = function, None, id(a), id(b), id(c)
-    same = _same.get(key)
+    same = _same.get(id(c))
     if same is None:
         return False
     try:
-        settings = chosen_precision(), 1.0, 0.0
+        settings = function, None, chosen_precision(), 1.0, 0.0
     except ValueError:
         return False
-    return _again(key, same, settings, a, b, c, ())
-
-
-def _again(
-    key: Key,
-    same: SameArrays,
-    settings: tuple[str | None, float, float],
-    a: Any,
-    b: Any,
-    c: Any,
-    wait_for: Sequence[cl.Event],
-) -> bool:
-    if same.settings[0] != settings[0] or same.state != _state(a, b, c):
+    if same.settings != settings or same.state != _state(a, b, c):
         return False
-    if same.settings != settings:
-        call = settled(same.bound, settings[1], a, b, settings[2], c)
-        same = _same[key] = same._replace(call=call, settings=settings)
-    try:
-        require_unforked()
-    except RuntimeError:
-        return False  # the call raises this error
-    same.call.enqueue(a, b, c, wait_for)
+    same.call.enqueue(a, b, c, ())
     return True
 
 
@@ -173,23 +156,25 @@ def _state(a: Any, b: Any, c: Any) -> tuple[Any, ...]:
     )
 
 
-def _keep(
-    key: Key, settings: tuple[str | None, float, float], bound: BoundCall, a: Any, b: Any, c: Any
-) -> None:
-    """Keep a call for the next one with the same arrays, the second time in a row."""
-    global _last_key
-    if key != _last_key:
-        _last_key = key
+def _keep(settings: Settings, bound: BoundCall, a: Any, b: Any, c: Any) -> None:
+    """Keep a call for the next one with the same arrays, the second time in a row.
+
+    Each result has one such call.
+    """
+    global _last
+    now = *settings[:3], id(a), id(b), id(c)
+    if now != _last:
+        _last = now
         return
     if len(_same) >= MOST_SAME:
         _same.clear()
+    key = id(c)
 
     def drop(_: Any) -> None:
         _same.pop(key, None)
 
     references = tuple(weakref.ref(x, drop) for x in (a, b, c))
-    _, alpha, beta = settings
-    call = settled(bound, alpha, a, b, beta, c)
+    call = settled(bound, settings[3], a, b, settings[4], c)
     _same[key] = SameArrays(bound, call, _state(a, b, c), settings, references)
 
 

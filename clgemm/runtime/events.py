@@ -27,17 +27,31 @@ class Unmarked:
 
     Attributes
     ----------
-    order : QueueOrder
-        That of their queue.
+    queue : pyopencl.CommandQueue
+        Their queue.
     event : pyopencl.Event or None
         Complete only after all of them. None as long as nobody has asked for it.
     """
 
-    __slots__ = ("event", "order")
+    __slots__ = ("_lock", "event", "queue")
 
-    def __init__(self, order: QueueOrder) -> None:
-        self.order = order
+    def __init__(self, queue: cl.CommandQueue, lock: threading.RLock) -> None:
+        self.queue, self._lock = queue, lock
         self.event: cl.Event | None = None
+
+    def mark(self) -> cl.Event:
+        """Return their event. Later commands are none of these."""
+        with self._lock:
+            if self.event is None:
+                self.event = flushed_marker(self.queue)
+            return self.event
+
+
+def flushed_marker(queue: cl.CommandQueue) -> cl.Event:
+    """Return a new event after all of a queue's commands, for which another queue may wait."""
+    marker = cl.enqueue_marker(queue)
+    queue.flush()
+    return marker
 
 
 class EventsOnDemand(list[cl.Event]):
@@ -58,20 +72,29 @@ class EventsOnDemand(list[cl.Event]):
         list.clear(self)
         self._commands = commands
 
+    def are_of(self, commands: Unmarked) -> bool:
+        """Tell whether there is only the event of some commands, not made yet."""
+        return self._commands is commands and not list.__len__(self)
+
+    def end_in(self, order: QueueOrder) -> bool:
+        """Tell whether a queue's next command comes after all of them anyway."""
+        commands = self._commands
+        return commands is not None and commands.queue is order.queue and not list.__len__(self)
+
     def beside(self, order: QueueOrder) -> Sequence[cl.Event]:
         """Return the events that the next command of a queue has to wait for.
 
         These are all but that of the queue's own commands.
         """
         commands = self._commands
-        if commands is not None and commands.order is not order:
+        if commands is not None and commands.queue is not order.queue:
             self._make()
         return tuple(list.__iter__(self)) if list.__len__(self) else ()
 
     def _make(self) -> None:
         commands = self._commands
         if commands is not None:
-            event = commands.event or commands.order.mark(commands)
+            event = commands.mark()
             if commands is self._commands:  # no other thread was here meanwhile
                 self._commands = None
                 list.append(self, event)
@@ -108,6 +131,8 @@ class QueueOrder:
 
     Attributes
     ----------
+    queue : pyopencl.CommandQueue
+        The queue.
     is_in_order : bool
         Whether the queue's commands run one after the other.
     omits_events : bool
@@ -119,14 +144,14 @@ class QueueOrder:
     """
 
     def __init__(self, queue: cl.CommandQueue, lock: threading.RLock) -> None:
-        self._queue, self._lock = queue, lock
+        self.queue, self._lock = queue, lock
         profiling = cl.command_queue_properties.PROFILING_ENABLE
         is_profiled = bool(cast("int", queue.properties) & profiling)
         self.is_in_order = is_in_order(queue)
         self.omits_events = self.is_in_order and not is_profiled and has_direct_calls()
         self.is_uncertain = False
         self._last: cl.Event | None = None
-        self._unmarked: Unmarked | None = None  # commands after `_last`
+        self._unmarked: Unmarked | None = None
         # For an in-order queue, by id: the events of its own commands and those that it has waited
         # for. It need not wait for them again, which would take time in NVIDIA's driver.
         self._past: dict[int, cl.Event] = {}
@@ -135,7 +160,16 @@ class QueueOrder:
         """Return those events that the next command has to wait for, or None."""
         if not self.is_in_order:
             return [*events, *self._all_before()]
+        self.unmarked()
         return [each for each in events if id(each) not in self._past] or None
+
+    def has_passed(self, events: Sequence[cl.Event]) -> bool:
+        """Tell whether commands of an in-order queue have waited for all of these events."""
+        past = self._past
+        for event in events:  # noqa: SIM110 - mostly none or one, for which a generator is slow
+            if id(event) not in past:
+                return False
+        return True
 
     def ahead_of_lists(self, lists: Sequence[Sequence[cl.Event]]) -> list[cl.Event] | None:
         """Return what the next command of an in-order queue has to wait for, or None.
@@ -143,38 +177,33 @@ class QueueOrder:
         Call it without the lock: other queues may have to make their events.
         """
         ahead: list[cl.Event] | None = None
+        self.unmarked()
         past = self._past
         for events in lists:
             if type(events) is EventsOnDemand:
+                if events.end_in(self):
+                    continue
                 events = events.beside(self)
             for event in events:
                 if id(event) not in past:
                     ahead = [*(ahead or ()), event]
         return ahead
 
-    def begin(self, ahead: list[cl.Event] | None) -> None:
-        """Record that commands without event follow, the first of them behind these events."""
-        if ahead and self._unmarked is not None:
-            self.mark(self._unmarked)  # the event of those before does not wait for these
-        if self._unmarked is None:
-            self._unmarked = Unmarked(self)
+    def commands(self) -> Unmarked:
+        """Return the commands without event up to now, among which the next one will be."""
+        return self.unmarked() or self._new_commands()
 
-    def without_event(self) -> Unmarked:
-        """Return the commands without event up to now."""
-        if self._unmarked is None:  # a nested call has marked those before
-            self._unmarked = Unmarked(self)
+    def unmarked(self) -> Unmarked | None:
+        """Return the commands without event up to now, if there are any."""
+        commands = self._unmarked
+        if commands is not None and commands.event is not None:
+            self._past[id(commands.event)] = self._last = commands.event
+            commands = self._unmarked = None
+        return commands
+
+    def _new_commands(self) -> Unmarked:
+        self._unmarked = Unmarked(self.queue, self._lock)
         return self._unmarked
-
-    def mark(self, commands: Unmarked) -> cl.Event:
-        """Return an event that is complete only after some commands of this queue."""
-        with self._lock:
-            if commands.event is None:
-                event = self._marker()
-                self._past[id(event)] = event
-                commands.event = self._last = event
-                if self._unmarked is commands:
-                    self._unmarked = None
-            return commands.event
 
     def ended(self, ahead: list[cl.Event] | None, event: cl.Event | None) -> None:
         """Record the events that commands waited for, and that of the last command, if any."""
@@ -201,15 +230,10 @@ class QueueOrder:
         """Return events that are complete only after all commands of this queue up to now."""
         if self.is_uncertain:
             with self._lock:
-                return (self._marker(),)
-        if (commands := self._unmarked) is not None:
-            return (self.mark(commands),)
+                return (flushed_marker(self.queue),)
+        if (commands := self.unmarked()) is not None:
+            return (commands.mark(),)
         return () if self._last is None else (self._last,)
-
-    def _marker(self) -> cl.Event:
-        marker = cl.enqueue_marker(self._queue)
-        self._queue.flush()  # another queue may wait for it
-        return marker
 
 
 def own_events(array: Any) -> EventsOnDemand | None:

@@ -166,32 +166,41 @@ class Workspace:
         wait_for : sequence of sequence of pyopencl.Event
             The lists of events of the operands.
         identity : object
-            The same object as in an earlier call only for the same buffers and scalars, which the
-            caller has kept since. After such a call, the arguments are left as they are.
+            Names the buffers and scalars, which the caller keeps, for `start_again`.
         """
         order = self.order
         ahead = order.ahead_of_lists(wait_for)
         with self.lock:
-            order.begin(ahead)
-            memory, self._memory = self._memory, None
-            kernels = bound.kernels
-            if (
-                kernels is not None
-                and kernels.settled is identity
-                and kernels.memory is memory
-                and not ahead
-            ):
-                for launch in kernels.launches:
-                    launch.enqueue_without_event()
-                self._memory = memory
-                return order.without_event()
-            self._memory = memory
+            if ahead and (commands := order.unmarked()) is not None:
+                commands.mark()  # so that its event does not wait for these
+            order.commands()
             kernels, counters, _kept = self._begun(bound, scalars)
             self._launch(kernels.launches, buffers, counters, ahead, None)
             if not (kernels.scratch or kernels.counted_products):
                 kernels.settled = identity
             self._ended(kernels, ahead, None)
-            return order.without_event()
+            return order.commands()  # a nested call may have marked those before
+
+    def start_again(self, bound: BoundPlan, identity: object) -> Unmarked | None:
+        """Enqueue the same as the last `start` with this bound plan, with the same arguments.
+
+        The new commands wait for no events.
+
+        Returns
+        -------
+        Unmarked or None
+            None if nothing was enqueued: the arguments may have changed since.
+        """
+        with self.lock:
+            memory, self._memory = self._memory, None
+            kernels = bound.kernels
+            if kernels is None or kernels.settled is not identity or kernels.memory is not memory:
+                self._memory = memory
+                return None
+            for launch in kernels.launches:
+                launch.enqueue_without_event()
+            self._memory = memory
+            return self.order.commands()
 
     def compute(
         self,

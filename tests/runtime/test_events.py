@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 import threading
 
 import numpy as np
@@ -163,21 +164,19 @@ def test_a_kernel_that_cannot_be_enqueued_raises_pyopencls_error(queue, monkeypa
         clgemm.matmul(a, b, out=c)
 
 
-class Stub:
-    """What marks commands, with numbers in place of events."""
-
-    def __init__(self):
-        self.made = 0
-
-    def mark(self, commands):
-        self.made += 1
-        commands.event = self.made
-        return self.made
-
-
 class Commands:
-    def __init__(self, order):
-        self.order, self.event = order, None
+    """Commands that are marked by a number in place of an event."""
+
+    def __init__(self, queue="theirs"):
+        self.queue, self.made = queue, 0
+
+    def mark(self):
+        self.made += 1
+        return 1
+
+
+class Order:
+    queue = "theirs"
 
 
 @pytest.mark.parametrize(
@@ -204,30 +203,52 @@ class Commands:
 )
 def test_events_on_demand_read_like_a_list(read, expected):
     """Whatever reads the list finds the event that was made for it, and makes it once."""
-    order = Stub()
+    commands = Commands()
     events = EventsOnDemand([5])
-    events.end_with(Commands(order))
-    list.append(events, 7)  # as by `add_event`, after the commands
-    assert order.made == 0
+    events.end_with(commands)
+    events.append(7)  # as by `add_event`, after the commands
+    assert commands.made == 0
     found = read(events)
-    assert (found, order.made) == (expected, 1)
+    assert (found, commands.made) == (expected, 1)
     assert list(events) == [7, 1] or read([7, 1]) == expected == 1
-    assert order.made == 1
+    assert commands.made == 1
 
 
 def test_events_on_demand_are_emptied_like_a_list():
     """`clear`, and what `Array.finish` and `add_event` do."""
     events = EventsOnDemand()
-    order = Stub()
     for empty in (EventsOnDemand.clear, lambda x: x.__delitem__(slice(None))):
-        events.end_with(Commands(order))
+        events.end_with(Commands())
         empty(events)
         assert list(events) == []
-    events.end_with(Commands(order))
+    events.end_with(Commands())
     events.append(5)
     events.extend([6])
-    assert list(events) == [5, 6, 2]
-    assert events.beside(order) == (5, 6, 2)
+    assert events.beside(Order) == (5, 6)
+    assert not events.end_in(Order)
+    assert list(events) == [5, 6, 1]
+    assert events.beside(Order) == (5, 6, 1)
+
+
+def test_only_the_queue_itself_needs_no_event():
+    """Another queue's command waits for an event, which is made for it."""
+    events, commands = EventsOnDemand(), Commands("another")
+    events.end_with(commands)
+    assert not events.end_in(Order)
+    assert (events.beside(Order), commands.made) == ((1,), 1)
+    events.end_with(Commands())
+    assert events.end_in(Order)
+    assert events.beside(Order) == ()
+
+
+@direct
+def test_a_queue_that_was_dropped_is_freed_at_once(device):
+    """Commands without event keep their queue only as long as an array has them."""
+    queue = cl.CommandQueue(device.context)
+    commands = QueueOrder(queue, threading.RLock()).commands()
+    before = sys.getrefcount(queue)
+    del commands
+    assert sys.getrefcount(queue) == before - 1
 
 
 def test_only_a_list_that_nobody_else_holds_is_replaced(device):
