@@ -100,7 +100,7 @@ def test_no_kernel_touches_what_lies_beside_its_operands(device):
         check=False,
         timeout=240,
     )
-    families = [*3 * ["skinny_gpu"], "outer_product", *2 * ["tiled"], "skinny_cpu"]
+    families = [*4 * ["skinny_gpu"], "outer_product", *2 * ["tiled"], "skinny_cpu"]
     said = "\n".join(["by the planner", *families, ""])
     assert (done.returncode, done.stdout) == (0, said), done.stderr
 

@@ -26,7 +26,7 @@ class SkinnyGpuConfig(KernelConfig):
     width: int  # floats per load of B
     group: int  # work-items per work-group
     abreast: int  # of them, those side by side along a row of B, if its rows are contiguous
-    chunk: int  # columns of A in local memory; 0: read A in place, unless with along_k
+    chunk: int  # columns of A in local memory; 0: read A in place
     fma: bool  # as in TiledConfig
     ahead: int = 4  # loads of B in flight
 
@@ -67,6 +67,7 @@ class SkinnyGpuVariant(SkinnyGpuConfig):
     """The config of one launch."""
 
     along_k: bool = False  # B's columns are contiguous, not its rows
+    unaligned: bool = False  # they begin and end anywhere, not at multiples of `width`
     fused_split_k: bool = False  # the kernel itself adds up slices of k
     # Of the loads in flight, those that the last cache is told to keep; it evicts the others first.
     # 0: no hints.
@@ -93,8 +94,8 @@ class SkinnyGpuVariant(SkinnyGpuConfig):
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
-        if self.along_k and self.chunk == 0:
-            yield "chunk=0 cannot be combined with along_k"
+        if self.unaligned and (self.chunk or not self.along_k):
+            yield f"unaligned needs along_k, and chunk=0, not {self.chunk}"
         if self.cached_loads and self.width != HINTED_WIDTH:
             yield (
                 f"cached_loads={self.cached_loads} needs loads of {HINTED_WIDTH} floats, "

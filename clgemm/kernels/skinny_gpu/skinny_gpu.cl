@@ -9,6 +9,8 @@
 // there, too; with CHUNK 0, A is read in place.
 // Loads of B bring WIDTH floats, of which n (with ALONG_K, k) is a multiple. AHEAD loads are under way at
 // once. The first loads of a chunk begin after those of A and before A is in local memory.
+// UNALIGNED, with ALONG_K and CHUNK 0, is for columns of B that begin anywhere and have any length: loads of WIDTH
+// floats begin at the first aligned element of a column, and single ones bring the few before it and the last.
 // Split-k: several slices of k, slice_k long each, are several results. Slice s goes to c + s*c_slice; or,
 // with FUSED_SPLIT_K, to `slices_out`, and the sum of all to c (split_k/fused.cl).
 //
@@ -43,6 +45,9 @@
 #endif
 #ifndef ALONG_K
 #error "ALONG_K: 1 if the columns of B lie along its memory, 0 if its rows do"
+#endif
+#ifndef UNALIGNED
+#error "UNALIGNED: 1 if the columns of B begin and end anywhere, 0 if loads of WIDTH floats divide them"
 #endif
 #ifndef FMA
 #error "FMA: 1 for fma(), 0 for a multiplication and an addition that the compiler may join"
@@ -91,6 +96,24 @@ static inline FLOAT(WIDTH) load_of_b(const int load, __global const float* p, co
 }
 #endif
 
+#if ALONG_K && CHUNK == 0
+// Floats p to p + WIDTH - 1 of a row of A.
+static inline FLOAT(WIDTH) floats_of_a(__global const float* a, const long row, const int p, const long a_column) {
+  float values[WIDTH];
+  #pragma unroll
+  for (int e = 0; e < WIDTH; e++) values[e] = a[row + (p + e) * a_column];
+  return LOAD(WIDTH, values);
+}
+
+// A float as the first of WIDTH; the others are zero.
+static inline FLOAT(WIDTH) first_float(const float value) {
+  float values[WIDTH];
+  #pragma unroll
+  for (int e = 0; e < WIDTH; e++) values[e] = e ? 0.0f : value;
+  return LOAD(WIDTH, values);
+}
+#endif
+
 // Fused split-k: HELPERS work-items add up each of the ELEMENTS elements of the slices.
 #define ELEMENTS (ROWS * STRIP)
 #define HELPERS (GROUP < 2 * ELEMENTS ? 1 : GROUP < 16 * ELEMENTS ? GROUP / ELEMENTS : 16)
@@ -136,7 +159,32 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
   #pragma unroll
   for (int i = 0; i < ROWS; i++) sum[i] = (FLOAT(WIDTH))(0.0f);
 
-#if CHUNK == 0
+#if CHUNK == 0 && ALONG_K
+  const int before = UNALIGNED ? min(-(int)((size_t)(b + first) / sizeof(float)) & (WIDTH - 1), last - first) : 0;
+  const int whole = first + before + (last - first - before) / WIDTH * WIDTH;
+  int p = first + before + FIRST;
+  for (; p + (AHEAD - 1) * STEP < whole; p += AHEAD * STEP) {
+    FLOAT(WIDTH) v[AHEAD];
+    #pragma unroll
+    for (int f = 0; f < AHEAD; f++) v[f] = load_of_b(f, b + (p + f * STEP), policies);
+    #pragma unroll
+    for (int f = 0; f < AHEAD; f++)
+      #pragma unroll
+      for (int i = 0; i < ROWS; i++) sum[i] = MULTIPLY_ADD(floats_of_a(a, min(i, rows_here - 1) * a_row, p + f * STEP, a_column), v[f], sum[i]);
+  }
+  for (; p < whole; p += STEP) {
+    const FLOAT(WIDTH) v = load_of_b(CACHED_LOADS, b + p, policies);
+    #pragma unroll
+    for (int i = 0; i < ROWS; i++) sum[i] = MULTIPLY_ADD(floats_of_a(a, min(i, rows_here - 1) * a_row, p, a_column), v, sum[i]);
+  }
+#if UNALIGNED
+  for (int e = x; e < before + last - whole; e += ABREAST) {
+    const int q = e < before ? first + e : whole + e - before;
+    #pragma unroll
+    for (int i = 0; i < ROWS; i++) sum[i] = MULTIPLY_ADD(first_float(a[min(i, rows_here - 1) * a_row + q * a_column]), first_float(b[q]), sum[i]);
+  }
+#endif
+#elif CHUNK == 0
   int p = first + FIRST;
   for (; p + (AHEAD - 1) * STEP < last; p += AHEAD * STEP) {
     FLOAT(WIDTH) v[AHEAD];

@@ -29,9 +29,13 @@ def test_work_items_copy_few_floats_of_a(extra, fits):
     assert (not list(replace(CONFIG, chunk=most + extra).problems())) == fits
 
 
-def test_a_is_in_local_memory_where_b_is_read_along_k():
-    """A config without local memory for A cannot read columns."""
+def test_only_columns_that_are_read_with_a_in_place_begin_anywhere():
+    """Neither rows of B nor columns with A in local memory have single loads before the vectors."""
     in_place = replace(CONFIG, chunk=0)
-    assert not list(variant_of(SkinnyGpuVariant, in_place).problems())
-    (problem,) = variant_of(SkinnyGpuVariant, in_place, along_k=True).problems()
-    assert problem == "chunk=0 cannot be combined with along_k"
+    options = {"along_k": True, "unaligned": True}
+    assert not list(variant_of(SkinnyGpuVariant, in_place, **options).problems())
+    for config, along_k in ((CONFIG, True), (in_place, False)):
+        (problem,) = variant_of(
+            SkinnyGpuVariant, config, **options | {"along_k": along_k}
+        ).problems()
+        assert problem.startswith("unaligned needs along_k")

@@ -30,6 +30,32 @@ def test_work_groups_are_smaller_where_columns_are_contiguous(group, along_k):
         assert step.config.items == items
 
 
+@pytest.mark.parametrize(
+    ("n", "k", "abreast"),
+    [(9060, 669, 16), (4404, 2463, 32), (9001, 9001, 64), (1360, 1792, 64), (823, 100, 16)],
+)
+def test_more_work_items_share_long_and_few_columns(n, k, abreast):
+    """With A in place, columns may begin anywhere, and each is divided among work-items."""
+    config = replace(skinny_lanes_config(1, LIMITS), chunk=0)
+    b = dense(n, k).transposed()._replace(alignment_bytes=4)
+    step = make_plan(dense(1, k), b, dense(1, n), config, None, LIMITS).steps[0]
+    found = step.config
+    assert (found.abreast, found.width, found.unaligned) == (abreast, config.width, True)
+    whole = b._replace(alignment_bytes=256)
+    step = make_plan(dense(1, k), whole, dense(1, n), config, None, LIMITS).steps[0]
+    assert step.config.unaligned == (k % config.width > 0)
+
+
+@pytest.mark.parametrize("group", [12, 24, 64, 256])
+def test_work_items_that_share_a_column_divide_the_work_group(group):
+    """Whatever size of work-group a record has."""
+    config = replace(skinny_lanes_config(1, LIMITS), group=group, chunk=0)
+    b = dense(900, 3001).transposed()
+    step = make_plan(dense(1, 3001), b, dense(1, 900), config, None, LIMITS).steps[0]
+    assert not list(step.config.problems())
+    assert step.config.group <= group
+
+
 def test_the_last_cache_keeps_a_part_of_a_larger_matrix():
     """Loads have a hint for the part that fits; none has one if all of it fits, or hardly any."""
     limits = replace(LIMITS, compute_units=132, persisting_cache_bytes=2**25)
