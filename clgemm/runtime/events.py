@@ -79,7 +79,9 @@ class EventsOnDemand(list[cl.Event]):
     def end_in(self, order: QueueOrder) -> bool:
         """Tell whether a queue's next command comes after all of them anyway."""
         commands = self._commands
-        return commands is not None and commands.queue is order.queue and not list.__len__(self)
+        if commands is not None and commands.queue is not order.queue:
+            return False
+        return not list.__len__(self) or order.has_passed(list.__iter__(self))
 
     def beside(self, order: QueueOrder) -> Sequence[cl.Event]:
         """Return the events that the next command of a queue has to wait for.
@@ -163,7 +165,7 @@ class QueueOrder:
         self.unmarked()
         return [each for each in events if id(each) not in self._past] or None
 
-    def has_passed(self, events: Sequence[cl.Event]) -> bool:
+    def has_passed(self, events: Iterable[cl.Event]) -> bool:
         """Tell whether commands of an in-order queue have waited for all of these events."""
         past = self._past
         for event in events:  # noqa: SIM110 - mostly none or one, for which a generator is slow
@@ -196,10 +198,13 @@ class QueueOrder:
     def unmarked(self) -> Unmarked | None:
         """Return the commands without event up to now, if there are any."""
         commands = self._unmarked
-        if commands is not None and commands.event is not None:
-            self._past[id(commands.event)] = self._last = commands.event
-            commands = self._unmarked = None
-        return commands
+        if commands is None or commands.event is None:
+            return commands
+        with self._lock:
+            if commands is self._unmarked:  # no other thread was here meanwhile
+                self._past[id(commands.event)] = self._last = commands.event
+                self._unmarked = None
+            return self._unmarked
 
     def _new_commands(self) -> Unmarked:
         self._unmarked = Unmarked(self.queue, self._lock)

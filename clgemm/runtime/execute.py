@@ -108,7 +108,7 @@ class DeviceCall(NamedTuple):
             return False
         for events in (of_a, of_b):
             if type(events) is EventsOnDemand:
-                if not events.are_of(commands):
+                if not events.end_in(order):
                     return False
             elif not order.has_passed(events):
                 return False

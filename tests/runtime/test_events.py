@@ -15,7 +15,7 @@ from whole_numbers import whole
 import clgemm
 from clgemm.runtime import bound_plan, enqueueing
 from clgemm.runtime.events import EventsOnDemand, QueueOrder, own_events
-from clgemm.runtime.workspace import workspace
+from clgemm.runtime.workspace import Workspace, workspace
 
 COMPLETE = cl.command_execution_status.COMPLETE
 direct = pytest.mark.skipif(not enqueueing.has_direct_calls(), reason="every kernel has an event")
@@ -176,7 +176,13 @@ class Commands:
 
 
 class Order:
+    """The order of a queue that has waited for the events 8 and 9."""
+
     queue = "theirs"
+
+    @staticmethod
+    def has_passed(events):
+        return set(events) <= {8, 9}
 
 
 @pytest.mark.parametrize(
@@ -239,6 +245,61 @@ def test_only_the_queue_itself_needs_no_event():
     events.end_with(Commands())
     assert events.end_in(Order)
     assert events.beside(Order) == ()
+    events.append(8)  # which the queue has waited for
+    assert events.end_in(Order)
+    events.append(7)
+    assert not events.end_in(Order)
+
+
+@direct
+def test_operands_that_were_read_go_on_without_events(queue, monkeypatch):
+    """After `get` has made an operand's event, products on the queue still make none."""
+    a, b, c, expected = products(queue)
+    x, y = clgemm.matmul(a, b), clgemm.matmul(b, a)
+    assert (x.get() == expected).all()
+    for _ in range(3):
+        clgemm.matmul(x, y, out=c)
+    started = []
+    again = Workspace.start_again
+    monkeypatch.setattr(
+        Workspace, "start_again", lambda *given: started.append(again(*given)) or started[-1]
+    )
+    clgemm.matmul(x, y, out=c)
+    assert len(started) == 1
+    assert started[0] is not None
+    np.testing.assert_array_equal(c.get(), x.get() @ y.get())
+
+
+@direct
+def test_threads_mark_and_multiply(queue):
+    """While one thread reads events, the products of others are right and none is lost."""
+    done, wrong = threading.Event(), []
+    results = []
+
+    def multiply(seed):
+        a, b, c, expected = products(queue)
+        results.append(c)
+        for _ in range(150):
+            clgemm.matmul(a, b, out=c)
+        wrong.extend([] if np.array_equal(c.get(), expected) else [seed])
+
+    def read():
+        while not done.is_set():
+            for c in tuple(results):
+                list(c.events)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    threads = [threading.Thread(target=multiply, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    done.set()
+    reader.join()
+    assert not wrong
+    queue.finish()
+    assert not workspace(queue).order.pending()
 
 
 @direct
