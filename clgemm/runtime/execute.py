@@ -99,8 +99,8 @@ class DeviceCall(NamedTuple):
     def _enqueue_again(self, of_a: Events, of_b: Events, of_c: Events) -> bool:
         """Enqueue the product if it can do without events and new arguments, else return False.
 
-        This is the shortest way, for small products that are repeated. Their events are those of
-        the last call, which the queue's commands without event have not left.
+        This is the shortest way, for small products that are repeated. The event of the result is
+        not made yet: it stands for all commands of the queue, and so for these too.
         """
         order = self.space.order
         commands = order.unmarked()
