@@ -259,8 +259,17 @@ def own_events(array: Any) -> EventsOnDemand | None:
 
 
 def _count_references() -> int:
-    """Return the references to a list that only its array holds, as `own_events` counts them."""
+    """Return the references to a list that only its array holds, as `own_events` counts them.
+
+    Interpreters that leave out references, which compile to machine code or run threads without a
+    global lock, count none: there `own_events` replaces no list.
+    """
     global _references
+
+    compiler = getattr(sys, "_jit", None)
+    is_locked = getattr(sys, "_is_gil_enabled", lambda: True)
+    if (compiler is not None and compiler.is_enabled()) or not is_locked():
+        return 0
 
     class Holder:
         def __init__(self) -> None:

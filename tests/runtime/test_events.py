@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 import threading
+import types
 
 import numpy as np
 import pyopencl as cl
@@ -14,6 +15,7 @@ from whole_numbers import whole
 
 import clgemm
 from clgemm.runtime import bound_plan, enqueueing
+from clgemm.runtime import events as events_module
 from clgemm.runtime.events import EventsOnDemand, QueueOrder, own_events
 from clgemm.runtime.workspace import Workspace, workspace
 
@@ -325,3 +327,12 @@ def test_only_a_list_that_nobody_else_holds_is_replaced(device):
     own = own_events(array)
     assert isinstance(own, EventsOnDemand)
     assert own is array.events is own_events(array)
+
+
+@pytest.mark.parametrize("name", ["_jit", "_is_gil_enabled"])
+def test_where_references_are_left_out_no_list_is_replaced(name, device, monkeypatch):
+    """A count that is too small would look as if nobody else held the list."""
+    compiler = types.SimpleNamespace(is_enabled=lambda: True)
+    monkeypatch.setattr(sys, name, {"_jit": compiler}.get(name, lambda: False), raising=False)
+    monkeypatch.setattr(events_module, "_references", events_module._count_references())
+    assert own_events(cl_array.empty(device.queue, 3, np.float32)) is None
