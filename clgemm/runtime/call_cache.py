@@ -104,13 +104,8 @@ def repeat(
     """
     are_device = type(c) is type(a) is type(b) is DeviceArray
     settings = function, options, precision, alpha, beta
-    if are_device and (same := _same.get(id(c))) is not None and same.state == _state(a, b, c):
-        if same.settings != settings and same.settings[:3] == settings[:3]:
-            call = settled(same.bound, alpha, a, b, beta, c)
-            same = _same[id(c)] = same._replace(call=call, settings=settings)
-        if same.settings == settings:
-            same.call.enqueue(a, b, c, wait_for)
-            return c, None
+    if are_device and _again(settings, a, b, c, wait_for):
+        return c, None
     signature = call_signature(function, options, precision, a, b, c)
     cached = None if signature is None else _calls.get(signature)
     if cached is None:
@@ -134,16 +129,25 @@ def again(function: str, a: Any, b: Any, c: Any) -> bool:
     bool
         False if nothing is computed: no such call is cached, or a setting is wrong.
     """
-    same = _same.get(id(c))
-    if same is None:
+    if id(c) not in _same:
         return False
     try:
         settings = function, None, chosen_precision(), 1.0, 0.0
     except ValueError:
         return False
-    if same.settings != settings or same.state != _state(a, b, c):
+    return _again(settings, a, b, c, ())
+
+
+def _again(settings: Settings, a: Any, b: Any, c: Any, wait_for: Sequence[cl.Event]) -> bool:
+    same = _same.get(id(c))
+    if same is None or same.state != _state(a, b, c):
         return False
-    same.call.enqueue(a, b, c, ())
+    if same.settings != settings:
+        if same.settings[:3] != settings[:3]:
+            return False
+        call = settled(same.bound, settings[3], a, b, settings[4], c)
+        same = _same[id(c)] = same._replace(call=call, settings=settings)
+    same.call.enqueue(a, b, c, wait_for)
     return True
 
 

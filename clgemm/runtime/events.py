@@ -101,6 +101,9 @@ class EventsOnDemand(list[cl.Event]):
                 self._commands = None
                 list.append(self, event)
 
+    def __radd__(self, other: list[cl.Event]) -> list[cl.Event]:
+        return [*other, *self]
+
     def clear(self) -> None:
         """Remove all events."""
         list.clear(self)
@@ -125,7 +128,6 @@ for _name in (
     *("pop", "remove", "reverse", "sort"),
 ):
     setattr(EventsOnDemand, _name, _reading(_name))
-EventsOnDemand.__radd__ = lambda self, other: [*other, *self]  # type: ignore[attr-defined]
 
 
 class QueueOrder:
@@ -173,27 +175,23 @@ class QueueOrder:
                 return False
         return True
 
-    def ahead_of_lists(self, lists: Sequence[Sequence[cl.Event]]) -> list[cl.Event] | None:
-        """Return what the next command of an in-order queue has to wait for, or None.
+    def before(self, lists: Iterable[Sequence[cl.Event]]) -> list[cl.Event]:
+        """Return all events of several lists but those of the queue's own commands without event.
 
         Call it without the lock: other queues may have to make their events.
         """
-        ahead: list[cl.Event] | None = None
-        self.unmarked()
-        past = self._past
-        for events in lists:
-            if type(events) is EventsOnDemand:
-                if events.end_in(self):
-                    continue
-                events = events.beside(self)
-            for event in events:
-                if id(event) not in past:
-                    ahead = [*(ahead or ()), event]
-        return ahead
+        return [
+            event
+            for events in lists
+            for event in (events.beside(self) if type(events) is EventsOnDemand else events)
+        ]
 
     def commands(self) -> Unmarked:
         """Return the commands without event up to now, among which the next one will be."""
-        return self.unmarked() or self._new_commands()
+        commands = self.unmarked()
+        if commands is None:
+            commands = self._unmarked = Unmarked(self.queue, self._lock)
+        return commands
 
     def unmarked(self) -> Unmarked | None:
         """Return the commands without event up to now, if there are any."""
@@ -206,18 +204,15 @@ class QueueOrder:
                 self._unmarked = None
             return self._unmarked
 
-    def _new_commands(self) -> Unmarked:
-        self._unmarked = Unmarked(self.queue, self._lock)
-        return self._unmarked
-
     def ended(self, ahead: list[cl.Event] | None, event: cl.Event | None) -> None:
         """Record the events that commands waited for, and that of the last command, if any."""
         if self.is_in_order:  # later commands run after these events
             past = self._past
             if len(past) > MOST_PAST:
                 past.clear()
-            for each in (*(ahead or ()), *(() if event is None else (event,))):
-                past[id(each)] = each
+            past.update((id(each), each) for each in ahead or ())
+            if event is not None:
+                past[id(event)] = event
         if event is not None:
             self._last = event
 

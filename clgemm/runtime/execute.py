@@ -82,14 +82,14 @@ class DeviceCall(NamedTuple):
         if not wait_for and self._enqueue_again(a.events, b.events, c.events):
             return
         space, plan, buffers, scalars, identity = self
-        on_demand = own_events(c) if space.order.omits_events else None
-        lists = wait_for, a.events, b.events, c.events
+        order = space.order
+        on_demand = own_events(c) if order.omits_events else None
         try:
             # What is enqueued comes after all events that were there.
+            before = order.before((wait_for, a.events, b.events, c.events))
             if on_demand is not None:
-                on_demand.end_with(space.start(plan, buffers, scalars, lists, identity))
+                on_demand.end_with(space.start(plan, buffers, scalars, before, identity))
             else:
-                before = [event for events in lists for event in events]
                 c.events[:] = (space.enqueue(plan, buffers, scalars, before),)
         except BaseException:
             with contextlib.suppress(cl.Error), space.lock:  # steps may be enqueued

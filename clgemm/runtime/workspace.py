@@ -154,23 +154,21 @@ class Workspace:
         bound: BoundPlan,
         buffers: dict[str, cl.Buffer],
         scalars: tuple[float, ...],
-        wait_for: Sequence[Sequence[cl.Event]],
+        wait_for: Sequence[cl.Event],
         identity: object,
     ) -> Unmarked:
         """Enqueue a bound plan's steps without an event, where the workspace can.
 
         Parameters
         ----------
-        bound, buffers, scalars
+        bound, buffers, scalars, wait_for
             As for `enqueue`.
-        wait_for : sequence of sequence of pyopencl.Event
-            The lists of events of the operands.
         identity : object
             Names the buffers and scalars, which the caller keeps, for `start_again`.
         """
         order = self.order
-        ahead = order.ahead_of_lists(wait_for)
         with self.lock:
+            ahead = order.ahead(wait_for)
             if ahead and (commands := order.unmarked()) is not None:
                 commands.mark()  # so that its event does not wait for these
             order.commands()
@@ -259,8 +257,7 @@ class Workspace:
         self, kernels: BoundKernels, ahead: list[cl.Event] | None, event: cl.Event | None
     ) -> None:
         """Record that a call is enqueued completely, and put the shared memory back."""
-        if ahead or event is not None:
-            self.order.ended(ahead, event)
+        self.order.ended(ahead, event)
         memory = kernels.memory
         if kernels.counted_products:
             memory.next_counter = (memory.next_counter + kernels.counted_products) % 2
