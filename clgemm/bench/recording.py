@@ -20,8 +20,8 @@ from clgemm.hardware.device import Device
 from clgemm.runtime.bound_plan import Launch
 from clgemm.runtime.operands import HostArray
 from clgemm.runtime.transfer.call import Call
-from clgemm.runtime.transfer.crew import Crew, Load, Store
-from clgemm.runtime.transfer.pieces import Piece
+from clgemm.runtime.transfer.crew import Copy, Crew
+from clgemm.runtime.transfer.link import Link
 from clgemm.runtime.transfer.staging import Chunk, Staging
 from clgemm.runtime.workspace import Workspace
 
@@ -202,9 +202,32 @@ class RecordingCrew(Crew):
 
     recorder: Recorder
 
-    def next(self) -> Load | Store:
+    def done(self, timeout_seconds: float) -> list[Copy]:
         with self.recorder.span(WAIT):
-            return super().next()
+            return super().done(timeout_seconds)
+
+
+class RecordingLink(Link):
+    """A link that notes its transfers."""
+
+    recorder: Recorder
+    lane: str
+
+    def enqueue(self, copy: Copy, before: Sequence[cl.Event]) -> cl.Event:
+        with self.recorder.span("enqueue a transfer"):
+            event = super().enqueue(copy, before)
+        piece = copy.piece
+        size_bytes = FLOAT_BYTES * piece.size
+        self.recorder.command(event, self.lane, "", size_bytes, piece.host.ctypes.data)
+        return event
+
+    def flush(self) -> None:
+        with self.recorder.span("enqueue a transfer"):
+            super().flush()
+
+    def wait(self) -> None:
+        with self.recorder.span(WAIT):
+            super().wait()
 
 
 class RecordingStaging(Staging):
@@ -231,16 +254,21 @@ class RecordingStaging(Staging):
 
 
 class RecordingCall(Call):
-    """A call that notes its transfers, and what the caller is doing."""
+    """A call that notes what the caller is doing."""
 
     @property
     def _recorder(self) -> Recorder:
         return cast("RecordingStaging", self._staging).recorder
 
-    def _new_crew(self, is_slow: bool) -> Crew:
-        crew = RecordingCrew(self._staging, is_slow)
+    def _new_crew(self, is_threaded: bool) -> Crew:
+        crew = RecordingCrew(self._staging, is_threaded)
         crew.recorder = self._recorder
         return crew
+
+    def _new_link(self, queue: cl.CommandQueue, is_up: bool) -> Link:
+        link = RecordingLink(queue, self._space.lock, is_up, self._product.is_slow)
+        link.recorder, link.lane = self._recorder, UP if is_up else DOWN
+        return link
 
     def _plan_pieces(self) -> None:
         with self._recorder.span("cut into pieces"):
@@ -257,22 +285,3 @@ class RecordingCall(Call):
     def _multiply(self, tile: Tile) -> cl.Event:
         with self._recorder.span("enqueue kernels"):
             return super()._multiply(tile)
-
-    def _transfer_up(self, piece: Piece, chunk: Chunk, before: list[cl.Event]) -> cl.Event:
-        with self._recorder.span("enqueue a transfer"):
-            event = super()._transfer_up(piece, chunk, before)
-        return self._noted(event, UP, piece)
-
-    def _transfer_down(self, piece: Piece, chunk: Chunk, done: cl.Event) -> cl.Event:
-        with self._recorder.span("enqueue a transfer"):
-            event = super()._transfer_down(piece, chunk, done)
-        return self._noted(event, DOWN, piece)
-
-    def _flush(self, queue: cl.CommandQueue) -> None:
-        with self._recorder.span("enqueue a transfer"):
-            super()._flush(queue)
-
-    def _noted(self, event: cl.Event, lane: str, piece: Piece) -> cl.Event:
-        size_bytes = FLOAT_BYTES * piece.size
-        self._recorder.command(event, lane, "", size_bytes, piece.host.ctypes.data)
-        return event

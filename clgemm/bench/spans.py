@@ -15,7 +15,7 @@ __all__ = [
     "DOWN",
     "UP",
     "WAIT",
-    "Link",
+    "Contributor",
     "Span",
     "Timeline",
     "busy_ns",
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 CALLER, UP, COMPUTE, DOWN = "caller", "link up", "compute", "link down"
-WAIT = "wait for a copy"  # of the caller
+WAIT = "wait"  # of the caller, for a copy or a transfer
 GAP = "latency and caller"  # between one step of the critical path and the next
 
 
@@ -159,7 +159,7 @@ class Timeline:
             "ratio_to_limit": self.time_ns / self.limit_ns if self.limit_ns else None,
             "flops": self.flops,
             "lanes": [{**row._asdict(), "gbps": row.gbps} for row in self.rows()],
-            "critical_path": [link._asdict() for link in contributors(self)],
+            "critical_path": [each._asdict() for each in contributors(self)],
             "spans": [
                 {
                     "lane": s.lane,
@@ -174,7 +174,7 @@ class Timeline:
         }
 
 
-class Link(NamedTuple):
+class Contributor(NamedTuple):
     """What a part of the critical path was spent on."""
 
     lane: str
@@ -223,7 +223,7 @@ def _waited_for(
     candidates = [s for s in candidates if s.start_ns < span.start_ns]
     if span.what == WAIT:
         for lane, spans in by_lane.items():
-            if lane not in (CALLER, UP, COMPUTE, DOWN):
+            if lane not in (CALLER, COMPUTE):
                 candidates += (s for s in spans if span.start_ns < s.end_ns <= span.end_ns)
     return max(candidates, key=_end, default=None)
 
@@ -232,7 +232,7 @@ def _end(span: Span) -> int:
     return span.end_ns
 
 
-def contributors(timeline: Timeline) -> list[Link]:
+def contributors(timeline: Timeline) -> list[Contributor]:
     """Return what the critical path was spent on, the greatest first.
 
     The times add up to the call's: a span counts from the end of what it waited for, and the rest
@@ -254,8 +254,8 @@ def contributors(timeline: Timeline) -> list[Link]:
         add("copying threads" if threads else span.lane, name, end - start)
         until = start
     add("", GAP, until - timeline.start_ns)
-    found = [Link(lane, what, time_ns) for (lane, what), time_ns in totals.items()]
-    return sorted(found, key=lambda link: -link.time_ns)
+    found = [Contributor(lane, what, time_ns) for (lane, what), time_ns in totals.items()]
+    return sorted(found, key=lambda each: -each.time_ns)
 
 
 def median(timelines: Sequence[Timeline]) -> Timeline:

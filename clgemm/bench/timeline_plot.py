@@ -13,7 +13,7 @@ __all__ = ["draw", "picture"]
 KINDS = {
     "copy in": COLOURS["OpenCL"],
     "copy out": COLOURS["clgemm.sgemm"],
-    "wait for a copy": "#E8E8E8",
+    "wait": "#E8E8E8",
     "allocate the result": COLOURS["NumPy"],
     "plan and allocate": "#606060",
 }

@@ -24,6 +24,7 @@ __all__ = [
     "Stream",
     "Tile",
     "TransferConfig",
+    "count_pieces",
     "cuts",
     "make_stream",
     "memory_order",
@@ -53,7 +54,7 @@ class TransferConfig:
     memory_bytes : int
         Device memory that the operands and the result of one call may take.
     threads : int
-        Threads of one call that fill chunks. A few more empty them.
+        Threads of one call that copy.
     threaded_bytes : int
         Bytes from which on a call uses those threads; for fewer, the calling thread copies.
     chunk_bytes : int
@@ -90,11 +91,6 @@ class TransferConfig:
     ramp: int = 0
     square: int = 0
     edge_bytes: int = 0
-
-    @property
-    def storers(self) -> int:
-        """Threads of one call that only empty chunks; the others do when all are filled."""
-        return max(1, self.threads // 4)
 
 
 class Tile(NamedTuple):
@@ -306,17 +302,22 @@ def cuts(size: int, step: int) -> list[slice]:
 
 def _stacks(batch: tuple[int, ...], matrices: int) -> Iterator[Block]:
     """Cut a batch into parts of at most `matrices` matrices; each spans whole inner axes."""
-    inner = len(batch)
-    while inner and math.prod(batch[inner - 1 :]) <= matrices:
-        inner -= 1
+    inner, step = _stack(batch, matrices)
     whole = tuple(slice(0, count) for count in batch[inner:])
     if not inner:
         yield whole
         return
-    step = max(1, matrices // math.prod(batch[inner:]))
     for outer in product(*(range(count) for count in batch[: inner - 1])):
         for cut in cuts(batch[inner - 1], step):
             yield (*(slice(i, i + 1) for i in outer), cut, *whole)
+
+
+def _stack(batch: tuple[int, ...], matrices: int) -> tuple[int, int]:
+    """Return the first axis that each part spans, and a part's length along the one before."""
+    inner = len(batch)
+    while inner and math.prod(batch[inner - 1 :]) <= matrices:
+        inner -= 1
+    return inner, max(1, matrices // math.prod(batch[inner:]))
 
 
 def memory_order(strides: tuple[int, ...]) -> tuple[int, ...]:
@@ -340,3 +341,10 @@ def pieces(shape: tuple[int, ...], most: int) -> Iterator[tuple[Block, int, int]
     for block in _stacks(shape, most):
         first = sum(s.start * stride for s, stride in zip(block, strides, strict=True))
         yield block, first, math.prod(s.stop - s.start for s in block)
+
+
+def count_pieces(shape: tuple[int, ...], most: int) -> int:
+    """Return the number of runs that `pieces` yields."""
+    inner, step = _stack(shape, most) if 0 not in shape else (0, 1)
+    outer = math.prod(shape[: max(inner - 1, 0)]) * (0 not in shape)
+    return outer * ceil_div(shape[inner - 1], step) if inner else outer

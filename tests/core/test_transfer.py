@@ -15,6 +15,7 @@ from clgemm.core.transfer import (
     SLOTS,
     TransferConfig,
     _rounded,
+    count_pieces,
     make_stream,
     memory_order,
     pieces,
@@ -232,6 +233,7 @@ def test_pieces_are_runs_of_memory(shape, most):
     """Pieces are contiguous in memory and together make the whole array."""
     array = np.arange(math.prod(shape)).reshape(shape)
     parts = list(pieces(shape, most))
+    assert count_pieces(shape, most) == len(parts)
     assert all(array[block].size == size <= most for block, _, size in parts)
     assert all(array[block].ravel()[0] == first for block, first, _ in parts)
     joined = np.concatenate([array[block].ravel() for block, _, _ in parts] or [array.ravel()])

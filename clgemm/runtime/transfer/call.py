@@ -9,21 +9,21 @@ import contextlib
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterable, Iterator
 
 import pyopencl as cl
 
 from clgemm.core.layout import Layout
-from clgemm.core.transfer import FLOAT_BYTES, Stream, Tile, memory_order
+from clgemm.core.transfer import FLOAT_BYTES, Stream, Tile, count_pieces, memory_order
 from clgemm.runtime.execute import BoundCall
 from clgemm.runtime.finite import watch
 from clgemm.runtime.loans import Kept, Loan
 from clgemm.runtime.memory import Matrix
 from clgemm.runtime.operands import LARGEST_ALIGNMENT, HostArray
 from clgemm.runtime.regions import make_room
-from clgemm.runtime.transfer.crew import Crew, Load, Store
-from clgemm.runtime.transfer.pieces import Piece, Slot, cut, wait_until_over
+from clgemm.runtime.transfer.crew import Copy, Crew
+from clgemm.runtime.transfer.link import Link
+from clgemm.runtime.transfer.pieces import Piece, Slot, cut
 from clgemm.runtime.transfer.product import TiledProduct
 from clgemm.runtime.transfer.staging import Chunk, Staging
 from clgemm.runtime.transfer.sums import LEAST_COLUMNS, RowSums
@@ -35,6 +35,8 @@ __all__ = ["Call"]
 # products of sides from 768 to 2048 took up to 1.3 times as long: threads waited for each other.
 LEAST_PIECES = 8
 SMALLEST_PIECE_BYTES = 2**19  # enqueueing a smaller one takes longer than its transfer
+LOOKS_SECONDS = 5e-5  # between two looks at the transfers while threads copy
+SIGNALS_SECONDS = 0.1  # Windows answers signals between two waits only
 
 
 class Call:
@@ -61,25 +63,23 @@ class Call:
         self._watch = None if is_nested else watch()
         self._sums: RowSums | None = None
         # A thread that is handing work to others cannot be entered again by the same caller.
-        self._threaded = moved * FLOAT_BYTES >= config.threaded_bytes and not is_nested
+        is_threaded = moved * FLOAT_BYTES >= config.threaded_bytes and not is_nested
         least = max(moved // LEAST_PIECES, SMALLEST_PIECE_BYTES // FLOAT_BYTES)
         self._longest = min(least, config.chunk_bytes // FLOAT_BYTES)
         self._edge = min(self._longest, config.edge_bytes // FLOAT_BYTES or self._longest)
         self._bound: dict[tuple[Layout, Layout, Layout], BoundCall] = {}
         self._slots: list[list[Slot]] = []
-        # A transfer's event waits for it when it dies, and so has to live as long as the call.
-        self._transfers: list[cl.Event] = []
-        self._crew = self._new_crew(product.is_slow)
+        self._crew = self._new_crew(is_threaded)
+        self._up = self._new_link(staging.up, True)
+        self._down = self._new_link(staging.down, False)
         self._chunks: list[Chunk] = []
-        self._to_load: deque[tuple[int, Piece]] = deque()  # by tile; not begun
-        self._coming = 0  # loads that are not in chunks
-        self._loaded: list[Load] = []  # in chunks, not enqueued
-        self._unsent = [0] * len(self._tiles)  # loads of each tile that are not enqueued
+        self._to_load: Iterator[tuple[int, Piece]] = iter(())  # not begun
+        self._unbegun = 0  # the number of those
+        self._coming = 0  # pieces of operands that are not in chunks
+        self._loaded: list[Copy] = []  # in chunks, not enqueued
+        self._unsent = [0] * len(self._tiles)  # pieces of each tile that are not enqueued
         self._next = 0  # the tile to enqueue next
-        self._outgoing: list[list[Piece]] = []  # the pieces of each tile's result
-        self._results: deque[tuple[Piece, cl.Event]] = deque()  # of those, not enqueued
-        self._free: list[Chunk] = []  # for results
-        self._held: list[Store] = []  # until it is known that resident operands have not changed
+        self._results: deque[tuple[Piece, cl.Event]] = deque()  # computed, not enqueued
         self._unstored = 0  # pieces of the result that are not where they belong
 
     def run(self) -> None:
@@ -92,24 +92,19 @@ class Call:
         config = self._staging.config
         up, down = min(config.chunks, self._coming), min(config.chunks, self._unstored)
         lent = self._staging.lent(up + down, self._space.lock, self._is_nested)
-        with lent as self._chunks, self._staging.threads_lent(self._threaded) as has_threads:
+        with lent as self._chunks:
             try:
-                for chunk in self._chunks[:up]:
-                    self._begin_load(chunk, None)
-                self._free += self._chunks[up:]
-                if not self._coming:
-                    self._crew.end_loads()
-                if has_threads:
-                    most = max(self._coming, self._unstored)
-                    self._crew.start(min(config.threads, most), config.storers)
+                self._up.free += self._chunks[:up]
+                self._down.free += self._chunks[up:]
+                self._begin_loads()
                 self._allocate()  # while the first pieces are copied
                 self._enqueue()
                 while self._unstored:
-                    self._note(self._crew.next())
+                    self._wait()
                     self._enqueue()
-                for event in self._transfers:
-                    wait_until_over(event)  # raises the error of one that failed
-                self._crew.end()
+                while self._up:
+                    self._up.wait()  # raises the error of one that failed
+                    self._up.take()
                 if self._watch and self._sums and self._sums.are_finite():
                     self._watch.elements += self._arrays[2].size
             except BaseException:
@@ -117,21 +112,26 @@ class Call:
                 raise
 
     def _plan_pieces(self) -> None:
-        """Cut all that is sent and received into pieces."""
+        """Count the pieces in which all is sent and received."""
         self._slots = [[Slot() for _ in range(count)] for count in self._plan.slots]
+        loads = []
         for number, tile in enumerate(self._tiles):
-            for operand, slot in enumerate(tile.slots):
+            for operand, which in enumerate(tile.slots):
                 if self._kept[operand] is None:
-                    self._slots[operand][slot].tiles.append(number)
-            pieces = [piece for operand in tile.loads for piece in self._pieces(tile, operand)]
-            self._to_load.extend((number, piece) for piece in pieces)
-            self._unsent[number] = len(pieces)
-            self._outgoing.append(self._pieces(tile, 2, is_result=True) if tile.last else [])
-        self._coming = len(self._to_load)
-        self._unstored = sum(map(len, self._outgoing))
+                    self._slots[operand][which].tiles.append(number)
+            for operand in tile.loads:
+                slot = self._slots[operand][tile.slots[operand]]
+                loads.append((number, self._block(tile, operand), slot, self._most(tile, operand)))
+            self._unsent[number] = sum(self._count(tile, operand) for operand in tile.loads)
+            self._unstored += self._count(tile, 2, is_result=True) if tile.last else 0
+        self._coming = self._unbegun = sum(self._unsent)
+        self._to_load = _pieces(loads)
 
-    def _new_crew(self, is_slow: bool) -> Crew:
-        return Crew(self._staging, is_slow)
+    def _new_crew(self, is_threaded: bool) -> Crew:
+        return Crew(self._staging, is_threaded)
+
+    def _new_link(self, queue: cl.CommandQueue, is_up: bool) -> Link:
+        return Link(queue, self._space.lock, is_up, self._product.is_slow)
 
     def _bind(self) -> None:
         """Plan and build what the tiles take."""
@@ -167,54 +167,60 @@ class Call:
             return None
         return RowSums(self._product, blocks)
 
-    def _begin_load(self, chunk: Chunk, before: cl.Event | None) -> None:
-        """Have the next piece copied to a chunk once a transfer is over."""
-        if self._to_load:
-            tile, piece = self._to_load.popleft()
-            self._crew.load(Load(tile, piece, chunk, before))
-            if not self._to_load:
-                self._crew.end_loads()
-
-    def _note(self, done: Load | Store) -> None:
-        """Note what has been copied."""
-        if isinstance(done, Load):
-            self._coming -= 1
-            self._loaded.append(done)
-        else:
-            self._unstored -= 1
-            self._free.append(done.chunk)
-            self._product.advance(done.piece.size * self._arrays[0].shape[-1])
+    def _wait(self) -> None:
+        """Wait until something has been copied or moved."""
+        if not self._crew.under_way:
+            (self._up if self._up and self._unbegun else self._down or self._up).wait()
+            return
+        looks = self._down or (self._unbegun and not self._up.free)
+        for copy in self._crew.done(LOOKS_SECONDS if looks else SIGNALS_SECONDS):
+            if copy.tile is not None:
+                self._coming -= 1
+                self._loaded.append(copy)
+            else:
+                self._unstored -= 1
+                self._down.free.append(copy.chunk)
+                self._product.advance(copy.piece.size * self._arrays[0].shape[-1])
 
     def _enqueue(self) -> None:
-        """Enqueue all that can be, each of which may make way for more."""
-        while self._send() | self._multiply_next() | self._receive():
-            pass
-        if self._held:
-            self._store_held()
+        """Begin all that can be."""
+        self._send()
+        # Each tile frees what the next one needs, and so does each result that is under way.
+        while self._multiply_next() | self._receive():
+            self._send()
+        self._store()
+        self._begin_loads()
 
-    def _send(self) -> bool:
-        """Enqueue the transfers of what is in chunks, and tell whether there were any."""
+    def _begin_loads(self) -> None:
+        """Have pieces of operands copied to free chunks."""
+        up = self._up
+        while self._unbegun:
+            if not up.free:
+                if not up.is_over():
+                    return
+                up.free.append(up.take().chunk)
+            tile, piece = next(self._to_load)
+            self._unbegun -= 1
+            self._crew.copy(Copy.to_chunk(piece, up.free.pop(), tile))
+
+    def _send(self) -> None:
+        """Enqueue the transfers of what is in chunks."""
+        if not self._loaded:
+            return
         waiting = []
         for load in self._loaded:
-            slot = load.piece.slot
-            if slot.is_needed_before(load.tile):
+            slot, tile = load.piece.slot, load.tile
+            assert tile is not None
+            if slot.is_needed_before(tile):
                 waiting.append(load)
                 continue
             # The other pieces of a block come after the first that is sent.
             before, slot.users = slot.users, []
-            event = self._transfer_up(load.piece, load.chunk, before)
-            slot.ready = [event]  # all before it on the same queue are over by then
-            self._unsent[load.tile] -= 1
-            self._begin_load(load.chunk, event)
-        found, self._loaded = len(waiting) < len(self._loaded), waiting
-        if found:
-            self._flush(self._staging.up)
-        return found
-
-    def _transfer_up(self, piece: Piece, chunk: Chunk, before: list[cl.Event]) -> cl.Event:
-        queue, start = self._staging.up, FLOAT_BYTES * piece.first
-        ends = queue, piece.slot.buffer, chunk[: piece.size]
-        return self._transfer(partial(cl.enqueue_copy, *ends, dst_offset=start), before)
+            slot.ready = [self._up.enqueue(load, before)]
+            self._unsent[tile] -= 1
+        if len(waiting) < len(self._loaded):
+            self._up.flush()
+        self._loaded = waiting
 
     def _multiply_next(self) -> bool:
         """Enqueue the next tile if its operands are, and tell whether it was enqueued."""
@@ -227,68 +233,57 @@ class Call:
         done = self._multiply(tile)
         if tile.last and self._sums is not None:
             self._sums.enqueue(slot.buffer, done)
-        if pieces := self._outgoing[self._next]:
+        if tile.last and (count := self._count(tile, 2, is_result=True)):
+            pieces = cut(self._block(tile, 2), slot, self._most(tile, 2, is_result=True))
             self._results.extend((piece, done) for piece in pieces)
-            slot.unfetched, slot.users = len(pieces), []
+            slot.unfetched, slot.users = count, []
         self._next += 1
         return True
 
     def _receive(self) -> bool:
         """Enqueue transfers of results, as chunks are free, and tell whether there were any."""
-        found = bool(self._results and self._free)
-        while self._results and self._free:
+        free = self._down.free
+        if not (self._results and free):
+            return False
+        while self._results and free:
             piece, done = self._results.popleft()
-            chunk = self._free.pop()  # the last one used: it may still be in the cache
-            event = self._transfer_down(piece, chunk, done)
-            piece.slot.users.append(event)
+            store = Copy.from_chunk(piece, free.pop())
+            piece.slot.users.append(self._down.enqueue(store, [done]))
             piece.slot.unfetched -= 1
-            self._held.append(Store(piece, chunk, event))
-        if found:
-            self._flush(self._staging.down)
-        return found
+        self._down.flush()
+        return True
 
-    def _store_held(self) -> None:
-        """Have results copied to where they belong, once the operands are known to be fresh."""
-        if not self._is_fresh:
-            # Until then there is time while operands come in and chunks are free.
-            if self._coming and self._free and not self._loan.is_compared():
-                return
-            self._loan.require_fresh()
-            self._is_fresh = True
-        for store in self._held:
-            self._crew.store(store)
-        self._held = []
+    def _store(self) -> None:
+        """Have results that have arrived copied to where they belong.
 
-    def _transfer_down(self, piece: Piece, chunk: Chunk, done: cl.Event) -> cl.Event:
-        queue, start = self._staging.down, FLOAT_BYTES * piece.first
-        ends = queue, chunk[: piece.size], piece.slot.buffer
-        return self._transfer(partial(cl.enqueue_copy, *ends, src_offset=start), [done])
-
-    def _transfer(self, copy: Callable[..., cl.Event], before: list[cl.Event]) -> cl.Event:
-        """Enqueue a transfer without waiting for it."""
-        with self._space.lock:
-            event = copy(is_blocking=False, wait_for=before)
-        self._transfers.append(event)
-        return event
-
-    def _flush(self, queue: cl.CommandQueue) -> None:
-        with self._space.lock:
-            queue.flush()
+        Nothing is copied before the operands are known to be fresh.
+        """
+        while self._down.is_over():
+            if not self._is_fresh:
+                # Until then there is time while operands come in and chunks are free.
+                if self._coming and self._down.free and not self._loan.is_compared():
+                    return
+                self._loan.require_fresh()
+                self._is_fresh = True
+            self._crew.copy(self._down.take())
 
     def _block(self, tile: Tile, operand: int) -> HostArray:
         """Return a block of a host array, its axes in the order of its memory."""
         return self._arrays[operand][tile.blocks[operand]].transpose(self._orders[operand])
 
-    def _pieces(self, tile: Tile, operand: int, is_result: bool = False) -> list[Piece]:
-        """Return the pieces in which a tile's block comes in, or its result goes out."""
-        block = self._block(tile, operand)
-        slot = self._slots[operand][tile.slots[operand]]
+    def _count(self, tile: Tile, operand: int, is_result: bool = False) -> int:
+        """Return the number of pieces of a tile's block."""
+        return count_pieces(self._block(tile, operand).shape, self._most(tile, operand, is_result))
+
+    def _most(self, tile: Tile, operand: int, is_result: bool = False) -> int:
+        """Return the most elements of a piece of a tile's block, which comes in or goes out."""
         first, last = self._tiles[0], self._tiles[-1]
         is_edge = tile is last if is_result else tile is first and operand == tile.loads[0]
-        most = self._longest
-        if is_edge:  # not in many more pieces than others
-            most = min(most, max(self._edge, block.size // LEAST_PIECES))
-        return list(cut(block, slot, most))
+        if not is_edge:
+            return self._longest
+        # Not in many more pieces than others.
+        size = self._block(tile, operand).size
+        return min(self._longest, max(self._edge, size // LEAST_PIECES))
 
     def _layouts(self, tile: Tile) -> tuple[Layout, Layout, Layout]:
         """Return how a tile's blocks lie on the device: dense, in the order of host memory."""
@@ -337,3 +332,16 @@ class Call:
                 if not finish(queue, self._space.lock, (), memory):
                     self._chunks.clear()
                     self._space.order.forget()
+
+
+def _pieces(loads: Iterable[tuple[int, HostArray, Slot, int]]) -> Iterator[tuple[int, Piece]]:
+    """Yield the pieces of blocks of operands, each with the first tile that needs it.
+
+    Parameters
+    ----------
+    loads : iterable of tuple
+        That tile, a block, its slot, and the most elements of a piece.
+    """
+    for number, block, slot, most in loads:
+        for piece in cut(block, slot, most):
+            yield number, piece

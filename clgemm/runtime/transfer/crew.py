@@ -1,179 +1,126 @@
 """The copies of one call between host arrays and pinned memory, by threads or by the caller.
 
-Threads take what is to be copied by themselves, wait for the transfers it has to follow, and tell
-the caller what they have copied. They enqueue nothing: threads that wait for each other to enqueue
-a transfer take longer than the transfers.
+The caller hands out what can be copied at once. The threads enqueue nothing and wait for no
+command. After a copy, a thread's core has the driver in none of its caches, and the same call takes
+it seven times as long as the caller.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from concurrent.futures import Future, wait
+from collections import deque
 from queue import Empty, SimpleQueue
-from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
-import pyopencl as cl
-
-from clgemm.runtime.transfer.pieces import Piece, is_over, shaped, wait_until_over
+from clgemm.runtime.operands import HostArray
+from clgemm.runtime.transfer.pieces import Piece, shaped
 
 if TYPE_CHECKING:
     from clgemm.runtime.transfer.staging import Chunk, Staging
 
-__all__ = ["Crew", "Load", "Store"]
+__all__ = ["Copy", "Crew"]
 
-LOOKS_SECONDS = 0.0005  # between two looks at a command that may take long
-SIGNALS_SECONDS = 0.1  # Windows answers signals between two waits only
+LOOKS_SECONDS = 0.0002  # between two looks whether copies have ended
 
 
-class Load(NamedTuple):
-    """A piece of an operand that is copied to a chunk.
+class Copy(NamedTuple):
+    """One copy between a chunk and a piece of a host array.
 
     Attributes
     ----------
-    tile : int
-        The first tile that needs it.
-    before : pyopencl.Event or None
-        The chunk's last transfer, which has to be over.
+    tile : int or None
+        The first tile that needs the piece of an operand; None for a piece of the result.
     """
 
-    tile: int
+    target: HostArray
+    source: HostArray
     piece: Piece
     chunk: Chunk
-    before: cl.Event | None
+    tile: int | None
 
+    @classmethod
+    def to_chunk(cls, piece: Piece, chunk: Chunk, tile: int) -> Copy:
+        """Return the copy of a piece of an operand to a chunk."""
+        return cls(shaped(chunk, piece), piece.host, piece, chunk, tile)
 
-class Store(NamedTuple):
-    """A piece of the result, which is in a chunk once its transfer is over."""
-
-    piece: Piece
-    chunk: Chunk
-    event: cl.Event
+    @classmethod
+    def from_chunk(cls, piece: Piece, chunk: Chunk) -> Copy:
+        """Return the copy of a piece of the result from a chunk."""
+        return cls(piece.host, shaped(chunk, piece), piece, chunk, None)
 
 
 class Crew:
-    """Those who copy for one call. The methods without underscore are the caller's.
+    """Those who copy for one call.
+
+    Attributes
+    ----------
+    under_way : int
+        Copies that have been handed out and not been returned.
 
     Parameters
     ----------
-    is_slow : bool
-        Whether commands may take so long that waits for them end when the call is abandoned.
+    is_threaded : bool
+        Whether the staging's threads copy; otherwise the caller does.
     """
 
-    def __init__(self, staging: Staging, is_slow: bool) -> None:
-        self._staging, self._is_slow = staging, is_slow
-        self._loads: SimpleQueue[Load | None] = SimpleQueue()
-        self._stores: SimpleQueue[Store | None] = SimpleQueue()
-        self._done: SimpleQueue[Load | Store | BaseException] = SimpleQueue()
-        self._store_turn = Lock()  # to wait for the next result
-        self._tasks: list[Future[None]] = []
+    def __init__(self, staging: Staging, is_threaded: bool) -> None:
+        self.under_way = 0
+        self._array_copy = staging.copy
+        self._threads = staging.threads() if is_threaded else None
+        self._own: deque[Copy] = deque()  # the caller's
+        self._done: SimpleQueue[Copy | BaseException] = SimpleQueue()
+        self._busy: list[Copy] = []  # one for each copy that a thread is making
         self._is_abandoned = False
 
-    def start(self, loaders: int, storers: int) -> None:
-        """Let so many threads copy. Where no thread can be had, the caller copies."""
-        threads, guarded = self._staging.threads(), self._guarded
-        try:
-            self._tasks.append(threads.submit(guarded, self._store_all))
-        except RuntimeError:  # as at the interpreter's end
-            return
-        others = [self._load_all] * loaders + [self._store_all] * (storers - 1)
-        self._tasks += [threads.submit(guarded, work) for work in others]
+    def copy(self, copy: Copy) -> None:
+        """Hand out a copy."""
+        self.under_way += 1
+        if self._threads is not None:
+            self._threads.put((self._make_in_thread, copy))
+        else:
+            self._own.append(copy)
 
-    def load(self, load: Load) -> None:
-        """Have a piece of an operand copied to its chunk."""
-        self._loads.put(load)
-
-    def store(self, store: Store) -> None:
-        """Have a piece of the result copied to where it belongs once it has arrived."""
-        self._stores.put(store)
-
-    def next(self) -> Load | Store:
-        """Return what has been copied next.
+    def done(self, timeout_seconds: float) -> list[Copy]:
+        """Return what has been copied: at least one copy, unless that takes longer.
 
         Raises
         ------
         Exception
-            What a copy or the wait for a command raised.
+            What a copy raised.
         """
-        while True:
-            if not self._tasks:
-                self._copy_one()
-            try:
-                done = self._done.get(timeout=SIGNALS_SECONDS)
-            except Empty:
-                continue
-            if isinstance(done, BaseException):
-                raise done
-            return done
-
-    def end_loads(self) -> None:
-        """Let all threads work on results: there are no more loads."""
-        self._loads.put(None)
-
-    def end(self) -> None:
-        """Let all threads go: all copies are made."""
-        self._loads.put(None)
-        self._stores.put(None)
+        if self._own:
+            self._make(self._own.popleft())
+        found: list[Copy] = []
+        try:
+            item = self._done.get(timeout=timeout_seconds)
+            while True:
+                self.under_way -= 1
+                if isinstance(item, BaseException):
+                    raise item
+                found.append(item)
+                item = self._done.get_nowait()
+        except Empty:
+            return found
 
     def abandon(self) -> None:
         """Return when nothing is being copied and nothing will be."""
         self._is_abandoned = True
-        self._loads.put(None)
-        self._stores.put(None)
-        wait(self._tasks)
+        self._own.clear()
+        while self._busy:
+            time.sleep(LOOKS_SECONDS)
+        self.under_way = 0
 
-    def _copy_one(self) -> None:
-        load = None if self._loads.empty() else self._loads.get()
-        if load is not None:
-            self._wait(load.before)
-            self._load(load)
-            return
-        store = self._stores.get_nowait()
-        assert store is not None
-        self._wait(store.event)
-        self._store(store)
-
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _make_in_thread(self, copy: Copy) -> None:
+        self._busy.append(copy)  # before it looks: `abandon` sets the mark first
         try:
-            work()
+            if not self._is_abandoned:
+                self._make(copy)
+        finally:
+            self._busy.pop()
+
+    def _make(self, copy: Copy) -> None:
+        try:
+            self._array_copy(copy.target, copy.source)
+            self._done.put(copy)
         except BaseException as error:
             self._done.put(error)
-
-    def _load_all(self) -> None:
-        while (load := self._loads.get()) is not None:
-            self._wait(load.before)
-            self._load(load)
-        self._loads.put(None)  # for the next thread
-        self._store_all()
-
-    def _store_all(self) -> None:
-        while True:
-            with self._store_turn:
-                if (store := self._stores.get()) is None:
-                    self._stores.put(None)  # for the next thread
-                    return
-                self._wait(store.event)
-            if self._is_abandoned:
-                return
-            self._store(store)
-
-    def _load(self, load: Load) -> None:
-        if self._is_abandoned:
-            return
-        self._staging.copy(shaped(load.chunk, load.piece), load.piece.host)
-        self._done.put(load)
-
-    def _store(self, store: Store) -> None:
-        self._staging.copy(store.piece.host, shaped(store.chunk, store.piece))
-        self._done.put(store)
-
-    def _wait(self, event: cl.Event | None) -> None:
-        """Wait for a command, unless the call is abandoned; raise its error if it failed."""
-        if event is None:
-            return
-        while self._is_slow and not is_over(event):
-            if self._is_abandoned:
-                return
-            time.sleep(LOOKS_SECONDS)
-        wait_until_over(event)

@@ -13,7 +13,7 @@ from clgemm.runtime.operands import HostArray
 if TYPE_CHECKING:
     from clgemm.runtime.transfer.staging import Chunk
 
-__all__ = ["Piece", "Slot", "cut", "is_over", "shaped", "wait_until_over"]
+__all__ = ["Piece", "Slot", "cut", "has_ended", "shaped"]
 
 
 class Slot:
@@ -61,18 +61,12 @@ def cut(block: HostArray, slot: Slot, most: int) -> Iterator[Piece]:
         yield Piece(slot, block[index], first, size)
 
 
-def is_over(event: cl.Event | None) -> bool:
-    """Tell whether a command has ended, well or badly."""
-    return event is None or event.command_execution_status <= cl.command_execution_status.COMPLETE
-
-
-def wait_until_over(event: cl.Event) -> None:
-    """Wait for a command; raise its error if it failed.
-
-    Of most it is known without a wait, for which a thread gives up the interpreter's lock.
-    """
-    if event.command_execution_status != cl.command_execution_status.COMPLETE:
+def has_ended(event: cl.Event) -> bool:
+    """Tell whether a command is over; raise its error if it failed."""
+    status = event.command_execution_status
+    if status < cl.command_execution_status.COMPLETE:
         event.wait()
+    return status == cl.command_execution_status.COMPLETE
 
 
 def shaped(chunk: Chunk, piece: Piece) -> HostArray:

@@ -1,4 +1,4 @@
-"""Pinned host memory for transfers, and the threads that copy to and from it.
+"""Pinned host memory for transfers.
 
 From ordinary memory, the driver copies with one thread to its own pinned pages.
 """
@@ -8,11 +8,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import os
 import threading
 import weakref
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import numpy as np
@@ -22,6 +20,8 @@ import pyopencl as cl
 from clgemm.core.nesting import NestedCallError
 from clgemm.core.transfer import FLOAT_BYTES, TransferConfig
 from clgemm.hardware.device import Device
+from clgemm.runtime.operands import HostArray
+from clgemm.runtime.transfer.threads import Work, copying_threads
 
 __all__ = ["Chunk", "Staging", "staging"]
 
@@ -29,12 +29,11 @@ log = logging.getLogger(__name__)
 
 Chunk = npt.NDArray[np.float32]
 
-CALLS = 8  # that have threads at a time
 RECHECK_SECONDS = 1.0  # for chunks that an exception has lost: nobody tells of those
 
 
 class Staging:
-    """Pinned chunks of host memory, queues that copy from and to them, and threads beside those.
+    """Pinned chunks of host memory, and queues that copy from and to them.
 
     Attributes
     ----------
@@ -60,6 +59,9 @@ class Staging:
         self._chunks: weakref.WeakValueDictionary[int, Chunk] = weakref.WeakValueDictionary()
         self._numbers = itertools.count()
         self._returned = threading.Condition()
+
+    # Copies an array to another of its shape.
+    copy: Callable[[HostArray, HostArray], None] = staticmethod(np.copyto)
 
     @contextlib.contextmanager
     def lent(
@@ -103,40 +105,13 @@ class Staging:
                     self._free.append(chunks.pop())
                 self._returned.notify_all()
 
-    def copy(self, target: Chunk, source: Chunk) -> None:
-        """Copy an array to another of its shape."""
-        np.copyto(target, source)
-
     def _made(self) -> int:
         """Return how many chunks there are."""
         return len(self._chunks)
 
-    @contextlib.contextmanager
-    def threads_lent(self, asked: bool) -> Iterator[bool]:
-        """Tell whether a call gets threads: if it asks, and not too many others have some.
-
-        Calls that run beside so many others have threads of their own, those that made them.
-        """
-        calls = self._shared().calls
-        if not asked or not calls.acquire(blocking=False):
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            calls.release()
-
-    def threads(self) -> ThreadPoolExecutor:
-        """Return the threads that copy, as many as `CALLS` calls take."""
-        return self._shared().threads
-
-    def _shared(self) -> _Threads:
-        """Return what all devices of this process share, made when first needed."""
-        key = os.getpid(), self.config.threads + self.config.storers  # threads do not fork
-        with _lock:
-            if key not in _threads:
-                _threads[key] = _Threads(key[1])
-            return _threads[key]
+    def threads(self) -> Work | None:
+        """Return what feeds the threads that copy; None if there are none."""
+        return copying_threads(self.config.threads)
 
     def _new_chunk(self) -> Chunk:
         size_bytes = self.config.chunk_bytes
@@ -156,20 +131,8 @@ class Staging:
         return chunk
 
 
-class _Threads:
-    """Threads that copy, and how many more calls may have some."""
-
-    def __init__(self, of_a_call: int) -> None:
-        self.threads = ThreadPoolExecutor(
-            CALLS * (of_a_call + max(1, of_a_call // 4)), "clgemm-copy"
-        )
-        self.calls = threading.BoundedSemaphore(CALLS)
-
-
 _all: weakref.WeakKeyDictionary[Device, Staging] = weakref.WeakKeyDictionary()
 _lock = threading.RLock()
-# The threads that copy, by process and number of a call's threads.
-_threads: dict[tuple[int, int], _Threads] = {}
 
 
 def staging(device: Device, config: TransferConfig) -> Staging:

@@ -6,15 +6,12 @@ import threading
 from dataclasses import replace
 
 import numpy as np
-import pyopencl as cl
 import pytest
 from staged import TINY, integers
 
-from clgemm.runtime.transfer.crew import Crew, Load, Store
+from clgemm.runtime.transfer.crew import Copy, Crew
 from clgemm.runtime.transfer.pieces import Piece, Slot
 from clgemm.runtime.transfer.staging import Staging
-
-COMPLETE = cl.command_execution_status.COMPLETE
 
 
 @pytest.fixture
@@ -28,93 +25,94 @@ def piece_of(host):
     return Piece(Slot(), host, 0, host.size)
 
 
-def over(device):
-    """A command that is over."""
-    event = cl.UserEvent(device.context)
-    event.set_status(COMPLETE)
-    return event
+def all_done(crew):
+    """All copies that are under way."""
+    found = []
+    while crew.under_way:
+        found += crew.done(60)
+    return found
 
 
-@pytest.mark.parametrize("loaders", [0, 1, 3])
-def test_all_is_copied_and_told(pool, device, loaders):
-    """By threads, and without threads by the caller; threads that have no loads left store."""
-    crew = Crew(pool, is_slow=False)
-    if loaders:
-        crew.start(loaders, 1)
-    sources, chunks = integers(9, 20), np.zeros((9, 32), np.float32)
+@pytest.mark.parametrize("is_threaded", [False, True])
+def test_all_is_copied_and_told(pool, is_threaded):
+    """By threads, or by the caller."""
+    crew = Crew(pool, is_threaded)
+    sources, chunks = integers(9, 4, 5), np.zeros((9, 32), np.float32)
     for tile, (source, chunk) in enumerate(zip(sources, chunks, strict=True)):
-        crew.load(Load(tile, piece_of(source), chunk, over(device) if tile % 2 else None))
-    crew.end_loads()
+        crew.copy(Copy.to_chunk(piece_of(source), chunk, tile))
     results = np.zeros((5, 20), np.float32)
     for result in results:
-        crew.store(Store(piece_of(result), integers(32), over(device)))
-    done = [crew.next() for _ in range(14)]
-    crew.end()
-    assert sorted(each.tile for each in done if isinstance(each, Load)) == list(range(9))
-    np.testing.assert_array_equal(chunks[:, :20], sources)
-    stores = [each for each in done if isinstance(each, Store)]
+        crew.copy(Copy.from_chunk(piece_of(result), integers(32)))
+    assert crew.under_way == 14
+    done = all_done(crew)
+    assert sorted(each.tile for each in done if each.tile is not None) == list(range(9))
+    np.testing.assert_array_equal(chunks[:, :20].reshape(9, 4, 5), sources)
+    stores = [each for each in done if each.tile is None]
     assert len(stores) == 5
     for store in stores:
         np.testing.assert_array_equal(store.piece.host, store.chunk[:20])
 
 
-def test_a_chunk_is_not_filled_before_its_last_transfer_is_over(pool, device):
-    """Nor is a result copied before it has arrived."""
-    gate = cl.UserEvent(device.context)
-    crew = Crew(pool, is_slow=True)
-    crew.start(1, 1)
-    source, chunk, result = integers(8), np.zeros(8, np.float32), np.zeros(8, np.float32)
-    crew.load(Load(0, piece_of(source), chunk, gate))
-    crew.store(Store(piece_of(result), source, gate))
-    threading.Event().wait(0.05)
+def test_nothing_is_returned_before_it_is_copied(pool, monkeypatch):
+    """The caller can look whether there is anything."""
+    gate = threading.Event()
+
+    def copy(target, source):
+        assert gate.wait(60)
+        np.copyto(target, source)
+
+    monkeypatch.setattr(pool, "copy", copy)
+    crew, chunk, source = Crew(pool, True), np.zeros(8, np.float32), integers(8) + 20
+    crew.copy(Copy.to_chunk(piece_of(source), chunk, 0))
+    assert crew.done(0.01) == []
     assert not chunk.any()
-    assert not result.any()
-    gate.set_status(COMPLETE)
-    crew.next(), crew.next()
-    crew.end()
+    gate.set()
+    assert [each.chunk is chunk for each in all_done(crew)] == [True]
     np.testing.assert_array_equal(chunk, source)
-    np.testing.assert_array_equal(result, source)
 
 
-def test_an_abandoned_call_writes_nothing_more(pool, device):
-    """Waits for slow commands end, and what was handed out is not copied."""
-    gate = cl.UserEvent(device.context)
-    crew = Crew(pool, is_slow=True)
-    crew.start(2, 1)
-    chunk, result = np.zeros(8, np.float32), np.zeros(8, np.float32)
-    crew.load(Load(0, piece_of(integers(8) + 20), chunk, gate))
-    crew.store(Store(piece_of(result), integers(8) + 20, gate))
+@pytest.mark.parametrize("is_threaded", [False, True])
+def test_an_abandoned_call_writes_nothing_more(pool, monkeypatch, is_threaded):
+    """What is being copied is waited for, and what was handed out is not copied."""
+    begun, gate = threading.Semaphore(0), threading.Event()
+
+    def copy(target, source):
+        begun.release()
+        assert gate.wait(60)
+        np.copyto(target, source)
+
+    monkeypatch.setattr(pool, "copy", copy)
+    crew, results = Crew(pool, is_threaded), np.zeros((4, 8), np.float32)
+    for result in results:
+        crew.copy(Copy.from_chunk(piece_of(result), integers(8) + 20))
+    if is_threaded:
+        assert begun.acquire(timeout=60)
+        assert begun.acquire(timeout=60)
+    threading.Timer(0.05, gate.set).start()
     crew.abandon()
-    gate.set_status(COMPLETE)
-    assert all(task.done() for task in crew._tasks)
-    assert not chunk.any()
-    assert not result.any()
+    assert gate.is_set() == is_threaded
+    assert [bool(result.any()) for result in results] == [is_threaded] * 2 + [False] * 2
+    assert crew.under_way == 0
     crew.abandon()  # as often as one likes
 
 
-def test_an_error_of_a_thread_is_the_caller_s(pool, monkeypatch):
+@pytest.mark.parametrize("is_threaded", [False, True])
+def test_an_error_of_a_copy_is_the_caller_s(pool, monkeypatch, is_threaded):
     """A copy that fails ends the call."""
-    crew = Crew(pool, is_slow=False)
-    crew.start(1, 1)
-    with monkeypatch.context() as patch:
-        patch.setattr(pool, "copy", lambda *_: 1 / 0)
-        crew.load(Load(0, piece_of(integers(8)), np.zeros(8, np.float32), None))
-        with pytest.raises(ZeroDivisionError):
-            crew.next()
+    monkeypatch.setattr(pool, "copy", lambda *_: 1 / 0)
+    crew = Crew(pool, is_threaded)
+    for _ in range(2):
+        crew.copy(Copy.to_chunk(piece_of(integers(8)), np.zeros(8, np.float32), 0))
+    with pytest.raises(ZeroDivisionError):
+        crew.done(60)
     crew.abandon()
+    assert crew.under_way == 0
 
 
 def test_without_threads_the_caller_copies(pool, monkeypatch):
     """As when the interpreter ends."""
-
-    class Ended:
-        def submit(self, *_):
-            raise RuntimeError("cannot schedule new futures after interpreter shutdown")
-
-    monkeypatch.setattr(pool, "threads", Ended)
-    crew = Crew(pool, is_slow=False)
-    crew.start(2, 1)
-    source, chunk = integers(8), np.zeros(8, np.float32)
-    crew.load(Load(0, piece_of(source), chunk, None))
-    assert crew.next().chunk is chunk
+    monkeypatch.setattr(pool, "threads", lambda: None)
+    crew, chunk, source = Crew(pool, True), np.zeros(8, np.float32), integers(8)
+    crew.copy(Copy.to_chunk(piece_of(source), chunk, 0))
+    assert crew.done(60)[0].chunk is chunk
     np.testing.assert_array_equal(chunk, source)

@@ -1,11 +1,12 @@
-"""Tests of the pieces of a block, without a device."""
+"""Tests of the pieces of a block."""
 
 from __future__ import annotations
 
 import numpy as np
+import pyopencl as cl
 import pytest
 
-from clgemm.runtime.transfer.pieces import Slot, cut, is_over, shaped
+from clgemm.runtime.transfer.pieces import Slot, cut, has_ended, shaped
 
 
 @pytest.mark.parametrize("columns", [slice(None), slice(3, 40)])
@@ -34,6 +35,22 @@ def test_a_slot_is_needed_until_its_users_are_enqueued():
     assert slot.is_needed_before(5)
 
 
-def test_what_never_began_is_over():
-    """A chunk that nothing was sent from is free."""
-    assert is_over(None)
+def test_a_command_that_has_not_ended(device):
+    """It is told without a wait."""
+    gate = cl.UserEvent(device.context)
+    assert not has_ended(gate)
+    gate.set_status(cl.command_execution_status.COMPLETE)
+    assert has_ended(gate)
+
+
+def test_a_command_that_failed():
+    """Its error is raised."""
+
+    class Failed:
+        command_execution_status = -5
+
+        def wait(self):
+            raise cl.RuntimeError("failed")
+
+    with pytest.raises(cl.RuntimeError, match="failed"):
+        has_ended(Failed())

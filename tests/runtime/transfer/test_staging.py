@@ -1,8 +1,7 @@
-"""Tests of pinned memory and of the threads that copy."""
+"""Tests of pinned memory."""
 
 from __future__ import annotations
 
-import contextlib
 import threading
 
 import pyopencl as cl
@@ -11,7 +10,7 @@ from injection import TRANSFER
 from staged import TINY
 
 from clgemm.core.nesting import NestedCallError
-from clgemm.runtime.transfer.staging import CALLS, Staging
+from clgemm.runtime.transfer.staging import Staging
 
 pytestmark = pytest.mark.usefixtures("small_pieces")
 
@@ -51,25 +50,3 @@ def test_without_pinned_memory_other_memory_serves(tiled, monkeypatch):
     monkeypatch.setattr(cl, "enqueue_map_buffer", refuse)
     with pool.lent(2, threading.RLock()) as chunks:
         assert [chunk.nbytes for chunk in chunks] == [4096, 4096]
-
-
-def test_threads_are_made_anew_in_another_process(tiled, monkeypatch):
-    """A fork takes the caller's thread only."""
-    pool = Staging(tiled, TINY)
-    threads = pool.threads()
-    assert pool.threads() is threads
-    monkeypatch.setattr("clgemm.runtime.transfer.staging.os.getpid", lambda: -1)
-    assert pool.threads() is not threads
-    assert pool.threads().submit(int).result(60) == 0
-
-
-def test_so_many_calls_get_threads(tiled):
-    """One more makes its copies itself, and so does one that does not ask."""
-    pool = Staging(tiled, TINY)
-    with contextlib.ExitStack() as stack:
-        lent = [stack.enter_context(pool.threads_lent(True)) for _ in range(CALLS + 1)]
-        assert lent == [True] * CALLS + [False]
-    with pool.threads_lent(False) as has_threads:
-        assert not has_threads
-    with pool.threads_lent(True) as has_threads:
-        assert has_threads
