@@ -30,7 +30,7 @@ __all__ = [
     "routed",
 ]
 
-# Small products take a second for all contenders. The threads of a BLAS spin for 30 ms at most.
+# Small products take a second for all contenders. `SPIN_TIMES` has the idle threads sleep by then.
 SETTINGS = Settings(rounds=5, turn_s=0.02, budget_s=10.0, pause_s=0.05)
 SEED = 0
 
