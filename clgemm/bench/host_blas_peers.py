@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from clgemm.core.host_blas import has_avx512
+
 __all__ = ["HOST_PEERS", "OTHER_OPENBLAS", "VARIABLES", "about", "product"]
 
 OTHER_OPENBLAS = "OpenBLAS (SkylakeX)"
@@ -301,16 +303,9 @@ def _about_other_openblas() -> str:
     blas = built.get("Build Dependencies", {}).get("blas", {})
     if "openblas" not in str(blas.get("name", "")).lower():
         raise RuntimeError(f"NumPy's BLAS is {blas.get('name', 'unknown')}, not OpenBLAS")
-    if not _has_avx512():
+    if not has_avx512():
         raise RuntimeError(f"{platform.machine()} without AVX-512, or none that Linux reports")
     return f"by NumPy {np.__version__}"
-
-
-def _has_avx512() -> bool:
-    try:
-        return "avx512f" in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
 
 
 def _mapped() -> str:

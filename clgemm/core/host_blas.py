@@ -5,9 +5,13 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+from pathlib import Path
 from typing import Any
 
-__all__ = ["blas_kernels", "blas_threads", "usable_processors"]
+__all__ = ["blas_kernels", "blas_threads", "has_avx512", "has_narrow_kernels", "usable_processors"]
+
+# The processors without AVX-512 whose kernels OpenBLAS uses on one that it does not know.
+NARROW_KERNELS = ("Haswell", "Zen")
 
 # The environment variables that each BLAS reads; the first that is set counts.
 VARIABLES = {
@@ -36,6 +40,26 @@ def blas_kernels() -> str:
     """
     names = (pool.info().get("architecture") for pool in _pools())
     return next((str(name) for name in names if name), "")
+
+
+@functools.cache
+def has_avx512() -> bool:
+    """Tell whether this processor has AVX-512, as far as Linux reports it."""
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
+            flags = next((line for line in file if line.startswith("flags")), "")
+    except OSError:
+        return False
+    return "avx512f" in flags
+
+
+@functools.cache
+def has_narrow_kernels() -> bool:
+    """Tell whether NumPy's BLAS leaves AVX-512 unused though this processor has it.
+
+    OpenBLAS does on processors that are newer than itself. It then takes up to twice as long.
+    """
+    return has_avx512() and blas_kernels() in NARROW_KERNELS
 
 
 @functools.cache

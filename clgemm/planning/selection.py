@@ -6,7 +6,7 @@ import functools
 import logging
 import os
 
-from clgemm.core.host_blas import blas_kernels
+from clgemm.core.host_blas import blas_kernels, has_narrow_kernels
 from clgemm.core.precision import environment_precision
 from clgemm.core.settings import Variable, whole_number
 from clgemm.core.transfer import TransferConfig
@@ -89,7 +89,12 @@ AVX512_KERNELS = ("SkylakeX", "Cooperlake", "SapphireRapids")
 # Threads that copy. More of them wait longer for the interpreter's lock than they copy: measured
 # with 16 Xeon cores beside an H200, see docs/transfers.md (2026-11-23).
 MOST_COPYING = 10
-SMALLEST_CROSSOVER = min(CROSSOVER.values())  # multiply-adds
+# On a CPU where NumPy's BLAS leaves AVX-512 unused. On two cores of an AMD EPYC (Zen 5), from here
+# on the device takes 0.6 to 0.8 of the host's time with PoCL 3.1, and 0.5 to 1.0 with Intel's
+# runtime, also right after a product of the host (2026-11-24).
+NARROW_CROSSOVER = 2**25  # multiply-adds
+NARROW_LEAST_SIDE = 64  # rows and columns of C
+SMALLEST_CROSSOVER = min(NARROW_CROSSOVER, *CROSSOVER.values())  # multiply-adds
 CLEARLY = 4  # the factor above the bounds from which on a GPU is faster by far
 
 
@@ -130,8 +135,10 @@ def host_is_faster(
     work = m * n * k * matrices
     if (least := threshold()) is not None:
         return work < least
-    least_work = LEAST_BY_LOOP if by_loop else smallest(SMALLEST_CROSSOVER) * sent
+    least_work = LEAST_BY_LOOP if by_loop else smallest_crossover() * sent
     if work < least_work or (min(m, n, k) < SHORT_SIDE and not by_loop):
+        return True
+    if not by_loop and work < smallest(min(map(_crossover, CROSSOVER))) * sent:
         return True
     try:
         device = get_device()
@@ -173,7 +180,17 @@ def _rules_choose_host(device: Device, work: Work, sent: float) -> bool:
         least_reuse = LEAST_REUSE if matrices == 1 else LEAST_REUSE_OF_BATCHES
         if m * n * k < least_reuse * sent * (m * k + k * n + m * n):
             return True
-    return work.size < CROSSOVER[device.kind] * sent or min(m, n) < LEAST_SIDE[device.kind]
+    least_side = NARROW_LEAST_SIDE if _is_narrow(device.kind) else LEAST_SIDE[device.kind]
+    return work.size < _crossover(device.kind) * sent or min(m, n) < least_side
+
+
+def _crossover(kind: str) -> int:
+    """Return the rules' crossover of a kind of device beside this process's BLAS."""
+    return NARROW_CROSSOVER if _is_narrow(kind) else CROSSOVER[kind]
+
+
+def _is_narrow(kind: str) -> bool:
+    return kind == "CPU" and has_narrow_kernels()
 
 
 @functools.cache

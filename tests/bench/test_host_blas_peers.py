@@ -132,10 +132,10 @@ def test_other_openblas_is_for_avx512_and_openblas(monkeypatch):
     with pytest.raises(RuntimeError, match="NumPy's BLAS is accelerate, not OpenBLAS"):
         host_blas_peers.about(OTHER_OPENBLAS)
     built["Build Dependencies"]["blas"]["name"] = "scipy-openblas"
-    monkeypatch.setattr(host_blas_peers, "_has_avx512", lambda: False)
+    monkeypatch.setattr(host_blas_peers, "has_avx512", lambda: False)
     with pytest.raises(RuntimeError, match="without AVX-512"):
         host_blas_peers.about(OTHER_OPENBLAS)
-    monkeypatch.setattr(host_blas_peers, "_has_avx512", lambda: True)
+    monkeypatch.setattr(host_blas_peers, "has_avx512", lambda: True)
     assert np.__version__ in host_blas_peers.about(OTHER_OPENBLAS)
 
 

@@ -26,6 +26,8 @@ KEPT = {
     "core.host_blas._blas_name": SHIPPED,
     "core.host_blas._pools": SHIPPED,
     "core.host_blas.blas_kernels": SHIPPED,
+    "core.host_blas.has_avx512": SHIPPED,
+    "core.host_blas.has_narrow_kernels": SHIPPED,
     "core.transfer.make_stream": PURE,
     "hardware.choice._default": DEVICES,
     "hardware.choice._why_no_device": DEVICES,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from clgemm.core import host_blas
-from clgemm.core.host_blas import blas_kernels, blas_threads
+from clgemm.core.host_blas import blas_kernels, blas_threads, has_avx512, has_narrow_kernels
 
 USABLE = len(getattr(os, "sched_getaffinity", lambda _: ())(0)) or os.cpu_count() or 1
 
@@ -81,3 +81,38 @@ def test_threadpoolctl_knows_the_kernels_of_openblas(monkeypatch):
     ):
         monkeypatch.setattr(host_blas, "_pools", lambda found=pools: found)
         assert blas_kernels.__wrapped__() == kernels
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("processor\t: 0\nflags\t\t: fpu avx2 avx512f avx512dq\n", True),
+        ("processor\t: 0\nflags\t\t: fpu avx2\nbugs\t\t: avx512f\n", False),
+        ("Features\t: fp asimd\n", False),
+        (None, False),
+    ],
+)
+def test_linux_tells_of_avx512(text, found, tmp_path, monkeypatch):
+    """By the flags of the first processor. No such file, no AVX-512."""
+    file = tmp_path / "cpuinfo"
+    if text is not None:
+        file.write_text(text)
+    monkeypatch.setattr(host_blas, "Path", lambda _: file)
+    assert has_avx512.__wrapped__() == found
+
+
+@pytest.mark.parametrize(
+    ("is_wide", "kernels", "narrow"),
+    [
+        (True, "Haswell", True),
+        (True, "Zen", True),
+        (True, "SkylakeX", False),
+        (True, "", False),
+        (False, "Haswell", False),
+    ],
+)
+def test_kernels_that_leave_avx512_unused_are_narrow(is_wide, kernels, narrow, monkeypatch):
+    """Kernels that are not known are not taken for narrow ones."""
+    monkeypatch.setattr(host_blas, "has_avx512", lambda: is_wide)
+    monkeypatch.setattr(host_blas, "blas_kernels", lambda: kernels)
+    assert has_narrow_kernels.__wrapped__() == narrow

@@ -93,6 +93,7 @@ def test_no_device_is_refused_by_the_crossover_of_another_kind(monkeypatch):
         kind, shares_host_memory, transfer = "CPU", True, None
         traits = Traits(TWO_CORES, "CPU", register_width=16, is_vector_compiler=True)
 
+    monkeypatch.setattr(selection, "has_narrow_kernels", lambda: False)
     monkeypatch.delenv("CLGEMM_THRESHOLD")
     monkeypatch.setattr(selection, "get_device", Stand)
     monkeypatch.setattr(selection, "measured", lambda _: None)
@@ -126,9 +127,40 @@ def test_a_device_wins_from_its_bounds_on(sizes, kind, host, monkeypatch):
         traits = Traits(TWO_CORES, "CPU", register_width=16, is_vector_compiler=True)
 
     Stand.kind = kind
+    monkeypatch.setattr(selection, "has_narrow_kernels", lambda: False)
     monkeypatch.delenv("CLGEMM_THRESHOLD")
     monkeypatch.setattr(selection, "get_device", Stand)
     monkeypatch.setattr(selection, "measured", lambda _: None)
+    assert selection.host_is_faster(*sizes, 1) == host
+
+
+@pytest.mark.parametrize(
+    ("sizes", "register_width", "host"),
+    [
+        ((512, 512, 128), 16, False),
+        ((512, 512, 127), 16, True),
+        ((64, 8192, 8192), 16, False),
+        ((63, 8192, 8192), 16, True),
+        ((8192, 63, 8192), 16, True),
+        ((512, 512, 128), 8, True),
+    ],
+)
+def test_a_cpu_wins_sooner_where_the_blas_leaves_avx512_unused(
+    sizes, register_width, host, monkeypatch
+):
+    """The device itself must use it, and have few cores."""
+
+    class Stand:
+        kind, shares_host_memory, transfer = "CPU", True, None
+        traits = Traits(
+            TWO_CORES, "CPU", register_width=register_width, is_vector_compiler=True, is_amd=True
+        )
+
+    monkeypatch.delenv("CLGEMM_THRESHOLD")
+    monkeypatch.setattr(selection, "get_device", Stand)
+    monkeypatch.setattr(selection, "measured", lambda _: None)
+    monkeypatch.setattr(selection, "blas_kernels", lambda: "Haswell")
+    monkeypatch.setattr(selection, "has_narrow_kernels", lambda: True)
     assert selection.host_is_faster(*sizes, 1) == host
 
 
