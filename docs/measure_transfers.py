@@ -26,6 +26,7 @@ from clgemm.bench.timeline import config_of
 from clgemm.bench.transfer_settings import changed, parsed
 from clgemm.core.precision import chosen_precision
 from clgemm.hardware.choice import find_device, get_device
+from clgemm.runtime import results
 from clgemm.runtime.transfer.pipeline import TiledProduct, multiply_through
 from clgemm.runtime.transfer.staging import Staging
 from clgemm.runtime.workspace import workspace
@@ -61,7 +62,7 @@ def measured(device, settings: list[str], n: int, rounds: int) -> dict[str, list
         for name, staging in stagings.items():
             for which, own in enumerate(times[name]):
                 begin = time.perf_counter()
-                c = kept if which == 0 else np.empty_like(kept)
+                c = kept if which == 0 else results.empty((n, n), "C")
                 multiply_through(staging, product, a, b, c)
                 if number:  # the first round pins memory
                     own.append(1e3 * (time.perf_counter() - begin))

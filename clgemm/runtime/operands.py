@@ -14,6 +14,7 @@ import pyopencl.array
 from clgemm.core.layout import Layout
 from clgemm.core.problem import Problem
 from clgemm.hardware.forks import require_unforked
+from clgemm.runtime import results
 from clgemm.runtime.events import EventsOnDemand
 
 __all__ = [
@@ -225,7 +226,7 @@ def allocated(
 ) -> AnyArray:
     """Return a new, uninitialised array on the same side as `like`."""
     if isinstance(like, np.ndarray):
-        return np.empty(shape, np.float32, order)
+        return results.empty(shape, order)
     assert queue is not None
     if 0 in shape:
         return cl.array.empty(queue, shape, np.float32, order)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clgemm.core.forkable import ForkableLock
+from clgemm.runtime.results import ResultMemory
 
 __all__ = ["Guard", "is_protected", "protect"]
 
@@ -108,14 +109,14 @@ def _chain(array: Array) -> list[Array]:
 def _owner(array: Array) -> object:
     """Return what owns an array's memory."""
     last = _chain(array)[-1]
-    return last if last.base is None else last.base
+    return last if last.base is None or isinstance(last.base, ResultMemory) else last.base
 
 
 def _require_protectable(array: Array, name: str) -> None:
     shared = _shared_bases(array)
     owner = _owner(array)
     if isinstance(owner, np.ndarray):
-        if not owner.flags.owndata:
+        if owner.base is None and not owner.flags.owndata:
             raise ValueError(
                 f"{name} cannot be protected: nobody says who owns its memory; pass a copy"
             )

@@ -44,6 +44,7 @@ KEPT = {
     "records.verified.verified_hash": PURE,
     "runtime.operands._device_layout": PURE,
     "runtime.operands._unallocated": DEVICES,
+    "runtime.results._most_bytes": ONCE,
     "runtime.workspace.workspace": DEVICES,
 }
 # Pure: a function there depends on its arguments, and on source files of the package.
