@@ -58,13 +58,13 @@ def require_settings() -> None:
 
 
 # Rules for a device whose crossovers have not been measured on this machine. Each is a bound below
-# which the host's BLAS multiplies. Where each was measured (2026-11-21):
+# which the host's BLAS multiplies. Where each was measured (2026-11-21, GPU: 2026-11-24):
 #   GPU        an H200 against OpenBLAS on 16 Xeon cores, transfers included.
 #   CPU        2 cores of an Intel Xeon (AVX-512) against OpenBLAS on the same cores.
 #   many cores The 16 Xeon cores beside the H200, against OpenBLAS on them.
 CROSSOVER = {  # multiply-adds (m n k, all matrices)
-    "GPU": 1150**3,
-    "accelerator": 1150**3,  # not measured: as a GPU
+    "GPU": 1000**3,
+    "accelerator": 1000**3,  # not measured: as a GPU
     "CPU": 768**3,
 }
 MANY_CORES_CROSSOVER = 4096**3  # multiply-adds; many cores wait longer for launches and packing
@@ -76,7 +76,7 @@ LEAST_SIDE = {  # rows and columns of C
 SHORT_SIDE = 8  # of m, n and k, on any device
 # Where operands and results are copied, multiply-adds for each element that is copied. A product of
 # n x n matrices has n / 3. In a batch, the host multiplies one matrix after the other.
-LEAST_REUSE = 300
+LEAST_REUSE = 200
 LEAST_REUSE_OF_BATCHES = 40
 # NumPy's `matmul` makes a column times a row in a loop of its own, without BLAS: 2 ns an element.
 # From so many elements of the result on, a device is 2 to 9 times as fast (two cores of an AMD EPYC

@@ -63,7 +63,7 @@ def test_the_default_crossover(device, monkeypatch):
 @pytest.mark.parametrize(
     ("sizes", "host"),
     [
-        ((1000, 1000, 1000, 1), True),
+        ((999, 1000, 1000, 1), True),
         ((1200, 1200, 1200, 1), False),
         ((4096, 128, 4096, 1), True),  # the way there takes longer than the host
         ((4096, 600, 4096, 1), False),
@@ -110,8 +110,8 @@ def test_no_device_is_refused_by_the_crossover_of_another_kind(monkeypatch):
         ((384, 384, 8192), "CPU", False),
         ((383, 8192, 8192), "CPU", True),
         ((8192, 383, 8192), "CPU", True),
-        ((1150, 1150, 1150), "GPU", False),
-        ((1150, 1150, 1149), "GPU", True),
+        ((1000, 1000, 1000), "GPU", False),
+        ((1000, 1000, 999), "GPU", True),
         ((16384, 16384, 8), "GPU", False),
         ((16384, 16384, 7), "GPU", True),
         ((8, 16384, 16384), "GPU", False),
