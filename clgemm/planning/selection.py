@@ -90,9 +90,9 @@ AVX512_KERNELS = ("SkylakeX", "Cooperlake", "SapphireRapids")
 # with 16 Xeon cores beside an H200, see docs/transfers.md (2026-11-23).
 MOST_COPYING = 10
 # On a CPU where NumPy's BLAS leaves AVX-512 unused. On two cores of an AMD EPYC (Zen 5), from here
-# on the device takes 0.6 to 0.8 of the host's time with PoCL 3.1, and 0.5 to 1.0 with Intel's
-# runtime, also right after a product of the host (2026-11-24).
-NARROW_CROSSOVER = 2**25  # multiply-adds
+# on the device takes 0.5 to 0.95 of the host's time with PoCL 3.1 and with Intel's runtime, and no
+# longer than the host right after a product of the host, whose threads still spin (2026-11-24).
+NARROW_CROSSOVER = 10**7  # multiply-adds
 NARROW_LEAST_SIDE = 64  # rows and columns of C
 SMALLEST_CROSSOVER = min(NARROW_CROSSOVER, *CROSSOVER.values())  # multiply-adds
 CLEARLY = 4  # the factor above the bounds from which on a GPU is faster by far

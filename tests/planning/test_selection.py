@@ -137,12 +137,12 @@ def test_a_device_wins_from_its_bounds_on(sizes, kind, host, monkeypatch):
 @pytest.mark.parametrize(
     ("sizes", "register_width", "host"),
     [
-        ((512, 512, 128), 16, False),
-        ((512, 512, 127), 16, True),
+        ((250, 400, 100), 16, False),
+        ((250, 400, 99), 16, True),
         ((64, 8192, 8192), 16, False),
         ((63, 8192, 8192), 16, True),
         ((8192, 63, 8192), 16, True),
-        ((512, 512, 128), 8, True),
+        ((250, 400, 100), 8, True),
     ],
 )
 def test_a_cpu_wins_sooner_where_the_blas_leaves_avx512_unused(
