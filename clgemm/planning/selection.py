@@ -89,9 +89,10 @@ AVX512_KERNELS = ("SkylakeX", "Cooperlake", "SapphireRapids")
 # Threads that copy. More of them wait longer for the interpreter's lock than they copy: measured
 # with 16 Xeon cores beside an H200, see docs/transfers.md (2026-11-23).
 MOST_COPYING = 10
-# On a CPU where NumPy's BLAS leaves AVX-512 unused. On two cores of an AMD EPYC (Zen 5), from here
-# on the device takes 0.5 to 0.95 of the host's time with PoCL 3.1 and with Intel's runtime, and no
-# longer than the host right after a product of the host, whose threads still spin (2026-11-24).
+# On a CPU where NumPy's BLAS leaves AVX-512 unused: from here on, the device takes 0.5 to 0.95 of
+# the host's time. Right after a product of the host, whose threads still spin, it takes no longer
+# than the host. Measured on two cores of an AMD EPYC (Zen 5) with PoCL 3.1 and Intel's runtime
+# (2026-11-24).
 NARROW_CROSSOVER = 10**7  # multiply-adds
 NARROW_LEAST_SIDE = 64  # rows and columns of C
 SMALLEST_CROSSOVER = min(NARROW_CROSSOVER, *CROSSOVER.values())  # multiply-adds

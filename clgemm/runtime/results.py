@@ -14,21 +14,22 @@ import os
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from clgemm.core.transfer import FLOAT_BYTES
+
 __all__ = ["ResultMemory", "empty"]
 
-LEAST_BYTES = 2**25  # glibc keeps less, by M_MMAP_THRESHOLD's largest value
+LEAST_BYTES = 2**25  # glibc keeps less itself: the largest value of M_MMAP_THRESHOLD
 MOST_KEPT = 2  # pieces of memory that nothing uses
-MOST_SHARE = 32  # each piece is at most this part of the host's memory
-UNKNOWN_BYTES = 2**33  # taken for the host's memory where the system does not tell
-SPARE = 1.25  # the most that a piece may be larger than what is asked for
-OWN_REFERENCES = 2  # to an element of a list: the list's, and the argument of `getrefcount`
+MOST_SHARE = 32  # a piece is at most the host's memory divided by this
+UNKNOWN_BYTES = 2**33  # the host's memory, where the system does not tell
+SPARE = 1.25  # a piece may be larger than what is asked for by this factor
+OWN_REFERENCES = 2  # the list's to its element, and the argument of `getrefcount`
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -66,18 +67,13 @@ class _Pool:
 
     def watch(self, array: npt.NDArray[Any], memory: ResultMemory) -> None:
         """Keep the memory once the array and all its views are gone."""
-        key = id(memory)
+        kept, living, key = self._kept, self._living, id(memory)
 
-        def keep(
-            _: object,
-            memory: ResultMemory = memory,
-            kept: deque[ResultMemory] = self._kept,
-            forget: Callable[[int, None], object] = self._living.pop,
-        ) -> None:
-            forget(key, None)
+        def keep(_: object) -> None:
+            living.pop(key, None)
             kept.append(memory)  # the deque drops the oldest
 
-        self._living[key] = weakref.ref(array, keep)
+        living[key] = weakref.ref(array, keep)
 
     def clear(self) -> None:
         """Give back what nothing uses."""
@@ -89,7 +85,7 @@ _pool = _Pool()
 
 def empty(shape: tuple[int, ...], order: Literal["C", "F"]) -> npt.NDArray[np.float32]:
     """Return a new, uninitialised float32 array: ``numpy.empty``, if it is not large."""
-    size_bytes = 4 * math.prod(shape)
+    size_bytes = FLOAT_BYTES * math.prod(shape)
     if not LEAST_BYTES <= size_bytes <= _most_bytes():
         return np.empty(shape, np.float32, order)
     try:
