@@ -50,6 +50,7 @@ from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.common.family import Family
 from clgemm.kernels.tiled import plan as tiled_plan
 from clgemm.kernels.tiled.estimate import is_fused, launch_us, tiled_estimate
+from clgemm.kernels.tiled.plan import in_place_us
 from clgemm.planning.bounded import bounded
 from clgemm.planning.planner import oriented
 from clgemm.tuning.cost_fit import burst_us, expected_times, plan_us
@@ -129,32 +130,39 @@ def tiled_alternatives(
 ) -> Iterator[Alternative]:
     """Yield plans of each config: in place, packed, and with other numbers of slices."""
     limits, shape = traits.limits, problem.shape
-    choices = sorted(
-        family.defaults(shape, traits), key=lambda c: family.estimate(shape, c.config, traits)
-    )
-    best = family.estimate(shape, choices[0].config, traits)
-    for number, choice in enumerate(choices):
-        config = choice.config
-        if family.estimate(shape, config, traits) > FAR * best + limits.costs.start_us:
-            continue
+    problems = problem, problem.transposed()
+    expected = {
+        (choice, turned): in_place_us(*problems[turned].layouts, choice.config, limits)
+        for choice in family.defaults(shape, traits)
+        for turned in (False, True)
+        if not turned or choice.config.tile_m != choice.config.tile_n
+    }
+    most = FAR * min(expected.values()) + limits.costs.start_us
+    near = [
+        found for found in sorted(expected, key=lambda x: expected[x]) if expected[found] <= most
+    ]
+    for number, (choice, turned) in enumerate(near):
+        config, part = choice.config, problems[turned]
         name = (
-            f"tiled {config.tile_m}x{config.tile_n}x{config.tile_k}"
-            f"/{config.work_m}x{config.work_n}/{config.parts}/{config.buffers}"
+            "turned " * turned
+            + f"tiled {config.tile_m}x{config.tile_n}x{config.tile_k}"
+            + f"/{config.work_m}x{config.work_n}/{config.parts}/{config.buffers}"
             + f"/g{config.grid_n}/r{config.registers}" * (config.registers > 0)
             + "/asynchronous" * config.asynchronous
         )
         for mode, most_reads in (("place", math.inf), ("pack", 0.0)):
-            make = functools.partial(tiled_plan_of, problem, choice, limits, most_reads, None)
-            yield Alternative(f"{name} {mode}", make)
+            make = functools.partial(tiled_plan_of, part, choice, limits, most_reads, None)
+            yield Alternative(f"{name} {mode}", make, turned)
         if number >= COMPARED_WITH_SLICES:
             continue
-        tiles = shape.matrices * -(-shape.m // config.tile_m) * -(-shape.n // config.tile_n)
-        own = tiled_estimate(config.tiles, *shape, limits).slices
+        tiles = -(-part.shape.m // config.tile_m) * -(-part.shape.n // config.tile_n)
+        tiles *= shape.matrices
+        own = tiled_estimate(config.tiles, *part.shape, limits).slices
         for slices in SLICES:
             fits = tiles * slices <= MOST_GROUPS * limits.compute_units or slices == 1
             if fits and slices != own and shape.k >= 64 * slices:
-                make = functools.partial(tiled_plan_of, problem, choice, limits, math.inf, slices)
-                yield Alternative(f"{name} place {slices} slices", make)
+                make = functools.partial(tiled_plan_of, part, choice, limits, math.inf, slices)
+                yield Alternative(f"{name} place {slices} slices", make, turned)
 
 
 def tiled_plan_of(

@@ -31,16 +31,17 @@ class Costs:
     transposed : float
         The same for the way of four floats into a transposed tile.
     one_buffer : float
-        How many times as long loads of single floats take that are not begun a step ahead.
-    copied : float
-        The same for asynchronous copies to local memory.
+        How many times as long loads take that are not begun a step ahead.
+    copied, copied_narrow, copied_transposed : float
+        The same for asynchronous copies to local memory: of four floats, of fewer, and of single
+        ones into a transposed tile.
     few_lanes : float
         How much slower eight groups of 32 lanes are than many, as a share.
     step_us, narrow_step : float
         Latency of a step over a tile's depth; how many times longer it is, as a share, where loads
         have fewer than four floats.
-    copied_step_us : float
-        The latency of a step with asynchronous copies.
+    copied_step_us, one_buffer_step_us : float
+        The latency of a step with asynchronous copies, and with one buffer.
     part_us : float
         Adding up where work-items share a block of C, for each of them but one.
     edge_store : float
@@ -48,6 +49,8 @@ class Costs:
     scattered : float
         How much longer that takes, as a share, where neighbours store 16 columns of C side by side
         instead of 32; at 8 columns three times that share.
+    against_rows : float
+        How many times as long it takes where they are no neighbours in memory.
     fused_us, fused_slice_us : float
         Adding up in the same launch, and for each slice where work-items have 32 accumulators.
     store_bytes, whole_store_bytes : float
@@ -92,18 +95,22 @@ class Costs:
     more_us: float = 0.001
     memory_bytes: float = 4700000.0
     cache_bytes: float = 5640000.0
-    multiply_adds: float = 257000.0
-    vector_load: float = 3.71
-    transposed: float = 2.0
-    one_buffer: float = 0.774
-    copied: float = 0.755
-    few_lanes: float = 0.333
-    step_us: float = 0.0327
-    narrow_step: float = 6.32
-    copied_step_us: float = 0.184
+    multiply_adds: float = 247000.0
+    vector_load: float = 4.85
+    transposed: float = 1.67
+    one_buffer: float = 0.816
+    copied: float = 0.488
+    copied_narrow: float = 1.57
+    copied_transposed: float = 0.875
+    few_lanes: float = 0.293
+    step_us: float = 0.0416
+    narrow_step: float = 7.05
+    copied_step_us: float = 0.305
+    one_buffer_step_us: float = 0.025
     part_us: float = 0.737
     edge_store: float = 34.5
     scattered: float = 0.672
+    against_rows: float = 5.0
     fused_us: float = 1.34
     fused_slice_us: float = 0.162
     store_bytes: float = 2.18
@@ -144,9 +151,11 @@ class Costs:
 
 
 # Fitted on an NVIDIA H200, driver 580.159, by docs/family_costs.py to docs/measured/families_h200*.
-# The first four and those of outer products and of few rows, are of the third fit, with
-# families_h200_again, since launches make no events. Those of the tiled family, of packing and of
-# split-k are of the second, with families_h200_tiles and _squares. The others are older.
+# The first four and those of outer products and of few rows are of the third fit, with
+# families_h200_again, since launches make no events. Of the tiled family, how it loads and its
+# steps are of the fourth, with families_h200_random, _random_again and _sides; the rest of it, of
+# packing and of split-k is of the second, with families_h200_tiles and _squares. The others are
+# older.
 H200 = Costs()
 
 

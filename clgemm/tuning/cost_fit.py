@@ -99,7 +99,7 @@ GROUPS = {
         *("tensor_more_us", "narrow_us", "narrow_fused_us", "fused_us", "part_us"),
     ),
     "latency": (
-        *("step_us", "copied_step_us", "direct_step_us", "skinny_step_us"),
+        *("step_us", "copied_step_us", "one_buffer_step_us", "direct_step_us", "skinny_step_us"),
         *("fused_slice_us", "narrow_slice_us", "direct_store"),
     ),
     "memory": (

@@ -76,7 +76,19 @@ FMA = replace(ODD_TILES, tile_n=16, tile_k=8, work_n=4, width_b=4, grid_n=4, unr
 WIDE = replace(ODD_TILES, tile_m=16, tile_n=32, work_m=4, work_n=8, width_a=4, width_b=4, grid_n=2)
 SHARED = replace(FMA, tile_m=16, tile_k=16, work_m=4, width_a=4, parts=2)
 THIRDS = replace(WIDE, tile_k=12, parts=3)
-LOCAL = [ODD_TILES, TALL, FMA, SHARED, THIRDS, *lane_configs(), *nvidia_configs()]
+# 15 work-items, which do not divide the 63 loads of a tile of B.
+LEFT_OVER = replace(ODD_TILES, tile_m=15, tile_n=18, tile_k=7, work_n=6, grid_n=3, unroll=7)
+LOCAL = [
+    LEFT_OVER,
+    replace(LEFT_OVER, buffers=2),
+    ODD_TILES,
+    TALL,
+    FMA,
+    SHARED,
+    THIRDS,
+    *lane_configs(),
+    *nvidia_configs(),
+]
 ODD_REGISTERS = BlockedConfig(
     work_m=3,
     vectors=1,
@@ -208,7 +220,9 @@ def check_any_strides(data, m, n, k):
 
 
 @pytest.mark.parametrize(
-    "config", [ODD_TILES, TALL, lane_configs()[-1], ODD_REGISTERS, *DIRECT[:2]], ids=name
+    "config",
+    [ODD_TILES, LEFT_OVER, TALL, lane_configs()[-1], ODD_REGISTERS, *DIRECT[:2]],
+    ids=name,
 )
 @given(data=st.data(), m=st.integers(1, 50), n=st.integers(1, 50), k=st.integers(1, 30))
 def test_any_strides(config, data, m, n, k, device):

@@ -39,6 +39,7 @@ class TiledConfig(KernelConfig):
     parts: int = 1  # work-items that share a block of C: each takes some steps over a tile's depth
     asynchronous: bool = False  # copy tiles without registers, by instructions of NVIDIA's GPUs
     registers: int = 0  # of a work-item at most, on NVIDIA's GPUs; 0 for what the compiler takes
+    percent: int = 100  # of the time that the model expects, as measured
 
     family: ClassVar[str] = "tiled"
     source: ClassVar[str] = "tiled/tiled.cl"
@@ -47,7 +48,7 @@ class TiledConfig(KernelConfig):
     includes: ClassVar[tuple[str, ...]] = (
         *("common/store.cl", "common/swizzle.cl", "split_k/fused.cl", "tiled/copies.cl"),
     )
-    planned: ClassVar[frozenset[str]] = frozenset({"IN_PLACE"})
+    planned: ClassVar[frozenset[str]] = frozenset({"IN_PLACE", "PERCENT"})
 
     @property
     def items_m(self) -> int:
@@ -88,6 +89,7 @@ class TiledConfig(KernelConfig):
             self.local_memory_bytes,
             self.asynchronous,
             self.registers,
+            self.percent,
             self.grid_n * self.width_b,
             load_a=getattr(self, "load_a", self.width_a),
             load_b=getattr(self, "load_b", self.width_b),
@@ -127,15 +129,6 @@ class TiledConfig(KernelConfig):
                 yield f"width_a={self.width_a} or width_b={self.width_b} exceeds {MOST_COPIED}"
         elif self.buffers > 2:
             yield f"buffers={self.buffers} is neither 1 nor 2"
-        for side, tile, width in (
-            ("a", self.tile_m, self.width_a),
-            ("b", self.tile_n, self.width_b),
-        ):
-            if (loads := tile * self.tile_k // width) % self.items:
-                yield (
-                    f"a tile of {side} takes {loads} loads of width_{side}={width}, "
-                    f"not a multiple of the {self.items} work-items"
-                )
 
 
 @dataclass(frozen=True)
@@ -159,9 +152,10 @@ class TiledVariant(TiledConfig):
         """Return the expected time of a launch."""
         m, n, k, slice_k = (launch.arguments[name] for name in ("m", "n", "k", "slice_k"))
         slices = ceil_div(k, slice_k)
-        tiles = ceil_div(m, self.tile_m) * ceil_div(n, self.tile_n)
-        matrices, fused = launch.groups // (slices * tiles), self.fused_split_k
-        return launch_us(self.tiles, m, n, k, matrices, slices, fused, launch.limits)
+        per_matrix = slices * ceil_div(m, self.tile_m) * ceil_div(n, self.tile_n)
+        matrices, fused = launch.groups // per_matrix, self.fused_split_k
+        tiles = self.tiles._replace(against_rows=launch.arguments["c_column"] != 1)
+        return launch_us(tiles, m, n, k, matrices, slices, fused, launch.limits)
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

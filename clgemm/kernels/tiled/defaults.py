@@ -8,7 +8,7 @@ from dataclasses import replace
 from clgemm.core.traits import Traits
 from clgemm.kernels.tiled.config import TiledConfig
 
-__all__ = ["lane_configs", "nvidia_configs", "single_loads_config", "that_fit"]
+__all__ = ["lane_configs", "nvidia_configs", "that_fit"]
 
 
 @functools.lru_cache(maxsize=16)
@@ -20,14 +20,6 @@ def that_fit(traits: Traits) -> tuple[TiledConfig, ...]:
     if traits.kind == "CPU":  # it emulates lanes, and takes very long for partly used large tiles
         configs = configs[1:]
     return tuple(config for config in configs if not any(config.problems_on(traits.limits)))
-
-
-def single_loads_config(traits: Traits) -> TiledConfig | None:
-    """Return the fastest config for operands that are loaded float by float; None if unknown.
-
-    Many small work-groups hide those loads best.
-    """
-    return nvidia_configs(traits.limits.asynchronous_copies)[2] if traits.is_nvidia else None
 
 
 def lane_configs() -> tuple[TiledConfig, ...]:
@@ -71,27 +63,34 @@ def nvidia_configs(asynchronous_copies: bool = True) -> tuple[TiledConfig, ...]:
     """
     small = replace(lane_configs()[1], work_m=8, work_n=4, grid_n=8)
     single = replace(small, buffers=1, registers=128)
+    shallow_pair = replace(small, tile_k=8, unroll=8)
     shallow = replace(single, tile_k=8, unroll=8, grid_n=2)
     copied = replace(small, asynchronous=True)
+    wide = replace(copied, work_n=8, tile_k=8, unroll=8, buffers=3, grid_n=4)
     short = replace(small, tile_m=16, work_m=4, tile_k=32, unroll=32)
-    configs = (
-        replace(small, tile_m=128, tile_n=128, work_m=16, work_n=8, grid_n=4, tile_k=8, unroll=8),
-        small,
-        single,
-        replace(single, grid_n=2),
-        replace(single, tile_m=32, grid_n=2, parts=2),
-        replace(shallow, registers=96),
-        replace(shallow, work_n=8, registers=144),
-        replace(small, tile_m=128, work_n=8, parts=2),
-        replace(small, tile_m=32, tile_k=32, unroll=32, buffers=1, parts=4),
-        replace(small, tile_m=32, tile_n=32, work_m=4, registers=96),
-        short,
-        replace(small, tile_m=128, tile_n=16, work_m=4, grid_n=4, tile_k=32, unroll=32),
-        replace(copied, tile_k=8, unroll=8, buffers=4),
-        replace(copied, tile_m=128, work_n=8, tile_k=8, unroll=8, buffers=3, registers=168),
-        replace(copied, work_n=8, grid_n=4, buffers=3),
-        replace(short, asynchronous=True, buffers=3),
+    measured = (  # the percent of the model's time, and the rest
+        (98, replace(shallow_pair, tile_m=128, tile_n=128, work_m=16, work_n=8, grid_n=4)),
+        (96, small),
+        (96, single),
+        (93, replace(single, grid_n=2)),
+        (90, replace(single, tile_m=32, grid_n=2, parts=2)),
+        (96, replace(shallow, registers=96)),
+        (102, replace(shallow, work_n=8, registers=144)),
+        (93, replace(small, tile_m=128, work_n=8, parts=2)),
+        (99, replace(small, tile_m=32, tile_k=32, unroll=32, buffers=1, parts=4)),
+        (99, replace(small, tile_m=32, tile_n=32, work_m=4, registers=96)),
+        (101, short),
+        (97, replace(small, tile_m=128, tile_n=16, work_m=4, grid_n=4, tile_k=32, unroll=32)),
+        (93, replace(copied, tile_k=8, unroll=8, buffers=4)),
+        (93, replace(copied, tile_m=128, work_n=8, tile_k=8, unroll=8, buffers=3, registers=168)),
+        (97, replace(copied, work_n=8, grid_n=4, buffers=3)),
+        (99, replace(short, asynchronous=True, buffers=3)),
+        (104, replace(single, tile_n=48, grid_n=4)),
+        (96, replace(wide, tile_m=128, tile_n=32)),
+        (103, replace(wide, tile_m=128, tile_n=96)),
+        (98, replace(wide, tile_m=256, tile_n=48, work_n=12)),
     )
+    configs = tuple(replace(config, percent=percent) for percent, config in measured)
     if asynchronous_copies:
         return configs
     plain = (replace(config, registers=0) for config in configs if not config.asynchronous)

@@ -11,7 +11,7 @@ import math
 from typing import NamedTuple
 
 from clgemm.core.config import FLOAT_BYTES, Limits
-from clgemm.core.costs import joined
+from clgemm.core.costs import Costs, joined
 from clgemm.core.steps import ceil_div, round_up
 from clgemm.kernels.split_k.estimate import reduce_us
 
@@ -55,12 +55,14 @@ class Tiles(NamedTuple):
     local_memory_bytes: int
     asynchronous: bool
     registers: int
+    percent: int
     run: int  # columns of C that neighbours store
     load_a: int
     load_b: int
     transpose_a: bool
     transpose_b: bool
     whole: bool
+    against_rows: bool = False  # the columns of C are no neighbours in memory
 
 
 @functools.lru_cache(maxsize=256)
@@ -93,13 +95,8 @@ def launch_us(
     most_together = side_by_side(tiles)
     steps = ceil_div(depth, tiles.tile_k)
     area = tiles.tile_m * tiles.tile_n
-    loads = tiles.tile_m / tiles.load_a + tiles.tile_n / tiles.load_b
-    moved = tiles.tile_m * tiles.transpose_a + tiles.tile_n * tiles.transpose_b
-    moving = costs.vector_load * loads + costs.transposed * moved
-    if tiles.asynchronous:
-        moving *= costs.copied
-    elif tiles.buffers == 1 and min(tiles.load_a, tiles.load_b) == 1:
-        moving *= costs.one_buffer
+    moving = tiles.tile_m * _load_cost(tiles, tiles.load_a, tiles.transpose_a, costs)
+    moving += tiles.tile_n * _load_cost(tiles, tiles.load_b, tiles.transpose_b, costs)
     work = area + 4 * moving
     # Each group takes longer where few run at the same time, as in the last wave. A work-item with
     # more accumulators has more to do meanwhile.
@@ -111,6 +108,8 @@ def launch_us(
     step_us = costs.step_us * (1 + costs.narrow_step * is_narrow)
     if tiles.asynchronous:
         step_us = costs.copied_step_us
+    elif tiles.buffers == 1:
+        step_us = costs.one_buffer_step_us * (1 + costs.narrow_step * is_narrow)
     latency = waves * (steps * step_us + costs.part_us * (tiles.parts - 1))
     cached = FLOAT_BYTES * groups * depth * (tiles.tile_m + tiles.tile_n) / costs.cache_bytes
     read, written = matrices * (m * k + k * n), matrices * m * n
@@ -120,12 +119,24 @@ def launch_us(
     if not tiles.whole:
         # Neighbours write `work_n` floats apart: the wider, the more pieces of cache lines.
         pieces = area * min(tiles.work_n, PIECE_FLOATS) / MODELLED_WORK_N
-        pieces *= 1 + costs.scattered * max(0.0, LANES / tiles.run - 1)
+        if tiles.against_rows:
+            pieces *= costs.against_rows
+        else:
+            pieces *= 1 + costs.scattered * max(0.0, LANES / tiles.run - 1)
         time += rounds * pieces * costs.edge_store / most_together / costs.multiply_adds
     if fused:
         sums = tiles.work_m * tiles.work_n
         time += costs.fused_us + costs.fused_slice_us * slices * sums / MODELLED_SUMS
-    return time
+    return time * tiles.percent / 100
+
+
+def _load_cost(tiles: Tiles, load: int, transposed: bool, costs: Costs) -> float:
+    """Return the multiply-adds that take as long as a row or column of a tile takes to load."""
+    if not tiles.asynchronous:
+        factor = costs.one_buffer if tiles.buffers == 1 else 1.0
+        return costs.vector_load * factor / load + costs.transposed * transposed
+    factor = costs.copied if load == 4 else costs.copied_narrow
+    return costs.vector_load * (costs.copied_transposed if transposed else factor) / load
 
 
 def is_fused(tiles: Tiles, slices: int, limits: Limits) -> bool:

@@ -15,9 +15,9 @@ from clgemm.kernels.common.search_space import SearchSpace
 from clgemm.kernels.pack.config import PackConfig
 from clgemm.kernels.pack.defaults import pack_config
 from clgemm.kernels.tiled.config import TiledConfig
-from clgemm.kernels.tiled.defaults import lane_configs, single_loads_config, that_fit
+from clgemm.kernels.tiled.defaults import lane_configs, that_fit
 from clgemm.kernels.tiled.estimate import tiled_estimate
-from clgemm.kernels.tiled.plan import make_tiled_plan, reads_narrowly, reads_singly
+from clgemm.kernels.tiled.plan import in_place_us, make_tiled_plan, reads_narrowly
 from clgemm.kernels.tiled.search_space import search_space
 
 __all__ = ["TILED"]
@@ -57,8 +57,11 @@ class Tiled(Family[TiledConfig, PackConfig]):
     def candidates(self, problem: Problem, traits: Traits) -> tuple[Choice, ...]:
         """Return the configs whose tiles are not far from the best ones, a few at most."""
         shape = problem.shape
+        turned = shape._replace(m=shape.n, n=shape.m)
         times = {
-            choice: self.estimate(shape, self.config_of(choice), traits)
+            choice: min(
+                self.estimate(each, self.config_of(choice), traits) for each in (shape, turned)
+            )
             for choice in self.defaults(shape, traits)
         }
         most = FAR * min(times.values()) + traits.limits.costs.host_us
@@ -100,19 +103,32 @@ class Tiled(Family[TiledConfig, PackConfig]):
         plans = (make_tiled_plan(*layouts, config, pack, limits, each) for each in PACKING)
         return min(plans, key=lambda plan: expected_us(plan, limits))
 
+    def is_faster_transposed(self, problem: Problem, choice: Choice, traits: Traits) -> bool:
+        """Tell which way tiles that are not square cover C sooner."""
+        config = self.config_of(choice)
+        if not traits.has_cost_model or config.tile_m == config.tile_n:
+            return False
+        straight, turned = (
+            in_place_us(*each.layouts, config, traits.limits)
+            for each in (problem, problem.transposed())
+        )
+        return turned < straight
+
     def fallback(self, problem: Problem, choice: Choice, traits: Traits) -> Fallback:
         """Return a fallback that packs no operand that can be read in place.
 
-        Operands that must be loaded float by float get the config that is fastest at that.
+        Where times are expected, it has the config that is the fastest at that.
         """
-        a, b, _ = problem.layouts
-        single = single_loads_config(traits)
-        if single is not None and reads_singly(a, b, self.config_of(choice)):
-            choice = _with_packing(single, traits)
+        limits = traits.limits
+        if traits.has_cost_model:
+            choice = min(
+                self.candidates(problem, traits),
+                key=lambda each: in_place_us(*problem.layouts, self.config_of(each), limits),
+            )
         config, pack = self.config_of(choice), self.packing(choice)
 
         def plan(part: Problem) -> Plan:
-            return make_tiled_plan(*part.layouts, config, pack, traits.limits, most_reads=math.inf)
+            return make_tiled_plan(*part.layouts, config, pack, limits, most_reads=math.inf)
 
         return plan
 

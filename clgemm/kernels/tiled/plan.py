@@ -37,7 +37,7 @@ from clgemm.kernels.split_k.plan import product_arguments
 from clgemm.kernels.tiled.config import TiledConfig, TiledVariant
 from clgemm.kernels.tiled.estimate import tiled_estimate
 
-__all__ = ["make_tiled_plan", "reads_narrowly", "reads_singly"]
+__all__ = ["in_place_us", "make_tiled_plan", "reads_narrowly"]
 
 # An operand that must be loaded float by float is packed if more tiles than this read it. That is
 # the rule for devices without expected times.
@@ -87,11 +87,6 @@ def _load(rows: Layout, transposed: bool, width: int) -> int:
     return widest_load(rows, not transposed, width) if stride == 1 else 0
 
 
-def reads_singly(a: Layout, b: Layout, config: TiledConfig) -> bool:
-    """Tell whether A or B, read in place, must be loaded float by float."""
-    return any(load == 1 < width for load, width in _loads(a, b, config))
-
-
 def reads_narrowly(a: Layout, b: Layout, config: TiledConfig) -> bool:
     """Tell whether A or B, read in place, must be loaded by fewer floats than once packed."""
     return any(0 < load < width for load, width in _loads(a, b, config))
@@ -101,6 +96,14 @@ def _loads(a: Layout, b: Layout, config: TiledConfig) -> Iterator[tuple[int, int
     """Yield for each operand how many floats one load can take in place, and once packed."""
     for rows, width in ((a, config.width_a), (b.transposed(), config.width_b)):
         yield max(_load(rows, transposed, width) for transposed in (False, True)), width
+
+
+def in_place_us(a: Layout, b: Layout, c: Layout, config: TiledConfig, limits: Limits) -> float:
+    """Return the expected time of a product whose operands are read in place where they can be."""
+    found, _ = fitted(config, a, b.transposed(), limits, most_reads=math.inf)
+    tiles = replace(found, whole=_is_whole(c, found)).tiles
+    tiles = tiles._replace(against_rows=c.column_stride != 1)
+    return tiled_estimate(tiles, c.rows, c.columns, a.columns, math.prod(c.batch), limits).time
 
 
 @dataclass(frozen=True)

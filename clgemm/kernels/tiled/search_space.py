@@ -58,16 +58,14 @@ def search_space(config: TiledConfig, limits: Limits) -> SearchSpace:
         if point["work_m"] * point["work_n"] > MOST_SUMS:
             return None
         tile_m, tile_n = (point[f"items_{x}"] * point[f"work_{x}"] for x in "mn")
-        # Columns of a tile that each work-item loads.
-        share = point["tile_k"] / (point["items_m"] * point["items_n"] * point["parts"])
         made = changed(
             config,
             point
             | {
                 "tile_m": tile_m,
                 "tile_n": tile_n,
-                "width_a": _fitting(point["width_a"], point["work_m"], tile_m * share),
-                "width_b": _fitting(point["width_b"], point["work_n"], tile_n * share),
+                "width_a": math.gcd(point["width_a"], point["work_m"]),
+                "width_b": math.gcd(point["width_b"], point["work_n"]),
                 "grid_n": math.gcd(point["grid_n"], point["items_n"]),
                 "unroll": max(1, point["tile_k"] // point["rolled"]),
             },
@@ -88,10 +86,3 @@ def search_space(config: TiledConfig, limits: Limits) -> SearchSpace:
         }
 
     return SearchSpace(values, couples, coarse, make, read)
-
-
-def _fitting(width: int, work: int, share: float) -> int:
-    """Return the widest load, up to `width` floats, that divides a work-item's work and share."""
-    while width > 1 and (work % width or share % width):
-        width //= 2
-    return width

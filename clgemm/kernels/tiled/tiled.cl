@@ -104,8 +104,11 @@
 #define PITCH_B (TILE_N + TRANSPOSE_B * WIDTH_B)
 #define SIZE_A (PITCH_A * TILE_K)
 #define SIZE_B (PITCH_B * TILE_K)
-#define LOADS_A (TILE_M * TILE_K / LOAD_A / ITEMS)  // vectors of a tile that each work-item fetches
-#define LOADS_B (TILE_N * TILE_K / LOAD_B / ITEMS)
+#define VECTORS_A (TILE_M * TILE_K / LOAD_A)  // of a tile
+#define VECTORS_B (TILE_N * TILE_K / LOAD_B)
+#define LOADS_A ((VECTORS_A + ITEMS - 1) / ITEMS)  // vectors that each work-item fetches; the last may be one too many
+#define LOADS_B ((VECTORS_B + ITEMS - 1) / ITEMS)
+#define IS_IN_TILE(SIDE, vector) (VECTORS_##SIDE % ITEMS == 0 || (vector) < VECTORS_##SIDE)
 
 // Vectors of LOAD_A floats lie along the rows of a tile of A, or, with TRANSPOSE_A, along k: the row and the step over
 // k at which vector number `vector` begins. It lies at source_of_a in the tile at `from`; rows past `last` repeat it.
@@ -141,21 +144,24 @@ static inline __global const float* source_of_b(__global const float* from, cons
 #define COPY_TILE(SIDE, side, to, there)                                                             \
   _Pragma("unroll") for (int load = 0; load < LOADS_##SIDE; load++) {                                \
     const int vector = load * ITEMS + item;                                                          \
-    COPY(LOAD_##SIDE)(to + step_of_##side(vector) * PITCH_##SIDE + row_of_##side(vector),            \
-                      source_of_##side(side, side##_pitch, last_##side, vector), step_of_##side(vector) < there); \
+    if (IS_IN_TILE(SIDE, vector))                                                                    \
+      COPY(LOAD_##SIDE)(to + step_of_##side(vector) * PITCH_##SIDE + row_of_##side(vector),          \
+                        source_of_##side(side, side##_pitch, last_##side, vector), step_of_##side(vector) < there); \
   }
 #else
 // Load this work-item's vectors of a tile.
 #define FETCH_TILE(SIDE, side)                                                                       \
   _Pragma("unroll") for (int load = 0; load < LOADS_##SIDE; load++)                                  \
-    next_##side[load] = LOAD_ALIGNED(LOAD_##SIDE, __global,                                          \
-                                     source_of_##side(side, side##_pitch, last_##side, load * ITEMS + item));
+    if (IS_IN_TILE(SIDE, load * ITEMS + item))                                                       \
+      next_##side[load] = LOAD_ALIGNED(LOAD_##SIDE, __global,                                        \
+                                       source_of_##side(side, side##_pitch, last_##side, load * ITEMS + item));
 
 // Write this work-item's vectors to a tile in local memory. A macro: as an inline function it took a product of
 // 1024 x 1024 x 1024 5 to 10 % longer on an H100 (driver 580.159.04, 2026-11-22).
 #define PUT_TILE(SIDE, side, fetched, tile)                                                          \
   _Pragma("unroll") for (int load = 0; load < LOADS_##SIDE; load++) {                                \
     const int vector = load * ITEMS + item;                                                          \
+    if (!IS_IN_TILE(SIDE, vector)) break;                                                            \
     __local float* to = tile + step_of_##side(vector) * PITCH_##SIDE + row_of_##side(vector);        \
     if (TRANSPOSE_##SIDE) {                                                                               \
       float values[LOAD_##SIDE];                                                                     \

@@ -46,7 +46,7 @@ def firsts(step):
 def test_a_guarded_product_holds_the_plain_one_as_fallback(apart):
     """One launch splits both operands, one multiplies; the rest are conditional launches."""
     plan = planned(rows(1000, 500), rows(500, 700), rows(1000, 700))
-    assert families(plan) == ["tensor_pack", "tensor", "conditional tiled", "conditional reduce"]
+    assert families(plan) == ["tensor_pack", "tensor", "conditional tiled"]
     assert plan.counted_products == 1
     skewed = Layout((1000, 500), (1, 1000)), Layout((500, 700), (1400, 2))
     plan = planned(*skewed, rows(1000, 700))
@@ -55,7 +55,6 @@ def test_a_guarded_product_holds_the_plain_one_as_fallback(apart):
         "tensor",
         "conditional pack",
         "conditional tiled",
-        "conditional reduce",
     ]
     for step in plan.steps[2:]:
         assert list(step.arguments)[-2:] == ["gate", "gate_most"]
@@ -90,7 +89,7 @@ def test_tf32_stands_between():
     """It gives way to the plain kernel only."""
     plan = planned(rows(1000, 500), rows(500, 700), rows(1000, 700), WIDE, WIDE_TF32)
     tiers = ["tensor_pack", "tensor"] * 2
-    assert families(plan) == [*tiers, "conditional tiled", "conditional reduce"]
+    assert families(plan) == [*tiers, "conditional tiled"]
     assert plan.counted_products == 1
     assert dict(plan.scratch)["packed_a"] == 8 * 16 * (TILE_BYTES + 4)
     assert {step.arguments["gate"] for step in plan.steps[4:]} == {OutlierCounter(0, 1)}

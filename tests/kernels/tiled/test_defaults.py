@@ -10,7 +10,6 @@ from planned import LIMITS, traits_with
 from clgemm.kernels.tiled.defaults import (
     lane_configs,
     nvidia_configs,
-    single_loads_config,
     that_fit,
 )
 
@@ -41,12 +40,6 @@ def test_work_items_of_nvidias_gpus_keep_their_registers():
     """At most 128 sums leave registers for the operands, of 255 in all."""
     assert all(config.work_m * config.work_n <= 128 for config in nvidia_configs())
     assert len(set(nvidia_configs())) == len(nvidia_configs())
-
-
-def test_only_for_nvidias_gpus_the_best_config_for_single_loads_is_known():
-    """It has one buffer, so that many work-groups fit on a compute unit."""
-    assert single_loads_config(traits_with(LIMITS)) is None
-    assert single_loads_config(traits_with(LIMITS, is_nvidia=True)).buffers == 1
 
 
 def test_older_gpus_of_nvidia_get_tiles_without_asynchronous_copies():

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from planned import LIMITS, TWO_CORES, traits_with
 
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
-from clgemm.kernels.tiled.defaults import single_loads_config, that_fit
+from clgemm.kernels.tiled.config import TiledConfig
+from clgemm.kernels.tiled.defaults import that_fit
 from clgemm.kernels.tiled.family import TILED
+from clgemm.kernels.tiled.plan import in_place_us
 
 GPU = traits_with(LIMITS)
 NVIDIA = traits_with(LIMITS, is_nvidia=True)
+NEWER = traits_with(replace(LIMITS, asynchronous_copies=True), is_nvidia=True)
 
 
 @pytest.mark.parametrize("shape", [Shape(4096, 4096, 4096), Shape(33, 65, 900), Shape(64, 64, 9)])
@@ -43,12 +46,31 @@ def test_the_model_is_for_gpus():
     assert not TILED.runs_on(traits_with(TWO_CORES, "CPU"))
 
 
-def test_a_fallback_takes_the_config_for_single_loads():
-    """On NVIDIA's GPUs, operands that are loaded float by float get small work-groups."""
+def test_a_fallback_has_the_config_that_is_fastest_in_place():
+    """It packs nothing that can be read in place, whatever the product itself does."""
     shape = Shape(1001, 1003, 1005)
     problem = Problem.of(shape, "float32")
-    choice = TILED.defaults(shape, NVIDIA)[0]
-    launches = TILED.fallback(problem, choice, NVIDIA)(problem).steps
-    (config,) = (step.config for step in launches if step.config.family == "tiled")
-    single = single_loads_config(NVIDIA)
-    assert (config.tile_m, config.tile_n, config.buffers) == (single.tile_m, single.tile_n, 1)
+    far = TILED.defaults(shape, NVIDIA)[-1]
+    (launch,) = TILED.fallback(problem, far, NVIDIA)(problem).steps
+    found = {
+        choice: in_place_us(*problem.layouts, choice.config, NVIDIA.limits)
+        for choice in TILED.candidates(problem, NVIDIA)
+    }
+    best = min(found, key=found.get).config
+    assert TiledConfig(**{f.name: getattr(launch.config, f.name) for f in fields(best)}) == best
+
+
+def test_tiles_that_are_not_square_cover_c_either_way():
+    """A turned product has fewer tiles, unless stores against the rows cost more."""
+
+    def tiles(m, n):
+        choices = TILED.defaults(Shape(9, 9, 9), NEWER)
+        return next(c for c in choices if (c.config.tile_m, c.config.tile_n) == (m, n))
+
+    def turns(shape, choice):
+        return TILED.is_faster_transposed(Problem.of(shape, "strict"), choice, NEWER)
+
+    assert turns(Shape(32, 9000, 999), tiles(128, 32))
+    assert not turns(Shape(9000, 32, 999), tiles(128, 32))
+    assert not turns(Shape(128, 9000, 9), tiles(128, 32))
+    assert not turns(Shape(32, 9000, 999), tiles(64, 64))

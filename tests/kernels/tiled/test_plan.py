@@ -11,7 +11,7 @@ from planned import LIMITS, dense, kernels, make_plan
 from clgemm.core.layout import Layout
 from clgemm.kernels.pack.defaults import pack_config
 from clgemm.kernels.tiled.defaults import lane_configs, nvidia_configs
-from clgemm.kernels.tiled.plan import make_tiled_plan, reads_narrowly, reads_singly
+from clgemm.kernels.tiled.plan import make_tiled_plan, reads_narrowly
 
 CONFIG = replace(lane_configs()[1], in_place=False)
 IN_PLACE = lane_configs()[1]
@@ -78,22 +78,17 @@ def test_operands_of_narrow_loads_are_packed_where_that_is_compared():
         assert [step.config.family for step in made.steps].count("pack") == packed
 
 
-def test_which_operands_are_read_float_by_float():
-    """Those are contiguous, but their sizes, strides or alignment allow no vectors."""
+def test_which_operands_are_read_narrowly():
+    """Those are contiguous, but their sizes, strides or alignment allow no wide vectors."""
     vectors, apart = Layout((100, 128), (128, 1), 64), Layout((100, 128), (256, 2), 64)
-    wide, narrow = (Layout((128, n), (n, 1), 64) for n in (64, 63))
-    assert not reads_singly(vectors, wide, IN_PLACE)
-    assert not reads_singly(wide.transposed(), wide, IN_PLACE)
-    assert not reads_singly(apart, wide, IN_PLACE)  # packed, by whatever loads
-    assert reads_singly(vectors, narrow, IN_PLACE)
-    assert reads_singly(narrow.transposed(), wide, IN_PLACE)
-    assert reads_singly(Layout((100, 128), (128, 1), 4), wide, IN_PLACE)
-    even = Layout((128, 62), (62, 1), 64)  # loads of two floats
-    assert not reads_singly(vectors, even, IN_PLACE)
-    assert reads_narrowly(vectors, even, IN_PLACE)
-    assert reads_narrowly(vectors, narrow, IN_PLACE)
+    wide, narrow, even = (Layout((128, n), (n, 1), 64) for n in (64, 63, 62))
     assert not reads_narrowly(vectors, wide, IN_PLACE)
-    assert not reads_narrowly(apart, wide, IN_PLACE)
+    assert not reads_narrowly(wide.transposed(), wide, IN_PLACE)
+    assert not reads_narrowly(apart, wide, IN_PLACE)  # packed, by whatever loads
+    assert reads_narrowly(vectors, narrow, IN_PLACE)
+    assert reads_narrowly(narrow.transposed(), wide, IN_PLACE)
+    assert reads_narrowly(Layout((100, 128), (128, 1), 4), wide, IN_PLACE)
+    assert reads_narrowly(vectors, even, IN_PLACE)  # loads of two floats
 
 
 @pytest.mark.parametrize("shape", [(64, 64, 64), (65, 63, 67)])
