@@ -36,6 +36,7 @@ def search_space(config: TiledConfig, limits: Limits) -> SearchSpace:
         "asynchronous": FLAGS if limits.asynchronous_copies else (0,),
         "registers": (0, 80, 96, 128, 144, 168) if limits.asynchronous_copies else (0,),
         "in_place": FLAGS,
+        "percent": (100,),  # only the defaults were measured
         "pack_depth": (8, 16, 32, 64),
         "pack_group": (1, 32, 64, 128, 256, 512),
     }

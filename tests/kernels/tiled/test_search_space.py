@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from planned import LIMITS, traits_with
 
+from clgemm.core.shapes import Shape
 from clgemm.kernels.tiled.family import TILED
 from clgemm.kernels.tiled.search_space import MOST_SUMS
 
@@ -48,3 +49,11 @@ def test_asynchronous_copies_are_searched_where_devices_have_them():
     assert (made.asynchronous, made.buffers, made.registers) == (True, 3, 128)
     assert not list(made.problems_on(traits.limits))
     assert {"asynchronous", "registers"} <= set(space.read(space.make(point)))
+
+
+def test_the_defaults_of_nvidias_gpus_are_points():
+    """Each is made again from its values, with the percent that was measured."""
+    traits = traits_with(replace(LIMITS, asynchronous_copies=True), is_nvidia=True)
+    for choice in TILED.defaults(Shape(512, 512, 512), traits):
+        space = TILED.search_space(choice, traits)
+        assert space.make(space.read(choice)) == choice
