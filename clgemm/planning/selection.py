@@ -76,7 +76,7 @@ LEAST_SIDE = {  # rows and columns of C
 SHORT_SIDE = 8  # of m, n and k, on any device
 # Where operands and results are copied, multiply-adds for each element that is copied. A product of
 # n x n matrices has n / 3. In a batch, the host multiplies one matrix after the other.
-LEAST_REUSE = 200
+LEAST_REUSE = 100
 LEAST_REUSE_OF_BATCHES = 40
 # NumPy's `matmul` makes a column times a row in a loop of its own, without BLAS: 2 ns an element.
 # From so many elements of the result on, a device is 2 to 9 times as fast (two cores of an AMD EPYC

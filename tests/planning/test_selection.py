@@ -65,9 +65,10 @@ def test_the_default_crossover(device, monkeypatch):
     [
         ((999, 1000, 1000, 1), True),
         ((1200, 1200, 1200, 1), False),
-        ((4096, 128, 4096, 1), True),  # the way there takes longer than the host
+        ((4096, 96, 4096, 1), True),  # the way there takes longer than the host
         ((4096, 600, 4096, 1), False),
-        ((256, 256, 65536, 1), True),
+        ((256, 256, 65536, 1), False),
+        ((160, 160, 65536, 1), True),
         ((128, 128, 128, 100), True),
         ((128, 128, 128, 1000), False),
         ((4096, 16, 4096, 100), True),
@@ -221,8 +222,8 @@ def test_what_numpy_makes_in_a_loop_goes_to_a_device(
     [
         ((8192, 8192, 8192), "GPU", False, True),
         ((12000, 2144, 8192), "GPU", False, True),
-        ((2048, 2048, 2048), "GPU", False, False),
-        ((1800, 1800, 1800), "GPU", False, False),
+        ((2048, 2048, 2048), "GPU", False, True),
+        ((1500, 1500, 1500), "GPU", False, False),
         ((30000, 30000, 300), "GPU", False, False),
         ((128, 128, 128, 10**6), "GPU", False, False),
         ((512, 512, 512, 100), "GPU", False, True),
