@@ -104,12 +104,11 @@ def launch_us(
     lanes = tiles.items * math.sqrt(tiles.work_m * tiles.work_n / MODELLED_SUMS)
     few = costs.few_lanes * 8 * LANES / lanes
     arithmetic = (rounds + few * waves) * steps * tiles.tile_k * work / costs.multiply_adds
-    is_narrow = min(tiles.load_a, tiles.load_b) < 4
-    step_us = costs.step_us * (1 + costs.narrow_step * is_narrow)
+    step_us = costs.one_buffer_step_us if tiles.buffers == 1 else costs.step_us
+    if min(tiles.load_a, tiles.load_b) < 4:
+        step_us *= 1 + costs.narrow_step
     if tiles.asynchronous:
         step_us = costs.copied_step_us
-    elif tiles.buffers == 1:
-        step_us = costs.one_buffer_step_us * (1 + costs.narrow_step * is_narrow)
     latency = waves * (steps * step_us + costs.part_us * (tiles.parts - 1))
     cached = FLOAT_BYTES * groups * depth * (tiles.tile_m + tiles.tile_n) / costs.cache_bytes
     read, written = matrices * (m * k + k * n), matrices * m * n
