@@ -135,11 +135,11 @@ def tiled_alternatives(
         (choice, turned): in_place_us(*problems[turned].layouts, choice.config, limits)
         for choice in family.defaults(shape, traits)
         for turned in (False, True)
-        if not turned or choice.config.tile_m != choice.config.tile_n
+        if not (turned and choice.config.is_square)
     }
     most = FAR * min(expected.values()) + limits.costs.start_us
     near = [
-        found for found in sorted(expected, key=lambda x: expected[x]) if expected[found] <= most
+        found for found in sorted(expected, key=expected.__getitem__) if expected[found] <= most
     ]
     for number, (choice, turned) in enumerate(near):
         config, part = choice.config, problems[turned]

@@ -51,6 +51,11 @@ class TiledConfig(KernelConfig):
     planned: ClassVar[frozenset[str]] = frozenset({"IN_PLACE", "PERCENT"})
 
     @property
+    def is_square(self) -> bool:
+        """Whether the tiles cover C alike whichever way they lie."""
+        return self.tile_m == self.tile_n
+
+    @property
     def items_m(self) -> int:
         """Work-items along a tile's rows."""
         return self.tile_m // self.work_m

@@ -56,14 +56,13 @@ class Tiled(Family[TiledConfig, PackConfig]):
 
     def candidates(self, problem: Problem, traits: Traits) -> tuple[Choice, ...]:
         """Return the configs whose tiles are not far from the best ones, a few at most."""
-        shape = problem.shape
-        turned = shape._replace(m=shape.n, n=shape.m)
-        times = {
-            choice: min(
-                self.estimate(each, self.config_of(choice), traits) for each in (shape, turned)
-            )
-            for choice in self.defaults(shape, traits)
-        }
+        shape, turned = problem.shape, problem.transposed().shape
+        times: dict[Choice, float] = {}
+        for choice in self.defaults(shape, traits):
+            config = self.config_of(choice)
+            times[choice] = self.estimate(shape, config, traits)
+            if not config.is_square:
+                times[choice] = min(times[choice], self.estimate(turned, config, traits))
         most = FAR * min(times.values()) + traits.limits.costs.host_us
         near = (choice for choice, time in times.items() if time <= most)
         return tuple(sorted(near, key=lambda choice: times[choice])[:MOST_CANDIDATES])
@@ -106,7 +105,7 @@ class Tiled(Family[TiledConfig, PackConfig]):
     def is_faster_transposed(self, problem: Problem, choice: Choice, traits: Traits) -> bool:
         """Tell which way tiles that are not square cover C sooner."""
         config = self.config_of(choice)
-        if not traits.has_cost_model or config.tile_m == config.tile_n:
+        if not traits.has_cost_model or config.is_square:
             return False
         straight, turned = (
             in_place_us(*each.layouts, config, traits.limits)
@@ -122,7 +121,7 @@ class Tiled(Family[TiledConfig, PackConfig]):
         limits = traits.limits
         if traits.has_cost_model:
             choice = min(
-                self.candidates(problem, traits),
+                (choice, *self.candidates(problem, traits)),
                 key=lambda each: in_place_us(*problem.layouts, self.config_of(each), limits),
             )
         config, pack = self.config_of(choice), self.packing(choice)

@@ -44,10 +44,11 @@ __all__ = ["in_place_us", "make_tiled_plan", "reads_narrowly"]
 MOST_READS = 16
 
 
-def fitted(
-    config: TiledConfig, a: Layout, b: Layout, limits: Limits, most_reads: float = MOST_READS
+def _fitted(
+    config: TiledConfig, a: Layout, b: Layout, c: Layout, limits: Limits, most_reads: float
 ) -> tuple[TiledVariant, tuple[bool, bool]]:
-    """Return a config that reads A and B', and which of them it reads in place."""
+    """Return a config that reads A and B and writes C, and which operands it reads in place."""
+    b = b.transposed()  # read like A
     is_read_often = b.rows > most_reads * config.tile_n, a.rows > most_reads * config.tile_m
     fit = variant_of(TiledVariant, config, load_a=config.width_a, load_b=config.width_b)
     in_place = [False, False]
@@ -67,7 +68,7 @@ def fitted(
             if not any(found.problems_on(limits)):
                 fit, in_place[operand] = found, True
                 break
-    return fit, (in_place[0], in_place[1])
+    return replace(fit, whole=_is_whole(c, fit)), (in_place[0], in_place[1])
 
 
 def _is_whole(c: Layout, config: TiledConfig) -> bool:
@@ -100,9 +101,8 @@ def _loads(a: Layout, b: Layout, config: TiledConfig) -> Iterator[tuple[int, int
 
 def in_place_us(a: Layout, b: Layout, c: Layout, config: TiledConfig, limits: Limits) -> float:
     """Return the expected time of a product whose operands are read in place where they can be."""
-    found, _ = fitted(config, a, b.transposed(), limits, most_reads=math.inf)
-    tiles = replace(found, whole=_is_whole(c, found)).tiles
-    tiles = tiles._replace(against_rows=c.column_stride != 1)
+    found, _ = _fitted(config, a, b, c, limits, most_reads=math.inf)
+    tiles = found.tiles._replace(against_rows=c.column_stride != 1)
     return tiled_estimate(tiles, c.rows, c.columns, a.columns, math.prod(c.batch), limits).time
 
 
@@ -201,8 +201,7 @@ def make_tiled_plan(
         An operand that must be loaded float by float is packed if more tiles than this read it. At
         0, so is one whose loads are narrower than the config's.
     """
-    found, in_place = fitted(config, a, b.transposed(), limits, most_reads)
-    found = replace(found, whole=_is_whole(c, found))
+    found, in_place = _fitted(config, a, b, c, limits, most_reads)
     sizes = c.rows, c.columns, a.columns, math.prod(c.batch)
     panels = LocalPanels(
         *(a, b, c),

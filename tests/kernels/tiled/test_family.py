@@ -57,7 +57,22 @@ def test_a_fallback_has_the_config_that_is_fastest_in_place():
         for choice in TILED.candidates(problem, NVIDIA)
     }
     best = min(found, key=found.get).config
-    assert TiledConfig(**{f.name: getattr(launch.config, f.name) for f in fields(best)}) == best
+    assert plain(launch.config) == best
+
+
+def test_a_fallback_has_the_choice_of_a_record_if_that_is_faster():
+    """It need not be one of the defaults."""
+    shape = Shape(1001, 1003, 1005)
+    problem = Problem.of(shape, "float32")
+    found = TILED.defaults(shape, NVIDIA)[0]
+    found = found._replace(config=replace(found.config, percent=50, swizzle=3))
+    (launch,) = TILED.fallback(problem, found, NVIDIA)(problem).steps
+    assert plain(launch.config) == found.config
+
+
+def plain(variant):
+    """Return the config that a launch's config was made from."""
+    return TiledConfig(**{f.name: getattr(variant, f.name) for f in fields(TiledConfig)})
 
 
 def test_tiles_that_are_not_square_cover_c_either_way():
