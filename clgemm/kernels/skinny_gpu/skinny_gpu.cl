@@ -96,15 +96,38 @@ static inline FLOAT(WIDTH) load_of_b(const int load, __global const float* p, co
 }
 #endif
 
-#if ALONG_K && CHUNK == 0
-// Floats p to p + WIDTH - 1 of a row of A.
-static inline FLOAT(WIDTH) floats_of_a(__global const float* a, const long row, const int p, const long a_column) {
+#if CHUNK == 0
+// What a load of B at p is multiplied by, from a row of A: one element, or with ALONG_K elements p to p + WIDTH - 1.
+static inline FLOAT(WIDTH) of_a_at(__global const float* row, const int p, const long a_column) {
   float values[WIDTH];
   #pragma unroll
-  for (int e = 0; e < WIDTH; e++) values[e] = a[row + (p + e) * a_column];
+  for (int e = 0; e < WIDTH; e++) values[e] = row[(p + (ALONG_K ? e : 0)) * a_column];
   return LOAD(WIDTH, values);
 }
 
+// Add AHEAD loads of B from p on, times A. Unless `all` are there, those from `end` on are zero: their latencies overlap
+// all the same.
+static inline __attribute__((always_inline)) void add_loads(
+    FLOAT(WIDTH)* sum, __global const float* a, const long a_row, const long a_column, __global const float* b, const long b_row,
+    const int p, const int end, const int rows_here, const Policies policies, const bool all) {
+  FLOAT(WIDTH) v[AHEAD], of_a[AHEAD][ROWS];
+  #pragma unroll
+  for (int f = 0; f < AHEAD; f++) {
+    const int here = p + f * STEP;
+    const bool there = all || here < end;
+    v[f] = there ? load_of_b(f, b + (ALONG_K ? here : here * b_row), policies) : (FLOAT(WIDTH))(0.0f);
+    #pragma unroll
+    for (int i = 0; i < ROWS; i++)
+      of_a[f][i] = there ? of_a_at(a + min(i, rows_here - 1) * a_row, here, a_column) : (FLOAT(WIDTH))(0.0f);
+  }
+  #pragma unroll
+  for (int f = 0; f < AHEAD; f++)
+    #pragma unroll
+    for (int i = 0; i < ROWS; i++) sum[i] = MULTIPLY_ADD(of_a[f][i], v[f], sum[i]);
+}
+#endif
+
+#if CHUNK == 0 && ALONG_K
 // A float as the first of WIDTH; the others are zero.
 static inline FLOAT(WIDTH) first_float(const float value) {
   float values[WIDTH];
@@ -163,20 +186,9 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
   const int before = UNALIGNED ? min(-(int)((size_t)(b + first) / sizeof(float)) & (WIDTH - 1), last - first) : 0;
   const int whole = first + before + (last - first - before) / WIDTH * WIDTH;
   int p = first + before + FIRST;
-  for (; p + (AHEAD - 1) * STEP < whole; p += AHEAD * STEP) {
-    FLOAT(WIDTH) v[AHEAD];
-    #pragma unroll
-    for (int f = 0; f < AHEAD; f++) v[f] = load_of_b(f, b + (p + f * STEP), policies);
-    #pragma unroll
-    for (int f = 0; f < AHEAD; f++)
-      #pragma unroll
-      for (int i = 0; i < ROWS; i++) sum[i] = MULTIPLY_ADD(floats_of_a(a, min(i, rows_here - 1) * a_row, p + f * STEP, a_column), v[f], sum[i]);
-  }
-  for (; p < whole; p += STEP) {
-    const FLOAT(WIDTH) v = load_of_b(CACHED_LOADS, b + p, policies);
-    #pragma unroll
-    for (int i = 0; i < ROWS; i++) sum[i] = MULTIPLY_ADD(floats_of_a(a, min(i, rows_here - 1) * a_row, p, a_column), v, sum[i]);
-  }
+  for (; p + (AHEAD - 1) * STEP < whole; p += AHEAD * STEP)
+    add_loads(sum, a, a_row, a_column, b, b_row, p, whole, rows_here, policies, true);
+  if (p < whole) add_loads(sum, a, a_row, a_column, b, b_row, p, whole, rows_here, policies, false);
 #if UNALIGNED
   for (int e = x; e < before + last - whole; e += ABREAST) {
     const int q = e < before ? first + e : whole + e - before;
@@ -186,25 +198,9 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
 #endif
 #elif CHUNK == 0
   int p = first + FIRST;
-  for (; p + (AHEAD - 1) * STEP < last; p += AHEAD * STEP) {
-    FLOAT(WIDTH) v[AHEAD];
-    float scale[AHEAD][ROWS];
-    #pragma unroll
-    for (int f = 0; f < AHEAD; f++) {
-      v[f] = load_of_b(f, b + (p + f * STEP) * b_row, policies);
-      #pragma unroll
-      for (int i = 0; i < ROWS; i++) scale[f][i] = a[min(i, rows_here - 1) * a_row + (p + f * STEP) * a_column];
-    }
-    #pragma unroll
-    for (int f = 0; f < AHEAD; f++)
-      #pragma unroll
-      for (int i = 0; i < ROWS; i++) sum[i] = MULTIPLY_ADD((FLOAT(WIDTH))(scale[f][i]), v[f], sum[i]);
-  }
-  for (; p < last; p += STEP) {
-    const FLOAT(WIDTH) v = load_of_b(CACHED_LOADS, b + p * b_row, policies);
-    #pragma unroll
-    for (int i = 0; i < ROWS; i++) sum[i] = MULTIPLY_ADD((FLOAT(WIDTH))(a[min(i, rows_here - 1) * a_row + p * a_column]), v, sum[i]);
-  }
+  for (; p + (AHEAD - 1) * STEP < last; p += AHEAD * STEP)
+    add_loads(sum, a, a_row, a_column, b, b_row, p, last, rows_here, policies, true);
+  if (p < last) add_loads(sum, a, a_row, a_column, b, b_row, p, last, rows_here, policies, false);
 #else
   for (int chunk = first; chunk < last; chunk += CHUNK) {
     const int depth = min(CHUNK, last - chunk);

@@ -24,6 +24,9 @@ from clgemm.kernels.split_k.config import ReduceConfig
 
 __all__ = ["Target", "product_arguments", "target"]
 
+# More slices than the first number are shared by the second number of work-items, on lanes.
+REDUCE_PARTS = (48, 32), (16, 8)
+
 
 class Target(NamedTuple):
     """Where a kernel stores: in C, or in partial products, one for each slice of k.
@@ -131,7 +134,8 @@ def _reduce_config(slices: int, limits: Limits) -> ReduceConfig:
     group = 1
     while group < min(256, limits.work_group_size // 2 + 1):
         group *= 2
-    return ReduceConfig(group=group, parts=min(8, group) if slices > 16 else 1, width=4)
+    parts = next((parts for least, parts in REDUCE_PARTS if slices > least), 1)
+    return ReduceConfig(group=group, parts=min(parts, group), width=4)
 
 
 def _reduce_step(

@@ -69,8 +69,10 @@ def test_partial_products_are_dense_and_added_up(matrices):
 
 def test_many_slices_are_shared_by_work_items():
     """On lanes, several work-items add up one element of many slices; with vectors one does."""
-    few, many = (stored(cuts).adding[0].config for cuts in (16, 17))
-    assert (few.parts, many.parts) == (1, 8)
+    few, many, most = (stored(cuts).adding[0].config for cuts in (16, 17, 49))
+    assert (few.parts, many.parts, most.parts) == (1, 8, 32)
+    small = replace(LIMITS, work_group_size=16)
+    assert stored(49, small).adding[0].config.parts == 16
     (adding,) = stored(17, TWO_CORES).adding
     assert (adding.config.group, adding.config.width) == (1, TWO_CORES.vector_width)
 
