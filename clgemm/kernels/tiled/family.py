@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from clgemm.core.config import Limits
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
 from clgemm.core.steps import Plan, expected_us
@@ -31,12 +32,19 @@ LARGE_WORK = 2**30  # multiply-adds
 # layouts, which change the times.
 FAR = 1.7
 MOST_CANDIDATES = 6  # with all of them, no plan of 470 random products is expected to be faster
+# A launch of the fallback that is not needed takes about 3 us. It must save far more where it is.
+LEAST_SAVED_US = 45.0
 PACKING = (math.inf, 0)  # `most_reads` of the plans that are compared
 
 
 def _with_packing(config: TiledConfig, traits: Traits) -> Choice:
     tiles = config.tile_m, config.tile_n
     return Choice(config, tuple(pack_config(traits.limits, tile) for tile in tiles))
+
+
+def _with_launches(plan: Plan, limits: Limits) -> float:
+    """Return what a fallback costs those who need it, and for each launch those who do not."""
+    return expected_us(plan, limits) + LEAST_SAVED_US * len(plan.steps)
 
 
 class Tiled(Family[TiledConfig, PackConfig]):
@@ -114,20 +122,34 @@ class Tiled(Family[TiledConfig, PackConfig]):
         return turned < straight
 
     def fallback(self, problem: Problem, choice: Choice, traits: Traits) -> Fallback:
-        """Return a fallback that packs no operand that can be read in place.
+        """Return a fallback that reads operands in place, unless packing them saves far more.
 
         Where times are expected, it has the config that is the fastest at that.
         """
         limits = traits.limits
-        if traits.has_cost_model:
-            choice = min(
-                (choice, *self.candidates(problem, traits)),
-                key=lambda each: in_place_us(*problem.layouts, self.config_of(each), limits),
-            )
-        config, pack = self.config_of(choice), self.packing(choice)
+
+        def launches(part: Problem, each: Choice, most_reads: float) -> Plan:
+            config, pack = self.config_of(each), self.packing(each)
+            return make_tiled_plan(*part.layouts, config, pack, limits, most_reads)
+
+        if not traits.has_cost_model:
+            return lambda part: launches(part, choice, math.inf)
+
+        def us_in_place(each: Choice) -> float:
+            return in_place_us(*problem.layouts, self.config_of(each), limits)
+
+        def us_packed(each: Choice) -> float:
+            return self.estimate(problem.shape, self.config_of(each), traits)
+
+        choices = choice, *self.candidates(problem, traits)
+        best, best_packed = min(choices, key=us_in_place), min(choices, key=us_packed)
+        saves = us_in_place(best) - us_packed(best_packed) > LEAST_SAVED_US
+        if not (saves and reads_narrowly(*problem.layouts[:2], self.config_of(best))):
+            return lambda part: launches(part, best, math.inf)
 
         def plan(part: Problem) -> Plan:
-            return make_tiled_plan(*part.layouts, config, pack, limits, most_reads=math.inf)
+            plans = launches(part, best, math.inf), launches(part, best_packed, 0)
+            return min(plans, key=lambda plan: _with_launches(plan, limits))
 
         return plan
 

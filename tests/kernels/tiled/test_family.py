@@ -47,8 +47,8 @@ def test_the_model_is_for_gpus():
 
 
 def test_a_fallback_has_the_config_that_is_fastest_in_place():
-    """It packs nothing that can be read in place, whatever the product itself does."""
-    shape = Shape(1001, 1003, 1005)
+    """It packs nothing of a small product that can be read in place."""
+    shape = Shape(401, 403, 405)
     problem = Problem.of(shape, "float32")
     far = TILED.defaults(shape, NVIDIA)[-1]
     (launch,) = TILED.fallback(problem, far, NVIDIA)(problem).steps
@@ -62,12 +62,28 @@ def test_a_fallback_has_the_config_that_is_fastest_in_place():
 
 def test_a_fallback_has_the_choice_of_a_record_if_that_is_faster():
     """It need not be one of the defaults."""
-    shape = Shape(1001, 1003, 1005)
+    shape = Shape(401, 403, 405)
     problem = Problem.of(shape, "float32")
     found = TILED.defaults(shape, NVIDIA)[0]
     found = found._replace(config=replace(found.config, percent=50, swizzle=3))
     (launch,) = TILED.fallback(problem, found, NVIDIA)(problem).steps
     assert plain(launch.config) == found.config
+
+
+def test_a_fallback_packs_where_that_saves_far_more_than_its_launches_cost():
+    """Operands of odd strides, if they are large; small or aligned ones are read in place."""
+
+    def families(m, n, k):
+        shape = Shape(m, n, k)
+        problem = Problem.of(shape, "float32")
+        aligned = (x._replace(alignment_bytes=256) for x in problem.layouts)
+        problem = Problem(*aligned, problem.precision)
+        plan = TILED.fallback(problem, TILED.defaults(shape, NEWER)[0], NEWER)(problem)
+        return [step.config.family for step in plan.steps]
+
+    assert families(3001, 3003, 5005) == ["pack", "pack", "tiled"]
+    assert families(701, 703, 705) == ["tiled"]
+    assert families(3072, 3072, 5120) == ["tiled"]
 
 
 def plain(variant):
