@@ -166,6 +166,10 @@ class KernelConfig:
         """Return how long a launch is expected to keep the device busy; 0 without a model."""
         return 0.0
 
+    def fallback_us(self, launch: Launch) -> float:  # noqa: ARG002 - for subclasses
+        """Return the expected time of what it does only for data that need a fallback."""
+        return 0.0
+
     def macros(self) -> tuple[tuple[str, int], ...]:
         """Return the -D macros of the family's source."""
         fields = ((name.upper(), int(value)) for name, value in asdict(self).items())

@@ -69,12 +69,15 @@ class Costs:
     skinny_bytes, skinny_row, skinny_us, skinny_step_us : float
         The skinny_gpu family: bytes that the whole device reads; how much longer each further row
         takes, as a share; time of a round of work-groups; latency of a step.
-    tensor_us, tensor_more_us : float
-        A product on tensor cores: its fixed time, and that of separate launches.
+    tensor_us, tensor_more_us, tensor_single_us : float
+        A product on tensor cores: its fixed time, that of separate launches, and that of a single
+        launch.
     tensor_step_us, tensor_wide : float
         A step over 64 of k for a tile of 128 x 128; the same for a wide tile, as a factor.
     tensor_tail : float
         The part of a last, incomplete round of tiles that counts as a whole one.
+    tensor_slice_us, tensor_round_us : float
+        Split-k there, for a tile of 128 x 128: adding up a slice, and a round of slices.
     tensor_pack_bytes, tensor_strided : float
         Bytes that the whole device splits; how much longer operands of no unit stride take.
     tensor_host_us : float
@@ -133,9 +136,12 @@ class Costs:
     skinny_step_us: float = 0.0377
     tensor_us: float = 12.9
     tensor_more_us: float = 2.78
+    tensor_single_us: float = 9.8
     tensor_step_us: float = 0.984
     tensor_wide: float = 1.94
     tensor_tail: float = 0.914
+    tensor_slice_us: float = 0.9
+    tensor_round_us: float = 4.5
     tensor_pack_bytes: float = 2890000.0
     tensor_strided: float = 0.51
     tensor_host_us: float = 16.1

@@ -120,31 +120,40 @@ def least_us(limits: Limits) -> float:
     return joined(HOST_OVERLAP, limits.costs.host_us, limits.costs.start_us)
 
 
-def expected_us(plan: Plan, limits: Limits) -> float:
+def expected_us(plan: Plan, limits: Limits, needs_fallback: float = 0.0) -> float:
     """Return the expected time of a plan in microseconds, by the families' models.
 
     A GPU and its host work at the same time: while the device computes, the host enqueues what
-    comes next. Launches that few products need count for the host alone.
+    comes next.
+
+    Parameters
+    ----------
+    needs_fallback : float, optional
+        The share of products whose data need a fallback: another one if there is one before the
+        conditional launches.
     """
     if limits.has_vectors:
         return _expected_on_cpu(plan, limits)
     costs = limits.costs
     host, device = costs.host_us - costs.host_more_us, costs.start_us - costs.more_us
+    first_fallback, second_fallback = 0.0, 0.0
     for step in plan.steps:
         host += costs.tensor_host_us if step.conditional else costs.host_more_us
-        if not step.conditional:
-            device += costs.more_us + _microseconds(step, limits)
+        launch = Launch(step.groups, step.arguments, limits)
+        taken = costs.more_us + step.config.microseconds(launch)
+        first_fallback += step.config.fallback_us(launch)
+        if step.conditional:
+            second_fallback += taken
+        else:
+            device += taken
+    device += needs_fallback * (first_fallback or second_fallback)
     return joined(HOST_OVERLAP, host, device)
 
 
 def _expected_on_cpu(plan: Plan, limits: Limits) -> float:
     costs = limits.cpu_costs
-    times = (costs.launch_us + _microseconds(step, limits) for step in plan.steps)
-    return costs.start_us + sum(times)
-
-
-def _microseconds(step: Step, limits: Limits) -> float:
-    return step.config.microseconds(Launch(step.groups, step.arguments, limits))
+    launches = ((x.config, Launch(x.groups, x.arguments, limits)) for x in plan.steps)
+    return costs.start_us + sum(costs.launch_us + x.microseconds(y) for x, y in launches)
 
 
 def matrices_of(counts: bytes) -> int:

@@ -37,6 +37,9 @@ __all__ = [
 # How many times faster than its expected time a record's config may be: the model is not more
 # accurate than that.
 LEAST_ADVANTAGE = 1.1
+# The share of products, as the choice sees it, whose data need the fallback of tensor cores. At 0,
+# one percent for most data would outweigh half the speed for the others.
+NEEDS_FALLBACK = 0.15
 # A plan that takes no longer than this many times an empty launch is taken at once.
 NEGLIGIBLE = 1.02
 
@@ -116,7 +119,8 @@ def choose(device: Device, problem: Problem) -> tuple[Family[Any, Any], Choice]:
             for choice, advantage in candidates_of(device, family, problem):
                 turned, _ = oriented(problem, family, choice, traits)
                 plan = make_plan(device, turned, family, choice)
-                taken = expected[family, choice] = expected_us(plan, traits.limits) / advantage
+                taken = expected_us(plan, traits.limits, NEEDS_FALLBACK) / advantage
+                expected[family, choice] = taken
                 if taken <= NEGLIGIBLE * least_us(traits.limits):
                     return family, choice
     if expected:

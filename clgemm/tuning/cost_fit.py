@@ -96,7 +96,14 @@ GROUPS = {
     "host": ("host_us", "host_more_us", "tensor_host_us"),
     "launches": (
         *("start_us", "more_us", "pack_us", "reduce_us", "outer_us", "skinny_us", "tensor_us"),
-        *("tensor_more_us", "narrow_us", "narrow_fused_us", "fused_us", "part_us"),
+        *(
+            "tensor_more_us",
+            "tensor_single_us",
+            "narrow_us",
+            "narrow_fused_us",
+            "fused_us",
+            "part_us",
+        ),
     ),
     "latency": (
         *("step_us", "copied_step_us", "one_buffer_step_us", "direct_step_us", "skinny_step_us"),
@@ -110,7 +117,10 @@ GROUPS = {
         *("multiply_adds", "outer_multiply_adds", "direct_items", "reduce_elements"),
         "reduced_elements",
     ),
-    "tensor cores": (*("tensor_step_us", "narrow_step_us", "narrow_column_us", "narrow_round_us"),),
+    "tensor cores": (
+        *("tensor_step_us", "tensor_slice_us", "tensor_round_us"),
+        *("narrow_step_us", "narrow_column_us", "narrow_round_us"),
+    ),
 }
 
 CPU_GROUPS = {

@@ -22,8 +22,9 @@ from clgemm.kernels.pack.plan import make_copy_plan
 from clgemm.kernels.skinny_cpu.defaults import skinny_config
 from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
 from clgemm.kernels.sources import BUFFER, parameter_types, text_of, used_by
-from clgemm.kernels.tensor_core.config import MmaVariant, NarrowConfig, WgmmaVariant
+from clgemm.kernels.tensor_core.config import MmaVariant, WgmmaVariant
 from clgemm.kernels.tensor_core.narrow import make_narrow_plan
+from clgemm.kernels.tensor_core.narrow_config import NarrowConfig
 from clgemm.kernels.tensor_core.plan import make_tensor_plan
 from clgemm.kernels.tiled.defaults import lane_configs
 

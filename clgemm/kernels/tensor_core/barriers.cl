@@ -46,6 +46,13 @@ static inline void count_up(__global uint* counter, uint by) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" :: "l"(counter), "r"(by) : "memory");
 }
 
+// Counts one more, and returns how many did before. What they wrote before they counted is visible afterwards.
+static inline uint count_and_see(__global uint* counter) {
+  uint before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+  return before;
+}
+
 // Makes plain writes, and what plain reads have seen, visible to the copy engine.
 static inline void fence_copies(void) { asm volatile("fence.proxy.async;" ::: "memory"); }
 

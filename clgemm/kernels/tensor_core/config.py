@@ -6,23 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, positive
-from clgemm.core.costs import joined
-from clgemm.core.steps import ceil_div, matrices_of
-from clgemm.kernels.split_k.config import ReduceConfig
-from clgemm.kernels.tensor_core.estimate import narrow_us, split_us, tiles_us
+from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, Limits
+from clgemm.core.steps import ceil_div
+from clgemm.kernels.tensor_core.estimate import Cuts, best_cuts, split_us, uncut
 from clgemm.kernels.tiled.config import TiledConfig
 
 __all__ = [
     "LENGTH_BYTES",
-    "NARROW_COLUMNS",
+    "LOCAL_BYTES",
     "TILE_BYTES",
     "TILE_DEPTH",
     "TILE_ROWS",
     "MmaConfig",
     "MmaVariant",
-    "NarrowConfig",
-    "NarrowVariant",
     "SingleLaunchConfig",
     "SplitConfig",
     "TensorConfig",
@@ -35,11 +31,11 @@ __all__ = [
 TILE_ROWS = 128
 TILE_DEPTH = 64  # along k, in half precision
 TILE_BYTES = 2 * 16 * TILE_ROWS * 8 + 4 * TILE_ROWS + 2 * 64
+TF32_SPLITTING = 1.5  # time of splitting into tf32, over halves
 LENGTH_BYTES = 4  # of the length of a list, in the directory behind the tiles
-OTHER_BYTES = 128 + 8 * 16 * 33 * 4  # of the wgmma kernel: barriers, a part of C for each warp
+# Of the wgmma kernel: barriers, a part of C for each warp, a count.
+OTHER_BYTES = 128 + 8 * 16 * 33 * 4 + 16
 LOCAL_BYTES = 226 * 1024  # local memory of a work-group on compute capability 9.0
-OVERLAP = 2.0  # as in `joined`: steps and memory traffic
-NARROW_COLUMNS = 16, 32, 64  # of C per tile, in kernels/tensor_core/narrow.cl
 
 
 def _is_strided(launch: Launch) -> bool:
@@ -67,8 +63,13 @@ class SplitConfig(KernelConfig):
 
     def microseconds(self, launch: Launch) -> float:
         """Return the expected time of a launch that most products need."""
-        if self.tf32:
-            return 0.0
+        return 0.0 if self.tf32 else self._splitting_us(launch)
+
+    def fallback_us(self, launch: Launch) -> float:
+        """Return the time in tf32, whose parts take more memory."""
+        return TF32_SPLITTING * self._splitting_us(launch) if self.tf32 else 0.0
+
+    def _splitting_us(self, launch: Launch) -> float:
         _, sizes, limits = launch
         elements: int = sizes["matrices"] * (sizes["m"] + sizes["n"]) * sizes["k"]
         splitting = split_us(elements, _is_strided(launch), limits)
@@ -128,18 +129,34 @@ class TensorVariant(TensorConfig):
         """The config that splits the operands for it."""
         return SplitConfig(self.tf32, self.guard, self.int8)
 
+    def step_us(self, limits: Limits) -> float:
+        """Return the expected time of a step over a tile's depth in microseconds."""
+        costs = limits.costs
+        is_wide = self.tile_columns > self.tile_m
+        return costs.tensor_step_us * (costs.tensor_wide if is_wide else 1.0)
+
+    def tiles(self, matrices: int, m: int, n: int) -> int:
+        """Return the tiles of C."""
+        return matrices * ceil_div(m, self.tile_m) * ceil_div(n, self.tile_columns)
+
+    def cuts(self, tiles: int, k: int, limits: Limits) -> Cuts:
+        """Return how tiles of C are cut along k."""
+        return uncut(tiles, ceil_div(k, self.tile_k), self.step_us(limits), limits)
+
     def microseconds(self, launch: Launch) -> float:
         """Return the expected time of a launch that most products need."""
-        if self.tf32:
-            return 0.0
+        return 0.0 if self.tf32 else self._tiles_us(launch)
+
+    def fallback_us(self, launch: Launch) -> float:
+        """Return the time in tf32."""
+        return self._tiles_us(launch) if self.tf32 else 0.0
+
+    def _tiles_us(self, launch: Launch) -> float:
         _, sizes, limits = launch
-        m, n = ceil_div(sizes["m"], self.tile_m), ceil_div(sizes["n"], self.tile_columns)
-        is_wide = self.tile_columns > self.tile_m
-        tiles = sizes.get("matrices", 1) * m * n
-        slower = limits.costs.mma if self.family == MmaConfig.family else 1.0
+        tiles = self.tiles(sizes.get("matrices", 1), sizes["m"], sizes["n"])
         stored: int = 2 * FLOAT_BYTES * sizes.get("matrices", 1) * sizes["m"] * sizes["n"]
         costs = limits.costs
-        computing = slower * tiles_us(tiles, sizes["k"], is_wide, limits)
+        computing = self.cuts(tiles, sizes["k"], limits).us
         return costs.tensor_us - costs.start_us + computing + stored / costs.memory_bytes
 
     def problems(self) -> Iterator[str]:
@@ -166,6 +183,10 @@ class MmaConfig(TensorConfig):
 @dataclass(frozen=True)
 class MmaVariant(MmaConfig, TensorVariant):
     """The config of one call."""
+
+    def step_us(self, limits: Limits) -> float:
+        """Return more: mma.sync takes longer."""
+        return limits.costs.mma * super().step_us(limits)
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
@@ -213,6 +234,11 @@ class WgmmaConfig(TensorConfig):
 class WgmmaVariant(WgmmaConfig, TensorVariant):
     """The config of one call."""
 
+    def cuts(self, tiles: int, k: int, limits: Limits) -> Cuts:
+        """Return the cuts that leave the fewest compute units idle."""
+        depths, size = ceil_div(k, self.tile_k), self.tile_columns / TILE_ROWS
+        return best_cuts(tiles, depths, self.step_us(limits), size, limits)
+
 
 @dataclass(frozen=True)
 class SingleLaunchConfig(WgmmaVariant):
@@ -220,6 +246,10 @@ class SingleLaunchConfig(WgmmaVariant):
 
     plain_m: ClassVar[int] = 128  # rows of C per tile of the fallback
     plain_n: ClassVar[int] = 64  # and its columns
+    plain_k: ClassVar[int] = 32  # and its depth
+    # Microseconds of a step there. On an H200 it takes 1.5 where operands are aligned, and 2.2
+    # where they are not.
+    plain_step_us: ClassVar[float] = 1.8
 
     family: ClassVar[str] = "tensor_single_launch"
     source: ClassVar[str] = "tensor_core/single_launch.cl"
@@ -237,89 +267,35 @@ class SingleLaunchConfig(WgmmaVariant):
             swizzle=config.swizzle, tf32=False, guard=config.guard, tile_n=TILE_ROWS, stages=3
         )
 
+    def plain_tiles(self, m: int, n: int) -> int:
+        """Return the tiles of C of the fallback."""
+        return ceil_div(m, self.plain_m) * ceil_div(n, self.plain_n)
+
+    def plain_cuts(self, m: int, n: int, k: int, limits: Limits) -> Cuts:
+        """Return how the fallback cuts its tiles along k."""
+        size = self.plain_m * self.plain_n / TILE_ROWS**2
+        tiles, depths = self.plain_tiles(m, n), ceil_div(k, self.plain_k)
+        return best_cuts(tiles, depths, self.plain_step_us, size, limits)
+
     def microseconds(self, launch: Launch) -> float:
         """Return the expected time of the launch, which splits too."""
         _, sizes, limits = launch
         elements = (sizes["m"] + sizes["n"]) * sizes["k"]
         splitting = split_us(elements, _is_strided(launch), limits)
-        return super().microseconds(launch) + splitting
+        fixed = limits.costs.tensor_single_us - limits.costs.tensor_us
+        return super().microseconds(launch) + fixed + splitting
+
+    def fallback_us(self, launch: Launch) -> float:
+        """Return the time of the fallback; that of the tiles instead of it is short."""
+        _, sizes, limits = launch
+        return self.plain_cuts(sizes["m"], sizes["n"], sizes["k"], limits).us if self.guard else 0.0
 
     def macros(self) -> tuple[tuple[str, int], ...]:
         """Return also the macros of tensor_core/fallback.cl."""
-        return (*super().macros(), ("PLAIN_M", self.plain_m), ("PLAIN_N", self.plain_n))
+        plain = ("PLAIN_M", self.plain_m), ("PLAIN_N", self.plain_n), ("PLAIN_K", self.plain_k)
+        return (*super().macros(), *plain)
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         if self.tf32 or self.int8 or self.tile_n != TILE_ROWS:
             yield f"a single launch needs tf32=False, int8=False and tile_n={TILE_ROWS}"
-
-
-@dataclass(frozen=True)
-class NarrowConfig(KernelConfig):
-    """For a B of few columns. It splits A on the way from memory to registers."""
-
-    columns: int  # of C per tile, one of NARROW_COLUMNS
-    parts: int  # warp groups of a work-group, which share k
-    ahead: int  # chunks by which A is prefetched to the second-level cache
-
-    tile_m: ClassVar[int] = 128  # rows of C per tile
-    chunk: ClassVar[int] = 32  # of k
-
-    family: ClassVar[str] = "tensor_narrow"
-    source: ClassVar[str] = "tensor_core/narrow.cl"
-    entry: ClassVar[str] = "tensor_narrow"
-    includes: ClassVar[tuple[str, ...]] = (
-        *("common/store.cl", "split_k/fused.cl"),
-        "tensor_core/barriers.cl",
-        "tensor_core/chunk.cl",
-    )
-    companions: ClassVar[tuple[type[KernelConfig], ...]] = (ReduceConfig,)
-
-    @property
-    def items(self) -> int:
-        return 128 * self.parts
-
-    @property
-    def chunk_bytes(self) -> int:
-        """Bytes of a packed chunk of B."""
-        return 2 * FLOAT_BYTES * self.chunk * self.columns + 128
-
-    def problems(self) -> Iterator[str]:
-        bad = list(positive(self))
-        yield from bad
-        if self.parts == 1:
-            yield "parts=1 is less than 2: warp groups alternate"
-        if self.columns not in NARROW_COLUMNS:
-            yield f"columns={self.columns} is not one of {NARROW_COLUMNS}"
-        if bad:
-            return
-        tile = FLOAT_BYTES * self.columns * (self.tile_m + 4)
-        # As in WgmmaConfig.
-        if (needed := self.parts * max(3 * self.chunk_bytes, tile)) > LOCAL_BYTES:
-            yield f"{needed} bytes of local memory exceed {LOCAL_BYTES}"
-
-
-@dataclass(frozen=True)
-class NarrowVariant(NarrowConfig):
-    """The config of one launch."""
-
-    load_a: int  # floats per load of A
-    along_k: bool  # A's rows are contiguous, not its columns
-    fused_split_k: bool = False  # the kernel itself adds up slices of k
-
-    def microseconds(self, launch: Launch) -> float:
-        """Return the expected time of a launch."""
-        groups, sizes, limits = launch
-        m, n, k, depth = (sizes[name] for name in ("m", "n", "k", "slice_k"))
-        matrices = matrices_of(sizes["counts"])
-        slices = ceil_div(k, depth)
-        steps = narrow_us(groups, self.columns, self.parts, min(k, depth), slices, limits)
-        read = FLOAT_BYTES * matrices * (m * k * ceil_div(n, self.columns) + m * n)
-        packed: float = FLOAT_BYTES * matrices * n * k / limits.costs.narrow_pack_bytes
-        rest = limits.costs.narrow_us - limits.costs.start_us + packed
-        return joined(OVERLAP, steps, read / limits.costs.narrow_bytes) + rest
-
-    def problems(self) -> Iterator[str]:
-        yield from super().problems()
-        if self.load_a not in ((1, 2, 4) if self.along_k else (1, 2)):
-            yield f"load_a={self.load_a} is not 1, 2 or, with along_k, 4"

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+from clgemm.core.config import Limits, variant_of
 from clgemm.core.shapes import Shape
-from clgemm.core.steps import ceil_div
-from clgemm.kernels.tensor_core.config import TILE_ROWS, WgmmaConfig
+from clgemm.kernels.tensor_core.config import WgmmaConfig, WgmmaVariant
 
-__all__ = ["TILES", "wgmma_config"]
+__all__ = ["NARROW_TILES", "WIDE_TILES", "wgmma_configs"]
 
-# `tile_n` and `stages` of each.
-NARROW_TILES = (128, 3)
-WIDE_TILES = (256, 2)
-TILES = (NARROW_TILES, WIDE_TILES)
-TWO_NARROW = 1.04  # time of two narrow tiles, over that of a wide one
+NARROW_TILES = WgmmaConfig(swizzle=16, tile_n=128, stages=3)
+WIDE_TILES = WgmmaConfig(swizzle=16, tile_n=256, stages=2)
 
 
-def wgmma_config(shape: Shape, compute_units: int) -> WgmmaConfig:
-    """Return the config whose tiles leave the fewest compute units idle in the last round."""
-    wide, narrow = (
-        ceil_div(
-            shape.matrices * ceil_div(shape.m, TILE_ROWS) * ceil_div(shape.n, tile_n),
-            compute_units,
-        )
-        for tile_n, _ in (WIDE_TILES, NARROW_TILES)
-    )
-    tile_n, stages = WIDE_TILES if 2 * wide <= TWO_NARROW * narrow else NARROW_TILES
-    return WgmmaConfig(swizzle=16, tile_n=tile_n, stages=stages)
+def wgmma_configs(shape: Shape, limits: Limits) -> tuple[WgmmaConfig, ...]:
+    """Return all, the one first whose tiles are expected to take the shortest time."""
+
+    def us(config: WgmmaConfig) -> float:
+        variant = variant_of(WgmmaVariant, config, tf32=False, guard=True)
+        return variant.cuts(variant.tiles(shape.matrices, shape.m, shape.n), shape.k, limits).us
+
+    return tuple(sorted((NARROW_TILES, WIDE_TILES), key=us))

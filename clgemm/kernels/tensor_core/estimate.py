@@ -2,22 +2,84 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
+from typing import NamedTuple
+
 from clgemm.core.config import FLOAT_BYTES, Limits
 from clgemm.core.steps import ceil_div
 
-__all__ = ["narrow_us", "split_us", "tiles_us"]
+__all__ = ["Cuts", "best_cuts", "narrow_us", "split_us", "uncut"]
 
 STEP = 64  # of k
+MOST_SLICES = 16
+LEAST_DEPTHS = 2  # of a slice
+MOST_ROUNDS = 4  # of slices: each takes scratch memory
 
 
-def tiles_us(tiles: int, k: int, is_wide: bool, limits: Limits) -> float:
-    """Return how long tiles of 128 rows keep the device busy."""
-    costs = limits.costs
-    rounds = tiles / limits.compute_units
-    rounds += costs.tensor_tail * (ceil_div(tiles, limits.compute_units) - rounds)
-    return (
-        rounds * ceil_div(k, STEP) * costs.tensor_step_us * (costs.tensor_wide if is_wide else 1.0)
-    )
+class Cuts(NamedTuple):
+    """How the tiles of C are cut along k: the first `whole` not at all, the others in slices.
+
+    Attributes
+    ----------
+    tiles, whole : int
+        All tiles, and those that are not cut.
+    slices : int
+        Slices of each other tile.
+    us : float
+        Expected time in microseconds that the device is busy with all of them.
+    """
+
+    tiles: int
+    whole: int
+    slices: int
+    us: float
+
+    @property
+    def all_slices(self) -> int:
+        """The slices of all tiles that are cut."""
+        return (self.tiles - self.whole) * self.slices
+
+
+@functools.lru_cache(maxsize=1024)
+def best_cuts(tiles: int, depths: int, step_us: float, size: float, limits: Limits) -> Cuts:
+    """Return the cuts that leave the fewest compute units idle in the last round of tiles.
+
+    Parameters
+    ----------
+    depths : int
+        Steps over k of a tile that is not cut.
+    step_us : float
+        Time of a step.
+    size : float
+        Elements of a tile, over 128 x 128.
+    """
+    found = _cuts(tiles, depths, step_us, size, limits)
+    return min((uncut(tiles, depths, step_us, limits), *found), key=lambda cuts: cuts.us)
+
+
+def uncut(tiles: int, depths: int, step_us: float, limits: Limits) -> Cuts:
+    """Return no cuts; the parameters are those of `best_cuts`."""
+    return Cuts(tiles, tiles, 1, _rounds(tiles, limits) * depths * step_us)
+
+
+def _cuts(tiles: int, depths: int, step_us: float, size: float, limits: Limits) -> Iterator[Cuts]:
+    units, costs = limits.compute_units, limits.costs
+    full = tiles // units
+    for rounds in {max(full - 1, 0), full} - {tiles / units}:
+        cut = tiles - rounds * units
+        most = min(MOST_SLICES, depths // LEAST_DEPTHS, MOST_ROUNDS * units // cut)
+        for slices in {ceil_div(depths, ceil_div(depths, some)) for some in range(2, most + 1)}:
+            steps = rounds * depths + _rounds(cut * slices, limits) * ceil_div(depths, slices)
+            adding = costs.tensor_slice_us * slices
+            adding += costs.tensor_round_us * ceil_div(cut * slices, units)
+            yield Cuts(tiles, rounds * units, slices, step_us * steps + size * adding)
+
+
+def _rounds(parts: int, limits: Limits) -> float:
+    """Return how many rounds of work-groups so many parts take."""
+    rounds = parts / limits.compute_units
+    return rounds + limits.costs.tensor_tail * (ceil_div(parts, limits.compute_units) - rounds)
 
 
 def split_us(elements: int, is_strided: bool, limits: Limits) -> float:

@@ -4,14 +4,16 @@
 // The third warp group copies PLAIN_M rows of A and PLAIN_N columns of B, PLAIN_K of k at a time, to local memory
 // (feed_plain), with zeros past the edges, up to PLAIN_STAGES ahead. The other two compute a tile of C (multiply_plain).
 // PLAIN_PARTS work-items compute the same PLAIN_WORK_M x 8 elements and share the steps over k; their sums are then added
-// up through local memory.
+// up through local memory. Tiles are cut along k as in tensor_core/warp_groups.cl.
 #ifndef PLAIN_M
 #error "PLAIN_M: rows of C per tile"
 #endif
 #ifndef PLAIN_N
 #error "PLAIN_N: columns of C per tile"
 #endif
-#define PLAIN_K 32
+#ifndef PLAIN_K
+#error "PLAIN_K: depth of a tile"
+#endif
 #define PLAIN_STAGES 6
 #define PLAIN_PARTS 2
 #define PLAIN_BLOCKS (256 / PLAIN_PARTS)                                // blocks of registers, which cover the tile
@@ -23,6 +25,7 @@
 #define PITCH_A (PLAIN_M + 4)
 #define PITCH_B (PLAIN_N + 4)
 #define PITCH_C (PLAIN_N + 4)
+#define PLAIN_VECTORS (PLAIN_M * PLAIN_N / 4)          // of a tile of C
 #define PLAIN_FLOATS (PLAIN_K * (PITCH_A + PITCH_B))   // floats of a stage
 #define PLAIN_BYTES (4 * PLAIN_STAGES * PLAIN_FLOATS)  // more than the sums of a tile of C take
 #define PLAIN_MOST_VECTORS ((PLAIN_M > PLAIN_N ? PLAIN_M : PLAIN_N) * PLAIN_K / 4 / FEEDERS)  // of a work-item
@@ -78,23 +81,30 @@ static inline __attribute__((always_inline)) void feed_panel(
   }
 }
 
+static inline int plain_tiles(const Product* p) {
+  return ((p->m + PLAIN_M - 1) / PLAIN_M) * ((p->n + PLAIN_N - 1) / PLAIN_N);
+}
+
+static inline int plain_depths(const Product* p) { return (p->k + PLAIN_K - 1) / PLAIN_K; }
+
 // A tile of C has been stored: only then are the stages filled again, through which its sums were added up.
 static inline void end_tile(void) { asm volatile("bar.sync 3, 384;" ::: "memory"); }
 
-static inline void feed_plain(const Product* p, __local uchar* memory) {
-  const int tiles_m = (p->m + PLAIN_M - 1) / PLAIN_M, tiles_n = (p->n + PLAIN_N - 1) / PLAIN_N;
+static inline void feed_plain(const Product* p, const Cuts* cuts, __local uchar* memory) {
+  const int tiles_m = (p->m + PLAIN_M - 1) / PLAIN_M, tiles = plain_tiles(p);
   const uint base = (uint)(ulong)memory;
   int stage = 0;
   uint round = 0;  // parity of the uses of a stage
-  for (int tile = get_group_id(0); tile < tiles_m * tiles_n; tile += get_num_groups(0)) {
-    const int row_0 = tile % tiles_m * PLAIN_M, column_0 = tile / tiles_m * PLAIN_N;
+  for (int index = get_group_id(0); index < parts_of(cuts, tiles); index += get_num_groups(0)) {
+    const Part part = part_of(cuts, tiles, plain_depths(p), index);
+    const int row_0 = part.tile % tiles_m * PLAIN_M, column_0 = part.tile / tiles_m * PLAIN_N;
     const int rows = p->m - row_0, columns = p->n - column_0;
-    __global const float* a = p->a + row_0 * p->a_row;
-    __global const float* b = p->b + column_0 * p->b_row;
+    __global const float* a = p->a + row_0 * p->a_row + part.first * PLAIN_K * p->a_column;
+    __global const float* b = p->b + column_0 * p->b_row + part.first * PLAIN_K * p->b_column;
     #pragma unroll 1
-    for (int depth_0 = 0; depth_0 < p->k; depth_0 += PLAIN_K) {
+    for (int depth = part.first; depth < part.end; depth++) {
       __local float* to = (__local float*)(memory + BARRIERS_BYTES) + stage * PLAIN_FLOATS;
-      const int left = p->k - depth_0;
+      const int left = p->k - depth * PLAIN_K;
       wait_for(EMPTY(stage), round ^ 1);
       feed_panel(PLAIN_M, to, PITCH_A, a, p->a_row, p->a_column, rows, left);
       feed_panel(PLAIN_N, to + PLAIN_K * PITCH_A, PITCH_B, b, p->b_row, p->b_column, columns, left);
@@ -109,27 +119,40 @@ static inline void feed_plain(const Product* p, __local uchar* memory) {
   }
 }
 
-static inline void multiply_plain(const Product* p, const float alpha, const float beta, __global float* c, const long c_row,
-                                  const long c_column, __local uchar* memory) {
-  const int tiles_m = (p->m + PLAIN_M - 1) / PLAIN_M, tiles_n = (p->n + PLAIN_N - 1) / PLAIN_N;
+// Four neighbours of a tile of C: the sums of one part, and those of all.
+static inline __local float4* part_of_sum(__local float* sums, const int part, const int i) {
+  return (__local float4*)(sums + (part * PLAIN_M + i / (PLAIN_N / 4)) * PITCH_C + i % (PLAIN_N / 4) * 4);
+}
+
+static inline float4 sum_of_parts(__local float* sums, const int i) {
+  float4 result = (float4)(0.0f);
+  #pragma unroll
+  for (int part = 0; part < PLAIN_PARTS; part++) result += *part_of_sum(sums, part, i);
+  return result;
+}
+
+static inline void multiply_plain(const Product* p, const Cuts* cuts, const float alpha, const float beta, __global float* c,
+                                  const long c_row, const long c_column, __local uchar* memory, __local uint* earlier) {
+  const int tiles_m = (p->m + PLAIN_M - 1) / PLAIN_M, tiles = plain_tiles(p);
   const uint base = (uint)(ulong)memory;
-  const int item = get_local_id(0), lane = item % 32, part = item / PLAIN_BLOCKS, block = item % PLAIN_BLOCKS;
+  const int item = get_local_id(0), lane = item % 32, mine = item / PLAIN_BLOCKS, block = item % PLAIN_BLOCKS;
   // A warp has 8 x 4 blocks.
   const int y = block / 32 * 8 % PLAIN_ITEMS_M + block % 32 / 4, x = block / 32 * 8 / PLAIN_ITEMS_M * 4 + block % 4;
-  __local float* tiles = (__local float*)(memory + BARRIERS_BYTES);
+  __local float* panels = (__local float*)(memory + BARRIERS_BYTES);
   int stage = 0;
   uint round = 0;  // parity of the uses of a stage
-  for (int tile = get_group_id(0); tile < tiles_m * tiles_n; tile += get_num_groups(0)) {
-    const int row_0 = tile % tiles_m * PLAIN_M, column_0 = tile / tiles_m * PLAIN_N;
+  for (int index = get_group_id(0); index < parts_of(cuts, tiles); index += get_num_groups(0)) {
+    const Part part = part_of(cuts, tiles, plain_depths(p), index);
+    const int row_0 = part.tile % tiles_m * PLAIN_M, column_0 = part.tile / tiles_m * PLAIN_N;
     const int rows = p->m - row_0, columns = p->n - column_0;
     float4 sum[PLAIN_WORK_M][2];
     #pragma unroll
     for (int i = 0; i < PLAIN_WORK_M; i++) sum[i][0] = sum[i][1] = (float4)(0.0f);
 
     #pragma unroll 1
-    for (int depth_0 = 0; depth_0 < p->k; depth_0 += PLAIN_K) {
-      __local const float* row_a = tiles + stage * PLAIN_FLOATS + part * PLAIN_STEPS * PITCH_A + y * 4;
-      __local const float* row_b = tiles + stage * PLAIN_FLOATS + PLAIN_K * PITCH_A + part * PLAIN_STEPS * PITCH_B + x * 4;
+    for (int depth = part.first; depth < part.end; depth++) {
+      __local const float* row_a = panels + stage * PLAIN_FLOATS + mine * PLAIN_STEPS * PITCH_A + y * 4;
+      __local const float* row_b = panels + stage * PLAIN_FLOATS + PLAIN_K * PITCH_A + mine * PLAIN_STEPS * PITCH_B + x * 4;
       wait_for(FULL(stage), round);
       #pragma unroll
       for (int step = 0; step < PLAIN_STEPS; step++) {
@@ -156,21 +179,36 @@ static inline void multiply_plain(const Product* p, const float alpha, const flo
     #pragma unroll
     for (int i = 0; i < PLAIN_WORK_M; i++) {
       const int row = i / 4 * PLAIN_ITEMS_M * 4 + y * 4 + i % 4;
-      __local float* own = tiles + (part * PLAIN_M + row) * PITCH_C + x * 4;
+      __local float* own = panels + (mine * PLAIN_M + row) * PITCH_C + x * 4;
       *(__local float4*)own = sum[i][0];
       *(__local float4*)(own + PLAIN_N / 2) = sum[i][1];
     }
     split_barrier();
+    if (part.tile >= cuts->whole) {
+      __global float4* slices = slices_of(cuts, &part, PLAIN_VECTORS);
+      // Kept in registers, they would make the loop above slower.
+      #pragma unroll 4
+      for (int i = item; i < PLAIN_VECTORS; i += 256) slices[part.slice * PLAIN_VECTORS + i] = sum_of_parts(panels, i);
+      if (!comes_last(cuts, &part, earlier)) {
+        end_tile();
+        continue;
+      }
+      #pragma unroll 4
+      for (int i = item; i < PLAIN_VECTORS; i += 256) {
+        float4 all = (float4)(0.0f);
+        #pragma unroll 4
+        for (int slice = 0; slice < cuts->slices; slice++) all += slices[slice * PLAIN_VECTORS + i];
+        *part_of_sum(panels, 0, i) = all;
+        #pragma unroll
+        for (int other = 1; other < PLAIN_PARTS; other++) *part_of_sum(panels, other, i) = (float4)(0.0f);
+      }
+    }
     __global float* c_tile = c + row_0 * c_row + column_0 * c_column;
     const bool vectors = c_column == 1 && c_row % 4 == 0 && ((ulong)c_tile & 15) == 0;
     #pragma unroll 4
-    for (int i = item; i < PLAIN_M * PLAIN_N / 4; i += 256) {
+    for (int i = item; i < PLAIN_VECTORS; i += 256) {
       const int row = i / (PLAIN_N / 4), column = i % (PLAIN_N / 4) * 4;
-      float4 result = (float4)(0.0f);
-      #pragma unroll
-      for (int other = 0; other < PLAIN_PARTS; other++)
-        result += *(__local const float4*)(tiles + (other * PLAIN_M + row) * PITCH_C + column);
-      result *= alpha;
+      const float4 result = alpha * sum_of_parts(panels, i);
       __global float* element = c_tile + row * c_row + column * c_column;
       if (row < rows && vectors && column + 4 <= columns) {
         STORE_ALIGNED(4)((__global float4*)element, result, beta);

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import replace
 from typing import TypeVar
 
 from clgemm.core.config import KernelConfig, variant_of
@@ -18,26 +17,25 @@ from clgemm.kernels.common.family import Fallback, Family, Samples
 from clgemm.kernels.common.samples import GPU_PANEL_SAMPLES, tile_edges
 from clgemm.kernels.common.search_space import SearchSpace
 from clgemm.kernels.tensor_core.config import (
-    NARROW_COLUMNS,
     TILE_DEPTH,
     MmaConfig,
     MmaVariant,
-    NarrowConfig,
     SingleLaunchConfig,
     TensorConfig,
     TensorVariant,
     WgmmaConfig,
     WgmmaVariant,
 )
-from clgemm.kernels.tensor_core.defaults import TILES, wgmma_config
+from clgemm.kernels.tensor_core.defaults import wgmma_configs
 from clgemm.kernels.tensor_core.narrow import fits_narrow, make_narrow_plan
+from clgemm.kernels.tensor_core.narrow_config import NARROW_COLUMNS, NarrowConfig
 from clgemm.kernels.tensor_core.plan import make_tensor_plan
 from clgemm.kernels.tensor_core.search_space import search_space
 
 __all__ = ["MMA", "NARROW", "WGMMA"]
 
-# Multiply-adds, from which on tf32 saves more than its launches cost.
-LEAST_TF32_WORK = 3000**3
+# Multiply-adds, from which on tf32 saves far more than its launches cost where they are not needed.
+LEAST_TF32_WORK = 5 * 2**30
 # k, from which on `"fast"` keeps its bound with low parts in int8: docs/tensor_cores.md.
 LEAST_INT8_DEPTH = 2048
 MOST_LAUNCHES = 256  # of a batch whose loops cannot be joined: each part has its own
@@ -158,10 +156,8 @@ class Wgmma(Tensor[WgmmaConfig]):
         return halves, self.variant(config, guard=True, tf32=True)
 
     def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
-        """Return the tiles that leave the fewest compute units idle, then the others."""
-        best = wgmma_config(shape, traits.limits.compute_units)
-        others = (replace(best, tile_n=columns, stages=stages) for columns, stages in TILES)
-        return tuple(map(Choice, dict.fromkeys((best, *others))))
+        """Return the tiles with the shortest expected time, then the others."""
+        return tuple(map(Choice, wgmma_configs(shape, traits.limits)))
 
     def plainest(self, traits: Traits) -> Choice:
         """Return narrow tiles, one at a time in local memory."""

@@ -25,7 +25,7 @@ from clgemm.core.steps import (
 )
 from clgemm.kernels.common.panels import Scratch, own_levels, packed_strides
 from clgemm.kernels.split_k.plan import product_arguments, target
-from clgemm.kernels.tensor_core.config import NarrowConfig, NarrowVariant
+from clgemm.kernels.tensor_core.narrow_config import NarrowConfig, NarrowVariant
 
 __all__ = ["fits_narrow", "make_narrow_plan"]
 

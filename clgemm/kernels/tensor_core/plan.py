@@ -23,6 +23,7 @@ from clgemm.core.steps import (
     slices,
 )
 from clgemm.kernels.common.family import Fallback
+from clgemm.kernels.common.panels import Scratch
 from clgemm.kernels.tensor_core.config import (
     LENGTH_BYTES,
     TILE_BYTES,
@@ -31,6 +32,7 @@ from clgemm.kernels.tensor_core.config import (
     TensorVariant,
     WgmmaVariant,
 )
+from clgemm.kernels.tensor_core.estimate import Cuts
 
 __all__ = ["make_tensor_plan"]
 
@@ -44,6 +46,8 @@ SMALLEST_DEPTH = 4096
 # Most multiply-adds of a product in a single launch. Above, separate launches are faster. The
 # single launch also needs a compute unit for each tile of its fallback.
 LARGEST_SINGLE_LAUNCH = 3 * 2**29
+# Most elements of both operands there: it splits with fewer work-items than a launch of its own.
+MOST_SPLIT = 2**22
 MOST_GROUPS = 2**11 - 1  # work-groups that the kernel of the single launch can count
 # Most listed elements per panel of 128 rows or columns; with more, the fallback takes over. With as
 # many in every panel, adding their products takes about as long as all others.
@@ -85,7 +89,7 @@ def make_tensor_plan(
     if isinstance(tiers[0], SingleLaunchConfig):
         most_matrices = 1
     steps: list[Step] = []
-    bytes_a, bytes_b, partial, products = 0, 0, 0, 0
+    scratch, products = Scratch(), 0
     for part in slices(batch_levels(a, b, c), most_matrices, 3, loops=1):
         for n_0, k_0, m_0 in product(range(0, n, columns), range(0, k, depth), range(0, m, rows)):
             sizes = min(rows, m - m_0), min(columns, n - n_0), min(depth, k - k_0)
@@ -100,31 +104,28 @@ def make_tensor_plan(
                 _block(c, part, 2, sizes[0], sizes[1], origins[2]),
             )
             matrices_a, matrices_b = map(_packed_matrices, blocks[:2])
-            bytes_a = max(bytes_a, matrices_a * _packed_bytes(sizes[0], sizes[2], tile_k))
-            bytes_b = max(bytes_b, matrices_b * _packed_bytes(sizes[1], sizes[2], tile_k))
+            scratch.reserve("packed_a", matrices_a * _packed_bytes(sizes[0], sizes[2], tile_k))
+            scratch.reserve("packed_b", matrices_b * _packed_bytes(sizes[1], sizes[2], tile_k))
             beta: Argument = "beta" if k_0 == 0 else 1.0
             if single_launch and (single := _single_launch_config(tiers, *blocks, limits)):
-                steps.append(_single_launch_step(*blocks, origins, beta, single, limits, products))
+                steps.append(
+                    _single_launch_step(*blocks, origins, beta, single, limits, products, scratch)
+                )
                 products += single.guard
                 continue
             for tier, config in enumerate(tiers):
                 counter = OutlierCounter(products, tier)
-                steps += _tensor_steps(*blocks, origins, beta, config, limits, counter)
+                steps += _tensor_steps(*blocks, origins, beta, config, limits, counter, scratch)
             if config.guard:
                 plan = fallback(Problem(*blocks, "strict"))
-                needs = dict(plan.scratch)
-                bytes_a = max(bytes_a, needs.pop("packed_a", 0))
-                bytes_b = max(bytes_b, needs.pop("packed_b", 0))
-                partial = max(partial, needs.pop("partial", 0))
-                assert not needs
+                for slot, size in plan.scratch:
+                    scratch.reserve(slot, size)
                 first = dict(zip("abc", origins, strict=True))
                 most = _most_listed(*blocks[:2])
                 condition: dict[str, Argument] = {"gate": counter, "gate_most": most}
                 steps += (_conditional(step, first, beta, condition) for step in plan.steps)
                 products += 1
-    scratch: list[tuple[Slot, int]] = [("packed_a", bytes_a), ("packed_b", bytes_b)]
-    scratch += [("partial", partial)] * (partial > 0)
-    return Plan(tuple(steps), tuple(scratch), products)
+    return Plan(tuple(steps), tuple(scratch.sizes.items()), products)
 
 
 def _packed_matrices(x: Layout) -> int:
@@ -192,6 +193,7 @@ def _tensor_steps(
     config: TensorVariant,
     limits: Limits,
     counter: OutlierCounter,
+    scratch: Scratch,
 ) -> Iterator[Step]:
     (matrices,), m, n, k = c.batch, c.rows, c.columns, a.columns
     first_a, first_b, first_c = map(Element, OPERANDS, origins)
@@ -226,10 +228,18 @@ def _tensor_steps(
             "count_before": count_before,
         },
     )
-    tiles = matrices * ceil_div(m, config.tile_m) * ceil_div(n, config.tile_columns)
+    cuts = config.cuts(config.tiles(matrices, m, n), k, limits)
+    split_k: dict[str, Argument] = {}
+    if isinstance(config, WgmmaVariant):
+        split_k = {
+            "whole": cuts.whole,
+            "slices": cuts.slices,
+            "partial": _reserve_slices(scratch, (cuts, config.tile_m * config.tile_columns)),
+            "counters": "counters",
+        }
     yield Step(
         config,
-        min(tiles, limits.compute_units),
+        min(cuts.whole + cuts.all_slices, limits.compute_units),
         {
             **sizes,
             "most": most,
@@ -240,8 +250,18 @@ def _tensor_steps(
             "count": count,
             "count_next": count_next,
             "count_before": count_before,
+            **split_k,
         },
     )
+
+
+def _reserve_slices(scratch: Scratch, *cuts: tuple[Cuts, int]) -> Slot:
+    """Reserve memory for the slices of tiles of so many elements; return its slot."""
+    size = max(FLOAT_BYTES * elements * found.all_slices for found, elements in cuts)
+    if not size:
+        return "packed_a"  # not used: any buffer will do
+    scratch.reserve("partial", size)
+    return "partial"
 
 
 def _single_launch_config(
@@ -253,10 +273,13 @@ def _single_launch_config(
         return config
     if not isinstance(config, WgmmaVariant) or len(tiers) > 1 or c.batch[0] > 1:
         return None
-    tiles = ceil_div(m, SingleLaunchConfig.plain_m) * ceil_div(n, SingleLaunchConfig.plain_n)
-    if m * n * k > LARGEST_SINGLE_LAUNCH or tiles > min(limits.compute_units, MOST_GROUPS):
+    single = SingleLaunchConfig.of(config)
+    tiles = single.plain_tiles(m, n)
+    if m * n * k > LARGEST_SINGLE_LAUNCH or (m + n) * k > MOST_SPLIT:
         return None
-    return SingleLaunchConfig.of(config)
+    if tiles > min(limits.compute_units, MOST_GROUPS):
+        return None
+    return single
 
 
 def _single_launch_step(
@@ -268,8 +291,12 @@ def _single_launch_step(
     config: SingleLaunchConfig,
     limits: Limits,
     product: int,
+    scratch: Scratch,
 ) -> Step:
     m, n, k = c.rows, c.columns, a.columns
+    cuts = config.cuts(config.tiles(1, m, n), k, limits)
+    plain_cuts = config.plain_cuts(m, n, k, limits)
+    sizes = config.tile_m * config.tile_columns, config.plain_m * config.plain_n
     count: Slot | OutlierCounter
     count_next: Slot | OutlierCounter
     count = count_next = "packed_a"  # without a guard not used: any buffer will do
@@ -294,7 +321,12 @@ def _single_launch_step(
             **operand_in_place("c", "c", first_c, c),
             "count": count,
             "count_next": count_next,
+            "whole": cuts.whole,
+            "slices": cuts.slices,
+            "partial": _reserve_slices(scratch, (cuts, sizes[0]), (plain_cuts, sizes[1])),
             "counters": "counters",
+            "plain_whole": plain_cuts.whole,
+            "plain_slices": plain_cuts.slices,
         },
     )
 

@@ -1,10 +1,12 @@
 // C = alpha*A*B + beta*C on tensor cores in a single launch, for products so small that launches take as long as the
 // arithmetic. It splits (tensor_core/pack.cl), multiplies (tensor_core/wgmma.cl) and, with GUARD, falls back
 // (tensor_core/fallback.cl). One matrix; otherwise the parameters of those kernels.
-// Atomic counters, both 0 before and after:
+// Atomic counters, all 0 before and after:
 //   counters[0]    tiles that work-groups have taken to split
 //   counters[1]    tiles that are split; plus GIVES_UP once there are too many outliers; plus LEFT for each work-group
 //                 that no longer reads the counters, of which the last sets them to 0
+//   counters[2] on  those of split-k
+// The fallback is cut along k by plain_whole and plain_slices.
 // Work-groups take tiles to split until none is left, wait until all are split, and multiply. Deadlock-free: a work-group
 // waits only for tiles that others have taken, which therefore are running. With too many outliers no more tiles are split,
 // and no work-group waits.
@@ -20,11 +22,13 @@ void tensor_single_launch(const int m, const int n, const int k, const int least
                     __global const float* b, const long b_offset, const long b_row, const long b_column,
                     __global uchar* packed_a, __global uchar* packed_b,
                     __global float* c, const long c_offset, const long c_row, const long c_column,
-                    __global uint* count, __global uint* count_next, __global uint* counters) {
+                    __global uint* count, __global uint* count_next,
+                    const int whole, const int slices, __global float4* partial, __global uint* counters,
+                    const int plain_whole, const int plain_slices) {
   __local uchar memory[BARRIERS_BYTES + MEMORY_BYTES] __attribute__((aligned(1024)));
   __local float corners[8 * CORNER];
   __local SplitMemory splitting;
-  __local uint drawn, gives_up, listed;
+  __local uint drawn, gives_up, listed, earlier;
   asm volatile(".target sm_90a");  // the compiler chooses sm_90, which lacks wgmma and setmaxnreg
   const uint item = get_local_id(0), base = (uint)(ulong)(__local void*)memory;
   const Product p = {1, m, n, k, least, most, a + a_offset, a_row, a_column, 0, b + b_offset, b_row, b_column, 0,
@@ -69,21 +73,22 @@ void tensor_single_launch(const int m, const int n, const int k, const int least
   }
   barrier(CLK_LOCAL_MEM_FENCE);
 
+  const Cuts cuts = {whole, slices, partial, counters + 2}, plain_cuts = {plain_whole, plain_slices, partial, counters + 2};
   if (item >= 256) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 104;");
     if (GUARD && gives_up) {
-      feed_plain(&p, memory);
+      feed_plain(&p, &plain_cuts, memory);
     } else if (item == 256) {
       fence_copies();
-      feed_tiles(&p, base);
+      feed_tiles(&p, &cuts, base);
     }
     if (item == 256 && (atomic_add(counters + 1, LEFT) & ~GIVES_UP) / LEFT == get_num_groups(0) - 1)
       counters[0] = counters[1] = 0;
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 200;");
     if (GUARD && gives_up)
-      multiply_plain(&p, alpha, beta, c + c_offset, c_row, c_column, memory);
+      multiply_plain(&p, &plain_cuts, alpha, beta, c + c_offset, c_row, c_column, memory, &earlier);
     else
-      multiply_tiles(&p, alpha, beta, c + c_offset, c_row, c_column, 0, listed, memory, corners);
+      multiply_tiles(&p, &cuts, alpha, beta, c + c_offset, c_row, c_column, 0, listed, memory, corners, &earlier);
   }
 }

@@ -8,6 +8,9 @@
 // work-items has the copy engine bring tiles to local memory, up to STAGES ahead. Work-groups are persistent: each takes
 // one tile of C after another, and the operands of the next arrive while one is stored.
 //
+// Split-k: the first `whole` tiles of C are computed at once, the others in `slices` slices of k each, so that no compute
+// unit is idle in the last round. The last work-group to write a slice of a tile adds them all up. None waits for another.
+//
 // After: NVIDIA, "Parallel thread execution ISA", asynchronous warpgroup level matrix instructions.
 #ifndef TILE_N
 #error "TILE_N: columns of C per tile, 128 or 256"
@@ -126,22 +129,99 @@ static inline int panel_of_b(const Product* p, const int matrix, const Place pla
   return (p->b_stride == 0 ? 0 : matrix) * panels_of(p->n) + place.n * PANELS;
 }
 
-static inline void feed_tiles(const Product* p, const uint base) {
+// How the tiles of C are cut along k.
+typedef struct {
+  int whole, slices;         // tiles that are not cut; slices of each other tile
+  __global float4* partial;  // sums of slices: [tile - whole][slice][vectors of a tile]
+  __global uint* counters;   // for each tile that is cut, the slices that are written; 0 before and after
+} Cuts;
+
+// What a work-group computes at a time: a tile of C, from depth `first` to `end`.
+typedef struct {
+  int tile, first, end, slice;
+} Part;
+
+static inline int parts_of(const Cuts* cuts, const int tiles) { return cuts->whole + (tiles - cuts->whole) * cuts->slices; }
+
+static inline Part part_of(const Cuts* cuts, const int tiles, const int depths, const int index) {
+  Part part = {index, 0, depths, 0};
+  if (index >= cuts->whole) {
+    const int cut = tiles - cuts->whole, deep = (depths + cuts->slices - 1) / cuts->slices;
+    part.tile = cuts->whole + (index - cuts->whole) % cut;
+    part.slice = (index - cuts->whole) / cut;
+    part.first = part.slice * deep;
+    part.end = min(part.first + deep, depths);
+  }
+  return part;
+}
+
+// A barrier for the work-items that multiply.
+static inline void multiply_barrier(void) { asm volatile("bar.sync 5, 256;" ::: "memory"); }
+
+// The slices of a part's tile, each of so many vectors.
+static inline __global float4* slices_of(const Cuts* cuts, const Part* part, const int vectors) {
+  return cuts->partial + (long)(part->tile - cuts->whole) * cuts->slices * vectors;
+}
+
+// Whether this work-group is the last to write a slice of the tile. If so, it sees those of the others.
+static inline bool comes_last(const Cuts* cuts, const Part* part, __local uint* earlier) {
+  multiply_barrier();
+  if (get_local_id(0) == 0) {
+    __global uint* counter = cuts->counters + (part->tile - cuts->whole);
+    *earlier = count_and_see(counter);
+    if (*earlier == cuts->slices - 1) *counter = 0;
+  }
+  multiply_barrier();
+  return *earlier == cuts->slices - 1;
+}
+
+// Writes the sums of a slice. If it is the tile's last to be written, add up all, in order, and return true.
+static inline bool add_slices(float (*total)[64], const Cuts* cuts, const Part* part, __local uint* earlier) {
+  const int vectors = 16 * PANELS * 256;
+  __global float4* slices = slices_of(cuts, part, vectors) + get_local_id(0);
+  __global float4* own = slices + part->slice * vectors;
+  #pragma unroll
+  for (int h = 0; h < PANELS; h++)
+    #pragma unroll
+    for (int i = 0; i < 16; i++) {
+      const float* v = total[h] + 4 * i;
+      own[(h * 16 + i) * 256] = (float4)(v[0], v[1], v[2], v[3]);
+    }
+  if (!comes_last(cuts, part, earlier)) return false;
+  #pragma unroll
+  for (int h = 0; h < PANELS; h++) {
+    #pragma unroll
+    for (int i = 0; i < 64; i++) total[h][i] = 0.0f;
+    #pragma unroll 1
+    for (int slice = 0; slice < cuts->slices; slice++)
+      #pragma unroll
+      for (int i = 0; i < 16; i++) {
+        const float4 v = slices[slice * vectors + (h * 16 + i) * 256];
+        total[h][4 * i] += v.x, total[h][4 * i + 1] += v.y, total[h][4 * i + 2] += v.z, total[h][4 * i + 3] += v.w;
+      }
+  }
+  return true;
+}
+
+static inline void feed_tiles(const Product* p, const Cuts* cuts, const uint base) {
   const int depths = depths_of(p->k), panels_b = panels_of(p->n);
   const int tiles_m = (p->m + TILE_M - 1) / TILE_M, tiles_n = (p->n + TILE_N - 1) / TILE_N;
+  const int tiles = p->matrices * tiles_m * tiles_n;
   const long panel_bytes = (long)depths * TILE_BYTES;
   const uint stages = base + BARRIERS_BYTES;
   int stage = 0;
   uint round = 0;  // parity of the uses of a stage
-  for (int index = get_group_id(0); index < p->matrices * tiles_m * tiles_n; index += get_num_groups(0)) {
-    const int matrix = index / (tiles_m * tiles_n);
-    const Place place = swizzled(index % (tiles_m * tiles_n), tiles_m, tiles_n, SWIZZLE);
-    __global const uchar* from_a = p->packed_a + panel_of_a(p, matrix, place) * panel_bytes;
-    __global const uchar* from_b = p->packed_b + panel_of_b(p, matrix, place) * panel_bytes;
+  for (int index = get_group_id(0); index < parts_of(cuts, tiles); index += get_num_groups(0)) {
+    const Part part = part_of(cuts, tiles, depths, index);
+    const int matrix = part.tile / (tiles_m * tiles_n);
+    const Place place = swizzled(part.tile % (tiles_m * tiles_n), tiles_m, tiles_n, SWIZZLE);
+    const long skipped = (long)part.first * TILE_BYTES;
+    __global const uchar* from_a = p->packed_a + panel_of_a(p, matrix, place) * panel_bytes + skipped;
+    __global const uchar* from_b = p->packed_b + panel_of_b(p, matrix, place) * panel_bytes + skipped;
     // If the second panel of the last tile is missing, the first is read again; its result is not stored.
     const long beside = place.n * PANELS + 1 < panels_b ? panel_bytes : 0;
     #pragma unroll 1
-    for (int depth = 0; depth < depths; depth++) {
+    for (int depth = part.first; depth < part.end; depth++) {
       const uint to = stages + stage * STAGE_BYTES;
       wait_for(EMPTY(stage), round ^ 1);
       expect(FULL(stage), STAGE_BYTES);
@@ -155,11 +235,12 @@ static inline void feed_tiles(const Product* p, const uint base) {
   }
 }
 
-static inline void multiply_tiles(const Product* p, const float alpha, const float beta, __global float* c, const long c_row,
-                                  const long c_column, const long c_stride, const uint listed, __local uchar* memory,
-                                  __local float* corners) {
+static inline void multiply_tiles(const Product* p, const Cuts* cuts, const float alpha, const float beta, __global float* c,
+                                  const long c_row, const long c_column, const long c_stride, const uint listed,
+                                  __local uchar* memory, __local float* corners, __local uint* earlier) {
   const int depths = depths_of(p->k), panels_b = panels_of(p->n);
   const int tiles_m = (p->m + TILE_M - 1) / TILE_M, tiles_n = (p->n + TILE_N - 1) / TILE_N;
+  const int tiles = p->matrices * tiles_m * tiles_n;
   const long panel_bytes = (long)depths * TILE_BYTES;
   const uint item = get_local_id(0), warp = item / 32, lane = item % 32, base = (uint)(ulong)memory;
   int stage = 0;
@@ -169,9 +250,10 @@ static inline void multiply_tiles(const Product* p, const float alpha, const flo
   // A descriptor without its address: the distances of core matrices along the rows and along k.
   const ulong shape = (ulong)DISTANCE << 32 | TILE_ROWS * 16 / 16 << 16;
   if (group == 1) asm volatile("bar.arrive 1, 256;" ::: "memory");  // the first warp group takes the first turn
-  for (int index = get_group_id(0); index < p->matrices * tiles_m * tiles_n; index += get_num_groups(0)) {
-    const int matrix = index / (tiles_m * tiles_n);
-    const Place place = swizzled(index % (tiles_m * tiles_n), tiles_m, tiles_n, SWIZZLE);
+  for (int index = get_group_id(0); index < parts_of(cuts, tiles); index += get_num_groups(0)) {
+    const Part part = part_of(cuts, tiles, depths, index);
+    const int matrix = part.tile / (tiles_m * tiles_n);
+    const Place place = swizzled(part.tile % (tiles_m * tiles_n), tiles_m, tiles_n, SWIZZLE);
 #if GUARD
     // Look for outliers while tiles arrive.
     const int panel_a = panel_of_a(p, matrix, place), panel_b = panel_of_b(p, matrix, place);
@@ -188,7 +270,7 @@ static inline void multiply_tiles(const Product* p, const float alpha, const flo
       for (int i = 0; i < 64; i++) total[h][i] = 0.0f;
 
     #pragma unroll 1
-    for (int depth = 0; depth < depths; depth++) {
+    for (int depth = part.first; depth < part.end; depth++) {
       const uint at = BARRIERS_BYTES + stage * STAGE_BYTES;
       const ulong tile_a = shape | (base + at + group * 64 * 16) / 16;
       wait_for(FULL(stage), round);
@@ -232,6 +314,7 @@ static inline void multiply_tiles(const Product* p, const float alpha, const flo
       next_stage(&stage, &round, STAGES);
     }
 
+    if (index >= cuts->whole && !add_slices(total, cuts, &part, earlier)) continue;
     const int rows = p->m - place.m * TILE_M - warp * 16, columns = p->n - place.n * TILE_N;
     __global float* c_tile = c + matrix * c_stride + place.m * TILE_M * c_row + place.n * TILE_N * c_column;
     __global float* c_warp = c_tile + warp * 16 * c_row;

@@ -7,11 +7,8 @@ from dataclasses import replace
 import pytest
 from strategies import GPU_LIMITS as LIMITS
 
-from clgemm.core.config import variant_of
 from clgemm.kernels.tensor_core.config import (
     MmaVariant,
-    NarrowConfig,
-    NarrowVariant,
     SingleLaunchConfig,
     SplitConfig,
     WgmmaVariant,
@@ -22,8 +19,6 @@ NARROW = WgmmaVariant(swizzle=3, tf32=False, guard=True, tile_n=128, stages=3)
 IN_BYTES = replace(WIDE, guard=False, int8=True)
 AT_ONCE = SingleLaunchConfig.of(NARROW)
 MMA = MmaVariant(swizzle=2, tf32=False, guard=True)
-FEW = NarrowConfig(columns=64, parts=2, ahead=2)
-FEWER = NarrowConfig(columns=16, parts=3, ahead=1)
 
 
 @pytest.mark.parametrize(
@@ -41,11 +36,6 @@ FEWER = NarrowConfig(columns=16, parts=3, ahead=1)
         (replace(IN_BYTES, tf32=True), "int8=True needs tf32=False and guard=False"),
         (replace(AT_ONCE, guard=False, int8=True), "a single launch needs"),
         (replace(MMA, guard=False, int8=True), "needs wgmma"),
-        (replace(FEW, columns=48), "columns=48"),
-        (replace(FEW, parts=0), "parts=0"),
-        (replace(FEW, parts=1), "warp groups alternate"),
-        (replace(FEW, parts=5), "local memory"),
-        (variant_of(NarrowVariant, FEW, load_a=4, along_k=False), "load_a=4"),
     ],
 )
 def test_broken_constraints_are_named(config, named):
@@ -55,7 +45,7 @@ def test_broken_constraints_are_named(config, named):
 
 @pytest.mark.parametrize(
     "config",
-    [WIDE, NARROW, IN_BYTES, AT_ONCE, MMA, FEW, FEWER, SplitConfig(tf32=True, guard=True)],
+    [WIDE, NARROW, IN_BYTES, AT_ONCE, MMA, SplitConfig(tf32=True, guard=True)],
 )
 def test_shipped_configs_hold_their_constraints(config):
     """Whatever local memory the device reports."""

@@ -16,9 +16,9 @@ from clgemm.core.layout import Layout
 from clgemm.core.problem import Problem
 from clgemm.core.steps import Element
 from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.tensor_core.config import NarrowConfig
 from clgemm.kernels.tensor_core.family import NARROW
 from clgemm.kernels.tensor_core.narrow import fits_narrow, make_narrow_plan
+from clgemm.kernels.tensor_core.narrow_config import NarrowConfig
 from clgemm.planning import planner
 
 LIMITS = replace(GPU_LIMITS, fused_split_k=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from planned import fallback_by
 from strategies import GPU_LIMITS as LIMITS
 from strategies import rows
 
 from clgemm.core.layout import Layout
-from clgemm.core.steps import OutlierCounter
+from clgemm.core.steps import OutlierCounter, expected_us
 from clgemm.kernels.pack.defaults import pack_config
 from clgemm.kernels.tensor_core import plan as tensor_plan
 from clgemm.kernels.tensor_core.config import (
@@ -85,6 +86,34 @@ def test_small_products_are_made_in_one_launch():
         assert "tensor_single_launch" not in families(plan)
 
 
+def test_tiles_of_the_last_round_are_cut_along_k(apart):
+    """Each slice has memory; a fallback that needs less shares it."""
+    _, multiply, *_ = (plan := planned(rows(512, 9000), rows(9000, 512), rows(512, 512))).steps
+    cuts = WIDE.cuts(8, 9000, LIMITS)
+    assert cuts.slices > 4
+    expected = {"whole": 0, "slices": cuts.slices, "partial": "partial", "counters": "counters"}
+    assert multiply.arguments.items() >= expected.items()
+    assert multiply.groups == cuts.all_slices
+    assert dict(plan.scratch)["partial"] >= cuts.all_slices * 4 * 128 * 256
+    _, whole, *_ = planned(rows(512, 64), rows(64, 512), rows(512, 512)).steps
+    assert whole.arguments["whole"] == 8
+    assert whole.arguments["slices"] == 1
+
+
+def test_a_single_launch_cuts_its_fallback_too():
+    """Each has slices of its own, in the same memory."""
+    plan = planned(rows(300, 3000), rows(3000, 300), rows(300, 300))
+    (step,) = plan.steps
+    single = SingleLaunchConfig.of(WIDE)
+    cuts, plain = single.cuts(9, 3000, LIMITS), single.plain_cuts(300, 300, 3000, LIMITS)
+    assert plain.tiles == 15
+    assert step.arguments["slices"] == cuts.slices > 4
+    assert (step.arguments["plain_whole"], step.arguments["plain_slices"]) == (0, plain.slices)
+    assert plain.slices > 4
+    needed = max(cuts.all_slices * 128 * 128, plain.all_slices * 128 * 64)
+    assert dict(plan.scratch)["partial"] == 4 * needed
+
+
 def test_tf32_stands_between():
     """It gives way to the plain kernel only."""
     plan = planned(rows(1000, 500), rows(500, 700), rows(1000, 700), WIDE, WIDE_TF32)
@@ -93,6 +122,30 @@ def test_tf32_stands_between():
     assert plan.counted_products == 1
     assert dict(plan.scratch)["packed_a"] == 8 * 16 * (TILE_BYTES + 4)
     assert {step.arguments["gate"] for step in plan.steps[4:]} == {OutlierCounter(0, 1)}
+
+
+def test_the_expected_time_counts_the_first_fallback(apart):
+    """By the share of products that need it: the plain kernel, tf32, or a part of the launch."""
+    operands = rows(2000, 2000), rows(2000, 2000), rows(2000, 2000)
+    plain, tf32 = planned(*operands, WIDE), planned(*operands, WIDE, WIDE_TF32)
+    times = [[expected_us(plan, LIMITS, share) for share in (0, 0.5, 1)] for plan in (plain, tf32)]
+    assert times[0][0] == pytest.approx(times[1][0], rel=0.05)  # but for the host
+    for few, some, every in times:
+        assert few < some < every
+        assert every - some == pytest.approx(some - few, rel=0.1)
+    assert times[1][2] < times[0][2]
+    fast = planned(*operands, replace(WIDE, guard=False))
+    assert expected_us(fast, LIMITS, 1.0) == expected_us(fast, LIMITS, 0.0)
+
+
+def test_the_expected_time_of_a_single_launch_counts_the_fallback_in_it():
+    """Unless it has none."""
+    operands = rows(700, 700), rows(700, 700), rows(700, 700)
+    for guard in (True, False):
+        plan = planned(*operands, replace(WIDE, guard=guard))
+        assert len(plan.steps) == 1
+        grows = expected_us(plan, LIMITS, 1.0) > expected_us(plan, LIMITS, 0.0)
+        assert grows == guard
 
 
 def test_fast_needs_no_fallback():

@@ -21,13 +21,13 @@ from clgemm.kernels.tensor_core import plan as tensor_plan
 from clgemm.kernels.tensor_core.config import (
     MmaConfig,
     MmaVariant,
-    NarrowConfig,
     SingleLaunchConfig,
     WgmmaVariant,
 )
 from clgemm.kernels.tensor_core.family import MMA as MMA_FAMILY
 from clgemm.kernels.tensor_core.family import NARROW as NARROW_FAMILY
 from clgemm.kernels.tensor_core.family import WGMMA
+from clgemm.kernels.tensor_core.narrow_config import NarrowConfig
 from clgemm.kernels.tiled.defaults import lane_configs
 from clgemm.kernels.tiled.family import TILED
 from clgemm.planning import planner
@@ -393,12 +393,38 @@ def test_a_call_after_the_fallback_counts_from_zero(able, monkeypatch, tiers):
         assert not counters.any()
 
 
+@pytest.mark.parametrize("tiers", [(WIDE, WIDE_TF32), (NARROW,), (AT_ONCE,)])
+@pytest.mark.parametrize(
+    "sizes", [(129, 140, 9000), (1, 300, 5000), (900, 900, 2500), (1700, 2600, 1500)]
+)
+@pytest.mark.parametrize("kind", ["plain", "listed", "wide"])
+def test_slices_of_k_add_up(able, monkeypatch, tiers, sizes, kind):
+    """Few tiles, or those of a last round; outliers, the fallback too, beta, and C either way."""
+    force(monkeypatch, *tiers)
+    m, n, k = sizes
+    tiles = tiers[0].cuts(tiers[0].tiles(1, m, n), k, able.traits.limits)
+    assert tiles.slices > 1
+    rng = np.random.default_rng(17)
+    a, b, c = (normal(rng, *shape).astype(np.float32) for shape in ((m, k), (k, n), (m, n)))
+    if kind == "listed":
+        a[::50, 5:9] = 1e-20
+    elif kind == "wide":
+        a *= np.exp(8 * normal(rng, m, k)).astype(np.float32)
+    for order in ("C", "F"):
+        for _ in range(2):
+            assert excess(clgemm.sgemm(1.0, a, b, order=order), a, b) <= 1
+    exact = 2.0 * (a.astype(float) @ b) - c
+    got = clgemm.sgemm(2.0, a, b, -1.0, c)
+    size = 2 * (abs(a).astype(float) @ abs(b)) + abs(c)
+    assert np.all(abs(got - exact) <= (gamma(k + 2) + 4 * UNIT_ROUNDOFF) * size)
+
+
 @pytest.mark.parametrize("config", [WIDE, IN_BYTES, AT_ONCE, FAST_AT_ONCE, FEW])
 def test_results_repeat_bit_by_bit(able, monkeypatch, config):
     """Nothing is added up in an order that chance decides, the mended elements neither."""
     force(monkeypatch, config)
     rng = np.random.default_rng(13)
-    a, b = normal(rng, 700, 900).astype(np.float32), normal(rng, 900, 800).astype(np.float32)
+    a, b = normal(rng, 700, 2900).astype(np.float32), normal(rng, 2900, 800).astype(np.float32)
     a[::100, 5:9] = 1e-20
     b[5:9, ::100] = 1e-20
     first = clgemm.sgemm(1.0, a, b)
