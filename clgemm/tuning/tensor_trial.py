@@ -31,6 +31,9 @@ Array = npt.NDArray[Any]
 
 # 64 u, with u = 2**-24: far above the errors of right results, far below those of wrong ones.
 ALLOWED = 64 * 2.0**-24
+ONE_LAUNCH = Shape(700, 900, 713)
+# Few tiles of a long sum, which are cut along k: in one launch, and in several.
+DEEP_ONE_LAUNCH, DEEP = Shape(300, 200, 5000), Shape(1000, 900, 5000)
 
 
 def trial(name: str, instructions: str) -> bool:
@@ -41,29 +44,29 @@ def trial(name: str, instructions: str) -> bool:
     narrow, others = (
         [f for f in families if (f is NARROW) == is_narrow] for is_narrow in (True, False)
     )
-    cases = [(others, 700, 900, spread, "float32") for spread in (0, 5)]  # in one launch
-    cases += [
-        (narrow, m, n, spread, "float32") for m, n in ((700, 50), (20, 900)) for spread in (0, 5)
-    ]
+    of_both = [(others, ONE_LAUNCH), (others, DEEP_ONE_LAUNCH)]
+    of_both += [(narrow, Shape(m, n, 713)) for m, n in ((700, 50), (20, 900))]
+    cases = [(*case, spread, "float32") for case in of_both for spread in (0, 5)]
     if not all(right(device, *case) for case in cases):
         return False
     tensor.LEAST_TF32_WORK = 0
     forget_plans()
     kinds = (0, "fast"), (0, "float32"), (5, "float32")  # halves, twice, and tf32
-    sizes = (700, 900), (1700, 2100)
-    cases = [(others, m, n, *kind) for m, n in sizes for kind in kinds]
+    shapes = ONE_LAUNCH, Shape(1700, 2100, 713)
+    cases = [(others, shape, *kind) for shape in shapes for kind in kinds]
+    cases += [(others, DEEP, *kind) for kind in kinds[1:]]
     if not all(right(device, *case) for case in cases):
         return False
     tensor.LEAST_INT8_DEPTH = 0
     forget_plans()
-    return all(right(device, others, m, n, 0, "fast") for m, n in ((1200, 1900), (1700, 2100)))
+    shapes = Shape(1200, 1900, 713), Shape(1700, 2100, 713)
+    return all(right(device, others, shape, 0, "fast") for shape in shapes)
 
 
 def right(
     device: Device,
     families: Sequence[Family[Any, Any]],
-    m: int,
-    n: int,
+    shape: Shape,
     spread: float,
     precision: str,
 ) -> bool:
@@ -71,17 +74,18 @@ def right(
 
     A float32 one has an infinity and a tiny element.
     """
+    m, n, k, _ = shape
     rng = np.random.default_rng(0)
     a, b = (
-        rng.standard_normal(shape) * np.exp(spread * rng.standard_normal(shape))
-        for shape in ((m, 713), (713, n))
+        rng.standard_normal(sizes) * np.exp(spread * rng.standard_normal(sizes))
+        for sizes in ((m, k), (k, n))
     )
     if precision == "float32":
         a[3, 5], b[7, n // 3] = 1e-36, np.inf
     a, b = a.astype(np.float32), b.astype(np.float32)
     exact = a.astype(np.float64) @ b
     sizes = np.abs(a.astype(np.float64)) @ np.abs(b)
-    finite, shape = np.isfinite(exact), Shape(m, n, 713)
+    finite = np.isfinite(exact)
     for family in families:
         for choice in family.defaults(shape, device.traits):
             c = made(device, family, choice, a, b, precision)

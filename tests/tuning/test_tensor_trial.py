@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from strategies import GPU_LIMITS
 
+from clgemm.core.shapes import Shape
 from clgemm.kernels.direct.family import DIRECT
+from clgemm.kernels.tensor_core.defaults import wgmma_configs
+from clgemm.kernels.tensor_core.family import WGMMA
+from clgemm.kernels.tensor_core.plan import LARGEST_SINGLE_LAUNCH
 from clgemm.tuning import tensor_trial
 
 
@@ -38,7 +43,7 @@ def without_a_column(c):
 def is_right(device):
     """Tell whether a product of float32 is right by the trial's check."""
     with np.errstate(invalid="ignore"):
-        return tensor_trial.right(device, [DIRECT], 70, 90, 0, "float32")
+        return tensor_trial.right(device, [DIRECT], Shape(70, 90, 713), 0, "float32")
 
 
 def test_right_products_pass(device):
@@ -53,3 +58,13 @@ def test_a_wrong_product_does_not_pass(device, monkeypatch, lost):
     assert is_right(device)
     monkeypatch.setattr(tensor_trial, "made", by_numpy(lost))
     assert not is_right(device)
+
+
+def test_some_of_the_products_are_cut_along_k():
+    """In one launch and in several, with either config."""
+    for shape in (tensor_trial.DEEP_ONE_LAUNCH, tensor_trial.DEEP):
+        for config in wgmma_configs(shape, GPU_LIMITS):
+            variant = WGMMA.variant(config, guard=True)
+            tiles = variant.tiles(1, shape.m, shape.n)
+            assert variant.cuts(tiles, shape.k, GPU_LIMITS).slices > 1
+    assert tensor_trial.DEEP_ONE_LAUNCH.work < LARGEST_SINGLE_LAUNCH < tensor_trial.DEEP.work
