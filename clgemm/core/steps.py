@@ -139,7 +139,7 @@ def expected_us(plan: Plan, limits: Limits, needs_fallback: float = 0.0) -> floa
     first_fallback, second_fallback = 0.0, 0.0
     for step in plan.steps:
         host += costs.tensor_host_us if step.conditional else costs.host_more_us
-        launch = Launch(step.groups, step.arguments, limits)
+        launch = _launch_of(step, limits)
         taken = costs.more_us + step.config.microseconds(launch)
         first_fallback += step.config.fallback_us(launch)
         if step.conditional:
@@ -152,8 +152,12 @@ def expected_us(plan: Plan, limits: Limits, needs_fallback: float = 0.0) -> floa
 
 def _expected_on_cpu(plan: Plan, limits: Limits) -> float:
     costs = limits.cpu_costs
-    launches = ((x.config, Launch(x.groups, x.arguments, limits)) for x in plan.steps)
-    return costs.start_us + sum(costs.launch_us + x.microseconds(y) for x, y in launches)
+    times = (step.config.microseconds(_launch_of(step, limits)) for step in plan.steps)
+    return costs.start_us + sum(costs.launch_us + time for time in times)
+
+
+def _launch_of(step: Step, limits: Limits) -> Launch:
+    return Launch(step.groups, step.arguments, limits)
 
 
 def matrices_of(counts: bytes) -> int:

@@ -135,13 +135,19 @@ class TensorVariant(TensorConfig):
         is_wide = self.tile_columns > self.tile_m
         return costs.tensor_step_us * (costs.tensor_wide if is_wide else 1.0)
 
+    @property
+    def tile_elements(self) -> int:
+        """Elements of C per tile."""
+        return self.tile_m * self.tile_columns
+
     def tiles(self, matrices: int, m: int, n: int) -> int:
         """Return the tiles of C."""
         return matrices * ceil_div(m, self.tile_m) * ceil_div(n, self.tile_columns)
 
     def cuts(self, tiles: int, k: int, limits: Limits) -> Cuts:
         """Return how tiles of C are cut along k."""
-        return uncut(tiles, ceil_div(k, self.tile_k), self.step_us(limits), limits)
+        depths = ceil_div(k, self.tile_k)
+        return uncut(tiles, depths, self.step_us(limits), self.tile_elements, limits)
 
     def microseconds(self, launch: Launch) -> float:
         """Return the expected time of a launch that most products need."""
@@ -236,8 +242,8 @@ class WgmmaVariant(WgmmaConfig, TensorVariant):
 
     def cuts(self, tiles: int, k: int, limits: Limits) -> Cuts:
         """Return the cuts that leave the fewest compute units idle."""
-        depths, size = ceil_div(k, self.tile_k), self.tile_columns / TILE_ROWS
-        return best_cuts(tiles, depths, self.step_us(limits), size, limits)
+        depths = ceil_div(k, self.tile_k)
+        return best_cuts(tiles, depths, self.step_us(limits), self.tile_elements, limits)
 
 
 @dataclass(frozen=True)
@@ -273,9 +279,8 @@ class SingleLaunchConfig(WgmmaVariant):
 
     def plain_cuts(self, m: int, n: int, k: int, limits: Limits) -> Cuts:
         """Return how the fallback cuts its tiles along k."""
-        size = self.plain_m * self.plain_n / TILE_ROWS**2
         tiles, depths = self.plain_tiles(m, n), ceil_div(k, self.plain_k)
-        return best_cuts(tiles, depths, self.plain_step_us, size, limits)
+        return best_cuts(tiles, depths, self.plain_step_us, self.plain_m * self.plain_n, limits)
 
     def microseconds(self, launch: Launch) -> float:
         """Return the expected time of the launch, which splits too."""

@@ -12,6 +12,7 @@ from clgemm.core.steps import ceil_div
 __all__ = ["Cuts", "best_cuts", "narrow_us", "split_us", "uncut"]
 
 STEP = 64  # of k
+MODELLED_ELEMENTS = 128 * 128  # of a tile, for which the costs of split-k hold
 MOST_SLICES = 16
 LEAST_DEPTHS = 2  # of a slice
 MOST_ROUNDS = 4  # of slices: each takes scratch memory
@@ -26,6 +27,8 @@ class Cuts(NamedTuple):
         All tiles, and those that are not cut.
     slices : int
         Slices of each other tile.
+    elements : int
+        Elements of C of a tile.
     us : float
         Expected time in microseconds that the device is busy with all of them.
     """
@@ -33,6 +36,7 @@ class Cuts(NamedTuple):
     tiles: int
     whole: int
     slices: int
+    elements: int
     us: float
 
     @property
@@ -40,9 +44,14 @@ class Cuts(NamedTuple):
         """The slices of all tiles that are cut."""
         return (self.tiles - self.whole) * self.slices
 
+    @property
+    def slices_bytes(self) -> int:
+        """The scratch memory that all slices take."""
+        return FLOAT_BYTES * self.elements * self.all_slices
+
 
 @functools.lru_cache(maxsize=1024)
-def best_cuts(tiles: int, depths: int, step_us: float, size: float, limits: Limits) -> Cuts:
+def best_cuts(tiles: int, depths: int, step_us: float, elements: int, limits: Limits) -> Cuts:
     """Return the cuts that leave the fewest compute units idle in the last round of tiles.
 
     Parameters
@@ -51,19 +60,19 @@ def best_cuts(tiles: int, depths: int, step_us: float, size: float, limits: Limi
         Steps over k of a tile that is not cut.
     step_us : float
         Time of a step.
-    size : float
-        Elements of a tile, over 128 x 128.
+    elements : int
+        Elements of C of a tile.
     """
-    found = _cuts(tiles, depths, step_us, size, limits)
-    return min((uncut(tiles, depths, step_us, limits), *found), key=lambda cuts: cuts.us)
+    found = _cuts(tiles, depths, step_us, elements, limits)
+    return min((uncut(tiles, depths, step_us, elements, limits), *found), key=lambda cuts: cuts.us)
 
 
-def uncut(tiles: int, depths: int, step_us: float, limits: Limits) -> Cuts:
+def uncut(tiles: int, depths: int, step_us: float, elements: int, limits: Limits) -> Cuts:
     """Return no cuts; the parameters are those of `best_cuts`."""
-    return Cuts(tiles, tiles, 1, _rounds(tiles, limits) * depths * step_us)
+    return Cuts(tiles, tiles, 1, elements, _rounds(tiles, limits) * depths * step_us)
 
 
-def _cuts(tiles: int, depths: int, step_us: float, size: float, limits: Limits) -> Iterator[Cuts]:
+def _cuts(tiles: int, depths: int, step_us: float, elements: int, limits: Limits) -> Iterator[Cuts]:
     units, costs = limits.compute_units, limits.costs
     full = tiles // units
     for rounds in {max(full - 1, 0), full} - {tiles / units}:
@@ -73,7 +82,8 @@ def _cuts(tiles: int, depths: int, step_us: float, size: float, limits: Limits) 
             steps = rounds * depths + _rounds(cut * slices, limits) * ceil_div(depths, slices)
             adding = costs.tensor_slice_us * slices
             adding += costs.tensor_round_us * ceil_div(cut * slices, units)
-            yield Cuts(tiles, rounds * units, slices, step_us * steps + size * adding)
+            us = step_us * steps + elements / MODELLED_ELEMENTS * adding
+            yield Cuts(tiles, rounds * units, slices, elements, us)
 
 
 def _rounds(parts: int, limits: Limits) -> float:

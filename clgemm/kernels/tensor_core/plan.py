@@ -231,12 +231,7 @@ def _tensor_steps(
     cuts = config.cuts(config.tiles(matrices, m, n), k, limits)
     split_k: dict[str, Argument] = {}
     if isinstance(config, WgmmaVariant):
-        split_k = {
-            "whole": cuts.whole,
-            "slices": cuts.slices,
-            "partial": _reserve_slices(scratch, (cuts, config.tile_m * config.tile_columns)),
-            "counters": "counters",
-        }
+        split_k = _split_k(scratch, cuts)
     yield Step(
         config,
         min(cuts.whole + cuts.all_slices, limits.compute_units),
@@ -255,13 +250,21 @@ def _tensor_steps(
     )
 
 
-def _reserve_slices(scratch: Scratch, *cuts: tuple[Cuts, int]) -> Slot:
-    """Reserve memory for the slices of tiles of so many elements; return its slot."""
-    size = max(FLOAT_BYTES * elements * found.all_slices for found, elements in cuts)
-    if not size:
-        return "packed_a"  # not used: any buffer will do
-    scratch.reserve("partial", size)
-    return "partial"
+def _split_k(scratch: Scratch, cuts: Cuts, *others: Cuts) -> dict[str, Argument]:
+    """Return a kernel's arguments for cuts, and reserve the memory of their slices.
+
+    `others` are cuts of the same launch, of which it makes one or the other.
+    """
+    partial: Slot = "packed_a"  # without slices not used: any buffer will do
+    if size := max(each.slices_bytes for each in (cuts, *others)):
+        partial = "partial"
+        scratch.reserve(partial, size)
+    return {
+        "whole": cuts.whole,
+        "slices": cuts.slices,
+        "partial": partial,
+        "counters": "counters",
+    }
 
 
 def _single_launch_config(
@@ -296,7 +299,6 @@ def _single_launch_step(
     m, n, k = c.rows, c.columns, a.columns
     cuts = config.cuts(config.tiles(1, m, n), k, limits)
     plain_cuts = config.plain_cuts(m, n, k, limits)
-    sizes = config.tile_m * config.tile_columns, config.plain_m * config.plain_n
     count: Slot | OutlierCounter
     count_next: Slot | OutlierCounter
     count = count_next = "packed_a"  # without a guard not used: any buffer will do
@@ -321,10 +323,7 @@ def _single_launch_step(
             **operand_in_place("c", "c", first_c, c),
             "count": count,
             "count_next": count_next,
-            "whole": cuts.whole,
-            "slices": cuts.slices,
-            "partial": _reserve_slices(scratch, (cuts, sizes[0]), (plain_cuts, sizes[1])),
-            "counters": "counters",
+            **_split_k(scratch, cuts, plain_cuts),
             "plain_whole": plain_cuts.whole,
             "plain_slices": plain_cuts.slices,
         },

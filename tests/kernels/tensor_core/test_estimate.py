@@ -12,41 +12,42 @@ from strategies import GPU_LIMITS
 from clgemm.kernels.tensor_core.estimate import best_cuts, narrow_us, split_us, uncut
 
 LIMITS = replace(GPU_LIMITS, compute_units=100)
+TILE = 128 * 128
 
 
 def test_a_last_round_that_is_not_full_costs_more_than_its_share():
     """Up to a whole round; full rounds take their number of times."""
-    one, two = uncut(100, 10, 1.0, LIMITS).us, uncut(200, 10, 1.0, LIMITS).us
+    one, two = uncut(100, 10, 1.0, TILE, LIMITS).us, uncut(200, 10, 1.0, TILE, LIMITS).us
     assert two == pytest.approx(2 * one)
-    assert 1.01 * one < uncut(101, 10, 1.0, LIMITS).us <= two
-    assert uncut(100, 20, 1.0, LIMITS).us == pytest.approx(2 * one)
+    assert 1.01 * one < uncut(101, 10, 1.0, TILE, LIMITS).us <= two
+    assert uncut(100, 20, 1.0, TILE, LIMITS).us == pytest.approx(2 * one)
 
 
 def test_few_tiles_of_a_long_sum_are_cut():
     """So that all compute units have work; a slice has two steps at least."""
-    cuts = best_cuts(10, 500, 1.0, 1.0, LIMITS)
+    cuts = best_cuts(10, 500, 1.0, TILE, LIMITS)
     assert (cuts.whole, cuts.slices) == (0, 10)
     assert cuts.all_slices == 100
-    assert cuts.us < uncut(10, 500, 1.0, LIMITS).us / 5
-    assert best_cuts(10, 3, 9.0, 1.0, LIMITS).slices == 1
+    assert cuts.us < uncut(10, 500, 1.0, TILE, LIMITS).us / 5
+    assert best_cuts(10, 3, 9.0, TILE, LIMITS).slices == 1
 
 
 def test_full_rounds_of_tiles_are_not_cut():
     """Those of a last one are, if that saves more than the slices cost."""
-    assert best_cuts(300, 100, 1.0, 1.0, LIMITS) == uncut(300, 100, 1.0, LIMITS)
-    cuts = best_cuts(310, 100, 1.0, 1.0, LIMITS)
+    assert best_cuts(300, 100, 1.0, TILE, LIMITS) == uncut(300, 100, 1.0, TILE, LIMITS)
+    cuts = best_cuts(310, 100, 1.0, TILE, LIMITS)
     assert cuts.whole == 300
     assert cuts.slices > 2
-    assert best_cuts(310, 3, 1.0, 1.0, LIMITS).slices == 1
+    assert best_cuts(310, 3, 1.0, TILE, LIMITS).slices == 1
 
 
 @given(tiles=st.integers(1, 3000), depths=st.integers(1, 999), step_us=st.floats(0.01, 10))
 def test_cuts_cover_every_tile_and_every_step(tiles, depths, step_us):
     """With scratch memory that is bounded; no slice is empty."""
-    cuts = best_cuts(tiles, depths, step_us, 1.0, LIMITS)
+    cuts = best_cuts(tiles, depths, step_us, TILE, LIMITS)
     assert cuts.tiles == tiles
     assert 0 <= cuts.whole <= tiles
-    assert cuts.us <= uncut(tiles, depths, step_us, LIMITS).us
+    assert cuts.us <= uncut(tiles, depths, step_us, TILE, LIMITS).us
     if cuts.whole < tiles:
         assert cuts.whole % LIMITS.compute_units == 0
         assert cuts.all_slices <= 4 * LIMITS.compute_units
