@@ -53,7 +53,7 @@ from clgemm.kernels.tiled.estimate import is_fused, launch_us, tiled_estimate
 from clgemm.kernels.tiled.plan import in_place_us
 from clgemm.planning.bounded import bounded
 from clgemm.planning.planner import oriented
-from clgemm.tuning.cost_fit import burst_us, expected_times, plan_us
+from clgemm.tuning.cost_fit import Contender, bursts_us, expected_times, plan_us
 
 SLICES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 COMPARED_WITH_SLICES = 3  # configs for which numbers of slices are measured
@@ -292,12 +292,12 @@ class Bench:
         return plan_us(self.device, plan, matrices, is_turned)
 
     def calls_us(self, case: Case) -> dict[str, float]:
-        """Return the times of whole calls of clgemm in its modes, and of the peer."""
+        """Return the times of whole calls of clgemm in its modes, and of the peer, in turns."""
         import pyopencl.array as cl_array
 
         import clgemm
 
-        found = {}
+        found: dict[str, Contender] = {}
         modes = ("strict", "strict", self.flat), ("float32", "float32", self.flat)
         for name, mode, flats in (*modes, ("float32, wide data", "float32", self.wide)):
             a, b, c = (
@@ -311,9 +311,9 @@ class Bench:
                 )
                 for flat, (shape, strides, first, _, _) in zip(flats, views(case), strict=True)
             )
-            with clgemm.precision(mode):
-                call = functools.partial(clgemm.matmul, a, b, out=c)
-                found[name] = burst_us(call, self.queue.finish)
+            call = functools.partial(clgemm.matmul, a, b, out=c)
+            context = functools.partial(clgemm.precision, mode)
+            found[name] = Contender(call, self.queue.finish, context)
         if self.torch is not None:
             x, y, z = (
                 tensor.as_strided(shape, strides, first)
@@ -322,8 +322,8 @@ class Bench:
                 )
             )
             matmul = functools.partial(self.torch.matmul, x, y, out=z)
-            found["cuBLAS"] = burst_us(matmul, self.torch.cuda.synchronize)
-        return found
+            found["cuBLAS"] = Contender(matmul, self.torch.cuda.synchronize)
+        return dict(zip(found, bursts_us(list(found.values())), strict=True))
 
 
 def measure(arguments: argparse.Namespace) -> int:

@@ -71,7 +71,7 @@ def main():
     along_k = replace(ODD_LANES, rows=2, group=64, abreast=4, chunk=64, ahead=1)
     deep_along_k = Choice(along_k, None), [(1, 70, 64), (2, 25, 192)]
     in_place = Choice(replace(along_k, chunk=0), None), [(1, 30, 71), (2, 25, 190), (1, 9, 3)]
-    short = Choice(OUTER[0], None), [(9, 20, 3), (8, 9, 16)]
+    short = Choice(OUTER[0], None), [(9, 20, 3), (8, 9, 8)]
     tiles = choice_of(ODD_TILES, device), [(12, 20, 8), (25, 41, 17)]
     packed = choice_of(replace(ODD_TILES, in_place=False), device), [(12, 20, 8), (25, 41, 17)]
     skinny = Choice(ODD_SKINNY, (copy_config(device.limits),)), [(3, 70, 33), (2, 300, 7)]

@@ -44,8 +44,9 @@ class Costs:
         The latency of a step with asynchronous copies, and with one buffer.
     part_us : float
         Adding up where work-items share a block of C, for each of them but one.
-    edge_store : float
-        Multiply-adds that take as long as the store of one element of an incomplete tile.
+    unaligned_store : float
+        Multiply-adds that take as long as the store of one element of C that no aligned vector
+        holds.
     scattered : float
         How much longer that takes, as a share, where neighbours store 16 columns of C side by side
         instead of 32; at 8 columns three times that share.
@@ -53,8 +54,8 @@ class Costs:
         How many times as long it takes where they are no neighbours in memory.
     fused_us, fused_slice_us : float
         Adding up in the same launch, and for each slice where work-items have 32 accumulators.
-    store_bytes, whole_store_bytes : float
-        Bytes of memory traffic for each byte of C, and where all tiles are complete.
+    store_bytes, aligned_store_bytes : float
+        Bytes of memory traffic for each byte of C, and where aligned vectors store it.
     pack_bytes, pack_us : float
         Bytes that the whole device packs; time of such a launch.
     reduce_us, reduce_elements, reduced_elements : float
@@ -67,8 +68,12 @@ class Costs:
         The outer_product family: bytes of C that the whole device writes; multiply-adds, and how
         many of them take as long as a load of one element of B; fixed time.
     skinny_bytes, skinny_row, skinny_us, skinny_step_us : float
-        The skinny_gpu family: bytes that the whole device reads; how much longer each further row
-        takes, as a share; time of a round of work-groups; latency of a step.
+        The skinny_gpu family: bytes that the whole device reads; how much longer a second row
+        takes, as a share, which grows with the square of further rows; time of a round of
+        work-groups; latency of as many loads as are in flight.
+    dots_bytes, dots_row, dots_us, dots_step_us : float
+        The same where the columns of B are contiguous; each further row takes as much longer as the
+        second one, and the latency is that of 128 steps over k.
     tensor_us, tensor_more_us, tensor_single_us : float
         A product on tensor cores: its fixed time, that of separate launches, and that of a single
         launch.
@@ -111,13 +116,13 @@ class Costs:
     copied_step_us: float = 0.305
     one_buffer_step_us: float = 0.025
     part_us: float = 0.737
-    edge_store: float = 34.5
-    scattered: float = 0.672
-    against_rows: float = 5.0
+    unaligned_store: float = 45.9
+    scattered: float = 0.299
+    against_rows: float = 1.55
     fused_us: float = 1.34
     fused_slice_us: float = 0.162
-    store_bytes: float = 2.18
-    whole_store_bytes: float = 2.03
+    store_bytes: float = 2.07
+    aligned_store_bytes: float = 1.96
     pack_bytes: float = 2400000.0
     pack_us: float = 4.25
     reduce_us: float = 3.85
@@ -130,10 +135,14 @@ class Costs:
     outer_multiply_adds: float = 315000.0
     outer_load: float = 23.5
     outer_us: float = 1.08
-    skinny_bytes: float = 5880000.0
-    skinny_row: float = 0.512
-    skinny_us: float = 2.39
-    skinny_step_us: float = 0.0377
+    skinny_bytes: float = 4620000.0
+    skinny_row: float = 0.146
+    skinny_us: float = 3.81
+    skinny_step_us: float = 0.0917
+    dots_bytes: float = 5880000.0
+    dots_row: float = 0.512
+    dots_us: float = 2.39
+    dots_step_us: float = 0.0377
     tensor_us: float = 12.9
     tensor_more_us: float = 2.78
     tensor_single_us: float = 9.8

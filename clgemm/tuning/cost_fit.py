@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from itertools import zip_longest
 from statistics import median
@@ -34,8 +34,10 @@ from clgemm.runtime.workspace import workspace
 
 __all__ = [
     "LEAST_PLANS",
+    "Contender",
     "TimedPlan",
     "burst_us",
+    "bursts_us",
     "expected_times",
     "fitted",
     "plan_us",
@@ -95,16 +97,19 @@ PRIOR = 0.1  # of logarithms of factors: how strongly they stay near those of al
 GROUPS = {
     "host": ("host_us", "host_more_us", "tensor_host_us"),
     "launches": (
-        *("start_us", "more_us", "pack_us", "reduce_us", "outer_us", "skinny_us", "tensor_us"),
+        *("start_us", "more_us", "pack_us", "reduce_us", "outer_us", "skinny_us", "dots_us"),
+        "tensor_us",
         *("tensor_more_us", "tensor_single_us", "narrow_us", "narrow_fused_us"),
         *("fused_us", "part_us"),
     ),
     "latency": (
         *("step_us", "copied_step_us", "one_buffer_step_us", "direct_step_us", "skinny_step_us"),
+        "dots_step_us",
         *("fused_slice_us", "narrow_slice_us", "direct_store"),
     ),
     "memory": (
-        *("memory_bytes", "cache_bytes", "skinny_bytes", "outer_bytes", "pack_bytes"),
+        *("memory_bytes", "cache_bytes", "skinny_bytes", "dots_bytes", "outer_bytes"),
+        "pack_bytes",
         *("tensor_pack_bytes", "narrow_bytes", "narrow_pack_bytes"),
     ),
     "arithmetic": (
@@ -135,20 +140,42 @@ class TimedPlan(NamedTuple):
     taken_us: float
 
 
+class Contender(NamedTuple):
+    """A call that is timed: what waits for its results, and the context that it is made in."""
+
+    call: Callable[[], object]
+    finish: Callable[[], object]
+    context: Callable[[], AbstractContextManager[object]] = nullcontext
+
+    def burst_s(self, calls: int) -> float:
+        """Return the time of a call among so many, in seconds."""
+        with self.context():
+            start = time.perf_counter()
+            for _ in range(calls):
+                self.call()
+            self.finish()
+            return (time.perf_counter() - start) / calls
+
+    def calls_of_burst(self) -> int:
+        """Return how many calls a burst takes, after some calls that compile and warm up."""
+        self.burst_s(1)
+        calls = max(1, min(5, int(BURST_S / self.burst_s(1))))
+        return max(1, min(MOST_CALLS, int(BURST_S / self.burst_s(calls))))
+
+
+def bursts_us(contenders: Sequence[Contender]) -> list[float]:
+    """Return the time of a call of each contender, in microseconds: medians of bursts in turns."""
+    calls = [each.calls_of_burst() for each in contenders]
+    rounds = [
+        [each.burst_s(count) for each, count in zip(contenders, calls, strict=True)]
+        for _ in range(BURSTS)
+    ]
+    return [1e6 * median(times) for times in zip(*rounds, strict=True)]
+
+
 def burst_us(call: Callable[[], object], finish: Callable[[], object]) -> float:
     """Return the time of a call among many, in microseconds: the median of bursts."""
-
-    def timed(calls: int) -> float:
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        finish()
-        return (time.perf_counter() - start) / calls
-
-    timed(1)
-    calls = max(1, min(5, int(BURST_S / timed(1))))
-    calls = max(1, min(MOST_CALLS, int(BURST_S / timed(calls))))
-    return 1e6 * median(timed(calls) for _ in range(BURSTS))
+    return bursts_us([Contender(call, finish)])[0]
 
 
 def plan_us(

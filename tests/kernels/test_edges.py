@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
-from kernels.test_kernels import ODD_TILES, WIDE, force, name
+from kernels.test_kernels import FMA, ODD_TILES, WIDE, force, name
 from strategies import integers
 
 import clgemm
 from clgemm.hardware.device import Device
 from clgemm.hardware.identity import identity
+from clgemm.kernels.tiled.family import TILED
 from clgemm.planning import planner
 from clgemm.runtime import workspace as workspace_module
 from clgemm.runtime.workspace import Workspace
@@ -115,3 +117,42 @@ def test_whole_tiles_are_added_to_aligned_memory(config, device, monkeypatch):
     x, y, z = (cl_array.to_device(device.queue, each) for each in (a, b, c))
     clgemm.sgemm(2.0, x, y, -3.0, z, overwrite_c=1, order="C")
     np.testing.assert_array_equal(z.get(), 2 * (a @ b) - 3 * c)
+
+
+@pytest.mark.parametrize("is_turned", [False, True], ids=["as it is", "transposed"])
+@pytest.mark.parametrize("config", [ODD_TILES, WIDE, FMA], ids=name)
+def test_elements_beside_each_other_are_stored_wherever_they_begin(
+    config, is_turned, device, monkeypatch
+):
+    """Rows of C of any length and alignment, whole and cut tiles, a short and a long k."""
+    force(config, device, monkeypatch)
+    monkeypatch.setattr(TILED, "is_faster_transposed", lambda *_: is_turned)
+    rng = np.random.default_rng(11)
+    m, columns = config.tile_m + 3, (config.tile_n, 2 * config.tile_n + 5)
+    for first, n, apart, k in product(range(4), columns, range(4), (17, 300)):
+        pitch = n + apart
+        a, b = integers(rng, (m, k)), integers(rng, (k, n))
+        before = integers(rng, (first + m * pitch,))
+        x, y, memory = (cl_array.to_device(device.queue, each) for each in (a, b, before))
+        z = cl_array.Array(
+            device.queue, (m, n), np.float32, data=memory.base_data, offset=4 * first,
+            strides=(4 * pitch, 4),
+        )  # fmt: skip
+        clgemm.matmul(x, y, out=z)
+        expected = before.copy()
+        expected[first:].reshape(m, pitch)[:, :n] = a @ b
+        np.testing.assert_array_equal(memory.get(), expected)
+
+
+@pytest.mark.parametrize("config", [ODD_TILES, WIDE, FMA], ids=name)
+def test_elements_that_are_not_beside_each_other_are_stored_one_by_one(config, device, monkeypatch):
+    """Every other column of C is written, and beta times C is added to it."""
+    force(config, device, monkeypatch)
+    rng = np.random.default_rng(12)
+    m, n, k = config.tile_m + 1, 2 * config.tile_n - 1, 9
+    a, b, before = integers(rng, (m, k)), integers(rng, (k, n)), integers(rng, (m, 2 * n))
+    after = before.copy()
+    clgemm.sgemm(2.0, a, b, -3.0, after[:, ::2], overwrite_c=1)
+    expected = before.copy()
+    expected[:, ::2] = 2 * (a @ b) - 3 * before[:, ::2]
+    np.testing.assert_array_equal(after, expected)

@@ -49,12 +49,13 @@ def test_every_constant_that_is_no_ratio_is_in_one_group():
     ratios = {
         *("vector_load", "transposed", "one_buffer", "copied", "few_lanes", "narrow_step"),
         *("copied_narrow", "copied_transposed", "against_rows"),
-        *("edge_store", "scattered"),
+        *("unaligned_store", "scattered"),
         *(
             "store_bytes",
-            "whole_store_bytes",
+            "aligned_store_bytes",
             "outer_load",
             "skinny_row",
+            "dots_row",
             "tensor_wide",
             "tensor_tail",
             "mma",

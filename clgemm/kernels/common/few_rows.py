@@ -11,6 +11,7 @@ __all__ = [
     "LEAST_WORK",
     "MOST_ROWS",
     "MOST_ROWS_ON_CPU",
+    "SMALLEST_SLICE",
     "FewRows",
     "few_rows",
     "fits_few_rows",

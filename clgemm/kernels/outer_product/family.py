@@ -64,7 +64,7 @@ class OuterProduct(Family[OuterProductConfig, KernelConfig]):
             Shape(m, n, 4),
             Shape(2 * m - 1, n + 1, 3, 7),
             Shape(1, 1, 2),
-            Shape(3 * m + 2, n // 2 + 1, 13),
+            Shape(3 * m + 2, n // 2 + 1, 6),
             Shape(m // 2 + 1, 3 * n + 5, 8),
             Shape(2 * m, n // 4 or 1, 7, 3),
             Shape(m + 3, n + 2, 5),

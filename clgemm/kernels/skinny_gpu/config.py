@@ -85,12 +85,16 @@ class SkinnyGpuVariant(SkinnyGpuConfig):
         m, n, k, slice_k = (arguments[name] for name in ("m", "n", "k", "slice_k"))
         read = FLOAT_BYTES * matrices_of(arguments["counts"]) * n * k * ceil_div(m, self.rows)
         rounds = ceil_div(launch.groups * self.group, RUNNING_ITEMS * limits.compute_units)
-        lanes = ABREAST_FLOATS if self.along_k else self.group // self.abreast
-        steps = min(k, slice_k) / lanes
         fused = costs.fused_us if self.fused_split_k else 0.0
-        slower = 1 + costs.skinny_row * (self.rows - 1)
-        latency = rounds * (costs.skinny_us + steps * costs.skinny_step_us)
-        return float(read / costs.skinny_bytes * slower + latency + fused)
+        depth = min(k, slice_k)
+        if self.along_k:
+            reading = read / costs.dots_bytes * (1 + costs.dots_row * (self.rows - 1))
+            latency = costs.dots_us + depth / ABREAST_FLOATS * costs.dots_step_us
+        else:
+            reading = read / costs.skinny_bytes * (1 + costs.skinny_row * (self.rows - 1) ** 2)
+            steps = depth / (self.group // self.abreast * self.ahead)
+            latency = costs.skinny_us + steps * costs.skinny_step_us
+        return float(reading + rounds * latency + fused)
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

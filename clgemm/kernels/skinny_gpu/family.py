@@ -21,9 +21,11 @@ from clgemm.kernels.skinny_gpu.search_space import search_space
 
 __all__ = ["SKINNY_GPU"]
 
-# On NVIDIA's GPUs: loads in flight, for all rows together; work-items for each row of A.
+# On NVIDIA's GPUs: loads in flight, for all rows together; work-items, and those of them that lie
+# side by side along a row of B.
 LOADS_AHEAD = 8
-GROUP_OF_A_ROW = 256
+GROUP = 256
+ABREAST = 32
 
 SAMPLES = FEW_ROWS_SAMPLES | {
     "tall": (Shape(4096, 2, 4096), Shape(16384, 2, 1024)),
@@ -63,9 +65,10 @@ class SkinnyGpu(Family[SkinnyGpuConfig, KernelConfig]):
         config = skinny_lanes_config(min(shape.m, shape.n), traits.limits)
         if traits.is_nvidia and config.rows <= MOST_LANES_ROWS:
             # NVIDIA's caches serve few rows as fast as local memory, without barriers.
-            group = min(config.group, GROUP_OF_A_ROW * config.rows)
+            group = min(config.group, GROUP)
             ahead = LOADS_AHEAD // config.rows
-            config = replace(config, group=group, chunk=0, ahead=ahead)
+            abreast = min(ABREAST, group)
+            config = replace(config, group=group, abreast=abreast, chunk=0, ahead=ahead)
         return (Choice(config),)
 
     def plainest(self, traits: Traits) -> Choice:

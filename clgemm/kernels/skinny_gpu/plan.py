@@ -19,7 +19,7 @@ from clgemm.core.steps import (
     slices,
     widest_load,
 )
-from clgemm.kernels.common.few_rows import FewRows, few_rows, slice_of_k
+from clgemm.kernels.common.few_rows import SMALLEST_SLICE, FewRows, few_rows, slice_of_k
 from clgemm.kernels.common.panels import Scratch
 from clgemm.kernels.skinny_gpu.config import HINTED_WIDTH, SkinnyGpuConfig, SkinnyGpuVariant
 from clgemm.kernels.split_k.plan import product_arguments, target
@@ -37,6 +37,7 @@ ABREAST_ALONG_K = 32  # work-items side by side: together they read 512 bytes
 ABREAST_ALONG_K_NARROW = 16  # the same where a load has fewer floats than the config's
 GROUP_ALONG_K = 256  # work-items
 CHUNK_ALONG_K = 2  # floats of A that each work-item copies to local memory at a time
+FEWER_ABREAST = 4  # where B's rows are contiguous: by what the work-items side by side are divided
 # The same where A is read in place. Measured on an H200, 19 products of 1e5 to 1.4e8 multiply-adds.
 GROUP_IN_PLACE = 128
 LEAST_ABREAST, MOST_ABREAST = 16, 64
@@ -54,17 +55,14 @@ def make_skinny_plan(
     return Plan(steps, tuple(scratch.sizes.items()))
 
 
-def fitted(config: SkinnyGpuConfig, b: Layout) -> SkinnyGpuVariant:
+def fitted(config: SkinnyGpuConfig, b: Layout, limits: Limits) -> SkinnyGpuVariant:
     """Return a config that reads B where it is contiguous, by the widest loads that fit."""
     along_k = b.column_stride != 1
     width = widest_load(b, along_k, config.width)
     if not along_k:
         # With narrower loads, more of them side by side and in flight read as much.
-        narrower = config.width // width
-        abreast = config.abreast * narrower
-        if config.group % abreast:
-            abreast = config.abreast
-        ahead = config.ahead * narrower
+        abreast = abreast_along_rows(config, b, width, limits)
+        ahead = config.ahead * (config.width // width)
         fit = replace(config, width=width, abreast=abreast, ahead=ahead)
         return variant_of(SkinnyGpuVariant, fit, along_k=False)
     if config.chunk == 0:
@@ -84,6 +82,20 @@ def fitted(config: SkinnyGpuConfig, b: Layout) -> SkinnyGpuVariant:
         chunk=max(width, min(config.chunk, most)) // width * width,
     )
     return variant_of(SkinnyGpuVariant, fit, along_k=True)
+
+
+def abreast_along_rows(config: SkinnyGpuConfig, b: Layout, width: int, limits: Limits) -> int:
+    """Return how many work-items read a row of B together: as many as occupy all compute units."""
+    abreast = config.abreast * (config.width // width)
+    if config.group % abreast:
+        abreast = config.abreast
+    least = abreast // FEWER_ABREAST
+    slices = math.prod(b.batch) * max(1, b.rows // SMALLEST_SLICE)
+    while abreast % 2 == 0 and abreast // 2 >= least:
+        if ceil_div(b.columns, abreast * width) * slices >= limits.compute_units:
+            break
+        abreast //= 2
+    return abreast
 
 
 def abreast_in_place(config: SkinnyGpuConfig, b: Layout, group: int) -> int:
@@ -116,7 +128,7 @@ def _steps(
     """Yield each launch, and reserve its scratch memory."""
     a, b, c, slot_a, slot_b = few
     m, n, k = c.rows, c.columns, a.columns
-    fit = fitted(config, b)
+    fit = fitted(config, b, limits)
     blocks = ceil_div(m, fit.rows) * ceil_div(n, fit.strip)
     for offsets, levels in slices(batch_levels(a, b, c), LAST_GROUP // (blocks * k), 3):
         batch = batch_of(levels, 3)

@@ -46,7 +46,8 @@ class TiledConfig(KernelConfig):
     entry: ClassVar[str] = "tiled_product"
     companions: ClassVar[tuple[type[KernelConfig], ...]] = (PackConfig, ReduceConfig)
     includes: ClassVar[tuple[str, ...]] = (
-        *("common/store.cl", "common/swizzle.cl", "split_k/fused.cl", "tiled/copies.cl"),
+        *("common/store.cl", "common/swizzle.cl", "split_k/fused.cl"),
+        *("tiled/copies.cl", "tiled/runs.cl"),
     )
     planned: ClassVar[frozenset[str]] = frozenset({"IN_PLACE", "PERCENT"})
 
@@ -81,7 +82,7 @@ class TiledConfig(KernelConfig):
 
     @property
     def tiles(self) -> Tiles:
-        """What the expected time depends on, where A and B are read by the widest loads."""
+        """What the expected time depends on, where vectors read A and B and store C."""
         return Tiles(
             self.tile_m,
             self.tile_n,
@@ -100,8 +101,12 @@ class TiledConfig(KernelConfig):
             load_b=getattr(self, "load_b", self.width_b),
             transpose_a=getattr(self, "transpose_a", False),
             transpose_b=getattr(self, "transpose_b", False),
-            whole=getattr(self, "whole", True),
         )
+
+    def tiles_for(self, columns: int, c_row: int, c_column: int) -> Tiles:
+        """Return the same for a C with so many columns and these strides."""
+        is_aligned = c_column == 1 and columns % self.width_b == c_row % self.width_b == 0
+        return self.tiles._replace(aligned=is_aligned, against_rows=c_column != 1)
 
     def problems_on(self, limits: Limits) -> Iterator[str]:
         yield from super().problems_on(limits)
@@ -144,7 +149,10 @@ class TiledVariant(TiledConfig):
     load_b: int = 1  # the same for B
     transpose_a: bool = False  # A is contiguous along k: transpose it on the way to local memory
     transpose_b: bool = False  # the same for B
-    whole: bool = False  # C consists of whole tiles of aligned vectors
+    aligned: bool = False  # C consists of aligned vectors along its rows
+    whole: bool = False  # it also consists of whole tiles
+    down: bool = False  # the rows of C are neighbours in memory
+    runs: bool = False  # so are its columns, and k is short: fewer stores, but more registers
     fused_split_k: bool = False  # the kernel itself adds up slices of k
 
     @property
@@ -159,13 +167,17 @@ class TiledVariant(TiledConfig):
         slices = ceil_div(k, slice_k)
         per_matrix = slices * ceil_div(m, self.tile_m) * ceil_div(n, self.tile_n)
         matrices, fused = launch.groups // per_matrix, self.fused_split_k
-        tiles = self.tiles._replace(against_rows=launch.arguments["c_column"] != 1)
+        tiles = self.tiles_for(n, launch.arguments["c_row"], launch.arguments["c_column"])
         return launch_us(tiles, m, n, k, matrices, slices, fused, launch.limits)
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         if min(self.load_a, self.load_b) < 1:
             return
+        if self.whole > self.aligned:
+            yield f"whole={self.whole} needs aligned=True"
+        if self.aligned + self.down + self.runs > 1:
+            yield f"more than one of aligned={self.aligned}, down={self.down} and runs={self.runs}"
         for side in "ab":
             yield from multiple(self, f"width_{side}", of=f"load_{side}")
             if getattr(self, f"transpose_{side}"):

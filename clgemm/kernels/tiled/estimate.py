@@ -35,7 +35,8 @@ MOST_FUSED_GROUPS = 6  # the same with fused split-k
 SLICES = (*range(1, 9), *(round(8 * 1.25**i) for i in range(1, 28)))
 
 
-# `Costs.edge_store` is for work-items of so many columns. A piece of a cache line is written alone.
+# `Costs.unaligned_store` is for work-items of so many columns. A piece of a cache line is written
+# alone.
 MODELLED_WORK_N = 4
 PIECE_FLOATS = 8
 MODELLED_SUMS = 32  # `Costs.few_lanes` is for work-items of so many accumulators
@@ -61,7 +62,7 @@ class Tiles(NamedTuple):
     load_b: int
     transpose_a: bool
     transpose_b: bool
-    whole: bool
+    aligned: bool = True  # C is stored by aligned vectors
     against_rows: bool = False  # the columns of C are no neighbours in memory
 
 
@@ -112,17 +113,17 @@ def launch_us(
     latency = waves * (steps * step_us + costs.part_us * (tiles.parts - 1))
     cached = FLOAT_BYTES * groups * depth * (tiles.tile_m + tiles.tile_n) / costs.cache_bytes
     read, written = matrices * (m * k + k * n), matrices * m * n
-    stored = costs.whole_store_bytes if tiles.whole else costs.store_bytes
+    stored = costs.aligned_store_bytes if tiles.aligned else costs.store_bytes
     memory = FLOAT_BYTES * (read + stored * written) / costs.memory_bytes
     time = joined(OVERLAP, arithmetic, latency, cached, memory)
-    if not tiles.whole:
+    if not tiles.aligned:
         # Neighbours write `work_n` floats apart: the wider, the more pieces of cache lines.
         pieces = area * min(tiles.work_n, PIECE_FLOATS) / MODELLED_WORK_N
         if tiles.against_rows:
             pieces *= costs.against_rows
         else:
             pieces *= 1 + costs.scattered * max(0.0, LANES / tiles.run - 1)
-        time += rounds * pieces * costs.edge_store / most_together / costs.multiply_adds
+        time += rounds * pieces * costs.unaligned_store / most_together / costs.multiply_adds
     if fused:
         sums = tiles.work_m * tiles.work_n
         time += costs.fused_us + costs.fused_slice_us * slices * sums / MODELLED_SUMS

@@ -85,8 +85,17 @@
 #ifndef PARTS
 #error "PARTS: work-items that share the steps over a tile's depth"
 #endif
+#ifndef ALIGNED
+#error "ALIGNED: 1 if aligned vectors along the rows of C cover it, 0 for any C"
+#endif
 #ifndef WHOLE
-#error "WHOLE: 1 if C is whole tiles of aligned vectors, 0 for any C"
+#error "WHOLE: 1 if C is ALIGNED and consists of whole tiles, 0 for any C"
+#endif
+#ifndef RUNS
+#error "RUNS: 1 if the columns of C are neighbours in memory, and stored by the widest stores that are aligned"
+#endif
+#ifndef DOWN
+#error "DOWN: 1 if the rows of C are neighbours in memory, 0 for any C"
 #endif
 
 #define ITEMS_M (TILE_M / WORK_M)
@@ -108,6 +117,8 @@
 #define VECTORS_B (TILE_N * TILE_K / LOAD_B)
 #define LOADS_A ((VECTORS_A + ITEMS - 1) / ITEMS)  // vectors that each work-item fetches; the last may be one too many
 #define LOADS_B ((VECTORS_B + ITEMS - 1) / ITEMS)
+// The row of the tile that is row i of block y.
+#define ROW_OF_TILE(i, y) (((i) / WIDTH_A * ITEMS_M + (y)) * WIDTH_A + (i) % WIDTH_A)
 #define IS_IN_TILE(SIDE, vector) (VECTORS_##SIDE % ITEMS == 0 || (vector) < VECTORS_##SIDE)
 
 // Vectors of LOAD_A floats lie along the rows of a tile of A, or, with TRANSPOSE_A, along k: the row and the step over
@@ -365,25 +376,53 @@ void tiled_product(const int m, const int n, const int k, const int slice_k, con
 #if PARTS > 1
   if (share != 0) return;
 #endif
-
-#if WHOLE
-  c += (tile_m * TILE_M + y * WIDTH_A) * c_row + tile_n * TILE_N + x * WIDTH_B;
+  c += tile_m * TILE_M * c_row + tile_n * TILE_N * c_column;
+  const int rows = m - tile_m * TILE_M, columns = n - tile_n * TILE_N;
+#if ALIGNED
   #pragma unroll
   for (int i = 0; i < WORK_M; i++) {
-    __global FLOAT(WIDTH_B)* element = (__global FLOAT(WIDTH_B)*)(c + (i / WIDTH_A * ITEMS_M * WIDTH_A + i % WIDTH_A) * c_row);
+    const int row = ROW_OF_TILE(i, y);
+    __global FLOAT(WIDTH_B)* element = (__global FLOAT(WIDTH_B)*)(c + row * c_row + x * WIDTH_B);
     #pragma unroll
-    for (int j = 0; j < CHUNKS_N; j++) STORE_ALIGNED(WIDTH_B)(element + j * ITEMS_N, alpha * sum[i][j], beta);
+    for (int j = 0; j < CHUNKS_N; j++)
+      if (WHOLE || (row < rows && (j * ITEMS_N + x) * WIDTH_B < columns))
+        STORE_ALIGNED(WIDTH_B)(element + j * ITEMS_N, alpha * sum[i][j], beta);
+  }
+#elif DOWN
+  #pragma unroll
+  for (int i = 0; i < WORK_M; i += WIDTH_A) {
+    const int row = ROW_OF_TILE(i, y);
+    #pragma unroll
+    for (int j = 0; j < CHUNKS_N; j++) {
+      float values[WIDTH_A][WIDTH_B];
+      #pragma unroll
+      for (int r = 0; r < WIDTH_A; r++) STORE(WIDTH_B, alpha * sum[i + r][j], values[r]);
+      #pragma unroll
+      for (int v = 0; v < WIDTH_B; v++) {
+        const int column = (j * ITEMS_N + x) * WIDTH_B + v;
+        float run[WIDTH_A];
+        #pragma unroll
+        for (int r = 0; r < WIDTH_A; r++) run[r] = values[r][v];
+        if (column < columns) STORE_RUN_OF(WIDTH_A)(c + row + column * c_column, run, rows - row, beta);
+      }
+    }
   }
 #else
   #pragma unroll
   for (int i = 0; i < WORK_M; i++) {
-    const int row = tile_m * TILE_M + (i / WIDTH_A * ITEMS_M + y) * WIDTH_A + i % WIDTH_A;
-    if (row < m) {
+    const int row = ROW_OF_TILE(i, y);
+    if (row < rows) {
       #pragma unroll
       for (int j = 0; j < CHUNKS_N; j++) {
-        const int column = tile_n * TILE_N + (j * ITEMS_N + x) * WIDTH_B;
+        const int column = (j * ITEMS_N + x) * WIDTH_B;
         const FLOAT(WIDTH_B) result = alpha * sum[i][j];
-        STORE_RUN(WIDTH_B)(c + row * c_row + column * c_column, c_column, column, n, result, beta);
+#if RUNS
+        float run[WIDTH_B];
+        STORE(WIDTH_B, result, run);
+        STORE_RUN_OF(WIDTH_B)(c + row * c_row + column, run, columns - column, beta);
+#else
+        STORE_RUN(WIDTH_B)(c + row * c_row + column * c_column, c_column, column, columns, result, beta);
+#endif
       }
     }
   }

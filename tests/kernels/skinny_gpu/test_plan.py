@@ -46,6 +46,19 @@ def test_more_work_items_share_long_and_few_columns(n, k, abreast):
     assert step.config.unaligned == (k % config.width > 0)
 
 
+@pytest.mark.parametrize(
+    ("n", "k", "abreast"),
+    [(7493, 13869, 128), (9001, 700, 128), (15667, 487, 64), (5911, 459, 32), (300, 100, 8)],
+)
+def test_work_items_read_long_runs_of_a_row_if_all_compute_units_have_some(n, k, abreast):
+    """Rows of an odd length are read float by float: by more work-items side by side."""
+    limits = replace(LIMITS, compute_units=132)
+    config = replace(skinny_lanes_config(1, limits), group=256, abreast=32, chunk=0)
+    b = dense(k, n)._replace(alignment_bytes=16)
+    found = make_plan(dense(1, k), b, dense(1, n), config, None, limits).steps[0].config
+    assert (found.width, found.abreast) == (4 if n % 4 == 0 else 2 if n % 2 == 0 else 1, abreast)
+
+
 @pytest.mark.parametrize("group", [12, 24, 64, 256])
 def test_work_items_that_share_a_column_divide_the_work_group(group):
     """Whatever size of work-group a record has."""

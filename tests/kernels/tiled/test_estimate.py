@@ -71,3 +71,17 @@ def test_slices_of_k_run_side_by_side(config):
     )
     shared = tiled_estimate(config.tiles, config.tile_m, config.tile_n, 100_000, 1, limits)
     assert shared.time < alone.time
+
+
+def test_aligned_stores_count_less_and_only_a_short_k_makes_others_dear():
+    """Where k is long, the stores of C hardly matter."""
+    limits, config = replace(LIMITS, compute_units=132), nvidia_configs()[1]
+
+    def us(columns, depth, c_column=1):
+        c_row = 1 if c_column > 1 else columns
+        tiles = config.tiles_for(columns, c_row, c_column)
+        return launch_us(tiles, 4000, columns, depth, 1, 1, False, limits)
+
+    assert us(4001, 20) > 1.1 * us(4000, 20)
+    assert us(4001, 20, 4000) > us(4001, 20)
+    assert us(4001, 4000) < 1.03 * us(4000, 4000)

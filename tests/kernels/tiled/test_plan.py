@@ -103,3 +103,41 @@ def test_asynchronous_copies_transpose_float_by_float(shape):
     step = make_tiled_plan(a, b, c, config, PACK, limits, math.inf).steps[0]
     assert (step.config.transpose_a, step.config.load_a) == (True, 1)
     assert (step.config.transpose_b, step.config.load_b) == (False, 4 if n % 4 == 0 else 1)
+
+
+@pytest.mark.parametrize(
+    ("c", "depth", "stores"),
+    [
+        (Layout((128, 128), (128, 1), 16), 999, {"aligned", "whole"}),
+        (Layout((128, 100), (128, 1), 16), 999, {"aligned"}),
+        (Layout((100, 100), (100, 1), 16), 999, {"aligned"}),
+        (Layout((100, 100), (100, 1), 8), 999, set()),
+        (Layout((100, 99), (100, 1), 16), 999, set()),
+        (Layout((100, 100), (101, 1), 16), 999, set()),
+        (Layout((100, 100), (101, 1), 16), 99, {"runs"}),
+        (Layout((100, 100), (1, 101), 16), 999, {"down"}),
+        (Layout((100, 100), (1, 101), 16), 99, {"down"}),
+        (Layout((100, 100), (202, 2), 16), 99, set()),
+        (Layout((3, 100, 100), (10001, 100, 1), 16), 999, set()),
+        (Layout((3, 100, 100), (10004, 100, 1), 16), 999, {"aligned"}),
+    ],
+)
+def test_c_is_stored_as_fast_as_its_layout_allows(c, depth, stores):
+    """Vectors need alignment, batch and all; a short k makes it worth to look for shorter ones."""
+    a, b = dense(c.rows, depth, *c.batch), dense(depth, c.columns, *c.batch)
+    limits = replace(LIMITS, compute_units=1)  # so that k is not cut
+    config = make_plan(a, b, c, CONFIG, PACK, limits).steps[-1].config
+    assert {x for x in ("aligned", "whole", "down", "runs") if getattr(config, x)} == stores
+
+
+def test_partial_products_are_stored_by_vectors_wherever_c_lies():
+    """They are dense and aligned, whatever the strides of C are, if a row is whole vectors."""
+    config = next(each for each in nvidia_configs() if each.parts == 4)
+    limits = replace(LIMITS, compute_units=132, fused_split_k=False)
+    pack = (pack_config(limits, config.tile_m), pack_config(limits, config.tile_n))
+    for columns, is_aligned in ((40, True), (41, False)):
+        c = Layout((48, columns), (1, 51), 4)
+        plan = make_plan(dense(48, 9000), dense(9000, columns), c, config, pack, limits)
+        assert kernels(plan)[-2:] == ["tiled", "reduce"]
+        found = plan.steps[-2].config
+        assert (found.aligned, found.down) == (is_aligned, False)
