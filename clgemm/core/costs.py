@@ -166,11 +166,11 @@ class Costs:
 
 
 # Fitted on an NVIDIA H200, driver 580.159, by docs/family_costs.py to docs/measured/families_h200*.
-# The first four and those of outer products and of few rows are of the third fit, with
+# The first four and those of outer products and of dots are of the third fit, with
 # families_h200_again, since launches make no events. How the tiled family loads, and its steps, are
-# of the fourth, with families_h200_random, _random_again and _sides. The rest of that family, of
-# packing and of split-k is of the second, with families_h200_tiles and _squares. The others are
-# older.
+# of the fourth, with families_h200_random, _random_again and _sides. How it stores, and the four of
+# few rows, are of the fifth, with families_h200_stores. The rest of that family, of packing and of
+# split-k is of the second, with families_h200_tiles and _squares. The others are older.
 H200 = Costs()
 
 
