@@ -28,7 +28,8 @@ from clgemm.contraction import (
 from clgemm.core.layout import broadcast_batch
 from clgemm.core.nesting import NestedCallError
 from clgemm.core.precision import chosen_precision
-from clgemm.planning.selection import host_is_faster, smallest_crossover, threshold
+from clgemm.planning.selection import threshold
+from clgemm.runtime import staying
 from clgemm.runtime.call_cache import again, remember, repeat
 from clgemm.runtime.launch import multiply
 from clgemm.runtime.operands import (
@@ -93,7 +94,8 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     TypeError
         If host and device operands are mixed, or a device array is not float32.
     """
-    return np.dot(a, b, out=out) if _is_small(a, b, out) else _dot(a, b, out)
+    is_hosts = staying.is_small(a, b, out) or staying.is_known("dot", a, b, out)
+    return np.dot(a, b, out=out) if is_hosts else _dot(a, b, out)
 
 
 @_numpys_if_nested(np.dot)
@@ -108,7 +110,7 @@ def _dot(a: Any, b: Any, out: Any) -> Any:
     shape = x.shape[:-1] + without(y.shape, -2)
     if is_device(x):
         require_out(out, shape)
-    elif _stays_on_host(x, y) or not (out is None or fits_dot(out, shape)):
+    elif _stays_on_host("dot", x, y) or not (out is None or fits_dot(out, shape)):
         return np.dot(a, b, out=out)
     result, bound = contracted(x, y, shape, out, queue, precision)
     remember(signature, bound, shape)
@@ -144,7 +146,7 @@ def _inner(a: Any, b: Any) -> Any:
         return np.inner(a, b)
     x, y, queue = arrays
     columns = transposed(y) if y.ndim > 1 else y
-    if not is_device(x) and _stays_on_host(x, columns):
+    if not is_device(x) and _stays_on_host("inner", x, columns):
         return np.inner(a, b)
     return unwrapped(contracted(x, columns, x.shape[:-1] + y.shape[:-1], None, queue)[0], None)
 
@@ -177,8 +179,10 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
     """
     if type(out) is DeviceArray and not keywords and again("matmul", a, b, out):
         return out
-    if not keywords and _is_small(a, b, out) and (a.shape[-1] != 1 or not is_large_loop(a, b)):
-        return np.matmul(a, b, out=out)
+    if not keywords:
+        is_hosts = staying.is_small(a, b, out) and (a.shape[-1] != 1 or not is_large_loop(a, b))
+        if is_hosts or staying.is_known("matmul", a, b, out):
+            return np.matmul(a, b, out=out)
     return _matmul(a, b, out, keywords)
 
 
@@ -213,7 +217,8 @@ def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
             and target.flags.writeable and np.can_cast(np.float32, target.dtype, "same_kind")
         )  # fmt: skip
         count, sent = math.prod(batch), sent_share(x, y, math.prod(shape))
-        if not usable or host_is_faster(m, n, k, count, sent, by_loop=is_loop(rows, columns)):
+        sizes, by_loop = (m, n, k, count), is_loop(rows, columns)
+        if not usable or staying.host_is_faster("matmul", x, y, sizes, sent, by_loop=by_loop):
             return np.matmul(a, b, out=out)
     direct = target is not None and updatable(target)
     result = target if direct else allocated(x, shape, "C", queue)
@@ -268,7 +273,8 @@ def _tensordot(a: Any, b: Any, axes: Any) -> Any:
     shape = tuple(x.shape[axis] for axis in free_x) + tuple(y.shape[axis] for axis in free_y)
     m, n = (math.prod(z.shape[i] for i in free) for z, free in ((x, free_x), (y, free_y)))
     k = math.prod(x.shape[axis] for axis in summed[0])
-    if not is_device(x) and host_is_faster(m, n, k, 1, sent_share(x, y, m * n)):
+    sent = sent_share(x, y, m * n)
+    if not is_device(x) and staying.host_is_faster("tensordot", x, y, (m, n, k, 1), sent):
         return np.tensordot(a, b, axes)
     rows = as_matrix_of(rearranged(x, [*free_x, *summed[0]]), len(free_x))
     columns = as_matrix_of(rearranged(y, [*summed[1], *free_y]), len(summed[1]))
@@ -298,16 +304,6 @@ def _repeated(
     except ValueError:
         return None, None, None
     return precision, *repeat(function, least, precision, 1.0, a, b, 0.0, out)
-
-
-def _is_small(a: Any, b: Any, out: Any) -> bool:
-    """Tell quickly whether dot(a, b) or matmul(a, b) is too small for any device."""
-    if type(a) is not np.ndarray or type(b) is not np.ndarray or not a.ndim:
-        return False
-    if out is not None and type(out) is not np.ndarray:
-        return False
-    # The product has (m k) (k n) / k multiply-adds.
-    return bool(a.size * b.size < a.shape[-1] * smallest_crossover())
 
 
 def _taken(a: Any, b: Any, out: Any) -> _Operands | None:
@@ -344,7 +340,8 @@ def _aligned(x: AnyArray, y: AnyArray, axis: int = -2) -> bool:
     return False
 
 
-def _stays_on_host(x: AnyArray, y: AnyArray) -> bool:
+def _stays_on_host(function: str, x: AnyArray, y: AnyArray) -> bool:
     """Tell whether the host multiplies dot(x, y) faster."""
-    m, n, k = math.prod(x.shape[:-1]), math.prod(without(y.shape, -2)), x.shape[-1]
-    return host_is_faster(m, n, k, 1, sent_share(x, y, m * n))
+    m, n = math.prod(x.shape[:-1]), math.prod(without(y.shape, -2))
+    sizes, sent = (m, n, x.shape[-1], 1), sent_share(x, y, m * n)
+    return staying.host_is_faster(function, x, y, sizes, sent)

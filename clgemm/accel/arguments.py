@@ -60,7 +60,9 @@ class Request(NamedTuple):
             and rows.shape[-2] == columns.shape[-1]
             and is_product_by_own_transpose(rows, columns)
         )
-        matrices = math.prod(broadcast_batch(rows.shape[:-2], columns.shape[:-2]))
+        matrices = 1
+        if rows.ndim > 2 or columns.ndim > 2:
+            matrices = math.prod(broadcast_batch(rows.shape[:-2], columns.shape[:-2]))
         return Work(rows.shape[-2], columns.shape[-1], rows.shape[-1], matrices, symmetric)
 
     @property
@@ -101,6 +103,13 @@ def parse_matmul(
     if not 2 <= len(arguments) <= 3:
         return None
     out = keywords.get("out")
+    if (
+        len(arguments) == 2
+        and keywords.keys() <= {"out"}
+        and _are_plain(arguments[0], arguments[1], out)
+    ):
+        a, b = arguments
+        return Request(a, b, out, (a.shape[0], b.shape[1]), "C", None, (0, 1))
     if len(arguments) == 3:
         if "out" in keywords:
             return None
@@ -119,6 +128,20 @@ def parse_matmul(
         a, b = (np.moveaxis(x, pair, (-2, -1)) for x, pair in zip((a, b), chosen, strict=False))
         axes = chosen[2]
     return _request(a, b, out, axes, keywords.get("order", "K"), copy)
+
+
+def _are_plain(a: Any, b: Any, out: Any) -> bool:
+    """Tell whether all are float32 matrices of fitting shapes, as most are; `out` may be None."""
+    if not (type(a) is type(b) is np.ndarray and a.dtype is b.dtype is FLOAT32):
+        return False
+    if not (a.ndim == b.ndim == 2 and a.shape[1] == b.shape[0]):
+        return False
+    return out is None or bool(
+        type(out) is np.ndarray
+        and out.dtype is FLOAT32
+        and out.shape == (a.shape[0], b.shape[1])
+        and out.flags.writeable
+    )
 
 
 def _is_float32(a: Any, b: Any, out: Any, keywords: Mapping[str, Any]) -> bool:

@@ -104,17 +104,20 @@ class Hooks:
         """Return a replacement of np.matmul."""
         is_small, host, array = self._is_small_matmul(), self._host, np.ndarray
         other = self._timed("matmul", host)
+        other_into = self._timed("matmul", self._host_matmul)
 
         def matmul(*arguments: Any, **keywords: Any) -> Any:
-            if len(arguments) == 2 and not keywords:
+            has_out = len(keywords) == 1 and "out" in keywords
+            if len(arguments) == 2 and (not keywords or has_out):
                 a, b = arguments
                 if type(a) is array and type(b) is array and a.dtype is b.dtype:
                     if a.dtype is FLOAT32:
                         if is_small(a, b):
-                            return host(a, b)
+                            return self._host_matmul(a, b, **keywords) if keywords else host(a, b)
+                    elif a.dtype.isbuiltin == 1:
+                        return other_into(a, b, **keywords) if keywords else other(a, b)
+                    if not keywords:
                         return self._matmul(arguments, {}, host)
-                    if a.dtype.isbuiltin == 1:
-                        return other(a, b)
             return self._matmul(arguments, keywords, self._host_matmul)
 
         return disguised(matmul, np.matmul)

@@ -243,6 +243,22 @@ def test_small_products_stay(device):
     assert "0 products on the device; on the host: 5 (size)" in str(report())
 
 
+def test_small_products_into_an_array_stay(device):
+    """They take a short way to NumPy, which sees to overlap, and to errors; float32 is counted."""
+    a, b = integers(5, 5), integers(5, 5)
+    plain, out, wide = a @ b, np.zeros((5, 5), np.float32), np.zeros((5, 5))
+    with enabled(threshold=5**3 + 1):
+        assert np.matmul(a, b, out=out) is out
+        assert np.matmul(a.astype(float), b.astype(float), out=wide) is wide
+        assert np.matmul(a, b, out=b) is b
+        with pytest.raises(ValueError, match="mismatch"):
+            np.matmul(a, b[1:], out=out)
+        assert report().stayed["size"] == 3
+        assert report().offloaded == 0
+    for found in (out, wide, b):
+        np.testing.assert_array_equal(found, plain)
+
+
 def test_aliased_and_empty_products(device):
     """Empty products are zeros and do not go to the device."""
     with offloading(0):

@@ -1,0 +1,86 @@
+"""Products that stay on the host: known by their shapes, they are not judged again.
+
+To judge one takes 25 us, and twice that after a product that has filled the caches. Only the shapes
+count, and what `_state` returns.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from clgemm.hardware.choice import get_devices
+from clgemm.planning import selection
+from clgemm.planning.crossovers import measured
+from clgemm.runtime import regions
+from clgemm.runtime.operands import FLOAT32
+
+__all__ = ["host_is_faster", "is_known", "is_small"]
+
+MOST_KNOWN = 1024
+
+Key: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...]]
+
+_known: dict[Key, tuple[Any, ...]] = {}
+
+
+def is_small(a: Any, b: Any, out: Any) -> bool:
+    """Tell quickly whether dot(a, b) or matmul(a, b) is too small for any device."""
+    if type(a) is not np.ndarray or type(b) is not np.ndarray or not a.ndim:
+        return False
+    if out is not None and type(out) is not np.ndarray:
+        return False
+    # The product has (m k) (k n) / k multiply-adds.
+    return bool(a.size * b.size < a.shape[-1] * selection.smallest_crossover())
+
+
+def is_known(function: str, a: Any, b: Any, out: Any) -> bool:
+    """Tell whether NumPy made such a product before, and still would.
+
+    Parameters
+    ----------
+    function : str
+        What multiplies: the same shapes are other products for another function.
+    """
+    if not (type(a) is type(b) is np.ndarray and a.dtype is b.dtype is FLOAT32):
+        return False
+    if out is not None and type(out) is not np.ndarray:
+        return False
+    found = _known.get((function, a.shape, b.shape))
+    return found is not None and not regions.any_held() and found == _state()
+
+
+def host_is_faster(
+    function: str,
+    a: Any,
+    b: Any,
+    sizes: tuple[int, int, int, int],
+    sent: float,
+    by_loop: bool = False,
+) -> bool:
+    """Tell whether the host's BLAS should multiply, and note it if so.
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        m, n, k and the number of matrices.
+    sent, by_loop
+        As for `clgemm.planning.selection.host_is_faster`.
+    """
+    if not selection.host_is_faster(*sizes, sent, by_loop=by_loop):
+        return False
+    if not regions.any_held() and (state := _state()) is not None:
+        if len(_known) >= MOST_KNOWN:
+            _known.clear()
+        _known[function, a.shape, b.shape] = state
+    return True
+
+
+def _state() -> tuple[Any, ...] | None:
+    """Return what the choice of the side depends on besides shapes; None if there is no device."""
+    try:
+        devices = get_devices()
+        return selection.threshold(), devices, measured(devices[0])
+    except (RuntimeError, ValueError):  # a call that is judged handles them
+        return None

@@ -1,0 +1,102 @@
+"""Tests of the products that are known to stay on the host."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import clgemm
+from clgemm.hardware.choice import devices, get_device
+from clgemm.planning import crossovers, selection
+from clgemm.runtime import staying
+
+A, B = np.ones((30, 40), np.float32), np.ones((40, 50), np.float32)
+WORK = 30 * 40 * 50
+
+
+@pytest.fixture
+def judged(device, monkeypatch):
+    """The products whose side is chosen, above a threshold of one multiply-add more than theirs."""
+    monkeypatch.setenv("CLGEMM_THRESHOLD", str(WORK + 1))
+    monkeypatch.setattr(staying, "is_small", lambda *_: False)
+    monkeypatch.setattr(staying, "_known", {})
+    found = []
+    original = selection.host_is_faster
+
+    def judge(*arguments, **keywords):
+        found.append(arguments)
+        return original(*arguments, **keywords)
+
+    monkeypatch.setattr(selection, "host_is_faster", judge)
+    return found
+
+
+@pytest.mark.parametrize("function", [clgemm.matmul, clgemm.dot])
+def test_a_product_that_stays_is_judged_once(function, judged):
+    """Whatever its data, strides and result are, since only shapes count."""
+    for a, b, out in ((A, B, None), (2 * A, B, None), (A[:, ::-1], B, np.empty((30, 50), "f"))):
+        np.testing.assert_array_equal(function(a, b, out=out), a @ b)
+    assert len(judged) == 1
+
+
+def test_other_shapes_functions_and_types_are_judged_anew(judged):
+    """A product is known by its function and its shapes, and only if both operands are float32."""
+    clgemm.matmul(A, B)
+    assert staying.is_known("matmul", A, B, None)
+    assert not staying.is_known("dot", A, B, None)
+    assert not staying.is_known("matmul", A[1:], B, None)
+    assert not staying.is_known("matmul", A.astype(np.float64), B, None)
+    assert not staying.is_known("matmul", A.view(np.matrix), B, None)
+    assert not staying.is_known("matmul", A, B, clgemm)
+
+
+def test_another_threshold_is_another_choice(judged, monkeypatch):
+    """The environment may change between two calls."""
+    clgemm.matmul(A, B)
+    monkeypatch.setenv("CLGEMM_THRESHOLD", str(WORK))
+    assert not staying.is_known("matmul", A, B, None)
+    np.testing.assert_array_equal(clgemm.matmul(A, B), A @ B)
+    assert len(judged) == 2
+
+
+def test_another_device_or_crossover_is_another_choice(judged, monkeypatch):
+    """What was known of one device does not hold for another one, or after a measurement."""
+    clgemm.matmul(A, B)
+    others = [each for each in devices() if each is not get_device()]
+    for other in others[:1]:
+        with clgemm.device(other):
+            assert not staying.is_known("matmul", A, B, None)
+    assert staying.is_known("matmul", A, B, None)
+    found = crossovers.Measured({"block": 1}, "2026-11-24")
+    monkeypatch.setattr(staying, "measured", lambda _: found)
+    assert not staying.is_known("matmul", A, B, None)
+
+
+def test_a_resident_operand_is_judged(judged):
+    """Less is sent then, so that the device may win."""
+    clgemm.matmul(A, B)
+    with clgemm.resident(B):
+        assert not staying.is_known("matmul", A, B, None)
+        np.testing.assert_array_equal(clgemm.matmul(A, B), A @ B)
+    assert staying.is_known("matmul", A, B, None)
+
+
+def test_without_a_device_nothing_is_noted(judged, monkeypatch):
+    """A device may work later."""
+
+    def broken():
+        raise RuntimeError("no device")
+
+    monkeypatch.setattr(staying, "get_devices", broken)
+    assert staying.host_is_faster("matmul", A, B, (30, 50, 40, 1), 1.0)
+    assert staying._known == {}
+    assert not staying.is_known("matmul", A, B, None)
+
+
+def test_there_are_not_too_many(judged, monkeypatch):
+    """Shapes that never come again are forgotten."""
+    monkeypatch.setattr(staying, "MOST_KNOWN", 3)
+    for rows in range(1, 9):
+        clgemm.matmul(A[:rows], B)
+        assert staying.is_known("matmul", A[:rows], B, None)
+        assert len(staying._known) <= 3
