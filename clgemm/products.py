@@ -28,7 +28,7 @@ from clgemm.contraction import (
 from clgemm.core.layout import broadcast_batch
 from clgemm.core.nesting import NestedCallError
 from clgemm.core.precision import chosen_precision
-from clgemm.planning.selection import threshold
+from clgemm.planning.selection import host_is_faster, threshold
 from clgemm.runtime import staying
 from clgemm.runtime.call_cache import again, remember, repeat
 from clgemm.runtime.launch import multiply
@@ -146,7 +146,7 @@ def _inner(a: Any, b: Any) -> Any:
         return np.inner(a, b)
     x, y, queue = arrays
     columns = transposed(y) if y.ndim > 1 else y
-    if not is_device(x) and _stays_on_host("inner", x, columns):
+    if not is_device(x) and _stays_on_host(None, x, columns):
         return np.inner(a, b)
     return unwrapped(contracted(x, columns, x.shape[:-1] + y.shape[:-1], None, queue)[0], None)
 
@@ -273,8 +273,7 @@ def _tensordot(a: Any, b: Any, axes: Any) -> Any:
     shape = tuple(x.shape[axis] for axis in free_x) + tuple(y.shape[axis] for axis in free_y)
     m, n = (math.prod(z.shape[i] for i in free) for z, free in ((x, free_x), (y, free_y)))
     k = math.prod(x.shape[axis] for axis in summed[0])
-    sent = sent_share(x, y, m * n)
-    if not is_device(x) and staying.host_is_faster("tensordot", x, y, (m, n, k, 1), sent):
+    if not is_device(x) and host_is_faster(m, n, k, 1, sent_share(x, y, m * n)):
         return np.tensordot(a, b, axes)
     rows = as_matrix_of(rearranged(x, [*free_x, *summed[0]]), len(free_x))
     columns = as_matrix_of(rearranged(y, [*summed[1], *free_y]), len(summed[1]))
@@ -340,8 +339,8 @@ def _aligned(x: AnyArray, y: AnyArray, axis: int = -2) -> bool:
     return False
 
 
-def _stays_on_host(function: str, x: AnyArray, y: AnyArray) -> bool:
-    """Tell whether the host multiplies dot(x, y) faster."""
+def _stays_on_host(function: str | None, x: AnyArray, y: AnyArray) -> bool:
+    """Tell whether the host multiplies dot(x, y) faster; a function's name is for `staying`."""
     m, n = math.prod(x.shape[:-1]), math.prod(without(y.shape, -2))
     sizes, sent = (m, n, x.shape[-1], 1), sent_share(x, y, m * n)
     return staying.host_is_faster(function, x, y, sizes, sent)

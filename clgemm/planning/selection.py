@@ -84,8 +84,8 @@ LEAST_REUSE_OF_BATCHES = 40
 LEAST_BY_LOOP = 2**17
 LEAST_BY_LOOP_IF_SENT = 2**20
 # The processors for which OpenBLAS has kernels with AVX-512. On two cores of an AMD EPYC (Zen 4),
-# the device takes 0.96 of their time (every side 384 or more; PoCL 3.1 and Intel's runtime), but 1.4
-# times as long right after a product of the host, whose threads spin (2026-11-24).
+# the device takes 0.96 of their time (every side 384 or more; PoCL 3.1 and Intel's runtime), but
+# 1.4 times as long right after a product of the host, whose threads spin (2026-11-24).
 AVX512_KERNELS = ("SkylakeX", "Cooperlake", "SapphireRapids")
 # Threads that copy. More of them wait longer for the interpreter's lock than they copy: measured
 # with 16 Xeon cores beside an H200, see docs/transfers.md (2026-11-23).

@@ -52,7 +52,7 @@ def is_known(function: str, a: Any, b: Any, out: Any) -> bool:
 
 
 def host_is_faster(
-    function: str,
+    function: str | None,
     a: Any,
     b: Any,
     sizes: tuple[int, int, int, int],
@@ -63,6 +63,8 @@ def host_is_faster(
 
     Parameters
     ----------
+    function : str or None
+        As for `is_known`; None if nothing is to be noted.
     sizes : tuple of int
         m, n, k and the number of matrices.
     sent, by_loop
@@ -70,7 +72,7 @@ def host_is_faster(
     """
     if not selection.host_is_faster(*sizes, sent, by_loop=by_loop):
         return False
-    if not regions.any_held() and (state := _state()) is not None:
+    if function and not regions.any_held() and (state := _state()) is not None:
         if len(_known) >= MOST_KNOWN:
             _known.clear()
         _known[function, a.shape, b.shape] = state
