@@ -60,9 +60,7 @@ class Request(NamedTuple):
             and rows.shape[-2] == columns.shape[-1]
             and is_product_by_own_transpose(rows, columns)
         )
-        matrices = 1
-        if rows.ndim > 2 or columns.ndim > 2:
-            matrices = math.prod(broadcast_batch(rows.shape[:-2], columns.shape[:-2]))
+        matrices = math.prod(broadcast_batch(rows.shape[:-2], columns.shape[:-2]))
         return Work(rows.shape[-2], columns.shape[-1], rows.shape[-1], matrices, symmetric)
 
     @property

@@ -103,6 +103,8 @@ def broadcast_batch(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     ValueError
         If they do not broadcast.
     """
+    if not (a or b):
+        return ()
     ndim = max(len(a), len(b))
     padded = ((1,) * (ndim - len(a)) + a, (1,) * (ndim - len(b)) + b)
     if any(x != y and 1 not in (x, y) for x, y in zip(*padded, strict=True)):

@@ -40,7 +40,7 @@ def test_a_product_that_stays_is_judged_once(function, judged):
 
 
 def test_other_shapes_functions_and_types_are_judged_anew(judged):
-    """A product is known by its function and its shapes, and only if both operands are float32."""
+    """A product is known by its function and its shapes. Both operands must be float32."""
     clgemm.matmul(A, B)
     assert staying.is_known("matmul", A, B, None)
     assert not staying.is_known("dot", A, B, None)

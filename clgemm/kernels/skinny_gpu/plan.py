@@ -32,12 +32,13 @@ LANES_PER_UNIT = 1024
 # The last cache keeps most of B without hints if B is at most this many times
 # `persisting_cache_bytes`.
 MOSTLY_CACHED = 1.5
+# Where B's rows are contiguous, a config's `abreast` is divided by at most this.
+MOST_FEWER_ABREAST = 4
 # Where B's columns are contiguous and A is in local memory, work-groups are smaller.
 ABREAST_ALONG_K = 32  # work-items side by side: together they read 512 bytes
 ABREAST_ALONG_K_NARROW = 16  # the same where a load has fewer floats than the config's
 GROUP_ALONG_K = 256  # work-items
 CHUNK_ALONG_K = 2  # floats of A that each work-item copies to local memory at a time
-MOST_FEWER_ABREAST = 4  # where B's rows are contiguous: what `abreast` is divided by at most
 # The same where A is read in place. Measured on an H200, 19 products of 1e5 to 1.4e8 multiply-adds.
 GROUP_IN_PLACE = 128
 LEAST_ABREAST, MOST_ABREAST = 16, 64
@@ -92,7 +93,8 @@ def abreast_along_rows(config: SkinnyGpuConfig, b: Layout, width: int, limits: L
     least = abreast // MOST_FEWER_ABREAST
     slices = math.prod(b.batch) * max(1, b.rows // SMALLEST_SLICE)
     while abreast % 2 == 0 and abreast // 2 >= least:
-        if ceil_div(b.columns, abreast * width) * slices >= limits.compute_units:
+        strips = ceil_div(b.columns, abreast * width)
+        if strips * slices >= limits.compute_units:
             break
         abreast //= 2
     return abreast

@@ -105,8 +105,12 @@ class TiledConfig(KernelConfig):
 
     def tiles_for(self, columns: int, c_row: int, c_column: int) -> Tiles:
         """Return the same for a C with so many columns and these strides."""
-        is_aligned = c_column == 1 and columns % self.width_b == c_row % self.width_b == 0
+        is_aligned = self.has_aligned_rows(columns, c_row, c_column)
         return self.tiles._replace(aligned=is_aligned, against_rows=c_column != 1)
+
+    def has_aligned_rows(self, columns: int, c_row: int, c_column: int) -> bool:
+        """Tell whether vectors cover the rows of a C that begins at one."""
+        return c_column == 1 and columns % self.width_b == c_row % self.width_b == 0
 
     def problems_on(self, limits: Limits) -> Iterator[str]:
         yield from super().problems_on(limits)

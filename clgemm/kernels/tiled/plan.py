@@ -35,7 +35,7 @@ from clgemm.kernels.common.panels import (
 from clgemm.kernels.pack.config import PackConfig
 from clgemm.kernels.split_k.plan import product_arguments
 from clgemm.kernels.tiled.config import TiledConfig, TiledVariant
-from clgemm.kernels.tiled.estimate import tiled_estimate
+from clgemm.kernels.tiled.estimate import TiledEstimate, tiled_estimate
 
 __all__ = ["in_place_us", "make_tiled_plan", "reads_narrowly"]
 
@@ -83,8 +83,8 @@ def _storing(config: TiledVariant, c: Layout, depth: int) -> TiledVariant:
         Steps over k of a work-group.
     """
     aligned = (
-        c.column_stride == 1
-        and not any(x % config.width_b for x in (c.columns, c.row_stride, *c.strides[:-2]))
+        config.has_aligned_rows(c.columns, c.row_stride, c.column_stride)
+        and not any(stride % config.width_b for stride in c.strides[:-2])
         and c.alignment_bytes >= FLOAT_BYTES * config.width_b
     )
     whole = c.rows % config.tile_m == 0 and c.columns % config.tile_n == 0
@@ -113,8 +113,15 @@ def _loads(a: Layout, b: Layout, config: TiledConfig) -> Iterator[tuple[int, int
 def in_place_us(a: Layout, b: Layout, c: Layout, config: TiledConfig, limits: Limits) -> float:
     """Return the expected time of a product whose operands are read in place where they can be."""
     found, _ = _fitted(config, a, b, limits, most_reads=math.inf)
-    tiles = found.tiles_for(c.columns, c.row_stride, c.column_stride)
-    return tiled_estimate(tiles, c.rows, c.columns, a.columns, math.prod(c.batch), limits).time
+    return _estimated(found, c, a.columns, math.prod(c.batch), limits).time
+
+
+def _estimated(
+    config: TiledVariant, c: Layout, k: int, matrices: int, limits: Limits
+) -> TiledEstimate:
+    """Return the expected time of products of this shape, and the best split-k."""
+    tiles = config.tiles_for(c.columns, c.row_stride, c.column_stride)
+    return tiled_estimate(tiles, c.rows, c.columns, k, matrices, limits)
 
 
 @dataclass(frozen=True)
@@ -159,8 +166,8 @@ class LocalPanels(Panels[PackConfig]):
         a, strides_a = self._panels("a", part, m, k, place.origins[0])
         b, strides_b = self._panels("b", part, n, k, place.origins[1])
         batch = batch_over(part, strides_a, strides_b)
-        tiles_of_c = config.tiles_for(n, self.c.row_stride, self.c.column_stride)
-        spread = tiled_estimate(tiles_of_c, m, n, k, batch.matrices, self.limits)
+        block = self.c._replace(shape=(*self.c.batch, m, n))
+        spread = _estimated(config, block, k, batch.matrices, self.limits)
         slice_k = round_up(ceil_div(k, spread.slices), config.tile_k)
         cuts = ceil_div(k, slice_k)
         tiles = ceil_div(m, config.tile_m) * ceil_div(n, config.tile_n)
@@ -169,11 +176,10 @@ class LocalPanels(Panels[PackConfig]):
             fused = tiles * batch.matrices, config.tile_m * config.tile_n
         result = target_of(self, place, cuts, batch, scratch, fused)
         sizes = {"m": m, "n": n, "k": k, "slice_k": slice_k}
-        written = self.c._replace(shape=(*self.c.batch, m, n))
         if result.adding:  # partial products, which are dense
-            written = Layout((m, n), (n, 1), FLOAT_BYTES * config.width_b)
+            block = Layout((m, n), (n, 1), FLOAT_BYTES * config.width_b)
         yield Step(
-            replace(_storing(config, written, min(k, slice_k)), fused_split_k=result.fused_split_k),
+            replace(_storing(config, block, min(k, slice_k)), fused_split_k=result.fused_split_k),
             tiles * cuts * batch.matrices,
             product_arguments(sizes, batch, a, b, result),
         )
@@ -217,7 +223,6 @@ def make_tiled_plan(
         0, so is one whose loads are narrower than the config's.
     """
     found, in_place = _fitted(config, a, b, limits, most_reads)
-    sizes = c.rows, c.columns, a.columns, math.prod(c.batch)
     panels = LocalPanels(
         *(a, b, c),
         tiles=(config.tile_m, config.tile_n),
@@ -225,8 +230,6 @@ def make_tiled_plan(
         pack=pack,
         limits=limits,
         config=found,
-        slices=tiled_estimate(
-            found.tiles_for(c.columns, c.row_stride, c.column_stride), *sizes, limits
-        ).slices,
+        slices=_estimated(found, c, a.columns, math.prod(c.batch), limits).slices,
     )
     return make_panel_plan(panels)

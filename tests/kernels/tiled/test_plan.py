@@ -123,7 +123,7 @@ def test_asynchronous_copies_transpose_float_by_float(shape):
     ],
 )
 def test_c_is_stored_as_fast_as_its_layout_allows(c, depth, stores):
-    """Vectors need alignment, batch and all; a short k makes it worth to look for shorter ones."""
+    """Vectors need alignment, batch and all; a short k makes it worth looking for shorter ones."""
     a, b = dense(c.rows, depth, *c.batch), dense(depth, c.columns, *c.batch)
     limits = replace(LIMITS, compute_units=1)  # so that k is not cut
     config = make_plan(a, b, c, CONFIG, PACK, limits).steps[-1].config
