@@ -32,6 +32,8 @@ class Costs:
         The same for the way of four floats into a transposed tile.
     one_buffer : float
         How many times as long loads take that are not begun a step ahead.
+    narrow_load : float
+        The same for loads of fewer than four floats.
     copied, copied_narrow, copied_transposed : float
         The same for asynchronous copies to local memory: of four floats, of fewer, and of single
         ones into a transposed tile.
@@ -105,14 +107,15 @@ class Costs:
     cache_bytes: float = 5640000.0
     multiply_adds: float = 247000.0
     vector_load: float = 4.85
-    transposed: float = 1.67
+    transposed: float = 1.8
     one_buffer: float = 0.816
+    narrow_load: float = 0.43
     copied: float = 0.488
-    copied_narrow: float = 1.57
-    copied_transposed: float = 0.875
+    copied_narrow: float = 1.34
+    copied_transposed: float = 0.883
     few_lanes: float = 0.293
     step_us: float = 0.0416
-    narrow_step: float = 7.05
+    narrow_step: float = 8.11
     copied_step_us: float = 0.305
     one_buffer_step_us: float = 0.025
     part_us: float = 0.737
@@ -169,8 +172,10 @@ class Costs:
 # The first four and those of outer products and of dots are of the third fit, with
 # families_h200_again, since launches make no events. How the tiled family loads, and its steps, are
 # of the fourth, with families_h200_random, _random_again and _sides. How it stores, and the four of
-# few rows, are of the fifth, with families_h200_stores. The rest of that family, of packing and of
-# split-k is of the second, with families_h200_tiles and _squares. The others are older.
+# few rows, are of the fifth, with families_h200_stores. How it loads fewer than four floats, and
+# into transposed tiles, is of the sixth, with families_h200_narrow: what the older files say of
+# that is of an older kernel. The rest of that family, of packing and of split-k is of the second,
+# with families_h200_tiles and _squares. The others are older.
 H200 = Costs()
 
 

@@ -48,7 +48,7 @@ def test_every_constant_that_is_no_ratio_is_in_one_group():
     assert len(set(grouped)) == len(grouped)
     ratios = {
         *("vector_load", "transposed", "one_buffer", "copied", "few_lanes", "narrow_step"),
-        *("copied_narrow", "copied_transposed", "against_rows"),
+        *("narrow_load", "copied_narrow", "copied_transposed", "against_rows"),
         *("unaligned_store", "scattered"),
         *(
             "store_bytes",

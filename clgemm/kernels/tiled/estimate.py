@@ -134,6 +134,8 @@ def _load_cost(tiles: Tiles, load: int, transposed: bool, costs: Costs) -> float
     """Return the multiply-adds that take as long as a row or column of a tile takes to load."""
     if not tiles.asynchronous:
         factor = costs.one_buffer if tiles.buffers == 1 else 1.0
+        if load < 4:
+            factor *= costs.narrow_load
         return costs.vector_load * factor / load + costs.transposed * transposed
     factor = costs.copied if load == 4 else costs.copied_narrow
     return costs.vector_load * (costs.copied_transposed if transposed else factor) / load

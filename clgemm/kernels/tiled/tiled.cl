@@ -22,7 +22,9 @@
 //     y=1
 //
 // While a tile is multiplied, the next one is fetched from global memory to registers. One barrier a tile is
-// needed with BUFFERS 2, two with BUFFERS 1.
+// needed with BUFFERS 2, two with BUFFERS 1. Where single floats are fetched, the last tile is multiplied after the
+// loop (LAST_APART), so that no branch surrounds the loads: NVIDIA's compiler moved them behind the arithmetic then,
+// to where the branch is taken again, and the loop waited for all of them.
 // Split-k: several slices of k, slice_k long each, are several results. Slice s goes to c + s*c_slice; or,
 // with FUSED_SPLIT_K, to `slices_out`, and the sum of all to c (split_k/fused.cl).
 // Work-groups: matrices x slices x tiles of C, ITEMS work-items each.
@@ -117,72 +119,126 @@
 #define VECTORS_B (TILE_N * TILE_K / LOAD_B)
 #define LOADS_A ((VECTORS_A + ITEMS - 1) / ITEMS)  // vectors that each work-item fetches; the last may be one too many
 #define LOADS_B ((VECTORS_B + ITEMS - 1) / ITEMS)
+#define LAST_APART (!ASYNCHRONOUS && (LOAD_A < 4 || LOAD_B < 4))
 // The row of the tile that is row i of block y.
 #define ROW_OF_TILE(i, y) (((i) / WIDTH_A * ITEMS_M + (y)) * WIDTH_A + (i) % WIDTH_A)
 #define IS_IN_TILE(SIDE, vector) (VECTORS_##SIDE % ITEMS == 0 || (vector) < VECTORS_##SIDE)
 
-// Vectors of LOAD_A floats lie along the rows of a tile of A, or, with TRANSPOSE_A, along k: the row and the step over
-// k at which vector number `vector` begins. It lies at source_of_a in the tile at `from`; rows past `last` repeat it.
-// The same for B.
-static inline int row_of_a(const int vector) {
-  return TRANSPOSE_A ? vector / (TILE_K / LOAD_A) : vector % (TILE_M / LOAD_A) * LOAD_A;
+// A tile is fetched by LOADS_A (LOADS_B) loads of each work-item. Work-items with neighbouring numbers fetch neighbours in
+// memory: a step over k, or, of a transposed tile, STRIP floats of a row. With strips of 8, the work-items that write a
+// transposed tile at the same time write to different banks of local memory.
+#define STRIP (TILE_K % 8 == 0 && LOAD_A <= 8 && LOAD_B <= 8 ? 8 : TILE_K)
+
+// Vectors are numbered load * items + item, and lie in groups of `length`: the group of one, and its place there. Each
+// is a sum of a term of `load` and one of `item` where sizes allow that: so the addresses of a work-item differ by
+// constants.
+static inline int group_of(const int items, const int length, const int load, const uint item) {
+  if (ASYNCHRONOUS) return (load * items + item) / length;
+  if (items % length == 0) return load * (items / length) + item / length;
+  if (length % items == 0) return load / (length / items);
+  return (load * items + item) / length;
 }
 
-static inline int step_of_a(const int vector) {
-  return TRANSPOSE_A ? vector % (TILE_K / LOAD_A) * LOAD_A : vector / (TILE_M / LOAD_A);
+static inline int place_in_group(const int items, const int length, const int load, const uint item) {
+  if (ASYNCHRONOUS) return (load * items + item) % length;
+  if (items % length == 0) return item % length;
+  if (length % items == 0) return load % (length / items) * items + item;
+  return (load * items + item) % length;
 }
 
-static inline __global const float* source_of_a(__global const float* from, const long pitch, const int last, const int vector) {
-  const int row = min(row_of_a(vector), last), step = step_of_a(vector);
-  return from + (TRANSPOSE_A ? row * pitch + step : step * pitch + row);
+// The same of strips of `length` vectors across a transposed tile: the row of one, and its first step.
+static inline int row_of_strip(const int rows, const int length, const int load, const uint item) {
+  if (ITEMS % length) return (load * ITEMS + item) / length % rows;
+  return place_in_group(ITEMS / length, rows, load, item / length);
 }
 
-static inline int row_of_b(const int vector) {
-  return TRANSPOSE_B ? vector / (TILE_K / LOAD_B) : vector % (TILE_N / LOAD_B) * LOAD_B;
+static inline int step_of_strip(const int rows, const int length, const int load, const uint item) {
+  if (ITEMS % length) return (load * ITEMS + item) / (length * rows) * STRIP;
+  return group_of(ITEMS / length, rows, load, item / length) * STRIP;
 }
 
-static inline int step_of_b(const int vector) {
-  return TRANSPOSE_B ? vector % (TILE_K / LOAD_B) * LOAD_B : vector / (TILE_N / LOAD_B);
-}
-
-static inline __global const float* source_of_b(__global const float* from, const long pitch, const int last, const int vector) {
-  const int row = min(row_of_b(vector), last), step = step_of_b(vector);
-  return from + (TRANSPOSE_B ? row * pitch + step : step * pitch + row);
-}
+// The row of A and the step over k at which a work-item's vector begins. The vector lies at source_of_a in the tile at
+// `from`; rows past `last` repeat it. The same for B.
+#define DEFINE_PLACES(SIDE, side, ROWS)                                                                     \
+  static inline int row_of_##side(const int load, const uint item) {                                        \
+    return TRANSPOSE_##SIDE ? row_of_strip(ROWS, STRIP / LOAD_##SIDE, load, item)                           \
+                            : place_in_group(ITEMS, ROWS / LOAD_##SIDE, load, item) * LOAD_##SIDE;          \
+  }                                                                                                         \
+                                                                                                            \
+  static inline int step_of_##side(const int load, const uint item) {                                       \
+    if (!TRANSPOSE_##SIDE) return group_of(ITEMS, ROWS / LOAD_##SIDE, load, item);                          \
+    return step_of_strip(ROWS, STRIP / LOAD_##SIDE, load, item)                                             \
+           + place_in_group(ITEMS, STRIP / LOAD_##SIDE, load, item) * LOAD_##SIDE;                          \
+  }                                                                                                         \
+                                                                                                            \
+  static inline __global const float* source_of_##side(__global const float* from, const long pitch,        \
+                                                       const int last, const int load, const uint item) {   \
+    const int row = min(row_of_##side(load, item), last), step = step_of_##side(load, item);                \
+    return from + (TRANSPOSE_##SIDE ? row * pitch + step : step * pitch + row);                             \
+  }
+DEFINE_PLACES(A, a, TILE_M)
+DEFINE_PLACES(B, b, TILE_N)
 
 #if ASYNCHRONOUS
 // Begin to copy this work-item's vectors of a tile; from step `there` on they are zeros.
-#define COPY_TILE(SIDE, side, to, there)                                                             \
-  _Pragma("unroll") for (int load = 0; load < LOADS_##SIDE; load++) {                                \
-    const int vector = load * ITEMS + item;                                                          \
-    if (IS_IN_TILE(SIDE, vector))                                                                    \
-      COPY(LOAD_##SIDE)(to + step_of_##side(vector) * PITCH_##SIDE + row_of_##side(vector),          \
-                        source_of_##side(side, side##_pitch, last_##side, vector), step_of_##side(vector) < there); \
-  }
+#define COPY_TILE(SIDE, side, to, there)                                                                    \
+  _Pragma("unroll") for (int load = 0; load < LOADS_##SIDE; load++)                                         \
+    if (IS_IN_TILE(SIDE, load * ITEMS + item))                                                              \
+      COPY(LOAD_##SIDE)(to + step_of_##side(load, item) * PITCH_##SIDE + row_of_##side(load, item),         \
+                        source_of_##side(side, side##_pitch, last_##side, load, item),                      \
+                        step_of_##side(load, item) < there);
 #else
 // Load this work-item's vectors of a tile.
-#define FETCH_TILE(SIDE, side)                                                                       \
-  _Pragma("unroll") for (int load = 0; load < LOADS_##SIDE; load++)                                  \
-    if (IS_IN_TILE(SIDE, load * ITEMS + item))                                                       \
-      next_##side[load] = LOAD_ALIGNED(LOAD_##SIDE, __global,                                        \
-                                       source_of_##side(side, side##_pitch, last_##side, load * ITEMS + item));
+#define FETCH_TILE(SIDE, side)                                                                              \
+  _Pragma("unroll") for (int load = 0; load < LOADS_##SIDE; load++)                                         \
+    if (IS_IN_TILE(SIDE, load * ITEMS + item))                                                              \
+      next_##side[load] = LOAD_ALIGNED(LOAD_##SIDE, __global,                                               \
+                                        source_of_##side(side, side##_pitch, last_##side, load, item));
+
+// The same of the first tile: from step `part` on they are zeros.
+#define FETCH_PART(SIDE, side)                                                                              \
+  _Pragma("unroll") for (int load = 0; load < LOADS_##SIDE; load++) {                                       \
+    next_##side[load] = (FLOAT(LOAD_##SIDE))(0.0f);                                                         \
+    if (step_of_##side(load, item) < part)                                                                  \
+      next_##side[load] = LOAD_ALIGNED(LOAD_##SIDE, __global,                                               \
+                                        source_of_##side(side, side##_pitch, last_##side, load, item));     \
+  }
 
 // Write this work-item's vectors to a tile in local memory. A macro: as an inline function it took a product of
 // 1024 x 1024 x 1024 5 to 10 % longer on an H100 (driver 580.159.04, 2026-11-22).
-#define PUT_TILE(SIDE, side, fetched, tile)                                                          \
-  _Pragma("unroll") for (int load = 0; load < LOADS_##SIDE; load++) {                                \
-    const int vector = load * ITEMS + item;                                                          \
-    if (!IS_IN_TILE(SIDE, vector)) break;                                                            \
-    __local float* to = tile + step_of_##side(vector) * PITCH_##SIDE + row_of_##side(vector);        \
-    if (TRANSPOSE_##SIDE) {                                                                               \
-      float values[LOAD_##SIDE];                                                                     \
-      STORE(LOAD_##SIDE, fetched[load], values);                                                     \
-      _Pragma("unroll") for (int v = 0; v < LOAD_##SIDE; v++) to[v * PITCH_##SIDE] = values[v];      \
-    } else {                                                                                         \
-      *(__local FLOAT(LOAD_##SIDE)*)to = fetched[load];                                              \
-    }                                                                                                \
+#define PUT_TILE(SIDE, side, fetched, tile)                                                                 \
+  _Pragma("unroll") for (int load = 0; load < LOADS_##SIDE; load++) {                                       \
+    if (!IS_IN_TILE(SIDE, load * ITEMS + item)) break;                                                      \
+    __local float* to = tile + step_of_##side(load, item) * PITCH_##SIDE + row_of_##side(load, item);       \
+    if (TRANSPOSE_##SIDE) {                                                                                 \
+      float values[LOAD_##SIDE];                                                                            \
+      STORE(LOAD_##SIDE, fetched[load], values);                                                            \
+      _Pragma("unroll") for (int v = 0; v < LOAD_##SIDE; v++) to[v * PITCH_##SIDE] = values[v];             \
+    } else {                                                                                                \
+      *(__local FLOAT(LOAD_##SIDE)*)to = fetched[load];                                                     \
+    }                                                                                                       \
   }
 #endif
+
+// Multiply the tiles in buffer `now`: this work-item's part of the steps.
+#define PRAGMA(text) _Pragma(#text)
+#define UNROLLED(steps) PRAGMA(unroll steps)
+#define MULTIPLY_TILES                                                                                      \
+  UNROLLED(UNROLL)                                                                                          \
+  for (int step = 0; step < TILE_K / PARTS; step++) {                                                       \
+    const int p = share * (TILE_K / PARTS) + step;                                                          \
+    __local const float* row_a = tile_a + now * SIZE_A + p * PITCH_A + y * WIDTH_A;                         \
+    __local const float* row_b = tile_b + now * SIZE_B + p * PITCH_B + x * WIDTH_B;                         \
+    float a_p[WORK_M];                                                                                      \
+    FLOAT(WIDTH_B) b_p[CHUNKS_N];                                                                           \
+    _Pragma("unroll") for (int i = 0; i < CHUNKS_M; i++)                                                    \
+      STORE(WIDTH_A, LOAD_ALIGNED(WIDTH_A, __local, row_a + i * ITEMS_M * WIDTH_A), a_p + i * WIDTH_A);     \
+    _Pragma("unroll") for (int j = 0; j < CHUNKS_N; j++)                                                    \
+      b_p[j] = LOAD_ALIGNED(WIDTH_B, __local, row_b + j * ITEMS_N * WIDTH_B);                               \
+    _Pragma("unroll") for (int i = 0; i < WORK_M; i++)                                                      \
+      _Pragma("unroll") for (int j = 0; j < CHUNKS_N; j++)                                                  \
+        sum[i][j] = MULTIPLY_ADD((FLOAT(WIDTH_B))(a_p[i]), b_p[j], sum[i][j]);                              \
+  }
 
 #if REGISTERS  // NVIDIA's compiler does not limit registers where a kernel has this attribute
 #define OF_KNOWN_SIZE
@@ -248,18 +304,8 @@ void tiled_product(const int m, const int n, const int k, const int slice_k, con
 #else
   FLOAT(LOAD_A) next_a[LOADS_A];
   FLOAT(LOAD_B) next_b[LOADS_B];
-  #pragma unroll
-  for (int load = 0; load < LOADS_A; load++) {
-    next_a[load] = (FLOAT(LOAD_A))(0.0f);
-    if (step_of_a(load * ITEMS + item) < part)
-      next_a[load] = LOAD_ALIGNED(LOAD_A, __global, source_of_a(a, a_pitch, last_a, load * ITEMS + item));
-  }
-  #pragma unroll
-  for (int load = 0; load < LOADS_B; load++) {
-    next_b[load] = (FLOAT(LOAD_B))(0.0f);
-    if (step_of_b(load * ITEMS + item) < part)
-      next_b[load] = LOAD_ALIGNED(LOAD_B, __global, source_of_b(b, b_pitch, last_b, load * ITEMS + item));
-  }
+  FETCH_PART(A, a)
+  FETCH_PART(B, b)
   a -= (TILE_K - part) * step_a;
   b -= (TILE_K - part) * step_b;
   PUT_TILE(A, a, next_a, tile_a)
@@ -267,7 +313,8 @@ void tiled_product(const int m, const int n, const int k, const int slice_k, con
   barrier(CLK_LOCAL_MEM_FENCE);
 #endif
 
-  for (int depth = first; depth < end; depth += TILE_K) {
+  const int stop = LAST_APART ? end - TILE_K : end;
+  for (int depth = first; depth < stop; depth += TILE_K) {
 #if ASYNCHRONOUS
     // All have read the buffer that is filled next: it was the previous one.
     wait_for_copies();
@@ -282,7 +329,7 @@ void tiled_product(const int m, const int n, const int k, const int slice_k, con
     begun += TILE_K;
     next = next == BUFFERS - 1 ? 0 : next + 1;
 #else
-    const bool more = depth + TILE_K < end;
+    const bool more = LAST_APART || depth + TILE_K < end;
     if (more) {
       a += TILE_K * step_a;
       b += TILE_K * step_b;
@@ -291,25 +338,7 @@ void tiled_product(const int m, const int n, const int k, const int slice_k, con
     }
 #endif
 
-    #pragma unroll UNROLL
-    for (int step = 0; step < TILE_K / PARTS; step++) {
-      const int p = share * (TILE_K / PARTS) + step;
-      __local const float* row_a = tile_a + now * SIZE_A + p * PITCH_A + y * WIDTH_A;
-      __local const float* row_b = tile_b + now * SIZE_B + p * PITCH_B + x * WIDTH_B;
-      float a_p[WORK_M];
-      FLOAT(WIDTH_B) b_p[CHUNKS_N];
-      #pragma unroll
-      for (int i = 0; i < CHUNKS_M; i++)
-        STORE(WIDTH_A, LOAD_ALIGNED(WIDTH_A, __local, row_a + i * ITEMS_M * WIDTH_A), a_p + i * WIDTH_A);
-      #pragma unroll
-      for (int j = 0; j < CHUNKS_N; j++)
-        b_p[j] = LOAD_ALIGNED(WIDTH_B, __local, row_b + j * ITEMS_N * WIDTH_B);
-      #pragma unroll
-      for (int i = 0; i < WORK_M; i++)
-        #pragma unroll
-        for (int j = 0; j < CHUNKS_N; j++)
-          sum[i][j] = MULTIPLY_ADD((FLOAT(WIDTH_B))(a_p[i]), b_p[j], sum[i][j]);
-    }
+    MULTIPLY_TILES
 
 #if ASYNCHRONOUS
     now = now == BUFFERS - 1 ? 0 : now + 1;
@@ -328,8 +357,12 @@ void tiled_product(const int m, const int n, const int k, const int slice_k, con
 #endif
   }
 
+#if LAST_APART
+  MULTIPLY_TILES
+#endif
+
 #if PARTS > 1
-#if ASYNCHRONOUS
+#if ASYNCHRONOUS || LAST_APART
   barrier(CLK_LOCAL_MEM_FENCE);  // the last tile has been read
 #endif
   // The first work-item of a block adds up the sums of the others, which come through the tiles' local memory.
