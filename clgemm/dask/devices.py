@@ -35,7 +35,8 @@ class Candidate(NamedTuple):
     takes : tuple of str
         The names of all resources to claim for it, unique on this machine.
     part : str
-        Which part of the device it is; empty for a whole device.
+        Which part of the device it is, or which of several of the same name; empty for a whole
+        device that is the only one.
     """
 
     device: Device
@@ -97,7 +98,7 @@ def candidates(names: Sequence[str | int] | None, cores: int) -> list[Candidate]
     found = _named(setting) if setting else list(devices())
     if not found:
         raise no_device()
-    whole = [Candidate(d, (_name(d),)) for d in found if d.kind != "CPU"]
+    whole = [Candidate(d, (_name(d),), _which(d, found)) for d in found if d.kind != "CPU"]
     processors = [d for d in found if d.kind == "CPU"][:1]
     return whole + [part for d in processors for part in _parts(d, cores)]
 
@@ -132,6 +133,12 @@ def _parts(device: Device, cores: int) -> list[Candidate]:
         Candidate(Device(sub), every[i * part : (i + 1) * part], f"part {i + 1} of {len(cut)}")
         for i, sub in enumerate(cut)
     ]
+
+
+def _which(device: Device, found: Sequence[Device]) -> str:
+    """Tell which one a device is of several of the same name; empty if it is the only one."""
+    same = [d for d in found if d.name == device.name]
+    return f"{same.index(device) + 1} of {len(same)}" if len(same) > 1 else ""
 
 
 def _name(device: Device) -> str:

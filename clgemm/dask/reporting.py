@@ -24,7 +24,8 @@ class WorkerReport:
     device, platform, kind : str
         The OpenCL device; empty if the worker has none.
     part : str
-        Which part of the device the worker has; empty for the whole device.
+        Which part of the device the worker has, or which of several of the same name; empty for a
+        whole device that is the only one.
     compute_units : int
         The compute units of the device or the part.
     others : int

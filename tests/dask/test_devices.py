@@ -34,3 +34,13 @@ def test_a_list_of_names_gives_each_worker_another_device(device, tmp_path):
     assert other.candidate.device.cl_device == clgemm.devices()[0].cl_device
     one.claim.release()
     other.claim.release()
+
+
+def test_gpus_of_one_name_are_told_apart(device, monkeypatch):
+    """A report says which of them a worker has."""
+    gpus = [clgemm.Device(device.cl_device) for _ in range(3)]
+    for gpu, name in zip(gpus, ("one", "two", "one"), strict=True):
+        gpu.__dict__.update(name=name, kind="GPU")
+    monkeypatch.setattr(assignment, "devices", lambda: tuple(gpus))
+    monkeypatch.delenv("CLGEMM_DEVICE", raising=False)
+    assert [each.part for each in assignment.candidates(None, 1)] == ["1 of 2", "", "2 of 2"]
