@@ -41,7 +41,7 @@ SETTINGS = (
     "chunks=8",
     "tiles=8",
     "edge_bytes=2MiB,ramp=1",
-    "square=2",
+    "square=2,square_bytes=0",
 )
 
 

@@ -1,18 +1,14 @@
-"""Several devices on paper: how much faster 2, 4 and 8 GPUs are than one, for NumPy arrays.
+"""Several GPUs on paper: how much faster 2, 4 and 8 are than one, for NumPy arrays.
 
     python docs/several_devices.py [--json FILE]
 
-The schedule is clgemm's own: `clgemm.planning.tiles` cuts the product, and
-`clgemm.planning.schedule` gives tiles to devices. Only time is computed instead of spent. Rates are
-those of an H200 (docs/measured/bench_h200.json) and of its link.
+The tiles and their order are clgemm's own (`clgemm.core.transfer.make_stream`). Only time is
+computed instead of spent. The rates were measured: those of an H200's products
+(docs/measured/h200_squares.json), of its link, and of the threads that copy.
 
-A device works at a draw, which is some tiles of one band, as the pipeline does: it gets the band's
-block of B, then the rows of A tile by tile; it multiplies a tile once its rows are there and the
-tile before is done; each result goes back meanwhile. Two cases bound what is to be expected:
-
-    link     each device moves bytes at the rate of its own link, both ways at once
-    copying  all bytes pass through pinned memory, and the host's processors copy them for all
-             devices together, both ways; a device's part of that is one channel
+A piece of an operand is copied to pinned memory, and goes over the links of all devices that need
+it: B to all, a row of A to one. A device multiplies a tile once its operands are there and the tile
+before is done. The result goes back in pieces, which the same threads copy to where they belong.
 """
 
 from __future__ import annotations
@@ -20,109 +16,99 @@ from __future__ import annotations
 import argparse
 import heapq
 import json
+import math
 from pathlib import Path
 from typing import NamedTuple
 
-from clgemm.planning.schedule import WAIT, Draw, Drawer, Schedule
-from clgemm.planning.tiles import Party, TileGrid, spread_grid
+from clgemm.core.transfer import FLOAT_BYTES, Tile, TransferConfig, make_stream
+from clgemm.planning.selection import SQUARE, SQUARE_BYTES
 
 HERE = Path(__file__).parent
 SIZES = (16384, 32768, 49152)
 DEVICES = (1, 2, 4, 8)
-LINK = 55e9  # bytes a second each way: pinned memory to an H200, measured in 2026-11
-COPYING = 50e9  # bytes a second: memcpy by 16 threads beside it, measured in 2026-11
-ITEM = 4  # bytes
-AGAIN = 1e-3  # seconds until a device that may not draw asks again
+# Multiply-adds a second at 8192 cubed, `strict` and `float32`, on an H200 (2026-11-24).
+PRODUCT = {"strict": 2.43e13, "float32": 1.23e14}
+LINK = 54e9  # bytes a second each way: pinned memory to an H200 or H100, several at once
+# Bytes a second that the threads copy: found in a product beside 16 and 32 Xeon cores, on good days
+# and on bad ones (2026-11).
+COPYING = (30e9, 50e9)
+MEMORY_BYTES = 70 * 2**30  # of a device, for one product
+LARGEST_BYTES = 35 * 2**30
+CONFIG = TransferConfig(MEMORY_BYTES, 10, square=SQUARE, square_bytes=SQUARE_BYTES)
 
 
 class Rates(NamedTuple):
-    """What bounds a device.
-
-    Attributes
-    ----------
-    product : float
-        Multiply-adds a second.
-    link : float
-        Bytes a second of its link, each way.
-    copying : float
-        Bytes a second that the host copies for one device; 0 if nothing is copied.
-    """
+    """Multiply-adds a second of a device; bytes a second of its link and of the host's copies."""
 
     product: float
     link: float
-    copying: float = 0.0
+    copying: float
 
 
-def product_rate() -> float:
-    """Return the multiply-adds a second of an H200 on operands that it holds."""
-    found = json.loads((HERE / "measured" / "bench_h200.json").read_text(encoding="utf-8"))
-    cases = [case for case in found["cases"] if case["group"] == "square"]
-    largest = max(cases, key=lambda case: case["n"])
-    return float(largest["n"] ** 3 / largest["device"][0]["time_s"]["median"])
+def pieces(size_bytes: int) -> list[int]:
+    """Return the bytes of the pieces of a block."""
+    count = math.ceil(size_bytes / CONFIG.chunk_bytes)
+    return [CONFIG.chunk_bytes] * (count - 1) + [size_bytes - CONFIG.chunk_bytes * (count - 1)]
 
 
-def draw_seconds(grid: TileGrid, draw: Draw, rates: Rates) -> float:
-    """Return how long a device takes for a draw, beginning with nothing on the device."""
-    speed = min(rates.link, rates.copying or rates.link)
-    columns = grid.bands[draw.band][0][-1]
-    wide = columns.stop - columns.start
-    up = ITEM * grid.depth * wide / speed
-    computed = down = 0.0
-    for rows, _ in grid.bands[draw.band][draw.first : draw.stop]:
-        tall = rows.stop - rows.start
-        up += ITEM * grid.depth * tall / speed
-        computed = max(computed, up) + grid.depth * tall * wide / rates.product
-        back = ITEM * tall * wide / speed
-        if rates.copying:  # one channel for both ways
-            up += back
-        down = max(down, computed) + back
-    return max(down, up)
+def bytes_of(tile: Tile, operand: int) -> int:
+    """Return the size of a tile's block."""
+    return FLOAT_BYTES * math.prod(s.stop - s.start for s in tile.blocks[operand])
 
 
-def seconds(n: int, rates: list[Rates]) -> float:
-    """Return the time of an n x n product of n x n matrices on devices of these rates."""
-    if len(rates) == 1:  # one draw of all
-        rows = max(n // 8, 256)
-        tiles = tuple((slice(i, min(i + rows, n)), slice(0, n)) for i in range(0, n, rows))
-        return draw_seconds(TileGrid((tiles,), True, n), Draw(0, 0, len(tiles)), rates[0])
-    grid = spread_grid((n, n), n, [Party(compute_units=132, in_place=False)] * len(rates))
-    if grid is None:
-        return seconds(n, rates[:1])
-    wide = grid.bands[0][0][-1]
-    setup_s = [
-        ITEM * n * (wide.stop - wide.start) / min(r.link, r.copying or r.link) for r in rates
-    ]
-    drawers = [Drawer(rate.product, setup) for rate, setup in zip(rates, setup_s, strict=True)]
-    schedule = Schedule(grid, drawers)
-    events = [(0.0, who) for who in range(len(rates))]
-    end = 0.0
-    while events:
-        now, who = heapq.heappop(events)
-        if drawers[who].held is not None:
-            schedule.finished(who, now)
-            end = now
-        drawn = schedule.draw(who, now)
-        if drawn is WAIT:
-            heapq.heappush(events, (now + AGAIN, who))
-        elif drawn is not None:
-            heapq.heappush(events, (now + draw_seconds(grid, drawn, rates[who]), who))
-    return end
+def seconds(n: int, devices: int, rates: Rates) -> float:
+    """Return the time of an n x n product of n x n matrices on equal devices."""
+    sizes = n // devices, n, n
+    tiles = make_stream((), sizes, ((), ()), False, CONFIG, LARGEST_BYTES).tiles
+    now = 0.0  # of the threads that copy
+    sent, received, idle = ([0.0] * devices for _ in range(3))  # until when links and devices work
+    results: list[tuple[float, int]] = []  # pieces: when they are in pinned memory, and bytes
+
+    def copy_results(until: float) -> None:
+        nonlocal now
+        while results and results[0][0] <= until:
+            ready, size = heapq.heappop(results)
+            now = max(now, ready) + size / rates.copying
+
+    for tile in tiles:
+        for device in range(devices):
+            for operand in tile.loads:
+                if operand == 1 and device:
+                    continue  # B has come with that of the first device
+                takers = range(devices) if operand == 1 else (device,)
+                for size in pieces(bytes_of(tile, operand)):
+                    copy_results(now)
+                    now += size / rates.copying
+                    for taker in takers:
+                        sent[taker] = max(sent[taker], now) + size / rates.link
+        for device in range(devices):
+            rows, columns = (s.stop - s.start for s in tile.blocks[2])
+            begin = max(sent[device], idle[device])
+            idle[device] = begin + rows * columns * n / rates.product
+            received[device] = max(received[device], idle[device])
+            for size in pieces(bytes_of(tile, 2)):
+                received[device] += size / rates.link
+                heapq.heappush(results, (received[device], size))
+    copy_results(math.inf)
+    return now
 
 
 def table() -> list[list[str]]:
-    """Return a row for each case and size."""
-    product, rows = product_rate(), []
-    for name, copying in (("link", 0.0), ("copying", COPYING)):
-        for n in SIZES:
-            times = [seconds(n, [Rates(product, LINK, copying / c)] * c) for c in DEVICES]
-            gains = [f"{times[0] / time:.2f}" for time in times[1:]]
-            rows.append([name, f"{n:,}", f"{1e3 * times[0]:,.0f}", *gains])
+    """Return a row for each mode, rate of copying and size."""
+    rows = []
+    for mode, product in PRODUCT.items():
+        for copying in COPYING:
+            for n in SIZES:
+                times = [seconds(n, count, Rates(product, LINK, copying)) for count in DEVICES]
+                gains = [f"{times[0] / time:.2f}" for time in times[1:]]
+                label = f"`{mode}`", f"{copying / 1e9:.0f}", f"{n:,}"
+                rows.append([*label, f"{1e3 * times[0]:,.0f}", *gains])
     return rows
 
 
 def main() -> None:
     """Compute, print and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", type=Path, default=HERE / "measured" / "several_devices.json")
     file = parser.parse_args().json
     rows = table()
@@ -132,17 +118,23 @@ def main() -> None:
         "title": "Several H200s on paper: times as fast as one, products of NumPy arrays",
         "device": "none: computed for NVIDIA H200s",
         "driver": "none",
-        "date": "2026-11-23",
+        "date": "2026-11-25",
         "command": "python docs/several_devices.py",
         "notes": [
-            "Computed by clgemm's own schedule from measured rates, not measured.",
-            f"Product: {2e-12 * product_rate():.0f} TFLOP/s, as bench measured.",
+            "Computed from measured rates in the order of clgemm's own tiles, not measured.",
+            "Product: {:.0f} and {:.0f} TFLOP/s.".format(*(2e-12 * x for x in PRODUCT.values())),
             f"Link: {LINK / 1e9:.0f} GB/s each way for each device.",
-            f"Copying: {COPYING / 1e9:.0f} GB/s for all devices together, both ways.",
+            "Copying: GB/s to and from pinned memory, for all devices together.",
             "Square matrices.",
         ],
-        "columns": ["bound by", "size", "one device, ms", *(f"{c} devices" for c in DEVICES[1:])],
-        "align": "lr" + "r" * len(DEVICES),
+        "columns": [
+            "mode",
+            "copying, GB/s",
+            "size",
+            "one device, ms",
+            *(f"{count} devices" for count in DEVICES[1:]),
+        ],
+        "align": "lrrr" + "r" * len(DEVICES[1:]),
         "rows": rows,
     }
     file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

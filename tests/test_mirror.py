@@ -13,6 +13,7 @@ TESTS = Path(__file__).parent
 EXCEPTIONS = {
     "accel.task": "a named tuple that routing and hooks pass on: it does nothing",
     "kernels.common.choice": "a named pair of configs: it does nothing",
+    "runtime.several.part": "a named tuple and protocols: they do nothing",
 }
 # Packages whose tests are by what users see: a picture or a table is made by several modules.
 BY_RESULT = {"ladder"}

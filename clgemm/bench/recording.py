@@ -22,6 +22,7 @@ from clgemm.runtime.operands import HostArray
 from clgemm.runtime.transfer.call import Call
 from clgemm.runtime.transfer.crew import Copy, Crew
 from clgemm.runtime.transfer.link import Link
+from clgemm.runtime.transfer.share import Share
 from clgemm.runtime.transfer.staging import Chunk, Staging
 from clgemm.runtime.workspace import Workspace
 
@@ -213,13 +214,14 @@ class RecordingLink(Link):
     recorder: Recorder
     lane: str
 
-    def enqueue(self, copy: Copy, before: Sequence[cl.Event]) -> cl.Event:
+    def enqueue(self, copy: Copy, before: Sequence[Sequence[cl.Event]]) -> list[cl.Event]:
         with self.recorder.span("enqueue a transfer"):
-            event = super().enqueue(copy, before)
+            events = super().enqueue(copy, before)
         piece = copy.piece
         size_bytes = FLOAT_BYTES * piece.size
-        self.recorder.command(event, self.lane, "", size_bytes, piece.host.ctypes.data)
-        return event
+        for event in events:
+            self.recorder.command(event, self.lane, "", size_bytes, piece.host.ctypes.data)
+        return events
 
     def flush(self) -> None:
         with self.recorder.span("enqueue a transfer"):
@@ -265,8 +267,10 @@ class RecordingCall(Call):
         crew.recorder = self._recorder
         return crew
 
-    def _new_link(self, queue: cl.CommandQueue, is_up: bool) -> Link:
-        link = RecordingLink(queue, self._space.lock, is_up, self._product.is_slow)
+    def _new_link(self, is_up: bool) -> Link:
+        (share,) = self._shares
+        queue = share.staging.up if is_up else share.staging.down
+        link = RecordingLink([queue], [share.space.lock], is_up, self._product.is_slow)
         link.recorder, link.lane = self._recorder, UP if is_up else DOWN
         return link
 
@@ -282,6 +286,6 @@ class RecordingCall(Call):
         with self._recorder.span("plan and allocate"):
             super()._allocate()
 
-    def _multiply(self, tile: Tile) -> cl.Event:
+    def _multiply(self, share: Share, tile: Tile) -> cl.Event:
         with self._recorder.span("enqueue kernels"):
-            return super()._multiply(tile)
+            return super()._multiply(share, tile)

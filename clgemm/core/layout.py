@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["Layout", "Level", "batch_levels", "broadcast_batch", "folded", "merged"]
+__all__ = ["Layout", "Level", "batch_levels", "broadcast_batch", "folded", "memory_order", "merged"]
 
 
 class Layout(NamedTuple):
@@ -170,3 +170,8 @@ def merged(shape: tuple[int, ...], strides: tuple[int, ...]) -> int | None:
             return None
         total *= count
     return 1 if step is None else step
+
+
+def memory_order(strides: tuple[int, ...]) -> tuple[int, ...]:
+    """Return an array's axes from the outermost in memory to the innermost."""
+    return tuple(sorted(range(len(strides)), key=lambda axis: -abs(strides[axis])))

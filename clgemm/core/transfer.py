@@ -27,7 +27,6 @@ __all__ = [
     "count_pieces",
     "cuts",
     "make_stream",
-    "memory_order",
     "pieces",
 ]
 
@@ -74,6 +73,8 @@ class TransferConfig:
     square : int
         Blocks per side of C, which are computed as A and B come in by turns. 0 for tiles of rows,
         for which B comes in whole before the first tile.
+    square_bytes : int
+        The fewest bytes of B for which `square` holds.
     edge_bytes : int
         The largest transfer of the first block that comes in and the last one that goes out,
         unless that makes many. 0 for no other limit than for the rest.
@@ -90,6 +91,7 @@ class TransferConfig:
     rows: int = 256
     ramp: int = 0
     square: int = 0
+    square_bytes: int = 0
     edge_bytes: int = 0
 
 
@@ -281,7 +283,7 @@ def _square_tiles(
     """Return rows and columns of tiles that keep all of A and B; None if they do not pay or fit."""
     m, n, k = sizes
     blocks = min(config.square, m // max(config.rows, 1), n // max(config.rows, 1))
-    if blocks < 2 or k == 0:
+    if blocks < 2 or k == 0 or FLOAT_BYTES * k * n < config.square_bytes:
         return None
     rows, columns = (_rounded(ceil_div(size, blocks)) for size in (m, n))
     largest = FLOAT_BYTES * max(rows * k, columns * k, rows * columns)
@@ -318,11 +320,6 @@ def _stack(batch: tuple[int, ...], matrices: int) -> tuple[int, int]:
     while inner and math.prod(batch[inner - 1 :]) <= matrices:
         inner -= 1
     return inner, max(1, matrices // math.prod(batch[inner:]))
-
-
-def memory_order(strides: tuple[int, ...]) -> tuple[int, ...]:
-    """Return an array's axes from the outermost in memory to the innermost."""
-    return tuple(sorted(range(len(strides)), key=lambda axis: -abs(strides[axis])))
 
 
 def pieces(shape: tuple[int, ...], most: int) -> Iterator[tuple[Block, int, int]]:

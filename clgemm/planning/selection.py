@@ -90,6 +90,10 @@ AVX512_KERNELS = ("SkylakeX", "Cooperlake", "SapphireRapids")
 # Threads that copy. More of them wait longer for the interpreter's lock than they copy: measured
 # with 16 Xeon cores beside an H200, see docs/transfers.md (2026-11-23).
 MOST_COPYING = 10
+# Blocks per side of C, so that the GPU need not wait for all of B, and the size of B from which on
+# that pays. With 4 GiB of B, products took 0.79 to 0.91 of the time, on one H100 and on two; with 1
+# GiB 0.79 to 1.12 (beside 32 Xeon cores, 2026-11-25).
+SQUARE, SQUARE_BYTES = 4, 2**31
 # On a CPU where NumPy's BLAS leaves AVX-512 unused: from here on, the device takes 0.5 to 0.95 of
 # the host's time. Right after a product of the host, whose threads still spin, it takes no longer
 # than the host. Measured on two cores of an AMD EPYC (Zen 5) with PoCL 3.1 and Intel's runtime
@@ -217,4 +221,6 @@ def transfer_config(device: Device) -> TransferConfig | None:
     return TransferConfig(
         memory_bytes=device.cl_device.global_mem_size // 2,
         threads=max(1, min(os.cpu_count() or 1, MOST_COPYING)),
+        square=SQUARE,
+        square_bytes=SQUARE_BYTES,
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple, TypeAlias
 
+from clgemm.core.costs import joined
 from clgemm.core.layout import Layout
 from clgemm.core.steps import ceil_div, round_up
 from clgemm.core.transfer import cuts
@@ -38,6 +39,10 @@ TILES = 12
 # 2026-11). Through transfers: a GPU's time for it is that of sending its operands (not measured).
 LEAST_IN_PLACE, MOST_IN_PLACE = 2**27, 2**34
 LEAST_THROUGH_TRANSFERS = 2**35
+# As in `joined`: multiplying and copying. Of 18 products on one and two H100s, on two machines of
+# which one copied half as fast, two GPUs are chosen for ten, which they make 1.04 to 2.1 times as
+# fast, and one GPU for three that two would make 1.1 to 1.3 times as fast (2026-11-25).
+OVERLAP = 2.0
 LEAST_GAIN = 0.9  # of the time: with less gain, one device makes the product
 
 
@@ -198,12 +203,16 @@ def _even(size: int, parts: int, grain: int = GRAIN) -> int:
 
 
 def is_faster_spread(
-    shape: tuple[int, ...], depth: int, rates: Sequence[float], copied: float
+    shape: tuple[int, ...],
+    depth: int,
+    rates: Sequence[float],
+    copied: float,
+    copies_of_b: int,
 ) -> bool:
     """Tell whether several devices with memory of their own are expected to beat the fastest.
 
-    The host's processors copy every element to pinned memory, for all devices together. Each device
-    needs its own copy of B.
+    The host's processors copy every element to pinned memory, for all devices together, while the
+    devices multiply. The longer of both counts, and the other one the more the closer it comes.
 
     Parameters
     ----------
@@ -215,12 +224,14 @@ def is_faster_spread(
         Multiply-adds a second of each device.
     copied : float
         Elements that the host copies a second.
+    copies_of_b : int
+        How often the devices together need B to be copied. A matrix of a batch goes to one device.
     """
     *batch, m, n = shape
     matrices = math.prod(batch)
     work = matrices * m * n * depth
     moved = matrices * (m * depth + depth * n + m * n)
-    again = (len(rates) - 1) * depth * n if matrices == 1 else 0
-    alone = max(work / max(rates), moved / copied)
-    together = max(work / sum(rates), (moved + again) / copied)
+    again = (copies_of_b - 1) * depth * n if matrices == 1 else 0
+    alone = joined(OVERLAP, work / max(rates), moved / copied)
+    together = joined(OVERLAP, work / sum(rates), (moved + again) / copied)
     return together < LEAST_GAIN * alone

@@ -33,8 +33,9 @@ from clgemm.runtime.operands import (
     with_axes,
 )
 from clgemm.runtime.progress import begun
-from clgemm.runtime.several.spread import Part, spread
-from clgemm.runtime.transfer.pipeline import TiledProduct, multiply_through
+from clgemm.runtime.several.part import Part
+from clgemm.runtime.several.spread import spread
+from clgemm.runtime.transfer.pipeline import TiledProduct, multiply_through, multiply_together
 from clgemm.runtime.transfer.staging import staging
 from clgemm.runtime.workspace import workspace
 
@@ -108,7 +109,8 @@ def multiply(
     bound: BoundCall | None
     if on_host:
         part = Part(alpha, a, b, beta, c, precision)
-        if len(devices) > 1 and spread(problem, part, devices, _compute_part, wait_for):
+        makers = _compute_part, _compute_together
+        if len(devices) > 1 and spread(problem, part, devices, *makers, wait_for):
             return None
         meter = begun(problem.shape.work) if alpha else None
         advance = int if meter is None else meter.advance
@@ -127,6 +129,23 @@ def _compute_part(
     """Make a part of a product that is spread over several devices, on one of them."""
     problem, _ = problem_of(part.a, part.b, part.c, part.precision)
     _multiply_on_host(problem, part, device, device.queue, (), advance, tile_rows)
+
+
+def _compute_together(
+    part: Part, devices: Sequence[Device], advance: Callable[[int], object]
+) -> bool:
+    """Make a product on several devices with memory of their own at once, if that is possible."""
+    alpha, a, b, beta, c, precision = part
+    stagings, products = [], []
+    for device in devices:
+        config = transfer_config(device)
+        assert config is not None
+        stagings.append(staging(device, config))
+        space = workspace(device.queue)
+        products.append(
+            TiledProduct(alpha, beta, precision, device, space, (), False, advance=advance)
+        )
+    return multiply_together(stagings, products, a, b, c)
 
 
 def _multiply_on_host(

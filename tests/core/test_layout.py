@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clgemm.core.layout import Layout, Level, batch_levels, broadcast_batch, folded, merged
+from clgemm.core.layout import (
+    Layout,
+    Level,
+    batch_levels,
+    broadcast_batch,
+    folded,
+    memory_order,
+    merged,
+)
 
 
 def layout(array: np.ndarray) -> Layout:
@@ -97,3 +105,14 @@ def test_merged_agrees_with_numpys_reshape(shape, step):
 def test_the_reach_of_all_smaller_strides_counts(stride, overlaps):
     """A matrix of 3 x 3 elements reaches to element 8, so that the next begins at 9 at least."""
     assert Layout((2, 3, 3), (stride, 3, 1)).may_overlap_itself == overlaps
+
+
+@given(
+    order=st.permutations(range(3)),
+    signs=st.lists(st.sampled_from([1, -1]), min_size=3, max_size=3),
+)
+def test_memory_order(order, signs):
+    """memory_order finds the original order of the axes of a transposed and reversed array."""
+    array = np.zeros((2, 3, 4), np.float32).transpose(order)
+    array = array[tuple(slice(None, None, sign) for sign in signs)]
+    assert array.transpose(memory_order(array.strides)).shape == (2, 3, 4)

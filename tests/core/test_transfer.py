@@ -17,7 +17,6 @@ from clgemm.core.transfer import (
     _rounded,
     count_pieces,
     make_stream,
-    memory_order,
     pieces,
 )
 
@@ -168,6 +167,17 @@ def test_square_tiles_bring_in_each_block_once():
     assert stream.tiles[0].blocks[2] == (slice(0, 1024), slice(0, 512))
 
 
+def test_square_tiles_are_for_large_operands():
+    """Not where B comes in soon."""
+    sizes, own = (2048, 1024, 512), replace(config(tiles=8), square=4)
+    plans = [
+        make_stream((), sizes, ((), ()), False, replace(own, square_bytes=least), 2**30)
+        for least in (4 * 1024 * 512, 4 * 1024 * 512 + 1)
+    ]
+    assert len({str(tile.blocks[1]) for tile in plans[0].tiles}) > 1
+    assert len({str(tile.blocks[1]) for tile in plans[1].tiles}) == 1
+
+
 def test_square_tiles_need_room_for_both_operands():
     """Where A and B do not fit the device together, tiles are rows."""
     small = replace(config(memory_bytes=2**24, tiles=8), square=4)
@@ -238,17 +248,6 @@ def test_pieces_are_runs_of_memory(shape, most):
     assert all(array[block].ravel()[0] == first for block, first, _ in parts)
     joined = np.concatenate([array[block].ravel() for block, _, _ in parts] or [array.ravel()])
     np.testing.assert_array_equal(joined, array.ravel())
-
-
-@given(
-    order=st.permutations(range(3)),
-    signs=st.lists(st.sampled_from([1, -1]), min_size=3, max_size=3),
-)
-def test_memory_order(order, signs):
-    """memory_order finds the original order of the axes of a transposed and reversed array."""
-    array = np.zeros((2, 3, 4), np.float32).transpose(order)
-    array = array[tuple(slice(None, None, sign) for sign in signs)]
-    assert array.transpose(memory_order(array.strides)).shape == (2, 3, 4)
 
 
 @given(streams(), st.integers(1, 40))

@@ -150,23 +150,28 @@ def test_several_devices_share_a_product_only_if_that_is_expected_to_be_faster(
     shape, depth, copied, faster
 ):
     """Two of 1e14 multiply-adds a second each, and so many elements that the host copies."""
-    assert is_faster_spread(shape, depth, [1e14, 1e14], copied) == faster
-    assert not is_faster_spread(shape, depth, [1e14], copied)
-    assert not is_faster_spread(shape, depth, [1e14, 1e12], copied)
+    assert is_faster_spread(shape, depth, [1e14, 1e14], copied, 2) == faster
+    assert not is_faster_spread(shape, depth, [1e14], copied, 1)
+    assert not is_faster_spread(shape, depth, [1e14, 1e12], copied, 1)
 
 
 @pytest.mark.parametrize(
-    ("batch", "devices", "copies"),
+    ("batch", "devices", "copies_of_b", "again"),
     [
-        ((), 2, 4),  # A, C and two copies of B
-        ((), 3, 5),
-        ((4,), 2, 3),  # each matrix of a batch goes to one device
+        ((), 2, 1, 0),  # one copy serves both
+        ((), 2, 2, 1),
+        ((), 3, 3, 2),
+        ((4,), 2, 2, 0),  # each matrix of a batch goes to one device
     ],
 )
-def test_each_further_device_needs_its_own_copy_of_b(batch, devices, copies):
-    """With square matrices, the time to copy is that of A, of C and of one B a device."""
-    size, rate = 8192, 1e14
+def test_what_is_copied_again_counts(batch, devices, copies_of_b, again):
+    """Square matrices, where the host copies just fast enough, or not."""
+    size, rate, least = 8192, 1e14, tiles.LEAST_GAIN
     shape = (*batch, size, size)
-    enough = copies * rate / (tiles.LEAST_GAIN * size)
-    assert is_faster_spread(shape, size, [rate] * devices, 1.01 * enough)
-    assert not is_faster_spread(shape, size, [rate] * devices, 0.99 * enough)
+    # With work = size / rate:
+    # least**2 * (work**2 + (3 / copied)**2) = (work / devices)**2 + ((3 + again) / copied)**2
+    ratio = ((3 + again) ** 2 - 9 * least**2) / (least**2 - 1 / devices**2)
+    enough = math.sqrt(ratio) * rate / size
+    arguments = shape, size, [rate] * devices
+    assert is_faster_spread(*arguments, 1.01 * enough, copies_of_b)
+    assert not is_faster_spread(*arguments, 0.99 * enough, copies_of_b)

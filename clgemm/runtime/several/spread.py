@@ -1,7 +1,8 @@
-"""One product of host arrays, spread over several devices: a thread for each.
+"""One product of host arrays, spread over several devices.
 
-The threads draw tiles of C from a schedule. Each tile is an ordinary product on one device. The
-calling thread waits, tells the progress, and is the one that signals interrupt.
+Equal GPUs work together, and the calling thread feeds all of them. Other devices have a thread
+each. The threads draw tiles of C from a schedule, and each tile is an ordinary product on one
+device; the calling thread waits, tells the progress, and is the one that signals interrupt.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import queue
 import threading
 import time
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyopencl as cl
@@ -22,62 +22,21 @@ from clgemm.core.shapes import shape_class
 from clgemm.hardware.device import Device
 from clgemm.planning.schedule import WAIT, Draw, Drawer, Schedule
 from clgemm.planning.selection import transfer_config
-from clgemm.planning.tiles import (
-    Box,
-    Party,
-    TileGrid,
-    is_faster_spread,
-    matrix_blocks,
-    spread_grid,
-)
-from clgemm.planning.validation import instructions_of
-from clgemm.runtime.operands import ITEM_BYTES, HostArray, layout_of, with_axes
+from clgemm.planning.tiles import Box, Party, TileGrid, matrix_blocks, spread_grid
+from clgemm.runtime.operands import ITEM_BYTES, layout_of, with_axes
 from clgemm.runtime.progress import Meter, begun
 from clgemm.runtime.several import standing
+from clgemm.runtime.several.part import Compute, Part, Together
+from clgemm.runtime.several.together import gains, made_together
 from clgemm.runtime.waiting import answers_signals, wait
 
-__all__ = ["Compute", "Part", "spread"]
+__all__ = ["spread"]
 
 POLL_SECONDS = 0.05
 # A device that drew no tile counts for so many times as fast in the next product.
 IDLE_GAIN = 1.5
 # What a transfer is expected to reach, to size the draws of devices that need B anew for each.
 LINK_BYTES_PER_SECOND = 2.5e10
-# What is expected of GPUs, to tell whether several of them gain anything. Multiply-adds a second of
-# a compute unit, without and with tensor cores; elements that the host's threads copy a second.
-# Measured on H200s beside 16 and 32 Xeon cores, 2026-11-23.
-UNIT_RATE, TENSOR_UNIT_RATE = 2.0e11, 8.5e11
-COPIED_PER_SECOND = 7.5e9
-
-
-class Part(NamedTuple):
-    """A product of host arrays: C = alpha A B + beta C, in a precision."""
-
-    alpha: float
-    a: HostArray
-    b: HostArray
-    beta: float
-    c: HostArray
-    precision: str | None
-
-
-class Compute(Protocol):
-    """What makes a part on one device and returns when it is complete."""
-
-    def __call__(self, part: Part, device: Device, tile_rows: int, advance: _Advance) -> None:
-        """Make the part.
-
-        Parameters
-        ----------
-        tile_rows : int
-            As for `make_stream`.
-        advance : callable
-            To be called with the multiply-adds of what is done. What it raises ends the part.
-        """
-
-
-class _Advance(Protocol):
-    def __call__(self, work: int, /) -> object: ...
 
 
 class _StoppedError(Exception):
@@ -89,6 +48,7 @@ def spread(
     part: Part,
     devices: Sequence[Device],
     compute: Compute,
+    together: Together,
     wait_for: Sequence[cl.Event] = (),
 ) -> bool:
     """Make a product on several devices, if it is large enough to pay.
@@ -117,16 +77,17 @@ def spread(
     if c.shape[-1] > c.shape[-2]:  # tiles are cut along rows first: C' = B' A'
         a, b, c = (x.swapaxes(-1, -2) for x in (b, a, c))
     grid = spread_grid(c.shape, a.shape[-1], [_party(device) for device in devices])
-    if grid is None or not _gains(c.shape, a.shape[-1], devices, precision):
+    whole, fit = part._replace(a=a, b=b, c=c), standing.fit(devices)
+    if grid is None or compete(devices) or not gains(whole, devices):
         return False
     for event in wait_for:
         if answers_signals():
             wait(event, part)
         else:
             event.wait()
-    kind = precision, shape_class(*problem.shape)
-    whole = part._replace(a=a, b=b, c=c)
-    _Spread(whole, standing.fit(devices), grid, compute, kind).run()
+    if not made_together(whole, fit, together):
+        kind = precision, shape_class(*problem.shape)
+        _Spread(whole, fit, grid, compute, kind).run()
     return True
 
 
@@ -134,24 +95,6 @@ def _party(device: Device) -> Party:
     limits = device.limits
     in_place = transfer_config(device) is None
     return Party(limits.compute_units, in_place, device.kind == "CPU" and limits.vector_width == 1)
-
-
-def _gains(shape: tuple[int, ...], depth: int, devices: Sequence[Device], precision: str) -> bool:
-    """Tell whether several devices are expected to be faster than one.
-
-    Where the host's threads copy what GPUs read and write, they often are not. The answer depends
-    on the devices and the shape alone, and so do the bits of the result.
-    """
-    if compete(devices):
-        return False
-    if any(device.kind != "GPU" or transfer_config(device) is None for device in devices):
-        return True
-    rates = []
-    for device in devices:
-        has_tensor_cores = precision != "strict" and bool(instructions_of(device))
-        unit_rate = TENSOR_UNIT_RATE if has_tensor_cores else UNIT_RATE
-        rates.append(device.limits.compute_units * unit_rate)
-    return is_faster_spread(shape, depth, rates, COPIED_PER_SECOND)
 
 
 def compete(devices: Sequence[Device]) -> bool:

@@ -1,4 +1,4 @@
-"""One direction of the link between host and device, as one call uses it."""
+"""One direction of the links between host and devices, as one call uses them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOOKS_SECONDS = 0.0005  # between two looks at a command that may take long
 
 
 class Link:
-    """Transfers in one direction, which run one after the other.
+    """Transfers in one direction, which run one after the other on each device.
 
     Attributes
     ----------
@@ -30,8 +30,8 @@ class Link:
 
     Parameters
     ----------
-    lock : threading.RLock
-        Held while commands are enqueued.
+    queues, locks : sequence
+        Of each share of the call; the lock is held while commands are enqueued.
     is_up : bool
         Whether they go to the device.
     is_slow : bool
@@ -39,42 +39,57 @@ class Link:
     """
 
     def __init__(
-        self, queue: cl.CommandQueue, lock: threading.RLock, is_up: bool, is_slow: bool
+        self,
+        queues: Sequence[cl.CommandQueue],
+        locks: Sequence[threading.RLock],
+        is_up: bool,
+        is_slow: bool,
     ) -> None:
         self.free: list[Chunk] = []
-        self._queue, self._lock, self._is_up, self._is_slow = queue, lock, is_up, is_slow
-        self._under_way: deque[tuple[cl.Event, Copy]] = deque()
+        self._queues, self._locks, self._is_up, self._is_slow = queues, locks, is_up, is_slow
+        self._unflushed: set[int] = set()
+        self._under_way: deque[tuple[list[cl.Event], Copy]] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._under_way)
 
-    def enqueue(self, copy: Copy, before: Sequence[cl.Event]) -> cl.Event:
-        """Enqueue the transfer of what is copied before it to a chunk, or after it from one."""
+    def enqueue(self, copy: Copy, before: Sequence[Sequence[cl.Event]]) -> list[cl.Event]:
+        """Enqueue the transfers of what is copied before them to a chunk, or after one from it.
+
+        Parameters
+        ----------
+        before : sequence of sequence of pyopencl.Event
+            For each slot of the piece: what has to be over first.
+        """
         piece, host = copy.piece, copy.target if self._is_up else copy.source
-        with self._lock:
-            event = enqueue_transfer(
-                *(self._queue, self._is_up, piece.slot.buffer, FLOAT_BYTES * piece.first),
-                *(host, before),
-            )
-        self._under_way.append((event, copy))
-        return event
+        events: list[cl.Event] = []
+        self._under_way.append((events, copy))  # what is enqueued is known even if the next fails
+        for slot, first in zip(piece.slots, before, strict=True):
+            with self._locks[slot.share]:
+                queue, offset_bytes = self._queues[slot.share], FLOAT_BYTES * piece.first
+                event = enqueue_transfer(queue, self._is_up, slot.buffer, offset_bytes, host, first)
+            events.append(event)
+            self._unflushed.add(slot.share)
+        return events
 
     def flush(self) -> None:
-        """Have the device begin what is enqueued."""
-        with self._lock:
-            self._queue.flush()
+        """Have the devices begin what is enqueued."""
+        while self._unflushed:
+            number = self._unflushed.pop()
+            with self._locks[number]:
+                self._queues[number].flush()
 
     def is_over(self) -> bool:
         """Tell whether the oldest transfer is over; raise its error if it failed."""
-        return bool(self._under_way) and has_ended(self._under_way[0][0])
+        return bool(self._under_way) and all(map(has_ended, self._under_way[0][0]))
 
     def take(self) -> Copy:
         """Return the copy that belongs to the oldest transfer, and forget that one."""
         return self._under_way.popleft()[1]
 
     def wait(self) -> None:
-        """Wait for the oldest transfer; raise its error if it failed."""
-        event = self._under_way[0][0]
-        while self._is_slow and not has_ended(event):
-            time.sleep(LOOKS_SECONDS)
-        event.wait()
+        """Wait for the oldest transfers; raise the error of one that failed."""
+        for event in self._under_way[0][0]:
+            while self._is_slow and not has_ended(event):
+                time.sleep(LOOKS_SECONDS)
+            event.wait()

@@ -31,11 +31,17 @@ class Slot:
         Those that use its contents and are not enqueued, in order.
     unfetched : int
         Pieces of a result whose transfers to the host are not enqueued.
+
+    Parameters
+    ----------
+    share : int
+        The number of the share that it belongs to.
     """
 
     buffer: cl.Buffer
 
-    def __init__(self) -> None:
+    def __init__(self, share: int = 0) -> None:
+        self.share = share
         self.ready: list[cl.Event] = []
         self.users: list[cl.Event] = []
         self.tiles: list[int] = []
@@ -47,18 +53,18 @@ class Slot:
 
 
 class Piece(NamedTuple):
-    """A part of a block, which one transfer moves to or from its slot."""
+    """A part of a block, which a transfer moves to each of its slots, or from its only one."""
 
-    slot: Slot
+    slots: tuple[Slot, ...]
     host: HostArray  # with its axes in the order of its memory
     first: int  # element of the block
     size: int
 
 
-def cut(block: HostArray, slot: Slot, most: int) -> Iterator[Piece]:
+def cut(block: HostArray, slots: tuple[Slot, ...], most: int) -> Iterator[Piece]:
     """Cut a block, its axes in the order of its memory, into pieces of `most` elements at most."""
     for index, first, size in pieces(block.shape, most):
-        yield Piece(slot, block[index], first, size)
+        yield Piece(slots, block[index], first, size)
 
 
 def has_ended(event: cl.Event) -> bool:

@@ -1,19 +1,25 @@
-"""Products of host arrays on a device with memory of its own, in overlapping tiles.
+"""Products of host arrays on devices with memory of their own, in overlapping tiles.
 
 A product whose resident operands turn out to have changed is made again without their copies.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 from clgemm.core.nesting import is_within
-from clgemm.core.transfer import make_stream
+from clgemm.core.transfer import GRAIN, make_stream
 from clgemm.runtime.loans import NOTHING_KEPT, Kept, Loan, StaleError, lend
 from clgemm.runtime.operands import HostArray, with_axes
 from clgemm.runtime.transfer.call import Call
 from clgemm.runtime.transfer.product import TiledProduct
+from clgemm.runtime.transfer.share import Share
 from clgemm.runtime.transfer.staging import Staging
 
-__all__ = ["TiledProduct", "multiply_through"]
+__all__ = ["TiledProduct", "multiply_through", "multiply_together"]
+
+GRAINS = 8  # of each device: with fewer, rows are shared evenly, though not in whole grains
 
 
 def multiply_through(
@@ -38,7 +44,7 @@ def multiply_through(
     call_type : type, optional
         The call's class if not `Call`: `bench --timeline` has one that records.
     """
-    is_nested = is_within(_multiply)
+    is_nested = is_within(_run)
     reads = product.precision is not None
     loan = lend(product.device, a, b, is_nested) if reads else NOTHING_KEPT
     kind = call_type or Call
@@ -55,6 +61,55 @@ def multiply_through(
     loan.drop()
 
 
+def multiply_together(
+    stagings: Sequence[Staging],
+    products: Sequence[TiledProduct],
+    a: HostArray,
+    b: HostArray,
+    c: HostArray,
+) -> bool:
+    """Multiply host arrays on several devices at once; tell whether that was possible.
+
+    Each makes some rows of C, or some matrices of a batch. If not, nothing was done. The borders
+    depend on sizes and devices alone, and so do the bits.
+
+    Parameters
+    ----------
+    stagings, products : sequence
+        Of each device; equal configs.
+    a, b, c : float32 array
+        As for `multiply_through`, with as many axes; C with at least as many rows as columns.
+    """
+    count, size, is_matrix = len(stagings), c.shape[0], c.ndim == 2
+    if count > size:
+        return False
+    grain = GRAIN if is_matrix and size >= GRAINS * GRAIN * count else 1
+    edges = [size * i // count // grain * grain for i in range(count)]
+    parts = [slice(first, stop) for first, stop in pairwise([*edges, size])]
+    shares = [
+        _share(
+            *(staging, product),
+            # B of a matrix is one object, which tells that it is common.
+            (_part(a, rows), b if is_matrix else _part(b, rows), c[rows]),
+        )
+        for staging, product, rows in zip(stagings, products, parts, strict=True)
+    ]
+    if is_matrix and any(_order(share) != _order(shares[0]) for share in shares):
+        return False
+    _run(Call, shares, NOTHING_KEPT, is_within(_run))
+    return True
+
+
+def _part(x: HostArray, part: slice) -> HostArray:
+    """Return a part along the first axis, which may be a repeated one."""
+    return x[part] if x.shape[0] > 1 else x
+
+
+def _order(share: Share) -> list[tuple[object, ...]]:
+    """Return the order of a share's tiles, in which B is sent."""
+    return [(t.blocks[1], t.slots, t.loads, t.first, t.last) for t in share.tiles]
+
+
 def _multiply(
     staging: Staging,
     product: TiledProduct,
@@ -68,6 +123,21 @@ def _multiply(
         a, b, c = (x.swapaxes(-1, -2) for x in (b, a, c))
         kept = kept[::-1]
     a, b = (with_axes(x, c.ndim) for x in (a, b))
+    _run(call_type, [_share(staging, product, (a, b, c), kept)], loan, is_nested)
+
+
+def _run(call_type: type[Call], shares: Sequence[Share], loan: Loan, is_nested: bool) -> None:
+    call_type(shares, loan, is_nested).run()
+
+
+def _share(
+    staging: Staging,
+    product: TiledProduct,
+    arrays: tuple[HostArray, HostArray, HostArray],
+    kept: tuple[Kept | None, Kept | None] = (None, None),
+) -> Share:
+    """Return what one device makes, with its tiles."""
+    a, b, c = arrays
     repeated_a, repeated_b = (
         tuple(n == 1 or s == 0 for n, s in zip(x.shape[:-2], x.strides[:-2], strict=True))
         for x in (a, b)
@@ -77,8 +147,9 @@ def _multiply(
     largest = product.device.limits.allocation_bytes // 17 * 16
     batch, repeated, keep = c.shape[:-2], (repeated_a, repeated_b), product.beta != 0
     stays = kept[0] is not None, kept[1] is not None
+    rows = product.tile_rows
     plan = make_stream(batch, sizes, repeated, keep, staging.config, largest, rows, stays)
-    call_type(staging, product, plan, (a, b, c), (*kept, None), loan, is_nested).run()
+    return Share(staging, product, plan, arrays, (*kept, None))
 
 
 def _are_tiles_columns(c: HostArray, kept: tuple[Kept | None, Kept | None], least: int) -> bool:

@@ -25,7 +25,7 @@ from clgemm.hardware.choice import devices
 from clgemm.planning import tiles
 from clgemm.planning.selection import transfer_config
 from clgemm.runtime import launch, progress
-from clgemm.runtime.several import spread, standing
+from clgemm.runtime.several import spread, standing, together
 from clgemm.runtime.transfer.staging import staging
 from clgemm.runtime.workspace import Workspace, workspace
 
@@ -112,8 +112,9 @@ class Watched:
 
 @pytest.fixture
 def watched(monkeypatch):
-    """Every tile is listed, and several devices always share the work."""
-    monkeypatch.setattr(spread, "COPIED_PER_SECOND", 1e30)
+    """Every tile is listed, and several devices always share the work, each by itself."""
+    monkeypatch.setattr(together, "COPIED_PER_SECOND", 1e30)
+    monkeypatch.setattr(spread, "made_together", lambda *_: False)
     seen = Watched(launch._compute_part)
     monkeypatch.setattr(launch, "_compute_part", seen)
     return seen

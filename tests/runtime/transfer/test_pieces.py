@@ -14,8 +14,8 @@ def test_pieces_are_a_block_in_order(columns):
     """They follow one another in the slot, and none is too long."""
     block = np.arange(30 * 64, dtype=np.float32).reshape(30, 64)[:, columns]
     slot = Slot()
-    found = list(cut(block, slot, 50))
-    assert all(piece.slot is slot for piece in found)
+    found = list(cut(block, (slot,), 50))
+    assert all(piece.slots == (slot,) for piece in found)
     np.testing.assert_array_equal(np.concatenate([p.host.ravel() for p in found]), block.ravel())
     assert [p.first for p in found] == [sum(p.size for p in found[:i]) for i in range(len(found))]
     assert all(piece.size <= 50 for piece in found)

@@ -9,7 +9,7 @@ from staged import TINY, integers
 import clgemm
 from clgemm.core.nesting import is_within
 from clgemm.runtime.finite import watched
-from clgemm.runtime.transfer import call, pipeline, sums
+from clgemm.runtime.transfer import pipeline, share, sums
 
 pytestmark = pytest.mark.usefixtures("small_pieces")
 SHAPES = {
@@ -46,7 +46,7 @@ def test_an_overflow_of_a_sum_is_not_taken_for_finite(tiled):
 def test_what_is_not_asked_for_or_too_short_is_not_summed(tiled, monkeypatch):
     """Nor what is made within another product, which it does not tell of."""
     made, new = [], sums.RowSums
-    monkeypatch.setattr(call, "RowSums", lambda *given: made.append(new(*given)) or made[-1])
+    monkeypatch.setattr(share, "RowSums", lambda *given: made.append(new(*given)) or made[-1])
     a, b = integers(300, 50), integers(50, 300)
     clgemm.matmul(a, b)
     with watched() as seen:

@@ -1,0 +1,80 @@
+"""Tests of what one device makes of a call."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from staged import TINY, integers
+
+from clgemm.core.transfer import make_stream
+from clgemm.runtime.transfer.pieces import has_ended
+from clgemm.runtime.transfer.pipeline import TiledProduct
+from clgemm.runtime.transfer.share import Share
+from clgemm.runtime.transfer.staging import staging
+from clgemm.runtime.workspace import workspace
+
+M, N, K = 200, 60, 40
+
+
+@pytest.fixture
+def share(tiled):
+    """A share whose C is cut into four tiles of rows."""
+    arrays = integers(M, K), integers(K, N), np.zeros((M, N), np.float32)
+    product = TiledProduct(1.0, 0.0, "strict", tiled, workspace(tiled.queue), ())
+    plan = make_stream((), (M, N, K), ((), ()), False, TINY, 2**30)
+    share = Share(staging(tiled, TINY), product, plan, arrays)
+    share.make_slots(5)
+    return share
+
+
+def test_slots_know_their_share_and_the_tiles_that_use_them(share):
+    """B serves all tiles, and each of the slots of A and C some of them."""
+    assert len(share.tiles) == 4
+    first, second = share.tiles[:2]
+    assert share.slot(first, 1) is share.slot(second, 1)
+    assert share.slot(first, 0) is not share.slot(second, 0)
+    assert share.slot(first, 0).share == 5
+    assert share.slot(first, 1).tiles == [0, 1, 2, 3]
+    assert share.slot(first, 0).tiles == [0, 3]  # of three slots
+    assert share.moved == M * K + K * N + M * N
+
+
+def test_a_block_is_part_of_its_array(share):
+    """Its pieces are as long as asked for, and the last may be shorter."""
+    tile = share.tiles[1]
+    block = share.block(tile, 0)
+    np.testing.assert_array_equal(block, share.arrays[0][tile.blocks[0]])
+    assert share.count(tile, 0, block.size) == 1
+    assert share.count(tile, 0, block.size - 1) == 2
+
+
+def test_a_tile_is_ready_once_all_of_it_is_sent_and_its_slot_is_free(share):
+    """Tiles are made in order; a result that is not fetched keeps its slot."""
+    share.bind()
+    share.allocate()
+    share.unsent = [1, 0, 0, 0]
+    assert share.ready_tile() is None
+    share.unsent[0] = 0
+    tile = share.ready_tile()
+    assert tile is share.tiles[0]
+    slot = share.slot(tile, 2)
+    slot.unfetched = 1
+    assert share.ready_tile() is None
+    slot.unfetched = 0
+    done = share.multiply(tile)
+    done.wait()
+    assert has_ended(done)
+    assert slot.users == [done]
+    assert share.slot(tile, 1).tiles == [1, 2, 3]
+    assert share.ready_tile() is share.tiles[1]
+
+
+def test_sums_are_prepared_where_they_pay(share):
+    """Rows of less than 64 elements take longer to add up than to look at."""
+    share.watch()
+    assert share.sums is None
+    wide = [integers(M, K), integers(K, 2 * N), np.zeros((M, 2 * N), np.float32)]
+    plan = make_stream((), (M, 2 * N, K), ((), ()), False, TINY, 2**30)
+    other = Share(share.staging, share.product, plan, tuple(wide))
+    other.watch()
+    assert other.sums is not None
