@@ -155,6 +155,8 @@ def _draw(report: Report, file: Path) -> None:
 def _cases(args: argparse.Namespace, peers: list[str]) -> list[Case]:
     if args.survey:
         return survey_command.cases(args, peers)
+    if args.minutes is not None:
+        raise ValueError("--minutes is for a survey: --survey N")
     if args.shapes is not None:
         return parse_shapes(args.shapes)
     return quick_cases() if args.quick else default_cases()
@@ -233,7 +235,8 @@ def _run(
         tournament = Tournament(workers, present, _settings(args), folder)
         if args.survey:
             survey_command.enter(tournament, present)
-        for case in cases:
+        surveyed = isinstance(report, SurveyReport)
+        for case in survey_command.within_time(args, cases, report) if surveyed else cases:
             step(f"{case.group} {case.label}")
             report.results.append((case, tournament.contest(case)))
             if isinstance(report, SurveyReport):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import math
+import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ from clgemm.bench.survey import KINDS, Bounds, possible_kinds, random_cases, ran
 from clgemm.bench.survey_report import SurveyReport
 from clgemm.core.precision import PRECISIONS, chosen_precision
 from clgemm.core.settings import whole_number
-from clgemm.terminal import positive, whole
+from clgemm.terminal import duration, positive, whole
 
 __all__ = [
     "SETTINGS",
@@ -28,6 +31,7 @@ __all__ = [
     "explain",
     "new_report",
     "routed",
+    "within_time",
 ]
 
 # Small products take a second for all contenders. `SPIN_TIMES` has the idle threads sleep by then.
@@ -64,6 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_range,
         metavar="LOW:HIGH",
         help=f"multiply-adds in a survey (default: {range_text(default.work, ':')})",
+    )
+    parser.add_argument(
+        "--minutes",
+        type=duration("minutes"),
+        metavar="M",
+        help="end a survey after so many minutes: as many products as fit, drawn from the N",
     )
     parser.add_argument(
         "--data",
@@ -108,7 +118,24 @@ def cases(args: argparse.Namespace, peers: Sequence[str]) -> list[Case]:
         raise ValueError("--shapes and --survey exclude each other")
     if not peers:
         raise ValueError("a survey needs a peer: --peers none leaves nothing to compare with")
-    return random_cases(args.survey, args.seed, _bounds(args), args.data)
+    found = random_cases(args.survey, args.seed, _bounds(args), args.data)
+    if args.minutes is not None:
+        random.Random(args.seed).shuffle(found)  # so that too little time favours no size
+    return found
+
+
+def within_time(
+    args: argparse.Namespace, products: Sequence[Case], report: SurveyReport
+) -> Iterator[Case]:
+    """Yield products until the time is up, one at least; note in the report how many there were."""
+    end = math.inf if args.minutes is None else time.monotonic() + 60 * args.minutes
+    for count, product in enumerate(products):
+        if count and time.monotonic() >= end:
+            report.notes.append(
+                f"{count} of {len(products)} products were measured in {args.minutes:g} minutes"
+            )
+            return
+        yield product
 
 
 def new_report(machine: dict[str, Any], args: argparse.Namespace) -> SurveyReport:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 
 import pytest
 from surveyed import MACHINE, PLAN, SURVEY, made_up, right
@@ -44,6 +45,37 @@ def test_a_survey_runs_from_end_to_end(short_turns, tmp_path, capsys):
         assert each[HOST]["plan"]["launches"]
     assert found["summary"][HOST]["NumPy"]["all"]["all"]["count"] == 3
     assert (tmp_path / "s.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_survey_ends_when_its_time_is_up(monkeypatch):
+    """It has measured some products of any size, one at least, and says how many."""
+    now = [0.0]
+    monkeypatch.setattr(survey_command.time, "monotonic", lambda: now[0])
+    drawn = {}
+    for minutes in (None, 2.0):
+        args = Namespace(
+            survey=40, seed=7, sides=None, work=None, data="normal", shapes=None, minutes=minutes
+        )
+        drawn[minutes] = survey_command.cases(args, ["NumPy"])
+    assert drawn[2.0] != drawn[None]
+    assert sorted(map(str, drawn[2.0])) == sorted(map(str, drawn[None]))
+    report, seen = SurveyReport(MACHINE, survey=SURVEY), []
+    for product in survey_command.within_time(args, drawn[2.0], report):
+        seen.append(product)
+        now[0] += 50.0
+    assert seen == drawn[2.0][:3]
+    assert report.notes == ["3 of 40 products were measured in 2 minutes"]
+    args.minutes = 1e-9
+    late = survey_command.within_time(args, drawn[2.0], SurveyReport(MACHINE, survey=SURVEY))
+    assert len(list(late)) >= 1
+    args.minutes = None
+    assert list(survey_command.within_time(args, drawn[None], report)) == drawn[None]
+
+
+def test_only_a_survey_has_minutes(capsys):
+    """A benchmark of named shapes measures all of them."""
+    assert main(["bench", "--shapes", "8", "--minutes", "1"]) != 0
+    assert "--minutes is for a survey" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
