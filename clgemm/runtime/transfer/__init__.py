@@ -1,1 +1,1 @@
-"""Host arrays to a device with memory of its own, and back."""
+"""Host arrays to devices with memory of their own, and back."""

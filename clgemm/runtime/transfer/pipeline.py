@@ -101,8 +101,8 @@ def multiply_together(
 
 
 def _part(x: HostArray, part: slice) -> HostArray:
-    """Return a part along the first axis, which may be a repeated one."""
-    return x[part] if x.shape[0] > 1 else x
+    """Return a part along the first axis; all of it, as a view of its own, if it is repeated."""
+    return x[part] if x.shape[0] > 1 else x[:]
 
 
 def _order(share: Share) -> list[tuple[object, ...]]:

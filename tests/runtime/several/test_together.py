@@ -85,14 +85,16 @@ def test_the_product_is_right(shape, equals, calls):
 
 
 def test_one_b_of_a_batch_and_an_overlapping_result(equals, calls):
-    """A repeated matrix is sent whole to each, and operands that C overlaps are read first."""
+    """A repeated matrix is sent to each by itself; operands that C overlaps are read first."""
     a, b = whole(7, 90, 64), whole(64, 80)
     np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+    deep = whole(5, 200, 3000), whole(3000, 300)  # whose B does not fit the device at once
+    np.testing.assert_array_equal(clgemm.matmul(*deep), deep[0] @ deep[1])
     square = whole(300, 300)
     expected = square @ square.T
     clgemm.matmul(square, square.T, out=square)
     np.testing.assert_array_equal(square, expected)
-    assert calls == 2 * [True]
+    assert calls == 3 * [True]
 
 
 def test_each_element_is_copied_once(equals, calls, monkeypatch):
