@@ -8,6 +8,7 @@ import functools
 import platform
 import sys
 import tempfile
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -235,8 +236,10 @@ def _run(
         tournament = Tournament(workers, present, _settings(args), folder)
         if args.survey:
             survey_command.enter(tournament, present)
-        surveyed = isinstance(report, SurveyReport)
-        for case in survey_command.within_time(args, cases, report) if surveyed else cases:
+        chosen: Iterable[Case] = cases
+        if isinstance(report, SurveyReport):
+            chosen = survey_command.within_time(args, cases, report)
+        for case in chosen:
             step(f"{case.group} {case.label}")
             report.results.append((case, tournament.contest(case)))
             if isinstance(report, SurveyReport):

@@ -83,6 +83,12 @@ LEAST_REUSE_OF_BATCHES = 40
 # with PoCL 3.1 and Intel's runtime, 2026-11-23); with transfers, from eight times as many.
 LEAST_BY_LOOP = 2**17
 LEAST_BY_LOOP_IF_SENT = 2**20
+# A matrix without neighbours in memory, such as every other element of a larger one or a channel of
+# an image, is copied for BLAS. From so many elements on, the copy lies in new pages each time: of
+# 4000 x 3600 elements times 64 to 1000 columns, NumPy's `matmul` takes 2.6 to 1.3 times as long as
+# a CPU device, which reads them where they lie, and `dot` 1.4 to 1.05 times (two cores of an AMD
+# EPYC with PoCL 3.1, 2026-11-25). With fewer elements it takes 0.7 to 1.8 times as long.
+LEAST_BY_COPY = 2**23
 # The processors for which OpenBLAS has kernels with AVX-512. On two cores of an AMD EPYC (Zen 4),
 # the device takes 0.96 of their time (every side 384 or more; PoCL 3.1 and Intel's runtime), but
 # 1.4 times as long right after a product of the host, whose threads spin (2026-11-24).
@@ -119,7 +125,14 @@ def smallest_crossover() -> int:
 
 
 def host_is_faster(
-    m: int, n: int, k: int, matrices: int, sent: float = 1.0, *, by_loop: bool = False
+    m: int,
+    n: int,
+    k: int,
+    matrices: int,
+    sent: float = 1.0,
+    *,
+    by_loop: bool = False,
+    by_copy: bool = False,
 ) -> bool:
     """Tell whether the host's BLAS should multiply host operands.
 
@@ -130,6 +143,8 @@ def host_is_faster(
         does not hold yet. All crossovers of such a device shrink with it, see `pays`.
     by_loop : bool, optional
         Whether NumPy makes the product without its BLAS.
+    by_copy : bool, optional
+        Whether NumPy copies a large operand for its BLAS.
 
     Raises
     ------
@@ -144,7 +159,7 @@ def host_is_faster(
     least_work = LEAST_BY_LOOP if by_loop else smallest_crossover() * sent
     if work < least_work or (min(m, n, k) < SHORT_SIDE and not by_loop):
         return True
-    if not by_loop and work < smallest(min(map(_crossover, CROSSOVER))) * sent:
+    if not (by_loop or by_copy) and work < smallest(min(map(_crossover, CROSSOVER))) * sent:
         return True
     try:
         device = get_device()
@@ -162,6 +177,8 @@ def host_is_faster(
         wins = pays(product, found.least, sent)
         if wins is not None:
             return not wins
+    if by_copy and _reads_in_place(device):
+        return False
     return _rules_choose_host(device, product, sent)
 
 
@@ -202,6 +219,14 @@ def _is_narrow(kind: str) -> bool:
 @functools.cache
 def _warn_once(message: str) -> None:
     log.warning("clgemm: NumPy multiplies: %s", message)
+
+
+def _reads_in_place(device: Device) -> bool:
+    """Tell whether a device is a CPU of few cores that reads host arrays fast where they lie."""
+    traits = device.traits
+    is_fast = traits.register_width == 16 and traits.is_vector_compiler
+    is_measured = device.kind == "CPU" and is_fast and not traits.has_many_cores
+    return is_measured and transfer_config(device) is None
 
 
 def _outruns_blas(device: Device) -> bool:

@@ -1,6 +1,6 @@
-"""Products that stay on the host: known by their shapes, they are not judged again.
+"""Products that stay on the host: known by their shapes and strides, they are not judged again.
 
-To judge one takes 25 us, and twice that after a product that has filled the caches. Only the shapes
+To judge one takes 25 us, and twice that after a product that has filled the caches. Only these
 count, and what `_state` returns.
 """
 
@@ -20,7 +20,7 @@ __all__ = ["host_is_faster", "is_known", "is_small"]
 
 MOST_KNOWN = 1024
 
-Key: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...]]
+Key: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 _known: dict[Key, tuple[Any, ...]] = {}
 
@@ -41,13 +41,13 @@ def is_known(function: str, a: Any, b: Any, out: Any) -> bool:
     Parameters
     ----------
     function : str
-        What multiplies: the same shapes are other products for another function.
+        What multiplies: arrays of the same shapes make other products by another function.
     """
     if not (type(a) is type(b) is np.ndarray and a.dtype is b.dtype is FLOAT32):
         return False
     if out is not None and type(out) is not np.ndarray:
         return False
-    found = _known.get((function, a.shape, b.shape))
+    found = _known.get((function, a.shape, b.shape, a.strides, b.strides))
     return found is not None and not regions.any_held() and found == _state()
 
 
@@ -70,13 +70,21 @@ def host_is_faster(
     sent, by_loop
         As for `clgemm.planning.selection.host_is_faster`.
     """
-    if not selection.host_is_faster(*sizes, sent, by_loop=by_loop):
+    by_copy = _is_copied(a) or _is_copied(b)
+    if not selection.host_is_faster(*sizes, sent, by_loop=by_loop, by_copy=by_copy):
         return False
     if function and not regions.any_held() and (state := _state()) is not None:
         if len(_known) >= MOST_KNOWN:
             _known.clear()
-        _known[function, a.shape, b.shape] = state
+        _known[function, a.shape, b.shape, a.strides, b.strides] = state
     return True
+
+
+def _is_copied(x: Any) -> bool:
+    """Tell whether NumPy copies a large matrix for its BLAS: no axis has neighbours in memory."""
+    if x.ndim != 2 or x.size < selection.LEAST_BY_COPY:
+        return False
+    return min(x.shape) > 1 and x.itemsize not in x.strides
 
 
 def _state() -> tuple[Any, ...] | None:

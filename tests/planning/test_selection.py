@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,6 +12,7 @@ from planned import TWO_CORES
 import clgemm
 from clgemm.core.host_blas import blas_kernels
 from clgemm.core.traits import Traits
+from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.traits import register_width
 from clgemm.planning import selection
 from clgemm.planning.crossovers import Work
@@ -215,6 +217,37 @@ def test_what_numpy_makes_in_a_loop_goes_to_a_device(
     monkeypatch.setattr(selection, "get_device", lambda: stand)
     assert selection.host_is_faster(elements, 1, 1, 1, by_loop=True) == host
     assert selection.host_is_faster(elements, 1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("units", "kind", "is_vector_compiler", "width", "transfer", "host"),
+    [
+        (2, "CPU", True, 16, False, False),
+        (2, "CPU", True, 8, False, True),
+        (2, "CPU", False, 16, False, True),
+        (64, "CPU", True, 16, False, True),
+        (2, "CPU", True, 16, True, True),
+        (64, "GPU", False, 1, True, True),
+    ],
+)
+def test_what_numpy_copies_goes_to_a_cpu_that_reads_in_place(
+    units, kind, is_vector_compiler, width, transfer, host, monkeypatch
+):
+    """Whose BLAS would else be left to multiply. Small products and measured ones are not asked."""
+    limits = replace(TWO_CORES, compute_units=units)
+    how = {"is_vector_compiler": is_vector_compiler, "register_width": width, "is_amd": True}
+    traits = Traits(limits, kind, **how)
+    config = TransferConfig(2**30, 2) if transfer else None
+    stand = SimpleNamespace(kind=kind, traits=traits, transfer=config, shares_host_memory=True)
+    monkeypatch.delenv("CLGEMM_THRESHOLD")
+    monkeypatch.setattr(selection, "get_device", lambda: stand)
+    monkeypatch.setattr(selection, "measured", lambda _: None)
+    monkeypatch.setattr(selection, "blas_kernels", lambda: "SkylakeX")
+    product = 4000, 64, 3600, 1
+    assert selection.host_is_faster(*product, by_copy=True) == host
+    assert selection.host_is_faster(4000, 7, 3600, 1, by_copy=True)
+    if kind == "CPU":
+        assert selection.host_is_faster(*product)
 
 
 @pytest.mark.parametrize(

@@ -33,10 +33,35 @@ def judged(device, monkeypatch):
 
 @pytest.mark.parametrize("function", [clgemm.matmul, clgemm.dot])
 def test_a_product_that_stays_is_judged_once(function, judged):
-    """Whatever its data, strides and result are, since only shapes count."""
-    for a, b, out in ((A, B, None), (2 * A, B, None), (A[:, ::-1], B, np.empty((30, 50), "f"))):
+    """Whatever its data and result are, since only shapes and strides count."""
+    for a, b, out in ((A, B, None), (2 * A, B, None), (-A, B, np.empty((30, 50), "f"))):
         np.testing.assert_array_equal(function(a, b, out=out), a @ b)
     assert len(judged) == 1
+    function(A[:, ::-1], B)
+    assert len(judged) == 2
+
+
+def test_what_numpy_copies_for_its_blas_is_told(judged, monkeypatch):
+    """Large matrices, no axis of which has neighbours in memory."""
+    told = []
+
+    def judge(*_, by_copy, **__):
+        told.append(by_copy)
+        return True
+
+    monkeypatch.setattr(selection, "host_is_faster", judge)
+    monkeypatch.setattr(selection, "LEAST_BY_COPY", 600)
+    wide = np.ones((60, 80), np.float32)
+    channel = np.ones((30, 40, 3), np.float32)[..., 1]
+    for a, is_copied in (
+        *((A, False), (A.T.copy().T, False), (wide[::2, :40], False), (wide[::2, ::2], True)),
+        *((channel, True), (A[:, ::-1], True)),
+    ):
+        np.testing.assert_array_equal(clgemm.matmul(a, B), a @ B)
+        assert told.pop() == is_copied
+    monkeypatch.setattr(selection, "LEAST_BY_COPY", 1201)
+    clgemm.dot(channel, B)
+    assert told == [False]
 
 
 def test_other_shapes_functions_and_types_are_judged_anew(judged):
