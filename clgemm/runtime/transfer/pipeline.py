@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
+
 from clgemm.core.nesting import is_within
 from clgemm.core.transfer import GRAIN, make_stream
 from clgemm.runtime.loans import NOTHING_KEPT, Kept, Loan, StaleError, lend
@@ -80,7 +82,11 @@ def multiply_together(
     a, b, c : float32 array
         As for `multiply_through`, with as many axes; C with at least as many rows as columns.
     """
-    count, size, is_matrix = len(stagings), c.shape[0], c.ndim == 2
+    is_matrix = c.ndim == 2
+    if not is_matrix:  # the longest axis of the batch is shared
+        longest = int(np.argmax(c.shape[:-2]))
+        a, b, c = (np.moveaxis(x, longest, 0) for x in (a, b, c))
+    count, size = len(stagings), c.shape[0]
     if count > size:
         return False
     grain = GRAIN if is_matrix and size >= GRAINS * GRAIN * count else 1

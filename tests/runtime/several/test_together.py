@@ -41,13 +41,13 @@ def small(monkeypatch):
 
 @pytest.fixture(scope="module")
 def every(device):
-    """The device three times, with queues of their own, as if it had memory of its own."""
-    return [clgemm.Device(device.cl_device, transfer=TRANSFER) for _ in range(3)]
+    """The device four times, with queues of their own, as if it had memory of its own."""
+    return [clgemm.Device(device.cl_device, transfer=TRANSFER) for _ in range(4)]
 
 
-@pytest.fixture(params=[2, 3])
+@pytest.fixture(params=[2, 4])
 def equals(request, every, monkeypatch):
-    """Two or three of them, chosen."""
+    """Two or four of them, chosen."""
     made = tuple(every[: request.param])
     monkeypatch.setattr(choice, "_chosen", made)
     return made
@@ -70,7 +70,7 @@ def calls(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "shape", [(M, N, K), (N, M, K), (4000, 70, 50), (7, 150, 60, 33), (3, 2, 90, 80, 40)]
+    "shape", [(M, N, K), (N, M, K), (4000, 70, 50), (7, 150, 60, 33), (3, 5, 90, 80, 40)]
 )
 def test_the_product_is_right(shape, equals, calls):
     """Of any shape, order of memory and batch."""
@@ -218,4 +218,4 @@ def test_gpus_share_a_product_where_that_gains(every, monkeypatch):
     part = launch.Part(1.0, whole(M, K), whole(K, N), 0.0, whole(M, N), "strict")
     assert together.gains(part, every)
     assert together.gains(part._replace(beta=1.0), every)
-    assert [given[-1] for given in asked] == [1, 3]
+    assert [given[-1] for given in asked] == [1, 4]
