@@ -8,7 +8,6 @@ import functools
 import platform
 import sys
 import tempfile
-from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -236,10 +235,7 @@ def _run(
         tournament = Tournament(workers, present, _settings(args), folder)
         if args.survey:
             survey_command.enter(tournament, present)
-        chosen: Iterable[Case] = cases
-        if isinstance(report, SurveyReport):
-            chosen = survey_command.within_time(args, cases, report)
-        for case in chosen:
+        for case in survey_command.within_time(args, cases, report):
             step(f"{case.group} {case.label}")
             report.results.append((case, tournament.contest(case)))
             if isinstance(report, SurveyReport):

@@ -15,6 +15,7 @@ from clgemm.bench.cases import DATA, Case
 from clgemm.bench.contenders import HOST, PEERS, ROUTED
 from clgemm.bench.figures import Outcome
 from clgemm.bench.pipe import RequestError, Worker, WorkerDiedError
+from clgemm.bench.report import Report
 from clgemm.bench.rounds import Settings, Tournament
 from clgemm.bench.survey import KINDS, Bounds, possible_kinds, random_cases, range_text
 from clgemm.bench.survey_report import SurveyReport
@@ -125,7 +126,7 @@ def cases(args: argparse.Namespace, peers: Sequence[str]) -> list[Case]:
 
 
 def within_time(
-    args: argparse.Namespace, products: Sequence[Case], report: SurveyReport
+    args: argparse.Namespace, products: Sequence[Case], report: Report
 ) -> Iterator[Case]:
     """Yield products until the time is up, one at least; note in the report how many there were."""
     end = math.inf if args.minutes is None else time.monotonic() + 60 * args.minutes

@@ -223,18 +223,20 @@ def _warn_once(message: str) -> None:
 
 def _reads_in_place(device: Device) -> bool:
     """Tell whether a device is a CPU of few cores that reads host arrays fast where they lie."""
-    traits = device.traits
-    is_fast = traits.register_width == 16 and traits.is_vector_compiler
-    is_measured = device.kind == "CPU" and is_fast and not traits.has_many_cores
-    return is_measured and transfer_config(device) is None
+    has_few_cores = device.kind == "CPU" and not device.traits.has_many_cores
+    return has_few_cores and _uses_avx512(device) and transfer_config(device) is None
 
 
 def _outruns_blas(device: Device) -> bool:
     """Tell whether a CPU device can beat the host's BLAS; measured only where it uses AVX-512."""
-    traits = device.traits
-    if traits.register_width != 16 or not traits.is_vector_compiler:
+    if not _uses_avx512(device):
         return False
-    return not (traits.is_amd and blas_kernels() in AVX512_KERNELS)
+    return not (device.traits.is_amd and blas_kernels() in AVX512_KERNELS)
+
+
+def _uses_avx512(device: Device) -> bool:
+    """Tell whether kernels on a CPU are compiled to vectors of 16 floats."""
+    return device.traits.register_width == 16 and device.traits.is_vector_compiler
 
 
 def transfer_config(device: Device) -> TransferConfig | None:

@@ -39,9 +39,10 @@ TILES = 12
 # 2026-11). Through transfers: a GPU's time for it is that of sending its operands (not measured).
 LEAST_IN_PLACE, MOST_IN_PLACE = 2**27, 2**34
 LEAST_THROUGH_TRANSFERS = 2**35
-# As in `joined`: multiplying and copying. Of 18 products on one and two H100s, on two machines of
-# which one copied half as fast, two GPUs are chosen for ten, which they make 1.04 to 2.1 times as
-# fast, and one GPU for three that two would make 1.1 to 1.3 times as fast (2026-11-25).
+# As in `joined`: multiplying and copying. Measured with 18 products on one and two H100s, on two
+# machines of which one copied half as fast (2026-11-25). Two GPUs are chosen for ten of them, which
+# they make 1.04 to 2.1 times as fast. One is chosen for three that two would make 1.1 to 1.3 times
+# as fast.
 OVERLAP = 2.0
 LEAST_GAIN = 0.9  # of the time: with less gain, one device makes the product
 

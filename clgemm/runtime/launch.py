@@ -141,10 +141,8 @@ def _compute_together(
         config = transfer_config(device)
         assert config is not None
         stagings.append(staging(device, config))
-        space = workspace(device.queue)
-        products.append(
-            TiledProduct(alpha, beta, precision, device, space, (), False, advance=advance)
-        )
+        made = alpha, beta, precision, device, workspace(device.queue), ()
+        products.append(TiledProduct(*made, advance=advance))
     return multiply_together(stagings, products, a, b, c)
 
 

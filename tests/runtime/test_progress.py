@@ -9,22 +9,16 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from injection import TRANSFER
+from whole_numbers import whole
 
 import clgemm
 from clgemm.core.caches import forget_plans
 from clgemm.planning import long_products, tiles
 from clgemm.runtime import call_cache, progress
 
-RNG = np.random.default_rng(7)
-
 
 class Stop(BaseException):
     """What a callback or a signal's handler raises here."""
-
-
-def whole(*shape):
-    """Whole numbers, whose products are exact."""
-    return RNG.integers(-8, 9, shape).astype(np.float32)
 
 
 @pytest.fixture

@@ -38,23 +38,26 @@ class Call:
     Parameters
     ----------
     shares : sequence of Share
-        Parts of C, one for each device. If all have one B, their tiles are in the same order, and a
-        piece of B is copied to pinned memory once and sent to all. The first one's staging has the
-        pinned memory and the threads.
+        Parts of C, one for each device. The first one's staging has the pinned memory and the
+        threads.
     is_nested : bool
         Whether this thread is in another product.
+    has_common_b : bool, optional
+        Whether all shares have one B, and their tiles the same order: a piece of B is copied to
+        pinned memory once and sent to all.
     """
 
-    def __init__(self, shares: Sequence[Share], loan: Loan, is_nested: bool) -> None:
+    def __init__(
+        self, shares: Sequence[Share], loan: Loan, is_nested: bool, has_common_b: bool = False
+    ) -> None:
         self._shares, self._loan, self._is_fresh = shares, loan, False
         self._is_nested = is_nested
         first = shares[0]
         self._staging, self._product = first.staging, first.product
         config = self._staging.config
-        # B is sent to all, not once more for each.
-        self._is_common = all(share.arrays[1] is first.arrays[1] for share in shares)
+        self._has_common_b = has_common_b
         moved = sum(share.moved for share in shares)
-        if self._is_common:
+        if has_common_b:
             moved -= (len(shares) - 1) * first.arrays[1].size
         # A product within another one does not tell for it.
         self._watch = None if is_nested else watch()
@@ -116,7 +119,7 @@ class Call:
                 tile = share.tiles[number]
                 self._unstored += self._count(share, tile, 2, is_result=True) if tile.last else 0
                 for operand in tile.loads:
-                    takers = self._shares if operand == 1 and self._is_common else [share]
+                    takers = self._shares if operand == 1 and self._has_common_b else [share]
                     if share is not takers[0]:
                         continue
                     slots = tuple(each.slot(each.tiles[number], operand) for each in takers)

@@ -93,22 +93,18 @@ def multiply_together(
     edges = [size * i // count // grain * grain for i in range(count)]
     parts = [slice(first, stop) for first, stop in pairwise([*edges, size])]
     shares = [
-        _share(
-            *(staging, product),
-            # B of a matrix is one object, which tells that it is common.
-            (_part(a, rows), b if is_matrix else _part(b, rows), c[rows]),
-        )
-        for staging, product, rows in zip(stagings, products, parts, strict=True)
+        _share(staging, product, (_part(a, part), b if is_matrix else _part(b, part), c[part]))
+        for staging, product, part in zip(stagings, products, parts, strict=True)
     ]
     if is_matrix and any(_order(share) != _order(shares[0]) for share in shares):
         return False
-    _run(Call, shares, NOTHING_KEPT, is_within(_run))
+    _run(Call, shares, NOTHING_KEPT, is_within(_run), has_common_b=is_matrix)
     return True
 
 
 def _part(x: HostArray, part: slice) -> HostArray:
-    """Return a part along the first axis; all of it, as a view of its own, if it is repeated."""
-    return x[part] if x.shape[0] > 1 else x[:]
+    """Return a part along the first axis; all of it if that is repeated."""
+    return x[part] if x.shape[0] > 1 else x
 
 
 def _order(share: Share) -> list[tuple[object, ...]]:
@@ -132,8 +128,15 @@ def _multiply(
     _run(call_type, [_share(staging, product, (a, b, c), kept)], loan, is_nested)
 
 
-def _run(call_type: type[Call], shares: Sequence[Share], loan: Loan, is_nested: bool) -> None:
-    call_type(shares, loan, is_nested).run()
+def _run(
+    call_type: type[Call],
+    shares: Sequence[Share],
+    loan: Loan,
+    is_nested: bool,
+    has_common_b: bool = False,
+) -> None:
+    """Make a product. All of them are made here, so that one within another is known."""
+    call_type(shares, loan, is_nested, has_common_b).run()
 
 
 def _share(

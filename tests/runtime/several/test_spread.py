@@ -17,6 +17,7 @@ import pyopencl.array as cl_array
 import pytest
 from injection import TRANSFER
 from strategies import GPU_LIMITS
+from whole_numbers import whole
 
 import clgemm
 from clgemm import accel
@@ -32,6 +33,8 @@ from clgemm.runtime.workspace import Workspace, workspace
 RNG = np.random.default_rng(29)
 M, N, K = 500, 300, 96
 
+pytestmark = pytest.mark.usefixtures("small_spread")
+
 
 class Stop(BaseException):
     """What a handler or a callback raises here."""
@@ -41,26 +44,9 @@ class PlantedError(RuntimeError):
     """What a device that fails reports here."""
 
 
-def whole(*shape):
-    """Whole numbers, whose products are exact."""
-    return RNG.integers(-8, 9, shape).astype(np.float32)
-
-
 def real(*shape):
     """Real numbers, whose sums depend on their order."""
     return RNG.standard_normal(shape, dtype=np.float32)
-
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
-    """Small products are spread too, and nothing is known of any device."""
-    monkeypatch.setattr(tiles, "LEAST_IN_PLACE", 1)
-    monkeypatch.setattr(tiles, "LEAST_THROUGH_TRANSFERS", 1)
-    monkeypatch.setattr(tiles, "LEAST_SIDE", 32)
-    monkeypatch.setattr(tiles, "GRAIN", 32)
-    monkeypatch.setattr(spread, "compete", lambda _: False)  # all are the same device
-    for known in (standing._rates, standing._failed):
-        known.clear()
 
 
 @pytest.fixture(scope="module")

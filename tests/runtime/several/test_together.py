@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -10,33 +11,20 @@ import numpy as np
 import pyopencl as cl
 import pytest
 from injection import TRANSFER
+from whole_numbers import whole
 
 import clgemm
 from clgemm.hardware import choice
-from clgemm.planning import tiles
 from clgemm.runtime import launch, progress
 from clgemm.runtime.finite import watched
-from clgemm.runtime.several import spread, standing, together
+from clgemm.runtime.several import standing, together
 from clgemm.runtime.transfer.staging import staging
 from clgemm.runtime.workspace import Workspace, workspace
 
 RNG = np.random.default_rng(31)
 M, N, K = 500, 300, 96
 
-
-def whole(*shape):
-    """Whole numbers, whose products are exact."""
-    return RNG.integers(-8, 9, shape).astype(np.float32)
-
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
-    """Small products are spread too, and nothing is known of any device."""
-    monkeypatch.setattr(tiles, "LEAST_THROUGH_TRANSFERS", 1)
-    monkeypatch.setattr(tiles, "LEAST_SIDE", 32)
-    monkeypatch.setattr(spread, "compete", lambda _: False)  # all are the same device
-    for known in (standing._rates, standing._failed):
-        known.clear()
+pytestmark = pytest.mark.usefixtures("small_spread")
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +130,7 @@ def test_a_device_that_fails_is_found_and_the_others_make_the_product(
     def failing(space, *arguments, **keywords):
         if space is bad:
             raise cl.RuntimeError("out of resources")
+        time.sleep(0.01)  # so that the others do not make all tiles before it has its first
         return enqueue(space, *arguments, **keywords)
 
     a, b = whole(M, K), whole(K, N)
