@@ -183,7 +183,7 @@ class RecordingWorkspace(Workspace):
     def _launch(
         self,
         launches: Sequence[Launch],
-        buffers: dict[str, cl.Buffer],
+        buffers: dict[str, cl.Buffer] | None,
         counters: Sequence[cl.Buffer],
         ahead: list[cl.Event] | None,
         last: Launch | None,

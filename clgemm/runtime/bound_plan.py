@@ -155,8 +155,8 @@ class BoundKernels:
     scalars : tuple of float, or None
         The numbers that the arguments are set to.
     settled : object or None
-        Names the operands and scalars that all arguments are set to; None if nobody has named them,
-        or if arguments change from call to call.
+        Names the operands and scalars that the arguments are set to; None if nobody has named them,
+        or if scratch memory changes from call to call.
     """
 
     def __init__(self, plan: Plan, device: Device, memory: SharedMemory) -> None:
@@ -166,6 +166,10 @@ class BoundKernels:
         self.generation = -1  # none yet
         self.scalars: tuple[float, ...] | None = None
         self.settled: object = None
+
+    def counters(self) -> Sequence[cl.Buffer]:
+        """Return the counters of outliers that the next product uses, if it counts any."""
+        return self.memory.outlier_counters() if self.counted_products else ()
 
     def set_scalars(self, scalars: tuple[float, ...]) -> None:
         """Set alpha, beta and the first elements of a, b and c in their buffers.

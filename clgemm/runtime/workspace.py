@@ -174,7 +174,7 @@ class Workspace:
             order.commands()
             kernels, counters, _kept = self._begun(bound, scalars)
             self._launch(kernels.launches, buffers, counters, ahead, None)
-            if not (kernels.scratch or kernels.counted_products):
+            if bound.has_small_scratch:
                 kernels.settled = identity
             self._ended(kernels, ahead, None)
             return order.commands()  # a nested call may have marked those before
@@ -182,7 +182,8 @@ class Workspace:
     def start_again(self, bound: BoundPlan, identity: object) -> Unmarked | None:
         """Enqueue the same as the last `start` with this bound plan, with the same arguments.
 
-        The new commands wait for no events.
+        The new commands wait for no events. Scratch memory and counters of outliers may be others
+        than then.
 
         Returns
         -------
@@ -195,9 +196,10 @@ class Workspace:
             if kernels is None or kernels.settled is not identity or kernels.memory is not memory:
                 self._memory = memory
                 return None
-            for launch in kernels.launches:
-                launch.enqueue_without_event()
-            self._memory = memory
+            if kernels.scratch and kernels.generation != memory.generation:
+                self._scratch(bound, kernels)
+            self._launch(kernels.launches, None, kernels.counters(), None, None)
+            self._put_back(kernels)
             return self.order.commands()
 
     def compute(
@@ -230,20 +232,22 @@ class Workspace:
     def _launch(
         self,
         launches: Sequence[Launch],
-        buffers: dict[str, cl.Buffer],
+        buffers: dict[str, cl.Buffer] | None,
         counters: Sequence[cl.Buffer],
         ahead: list[cl.Event] | None,
         last: Launch | None,
     ) -> cl.Event | None:
         """Enqueue steps behind events; return the event of `last`, if any.
 
-        In an in-order queue, the others need none.
+        In an in-order queue, the others need none. Without `buffers`, the operands are those of the
+        call before.
         """
         event, in_order = None, self.order.is_in_order
         for launch in launches:
             set_argument = launch.set_argument
-            for index, slot in launch.buffers:
-                set_argument(index, buffers[slot])
+            if buffers is not None:
+                for index, slot in launch.buffers:
+                    set_argument(index, buffers[slot])
             for index, (product, tier) in launch.outlier_counters:
                 set_argument(index, counters[2 * tier + product % 2])
             if ahead or launch is last or not in_order:
@@ -258,6 +262,10 @@ class Workspace:
     ) -> None:
         """Record that a call is enqueued completely, and put the shared memory back."""
         self.order.ended(ahead, event)
+        self._put_back(kernels)
+
+    def _put_back(self, kernels: BoundKernels) -> None:
+        """Put the shared memory back, for the next product's counters."""
         memory = kernels.memory
         if kernels.counted_products:
             memory.next_counter = (memory.next_counter + kernels.counted_products) % 2
@@ -281,7 +289,7 @@ class Workspace:
         scratch = None
         if kernels.scratch and kernels.generation != memory.generation:
             scratch = self._scratch(bound, kernels)
-        return kernels, memory.outlier_counters() if kernels.counted_products else (), scratch
+        return kernels, kernels.counters(), scratch
 
     def _other_memory(self) -> SharedMemory:
         """Return new memory, for a nested call or after an exception in a call."""

@@ -253,6 +253,44 @@ def test_only_the_queue_itself_needs_no_event():
     assert not events.end_in(Order)
 
 
+def repeats(monkeypatch):
+    """Return a list of what each product that may repeat the one before has made of that."""
+    found, again = [], Workspace.start_again
+    monkeypatch.setattr(
+        Workspace, "start_again", lambda *given: found.append(again(*given)) or found[-1]
+    )
+    return found
+
+
+@direct
+def test_products_with_scratch_memory_keep_their_arguments(queue, monkeypatch):
+    """Also after a larger product, which replaces the scratch memory."""
+
+    def operands(n):
+        host = [whole(n, 2 * n) for _ in range(2)]
+        a, b = (cl_array.to_device(queue, x)[:, ::2] for x in host)
+        return a, b, cl_array.zeros(queue, (n, n), np.float32), host[0][:, ::2] @ host[1][:, ::2]
+
+    a, b, c, expected = operands(100)
+    for _ in range(4):
+        clgemm.matmul(a, b, out=c)
+    scratch = dict(workspace(queue)._memory.scratch)
+    assert scratch
+    repeated = repeats(monkeypatch)
+    clgemm.matmul(a, b, out=c)
+    assert None not in repeated
+    x, y, z, larger = operands(500)
+    clgemm.matmul(x, y, out=z)
+    assert workspace(queue)._memory.scratch != scratch
+    del repeated[:]
+    c.fill(0)
+    for _ in range(2):
+        clgemm.matmul(a, b, out=c)
+    assert repeated[-1] is not None
+    np.testing.assert_array_equal(c.get(), expected)
+    np.testing.assert_array_equal(z.get(), larger)
+
+
 @direct
 def test_operands_that_were_read_go_on_without_events(queue, monkeypatch):
     """After `get` has made an operand's event, products on the queue still make none."""
@@ -261,11 +299,7 @@ def test_operands_that_were_read_go_on_without_events(queue, monkeypatch):
     assert (x.get() == expected).all()
     for _ in range(3):
         clgemm.matmul(x, y, out=c)
-    started = []
-    again = Workspace.start_again
-    monkeypatch.setattr(
-        Workspace, "start_again", lambda *given: started.append(again(*given)) or started[-1]
-    )
+    started = repeats(monkeypatch)
     clgemm.matmul(x, y, out=c)
     assert len(started) == 1
     assert started[0] is not None
