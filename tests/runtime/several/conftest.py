@@ -16,5 +16,6 @@ def small_spread(monkeypatch):
     monkeypatch.setattr(tiles, "LEAST_SIDE", 32)
     monkeypatch.setattr(tiles, "GRAIN", 32)
     monkeypatch.setattr(spread, "compete", lambda _: False)  # all are the same device
+    monkeypatch.setattr(spread, "gains", lambda *_: True)
     for known in (standing._rates, standing._failed):
         known.clear()
