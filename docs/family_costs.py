@@ -1,7 +1,7 @@
 """Measure how long the plans of random products take, and fit the constants of expected times.
 
     python docs/family_costs.py measure [--products N] [--seed S] [--minutes M] ... --out FILE
-    python docs/family_costs.py fit FILE [FILE ...] [--constants NAME ...] [--check FILE]
+    python docs/family_costs.py fit FILE [FILE ...] [--constants NAME ...] [--percents] ...
 
 `measure` draws random products, as ``bench --survey`` does, and times the plans that each kernel
 family has for them on the device at hand: every config, with and without packing, and with several
@@ -49,19 +49,21 @@ from clgemm.kernels import FAMILIES
 from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.common.family import Family
 from clgemm.kernels.tiled import plan as tiled_plan
+from clgemm.kernels.tiled.config import TiledConfig
 from clgemm.kernels.tiled.estimate import is_fused, launch_us, tiled_estimate
 from clgemm.kernels.tiled.plan import in_place_us
 from clgemm.planning.bounded import bounded
 from clgemm.planning.planner import oriented
 from clgemm.tuning.cost_fit import Contender, bursts_us, expected_times, plan_us
 
-SLICES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
+SLICES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48)
 COMPARED_WITH_SLICES = 3  # configs for which numbers of slices are measured
-MOST_GROUPS = 8  # work-groups per compute unit, where k is cut
+MOST_GROUPS = 16  # work-groups per compute unit, where k is cut
 FAR = 2.2  # configs with longer times than this, over the best, are left out
 SIGMA = 4.0  # of the logarithms of wide data
 CLOSENESS = 2.0  # the power of a plan's weight
 OUTLIER = 0.15  # of logarithms, from which on a residual counts less
+PERCENTS = 0.03  # how much less certain than all times the percents of configs are
 
 
 class Alternative(NamedTuple):
@@ -414,8 +416,23 @@ class Timed(NamedTuple):
     taken_us: float
 
 
-def timed_plans(report: dict[str, Any]) -> tuple[Limits, list[Timed]]:
-    """Return the limits of a report's device, and its plans that are still made as then.
+class Data(NamedTuple):
+    """The plans of a report, and of its device the limits and its memory's share of an H200's."""
+
+    limits: Limits
+    memory_share: float
+    timed: list[Timed]
+
+    def expected(self, costs: Costs | CpuCosts) -> np.ndarray:
+        """Return the expected times of the plans, by the constants of a device like an H200."""
+        if isinstance(costs, Costs):
+            bandwidth = costs.memory_bytes * self.memory_share
+            costs = dataclasses.replace(costs, memory_bytes=bandwidth)
+        return expected_times([each.plan for each in self.timed], self.limits, costs)
+
+
+def data_of(report: dict[str, Any]) -> Data:
+    """Return the plans of a report that are still made as then.
 
     A plan whose name has no number of slices may be cut otherwise today.
     """
@@ -426,7 +443,7 @@ def timed_plans(report: dict[str, Any]) -> tuple[Limits, list[Timed]]:
         for label, make, _ in alternatives(case, traits):
             if label in times and groups_of(plan := make()) == row["groups"].get(label):
                 found.append(Timed(number, label, plan, times[label]))
-    return traits.limits, found
+    return Data(traits.limits, report.get("memory_share", 1.0), found)
 
 
 def traits_of(report: dict[str, Any]) -> Traits:
@@ -442,9 +459,18 @@ def traits_of(report: dict[str, Any]) -> Traits:
     )  # fmt: skip
 
 
-def expected(timed: Sequence[Timed], limits: Limits, costs: Costs | CpuCosts) -> np.ndarray:
-    """Return the expected times of plans."""
-    return expected_times([each.plan for each in timed], limits, costs)
+def tiles_of(plan: Plan) -> str:
+    """Return a name of the config that multiplies, if its family is "tiled"."""
+    for step in plan.steps:
+        config = step.config
+        if isinstance(config, TiledConfig):
+            kind = ("buffers", "asynchronous copies")[config.asynchronous]
+            return (
+                f"{config.tile_m}x{config.tile_n}x{config.tile_k}, {config.work_m}x{config.work_n} "
+                f"each, {config.parts} parts, {config.buffers} {kind}, grid_n {config.grid_n}, "
+                f"{config.registers} registers, now {config.percent} %"
+            )
+    return ""
 
 
 def regret(timed: Sequence[Timed], times: np.ndarray) -> list[float]:
@@ -470,31 +496,39 @@ def fit(arguments: argparse.Namespace) -> int:
     """Fit the constants and print them."""
     from scipy.optimize import least_squares
 
-    data = [timed_plans(read(path)) for path in arguments.files]
-    known: Any = POCL if data[0][0].has_vectors else H200
+    data = [data_of(read(path)) for path in arguments.files]
+    known: Any = POCL if data[0].limits.has_vectors else H200
     names = arguments.constants or [field.name for field in dataclasses.fields(known)]
     start = np.log([getattr(known, name) for name in names])
-    taken = np.log(np.concatenate([[each.taken_us for each in timed] for _, timed in data]))
-    weights = np.concatenate([closeness(timed) for _, timed in data])
+    taken = np.log(np.concatenate([[each.taken_us for each in part.timed] for part in data]))
+    weights = np.concatenate([closeness(part.timed) for part in data])
+    tiles = [tiles_of(each.plan) for part in data for each in part.timed]
+    kinds = sorted({*tiles} - {""}) if arguments.percents else []
+    belongs = np.array([[kind == each for kind in kinds] for each in tiles], float)
+    start = np.concatenate([start, np.zeros(len(kinds))])
 
     def residuals(logarithms: np.ndarray) -> np.ndarray:
-        found = dict(zip(names, map(float, np.exp(logarithms)), strict=True))
+        constants, percents = logarithms[: len(names)], logarithms[len(names) :]
+        found = dict(zip(names, map(float, np.exp(constants)), strict=True))
         costs = dataclasses.replace(known, **found)
-        times = np.concatenate([expected(timed, limits, costs) for limits, timed in data])
-        return weights * (np.log(times) - taken)
+        times = np.log(np.concatenate([part.expected(costs) for part in data]))
+        certain = PERCENTS * math.sqrt(len(taken)) * percents
+        return np.concatenate([weights * (times + belongs @ percents - taken), certain])
 
     found = least_squares(
         residuals, start, loss="soft_l1", f_scale=OUTLIER, max_nfev=arguments.steps, verbose=0
     )
-    values = zip(names, np.exp(found.x), strict=True)
+    values = zip(names, np.exp(found.x[: len(names)]), strict=True)
     costs = dataclasses.replace(known, **{name: float(f"{value:.3g}") for name, value in values})
     for name in names:
         print(f"    {name}: float = {getattr(costs, name)}")
+    for kind, factor in zip(kinds, np.exp(found.x[len(names) :]), strict=True):
+        print(f"    times {factor:.3f}: {kind}")
     print(f"root mean square of {len(taken)} logarithms: {np.sqrt(np.mean(found.fun**2)):.3f}")
     for path in (*arguments.files, *arguments.check):
-        limits, timed = timed_plans(read(path))
+        part = data_of(read(path))
         for label, used in (("before", known), ("fitted", costs)):
-            ratios = regret(timed, expected(timed, limits, used))
+            ratios = regret(part.timed, part.expected(used))
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
             print(
                 f"{path.name}, {label}: {len(ratios)} products, slower than the fastest plan by "
@@ -522,6 +556,9 @@ def main() -> int:
     fitting.add_argument("files", type=Path, nargs="+")
     fitting.add_argument("--check", type=Path, nargs="*", default=[])
     fitting.add_argument("--constants", nargs="*", metavar="NAME", help="the others stay")
+    fitting.add_argument(
+        "--percents", action="store_true", help="also of the configs of tiles, as factors"
+    )
     fitting.add_argument("--steps", type=int, default=200, help="the most steps of the fit")
     arguments = parser.parse_args()
     return int(arguments.run(arguments))

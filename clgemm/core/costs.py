@@ -39,11 +39,14 @@ class Costs:
         ones into a transposed tile.
     few_lanes : float
         How much slower eight groups of 32 lanes are than many, as a share.
-    step_us, narrow_step : float
-        Latency of a step over a tile's depth; how many times longer it is, as a share, where loads
-        have fewer than four floats.
-    copied_step_us, one_buffer_step_us : float
-        The latency of a step with asynchronous copies, and with one buffer.
+    tail : float
+        The part of a last, incomplete round of work-groups that counts as a whole one.
+    tile_end : float
+        Multiply-adds that take as long as a work-group's start and end, for each element of a tile.
+    step_us, one_buffer_step_us : float
+        Latency of a step over a tile's depth, with two buffers and with one.
+    narrow_load_step_us, copied_step_us : float
+        The same where loads have fewer than four floats, and with asynchronous copies.
     part_us : float
         Adding up where work-items share a block of C, for each of them but one.
     unaligned_store : float
@@ -104,26 +107,28 @@ class Costs:
     start_us: float = 3.19
     more_us: float = 0.001
     memory_bytes: float = 4700000.0
-    cache_bytes: float = 5640000.0
+    cache_bytes: float = 6160000.0
     multiply_adds: float = 247000.0
-    vector_load: float = 4.85
-    transposed: float = 1.8
-    one_buffer: float = 0.816
-    narrow_load: float = 0.43
-    copied: float = 0.488
-    copied_narrow: float = 1.34
-    copied_transposed: float = 0.883
-    few_lanes: float = 0.293
-    step_us: float = 0.0416
-    narrow_step: float = 8.11
-    copied_step_us: float = 0.305
-    one_buffer_step_us: float = 0.025
-    part_us: float = 0.737
+    vector_load: float = 7.32
+    transposed: float = 1.49
+    one_buffer: float = 0.762
+    narrow_load: float = 0.349
+    copied: float = 0.798
+    copied_narrow: float = 0.788
+    copied_transposed: float = 0.677
+    few_lanes: float = 0.212
+    tail: float = 0.0784
+    tile_end: float = 20.5
+    step_us: float = 0.0301
+    one_buffer_step_us: float = 0.00192
+    narrow_load_step_us: float = 0.267
+    copied_step_us: float = 0.592
+    part_us: float = 0.656
     unaligned_store: float = 45.9
     scattered: float = 0.299
     against_rows: float = 1.55
     fused_us: float = 1.34
-    fused_slice_us: float = 0.162
+    fused_slice_us: float = 0.143
     store_bytes: float = 2.07
     aligned_store_bytes: float = 1.96
     pack_bytes: float = 2400000.0
@@ -170,12 +175,13 @@ class Costs:
 
 # Fitted on an NVIDIA H200, driver 580.159, by docs/family_costs.py to docs/measured/families_h200*.
 # The first four and those of outer products and of dots are of the third fit, with
-# families_h200_again, since launches make no events. How the tiled family loads, and its steps, are
-# of the fourth, with families_h200_random, _random_again and _sides. How it stores, and the four of
-# few rows, are of the fifth, with families_h200_stores. How it loads fewer than four floats, and
-# into transposed tiles, is of the sixth, with families_h200_narrow: what the older files say of
-# that is of an older kernel. The rest of that family, of packing and of split-k is of the second,
-# with families_h200_tiles and _squares. The others are older.
+# families_h200_again, since launches make no events. How the tiled family stores, and the four of
+# few rows, are of the fifth, with families_h200_stores. The rest of that family is of the seventh,
+# with families_h100_copies, _h200_narrow, _random, _random_again, _again and _stores: of all but
+# the first two what vectors read in place and store, since their other kernels are older. Those of
+# asynchronous copies are of the first file alone. Its device is an H100, whose memory counted for
+# 0.72 of an H200's. Packing and split-k are of the second fit, with families_h200_tiles and
+# _squares. The others are older.
 H200 = Costs()
 
 

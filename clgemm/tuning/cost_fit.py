@@ -104,7 +104,7 @@ GROUPS = {
     ),
     "latency": (
         *("step_us", "copied_step_us", "one_buffer_step_us", "direct_step_us", "skinny_step_us"),
-        "dots_step_us",
+        *("dots_step_us", "narrow_load_step_us"),
         *("fused_slice_us", "narrow_slice_us", "direct_store"),
     ),
     "memory": (

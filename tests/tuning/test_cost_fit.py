@@ -47,7 +47,7 @@ def test_every_constant_that_is_no_ratio_is_in_one_group():
     grouped = [name for names in cost_fit.GROUPS.values() for name in names]
     assert len(set(grouped)) == len(grouped)
     ratios = {
-        *("vector_load", "transposed", "one_buffer", "copied", "few_lanes", "narrow_step"),
+        *("vector_load", "transposed", "one_buffer", "copied", "few_lanes", "tail", "tile_end"),
         *("narrow_load", "copied_narrow", "copied_transposed", "against_rows"),
         *("unaligned_store", "scattered"),
         *(

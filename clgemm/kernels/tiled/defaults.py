@@ -62,32 +62,29 @@ def nvidia_configs(asynchronous_copies: bool = True) -> tuple[TiledConfig, ...]:
         are not limited.
     """
     small = replace(lane_configs()[1], work_m=8, work_n=4, grid_n=8)
-    single = replace(small, buffers=1, registers=128)
-    shallow = replace(small, tile_k=8, unroll=8)
-    flat = replace(shallow, buffers=1, grid_n=2)
-    wide = replace(shallow, work_n=8, grid_n=4, asynchronous=True, buffers=3)
+    single = replace(small, buffers=1, grid_n=2, registers=128)
+    shallow = replace(small, tile_k=8, unroll=8, grid_n=2)
+    large = replace(shallow, tile_m=128, tile_n=128, work_m=16, work_n=8)
+    copied = replace(shallow, work_n=8, grid_n=4, asynchronous=True, buffers=3)
     short = replace(small, tile_m=16, work_m=4, tile_k=32, unroll=32)
     measured = (  # the percent of the model's time, and the rest
-        (98, replace(shallow, tile_m=128, tile_n=128, work_m=16, work_n=8, grid_n=4)),
-        (96, small),
-        (96, single),
-        (93, replace(single, grid_n=2)),
-        (90, replace(single, tile_m=32, grid_n=2, parts=2)),
-        (96, replace(flat, registers=96)),
-        (102, replace(flat, work_n=8, registers=144)),
-        (93, replace(small, tile_m=128, work_n=8, parts=2)),
-        (99, replace(small, tile_m=32, tile_k=32, unroll=32, buffers=1, parts=4)),
-        (99, replace(small, tile_m=32, tile_n=32, work_m=4, registers=96)),
-        (101, short),
-        (97, replace(small, tile_m=128, tile_n=16, work_m=4, grid_n=4, tile_k=32, unroll=32)),
-        (93, replace(shallow, asynchronous=True, buffers=4)),
-        (93, replace(wide, tile_m=128, grid_n=8, registers=168)),
-        (97, replace(wide, tile_k=16, unroll=16)),
-        (99, replace(short, asynchronous=True, buffers=3)),
-        (104, replace(single, tile_n=48, grid_n=4)),
-        (96, replace(wide, tile_m=128, tile_n=32)),
-        (103, replace(wide, tile_m=128, tile_n=96)),
-        (98, replace(wide, tile_m=256, tile_n=48, work_n=12)),
+        (94, replace(large, buffers=1)),
+        (84, replace(large, asynchronous=True, buffers=3)),
+        (94, small),
+        (91, single),
+        (93, replace(single, grid_n=8)),
+        (87, replace(single, tile_m=32, parts=2)),
+        (96, replace(shallow, buffers=1, registers=96)),
+        (95, replace(small, tile_m=128, work_n=8, parts=2)),
+        (89, replace(small, tile_m=32, tile_n=32, work_m=4, registers=96)),
+        (108, short),
+        (99, replace(small, tile_m=128, tile_n=16, work_m=4, grid_n=4, tile_k=32, unroll=32)),
+        (80, replace(shallow, grid_n=8, asynchronous=True, buffers=4)),
+        (82, replace(copied, tile_m=128, grid_n=8, registers=168)),
+        (92, replace(copied, tile_m=128, tile_n=96)),
+        (87, replace(copied, tile_k=16, unroll=16)),
+        (84, replace(small, tile_m=32, asynchronous=True, buffers=3)),
+        (94, replace(short, asynchronous=True, buffers=3)),
     )
     configs = tuple(replace(config, percent=percent) for percent, config in measured)
     if asynchronous_copies:

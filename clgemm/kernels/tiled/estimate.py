@@ -29,7 +29,7 @@ OVERLAP = 1.8  # as in `joined`: arithmetic, latency and memory traffic
 MOST_FUSED_SLICES = 32  # with more, one work-group would add up what a whole device could
 MOST_SUMS = 64  # accumulators of a work-item: with more, no registers are left to add up
 SMALLEST_SLICE = 128  # of k
-MOST_GROUPS = 4  # work-groups per compute unit where another launch adds up
+MOST_GROUPS = 16  # work-groups per compute unit where another launch adds up
 MOST_FUSED_GROUPS = 6  # the same with fused split-k
 # The numbers of slices that are compared: all small ones, then steps of a quarter.
 SLICES = (*range(1, 9), *(round(8 * 1.25**i) for i in range(1, 28)))
@@ -92,7 +92,7 @@ def launch_us(
     slices = ceil_div(k, slice_k)
     depth = min(k, slice_k)
     groups = matrices * slices * ceil_div(m, tiles.tile_m) * ceil_div(n, tiles.tile_n)
-    rounds = ceil_div(groups, units)  # work-groups of the busiest compute unit
+    rounds: float = ceil_div(groups, units)  # work-groups of the busiest compute unit
     most_together = side_by_side(tiles)
     steps = ceil_div(depth, tiles.tile_k)
     area = tiles.tile_m * tiles.tile_n
@@ -101,18 +101,24 @@ def launch_us(
     work = area + 4 * moving
     # Each group takes longer where few run at the same time, as in the last wave. A work-item with
     # more accumulators has more to do meanwhile.
-    waves = ceil_div(rounds, most_together)
+    waves = math.ceil(rounds / most_together)
     lanes = tiles.items * math.sqrt(tiles.work_m * tiles.work_n / MODELLED_SUMS)
     few = costs.few_lanes * 8 * LANES / lanes
-    arithmetic = (rounds + few * waves) * steps * tiles.tile_k * work / costs.multiply_adds
+    if waves > 1:
+        # A compute unit that ends early takes as many of the last groups as it can. Two groups of
+        # equal depth that share one end at the same time.
+        share = costs.tail if most_together > 2 else 1.0
+        rounds += share * (waves * most_together - rounds)
+    each = steps * tiles.tile_k * work + costs.tile_end * area  # multiply-adds of a work-group
+    arithmetic = (rounds + few * waves) * each / costs.multiply_adds
     step_us = costs.one_buffer_step_us if tiles.buffers == 1 else costs.step_us
     if min(tiles.load_a, tiles.load_b) < 4:
-        step_us *= 1 + costs.narrow_step
+        step_us = costs.narrow_load_step_us
     if tiles.asynchronous:
         step_us = costs.copied_step_us
     latency = waves * (steps * step_us + costs.part_us * (tiles.parts - 1))
     cached = FLOAT_BYTES * groups * depth * (tiles.tile_m + tiles.tile_n) / costs.cache_bytes
-    read, written = matrices * (m * k + k * n), matrices * m * n
+    read, written = matrices * (m * k + k * n), matrices * m * n * (1 if fused else slices)
     stored = costs.aligned_store_bytes if tiles.aligned else costs.store_bytes
     memory = FLOAT_BYTES * (read + stored * written) / costs.memory_bytes
     time = joined(OVERLAP, arithmetic, latency, cached, memory)

@@ -25,6 +25,8 @@
 // needed with BUFFERS 2, two with BUFFERS 1. Where single floats are fetched, the last tile is multiplied after the
 // loop (LAST_APART), so that no branch surrounds the loads: NVIDIA's compiler moved them behind the arithmetic then,
 // to where the branch is taken again, and the loop waited for all of them.
+// Asynchronous copies are begun a few at a time, between the steps over a tile's depth (COPY_EVERY): all at once, they
+// fill the queue of the unit that executes them, and the loads from local memory wait behind them.
 // Split-k: several slices of k, slice_k long each, are several results. Slice s goes to c + s*c_slice; or,
 // with FUSED_SPLIT_K, to `slices_out`, and the sum of all to c (split_k/fused.cl).
 // Work-groups: matrices x slices x tiles of C, ITEMS work-items each.
@@ -104,6 +106,7 @@
 #define ITEMS_N (TILE_N / WORK_N)
 #define BLOCKS (ITEMS_M * ITEMS_N)  // blocks of registers, which cover the tile
 #define ITEMS (PARTS * BLOCKS)
+#define STEPS (TILE_K / PARTS)  // of a work-item over a tile's depth
 #define CHUNKS_M (WORK_M / WIDTH_A)
 #define CHUNKS_N (WORK_N / WIDTH_B)
 #if PARTS > 1  // rows of every block for which the tiles of A have room
@@ -181,14 +184,51 @@ DEFINE_PLACES(A, a, TILE_M)
 DEFINE_PLACES(B, b, TILE_N)
 
 #if ASYNCHRONOUS
-// Begin to copy this work-item's vectors of a tile; from step `there` on they are zeros.
-#define COPY_TILE(SIDE, side, to, there)                                                                    \
+// Whether group_of and place_in_group are sums of a term of `load` and one of `item`.
+#define ARE_SUMS(items, length) ((items) % (length) == 0 || (length) % (items) == 0)
+#define ARE_STRIPS_SUMS(rows, length) (ITEMS % (length) == 0 && ARE_SUMS(ITEMS / (length), rows))
+
+// The address in local memory of a work-item's vector, in the tile at `tile`; where sizes allow that, those of other
+// loads differ from that of load 0 by constants.
+#define DEFINE_TARGETS(SIDE, side, ROWS)                                                                    \
+  static inline uint place_of_##side(const int load, const uint item) {                                     \
+    return sizeof(float) * (step_of_##side(load, item) * PITCH_##SIDE + row_of_##side(load, item));         \
+  }                                                                                                         \
+                                                                                                            \
+  static inline uint target_of_##side(const uint tile, const int load, const uint item) {                   \
+    if (TRANSPOSE_##SIDE ? ARE_STRIPS_SUMS(ROWS, STRIP / LOAD_##SIDE) : ARE_SUMS(ITEMS, ROWS / LOAD_##SIDE)) \
+      return tile + place_of_##side(0, item) + place_of_##side(load, 0);                                    \
+    return tile + place_of_##side(load, item);                                                              \
+  }
+DEFINE_TARGETS(A, a, TILE_M)
+DEFINE_TARGETS(B, b, TILE_N)
+
+// Begin to copy this work-item's vectors of the tile that goes to buffer `to`: of all the loads, parted in `of`, part `which`.
+#define COPY_SOME(SIDE, side, to, which, of)                                                                \
+  _Pragma("unroll") for (int load = 0; load < LOADS_##SIDE; load++)                                         \
+    if (load * (of) / LOADS_##SIDE == (which) && IS_IN_TILE(SIDE, load * ITEMS + item))                     \
+      COPY(LOAD_##SIDE)(target_of_##side(into_##side + (to) * (uint)sizeof(float) * SIZE_##SIDE, load, item), \
+                        source_of_##side(side, side##_pitch, last_##side, load, item));
+#define COPY_TILE(SIDE, side, to) COPY_SOME(SIDE, side, to, 0, 1)
+
+// The same of the first tile, whole: from step `part` on they are zeros.
+#define COPY_FIRST(SIDE, side)                                                                              \
   _Pragma("unroll") for (int load = 0; load < LOADS_##SIDE; load++)                                         \
     if (IS_IN_TILE(SIDE, load * ITEMS + item))                                                              \
-      COPY(LOAD_##SIDE)(to + step_of_##side(load, item) * PITCH_##SIDE + row_of_##side(load, item),         \
-                        source_of_##side(side, side##_pitch, last_##side, load, item),                      \
-                        step_of_##side(load, item) < there);
+      COPY_PART(LOAD_##SIDE)(target_of_##side(into_##side, load, item),                                     \
+                             source_of_##side(side, side##_pitch, last_##side, load, item),                 \
+                             step_of_##side(load, item) < part);
+
+// Between the steps over a tile's depth. Where these are not all written out, all copies are begun at the first.
+#define COPY_EVERY (UNROLL < STEPS || STEPS < 2 ? STEPS : 2)
+#define COPY_MEANWHILE(step)                                                                                \
+  if (more && (step) % COPY_EVERY == 0) {                                                                   \
+    COPY_SOME(A, a, next, (step) / COPY_EVERY, STEPS / COPY_EVERY)                                          \
+    COPY_SOME(B, b, next, (step) / COPY_EVERY, STEPS / COPY_EVERY)                                          \
+  }
 #else
+#define COPY_MEANWHILE(step)
+
 // Load this work-item's vectors of a tile.
 #define FETCH_TILE(SIDE, side)                                                                              \
   _Pragma("unroll") for (int load = 0; load < LOADS_##SIDE; load++)                                         \
@@ -226,8 +266,9 @@ DEFINE_PLACES(B, b, TILE_N)
 #define UNROLLED(steps) PRAGMA(unroll steps)
 #define MULTIPLY_TILES                                                                                      \
   UNROLLED(UNROLL)                                                                                          \
-  for (int step = 0; step < TILE_K / PARTS; step++) {                                                       \
-    const int p = share * (TILE_K / PARTS) + step;                                                          \
+  for (int step = 0; step < STEPS; step++) {                                                                \
+    COPY_MEANWHILE(step)                                                                                    \
+    const int p = share * STEPS + step;                                                                     \
     __local const float* row_a = tile_a + now * SIZE_A + p * PITCH_A + y * WIDTH_A;                         \
     __local const float* row_b = tile_b + now * SIZE_B + p * PITCH_B + x * WIDTH_B;                         \
     float a_p[WORK_M];                                                                                      \
@@ -284,8 +325,9 @@ void tiled_product(const int m, const int n, const int k, const int slice_k, con
   const int part = (end - first - 1) % TILE_K + 1;
   int now = 0;  // which of the buffers is being read
 #if ASYNCHRONOUS
-  COPY_TILE(A, a, tile_a, part)
-  COPY_TILE(B, b, tile_b, part)
+  const uint into_a = LOCAL_ADDRESS(tile_a), into_b = LOCAL_ADDRESS(tile_b);
+  COPY_FIRST(A, a)
+  COPY_FIRST(B, b)
   end_copies();
   a -= (TILE_K - part) * step_a;
   b -= (TILE_K - part) * step_b;
@@ -295,8 +337,8 @@ void tiled_product(const int m, const int n, const int k, const int slice_k, con
     if (begun < end) {
       a += TILE_K * step_a;
       b += TILE_K * step_b;
-      COPY_TILE(A, a, tile_a + buffer * SIZE_A, TILE_K)
-      COPY_TILE(B, b, tile_b + buffer * SIZE_B, TILE_K)
+      COPY_TILE(A, a, buffer)
+      COPY_TILE(B, b, buffer)
     }
     end_copies();
     begun += TILE_K;
@@ -320,15 +362,9 @@ void tiled_product(const int m, const int n, const int k, const int slice_k, con
     // All have read the buffer that is filled next: it was the previous one.
     wait_for_copies();
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (begun < end) {
-      a += TILE_K * step_a;
-      b += TILE_K * step_b;
-      COPY_TILE(A, a, tile_a + next * SIZE_A, TILE_K)
-      COPY_TILE(B, b, tile_b + next * SIZE_B, TILE_K)
-    }
-    end_copies();
-    begun += TILE_K;
-    next = next == BUFFERS - 1 ? 0 : next + 1;
+    const bool more = begun < end;
+    a += TILE_K * step_a;
+    b += TILE_K * step_b;
 #else
     const bool more = LAST_APART || depth + TILE_K < end;
     if (more) {
@@ -342,6 +378,9 @@ void tiled_product(const int m, const int n, const int k, const int slice_k, con
     MULTIPLY_TILES
 
 #if ASYNCHRONOUS
+    end_copies();
+    begun += TILE_K;
+    next = next == BUFFERS - 1 ? 0 : next + 1;
     now = now == BUFFERS - 1 ? 0 : now + 1;
 #else
 #if BUFFERS == 2

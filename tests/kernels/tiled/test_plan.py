@@ -11,7 +11,7 @@ from planned import LIMITS, dense, kernels, make_plan
 from clgemm.core.layout import Layout
 from clgemm.kernels.pack.defaults import pack_config
 from clgemm.kernels.tiled.defaults import lane_configs, nvidia_configs
-from clgemm.kernels.tiled.plan import make_tiled_plan, reads_narrowly
+from clgemm.kernels.tiled.plan import in_place_us, make_tiled_plan, reads_narrowly
 
 CONFIG = replace(lane_configs()[1], in_place=False)
 IN_PLACE = lane_configs()[1]
@@ -45,6 +45,19 @@ def test_contiguous_operands_are_not_packed():
     assert read(a, Layout((64, 128), (130, 1), 64)) == (["tiled"], (True, 4), (False, 2))
     assert read(a, Layout((64, 128), (131, 1), 64)) == (["tiled"], (True, 4), (False, 1))
     assert read(Layout((64, 64), (128, 2), 64), b) == (["pack", "tiled"], (False, 4), (False, 4))
+
+
+def test_work_items_full_of_sums_read_in_place_by_vectors_alone():
+    """Others are packed even where launches are dear, unless copies need no registers."""
+    large = next(each for each in nvidia_configs() if each.work_m * each.work_n > 64)
+    copied = replace(large, asynchronous=True, buffers=3)
+    limits = replace(LIMITS, asynchronous_copies=True)
+    b, c = dense(512, 512)._replace(alignment_bytes=16), dense(512, 512)
+    for columns, config, packs in ((512, large, 0), (514, large, 1), (514, copied, 0)):
+        a = Layout((512, 512), (columns, 1), 16)
+        plan = make_tiled_plan(a, b, c, config, PACK, limits, math.inf)
+        assert kernels(plan).count("pack") == packs
+        assert math.isinf(in_place_us(a, b, c, config, limits)) == (packs > 0)
 
 
 def test_what_is_loaded_float_by_float_is_packed_where_that_is_expected_to_pay():
@@ -132,7 +145,7 @@ def test_c_is_stored_as_fast_as_its_layout_allows(c, depth, stores):
 
 def test_partial_products_are_stored_by_vectors_wherever_c_lies():
     """They are dense and aligned, whatever the strides of C are, if a row is whole vectors."""
-    config = next(each for each in nvidia_configs() if each.parts == 4)
+    config = next(each for each in nvidia_configs() if each.parts == 2)
     limits = replace(LIMITS, compute_units=132, fused_split_k=False)
     pack = (pack_config(limits, config.tile_m), pack_config(limits, config.tile_n))
     for columns, is_aligned in ((40, True), (41, False)):
