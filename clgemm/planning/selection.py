@@ -89,6 +89,12 @@ LEAST_BY_LOOP_IF_SENT = 2**20
 # a CPU device, which reads them where they lie, and `dot` 1.4 to 1.05 times (two cores of an AMD
 # EPYC with PoCL 3.1, 2026-11-25). With fewer elements it takes 0.7 to 1.8 times as long.
 LEAST_BY_COPY = 2**23
+# Two to seven rows or columns of C, which are dots of as many vectors with a matrix. From so many
+# elements of the matrix and steps over k on, a CPU device takes 0.2 to 1.1 times as long as the
+# host's BLAS, half as long in the middle; right after a product of the host 0.3 to 1.9, and 0.7 in
+# the middle (160 random products on two cores of an AMD EPYC, Zen 4, with PoCL 3.1 and Intel's
+# runtime, 2026-11-25). With shorter k it takes up to 1.7 times as long.
+LEAST_IF_THIN, LEAST_DEPTH_IF_THIN = 2**22, 256
 # The processors for which OpenBLAS has kernels with AVX-512. On two cores of an AMD EPYC (Zen 4),
 # the device takes 0.96 of their time (every side 384 or more; PoCL 3.1 and Intel's runtime), but
 # 1.4 times as long right after a product of the host, whose threads spin (2026-11-24).
@@ -157,9 +163,11 @@ def host_is_faster(
     if (least := threshold()) is not None:
         return work < least
     least_work = LEAST_BY_LOOP if by_loop else smallest_crossover() * sent
-    if work < least_work or (min(m, n, k) < SHORT_SIDE and not by_loop):
+    is_thin = _is_thin(m, n, k, matrices)
+    if work < least_work or (min(m, n, k) < SHORT_SIDE and not (by_loop or is_thin)):
         return True
-    if not (by_loop or by_copy) and work < smallest(min(map(_crossover, CROSSOVER))) * sent:
+    is_special = by_loop or by_copy or is_thin
+    if not is_special and work < smallest(min(map(_crossover, CROSSOVER))) * sent:
         return True
     try:
         device = get_device()
@@ -170,6 +178,8 @@ def host_is_faster(
         emulates_lanes = device.kind == "CPU" and not device.traits.is_vector_compiler
         is_sent = transfer_config(device) is not None
         return emulates_lanes or (is_sent and work < LEAST_BY_LOOP_IF_SENT)
+    if is_thin:
+        return not _reads_in_place(device)
     if transfer_config(device) is None:
         sent = 1.0  # nothing is sent in any case
     product = Work(m, n, k, matrices)
@@ -180,6 +190,12 @@ def host_is_faster(
     if by_copy and _reads_in_place(device):
         return False
     return _rules_choose_host(device, product, sent)
+
+
+def _is_thin(m: int, n: int, k: int, matrices: int) -> bool:
+    """Tell whether C has a few rows or columns, and the other operand is large."""
+    is_long = k >= LEAST_DEPTH_IF_THIN and max(m, n) * k >= LEAST_IF_THIN
+    return matrices == 1 and 1 < min(m, n) < SHORT_SIDE and is_long
 
 
 def is_clearly_faster(device: Device, work: Work, sent: float = 1.0) -> bool:

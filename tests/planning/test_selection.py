@@ -230,10 +230,10 @@ def test_what_numpy_makes_in_a_loop_goes_to_a_device(
         (64, "GPU", False, 1, True, True),
     ],
 )
-def test_what_numpy_copies_goes_to_a_cpu_that_reads_in_place(
+def test_what_numpy_copies_and_thin_products_go_to_a_cpu_that_reads_in_place(
     units, kind, is_vector_compiler, width, transfer, host, monkeypatch
 ):
-    """Whose BLAS would else be left to multiply. Small products and measured ones are not asked."""
+    """Whose BLAS would else be left to multiply. Small products are not asked."""
     limits = replace(TWO_CORES, compute_units=units)
     how = {"is_vector_compiler": is_vector_compiler, "register_width": width, "is_amd": True}
     traits = Traits(limits, kind, **how)
@@ -245,7 +245,11 @@ def test_what_numpy_copies_goes_to_a_cpu_that_reads_in_place(
     monkeypatch.setattr(selection, "blas_kernels", lambda: "SkylakeX")
     product = 4000, 64, 3600, 1
     assert selection.host_is_faster(*product, by_copy=True) == host
-    assert selection.host_is_faster(4000, 7, 3600, 1, by_copy=True)
+    assert selection.host_is_faster(4000, 7, 200, 1, by_copy=True)
+    for thin in ((4000, 7, 3600, 1), (2, 20_000, 256, 1)):
+        assert selection.host_is_faster(*thin) == host
+    for other in ((4000, 7, 1000, 1), (4000, 1, 3600, 1), (4000, 7, 3600, 2), (40_000, 7, 255, 1)):
+        assert selection.host_is_faster(*other)
     if kind == "CPU":
         assert selection.host_is_faster(*product)
 
