@@ -145,13 +145,7 @@ def tiled_alternatives(
     ]
     for number, (choice, turned) in enumerate(near):
         config, part = choice.config, problems[turned]
-        name = (
-            "turned " * turned
-            + f"tiled {config.tile_m}x{config.tile_n}x{config.tile_k}"
-            + f"/{config.work_m}x{config.work_n}/{config.parts}/{config.buffers}"
-            + f"/g{config.grid_n}/r{config.registers}" * (config.registers > 0)
-            + "/asynchronous" * config.asynchronous
-        )
+        name = "turned " * turned + name_of(config)
         for mode, most_reads in (("place", math.inf), ("pack", 0.0)):
             make = functools.partial(tiled_plan_of, part, choice, limits, most_reads, None)
             yield Alternative(f"{name} {mode}", make, turned)
@@ -165,6 +159,16 @@ def tiled_alternatives(
             if fits and slices != own and shape.k >= 64 * slices:
                 make = functools.partial(tiled_plan_of, part, choice, limits, math.inf, slices)
                 yield Alternative(f"{name} place {slices} slices", make, turned)
+
+
+def name_of(config: TiledConfig) -> str:
+    """Return a name that tells a default config of tiles from the others."""
+    return (
+        f"tiled {config.tile_m}x{config.tile_n}x{config.tile_k}"
+        f"/{config.work_m}x{config.work_n}/{config.parts}/{config.buffers}"
+        + f"/g{config.grid_n}/r{config.registers}" * (config.registers > 0)
+        + "/asynchronous" * config.asynchronous
+    )
 
 
 def tiled_plan_of(
@@ -460,17 +464,10 @@ def traits_of(report: dict[str, Any]) -> Traits:
 
 
 def tiles_of(plan: Plan) -> str:
-    """Return a name of the config that multiplies, if its family is "tiled"."""
-    for step in plan.steps:
-        config = step.config
-        if isinstance(config, TiledConfig):
-            kind = ("buffers", "asynchronous copies")[config.asynchronous]
-            return (
-                f"{config.tile_m}x{config.tile_n}x{config.tile_k}, {config.work_m}x{config.work_n} "
-                f"each, {config.parts} parts, {config.buffers} {kind}, grid_n {config.grid_n}, "
-                f"{config.registers} registers, now {config.percent} %"
-            )
-    return ""
+    """Return the config that multiplies and its percent, if its family is "tiled"."""
+    configs = (step.config for step in plan.steps)
+    tiles = (config for config in configs if isinstance(config, TiledConfig))
+    return next((f"{name_of(each)}, now {each.percent} %" for each in tiles), "")
 
 
 def regret(timed: Sequence[Timed], times: np.ndarray) -> list[float]:

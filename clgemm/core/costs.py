@@ -40,7 +40,8 @@ class Costs:
     few_lanes : float
         How much slower eight groups of 32 lanes are than many, as a share.
     tail : float
-        The part of a last, incomplete round of work-groups that counts as a whole one.
+        The part of a last, incomplete round of work-groups that counts as a whole one, where more
+        than two share a compute unit. With two, all of it does.
     tile_end : float
         Multiply-adds that take as long as a work-group's start and end, for each element of a tile.
     step_us, one_buffer_step_us : float
@@ -177,8 +178,8 @@ class Costs:
 # The first four and those of outer products and of dots are of the third fit, with
 # families_h200_again, since launches make no events. How the tiled family stores, and the four of
 # few rows, are of the fifth, with families_h200_stores. The rest of that family is of the seventh,
-# with families_h100_copies, _h200_narrow, _random, _random_again, _again and _stores: of all but
-# the first two what vectors read in place and store, since their other kernels are older. Those of
+# with families_h100_copies, _h200_narrow, _random, _random_again, _again and _stores. All but the
+# first two tell only what vectors read in place and store: their other kernels are older. Those of
 # asynchronous copies are of the first file alone. Its device is an H100, whose memory counted for
 # 0.72 of an H200's. Packing and split-k are of the second fit, with families_h200_tiles and
 # _squares. The others are older.

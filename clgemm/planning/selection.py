@@ -89,11 +89,12 @@ LEAST_BY_LOOP_IF_SENT = 2**20
 # a CPU device, which reads them where they lie, and `dot` 1.4 to 1.05 times (two cores of an AMD
 # EPYC with PoCL 3.1, 2026-11-25). With fewer elements it takes 0.7 to 1.8 times as long.
 LEAST_BY_COPY = 2**23
-# Two to seven rows or columns of C, which are dots of as many vectors with a matrix. From so many
-# elements of the matrix and steps over k on, a CPU device takes 0.2 to 1.1 times as long as the
-# host's BLAS, half as long in the middle; right after a product of the host 0.3 to 1.9, and 0.7 in
-# the middle (160 random products on two cores of an AMD EPYC, Zen 4, with PoCL 3.1 and Intel's
-# runtime, 2026-11-25). With shorter k it takes up to 1.7 times as long.
+# Two to seven rows or columns of C, which are dots of as many vectors with a matrix: the elements
+# of the matrix and the steps over k from which on a CPU device makes them. It takes 0.2 to 1.1
+# times as long as the host's BLAS, 0.5 in the middle. Right after a product of the host it takes
+# 0.3 to 1.9 times as long, 0.7 in the middle. Measured with 160 random products on two cores of an
+# AMD EPYC (Zen 4), with PoCL 3.1 and Intel's runtime (2026-11-25). With shorter k it takes up to
+# 1.7 times as long.
 LEAST_IF_THIN, LEAST_DEPTH_IF_THIN = 2**22, 256
 # The processors for which OpenBLAS has kernels with AVX-512. On two cores of an AMD EPYC (Zen 4),
 # the device takes 0.96 of their time (every side 384 or more; PoCL 3.1 and Intel's runtime), but
@@ -163,8 +164,10 @@ def host_is_faster(
     if (least := threshold()) is not None:
         return work < least
     least_work = LEAST_BY_LOOP if by_loop else smallest_crossover() * sent
+    if work < least_work:
+        return True
     is_thin = _is_thin(m, n, k, matrices)
-    if work < least_work or (min(m, n, k) < SHORT_SIDE and not (by_loop or is_thin)):
+    if min(m, n, k) < SHORT_SIDE and not (by_loop or is_thin):
         return True
     is_special = by_loop or by_copy or is_thin
     if not is_special and work < smallest(min(map(_crossover, CROSSOVER))) * sent:

@@ -265,7 +265,7 @@ class Workspace:
         self._put_back(kernels)
 
     def _put_back(self, kernels: BoundKernels) -> None:
-        """Put the shared memory back, for the next product's counters."""
+        """Put the shared memory back, with the counters that the next product uses."""
         memory = kernels.memory
         if kernels.counted_products:
             memory.next_counter = (memory.next_counter + kernels.counted_products) % 2

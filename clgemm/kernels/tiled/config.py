@@ -10,7 +10,7 @@ from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, Limits, multip
 from clgemm.core.steps import ceil_div
 from clgemm.kernels.pack.config import PackConfig
 from clgemm.kernels.split_k.config import ReduceConfig
-from clgemm.kernels.tiled.estimate import Tiles, launch_us
+from clgemm.kernels.tiled.estimate import MOST_SUMS, Tiles, launch_us
 
 __all__ = ["TiledConfig", "TiledVariant"]
 
@@ -55,6 +55,11 @@ class TiledConfig(KernelConfig):
     def is_square(self) -> bool:
         """Whether the tiles cover C alike whichever way they lie."""
         return self.tile_m == self.tile_n
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether sums leave too few registers to load fewer floats than the config's vectors."""
+        return not self.asynchronous and self.work_m * self.work_n > MOST_SUMS
 
     @property
     def items_m(self) -> int:

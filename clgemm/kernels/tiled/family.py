@@ -136,7 +136,10 @@ class Tiled(Family[TiledConfig, PackConfig]):
             return lambda part: launches(part, choice, math.inf)
 
         def us_in_place(each: Choice) -> float:
-            return in_place_us(*problem.layouts, self.config_of(each), limits)
+            config = self.config_of(each)
+            if config.is_crowded and reads_narrowly(*problem.layouts[:2], config):
+                return math.inf  # it packs, and others do not
+            return in_place_us(*problem.layouts, config, limits)
 
         def us_packed(each: Choice) -> float:
             return self.estimate(problem.shape, self.config_of(each), traits)

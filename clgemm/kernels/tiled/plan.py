@@ -35,7 +35,7 @@ from clgemm.kernels.common.panels import (
 from clgemm.kernels.pack.config import PackConfig
 from clgemm.kernels.split_k.plan import product_arguments
 from clgemm.kernels.tiled.config import TiledConfig, TiledVariant
-from clgemm.kernels.tiled.estimate import MOST_SUMS, TiledEstimate, tiled_estimate
+from clgemm.kernels.tiled.estimate import TiledEstimate, tiled_estimate
 
 __all__ = ["in_place_us", "make_tiled_plan", "reads_narrowly"]
 
@@ -52,13 +52,12 @@ def _fitted(
 ) -> tuple[TiledVariant, tuple[bool, bool]]:
     """Return a config that reads A and B, and which operands it reads in place.
 
-    Where sums take most registers, operands are read in place by vectors alone: with two floats a
-    load, NVIDIA's compiler puts the loads last, and tiles of 128 x 128 took 1.5 times as long as
-    packed (5538 x 5538 x 5538 on an H100, driver 580.159, 2026-11-25).
+    Where sums take most registers, operands are read in place by vectors alone. With two floats a
+    load, NVIDIA's compiler puts the loads last: tiles of 128 x 128 took 1.5 times as long as packed
+    (5538 x 5538 x 5538 on an H100, driver 580.159, 2026-11-25).
     """
     b = b.transposed()  # read like A
     is_read_often = b.rows > most_reads * config.tile_n, a.rows > most_reads * config.tile_m
-    is_crowded = config.work_m * config.work_n > MOST_SUMS and not config.asynchronous
     fit = variant_of(TiledVariant, config, load_a=config.width_a, load_b=config.width_b)
     in_place = [False, False]
     for operand, rows in enumerate((a, b)):
@@ -70,7 +69,7 @@ def _fitted(
             is_narrow = load < width and (load == 1 or most_reads == 0)
             if not config.in_place or load == 0 or (is_narrow and is_read_often[operand]):
                 continue
-            if load < width and is_crowded:
+            if load < width and config.is_crowded:
                 continue
             if operand == 0:
                 found = replace(fit, load_a=load, transpose_a=transposed)
@@ -119,14 +118,8 @@ def _loads(a: Layout, b: Layout, config: TiledConfig) -> Iterator[tuple[int, int
 
 
 def in_place_us(a: Layout, b: Layout, c: Layout, config: TiledConfig, limits: Limits) -> float:
-    """Return the expected time of a product whose operands are read in place where they can be.
-
-    It is infinite if only other configs can read one in place.
-    """
-    found, in_place = _fitted(config, a, b, limits, most_reads=math.inf)
-    loads = (load for load, _ in _loads(a, b, config))
-    if any(load and not read for load, read in zip(loads, in_place, strict=True)):
-        return math.inf
+    """Return the expected time of a product whose operands are read in place where they can be."""
+    found, _ = _fitted(config, a, b, limits, most_reads=math.inf)
     return _estimated(found, c, a.columns, math.prod(c.batch), limits).time
 
 

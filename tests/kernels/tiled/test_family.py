@@ -86,6 +86,15 @@ def test_a_fallback_packs_where_that_saves_far_more_than_its_launches_cost():
     assert families(3072, 3072, 5120) == ["tiled"]
 
 
+def test_a_fallback_takes_no_config_that_would_pack_what_others_read_in_place():
+    """One whose work-items are full of sums does, and is otherwise the fastest here."""
+    shape = Shape(1001, 1001, 301)
+    problem = Problem.of(shape, "float32")
+    crowded = next(each for each in TILED.defaults(shape, NEWER) if each.config.is_crowded)
+    (launch,) = TILED.fallback(problem, crowded, NEWER)(problem).steps
+    assert not launch.config.is_crowded
+
+
 def plain(variant):
     """Return the config that a launch's config was made from."""
     return TiledConfig(**{f.name: getattr(variant, f.name) for f in fields(TiledConfig)})

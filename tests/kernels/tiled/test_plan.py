@@ -11,7 +11,7 @@ from planned import LIMITS, dense, kernels, make_plan
 from clgemm.core.layout import Layout
 from clgemm.kernels.pack.defaults import pack_config
 from clgemm.kernels.tiled.defaults import lane_configs, nvidia_configs
-from clgemm.kernels.tiled.plan import in_place_us, make_tiled_plan, reads_narrowly
+from clgemm.kernels.tiled.plan import make_tiled_plan, reads_narrowly
 
 CONFIG = replace(lane_configs()[1], in_place=False)
 IN_PLACE = lane_configs()[1]
@@ -57,7 +57,6 @@ def test_work_items_full_of_sums_read_in_place_by_vectors_alone():
         a = Layout((512, 512), (columns, 1), 16)
         plan = make_tiled_plan(a, b, c, config, PACK, limits, math.inf)
         assert kernels(plan).count("pack") == packs
-        assert math.isinf(in_place_us(a, b, c, config, limits)) == (packs > 0)
 
 
 def test_what_is_loaded_float_by_float_is_packed_where_that_is_expected_to_pay():
