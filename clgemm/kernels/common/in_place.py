@@ -21,7 +21,12 @@ __all__ = ["steps_in_place"]
 
 
 def steps_in_place(
-    a: Layout, b: Layout, c: Layout, config: KernelConfig, tile: tuple[int, int]
+    a: Layout,
+    b: Layout,
+    c: Layout,
+    config: KernelConfig,
+    tile: tuple[int, int],
+    earlier: int = 0,
 ) -> Iterator[Step]:
     """Yield the launches of ``C = alpha A B + beta C``; k may be 0.
 
@@ -29,9 +34,11 @@ def steps_in_place(
     ----------
     tile : (int, int)
         Rows and columns of C per work-group.
+    earlier : int, optional
+        By how many columns a row of tiles may begin before the first one.
     """
     m, n, k = c.rows, c.columns, a.columns
-    groups = ceil_div(m, tile[0]) * ceil_div(n, tile[1])
+    groups = ceil_div(m, tile[0]) * ceil_div(n + earlier, tile[1])
     slot_a: Slot = "a" if k else "c"  # the argument must be a buffer, even if it is not read
     slot_b: Slot = "b" if k else "c"
     for offsets, levels in slices(batch_levels(a, b, c), LAST_GROUP // groups, 3):

@@ -54,6 +54,7 @@ class OuterProductVariant(OuterProductConfig):
     """The config of one launch."""
 
     depth: int = DEPTHS[-1]  # the largest k
+    align: int = 1  # floats of a block of C that neighbours write as a whole; 1: in parts, too
 
     @property
     def local_memory_bytes(self) -> int:
@@ -71,6 +72,8 @@ class OuterProductVariant(OuterProductConfig):
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
+        if self.align & (self.align - 1):
+            yield f"align={self.align} is not a power of two"
         if self.depth not in DEPTHS:
             yield f"depth={self.depth} is not one of {DEPTHS}"
         elif self.depth * self.work_n > MOST_REGISTERS:

@@ -11,5 +11,5 @@ __all__ = ["outer_config"]
 def outer_config(limits: Limits) -> OuterProductConfig:
     """Return the config for a device of these limits."""
     items_n = min(32, limits.work_group_size)
-    items_m = min(4, limits.work_group_size // items_n)
-    return OuterProductConfig(items_m, items_n, work_m=16, work_n=4, fma=False)
+    items_m = min(8, limits.work_group_size // items_n)
+    return OuterProductConfig(items_m, items_n, work_m=32, work_n=4, fma=False)

@@ -9,7 +9,11 @@
 //   columns of a tile        x    x + ITEMS_N   x + 2*ITEMS_N  ...   neighbours x write neighbours in C
 //   rows                     y    y + ITEMS_M   y + 2*ITEMS_M  ...   WORK_M of them
 //
-// Work-groups: matrices x (m/TILE_M) x (n/TILE_N), rounded up, ITEMS_M*ITEMS_N work-items each.
+// Rows of C may begin anywhere. With ALIGN above 1, a tile's columns begin up to ALIGN-1 earlier in some rows, so that
+// neighbours write whole blocks of ALIGN floats: parts of a block cost the memory more. Then c_column is 1, and ALIGN
+// divides ITEMS_M*c_row, so that all rows of a work-item have the same columns.
+//
+// Work-groups: matrices x (m/TILE_M) x ((n+ALIGN-1)/TILE_N), rounded up, ITEMS_M*ITEMS_N work-items each.
 #ifndef ITEMS_M
 #error "ITEMS_M: work-items along the rows of C"
 #endif
@@ -24,6 +28,9 @@
 #endif
 #ifndef DEPTH
 #error "DEPTH: the largest k"
+#endif
+#ifndef ALIGN
+#error "ALIGN: floats of a block that neighbours write as a whole; 1 if C may be written in parts"
 #endif
 #ifndef FMA
 #error "FMA: 1 for fma(), 0 for a multiplication and an addition that the compiler may join"
@@ -40,14 +47,15 @@ void outer_product(const int m, const int n, const int k, const int4 counts, con
                    __global float* restrict c, const long c_offset, const long c_row, const long c_column, const long4 c_strides GATE_ARGUMENTS) {
   __local float rows[TILE_M * DEPTH] __attribute__((aligned(64)));
   if (GATE_IS_CLOSED) return;
-  const int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + TILE_N - 1) / TILE_N;
+  const int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + ALIGN - 1 + TILE_N - 1) / TILE_N;
   const uint group = get_group_id(0), tile = group % (tiles_m * tiles_n), matrix = group / (tiles_m * tiles_n);
-  const int row_0 = tile / tiles_n * TILE_M, column_0 = tile % tiles_n * TILE_N;
-  const int item = get_local_id(0), x = item % ITEMS_N, y = item / ITEMS_N;
+  const int row_0 = tile / tiles_n * TILE_M, item = get_local_id(0), y = item / ITEMS_N;
   a += a_offset + matrix_offset(matrix, counts, a_strides) + row_0 * a_row;
-  b += b_offset + matrix_offset(matrix, counts, b_strides) + column_0 * b_column;
-  c += c_offset + matrix_offset(matrix, counts, c_strides) + row_0 * c_row + column_0 * c_column;
-  const int rows_here = min(TILE_M, m - row_0), columns_here = min(TILE_N, n - column_0);
+  b += b_offset + matrix_offset(matrix, counts, b_strides);
+  c += c_offset + matrix_offset(matrix, counts, c_strides) + row_0 * c_row;
+  const int earlier = (int)((size_t)(c + y * c_row) / sizeof(float)) & (ALIGN - 1);
+  const int x = tile % tiles_n * TILE_N + item % ITEMS_N - earlier;  // the first column; may be below 0, which is no column
+  const int rows_here = min(TILE_M, m - row_0);
 
   // Neighbours read along the dimension in which A is contiguous.
   const bool along_k = a_column == 1;
@@ -60,8 +68,8 @@ void outer_product(const int m, const int n, const int k, const int4 counts, con
   for (int p = 0; p < DEPTH; p++) {
     #pragma unroll
     for (int j = 0; j < WORK_N; j++) {
-      const int column = j * ITEMS_N + x;
-      columns[p][j] = p < k && column < columns_here ? b[p * b_row + column * b_column] : 0.0f;
+      const int column = x + j * ITEMS_N;
+      columns[p][j] = p < k && (uint)column < (uint)n ? b[p * b_row + column * b_column] : 0.0f;
     }
   }
   barrier(CLK_LOCAL_MEM_FENCE);
@@ -79,8 +87,10 @@ void outer_product(const int m, const int n, const int k, const int4 counts, con
     }
     if (i < rows_here) {
       #pragma unroll
-      for (int j = 0; j < WORK_N; j++)
-        if (j * ITEMS_N + x < columns_here) store_element(c + i * c_row + (j * ITEMS_N + x) * c_column, alpha * sum[j], beta);
+      for (int j = 0; j < WORK_N; j++) {
+        const int column = x + j * ITEMS_N;
+        if ((uint)column < (uint)n) store_element(c + i * c_row + column * c_column, alpha * sum[j], beta);
+      }
     }
   }
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from clgemm.core.config import Limits, variant_of
+from clgemm.core.config import FLOAT_BYTES, Limits, variant_of
 from clgemm.core.layout import Layout
 from clgemm.core.steps import Plan, ceil_div
 from clgemm.kernels.common.in_place import steps_in_place
@@ -20,6 +20,10 @@ __all__ = ["make_outer_plan"]
 
 # With fewer work-groups per compute unit than this, tiles have fewer rows.
 LEAST_GROUPS = 4
+# Up to this `depth`, work-items load so few elements of B that half the rows are enough for them.
+SHALLOW = 4
+# Floats that a memory writes as a whole: 32 bytes.
+BLOCK = 8
 
 
 def make_outer_plan(
@@ -27,7 +31,7 @@ def make_outer_plan(
 ) -> Plan:
     """Return the launches of ``C = alpha A B + beta C``; k is at most the last of `DEPTHS`."""
     fit = fitted(config, a, c, limits)
-    return Plan(tuple(steps_in_place(a, b, c, fit, fit.tile)))
+    return Plan(tuple(steps_in_place(a, b, c, fit, fit.tile, fit.align - 1)))
 
 
 def fitted(config: OuterProductConfig, a: Layout, c: Layout, limits: Limits) -> OuterProductVariant:
@@ -36,7 +40,8 @@ def fitted(config: OuterProductConfig, a: Layout, c: Layout, limits: Limits) -> 
     work_n = min(config.work_n, MOST_REGISTERS // depth)
     while work_n > 1 and config.items_n * (work_n // 2) >= c.columns:
         work_n //= 2
-    fit = replace(config, work_n=work_n)
+    work_m = max(1, config.work_m // 2) if depth <= SHALLOW else config.work_m
+    fit = replace(config, work_m=work_m, work_n=work_n)
 
     def groups(fit: OuterProductConfig) -> int:
         tile_m, tile_n = fit.tile
@@ -44,4 +49,18 @@ def fitted(config: OuterProductConfig, a: Layout, c: Layout, limits: Limits) -> 
 
     while fit.work_m > 1 and groups(fit) < LEAST_GROUPS * limits.compute_units:
         fit = replace(fit, work_m=fit.work_m // 2)
-    return variant_of(OuterProductVariant, fit, depth=depth)
+    return variant_of(OuterProductVariant, fit, depth=depth, align=block_of(fit, c))
+
+
+def block_of(config: OuterProductConfig, c: Layout) -> int:
+    """Return how many floats of C neighbours should write as a whole; 1 where rows begin aligned.
+
+    All rows of a work-item must have the same place within blocks.
+    """
+    strides = (*c.strides[:-2], c.row_stride)
+    is_aligned = (
+        all(stride % BLOCK == 0 for stride in strides)
+        and c.alignment_bytes % (FLOAT_BYTES * BLOCK) == 0
+    )
+    divides = config.items_m * c.row_stride % BLOCK == 0
+    return BLOCK if c.column_stride == 1 and divides and not is_aligned else 1

@@ -17,7 +17,8 @@ VARIANT = OuterProductVariant(items_m=4, items_n=32, work_m=16, work_n=4, fma=Tr
 def test_every_field_is_a_macro():
     """The kernel is compiled for one config and one depth."""
     assert dict(VARIANT.macros()) == {
-        "ITEMS_M": 4, "ITEMS_N": 32, "WORK_M": 16, "WORK_N": 4, "FMA": 1, "DEPTH": 8
+        "ITEMS_M": 4, "ITEMS_N": 32, "WORK_M": 16, "WORK_N": 4, "FMA": 1, "DEPTH": 8,
+        "ALIGN": 1,
     }  # fmt: skip
     assert (VARIANT.items, VARIANT.tile) == (128, (64, 128))
 
@@ -34,6 +35,7 @@ def test_rows_of_a_lie_in_local_memory():
     [
         ({"items_m": 0}, "items_m=0 is less than 1"),
         ({"depth": 3}, r"depth=3 is not one of \(1, 2, 4, 8\)"),
+        ({"align": 6}, "align=6 is not a power of two"),
         ({"work_n": 16}, "depth=8 times work_n=16 exceeds 32"),
     ],
 )

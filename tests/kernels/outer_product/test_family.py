@@ -39,7 +39,7 @@ def test_a_short_k_makes_it_a_candidate(k, serves):
 def test_a_gpu_makes_large_outer_products_so(monkeypatch):
     """It is expected to be faster than tiles, which are mostly empty along k."""
     monkeypatch.setattr(planner, "tuned", lambda *_: None)
-    for shape in ((3000, 3000, 1), (10_000, 600, 6), (2000, 500, 2, 7)):
+    for shape in ((3000, 3000, 1), (10_000, 1500, 6), (2000, 500, 2, 7)):
         family, _ = planner.choose(Gpu(), Problem.of(Shape(*shape), "strict"))
         assert family is OUTER_PRODUCT
 

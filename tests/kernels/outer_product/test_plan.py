@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from planned import LIMITS, dense
 
 from clgemm.core.steps import ceil_div
 from clgemm.kernels.outer_product.config import MOST_REGISTERS
 from clgemm.kernels.outer_product.defaults import outer_config
-from clgemm.kernels.outer_product.plan import LEAST_GROUPS, make_outer_plan
+from clgemm.kernels.outer_product.plan import BLOCK, LEAST_GROUPS, make_outer_plan
 
 CONFIG = outer_config(LIMITS)
 
@@ -41,11 +43,36 @@ def test_few_work_groups_take_low_tiles():
         step = step_of(m, n, 2, *batch)
         enough = step.groups >= LEAST_GROUPS * LIMITS.compute_units
         assert enough or step.config.work_m == 1
-    assert step_of(20_000, 20_000, 2).config.work_m == CONFIG.work_m
+    assert step_of(20_000, 20_000, 8).config.work_m == CONFIG.work_m
+    assert step_of(20_000, 20_000, 2).config.work_m == CONFIG.work_m // 2
 
 
-def test_each_tile_has_one_work_group():
-    """Tiles are cut off at the edges of C; matrices of a batch have their own."""
-    step = step_of(1000, 777, 3, 5)
+@pytest.mark.parametrize(
+    ("n", "alignment", "is_cut", "align"),
+    [
+        (777, 256, False, BLOCK),  # rows begin anywhere
+        (776, 256, False, 1),
+        (776, 4, False, BLOCK),  # the first row does
+        (776, 256, True, BLOCK),  # matrices of a batch do
+    ],
+)
+def test_neighbours_write_whole_blocks_of_memory(n, alignment, is_cut, align):
+    """Where rows of C begin between blocks, tiles begin earlier, and may be one more."""
+    a, b, c = dense(1000, 3, 5), dense(3, n, 5), dense(1000, n, 5)
+    strides = ((1000 * n + 4 if is_cut else 1000 * n), *c.strides[1:])
+    c = c._replace(alignment_bytes=alignment, strides=strides)
+    (step,) = make_outer_plan(a, b, c, CONFIG, LIMITS).steps
+    assert step.config.align == align
     tile_m, tile_n = step.config.tile
-    assert step.groups == 5 * ceil_div(1000, tile_m) * ceil_div(777, tile_n)
+    assert step.groups == 5 * ceil_div(1000, tile_m) * ceil_div(n + align - 1, tile_n)
+
+
+def test_rows_of_a_work_item_begin_alike():
+    """Otherwise, and where neighbours in a row are apart, elements are written as they come."""
+    c = dense(1000, 777)
+    operands = dense(1000, 3), dense(3, 777)
+    for config, result in ((replace(CONFIG, items_m=4), c), (CONFIG, c.transposed())):
+        if result is not c:
+            operands = tuple(x.transposed() for x in reversed(operands))
+        (step,) = make_outer_plan(*operands, result, config, LIMITS).steps
+        assert step.config.align == 1
