@@ -26,7 +26,7 @@ class SkinnyGpuConfig(KernelConfig):
     width: int  # floats per load of B
     group: int  # work-items per work-group
     abreast: int  # of them, those side by side along a row of B, if its rows are contiguous
-    chunk: int  # columns of A in local memory; 0: read A in place
+    chunk: int  # columns of A in local memory; 0: read A in place, if B's rows are contiguous
     fma: bool  # as in TiledConfig
     ahead: int = 4  # loads of B in flight
 
@@ -78,6 +78,16 @@ class SkinnyGpuVariant(SkinnyGpuConfig):
         """Columns of C per work-group."""
         return self.group // self.abreast if self.along_k else super().strip
 
+    @property
+    def step(self) -> int:
+        """Rows of B that the work-items read by a load each."""
+        return self.abreast * self.width if self.along_k else self.group // self.abreast
+
+    @property
+    def local_memory_bytes(self) -> int:
+        more_of_a = self.rows * self.width if self.unaligned else 0
+        return super().local_memory_bytes + FLOAT_BYTES * more_of_a
+
     def microseconds(self, launch: Launch) -> float:
         """Return the expected time of a launch: the bytes of B, and the latency of its steps."""
         _, arguments, limits = launch
@@ -98,8 +108,15 @@ class SkinnyGpuVariant(SkinnyGpuConfig):
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
-        if self.unaligned and (self.chunk or not self.along_k):
-            yield f"unaligned needs along_k, and chunk=0, not {self.chunk}"
+        if self.along_k and not self.chunk:
+            yield "along_k needs a chunk of A in local memory, not chunk=0"
+        if self.unaligned and not self.along_k:
+            yield "unaligned needs along_k"
+        if self.chunk % (self.ahead * self.step):
+            yield (
+                f"chunk={self.chunk} columns of A are no multiple of the {self.ahead * self.step} "
+                f"that ahead={self.ahead} loads of all work-items bring"
+            )
         if self.cached_loads and self.width != HINTED_WIDTH:
             yield (
                 f"cached_loads={self.cached_loads} needs loads of {HINTED_WIDTH} floats, "

@@ -6,11 +6,13 @@
 // contiguous dimension of B, WIDTH floats each, and GROUP/ABREAST across it. Where the rows of B are contiguous,
 // a work-item adds up WIDTH columns of its own, over every GROUP/ABREAST-th row of B; with ALONG_K it adds up
 // its share of one column. Then the work-items add up their sums through local memory. CHUNK columns of A lie
-// there, too; with CHUNK 0, A is read in place.
+// there, too; with CHUNK 0, which is not for ALONG_K, A is read in place.
 // Loads of B bring WIDTH floats, of which n (with ALONG_K, k) is a multiple. AHEAD loads are under way at
-// once. The first loads of a chunk begin after those of A and before A is in local memory.
-// UNALIGNED, with ALONG_K and CHUNK 0, is for columns of B that begin anywhere and have any length: loads of WIDTH
-// floats begin at the first aligned element of a column, and single ones bring the few before it and the last.
+// once; AHEAD of them divide a chunk.
+// UNALIGNED, with ALONG_K, is for columns of B that begin anywhere and have any length: loads of WIDTH floats begin at
+// the first aligned element of a column, and single ones bring the few before it and the last. So each column meets
+// the elements of A in local memory elsewhere in vectors. They are read one by one. Neighbours there are PLANE
+// apart, so that work-items side by side still read side by side, from different banks.
 // Split-k: several slices of k, slice_k long each, are several results. Slice s goes to c + s*c_slice; or,
 // with FUSED_SPLIT_K, to `slices_out`, and the sum of all to c (split_k/fused.cl).
 //
@@ -20,7 +22,7 @@
 // On an H200 other data is not evicted sooner by this than by plain loads. The policy evict_last is no faster,
 // and keeps B long after its last use. For NVIDIA's compiler, compute capability 8.0 and later, WIDTH 4.
 // Work-groups: matrices x slices x (m/ROWS, rounded up) x (n/STRIP, rounded up), GROUP work-items each.
-// Local: 4*(ROWS*CHUNK + GROUP*WIDTH) bytes.
+// Local: 4*(ROWS*CHUNK + GROUP*WIDTH) bytes; with UNALIGNED, 4*ROWS*WIDTH more.
 // After: NVIDIA, "Parallel thread execution ISA", cache eviction priority hints.
 #ifndef ROWS
 #error "ROWS: rows of C at a time"
@@ -35,7 +37,7 @@
 #error "ABREAST: work-items side by side along the memory of B"
 #endif
 #ifndef CHUNK
-#error "CHUNK: columns of A in local memory; 0 if A is read where it lies"
+#error "CHUNK: columns of A in local memory; 0 if A is read where it lies, not with ALONG_K"
 #endif
 #ifndef AHEAD
 #error "AHEAD: loads of B under way at once"
@@ -55,12 +57,18 @@
 #define ACROSS (GROUP / ABREAST)
 #define STRIP (ALONG_K ? ACROSS : ABREAST * WIDTH)
 #define ADDED (ALONG_K ? ABREAST : ACROSS)  // work-items that share the same sums
-#define SHARE ((ROWS * CHUNK + GROUP - 1) / GROUP)  // elements of A that each work-item brings to local memory
+#define PLANE (CHUNK / WIDTH + 1)
+// Elements of a row of A in local memory: with UNALIGNED, also those that the last load of a chunk meets.
+#define DEPTH (UNALIGNED ? CHUNK + WIDTH : CHUNK)
+#define SHARE ((ROWS * DEPTH + GROUP - 1) / GROUP)  // elements of A that each work-item brings to local memory
 // The first row of a chunk that a work-item loads, and the distance to the next.
 #define FIRST (ALONG_K ? x * WIDTH : y)
 #define STEP (ALONG_K ? ABREAST * WIDTH : ACROSS)
-#if ALONG_K  // what a load of B is multiplied by
-#define OF_A(i, p) LOAD_ALIGNED(WIDTH, __local, rows + (i) * CHUNK + (p))
+#if UNALIGNED  // what a load of B is multiplied by
+#define OF_A(i, p) by_element(rows + (i) * DEPTH + (uint)(p) / WIDTH, places)
+#define EDGES ((2 * WIDTH - 3 + ABREAST) / ABREAST)  // elements of a column beside whole loads, for each work-item
+#elif ALONG_K
+#define OF_A(i, p) LOAD_ALIGNED(WIDTH, __local, rows + (i) * DEPTH + (p))
 #else
 #define OF_A(i, p) ((FLOAT(WIDTH))(rows[(p) * ROWS + (i)]))
 #endif
@@ -96,44 +104,57 @@ static inline FLOAT(WIDTH) load_of_b(const int load, __global const float* p, co
 }
 #endif
 
-#if CHUNK == 0
-// What a load of B at p is multiplied by, from a row of A: one element, or with ALONG_K elements p to p + WIDTH - 1.
-static inline FLOAT(WIDTH) of_a_at(__global const float* row, const int p, const long a_column) {
+#if UNALIGNED
+// Elements of a row of A in local memory, from their places.
+static inline FLOAT(WIDTH) by_element(__local const float* row, const uint* places) {
   float values[WIDTH];
   #pragma unroll
-  for (int e = 0; e < WIDTH; e++) values[e] = row[(p + (ALONG_K ? e : 0)) * a_column];
+  for (int e = 0; e < WIDTH; e++) values[e] = row[places[e]];
   return LOAD(WIDTH, values);
 }
 
-// Add AHEAD loads of B from p on, times A. Unless `all` are there, those from `end` on are zero: their latencies overlap
-// all the same.
-static inline __attribute__((always_inline)) void add_loads(
-    FLOAT(WIDTH)* sum, __global const float* a, const long a_row, const long a_column, __global const float* b, const long b_row,
-    const int p, const int end, const int rows_here, const Policies policies, const bool all) {
-  FLOAT(WIDTH) v[AHEAD], of_a[AHEAD][ROWS];
-  #pragma unroll
-  for (int f = 0; f < AHEAD; f++) {
-    const int here = p + f * STEP;
-    const bool there = all || here < end;
-    v[f] = there ? load_of_b(f, b + (ALONG_K ? here : here * b_row), policies) : (FLOAT(WIDTH))(0.0f);
-    #pragma unroll
-    for (int i = 0; i < ROWS; i++)
-      of_a[f][i] = there ? of_a_at(a + min(i, rows_here - 1) * a_row, here, a_column) : (FLOAT(WIDTH))(0.0f);
-  }
-  #pragma unroll
-  for (int f = 0; f < AHEAD; f++)
-    #pragma unroll
-    for (int i = 0; i < ROWS; i++) sum[i] = MULTIPLY_ADD(of_a[f][i], v[f], sum[i]);
-}
-#endif
-
-#if CHUNK == 0 && ALONG_K
 // A float as the first of WIDTH; the others are zero.
 static inline FLOAT(WIDTH) first_float(const float value) {
   float values[WIDTH];
   #pragma unroll
   for (int e = 0; e < WIDTH; e++) values[e] = e ? 0.0f : value;
   return LOAD(WIDTH, values);
+}
+#endif
+
+#if CHUNK == 0
+// Add AHEAD loads of B from row p on, times A. Unless `all` are there, those from `end` on are zero: their latencies
+// overlap all the same.
+static inline __attribute__((always_inline)) void add_loads(
+    FLOAT(WIDTH)* sum, __global const float* a, const long a_row, const long a_column, __global const float* b, const long b_row,
+    const int p, const int end, const int rows_here, const Policies policies, const bool all) {
+  FLOAT(WIDTH) v[AHEAD];
+  float of_a[AHEAD][ROWS];
+  #pragma unroll
+  for (int f = 0; f < AHEAD; f++) {
+    const int here = p + f * STEP;
+    const bool there = all || here < end;
+    v[f] = there ? load_of_b(f, b + here * b_row, policies) : (FLOAT(WIDTH))(0.0f);
+    #pragma unroll
+    for (int i = 0; i < ROWS; i++) of_a[f][i] = there ? a[min(i, rows_here - 1) * a_row + here * a_column] : 0.0f;
+  }
+  #pragma unroll
+  for (int f = 0; f < AHEAD; f++)
+    #pragma unroll
+    for (int i = 0; i < ROWS; i++) sum[i] = MULTIPLY_ADD((FLOAT(WIDTH))(of_a[f][i]), v[f], sum[i]);
+}
+#endif
+
+#if CHUNK > 0
+// Load a work-item's share of a chunk of A. Past the last row and column, it is zero.
+static inline void load_chunk(float* own_a, __global const float* a, const long a_row, const long a_column, const int rows_here,
+                              const int columns_here) {
+  const int item = get_local_id(0);
+  #pragma unroll
+  for (int s = 0; s < SHARE; s++) {
+    const int i = s * GROUP + item, row = ALONG_K ? i / DEPTH : i % ROWS, p = ALONG_K ? i % DEPTH : i / ROWS;
+    own_a[s] = row < rows_here && p < columns_here ? a[row * a_row + p * a_column] : 0.0f;
+  }
 }
 #endif
 
@@ -152,7 +173,7 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
                     const long c_slice, const long4 c_strides FUSED_ARGUMENTS GATE_ARGUMENTS) {
   if (GATE_IS_CLOSED) return;
 #if CHUNK > 0
-  __local float rows[CHUNK * ROWS] __attribute__((aligned(64)));
+  __local float rows[DEPTH * ROWS] __attribute__((aligned(64)));
 #endif
   __local float parts[GROUP * WIDTH];
   const int strips = (n + STRIP - 1) / STRIP, blocks = (m + ROWS - 1) / ROWS, slices = (k + slice_k - 1) / slice_k;
@@ -182,56 +203,69 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
   #pragma unroll
   for (int i = 0; i < ROWS; i++) sum[i] = (FLOAT(WIDTH))(0.0f);
 
-#if CHUNK == 0 && ALONG_K
-  const int before = UNALIGNED ? min(-(int)((size_t)(b + first) / sizeof(float)) & (WIDTH - 1), last - first) : 0;
-  const int whole = first + before + (last - first - before) / WIDTH * WIDTH;
-  int p = first + before + FIRST;
-  for (; p + (AHEAD - 1) * STEP < whole; p += AHEAD * STEP)
-    add_loads(sum, a, a_row, a_column, b, b_row, p, whole, rows_here, policies, true);
-  if (p < whole) add_loads(sum, a, a_row, a_column, b, b_row, p, whole, rows_here, policies, false);
-#if UNALIGNED
-  for (int e = x; e < before + last - whole; e += ABREAST) {
-    const int q = e < before ? first + e : whole + e - before;
-    #pragma unroll
-    for (int i = 0; i < ROWS; i++) sum[i] = MULTIPLY_ADD(first_float(a[min(i, rows_here - 1) * a_row + q * a_column]), first_float(b[q]), sum[i]);
-  }
-#endif
-#elif CHUNK == 0
+#if CHUNK == 0
   int p = first + FIRST;
   for (; p + (AHEAD - 1) * STEP < last; p += AHEAD * STEP)
     add_loads(sum, a, a_row, a_column, b, b_row, p, last, rows_here, policies, true);
   if (p < last) add_loads(sum, a, a_row, a_column, b, b_row, p, last, rows_here, policies, false);
 #else
-  for (int chunk = first; chunk < last; chunk += CHUNK) {
-    const int depth = min(CHUNK, last - chunk);
-    __global const float* chunk_b = b + chunk * b_row;
-    float own_a[SHARE];
+#if UNALIGNED
+  // A column has `before` elements, whole loads, and `after` elements.
+  const int before = min(-(int)((size_t)(b + first) / sizeof(float)) & (WIDTH - 1), last - first);
+  const int after = (last - first - before) % WIDTH;
+  uint places[WIDTH];  // of the elements that the first load of a column meets
+  #pragma unroll
+  for (int e = 0; e < WIDTH; e++) places[e] = (uint)(before + e) % WIDTH * PLANE + (uint)(before + e) / WIDTH;
+  float edge_b[EDGES], edge_a[EDGES][ROWS];
+  #pragma unroll
+  for (int e = 0; e < EDGES; e++) {
+    const int edge = x + e * ABREAST, q = edge < before ? first + edge : last - after + edge - before;
+    const bool there = edge < before + after;
+    edge_b[e] = there ? b[q] : 0.0f;
     #pragma unroll
-    for (int s = 0; s < SHARE; s++) {
-      const int i = s * GROUP + item, row = ALONG_K ? i / CHUNK : i % ROWS, p = ALONG_K ? i % CHUNK : i / ROWS;
-      own_a[s] = row < rows_here && p < depth ? a[row * a_row + (chunk + p) * a_column] : 0.0f;
-    }
-    FLOAT(WIDTH) v[AHEAD];
-    #pragma unroll
-    for (int f = 0; f < AHEAD; f++)
-      if (FIRST + f * STEP < depth) v[f] = load_of_b(f, chunk_b + (FIRST + f * STEP) * b_row, policies);
+    for (int i = 0; i < ROWS; i++) edge_a[e][i] = there && i < rows_here ? a[i * a_row + q * a_column] : 0.0f;
+  }
+#else
+  const int before = 0, after = 0;
+#endif
+  // The loads of B go on from chunk to chunk, and those of A are a chunk ahead.
+  const int depth = last - first - before - after;  // of whole loads
+  a += first * a_column;
+  b += (first + before) * b_row;
+  float own_a[SHARE];
+  load_chunk(own_a, a, a_row, a_column, rows_here, last - first);
+  FLOAT(WIDTH) v[AHEAD];
+  #pragma unroll
+  for (int f = 0; f < AHEAD; f++)
+    if (FIRST + f * STEP < depth) v[f] = load_of_b(f, b + (FIRST + f * STEP) * b_row, policies);
+  for (int chunk = 0; chunk < last - first; chunk += CHUNK) {
     barrier(CLK_LOCAL_MEM_FENCE);  // the chunk before has been read
     #pragma unroll
-    for (int s = 0; s < SHARE; s++)
-      if (s * GROUP + item < ROWS * CHUNK) rows[s * GROUP + item] = own_a[s];
+    for (int s = 0; s < SHARE; s++) {
+      const int i = s * GROUP + item, p = i % DEPTH;
+      if (i < ROWS * DEPTH) rows[UNALIGNED ? i - p + p % WIDTH * PLANE + p / WIDTH : i] = own_a[s];
+    }
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (int p = FIRST; p < depth; p += AHEAD * STEP) {
+    const int later = chunk + CHUNK;
+    if (later < last - first) load_chunk(own_a, a + later * a_column, a_row, a_column, rows_here, last - first - later);
+    for (int p = FIRST; p < min(CHUNK, depth - chunk); p += AHEAD * STEP) {
       #pragma unroll
       for (int f = 0; f < AHEAD; f++) {
-        const int here = p + f * STEP, next = here + AHEAD * STEP;
-        if (here < depth) {
+        const int here = p + f * STEP, next = chunk + here + AHEAD * STEP;
+        if (chunk + here < depth) {
           #pragma unroll
           for (int i = 0; i < ROWS; i++) sum[i] = MULTIPLY_ADD(OF_A(i, here), v[f], sum[i]);
         }
-        if (next < depth) v[f] = load_of_b(f, chunk_b + next * b_row, policies);
+        if (next < depth) v[f] = load_of_b(f, b + next * b_row, policies);
       }
     }
   }
+#if UNALIGNED
+  #pragma unroll
+  for (int e = 0; e < EDGES; e++)
+    #pragma unroll
+    for (int i = 0; i < ROWS; i++) sum[i] = MULTIPLY_ADD(first_float(edge_a[e][i]), first_float(edge_b[e]), sum[i]);
+#endif
 #endif
 
   for (int i = 0; i < rows_here; i++) {

@@ -29,13 +29,25 @@ def test_work_items_copy_few_floats_of_a(extra, fits):
     assert (not list(replace(CONFIG, chunk=most + extra).problems())) == fits
 
 
-def test_only_columns_that_are_read_with_a_in_place_begin_anywhere():
-    """Neither rows of B nor columns with A in local memory have single loads before the vectors."""
-    in_place = replace(CONFIG, chunk=0)
-    options = {"along_k": True, "unaligned": True}
-    assert not list(variant_of(SkinnyGpuVariant, in_place, **options).problems())
-    for config, along_k in ((CONFIG, True), (in_place, False)):
-        (problem,) = variant_of(
-            SkinnyGpuVariant, config, **options | {"along_k": along_k}
-        ).problems()
-        assert problem.startswith("unaligned needs along_k")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"chunk": 0}, "along_k needs a chunk of A in local memory, not chunk=0"),
+        ({"along_k": False, "unaligned": True}, "unaligned needs along_k"),
+        ({"chunk": 1000}, "chunk=1000 columns of A are no multiple of the 512"),
+    ],
+)
+def test_broken_variants_say_why(changes, message):
+    """Loads divide a chunk, and only columns begin anywhere."""
+    variant = variant_of(SkinnyGpuVariant, replace(CONFIG, abreast=32, chunk=1024), along_k=True)
+    assert not list(variant.problems())
+    (problem,) = replace(variant, **changes).problems()
+    assert problem.startswith(message)
+
+
+def test_columns_that_begin_anywhere_take_more_local_memory():
+    """Their last load meets elements of A behind those of a chunk."""
+    aligned = variant_of(SkinnyGpuVariant, CONFIG, along_k=True)
+    unaligned = replace(aligned, unaligned=True)
+    more = unaligned.local_memory_bytes - aligned.local_memory_bytes
+    assert more == 4 * CONFIG.rows * CONFIG.width

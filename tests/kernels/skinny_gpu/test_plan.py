@@ -30,20 +30,17 @@ def test_work_groups_are_smaller_where_columns_are_contiguous(group, along_k):
         assert step.config.items == items
 
 
-@pytest.mark.parametrize(
-    ("n", "k", "abreast"),
-    [(9060, 669, 16), (4404, 2463, 32), (9001, 9001, 64), (1360, 1792, 64), (823, 100, 16)],
-)
-def test_more_work_items_share_long_and_few_columns(n, k, abreast):
-    """With A in place, columns may begin anywhere, and each is divided among work-items."""
-    config = replace(skinny_lanes_config(1, LIMITS), chunk=0)
-    b = dense(n, k).transposed()._replace(alignment_bytes=4)
-    step = make_plan(dense(1, k), b, dense(1, n), config, None, LIMITS).steps[0]
-    found = step.config
-    assert (found.abreast, found.width, found.unaligned) == (abreast, config.width, True)
-    whole = b._replace(alignment_bytes=256)
-    step = make_plan(dense(1, k), whole, dense(1, n), config, None, LIMITS).steps[0]
-    assert step.config.unaligned == (k % config.width > 0)
+@pytest.mark.parametrize("chunk", [0, 64, 4096])
+@pytest.mark.parametrize(("k", "alignment"), [(2464, 256), (2463, 256), (2464, 4)])
+def test_columns_may_begin_anywhere(k, alignment, chunk):
+    """They are read by the same loads, which divide a chunk of A."""
+    config = replace(skinny_lanes_config(1, LIMITS), chunk=chunk)
+    b = dense(900, k).transposed()._replace(alignment_bytes=alignment)
+    found = make_plan(dense(1, k), b, dense(1, 900), config, None, LIMITS).steps[0].config
+    assert found.width == config.width
+    assert found.unaligned == (k % config.width > 0 or alignment < 16)
+    assert not list(found.problems_on(LIMITS))
+    assert found.chunk <= max(chunk or 4096, found.step)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +57,7 @@ def test_work_items_read_long_runs_of_a_row_if_all_compute_units_have_some(n, k,
 
 
 @pytest.mark.parametrize("group", [12, 24, 64, 256])
-def test_work_items_that_share_a_column_divide_the_work_group(group):
+def test_any_work_group_reads_columns(group):
     """Whatever size of work-group a record has."""
     config = replace(skinny_lanes_config(1, LIMITS), group=group, chunk=0)
     b = dense(900, 3001).transposed()
