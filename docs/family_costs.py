@@ -21,6 +21,7 @@ import contextlib
 import dataclasses
 import functools
 import gzip
+import itertools
 import json
 import math
 import multiprocessing
@@ -28,7 +29,6 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -64,6 +64,7 @@ SIGMA = 4.0  # of the logarithms of wide data
 CLOSENESS = 2.0  # the power of a plan's weight
 OUTLIER = 0.15  # of logarithms, from which on a residual counts less
 PERCENTS = 0.03  # how much less certain than all times the percents of configs are
+CLOSE, MOVING, MOVES = 0.015, 0.01, (-0.02, 0.02, -0.01, 0.01)  # logarithms, see `of_choice`
 
 
 class Alternative(NamedTuple):
@@ -379,7 +380,7 @@ def summarise(rows: Sequence[dict[str, Any]]) -> None:
     """Print the peer's time over ours, by the work."""
     bounds = (1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e15)
     for mode in ("strict", "float32", "float32, wide data"):
-        for low, high in (*pairwise(bounds), (bounds[0], bounds[-1])):
+        for low, high in (*itertools.pairwise(bounds), (bounds[0], bounds[-1])):
             ratios = sorted(
                 row["calls_us"]["cuBLAS"] / row["calls_us"][mode]
                 for row in rows
@@ -489,6 +490,41 @@ def closeness(timed: Sequence[Timed]) -> np.ndarray:
     return np.array([(fastest[each.product] / each.taken_us) ** CLOSENESS for each in timed])
 
 
+def of_choice(
+    expected: np.ndarray,
+    taken: np.ndarray,
+    products: Sequence[tuple[int, int]],
+    belongs: np.ndarray,
+    percents: np.ndarray,
+) -> np.ndarray:
+    """Return percents of configs by which the plans expected to be fastest take the least time.
+
+    All are logarithms. The percents are moved a little at a time. Times as close as `CLOSE` count
+    as equal, and large moves count against the choice.
+    """
+    numbers = {each: number for number, each in enumerate(dict.fromkeys(products))}
+    plans: list[list[int]] = [[] for _ in numbers]
+    for index, product in enumerate(products):
+        plans[numbers[product]].append(index)
+
+    def cost(moved: np.ndarray) -> float:
+        times, lost = expected + belongs @ moved, 0.0
+        for each in plans:
+            weights = np.exp((times[each].min() - times[each]) / CLOSE)
+            lost += float(weights @ (taken[each] - taken[each].min()) / weights.sum())
+        return lost / len(plans) + MOVING * float(np.sum((moved - percents) ** 2))
+
+    best, least, before = percents, cost(percents), math.inf
+    while least < before:
+        before = least
+        for index, move in itertools.product(range(len(percents)), MOVES):
+            moved = best.copy()
+            moved[index] += move
+            if (found := cost(moved)) < least:
+                best, least = moved, found
+    return best
+
+
 def fit(arguments: argparse.Namespace) -> int:
     """Fit the constants and print them."""
     from scipy.optimize import least_squares
@@ -519,7 +555,12 @@ def fit(arguments: argparse.Namespace) -> int:
     costs = dataclasses.replace(known, **{name: float(f"{value:.3g}") for name, value in values})
     for name in names:
         print(f"    {name}: float = {getattr(costs, name)}")
-    for kind, factor in zip(kinds, np.exp(found.x[len(names) :]), strict=True):
+    percents = found.x[len(names) :]
+    if arguments.choice:
+        times = np.concatenate([part.expected(costs) for part in data])
+        products = [(part, each.product) for part in range(len(data)) for each in data[part].timed]
+        percents = of_choice(np.log(times), taken, products, belongs, percents)
+    for kind, factor in zip(kinds, np.exp(percents), strict=True):
         print(f"    times {factor:.3f}: {kind}")
     print(f"root mean square of {len(taken)} logarithms: {np.sqrt(np.mean(found.fun**2)):.3f}")
     for path in (*arguments.files, *arguments.check):
@@ -555,6 +596,9 @@ def main() -> int:
     fitting.add_argument("--constants", nargs="*", metavar="NAME", help="the others stay")
     fitting.add_argument(
         "--percents", action="store_true", help="also of the configs of tiles, as factors"
+    )
+    fitting.add_argument(
+        "--choice", action="store_true", help="then move the percents to where the choice is best"
     )
     fitting.add_argument("--steps", type=int, default=200, help="the most steps of the fit")
     arguments = parser.parse_args()

@@ -98,7 +98,8 @@ def launch_us(
     area = tiles.tile_m * tiles.tile_n
     moving = tiles.tile_m * _load_cost(tiles, tiles.load_a, tiles.transpose_a, costs)
     moving += tiles.tile_n * _load_cost(tiles, tiles.load_b, tiles.transpose_b, costs)
-    work = area + 4 * moving
+    # Copies are made beside the arithmetic; loads take registers and instructions of it.
+    work = joined(OVERLAP, area, 4 * moving) if tiles.asynchronous else area + 4 * moving
     # Each group takes longer where few run at the same time, as in the last wave. A work-item with
     # more accumulators has more to do meanwhile.
     waves = math.ceil(rounds / most_together)
