@@ -6,9 +6,15 @@ import functools
 import logging
 import os
 
-from clgemm.core.host_blas import blas_kernels, has_narrow_kernels
+from clgemm.core.host_blas import (
+    blas_kernels,
+    has_avx512,
+    has_narrow_kernels,
+    usable_processors,
+)
 from clgemm.core.precision import environment_precision
 from clgemm.core.settings import Variable, whole_number
+from clgemm.core.traits import MANY_CORES
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.choice import NoDeviceError, get_device
 from clgemm.hardware.device import Device
@@ -89,13 +95,20 @@ LEAST_BY_LOOP_IF_SENT = 2**20
 # a CPU device, which reads them where they lie, and `dot` 1.4 to 1.05 times (two cores of an AMD
 # EPYC with PoCL 3.1, 2026-11-25). With fewer elements it takes 0.7 to 1.8 times as long.
 LEAST_BY_COPY = 2**23
-# Two to seven rows or columns of C, which are dots of as many vectors with a matrix: the elements
-# of the matrix and the steps over k from which on a CPU device makes them. It takes 0.2 to 1.1
-# times as long as the host's BLAS, 0.5 in the middle. Right after a product of the host it takes
-# 0.3 to 1.9 times as long, 0.7 in the middle. Measured with 160 random products on two cores of an
-# AMD EPYC (Zen 4), with PoCL 3.1 and Intel's runtime (2026-11-25). With shorter k it takes up to
-# 1.7 times as long.
-LEAST_IF_THIN, LEAST_DEPTH_IF_THIN = 2**22, 256
+# Two to 31 rows or columns of C, fewer than `crossovers` has a kind for: the most of them, and the
+# elements of the other operand and the steps over k from which on a CPU device makes them. Up to 15
+# rows, it takes 0.33 to 1.1 times as long as the host's BLAS, 0.58 in the middle; with more, 0.5 to
+# 1.4 times, 0.73 in the middle. Right after a product of the host, whose threads spin, 0.9 and 1.12
+# in the middle. Measured with 350 random products on two cores of an AMD EPYC (Zen 4), with PoCL
+# 3.1 and Intel's runtime each (2026-11-25). With shorter k it takes up to 2.3 times as long.
+LEAST_IF_THIN, LEAST_DEPTH_IF_THIN = ((15, 2**20), (31, 2**21)), 256
+LEAST_WORK_IF_THIN = 2 * 2**20  # multiply-adds
+# A large C of a short k: its elements, and the values of k, for which a CPU device is faster. It
+# takes 0.35 to 1.2 times as long as the host's BLAS, 0.56 in the middle, and right after a product
+# of the host 0.8. Measured with 195 random products whose C has 32 rows and columns or more, on the
+# same processor with the same runtimes (2026-11-25). With fewer elements, for which NumPy does not
+# take new memory from the system each time, it takes 1.1 to 1.3 times as long.
+LEAST_IF_FLAT, DEPTHS_IF_FLAT, LEAST_SIDE_IF_FLAT = 2**23, range(2, 65), 32
 # The processors for which OpenBLAS has kernels with AVX-512. On two cores of an AMD EPYC (Zen 4),
 # the device takes 0.96 of their time (every side 384 or more; PoCL 3.1 and Intel's runtime), but
 # 1.4 times as long right after a product of the host, whose threads spin (2026-11-24).
@@ -113,7 +126,7 @@ SQUARE, SQUARE_BYTES = 4, 2**31
 # (2026-11-24).
 NARROW_CROSSOVER = 10**7  # multiply-adds
 NARROW_LEAST_SIDE = 64  # rows and columns of C
-SMALLEST_CROSSOVER = min(NARROW_CROSSOVER, *CROSSOVER.values())  # multiply-adds
+SMALLEST_CROSSOVER = min(LEAST_WORK_IF_THIN, NARROW_CROSSOVER, *CROSSOVER.values())
 CLEARLY = 4  # the factor above the bounds from which on a GPU is faster by far
 
 
@@ -166,10 +179,10 @@ def host_is_faster(
     least_work = LEAST_BY_LOOP if by_loop else smallest_crossover() * sent
     if work < least_work:
         return True
-    is_thin = _is_thin(m, n, k, matrices)
-    if min(m, n, k) < SHORT_SIDE and not (by_loop or is_thin):
+    is_bound = _is_bound_by_memory(m, n, k, matrices)
+    if min(m, n, k) < SHORT_SIDE and not (by_loop or is_bound):
         return True
-    is_special = by_loop or by_copy or is_thin
+    is_special = by_loop or by_copy or is_bound
     if not is_special and work < smallest(min(map(_crossover, CROSSOVER))) * sent:
         return True
     try:
@@ -181,8 +194,10 @@ def host_is_faster(
         emulates_lanes = device.kind == "CPU" and not device.traits.is_vector_compiler
         is_sent = transfer_config(device) is not None
         return emulates_lanes or (is_sent and work < LEAST_BY_LOOP_IF_SENT)
-    if is_thin:
-        return not _reads_in_place(device)
+    if is_bound and _reads_in_place(device):
+        return False
+    if min(m, n, k) < SHORT_SIDE:
+        return True
     if transfer_config(device) is None:
         sent = 1.0  # nothing is sent in any case
     product = Work(m, n, k, matrices)
@@ -195,10 +210,19 @@ def host_is_faster(
     return _rules_choose_host(device, product, sent)
 
 
-def _is_thin(m: int, n: int, k: int, matrices: int) -> bool:
-    """Tell whether C has a few rows or columns, and the other operand is large."""
-    is_long = k >= LEAST_DEPTH_IF_THIN and max(m, n) * k >= LEAST_IF_THIN
-    return matrices == 1 and 1 < min(m, n) < SHORT_SIDE and is_long
+def _is_bound_by_memory(m: int, n: int, k: int, matrices: int) -> bool:
+    """Tell whether a product of one large operand or result is for a CPU, if there is one for it.
+
+    C has a few rows or columns, or k is short.
+    """
+    short, long = sorted((m, n))
+    is_thin = k >= LEAST_DEPTH_IF_THIN and any(
+        2 <= short <= most and long * k >= least for most, least in LEAST_IF_THIN
+    )
+    is_flat = k in DEPTHS_IF_FLAT and short >= LEAST_SIDE_IF_FLAT and m * n >= LEAST_IF_FLAT
+    if matrices > 1 or not (is_thin or is_flat):
+        return False
+    return has_avx512() and usable_processors() < MANY_CORES
 
 
 def is_clearly_faster(device: Device, work: Work, sent: float = 1.0) -> bool:

@@ -230,7 +230,7 @@ def test_what_numpy_makes_in_a_loop_goes_to_a_device(
         (64, "GPU", False, 1, True, True),
     ],
 )
-def test_what_numpy_copies_and_thin_products_go_to_a_cpu_that_reads_in_place(
+def test_what_memory_bounds_goes_to_a_cpu_that_reads_in_place(
     units, kind, is_vector_compiler, width, transfer, host, monkeypatch
 ):
     """Whose BLAS would else be left to multiply. Small products are not asked."""
@@ -243,15 +243,30 @@ def test_what_numpy_copies_and_thin_products_go_to_a_cpu_that_reads_in_place(
     monkeypatch.setattr(selection, "get_device", lambda: stand)
     monkeypatch.setattr(selection, "measured", lambda _: None)
     monkeypatch.setattr(selection, "blas_kernels", lambda: "SkylakeX")
+    monkeypatch.setattr(selection, "has_avx512", lambda: True)
+    monkeypatch.setattr(selection, "usable_processors", lambda: 2)
     product = 4000, 64, 3600, 1
     assert selection.host_is_faster(*product, by_copy=True) == host
     assert selection.host_is_faster(4000, 7, 200, 1, by_copy=True)
-    for thin in ((4000, 7, 3600, 1), (2, 20_000, 256, 1)):
-        assert selection.host_is_faster(*thin) == host
-    for other in ((4000, 7, 1000, 1), (4000, 1, 3600, 1), (4000, 7, 3600, 2), (40_000, 7, 255, 1)):
+    bound = (
+        *((4000, 7, 3600, 1), (2, 5000, 256, 1), (15, 1024, 1024, 1), (31, 2048, 1024, 1)),
+        *((4096, 2048, 2, 1), (2900, 2900, 50, 1), (32, 262_144, 5, 1)),
+    )
+    for each in (*bound, (2900, 2900, 64, 1)):
+        assert selection.host_is_faster(*each) == host
+    for other in (
+        *((4000, 7, 260, 1), (4000, 1, 3600, 1), (4000, 7, 3600, 2), (40_000, 7, 255, 1)),
+        *((31, 1024, 1024, 1), (32, 2048, 1024, 1), (2, 2000, 256, 1)),
+        *((4096, 2047, 2, 1), (2900, 2900, 65, 1), (31, 2**20, 5, 1), (4096, 2048, 2, 2)),
+    ):
         assert selection.host_is_faster(*other)
     if kind == "CPU":
         assert selection.host_is_faster(*product)
+    # Without such a processor, no device is opened for them.
+    monkeypatch.setattr(selection, "get_device", None)
+    for name, value in (("usable_processors", 8), ("has_avx512", False)):
+        monkeypatch.setattr(selection, name, lambda value=value: value)
+        assert all(selection.host_is_faster(*each) for each in bound)
 
 
 @pytest.mark.parametrize(
