@@ -175,12 +175,14 @@ class Costs:
 
 
 # Fitted on an NVIDIA H200, driver 580.159, by docs/family_costs.py to docs/measured/families_h200*.
-# The first four and those of outer products and of dots are of the third fit, with
-# families_h200_again, since launches make no events. How the tiled family stores, and the four of
-# few rows, are of the fifth, with families_h200_stores. Those of packing and split-k are of the
-# second fit, with families_h200_tiles and _squares. The rest of the tiled family is of the eighth,
-# with families_h100_copies, _h100_again and _h200_behind: `--percents --choice`. There, an H100's
-# memory counted for 0.72 of an H200's. The others are older.
+# The first four and those of dots are of the third fit, with families_h200_again, since launches
+# make no events. How the tiled family stores, and the four of few rows, are of the fifth, with
+# families_h200_stores. Those of packing and split-k are of the second fit, with
+# families_h200_tiles and _squares. The rest of the tiled family is of the eighth, with
+# families_h100_copies, _h100_again and _h200_behind: `--percents --choice`. There, an H100's memory
+# counted for 0.72 of an H200's. One percent, of tiles of 128 x 64 without copies, is 2 more by
+# hand, so that 1000 and 1001 cubed have plans that were measured as fast. Those of outer products
+# are from 14 of them on an H200, by hand. The others are older.
 H200 = Costs()
 
 

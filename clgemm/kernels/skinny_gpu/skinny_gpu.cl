@@ -10,9 +10,9 @@
 // Loads of B bring WIDTH floats, of which n (with ALONG_K, k) is a multiple. AHEAD loads are under way at
 // once; AHEAD of them divide a chunk.
 // UNALIGNED, with ALONG_K, is for columns of B that begin anywhere and have any length: loads of WIDTH floats begin at
-// the first aligned element of a column, and single ones bring the few before it and the last. So each column meets
-// the elements of A in local memory elsewhere in vectors. They are read one by one. Neighbours there are PLANE
-// apart, so that work-items side by side still read side by side, from different banks.
+// the first aligned element of a column, and single ones bring the few before it and the last. What a load meets in A
+// begins anywhere in local memory, and is read element by element. There, an element lies PLANE after the one before
+// it, so that work-items side by side read neighbours.
 // Split-k: several slices of k, slice_k long each, are several results. Slice s goes to c + s*c_slice; or,
 // with FUSED_SPLIT_K, to `slices_out`, and the sum of all to c (split_k/fused.cl).
 //
