@@ -502,14 +502,13 @@ def of_choice(
     All are logarithms. The percents are moved a little at a time. Times as close as `CLOSE` count
     as equal, and large moves count against the choice.
     """
-    numbers = {each: number for number, each in enumerate(dict.fromkeys(products))}
-    plans: list[list[int]] = [[] for _ in numbers]
+    plans: dict[tuple[int, int], list[int]] = {}
     for index, product in enumerate(products):
-        plans[numbers[product]].append(index)
+        plans.setdefault(product, []).append(index)
 
     def cost(moved: np.ndarray) -> float:
         times, lost = expected + belongs @ moved, 0.0
-        for each in plans:
+        for each in plans.values():
             weights = np.exp((times[each].min() - times[each]) / CLOSE)
             lost += float(weights @ (taken[each] - taken[each].min()) / weights.sum())
         return lost / len(plans) + MOVING * float(np.sum((moved - percents) ** 2))

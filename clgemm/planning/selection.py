@@ -24,6 +24,7 @@ __all__ = [
     "LEAST_BY_LOOP",
     "host_is_faster",
     "is_clearly_faster",
+    "is_small",
     "require_settings",
     "smallest_crossover",
     "threshold",
@@ -102,7 +103,7 @@ LEAST_BY_COPY = 2**23
 # in the middle. Measured with 350 random products on two cores of an AMD EPYC (Zen 4), with PoCL
 # 3.1 and Intel's runtime each (2026-11-25). With shorter k it takes up to 2.3 times as long.
 LEAST_IF_THIN, LEAST_DEPTH_IF_THIN = ((15, 2**20), (31, 2**21)), 256
-LEAST_WORK_IF_THIN = 2 * 2**20  # multiply-adds
+LEAST_WORK_IF_THIN = 2 * LEAST_IF_THIN[0][1]  # multiply-adds of two rows
 # A large C of a short k: its elements, and the values of k, for which a CPU device is faster. It
 # takes 0.35 to 1.2 times as long as the host's BLAS, 0.56 in the middle, and right after a product
 # of the host 0.8. Measured with 195 random products whose C has 32 rows and columns or more, on the
@@ -126,14 +127,14 @@ SQUARE, SQUARE_BYTES = 4, 2**31
 # (2026-11-24).
 NARROW_CROSSOVER = 10**7  # multiply-adds
 NARROW_LEAST_SIDE = 64  # rows and columns of C
-SMALLEST_CROSSOVER = min(LEAST_WORK_IF_THIN, NARROW_CROSSOVER, *CROSSOVER.values())
+SMALLEST_CROSSOVER = min(NARROW_CROSSOVER, *CROSSOVER.values())  # multiply-adds
 CLEARLY = 4  # the factor above the bounds from which on a GPU is faster by far
 
 
 def smallest_crossover() -> int:
     """Return the multiply-adds below which the host multiplies, whatever the device is.
 
-    This opens no device.
+    Products of few rows or columns are an exception. This opens no device.
 
     Raises
     ------
@@ -142,6 +143,22 @@ def smallest_crossover() -> int:
     """
     least = threshold()
     return smallest(SMALLEST_CROSSOVER) if least is None else least
+
+
+def is_small(size_a: int, size_b: int, k: int) -> bool:
+    """Tell quickly whether the host multiplies operands of these sizes, whatever the device is.
+
+    Raises
+    ------
+    ValueError
+        If CLGEMM_THRESHOLD is not a whole number.
+    """
+    # A product has (m k) (k n) / k multiply-adds.
+    if size_a * size_b >= k * smallest_crossover():
+        return False
+    if k < LEAST_DEPTH_IF_THIN or size_a * size_b < k * LEAST_WORK_IF_THIN:
+        return True
+    return not 2 * k <= min(size_a, size_b) <= LEAST_IF_THIN[-1][0] * k or threshold() is not None
 
 
 def host_is_faster(
@@ -176,10 +193,10 @@ def host_is_faster(
     work = m * n * k * matrices
     if (least := threshold()) is not None:
         return work < least
+    is_bound = work >= LEAST_WORK_IF_THIN and _is_bound_by_memory(m, n, k, matrices)
     least_work = LEAST_BY_LOOP if by_loop else smallest_crossover() * sent
-    if work < least_work:
+    if work < least_work and not is_bound:
         return True
-    is_bound = _is_bound_by_memory(m, n, k, matrices)
     if min(m, n, k) < SHORT_SIDE and not (by_loop or is_bound):
         return True
     is_special = by_loop or by_copy or is_bound

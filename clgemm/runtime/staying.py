@@ -31,8 +31,7 @@ def is_small(a: Any, b: Any, out: Any) -> bool:
         return False
     if out is not None and type(out) is not np.ndarray:
         return False
-    # The product has (m k) (k n) / k multiply-adds.
-    return bool(a.size * b.size < a.shape[-1] * selection.smallest_crossover())
+    return selection.is_small(a.size, b.size, a.shape[-1])
 
 
 def is_known(function: str, a: Any, b: Any, out: Any) -> bool:

@@ -270,6 +270,21 @@ def test_what_memory_bounds_goes_to_a_cpu_that_reads_in_place(
 
 
 @pytest.mark.parametrize(
+    ("m", "n", "k", "small"),
+    [
+        *((200, 200, 200, True), (32, 300, 900, True), (2, 2000, 256, True), (1, 9000, 600, True)),
+        *((2, 5000, 256, False), (5000, 2, 256, False), (1000, 1000, 1000, False)),
+    ],
+)
+def test_small_products_are_known_by_their_sizes(m, n, k, small, monkeypatch):
+    """All but those of few rows or columns with a large matrix."""
+    monkeypatch.delenv("CLGEMM_THRESHOLD")
+    assert selection.is_small(m * k, k * n, k) == small
+    monkeypatch.setenv("CLGEMM_THRESHOLD", str(m * n * k + 1))
+    assert selection.is_small(m * k, k * n, k)
+
+
+@pytest.mark.parametrize(
     ("sizes", "kind", "unified", "clear"),
     [
         ((8192, 8192, 8192), "GPU", False, True),

@@ -61,7 +61,8 @@ def fitted(config: SkinnyGpuConfig, b: Layout, limits: Limits) -> SkinnyGpuVaria
         fit = replace(config, width=width, abreast=abreast, ahead=ahead)
         return with_whole_loads(variant_of(SkinnyGpuVariant, fit, along_k=False))
     group = min(config.group, GROUP_ALONG_K)
-    abreast = min(ABREAST_ALONG_K, group & -group)  # a power of two that divides the work-group
+    # Powers of two: the second is the largest that divides the work-group.
+    abreast = min(ABREAST_ALONG_K, group & -group)
     ahead = min(config.ahead, AHEAD_ALONG_K)
     chunk = max(CHUNK_ALONG_K * group // config.rows, ahead * abreast * config.width)
     chunk = min(config.chunk or chunk, chunk)

@@ -228,8 +228,8 @@ void skinny_product(const int m, const int n, const int k, const int slice_k, co
 #else
   const int before = 0, after = 0;
 #endif
-  // The loads of B go on from chunk to chunk, and those of A are a chunk ahead.
-  const int depth = last - first - before - after;  // of whole loads
+  // The loads of B go on from chunk to chunk, and those of A are a chunk ahead. Whole loads bring `depth` rows of B.
+  const int depth = last - first - before - after;
   a += first * a_column;
   b += (first + before) * b_row;
   float own_a[SHARE];

@@ -69,10 +69,8 @@ def test_neighbours_write_whole_blocks_of_memory(n, alignment, is_cut, align):
 
 def test_rows_of_a_work_item_begin_alike():
     """Otherwise, and where neighbours in a row are apart, elements are written as they come."""
-    c = dense(1000, 777)
-    operands = dense(1000, 3), dense(3, 777)
-    for config, result in ((replace(CONFIG, items_m=4), c), (CONFIG, c.transposed())):
-        if result is not c:
-            operands = tuple(x.transposed() for x in reversed(operands))
-        (step,) = make_outer_plan(*operands, result, config, LIMITS).steps
+    a, b, c = dense(1000, 3), dense(3, 777), dense(1000, 777)
+    turned = b.transposed(), a.transposed(), c.transposed()
+    for operands, config in (((a, b, c), replace(CONFIG, items_m=4)), (turned, CONFIG)):
+        (step,) = make_outer_plan(*operands, config, LIMITS).steps
         assert step.config.align == 1
