@@ -22,8 +22,11 @@ class Variable:
 
     def get(self) -> str | None:
         """Return its value; None if it is not set."""
-        if self._key not in getattr(os.environ, "_data", (self._key,)):
-            return None
+        try:
+            if self._key not in os.environ._data:  # type: ignore[attr-defined]
+                return None
+        except AttributeError:  # another mapping in its place
+            pass
         return os.environ.get(self.name)
 
 

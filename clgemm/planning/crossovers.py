@@ -136,7 +136,8 @@ def measured(device: Device) -> Measured | None:
 
     None if no kind has been measured.
     """
-    return _measured(device, blas_threads())
+    # To count the threads takes 1 us, and most machines have no file of crossovers.
+    return _measured(device, blas_threads()) if _entries() else None
 
 
 @forgettable

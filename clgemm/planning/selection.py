@@ -18,15 +18,15 @@ from clgemm.core.traits import MANY_CORES
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.choice import NoDeviceError, get_device
 from clgemm.hardware.device import Device
-from clgemm.planning.crossovers import Work, measured, pays, smallest
+from clgemm.planning.crossovers import Work, kind_of, measured, pays, smallest
 
 __all__ = [
     "LEAST_BY_LOOP",
+    "MOST_PADDING",
     "host_is_faster",
     "is_clearly_faster",
     "is_small",
     "require_settings",
-    "smallest_crossover",
     "threshold",
     "transfer_config",
 ]
@@ -45,9 +45,11 @@ def threshold() -> int | None:
     ValueError
         If CLGEMM_THRESHOLD is not a whole number.
     """
-    setting = (_variable.get() or "").strip()
+    setting = _variable.get()
+    if setting is None or not setting.strip():
+        return None
     try:
-        return whole_number(setting) if setting else None
+        return whole_number(setting.strip())
     except ValueError as error:
         raise ValueError(f"{THRESHOLD_VARIABLE}={error}") from None
 
@@ -110,6 +112,15 @@ LEAST_WORK_IF_THIN = 2 * LEAST_IF_THIN[0][1]  # multiply-adds of two rows
 # same processor with the same runtimes (2026-11-25). With fewer elements, for which NumPy does not
 # take new memory from the system each time, it takes 1.1 to 1.3 times as long.
 LEAST_IF_FLAT, DEPTHS_IF_FLAT, LEAST_SIDE_IF_FLAT = 2**23, range(2, 65), 32
+# A batch of matrices with two rows, columns and steps over k or more: the multiply-adds from which
+# on a CPU device makes it. The host's BLAS makes one matrix after the other in whole tiles, so fewer
+# rows and columns count as those of a tile. Measured with 930 random batches on two cores of an AMD
+# EPYC (Zen 5) with PoCL 3.1 and Intel's runtime (2026-11-25). The device takes 0.59 and 0.76 times
+# as long in the middle where the BLAS leaves AVX-512 unused, and 0.95 times where it does not.
+LEAST_IF_BATCH = 4 * 10**7
+NARROW_LEAST_IF_BATCH = 10**7  # where the host's BLAS leaves AVX-512 unused
+BLAS_TILE = 16  # rows and columns
+MOST_PADDING = (BLAS_TILE // 2) ** 2  # for two rows and columns
 # The processors for which OpenBLAS has kernels with AVX-512. On two cores of an AMD EPYC (Zen 4),
 # the device takes 0.96 of their time (every side 384 or more; PoCL 3.1 and Intel's runtime), but
 # 1.4 times as long right after a product of the host, whose threads spin (2026-11-24).
@@ -121,28 +132,13 @@ MOST_COPYING = 10
 # that pays. With 4 GiB of B, products took 0.79 to 0.91 of the time, on one H100 and on two; with 1
 # GiB 0.79 to 1.12 (beside 32 Xeon cores, 2026-11-25).
 SQUARE, SQUARE_BYTES = 4, 2**31
-# On a CPU where NumPy's BLAS leaves AVX-512 unused: from here on, the device takes 0.5 to 0.95 of
-# the host's time. Right after a product of the host, whose threads still spin, it takes no longer
-# than the host. Measured on two cores of an AMD EPYC (Zen 5) with PoCL 3.1 and Intel's runtime
-# (2026-11-24).
-NARROW_CROSSOVER = 10**7  # multiply-adds
-NARROW_LEAST_SIDE = 64  # rows and columns of C
+# On a CPU where NumPy's BLAS leaves AVX-512 unused: from here on, whatever the shape, the device
+# takes 0.73 times as long in the middle with PoCL 3.1, and 0.99 times with Intel's runtime. Where
+# both sides pause between their calls, it takes 0.80 and 0.92 times as long. Measured with 828
+# random products of 8 rows and columns or more on the same cores (2026-11-25).
+NARROW_CROSSOVER = 2 * 10**7  # multiply-adds
 SMALLEST_CROSSOVER = min(NARROW_CROSSOVER, *CROSSOVER.values())  # multiply-adds
 CLEARLY = 4  # the factor above the bounds from which on a GPU is faster by far
-
-
-def smallest_crossover() -> int:
-    """Return the multiply-adds below which the host multiplies, whatever the device is.
-
-    Products of few rows or columns are an exception. This opens no device.
-
-    Raises
-    ------
-    ValueError
-        If CLGEMM_THRESHOLD is not a whole number.
-    """
-    least = threshold()
-    return smallest(SMALLEST_CROSSOVER) if least is None else least
 
 
 def is_small(size_a: int, size_b: int, k: int) -> bool:
@@ -153,12 +149,12 @@ def is_small(size_a: int, size_b: int, k: int) -> bool:
     ValueError
         If CLGEMM_THRESHOLD is not a whole number.
     """
-    # A product has (m k) (k n) / k multiply-adds.
-    if size_a * size_b >= k * smallest_crossover():
+    work, setting = size_a * size_b, threshold()  # a product has (m k) (k n) / k multiply-adds
+    if work >= k * (smallest(SMALLEST_CROSSOVER) if setting is None else setting):
         return False
-    if k < LEAST_DEPTH_IF_THIN or size_a * size_b < k * LEAST_WORK_IF_THIN:
+    if k < LEAST_DEPTH_IF_THIN or work < k * LEAST_WORK_IF_THIN or setting is not None:
         return True
-    return not 2 * k <= min(size_a, size_b) <= LEAST_IF_THIN[-1][0] * k or threshold() is not None
+    return not 2 * k <= min(size_a, size_b) <= LEAST_IF_THIN[-1][0] * k
 
 
 def host_is_faster(
@@ -193,13 +189,13 @@ def host_is_faster(
     work = m * n * k * matrices
     if (least := threshold()) is not None:
         return work < least
-    is_bound = work >= LEAST_WORK_IF_THIN and _is_bound_by_memory(m, n, k, matrices)
-    least_work = LEAST_BY_LOOP if by_loop else smallest_crossover() * sent
-    if work < least_work and not is_bound:
+    suits_cpu = _suits_cpu(m, n, k, matrices)
+    least_work = LEAST_BY_LOOP if by_loop else smallest(SMALLEST_CROSSOVER) * sent
+    if work < least_work and not suits_cpu:
         return True
-    if min(m, n, k) < SHORT_SIDE and not (by_loop or is_bound):
+    if min(m, n, k) < SHORT_SIDE and not (by_loop or suits_cpu):
         return True
-    is_special = by_loop or by_copy or is_bound
+    is_special = by_loop or by_copy or suits_cpu
     if not is_special and work < smallest(min(map(_crossover, CROSSOVER))) * sent:
         return True
     try:
@@ -211,35 +207,39 @@ def host_is_faster(
         emulates_lanes = device.kind == "CPU" and not device.traits.is_vector_compiler
         is_sent = transfer_config(device) is not None
         return emulates_lanes or (is_sent and work < LEAST_BY_LOOP_IF_SENT)
-    if is_bound and _reads_in_place(device):
+    product, found = Work(m, n, k, matrices), measured(device)
+    least_of_kinds = found.least if found else {}
+    if suits_cpu and kind_of(product) not in least_of_kinds and _reads_in_place(device):
         return False
     if min(m, n, k) < SHORT_SIDE:
         return True
     if transfer_config(device) is None:
         sent = 1.0  # nothing is sent in any case
-    product = Work(m, n, k, matrices)
-    if (found := measured(device)) is not None:
-        wins = pays(product, found.least, sent)
-        if wins is not None:
-            return not wins
+    if (wins := pays(product, least_of_kinds, sent)) is not None:
+        return not wins
     if by_copy and _reads_in_place(device):
         return False
     return _rules_choose_host(device, product, sent)
 
 
-def _is_bound_by_memory(m: int, n: int, k: int, matrices: int) -> bool:
-    """Tell whether a product of one large operand or result is for a CPU, if there is one for it.
+def _suits_cpu(m: int, n: int, k: int, matrices: int) -> bool:
+    """Tell whether a CPU makes a product faster than its BLAS, if there is one that suits.
 
-    C has a few rows or columns, or k is short.
+    Either memory bounds the product, since C has a few rows or columns or k is short, or it is a
+    batch.
     """
-    short, long = sorted((m, n))
-    is_thin = k >= LEAST_DEPTH_IF_THIN and any(
-        2 <= short <= most and long * k >= least for most, least in LEAST_IF_THIN
-    )
-    is_flat = k in DEPTHS_IF_FLAT and short >= LEAST_SIDE_IF_FLAT and m * n >= LEAST_IF_FLAT
-    if matrices > 1 or not (is_thin or is_flat):
-        return False
-    return has_avx512() and usable_processors() < MANY_CORES
+    if matrices > 1:
+        counted = matrices * max(m, BLAS_TILE) * max(n, BLAS_TILE) * k
+        suits = min(m, n, k) > 1 and counted >= NARROW_LEAST_IF_BATCH
+        suits = suits and (counted >= LEAST_IF_BATCH or has_narrow_kernels())
+    else:
+        short, long = sorted((m, n))
+        is_thin = k >= LEAST_DEPTH_IF_THIN and any(
+            2 <= short <= most and long * k >= least for most, least in LEAST_IF_THIN
+        )
+        is_flat = k in DEPTHS_IF_FLAT and short >= LEAST_SIDE_IF_FLAT and m * n >= LEAST_IF_FLAT
+        suits = is_thin or is_flat
+    return suits and has_avx512() and usable_processors() < MANY_CORES
 
 
 def is_clearly_faster(device: Device, work: Work, sent: float = 1.0) -> bool:
@@ -263,7 +263,7 @@ def _rules_choose_host(device: Device, work: Work, sent: float) -> bool:
         least_reuse = LEAST_REUSE if matrices == 1 else LEAST_REUSE_OF_BATCHES
         if m * n * k < least_reuse * sent * (m * k + k * n + m * n):
             return True
-    least_side = NARROW_LEAST_SIDE if _is_narrow(device.kind) else LEAST_SIDE[device.kind]
+    least_side = SHORT_SIDE if _is_narrow(device.kind) else LEAST_SIDE[device.kind]
     return work.size < _crossover(device.kind) * sent or min(m, n) < least_side
 
 

@@ -25,13 +25,22 @@ Key: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...], t
 _known: dict[Key, tuple[Any, ...]] = {}
 
 
-def is_small(a: Any, b: Any, out: Any) -> bool:
-    """Tell quickly whether dot(a, b) or matmul(a, b) is too small for any device."""
+def is_small(a: Any, b: Any, out: Any, has_batches: bool = False) -> bool:
+    """Tell quickly whether dot(a, b) or matmul(a, b) is too small for any device.
+
+    Parameters
+    ----------
+    has_batches : bool, optional
+        Whether arrays of more than two dimensions are batches, as for matmul.
+    """
     if type(a) is not np.ndarray or type(b) is not np.ndarray or not a.ndim:
         return False
     if out is not None and type(out) is not np.ndarray:
         return False
-    return selection.is_small(a.size, b.size, a.shape[-1])
+    size = a.size
+    if has_batches and (a.ndim > 2 or b.ndim > 2):
+        size *= selection.MOST_PADDING  # short rows and columns count as longer
+    return selection.is_small(size, b.size, a.shape[-1])
 
 
 def is_known(function: str, a: Any, b: Any, out: Any) -> bool:

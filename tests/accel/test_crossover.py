@@ -29,7 +29,7 @@ def test_measuring(device, monkeypatch, tmp_path):
     assert set(found) == set(crossovers.kinds())
     assert all(least and least >= 40**3 / 4 for least in found.values())
     assert crossovers.measured(device).least == found
-    assert selection.smallest_crossover() == min(found.values())
+    assert crossovers.smallest(selection.SMALLEST_CROSSOVER) == min(found.values())
     assert selection.host_is_faster(7, 7, 7, 1)
     assert not selection.host_is_faster(64, 64, 64, 1)
     monkeypatch.setattr(crossover, "MARGIN", 0.0)
@@ -37,7 +37,7 @@ def test_measuring(device, monkeypatch, tmp_path):
     x = np.ones((64, 64), np.float32)
     clgemm.dot(x, x)
     assert set(measure(device, session.host_matmul()).values()) == {None}
-    assert selection.smallest_crossover() == selection.SMALLEST_CROSSOVER
+    assert crossovers.smallest(1000) == 1000
     assert selection.host_is_faster(4096, 4096, 4096, 1)
     with monkeypatch.context() as patch:
         patch.setattr(products, "multiply", lambda *_, **__: pytest.fail("went to the device"))

@@ -102,7 +102,7 @@ def test_no_device_is_refused_by_the_crossover_of_another_kind(monkeypatch):
     monkeypatch.setattr(selection, "measured", lambda _: None)
     assert selection.CROSSOVER["CPU"] < 900**3 < selection.CROSSOVER["GPU"]
     assert not selection.host_is_faster(900, 900, 900, 1)
-    assert selection.smallest_crossover() <= selection.CROSSOVER["CPU"]
+    assert selection.CROSSOVER["CPU"] >= selection.SMALLEST_CROSSOVER
 
 
 @pytest.mark.parametrize(
@@ -140,12 +140,13 @@ def test_a_device_wins_from_its_bounds_on(sizes, kind, host, monkeypatch):
 @pytest.mark.parametrize(
     ("sizes", "register_width", "host"),
     [
-        ((250, 400, 100), 16, False),
-        ((250, 400, 99), 16, True),
-        ((64, 8192, 8192), 16, False),
-        ((63, 8192, 8192), 16, True),
-        ((8192, 63, 8192), 16, True),
-        ((250, 400, 100), 8, True),
+        ((250, 400, 200), 16, False),
+        ((250, 400, 199), 16, True),
+        ((8, 8192, 8192), 16, False),
+        ((8192, 8, 8192), 16, False),
+        ((1000, 4000, 8), 16, False),
+        ((1000, 4000, 7), 16, True),
+        ((250, 400, 200), 8, True),
     ],
 )
 def test_a_cpu_wins_sooner_where_the_blas_leaves_avx512_unused(
@@ -243,6 +244,7 @@ def test_what_memory_bounds_goes_to_a_cpu_that_reads_in_place(
     monkeypatch.setattr(selection, "get_device", lambda: stand)
     monkeypatch.setattr(selection, "measured", lambda _: None)
     monkeypatch.setattr(selection, "blas_kernels", lambda: "SkylakeX")
+    monkeypatch.setattr(selection, "has_narrow_kernels", lambda: False)
     monkeypatch.setattr(selection, "has_avx512", lambda: True)
     monkeypatch.setattr(selection, "usable_processors", lambda: 2)
     product = 4000, 64, 3600, 1
@@ -255,9 +257,9 @@ def test_what_memory_bounds_goes_to_a_cpu_that_reads_in_place(
     for each in (*bound, (2900, 2900, 64, 1)):
         assert selection.host_is_faster(*each) == host
     for other in (
-        *((4000, 7, 260, 1), (4000, 1, 3600, 1), (4000, 7, 3600, 2), (40_000, 7, 255, 1)),
+        *((4000, 7, 260, 1), (4000, 1, 3600, 1), (40_000, 7, 255, 1)),
         *((31, 1024, 1024, 1), (32, 2048, 1024, 1), (2, 2000, 256, 1)),
-        *((4096, 2047, 2, 1), (2900, 2900, 65, 1), (31, 2**20, 5, 1), (4096, 2048, 2, 2)),
+        *((4096, 2047, 2, 1), (2900, 2900, 65, 1), (31, 2**20, 5, 1)),
     ):
         assert selection.host_is_faster(*other)
     if kind == "CPU":
@@ -267,6 +269,36 @@ def test_what_memory_bounds_goes_to_a_cpu_that_reads_in_place(
     for name, value in (("usable_processors", 8), ("has_avx512", False)):
         monkeypatch.setattr(selection, name, lambda value=value: value)
         assert all(selection.host_is_faster(*each) for each in bound)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "is_narrow", "host"),
+    [
+        ((200, 200, 100, 10), False, False),
+        ((200, 200, 100, 9), False, True),
+        ((200, 200, 100, 3), True, False),
+        ((200, 200, 100, 2), True, True),
+        ((2, 2, 400, 400), False, False),
+        ((2, 2, 400, 390), False, True),
+        ((1, 200, 400, 1000), False, True),
+        ((200, 200, 1, 1000), False, True),
+    ],
+)
+@pytest.mark.parametrize("is_measured", [False, True])
+def test_batches_go_to_a_cpu_that_reads_in_place(sizes, is_narrow, is_measured, host, monkeypatch):
+    """Short rows and columns count as those of a tile. What was measured decides, if anything."""
+    traits = Traits(TWO_CORES, "CPU", register_width=16, is_vector_compiler=True, is_amd=True)
+    stand = SimpleNamespace(kind="CPU", traits=traits, transfer=None, shares_host_memory=True)
+    found = SimpleNamespace(least={"stack-128": None}) if is_measured else None
+    monkeypatch.delenv("CLGEMM_THRESHOLD")
+    monkeypatch.setattr(selection, "get_device", lambda: stand)
+    monkeypatch.setattr(selection, "measured", lambda _: found)
+    monkeypatch.setattr(selection, "blas_kernels", lambda: "SkylakeX")
+    monkeypatch.setattr(selection, "has_narrow_kernels", lambda: is_narrow)
+    monkeypatch.setattr(selection, "has_avx512", lambda: True)
+    monkeypatch.setattr(selection, "usable_processors", lambda: 2)
+    assert selection.host_is_faster(*sizes) == host
+    assert selection.host_is_faster(128, 128, 128, 100) == is_measured
 
 
 @pytest.mark.parametrize(

@@ -125,3 +125,13 @@ def test_there_are_not_too_many(judged, monkeypatch):
         clgemm.matmul(A[:rows], B)
         assert staying.is_known("matmul", A[:rows], B, None)
         assert len(staying._known) <= 3
+
+
+def test_a_batch_of_short_sides_is_not_known_by_its_sizes(monkeypatch):
+    """Since its short rows and columns count as longer. To dot, it is one matrix."""
+    monkeypatch.delenv("CLGEMM_THRESHOLD", raising=False)
+    a, b = np.ones((300, 3, 39), np.float32), np.ones((39, 100), np.float32)
+    assert staying.is_small(a, b, None)
+    assert not staying.is_small(a, b, None, True)
+    assert staying.is_small(a[:3], b[:, :3], None, True)
+    assert staying.is_small(a[0], b, None, True)
