@@ -6,23 +6,17 @@ import functools
 import logging
 import os
 
-from clgemm.core.host_blas import (
-    blas_kernels,
-    has_avx512,
-    has_narrow_kernels,
-    usable_processors,
-)
+from clgemm.core.host_blas import blas_kernels
 from clgemm.core.precision import environment_precision
 from clgemm.core.settings import Variable, whole_number
-from clgemm.core.traits import MANY_CORES
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.choice import NoDeviceError, get_device
 from clgemm.hardware.device import Device
+from clgemm.planning import cpu_choice
 from clgemm.planning.crossovers import Work, kind_of, measured, pays, smallest
 
 __all__ = [
     "LEAST_BY_LOOP",
-    "MOST_PADDING",
     "host_is_faster",
     "is_clearly_faster",
     "is_small",
@@ -88,9 +82,9 @@ SHORT_SIDE = 8  # of m, n and k, on any device
 LEAST_REUSE = 100
 LEAST_REUSE_OF_BATCHES = 40
 # NumPy's `matmul` makes a column times a row in a loop of its own, without BLAS: 2 ns an element.
-# From so many elements of the result on, a device is 2 to 9 times as fast (two cores of an AMD EPYC
-# with PoCL 3.1 and Intel's runtime, 2026-11-23); with transfers, from eight times as many.
-LEAST_BY_LOOP = 2**17
+# From so many elements of the result on, a device is 1.5 to 9 times as fast (two cores of an AMD
+# EPYC with PoCL 3.1 and Intel's runtime, 2026-11-25); with transfers, from 16 times as many.
+LEAST_BY_LOOP = 2**16
 LEAST_BY_LOOP_IF_SENT = 2**20
 # A matrix without neighbours in memory, such as every other element of a larger one or a channel of
 # an image, is copied for BLAS. From so many elements on, the copy lies in new pages each time: of
@@ -98,29 +92,6 @@ LEAST_BY_LOOP_IF_SENT = 2**20
 # a CPU device, which reads them where they lie, and `dot` 1.4 to 1.05 times (two cores of an AMD
 # EPYC with PoCL 3.1, 2026-11-25). With fewer elements it takes 0.7 to 1.8 times as long.
 LEAST_BY_COPY = 2**23
-# Two to 31 rows or columns of C, fewer than `crossovers` has a kind for: the most of them, and the
-# elements of the other operand and the steps over k from which on a CPU device makes them. Up to 15
-# rows, it takes 0.33 to 1.1 times as long as the host's BLAS, 0.58 in the middle; with more, 0.5 to
-# 1.4 times, 0.73 in the middle. Right after a product of the host, whose threads spin, 0.9 and 1.12
-# in the middle. Measured with 350 random products on two cores of an AMD EPYC (Zen 4), with PoCL
-# 3.1 and Intel's runtime each (2026-11-25). With shorter k it takes up to 2.3 times as long.
-LEAST_IF_THIN, LEAST_DEPTH_IF_THIN = ((15, 2**20), (31, 2**21)), 256
-LEAST_WORK_IF_THIN = 2 * LEAST_IF_THIN[0][1]  # multiply-adds of two rows
-# A large C of a short k: its elements, and the values of k, for which a CPU device is faster. It
-# takes 0.35 to 1.2 times as long as the host's BLAS, 0.56 in the middle, and right after a product
-# of the host 0.8. Measured with 195 random products whose C has 32 rows and columns or more, on the
-# same processor with the same runtimes (2026-11-25). With fewer elements, for which NumPy does not
-# take new memory from the system each time, it takes 1.1 to 1.3 times as long.
-LEAST_IF_FLAT, DEPTHS_IF_FLAT, LEAST_SIDE_IF_FLAT = 2**23, range(2, 65), 32
-# A batch of matrices with two rows, columns and steps over k or more: the multiply-adds from which
-# on a CPU device makes it. The host's BLAS makes one matrix after the other in whole tiles, so fewer
-# rows and columns count as those of a tile. Measured with 930 random batches on two cores of an AMD
-# EPYC (Zen 5) with PoCL 3.1 and Intel's runtime (2026-11-25). The device takes 0.59 and 0.76 times
-# as long in the middle where the BLAS leaves AVX-512 unused, and 0.95 times where it does not.
-LEAST_IF_BATCH = 4 * 10**7
-NARROW_LEAST_IF_BATCH = 10**7  # where the host's BLAS leaves AVX-512 unused
-BLAS_TILE = 16  # rows and columns
-MOST_PADDING = (BLAS_TILE // 2) ** 2  # for two rows and columns
 # The processors for which OpenBLAS has kernels with AVX-512. On two cores of an AMD EPYC (Zen 4),
 # the device takes 0.96 of their time (every side 384 or more; PoCL 3.1 and Intel's runtime), but
 # 1.4 times as long right after a product of the host, whose threads spin (2026-11-24).
@@ -132,12 +103,7 @@ MOST_COPYING = 10
 # that pays. With 4 GiB of B, products took 0.79 to 0.91 of the time, on one H100 and on two; with 1
 # GiB 0.79 to 1.12 (beside 32 Xeon cores, 2026-11-25).
 SQUARE, SQUARE_BYTES = 4, 2**31
-# On a CPU where NumPy's BLAS leaves AVX-512 unused: from here on, whatever the shape, the device
-# takes 0.73 times as long in the middle with PoCL 3.1, and 0.99 times with Intel's runtime. Where
-# both sides pause between their calls, it takes 0.80 and 0.92 times as long. Measured with 828
-# random products of 8 rows and columns or more on the same cores (2026-11-25).
-NARROW_CROSSOVER = 2 * 10**7  # multiply-adds
-SMALLEST_CROSSOVER = min(NARROW_CROSSOVER, *CROSSOVER.values())  # multiply-adds
+SMALLEST_CROSSOVER = min(CROSSOVER.values())  # multiply-adds
 CLEARLY = 4  # the factor above the bounds from which on a GPU is faster by far
 
 
@@ -149,12 +115,12 @@ def is_small(size_a: int, size_b: int, k: int) -> bool:
     ValueError
         If CLGEMM_THRESHOLD is not a whole number.
     """
-    work, setting = size_a * size_b, threshold()  # a product has (m k) (k n) / k multiply-adds
-    if work >= k * (smallest(SMALLEST_CROSSOVER) if setting is None else setting):
+    if (setting := threshold()) is not None:
+        return size_a * size_b < k * setting
+    # A product has (m k) (k n) / k multiply-adds.
+    if size_a * size_b >= k * smallest(cpu_choice.LEAST_COUNTED):
         return False
-    if k < LEAST_DEPTH_IF_THIN or work < k * LEAST_WORK_IF_THIN or setting is not None:
-        return True
-    return not 2 * k <= min(size_a, size_b) <= LEAST_IF_THIN[-1][0] * k
+    return size_a < cpu_choice.LEAST_LARGE > size_b or min(size_a, size_b) < 2 * k
 
 
 def host_is_faster(
@@ -189,14 +155,11 @@ def host_is_faster(
     work = m * n * k * matrices
     if (least := threshold()) is not None:
         return work < least
-    suits_cpu = _suits_cpu(m, n, k, matrices)
+    suits_cpu = cpu_choice.may_suit(m, n, k, matrices)
     least_work = LEAST_BY_LOOP if by_loop else smallest(SMALLEST_CROSSOVER) * sent
-    if work < least_work and not suits_cpu:
+    if work < least_work and not (by_copy or suits_cpu):
         return True
     if min(m, n, k) < SHORT_SIDE and not (by_loop or suits_cpu):
-        return True
-    is_special = by_loop or by_copy or suits_cpu
-    if not is_special and work < smallest(min(map(_crossover, CROSSOVER))) * sent:
         return True
     try:
         device = get_device()
@@ -209,7 +172,12 @@ def host_is_faster(
         return emulates_lanes or (is_sent and work < LEAST_BY_LOOP_IF_SENT)
     product, found = Work(m, n, k, matrices), measured(device)
     least_of_kinds = found.least if found else {}
-    if suits_cpu and kind_of(product) not in least_of_kinds and _reads_in_place(device):
+    if (
+        suits_cpu
+        and kind_of(product) not in least_of_kinds
+        and _reads_in_place(device)
+        and cpu_choice.suits(m, n, k, matrices, device.traits.limits.cpu_costs)
+    ):
         return False
     if min(m, n, k) < SHORT_SIDE:
         return True
@@ -220,26 +188,6 @@ def host_is_faster(
     if by_copy and _reads_in_place(device):
         return False
     return _rules_choose_host(device, product, sent)
-
-
-def _suits_cpu(m: int, n: int, k: int, matrices: int) -> bool:
-    """Tell whether a CPU makes a product faster than its BLAS, if there is one that suits.
-
-    Either memory bounds the product, since C has a few rows or columns or k is short, or it is a
-    batch.
-    """
-    if matrices > 1:
-        counted = matrices * max(m, BLAS_TILE) * max(n, BLAS_TILE) * k
-        suits = min(m, n, k) > 1 and counted >= NARROW_LEAST_IF_BATCH
-        suits = suits and (counted >= LEAST_IF_BATCH or has_narrow_kernels())
-    else:
-        short, long = sorted((m, n))
-        is_thin = k >= LEAST_DEPTH_IF_THIN and any(
-            2 <= short <= most and long * k >= least for most, least in LEAST_IF_THIN
-        )
-        is_flat = k in DEPTHS_IF_FLAT and short >= LEAST_SIDE_IF_FLAT and m * n >= LEAST_IF_FLAT
-        suits = is_thin or is_flat
-    return suits and has_avx512() and usable_processors() < MANY_CORES
 
 
 def is_clearly_faster(device: Device, work: Work, sent: float = 1.0) -> bool:
@@ -263,17 +211,7 @@ def _rules_choose_host(device: Device, work: Work, sent: float) -> bool:
         least_reuse = LEAST_REUSE if matrices == 1 else LEAST_REUSE_OF_BATCHES
         if m * n * k < least_reuse * sent * (m * k + k * n + m * n):
             return True
-    least_side = SHORT_SIDE if _is_narrow(device.kind) else LEAST_SIDE[device.kind]
-    return work.size < _crossover(device.kind) * sent or min(m, n) < least_side
-
-
-def _crossover(kind: str) -> int:
-    """Return the rules' crossover of a kind of device beside this process's BLAS."""
-    return NARROW_CROSSOVER if _is_narrow(kind) else CROSSOVER[kind]
-
-
-def _is_narrow(kind: str) -> bool:
-    return kind == "CPU" and has_narrow_kernels()
+    return work.size < CROSSOVER[device.kind] * sent or min(m, n) < LEAST_SIDE[device.kind]
 
 
 @functools.cache

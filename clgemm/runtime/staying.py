@@ -12,6 +12,7 @@ import numpy as np
 
 from clgemm.hardware.choice import get_devices
 from clgemm.planning import selection
+from clgemm.planning.cpu_choice import MOST_PADDING
 from clgemm.planning.crossovers import measured
 from clgemm.runtime import regions
 from clgemm.runtime.operands import FLOAT32
@@ -39,7 +40,7 @@ def is_small(a: Any, b: Any, out: Any, has_batches: bool = False) -> bool:
         return False
     size = a.size
     if has_batches and (a.ndim > 2 or b.ndim > 2):
-        size *= selection.MOST_PADDING  # short rows and columns count as longer
+        size *= MOST_PADDING  # short rows and columns count as longer
     return selection.is_small(size, b.size, a.shape[-1])
 
 

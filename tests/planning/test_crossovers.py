@@ -13,7 +13,7 @@ import pytest
 import clgemm
 from clgemm import contraction, products
 from clgemm.core import caches
-from clgemm.planning import crossovers, selection
+from clgemm.planning import cpu_choice, crossovers, selection
 from clgemm.planning.crossovers import Work, kind_of
 from clgemm.runtime import call_cache, launch
 
@@ -176,6 +176,7 @@ def test_a_kind_that_is_not_measured_is_unknown(empty):
 def test_rules_hold_for_kinds_that_are_not_measured(empty, monkeypatch):
     """Where some kinds are measured, dot and matmul follow the rules for the others."""
     asked = []
+    monkeypatch.setattr(cpu_choice, "may_suit", lambda *_: False)
     monkeypatch.setattr(selection, "_rules_choose_host", lambda *given: asked.append(given[1]))
     crossovers.keep(empty, {"block": 600**3})
     assert selection.host_is_faster(599, 600, 600, 1)

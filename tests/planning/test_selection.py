@@ -10,11 +10,12 @@ import pytest
 from planned import TWO_CORES
 
 import clgemm
+from clgemm.core.cpu_costs import INTEL, POCL
 from clgemm.core.host_blas import blas_kernels
 from clgemm.core.traits import Traits
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.traits import register_width
-from clgemm.planning import selection
+from clgemm.planning import cpu_choice, selection
 from clgemm.planning.crossovers import Work
 
 
@@ -96,7 +97,7 @@ def test_no_device_is_refused_by_the_crossover_of_another_kind(monkeypatch):
         kind, shares_host_memory, transfer = "CPU", True, None
         traits = Traits(TWO_CORES, "CPU", register_width=16, is_vector_compiler=True)
 
-    monkeypatch.setattr(selection, "has_narrow_kernels", lambda: False)
+    monkeypatch.setattr(cpu_choice, "may_suit", lambda *_: False)
     monkeypatch.delenv("CLGEMM_THRESHOLD")
     monkeypatch.setattr(selection, "get_device", Stand)
     monkeypatch.setattr(selection, "measured", lambda _: None)
@@ -130,41 +131,10 @@ def test_a_device_wins_from_its_bounds_on(sizes, kind, host, monkeypatch):
         traits = Traits(TWO_CORES, "CPU", register_width=16, is_vector_compiler=True)
 
     Stand.kind = kind
-    monkeypatch.setattr(selection, "has_narrow_kernels", lambda: False)
+    monkeypatch.setattr(cpu_choice, "may_suit", lambda *_: False)
     monkeypatch.delenv("CLGEMM_THRESHOLD")
     monkeypatch.setattr(selection, "get_device", Stand)
     monkeypatch.setattr(selection, "measured", lambda _: None)
-    assert selection.host_is_faster(*sizes, 1) == host
-
-
-@pytest.mark.parametrize(
-    ("sizes", "register_width", "host"),
-    [
-        ((250, 400, 200), 16, False),
-        ((250, 400, 199), 16, True),
-        ((8, 8192, 8192), 16, False),
-        ((8192, 8, 8192), 16, False),
-        ((1000, 4000, 8), 16, False),
-        ((1000, 4000, 7), 16, True),
-        ((250, 400, 200), 8, True),
-    ],
-)
-def test_a_cpu_wins_sooner_where_the_blas_leaves_avx512_unused(
-    sizes, register_width, host, monkeypatch
-):
-    """The device itself must use it, and have few cores."""
-
-    class Stand:
-        kind, shares_host_memory, transfer = "CPU", True, None
-        traits = Traits(
-            TWO_CORES, "CPU", register_width=register_width, is_vector_compiler=True, is_amd=True
-        )
-
-    monkeypatch.delenv("CLGEMM_THRESHOLD")
-    monkeypatch.setattr(selection, "get_device", Stand)
-    monkeypatch.setattr(selection, "measured", lambda _: None)
-    monkeypatch.setattr(selection, "blas_kernels", lambda: "Haswell")
-    monkeypatch.setattr(selection, "has_narrow_kernels", lambda: True)
     assert selection.host_is_faster(*sizes, 1) == host
 
 
@@ -188,16 +158,17 @@ def test_openblas_keeps_what_it_makes_faster_on_amds_processors(is_amd, kernels,
     monkeypatch.setattr(selection, "get_device", Stand)
     monkeypatch.setattr(selection, "measured", lambda _: None)
     monkeypatch.setattr(selection, "blas_kernels", lambda: kernels)
+    monkeypatch.setattr(cpu_choice, "may_suit", lambda *_: False)
     assert selection.host_is_faster(2000, 2000, 2000, 1) == host
 
 
 @pytest.mark.parametrize(
     ("elements", "kind", "is_vector_compiler", "transfer", "host"),
     [
-        (2**17 - 1, "CPU", True, False, True),
-        (2**17, "CPU", True, False, False),
-        (2**17, "CPU", False, False, True),
-        (2**17, "GPU", False, True, True),
+        (2**16 - 1, "CPU", True, False, True),
+        (2**16, "CPU", True, False, False),
+        (2**16, "CPU", False, False, True),
+        (2**16, "GPU", False, True, True),
         (2**20, "GPU", False, True, False),
     ],
 )
@@ -220,6 +191,25 @@ def test_what_numpy_makes_in_a_loop_goes_to_a_device(
     assert selection.host_is_faster(elements, 1, 1, 1)
 
 
+@pytest.fixture
+def cpu(monkeypatch):
+    """A CPU device that reads in place, beside OpenBLAS's kernels with AVX-512 on few cores."""
+    how = {"is_vector_compiler": True, "register_width": 16, "is_amd": True}
+    traits = Traits(TWO_CORES, "CPU", **how)
+    stand = SimpleNamespace(kind="CPU", traits=traits, transfer=None, shares_host_memory=True)
+    monkeypatch.delenv("CLGEMM_THRESHOLD")
+    monkeypatch.setattr(selection, "get_device", lambda: stand)
+    monkeypatch.setattr(selection, "measured", lambda _: None)
+    monkeypatch.setattr(selection, "blas_kernels", lambda: "SkylakeX")
+    monkeypatch.setattr(cpu_choice, "has_narrow_kernels", lambda: False)
+    monkeypatch.setattr(cpu_choice, "has_avx512", lambda: True)
+    monkeypatch.setattr(cpu_choice, "usable_processors", lambda: 2)
+    return stand
+
+
+FOR_CPUS = [(15, 2048, 1024, 1), (2900, 2900, 50, 1), (200, 200, 100, 12)]
+
+
 @pytest.mark.parametrize(
     ("units", "kind", "is_vector_compiler", "width", "transfer", "host"),
     [
@@ -231,81 +221,53 @@ def test_what_numpy_makes_in_a_loop_goes_to_a_device(
         (64, "GPU", False, 1, True, True),
     ],
 )
-def test_what_memory_bounds_goes_to_a_cpu_that_reads_in_place(
-    units, kind, is_vector_compiler, width, transfer, host, monkeypatch
+def test_a_cpu_that_reads_in_place_gets_what_suits_it(
+    units, kind, is_vector_compiler, width, transfer, host, cpu
 ):
-    """Whose BLAS would else be left to multiply. Small products are not asked."""
+    """And large matrices that NumPy would copy."""
     limits = replace(TWO_CORES, compute_units=units)
     how = {"is_vector_compiler": is_vector_compiler, "register_width": width, "is_amd": True}
-    traits = Traits(limits, kind, **how)
-    config = TransferConfig(2**30, 2) if transfer else None
-    stand = SimpleNamespace(kind=kind, traits=traits, transfer=config, shares_host_memory=True)
-    monkeypatch.delenv("CLGEMM_THRESHOLD")
-    monkeypatch.setattr(selection, "get_device", lambda: stand)
-    monkeypatch.setattr(selection, "measured", lambda _: None)
-    monkeypatch.setattr(selection, "blas_kernels", lambda: "SkylakeX")
-    monkeypatch.setattr(selection, "has_narrow_kernels", lambda: False)
-    monkeypatch.setattr(selection, "has_avx512", lambda: True)
-    monkeypatch.setattr(selection, "usable_processors", lambda: 2)
-    product = 4000, 64, 3600, 1
-    assert selection.host_is_faster(*product, by_copy=True) == host
-    assert selection.host_is_faster(4000, 7, 200, 1, by_copy=True)
-    bound = (
-        *((4000, 7, 3600, 1), (2, 5000, 256, 1), (15, 1024, 1024, 1), (31, 2048, 1024, 1)),
-        *((4096, 2048, 2, 1), (2900, 2900, 50, 1), (32, 262_144, 5, 1)),
-    )
-    for each in (*bound, (2900, 2900, 64, 1)):
-        assert selection.host_is_faster(*each) == host
-    for other in (
-        *((4000, 7, 260, 1), (4000, 1, 3600, 1), (40_000, 7, 255, 1)),
-        *((31, 1024, 1024, 1), (32, 2048, 1024, 1), (2, 2000, 256, 1)),
-        *((4096, 2047, 2, 1), (2900, 2900, 65, 1), (31, 2**20, 5, 1)),
-    ):
-        assert selection.host_is_faster(*other)
-    if kind == "CPU":
-        assert selection.host_is_faster(*product)
-    # Without such a processor, no device is opened for them.
+    cpu.kind, cpu.traits = kind, Traits(limits, kind, **how)
+    cpu.transfer = TransferConfig(2**30, 2) if transfer else None
+    for product in FOR_CPUS:
+        assert selection.host_is_faster(*product) == host
+    assert selection.host_is_faster(4000, 64, 3600, 1, by_copy=True) == host
+    assert selection.host_is_faster(4000, 64, 3600, 1) or kind == "GPU"
+    assert selection.host_is_faster(4000, 1, 3600, 1, by_copy=True)
+
+
+@pytest.mark.parametrize("change", [{"usable_processors": 8}, {"has_avx512": False}])
+def test_no_device_is_opened_on_a_processor_that_does_not_suit(change, cpu, monkeypatch):
+    """Many cores wait longer, and without AVX-512 the host's BLAS is as fast."""
     monkeypatch.setattr(selection, "get_device", None)
-    for name, value in (("usable_processors", 8), ("has_avx512", False)):
-        monkeypatch.setattr(selection, name, lambda value=value: value)
-        assert all(selection.host_is_faster(*each) for each in bound)
+    for name, value in change.items():
+        monkeypatch.setattr(cpu_choice, name, lambda value=value: value)
+    assert all(selection.host_is_faster(*product) for product in FOR_CPUS)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "is_narrow", "host"),
-    [
-        ((200, 200, 100, 10), False, False),
-        ((200, 200, 100, 9), False, True),
-        ((200, 200, 100, 3), True, False),
-        ((200, 200, 100, 2), True, True),
-        ((2, 2, 400, 400), False, False),
-        ((2, 2, 400, 390), False, True),
-        ((1, 200, 400, 1000), False, True),
-        ((200, 200, 1, 1000), False, True),
-    ],
-)
-@pytest.mark.parametrize("is_measured", [False, True])
-def test_batches_go_to_a_cpu_that_reads_in_place(sizes, is_narrow, is_measured, host, monkeypatch):
-    """Short rows and columns count as those of a tile. What was measured decides, if anything."""
-    traits = Traits(TWO_CORES, "CPU", register_width=16, is_vector_compiler=True, is_amd=True)
-    stand = SimpleNamespace(kind="CPU", traits=traits, transfer=None, shares_host_memory=True)
-    found = SimpleNamespace(least={"stack-128": None}) if is_measured else None
-    monkeypatch.delenv("CLGEMM_THRESHOLD")
-    monkeypatch.setattr(selection, "get_device", lambda: stand)
+def test_what_was_measured_decides(cpu, monkeypatch):
+    """For the kinds of products that were measured on this machine."""
+    found = SimpleNamespace(least={"stack-128": None})
     monkeypatch.setattr(selection, "measured", lambda _: found)
-    monkeypatch.setattr(selection, "blas_kernels", lambda: "SkylakeX")
-    monkeypatch.setattr(selection, "has_narrow_kernels", lambda: is_narrow)
-    monkeypatch.setattr(selection, "has_avx512", lambda: True)
-    monkeypatch.setattr(selection, "usable_processors", lambda: 2)
-    assert selection.host_is_faster(*sizes) == host
-    assert selection.host_is_faster(128, 128, 128, 100) == is_measured
+    assert not selection.host_is_faster(*FOR_CPUS[2])
+    assert selection.host_is_faster(128, 128, 128, 100)
+    monkeypatch.setattr(selection, "measured", lambda _: None)
+    assert not selection.host_is_faster(128, 128, 128, 100)
+
+
+def test_a_runtime_of_slow_launches_needs_more_work(cpu, monkeypatch):
+    """A product that suits Intel's runtime may be too small for PoCL."""
+    monkeypatch.setattr(cpu_choice, "has_narrow_kernels", lambda: True)
+    for costs, host in ((INTEL, False), (POCL, True)):
+        cpu.traits = replace(cpu.traits, limits=replace(TWO_CORES, cpu_costs=costs))
+        assert selection.host_is_faster(180, 200, 200, 1) == host
 
 
 @pytest.mark.parametrize(
     ("m", "n", "k", "small"),
     [
-        *((200, 200, 200, True), (32, 300, 900, True), (2, 2000, 256, True), (1, 9000, 600, True)),
-        *((2, 5000, 256, False), (5000, 2, 256, False), (1000, 1000, 1000, False)),
+        *((130, 130, 130, True), (2, 250, 600, True), (1, 4000, 600, True), (7, 20, 900, True)),
+        *((2, 600, 300, False), (600, 2, 300, False), (1000, 1000, 1000, False)),
     ],
 )
 def test_small_products_are_known_by_their_sizes(m, n, k, small, monkeypatch):
@@ -314,6 +276,8 @@ def test_small_products_are_known_by_their_sizes(m, n, k, small, monkeypatch):
     assert selection.is_small(m * k, k * n, k) == small
     monkeypatch.setenv("CLGEMM_THRESHOLD", str(m * n * k + 1))
     assert selection.is_small(m * k, k * n, k)
+    monkeypatch.setenv("CLGEMM_THRESHOLD", str(m * n * k))
+    assert not selection.is_small(m * k, k * n, k)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,63 @@
+"""Tests of the products that a CPU device makes faster than the host's BLAS."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clgemm.core.cpu_costs import INTEL, POCL
+from clgemm.planning import cpu_choice
+from clgemm.planning.cpu_choice import LEAST_COUNTED, LEAST_LARGE, MOST_PADDING, may_suit, suits
+
+
+def sides(most: int) -> st.SearchStrategy[int]:
+    return st.integers(1, most) | st.integers(1, 16)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "is_narrow", "intel", "pocl"),
+    [
+        ((5, 2000, 300, 1), True, True, True),
+        ((5, 600, 300, 1), True, True, False),
+        ((5, 600, 600, 1), False, True, False),
+        ((600, 5, 600, 1), False, True, False),
+        ((5, 1500, 600, 1), False, True, True),
+        ((12, 600, 600, 1), False, True, False),
+        ((31, 200, 600, 1), True, False, False),
+        ((63, 500, 600, 1), False, True, False),
+        ((63, 1000, 600, 1), False, True, True),
+        ((180, 200, 200, 1), True, True, False),
+        ((300, 250, 200, 1), True, True, True),
+        ((4000, 4000, 4000, 1), False, False, False),
+        ((1700, 1700, 4, 1), True, True, False),
+        ((2900, 2900, 2, 1), False, True, True),
+        ((3, 70, 322, 15), True, True, False),
+        ((3, 300, 322, 62), True, True, True),
+        ((200, 200, 100, 5), False, True, False),
+        ((200, 200, 100, 12), False, True, True),
+        ((1, 4000, 4000, 1), True, False, False),
+        ((4000, 4000, 1, 1), True, False, False),
+    ],
+)
+def test_what_suits_a_cpu(sizes, is_narrow, intel, pocl, monkeypatch):
+    """Few rows or columns and batches do soonest, and sooner with Intel's runtime."""
+    monkeypatch.setattr(cpu_choice, "has_narrow_kernels", lambda: is_narrow)
+    assert (suits(*sizes, INTEL), suits(*sizes, POCL)) == (intel, pocl)
+
+
+@pytest.mark.parametrize("is_narrow", [False, True])
+@given(m=sides(3000), n=sides(3000), k=sides(3000), matrices=st.just(1) | sides(300))
+def test_none_is_missed_by_the_quick_bounds(is_narrow, m, n, k, matrices):
+    """By which products are known as small from the sizes of operands, without their shapes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpu_choice, "has_narrow_kernels", lambda: is_narrow)
+        patch.setattr(cpu_choice, "has_avx512", lambda: True)
+        patch.setattr(cpu_choice, "usable_processors", lambda: 2)
+        found = suits(m, n, k, matrices, INTEL)
+        assert may_suit(m, n, k, matrices) == found
+        assert found or not suits(m, n, k, matrices, POCL)
+    if found and matrices > 1:
+        assert MOST_PADDING * m * n * k * matrices >= LEAST_COUNTED
+    elif found:
+        assert m * n * k >= LEAST_COUNTED or max(m * k, k * n) >= LEAST_LARGE
