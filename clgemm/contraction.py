@@ -10,7 +10,6 @@ import numpy as np
 import pyopencl as cl
 
 from clgemm.core.layout import merged
-from clgemm.planning.selection import LEAST_BY_LOOP
 from clgemm.runtime.execute import BoundCall
 from clgemm.runtime.launch import duplicate, multiply
 from clgemm.runtime.operands import (
@@ -28,7 +27,6 @@ __all__ = [
     "as_matrix_of",
     "contracted",
     "fits_dot",
-    "is_large_loop",
     "is_loop",
     "require_out",
     "summed_axes",
@@ -167,8 +165,3 @@ def as_matrix_of(x: AnyArray, split: int) -> AnyArray:
 def is_loop(a: Any, b: Any) -> bool:
     """Tell whether `numpy.matmul` makes a product without BLAS: each column times a row."""
     return bool(a.shape[-1] == 1 and min(a.ndim, b.ndim) > 1 and min(a.shape[-2], b.shape[-1]) > 1)
-
-
-def is_large_loop(a: Any, b: Any) -> bool:
-    """Tell quickly whether it makes a large product so."""
-    return is_loop(a, b) and a.size * b.size >= LEAST_BY_LOOP

@@ -18,7 +18,6 @@ from clgemm.contraction import (
     as_matrix_of,
     contracted,
     fits_dot,
-    is_large_loop,
     is_loop,
     require_out,
     summed_axes,
@@ -179,11 +178,10 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
     """
     if type(out) is DeviceArray and not keywords and again("matmul", a, b, out):
         return out
-    if not keywords:
-        is_hosts = staying.is_small(a, b, out, True)
-        is_hosts = is_hosts and (a.shape[-1] != 1 or not is_large_loop(a, b))
-        if is_hosts or staying.is_known("matmul", a, b, out):
-            return np.matmul(a, b, out=out)
+    if not keywords and (
+        staying.is_small(a, b, out, True) or staying.is_known("matmul", a, b, out)
+    ):
+        return np.matmul(a, b, out=out)
     return _matmul(a, b, out, keywords)
 
 

@@ -180,9 +180,10 @@ class Costs:
 # families_h200_stores. Those of packing and split-k are of the second fit, with
 # families_h200_tiles and _squares. The rest of the tiled family is of the eighth, with
 # families_h100_copies, _h100_again and _h200_behind: `--percents --choice`. There, an H100's memory
-# counted for 0.72 of an H200's. One percent, of tiles of 128 x 64 without copies, is 2 more by
-# hand, so that 1000 and 1001 cubed have plans that were measured as fast. Those of outer products
-# are from 14 of them on an H200, by hand. The others are older.
+# counted for 0.72 of an H200's. Two percents are by hand. That of tiles of 128 x 64 without copies
+# is 2 more, so that 1000 and 1001 cubed have plans that were measured as fast. That of tiles of 64
+# x 64 x 16 with copies is 4 less, since their copies of single floats no longer count. Those of
+# outer products are from 14 of them on an H200, by hand. The others are older.
 H200 = Costs()
 
 

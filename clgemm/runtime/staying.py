@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-import numpy as np
+from numpy import ndarray
 
 from clgemm.hardware.choice import get_devices
 from clgemm.planning import selection
@@ -26,22 +26,22 @@ Key: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...], t
 _known: dict[Key, tuple[Any, ...]] = {}
 
 
-def is_small(a: Any, b: Any, out: Any, has_batches: bool = False) -> bool:
-    """Tell quickly whether dot(a, b) or matmul(a, b) is too small for any device.
-
-    Parameters
-    ----------
-    has_batches : bool, optional
-        Whether arrays of more than two dimensions are batches, as for matmul.
-    """
-    if type(a) is not np.ndarray or type(b) is not np.ndarray or not a.ndim:
+def is_small(a: Any, b: Any, out: Any, is_matmul: bool = False) -> bool:
+    """Tell quickly whether dot(a, b), or matmul(a, b), is too small for any device."""
+    if type(a) is not ndarray or type(b) is not ndarray:
         return False
-    if out is not None and type(out) is not np.ndarray:
+    if out is not None and type(out) is not ndarray:
         return False
-    size = a.size
-    if has_batches and (a.ndim > 2 or b.ndim > 2):
-        size *= MOST_PADDING  # short rows and columns count as longer
-    return selection.is_small(size, b.size, a.shape[-1])
+    shape = a.shape
+    if not shape:
+        return False
+    size_a, size_b, k = a.size, b.size, shape[-1]
+    if is_matmul:
+        if k == 1 and size_a * size_b >= selection.LEAST_BY_LOOP:
+            return False
+        if len(shape) > 2 or b.ndim > 2:  # a batch, whose short rows and columns count as longer
+            size_a *= MOST_PADDING
+    return selection.is_small(size_a, size_b, k)
 
 
 def is_known(function: str, a: Any, b: Any, out: Any) -> bool:
@@ -52,9 +52,9 @@ def is_known(function: str, a: Any, b: Any, out: Any) -> bool:
     function : str
         What multiplies: arrays of the same shapes make other products by another function.
     """
-    if not (type(a) is type(b) is np.ndarray and a.dtype is b.dtype is FLOAT32):
+    if not (type(a) is type(b) is ndarray and a.dtype is b.dtype is FLOAT32):
         return False
-    if out is not None and type(out) is not np.ndarray:
+    if out is not None and type(out) is not ndarray:
         return False
     found = _known.get((function, a.shape, b.shape, a.strides, b.strides))
     return found is not None and not regions.any_held() and found == _state()

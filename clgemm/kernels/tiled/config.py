@@ -17,6 +17,7 @@ __all__ = ["TiledConfig", "TiledVariant"]
 
 MOST_BUFFERS = 6  # of asynchronous copies
 MOST_COPIED = 4  # floats that one asynchronous copy takes
+TOO_MANY_COPIES = 32  # of single floats for each work-item and tile, see `TiledConfig.is_crowded`
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,10 @@ class TiledConfig(KernelConfig):
 
     @property
     def is_crowded(self) -> bool:
-        """Whether sums leave too few registers to load fewer floats than the config's vectors."""
-        return not self.asynchronous and self.work_m * self.work_n > MOST_SUMS
+        """Whether a work-item has too few registers, or too much to copy, for single floats."""
+        if self.asynchronous:
+            return self.tile_k * (self.tile_m + self.tile_n) >= TOO_MANY_COPIES * self.items
+        return self.work_m * self.work_n > MOST_SUMS
 
     @property
     def items_m(self) -> int:

@@ -82,7 +82,7 @@ def nvidia_configs(asynchronous_copies: bool = True) -> tuple[TiledConfig, ...]:
         (85, replace(shallow, grid_n=8, asynchronous=True, buffers=4)),
         (84, replace(copied, tile_m=128, grid_n=8, registers=168)),
         (95, replace(copied, tile_m=128, tile_n=96)),
-        (89, replace(copied, tile_k=16, unroll=16)),
+        (85, replace(copied, tile_k=16, unroll=16)),
         (93, replace(small, tile_m=32, asynchronous=True, buffers=3)),
         (97, replace(short, asynchronous=True, buffers=3)),
     )

@@ -52,9 +52,9 @@ def _fitted(
 ) -> tuple[TiledVariant, tuple[bool, bool]]:
     """Return a config that reads A and B, and which operands it reads in place.
 
-    Where sums take most registers, operands are read in place by vectors alone. With two floats a
-    load, NVIDIA's compiler puts the loads last: tiles of 128 x 128 took 1.5 times as long as packed
-    (5538 x 5538 x 5538 on an H100, driver 580.159, 2026-11-25).
+    Crowded configs read operands in place by vectors alone. Where sums take most registers and a
+    load has two floats, NVIDIA's compiler puts the loads last: tiles of 128 x 128 took 1.5 times as
+    long as packed (5538 x 5538 x 5538 on an H100, driver 580.159, 2026-11-25).
     """
     b = b.transposed()  # read like A
     is_read_often = b.rows > most_reads * config.tile_n, a.rows > most_reads * config.tile_m

@@ -76,3 +76,15 @@ def test_registers_are_limited_by_a_compiler_option():
     """Configs that leave registers to the compiler have no option."""
     assert LIMITED.build_options == (f"-cl-nv-maxrregcount={LIMITED.registers}",)
     assert replace(LIMITED, registers=0).build_options == ()
+
+
+def test_what_reads_by_vectors_alone():
+    """Work-items with many sums, and those that would copy many single floats for each tile."""
+    large = replace(LARGE, work_m=16, work_n=8)
+    copied = replace(COPIED, tile_m=64, tile_n=64, tile_k=16, work_m=8, work_n=8)
+    assert large.is_crowded
+    assert copied.is_crowded
+    assert not LARGE.is_crowded
+    assert not replace(large, work_m=8).is_crowded
+    assert not replace(copied, tile_k=8).is_crowded
+    assert not replace(copied, work_n=4).is_crowded
