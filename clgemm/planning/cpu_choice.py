@@ -1,10 +1,11 @@
 """Products that a CPU device makes faster than the host's BLAS on the same cores.
 
 A device pays once a product has enough multiply-adds for the time that a call takes. All numbers
-are for processors with AVX-512 and few cores. They were found with 3,600 random products on two
+are for processors with AVX-512 and few cores. Most were found with 3,600 random products on two
 cores of an AMD EPYC (Zen 5), with PoCL 3.1 and Intel's runtime, in bursts of equal calls
 (2026-11-25). OpenBLAS takes this processor, which is newer than itself, for a Haswell. Half of the
-products were measured so, and half with its kernels for AVX-512.
+products were measured so, and half with its kernels for AVX-512. On two processors of an Intel Xeon
+with PoCL 5.0, 361 products had a device ahead only where C has few rows or columns.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ class Rates(NamedTuple):
         For batches of matrices.
     shallow : float
         Where k is below `SHALLOW`.
-    sides : tuple of (int, float)
+    sides : tuple of (float, float)
         For others, by the shorter side of C: up to which length, and the rate.
     """
 
-    batch: float
-    shallow: float
-    sides: tuple[tuple[float, float], ...]
+    batch: float = math.inf
+    shallow: float = math.inf
+    sides: tuple[tuple[float, float], ...] = ()
 
     def of(self, short: int, k: int, matrices: int) -> float:
         """Return the rate of a product; infinite if the host is always faster."""
@@ -45,33 +46,41 @@ class Rates(NamedTuple):
         return next((rate for most, rate in self.sides if short <= most), math.inf)
 
 
-# Where the host's BLAS leaves AVX-512 unused, and where it does not.
+# Where the host's BLAS leaves AVX-512 unused; where it does not, on AMD's processors and on others.
 NARROW = Rates(batch=1e5, shallow=4e5, sides=((7, 1e5), (math.inf, 2e5)))
-WIDE = Rates(batch=6e5, shallow=1.2e6, sides=((31, 2e5), (63, 4e5)))
+AMD = Rates(batch=6e5, shallow=1.2e6, sides=((31, 2e5), (63, 4e5)))
+OTHERS = Rates(sides=((7, 1e6),))
 SHALLOW = 8
 CALL_US = 12  # of a call, besides the runtime's part
 # The BLAS computes whole tiles, so fewer rows or columns count as those of a tile.
 BLAS_TILE = 16
-# A large C of a short k: its elements, and the values of k, for which a device is faster. NumPy
-# takes new memory for it from the system each time. A device takes 0.35 to 1.2 times as long, 0.56
-# in the middle, and right after a product of the host 0.8. Measured with 195 random products whose
-# C has 32 rows and columns or more, on two cores of an AMD EPYC (Zen 4) with the same runtimes
-# (2026-11-25). With fewer elements it takes 1.1 to 1.3 times as long.
+# A large C of a short k on AMD's processors: its elements, and the values of k, for which a device
+# is faster. NumPy takes new memory for it from the system each time. A device takes 0.35 to 1.2
+# times as long, 0.56 in the middle, and right after a product of the host 0.8. Measured with 195
+# random products whose C has 32 rows and columns or more, on two cores of an AMD EPYC (Zen 4) with
+# the same runtimes (2026-11-25). With fewer elements it takes 1.1 to 1.3 times as long.
 LEAST_IF_FLAT, DEPTHS_IF_FLAT, LEAST_SIDE_IF_FLAT = 2**23, range(2, 65), 32
 
 
-def suits(m: int, n: int, k: int, matrices: int, costs: CpuCosts) -> bool:
-    """Tell whether a CPU device with these costs is faster than the host's BLAS."""
+def suits(m: int, n: int, k: int, matrices: int, costs: CpuCosts, is_amd: bool) -> bool:
+    """Tell whether a CPU device with these costs is faster than the host's BLAS.
+
+    Parameters
+    ----------
+    is_amd : bool
+        Whether it is one of AMD's processors.
+    """
     short, long = sorted((m, n))
     if short < 2 or k < 2:
         return False
     if matrices > 1:
         counted = matrices * max(short, BLAS_TILE) * max(long, BLAS_TILE) * k
-    elif k in DEPTHS_IF_FLAT and short >= LEAST_SIDE_IF_FLAT and m * n >= LEAST_IF_FLAT:
-        return True
     else:
         counted = max(short, BLAS_TILE) * long * k
-    rates = NARROW if has_narrow_kernels() else WIDE
+        is_flat = k in DEPTHS_IF_FLAT and short >= LEAST_SIDE_IF_FLAT and m * n >= LEAST_IF_FLAT
+        if is_flat and is_amd:
+            return True
+    rates = NARROW if has_narrow_kernels() else AMD if is_amd else OTHERS
     return counted >= rates.of(short, k, matrices) * _call_us(costs)
 
 
@@ -90,4 +99,4 @@ def may_suit(m: int, n: int, k: int, matrices: int) -> bool:
     if matrices * max(m, BLAS_TILE) * max(n, BLAS_TILE) * k < LEAST_COUNTED:
         return False
     is_able = has_avx512() and usable_processors() < MANY_CORES
-    return is_able and suits(m, n, k, matrices, INTEL)
+    return is_able and suits(m, n, k, matrices, INTEL, is_amd=True)

@@ -172,13 +172,10 @@ def host_is_faster(
         return emulates_lanes or (is_sent and work < LEAST_BY_LOOP_IF_SENT)
     product, found = Work(m, n, k, matrices), measured(device)
     least_of_kinds = found.least if found else {}
-    if (
-        suits_cpu
-        and kind_of(product) not in least_of_kinds
-        and _reads_in_place(device)
-        and cpu_choice.suits(m, n, k, matrices, device.traits.limits.cpu_costs)
-    ):
-        return False
+    if suits_cpu and kind_of(product) not in least_of_kinds and _reads_in_place(device):
+        costs, is_amd = device.traits.limits.cpu_costs, device.traits.is_amd
+        if cpu_choice.suits(m, n, k, matrices, costs, is_amd):
+            return False
     if min(m, n, k) < SHORT_SIDE:
         return True
     if transfer_config(device) is None:

@@ -43,7 +43,25 @@ def sides(most: int) -> st.SearchStrategy[int]:
 def test_what_suits_a_cpu(sizes, is_narrow, intel, pocl, monkeypatch):
     """Few rows or columns and batches do soonest, and sooner with Intel's runtime."""
     monkeypatch.setattr(cpu_choice, "has_narrow_kernels", lambda: is_narrow)
-    assert (suits(*sizes, INTEL), suits(*sizes, POCL)) == (intel, pocl)
+    assert (suits(*sizes, INTEL, True), suits(*sizes, POCL, True)) == (intel, pocl)
+    if is_narrow:
+        assert (suits(*sizes, INTEL, False), suits(*sizes, POCL, False)) == (intel, pocl)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "pocl"),
+    [
+        ((7, 1500, 3000, 1), True),
+        ((7, 1000, 3000, 1), False),
+        ((8, 4000, 4000, 1), False),
+        ((4000, 4000, 7, 1), False),
+        ((200, 200, 100, 1000), False),
+    ],
+)
+def test_on_other_processors_few_rows_alone_suit(sizes, pocl, monkeypatch):
+    """Where the host's BLAS uses AVX-512."""
+    monkeypatch.setattr(cpu_choice, "has_narrow_kernels", lambda: False)
+    assert suits(*sizes, POCL, False) == pocl
 
 
 @pytest.mark.parametrize("is_narrow", [False, True])
@@ -54,9 +72,10 @@ def test_none_is_missed_by_the_quick_bounds(is_narrow, m, n, k, matrices):
         patch.setattr(cpu_choice, "has_narrow_kernels", lambda: is_narrow)
         patch.setattr(cpu_choice, "has_avx512", lambda: True)
         patch.setattr(cpu_choice, "usable_processors", lambda: 2)
-        found = suits(m, n, k, matrices, INTEL)
+        found = suits(m, n, k, matrices, INTEL, True)
         assert may_suit(m, n, k, matrices) == found
-        assert found or not suits(m, n, k, matrices, POCL)
+        assert found or not suits(m, n, k, matrices, POCL, True)
+        assert found or not suits(m, n, k, matrices, INTEL, False)
     if found and matrices > 1:
         assert MOST_PADDING * m * n * k * matrices >= LEAST_COUNTED
     elif found:
