@@ -28,7 +28,7 @@ class Rates(NamedTuple):
     batch : float
         For batches of matrices.
     shallow : float
-        Where k is below `SHALLOW`.
+        Where k is below `SHALLOW`, also for batches.
     sides : tuple of (float, float)
         For others, by the shorter side of C: up to which length, and the rate.
     """
@@ -39,10 +39,10 @@ class Rates(NamedTuple):
 
     def of(self, short: int, k: int, matrices: int) -> float:
         """Return the rate of a product; infinite if the host is always faster."""
-        if matrices > 1:
-            return self.batch
         if k < SHALLOW:
             return self.shallow
+        if matrices > 1:
+            return self.batch
         return next((rate for most, rate in self.sides if short <= most), math.inf)
 
 

@@ -34,6 +34,8 @@ def sides(most: int) -> st.SearchStrategy[int]:
         ((2900, 2900, 2, 1), False, True, True),
         ((3, 70, 322, 15), True, True, False),
         ((3, 300, 322, 62), True, True, True),
+        ((45, 380, 7, 100), True, True, False),
+        ((45, 380, 8, 100), True, True, True),
         ((200, 200, 100, 5), False, True, False),
         ((200, 200, 100, 12), False, True, True),
         ((1, 4000, 4000, 1), True, False, False),
