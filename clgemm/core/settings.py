@@ -22,11 +22,9 @@ class Variable:
 
     def get(self) -> str | None:
         """Return its value; None if it is not set."""
-        try:
-            if self._key not in os.environ._data:  # type: ignore[attr-defined]
-                return None
-        except AttributeError:  # another mapping in its place
-            pass
+        underlying = getattr(os.environ, "_data", None)  # None for another mapping in its place
+        if underlying is not None and self._key not in underlying:
+            return None
         return os.environ.get(self.name)
 
 

@@ -80,6 +80,8 @@ def suits(m: int, n: int, k: int, matrices: int, costs: CpuCosts, is_amd: bool) 
         is_flat = k in DEPTHS_IF_FLAT and short >= LEAST_SIDE_IF_FLAT and m * n >= LEAST_IF_FLAT
         if is_flat and is_amd:
             return True
+    if counted < LEAST_COUNTED:
+        return False
     rates = NARROW if has_narrow_kernels() else AMD if is_amd else OTHERS
     return counted >= rates.of(short, k, matrices) * _call_us(costs)
 
@@ -96,7 +98,5 @@ MOST_PADDING = (BLAS_TILE // 2) ** 2  # of two rows and columns in a batch
 
 def may_suit(m: int, n: int, k: int, matrices: int) -> bool:
     """Tell whether a CPU device may be faster, before one is opened."""
-    if matrices * max(m, BLAS_TILE) * max(n, BLAS_TILE) * k < LEAST_COUNTED:
-        return False
-    is_able = has_avx512() and usable_processors() < MANY_CORES
-    return is_able and suits(m, n, k, matrices, INTEL, is_amd=True)
+    is_enough = suits(m, n, k, matrices, INTEL, is_amd=True)
+    return is_enough and has_avx512() and usable_processors() < MANY_CORES

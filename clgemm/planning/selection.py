@@ -39,11 +39,10 @@ def threshold() -> int | None:
     ValueError
         If CLGEMM_THRESHOLD is not a whole number.
     """
-    setting = _variable.get()
-    if setting is None or not setting.strip():
-        return None
+    text = _variable.get()
+    setting = text.strip() if text else ""
     try:
-        return whole_number(setting.strip())
+        return whole_number(setting) if setting else None
     except ValueError as error:
         raise ValueError(f"{THRESHOLD_VARIABLE}={error}") from None
 
@@ -115,7 +114,7 @@ def is_small(size_a: int, size_b: int, k: int) -> bool:
     ValueError
         If CLGEMM_THRESHOLD is not a whole number.
     """
-    if _variable.get() and (setting := threshold()) is not None:
+    if (setting := threshold()) is not None:
         return size_a * size_b < k * setting
     # A product has (m k) (k n) / k multiply-adds.
     if size_a * size_b >= k * smallest(cpu_choice.LEAST_COUNTED):

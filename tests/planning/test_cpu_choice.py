@@ -12,6 +12,7 @@ from clgemm.planning.cpu_choice import LEAST_COUNTED, LEAST_LARGE, MOST_PADDING,
 
 
 def sides(most: int) -> st.SearchStrategy[int]:
+    """Lengths up to the given one, half of them short."""
     return st.integers(1, most) | st.integers(1, 16)
 
 

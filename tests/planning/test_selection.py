@@ -19,6 +19,22 @@ from clgemm.planning import cpu_choice, selection
 from clgemm.planning.crossovers import Work
 
 
+@pytest.fixture
+def cpu(monkeypatch):
+    """A CPU device that reads in place, beside OpenBLAS's kernels with AVX-512 on few cores."""
+    how = {"is_vector_compiler": True, "register_width": 16, "is_amd": True}
+    traits = Traits(TWO_CORES, "CPU", **how)
+    stand = SimpleNamespace(kind="CPU", traits=traits, transfer=None, shares_host_memory=True)
+    monkeypatch.delenv("CLGEMM_THRESHOLD")
+    monkeypatch.setattr(selection, "get_device", lambda: stand)
+    monkeypatch.setattr(selection, "measured", lambda _: None)
+    monkeypatch.setattr(selection, "blas_kernels", lambda: "SkylakeX")
+    monkeypatch.setattr(cpu_choice, "has_narrow_kernels", lambda: False)
+    monkeypatch.setattr(cpu_choice, "has_avx512", lambda: True)
+    monkeypatch.setattr(cpu_choice, "usable_processors", lambda: 2)
+    return stand
+
+
 def test_the_threshold_must_be_a_number(monkeypatch):
     """A CLGEMM_THRESHOLD that is no number raises an error that names it."""
     monkeypatch.setenv("CLGEMM_THRESHOLD", "lots")
@@ -147,18 +163,12 @@ def test_a_device_wins_from_its_bounds_on(sizes, kind, host, monkeypatch):
         (False, "SkylakeX", False),
     ],
 )
-def test_openblas_keeps_what_it_makes_faster_on_amds_processors(is_amd, kernels, host, monkeypatch):
+def test_openblas_keeps_what_it_makes_faster_on_amds_processors(
+    is_amd, kernels, host, cpu, monkeypatch
+):
     """Its kernels with AVX-512 are; where it does not know the processor, it has others."""
-
-    class Stand:
-        kind, shares_host_memory, transfer = "CPU", True, None
-        traits = Traits(TWO_CORES, "CPU", register_width=16, is_vector_compiler=True, is_amd=is_amd)
-
-    monkeypatch.delenv("CLGEMM_THRESHOLD")
-    monkeypatch.setattr(selection, "get_device", Stand)
-    monkeypatch.setattr(selection, "measured", lambda _: None)
+    cpu.traits = replace(cpu.traits, is_amd=is_amd)
     monkeypatch.setattr(selection, "blas_kernels", lambda: kernels)
-    monkeypatch.setattr(cpu_choice, "may_suit", lambda *_: False)
     assert selection.host_is_faster(2000, 2000, 2000, 1) == host
 
 
@@ -189,22 +199,6 @@ def test_what_numpy_makes_in_a_loop_goes_to_a_device(
     monkeypatch.setattr(selection, "get_device", lambda: stand)
     assert selection.host_is_faster(elements, 1, 1, 1, by_loop=True) == host
     assert selection.host_is_faster(elements, 1, 1, 1)
-
-
-@pytest.fixture
-def cpu(monkeypatch):
-    """A CPU device that reads in place, beside OpenBLAS's kernels with AVX-512 on few cores."""
-    how = {"is_vector_compiler": True, "register_width": 16, "is_amd": True}
-    traits = Traits(TWO_CORES, "CPU", **how)
-    stand = SimpleNamespace(kind="CPU", traits=traits, transfer=None, shares_host_memory=True)
-    monkeypatch.delenv("CLGEMM_THRESHOLD")
-    monkeypatch.setattr(selection, "get_device", lambda: stand)
-    monkeypatch.setattr(selection, "measured", lambda _: None)
-    monkeypatch.setattr(selection, "blas_kernels", lambda: "SkylakeX")
-    monkeypatch.setattr(cpu_choice, "has_narrow_kernels", lambda: False)
-    monkeypatch.setattr(cpu_choice, "has_avx512", lambda: True)
-    monkeypatch.setattr(cpu_choice, "usable_processors", lambda: 2)
-    return stand
 
 
 FOR_CPUS = [(15, 2048, 1024, 1), (2900, 2900, 50, 1), (200, 200, 100, 12)]

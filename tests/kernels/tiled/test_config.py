@@ -79,7 +79,7 @@ def test_registers_are_limited_by_a_compiler_option():
 
 
 def test_what_reads_by_vectors_alone():
-    """Work-items with many sums, and those that would copy many single floats for each tile."""
+    """Configs with many sums do. So do those with many copies of single floats for each tile."""
     large = replace(LARGE, work_m=16, work_n=8)
     copied = replace(COPIED, tile_m=64, tile_n=64, tile_k=16, work_m=8, work_n=8)
     assert large.is_crowded
