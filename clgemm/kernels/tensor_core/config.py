@@ -34,7 +34,7 @@ TILE_BYTES = 2 * 16 * TILE_ROWS * 8 + 4 * TILE_ROWS + 2 * 64
 TF32_SPLITTING = 1.5  # time of splitting into tf32, over halves
 LENGTH_BYTES = 4  # of the length of a list, in the directory behind the tiles
 # Of the wgmma kernel: barriers, a part of C for each warp, a count.
-OTHER_BYTES = 128 + 8 * 16 * 33 * 4 + 16
+OTHER_BYTES = 128 + 8 * 16 * 48 * 4 + 16
 LOCAL_BYTES = 226 * 1024  # local memory of a work-group on compute capability 9.0
 
 

@@ -142,7 +142,7 @@ void tensor_product(const int matrices, const int m, const int n, const int k, c
       if (vectors)
         store_vectors(total[i], alpha, beta, c_warp, c_row, rows - first);
       else
-        store_runs(total[i], alpha, beta, c_warp, c_row, c_column, rows - first, columns - warp_n,
+        store_runs(total[i], 1, alpha, beta, c_warp, c_row, c_column, rows - first, columns - warp_n,
                    (__local float*)stages + warp * CORNER);
     }
 #if GUARD

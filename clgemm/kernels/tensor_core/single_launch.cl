@@ -26,7 +26,7 @@ void tensor_single_launch(const int m, const int n, const int k, const int least
                     const int whole, const int slices, __global float4* partial, __global uint* counters,
                     const int plain_whole, const int plain_slices) {
   __local uchar memory[BARRIERS_BYTES + MEMORY_BYTES] __attribute__((aligned(1024)));
-  __local float corners[8 * CORNER];
+  __local float corners[8 * CORNER] __attribute__((aligned(16)));
   __local SplitMemory splitting;
   __local uint drawn, gives_up, listed, earlier;
   asm volatile(".target sm_90a");  // the compiler chooses sm_90, which lacks wgmma and setmaxnreg

@@ -319,13 +319,13 @@ static inline void multiply_tiles(const Product* p, const Cuts* cuts, const floa
     __global float* c_tile = c + matrix * c_stride + place.m * TILE_M * c_row + place.n * TILE_N * c_column;
     __global float* c_warp = c_tile + warp * 16 * c_row;
     const bool vectors = c_column == 1 && c_row % 4 == 0 && ((ulong)c_tile & 15) == 0 && columns >= TILE_N;
-    #pragma unroll
-    for (int j = 0; j < TILE_N / 32; j++)
-      if (vectors)
+    if (vectors) {
+      #pragma unroll
+      for (int j = 0; j < TILE_N / 32; j++)
         store_vectors(total[j / 4] + j % 4 * 16, alpha, beta, c_warp + j * 32, c_row, rows);
-      else
-        store_runs(total[j / 4] + j % 4 * 16, alpha, beta, c_warp + j * 32 * c_column, c_row, c_column,
-                   rows, columns - j * 32, corners + warp * CORNER);
+    } else {
+      store_runs(total[0], TILE_N / 32, alpha, beta, c_warp, c_row, c_column, rows, columns, corners + warp * CORNER);
+    }
 #if GUARD
     if (any != 0) {
       const Tile t = {

@@ -7,7 +7,7 @@
 //   a, b                                          the operands themselves, for the products of outliers
 //   whole, slices, partial, counters              split-k: the Cuts of tensor_core/warp_groups.cl
 // tensor_core/warp_groups.cl has the algorithm, docs/tensor_cores.md the data for which the result stands and its error.
-// Work-groups: as many as compute units, 384 work-items each. Local: STAGES*(1 + TILE_N/128)*TILE_BYTES + 17040 bytes.
+// Work-groups: as many as compute units, 384 work-items each. Local: STAGES*(1 + TILE_N/128)*TILE_BYTES + 24720 bytes.
 // After: NVIDIA, "Parallel thread execution ISA", asynchronous warpgroup level matrix instructions; Ootomo and Yokota,
 // "Recovering single precision accuracy from tensor cores", 2022; Fasi, Higham, Mikaitis and Pranesh, "Numerical
 // behavior of NVIDIA tensor cores", 2021.
@@ -21,7 +21,7 @@ void tensor_product(const int matrices, const int m, const int n, const int k, c
                     __global uint* count, __global uint* count_next, __global const uint* count_before,
                     const int whole, const int slices, __global float4* partial, __global uint* counters) {
   __local uchar memory[BARRIERS_BYTES + STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
-  __local float corners[8 * CORNER];
+  __local float corners[8 * CORNER] __attribute__((aligned(16)));
   __local uint earlier;
   asm volatile(".target sm_90a");  // the compiler chooses sm_90, which lacks wgmma and setmaxnreg
   const uint item = get_local_id(0);
