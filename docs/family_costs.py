@@ -194,10 +194,17 @@ def tiled_plan_of(
         )
 
 
-def distinct(case: Case, traits: Traits) -> Iterator[tuple[list[str], Plan, bool]]:
-    """Yield the plans of a case that differ, each with all its names, and whether it is turned."""
+def distinct(
+    case: Case, traits: Traits, families: Sequence[str] = ()
+) -> Iterator[tuple[list[str], Plan, bool]]:
+    """Yield the plans of a case that differ, each with all its names, and whether it is turned.
+
+    Those of some families alone, if any are named.
+    """
     found: dict[Any, tuple[list[str], Plan, bool]] = {}
     for label, make, is_turned in alternatives(case, traits):
+        if families and label.split()[0] not in families:
+            continue
         plan = make()
         key = tuple((s.config, s.groups, s.conditional, str(s.arguments)) for s in plan.steps)
         found.setdefault(key, ([], plan, is_turned))[0].append(label)
@@ -216,15 +223,14 @@ def traits_here() -> Traits:
     return dataclasses.replace(device.traits, instructions=instructions_of(device))
 
 
-def programs_of(cases: Sequence[Case], calls: bool = False) -> set[Any]:
-    """Return the programs that the plans of some cases need, or those of whole calls alone."""
+def programs_of(cases: Sequence[Case], calls: bool, families: Sequence[str]) -> set[Any]:
+    """Return the programs that the plans of some cases need, and whole calls."""
     traits = traits_here()
-    return {
-        (step.config, step.conditional)
-        for case in cases
-        for plan in (chosen(case) if calls else (found[1] for found in distinct(case, traits)))
-        for step in plan.steps
-    }
+    plans = itertools.chain.from_iterable(map(chosen, cases))
+    if not calls:
+        found = (plan for case in cases for _, plan, _ in distinct(case, traits, families))
+        plans = itertools.chain(plans, found)
+    return {(step.config, step.conditional) for plan in plans for step in plan.steps}
 
 
 def chosen(case: Case) -> Iterator[Plan]:
@@ -246,11 +252,11 @@ def build(programs: Sequence[Any]) -> int:
     return len(programs)
 
 
-def build_all(cases: Sequence[Case], calls: bool) -> int:
+def build_all(cases: Sequence[Case], calls: bool, families: Sequence[str]) -> int:
     """Build all programs by several processes; return their number."""
     count = max(1, min(16, multiprocessing.cpu_count() - 1))
     with multiprocessing.get_context("spawn").Pool(count) as pool:
-        found = functools.partial(programs_of, calls=calls)
+        found = functools.partial(programs_of, calls=calls, families=families)
         parts = pool.map(found, [cases[i::count] for i in range(count)])
         programs = list(set().union(*parts))
         return sum(pool.map(build, [programs[i::count] for i in range(count)]))
@@ -337,17 +343,22 @@ def measure(arguments: argparse.Namespace) -> int:
     """Measure random products and write their times."""
     end = time.monotonic() + 60 * arguments.minutes
     bounds = Bounds(work=(round(arguments.least), round(arguments.most)))
-    cases = list(random_cases(arguments.products, arguments.seed, bounds))
+    drawn = random_cases(arguments.products, arguments.seed, bounds)
+    cases = [case for case in drawn if case.k <= arguments.deepest]
     random.Random(arguments.seed).shuffle(cases)  # so that too little time favours none
     traits = traits_here()
-    print(f"built {build_all(cases, arguments.calls)} programs", flush=True)
+    print(f"built {build_all(cases, arguments.calls, arguments.families)} programs", flush=True)
     bench, rows = Bench(cases), []
+
+    def plans_of(case: Case) -> Iterator[tuple[list[str], Plan, bool]]:
+        return iter(()) if arguments.calls else distinct(case, traits, arguments.families)
+
     for case in cases:
         if time.monotonic() > end:
             break
         times: dict[str, float] = {}
         groups: dict[str, list[int]] = {}
-        for labels, plan, is_turned in () if arguments.calls else distinct(case, traits):
+        for labels, plan, is_turned in plans_of(case):
             taken = round(bench.plan_us(case, plan, is_turned), 2)
             times |= dict.fromkeys(labels, taken)
             groups |= dict.fromkeys(labels, groups_of(plan))
@@ -585,6 +596,10 @@ def main() -> int:
     measuring.add_argument("--seed", type=int, default=0)
     measuring.add_argument("--least", type=float, default=1e5, help="multiply-adds")
     measuring.add_argument("--most", type=float, default=Bounds().work[1], help="multiply-adds")
+    measuring.add_argument("--deepest", type=float, default=math.inf, help="the most of k")
+    measuring.add_argument(
+        "--families", nargs="*", default=[], metavar="NAME", help="the plans of these alone"
+    )
     measuring.add_argument("--minutes", type=float, default=5.0)
     measuring.add_argument("--calls", action="store_true", help="time whole calls only")
     measuring.add_argument("--out", type=Path, required=True)

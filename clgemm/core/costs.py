@@ -89,6 +89,9 @@ class Costs:
         The part of a last, incomplete round of tiles that counts as a whole one.
     tensor_slice_us, tensor_round_us : float
         Split-k there, for a tile of 128 x 128: adding up a slice, and a round of slices.
+    tensor_last_tile, tensor_unaligned : float
+        How many times as long as its share of the memory the store of a compute unit's last tile
+        takes; how much longer all stores take, as a share, where rows of C are not aligned.
     tensor_pack_bytes, tensor_strided : float
         Bytes that the whole device splits; how much longer operands of no unit stride take.
     tensor_host_us : float
@@ -152,14 +155,16 @@ class Costs:
     dots_row: float = 0.512
     dots_us: float = 2.39
     dots_step_us: float = 0.0377
-    tensor_us: float = 12.9
+    tensor_us: float = 2.9
     tensor_more_us: float = 2.78
-    tensor_single_us: float = 9.8
+    tensor_single_us: float = 4.8
     tensor_step_us: float = 0.984
     tensor_wide: float = 1.94
     tensor_tail: float = 0.914
     tensor_slice_us: float = 0.9
     tensor_round_us: float = 4.5
+    tensor_last_tile: float = 3.4
+    tensor_unaligned: float = 0.65
     tensor_pack_bytes: float = 2890000.0
     tensor_strided: float = 0.51
     tensor_host_us: float = 16.1
@@ -183,7 +188,10 @@ class Costs:
 # counted for 0.72 of an H200's. Two percents are by hand. That of tiles of 128 x 64 without copies
 # is 2 more, so that 1000 and 1001 cubed have plans that were measured as fast. That of tiles of 64
 # x 64 x 16 with copies is 4 less, since their copies of single floats no longer count. Those of
-# outer products are from 14 of them on an H200, by hand. The others are older.
+# outer products are from 14 of them on an H200, by hand. tensor_us, tensor_single_us,
+# tensor_last_tile and tensor_unaligned are by hand, too, from 48 products on an H100. With these,
+# the 149 products of families_h100_short take 1.008 times as long as by their fastest plans. The
+# others are older.
 H200 = Costs()
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from clgemm.hardware.device import Device
 from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.common.family import Family
 from clgemm.kernels.tensor_core import family as tensor
-from clgemm.kernels.tensor_core.family import NARROW
+from clgemm.kernels.tensor_core.family import NARROW, WGMMA
 from clgemm.planning import planner
 from clgemm.planning.validation import assume
 from clgemm.runtime.memory import place
@@ -49,8 +49,13 @@ def trial(name: str, instructions: str) -> bool:
     cases = [(*case, spread, "float32") for case in of_both for spread in (0, 5)]
     if not all(right(device, *case) for case in cases):
         return False
+    adding = [family for family in others if family is WGMMA]
+    if not all(adds_finely(device, family) for family in adding):
+        return False
     tensor.LEAST_TF32_WORK = 0
     forget_plans()
+    if not all(adds_finely(device, family, tf32=True) for family in adding):
+        return False
     kinds = (0, "fast"), (0, "float32"), (5, "float32")  # halves, twice, and tf32
     shapes = ONE_LAUNCH, Shape(1700, 2100, 713)
     cases = [(others, shape, *kind) for shape in shapes for kind in kinds]
@@ -94,6 +99,36 @@ def right(
             if not (np.abs(c - exact)[finite] <= ALLOWED * sizes[finite]).all():
                 return False
     return True
+
+
+def adds_finely(device: Device, family: Family[Any, Any], tf32: bool = False) -> bool:
+    """Tell whether tensor cores add as finely as the bound for short k takes for granted."""
+    (choice, *_) = family.defaults(ONE_LAUNCH, device.traits)
+
+    def multiply(a: Array, b: Array) -> Array:
+        return made(device, family, choice, a, b, "float32")
+
+    return keeps_small_products(multiply, tf32)
+
+
+def keeps_small_products(multiply: Callable[[Array, Array], Array], tf32: bool = False) -> bool:
+    """Tell whether products of 2**-25 count beside one of 1.
+
+    Parameters
+    ----------
+    multiply : callable
+        Takes and returns matrices of float32.
+    tf32 : bool, optional
+        Whether other rows of A need the range of TF32.
+    """
+    depth = 8 if tf32 else 16  # what is added in one step
+    a, b = np.full((128, depth), 2.0**-12), np.full((depth, 128), 2.0**-13)
+    a[:, 0], b[0] = 1, 1
+    if tf32:
+        a[64:, 1::2] = 2.0**-30
+    exact = 1 + (depth - 1) * 2.0**-25
+    c = multiply(a.astype(np.float32), b.astype(np.float32))[:64].astype(np.float64)
+    return bool((np.abs(c - exact) < 2.0**-23).all())
 
 
 def made(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 from strategies import GPU_LIMITS
@@ -58,6 +60,20 @@ def test_a_wrong_product_does_not_pass(device, monkeypatch, lost):
     assert is_right(device)
     monkeypatch.setattr(tensor_trial, "made", by_numpy(lost))
     assert not is_right(device)
+
+
+@pytest.mark.parametrize("tf32", [False, True])
+def test_sums_of_24_bits_do_not_pass(tf32):
+    """They lose all products of 2**-25 beside a larger one; sums of 26 bits keep them."""
+
+    def added(a, b, last):
+        products = a[:, :, None].astype(np.float64) * b
+        total = (np.trunc(products / last) * last).sum(axis=1)
+        return (np.trunc(total * 2**23) / 2**23).astype(np.float32)
+
+    for last, passes in ((2.0**-23, False), (2.0**-24, False), (2.0**-25, True)):
+        multiply = functools.partial(added, last=last)
+        assert tensor_trial.keeps_small_products(multiply, tf32) == passes
 
 
 def test_some_of_the_products_are_cut_along_k():

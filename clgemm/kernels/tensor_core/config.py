@@ -162,8 +162,12 @@ class TensorVariant(TensorConfig):
         tiles = self.tiles(sizes.get("matrices", 1), sizes["m"], sizes["n"])
         stored: int = 2 * FLOAT_BYTES * sizes.get("matrices", 1) * sizes["m"] * sizes["n"]
         costs = limits.costs
+        last = FLOAT_BYTES * self.tile_elements * limits.compute_units
+        is_aligned = sizes["c_column"] == 1 and sizes["c_row"] % 4 == 0
+        storing = stored * (1 if is_aligned else 1 + costs.tensor_unaligned)
+        storing += costs.tensor_last_tile * last
         computing = self.cuts(tiles, sizes["k"], limits).us
-        return costs.tensor_us - costs.start_us + computing + stored / costs.memory_bytes
+        return costs.tensor_us - costs.start_us + computing + storing / costs.memory_bytes
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

@@ -43,9 +43,7 @@ MOST_LAUNCHES = 256  # of a batch whose loops cannot be joined: each part has it
 LEAST_MODELLED_WORK = 2**24  # multiply-adds
 LEAST_MODELLED_SIDE = 48  # of m and n
 LEAST_NARROW, MOST_NARROW = 3, 400  # rows or columns of the narrow family
-# Depths from which on the error bounds are proved: docs/tensor_cores.md.
-LEAST_DEPTH = 256
-LEAST_NARROW_DEPTH = 128
+LEAST_NARROW_DEPTH = 128  # from which on the error bound is proved: docs/tensor_cores.md
 SLACK = 1.1  # how many times faster a record's config may be than its expected time
 
 SAMPLES = {
@@ -65,9 +63,16 @@ def _has_wgmma(traits: Traits) -> bool:
 
 
 class Tensor(Family[Config, KernelConfig]):
-    """Splits operands in two parts and multiplies them on tensor cores. For both instructions."""
+    """Splits operands in two parts and multiplies them on tensor cores. For both instructions.
+
+    Attributes
+    ----------
+    least_depth : int
+        The least k, from which on the error bounds are proved: docs/tensor_cores.md.
+    """
 
     is_modelled = True
+    least_depth: int
 
     @abstractmethod
     def variant(
@@ -78,7 +83,7 @@ class Tensor(Family[Config, KernelConfig]):
     def candidates(self, problem: Problem, traits: Traits) -> tuple[Choice, ...]:
         """Return all defaults for products that are not small, unless the precision is strict."""
         m, n, k, _ = problem.shape
-        is_able = _allows_splitting(problem) and k >= LEAST_DEPTH
+        is_able = _allows_splitting(problem) and k >= self.least_depth
         is_able = is_able and min(m, n) >= LEAST_MODELLED_SIDE
         is_able = is_able and _launches(problem) <= MOST_LAUNCHES
         return self.defaults(problem.shape, traits) if is_able else ()
@@ -134,6 +139,7 @@ class Wgmma(Tensor[WgmmaConfig]):
     config = WgmmaConfig
     kernels = (SingleLaunchConfig,)
     instructions = "wgmma"
+    least_depth = 32  # the bounds hold for any k, but below this it is no faster
 
     def runs_on(self, traits: Traits) -> bool:
         """Run on compute capability 9.0."""
@@ -169,6 +175,7 @@ class Mma(Tensor[MmaConfig]):
 
     config = MmaConfig
     instructions = "mma"
+    least_depth = 256
 
     def variant(
         self, config: MmaConfig, guard: bool, tf32: bool = False, int8: bool = False

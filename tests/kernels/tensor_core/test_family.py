@@ -50,7 +50,8 @@ def test_strict_and_small_products_stay_plain(no_records):
     assert tiers_of(able, "fast", 4096, 4096, 2047) == (replace(WIDE, guard=False),)
     assert len(tiers_of(able, "float32", 1024, 1024, 1024)) == 1
     assert tiers_of(able, "strict", *big) == ()
-    assert tiers_of(able, "fast", 4096, 4096, 255) == ()  # the bound is not proved
+    assert tiers_of(able, "fast", 8192, 8192, 32)
+    assert tiers_of(able, "fast", 8192, 8192, 31) == ()  # other kernels are as fast
     assert tiers_of(able, "fast", 200, 200, 300) == ()
     assert tiers_of(able, "fast", 1024, 1024, 1024, 1000)
     assert tiers_of(able, "float32", 200, 200, 300, 2) == ()
