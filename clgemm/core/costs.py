@@ -91,7 +91,8 @@ class Costs:
         Split-k there, for a tile of 128 x 128: adding up a slice, and a round of slices.
     tensor_last_tile, tensor_unaligned : float
         How many times as long as its share of the memory the store of a compute unit's last tile
-        takes; how much longer all stores take, as a share, where rows of C are not aligned.
+        takes; how much longer all stores take, as a share, where rows of C are not aligned and
+        tiles have 128 columns.
     tensor_pack_bytes, tensor_strided : float
         Bytes that the whole device splits; how much longer operands of no unit stride take.
     tensor_host_us : float
@@ -164,7 +165,7 @@ class Costs:
     tensor_slice_us: float = 0.9
     tensor_round_us: float = 4.5
     tensor_last_tile: float = 3.4
-    tensor_unaligned: float = 0.65
+    tensor_unaligned: float = 0.72
     tensor_pack_bytes: float = 2890000.0
     tensor_strided: float = 0.51
     tensor_host_us: float = 16.1

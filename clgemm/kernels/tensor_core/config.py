@@ -163,9 +163,10 @@ class TensorVariant(TensorConfig):
         stored: int = 2 * FLOAT_BYTES * sizes.get("matrices", 1) * sizes["m"] * sizes["n"]
         costs = limits.costs
         last = FLOAT_BYTES * self.tile_elements * limits.compute_units
-        is_aligned = sizes["c_column"] == 1 and sizes["c_row"] % 4 == 0
-        storing = stored * (1 if is_aligned else 1 + costs.tensor_unaligned)
-        storing += costs.tensor_last_tile * last
+        storing = stored + costs.tensor_last_tile * last
+        if sizes["c_column"] != 1 or sizes["c_row"] % 4:
+            # Half of it for the ends of a tile's rows: blocks that two work-groups write in parts.
+            storing += costs.tensor_unaligned * (1 + TILE_ROWS / self.tile_columns) / 2 * stored
         computing = self.cuts(tiles, sizes["k"], limits).us
         return costs.tensor_us - costs.start_us + computing + storing / costs.memory_bytes
 
