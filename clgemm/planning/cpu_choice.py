@@ -1,7 +1,7 @@
 """Products that a CPU device makes faster than the host's BLAS on the same cores.
 
 A device pays once a product has enough multiply-adds for the time that a call takes. All numbers
-are for processors with AVX-512 and few cores. Most were found with 3,600 random products on two
+are for processors with AVX-512 and few cores. Most were found with 6,200 random products on two
 cores of an AMD EPYC (Zen 5), with PoCL 3.1 and Intel's runtime, in bursts of equal calls
 (2026-11-25). OpenBLAS takes this processor, which is newer than itself, for a Haswell. Half of the
 products were measured so, and half with its kernels for AVX-512. On two processors of an Intel Xeon
@@ -31,26 +31,45 @@ class Rates(NamedTuple):
         Where k is below `SHALLOW`, also for batches.
     sides : tuple of (float, float)
         For others, by the shorter side of C: up to which length, and the rate.
+    deep : tuple of (float, float)
+        Instead of `sides`, if there are any, for a C of `LEAST_IF_DEEP` rows and columns or more
+        where k is at least `DEEP` times as long as both. There each element of the operands counts
+        `PACKED` multiply-adds.
     """
 
     batch: float = math.inf
     shallow: float = math.inf
     sides: tuple[tuple[float, float], ...] = ()
+    deep: tuple[tuple[float, float], ...] = ()
 
-    def of(self, short: int, k: int, matrices: int) -> float:
+    def of(self, short: int, k: int, matrices: int, is_deep: bool) -> float:
         """Return the rate of a product; infinite if the host is always faster."""
         if k < SHALLOW:
             return self.shallow
         if matrices > 1:
             return self.batch
-        return next((rate for most, rate in self.sides if short <= most), math.inf)
+        rates = self.deep if is_deep else self.sides
+        return next((rate for most, rate in rates if short <= most), math.inf)
 
 
 # Where the host's BLAS leaves AVX-512 unused; where it does not, on AMD's processors and on others.
-NARROW = Rates(batch=1e5, shallow=4e5, sides=((7, 1e5), (math.inf, 2e5)))
-AMD = Rates(batch=6e5, shallow=1.2e6, sides=((31, 2e5), (63, 4e5)))
+NARROW = Rates(
+    batch=1e5,
+    shallow=4e5,
+    sides=((7, 1e5), (math.inf, 2e5)),
+    deep=((math.inf, 2.5e5),),
+)
+AMD = Rates(
+    batch=6e5,
+    shallow=1.2e6,
+    sides=((31, 2e5), (63, 4e5)),
+    deep=((31, 2.5e5), (63, 5e5), (math.inf, 1.2e6)),
+)
 OTHERS = Rates(sides=((7, 1e6),))
 SHALLOW = 8
+DEEP, LEAST_IF_DEEP = 4, 8
+# The BLAS packs both operands. Where k is long and C small, that takes longer than the arithmetic.
+PACKED = 32
 CALL_US = 12  # of a call, besides the runtime's part
 # The BLAS computes whole tiles, so fewer rows or columns count as those of a tile.
 BLAS_TILE = 16
@@ -83,7 +102,10 @@ def suits(m: int, n: int, k: int, matrices: int, costs: CpuCosts, is_amd: bool) 
     if counted < LEAST_COUNTED:
         return False
     rates = NARROW if has_narrow_kernels() else AMD if is_amd else OTHERS
-    return counted >= rates.of(short, k, matrices) * _call_us(costs)
+    is_deep = matrices == 1 and short >= LEAST_IF_DEEP and k >= DEEP * long and bool(rates.deep)
+    if is_deep:
+        counted = (m * n + PACKED * (m + n)) * k
+    return counted >= rates.of(short, k, matrices, is_deep) * _call_us(costs)
 
 
 def _call_us(costs: CpuCosts) -> float:
