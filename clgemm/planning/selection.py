@@ -114,7 +114,7 @@ def is_small(size_a: int, size_b: int, k: int) -> bool:
     ValueError
         If CLGEMM_THRESHOLD is not a whole number.
     """
-    if (setting := threshold()) is not None:
+    if _variable.get() and (setting := threshold()) is not None:  # mostly it is not set
         return size_a * size_b < k * setting
     # A product has (m k) (k n) / k multiply-adds.
     if size_a * size_b >= k * smallest(cpu_choice.LEAST_COUNTED):
