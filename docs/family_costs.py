@@ -100,11 +100,13 @@ def views(case: Case) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int, i
         yield view.shape, inner, first, alignment, math.prod(shape)
 
 
-def alternatives(case: Case, traits: Traits) -> Iterator[Alternative]:
-    """Yield the plans of a product that are worth measuring."""
+def alternatives(case: Case, traits: Traits, families: Sequence[str] = ()) -> Iterator[Alternative]:
+    """Yield the plans of a product that are worth measuring; of some families alone, if named."""
     for precision in ("strict", "float32"):
         problem = problem_of(case, precision)
         for family in FAMILIES:
+            if families and family.name not in families:
+                continue
             if not family.runs_on(traits) or bool(family.instructions) != (precision != "strict"):
                 continue
             if family.name == "tiled":
@@ -197,14 +199,9 @@ def tiled_plan_of(
 def distinct(
     case: Case, traits: Traits, families: Sequence[str] = ()
 ) -> Iterator[tuple[list[str], Plan, bool]]:
-    """Yield the plans of a case that differ, each with all its names, and whether it is turned.
-
-    Those of some families alone, if any are named.
-    """
+    """Yield the plans of a case that differ, each with all its names, and whether it is turned."""
     found: dict[Any, tuple[list[str], Plan, bool]] = {}
-    for label, make, is_turned in alternatives(case, traits):
-        if families and label.split()[0] not in families:
-            continue
+    for label, make, is_turned in alternatives(case, traits, families):
         plan = make()
         key = tuple((s.config, s.groups, s.conditional, str(s.arguments)) for s in plan.steps)
         found.setdefault(key, ([], plan, is_turned))[0].append(label)
@@ -346,19 +343,15 @@ def measure(arguments: argparse.Namespace) -> int:
     drawn = random_cases(arguments.products, arguments.seed, bounds)
     cases = [case for case in drawn if case.k <= arguments.deepest]
     random.Random(arguments.seed).shuffle(cases)  # so that too little time favours none
-    traits = traits_here()
-    print(f"built {build_all(cases, arguments.calls, arguments.families)} programs", flush=True)
+    traits, families = traits_here(), arguments.families
+    print(f"built {build_all(cases, arguments.calls, families)} programs", flush=True)
     bench, rows = Bench(cases), []
-
-    def plans_of(case: Case) -> Iterator[tuple[list[str], Plan, bool]]:
-        return iter(()) if arguments.calls else distinct(case, traits, arguments.families)
-
     for case in cases:
         if time.monotonic() > end:
             break
         times: dict[str, float] = {}
         groups: dict[str, list[int]] = {}
-        for labels, plan, is_turned in plans_of(case):
+        for labels, plan, is_turned in () if arguments.calls else distinct(case, traits, families):
             taken = round(bench.plan_us(case, plan, is_turned), 2)
             times |= dict.fromkeys(labels, taken)
             groups |= dict.fromkeys(labels, groups_of(plan))
