@@ -101,6 +101,8 @@ class Costs:
         A step with mma.sync over one with wgmma.
     narrow_us, narrow_step_us, narrow_column_us, narrow_round_us : float
         The narrow family: fixed time, a step over 64 of k and its part for each column, a round.
+    narrow_wide : float
+        How many times as long a step takes where tiles have more than 64 columns.
     narrow_slice_us, narrow_fused_us : float
         Split-k there, for each slice and once.
     narrow_bytes, narrow_pack_bytes : float
@@ -174,10 +176,11 @@ class Costs:
     narrow_step_us: float = 1.89
     narrow_column_us: float = 0.0164
     narrow_round_us: float = 5.23
+    narrow_wide: float = 1.23
     narrow_slice_us: float = 0.453
     narrow_fused_us: float = 1.86
     narrow_bytes: float = 7050000.0
-    narrow_pack_bytes: float = 234000.0
+    narrow_pack_bytes: float = 1140000.0
 
 
 # Fitted on an NVIDIA H200, driver 580.159, by docs/family_costs.py to docs/measured/families_h200*.

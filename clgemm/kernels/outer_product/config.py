@@ -12,8 +12,8 @@ from clgemm.core.steps import matrices_of
 
 __all__ = ["DEPTHS", "MOST_REGISTERS", "OuterProductConfig", "OuterProductVariant"]
 
-DEPTHS = (1, 2, 4, 8)  # the values of `depth`; with a longer k, tiles are faster
-MOST_REGISTERS = 32  # elements of B that a work-item keeps
+DEPTHS = (1, 2, 4, 8, 16)  # the values of `depth`; with a longer k, tiles are faster
+MOST_REGISTERS = 64  # elements of B that a work-item keeps
 OVERLAP = 2.0  # as in `clgemm.core.costs.joined`: the writing of C and the arithmetic
 
 

@@ -12,10 +12,14 @@ from clgemm.kernels.common.family import Fallback, Family, Samples
 from clgemm.kernels.common.search_space import SearchSpace
 from clgemm.kernels.outer_product.config import DEPTHS, OuterProductConfig
 from clgemm.kernels.outer_product.defaults import outer_config
-from clgemm.kernels.outer_product.plan import make_outer_plan
+from clgemm.kernels.outer_product.plan import begins_aligned, make_outer_plan
 from clgemm.kernels.outer_product.search_space import search_space
 
 __all__ = ["OUTER_PRODUCT"]
+
+# The longest k where rows of C begin aligned. Elsewhere tiles would write parts of blocks of
+# memory, so there a longer one pays.
+LONGEST_IF_ALIGNED = 8
 
 
 class OuterProduct(Family[OuterProductConfig, KernelConfig]):
@@ -34,7 +38,8 @@ class OuterProduct(Family[OuterProductConfig, KernelConfig]):
 
     def fits(self, problem: Problem) -> bool:
         """Tell whether k is short."""
-        return 0 < problem.k <= DEPTHS[-1]
+        longest = LONGEST_IF_ALIGNED if begins_aligned(problem.c) else DEPTHS[-1]
+        return 0 < problem.k <= longest
 
     def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
         """Return one config, whatever the shape: the plan fits it to the shape."""
@@ -68,6 +73,7 @@ class OuterProduct(Family[OuterProductConfig, KernelConfig]):
             Shape(m // 2 + 1, 3 * n + 5, 8),
             Shape(2 * m, n // 4 or 1, 7, 3),
             Shape(m + 3, n + 2, 5),
+            *(Shape(m + k, 2 * n - 1, k) for k in range(9, DEPTHS[-1] + 1)),
         ]
 
 

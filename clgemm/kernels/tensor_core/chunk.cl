@@ -6,7 +6,7 @@
 // Eight columns of a core are a core matrix of wgmma: 128 contiguous bytes. The order of k is such that a work-item's
 // share of A, for a product of 16 of k, has four values of k from each of its rows: neighbours, or four apart.
 #ifndef COLUMNS
-#error "COLUMNS: of C per tile: 16, 32 or 64"
+#error "COLUMNS: of C per tile: 16, 32, 64 or 128"
 #endif
 #ifndef ALONG_K
 #error "ALONG_K: 1 if the columns of A are neighbours in memory, 0 if its rows are"
@@ -48,32 +48,31 @@ static inline void see(Seen* seen, const float x) {
 
 static inline uint is_odd(const Seen* seen) { return seen->least < TINY_BITS * 2u - 1 || !(seen->sum < INFINITY); }
 
-// Pack the chunk of B at `from`, of which `depth` of k and `columns` exist. Call it with all work-items.
-static inline void pack_chunk(__global const float* from, const long row, const long column, const int depth, const int columns,
-                              __global uchar* to, __local uint* odd) {
-  const int item = get_local_id(0);
-  if (item == 0) *odd = 0;
-  barrier(CLK_LOCAL_MEM_FENCE);
-  Seen seen = {-1, 0.0f};
-  for (int index = item; index < CHUNK / 4 * COLUMNS; index += ITEMS) {
-    const int t = index / COLUMNS % 4, part = index / COLUMNS / 4, j = index % COLUMNS;  // part: which 16 of k
-    float x[4];
+// Chunks that a work-group packs at a time: a work-item packs 16 of k of one column.
+#define PACKED_AT_ONCE (ITEMS / (2 * COLUMNS))
+
+// Pack 16 of k of a column of B, half `half_k` of a chunk's, of which `depth` exist. Returns whether one cannot be split.
+static inline uint pack_column(__global const float* from, const long row, const int depth, __global uchar* to, const int half_k,
+                               const int column) {
+  float x[16];
+  if (row == 1 && depth >= 16 && ((ulong)from & 15) == 0) {
     #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const int p = part * 16 + K_OF(t, i);
-      x[i] = p < depth && j < columns ? from[p * row + j * column] : 0.0f;
-      see(&seen, x[i]);
-    }
+    for (int p = 0; p < 16; p += 4) STORE(4, LOAD_ALIGNED(4, __global, from + p), x + p);
+  } else {
     #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      uint high, low;
-      split(x[i], &high, &low);
-      __global uint* place = (__global uint*)(to + ((part * 4 + i) * COLUMNS + j) * 16) + t;  // of core part*4 + i
-      *place = high;
-      place[LOW_AT / 4] = low;
-    }
+    for (int p = 0; p < 16; p++) x[p] = p < depth ? from[p * row] : 0.0f;
   }
-  if (is_odd(&seen)) atomic_or(odd, 1);
-  barrier(CLK_LOCAL_MEM_FENCE);
-  if (item == 0) *(__global uint*)(to + ODD_AT) = *odd;
+  Seen seen = {-1, 0.0f};
+  #pragma unroll
+  for (int p = 0; p < 16; p++) see(&seen, x[p]);
+  #pragma unroll
+  for (int i = 0; i < 4; i++) {
+    uint high[4], low[4];
+    #pragma unroll
+    for (int t = 0; t < 4; t++) split(x[K_OF(t, i)], high + t, low + t);
+    __global uint4* place = (__global uint4*)(to + ((half_k * 4 + i) * COLUMNS + column) * 16);  // in core half_k*4 + i
+    place[0] = (uint4)(high[0], high[1], high[2], high[3]);
+    place[LOW_AT / 16] = (uint4)(low[0], low[1], low[2], low[3]);
+  }
+  return is_odd(&seen);
 }

@@ -9,12 +9,13 @@ from typing import NamedTuple
 from clgemm.core.config import FLOAT_BYTES, Limits
 from clgemm.core.steps import ceil_div
 
-__all__ = ["Cuts", "best_cuts", "narrow_us", "split_us", "uncut"]
+__all__ = ["STEP_COLUMNS", "Cuts", "best_cuts", "narrow_us", "split_us", "uncut"]
 
 STEP = 64  # of k
 MODELLED_ELEMENTS = 128 * 128  # of a tile, for which the costs of split-k hold
 MOST_SLICES = 16
 LEAST_DEPTHS = 2  # of a slice
+STEP_COLUMNS = 64  # of the narrow family's tiles; with more, its warp groups do not share k
 MOST_ROUNDS = 4  # of slices: each takes scratch memory
 
 
@@ -107,5 +108,7 @@ def narrow_us(
     rounds = ceil_div(groups, limits.compute_units)
     steps = ceil_div(ceil_div(depth, STEP), parts)
     step_us = costs.narrow_step_us + costs.narrow_column_us * columns
+    if columns > STEP_COLUMNS:
+        step_us *= costs.narrow_wide
     adding = costs.narrow_fused_us + slices * costs.narrow_slice_us if slices > 1 else 0.0
     return rounds * (steps * step_us + costs.narrow_round_us) + adding

@@ -10,7 +10,7 @@ from clgemm.core.config import KernelConfig, variant_of
 from clgemm.core.layout import batch_levels
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
-from clgemm.core.steps import Plan
+from clgemm.core.steps import Plan, round_up
 from clgemm.core.traits import Traits
 from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.common.family import Fallback, Family, Samples
@@ -27,6 +27,7 @@ from clgemm.kernels.tensor_core.config import (
     WgmmaVariant,
 )
 from clgemm.kernels.tensor_core.defaults import wgmma_configs
+from clgemm.kernels.tensor_core.estimate import STEP_COLUMNS
 from clgemm.kernels.tensor_core.narrow import fits_narrow, make_narrow_plan
 from clgemm.kernels.tensor_core.narrow_config import NARROW_COLUMNS, NarrowConfig
 from clgemm.kernels.tensor_core.plan import make_tensor_plan
@@ -213,7 +214,7 @@ class Narrow(Family[NarrowConfig, KernelConfig]):
         return _has_wgmma(traits)
 
     def candidates(self, problem: Problem, traits: Traits) -> tuple[Choice, ...]:
-        """Return the default for few rows or columns, unless the precision is strict."""
+        """Return the defaults for few rows or columns, unless the precision is strict."""
         short = min(problem.m, problem.n)
         is_able = _allows_splitting(problem) and problem.k >= LEAST_NARROW_DEPTH
         is_able = is_able and LEAST_NARROW <= short <= MOST_NARROW
@@ -224,10 +225,18 @@ class Narrow(Family[NarrowConfig, KernelConfig]):
         return fits_narrow(*problem.layouts)
 
     def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
-        """Return the fewest columns per tile that hold the shorter side."""
+        """Return the fewest columns per tile that hold the shorter side.
+
+        Where that needs many columns, return each of these, those with the least padding first.
+        """
         short = min(shape.m, shape.n)
-        columns = next((some for some in NARROW_COLUMNS if some >= short), NARROW_COLUMNS[-1])
-        return (Choice(NarrowConfig(columns, parts=2, ahead=2)),)
+        several = sorted(
+            (columns for columns in NARROW_COLUMNS if columns >= STEP_COLUMNS),
+            key=lambda columns: (round_up(short, columns), -columns),
+        )
+        fewest = [columns for columns in NARROW_COLUMNS if short <= columns <= STEP_COLUMNS][:1]
+        found = fewest or several
+        return tuple(Choice(NarrowConfig(columns, parts=2, ahead=2)) for columns in found)
 
     def plainest(self, traits: Traits) -> Choice:
         """Return the fewest columns per tile."""

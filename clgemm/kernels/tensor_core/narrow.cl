@@ -9,14 +9,15 @@
 // Loads bring LOAD_A floats of A. Its rows, strides and address are multiples of that.
 //
 // A work-group computes a tile of C, TILE_M x COLUMNS, over one slice of k. First the work-groups take chunks of B to pack
-// until none is left, and wait until all are packed. Then a work-group's PARTS warp groups take turns at the chunks of the
-// slice. Work-items load what they split of the next chunk of A, and prefetch a later one, AHEAD turns on, to the
-// second-level cache. The copy engine brings chunks of B to local memory. With x = h + l, for two tiles of 64 rows and half
-// a chunk at a time,
+// until none is left, and wait until all are packed. Then the PARTS warp groups take turns at the tensor cores:
+//   COLUMNS up to 64    each takes other chunks of the slice, for all rows; in a turn half a chunk of two tiles of 64 rows
+//   128                 each takes 64 rows, for all chunks; in a turn a whole chunk, so that A is split once for 128 columns
+// Work-items load what they split of the next chunk of A, and prefetch a later one, AHEAD chunks on, to the second-level
+// cache. The copy engine brings chunks of B to local memory. With x = h + l,
 //     sum   += high_a*low_b + low_a*high_b + high_a*high_b      wgmma, from zero for each chunk
 //     total += sum                                              in registers
-// There are no scales. Half a chunk with an element that cannot be split - tiny, huge, Inf or NaN - is multiplied in
-// IEEE single precision instead. docs/tensor_cores.md has the error bound.
+// There are no scales. What a warp group multiplies in a turn is multiplied in IEEE single precision instead if it has an
+// element that cannot be split: tiny, huge, Inf or NaN. docs/tensor_cores.md has the error bound.
 //
 // Atomic counters, all 0 before and after:
 //   pack_counters[0]    chunks that work-groups have taken to pack
@@ -24,25 +25,38 @@
 //   pack_counters[2]    work-groups that no longer read the counters, of which the last sets them to 0
 // Split-k: slice s goes to c + s*c_slice; or, with FUSED_SPLIT_K, to `slices_out`, and the sum of all to c (split_k/fused.cl, whose
 // counters follow these).
-// Work-groups: matrices x slices x tiles of C, 128*PARTS work-items each. Local: PARTS*PART_BYTES.
+// Work-groups: matrices x slices x tiles of C, 128*PARTS work-items each. Local: LOCAL_BYTES.
 // After: NVIDIA, "Parallel thread execution ISA", asynchronous warpgroup level matrix instructions, asynchronous copies.
 #ifndef PARTS
-#error "PARTS: warp groups that share k"
+#error "PARTS: warp groups, which share k or, with 128 COLUMNS, the rows"
 #endif
 #ifndef AHEAD
-#error "AHEAD: turns from fetching a chunk of A to the second-level cache to loading it"
+#error "AHEAD: chunks from fetching a chunk of A to the second-level cache to loading it"
 #endif
 #ifndef LOAD_A
 #error "LOAD_A: floats per load of A: 1, 2 or, with ALONG_K, 4"
 #endif
 #define TILE_M 128
+#if COLUMNS > 64
+#define TILES 1        // of 64 rows, in a turn of a warp group
+#define SHARING_K 1    // warp groups that share k
+#define STAGES 4       // chunks of B in local memory, for all warp groups
+#define FETCHED 2      // of them, chunks that are fetched ahead; two more may be in use, one for each warp group
+#define ROWS_APART 64  // from a warp group's rows to the next one's
+#else
+#define TILES 2
+#define SHARING_K PARTS
+#define STAGES 3  // for each warp group
+#define FETCHED 2
+#define ROWS_APART 0
+#endif
 #define SUMS (COLUMNS / 2)      // sums of a work-item in a tile of 64 x COLUMNS
 #define SPAN (ALONG_K ? 4 : 2)  // contiguous elements that a work-item splits: along k, or rows
 #define PITCH_C (TILE_M + 4)    // floats of a column of C in local memory, against bank conflicts
 #define TILE_C_BYTES (4 * COLUMNS * PITCH_C)
-#define STAGES 3                // chunks of B in local memory, of each warp group
-#define PACK_COUNTERS 3               // atomic counters
+#define PACK_COUNTERS 3         // atomic counters
 #define PART_BYTES (STAGES * CHUNK_BYTES > TILE_C_BYTES ? STAGES * CHUNK_BYTES : TILE_C_BYTES)
+#define LOCAL_BYTES (SHARING_K * PART_BYTES)
 
 // Load SPAN floats, LOAD_A at a time, of which the first `there` exist; the others are zero.
 static inline void load(float* x, __global const float* from, const int there) {
@@ -71,37 +85,51 @@ static inline uint any_at_barrier(const uint id, const uint mine) {
 #define OWN_BARRIER(part) (1 + (part))
 #define TURN(part) (1 + PARTS + (part))
 
-// The text of the instructions for two tiles of 64 x COLUMNS x CHUNK/2.
+// The text of the instructions of a turn: for TILES tiles of 64 x COLUMNS, CHUNK/TILES of k.
 #define DISTANCE 8  // from one core matrix to the next along the columns, 128/16
 #define EIGHT(i)                                                              \
   "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3]),         \
   "+f"(sum[i + 4]), "+f"(sum[i + 5]), "+f"(sum[i + 6]), "+f"(sum[i + 7])
+#define SIXTEEN_0 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define SIXTEEN_1 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define SIXTEEN_2 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define SIXTEEN_3 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 #if COLUMNS == 16
 #define SUMS_0 "%0,%1,%2,%3,%4,%5,%6,%7"
 #define SUMS_1 "%8,%9,%10,%11,%12,%13,%14,%15"
 #define RESULTS EIGHT(0), EIGHT(8)
-#define SHAPE "m64n16k8"
 #elif COLUMNS == 32
-#define SUMS_0 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
-#define SUMS_1 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define SUMS_0 SIXTEEN_0
+#define SUMS_1 SIXTEEN_1
 #define RESULTS EIGHT(0), EIGHT(8), EIGHT(16), EIGHT(24)
-#define SHAPE "m64n32k8"
-#else
-#define SUMS_0                                                                \
-  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                    \
-  "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define SUMS_1                                                                \
-  "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"          \
-  "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#elif COLUMNS == 64
+#define SUMS_0 SIXTEEN_0 "," SIXTEEN_1
+#define SUMS_1 SIXTEEN_2 "," SIXTEEN_3
 #define RESULTS EIGHT(0), EIGHT(8), EIGHT(16), EIGHT(24), EIGHT(32), EIGHT(40), EIGHT(48), EIGHT(56)
-#define SHAPE "m64n64k8"
+#elif COLUMNS == 96
+#define SUMS_0 SIXTEEN_0 "," SIXTEEN_1 "," SIXTEEN_2
+#define RESULTS EIGHT(0), EIGHT(8), EIGHT(16), EIGHT(24), EIGHT(32), EIGHT(40)
+#else
+#define SUMS_0 SIXTEEN_0 "," SIXTEEN_1 "," SIXTEEN_2 "," SIXTEEN_3
+#define RESULTS EIGHT(0), EIGHT(8), EIGHT(16), EIGHT(24), EIGHT(32), EIGHT(40), EIGHT(48), EIGHT(56)
 #endif
+#define SHAPE "m64n" TEXT(COLUMNS) "k8"
 #define WGMMA(sums, a)                                                        \
   "wgmma.mma_async.sync.aligned." SHAPE ".f32.tf32.tf32 {" sums "}, "         \
   "{%[" a "0],%[" a "1],%[" a "2],%[" a "3]}, b, yes, 1, 1;\n"
-#define TIMES(step, a, part_b)                                                \
-  "add.s32 place, %[b], " TEXT((step * 2 * PITCH + part_b) / 16) "; mov.b64 b, {place, apart};\n" \
-  WGMMA(SUMS_0, a "0" #step) WGMMA(SUMS_1, a "1" #step)
+#define AT_STEP(step, part_b)                                                 \
+  "add.s32 place, %[b], " TEXT((step * 2 * PITCH + part_b) / 16) "; mov.b64 b, {place, apart};\n"
+#if TILES == 2
+#define TIMES(a, part_b)                                                      \
+  AT_STEP(0, part_b) WGMMA(SUMS_0, a "00") WGMMA(SUMS_1, a "10")              \
+  AT_STEP(1, part_b) WGMMA(SUMS_0, a "01") WGMMA(SUMS_1, a "11")
+#else
+#define TIMES(a, part_b)                                                      \
+  AT_STEP(0, part_b) WGMMA(SUMS_0, a "00")                                    \
+  AT_STEP(1, part_b) WGMMA(SUMS_0, a "01")                                    \
+  AT_STEP(2, part_b) WGMMA(SUMS_0, a "10")                                    \
+  AT_STEP(3, part_b) WGMMA(SUMS_0, a "11")
+#endif
 #define FOUR(name, parts)                                                     \
   [name##0] "r"(parts[0]), [name##1] "r"(parts[1]), [name##2] "r"(parts[2]), [name##3] "r"(parts[3])
 // sum += a*b. The 12 instructions are in one piece, since the compiler must not touch the sums before all are done. tile_b
@@ -114,9 +142,7 @@ static inline void multiply(float* sum, uint high[2][2][4], uint low[2][2][4], c
                "mov.b32 apart, " TEXT(DISTANCE) ";\n"
                "bar.sync %[turn], 256;\n"
                "wgmma.fence.sync.aligned;\n"
-               TIMES(0, "h", LOW_AT) TIMES(1, "h", LOW_AT)
-               TIMES(0, "l", 0) TIMES(1, "l", 0)
-               TIMES(0, "h", 0) TIMES(1, "h", 0)
+               TIMES("h", LOW_AT) TIMES("l", 0) TIMES("h", 0)
                "wgmma.commit_group.sync.aligned;\n"
                "bar.arrive %[then], 256;\n"
                "wgmma.wait_group.sync.aligned 0;}\n"
@@ -126,7 +152,7 @@ static inline void multiply(float* sum, uint high[2][2][4], uint low[2][2][4], c
                  [b] "r"(tile_b), [turn] "r"(mine), [then] "r"(others) : "memory");
 }
 
-// What a work-item reads of A. It moves on by one turn, PARTS chunks, at a time.
+// What a work-item reads of A. It moves on by SHARING_K chunks at a time.
 typedef struct {
   __global const float* next;  // its elements of the next chunk
   __global const float* line;  // its cache line of the chunk to prefetch
@@ -134,18 +160,39 @@ typedef struct {
   int rows;                    // rows of A from its own on
 } Reader;
 
-// Load this work-item's share of half a chunk.
-static inline void load_half(float* x, const Reader* r, const int half_k, const long a_row, const long a_column) {
+// What a work-item multiplies in a turn is two blocks of two rows and four of k. They lie in two tiles, or in two halves of
+// a chunk. These are the distances of a block from the work-item's first row, and from its first of k.
+static inline int block_row(const int block) { return TILES == 2 ? block * 16 : 0; }
+static inline int block_k(const int turn, const int block) { return (TILES == 2 ? turn : block) * 16; }
+
+// Load this work-item's two blocks.
+static inline void load_blocks(float* x, const Reader* r, const int turn, const long a_row, const long a_column) {
   #pragma unroll
   for (int q = 0; q < 16 / SPAN; q++) {
-#if ALONG_K  // two rows of each tile
-    const int row = q / 2 * 16 + q % 2;
-    load(x + q * SPAN, r->next + row * a_row + half_k * 16, row < r->rows ? r->left - half_k * 16 : 0);
-#else  // four of k of each tile
-    const int p = half_k * 16 + q % 4 * 4;
-    load(x + q * SPAN, r->next + q / 4 * 16 + p * a_column, p < r->left ? r->rows - q / 4 * 16 : 0);
+    const int block = q / (8 / SPAN);
+#if ALONG_K  // a row at a time
+    const int row = block_row(block) + q % 2, p = block_k(turn, block);
+    load(x + q * SPAN, r->next + row * a_row + p, row < r->rows ? r->left - p : 0);
+#else  // one of k at a time
+    const int row = block_row(block), p = block_k(turn, block) + q % 4 * 4;
+    load(x + q * SPAN, r->next + row + p * a_column, p < r->left ? r->rows - row : 0);
 #endif
   }
+}
+
+// Where the next chunks of B come from and go to.
+typedef struct {
+  __global const uchar* from;  // the chunk in use
+  uint base, ready;            // addresses of the first stage and of its barrier
+  bool is_fetching;            // one work-item fetches
+} Feed;
+
+// Fetch the chunk of B that is FETCHED chunks on from the one in use.
+static inline void fetch_next(Feed* f, const int stage, const int at, const int depth) {
+  if (!f->is_fetching || at + FETCHED * SHARING_K * CHUNK >= depth) return;
+  const int other = stage + FETCHED < STAGES ? stage + FETCHED : stage + FETCHED - STAGES;
+  fetch_chunk(f->base + other * CHUNK_BYTES, f->from + (long)(FETCHED * SHARING_K) * CHUNK_BYTES, f->ready + 8 * other);
+  f->from += SHARING_K * CHUNK_BYTES;
 }
 
 static inline void fetch_line(Reader* r, const int step, const long a_column) {
@@ -157,6 +204,7 @@ static inline void fetch_line(Reader* r, const int step, const long a_column) {
 // The tile of C in vectors of four rows, column by column: a work-item has OWN of them, ITEMS apart.
 #define FOURS (COLUMNS * TILE_M / 4)
 #define OWN ((FOURS + ITEMS - 1) / ITEMS)
+#define SLICES_AT_ONCE (OWN > 8 ? 2 : 4)  // whose loads are under way, as registers allow
 static inline int own_index(const int i) { return i * ITEMS + (int)get_local_id(0); }
 static inline bool is_own(const int i) { return FOURS % ITEMS == 0 || own_index(i) < FOURS; }
 static inline int own_place(const int i) { return own_index(i) / (TILE_M / 4) * PITCH_C + own_index(i) % (TILE_M / 4) * 4; }
@@ -169,13 +217,13 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
                    __global uint* pack_counters,
                    __global float* restrict c, const long c_offset, const long c_row, const long c_column, const long c_slice,
                    const long4 c_strides FUSED_ARGUMENTS) {
-  __local uchar memory[PARTS * PART_BYTES] __attribute__((aligned(1024)));
-  __local ulong barriers[PARTS * STAGES];
-  __local uint drawn, odd_drawn;
+  __local uchar memory[LOCAL_BYTES] __attribute__((aligned(1024)));
+  __local ulong barriers[SHARING_K * STAGES];
+  __local uint drawn, odd_packed[PACKED_AT_ONCE];
   asm volatile(".target sm_90a");  // the compiler chooses sm_90, which lacks wgmma
 
   uint next_chunk = 0;
-  if (get_local_id(0) == 0) next_chunk = atomic_add(pack_counters, 1);  // early, to hide its latency
+  if (get_local_id(0) == 0) next_chunk = atomic_add(pack_counters, PACKED_AT_ONCE);  // early, to hide its latency
   const int chunks = (k + CHUNK - 1) / CHUNK;
   const int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + COLUMNS - 1) / COLUMNS, slices = (k + slice_k - 1) / slice_k;
   const uint tile = get_group_id(0) % (tiles_m * tiles_n), result = get_group_id(0) / (tiles_m * tiles_n);
@@ -188,70 +236,84 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
   const int rows = m - row_0, columns = n - column_0;
 
   const int part = get_local_id(0) / GROUP, item = get_local_id(0) % GROUP;
-  const int t = item % 4, my_row = item / 32 * 32 + item / 4 % 8 * 2;  // the first of its two rows of each tile
-  const int step = PARTS * CHUNK;
-  __local uchar* own = memory + part * PART_BYTES;
+  const int sharing = part % SHARING_K;  // which of the warp groups that share k
+  const int rows_0 = part * ROWS_APART;
+  const int t = item % 4;
+  const int my_row = rows_0 + item / 32 * (16 * TILES) + item / 4 % 8 * 2;  // the first of its two rows of each tile
+  const int step = SHARING_K * CHUNK;
+  __local uchar* own = memory + sharing * PART_BYTES;
   uint base = (uint)(ulong)own;
   asm volatile("shfl.sync.idx.b32 %0, %0, 0, 31, 0xffffffff;" : "+r"(base));  // tells the compiler that it is the same for the warp
-  const uint ready = (uint)(ulong)(barriers + part * STAGES);
+  const uint ready = (uint)(ulong)(barriers + sharing * STAGES);
   const uint tile_b = PITCH / 16 << 16 | base / 16;
 
   Reader reader;
   reader.rows = rows - my_row;
 #if ALONG_K
-  reader.next = a + my_row * a_row + part * CHUNK + t * 4;
-  reader.line = a + item * a_row + part * CHUNK;
-  reader.left = depth - part * CHUNK - t * 4;
-  reader.line_left = item < rows ? depth - part * CHUNK : 0;
+  const int line_row = rows_0 + item, line_k = 0;
+  reader.next = a + my_row * a_row + sharing * CHUNK + t * 4;
+  reader.left = depth - sharing * CHUNK - t * 4;
 #else
-  reader.next = a + my_row + (part * CHUNK + t) * a_column;
-  reader.line = a + item % 4 * 32 + (part * CHUNK + item / 4) * a_column;
-  reader.left = depth - part * CHUNK - t;
-  reader.line_left = item % 4 * 32 < rows ? depth - part * CHUNK - item / 4 : 0;
+  const int line_row = rows_0 + item % (2 * TILES) * 32, line_k = item / (2 * TILES);
+  reader.next = a + my_row + (sharing * CHUNK + t) * a_column;
+  reader.left = depth - sharing * CHUNK - t;
 #endif
+  reader.line = a + line_row * a_row + (sharing * CHUNK + line_k) * a_column;
+  reader.line_left = item < 64 * TILES && line_row < rows ? depth - sharing * CHUNK - line_k : 0;
 
-  float x[2][16];
-  load_half(x[0], &reader, 0, a_row, a_column);
-  load_half(x[1], &reader, 1, a_row, a_column);
+  float x[TILES][16];
   #pragma unroll
-  for (int turn = 1; turn < AHEAD; turn++) fetch_line(&reader, step, a_column);
+  for (int turn = 0; turn < TILES; turn++) load_blocks(x[turn], &reader, turn, a_row, a_column);
+  #pragma unroll
+  for (int chunk = 1; chunk < AHEAD; chunk++) fetch_line(&reader, step, a_column);
 
   // Pack chunks of B that no work-group has taken, and wait until all are packed. Deadlock-free: a work-group waits only for
   // chunks that others have taken, which therefore are running.
   for (;;) {
     if (get_local_id(0) == 0) drawn = next_chunk;
+    if (get_local_id(0) < PACKED_AT_ONCE) odd_packed[get_local_id(0)] = 0;
     barrier(CLK_LOCAL_MEM_FENCE);
-    const uint chunk = drawn;
-    if (chunk >= packs) break;
-    if (get_local_id(0) == 0) next_chunk = atomic_add(pack_counters, 1);
-    const int k_0 = chunk % chunks * CHUNK, j_0 = chunk / chunks % tiles_n * COLUMNS;
-    pack_chunk(b + matrix_offset(chunk / (chunks * tiles_n), own_counts, own_strides) + k_0 * b_row + j_0 * b_column, b_row, b_column,
-               k - k_0, n - j_0, packed + (long)chunk * CHUNK_BYTES, &odd_drawn);
+    const uint taken = drawn;
+    if (taken >= packs) break;
+    if (get_local_id(0) == 0) next_chunk = atomic_add(pack_counters, PACKED_AT_ONCE);
+    const int number = get_local_id(0) / (2 * COLUMNS), half_k = get_local_id(0) / COLUMNS % 2, j = get_local_id(0) % COLUMNS;
+    const uint chunk = taken + number;
+    const bool takes_part = number < PACKED_AT_ONCE && chunk < packs;
+    __global uchar* to = packed + (long)chunk * CHUNK_BYTES;
+    if (takes_part) {
+      const int k_0 = chunk % chunks * CHUNK + half_k * 16, column = chunk / chunks % tiles_n * COLUMNS + j;
+      const long place = matrix_offset(chunk / (chunks * tiles_n), own_counts, own_strides) + k_0 * b_row + column * b_column;
+      if (pack_column(b + place, b_row, column < n ? k - k_0 : 0, to, half_k, j)) atomic_or(odd_packed + number, 1);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (takes_part && j + half_k == 0) *(__global uint*)(to + ODD_AT) = odd_packed[number];
     fence_copies();
     barrier(CLK_GLOBAL_MEM_FENCE);
-    if (get_local_id(0) == 0) count_up(pack_counters + 1, 1);
+    if (get_local_id(0) == 0) count_up(pack_counters + 1, min(packs - taken, (uint)PACKED_AT_ONCE));
   }
   if (get_local_id(0) == 0) {
     while (counted(pack_counters + 1) < packs) {}
     if (atomic_add(pack_counters + 2, 1) == get_num_groups(0) - 1) pack_counters[0] = pack_counters[1] = pack_counters[2] = 0;
   }
-  if (item == 0) {
+  const bool is_fetching = item == 0 && part < SHARING_K;
+  if (is_fetching) {
     for (int stage = 0; stage < STAGES; stage++) initialise(ready + 8 * stage, 1);
     fence_initialised();
   }
   barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
   b += matrix_offset(matrix, counts, b_strides) + column_0 * b_column + first * b_row;
-  packed += (matrix_offset(matrix, counts, packed_strides) + (long)tile_n * chunks + first / CHUNK + part) * CHUNK_BYTES;
-  if (item == 0) {
+  packed += (matrix_offset(matrix, counts, packed_strides) + (long)tile_n * chunks + first / CHUNK + sharing) * CHUNK_BYTES;
+  Feed feed = {packed, base, ready, is_fetching};
+  if (is_fetching) {
     fence_copies();
-    for (int stage = 0; stage < STAGES - 1; stage++)
-      if (part * CHUNK + stage * step < depth)
-        fetch_chunk(base + stage * CHUNK_BYTES, packed + (long)(stage * PARTS) * CHUNK_BYTES, ready + 8 * stage);
+    for (int stage = 0; stage < FETCHED; stage++)
+      if (sharing * CHUNK + stage * step < depth)
+        fetch_chunk(base + stage * CHUNK_BYTES, packed + (long)(stage * SHARING_K) * CHUNK_BYTES, ready + 8 * stage);
   }
 
-  float total[2 * SUMS];
+  float total[TILES * SUMS];
   #pragma unroll
-  for (int i = 0; i < 2 * SUMS; i++) total[i] = 0.0f;
+  for (int i = 0; i < TILES * SUMS; i++) total[i] = 0.0f;
 
   const uint mine = TURN(part), others = TURN((part + 1) % PARTS);
   if (part == PARTS - 1) asm volatile("bar.arrive %0, 256;" :: "r"(others) : "memory");  // the first warp group takes the first turn
@@ -259,7 +321,7 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
   uint round = 0;  // parity of the uses of a stage
   #pragma unroll 1
   for (int start = 0; start < depth; start += step) {
-    const int at = start + part * CHUNK;
+    const int at = start + sharing * CHUNK;
     const bool has = at < depth;
     if (has) {
       fetch_line(&reader, step, a_column);
@@ -268,52 +330,50 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
     reader.next += step * a_column;
     reader.left -= step;
     const uint odd_b = !has || *(__local const uint*)(own + stage * CHUNK_BYTES + ODD_AT);
-    uint odd = 0;  // bits for halves of the chunk
-    float sum[2 * SUMS];
+    uint odd = 0;  // bits for turns
+    float sum[TILES * SUMS];
     #pragma unroll
-    for (int i = 0; i < 2 * SUMS; i++) sum[i] = 0.0f;
+    for (int i = 0; i < TILES * SUMS; i++) sum[i] = 0.0f;
     #pragma unroll
-    for (int half_k = 0; half_k < 2; half_k++) {
+    for (int turn = 0; turn < TILES; turn++) {
       Seen seen = {-1, 0.0f};
       uint high[2][2][4], low[2][2][4];
       #pragma unroll
-      for (int i = 0; i < 16; i++) {  // four of k for each row of the tiles
-        const int tile = i / 8, row = i / 4 % 2, j = i % 4;
-        const float value = x[half_k][tile * 8 + (ALONG_K ? row * 4 + j : j * 2 + row)];
+      for (int i = 0; i < 16; i++) {  // four of k for each row of the blocks
+        const int block = i / 8, row = i / 4 % 2, j = i % 4;
+        const float value = x[turn][block * 8 + (ALONG_K ? row * 4 + j : j * 2 + row)];
         see(&seen, value);
-        split(value, &high[tile][j / 2][row + j % 2 * 2], &low[tile][j / 2][row + j % 2 * 2]);
+        split(value, &high[block][j / 2][row + j % 2 * 2], &low[block][j / 2][row + j % 2 * 2]);
       }
-      load_half(x[half_k], &reader, half_k, a_row, a_column);
+      load_blocks(x[turn], &reader, turn, a_row, a_column);
       const uint odd_here = any_at_barrier(OWN_BARRIER(part), odd_b | is_odd(&seen));
-      if (half_k == 0 && item == 0 && at + (STAGES - 1) * step < depth) {
-        // The chunk before has been read: fetch into its place.
-        const int other = stage == 0 ? STAGES - 1 : stage - 1;
-        packed += PARTS * CHUNK_BYTES;
-        fetch_chunk(base + other * CHUNK_BYTES, packed + (long)((STAGES - 2) * PARTS) * CHUNK_BYTES, ready + 8 * other);
-      }
+      // With chunks of its own, the one before has been read: fetch into its place.
+      if (SHARING_K > 1 && turn == 0) fetch_next(&feed, stage, at, depth);
       if (odd_here == 0) {
-        multiply(sum, high, low, tile_b + stage * (CHUNK_BYTES / 16) + half_k * (4 * PITCH / 16), mine, others);
+        multiply(sum, high, low, tile_b + stage * (CHUNK_BYTES / 16) + turn * (4 * PITCH / 16), mine, others);
       } else {
         asm volatile("bar.sync %0, 256; bar.arrive %1, 256;" :: "r"(mine), "r"(others) : "memory");
-        odd |= 1 << half_k;
+        odd |= 1 << turn;
       }
+      // At its turn the other warp group had begun the chunk before, so both have read the one before that.
+      if (SHARING_K == 1) fetch_next(&feed, stage, at, depth);
     }
     #pragma unroll
-    for (int i = 0; i < 2 * SUMS; i++) total[i] += sum[i];
+    for (int i = 0; i < TILES * SUMS; i++) total[i] += sum[i];
     if (odd != 0) {
       int last = columns - 1;
       asm volatile("" : "+r"(last));  // keeps the compiler from hoisting this out of the loop
       #pragma unroll 1
       for (int p = at; p < min(at + CHUNK, depth); p++) {
-        if (!(odd >> (p - at) / 16 & 1)) continue;
-        float values[4];
+        if (!(odd >> (p - at) * TILES / CHUNK & 1)) continue;
+        float values[2 * TILES];
         #pragma unroll
-        for (int r = 0; r < 4; r++) values[r] = a[min(my_row + r / 2 * 16 + r % 2, rows - 1) * a_row + p * a_column];
+        for (int r = 0; r < 2 * TILES; r++) values[r] = a[min(my_row + r / 2 * 16 + r % 2, rows - 1) * a_row + p * a_column];
         #pragma unroll
         for (int i = 0; i < COLUMNS / 4; i++) {
           const float y = b[p * b_row + min(i / 2 * 8 + t * 2 + i % 2, last) * b_column];
           #pragma unroll
-          for (int r = 0; r < 4; r++) {
+          for (int r = 0; r < 2 * TILES; r++) {
             const int index = r / 2 * SUMS + i / 2 * 4 + r % 2 * 2 + i % 2;
             total[index] = fma(values[r], y, total[index]);
           }
@@ -328,7 +388,7 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
   __local float* tile_c = (__local float*)memory;
   __local float* tile_own = (__local float*)own + my_row;
   #pragma unroll
-  for (int i = 0; i < COLUMNS / 2; i++) {
+  for (int i = 0; i < TILES * COLUMNS / 4; i++) {
     const float* sum = total + i / (COLUMNS / 4) * SUMS + i / 2 % (COLUMNS / 8) * 4 + i % 2;
     *(__local float2*)(tile_own + (i / 2 % (COLUMNS / 8) * 8 + t * 2 + i % 2) * PITCH_C + i / (COLUMNS / 4) * 16) = (float2)(sum[0], sum[2]);
   }
@@ -339,7 +399,7 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
     if (is_own(i)) {
       four[i] = *(__local const float4*)(tile_c + own_place(i));
       #pragma unroll
-      for (int other = 1; other < PARTS; other++)
+      for (int other = 1; other < SHARING_K; other++)
         four[i] += *(__local const float4*)(tile_c + other * (PART_BYTES / 4) + own_place(i));
     }
 #if FUSED_SPLIT_K
@@ -355,15 +415,15 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
   for (int i = 0; i < OWN; i++)
     if (is_own(i)) four[i] = slices_c[own_index(i)];
   #pragma unroll 1
-  for (int first_slice = 1; first_slice < slices; first_slice += 4) {  // loads of four slices are under way at once
-    float4 more[4][OWN];
+  for (int first_slice = 1; first_slice < slices; first_slice += SLICES_AT_ONCE) {
+    float4 more[SLICES_AT_ONCE][OWN];
     #pragma unroll
-    for (int s = 0; s < 4; s++)
+    for (int s = 0; s < SLICES_AT_ONCE; s++)
       #pragma unroll
       for (int i = 0; i < OWN; i++)
         if (first_slice + s < slices && is_own(i)) more[s][i] = slices_c[(first_slice + s) * FOURS + own_index(i)];
     #pragma unroll
-    for (int s = 0; s < 4; s++)
+    for (int s = 0; s < SLICES_AT_ONCE; s++)
       #pragma unroll
       for (int i = 0; i < OWN; i++)
         if (first_slice + s < slices && is_own(i)) four[i] += more[s][i];

@@ -31,8 +31,8 @@ __all__ = ["fits_narrow", "make_narrow_plan"]
 
 PACK_COUNTERS = 3  # of packing, before the counters of fused split-k
 MOST_SLICES = 16
-# Times are in iterations of a work-group, with a chunk for each warp group. Fitted on an H200; the
-# data and the script of the fit were not kept.
+# Times are in iterations of a work-group: a chunk for each warp group that shares k. Fitted on an
+# H200; the data and the script of the fit were not kept.
 ROUND_COST = 3  # iterations: overhead of a round of work-groups
 SLICE_COST = 0.3  # iterations: adding up one slice
 
@@ -63,7 +63,7 @@ def slices_of_k(config: NarrowConfig, tiles: int, k: int, limits: Limits) -> int
 
     def time(cuts: int) -> float:
         rounds = ceil_div(tiles * cuts, limits.compute_units)
-        iterations = ceil_div(chunks, config.parts * cuts)
+        iterations = ceil_div(chunks, config.sharing_k * cuts)
         return rounds * (iterations + ROUND_COST) + (cuts > 1) * cuts * SLICE_COST
 
     return min(range(1, min(chunks, MOST_SLICES) + 1), key=time)

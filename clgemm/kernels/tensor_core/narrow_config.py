@@ -11,12 +11,12 @@ from clgemm.core.costs import joined
 from clgemm.core.steps import ceil_div, matrices_of
 from clgemm.kernels.split_k.config import ReduceConfig
 from clgemm.kernels.tensor_core.config import LOCAL_BYTES
-from clgemm.kernels.tensor_core.estimate import narrow_us
+from clgemm.kernels.tensor_core.estimate import STEP_COLUMNS, narrow_us
 
 __all__ = ["NARROW_COLUMNS", "NarrowConfig", "NarrowVariant"]
 
 OVERLAP = 2.0  # as in `joined`: steps and memory traffic
-NARROW_COLUMNS = 16, 32, 64  # of C per tile, in kernels/tensor_core/narrow.cl
+NARROW_COLUMNS = 16, 32, 64, 96, 128  # of C per tile, in kernels/tensor_core/narrow.cl
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class NarrowConfig(KernelConfig):
     """For a B of few columns. It splits A on the way from memory to registers."""
 
     columns: int  # of C per tile, one of NARROW_COLUMNS
-    parts: int  # warp groups of a work-group, which share k
+    parts: int  # warp groups of a work-group
     ahead: int  # chunks by which A is prefetched to the second-level cache
 
     tile_m: ClassVar[int] = 128  # rows of C per tile
@@ -45,6 +45,11 @@ class NarrowConfig(KernelConfig):
         return 128 * self.parts
 
     @property
+    def sharing_k(self) -> int:
+        """Warp groups that share k. Where columns are many, they share the rows."""
+        return 1 if self.columns > STEP_COLUMNS else self.parts
+
+    @property
     def chunk_bytes(self) -> int:
         """Bytes of a packed chunk of B."""
         return 2 * FLOAT_BYTES * self.chunk * self.columns + 128
@@ -59,8 +64,11 @@ class NarrowConfig(KernelConfig):
         if bad:
             return
         tile = FLOAT_BYTES * self.columns * (self.tile_m + 4)
+        if self.sharing_k == 1 and self.parts != 2:
+            yield f"parts={self.parts} is not 2, as columns={self.columns} needs"
+        stages = 4 if self.sharing_k == 1 else 3
         # As in WgmmaConfig.
-        if (needed := self.parts * max(3 * self.chunk_bytes, tile)) > LOCAL_BYTES:
+        if (needed := self.sharing_k * max(stages * self.chunk_bytes, tile)) > LOCAL_BYTES:
             yield f"{needed} bytes of local memory exceed {LOCAL_BYTES}"
 
 

@@ -34,9 +34,9 @@ def test_rows_of_a_lie_in_local_memory():
     ("changes", "message"),
     [
         ({"items_m": 0}, "items_m=0 is less than 1"),
-        ({"depth": 3}, r"depth=3 is not one of \(1, 2, 4, 8\)"),
+        ({"depth": 3}, r"depth=3 is not one of \(1, 2, 4, 8, 16\)"),
         ({"align": 6}, "align=6 is not a power of two"),
-        ({"work_n": 16}, "depth=8 times work_n=16 exceeds 32"),
+        ({"work_n": 16}, "depth=8 times work_n=16 exceeds 64"),
     ],
 )
 def test_broken_configs_say_why(changes, message):

@@ -28,10 +28,17 @@ def test_it_runs_on_lanes():
     assert not OUTER_PRODUCT.runs_on(traits_with(TWO_CORES, "CPU"))
 
 
-@pytest.mark.parametrize(("k", "serves"), [(0, False), (1, True), (8, True), (9, False)])
-def test_a_short_k_makes_it_a_candidate(k, serves):
-    """C may have any shape."""
-    problem = Problem.of(Shape(1000, 3, k), "strict")
+@pytest.mark.parametrize(
+    ("n", "k", "serves"),
+    [
+        *((3, 0, False), (3, 1, True), (3, 16, True), (3, 17, False)),
+        *((800, 1, True), (800, 8, True), (800, 9, False)),
+    ],
+)
+def test_a_short_k_makes_it_a_candidate(n, k, serves):
+    """C may have any shape; a longer k pays where its rows begin between blocks of memory."""
+    problem = Problem.of(Shape(1000, n, k), "strict")
+    problem = problem._replace(c=problem.c._replace(alignment_bytes=256))
     assert bool(OUTER_PRODUCT.candidates(problem, GPU)) == serves
     assert OUTER_PRODUCT.fits(problem) == serves
 
@@ -48,6 +55,6 @@ def test_edge_shapes_have_every_depth():
     """And tiles that are cut off on both sides."""
     config = OUTER_PRODUCT.config_of(OUTER_PRODUCT.defaults(Shape(1, 1, 1), GPU)[0])
     shapes = OUTER_PRODUCT.edge_shapes(config)
-    assert set(range(1, 9)) == {shape.k for shape in shapes}
+    assert set(range(1, 17)) == {shape.k for shape in shapes}
     assert any(shape.m % config.tile[0] and shape.n % config.tile[1] for shape in shapes)
     assert all(OUTER_PRODUCT.fits(Problem.of(shape, "strict")) for shape in shapes)

@@ -22,7 +22,7 @@ def step_of(m, n, k, *batch):
     return step
 
 
-@pytest.mark.parametrize(("k", "depth"), [(1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (8, 8)])
+@pytest.mark.parametrize(("k", "depth"), [(1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (8, 8), (9, 16)])
 def test_the_depth_is_the_next_power_of_two(k, depth):
     """So there are few programs, and little is multiplied by zero."""
     config = step_of(5000, 5000, k).config
@@ -45,6 +45,7 @@ def test_few_work_groups_take_low_tiles():
         assert enough or step.config.work_m == 1
     assert step_of(20_000, 20_000, 8).config.work_m == CONFIG.work_m
     assert step_of(20_000, 20_000, 2).config.work_m == CONFIG.work_m // 2
+    assert step_of(20_000, 20_000, 9).config.work_m == 2 * CONFIG.work_m
 
 
 @pytest.mark.parametrize(
@@ -74,3 +75,12 @@ def test_rows_of_a_work_item_begin_alike():
     for operands, config in (((a, b, c), replace(CONFIG, items_m=4)), (turned, CONFIG)):
         (step,) = make_outer_plan(*operands, config, LIMITS).steps
         assert step.config.align == 1
+
+
+def test_rows_of_a_tile_fit_local_memory():
+    """Whatever the depth; a device may have little of it."""
+    for k in (8, 16):
+        operands = dense(20_000, k), dense(k, 20_000), dense(20_000, 20_000)
+        limits = replace(LIMITS, local_memory_bytes=2**14)
+        (step,) = make_outer_plan(*operands, CONFIG, limits).steps
+        step.config.require(limits)

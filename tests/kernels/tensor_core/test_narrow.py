@@ -116,6 +116,8 @@ def test_repeated_matrices_are_packed_once():
         ((3, 8192, 8192), 16),
         ((2, 4096, 4096), None),  # skinny_gpu
         ((64, 16384, 512), 64),
+        ((128, 11712, 15744), 128),
+        ((4096, 190, 4096), 96),
         ((64, 1024, 1024, 16), 64),
         ((64, 2048, 127, 16), None),  # the error bound is not proved for so small a k
         ((2048, 2048, 2048), None),

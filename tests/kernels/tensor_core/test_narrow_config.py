@@ -12,6 +12,7 @@ from clgemm.kernels.tensor_core.narrow_config import NarrowConfig, NarrowVariant
 
 FEW = NarrowConfig(columns=64, parts=2, ahead=2)
 FEWER = NarrowConfig(columns=16, parts=3, ahead=1)
+MORE = NarrowConfig(columns=128, parts=2, ahead=2)
 
 
 @pytest.mark.parametrize(
@@ -21,6 +22,7 @@ FEWER = NarrowConfig(columns=16, parts=3, ahead=1)
         (replace(FEW, parts=0), "parts=0"),
         (replace(FEW, parts=1), "warp groups alternate"),
         (replace(FEW, parts=5), "local memory"),
+        (replace(MORE, parts=3), "parts=3 is not 2"),
         (variant_of(NarrowVariant, FEW, load_a=4, along_k=False), "load_a=4"),
     ],
 )
@@ -29,7 +31,7 @@ def test_broken_constraints_are_named(config, named):
     assert any(named in problem for problem in config.problems())
 
 
-@pytest.mark.parametrize("config", [FEW, FEWER])
+@pytest.mark.parametrize("config", [FEW, FEWER, replace(MORE, columns=96), MORE])
 def test_shipped_configs_hold_their_constraints(config):
     """Whatever local memory the device reports."""
     assert not list(config.problems_on(LIMITS))

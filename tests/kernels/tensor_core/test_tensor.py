@@ -45,6 +45,8 @@ FAST_AT_ONCE = replace(AT_ONCE, guard=False)
 MMA = MmaVariant(swizzle=2, tf32=False, guard=True)
 FEW = NarrowConfig(columns=64, parts=2, ahead=2)
 FEWER = NarrowConfig(columns=16, parts=3, ahead=1)
+SEVERAL = NarrowConfig(columns=96, parts=2, ahead=1)
+MORE = NarrowConfig(columns=128, parts=2, ahead=2)
 PLAIN = lane_configs()[0]
 PACK = (pack_config(LIMITS, PLAIN.tile_m), pack_config(LIMITS, PLAIN.tile_n))
 
@@ -90,6 +92,8 @@ def integers(rng, *shape):
         FEW,
         FEWER,
         replace(FEW, columns=32),
+        SEVERAL,
+        MORE,
     ],
 )
 @pytest.mark.parametrize(
@@ -119,7 +123,9 @@ def test_integers_are_exact(able, monkeypatch, config, sizes):
     np.testing.assert_array_equal(out, a @ b)
 
 
-@pytest.mark.parametrize("config", [WIDE, NARROW, NARROW_IN_BYTES, AT_ONCE, FAST_AT_ONCE, MMA, FEW])
+@pytest.mark.parametrize(
+    "config", [WIDE, NARROW, NARROW_IN_BYTES, AT_ONCE, FAST_AT_ONCE, MMA, FEW, MORE]
+)
 def test_any_strides_and_guards_beyond_the_edges(able, monkeypatch, config):
     """Operands and results that are views of every kind; elements beside them stay as they are."""
     force(monkeypatch, config)
@@ -151,7 +157,7 @@ def test_blocks_and_stacks(able, monkeypatch, small_blocks, config):
     np.testing.assert_allclose(got, a[0].astype(np.float64) @ b[1], rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("config", [WIDE, NARROW, IN_BYTES, AT_ONCE, MMA, FEW])
+@pytest.mark.parametrize("config", [WIDE, NARROW, IN_BYTES, AT_ONCE, MMA, FEW, SEVERAL, MORE])
 @pytest.mark.parametrize(
     ("stack_a", "stack_b"),
     [((5,), (5,)), ((5,), (1,)), ((1,), (5,)), ((3, 4), (4,)), ((2, 1), (3,))],
@@ -163,7 +169,7 @@ def test_stacks(able, monkeypatch, config, stack_a, stack_b):
     a, b = integers(rng, *stack_a, 150, 200), integers(rng, *stack_b, 200, 300)
     np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
     np.testing.assert_array_equal(clgemm.matmul(a[::-1], b[..., ::2]), a[::-1] @ b[..., ::2])
-    if config is FEW or config.guard:
+    if isinstance(config, NarrowConfig) or config.guard:
         a[-1, ..., 5, 7:30:11] *= 2.0**-30  # listed; and more than may be
         np.testing.assert_allclose(clgemm.matmul(a, b), a @ b, rtol=1e-6, atol=1e-6)
         a[0] *= np.exp(8 * normal(rng, *a[0].shape)).astype(np.float32)
@@ -267,6 +273,8 @@ NARROW_TF32 = replace(NARROW, tf32=True)
         (MMA, replace(MMA, tf32=True)),
         (FEW,),
         (FEWER,),
+        (SEVERAL,),
+        (MORE,),
     ],
 )
 @pytest.mark.parametrize(("a", "b"), cases(ordinary) + cases(adversarial))
@@ -432,7 +440,7 @@ def test_slices_of_k_add_up(able, monkeypatch, tiers, sizes, kind):
     assert np.all(abs(got - exact) <= (gamma(k + 2) + 4 * UNIT_ROUNDOFF) * size)
 
 
-@pytest.mark.parametrize("config", [WIDE, IN_BYTES, AT_ONCE, FAST_AT_ONCE, FEW])
+@pytest.mark.parametrize("config", [WIDE, IN_BYTES, AT_ONCE, FAST_AT_ONCE, FEW, MORE])
 def test_results_repeat_bit_by_bit(able, monkeypatch, config):
     """Nothing is added up in an order that chance decides, the mended elements neither."""
     force(monkeypatch, config)
@@ -449,7 +457,7 @@ def test_results_repeat_bit_by_bit(able, monkeypatch, config):
     assert not counters.any()
 
 
-@pytest.mark.parametrize("tiers", [(NARROW, NARROW_TF32), (AT_ONCE,), (FEW,)])
+@pytest.mark.parametrize("tiers", [(NARROW, NARROW_TF32), (AT_ONCE,), (FEW,), (MORE,)])
 def test_threads_and_queues(able, monkeypatch, tiers):
     """Each queue has counters of its own; calls that share one do not mix."""
     force(monkeypatch, *tiers)
