@@ -27,7 +27,7 @@ from clgemm.contraction import (
 from clgemm.core.layout import broadcast_batch
 from clgemm.core.nesting import NestedCallError
 from clgemm.core.precision import chosen_precision
-from clgemm.planning.selection import host_is_faster, threshold
+from clgemm.planning.selection import threshold
 from clgemm.runtime import staying
 from clgemm.runtime.call_cache import again, remember, repeat
 from clgemm.runtime.launch import multiply
@@ -109,7 +109,7 @@ def _dot(a: Any, b: Any, out: Any) -> Any:
     shape = x.shape[:-1] + without(y.shape, -2)
     if is_device(x):
         require_out(out, shape)
-    elif _stays_on_host("dot", x, y) or not (out is None or fits_dot(out, shape)):
+    elif _stays_on_host("dot", x, y, out is None) or not (out is None or fits_dot(out, shape)):
         return np.dot(a, b, out=out)
     result, bound = contracted(x, y, shape, out, queue, precision)
     remember(signature, bound, shape)
@@ -145,7 +145,7 @@ def _inner(a: Any, b: Any) -> Any:
         return np.inner(a, b)
     x, y, queue = arrays
     columns = transposed(y) if y.ndim > 1 else y
-    if not is_device(x) and _stays_on_host(None, x, columns):
+    if not is_device(x) and _stays_on_host(None, x, columns, True):
         return np.inner(a, b)
     return unwrapped(contracted(x, columns, x.shape[:-1] + y.shape[:-1], None, queue)[0], None)
 
@@ -217,7 +217,8 @@ def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
         )  # fmt: skip
         count, sent = math.prod(batch), sent_share(x, y, math.prod(shape))
         sizes, by_loop = (m, n, k, count), is_loop(rows, columns)
-        if not usable or staying.host_is_faster("matmul", x, y, sizes, sent, by_loop=by_loop):
+        how = {"by_loop": by_loop, "is_new": target is None}
+        if not usable or staying.host_is_faster("matmul", x, y, sizes, sent, **how):
             return np.matmul(a, b, out=out)
     direct = target is not None and updatable(target)
     result = target if direct else allocated(x, shape, "C", queue)
@@ -272,7 +273,9 @@ def _tensordot(a: Any, b: Any, axes: Any) -> Any:
     shape = tuple(x.shape[axis] for axis in free_x) + tuple(y.shape[axis] for axis in free_y)
     m, n = (math.prod(z.shape[i] for i in free) for z, free in ((x, free_x), (y, free_y)))
     k = math.prod(x.shape[axis] for axis in summed[0])
-    if not is_device(x) and host_is_faster(m, n, k, 1, sent_share(x, y, m * n)):
+    if not is_device(x) and staying.host_is_faster(
+        None, x, y, (m, n, k, 1), sent_share(x, y, m * n), is_new=True
+    ):
         return np.tensordot(a, b, axes)
     rows = as_matrix_of(rearranged(x, [*free_x, *summed[0]]), len(free_x))
     columns = as_matrix_of(rearranged(y, [*summed[1], *free_y]), len(summed[1]))
@@ -338,8 +341,8 @@ def _aligned(x: AnyArray, y: AnyArray, axis: int = -2) -> bool:
     return False
 
 
-def _stays_on_host(function: str | None, x: AnyArray, y: AnyArray) -> bool:
+def _stays_on_host(function: str | None, x: AnyArray, y: AnyArray, is_new: bool) -> bool:
     """Tell whether the host multiplies dot(x, y) faster; a function's name is for `staying`."""
     m, n = math.prod(x.shape[:-1]), math.prod(without(y.shape, -2))
     sizes, sent = (m, n, x.shape[-1], 1), sent_share(x, y, m * n)
-    return staying.host_is_faster(function, x, y, sizes, sent)
+    return staying.host_is_faster(function, x, y, sizes, sent, is_new=is_new)

@@ -19,6 +19,7 @@ __all__ = [
     "LEAST_BY_LOOP",
     "host_is_faster",
     "is_clearly_faster",
+    "is_mostly_result",
     "is_small",
     "require_settings",
     "threshold",
@@ -82,9 +83,19 @@ LEAST_REUSE = 100
 LEAST_REUSE_OF_BATCHES = 40
 # NumPy's `matmul` makes a column times a row in a loop of its own, without BLAS: 2 ns an element.
 # From so many elements of the result on, a device is 1.5 to 9 times as fast (two cores of an AMD
-# EPYC with PoCL 3.1 and Intel's runtime, 2026-11-25); with transfers, from 16 times as many.
+# EPYC with PoCL 3.1 and Intel's runtime, 2026-11-25); with transfers, from 8 times as many: 1.7
+# times as fast at 2906 x 343, 2 at twice as many, 5 to 7 at four times (an H100, 2026-11-25).
 LEAST_BY_LOOP = 2**16
-LEAST_BY_LOOP_IF_SENT = 2**20
+LEAST_BY_LOOP_IF_SENT = 2**19
+# A result of NumPy lies in new pages from about 48 MiB on, which take longer to get than to fill.
+# The package keeps memory for its results. From so many elements of a new result on, a CPU device
+# of few cores is 1.0 to 4.8 times as fast, with a k of 4 to 100 (two cores of an AMD EPYC with PoCL
+# 3.1 and Intel's runtime). A GPU with memory of its own is 1.8 to 9 times as fast for batches, as
+# NumPy makes one matrix after the other. Single matrices are filled by many cores at once; there it
+# is 0.9 to 2.1 times as fast from the second bound on (an H100 beside 16 Xeon cores, 2026-11-25).
+LEAST_NEW_RESULT = 12 * 2**20
+LEAST_NEW_RESULT_IF_SENT = 2**25
+MOST_OPERANDS = 2  # elements of the operands of such a product, for each of its result
 # A matrix without neighbours in memory, such as every other element of a larger one or a channel of
 # an image, is copied for BLAS. From so many elements on, the copy lies in new pages each time: of
 # 4000 x 3600 elements times 64 to 1000 columns, NumPy's `matmul` takes 2.6 to 1.3 times as long as
@@ -131,6 +142,7 @@ def host_is_faster(
     *,
     by_loop: bool = False,
     by_copy: bool = False,
+    is_kept: bool = False,
 ) -> bool:
     """Tell whether the host's BLAS should multiply host operands.
 
@@ -143,6 +155,8 @@ def host_is_faster(
         Whether NumPy makes the product without its BLAS.
     by_copy : bool, optional
         Whether NumPy copies a large operand for its BLAS.
+    is_kept : bool, optional
+        Whether the result is a new array, for which the package has kept memory.
 
     Raises
     ------
@@ -155,10 +169,11 @@ def host_is_faster(
     if (least := threshold()) is not None:
         return work < least
     suits_cpu = cpu_choice.may_suit(m, n, k, matrices)
+    is_large = is_kept and is_mostly_result(m, n, k, matrices)
     least_work = LEAST_BY_LOOP if by_loop else smallest(SMALLEST_CROSSOVER) * sent
-    if work < least_work and not (by_copy or suits_cpu):
+    if work < least_work and not (by_copy or suits_cpu or is_large):
         return True
-    if min(m, n, k) < SHORT_SIDE and not (by_loop or suits_cpu):
+    if min(m, n, k) < SHORT_SIDE and not (by_loop or suits_cpu or is_large):
         return True
     try:
         device = get_device()
@@ -169,6 +184,8 @@ def host_is_faster(
         emulates_lanes = device.kind == "CPU" and not device.traits.is_vector_compiler
         is_sent = transfer_config(device) is not None
         return emulates_lanes or (is_sent and work < LEAST_BY_LOOP_IF_SENT)
+    if is_large and _keeps_memory_for(device, m * n * matrices, matrices):
+        return False
     product, found = Work(m, n, k, matrices), measured(device)
     least_of_kinds = found.least if found else {}
     if suits_cpu and kind_of(product) not in least_of_kinds and _reads_in_place(device):
@@ -184,6 +201,24 @@ def host_is_faster(
     if by_copy and _reads_in_place(device):
         return False
     return _rules_choose_host(device, product, sent)
+
+
+def is_mostly_result(m: int, n: int, k: int, matrices: int) -> bool:
+    """Tell whether a product has so large a result that new memory for it takes most of the time.
+
+    A CPU device or a GPU may make it faster if the result is a new array.
+    """
+    result = matrices * m * n
+    if result < LEAST_NEW_RESULT or min(m, n) < SHORT_SIDE:
+        return False
+    return matrices * k * (m + n) <= MOST_OPERANDS * result
+
+
+def _keeps_memory_for(device: Device, elements: int, matrices: int) -> bool:
+    """Tell whether a device makes a large new result faster, in memory that is kept for it."""
+    if transfer_config(device) is None:
+        return _reads_in_place(device)
+    return device.kind == "GPU" and (matrices > 1 or elements >= LEAST_NEW_RESULT_IF_SENT)
 
 
 def is_clearly_faster(device: Device, work: Work, sent: float = 1.0) -> bool:

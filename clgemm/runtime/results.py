@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from clgemm.core.transfer import FLOAT_BYTES
 
-__all__ = ["ResultMemory", "empty"]
+__all__ = ["ResultMemory", "empty", "is_kept"]
 
 LEAST_BYTES = 2**25  # glibc keeps less itself: the largest value of M_MMAP_THRESHOLD
 MOST_KEPT = 2  # pieces of memory that nothing uses
@@ -86,7 +86,7 @@ _pool = _Pool()
 def empty(shape: tuple[int, ...], order: Literal["C", "F"]) -> npt.NDArray[np.float32]:
     """Return a new, uninitialised float32 array: ``numpy.empty``, if it is not large."""
     size_bytes = FLOAT_BYTES * math.prod(shape)
-    if not LEAST_BYTES <= size_bytes <= _most_bytes():
+    if not is_kept(math.prod(shape)):
         return np.empty(shape, np.float32, order)
     try:
         memory = _pool.take(size_bytes)
@@ -96,6 +96,11 @@ def empty(shape: tuple[int, ...], order: Literal["C", "F"]) -> npt.NDArray[np.fl
     array = np.ndarray(shape, np.float32, memory, order=order)
     _pool.watch(array, memory)
     return array
+
+
+def is_kept(elements: int) -> bool:
+    """Tell whether the memory of results of so many elements is kept."""
+    return LEAST_BYTES <= FLOAT_BYTES * elements <= _most_bytes()
 
 
 @functools.cache

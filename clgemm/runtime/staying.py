@@ -14,7 +14,7 @@ from clgemm.hardware.choice import get_devices
 from clgemm.planning import selection
 from clgemm.planning.cpu_choice import MOST_PADDING
 from clgemm.planning.crossovers import measured
-from clgemm.runtime import regions
+from clgemm.runtime import regions, results
 from clgemm.runtime.operands import FLOAT32
 
 __all__ = ["host_is_faster", "is_known", "is_small"]
@@ -67,6 +67,7 @@ def host_is_faster(
     sizes: tuple[int, int, int, int],
     sent: float,
     by_loop: bool = False,
+    is_new: bool = False,
 ) -> bool:
     """Tell whether the host's BLAS should multiply, and note it if so.
 
@@ -78,10 +79,17 @@ def host_is_faster(
         m, n, k and the number of matrices.
     sent, by_loop
         As for `clgemm.planning.selection.host_is_faster`.
+    is_new : bool, optional
+        Whether the result is a new array.
     """
     by_copy = _is_copied(a) or _is_copied(b)
-    if not selection.host_is_faster(*sizes, sent, by_loop=by_loop, by_copy=by_copy):
+    m, n, _, matrices = sizes
+    is_kept = is_new and results.is_kept(matrices * m * n)
+    how = {"by_loop": by_loop, "by_copy": by_copy, "is_kept": is_kept}
+    if not selection.host_is_faster(*sizes, sent, **how):
         return False
+    if selection.is_mostly_result(*sizes):
+        return True  # what is noted must hold for any `out`
     if function and not regions.any_held() and (state := _state()) is not None:
         if len(_known) >= MOST_KNOWN:
             _known.clear()

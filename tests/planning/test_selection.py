@@ -179,7 +179,7 @@ def test_openblas_keeps_what_it_makes_faster_on_amds_processors(
         (2**16, "CPU", True, False, False),
         (2**16, "CPU", False, False, True),
         (2**16, "GPU", False, True, True),
-        (2**20, "GPU", False, True, False),
+        (2**19, "GPU", False, True, False),
     ],
 )
 def test_what_numpy_makes_in_a_loop_goes_to_a_device(
@@ -228,6 +228,28 @@ def test_a_cpu_that_reads_in_place_gets_what_suits_it(
     assert selection.host_is_faster(4000, 64, 3600, 1, by_copy=True) == host
     assert selection.host_is_faster(4000, 64, 3600, 1) or kind == "GPU"
     assert selection.host_is_faster(4000, 1, 3600, 1, by_copy=True)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "cpu_is_faster", "gpu_is_faster"),
+    [
+        ((324, 197, 10, 200), True, True),
+        ((324, 197, 10, 20), False, False),  # NumPy has memory for as much
+        ((5000, 3000, 4, 1), True, False),
+        ((6000, 6000, 4, 1), True, True),
+        ((4, 10**7, 4, 1), None, False),  # few rows
+        ((64, 64, 200, 4000), None, False),  # more operands than results
+    ],
+)
+def test_memory_for_large_new_results_is_kept(sizes, cpu_is_faster, gpu_is_faster, cpu):
+    """NumPy gets it from the system each time. With `out` it need not, and few cores share it."""
+    for kind, faster in (("CPU", cpu_is_faster), ("GPU", gpu_is_faster)):
+        if faster is None:
+            continue
+        cpu.kind, cpu.transfer = kind, TransferConfig(2**34, 2) if kind == "GPU" else None
+        assert selection.host_is_faster(*sizes, is_kept=True) != faster
+    cpu.kind, cpu.traits = "CPU", replace(cpu.traits, limits=replace(TWO_CORES, compute_units=64))
+    assert selection.host_is_faster(5000, 3000, 4, 1, is_kept=True)
 
 
 @pytest.mark.parametrize("change", [{"usable_processors": 8}, {"has_avx512": False}])

@@ -8,7 +8,7 @@ import pytest
 import clgemm
 from clgemm.hardware.choice import devices, get_device
 from clgemm.planning import crossovers, selection
-from clgemm.runtime import staying
+from clgemm.runtime import results, staying
 
 A, B = np.ones((30, 40), np.float32), np.ones((40, 50), np.float32)
 WORK = 30 * 40 * 50
@@ -135,3 +135,23 @@ def test_a_batch_of_short_sides_is_not_known_by_its_sizes(monkeypatch):
     assert not staying.is_small(a, b, None, True)
     assert staying.is_small(a[:3], b[:, :3], None, True)
     assert staying.is_small(a[0], b, None, True)
+
+
+def test_a_large_result_is_judged_each_time(monkeypatch):
+    """A new one may go to a device where one with `out` stays."""
+    told = []
+
+    def judge(*_, is_kept, **__):
+        told.append(is_kept)
+        return True
+
+    monkeypatch.setattr(selection, "host_is_faster", judge)
+    monkeypatch.setattr(selection, "LEAST_NEW_RESULT", 600)
+    monkeypatch.setattr(selection, "MOST_OPERANDS", 3)
+    monkeypatch.setattr(results, "LEAST_BYTES", 600)
+    out = np.empty((30, 50), np.float32)
+    for function in (clgemm.matmul, clgemm.dot):
+        for _ in range(2):
+            function(A, B, out=out)
+            function(A, B)
+    assert told == [False, True] * 4
