@@ -44,10 +44,10 @@ class CpuCosts:
 
     start_us: float = 46.1
     launch_us: float = 9.03
-    blocked_vectors: float = 4330.0
+    blocked_vectors: float = 4980.0
     packed: float = 833.0
     transposed: float = 1260.0
-    stored: float = 1430.0
+    stored: float = 16_300.0
     added: float = 31_400.0
     copied: float = 360.0
     skinny_bytes: float = 26_100.0
@@ -65,15 +65,19 @@ class CpuCosts:
 # Fitted on two cores of an AMD EPYC (Zen 4) under PoCL 3.1 and Intel's runtime 2026.2, 2026-11-23,
 # by docs/family_costs.py to docs/measured/families_cpu_pocl and families_cpu_intel: 1,133 and 1,220
 # random products. On other random products, the plan with the least expected time took 1.03 and
-# 1.02 times as long as the fastest (1.25 and 1.16 at the 95th percentile).
+# 1.02 times as long as the fastest (1.25 and 1.16 at the 95th percentile). blocked_vectors and
+# stored are newer, since rows of C are written in few pieces where k is short: fitted to those of
+# these products whose k is above 100, and to families_cpu_pocl_short and families_cpu_intel_short,
+# 296 products with k up to 100 on two cores of an AMD EPYC (Zen 5), 2026-11-25. There the plan with
+# the least expected time takes 1.03 times as long as the fastest (1.27 and 1.17).
 POCL = CpuCosts()
 INTEL = CpuCosts(
     start_us=12.2,
     launch_us=2.82,
-    blocked_vectors=4820.0,
+    blocked_vectors=6380.0,
     packed=1930.0,
     transposed=1820.0,
-    stored=1800.0,
+    stored=24_700.0,
     added=1610.0,
     copied=605.0,
     skinny_bytes=41_500.0,

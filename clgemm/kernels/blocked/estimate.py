@@ -6,6 +6,7 @@ The model is for cores that have vectors and their own caches.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from itertools import product
 from typing import NamedTuple, Protocol
 
@@ -19,6 +20,7 @@ PANEL_COST = 0.25  # vectors: overhead of a panel of B
 NARROW_COST = 0.15  # vectors: overhead of a panel, times the square of its missing vectors
 BLOCK_COST = 0.9  # vectors: overhead of a block
 FAR_COST = 1.5  # the same where the caches do not hold A
+STRIP_COST = 300  # multiply-adds: storing each row of a block of C, which begins in another page
 PACK_COST = 32  # rows: packing a block of B
 TAKE_COST = 8000  # multiply-adds: taking a block of A from a list
 SLICE_COST = 48  # steps over k: writing and reading C for a slice
@@ -42,6 +44,8 @@ class Blocks(Protocol):
     def block_m(self) -> int: ...
     @property
     def block_n(self) -> int: ...
+    @property
+    def block_k(self) -> int: ...
 
 
 class BlockedEstimate(NamedTuple):
@@ -97,7 +101,7 @@ def register_spread(
         stacked = matrices * ceil_div(k, slice_k)
         columns = stacked * across
         mean = (whole * width(block_n) + (width(rest) if rest else 0)) / across
-        each = mean * depth * block_m * config.tile_m + TAKE_COST
+        each = (mean * depth + STRIP_COST) * block_m * config.tile_m + TAKE_COST
         # B's block of a column is packed once; with several blocks of k, for each block of A.
         pack = mean * depth * PACK_COST
         lists = _lists(columns, units, together)
@@ -118,7 +122,7 @@ def register_spread(
     best = min(
         product(
             _even_parts(panels_m, config.block_m),
-            range(1, min(vectors, config.block_n * config.vectors) + 1),
+            _widths(config, vectors, block_k),
             slices_k,
             [2**i for i in range(units.bit_length())],
         ),
@@ -128,6 +132,18 @@ def register_spread(
     columns = matrices * ceil_div(k, slice_k) * ceil_div(vectors, block_n)
     lists = _lists(columns, units, together)
     return BlockedEstimate(block_m, block_n * config.width, slice_k, lists, expected(best))
+
+
+def _widths(config: Blocks, vectors: int, depth: int) -> Iterable[int]:
+    """Return the numbers of vectors that a block of C may be wide.
+
+    The second-level cache holds a block of B. So with a short k, blocks are wider, and rows of C
+    are written in few pieces.
+    """
+    most = config.block_n * config.vectors
+    if depth <= config.block_k // 2:
+        return _even_parts(vectors, most * config.block_k // depth)
+    return range(1, min(vectors, most) + 1)
 
 
 def _lists(columns: int, units: int, together: int) -> int:

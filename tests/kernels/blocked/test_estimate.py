@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clgemm.core.steps import ceil_div
+from clgemm.core.steps import ceil_div, round_up
 from clgemm.kernels.blocked.defaults import register_config
 from clgemm.kernels.blocked.estimate import FEW_PANELS, SMALLEST_SLICE, cuts_k, register_spread
 
@@ -57,3 +57,13 @@ def test_k_is_cut_below_so_many_panels_per_core():
     assert cuts_k(CONFIG, m, n, 1, 2)
     assert not cuts_k(CONFIG, m, n, 2, 2)
     assert cuts_k(CONFIG, m - CONFIG.tile_m, n, 1, 1)
+
+
+@pytest.mark.parametrize("k", [4, 10, 64, 300])
+def test_a_short_k_has_wide_blocks(k):
+    """Rows of C are written in few pieces; the second-level cache still holds a block of B."""
+    depth = round_up(k, 16)
+    found = register_spread(CONFIG, 3000, 3000, k, 1, depth, 2)
+    most = CONFIG.block_n * CONFIG.tile_n * BLOCK_K // depth
+    assert found.block_n <= round_up(most, CONFIG.width)
+    assert found.block_n >= min(3000, most) / 2
