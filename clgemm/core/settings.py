@@ -18,12 +18,14 @@ class Variable:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self._environ = os.environ
+        self._underlying = getattr(os.environ, "_data", os.environ)
         self._key = getattr(os.environ, "encodekey", str)(name)
 
     def get(self) -> str | None:
         """Return its value; None if it is not set."""
-        underlying = getattr(os.environ, "_data", None)  # None for another mapping in its place
-        if underlying is not None and self._key not in underlying:
+        # Another mapping may have taken the place of `os.environ`.
+        if os.environ is self._environ and self._key not in self._underlying:
             return None
         return os.environ.get(self.name)
 

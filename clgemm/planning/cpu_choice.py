@@ -17,7 +17,7 @@ from clgemm.core.cpu_costs import INTEL, CpuCosts
 from clgemm.core.host_blas import has_avx512, has_narrow_kernels, usable_processors
 from clgemm.core.traits import MANY_CORES
 
-__all__ = ["LEAST_COUNTED", "LEAST_LARGE", "MOST_PADDING", "may_suit", "suits"]
+__all__ = ["BLAS_TILE", "LEAST_COUNTED", "LEAST_LARGE", "MOST_PADDING", "may_suit", "suits"]
 
 
 class Rates(NamedTuple):

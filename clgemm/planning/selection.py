@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 THRESHOLD_VARIABLE = "CLGEMM_THRESHOLD"
 _variable = Variable(THRESHOLD_VARIABLE)
+threshold_text = _variable.get
 
 
 def threshold() -> int | None:

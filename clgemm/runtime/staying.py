@@ -12,18 +12,34 @@ from numpy import ndarray
 
 from clgemm.hardware.choice import get_devices
 from clgemm.planning import selection
-from clgemm.planning.cpu_choice import MOST_PADDING
-from clgemm.planning.crossovers import measured
+from clgemm.planning.cpu_choice import BLAS_TILE, LEAST_COUNTED, LEAST_LARGE, MOST_PADDING
+from clgemm.planning.crossovers import measured, smallest
+from clgemm.planning.selection import threshold_text
 from clgemm.runtime import regions, results
 from clgemm.runtime.operands import FLOAT32
 
-__all__ = ["host_is_faster", "is_known", "is_small"]
+__all__ = ["host_is_faster", "is_known", "is_small", "is_tiny"]
 
 MOST_KNOWN = 1024
 
 Key: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 _known: dict[Key, tuple[Any, ...]] = {}
+
+
+def is_tiny(a: Any, b: Any) -> bool:
+    """Tell at once that the product of two matrices is too small for any device.
+
+    `is_small` finds others that are. Beside the smallest products of NumPy, which take 2 us, each
+    tenth of a microsecond counts.
+    """
+    if type(a) is not ndarray or type(b) is not ndarray:
+        return False
+    size_a, size_b = a.size, b.size
+    if not (size_a < LEAST_LARGE > size_b and a.ndim == 2 == b.ndim):
+        return False
+    k = a.shape[1]
+    return k > 1 and size_a * size_b < k * smallest(LEAST_COUNTED) and not threshold_text()
 
 
 def is_small(a: Any, b: Any, out: Any, is_matmul: bool = False) -> bool:
@@ -39,9 +55,20 @@ def is_small(a: Any, b: Any, out: Any, is_matmul: bool = False) -> bool:
     if is_matmul:
         if k == 1 and size_a * size_b >= selection.LEAST_BY_LOOP:
             return False
-        if len(shape) > 2 or b.ndim > 2:  # a batch, whose short rows and columns count as longer
+        if len(shape) > 2 or b.ndim > 2:
+            if _is_small_batch(a, b):
+                return True
             size_a *= MOST_PADDING
     return selection.is_small(size_a, size_b, k)
+
+
+def _is_small_batch(a: Any, b: Any) -> bool:
+    """Tell whether a batch is too small, whose short rows and columns count as longer."""
+    batch, shape_b, rows = a.shape[:-2], b.shape, max(a.shape[-2], 1) if a.ndim > 1 else 1
+    if not batch or (len(shape_b) > 2 and shape_b[:-2] != batch) or threshold_text():
+        return False
+    counted: int = a.size * max(rows, BLAS_TILE) // rows * max(shape_b[-1], BLAS_TILE)
+    return counted < smallest(LEAST_COUNTED)
 
 
 def is_known(function: str, a: Any, b: Any, out: Any) -> bool:

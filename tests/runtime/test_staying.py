@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 import clgemm
+from clgemm.core.cpu_costs import INTEL
 from clgemm.hardware.choice import devices, get_device
-from clgemm.planning import crossovers, selection
+from clgemm.planning import cpu_choice, crossovers, selection
 from clgemm.runtime import results, staying
 
 A, B = np.ones((30, 40), np.float32), np.ones((40, 50), np.float32)
@@ -155,3 +158,37 @@ def test_a_large_result_is_judged_each_time(monkeypatch):
             function(A, B, out=out)
             function(A, B)
     assert told == [False, True] * 4
+
+
+SIDES = [1, 2, 3, 15, 16, 17, 100, 400, 3000]
+
+
+@pytest.mark.parametrize("batch", [(), (1,), (7,), (90,), (2, 3)])
+def test_no_device_suits_what_is_small_at_once(batch, monkeypatch):
+    """Whatever its runtime costs; a batch may meet a single matrix."""
+    monkeypatch.delenv("CLGEMM_THRESHOLD")
+    matrices, found = int(np.prod(batch)), 0
+    for m, n, k in itertools.product(SIDES, repeat=3):
+        a = np.broadcast_to(np.float32(0), (*batch, m, k))
+        for shape in {(k, n), (*batch, k, n)}:
+            b = np.broadcast_to(np.float32(0), shape)
+            if staying.is_tiny(a, b) or (batch and staying._is_small_batch(a, b)):
+                found += 1
+                assert not cpu_choice.suits(m, n, k, matrices, INTEL, is_amd=True)
+                assert selection.host_is_faster(m, n, k, matrices)
+    assert found > 200
+
+
+def test_a_threshold_of_the_environment_decides_what_is_small(monkeypatch):
+    """Then nothing is small at once."""
+    monkeypatch.setenv("CLGEMM_THRESHOLD", "8")
+    assert not staying.is_tiny(np.ones((2, 2), "f"), np.ones((2, 2), "f"))
+    assert not staying._is_small_batch(np.ones((3, 2, 2), "f"), np.ones((2, 2), "f"))
+    monkeypatch.delenv("CLGEMM_THRESHOLD")
+    assert staying.is_tiny(np.ones((2, 2), "f"), np.ones((2, 2), "f"))
+    assert staying._is_small_batch(np.ones((3, 2, 2), "f"), np.ones((2, 2), "f"))
+    for empty in ((3, 0, 2), (3, 2, 0), (0, 2, 2)):
+        np.testing.assert_array_equal(
+            clgemm.matmul(np.ones(empty, "f"), np.ones((empty[2], 2), "f")),
+            np.ones(empty, "f") @ np.ones((empty[2], 2), "f"),
+        )
