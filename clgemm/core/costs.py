@@ -195,7 +195,8 @@ class Costs:
 # outer products are from 14 of them on an H200, by hand. tensor_us, tensor_single_us,
 # tensor_last_tile and tensor_unaligned are by hand, too, from 48 products on an H100. With these,
 # the 149 products of families_h100_short take 1.008 times as long as by their fastest plans. The
-# others are older.
+# others are older, but for narrow_pack_bytes and narrow_wide, which are from 72 plans of products
+# such as those of docs/measured/h100_few_rows.json.
 H200 = Costs()
 
 

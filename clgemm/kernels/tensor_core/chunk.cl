@@ -6,7 +6,7 @@
 // Eight columns of a core are a core matrix of wgmma: 128 contiguous bytes. The order of k is such that a work-item's
 // share of A, for a product of 16 of k, has four values of k from each of its rows: neighbours, or four apart.
 #ifndef COLUMNS
-#error "COLUMNS: of C per tile: 16, 32, 64 or 128"
+#error "COLUMNS: of C per tile: 16, 32, 64, 96 or 128"
 #endif
 #ifndef ALONG_K
 #error "ALONG_K: 1 if the columns of A are neighbours in memory, 0 if its rows are"

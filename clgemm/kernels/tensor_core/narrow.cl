@@ -11,7 +11,7 @@
 // A work-group computes a tile of C, TILE_M x COLUMNS, over one slice of k. First the work-groups take chunks of B to pack
 // until none is left, and wait until all are packed. Then the PARTS warp groups take turns at the tensor cores:
 //   COLUMNS up to 64    each takes other chunks of the slice, for all rows; in a turn half a chunk of two tiles of 64 rows
-//   128                 each takes 64 rows, for all chunks; in a turn a whole chunk, so that A is split once for 128 columns
+//   96 or 128           each takes 64 rows, for all chunks; in a turn a whole chunk, so that A is split once for all of them
 // Work-items load what they split of the next chunk of A, and prefetch a later one, AHEAD chunks on, to the second-level
 // cache. The copy engine brings chunks of B to local memory. With x = h + l,
 //     sum   += high_a*low_b + low_a*high_b + high_a*high_b      wgmma, from zero for each chunk
@@ -28,7 +28,7 @@
 // Work-groups: matrices x slices x tiles of C, 128*PARTS work-items each. Local: LOCAL_BYTES.
 // After: NVIDIA, "Parallel thread execution ISA", asynchronous warpgroup level matrix instructions, asynchronous copies.
 #ifndef PARTS
-#error "PARTS: warp groups, which share k or, with 128 COLUMNS, the rows"
+#error "PARTS: warp groups, which share k or, with 96 or 128 COLUMNS, the rows"
 #endif
 #ifndef AHEAD
 #error "AHEAD: chunks from fetching a chunk of A to the second-level cache to loading it"
@@ -347,7 +347,7 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
       }
       load_blocks(x[turn], &reader, turn, a_row, a_column);
       const uint odd_here = any_at_barrier(OWN_BARRIER(part), odd_b | is_odd(&seen));
-      // With chunks of its own, the one before has been read: fetch into its place.
+      // Warp groups with stages of their own have read the chunk before. Fetch into its place.
       if (SHARING_K > 1 && turn == 0) fetch_next(&feed, stage, at, depth);
       if (odd_here == 0) {
         multiply(sum, high, low, tile_b + stage * (CHUNK_BYTES / 16) + turn * (4 * PITCH / 16), mine, others);
@@ -355,7 +355,7 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
         asm volatile("bar.sync %0, 256; bar.arrive %1, 256;" :: "r"(mine), "r"(others) : "memory");
         odd |= 1 << turn;
       }
-      // At its turn the other warp group had begun the chunk before, so both have read the one before that.
+      // Before this turn the other warp group had begun the chunk before, so both have read the one before that.
       if (SHARING_K == 1) fetch_next(&feed, stage, at, depth);
     }
     #pragma unroll
