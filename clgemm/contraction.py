@@ -10,6 +10,7 @@ import numpy as np
 import pyopencl as cl
 
 from clgemm.core.layout import merged
+from clgemm.runtime import staying
 from clgemm.runtime.execute import BoundCall
 from clgemm.runtime.launch import duplicate, multiply
 from clgemm.runtime.operands import (
@@ -21,6 +22,7 @@ from clgemm.runtime.operands import (
     updatable,
     view,
 )
+from clgemm.runtime.regions import sent_share
 
 __all__ = [
     "as_batches",
@@ -29,6 +31,7 @@ __all__ = [
     "fits_dot",
     "is_loop",
     "require_out",
+    "stays_on_host",
     "summed_axes",
     "unwrapped",
     "without",
@@ -165,3 +168,10 @@ def as_matrix_of(x: AnyArray, split: int) -> AnyArray:
 def is_loop(a: Any, b: Any) -> bool:
     """Tell whether `numpy.matmul` makes a product without BLAS: each column times a row."""
     return bool(a.shape[-1] == 1 and min(a.ndim, b.ndim) > 1 and min(a.shape[-2], b.shape[-1]) > 1)
+
+
+def stays_on_host(function: str | None, x: AnyArray, y: AnyArray, is_new: bool) -> bool:
+    """Tell whether the host multiplies dot(x, y) faster; a function's name is for `staying`."""
+    m, n = math.prod(x.shape[:-1]), math.prod(without(y.shape, -2))
+    sizes, sent = (m, n, x.shape[-1], 1), sent_share(x, y, m * n)
+    return staying.host_is_faster(function, x, y, sizes, sent, is_new=is_new)

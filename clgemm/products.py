@@ -20,6 +20,7 @@ from clgemm.contraction import (
     fits_dot,
     is_loop,
     require_out,
+    stays_on_host,
     summed_axes,
     unwrapped,
     without,
@@ -111,7 +112,7 @@ def _dot(a: Any, b: Any, out: Any) -> Any:
     shape = x.shape[:-1] + without(y.shape, -2)
     if is_device(x):
         require_out(out, shape)
-    elif _stays_on_host("dot", x, y, out is None) or not (out is None or fits_dot(out, shape)):
+    elif stays_on_host("dot", x, y, out is None) or not (out is None or fits_dot(out, shape)):
         return np.dot(a, b, out=out)
     result, bound = contracted(x, y, shape, out, queue, precision)
     remember(signature, bound, shape)
@@ -147,7 +148,7 @@ def _inner(a: Any, b: Any) -> Any:
         return np.inner(a, b)
     x, y, queue = arrays
     columns = transposed(y) if y.ndim > 1 else y
-    if not is_device(x) and _stays_on_host(None, x, columns, True):
+    if not is_device(x) and stays_on_host(None, x, columns, True):
         return np.inner(a, b)
     return unwrapped(contracted(x, columns, x.shape[:-1] + y.shape[:-1], None, queue)[0], None)
 
@@ -343,10 +344,3 @@ def _aligned(x: AnyArray, y: AnyArray, axis: int = -2) -> bool:
             f"{place} of the second are summed over"
         )
     return False
-
-
-def _stays_on_host(function: str | None, x: AnyArray, y: AnyArray, is_new: bool) -> bool:
-    """Tell whether the host multiplies dot(x, y) faster; a function's name is for `staying`."""
-    m, n = math.prod(x.shape[:-1]), math.prod(without(y.shape, -2))
-    sizes, sent = (m, n, x.shape[-1], 1), sent_share(x, y, m * n)
-    return staying.host_is_faster(function, x, y, sizes, sent, is_new=is_new)

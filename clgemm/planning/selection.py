@@ -23,6 +23,7 @@ __all__ = [
     "is_small",
     "require_settings",
     "threshold",
+    "threshold_text",
     "transfer_config",
 ]
 
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 
 THRESHOLD_VARIABLE = "CLGEMM_THRESHOLD"
 _variable = Variable(THRESHOLD_VARIABLE)
-threshold_text = _variable.get
+threshold_text = _variable.get  # the quickest way to see whether a threshold is set
 
 
 def threshold() -> int | None:
