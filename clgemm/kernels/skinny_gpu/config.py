@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, multiple, positive, vector
-from clgemm.core.steps import ceil_div, matrices_of
+from clgemm.core.steps import ceil_div, matrices_of, round_up
 from clgemm.kernels.split_k.config import ReduceConfig
 
 __all__ = ["HINTED_WIDTH", "MOST_OF_A", "SkinnyGpuConfig", "SkinnyGpuVariant"]
@@ -93,7 +93,9 @@ class SkinnyGpuVariant(SkinnyGpuConfig):
         _, arguments, limits = launch
         costs = limits.costs
         m, n, k, slice_k = (arguments[name] for name in ("m", "n", "k", "slice_k"))
-        read = FLOAT_BYTES * matrices_of(arguments["counts"]) * n * k * ceil_div(m, self.rows)
+        # Along k, a work-group takes as long for fewer columns.
+        columns = round_up(n, self.strip) if self.along_k else n
+        read = FLOAT_BYTES * matrices_of(arguments["counts"]) * columns * k * ceil_div(m, self.rows)
         rounds = ceil_div(launch.groups * self.group, RUNNING_ITEMS * limits.compute_units)
         fused = costs.fused_us if self.fused_split_k else 0.0
         depth = min(k, slice_k)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from planned import LIMITS, dense, make_plan
 
+from clgemm.core.steps import Plan, expected_us
 from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
 
 
@@ -85,3 +86,16 @@ def test_the_last_cache_keeps_a_part_of_a_larger_matrix():
     assert kept(1024, 4096, 4) == 4
     assert kept(1024, 4096, 4, one_b=True) == 0
     assert kept(4096, 4096, limits=replace(limits, persisting_cache_bytes=0)) == 0
+
+
+def test_a_work_group_takes_as_long_for_fewer_columns():
+    """Where B's columns are contiguous: a batch of 17 columns counts as one of 32."""
+
+    def expected(n):
+        a, b, c = dense(7, 165, 594), dense(n, 165, 594), dense(7, n, 594)
+        turned = b._replace(shape=(594, 165, n), strides=(n * 165, 1, 165))
+        step = make_plan(a, turned, c, skinny_lanes_config(7, LIMITS), None, LIMITS).steps[0]
+        assert step.config.along_k
+        return expected_us(Plan((step,)), LIMITS, 0.0)
+
+    assert expected(16) < expected(17) == expected(32)
