@@ -30,8 +30,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 THRESHOLD_VARIABLE = "CLGEMM_THRESHOLD"
-_variable = Variable(THRESHOLD_VARIABLE)
-threshold_text = _variable.get  # the quickest way to see whether a threshold is set
+threshold_text = Variable(THRESHOLD_VARIABLE).get  # quicker than `threshold`: mostly it is None
 
 
 def threshold() -> int | None:
@@ -42,7 +41,7 @@ def threshold() -> int | None:
     ValueError
         If CLGEMM_THRESHOLD is not a whole number.
     """
-    text = _variable.get()
+    text = threshold_text()
     setting = text.strip() if text else ""
     try:
         return whole_number(setting) if setting else None
@@ -127,7 +126,7 @@ def is_small(size_a: int, size_b: int, k: int) -> bool:
     ValueError
         If CLGEMM_THRESHOLD is not a whole number.
     """
-    if _variable.get() and (setting := threshold()) is not None:  # mostly it is not set
+    if threshold_text() and (setting := threshold()) is not None:
         return size_a * size_b < k * setting
     # A product has (m k) (k n) / k multiply-adds.
     if size_a * size_b >= k * smallest(cpu_choice.LEAST_COUNTED):

@@ -44,15 +44,21 @@ def test_a_product_that_stays_is_judged_once(function, judged):
     assert len(judged) == 2
 
 
-def test_what_numpy_copies_for_its_blas_is_told(judged, monkeypatch):
-    """Large matrices, no axis of which has neighbours in memory."""
+def told_of(monkeypatch, name):
+    """Leave all products to the host; return a list of what is said of each by this keyword."""
     told = []
 
-    def judge(*_, by_copy, **__):
-        told.append(by_copy)
+    def judge(*_, **keywords):
+        told.append(keywords[name])
         return True
 
     monkeypatch.setattr(selection, "host_is_faster", judge)
+    return told
+
+
+def test_what_numpy_copies_for_its_blas_is_told(judged, monkeypatch):
+    """Large matrices, no axis of which has neighbours in memory."""
+    told = told_of(monkeypatch, "by_copy")
     monkeypatch.setattr(selection, "LEAST_BY_COPY", 600)
     wide = np.ones((60, 80), np.float32)
     channel = np.ones((30, 40, 3), np.float32)[..., 1]
@@ -142,13 +148,7 @@ def test_a_batch_of_short_sides_is_not_known_by_its_sizes(monkeypatch):
 
 def test_a_large_result_is_judged_each_time(monkeypatch):
     """A new one may go to a device where one with `out` stays."""
-    told = []
-
-    def judge(*_, is_kept, **__):
-        told.append(is_kept)
-        return True
-
-    monkeypatch.setattr(selection, "host_is_faster", judge)
+    told = told_of(monkeypatch, "is_kept")
     monkeypatch.setattr(selection, "LEAST_NEW_RESULT", 600)
     monkeypatch.setattr(selection, "MOST_OPERANDS", 3)
     monkeypatch.setattr(results, "LEAST_BYTES", 600)

@@ -43,20 +43,24 @@ def fitted(config: OuterProductConfig, a: Layout, c: Layout, limits: Limits) -> 
     work_n = min(config.work_n, MOST_REGISTERS // depth)
     while work_n > 1 and config.items_n * (work_n // 2) >= c.columns:
         work_n //= 2
-    work_m = max(1, config.work_m // 2) if depth <= SHALLOW else config.work_m
-    work_m = 2 * work_m if depth >= DEEP else work_m
-    least_groups = LEAST_DEEP_GROUPS if depth >= DEEP else LEAST_GROUPS
-    fit = replace(config, work_m=work_m, work_n=work_n)
+    work_m, least_groups = config.work_m, LEAST_GROUPS
+    if depth <= SHALLOW:
+        work_m = max(1, work_m // 2)
+    elif depth >= DEEP:
+        work_m, least_groups = 2 * work_m, LEAST_DEEP_GROUPS
+    fit = variant_of(
+        OuterProductVariant, replace(config, work_m=work_m, work_n=work_n), depth=depth
+    )
 
-    def is_too_high(fit: OuterProductConfig) -> bool:
+    def is_too_high(fit: OuterProductVariant) -> bool:
         tile_m, tile_n = fit.tile
         groups = ceil_div(c.rows, tile_m) * ceil_div(c.columns, tile_n) * math.prod(c.batch)
-        needed = FLOAT_BYTES * tile_m * depth
-        return groups < least_groups * limits.compute_units or needed > limits.local_memory_bytes
+        fits = fit.local_memory_bytes <= limits.local_memory_bytes
+        return groups < least_groups * limits.compute_units or not fits
 
     while fit.work_m > 1 and is_too_high(fit):
         fit = replace(fit, work_m=fit.work_m // 2)
-    return variant_of(OuterProductVariant, fit, depth=depth, align=block_of(fit, c))
+    return replace(fit, align=block_of(fit, c))
 
 
 def block_of(config: OuterProductConfig, c: Layout) -> int:

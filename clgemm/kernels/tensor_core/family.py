@@ -230,12 +230,11 @@ class Narrow(Family[NarrowConfig, KernelConfig]):
         Where that needs many columns, return each of these, those with the least padding first.
         """
         short = min(shape.m, shape.n)
-        several = sorted(
-            (columns for columns in NARROW_COLUMNS if columns >= STEP_COLUMNS),
-            key=lambda columns: (round_up(short, columns), -columns),
-        )
-        fewest = [columns for columns in NARROW_COLUMNS if short <= columns <= STEP_COLUMNS][:1]
-        found = fewest or several
+        if short <= STEP_COLUMNS:
+            found = [min(columns for columns in NARROW_COLUMNS if columns >= short)]
+        else:
+            several = [columns for columns in NARROW_COLUMNS if columns >= STEP_COLUMNS]
+            found = sorted(several, key=lambda columns: (round_up(short, columns), -columns))
         return tuple(Choice(NarrowConfig(columns, parts=2, ahead=2)) for columns in found)
 
     def plainest(self, traits: Traits) -> Choice:

@@ -9,9 +9,9 @@
 // Loads bring LOAD_A floats of A. Its rows, strides and address are multiples of that.
 //
 // A work-group computes a tile of C, TILE_M x COLUMNS, over one slice of k. First the work-groups take chunks of B to pack
-// until none is left, and wait until all are packed. Then the PARTS warp groups take turns at the tensor cores:
-//   COLUMNS up to 64    each takes other chunks of the slice, for all rows; in a turn half a chunk of two tiles of 64 rows
-//   96 or 128           each takes 64 rows, for all chunks; in a turn a whole chunk, so that A is split once for all of them
+// until none is left, and wait until all are packed. Then the PARTS warp groups take turns at the tensor cores. With up to
+// 64 COLUMNS each takes other chunks of the slice, for all rows; a turn is half a chunk of two tiles of 64 rows. With 96 or
+// 128 each takes 64 rows, for all chunks. A turn is a whole chunk there, so that A is split once for all columns.
 // Work-items load what they split of the next chunk of A, and prefetch a later one, AHEAD chunks on, to the second-level
 // cache. The copy engine brings chunks of B to local memory. With x = h + l,
 //     sum   += high_a*low_b + low_a*high_b + high_a*high_b      wgmma, from zero for each chunk
@@ -38,15 +38,15 @@
 #endif
 #define TILE_M 128
 #if COLUMNS > 64
-#define TILES 1        // of 64 rows, in a turn of a warp group
-#define SHARING_K 1    // warp groups that share k
-#define STAGES 4       // chunks of B in local memory, for all warp groups
-#define FETCHED 2      // of them, chunks that are fetched ahead; two more may be in use, one for each warp group
-#define ROWS_APART 64  // from a warp group's rows to the next one's
+#define TILES 1        // Tiles of 64 rows, in a turn of a warp group.
+#define SHARING_K 1    // Warp groups that share k.
+#define STAGES 4       // Chunks of B in local memory, for all warp groups.
+#define FETCHED 2      // Those that are fetched ahead. Two more may be in use, one for each warp group.
+#define ROWS_APART 64  // From a warp group's rows to the next one's.
 #else
 #define TILES 2
 #define SHARING_K PARTS
-#define STAGES 3  // for each warp group
+#define STAGES 3  // For each warp group.
 #define FETCHED 2
 #define ROWS_APART 0
 #endif
@@ -236,7 +236,7 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
   const int rows = m - row_0, columns = n - column_0;
 
   const int part = get_local_id(0) / GROUP, item = get_local_id(0) % GROUP;
-  const int sharing = part % SHARING_K;  // which of the warp groups that share k
+  const int sharing = part % SHARING_K;  // The number among the warp groups that share k.
   const int rows_0 = part * ROWS_APART;
   const int t = item % 4;
   const int my_row = rows_0 + item / 32 * (16 * TILES) + item / 4 % 8 * 2;  // the first of its two rows of each tile
