@@ -80,9 +80,8 @@ class Costs:
     dots_bytes, dots_row, dots_us, dots_step_us : float
         The same where the columns of B are contiguous; each further row takes as much longer as the
         second one, and the latency is that of 128 steps over k.
-    tensor_us, tensor_more_us, tensor_single_us : float
-        A product on tensor cores: its fixed time, that of separate launches, and that of a single
-        launch.
+    tensor_us : float
+        A product on tensor cores: its fixed time.
     tensor_step_us, tensor_wide : float
         A step over 64 of k for a tile of 128 x 128; the same for a wide tile, as a factor.
     tensor_tail : float
@@ -158,9 +157,7 @@ class Costs:
     dots_row: float = 0.512
     dots_us: float = 2.39
     dots_step_us: float = 0.0377
-    tensor_us: float = 2.9
-    tensor_more_us: float = 2.78
-    tensor_single_us: float = 4.8
+    tensor_us: float = 5.0
     tensor_step_us: float = 0.984
     tensor_wide: float = 1.94
     tensor_tail: float = 0.914

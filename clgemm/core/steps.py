@@ -62,13 +62,11 @@ class Element(NamedTuple):
 class OutlierCounter(NamedTuple):
     """Argument: the workspace's counter of the outliers in product number `product` of a plan.
 
-    Outliers are elements that a tier of tensor-core kernels cannot hold. Each tier has two
-    counters. Products alternate between them, also from call to call: each product sets the counter
-    of the next to zero.
+    Outliers are elements that the parts of tensor-core kernels cannot hold. Products alternate
+    between two counters, also from call to call: each product sets that of the next to zero.
     """
 
     product: int
-    tier: int
 
 
 # A number or packed vector for the kernel, or the name of a value that the runtime fills in.

@@ -45,7 +45,7 @@ class SharedMemory:
     generation : int
         How often scratch memory was replaced by a larger buffer.
     next_counter : int
-        Which of each tier's two counters of outliers the next product uses: 0 or 1.
+        Which of the two counters of outliers the next product uses: 0 or 1.
     """
 
     def __init__(self, queue: cl.CommandQueue) -> None:
@@ -59,15 +59,15 @@ class SharedMemory:
         self._all_counters: tuple[tuple[cl.Buffer, ...], ...] = ()
 
     def outlier_counters(self) -> Sequence[cl.Buffer]:
-        """Return the counters of outliers: for each tier that of the next product, then the other.
+        """Return the counters of outliers: that of the next product, then the other.
 
         They are buffers, because pyopencl sets a buffer argument faster than an integer.
         """
         if not self._all_counters:
             flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
             zero = np.zeros(1, np.uint32)
-            a, b, c, d = (cl.Buffer(self._context, flags, hostbuf=zero) for _ in range(4))
-            self._all_counters = (a, b, c, d), (b, a, d, c)
+            a, b = (cl.Buffer(self._context, flags, hostbuf=zero) for _ in range(2))
+            self._all_counters = (a, b), (b, a)
         return self._all_counters[self.next_counter]
 
 

@@ -248,8 +248,8 @@ class Workspace:
             if buffers is not None:
                 for index, slot in launch.buffers:
                     set_argument(index, buffers[slot])
-            for index, (product, tier) in launch.outlier_counters:
-                set_argument(index, counters[2 * tier + product % 2])
+            for index, (product,) in launch.outlier_counters:
+                set_argument(index, counters[product % 2])
             if ahead or launch is last or not in_order:
                 event = launch.enqueue(ahead)
                 ahead = None if in_order else [event]

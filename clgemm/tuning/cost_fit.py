@@ -99,7 +99,7 @@ GROUPS = {
     "launches": (
         *("start_us", "more_us", "pack_us", "reduce_us", "outer_us", "skinny_us", "dots_us"),
         "tensor_us",
-        *("tensor_more_us", "tensor_single_us", "narrow_us", "narrow_fused_us"),
+        *("narrow_us", "narrow_fused_us"),
         *("fused_us", "part_us"),
     ),
     "latency": (

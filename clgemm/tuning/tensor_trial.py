@@ -31,9 +31,9 @@ Array = npt.NDArray[Any]
 
 # 64 u, with u = 2**-24: far above the errors of right results, far below those of wrong ones.
 ALLOWED = 64 * 2.0**-24
-ONE_LAUNCH = Shape(700, 900, 713)
-# Few tiles of a long sum, which are cut along k: in one launch, and in several.
-DEEP_ONE_LAUNCH, DEEP = Shape(300, 200, 5000), Shape(1000, 900, 5000)
+SMALL = Shape(700, 900, 713)
+# Few tiles of a long sum, which are cut along k.
+DEEP_SMALL, DEEP = Shape(300, 200, 5000), Shape(1000, 900, 5000)
 
 
 def trial(name: str, instructions: str) -> bool:
@@ -44,7 +44,7 @@ def trial(name: str, instructions: str) -> bool:
     narrow, others = (
         [f for f in families if (f is NARROW) == is_narrow] for is_narrow in (True, False)
     )
-    of_both = [(others, ONE_LAUNCH), (others, DEEP_ONE_LAUNCH)]
+    of_both = [(others, SMALL), (others, DEEP_SMALL)]
     of_both += [(narrow, Shape(m, n, 713)) for m, n in ((700, 50), (20, 900))]
     cases = [(*case, spread, "float32") for case in of_both for spread in (0, 5)]
     if not all(right(device, *case) for case in cases):
@@ -52,12 +52,10 @@ def trial(name: str, instructions: str) -> bool:
     has_wgmma = WGMMA in others
     if has_wgmma and not adds_finely(device):
         return False
-    tensor.LEAST_TF32_WORK = 0
-    forget_plans()
     if has_wgmma and not adds_finely(device, tf32=True):
         return False
     kinds = (0, "fast"), (0, "float32"), (5, "float32")  # halves, twice, and tf32
-    shapes = ONE_LAUNCH, Shape(1700, 2100, 713)
+    shapes = SMALL, Shape(1700, 2100, 713)
     cases = [(others, shape, *kind) for shape in shapes for kind in kinds]
     cases += [(others, DEEP, *kind) for kind in kinds[1:]]
     if not all(right(device, *case) for case in cases):
@@ -103,7 +101,7 @@ def right(
 
 def adds_finely(device: Device, tf32: bool = False) -> bool:
     """Tell whether wgmma adds as finely as the bound for short k takes for granted."""
-    (choice, *_) = WGMMA.defaults(ONE_LAUNCH, device.traits)
+    (choice, *_) = WGMMA.defaults(SMALL, device.traits)
 
     def multiply(a: Array, b: Array) -> Array:
         return made(device, WGMMA, choice, a, b, "float32")

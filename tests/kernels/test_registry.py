@@ -27,7 +27,7 @@ SHARED = {"common", "pack", "split_k", "ladder"}
 NAMING = {
     REGISTRY: "it is the registry",
     "kernels/tensor_core/config.py": "a hash of tensor cores covers their fallback's kernels",
-    "tuning/tensor_trial.py": "it sets aside the thresholds of tiers of tensor cores",
+    "tuning/tensor_trial.py": "it sets aside a threshold of tensor cores",
 }
 
 PROGRAM = """

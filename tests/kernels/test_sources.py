@@ -15,6 +15,7 @@ from clgemm.core.traits import Traits
 from clgemm.kernels import FAMILIES, family_named, sources
 from clgemm.kernels.direct.config import DirectConfig
 from clgemm.kernels.sources import files_of, sources_hash, text_of, tokens, used_by
+from clgemm.kernels.tensor_core.config import WgmmaConfig
 from clgemm.kernels.tiled.config import TiledConfig
 from clgemm.planning.validation import tried_kernels
 from clgemm.records.lookup import shipped
@@ -181,13 +182,14 @@ def test_whatever_a_plan_launches_counts_in_its_familys_hash(limits):
             names = {step.config.family for step in plan.steps}
             launched |= names
             assert names <= {kind.family for kind in used_by(family.config, *family.kernels)}
-    packing = {"tensor_pack", "tensor_single_launch"} if limits is GPU else {"pack_vectors"}
+    packing = {"tensor_pack"} if limits is GPU else {"pack_vectors"}
     assert launched >= packing | {"pack", "reduce"}
 
 
 def test_the_fallback_of_tensor_cores_counts_for_them():
-    """Their verdict covers products that split operands cannot hold."""
-    assert all(TiledConfig in used_by(*tried_kernels(name)) for name in INSTRUCTIONS)
+    """Their verdict covers products that split operands cannot hold: wgmma's kernels do so."""
+    assert TiledConfig in used_by(*tried_kernels("mma"))
+    assert "tensor_core/plain.cl" in files_of(WgmmaConfig)
 
 
 @pytest.mark.parametrize(

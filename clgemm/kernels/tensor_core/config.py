@@ -19,7 +19,6 @@ __all__ = [
     "TILE_ROWS",
     "MmaConfig",
     "MmaVariant",
-    "SingleLaunchConfig",
     "SplitConfig",
     "TensorConfig",
     "TensorVariant",
@@ -30,11 +29,12 @@ __all__ = [
 # The same as in kernels/tensor_core/tile.cl, which describes a tile.
 TILE_ROWS = 128
 TILE_DEPTH = 64  # along k, in half precision
+TF32_DEPTH = TILE_DEPTH // 2
 TILE_BYTES = 2 * 16 * TILE_ROWS * 8 + 4 * TILE_ROWS + 2 * 64
-TF32_SPLITTING = 1.5  # time of splitting into tf32, over halves
+TF32_SPLITTING = 2.0  # time of splitting into tf32 beside other work, over halves
 LENGTH_BYTES = 4  # of the length of a list, in the directory behind the tiles
-# Of the wgmma kernel: barriers, a part of C for each warp, a count.
-OTHER_BYTES = 128 + 8 * 16 * 48 * 4 + 16
+# Of the wgmma kernel: barriers, a part of C for each warp, and what splitting takes.
+OTHER_BYTES = 128 + 8 * 16 * 48 * 4 + 1280
 LOCAL_BYTES = 226 * 1024  # local memory of a work-group on compute capability 9.0
 
 
@@ -48,7 +48,6 @@ def _is_strided(launch: Launch) -> bool:
 class SplitConfig(KernelConfig):
     """Splits both operands into tiles of two parts."""
 
-    tf32: bool  # parts in tf32, not in half precision
     guard: bool  # list the elements that two parts cannot represent
     int8: bool = False  # low parts in int8, and the high ones in int8 too
 
@@ -62,22 +61,14 @@ class SplitConfig(KernelConfig):
         return 256
 
     def microseconds(self, launch: Launch) -> float:
-        """Return the expected time of a launch that most products need."""
-        return 0.0 if self.tf32 else self._splitting_us(launch)
-
-    def fallback_us(self, launch: Launch) -> float:
-        """Return the time in tf32, whose parts take more memory."""
-        return TF32_SPLITTING * self._splitting_us(launch) if self.tf32 else 0.0
-
-    def _splitting_us(self, launch: Launch) -> float:
+        """Return the expected time of a launch."""
         _, sizes, limits = launch
         elements: int = sizes["matrices"] * (sizes["m"] + sizes["n"]) * sizes["k"]
-        splitting = split_us(elements, _is_strided(launch), limits)
-        return limits.costs.tensor_more_us + splitting
+        return split_us(elements, _is_strided(launch), limits)
 
     def problems(self) -> Iterator[str]:
-        if self.int8 and (self.tf32 or self.guard):
-            yield "int8=True needs tf32=False and guard=False"
+        if self.int8 and self.guard:
+            yield "int8=True needs guard=False"
 
 
 @dataclass(frozen=True)
@@ -93,8 +84,7 @@ class TensorConfig(KernelConfig):
         "tensor_core/outliers.cl",
         "tensor_core/store.cl",
     )
-    # TiledConfig is the fallback, for data that two parts cannot represent.
-    companions: ClassVar[tuple[type[KernelConfig], ...]] = (SplitConfig, TiledConfig)
+    companions: ClassVar[tuple[type[KernelConfig], ...]] = (SplitConfig,)
 
     @property
     def tile_m(self) -> int:
@@ -115,19 +105,18 @@ class TensorConfig(KernelConfig):
 class TensorVariant(TensorConfig):
     """The config of one call: what the wgmma and mma families share."""
 
-    tf32: bool  # as in SplitConfig
-    guard: bool  # as there
+    guard: bool  # as in SplitConfig
     int8: bool = field(default=False, kw_only=True)  # as there
 
     @property
-    def tile_k(self) -> int:
-        """Depth of a packed tile."""
-        return TILE_DEPTH // 2 if self.tf32 else TILE_DEPTH
+    def packed_depth(self) -> int:
+        """The least depth of the tiles for which packed operands have room."""
+        return TILE_DEPTH
 
     @property
     def split(self) -> SplitConfig:
         """The config that splits the operands for it."""
-        return SplitConfig(self.tf32, self.guard, self.int8)
+        return SplitConfig(self.guard, self.int8)
 
     def step_us(self, limits: Limits) -> float:
         """Return the expected time of a step over a tile's depth in microseconds."""
@@ -146,18 +135,11 @@ class TensorVariant(TensorConfig):
 
     def cuts(self, tiles: int, k: int, limits: Limits) -> Cuts:
         """Return how tiles of C are cut along k."""
-        depths = ceil_div(k, self.tile_k)
+        depths = ceil_div(k, TILE_DEPTH)
         return uncut(tiles, depths, self.step_us(limits), self.tile_elements, limits)
 
     def microseconds(self, launch: Launch) -> float:
-        """Return the expected time of a launch that most products need."""
-        return 0.0 if self.tf32 else self._tiles_us(launch)
-
-    def fallback_us(self, launch: Launch) -> float:
-        """Return the time in tf32."""
-        return self._tiles_us(launch) if self.tf32 else 0.0
-
-    def _tiles_us(self, launch: Launch) -> float:
+        """Return the expected time of a launch."""
         _, sizes, limits = launch
         tiles = self.tiles(sizes.get("matrices", 1), sizes["m"], sizes["n"])
         stored: int = 2 * FLOAT_BYTES * sizes.get("matrices", 1) * sizes["m"] * sizes["n"]
@@ -181,6 +163,8 @@ class MmaConfig(TensorConfig):
 
     family: ClassVar[str] = "tensor_mma"
     source: ClassVar[str] = "tensor_core/mma.cl"
+    # TiledConfig is the fallback, for data that two parts cannot represent.
+    companions: ClassVar[tuple[type[KernelConfig], ...]] = (SplitConfig, TiledConfig)
 
     @property
     def items(self) -> int:
@@ -216,7 +200,8 @@ class WgmmaConfig(TensorConfig):
     source: ClassVar[str] = "tensor_core/wgmma.cl"
     includes: ClassVar[tuple[str, ...]] = (
         *TensorConfig.includes,
-        *("tensor_core/barriers.cl", "tensor_core/warp_groups.cl"),
+        *("tensor_core/barriers.cl", "tensor_core/split.cl", "tensor_core/warp_groups.cl"),
+        *("tensor_core/plain.cl", "tensor_core/methods.cl"),
     )
     # 384 work-items start with 168 registers each; the kernel then divides the registers anew.
     options: ClassVar[tuple[str, ...]] = ("-cl-nv-maxrregcount=168",)
@@ -245,67 +230,38 @@ class WgmmaConfig(TensorConfig):
 class WgmmaVariant(WgmmaConfig, TensorVariant):
     """The config of one call."""
 
-    def cuts(self, tiles: int, k: int, limits: Limits) -> Cuts:
-        """Return the cuts that leave the fewest compute units idle."""
-        depths = ceil_div(k, self.tile_k)
-        return best_cuts(tiles, depths, self.step_us(limits), self.tile_elements, limits)
-
-
-@dataclass(frozen=True)
-class SingleLaunchConfig(WgmmaVariant):
-    """Splits and multiplies in one launch; with a guard it holds the fallback too."""
-
-    plain_m: ClassVar[int] = 128  # rows of C per tile of the fallback
+    plain_m: ClassVar[int] = 128  # rows of C per tile of the plain method
     plain_n: ClassVar[int] = 64  # and its columns
     plain_k: ClassVar[int] = 32  # and its depth
-    # Microseconds of a step there. On an H200 it takes 1.5 where operands are aligned, and 2.2
-    # where they are not.
-    plain_step_us: ClassVar[float] = 1.8
+    plain_step_us: ClassVar[float] = 2.4  # microseconds of a step there, on an H100
 
-    family: ClassVar[str] = "tensor_single_launch"
-    source: ClassVar[str] = "tensor_core/single_launch.cl"
-    entry: ClassVar[str] = "tensor_single_launch"
-    includes: ClassVar[tuple[str, ...]] = (
-        *WgmmaConfig.includes,
-        *("tensor_core/split.cl", "tensor_core/fallback.cl"),
-    )
-    companions: ClassVar[tuple[type[KernelConfig], ...]] = ()
+    @property
+    def packed_depth(self) -> int:
+        """That of tf32, if it may need that."""
+        return TF32_DEPTH if self.guard else TILE_DEPTH
 
-    @classmethod
-    def of(cls, config: WgmmaVariant) -> SingleLaunchConfig:
-        """Return the config that is nearest to one of separate launches."""
-        return cls(
-            swizzle=config.swizzle, tf32=False, guard=config.guard, tile_n=TILE_ROWS, stages=3
-        )
+    def cuts(self, tiles: int, k: int, limits: Limits) -> Cuts:
+        """Return the cuts that leave the fewest compute units idle."""
+        depths = ceil_div(k, TILE_DEPTH)
+        return best_cuts(tiles, depths, self.step_us(limits), self.tile_elements, limits)
 
-    def plain_tiles(self, m: int, n: int) -> int:
-        """Return the tiles of C of the fallback."""
-        return ceil_div(m, self.plain_m) * ceil_div(n, self.plain_n)
-
-    def plain_cuts(self, m: int, n: int, k: int, limits: Limits) -> Cuts:
-        """Return how the fallback cuts its tiles along k."""
-        tiles, depths = self.plain_tiles(m, n), ceil_div(k, self.plain_k)
-        return best_cuts(tiles, depths, self.plain_step_us, self.plain_m * self.plain_n, limits)
-
-    def microseconds(self, launch: Launch) -> float:
-        """Return the expected time of the launch, which splits too."""
-        _, sizes, limits = launch
-        elements = (sizes["m"] + sizes["n"]) * sizes["k"]
-        splitting = split_us(elements, _is_strided(launch), limits)
-        fixed = limits.costs.tensor_single_us - limits.costs.tensor_us
-        return super().microseconds(launch) + fixed + splitting
+    def plain_cuts(self, matrices: int, m: int, n: int, k: int, limits: Limits) -> Cuts:
+        """Return how the plain method cuts its tiles along k."""
+        tiles = matrices * ceil_div(m, self.plain_m) * ceil_div(n, self.plain_n)
+        depths, elements = ceil_div(k, self.plain_k), self.plain_m * self.plain_n
+        return best_cuts(tiles, depths, self.plain_step_us, elements, limits)
 
     def fallback_us(self, launch: Launch) -> float:
-        """Return the time of the fallback; that of the tiles instead of it is short."""
+        """Return the time in tf32: splitting, and twice as many steps."""
+        if not self.guard:
+            return 0.0
         _, sizes, limits = launch
-        return self.plain_cuts(sizes["m"], sizes["n"], sizes["k"], limits).us if self.guard else 0.0
+        matrices, m, n, k = sizes.get("matrices", 1), sizes["m"], sizes["n"], sizes["k"]
+        splitting = split_us(matrices * (m + n) * k, _is_strided(launch), limits)
+        multiplying = self.cuts(self.tiles(matrices, m, n), 2 * k, limits).us
+        return TF32_SPLITTING * splitting + multiplying
 
     def macros(self) -> tuple[tuple[str, int], ...]:
-        """Return also the macros of tensor_core/fallback.cl."""
+        """Return also the macros of tensor_core/plain.cl."""
         plain = ("PLAIN_M", self.plain_m), ("PLAIN_N", self.plain_n), ("PLAIN_K", self.plain_k)
         return (*super().macros(), *plain)
-
-    def problems(self) -> Iterator[str]:
-        yield from super().problems()
-        if self.tf32 or self.int8 or self.tile_n != TILE_ROWS:
-            yield f"a single launch needs tf32=False, int8=False and tile_n={TILE_ROWS}"

@@ -16,7 +16,7 @@ def wgmma_configs(shape: Shape, limits: Limits) -> tuple[WgmmaConfig, ...]:
     """Return all, the one first whose tiles are expected to take the shortest time."""
 
     def us(config: WgmmaConfig) -> float:
-        variant = variant_of(WgmmaVariant, config, tf32=False, guard=True)
+        variant = variant_of(WgmmaVariant, config, guard=True)
         return variant.cuts(variant.tiles(shape.matrices, shape.m, shape.n), shape.k, limits).us
 
     return tuple(sorted((NARROW_TILES, WIDE_TILES), key=us))

@@ -41,6 +41,11 @@ class Cuts(NamedTuple):
     us: float
 
     @property
+    def parts(self) -> int:
+        """What work-groups compute at a time: tiles that are not cut, and slices."""
+        return self.whole + self.all_slices
+
+    @property
     def all_slices(self) -> int:
         """The slices of all tiles that are cut."""
         return (self.tiles - self.whole) * self.slices

@@ -20,7 +20,6 @@ from clgemm.kernels.tensor_core.config import (
     TILE_DEPTH,
     MmaConfig,
     MmaVariant,
-    SingleLaunchConfig,
     TensorConfig,
     TensorVariant,
     WgmmaConfig,
@@ -35,8 +34,6 @@ from clgemm.kernels.tensor_core.search_space import search_space
 
 __all__ = ["MMA", "NARROW", "WGMMA"]
 
-# Multiply-adds, from which on tf32 saves far more than its launches cost where they are not needed.
-LEAST_TF32_WORK = 5 * 2**30
 # k, from which on `"fast"` keeps its bound with low parts in int8: docs/tensor_cores.md.
 LEAST_INT8_DEPTH = 2048
 MOST_LAUNCHES = 256  # of a batch whose loops cannot be joined: each part has its own
@@ -76,10 +73,12 @@ class Tensor(Family[Config, KernelConfig]):
     least_depth: int
 
     @abstractmethod
-    def variant(
-        self, config: Config, guard: bool, tf32: bool = False, int8: bool = False
-    ) -> TensorVariant:
+    def variant(self, config: Config, guard: bool, int8: bool = False) -> TensorVariant:
         """Return the config of one call."""
+
+    def variant_for(self, problem: Problem, config: Config) -> TensorVariant:
+        """Return the config of a call for this problem."""
+        return self.variant(config, guard=problem.precision == "float32")
 
     def candidates(self, problem: Problem, traits: Traits) -> tuple[Choice, ...]:
         """Return all defaults for products that are not small, unless the precision is strict."""
@@ -93,23 +92,17 @@ class Tensor(Family[Config, KernelConfig]):
         """Return little: the estimate is exact."""
         return SLACK
 
-    def tiers(self, problem: Problem, config: Config) -> tuple[TensorVariant, ...]:
-        """Return the configs of a call. Each is the fallback of the one before."""
-        return (self.variant(config, guard=problem.precision == "float32"),)
-
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
         """Return launches that split and multiply, and those of a fallback if data may need it."""
-        tiers = self.tiers(problem, self.config_of(choice))
-        return make_tensor_plan(*problem.layouts, tiers, fallback, traits.limits)
+        config = self.variant_for(problem, self.config_of(choice))
+        return make_tensor_plan(*problem.layouts, config, fallback, traits.limits)
 
     def trial_plan(
         self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback
     ) -> Plan:
-        """Return separate launches by this config, and those of the fallback."""
-        tiers = (self.variant(self.config_of(choice), guard=True),)
-        return make_tensor_plan(
-            *problem.layouts, tiers, fallback, traits.limits, single_launch=False
-        )
+        """Return launches by this config with a guard, and those of the fallback."""
+        config = self.variant(self.config_of(choice), guard=True)
+        return make_tensor_plan(*problem.layouts, config, fallback, traits.limits)
 
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
         """Return the space of tiles and their order."""
@@ -138,7 +131,6 @@ class Wgmma(Tensor[WgmmaConfig]):
     """Uses wgmma: compute capability 9.0."""
 
     config = WgmmaConfig
-    kernels = (SingleLaunchConfig,)
     instructions = "wgmma"
     least_depth = 32  # the bounds hold for any k, but below this it is no faster
 
@@ -146,21 +138,14 @@ class Wgmma(Tensor[WgmmaConfig]):
         """Run on compute capability 9.0."""
         return _has_wgmma(traits)
 
-    def variant(
-        self, config: WgmmaConfig, guard: bool, tf32: bool = False, int8: bool = False
-    ) -> WgmmaVariant:
+    def variant(self, config: WgmmaConfig, guard: bool, int8: bool = False) -> WgmmaVariant:
         """Return the config of one call."""
-        return variant_of(WgmmaVariant, config, tf32=tf32, guard=guard, int8=int8)
+        return variant_of(WgmmaVariant, config, guard=guard, int8=int8)
 
-    def tiers(self, problem: Problem, config: WgmmaConfig) -> tuple[WgmmaVariant, ...]:
-        """Return also tf32 before the fallback, or low parts in int8 where they are faster."""
-        if problem.precision != "float32":
-            int8 = problem.k >= LEAST_INT8_DEPTH
-            return (self.variant(config, guard=False, int8=int8),)
-        halves = self.variant(config, guard=True)
-        if problem.shape.work < LEAST_TF32_WORK:
-            return (halves,)
-        return halves, self.variant(config, guard=True, tf32=True)
+    def variant_for(self, problem: Problem, config: WgmmaConfig) -> WgmmaVariant:
+        """Return one with low parts in int8 where that is allowed and faster."""
+        guard = problem.precision == "float32"
+        return self.variant(config, guard, int8=not guard and problem.k >= LEAST_INT8_DEPTH)
 
     def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
         """Return the tiles with the shortest expected time, then the others."""
@@ -178,11 +163,9 @@ class Mma(Tensor[MmaConfig]):
     instructions = "mma"
     least_depth = 256
 
-    def variant(
-        self, config: MmaConfig, guard: bool, tf32: bool = False, int8: bool = False
-    ) -> MmaVariant:
+    def variant(self, config: MmaConfig, guard: bool, int8: bool = False) -> MmaVariant:
         """Return the config of one call."""
-        return variant_of(MmaVariant, config, tf32=tf32, guard=guard, int8=int8)
+        return variant_of(MmaVariant, config, guard=guard, int8=int8)
 
     def runs_on(self, traits: Traits) -> bool:
         """Run where three products on tensor cores are faster than one on the other units.

@@ -25,14 +25,10 @@ static inline void load_matrices(uint* into, uint from) {
                : "=r"(into[0]), "=r"(into[1]), "=r"(into[2]), "=r"(into[3]) : "r"(from) : "memory");
 }
 
-#if TF32
-#define MMA "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-#else
-#define MMA "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-#endif
 // sum[16 rows][8 columns] += a*b, over two cores of k.
 static inline void multiply(float* sum, const uint* a, const uint* b) {
-  asm volatile(MMA "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
@@ -55,18 +51,15 @@ void tensor_product(const int matrices, const int m, const int n, const int k, c
                     __global const float* b, const long b_offset, const long b_row, const long b_column, const long b_stride,
                     __global const uchar* packed_a, __global const uchar* packed_b,
                     __global float* c, const long c_offset, const long c_row, const long c_column, const long c_stride,
-                    __global const uint* count, __global uint* count_next, __global const uint* count_before) {
+                    __global const uint* count, __global uint* count_next) {
   __local uchar stages[2 * STAGE_BYTES] __attribute__((aligned(1024)));
   __local uchar scales[2 * SCALES_BYTES] __attribute__((aligned(1024)));
   const int item = get_local_id(0), warp = item / 32, lane = item % 32;
 #if GUARD
   if (item == 0 && get_group_id(0) == 0) *count_next = 0;  // the next product's
   if (*count > most) return;
-#if TF32
-  if (*count_before <= most) return;
 #endif
-#endif
-  const int depths = (k + TILE_K - 1) / TILE_K;
+  const int depths = depths_of(k, false);
   const int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + TILE_N - 1) / TILE_N;
   const long panel_bytes = (long)depths * TILE_BYTES;
   const int warp_m = warp % 2 * 64, warp_n = warp / 2 * 32;
@@ -152,7 +145,7 @@ void tensor_product(const int matrices, const int m, const int n, const int k, c
           directory_of(packed_b, panels_b * depths) + panel_b * depths,
           a + a_offset + matrix * a_stride + tile_m * TILE_M * a_row,
           b + b_offset + matrix * b_stride + tile_n * TILE_N * b_row, c_tile,
-          a_row, a_column, b_row, b_column, c_row, c_column, rows, columns, depths, alpha};
+          a_row, a_column, b_row, b_column, c_row, c_column, rows, columns, depths, depth_of_tile(false), alpha};
       const uint any = panels_with_outliers(t.lengths_a, t.lengths_b, 1, depths);
       if (any != 0) warp_barrier();
       for (int i = 0; i < 4; i++) {

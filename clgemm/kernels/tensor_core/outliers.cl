@@ -49,7 +49,7 @@ typedef struct {
   __global const float *a, *b;
   __global float* c;
   long a_row, a_column, b_row, b_column, c_row, c_column;
-  int rows, columns, depths;
+  int rows, columns, depths, depth_of_tile;
   float alpha;
 } Tile;
 
@@ -62,7 +62,7 @@ static inline void add_outliers_of_a(const Tile* t, const int first, const int l
       for (uint i = 0; i < t->lengths_a[here]; i++) {
         const uint2 entry = entry_of(t->packed_a + (long)here * TILE_BYTES, i);
         const int row = entry.x & 255;
-        const long p = here * TILE_K + (entry.x >> 8);
+        const long p = here * t->depth_of_tile + (entry.x >> 8);
         if (row / 16 == first / 16) {
           // Four loads are under way at once.
           for (int column = left + lane; column < min(right, t->columns); column += 128) {
@@ -93,7 +93,7 @@ static inline void add_outliers_of_b(const Tile* t, const int first, const int l
       for (uint i = 0; i < lengths[here]; i++) {
         const uint2 entry = entry_of(t->packed_b + (long)(panel * t->depths + here) * TILE_BYTES, i);
         const int column = panel * TILE_ROWS + (entry.x & 255);
-        const long p = here * TILE_K + (entry.x >> 8);
+        const long p = here * t->depth_of_tile + (entry.x >> 8);
         const uint place = row | (entry.x >> 8) << 8;
         if (left <= column && column < right && lane < 16 && row < t->rows &&
             !is_outlier_of_a(t->packed_a + (long)here * TILE_BYTES, t->lengths_a[here], place))

@@ -27,8 +27,8 @@ from clgemm.kernels.common.panels import Scratch
 from clgemm.kernels.tensor_core.config import (
     LENGTH_BYTES,
     TILE_BYTES,
+    TILE_DEPTH,
     TILE_ROWS,
-    SingleLaunchConfig,
     TensorVariant,
     WgmmaVariant,
 )
@@ -43,28 +43,19 @@ OPERANDS: tuple[Slot, Slot, Slot] = ("a", "b", "c")
 SCRATCH_BYTES = 3 * 2**29
 # The smallest depth of a block of k.
 SMALLEST_DEPTH = 4096
-# Most multiply-adds of a product in a single launch. Above, separate launches are faster. The
-# single launch also needs a compute unit for each tile of its fallback.
-LARGEST_SINGLE_LAUNCH = 3 * 2**29
-# Most elements of both operands there: it splits with fewer work-items than a launch of its own.
-MOST_SPLIT = 2**22
-MOST_GROUPS = 2**11 - 1  # work-groups that the kernel of the single launch can count
+MOST_GROUPS = 2**11 - 1  # work-groups that kernels can count
 # Most listed elements per panel of 128 rows or columns; with more, the fallback takes over. With as
 # many in every panel, adding their products takes about as long as all others.
 LISTED_PER_PANEL = 16
-# Work-groups per compute unit that split for the second tier. They seldom have work: then few
-# work-groups return sooner than many.
-FALLBACK_GROUPS_PER_UNIT = 8
 
 
 def make_tensor_plan(
     a: Layout,
     b: Layout,
     c: Layout,
-    tiers: tuple[TensorVariant, ...],
+    config: TensorVariant,
     fallback: Fallback,
     limits: Limits,
-    single_launch: bool = True,
 ) -> Plan:
     """Return the launches of ``C = alpha A B + beta C`` for batches of one shape, none empty.
 
@@ -72,22 +63,16 @@ def make_tensor_plan(
     ----------
     a, b, c : Layout
         (*batch, m, k), (*batch, k, n) and (*batch, m, n).
-    tiers : tuple of TensorVariant
-        The configs to try, in order. Each serves data whose range is too wide for the one before.
-        All are launched; those that are not needed return at once.
+    config : TensorVariant
+        The config of the call.
     fallback : callable
-        Plans products for data whose range is too wide for the last of `tiers`, if that one has a
-        guard.
-    single_launch : bool, optional
-        Whether a small product may be a single launch, by a config that is not one of `tiers`.
+        Plans products for data whose range is too wide, if the config has a guard. Those of wgmma
+        do not need it: the kernel itself falls back.
     """
     m, n, k = c.rows, c.columns, a.columns
-    tile_k = min(config.tile_k for config in tiers)
     most_bytes = min(SCRATCH_BYTES // 2, limits.allocation_bytes)
-    rows, columns, depth = _blocks(m, n, k, tile_k, most_bytes)
-    most_matrices = most_bytes // _packed_bytes(max(rows, columns), depth, tile_k)
-    if isinstance(tiers[0], SingleLaunchConfig):
-        most_matrices = 1
+    rows, columns, depth = _blocks(m, n, k, config, most_bytes)
+    most_matrices = most_bytes // _packed_bytes(max(rows, columns), depth, config)
     steps: list[Step] = []
     scratch, products = Scratch(), 0
     for part in slices(batch_levels(a, b, c), most_matrices, 3, loops=1):
@@ -104,19 +89,13 @@ def make_tensor_plan(
                 _block(c, part, 2, sizes[0], sizes[1], origins[2]),
             )
             matrices_a, matrices_b = map(_packed_matrices, blocks[:2])
-            scratch.reserve("packed_a", matrices_a * _packed_bytes(sizes[0], sizes[2], tile_k))
-            scratch.reserve("packed_b", matrices_b * _packed_bytes(sizes[1], sizes[2], tile_k))
+            scratch.reserve("packed_a", matrices_a * _packed_bytes(sizes[0], sizes[2], config))
+            scratch.reserve("packed_b", matrices_b * _packed_bytes(sizes[1], sizes[2], config))
             beta: Argument = "beta" if k_0 == 0 else 1.0
-            if single_launch and (single := _single_launch_config(tiers, *blocks, limits)):
-                steps.append(
-                    _single_launch_step(*blocks, origins, beta, single, limits, products, scratch)
-                )
-                products += single.guard
-                continue
-            for tier, config in enumerate(tiers):
-                counter = OutlierCounter(products, tier)
-                steps += _tensor_steps(*blocks, origins, beta, config, limits, counter, scratch)
-            if config.guard:
+            counter = OutlierCounter(products)
+            products += config.guard
+            steps += _tensor_steps(*blocks, origins, beta, config, limits, counter, scratch)
+            if config.guard and not isinstance(config, WgmmaVariant):
                 plan = fallback(Problem(*blocks, "strict"))
                 for slot, size in plan.scratch:
                     scratch.reserve(slot, size)
@@ -124,7 +103,6 @@ def make_tensor_plan(
                 most = _most_listed(*blocks[:2])
                 condition: dict[str, Argument] = {"gate": counter, "gate_most": most}
                 steps += (_conditional(step, first, beta, condition) for step in plan.steps)
-                products += 1
     return Plan(tuple(steps), tuple(scratch.sizes.items()), products)
 
 
@@ -133,23 +111,24 @@ def _packed_matrices(x: Layout) -> int:
     return x.batch[0] if x.strides[0] else 1
 
 
-def _packed_bytes(rows: int, depth: int, tile_k: int) -> int:
+def _packed_bytes(rows: int, depth: int, config: TensorVariant) -> int:
     """Return the bytes of an operand's tiles and of their directory."""
-    return ceil_div(rows, TILE_ROWS) * ceil_div(depth, tile_k) * (TILE_BYTES + LENGTH_BYTES)
+    tiles = ceil_div(rows, TILE_ROWS) * ceil_div(depth, config.packed_depth)
+    return tiles * (TILE_BYTES + LENGTH_BYTES)
 
 
-def _blocks(m: int, n: int, k: int, tile_k: int, most_bytes: int) -> tuple[int, int, int]:
+def _blocks(m: int, n: int, k: int, config: TensorVariant, most_bytes: int) -> tuple[int, int, int]:
     """Return the rows, columns and depth of blocks whose split operands fit. Cut k first."""
 
     def too_large(rows: int, depth: int) -> bool:
-        return _packed_bytes(rows, depth, tile_k) > most_bytes
+        return _packed_bytes(rows, depth, config) > most_bytes
 
     depth = k
     while depth > SMALLEST_DEPTH and too_large(max(m, n), depth):
         depth = max(round_up(ceil_div(depth, 2), 64), SMALLEST_DEPTH)
     sides = []
     for side in (m, n):
-        while too_large(side, depth) and side > TILE_ROWS:
+        while too_large(side, depth) and side > 2 * TILE_ROWS:
             side = round_up(ceil_div(side, 2), 2 * TILE_ROWS)
         sides.append(side)
     return sides[0], sides[1], depth
@@ -174,13 +153,11 @@ def _most_listed(a: Layout, b: Layout) -> int:
     return LISTED_PER_PANEL * _panels(a, b)
 
 
-def _least_exponent(k: int, tf32: bool) -> int:
-    """Return the least exponent, relative to the scale, of an element that may be split.
+def _least_exponent(k: int) -> int:
+    """Return the least exponent, relative to the scale, of an element that may be split in halves.
 
     docs/tensor_cores.md has its effect on the error bound.
     """
-    if tf32:
-        return -50  # the smallest products are still normal numbers
     return max((2 if k < 1024 else 1) - (k.bit_length() - 1), -14)
 
 
@@ -203,38 +180,30 @@ def _tensor_steps(
         "packed_a": "packed_a",
         "packed_b": "packed_b",
     }
-    tiles = _panels(a, b) * ceil_div(k, config.tile_k)
-    # Its own counter, that of the next product, and that of the tier before. Without a guard they
-    # are not used: any buffer will do.
-    count: Slot | OutlierCounter
-    count_next: Slot | OutlierCounter
-    count_before: Slot | OutlierCounter
-    count = count_next = count_before = "packed_a"
-    if config.guard:
-        product, tier = counter
-        count, count_next = counter, OutlierCounter(product + 1, tier)
-        count_before = OutlierCounter(product, max(tier - 1, 0))
+    tiles = _panels(a, b) * ceil_div(k, TILE_DEPTH)
+    counters = _counters(config, counter)
     sizes: dict[str, Argument] = {"matrices": matrices, "m": m, "n": n, "k": k}
     most = _most_listed(a, b)
     yield Step(
         config.split,
-        min(tiles, FALLBACK_GROUPS_PER_UNIT * limits.compute_units) if counter.tier else tiles,
+        tiles,
         {
             **sizes,
-            "least": _least_exponent(k, config.tf32),
+            "least": _least_exponent(k),
             "most": most,
             **operands,
-            "count": count,
-            "count_before": count_before,
+            "count": counters["count"],
         },
     )
     cuts = config.cuts(config.tiles(matrices, m, n), k, limits)
-    split_k: dict[str, Argument] = {}
+    groups, split_k = min(cuts.parts, limits.compute_units), {}
     if isinstance(config, WgmmaVariant):
-        split_k = _split_k(scratch, cuts)
+        split_k = _split_k(scratch, cuts, config.plain_cuts(matrices, m, n, k, limits))
+        if config.guard:
+            groups = min(limits.compute_units, MOST_GROUPS)  # all split, to fall back
     yield Step(
         config,
-        min(cuts.whole + cuts.all_slices, limits.compute_units),
+        groups,
         {
             **sizes,
             "most": most,
@@ -242,21 +211,29 @@ def _tensor_steps(
             "beta": beta,
             **operands,
             **operand_in_place("c", "c", first_c, c, stride=c.strides[0]),
-            "count": count,
-            "count_next": count_next,
-            "count_before": count_before,
+            **counters,
             **split_k,
         },
     )
 
 
-def _split_k(scratch: Scratch, cuts: Cuts, *others: Cuts) -> dict[str, Argument]:
+def _counters(config: TensorVariant, counter: OutlierCounter) -> dict[str, Argument]:
+    """Return a kernel's counters: its own, and that of the next product.
+
+    Without a guard they are not used: any buffer will do.
+    """
+    if not config.guard:
+        return {"count": "packed_a", "count_next": "packed_a"}
+    return {"count": counter, "count_next": OutlierCounter(counter.product + 1)}
+
+
+def _split_k(scratch: Scratch, cuts: Cuts, plain: Cuts) -> dict[str, Argument]:
     """Return a kernel's arguments for cuts, and reserve the memory of their slices.
 
-    `others` are cuts of the same launch, of which it makes one or the other.
+    A launch makes those of `cuts`, or `plain`, those of the plain method.
     """
     partial: Slot = "packed_a"  # without slices not used: any buffer will do
-    if size := max(each.slices_bytes for each in (cuts, *others)):
+    if size := max(each.slices_bytes for each in (cuts, plain)):
         partial = "partial"
         scratch.reserve(partial, size)
     return {
@@ -264,70 +241,9 @@ def _split_k(scratch: Scratch, cuts: Cuts, *others: Cuts) -> dict[str, Argument]
         "slices": cuts.slices,
         "partial": partial,
         "counters": "counters",
+        "plain_whole": plain.whole,
+        "plain_slices": plain.slices,
     }
-
-
-def _single_launch_config(
-    tiers: tuple[TensorVariant, ...], a: Layout, b: Layout, c: Layout, limits: Limits
-) -> SingleLaunchConfig | None:
-    """Return the config of a single launch, or None if separate launches are better."""
-    config, m, n, k = tiers[0], a.rows, b.columns, a.columns
-    if isinstance(config, SingleLaunchConfig):
-        return config
-    if not isinstance(config, WgmmaVariant) or len(tiers) > 1 or c.batch[0] > 1:
-        return None
-    single = SingleLaunchConfig.of(config)
-    tiles = single.plain_tiles(m, n)
-    if m * n * k > LARGEST_SINGLE_LAUNCH or (m + n) * k > MOST_SPLIT:
-        return None
-    if tiles > min(limits.compute_units, MOST_GROUPS):
-        return None
-    return single
-
-
-def _single_launch_step(
-    a: Layout,
-    b: Layout,
-    c: Layout,
-    origins: tuple[int, int, int],
-    beta: Argument,
-    config: SingleLaunchConfig,
-    limits: Limits,
-    product: int,
-    scratch: Scratch,
-) -> Step:
-    m, n, k = c.rows, c.columns, a.columns
-    cuts = config.cuts(config.tiles(1, m, n), k, limits)
-    plain_cuts = config.plain_cuts(m, n, k, limits)
-    count: Slot | OutlierCounter
-    count_next: Slot | OutlierCounter
-    count = count_next = "packed_a"  # without a guard not used: any buffer will do
-    if config.guard:
-        count, count_next = OutlierCounter(product, 0), OutlierCounter(product + 1, 0)
-    first_a, first_b, first_c = map(Element, OPERANDS, origins)
-    return Step(
-        config,
-        min(limits.compute_units, MOST_GROUPS),
-        {
-            "m": m,
-            "n": n,
-            "k": k,
-            "least": _least_exponent(k, config.tf32),
-            "most": _most_listed(a, b),
-            "alpha": "alpha",
-            "beta": beta,
-            **operand_in_place("a", "a", first_a, a),
-            **operand_in_place("b", "b", first_b, b.transposed()),  # read like A'
-            "packed_a": "packed_a",
-            "packed_b": "packed_b",
-            **operand_in_place("c", "c", first_c, c),
-            "count": count,
-            "count_next": count_next,
-            **_split_k(scratch, cuts, plain_cuts),
-            "plain_whole": plain_cuts.whole,
-            "plain_slices": plain_cuts.slices,
-        },
-    )
 
 
 def _conditional(

@@ -1,8 +1,8 @@
 // A work-group splits operands into the tiles of tensor_core/tile.cl, padded with zeros.
 //   a[matrix*a_stride + row*a_row + p*a_column]       m x k, any strides
 //   b[matrix*b_stride + column*b_row + p*b_column]    n x k, any strides: the transpose of B
-//   packed[(panel*depths + depth)*TILE_BYTES]         panel = row/TILE_ROWS, depth = p/TILE_K
-// The TILE_K elements of a row share the scale 2^(e - TOP), where 2^e <= the largest of them < 2^(e+1). All rows of a tile
+//   packed[(panel*depths + depth)*TILE_BYTES]         panel = row/TILE_ROWS, depth = p/64; with tf32 p/32
+// The elements of a row in a tile share the scale 2^(e - top), where 2^e <= the largest of them < 2^(e+1). All rows of a tile
 // have the scale of the largest row if their own are near it and no element is then too small. The high part is an element
 // over its scale, rounded to 11 bits. The low part is the rest, rounded to 11 bits.
 //
@@ -22,30 +22,29 @@
 #define ABREAST (8 / OWN)  // work-items for each row
 #define SPLIT_ITEMS (ABREAST * TILE_ROWS)
 #define SPLIT_WARPS (SPLIT_ITEMS / 32)
-#define TOP (TF32 ? 30 : 14)
-#define HUGE_BITS ((uint)(127 + TOP + 64) << 23)
-#define LEAST_E (127 + TOP - 63)  // biased
+#define HALVES_TOP 14
+#define TF32_TOP 30
+#define TF32_LEAST -50  // relative to the scale: the smallest products are still normal numbers
 // The exponents by which the largest elements of rows that share a scale may differ; tf32 has all exponents.
-#define NEAR (TF32 ? 255 : INT8 ? 2 : 6)
+#define HALVES_NEAR (INT8 ? 2 : 6)
+#define TF32_NEAR 255
 #define MOST_BYTE 127
-#define LEAST_HIGH 16384.0f  // 2^TOP: the largest high part of a tile is at least this, and less than twice this
+#define LEAST_HIGH 16384.0f  // 2^HALVES_TOP: the largest high part of a tile is at least this, and less than twice this
 #define MOST_LOW 8.0f        // the largest low part
-#define TINY(e) ((uint)((e) - TOP + least) << 23)  // smaller elements are outliers
 
-#if TF32
 static inline uint eleven_bits(float x) {
   uint near;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(near) : "f"(x));
   return near;
 }
 
-static inline void split_core(const float* x, float up, uint4* high, uint4* low) {
+static inline void split_core_tf32(const float* x, float up, uint4* high, uint4* low) {
   high->x = eleven_bits(x[0] * up), low->x = eleven_bits(x[0] * up - as_float(high->x));
   high->y = eleven_bits(x[1] * up), low->y = eleven_bits(x[1] * up - as_float(high->y));
   high->z = eleven_bits(x[2] * up), low->z = eleven_bits(x[2] * up - as_float(high->z));
   high->w = eleven_bits(x[3] * up), low->w = eleven_bits(x[3] * up - as_float(high->w));
 }
-#else
+
 static inline uint halves(float low, float high) {
   uint both;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
@@ -73,7 +72,6 @@ static inline void split_core(const float* x, float up, uint4* high, uint4* low)
   high->z = split_two(x[4] * up, x[5] * up, &part), low->z = part;
   high->w = split_two(x[6] * up, x[7] * up, &part), low->w = part;
 }
-#endif
 
 #if INT8
 static inline float largest_low(float largest, float x, float y) {
@@ -91,10 +89,10 @@ static inline uint bytes(float x, float y, float z, float w, float by) {
 
 static inline void split_core_to_bytes(const float* x, float up, float step, uint4* high, uint2* high_bytes,
                                        uint2* low_bytes) {
-  float h[CORE], l[CORE];
-  uint pairs[CORE / 2];
+  float h[8], l[8];
+  uint pairs[4];
   #pragma unroll
-  for (int i = 0; i < CORE; i += 2) {
+  for (int i = 0; i < 8; i += 2) {
     h[i] = x[i] * up, h[i + 1] = x[i + 1] * up;
     pairs[i / 2] = halves(h[i], h[i + 1]);
     const float2 near = floats(pairs[i / 2]);
@@ -107,10 +105,11 @@ static inline void split_core_to_bytes(const float* x, float up, float step, uin
 }
 #endif
 
-// Whether two parts cannot hold an element.
-static inline bool is_outlier(float x, uint tiny) {
+// Whether two parts cannot hold an element: it is smaller than one with the bits `tiny`, or at least as large as one with
+// the bits `huge`.
+static inline bool is_outlier(float x, uint tiny, uint huge) {
   const uint size = as_uint(x) & 0x7fffffff;
-  return size - 1 < tiny - 1 || size >= HUGE_BITS;
+  return size - 1 < tiny - 1 || size >= huge;
 }
 
 static inline uint largest_of_warp(uint x) {
@@ -130,72 +129,88 @@ typedef struct {
 // A barrier for the work-items that split.
 static inline void split_barrier(void) { asm volatile("bar.sync 4, 256;" ::: "memory"); }
 
-// Split a tile: `index` counts the tiles of A, then those of B. False if the fallback makes the product. Call
-// split_barrier before the memory is used again.
-static inline bool split_tile(const Product* p, const int index, __local SplitMemory* s) {
-  const int item = get_local_id(0), depths = depths_of(p->k), tiles_a = panels_of_a(p) * depths;
+// What a work-item splits of a tile: OWN cores of a row.
+typedef struct {
+  bool is_a;
+  int tile, row, first;  // the tile of its operand; the row in there; the first core: the others are ABREAST apart
+  float x[OWN][8];       // the elements: 8 of each core, with tf32 4
+} Share;
+
+// Load this work-item's share of a tile: `index` counts the tiles of A, then those of B. `tf32` is a constant.
+static inline __attribute__((always_inline)) void load_share(const Product* p, const bool tf32, const int index, Share* own) {
+  const int core_size = elements_of_core(tf32);
+  const int item = get_local_id(0), depths = depths_of(p->k, tf32), tiles_a = panels_of_a(p) * depths;
   const bool is_a = index < tiles_a;
-  const int tile = is_a ? index : index - tiles_a, rows = is_a ? p->m : p->n, least = p->least;
+  const int tile = is_a ? index : index - tiles_a, rows = is_a ? p->m : p->n;
   const int matrix = tile / (panels_of(rows) * depths), place = tile % (panels_of(rows) * depths);
   const long row_stride = is_a ? p->a_row : p->b_row, column_stride = is_a ? p->a_column : p->b_column;
-  const int row_0 = place / depths * TILE_ROWS, k_0 = place % depths * TILE_K;
+  const int row_0 = place / depths * TILE_ROWS, k_0 = place % depths * depth_of_tile(tf32);
   __global const float* from = (is_a ? p->a + matrix * p->a_stride : p->b + matrix * p->b_stride) + row_0 * row_stride + k_0 * column_stride;
-  __global uchar* to = (is_a ? p->packed_a : p->packed_b) + (long)tile * TILE_BYTES;
 
-#if GUARD
-  const uint so_far = item == 0 ? *(volatile __global const uint*)p->count : 0;  // early, to hide its latency
-#endif
-
-  // A work-item splits cores of a row that are ABREAST apart. Neighbours lie along the source's shorter stride.
+  // Neighbours lie along the source's shorter stride.
   const bool along_k = column_stride * column_stride <= row_stride * row_stride;
   const int row = along_k ? item / (16 * ABREAST) * 16 + item % 16 : item % TILE_ROWS;
-  const int first = along_k ? item / 16 % ABREAST : item / TILE_ROWS;  // core
+  const int first = along_k ? item / 16 % ABREAST : item / TILE_ROWS;
   const int rows_here = rows - row_0, depth_here = p->k - k_0;
-  float x[OWN][CORE];
+  own->is_a = is_a, own->tile = tile, own->row = row, own->first = first;
   from += row * row_stride;
-  const bool whole = rows_here >= TILE_ROWS && depth_here >= TILE_K;
+  const bool whole = rows_here >= TILE_ROWS && depth_here >= depth_of_tile(tf32);
   if (whole && column_stride == 1 && row_stride % 4 == 0 && ((ulong)from & 15) == 0) {
     #pragma unroll
     for (int q = 0; q < OWN; q++) {
-      __global const float4* vectors = (__global const float4*)(from + (first + ABREAST * q) * CORE);
+      __global const float4* vectors = (__global const float4*)(from + (first + ABREAST * q) * core_size);
       #pragma unroll
-      for (int i = 0; i < CORE / 4; i++) {
+      for (int i = 0; i < core_size / 4; i++) {
         const float4 v = vectors[i];
-        x[q][4 * i] = v.x, x[q][4 * i + 1] = v.y, x[q][4 * i + 2] = v.z, x[q][4 * i + 3] = v.w;
+        own->x[q][4 * i] = v.x, own->x[q][4 * i + 1] = v.y, own->x[q][4 * i + 2] = v.z, own->x[q][4 * i + 3] = v.w;
       }
     }
   } else {
     const int depth_mine = row < rows_here ? depth_here : 0;
-    __global const float* next = from + first * CORE * column_stride;
+    __global const float* next = from + first * core_size * column_stride;
     #pragma unroll
     for (int q = 0; q < OWN; q++) {
       #pragma unroll
-      for (int i = 0; i < CORE; i++) {
-        x[q][i] = (first + ABREAST * q) * CORE + i < depth_mine ? *next : 0.0f;
+      for (int i = 0; i < core_size; i++) {
+        own->x[q][i] = (first + ABREAST * q) * core_size + i < depth_mine ? *next : 0.0f;
         next += column_stride;
       }
-      next += (ABREAST - 1) * CORE * column_stride;
+      next += (ABREAST - 1) * core_size * column_stride;
     }
   }
+}
+
+// Split a tile whose shares are loaded. False if a fallback makes the product. Call split_barrier before the memory is used
+// again. `tf32` is a constant.
+static inline __attribute__((always_inline)) bool split_tile(const Product* p, const bool tf32, Share* own, __local SplitMemory* s) {
+  const int core_size = elements_of_core(tf32), top = tf32 ? TF32_TOP : HALVES_TOP, near = tf32 ? TF32_NEAR : HALVES_NEAR;
+  const int least = tf32 ? TF32_LEAST : p->least, least_e = 127 + top - 63;  // the second biased
+  const uint huge_bits = (uint)(127 + top + 64) << 23;
+  const int item = get_local_id(0), row = own->row, first = own->first;
+  float (*x)[8] = own->x;
+  __global uchar* to = (own->is_a ? p->packed_a : p->packed_b) + (long)own->tile * TILE_BYTES;
+#if GUARD
+  const uint so_far = item == 0 ? *(volatile __global const uint*)p->count : 0;  // early, to hide its latency
+#endif
 
   uint size_here = 0, smallest = -1;  // the largest; the smallest that is not zero, minus one
   #pragma unroll
   for (int q = 0; q < OWN; q++)
     #pragma unroll
-    for (int i = 0; i < CORE; i++) {
+    for (int i = 0; i < core_size; i++) {
       const uint size = as_uint(x[q][i]) & 0x7fffffff;
       size_here = max(size_here, size);
       smallest = min(smallest, size - 1);
     }
-  const bool huge = size_here >= HUGE_BITS;
+  const bool huge = size_here >= huge_bits;
   if (huge) {
     size_here = 0;
     #pragma unroll
     for (int q = 0; q < OWN; q++)
       #pragma unroll
-      for (int i = 0; i < CORE; i++) {
+      for (int i = 0; i < core_size; i++) {
         const uint size = as_uint(x[q][i]) & 0x7fffffff;
-        size_here = max(size_here, size < HUGE_BITS ? size : 0);
+        size_here = max(size_here, size < huge_bits ? size : 0);
       }
     smallest = 0;
   }
@@ -223,29 +238,31 @@ static inline bool split_tile(const Product* p, const int index, __local SplitMe
   const uint tile_largest = largest_of_warp(s->warp_largest[item % SPLIT_WARPS]);
   const uint tile_least = ~largest_of_warp(~s->warp_least[item % SPLIT_WARPS]);
   const uint tile_smallest = ~largest_of_warp(~s->warp_smallest[item % SPLIT_WARPS]);
-  const int tile_e = max((int)(tile_largest >> 23), LEAST_E);  // biased, as all here
-  const bool common = tile_smallest >= TINY(tile_e) - 1 && (int)(tile_least >> 23) >= tile_e - NEAR;
-  const int e = common ? tile_e : max((int)(row_largest >> 23), LEAST_E);
-  const float scale = as_float((uint)(e - TOP) << 23);
+  const int tile_e = max((int)(tile_largest >> 23), least_e);  // biased, as all here
+  const uint tiny_of_tile = (uint)(tile_e - top + least) << 23;  // smaller elements are outliers
+  const bool common = tile_smallest >= tiny_of_tile - 1 && (int)(tile_least >> 23) >= tile_e - near;
+  const int e = common ? tile_e : max((int)(row_largest >> 23), least_e);
+  const uint tiny = (uint)(e - top + least) << 23;
+  const float scale = as_float((uint)(e - top) << 23);
   if (first == 0) ((__global float*)(to + SCALES_AT))[row] = scale;
   if (item == 0) *(__global float*)(to + COMMON_AT) = common ? scale : 0.0f;
 
 #if GUARD
-  if ((huge || smallest < TINY(e) - 1) && *(volatile __local uint*)&s->listed <= LIST_MOST) {
+  if ((huge || smallest < tiny - 1) && *(volatile __local uint*)&s->listed <= LIST_MOST) {
     uint here = 0;
     #pragma unroll
     for (int q = 0; q < OWN; q++)
       #pragma unroll
-      for (int i = 0; i < CORE; i++) here += is_outlier(x[q][i], TINY(e));
+      for (int i = 0; i < core_size; i++) here += is_outlier(x[q][i], tiny, huge_bits);
     uint place = atomic_add(&s->listed, here);
     if (place + here <= LIST_MOST) {
       #pragma unroll
       for (int q = 0; q < OWN; q++)
         #pragma unroll
-        for (int i = 0; i < CORE; i++)
-          if (is_outlier(x[q][i], TINY(e))) {
+        for (int i = 0; i < core_size; i++)
+          if (is_outlier(x[q][i], tiny, huge_bits)) {
             uint2 entry;
-            entry.x = (uint)(row | ((first + ABREAST * q) * CORE + i) << 8);
+            entry.x = (uint)(row | ((first + ABREAST * q) * core_size + i) << 8);
             entry.y = as_uint(x[q][i]);
             s->list[place++] = entry;
             x[q][i] = 0.0f;
@@ -261,14 +278,14 @@ static inline bool split_tile(const Product* p, const int index, __local SplitMe
     return false;
   }
 #endif
-  const float up = as_float((uint)(127 + 127 + TOP - e) << 23);
+  const float up = as_float((uint)(127 + 127 + top - e) << 23);
   const int slot = slot_of(row);
 #if INT8
   float low_here = 0.0f;
   #pragma unroll
   for (int q = 0; q < OWN; q++)
     #pragma unroll
-    for (int i = 0; i < CORE; i += 2) low_here = largest_low(low_here, x[q][i] * up, x[q][i + 1] * up);
+    for (int i = 0; i < core_size; i += 2) low_here = largest_low(low_here, x[q][i] * up, x[q][i + 1] * up);
   const uint warp_low = largest_of_warp(as_uint(fmin(low_here, MOST_LOW)));  // fmin drops NaN, of elements that are too large
   if (item % 32 == 0) s->warp_low[item / 32] = warp_low;
   split_barrier();
@@ -290,7 +307,10 @@ static inline bool split_tile(const Product* p, const int index, __local SplitMe
     *(__global uint2*)(to + LOW_BYTES_AT + at) = low_bytes;
 #else
     uint4 high, low;
-    split_core(x[q], up, &high, &low);
+    if (tf32)
+      split_core_tf32(x[q], up, &high, &low);
+    else
+      split_core(x[q], up, &high, &low);
     to_high[PART_BYTES / 16] = low;
 #endif
     to_high[0] = high;
@@ -298,7 +318,8 @@ static inline bool split_tile(const Product* p, const int index, __local SplitMe
 
 #if GUARD
   if (item == 0) {
-    directory_of(is_a ? p->packed_a : p->packed_b, (is_a ? panels_of_a(p) : panels_of_b(p)) * depths)[tile] = s->listed;
+    const int panels = own->is_a ? panels_of_a(p) : panels_of_b(p);
+    directory_of(own->is_a ? p->packed_a : p->packed_b, panels * depths_of(p->k, tf32))[own->tile] = s->listed;
     if (s->listed != 0) atomic_add(p->count, s->listed);
   }
   if (item < s->listed) {

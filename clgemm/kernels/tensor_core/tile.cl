@@ -1,7 +1,9 @@
-// The packed tiles of the tensor family: TILE_ROWS rows of an operand, TILE_K of k, each element in two parts.
-//   byte 0        high[core][slot][CORE]   the element over its row's scale, rounded to 11 bits
-//   PART_BYTES    low[core][slot][CORE]    the rest, rounded to 11 bits
-//   SCALES_AT     scale[row]               fp32: a power of two for the row's TILE_K elements
+// The packed tiles of the tensor family: TILE_ROWS rows of an operand, 64 of k, each element in two parts of fp16. With tf32
+// they have 32 of k, and parts are fp32 numbers that tensor cores read as tf32: half as fast, with an exponent for nearly
+// every element.
+//   byte 0        high[core][slot][8]      the element over its row's scale, rounded to 11 bits; with tf32 [core][slot][4]
+//   PART_BYTES    low[core][slot][8]       the rest, rounded to 11 bits
+//   SCALES_AT     scale[row]               fp32: a power of two for the row's elements in the tile
 //   LIST_AT       list[LIST_MOST]          outliers {row | p << 8, the element}: zero in the parts, added apart
 //   COMMON_AT     common                   fp32: the scale of all rows, or zero if they differ
 // With INT8, both parts also in bytes, as multiples of a step, where the low part was:
@@ -10,23 +12,17 @@
 //   STEP_AT       step                         fp32
 // Tiles follow one another along k, then panels of TILE_ROWS rows, then the matrices of a batch; a matrix that is
 // repeated is packed once. A directory follows the last tile: the length of each tile's list, as uint.
-// Parts are fp16; or, with TF32, fp32 numbers that tensor cores read as tf32: half as fast, with an exponent for nearly
-// every element. core = p/CORE. Eight slots of one core are a core matrix of wgmma: 128 contiguous bytes, not swizzled.
-// Core matrices lie TILE_ROWS*16 bytes apart along k, and 128 bytes along the rows.
+// A core is 16 bytes along k. Eight slots of one core are a core matrix of wgmma: 128 contiguous bytes, not swizzled. Core
+// matrices lie TILE_ROWS*16 bytes apart along k, and 128 bytes along the rows.
 // Slots permute each 16 rows, so that a work-item's share of an accumulator is four neighbouring columns: one wide
 // store of C, one wide load of scales.
 #ifndef GUARD
 #error "GUARD: 1 to list outliers, the elements that two parts cannot hold"
 #endif
-#ifndef TF32
-#error "TF32: 1 for parts in tf32, 0 for fp16"
-#endif
 #ifndef INT8
 #error "INT8: 1 for parts in bytes besides the high parts, 0 for low parts"
 #endif
-#define CORE (TF32 ? 4 : 8)
 #define TILE_ROWS 128
-#define TILE_K (8 * CORE)
 #define PART_BYTES (16 * TILE_ROWS * 8)
 #define SCALES_AT (2 * PART_BYTES)
 #define LIST_AT (SCALES_AT + 4 * TILE_ROWS)
@@ -42,7 +38,7 @@
 typedef struct {
   int matrices;  // of the batch: `stride` elements apart, or with 0 all the same
   int m, n, k;
-  int least;  // elements from 2^least over their scale on are split
+  int least;  // elements from 2^least over their scale on are split; with tf32 from 2^TF32_LEAST on
   uint most;  // outliers, above which the fallback makes the product
   __global const float* a;
   long a_row, a_column, a_stride;
@@ -53,7 +49,9 @@ typedef struct {
 } Product;
 
 static inline int panels_of(int rows) { return (rows + TILE_ROWS - 1) / TILE_ROWS; }
-static inline int depths_of(int k) { return (k + TILE_K - 1) / TILE_K; }
+static inline int elements_of_core(const bool tf32) { return tf32 ? 4 : 8; }
+static inline int depth_of_tile(const bool tf32) { return 8 * elements_of_core(tf32); }
+static inline int depths_of(const int k, const bool tf32) { return (k + depth_of_tile(tf32) - 1) / depth_of_tile(tf32); }
 static inline int panels_of_a(const Product* p) { return (p->a_stride == 0 ? 1 : p->matrices) * panels_of(p->m); }
 static inline int panels_of_b(const Product* p) { return (p->b_stride == 0 ? 1 : p->matrices) * panels_of(p->n); }
 

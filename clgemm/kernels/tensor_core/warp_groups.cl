@@ -1,5 +1,5 @@
 // A work-group of three warp groups multiplies the tiles of tensor_core/tile.cl with wgmma.
-// For each TILE_K of k, of a row and a column with scales r and s,
+// For each tile of k, of a row and a column with scales r and s,
 //     sum = high_a*low_b + low_a*high_b + high_a*high_b     wgmma, from zero
 //     c  += sum * (r*s)                                     in registers
 // With INT8 the first two products are products of bytes, twice as fast: sum = unit*(their integer sum) + high_a*high_b.
@@ -10,6 +10,8 @@
 //
 // Split-k: the first `whole` tiles of C are computed at once, the others in `slices` slices of k each, so that no compute
 // unit is idle in the last round. The last work-group to write a slice of a tile adds them all up. None waits for another.
+//
+// `tf32` tells how operands are split. It is a constant where these functions are called.
 //
 // After: NVIDIA, "Parallel thread execution ISA", asynchronous warpgroup level matrix instructions.
 #ifndef TILE_N
@@ -31,31 +33,27 @@
 #define FULL(stage) (base + (stage) * 8)
 #define EMPTY(stage) (base + 64 + (stage) * 8)
 
-// The text of the instructions for a 64 x 128 x TILE_K product of tiles. %0 to %63 are the sums. %64 and %65 are the
+// The text of the instructions for a product of tiles, 64 x 128 of C. %0 to %63 are the sums. %64 and %65 are the
 // descriptors of the high parts of a and of b. Their addresses count in units of 16 bytes. LOW leads from the high part
 // of a tile to the low part, CORES to the next two cores along k.
 #define LOW 1024    // PART_BYTES/16
 #define CORES 256   // 2*TILE_ROWS*16/16
 #define DISTANCE 8  // from one core matrix to the next along the rows, 128/16
-#define WGMMA                                                                                    \
-  "wgmma.mma_async.sync.aligned." SHAPE                                                          \
+#define WGMMA(shape)                                                                             \
+  "wgmma.mma_async.sync.aligned." shape                                                          \
   "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,"  \
   "%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
   "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
-#if TF32
-#define SHAPE "m64n128k8.f32.tf32.tf32 "
-#define PLAIN
-#else
-#define SHAPE "m64n128k16.f32.f16.f16 "
-#define PLAIN ", 0, 0"  // not transposed
-#endif
-#define TIMES(cores, part_a, part_b, add)                                                       \
+#define SHAPE_OF_HALVES "m64n128k16.f32.f16.f16 "
+#define NOT_TRANSPOSED ", 0, 0"
+#define SHAPE_OF_TF32 "m64n128k8.f32.tf32.tf32 "
+#define TIMES(shape, plain, cores, part_a, part_b, add)                                         \
   "add.s64 a, %64, " TEXT(cores * CORES + part_a) ";\n"                                         \
   "add.s64 b, %65, " TEXT(cores * CORES + part_b) ";\n"                                         \
-  WGMMA "a, b, " add ", 1, 1" PLAIN ";\n"
-#define ALL_TIMES(part_a, part_b, first_adds)                                                   \
-  TIMES(0, part_a, part_b, first_adds) TIMES(1, part_a, part_b, "yes")                          \
-  TIMES(2, part_a, part_b, "yes") TIMES(3, part_a, part_b, "yes")
+  WGMMA(shape) "a, b, " add ", 1, 1" plain ";\n"
+#define ALL_TIMES(shape, plain, part_a, part_b, first_adds)                                     \
+  TIMES(shape, plain, 0, part_a, part_b, first_adds) TIMES(shape, plain, 1, part_a, part_b, "yes") \
+  TIMES(shape, plain, 2, part_a, part_b, "yes") TIMES(shape, plain, 3, part_a, part_b, "yes")
 #define EIGHT(i)                                                                    \
   "=f"(sum[i]), "=f"(sum[i + 1]), "=f"(sum[i + 2]), "=f"(sum[i + 3]),               \
   "=f"(sum[i + 4]), "=f"(sum[i + 5]), "=f"(sum[i + 6]), "=f"(sum[i + 7])
@@ -63,16 +61,23 @@
 // sum = a*b. The 12 instructions are in one piece, since the compiler must not touch the sums before all are done. The
 // small products come first, so that less of them is lost; the first of all does not add. The two warp groups take turns
 // at the barriers `mine` and `others`: the tensor cores work for one while the other adds up.
-static inline void multiply(float* sum, const ulong tile_a, const ulong tile_b, const uint mine, const uint others) {
-  asm volatile("{.reg .b64 a, b; .reg .pred no, yes;\n"
-               "setp.ne.b32 no, %66, %66; setp.eq.b32 yes, %66, %66;\n"
-               "bar.sync %66, 256;\n"
-               "wgmma.fence.sync.aligned;\n"
-               ALL_TIMES(0, LOW, "no") ALL_TIMES(LOW, 0, "yes") ALL_TIMES(0, 0, "yes")
-               "wgmma.commit_group.sync.aligned;\n"
-               "bar.arrive %67, 256;\n"
-               "wgmma.wait_group.sync.aligned 0;}\n"
-               : RESULTS : "l"(tile_a), "l"(tile_b), "r"(mine), "r"(others) : "memory");
+#define MULTIPLY(shape, plain)                                                                  \
+  asm volatile("{.reg .b64 a, b; .reg .pred no, yes;\n"                                         \
+               "setp.ne.b32 no, %66, %66; setp.eq.b32 yes, %66, %66;\n"                         \
+               "bar.sync %66, 256;\n"                                                           \
+               "wgmma.fence.sync.aligned;\n"                                                    \
+               ALL_TIMES(shape, plain, 0, LOW, "no") ALL_TIMES(shape, plain, LOW, 0, "yes")     \
+               ALL_TIMES(shape, plain, 0, 0, "yes")                                             \
+               "wgmma.commit_group.sync.aligned;\n"                                             \
+               "bar.arrive %67, 256;\n"                                                         \
+               "wgmma.wait_group.sync.aligned 0;}\n"                                            \
+               : RESULTS : "l"(tile_a), "l"(tile_b), "r"(mine), "r"(others) : "memory")
+static inline void multiply(float* sum, const bool tf32, const ulong tile_a, const ulong tile_b, const uint mine,
+                            const uint others) {
+  if (tf32)
+    MULTIPLY(SHAPE_OF_TF32, "");
+  else
+    MULTIPLY(SHAPE_OF_HALVES, NOT_TRANSPOSED);
 }
 
 #if INT8
@@ -111,7 +116,7 @@ static inline void multiply_bytes(float* sum, const ulong tile_a, const ulong ti
                EACH(END)
                "bar.sync %68, 256;\n"
                "wgmma.fence.sync.aligned;\n"
-               ALL_TIMES(0, 0, "yes")
+               ALL_TIMES(SHAPE_OF_HALVES, NOT_TRANSPOSED, 0, 0, "yes")
                "wgmma.commit_group.sync.aligned;\n"
                "bar.arrive %69, 256;\n"
                "wgmma.wait_group.sync.aligned 0;}\n"
@@ -203,8 +208,9 @@ static inline bool add_slices(float (*total)[64], const Cuts* cuts, const Part* 
   return true;
 }
 
-static inline void feed_tiles(const Product* p, const Cuts* cuts, const uint base) {
-  const int depths = depths_of(p->k), panels_b = panels_of(p->n);
+static inline __attribute__((always_inline)) void feed_tiles(const Product* p, const bool tf32, const Cuts* cuts,
+                                                             const uint base) {
+  const int depths = depths_of(p->k, tf32), panels_b = panels_of(p->n);
   const int tiles_m = (p->m + TILE_M - 1) / TILE_M, tiles_n = (p->n + TILE_N - 1) / TILE_N;
   const int tiles = p->matrices * tiles_m * tiles_n;
   const long panel_bytes = (long)depths * TILE_BYTES;
@@ -235,10 +241,11 @@ static inline void feed_tiles(const Product* p, const Cuts* cuts, const uint bas
   }
 }
 
-static inline void multiply_tiles(const Product* p, const Cuts* cuts, const float alpha, const float beta, __global float* c,
-                                  const long c_row, const long c_column, const long c_stride, const uint listed,
-                                  __local uchar* memory, __local float* corners, __local uint* earlier) {
-  const int depths = depths_of(p->k), panels_b = panels_of(p->n);
+static inline __attribute__((always_inline)) void multiply_tiles(
+    const Product* p, const bool tf32, const Cuts* cuts, const float alpha, const float beta, __global float* c,
+    const long c_row, const long c_column, const long c_stride, const uint listed, __local uchar* memory,
+    __local float* corners, __local uint* earlier) {
+  const int depths = depths_of(p->k, tf32), panels_b = panels_of(p->n);
   const int tiles_m = (p->m + TILE_M - 1) / TILE_M, tiles_n = (p->n + TILE_N - 1) / TILE_N;
   const int tiles = p->matrices * tiles_m * tiles_n;
   const long panel_bytes = (long)depths * TILE_BYTES;
@@ -285,7 +292,7 @@ static inline void multiply_tiles(const Product* p, const Cuts* cuts, const floa
         const float unit = as_float(as_uint(steps / FINER) & ~3);  // three times it is a number, too
         multiply_bytes(sum, tile_a, tile_b, unit, 1 + group, 2 - group);
 #else
-        multiply(sum, tile_a, tile_b, 1 + group, 2 - group);
+        multiply(sum, tf32, tile_a, tile_b, 1 + group, 2 - group);
 #endif
         const float common = *(__local const float*)(memory + at + COMMON_AT) *
                              *(__local const float*)(memory + at_b + COMMON_AT);
@@ -334,7 +341,8 @@ static inline void multiply_tiles(const Product* p, const Cuts* cuts, const floa
           directory_of(p->packed_b, panels_of_b(p) * depths) + panel_b * depths,
           p->a + matrix * p->a_stride + place.m * TILE_M * p->a_row,
           p->b + matrix * p->b_stride + place.n * TILE_N * p->b_row, c_tile,
-          p->a_row, p->a_column, p->b_row, p->b_column, c_row, c_column, p->m - place.m * TILE_M, columns, depths, alpha};
+          p->a_row, p->a_column, p->b_row, p->b_column, c_row, c_column, p->m - place.m * TILE_M, columns, depths,
+          depth_of_tile(tf32), alpha};
       warp_barrier();
       if (any & 1) add_outliers_of_a(&t, warp * 16, 0, TILE_N);
       for (int h = 0; h < panels; h++)

@@ -10,16 +10,10 @@ from clgemm.planning import validation
 
 
 @pytest.fixture
-def apart(monkeypatch):
-    """Nothing is made in one launch."""
-    monkeypatch.setattr(tensor_plan, "LARGEST_SINGLE_LAUNCH", 0)
-
-
-@pytest.fixture
-def small_blocks(monkeypatch, apart):
-    """Plans that cut everything: 300 rows or columns, 512 of k at a time."""
+def small_blocks(monkeypatch):
+    """Plans that cut everything: 300 rows or columns, 512 of k at a time; for tf32, too, 256."""
     monkeypatch.setattr(tensor_plan, "SCRATCH_BYTES", 2 * 3 * 8 * (TILE_BYTES + 4))
-    monkeypatch.setattr(tensor_plan, "SMALLEST_DEPTH", 512)
+    monkeypatch.setattr(tensor_plan, "SMALLEST_DEPTH", 256)
 
 
 @pytest.fixture

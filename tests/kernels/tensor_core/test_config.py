@@ -9,16 +9,14 @@ from strategies import GPU_LIMITS as LIMITS
 
 from clgemm.kernels.tensor_core.config import (
     MmaVariant,
-    SingleLaunchConfig,
     SplitConfig,
     WgmmaVariant,
 )
 
-WIDE = WgmmaVariant(swizzle=16, tf32=False, guard=True, tile_n=256, stages=2)
-NARROW = WgmmaVariant(swizzle=3, tf32=False, guard=True, tile_n=128, stages=3)
+WIDE = WgmmaVariant(swizzle=16, guard=True, tile_n=256, stages=2)
+NARROW = WgmmaVariant(swizzle=3, guard=True, tile_n=128, stages=3)
 IN_BYTES = replace(WIDE, guard=False, int8=True)
-AT_ONCE = SingleLaunchConfig.of(NARROW)
-MMA = MmaVariant(swizzle=2, tf32=False, guard=True)
+MMA = MmaVariant(swizzle=2, guard=True)
 
 
 @pytest.mark.parametrize(
@@ -28,13 +26,7 @@ MMA = MmaVariant(swizzle=2, tf32=False, guard=True)
         (replace(WIDE, stages=3), "local memory"),
         (replace(WIDE, stages=0), "stages=0"),
         (replace(WIDE, swizzle=0), "swizzle=0"),
-        (
-            replace(AT_ONCE, tile_n=256, stages=2),
-            "and tile_n=128",
-        ),
-        (replace(WIDE, int8=True), "int8=True needs tf32=False and guard=False"),
-        (replace(IN_BYTES, tf32=True), "int8=True needs tf32=False and guard=False"),
-        (replace(AT_ONCE, guard=False, int8=True), "a single launch needs"),
+        (replace(WIDE, int8=True), "int8=True needs guard=False"),
         (replace(MMA, guard=False, int8=True), "needs wgmma"),
     ],
 )
@@ -45,7 +37,7 @@ def test_broken_constraints_are_named(config, named):
 
 @pytest.mark.parametrize(
     "config",
-    [WIDE, NARROW, IN_BYTES, AT_ONCE, MMA, SplitConfig(tf32=True, guard=True)],
+    [WIDE, NARROW, IN_BYTES, MMA, SplitConfig(guard=True)],
 )
 def test_shipped_configs_hold_their_constraints(config):
     """Whatever local memory the device reports."""

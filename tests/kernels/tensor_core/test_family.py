@@ -16,8 +16,7 @@ from clgemm.kernels.tensor_core.config import WgmmaConfig, WgmmaVariant
 from clgemm.kernels.tensor_core.family import WGMMA
 from clgemm.planning import planner
 
-WIDE = WgmmaVariant(swizzle=16, tf32=False, guard=True, tile_n=256, stages=2)
-WIDE_TF32 = replace(WIDE, tf32=True)
+WIDE = WgmmaVariant(swizzle=16, guard=True, tile_n=256, stages=2)
 IN_BYTES = replace(WIDE, guard=False, int8=True)
 TRAITS = traits_with(LIMITS, is_nvidia=True, capability=(9, 0))
 
@@ -28,11 +27,11 @@ class Able:
     kind, limits, traits = "GPU", LIMITS, TRAITS
 
 
-def tiers_of(device, precision, *sizes):
-    """The configs of a product on tensor cores; none if another family makes it."""
+def config_of(device, precision, *sizes):
+    """The config of a product on tensor cores; None if another family makes it."""
     problem = sizes[0] if isinstance(sizes[0], Problem) else Problem.of(Shape(*sizes), precision)
     family, choice = planner.choose(device, problem)
-    return family.tiers(problem, choice.config) if family is WGMMA else ()
+    return family.variant_for(problem, choice.config) if family is WGMMA else None
 
 
 @pytest.fixture
@@ -45,19 +44,19 @@ def no_records(monkeypatch):
 def test_strict_and_small_products_stay_plain(no_records):
     """Only the others ask for the tensor cores."""
     able, big = Able(), (4096, 4096, 4096)
-    assert tiers_of(able, "float32", *big) == (WIDE, WIDE_TF32)
-    assert tiers_of(able, "fast", *big) == (IN_BYTES,)
-    assert tiers_of(able, "fast", 4096, 4096, 2047) == (replace(WIDE, guard=False),)
-    assert len(tiers_of(able, "float32", 1024, 1024, 1024)) == 1
-    assert tiers_of(able, "strict", *big) == ()
-    assert tiers_of(able, "fast", 8192, 8192, 32)
-    assert tiers_of(able, "fast", 8192, 8192, 31) == ()  # other kernels are as fast
-    assert tiers_of(able, "fast", 200, 200, 300) == ()
-    assert tiers_of(able, "fast", 1024, 1024, 1024, 1000)
-    assert tiers_of(able, "float32", 200, 200, 300, 2) == ()
-    assert tiers_of(able, "float32", 512, 512, 512, 20)
-    assert tiers_of(able, "fast", 64, 128, 65536) == ()  # too few tiles
-    assert tiers_of(able, "fast", 1024, 1024, 16384)
+    assert config_of(able, "float32", *big) == WIDE
+    assert config_of(able, "fast", *big) == IN_BYTES
+    assert config_of(able, "fast", 4096, 4096, 2047) == replace(WIDE, guard=False)
+    assert config_of(able, "float32", 1024, 1024, 1024).guard
+    assert config_of(able, "strict", *big) is None
+    assert config_of(able, "fast", 8192, 8192, 32)
+    assert config_of(able, "fast", 8192, 8192, 31) is None  # other kernels are as fast
+    assert config_of(able, "fast", 200, 200, 300) is None
+    assert config_of(able, "fast", 1024, 1024, 1024, 1000)
+    assert config_of(able, "float32", 200, 200, 300, 2) is None
+    assert config_of(able, "float32", 512, 512, 512, 20)
+    assert config_of(able, "fast", 64, 128, 65536) is None  # too few tiles
+    assert config_of(able, "fast", 1024, 1024, 16384)
 
 
 @pytest.mark.parametrize(("parts", "takes"), [(256, True), (1000, False)])
@@ -65,7 +64,7 @@ def test_batches_of_many_launches_stay_plain(no_records, parts, takes):
     """Each part of a batch whose loops do not join takes its own launches."""
     x = rows(parts, 2, 1024, 1024)
     apart = x._replace(strides=(x.strides[0] + 8, *x.strides[1:]))
-    assert bool(tiers_of(Able(), "fast", Problem(apart, apart, apart, "fast"))) == takes
+    assert bool(config_of(Able(), "fast", Problem(apart, apart, apart, "fast"))) == takes
 
 
 def test_a_record_serves_where_its_tiles_do(monkeypatch):
@@ -80,9 +79,9 @@ def test_a_record_serves_where_its_tiles_do(monkeypatch):
     monkeypatch.setattr(planner, "tuned", tuned_of)
     tuned = replace(WIDE, swizzle=4)
     big = 4096, 4096, 4096
-    assert tiers_of(able, "float32", *big) == (tuned, replace(tuned, tf32=True))
-    assert tiers_of(able, "fast", *big) == (replace(tuned, guard=False, int8=True),)
+    assert config_of(able, "float32", *big) == tuned
+    assert config_of(able, "fast", *big) == replace(tuned, guard=False, int8=True)
     assert ("tensor", "large") in asked
-    (narrow,) = tiers_of(able, "float32", 1408, 1408, 1408)
+    narrow = config_of(able, "float32", 1408, 1408, 1408)
     assert (narrow.tile_n, narrow.swizzle) == (128, 16)
     assert ("tensor", "medium") in asked

@@ -21,7 +21,6 @@ from clgemm.kernels.tensor_core import plan as tensor_plan
 from clgemm.kernels.tensor_core.config import (
     MmaConfig,
     MmaVariant,
-    SingleLaunchConfig,
     WgmmaVariant,
 )
 from clgemm.kernels.tensor_core.family import MMA as MMA_FAMILY
@@ -35,14 +34,12 @@ from clgemm.runtime import call_cache
 from clgemm.runtime.workspace import workspace
 from clgemm.tuning.tensor_trial import keeps_small_products
 
-WIDE = WgmmaVariant(swizzle=16, tf32=False, guard=True, tile_n=256, stages=2)
-WIDE_TF32 = replace(WIDE, tf32=True)
-NARROW = WgmmaVariant(swizzle=3, tf32=False, guard=True, tile_n=128, stages=3)
+WIDE = WgmmaVariant(swizzle=16, guard=True, tile_n=256, stages=2)
+NARROW = WgmmaVariant(swizzle=3, guard=True, tile_n=128, stages=3)
 IN_BYTES = replace(WIDE, guard=False, int8=True)
 NARROW_IN_BYTES = replace(NARROW, guard=False, int8=True)
-AT_ONCE = SingleLaunchConfig.of(NARROW)
-FAST_AT_ONCE = replace(AT_ONCE, guard=False)
-MMA = MmaVariant(swizzle=2, tf32=False, guard=True)
+FAST = replace(NARROW, guard=False)
+MMA = MmaVariant(swizzle=2, guard=True)
 FEW = NarrowConfig(columns=64, parts=2, ahead=2)
 FEWER = NarrowConfig(columns=16, parts=3, ahead=1)
 SEVERAL = NarrowConfig(columns=96, parts=2, ahead=1)
@@ -51,14 +48,13 @@ PLAIN = lane_configs()[0]
 PACK = (pack_config(LIMITS, PLAIN.tile_m), pack_config(LIMITS, PLAIN.tile_n))
 
 
-def force(monkeypatch, *tiers):
-    """Make every product use these configs; a NarrowConfig where it can."""
-    config = tiers[0]
+def force(monkeypatch, config):
+    """Make every product use this config; a NarrowConfig where it can."""
     family = MMA_FAMILY if isinstance(config, MmaConfig) else WGMMA
     if isinstance(config, NarrowConfig):
         family = NARROW_FAMILY
     else:
-        monkeypatch.setattr(type(family), "tiers", lambda *_: tiers)
+        monkeypatch.setattr(type(family), "variant_for", lambda *_: config)
 
     def chosen(_device, problem):
         if problem.precision == "strict" or not family.fits(problem):
@@ -69,7 +65,6 @@ def force(monkeypatch, *tiers):
         monkeypatch.setattr(planner, name, lru_cache(getattr(planner, name).__wrapped__))
     monkeypatch.setattr(call_cache, "_calls", {})
     monkeypatch.setattr(planner, "choose", chosen)
-    monkeypatch.setattr(tensor_plan, "LARGEST_SINGLE_LAUNCH", 0)  # unless the config says so
 
 
 def integers(rng, *shape):
@@ -82,13 +77,11 @@ def integers(rng, *shape):
         WIDE,
         NARROW,
         replace(WIDE, guard=False),
-        replace(NARROW, tf32=True, guard=False),
         IN_BYTES,
         NARROW_IN_BYTES,
-        AT_ONCE,
-        FAST_AT_ONCE,
+        FAST,
         MMA,
-        replace(MMA, tf32=True, guard=False),
+        replace(MMA, guard=False),
         FEW,
         FEWER,
         replace(FEW, columns=32),
@@ -123,9 +116,25 @@ def test_integers_are_exact(able, monkeypatch, config, sizes):
     np.testing.assert_array_equal(out, a @ b)
 
 
+@pytest.mark.parametrize("config", [WIDE, NARROW, replace(NARROW, stages=1)])
 @pytest.mark.parametrize(
-    "config", [WIDE, NARROW, NARROW_IN_BYTES, AT_ONCE, FAST_AT_ONCE, MMA, FEW, MORE]
+    "sizes", [(127, 129, 63), (129, 257, 65), (300, 100, 200), (900, 1300, 97)]
 )
+def test_integers_are_exact_in_tf32(able, monkeypatch, config, sizes):
+    """Integers that are scaled along k, up for A and down for B, are too wide for halves."""
+    force(monkeypatch, config)
+    m, n, k = sizes
+    rng = np.random.default_rng(19)
+    a, b, c = integers(rng, m, k), integers(rng, k, n), integers(rng, m, n)
+    expected = 2 * (a @ b) - c
+    scale = np.where(np.arange(k) % 2, 2.0**30, 1).astype(np.float32)
+    a, b = a * scale, b / scale[:, None]
+    assert listed(able, monkeypatch, a, b) > most_listed(m, n)
+    for order in ("C", "F"):
+        np.testing.assert_array_equal(clgemm.sgemm(2.0, a, b, -1.0, c, order=order), expected)
+
+
+@pytest.mark.parametrize("config", [WIDE, NARROW, NARROW_IN_BYTES, FAST, MMA, FEW, MORE])
 def test_any_strides_and_guards_beyond_the_edges(able, monkeypatch, config):
     """Operands and results that are views of every kind; elements beside them stay as they are."""
     force(monkeypatch, config)
@@ -142,7 +151,7 @@ def test_any_strides_and_guards_beyond_the_edges(able, monkeypatch, config):
         np.testing.assert_array_equal(base, before)
 
 
-@pytest.mark.parametrize("config", [NARROW, AT_ONCE, FAST_AT_ONCE])
+@pytest.mark.parametrize("config", [NARROW, FAST])
 def test_blocks_and_stacks(able, monkeypatch, small_blocks, config):
     """Products too large for the scratch, and stacks of them."""
     force(monkeypatch, config)
@@ -157,7 +166,7 @@ def test_blocks_and_stacks(able, monkeypatch, small_blocks, config):
     np.testing.assert_allclose(got, a[0].astype(np.float64) @ b[1], rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("config", [WIDE, NARROW, IN_BYTES, AT_ONCE, MMA, FEW, SEVERAL, MORE])
+@pytest.mark.parametrize("config", [WIDE, NARROW, IN_BYTES, MMA, FEW, SEVERAL, MORE])
 @pytest.mark.parametrize(
     ("stack_a", "stack_b"),
     [((5,), (5,)), ((5,), (1,)), ((1,), (5,)), ((3, 4), (4,)), ((2, 1), (3,))],
@@ -260,32 +269,18 @@ def excess(c, a, b, alpha=1.0, beta=0.0, c_before=0.0, slack=64):
         return np.max(np.abs(c - exact)[finite] / allowed[finite], initial=0.0)
 
 
-NARROW_TF32 = replace(NARROW, tf32=True)
-
-
 @pytest.mark.parametrize(
-    "tiers",
-    [
-        (WIDE, WIDE_TF32),
-        (WIDE,),
-        (NARROW, NARROW_TF32),
-        (AT_ONCE,),
-        (MMA, replace(MMA, tf32=True)),
-        (FEW,),
-        (FEWER,),
-        (SEVERAL,),
-        (MORE,),
-    ],
+    "config", [WIDE, NARROW, replace(NARROW, stages=1), MMA, FEW, FEWER, SEVERAL, MORE]
 )
 @pytest.mark.parametrize(("a", "b"), cases(ordinary) + cases(adversarial))
-def test_float32_keeps_its_componentwise_bound(able, monkeypatch, tiers, a, b):
+def test_float32_keeps_its_componentwise_bound(able, monkeypatch, config, a, b):
     """Whatever the data; Inf and NaN where IEEE arithmetic has them.
 
     Below the least k for which a config is chosen: and what is cut off in 64 products.
     """
-    force(monkeypatch, *tiers)
+    force(monkeypatch, config)
     least = {MmaVariant: MMA_FAMILY.least_depth, NarrowConfig: tensor.LEAST_NARROW_DEPTH}
-    slack = 64 if a.shape[1] >= least.get(type(tiers[0]), 0) else 128
+    slack = 64 if a.shape[1] >= least.get(type(config), 0) else 128
     a, b = a.astype(np.float32), b.astype(np.float32)
     got = clgemm.sgemm(1.0, a, b)
     assert excess(got, a, b, slack=slack) <= 1
@@ -298,15 +293,15 @@ def test_float32_keeps_its_componentwise_bound(able, monkeypatch, tiers, a, b):
     assert excess(got, a, b, -0.75, 1.5, c.astype(np.float64), slack) <= 1
 
 
-@pytest.mark.parametrize("tiers", [(WIDE, WIDE_TF32), (NARROW, NARROW_TF32), (AT_ONCE,)])
-def test_wgmma_keeps_two_bits_more_than_float32(able, monkeypatch, tiers):
+@pytest.mark.parametrize("config", [WIDE, NARROW])
+def test_wgmma_keeps_two_bits_more_than_float32(able, monkeypatch, config):
     """Beside a product of 1, those of 2**-25 count; the bound for short k needs this."""
-    force(monkeypatch, *tiers)
-    for tf32 in (False, True)[: len(tiers)]:
+    force(monkeypatch, config)
+    for tf32 in (False, True):
         assert keeps_small_products(lambda a, b: clgemm.sgemm(1.0, a, b), tf32)
 
 
-@pytest.mark.parametrize("config", [WIDE, replace(NARROW, guard=False), AT_ONCE, MMA])
+@pytest.mark.parametrize("config", [WIDE, replace(NARROW, guard=False), MMA])
 def test_rows_lose_nothing_to_larger_ones(able, monkeypatch, config):
     """Where rows of A and columns of B are scaled by powers of two, so is the product, exactly."""
     force(monkeypatch, config)
@@ -374,7 +369,7 @@ def test_low_parts_in_bytes(able, monkeypatch, config, scale):
     assert excess(clgemm.sgemm(1.0, a, b), a, b) <= 1
 
 
-@pytest.mark.parametrize("config", [replace(NARROW, guard=False), NARROW_IN_BYTES, FAST_AT_ONCE])
+@pytest.mark.parametrize("config", [FAST, NARROW_IN_BYTES])
 @pytest.mark.parametrize("value", [np.inf, np.nan, 1e30])
 def test_fast_keeps_what_it_cannot_hold_to_its_row(able, monkeypatch, config, value):
     """And to its column; all other elements are as right as they would be without it."""
@@ -397,33 +392,37 @@ def test_strict_keeps_the_bound_of_ieee_arithmetic(able, a, b):
     assert excess(clgemm.sgemm(1.0, a, b, precision="strict"), a, b) <= 1
 
 
-@pytest.mark.parametrize("tiers", [(WIDE, WIDE_TF32), (AT_ONCE,)])
-def test_a_call_after_the_fallback_counts_from_zero(able, monkeypatch, tiers):
+@pytest.mark.parametrize("config", [WIDE, NARROW])
+def test_a_call_after_the_fallback_counts_from_zero(able, monkeypatch, config):
     """Products alternate between two counters, and leave the next one and all others at zero."""
-    force(monkeypatch, *tiers)
+    force(monkeypatch, config)
     space = workspace(able.queue)
     counters = np.empty(space._memory.atomic_counters.size // 4, np.uint32)
     rng = np.random.default_rng(12)
     wide = (normal(rng, 300, 300) * np.exp(8 * normal(rng, 300, 300))).astype(np.float32)
+    wider = np.where(rng.random((300, 300)) < 0.9, wide, np.nan).astype(np.float32)
     plain = normal(rng, 300, 300).astype(np.float32)
     most = most_listed(300, 300)
     for _ in range(3):
-        assert listed(able, monkeypatch, wide, wide) > most
+        for data in (wide, wider):  # tf32 holds the first
+            assert listed(able, monkeypatch, data, data) > most
+            cl.enqueue_copy(space.queue, counters, space._memory.atomic_counters)
+            assert not counters.any()
         assert listed(able, monkeypatch, plain, plain) <= most
         cl.enqueue_copy(space.queue, counters, space._memory.atomic_counters)
         assert not counters.any()
 
 
-@pytest.mark.parametrize("tiers", [(WIDE, WIDE_TF32), (NARROW,), (AT_ONCE,)])
+@pytest.mark.parametrize("config", [WIDE, NARROW])
 @pytest.mark.parametrize(
     "sizes", [(129, 140, 9000), (1, 300, 5000), (900, 900, 2500), (1700, 2600, 1500)]
 )
 @pytest.mark.parametrize("kind", ["plain", "listed", "wide"])
-def test_slices_of_k_add_up(able, monkeypatch, tiers, sizes, kind):
+def test_slices_of_k_add_up(able, monkeypatch, config, sizes, kind):
     """Few tiles, or those of a last round; outliers, the fallback too, beta, and C either way."""
-    force(monkeypatch, *tiers)
+    force(monkeypatch, config)
     m, n, k = sizes
-    tiles = tiers[0].cuts(tiers[0].tiles(1, m, n), k, able.traits.limits)
+    tiles = config.cuts(config.tiles(1, m, n), k, able.traits.limits)
     assert tiles.slices > 1
     rng = np.random.default_rng(17)
     a, b, c = (normal(rng, *shape).astype(np.float32) for shape in ((m, k), (k, n), (m, n)))
@@ -440,7 +439,7 @@ def test_slices_of_k_add_up(able, monkeypatch, tiers, sizes, kind):
     assert np.all(abs(got - exact) <= (gamma(k + 2) + 4 * UNIT_ROUNDOFF) * size)
 
 
-@pytest.mark.parametrize("config", [WIDE, IN_BYTES, AT_ONCE, FAST_AT_ONCE, FEW, MORE])
+@pytest.mark.parametrize("config", [WIDE, IN_BYTES, FAST, FEW, MORE])
 def test_results_repeat_bit_by_bit(able, monkeypatch, config):
     """Nothing is added up in an order that chance decides, the mended elements neither."""
     force(monkeypatch, config)
@@ -457,10 +456,10 @@ def test_results_repeat_bit_by_bit(able, monkeypatch, config):
     assert not counters.any()
 
 
-@pytest.mark.parametrize("tiers", [(NARROW, NARROW_TF32), (AT_ONCE,), (FEW,), (MORE,)])
-def test_threads_and_queues(able, monkeypatch, tiers):
+@pytest.mark.parametrize("config", [NARROW, FEW, MORE])
+def test_threads_and_queues(able, monkeypatch, config):
     """Each queue has counters of its own; calls that share one do not mix."""
-    force(monkeypatch, *tiers)
+    force(monkeypatch, config)
     rng = np.random.default_rng(14)
     wide = np.exp(4 * normal(rng, 300, 400))
     a = [(normal(rng, 300, 400) * (wide if i % 2 else 1)).astype(np.float32) for i in range(4)]

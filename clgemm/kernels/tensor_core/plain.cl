@@ -1,5 +1,5 @@
-// The fallback of tensor_core/single_launch.cl: C = alpha*A*B + beta*C in IEEE single precision, by work-groups that find
-// too many outliers. Operands are read in place and have any strides.
+// The last method of tensor_core/methods.cl: C = alpha*A*B + beta*C in IEEE single precision. Operands are read in place and
+// have any strides.
 //
 // The third warp group copies PLAIN_M rows of A and PLAIN_N columns of B, PLAIN_K of k at a time, to local memory
 // (feed_plain), with zeros past the edges, up to PLAIN_STAGES ahead. The other two compute a tile of C (multiply_plain).
@@ -67,10 +67,11 @@ static inline __attribute__((always_inline)) void feed_panel(
       own[0] = v[i].x, own[pitch] = v[i].y, own[2 * pitch] = v[i].z, own[3 * pitch] = v[i].w;
     }
   } else if (column_stride * column_stride <= row_stride * row_stride) {  // by elements, along k
-    const int row = me / PLAIN_K, depth = me % PLAIN_K, apart = FEEDERS / PLAIN_K;
+    // A warp copies 8 of k of four rows at once: to different banks of local memory.
+    const int row = me / 8 % 4, depth = me / 32 * 8 + me % 8;
     from += row * row_stride + depth * column_stride;
     #pragma unroll 16
-    for (int r = row; r < rows; r += apart, from += apart * row_stride)
+    for (int r = row; r < rows; r += 4, from += 4 * row_stride)
       copy_float(to + depth * pitch + r, from, depth < depth_here && r < rows_here);
   } else {  // by elements, along the rows
     const int row = me % rows, depth = me / rows, apart = FEEDERS / rows;
@@ -81,26 +82,34 @@ static inline __attribute__((always_inline)) void feed_panel(
   }
 }
 
+static inline int plain_depths(const Product* p) { return (p->k + PLAIN_K - 1) / PLAIN_K; }
+
+// The tiles of C in a matrix. They are numbered down its columns, one matrix after another.
 static inline int plain_tiles(const Product* p) {
   return ((p->m + PLAIN_M - 1) / PLAIN_M) * ((p->n + PLAIN_N - 1) / PLAIN_N);
 }
 
-static inline int plain_depths(const Product* p) { return (p->k + PLAIN_K - 1) / PLAIN_K; }
+static inline Place place_of_plain(const Product* p, const int tile) {
+  const int tiles_m = (p->m + PLAIN_M - 1) / PLAIN_M, here = tile % plain_tiles(p);
+  const Place place = {here % tiles_m, here / tiles_m};
+  return place;
+}
 
 // A tile of C has been stored: only then are the stages filled again, through which its sums were added up.
 static inline void end_tile(void) { asm volatile("bar.sync 3, 384;" ::: "memory"); }
 
 static inline void feed_plain(const Product* p, const Cuts* cuts, __local uchar* memory) {
-  const int tiles_m = (p->m + PLAIN_M - 1) / PLAIN_M, tiles = plain_tiles(p);
+  const int tiles = p->matrices * plain_tiles(p);
   const uint base = (uint)(ulong)memory;
   int stage = 0;
   uint round = 0;  // parity of the uses of a stage
   for (int index = get_group_id(0); index < parts_of(cuts, tiles); index += get_num_groups(0)) {
     const Part part = part_of(cuts, tiles, plain_depths(p), index);
-    const int row_0 = part.tile % tiles_m * PLAIN_M, column_0 = part.tile / tiles_m * PLAIN_N;
+    const Place place = place_of_plain(p, part.tile);
+    const int matrix = part.tile / plain_tiles(p), row_0 = place.m * PLAIN_M, column_0 = place.n * PLAIN_N;
     const int rows = p->m - row_0, columns = p->n - column_0;
-    __global const float* a = p->a + row_0 * p->a_row + part.first * PLAIN_K * p->a_column;
-    __global const float* b = p->b + column_0 * p->b_row + part.first * PLAIN_K * p->b_column;
+    __global const float* a = p->a + matrix * p->a_stride + row_0 * p->a_row + part.first * PLAIN_K * p->a_column;
+    __global const float* b = p->b + matrix * p->b_stride + column_0 * p->b_row + part.first * PLAIN_K * p->b_column;
     #pragma unroll 1
     for (int depth = part.first; depth < part.end; depth++) {
       __local float* to = (__local float*)(memory + BARRIERS_BYTES) + stage * PLAIN_FLOATS;
@@ -132,8 +141,9 @@ static inline float4 sum_of_parts(__local float* sums, const int i) {
 }
 
 static inline void multiply_plain(const Product* p, const Cuts* cuts, const float alpha, const float beta, __global float* c,
-                                  const long c_row, const long c_column, __local uchar* memory, __local uint* earlier) {
-  const int tiles_m = (p->m + PLAIN_M - 1) / PLAIN_M, tiles = plain_tiles(p);
+                                  const long c_row, const long c_column, const long c_stride, __local uchar* memory,
+                                  __local uint* earlier) {
+  const int tiles = p->matrices * plain_tiles(p);
   const uint base = (uint)(ulong)memory;
   const int item = get_local_id(0), lane = item % 32, mine = item / PLAIN_BLOCKS, block = item % PLAIN_BLOCKS;
   // A warp has 8 x 4 blocks.
@@ -143,7 +153,8 @@ static inline void multiply_plain(const Product* p, const Cuts* cuts, const floa
   uint round = 0;  // parity of the uses of a stage
   for (int index = get_group_id(0); index < parts_of(cuts, tiles); index += get_num_groups(0)) {
     const Part part = part_of(cuts, tiles, plain_depths(p), index);
-    const int row_0 = part.tile % tiles_m * PLAIN_M, column_0 = part.tile / tiles_m * PLAIN_N;
+    const Place place = place_of_plain(p, part.tile);
+    const int row_0 = place.m * PLAIN_M, column_0 = place.n * PLAIN_N;
     const int rows = p->m - row_0, columns = p->n - column_0;
     float4 sum[PLAIN_WORK_M][2];
     #pragma unroll
@@ -175,7 +186,7 @@ static inline void multiply_plain(const Product* p, const Cuts* cuts, const floa
       next_stage(&stage, &round, PLAIN_STAGES);
     }
 
-    split_barrier();  // the stages have been read
+    multiply_barrier();  // the stages have been read
     #pragma unroll
     for (int i = 0; i < PLAIN_WORK_M; i++) {
       const int row = i / 4 * PLAIN_ITEMS_M * 4 + y * 4 + i % 4;
@@ -183,7 +194,7 @@ static inline void multiply_plain(const Product* p, const Cuts* cuts, const floa
       *(__local float4*)own = sum[i][0];
       *(__local float4*)(own + PLAIN_N / 2) = sum[i][1];
     }
-    split_barrier();
+    multiply_barrier();
     if (part.tile >= cuts->whole) {
       __global float4* slices = slices_of(cuts, &part, PLAIN_VECTORS);
       // Kept in registers, they would make the loop above slower.
@@ -203,7 +214,7 @@ static inline void multiply_plain(const Product* p, const Cuts* cuts, const floa
         for (int other = 1; other < PLAIN_PARTS; other++) *part_of_sum(panels, other, i) = (float4)(0.0f);
       }
     }
-    __global float* c_tile = c + row_0 * c_row + column_0 * c_column;
+    __global float* c_tile = c + part.tile / plain_tiles(p) * c_stride + row_0 * c_row + column_0 * c_column;
     const bool vectors = c_column == 1 && c_row % 4 == 0 && ((ulong)c_tile & 15) == 0;
     #pragma unroll 4
     for (int i = item; i < PLAIN_VECTORS; i += 256) {

@@ -1,0 +1,148 @@
+// The methods of a product on tensor cores, and how a work-group falls back from one to the next:
+//   halves    parts in fp16, which the launch before has split
+//   tf32      parts in tf32, if there are too many outliers (GUARD only)
+//   plain     IEEE single precision, if there are too many then, too
+//
+// To split into tf32, work-groups take tiles until none is left, and wait until all are split. Deadlock-free: a work-group
+// waits only for tiles that others have taken, which therefore are running. With too many outliers no more tiles are split,
+// and no work-group waits.
+//
+// Atomic counters, all 0 before and after:
+//   counters[0]     tiles that work-groups have taken to split
+//   counters[1]     tiles that are split; plus GIVES_UP once there are too many outliers; plus LEFT for each work-group
+//                   that no longer reads the counters, of which the last sets them to 0
+//   counters[2]     outliers of tf32
+//   counters[3] on  those of split-k
+#define LEFT (1u << 20)  // more than there are tiles
+#define GIVES_UP (1u << 31)
+#define OUTLIERS_OF_TF32 2
+#define OF_SLICES 3
+enum { IN_HALVES, IN_TF32, PLAINLY };
+
+#define MEMORY_BYTES (!GUARD || STAGES * STAGE_BYTES > PLAIN_BYTES ? STAGES * STAGE_BYTES : PLAIN_BYTES)
+
+// Local memory of a work-group.
+typedef struct {
+  uchar tiles[BARRIERS_BYTES + MEMORY_BYTES] __attribute__((aligned(1024)));
+  float corners[8 * CORNER] __attribute__((aligned(16)));
+  SplitMemory splitting;
+  uint drawn, gives_up, listed, earlier;
+} Memory;
+
+// C, and how it is cut: for halves and tf32, and for the plain method.
+typedef struct {
+  __global float* c;
+  long c_row, c_column, c_stride;
+  float alpha, beta;
+  Cuts cuts, plain_cuts;
+} Result;
+
+// Split all tiles into tf32, together with the other work-groups. Returns whether there are too many outliers; otherwise
+// sets s->listed to their number.
+static inline bool split_in_tf32(const Product* p, __global uint* counters, __local Memory* s) {
+  const uint item = get_local_id(0);
+  if (item < SPLIT_ITEMS) {
+    const uint tiles = (panels_of_a(p) + panels_of_b(p)) * depths_of(p->k, true);
+    uint next = 0, done = 0;
+    if (item == 0) s->drawn = atomic_add(counters, 1), next = atomic_add(counters, 1);
+    split_barrier();
+    uint tile = s->drawn;
+    Share own, ahead;  // `ahead` is of the next tile: it is loaded while one is split
+    if (tile < tiles) load_share(p, true, tile, &own);
+    split_barrier();
+    bool gives_up = false;
+    while (tile < tiles) {
+      if (item == 0) s->drawn = next, next = atomic_add(counters, 1);  // early, to hide its latency
+      split_barrier();
+      tile = s->drawn;
+      if (tile < tiles) load_share(p, true, tile, &ahead);
+      gives_up = !split_tile(p, true, &own, &s->splitting);
+      if (gives_up) break;
+      own = ahead;
+      done++;
+      split_barrier();
+    }
+    fence_copies();
+    split_barrier();
+    if (item == 0) {
+      if (gives_up) {
+        atomic_or(counters + 1, GIVES_UP);
+      } else {
+        count_up(counters + 1, done);  // once: each time takes as long as a write to memory
+        uint now;
+        do now = counted(counters + 1);
+        while ((now & (LEFT - 1)) < tiles && !(now & GIVES_UP));
+        s->listed = counted(p->count);
+        gives_up = now & GIVES_UP || s->listed > p->most;
+      }
+      s->gives_up = gives_up;
+    }
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);
+  return s->gives_up;
+}
+
+// This work-group, by one work-item, no longer reads the counters of tf32. The last one sets them to 0.
+static inline void leave(__global uint* counters) {
+  if ((atomic_add(counters + 1, LEFT) & ~GIVES_UP) / LEFT == get_num_groups(0) - 1)
+    counters[0] = counters[1] = counters[OUTLIERS_OF_TF32] = 0;
+}
+
+// Multiply what is split into halves, `listed` of them outliers. With too many of these, fall back.
+static inline void multiply_or_fall_back(const Product* p, Result* r, uint listed, __global uint* counters, __local Memory* s) {
+  const uint item = get_local_id(0), base = (uint)(ulong)s->tiles;
+  int method = IN_HALVES;
+  Product in_tf32 = *p;
+  in_tf32.count = counters + OUTLIERS_OF_TF32;
+  const bool gives_up = GUARD && listed > p->most;
+#if GUARD
+  if (gives_up) {
+    method = split_in_tf32(&in_tf32, counters, s) ? PLAINLY : IN_TF32;
+    listed = s->listed;
+  }
+#endif
+  if (item == 0) {
+    for (int stage = 0; stage < 8; stage++) {
+      initialise(FULL(stage), method == PLAINLY ? 2 * FEEDERS : 1);
+      initialise(EMPTY(stage), 8);
+    }
+    fence_initialised();
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);
+
+  if (item >= 256) {
+#if GUARD
+    if (method == PLAINLY) {
+      asm volatile("setmaxnreg.dec.sync.aligned.u32 104;");
+      feed_plain(p, &r->plain_cuts, s->tiles);
+    } else
+#endif
+    {
+      asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+      if (item == 256) {
+        fence_copies();
+        if (GUARD && method == IN_TF32)
+          feed_tiles(&in_tf32, true, &r->cuts, base);
+        else
+          feed_tiles(p, false, &r->cuts, base);
+      }
+    }
+    if (gives_up && item == 256) leave(counters);
+  } else {
+#if GUARD
+    if (method == PLAINLY) {
+      asm volatile("setmaxnreg.inc.sync.aligned.u32 200;");
+      multiply_plain(p, &r->plain_cuts, r->alpha, r->beta, r->c, r->c_row, r->c_column, r->c_stride, s->tiles, &s->earlier);
+    } else
+#endif
+    {
+      asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+      if (GUARD && method == IN_TF32)
+        multiply_tiles(&in_tf32, true, &r->cuts, r->alpha, r->beta, r->c, r->c_row, r->c_column, r->c_stride, listed,
+                       s->tiles, s->corners, &s->earlier);
+      else
+        multiply_tiles(p, false, &r->cuts, r->alpha, r->beta, r->c, r->c_row, r->c_column, r->c_stride, listed, s->tiles,
+                       s->corners, &s->earlier);
+    }
+  }
+}
