@@ -37,6 +37,13 @@ typedef struct {
   Cuts cuts, plain_cuts;
 } Result;
 
+// Take the next tile, whose number work-item 0 has in `next`. Call split_barrier before the next call.
+static inline uint draw(uint* next, __global uint* counters, __local Memory* s) {
+  if (get_local_id(0) == 0) s->drawn = *next, *next = atomic_add(counters, 1);  // early, to hide its latency
+  split_barrier();
+  return s->drawn;
+}
+
 // Split all tiles into tf32, together with the other work-groups. Returns whether there are too many outliers; otherwise
 // sets s->listed to their number.
 static inline bool split_in_tf32(const Product* p, __global uint* counters, __local Memory* s) {
@@ -44,21 +51,23 @@ static inline bool split_in_tf32(const Product* p, __global uint* counters, __lo
   if (item < SPLIT_ITEMS) {
     const uint tiles = (panels_of_a(p) + panels_of_b(p)) * depths_of(p->k, true);
     uint next = 0, done = 0;
-    if (item == 0) s->drawn = atomic_add(counters, 1), next = atomic_add(counters, 1);
-    split_barrier();
-    uint tile = s->drawn;
-    Share own, ahead;  // `ahead` is of the next tile: it is loaded while one is split
+    if (item == 0) next = atomic_add(counters, 1);
+    // Two tiles are loaded while one is split.
+    Share own, second, third;
+    uint tile = draw(&next, counters, s);
     if (tile < tiles) load_share(p, true, tile, &own);
+    split_barrier();
+    uint tile_2 = draw(&next, counters, s);
+    if (tile_2 < tiles) load_share(p, true, tile_2, &second);
     split_barrier();
     bool gives_up = false;
     while (tile < tiles) {
-      if (item == 0) s->drawn = next, next = atomic_add(counters, 1);  // early, to hide its latency
-      split_barrier();
-      tile = s->drawn;
-      if (tile < tiles) load_share(p, true, tile, &ahead);
+      const uint tile_3 = draw(&next, counters, s);
+      if (tile_3 < tiles) load_share(p, true, tile_3, &third);
       gives_up = !split_tile(p, true, &own, &s->splitting);
       if (gives_up) break;
-      own = ahead;
+      own = second, second = third;
+      tile = tile_2, tile_2 = tile_3;
       done++;
       split_barrier();
     }

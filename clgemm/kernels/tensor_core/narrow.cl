@@ -40,16 +40,15 @@
 #if COLUMNS > 64
 #define TILES 1        // Tiles of 64 rows, in a turn of a warp group.
 #define SHARING_K 1    // Warp groups that share k.
-#define STAGES 4       // Chunks of B in local memory, for all warp groups.
-#define FETCHED 2      // Those that are fetched ahead. Two more may be in use, one for each warp group.
+#define STAGES 4       // Chunks of B in local memory, for all warp groups. Two may be in use, one for each warp group.
 #define ROWS_APART 64  // From a warp group's rows to the next one's.
 #else
 #define TILES 2
 #define SHARING_K PARTS
 #define STAGES 3  // For each warp group.
-#define FETCHED 2
 #define ROWS_APART 0
 #endif
+#define FETCHED 2               // chunks of B that are fetched ahead
 #define SUMS (COLUMNS / 2)      // sums of a work-item in a tile of 64 x COLUMNS
 #define SPAN (ALONG_K ? 4 : 2)  // contiguous elements that a work-item splits: along k, or rows
 #define PITCH_C (TILE_M + 4)    // floats of a column of C in local memory, against bank conflicts

@@ -36,7 +36,7 @@ static inline void store_vectors(const float* own, const float alpha, const floa
 static inline void store_runs(const float* own, const int count, const float alpha, const float beta, __global float* c,
                               const long c_row, const long c_column, const int rows, const int columns,
                               __local float* corner) {
-  const int lane = get_local_id(0) % 32, behind = lane % 8 * 4;
+  const int lane = get_local_id(0) % 32, behind = lane % 8 * 4, end = min(columns, count * 32);
   __local float4* last = (__local float4*)(corner + lane / 2 * CORNER_PITCH + lane % 2 * 4);
   #pragma unroll
   for (int run = 0; run <= count; run++) {
@@ -49,7 +49,6 @@ static inline void store_runs(const float* own, const int count, const float alp
             (float4)(alpha * v[0], alpha * v[1], alpha * v[4], alpha * v[5]);
       }
     warp_barrier();
-    const int end = min(columns, count * 32);
     #pragma unroll
     for (int i = 0; i < 4; i++) {
       const int row = i * 4 + lane / 8;
