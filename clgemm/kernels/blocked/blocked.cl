@@ -201,11 +201,34 @@ static inline bool multiply(const Block *block) {
   return JOIN(multiply_panels_, VECTORS)(block);
 }
 
-// Stores the block in `values`: by vectors along the columns of C if these are contiguous, and by elements at
-// the edges of C.
+// Stores the last columns of a row, fewer than a vector has: by vectors of 8, 4, 2 and 1 of them.
+#define STORE_SOME(width)                                             \
+  if (WIDTH > width && columns & width) {                             \
+    STORE_VECTOR(width)(c, LOAD(width, values), beta);                \
+    c += width, values += width;                                      \
+  }
+static inline void store_rest(__global float *c, const float *values, const int columns, const float beta) {
+  STORE_SOME(8)
+  STORE_SOME(4)
+  STORE_SOME(2)
+  STORE_SOME(1)
+}
+
+// Stores the block in `values`: by vectors along the rows or columns of C, whichever are contiguous, and by elements
+// where neither are.
 static __attribute__((noinline)) void store(const Block *block) {
   const int rows = block->rows, columns = min(block->columns, WORK_N);
   int first = 0;
+  if (block->c_column == 1) {
+    for (int i = 0; i < min(rows, WORK_M); i++) {
+      __global float *c = block->c + i * block->c_row;
+      const float *values = block->values + i * WORK_N;
+      for (first = 0; first + WIDTH <= columns; first += WIDTH)
+        STORE_VECTOR(WIDTH)(c + first, LOAD(WIDTH, values + first), block->beta);
+      store_rest(c + first, values + first, columns - first, block->beta);
+    }
+    return;
+  }
 #if TRANSPOSES
   for (; rows >= WORK_M && block->c_row == 1 && columns - first >= WIDTH; first += WIDTH) {
     FLOAT(WIDTH) x[WORK_M];
