@@ -189,11 +189,10 @@ class Costs:
 # counted for 0.72 of an H200's. Two percents are by hand. That of tiles of 128 x 64 without copies
 # is 2 more, so that 1000 and 1001 cubed have plans that were measured as fast. That of tiles of 64
 # x 64 x 16 with copies is 4 less, since their copies of single floats no longer count. Those of
-# outer products are from 14 of them on an H200, by hand. tensor_us, tensor_single_us,
-# tensor_last_tile and tensor_unaligned are by hand, too, from 48 products on an H100. With these,
-# the 149 products of families_h100_short take 1.008 times as long as by their fastest plans. The
-# others are older, but for narrow_pack_bytes and narrow_wide, which are from 72 plans of products
-# such as those of docs/measured/h100_few_rows.json.
+# outer products are from 14 of them on an H200, by hand. tensor_last_tile and tensor_unaligned are
+# by hand, too, from 48 products on an H100, and tensor_us from 25, such as those of
+# docs/measured/h100_fallback.json. The others are older, but for narrow_pack_bytes and narrow_wide,
+# which are from 72 plans of products such as those of docs/measured/h100_few_rows.json.
 H200 = Costs()
 
 

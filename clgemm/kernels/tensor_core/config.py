@@ -31,7 +31,7 @@ TILE_ROWS = 128
 TILE_DEPTH = 64  # along k, in half precision
 TF32_DEPTH = TILE_DEPTH // 2
 TILE_BYTES = 2 * 16 * TILE_ROWS * 8 + 4 * TILE_ROWS + 2 * 64
-TF32_SPLITTING = 2.0  # time of splitting into tf32 beside other work, over halves
+TF32_SPLITTING = 2.0  # time in the launch that multiplies, over that of halves in another
 LENGTH_BYTES = 4  # of the length of a list, in the directory behind the tiles
 # Of the wgmma kernel: barriers, a part of C for each warp, and what splitting takes.
 OTHER_BYTES = 128 + 8 * 16 * 48 * 4 + 1280

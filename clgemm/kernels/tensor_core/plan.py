@@ -197,10 +197,11 @@ def _tensor_steps(
     )
     cuts = config.cuts(config.tiles(matrices, m, n), k, limits)
     groups, split_k = min(cuts.parts, limits.compute_units), {}
-    if isinstance(config, WgmmaVariant):
+    if isinstance(config, WgmmaVariant) and config.guard:
         split_k = _split_k(scratch, cuts, config.plain_cuts(matrices, m, n, k, limits))
-        if config.guard:
-            groups = min(limits.compute_units, MOST_GROUPS)  # all split, to fall back
+        groups = min(limits.compute_units, MOST_GROUPS)  # all split, to fall back
+    elif isinstance(config, WgmmaVariant):
+        split_k = _split_k(scratch, cuts, cuts)  # without a guard, the last are not used
     yield Step(
         config,
         groups,

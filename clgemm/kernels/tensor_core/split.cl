@@ -182,7 +182,8 @@ static inline __attribute__((always_inline)) void load_share(const Product* p, c
 
 // Split a tile whose shares are loaded. False if a fallback makes the product. Call split_barrier before the memory is used
 // again. `tf32` is a constant.
-static inline __attribute__((always_inline)) bool split_tile(const Product* p, const bool tf32, Share* own, __local SplitMemory* s) {
+static inline __attribute__((always_inline)) bool split_tile(const Product* p, const bool tf32, Share* own,
+                                                             __local SplitMemory* s) {
   const int core_size = elements_of_core(tf32), top = tf32 ? TF32_TOP : HALVES_TOP, near = tf32 ? TF32_NEAR : HALVES_NEAR;
   const int least = tf32 ? TF32_LEAST : p->least, least_e = 127 + top - 63;  // the second biased
   const uint huge_bits = (uint)(127 + top + 64) << 23;
