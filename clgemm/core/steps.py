@@ -127,24 +127,23 @@ def expected_us(plan: Plan, limits: Limits, needs_fallback: float = 0.0) -> floa
     Parameters
     ----------
     needs_fallback : float, optional
-        The share of products whose data need a fallback: another one if there is one before the
-        conditional launches.
+        The share of products whose data need a fallback, in a kernel or in conditional launches.
     """
     if limits.has_vectors:
         return _expected_on_cpu(plan, limits)
     costs = limits.costs
     host, device = costs.host_us - costs.host_more_us, costs.start_us - costs.more_us
-    first_fallback, second_fallback = 0.0, 0.0
+    fallback = 0.0
     for step in plan.steps:
         host += costs.tensor_host_us if step.conditional else costs.host_more_us
         launch = _launch_of(step, limits)
         taken = costs.more_us + step.config.microseconds(launch)
-        first_fallback += step.config.fallback_us(launch)
+        fallback += step.config.fallback_us(launch)
         if step.conditional:
-            second_fallback += taken
+            fallback += taken
         else:
             device += taken
-    device += needs_fallback * (first_fallback or second_fallback)
+    device += needs_fallback * fallback
     return joined(HOST_OVERLAP, host, device)
 
 

@@ -98,9 +98,7 @@ GROUPS = {
     "host": ("host_us", "host_more_us", "tensor_host_us"),
     "launches": (
         *("start_us", "more_us", "pack_us", "reduce_us", "outer_us", "skinny_us", "dots_us"),
-        "tensor_us",
-        *("narrow_us", "narrow_fused_us"),
-        *("fused_us", "part_us"),
+        *("tensor_us", "narrow_us", "narrow_fused_us", "fused_us", "part_us"),
     ),
     "latency": (
         *("step_us", "copied_step_us", "one_buffer_step_us", "direct_step_us", "skinny_step_us"),

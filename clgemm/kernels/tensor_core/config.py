@@ -141,8 +141,8 @@ class TensorVariant(TensorConfig):
     def microseconds(self, launch: Launch) -> float:
         """Return the expected time of a launch."""
         _, sizes, limits = launch
-        tiles = self.tiles(sizes.get("matrices", 1), sizes["m"], sizes["n"])
-        stored: int = 2 * FLOAT_BYTES * sizes.get("matrices", 1) * sizes["m"] * sizes["n"]
+        tiles = self.tiles(sizes["matrices"], sizes["m"], sizes["n"])
+        stored: int = 2 * FLOAT_BYTES * sizes["matrices"] * sizes["m"] * sizes["n"]
         costs = limits.costs
         last = FLOAT_BYTES * self.tile_elements * limits.compute_units
         storing = stored + costs.tensor_last_tile * last
@@ -256,7 +256,7 @@ class WgmmaVariant(WgmmaConfig, TensorVariant):
         if not self.guard:
             return 0.0
         _, sizes, limits = launch
-        matrices, m, n, k = sizes.get("matrices", 1), sizes["m"], sizes["n"], sizes["k"]
+        matrices, m, n, k = sizes["matrices"], sizes["m"], sizes["n"], sizes["k"]
         splitting = split_us(matrices * (m + n) * k, _is_strided(launch), limits)
         multiplying = self.cuts(self.tiles(matrices, m, n), 2 * k, limits).us
         return TF32_SPLITTING * splitting + multiplying

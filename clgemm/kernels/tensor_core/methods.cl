@@ -1,18 +1,18 @@
 // The methods of a product on tensor cores, and how a work-group falls back from one to the next:
-//   halves    parts in fp16, which the launch before has split
-//   tf32      parts in tf32, if there are too many outliers (GUARD only)
-//   plain     IEEE single precision, if there are too many then, too
+//   halves    Parts are in fp16. The launch before has split them.
+//   tf32      Parts are in tf32, if there are too many outliers (GUARD only).
+//   plain     Products are in IEEE single precision, if there are too many then, too.
 //
 // To split into tf32, work-groups take tiles until none is left, and wait until all are split. Deadlock-free: a work-group
 // waits only for tiles that others have taken, which therefore are running. With too many outliers no more tiles are split,
 // and no work-group waits.
 //
 // Atomic counters, all 0 before and after:
-//   counters[0]     tiles that work-groups have taken to split
-//   counters[1]     tiles that are split; plus GIVES_UP once there are too many outliers; plus LEFT for each work-group
-//                   that no longer reads the counters, of which the last sets them to 0
-//   counters[2]     outliers of tf32
-//   counters[3] on  those of split-k
+//   counters[0]     Tiles that work-groups have taken to split.
+//   counters[1]     Tiles that are split. GIVES_UP is added once there are too many outliers, and LEFT for each work-group
+//                   that no longer reads the counters. The last one sets them to 0.
+//   counters[2]     Outliers of tf32.
+//   counters[3] on  Those of split-k.
 #define LEFT (1u << 20)  // more than there are tiles
 #define GIVES_UP (1u << 31)
 #define OUTLIERS_OF_TF32 2

@@ -121,7 +121,7 @@ def test_integers_are_exact(able, monkeypatch, config, sizes):
     "sizes", [(127, 129, 63), (129, 257, 65), (300, 100, 200), (900, 1300, 97)]
 )
 def test_integers_are_exact_in_tf32(able, monkeypatch, config, sizes):
-    """Integers that are scaled along k, up for A and down for B, are too wide for halves."""
+    """Integers are scaled along k, up for A and down for B. Halves cannot hold that."""
     force(monkeypatch, config)
     m, n, k = sizes
     rng = np.random.default_rng(19)
@@ -301,7 +301,7 @@ def test_wgmma_keeps_two_bits_more_than_float32(able, monkeypatch, config):
         assert keeps_small_products(lambda a, b: clgemm.sgemm(1.0, a, b), tf32)
 
 
-@pytest.mark.parametrize("config", [WIDE, replace(NARROW, guard=False), MMA])
+@pytest.mark.parametrize("config", [WIDE, FAST, MMA])
 def test_rows_lose_nothing_to_larger_ones(able, monkeypatch, config):
     """Where rows of A and columns of B are scaled by powers of two, so is the product, exactly."""
     force(monkeypatch, config)
@@ -337,9 +337,7 @@ def listed(able, monkeypatch, a, b):
     return int(count[0])
 
 
-@pytest.mark.parametrize(
-    "config", [replace(WIDE, guard=False), replace(NARROW, guard=False), IN_BYTES, NARROW_IN_BYTES]
-)
+@pytest.mark.parametrize("config", [replace(WIDE, guard=False), FAST, IN_BYTES, NARROW_IN_BYTES])
 @pytest.mark.parametrize(("a", "b"), cases(ordinary))
 def test_fast_keeps_its_normwise_bound(able, monkeypatch, config, a, b):
     """By blocks of 64 of k; bytes what is allowed from the least k on that they are chosen for."""
