@@ -103,12 +103,12 @@ GROUPS = {
     "latency": (
         *("step_us", "copied_step_us", "one_buffer_step_us", "direct_step_us", "skinny_step_us"),
         *("dots_step_us", "narrow_load_step_us"),
-        *("fused_slice_us", "narrow_slice_us", "direct_store"),
+        *("fused_slice_us", "narrow_slice_us", "narrow_pack_us", "direct_store"),
     ),
     "memory": (
         *("memory_bytes", "cache_bytes", "skinny_bytes", "dots_bytes", "outer_bytes"),
         "pack_bytes",
-        *("tensor_pack_bytes", "narrow_bytes", "narrow_pack_bytes"),
+        *("tensor_pack_bytes", "narrow_bytes"),
     ),
     "arithmetic": (
         *("multiply_adds", "outer_multiply_adds", "direct_items", "reduce_elements"),

@@ -38,7 +38,7 @@ VECTOR_PACK = (vector_pack_config(REGISTER.tile_m, True),)
 DIRECT = DirectConfig(items_m=8, items_n=8, work_m=2, width=2, fma=False)
 WIDE = WgmmaVariant(swizzle=16, guard=True, tile_n=256, stages=2)
 MMA = MmaVariant(swizzle=2, guard=True)
-FEW = NarrowConfig(columns=64, parts=2, ahead=2)
+FEW = NarrowConfig(columns=64, ahead=2)
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 SLOTS = {"a", "b", "c", "packed_a", "packed_b", "partial", "counters"}
 

@@ -60,7 +60,7 @@ def test_every_constant_that_is_no_ratio_is_in_one_group():
             "tensor_tail",
             "mma",
         ),
-        *("tensor_strided", "tensor_last_tile", "tensor_unaligned", "narrow_wide"),
+        *("tensor_strided", "tensor_last_tile", "tensor_unaligned", "narrow_single"),
     }
     assert set(grouped) | ratios == set(asdict(H200))
     assert not set(grouped) & ratios

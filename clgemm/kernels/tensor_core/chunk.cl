@@ -1,8 +1,15 @@
-// How tensor_core/narrow.cl splits elements, and packs B in chunks: CHUNK of k, COLUMNS columns. An element is x = h + l.
-// Tensor cores read 11 bits of each (tf32), with float32's exponents. A chunk is stored as wgmma reads it:
-//   byte 0    high[core][column][4]   h, rounded to 11 bits
-//   LOW_AT    low[core][column][4]    l
-//   ODD_AT    odd                     uint: not zero if an element cannot be split
+// How tensor_core/narrow.cl splits elements, and packs B in chunks of COLUMNS columns. An element is x = r*(h + l); h and l
+// have eleven bits each. Chunks come in two kinds, for the two methods:
+//   halves    64 of k, h and l in fp16. A chunk of B has one scale r, and each row of A has one in a chunk.
+//   tf32      32 of k, h and l as fp32 numbers that tensor cores read as tf32. r is 1.
+// A chunk is stored as wgmma reads it; both kinds take as many bytes:
+//   byte 0      high[core][column]    16 bytes, of 8 (tf32: 4) neighbouring k
+//   LOW_AT      low[core][column]
+//   MARKS_AT    marks                 ulong: bit p for number p of the chunk's k, if an element there cannot be split
+//   SCALE_AT    r
+// Elements that cannot be split are zero in the parts. In halves they are too small beside the largest of their chunk (of
+// A: of their row), or huge; in tf32 tiny or huge; in both Inf and NaN.
+//
 // Eight columns of a core are a core matrix of wgmma: 128 contiguous bytes. The order of k is such that a work-item's
 // share of A, for a product of 16 of k, has four values of k from each of its rows: neighbours, or four apart.
 #ifndef COLUMNS
@@ -11,68 +18,135 @@
 #ifndef ALONG_K
 #error "ALONG_K: 1 if the columns of A are neighbours in memory, 0 if its rows are"
 #endif
-#ifndef PARTS
-#error "PARTS: warp groups of a work-group"
-#endif
 #define GROUP 128  // work-items of a warp group
-#define ITEMS (GROUP * PARTS)
-#define CHUNK 32
+#define GROUPS 2   // warp groups of a work-group
+#define ITEMS (GROUPS * GROUP)
 #define PITCH (COLUMNS * 16)  // bytes of a core
-#define LOW_AT (CHUNK / 4 * PITCH)
-#define ODD_AT (2 * LOW_AT)
-#define CHUNK_BYTES (ODD_AT + 128)  // whole cache lines
+#define LOW_AT (8 * PITCH)
+#define MARKS_AT (2 * LOW_AT)
+#define SCALE_AT (MARKS_AT + 8)
+#define CHUNK_BYTES (MARKS_AT + 128)  // whole cache lines
+#define CHUNK_OF(tf32) ((tf32) ? 32 : 64)  // of k
 
 // Of 16 values of k, number `i` of the four that belong to work-items with lane%4 == t.
 #define K_OF(t, i) (ALONG_K ? (t) * 4 + (i) : (i) * 4 + (t))
 
-// Elements from 2^-113 on can be split: their last bits are subnormal numbers that tensor cores can represent. So can
-// elements below 2^60: the sum of a chunk's products does not overflow.
-#define TINY_BITS ((127 - 113) << 23)
-#define TIMES_HUGE_OVERFLOWS 0x1p68f
+// Halves: the largest element is scaled to at least 2^TOP and less than twice that. Scales lie between 2^-63 and 2^63, so that
+// the product of two is a normal number.
+#define TOP 14
+#define LEAST_E (127 + TOP - 63)
+#define HUGE_BITS ((uint)(127 + TOP + 64) << 23)
+static inline int exponent_of(const uint largest) { return max((int)(largest >> 23), LEAST_E); }
+static inline float scale_of(const int e) { return as_float((uint)(e - TOP) << 23); }
+static inline float times_of(const int e) { return as_float((uint)(254 + TOP - e) << 23); }  // 1/scale
+static inline uint tiny_bits(const int e, const int least) { return (uint)(e - TOP + least) << 23; }
 
-static inline void split(const float x, uint* high, uint* low) {
+// Tf32: elements from 2^-113 on can be split: their last bits are subnormal numbers that tensor cores can represent. So can
+// elements below 2^60: the sum of a chunk's products does not overflow.
+#define TINY_OF_TF32 ((uint)(127 - 113) << 23)
+#define HUGE_OF_TF32 ((uint)(127 + 60) << 23)
+
+static inline void split_to_tf32(const float x, uint* high, uint* low) {
   *high = (as_uint(x) + 0x1000) & 0xffffe000;
   *low = as_uint(x - as_float(*high));
 }
 
-// What tells whether all elements of a set can be split.
-typedef struct {
-  uint least;  // the least of their bits, doubled, minus 1: zero becomes the largest
-  float sum;   // of their sizes, times a factor that makes it overflow if one is too large
-} Seen;
-
-static inline void see(Seen* seen, const float x) {
-  seen->least = min(seen->least, as_uint(x) * 2 - 1);
-  seen->sum = fma(fabs(x), TIMES_HUGE_OVERFLOWS, seen->sum);
+// Whether an element that is not zero has bits below `tiny`, or not below `huge`.
+static inline bool is_outside(const float x, const uint tiny, const uint huge) {
+  const uint size = as_uint(x) & 0x7fffffff;
+  return size - 1 < tiny - 1 || size >= huge;
 }
 
-static inline uint is_odd(const Seen* seen) { return seen->least < TINY_BITS * 2u - 1 || !(seen->sum < INFINITY); }
+// Local memory for what work-items find together in a chunk.
+typedef struct {
+  uint largest, smallest;  // bits of the largest that is not huge; of the smallest but zeros, minus 1
+  uint marks[2];
+  bool any_huge;
+} Found;
 
-// Chunks that a work-group packs at a time: a work-item packs 16 of k of one column.
-#define PACKED_AT_ONCE (ITEMS / (2 * COLUMNS))
+static inline void reset(__local Found* found) {
+  found->largest = 0, found->smallest = -1, found->any_huge = false;
+  found->marks[0] = found->marks[1] = 0;
+}
 
-// Pack 16 of k of a column of B, half `half_k` of a chunk's, of which `depth` exist. Returns whether one cannot be split.
-static inline uint pack_column(__global const float* from, const long row, const int depth, __global uchar* to, const int half_k,
-                               const int column) {
-  float x[16];
-  if (row == 1 && depth >= 16 && ((ulong)from & 15) == 0) {
-    #pragma unroll
-    for (int p = 0; p < 16; p += 4) STORE(4, LOAD_ALIGNED(4, __global, from + p), x + p);
-  } else {
-    #pragma unroll
-    for (int p = 0; p < 16; p++) x[p] = p < depth ? from[p * row] : 0.0f;
-  }
-  Seen seen = {-1, 0.0f};
+// A work-item packs 16 of k of a column, SHARES_OF(tf32) times.
+#define SHARES_OF(tf32) ((CHUNK_OF(tf32) / 16 * COLUMNS + ITEMS - 1) / ITEMS)
+
+// Pack a chunk of B, of which `depth` of k and `columns` exist. All work-items call it, behind a barrier after `reset`.
+// `tf32` is a constant.
+static inline __attribute__((always_inline)) void pack_chunk(const bool tf32, __global const float* from, const long row,
+                                                             const long column, const int depth, const int columns,
+                                                             const int least, __global uchar* to, __local Found* found) {
+  const int item = get_local_id(0);
+  float x[SHARES_OF(false)][16];
+  uint largest = 0, smallest = -1;
+  bool any_huge = false;
   #pragma unroll
-  for (int p = 0; p < 16; p++) see(&seen, x[p]);
-  #pragma unroll
-  for (int i = 0; i < 4; i++) {
-    uint high[4], low[4];
-    #pragma unroll
-    for (int t = 0; t < 4; t++) split(x[K_OF(t, i)], high + t, low + t);
-    __global uint4* place = (__global uint4*)(to + ((half_k * 4 + i) * COLUMNS + column) * 16);  // in core half_k*4 + i
-    place[0] = (uint4)(high[0], high[1], high[2], high[3]);
-    place[LOW_AT / 16] = (uint4)(low[0], low[1], low[2], low[3]);
+  for (int s = 0; s < SHARES_OF(tf32); s++) {
+    const int j = (item + s * ITEMS) % COLUMNS, p_0 = (item + s * ITEMS) / COLUMNS * 16;
+    __global const float* own = from + j * column + p_0 * row;
+    const int left = j < columns && p_0 < CHUNK_OF(tf32) ? depth - p_0 : 0;
+    if (row == 1 && left >= 16 && ((ulong)own & 15) == 0) {
+      #pragma unroll
+      for (int p = 0; p < 16; p += 4) STORE(4, LOAD_ALIGNED(4, __global, own + p), x[s] + p);
+    } else {
+      #pragma unroll
+      for (int p = 0; p < 16; p++) x[s][p] = p < left ? own[p * row] : 0.0f;
+    }
   }
-  return is_odd(&seen);
+  const uint huge = tf32 ? HUGE_OF_TF32 : HUGE_BITS;
+  #pragma unroll
+  for (int s = 0; s < SHARES_OF(tf32); s++)
+    #pragma unroll
+    for (int p = 0; p < 16; p++) {
+      const uint size = as_uint(x[s][p]) & 0x7fffffff;
+      largest = max(largest, size < huge ? size : 0);
+      smallest = min(smallest, size - 1);
+      any_huge |= size >= huge;
+    }
+  largest = largest_of_warp(largest);
+  smallest = ~largest_of_warp(~smallest);
+  if (item % 32 == 0) {
+    atomic_max(&found->largest, largest);
+    atomic_min(&found->smallest, smallest);
+  }
+  if (any_huge) found->any_huge = true;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  const int e = exponent_of(found->largest);
+  const uint tiny = tf32 ? TINY_OF_TF32 : tiny_bits(e, least);
+  if (found->any_huge || found->smallest < tiny - 1) {
+    #pragma unroll
+    for (int s = 0; s < SHARES_OF(tf32); s++) {
+      const int p_0 = (item + s * ITEMS) / COLUMNS * 16;
+      uint here = 0;
+      #pragma unroll
+      for (int p = 0; p < 16; p++)
+        if (is_outside(x[s][p], tiny, huge)) here |= 1u << p, x[s][p] = 0.0f;
+      if (here != 0) atomic_or(found->marks + p_0 / 32, here << p_0 % 32);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  const float times = times_of(e);
+  #pragma unroll
+  for (int s = 0; s < SHARES_OF(tf32); s++) {
+    const int j = (item + s * ITEMS) % COLUMNS, block = (item + s * ITEMS) / COLUMNS;
+    if (block * 16 >= CHUNK_OF(tf32)) break;
+    #pragma unroll
+    for (int core = 0; core < (tf32 ? 4 : 2); core++) {  // of a block of 16 of k
+      uint high[4], low[4];
+      #pragma unroll
+      for (int t = 0; t < 4; t++)
+        if (tf32)
+          split_to_tf32(x[s][K_OF(t, core)], high + t, low + t);
+        else
+          high[t] = split_two(x[s][K_OF(t, 2 * core)] * times, x[s][K_OF(t, 2 * core + 1)] * times, low + t);
+      __global uint4* place = (__global uint4*)(to + ((block * (tf32 ? 4 : 2) + core) * COLUMNS + j) * 16);
+      place[0] = (uint4)(high[0], high[1], high[2], high[3]);
+      place[LOW_AT / 16] = (uint4)(low[0], low[1], low[2], low[3]);
+    }
+  }
+  if (item == 0) {
+    *(__global ulong*)(to + MARKS_AT) = (ulong)found->marks[1] << 32 | found->marks[0];
+    *(__global float*)(to + SCALE_AT) = tf32 ? 1.0f : scale_of(e);
+  }
 }

@@ -54,7 +54,10 @@ class SplitConfig(KernelConfig):
     family: ClassVar[str] = "tensor_pack"
     source: ClassVar[str] = "tensor_core/pack.cl"
     entry: ClassVar[str] = "tensor_pack"
-    includes: ClassVar[tuple[str, ...]] = ("tensor_core/tile.cl", "tensor_core/split.cl")
+    includes: ClassVar[tuple[str, ...]] = (
+        *("tensor_core/tile.cl", "tensor_core/eleven_bits.cl"),
+        "tensor_core/split.cl",
+    )
 
     @property
     def items(self) -> int:
@@ -200,7 +203,8 @@ class WgmmaConfig(TensorConfig):
     source: ClassVar[str] = "tensor_core/wgmma.cl"
     includes: ClassVar[tuple[str, ...]] = (
         *TensorConfig.includes,
-        *("tensor_core/barriers.cl", "tensor_core/split.cl", "tensor_core/warp_groups.cl"),
+        *("tensor_core/barriers.cl", "tensor_core/eleven_bits.cl", "tensor_core/split.cl"),
+        "tensor_core/warp_groups.cl",
         *("tensor_core/plain.cl", "tensor_core/methods.cl"),
     )
     # 384 work-items start with 168 registers each; the kernel then divides the registers anew.

@@ -106,14 +106,25 @@ def split_us(elements: int, is_strided: bool, limits: Limits) -> float:
 
 
 def narrow_us(
-    groups: int, columns: int, parts: int, depth: int, slices: int, limits: Limits
+    groups: int, columns: int, depth: int, slices: int, packs: int, is_single: bool, limits: Limits
 ) -> float:
-    """Return how long work-groups with so many columns and parts keep the device busy."""
+    """Return how long work-groups with so many columns keep the device busy.
+
+    Parameters
+    ----------
+    depth : int
+        Of a slice of k.
+    packs : int
+        Chunks of the smaller operand that all work-groups pack together.
+    is_single : bool
+        Whether loads bring single elements.
+    """
     costs = limits.costs
     rounds = ceil_div(groups, limits.compute_units)
-    steps = ceil_div(ceil_div(depth, STEP), parts)
     step_us = costs.narrow_step_us + costs.narrow_column_us * columns
-    if columns > STEP_COLUMNS:
-        step_us *= costs.narrow_wide
+    if is_single:
+        step_us *= costs.narrow_single
+    packing = ceil_div(packs, min(groups, limits.compute_units)) * costs.narrow_pack_us
     adding = costs.narrow_fused_us + slices * costs.narrow_slice_us if slices > 1 else 0.0
-    return rounds * (steps * step_us + costs.narrow_round_us) + adding
+    computing = rounds * (ceil_div(depth, STEP) * step_us + costs.narrow_round_us)
+    return packing + computing + adding

@@ -40,7 +40,7 @@ MOST_LAUNCHES = 256  # of a batch whose loops cannot be joined: each part has it
 # Expected times were fitted for products from here on.
 LEAST_MODELLED_WORK = 2**24  # multiply-adds
 LEAST_MODELLED_SIDE = 48  # of m and n
-LEAST_NARROW, MOST_NARROW = 3, 400  # rows or columns of the narrow family
+LEAST_NARROW, MOST_NARROW = 3, 640  # rows or columns of the narrow family
 LEAST_NARROW_DEPTH = 128  # from which on the error bound is proved: docs/tensor_cores.md
 SLACK = 1.1  # how many times faster a record's config may be than its expected time
 
@@ -218,11 +218,11 @@ class Narrow(Family[NarrowConfig, KernelConfig]):
         else:
             several = [columns for columns in NARROW_COLUMNS if columns >= STEP_COLUMNS]
             found = sorted(several, key=lambda columns: (round_up(short, columns), -columns))
-        return tuple(Choice(NarrowConfig(columns, parts=2, ahead=2)) for columns in found)
+        return tuple(Choice(NarrowConfig(columns, ahead=2)) for columns in found)
 
     def plainest(self, traits: Traits) -> Choice:
         """Return the fewest columns per tile."""
-        return Choice(NarrowConfig(NARROW_COLUMNS[0], parts=2, ahead=1))
+        return Choice(NarrowConfig(NARROW_COLUMNS[0], ahead=1))
 
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
         """Return the launch that multiplies, and with split-k one that adds up."""

@@ -25,16 +25,16 @@ from clgemm.core.steps import (
 )
 from clgemm.kernels.common.panels import Scratch, own_levels, packed_strides
 from clgemm.kernels.split_k.plan import product_arguments, target
+from clgemm.kernels.tensor_core.estimate import narrow_us
 from clgemm.kernels.tensor_core.narrow_config import NarrowConfig, NarrowVariant
+from clgemm.kernels.tensor_core.plan import least_exponent
 
 __all__ = ["fits_narrow", "make_narrow_plan"]
 
-PACK_COUNTERS = 3  # of packing, before the counters of fused split-k
+PACK_COUNTERS = 5  # of packing, before the counters of fused split-k
 MOST_SLICES = 16
-# Times are in iterations of a work-group: a chunk for each warp group that shares k. Fitted on an
-# H200; the data and the script of the fit were not kept.
-ROUND_COST = 3  # iterations: overhead of a round of work-groups
-SLICE_COST = 0.3  # iterations: adding up one slice
+# Chunks of B in halves, and twice as many in tf32 for data that need it.
+METHODS = 1 + 2
 
 
 def fits_narrow(a: Layout, b: Layout, c: Layout) -> bool:
@@ -57,14 +57,15 @@ def fitted(config: NarrowConfig, a: Layout) -> NarrowVariant:
     return variant_of(NarrowVariant, config, along_k=along_k, load_a=load)
 
 
-def slices_of_k(config: NarrowConfig, tiles: int, k: int, limits: Limits) -> int:
-    """Return the best number of slices of k."""
+def slices_of_k(config: NarrowVariant, tiles: int, packs: int, k: int, limits: Limits) -> int:
+    """Return the number of slices of k with the least expected time."""
     chunks = ceil_div(k, config.chunk)
 
     def time(cuts: int) -> float:
-        rounds = ceil_div(tiles * cuts, limits.compute_units)
-        iterations = ceil_div(chunks, config.sharing_k * cuts)
-        return rounds * (iterations + ROUND_COST) + (cuts > 1) * cuts * SLICE_COST
+        depth = ceil_div(chunks, cuts) * config.chunk
+        return narrow_us(
+            tiles * cuts, config.columns, depth, cuts, packs, config.load_a == 1, limits
+        )
 
     return min(range(1, min(chunks, MOST_SLICES) + 1), key=time)
 
@@ -99,8 +100,9 @@ def _steps(
         every = zip(levels, packed, strict=True)
         # The strides of A, B and C, and those over the chunks of packed B.
         batch = batch_of(tuple(Level(x.count, (*x.strides, stride)) for x, stride in every), 4)
-        scratch.reserve("packed_b", packs * config.chunk_bytes)
-        cuts = max(slices_of_k(config, tiles * batch.matrices, k, limits), ceil_div(k, LONGEST_SUM))
+        scratch.reserve("packed_b", METHODS * packs * config.chunk_bytes)
+        cuts = slices_of_k(config, tiles * batch.matrices, packs, k, limits)
+        cuts = max(cuts, ceil_div(k, LONGEST_SUM))
         slice_k = round_up(ceil_div(k, cuts), config.chunk)
         cuts = ceil_div(k, slice_k)
         fused = None
@@ -112,7 +114,7 @@ def _steps(
         first_a, first_b = Element(slot_a, offsets[0]), Element(slot_b, offsets[1])
         place_a = operand_in_place("a", slot_a, first_a, a)
         place_b = operand_in_place("b", slot_b, first_b, b)
-        sizes = {"m": m, "n": n, "k": k, "slice_k": slice_k}
+        sizes = {"m": m, "n": n, "k": k, "slice_k": slice_k, "least": least_exponent(k)}
         packing: dict[str, Argument] = {
             "packed": "packed_b",
             "packed_strides": batch.strides[3],

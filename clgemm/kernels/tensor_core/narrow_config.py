@@ -10,12 +10,12 @@ from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, positive
 from clgemm.core.costs import joined
 from clgemm.core.steps import ceil_div, matrices_of
 from clgemm.kernels.split_k.config import ReduceConfig
-from clgemm.kernels.tensor_core.config import LOCAL_BYTES
-from clgemm.kernels.tensor_core.estimate import STEP_COLUMNS, narrow_us
+from clgemm.kernels.tensor_core.estimate import narrow_us
 
 __all__ = ["NARROW_COLUMNS", "NarrowConfig", "NarrowVariant"]
 
 OVERLAP = 2.0  # as in `joined`: steps and memory traffic
+TF32_MORE = 0.4  # time in tf32 over that in halves, minus 1, on an H100: 0.2 to 0.5
 NARROW_COLUMNS = 16, 32, 64, 96, 128  # of C per tile, in kernels/tensor_core/narrow.cl
 
 
@@ -24,52 +24,34 @@ class NarrowConfig(KernelConfig):
     """For a B of few columns. It splits A on the way from memory to registers."""
 
     columns: int  # of C per tile, one of NARROW_COLUMNS
-    parts: int  # warp groups of a work-group
     ahead: int  # chunks by which A is prefetched to the second-level cache
 
     tile_m: ClassVar[int] = 128  # rows of C per tile
-    chunk: ClassVar[int] = 32  # of k
+    chunk: ClassVar[int] = 64  # of k, in halves
 
     family: ClassVar[str] = "tensor_narrow"
     source: ClassVar[str] = "tensor_core/narrow.cl"
     entry: ClassVar[str] = "tensor_narrow"
     includes: ClassVar[tuple[str, ...]] = (
         *("common/store.cl", "split_k/fused.cl"),
-        "tensor_core/barriers.cl",
-        "tensor_core/chunk.cl",
+        *("tensor_core/barriers.cl", "tensor_core/eleven_bits.cl"),
+        *("tensor_core/chunk.cl", "tensor_core/turns.cl"),
     )
     companions: ClassVar[tuple[type[KernelConfig], ...]] = (ReduceConfig,)
 
     @property
     def items(self) -> int:
-        return 128 * self.parts
-
-    @property
-    def sharing_k(self) -> int:
-        """Warp groups that share k. Where columns are many, they share the rows."""
-        return 1 if self.columns > STEP_COLUMNS else self.parts
+        return 256
 
     @property
     def chunk_bytes(self) -> int:
         """Bytes of a packed chunk of B."""
-        return 2 * FLOAT_BYTES * self.chunk * self.columns + 128
+        return FLOAT_BYTES * self.chunk * self.columns + 128
 
     def problems(self) -> Iterator[str]:
-        bad = list(positive(self))
-        yield from bad
-        if self.parts == 1:
-            yield "parts=1 is less than 2: warp groups alternate"
+        yield from positive(self)
         if self.columns not in NARROW_COLUMNS:
             yield f"columns={self.columns} is not one of {NARROW_COLUMNS}"
-        if bad:
-            return
-        tile = FLOAT_BYTES * self.columns * (self.tile_m + 4)
-        if self.sharing_k == 1 and self.parts != 2:
-            yield f"parts={self.parts} is not 2, as columns={self.columns} needs"
-        stages = 4 if self.sharing_k == 1 else 3
-        # As in WgmmaConfig.
-        if (needed := self.sharing_k * max(stages * self.chunk_bytes, tile)) > LOCAL_BYTES:
-            yield f"{needed} bytes of local memory exceed {LOCAL_BYTES}"
 
 
 @dataclass(frozen=True)
@@ -86,11 +68,15 @@ class NarrowVariant(NarrowConfig):
         m, n, k, depth = (sizes[name] for name in ("m", "n", "k", "slice_k"))
         matrices = matrices_of(sizes["counts"])
         slices = ceil_div(k, depth)
-        steps = narrow_us(groups, self.columns, self.parts, min(k, depth), slices, limits)
+        is_single, packs = self.load_a == 1, sizes["packs"]
+        steps = narrow_us(groups, self.columns, min(k, depth), slices, packs, is_single, limits)
         read = FLOAT_BYTES * matrices * (m * k * ceil_div(n, self.columns) + m * n)
-        packed: float = FLOAT_BYTES * matrices * n * k / limits.costs.narrow_pack_bytes
-        rest = limits.costs.narrow_us - limits.costs.start_us + packed
+        rest: float = limits.costs.narrow_us - limits.costs.start_us
         return joined(OVERLAP, steps, read / limits.costs.narrow_bytes) + rest
+
+    def fallback_us(self, launch: Launch) -> float:
+        """Return how much longer a launch takes that goes on in tf32."""
+        return TF32_MORE * self.microseconds(launch)
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

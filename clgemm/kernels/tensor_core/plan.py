@@ -153,7 +153,7 @@ def _most_listed(a: Layout, b: Layout) -> int:
     return LISTED_PER_PANEL * _panels(a, b)
 
 
-def _least_exponent(k: int) -> int:
+def least_exponent(k: int) -> int:
     """Return the least exponent, relative to the scale, of an element that may be split in halves.
 
     docs/tensor_cores.md has its effect on the error bound.
@@ -189,7 +189,7 @@ def _tensor_steps(
         tiles,
         {
             **sizes,
-            "least": _least_exponent(k),
+            "least": least_exponent(k),
             "most": most,
             **operands,
             "count": counters["count"],

@@ -32,37 +32,11 @@
 #define LEAST_HIGH 16384.0f  // 2^HALVES_TOP: the largest high part of a tile is at least this, and less than twice this
 #define MOST_LOW 8.0f        // the largest low part
 
-static inline uint eleven_bits(float x) {
-  uint near;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(near) : "f"(x));
-  return near;
-}
-
 static inline void split_core_tf32(const float* x, float up, uint4* high, uint4* low) {
   high->x = eleven_bits(x[0] * up), low->x = eleven_bits(x[0] * up - as_float(high->x));
   high->y = eleven_bits(x[1] * up), low->y = eleven_bits(x[1] * up - as_float(high->y));
   high->z = eleven_bits(x[2] * up), low->z = eleven_bits(x[2] * up - as_float(high->z));
   high->w = eleven_bits(x[3] * up), low->w = eleven_bits(x[3] * up - as_float(high->w));
-}
-
-static inline uint halves(float low, float high) {
-  uint both;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-  return both;
-}
-
-static inline float2 floats(uint both) {
-  float2 two;
-  asm("{.reg .b16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high;}"
-      : "=f"(two.x), "=f"(two.y) : "r"(both));
-  return two;
-}
-
-static inline uint split_two(float x, float y, uint* low) {
-  const uint high = halves(x, y);
-  const float2 near = floats(high);
-  *low = halves(x - near.x, y - near.y);
-  return high;
 }
 
 static inline void split_core(const float* x, float up, uint4* high, uint4* low) {
@@ -110,12 +84,6 @@ static inline void split_core_to_bytes(const float* x, float up, float step, uin
 static inline bool is_outlier(float x, uint tiny, uint huge) {
   const uint size = as_uint(x) & 0x7fffffff;
   return size - 1 < tiny - 1 || size >= huge;
-}
-
-static inline uint largest_of_warp(uint x) {
-  uint largest;
-  asm volatile("redux.sync.max.u32 %0, %1, 0xffffffff;" : "=r"(largest) : "r"(x));
-  return largest;
 }
 
 // Local memory that work-items share while they split a tile.

@@ -63,7 +63,15 @@ def test_operands_without_a_unit_stride_are_split_more_slowly():
 
 def test_slices_shorten_a_long_sum_of_few_tiles():
     """Adding up costs something for each slice."""
-    alone = narrow_us(4, 64, 2, 16384, 1, LIMITS)
-    cut = narrow_us(4 * 16, 64, 2, 1024, 16, LIMITS)
+    alone = narrow_us(4, 64, 16384, 1, 0, False, LIMITS)
+    cut = narrow_us(4 * 16, 64, 1024, 16, 0, False, LIMITS)
     assert cut < alone / 4
-    assert narrow_us(4, 64, 2, 64, 2, LIMITS) > narrow_us(4, 64, 2, 64, 1, LIMITS)
+    few = narrow_us(4, 64, 64, 1, 0, False, LIMITS)
+    assert narrow_us(4, 64, 64, 2, 0, False, LIMITS) > few
+    assert narrow_us(4, 64, 64, 1, 0, True, LIMITS) > few
+
+
+def test_all_work_groups_pack_together():
+    """Chunk after chunk, so that few of them take longer."""
+    alone, together = (narrow_us(n, 64, 64, 1, 64, False, LIMITS) for n in (1, 64))
+    assert alone > together > narrow_us(64, 64, 64, 1, 0, False, LIMITS)

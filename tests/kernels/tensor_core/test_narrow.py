@@ -23,7 +23,7 @@ from clgemm.planning import planner
 
 LIMITS = replace(GPU_LIMITS, fused_split_k=True)
 TRAITS = traits_with(LIMITS, is_nvidia=True, capability=(9, 0))
-FEW = NarrowConfig(columns=64, parts=2, ahead=2)
+FEW = NarrowConfig(columns=64, ahead=2)
 
 
 def columns(*shape):
@@ -103,9 +103,10 @@ def test_repeated_matrices_are_packed_once():
     plan = make_narrow_plan(a.broadcast((2, 3)), b, c, FEW, LIMITS)
     (step,) = plan.steps
     assert step.arguments["packed"] == "packed_b"
-    assert struct.unpack("4q", step.arguments["packed_strides"]) == (0, 0, 0, 20)
-    assert step.arguments["packs"] == 3 * 20
-    assert dict(plan.scratch)["packed_b"] == 3 * 20 * (64 * 32 * 8 + 128)
+    assert struct.unpack("4q", step.arguments["packed_strides"]) == (0, 0, 0, 10)
+    assert step.arguments["packs"] == 3 * 10
+    methods = 3  # halves, and twice as many chunks in tf32
+    assert dict(plan.scratch)["packed_b"] == methods * 3 * 10 * (64 * 64 * 4 + 128)
 
 
 @pytest.mark.parametrize(

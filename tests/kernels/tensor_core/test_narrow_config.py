@@ -10,19 +10,16 @@ from strategies import GPU_LIMITS as LIMITS
 from clgemm.core.config import variant_of
 from clgemm.kernels.tensor_core.narrow_config import NarrowConfig, NarrowVariant
 
-FEW = NarrowConfig(columns=64, parts=2, ahead=2)
-FEWER = NarrowConfig(columns=16, parts=3, ahead=1)
-MORE = NarrowConfig(columns=128, parts=2, ahead=2)
+FEW = NarrowConfig(columns=64, ahead=2)
+FEWER = NarrowConfig(columns=16, ahead=1)
+MORE = NarrowConfig(columns=128, ahead=2)
 
 
 @pytest.mark.parametrize(
     ("config", "named"),
     [
         (replace(FEW, columns=48), "columns=48"),
-        (replace(FEW, parts=0), "parts=0"),
-        (replace(FEW, parts=1), "warp groups alternate"),
-        (replace(FEW, parts=5), "local memory"),
-        (replace(MORE, parts=3), "parts=3 is not 2"),
+        (replace(FEW, ahead=0), "ahead=0"),
         (variant_of(NarrowVariant, FEW, load_a=4, along_k=False), "load_a=4"),
     ],
 )

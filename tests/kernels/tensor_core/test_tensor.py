@@ -17,6 +17,7 @@ import clgemm
 from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.pack.defaults import pack_config
 from clgemm.kernels.tensor_core import family as tensor
+from clgemm.kernels.tensor_core import narrow
 from clgemm.kernels.tensor_core import plan as tensor_plan
 from clgemm.kernels.tensor_core.config import (
     MmaConfig,
@@ -40,10 +41,10 @@ IN_BYTES = replace(WIDE, guard=False, int8=True)
 NARROW_IN_BYTES = replace(NARROW, guard=False, int8=True)
 FAST = replace(NARROW, guard=False)
 MMA = MmaVariant(swizzle=2, guard=True)
-FEW = NarrowConfig(columns=64, parts=2, ahead=2)
-FEWER = NarrowConfig(columns=16, parts=3, ahead=1)
-SEVERAL = NarrowConfig(columns=96, parts=2, ahead=1)
-MORE = NarrowConfig(columns=128, parts=2, ahead=2)
+FEW = NarrowConfig(columns=64, ahead=2)
+FEWER = NarrowConfig(columns=16, ahead=1)
+SEVERAL = NarrowConfig(columns=96, ahead=1)
+MORE = NarrowConfig(columns=128, ahead=2)
 PLAIN = lane_configs()[0]
 PACK = (pack_config(LIMITS, PLAIN.tile_m), pack_config(LIMITS, PLAIN.tile_n))
 
@@ -291,6 +292,37 @@ def test_float32_keeps_its_componentwise_bound(able, monkeypatch, config, a, b):
     c = np.random.default_rng(11).standard_normal(got.shape).astype(np.float32)
     got = clgemm.sgemm(-0.75, a, b, 1.5, c)
     assert excess(got, a, b, -0.75, 1.5, c.astype(np.float64), slack) <= 1
+
+
+@pytest.mark.parametrize("config", [FEW, FEWER, SEVERAL, MORE])
+@pytest.mark.parametrize("first", [0, 1, 64, 500, 960, 999])
+@pytest.mark.parametrize("rows", [slice(64), slice(64, 128), slice(100, 300), slice(0, None, 50)])
+def test_few_rows_go_on_in_tf32_where_they_must(able, monkeypatch, config, first, rows):
+    """From any k on, in one of two warp groups or both, and where B alone needs it."""
+    force(monkeypatch, config)
+    monkeypatch.setattr(narrow, "MOST_SLICES", 1)
+    rng = np.random.default_rng(19)
+    a, b = normal(rng, 300, 1000), normal(rng, 1000, 50)
+    spread = np.exp(5 * normal(rng, 300, 1000))
+    a[rows, first:] *= spread[rows, first:]
+    for x, y in ((a, b), (normal(rng, 300, 1000), b * spread[:50].T), (a.T.copy().T, b)):
+        x, y = x.astype(np.float32), y.astype(np.float32)
+        assert excess(clgemm.sgemm(1.0, x, y), x, y) <= 1
+
+
+@pytest.mark.parametrize("config", [FEW, FEWER, SEVERAL, MORE])
+def test_few_elements_that_halves_cannot_hold(able, monkeypatch, config):
+    """None, as many as are multiplied plainly, and one more, in any of a chunk's k."""
+    force(monkeypatch, config)
+    monkeypatch.setattr(narrow, "MOST_SLICES", 1)
+    rng = np.random.default_rng(20)
+    for count in (0, 1, 4, 5, 64):
+        a, b = (normal(rng, *shape).astype(np.float32) for shape in ((200, 640), (640, 40)))
+        for chunk in range(0, 640, 64):
+            places = chunk + rng.permutation(64)[:count]
+            a[rng.integers(0, 200, count), places] *= np.float32(2.0**-40)
+            b[places[:1], rng.integers(0, 40)] = 1e30
+        assert excess(clgemm.sgemm(1.0, a, b), a, b) <= 1, count
 
 
 @pytest.mark.parametrize("config", [WIDE, NARROW])
