@@ -15,7 +15,8 @@ from clgemm.kernels.tensor_core.estimate import narrow_us
 __all__ = ["NARROW_COLUMNS", "NarrowConfig", "NarrowVariant"]
 
 OVERLAP = 2.0  # as in `joined`: steps and memory traffic
-TF32_MORE = 0.4  # time in tf32 over that in halves, minus 1, on an H100: 0.2 to 0.5
+# How much longer launches take that go on in tf32, on an H100: microseconds, and a share.
+TF32_US, TF32_MORE = 9.0, 0.3
 NARROW_COLUMNS = 16, 32, 64, 96, 128  # of C per tile, in kernels/tensor_core/narrow.cl
 
 
@@ -76,7 +77,7 @@ class NarrowVariant(NarrowConfig):
 
     def fallback_us(self, launch: Launch) -> float:
         """Return how much longer a launch takes that goes on in tf32."""
-        return TF32_MORE * self.microseconds(launch)
+        return TF32_US + TF32_MORE * self.microseconds(launch)
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
