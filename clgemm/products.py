@@ -20,6 +20,7 @@ from clgemm.contraction import (
     fits_dot,
     is_loop,
     require_out,
+    shares_b,
     stays_on_host,
     summed_axes,
     unwrapped,
@@ -222,7 +223,7 @@ def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
         )  # fmt: skip
         count, sent = math.prod(batch), sent_share(x, y, math.prod(shape))
         sizes, by_loop = (m, n, k, count), is_loop(rows, columns)
-        how = {"by_loop": by_loop, "is_new": target is None}
+        how = {"by_loop": by_loop, "is_new": target is None, "shares_b": shares_b(rows, columns)}
         if not usable or staying.host_is_faster("matmul", x, y, sizes, sent, **how):
             return np.matmul(a, b, out=out)
     direct = target is not None and updatable(target)

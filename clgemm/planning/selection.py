@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import os
 
 from clgemm.core.host_blas import blas_kernels
@@ -88,6 +89,13 @@ LEAST_REUSE_OF_BATCHES = 40
 # times as fast at 2906 x 343, 2 at twice as many, 5 to 7 at four times (an H100, 2026-11-25).
 LEAST_BY_LOOP = 2**16
 LEAST_BY_LOOP_IF_SENT = 2**19
+# NumPy's `dot` and `inner` sum one element of the result after the other where an operand has more
+# than two axes. That takes 10 to 60 times as long as BLAS, so a CPU device pays once NumPy takes
+# longer than a call: 300 random products have a mean regret of 1.02 (two cores of an AMD EPYC with
+# PoCL 3.1 and Intel's runtime, 2026-11-26). For GPUs the bound is as for the loop above: not
+# measured.
+LEAST_BY_ELEMENTS = 2**11  # multiply-adds; fewer take less time than any device's call
+LEAST_US_IF_SENT = 1000
 # A result of NumPy lies in new pages from about 48 MiB on, which take longer to get than to fill.
 # The package keeps memory for its results. From so many elements of a new result on, a CPU device
 # of few cores is 1.0 to 4.8 times as fast, with a k of 4 to 100 (two cores of an AMD EPYC with PoCL
@@ -144,6 +152,8 @@ def host_is_faster(
     by_loop: bool = False,
     by_copy: bool = False,
     is_kept: bool = False,
+    shares_b: bool = False,
+    element_us: float = 0.0,
 ) -> bool:
     """Tell whether the host's BLAS should multiply host operands.
 
@@ -158,6 +168,10 @@ def host_is_faster(
         Whether NumPy copies a large operand for its BLAS.
     is_kept : bool, optional
         Whether the result is a new array, for which the package has kept memory.
+    shares_b : bool, optional
+        As for `clgemm.planning.cpu_choice.suits`.
+    element_us : float, optional
+        How long NumPy takes for an element of the result, if it sums one after the other.
 
     Raises
     ------
@@ -169,18 +183,24 @@ def host_is_faster(
     work = m * n * k * matrices
     if (least := threshold()) is not None:
         return work < least
-    suits_cpu = cpu_choice.may_suit(m, n, k, matrices)
-    is_large = is_kept and is_mostly_result(m, n, k, matrices)
-    least_work = LEAST_BY_LOOP if by_loop else smallest(SMALLEST_CROSSOVER) * sent
-    if work < least_work and not (by_copy or suits_cpu or is_large):
+    by_elements, host_us = element_us > 0, m * n * matrices * element_us
+    if by_elements and host_us < cpu_choice.LEAST_CALL_US:
         return True
-    if min(m, n, k) < SHORT_SIDE and not (by_loop or suits_cpu or is_large):
+    suits_cpu = cpu_choice.may_suit(m, n, k, matrices, shares_b)
+    is_large = is_kept and is_mostly_result(m, n, k, matrices)
+    may_pay = by_elements or suits_cpu or is_large
+    least_work = LEAST_BY_LOOP if by_loop else smallest(SMALLEST_CROSSOVER) * sent
+    if work < least_work and not (by_copy or may_pay):
+        return True
+    if min(m, n, k) < SHORT_SIDE and not (by_loop or may_pay):
         return True
     try:
         device = get_device()
     except NoDeviceError as error:
         _warn_once(str(error))
         return True
+    if by_elements:
+        return host_us < _least_us(device)
     if by_loop:
         emulates_lanes = device.kind == "CPU" and not device.traits.is_vector_compiler
         is_sent = transfer_config(device) is not None
@@ -191,7 +211,7 @@ def host_is_faster(
     least_of_kinds = found.least if found else {}
     if suits_cpu and kind_of(product) not in least_of_kinds and _reads_in_place(device):
         costs, is_amd = device.traits.limits.cpu_costs, device.traits.is_amd
-        if cpu_choice.suits(m, n, k, matrices, costs, is_amd):
+        if cpu_choice.suits(m, n, k, matrices, costs, is_amd, shares_b):
             return False
     if min(m, n, k) < SHORT_SIDE:
         return True
@@ -202,6 +222,15 @@ def host_is_faster(
     if by_copy and _reads_in_place(device):
         return False
     return _rules_choose_host(device, product, sent)
+
+
+def _least_us(device: Device) -> float:
+    """Return the time from which on a device is faster than NumPy that sums element by element."""
+    if device.kind != "CPU":
+        return LEAST_US_IF_SENT
+    if not device.traits.is_vector_compiler:
+        return math.inf  # it emulates lanes
+    return cpu_choice.call_us(device.traits.limits.cpu_costs)
 
 
 def is_mostly_result(m: int, n: int, k: int, matrices: int) -> bool:

@@ -6,13 +6,20 @@ count, and what `_state` returns.
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeAlias
 
 from numpy import ndarray
 
 from clgemm.hardware.choice import get_devices
 from clgemm.planning import selection
-from clgemm.planning.cpu_choice import BLAS_TILE, LEAST_COUNTED, LEAST_LARGE, MOST_PADDING
+from clgemm.planning.cpu_choice import (
+    BLAS_TILE,
+    LEAST_COUNTED,
+    LEAST_LARGE,
+    LEAST_SHARING,
+    MOST_PADDING,
+)
 from clgemm.planning.crossovers import measured, smallest
 from clgemm.planning.selection import threshold_text
 from clgemm.runtime import regions, results
@@ -59,6 +66,8 @@ def is_small(a: Any, b: Any, out: Any, is_matmul: bool = False) -> bool:
             if _is_small_batch(a, b):
                 return True
             size_a *= MOST_PADDING
+    elif (len(shape) > 2 or b.ndim > 2) and not threshold_text():
+        return bool(size_a * size_b < k * selection.LEAST_BY_ELEMENTS)
     return selection.is_small(size_a, size_b, k)
 
 
@@ -66,6 +75,8 @@ def _is_small_batch(a: Any, b: Any) -> bool:
     """Tell whether a batch is too small, whose short rows and columns count as longer."""
     batch, shape_b, rows = a.shape[:-2], b.shape, max(a.shape[-2], 1) if a.ndim > 1 else 1
     if not batch or (len(shape_b) > 2 and shape_b[:-2] != batch) or threshold_text():
+        return False
+    if len(shape_b) == 2 and math.prod(batch) >= LEAST_SHARING:
         return False
     counted: int = a.size * max(rows, BLAS_TILE) // rows * max(shape_b[-1], BLAS_TILE)
     return counted < smallest(LEAST_COUNTED)
@@ -95,6 +106,8 @@ def host_is_faster(
     sent: float,
     by_loop: bool = False,
     is_new: bool = False,
+    shares_b: bool = False,
+    element_us: float = 0.0,
 ) -> bool:
     """Tell whether the host's BLAS should multiply, and note it if so.
 
@@ -104,7 +117,7 @@ def host_is_faster(
         As for `is_known`; None if nothing is to be noted.
     sizes : tuple of int
         m, n, k and the number of matrices.
-    sent, by_loop
+    sent, by_loop, shares_b, element_us
         As for `clgemm.planning.selection.host_is_faster`.
     is_new : bool, optional
         Whether the result is a new array.
@@ -112,8 +125,8 @@ def host_is_faster(
     by_copy = _is_copied(a) or _is_copied(b)
     m, n, _, matrices = sizes
     is_kept = is_new and results.is_kept(matrices * m * n)
-    how = {"by_loop": by_loop, "by_copy": by_copy, "is_kept": is_kept}
-    if not selection.host_is_faster(*sizes, sent, **how):
+    how = {"by_loop": by_loop, "by_copy": by_copy, "is_kept": is_kept, "shares_b": shares_b}
+    if not selection.host_is_faster(*sizes, sent, **how, element_us=element_us):
         return False
     if selection.is_mostly_result(*sizes):
         return True  # what is noted must hold for any `out`

@@ -71,6 +71,27 @@ def test_on_other_processors_few_rows_alone_suit(sizes, pocl, monkeypatch):
     assert suits(*sizes, POCL, False) == pocl
 
 
+@pytest.mark.parametrize(
+    ("sizes", "is_narrow", "intel", "pocl"),
+    [
+        ((1, 59, 252, 255), True, True, True),
+        ((10, 264, 5, 453), True, True, True),
+        ((48, 3, 8, 731), True, False, False),
+        ((16, 64, 64, 20), True, True, False),
+        ((16, 64, 64, 100), True, True, True),
+        ((2, 445, 5, 318), False, True, False),
+        ((9, 1, 300, 400), True, False, False),
+        ((4, 16, 16, 64), True, False, False),
+    ],
+)
+def test_batches_that_share_b(sizes, is_narrow, intel, pocl, monkeypatch):
+    """NumPy takes longer for many short matrices, but for those with few columns."""
+    monkeypatch.setattr(cpu_choice, "has_narrow_kernels", lambda: is_narrow)
+    found = (suits(*sizes, costs, True, shares_b=True) for costs in (INTEL, POCL))
+    assert tuple(found) == (intel, pocl)
+    assert suits(*sizes, INTEL, False, shares_b=True) == (intel and is_narrow)
+
+
 @pytest.mark.parametrize("is_narrow", [False, True])
 @given(m=sides(3000), n=sides(3000), k=sides(3000), matrices=st.just(1) | sides(300))
 def test_none_is_missed_by_the_quick_bounds(is_narrow, m, n, k, matrices):

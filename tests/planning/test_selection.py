@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -120,6 +121,31 @@ def test_no_device_is_refused_by_the_crossover_of_another_kind(monkeypatch):
     assert selection.CROSSOVER["CPU"] < 900**3 < selection.CROSSOVER["GPU"]
     assert not selection.host_is_faster(900, 900, 900, 1)
     assert selection.CROSSOVER["CPU"] >= selection.SMALLEST_CROSSOVER
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_vector_compiler", "least_us"),
+    [
+        ("CPU", True, cpu_choice.call_us(TWO_CORES.cpu_costs)),
+        ("CPU", False, math.inf),
+        ("GPU", True, selection.LEAST_US_IF_SENT),
+    ],
+)
+def test_numpy_that_sums_element_by_element_is_slow(
+    kind, is_vector_compiler, least_us, monkeypatch
+):
+    """A device pays once NumPy takes longer than its call."""
+
+    class Stand:
+        shares_host_memory, transfer = kind == "CPU", None
+        traits = Traits(TWO_CORES, kind, register_width=16, is_vector_compiler=is_vector_compiler)
+
+    Stand.kind = kind
+    monkeypatch.delenv("CLGEMM_THRESHOLD")
+    monkeypatch.setattr(selection, "get_device", Stand)
+    for microseconds in (1, cpu_choice.LEAST_CALL_US, 60, 999, 1001, 1e6):
+        host = selection.host_is_faster(10, 20, 5, 1, element_us=microseconds / 200)
+        assert host == (microseconds < max(least_us, cpu_choice.LEAST_CALL_US))
 
 
 @pytest.mark.parametrize(

@@ -137,10 +137,11 @@ def test_there_are_not_too_many(judged, monkeypatch):
 
 
 def test_a_batch_of_short_sides_is_not_known_by_its_sizes(monkeypatch):
-    """Since its short rows and columns count as longer. To dot, it is one matrix."""
+    """Since its short rows and columns count as longer. NumPy's dot does not use its BLAS."""
     monkeypatch.delenv("CLGEMM_THRESHOLD", raising=False)
     a, b = np.ones((200, 3, 39), np.float32), np.ones((39, 100), np.float32)
-    assert staying.is_small(a, b, None)
+    assert staying.is_small(a.reshape(600, 39), b, None)
+    assert not staying.is_small(a, b, None)
     assert not staying.is_small(a, b, None, True)
     assert staying.is_small(a[:3], b[:, :3], None, True)
     assert staying.is_small(a[0], b, None, True)
@@ -158,6 +159,40 @@ def test_a_large_result_is_judged_each_time(monkeypatch):
             function(A, B, out=out)
             function(A, B)
     assert told == [False, True] * 4
+
+
+def test_whether_a_batch_shares_b_is_told(judged, monkeypatch):
+    """Then a device makes one product of it, if its matrices follow one another."""
+    told = told_of(monkeypatch, "shares_b")
+    batch, one = np.ones((70, 30, 40), np.float32), np.ones((40, 50), np.float32)
+    for a, b, shares in (
+        *((batch, one, True), (batch, one[None], True), (batch.reshape(7, 10, 30, 40), one, True)),
+        *((batch[::2], one, False), (batch[:, :, ::-1], one, False), (batch[0], one, False)),
+        *((batch, np.ones((70, 40, 50), np.float32), False), (one.T[None], batch[0].T, False)),
+    ):
+        told.clear()
+        np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+        assert told == [shares], (a.shape, b.shape)
+
+
+def test_how_long_numpy_takes_for_an_element_is_told(judged, monkeypatch):
+    """With more than two axes, and longer where the summed axes are not dense."""
+    told = told_of(monkeypatch, "element_us")
+    batch = np.ones((3, 30, 40), np.float32)
+    for a, b in ((A, B), (batch, B), (batch, B.T.copy().T), (batch, np.ones(40, np.float32))):
+        np.testing.assert_array_equal(clgemm.dot(a, b), np.dot(a, b))
+        np.testing.assert_array_equal(clgemm.inner(a, b.T), np.inner(a, b.T))
+    by_blas, strided, dense, vector = told[::2]
+    assert told[::2] == told[1::2]
+    assert 0 == by_blas < dense == vector < strided
+
+
+def test_small_products_of_more_axes_are_known_at_once(monkeypatch):
+    """Without CLGEMM_THRESHOLD, those that take NumPy less time than any device's call."""
+    monkeypatch.delenv("CLGEMM_THRESHOLD")
+    a = np.ones((2, 3, 40), np.float32)
+    assert staying.is_small(a, B[:, :2], None)
+    assert not staying.is_small(a, B, None)
 
 
 SIDES = [1, 2, 3, 15, 16, 17, 100, 400, 3000]
