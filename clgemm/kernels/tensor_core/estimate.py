@@ -15,7 +15,7 @@ STEP = 64  # of k
 MODELLED_ELEMENTS = 128 * 128  # of a tile, for which the costs of split-k hold
 MOST_SLICES = 16
 LEAST_DEPTHS = 2  # of a slice
-STEP_COLUMNS = 64  # of the narrow family's tiles; with more, its warp groups do not share k
+STEP_COLUMNS = 64  # with so many columns of C or fewer, a tile of the narrow family has all
 MOST_ROUNDS = 4  # of slices: each takes scratch memory
 
 
