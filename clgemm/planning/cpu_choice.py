@@ -30,67 +30,6 @@ __all__ = [
 ]
 
 
-class Rates(NamedTuple):
-    """The multiply-adds from which on a device pays, for each microsecond that a call takes.
-
-    Attributes
-    ----------
-    batch : float
-        For batches of matrices.
-    shallow : float
-        Where k is below `SHALLOW`, also for batches.
-    sides : tuple of (float, float)
-        For others, by the shorter side of C: up to which length, and the rate.
-    deep : tuple of (float, float)
-        Instead of `sides`, if there are any, for a C of `LEAST_IF_DEEP` rows and columns or more
-        where k is at least `DEEP` times as long as both. There each element of the operands counts
-        `PACKED` multiply-adds.
-    """
-
-    batch: float = math.inf
-    shallow: float = math.inf
-    sides: tuple[tuple[float, float], ...] = ()
-    deep: tuple[tuple[float, float], ...] = ()
-
-    def of(self, short: int, k: int, matrices: int, is_deep: bool) -> float:
-        """Return the rate of a product; infinite if the host is always faster."""
-        if k < SHALLOW:
-            return self.shallow
-        if matrices > 1:
-            return self.batch
-        rates = self.deep if is_deep else self.sides
-        return next((rate for most, rate in rates if short <= most), math.inf)
-
-
-# Where the host's BLAS leaves AVX-512 unused; where it does not, on AMD's processors and on others.
-NARROW = Rates(
-    batch=1e5,
-    shallow=4e5,
-    sides=((7, 1e5), (math.inf, 2e5)),
-    deep=((math.inf, 2.5e5),),
-)
-AMD = Rates(
-    batch=6e5,
-    shallow=1.2e6,
-    sides=((31, 2e5), (63, 4e5)),
-    deep=((31, 2.5e5), (63, 5e5), (math.inf, 1.2e6)),
-)
-OTHERS = Rates(sides=((7, 1e6),))
-SHALLOW = 8
-DEEP, LEAST_IF_DEEP = 4, 8
-# The BLAS packs both operands. Where k is long and C small, that takes longer than the arithmetic.
-PACKED = 32
-CALL_US = 12  # of a call, besides the runtime's part
-# The BLAS computes whole tiles, so fewer rows or columns count as those of a tile.
-BLAS_TILE = 16
-# A large C of a short k on AMD's processors, where most of the time goes to the writing of C: its
-# elements, for each microsecond of a call, from which on a device is faster, the values of k, and
-# the least side. From 1,143 random products in bursts, on the machine and with the runtimes above:
-# with OpenBLAS's kernels for AVX-512, the mean regret is 1.02 with both runtimes, and the 95th
-# percentile 1.16 with PoCL and 1.10 with Intel's (2026-11-25).
-IF_FLAT, DEPTHS_IF_FLAT, LEAST_SIDE_IF_FLAT = 9e4, range(2, 65), 64
-
-
 class LoopTimes(NamedTuple):
     """The microseconds that NumPy's `matmul` takes for each matrix of a batch.
 
@@ -114,12 +53,76 @@ class LoopTimes(NamedTuple):
         return self.call + self.multiply_add * m * n * k + elements
 
 
+class Rates(NamedTuple):
+    """The multiply-adds from which on a device pays, for each microsecond that a call takes.
+
+    Attributes
+    ----------
+    batch : float
+        For batches of matrices.
+    shallow : float
+        Where k is below `SHALLOW`, also for batches.
+    sides : tuple of (float, float)
+        For others, by the shorter side of C: up to which length, and the rate.
+    deep : tuple of (float, float)
+        Instead of `sides`, if there are any, for a C of `LEAST_IF_DEEP` rows and columns or more
+        where k is at least `DEEP` times as long as both. There each element of the operands counts
+        `PACKED` multiply-adds.
+    loop : LoopTimes, optional
+        For batches that share B, instead of a rate; None if it is not measured.
+    """
+
+    batch: float = math.inf
+    shallow: float = math.inf
+    sides: tuple[tuple[float, float], ...] = ()
+    deep: tuple[tuple[float, float], ...] = ()
+    loop: LoopTimes | None = None
+
+    def of(self, short: int, k: int, matrices: int, is_deep: bool) -> float:
+        """Return the rate of a product; infinite if the host is always faster."""
+        if k < SHALLOW:
+            return self.shallow
+        if matrices > 1:
+            return self.batch
+        rates = self.deep if is_deep else self.sides
+        return next((rate for most, rate in rates if short <= most), math.inf)
+
+
+# Where the host's BLAS leaves AVX-512 unused; where it does not, on AMD's processors and on others.
+NARROW = Rates(
+    batch=1e5,
+    shallow=4e5,
+    sides=((7, 1e5), (math.inf, 2e5)),
+    deep=((math.inf, 2.5e5),),
+    loop=LoopTimes(call=0.073, multiply_add=1.5e-5, a=1.65e-4, b=9.2e-5, c=5.9e-5),
+)
+AMD = Rates(
+    batch=6e5,
+    shallow=1.2e6,
+    sides=((31, 2e5), (63, 4e5)),
+    deep=((31, 2.5e5), (63, 5e5), (math.inf, 1.2e6)),
+    loop=LoopTimes(call=0.068, multiply_add=1.0e-5, a=4.6e-5, b=2.0e-5, c=3.1e-5),
+)
+OTHERS = Rates(sides=((7, 1e6),))
+SHALLOW = 8
+DEEP, LEAST_IF_DEEP = 4, 8
+# The BLAS packs both operands. Where k is long and C small, that takes longer than the arithmetic.
+PACKED = 32
+CALL_US = 12  # of a call, besides the runtime's part
+# The BLAS computes whole tiles, so fewer rows or columns count as those of a tile.
+BLAS_TILE = 16
+# A large C of a short k on AMD's processors, where most of the time goes to the writing of C: its
+# elements, for each microsecond of a call, from which on a device is faster, the values of k, and
+# the least side. From 1,143 random products in bursts, on the machine and with the runtimes above:
+# with OpenBLAS's kernels for AVX-512, the mean regret is 1.02 with both runtimes, and the 95th
+# percentile 1.16 with PoCL and 1.10 with Intel's (2026-11-25).
+IF_FLAT, DEPTHS_IF_FLAT, LEAST_SIDE_IF_FLAT = 9e4, range(2, 65), 64
+
+
 # Batches that share B, as x[batch, row, k] @ W. NumPy multiplies, and its BLAS packs B, for one
 # matrix after the other. A device makes them as one product. From 880 random batches of 1e5 to 3e7
 # multiply-adds on the machine and with the runtimes above: the mean regret is 1.02 to 1.05, and the
 # 95th percentile 1.24 to 1.40. By `Rates`, it was 1.08 to 1.22, and 1.6 to 3.4 (2026-11-26).
-LOOP_NARROW = LoopTimes(call=0.073, multiply_add=1.5e-5, a=1.65e-4, b=9.2e-5, c=5.9e-5)
-LOOP_AMD = LoopTimes(call=0.068, multiply_add=1.0e-5, a=4.6e-5, b=2.0e-5, c=3.1e-5)
 # The device's part of a call, and microseconds of a row, an element of C and a multiply-add.
 SHARED_CALL, SHARED_ROW, SHARED_C, SHARED_MULTIPLY_ADD = 0.68, 4.2e-3, 1.4e-5, 4.7e-6
 LEAST_SHARING = 64  # matrices; with fewer small ones a device has little to gain
@@ -139,7 +142,9 @@ def suits(
     """
     short, long = sorted((m, n))
     if shares_b and min(n, k) > 1:
-        return _outruns_loop(m, n, k, matrices, costs, is_amd)
+        loop = _rates(is_amd).loop
+        loop_us = matrices * loop.of(m, n, k) if loop else 0.0
+        return loop_us > _shared_us(m * matrices, n, k, costs)
     if short < 2 or k < 2:
         return False
     if matrices > 1:
@@ -151,21 +156,21 @@ def suits(
             return True
     if counted < LEAST_COUNTED:
         return False
-    rates = NARROW if has_narrow_kernels() else AMD if is_amd else OTHERS
+    rates = _rates(is_amd)
     is_deep = matrices == 1 and short >= LEAST_IF_DEEP and k >= DEEP * long and bool(rates.deep)
     if is_deep:
         counted = (m * n + PACKED * (m + n)) * k
     return counted >= rates.of(short, k, matrices, is_deep) * call_us(costs)
 
 
-def _outruns_loop(m: int, n: int, k: int, matrices: int, costs: CpuCosts, is_amd: bool) -> bool:
-    if not (has_narrow_kernels() or is_amd):
-        return False  # not measured
-    loop = LOOP_NARROW if has_narrow_kernels() else LOOP_AMD
-    rows = m * matrices
-    device_us = SHARED_CALL * call_us(costs) + SHARED_ROW * rows + SHARED_C * rows * n
-    device_us += SHARED_MULTIPLY_ADD * rows * max(n, BLAS_TILE) * k
-    return matrices * loop.of(m, n, k) > device_us
+def _rates(is_amd: bool) -> Rates:
+    return NARROW if has_narrow_kernels() else AMD if is_amd else OTHERS
+
+
+def _shared_us(rows: int, n: int, k: int, costs: CpuCosts) -> float:
+    """Return how long a device takes for all rows of a batch that shares B."""
+    multiply_adds = SHARED_MULTIPLY_ADD * rows * max(n, BLAS_TILE) * k
+    return SHARED_CALL * call_us(costs) + SHARED_ROW * rows + SHARED_C * rows * n + multiply_adds
 
 
 def call_us(costs: CpuCosts) -> float:

@@ -202,9 +202,8 @@ def host_is_faster(
     if by_elements:
         return host_us < _least_us(device)
     if by_loop:
-        emulates_lanes = device.kind == "CPU" and not device.traits.is_vector_compiler
         is_sent = transfer_config(device) is not None
-        return emulates_lanes or (is_sent and work < LEAST_BY_LOOP_IF_SENT)
+        return _emulates_lanes(device) or (is_sent and work < LEAST_BY_LOOP_IF_SENT)
     if is_large and _keeps_memory_for(device, m * n * matrices, matrices):
         return False
     product, found = Work(m, n, k, matrices), measured(device)
@@ -226,10 +225,10 @@ def host_is_faster(
 
 def _least_us(device: Device) -> float:
     """Return the time from which on a device is faster than NumPy that sums element by element."""
+    if _emulates_lanes(device):
+        return math.inf
     if device.kind != "CPU":
         return LEAST_US_IF_SENT
-    if not device.traits.is_vector_compiler:
-        return math.inf  # it emulates lanes
     return cpu_choice.call_us(device.traits.limits.cpu_costs)
 
 
@@ -291,6 +290,11 @@ def _outruns_blas(device: Device) -> bool:
     if not _uses_avx512(device):
         return False
     return not (device.traits.is_amd and blas_kernels() in AVX512_KERNELS)
+
+
+def _emulates_lanes(device: Device) -> bool:
+    """Tell whether a CPU device runs kernels as a GPU would, work-item by work-item."""
+    return device.kind == "CPU" and not device.traits.is_vector_compiler
 
 
 def _uses_avx512(device: Device) -> bool:

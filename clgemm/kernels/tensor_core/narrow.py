@@ -25,7 +25,6 @@ from clgemm.core.steps import (
 )
 from clgemm.kernels.common.panels import Scratch, own_levels, packed_strides
 from clgemm.kernels.split_k.plan import product_arguments, target
-from clgemm.kernels.tensor_core.estimate import narrow_us
 from clgemm.kernels.tensor_core.narrow_config import NarrowConfig, NarrowVariant
 from clgemm.kernels.tensor_core.plan import least_exponent
 
@@ -63,9 +62,7 @@ def slices_of_k(config: NarrowVariant, tiles: int, packs: int, k: int, limits: L
 
     def time(cuts: int) -> float:
         depth = ceil_div(chunks, cuts) * config.chunk
-        return narrow_us(
-            tiles * cuts, config.columns, depth, cuts, packs, config.load_a == 1, limits
-        )
+        return config.busy_us(tiles * cuts, depth, cuts, packs, limits)
 
     return min(range(1, min(chunks, MOST_SLICES) + 1), key=time)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, positive
+from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, Limits, positive
 from clgemm.core.costs import joined
 from clgemm.core.steps import ceil_div, matrices_of
 from clgemm.kernels.split_k.config import ReduceConfig
@@ -63,14 +63,17 @@ class NarrowVariant(NarrowConfig):
     along_k: bool  # A's rows are contiguous, not its columns
     fused_split_k: bool = False  # the kernel itself adds up slices of k
 
+    def busy_us(self, groups: int, depth: int, slices: int, packs: int, limits: Limits) -> float:
+        """Return how long work-groups keep the device busy; the parameters are `narrow_us`'s."""
+        return narrow_us(groups, self.columns, depth, slices, packs, self.load_a == 1, limits)
+
     def microseconds(self, launch: Launch) -> float:
         """Return the expected time of a launch."""
         groups, sizes, limits = launch
         m, n, k, depth = (sizes[name] for name in ("m", "n", "k", "slice_k"))
         matrices = matrices_of(sizes["counts"])
         slices = ceil_div(k, depth)
-        is_single, packs = self.load_a == 1, sizes["packs"]
-        steps = narrow_us(groups, self.columns, min(k, depth), slices, packs, is_single, limits)
+        steps = self.busy_us(groups, min(k, depth), slices, sizes["packs"], limits)
         read = FLOAT_BYTES * matrices * (m * k * ceil_div(n, self.columns) + m * n)
         rest: float = limits.costs.narrow_us - limits.costs.start_us
         return joined(OVERLAP, steps, read / limits.costs.narrow_bytes) + rest
