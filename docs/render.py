@@ -368,7 +368,9 @@ def table(name: str) -> Table:
     if name in VIEWS:
         return VIEWS[name]()
     found = loaded(name)
-    return of_survey(found) if "survey" in found else Table(**found)
+    if "survey" in found:
+        return of_survey(found)
+    return Table(**{name: found[name] for name in Table._fields})  # others are what it is made of
 
 
 def rendered(page: str) -> str:

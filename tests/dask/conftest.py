@@ -7,6 +7,14 @@ import pytest
 import clgemm
 
 
+@pytest.fixture(autouse=True, scope="session")
+def own_claims(tmp_path_factory):
+    """Keep the claims of these tests' workers apart from those of tests beside them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("claims")))
+        yield
+
+
 @pytest.fixture
 def undone():
     """End what a test began in this process, and check that NumPy is restored."""
