@@ -51,12 +51,6 @@ static inline void split_to_tf32(const float x, uint* high, uint* low) {
   *low = as_uint(x - as_float(*high));
 }
 
-// Whether an element that is not zero has bits below `tiny`, or not below `huge`.
-static inline bool is_outside(const float x, const uint tiny, const uint huge) {
-  const uint size = as_uint(x) & 0x7fffffff;
-  return size - 1 < tiny - 1 || size >= huge;
-}
-
 // Local memory for what work-items find together in a chunk.
 typedef struct {
   uint largest, smallest;  // bits of the largest that is not huge; of the smallest but zeros, minus 1
@@ -72,15 +66,11 @@ static inline void reset(__local Found* found) {
 // A work-item packs 16 of k of a column, SHARES_OF(tf32) times.
 #define SHARES_OF(tf32) ((CHUNK_OF(tf32) / 16 * COLUMNS + ITEMS - 1) / ITEMS)
 
-// Pack a chunk of B, of which `depth` of k and `columns` exist. All work-items call it, behind a barrier after `reset`.
-// `tf32` is a constant.
-static inline __attribute__((always_inline)) void pack_chunk(const bool tf32, __global const float* from, const long row,
-                                                             const long column, const int depth, const int columns,
-                                                             const int least, __global uchar* to, __local Found* found) {
+// Load this work-item's shares of a chunk of B, of which `depth` of k and `columns` exist. `tf32` is a constant.
+static inline __attribute__((always_inline)) void load_shares(float x[][16], const bool tf32, __global const float* from,
+                                                              const long row, const long column, const int depth,
+                                                              const int columns) {
   const int item = get_local_id(0);
-  float x[SHARES_OF(false)][16];
-  uint largest = 0, smallest = -1;
-  bool any_huge = false;
   #pragma unroll
   for (int s = 0; s < SHARES_OF(tf32); s++) {
     const int j = (item + s * ITEMS) % COLUMNS, p_0 = (item + s * ITEMS) / COLUMNS * 16;
@@ -94,6 +84,14 @@ static inline __attribute__((always_inline)) void pack_chunk(const bool tf32, __
       for (int p = 0; p < 16; p++) x[s][p] = p < left ? own[p * row] : 0.0f;
     }
   }
+}
+
+// Find what `pack_shares` needs to know of a chunk. All work-items call it, behind a barrier after `reset`. Afterwards, the
+// shares have been loaded.
+static inline __attribute__((always_inline)) void see_shares(float x[][16], const bool tf32, __local Found* found) {
+  const int item = get_local_id(0);
+  uint largest = 0, smallest = -1;
+  bool any_huge = false;
   const uint huge = tf32 ? HUGE_OF_TF32 : HUGE_BITS;
   #pragma unroll
   for (int s = 0; s < SHARES_OF(tf32); s++)
@@ -112,6 +110,13 @@ static inline __attribute__((always_inline)) void pack_chunk(const bool tf32, __
   }
   if (any_huge) found->any_huge = true;
   barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+// Pack a chunk of B, whose shares are in x.
+static inline __attribute__((always_inline)) void pack_shares(float x[][16], const bool tf32, const int least,
+                                                              __global uchar* to, __local Found* found) {
+  const int item = get_local_id(0);
+  const uint huge = tf32 ? HUGE_OF_TF32 : HUGE_BITS;
   const int e = exponent_of(found->largest);
   const uint tiny = tf32 ? TINY_OF_TF32 : tiny_bits(e, least);
   if (found->any_huge || found->smallest < tiny - 1) {
@@ -121,7 +126,7 @@ static inline __attribute__((always_inline)) void pack_chunk(const bool tf32, __
       uint here = 0;
       #pragma unroll
       for (int p = 0; p < 16; p++)
-        if (is_outside(x[s][p], tiny, huge)) here |= 1u << p, x[s][p] = 0.0f;
+        if (is_outlier(x[s][p], tiny, huge)) here |= 1u << p, x[s][p] = 0.0f;
       if (here != 0) atomic_or(found->marks + p_0 / 32, here << p_0 % 32);
     }
     barrier(CLK_LOCAL_MEM_FENCE);

@@ -35,6 +35,11 @@ static inline int own_index(const int i) { return i * ITEMS + (int)get_local_id(
 static inline bool is_own(const int i) { return FOURS % ITEMS == 0 || own_index(i) < FOURS; }
 static inline int own_place(const int i) { return own_index(i) / (TILE_M / 4) * PITCH_C + own_index(i) % (TILE_M / 4) * 4; }
 
+// As matrix_offset, without its divisions, one after the other, where there is no batch.
+static inline long offset_of(const uint matrix, const int4 counts, const long4 strides) {
+  return matrix == 0 ? 0 : matrix_offset(matrix, counts, strides);
+}
+
 // B, and where its chunks go.
 typedef struct {
   __global const float* b;
@@ -47,28 +52,32 @@ typedef struct {
   __global uchar* packed;
 } Packing;
 
-// Pack chunk `next`, in work-item 0, and take another one if `draws`. Returns false if there is no such chunk.
-static inline __attribute__((always_inline)) bool pack_next(const bool tf32, const Packing* p, uint* next, const bool draws,
-                                                            __global uint* taken, __global uint* done, __local Found* found,
-                                                            __local uint* drawn) {
-  const bool is_first = get_local_id(0) == 0;
-  if (is_first) {
-    *drawn = *next;
+// Tell all work-items which chunk work-item 0 has drawn. The chunk that they packed before is done.
+static inline uint drawn_chunk(const uint next, __local Found* found, __local uint* drawn) {
+  if (get_local_id(0) == 0) {
+    *drawn = next;
     reset(found);
   }
   barrier(CLK_LOCAL_MEM_FENCE);
-  const uint chunk = *drawn;
-  if (chunk >= p->packs) return false;
-  *next = -1;
-  if (is_first && draws) *next = atomic_add(taken, 1);  // early, to hide its latency
-  const int k_0 = chunk % p->chunks * CHUNK_OF(tf32), column_0 = chunk / p->chunks % p->tiles_n * COLUMNS;
-  __global const float* from = p->b + matrix_offset(chunk / (p->chunks * p->tiles_n), p->counts, p->strides);
-  pack_chunk(tf32, from + k_0 * p->row + column_0 * p->column, p->row, p->column, p->k - k_0, p->n - column_0, p->least,
-             p->packed + (long)chunk * CHUNK_BYTES, found);
+  return *drawn;
+}
+
+// Load this work-item's shares of a chunk.
+static inline __attribute__((always_inline)) void begin_packing(float shares[][16], const bool tf32, const Packing* p,
+                                                                const uint chunk) {
+  const uint tile = chunk / p->chunks;
+  const int k_0 = chunk % p->chunks * CHUNK_OF(tf32), column_0 = tile % p->tiles_n * COLUMNS;
+  __global const float* from = p->b + offset_of(tile / p->tiles_n, p->counts, p->strides);
+  load_shares(shares, tf32, from + k_0 * p->row + column_0 * p->column, p->row, p->column, p->k - k_0, p->n - column_0);
+}
+
+// Pack a chunk that `see_shares` has seen, and count it.
+static inline __attribute__((always_inline)) void end_packing(float shares[][16], const bool tf32, const Packing* p,
+                                                              const uint chunk, __global uint* done, __local Found* found) {
+  pack_shares(shares, tf32, p->least, p->packed + (long)chunk * CHUNK_BYTES, found);
   fence_copies();
   barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-  if (is_first) count_up(done, 1);
-  return true;
+  if (get_local_id(0) == 0) count_up(done, 1);
 }
 
 // Wait until all chunks are packed. Deadlock-free: a work-group waits only for chunks that others have taken, which therefore
@@ -111,21 +120,18 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
   const uint tile = get_group_id(0) % (tiles_m * tiles_n), result = get_group_id(0) / (tiles_m * tiles_n);
   const uint slice = result % slices, matrix = result / slices;
   const int row_0 = tile / tiles_n * TILE_M, tile_n = tile % tiles_n, column_0 = tile_n * COLUMNS, first = slice * slice_k;
-  c += c_offset + matrix_offset(matrix, counts, c_strides) + row_0 * c_row + column_0 * c_column + slice * c_slice;
+  c += c_offset + offset_of(matrix, counts, c_strides) + row_0 * c_row + column_0 * c_column + slice * c_slice;
   const int rows = m - row_0, columns = n - column_0;
 
   Slice s;
-  s.a = a + a_offset + matrix_offset(matrix, counts, a_strides) + row_0 * a_row + first * a_column;
-  s.b = b + b_offset + matrix_offset(matrix, counts, b_strides) + column_0 * b_column + first * b_row;
+  s.a = a + a_offset + offset_of(matrix, counts, a_strides) + row_0 * a_row + first * a_column;
+  s.b = b + b_offset + offset_of(matrix, counts, b_strides) + column_0 * b_column + first * b_row;
   s.a_row = a_row, s.a_column = a_column, s.b_row = b_row, s.b_column = b_column;
   s.rows = rows, s.columns = columns, s.depth = min(slice_k, k - first), s.least = least;
-  float x[32];
-  Reader reader = begin_reading(x, &s, false, 0);
-
   Packing packing = {b + b_offset, b_row, b_column, own_counts, own_strides, k, n, chunks, tiles_n, packs, least, packed};
   uint base = (uint)(ulong)memory;
   asm volatile("shfl.sync.idx.b32 %0, %0, 0, 31, 0xffffffff;" : "+r"(base));  // tells the compiler that it is the same for the warp
-  const long place = matrix_offset(matrix, counts, packed_strides) + (long)tile_n * chunks + first / CHUNK_OF(false);
+  const long place = offset_of(matrix, counts, packed_strides) + (long)tile_n * chunks + first / CHUNK_OF(false);
   Feed feed = {packed + place * CHUNK_BYTES, base, (uint)(ulong)barriers, item == 0};
   if (item == 0) {
     for (int stage = 0; stage < 2 * STAGES; stage++) initialise(feed.ready + 8 * stage, 1);
@@ -136,16 +142,29 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
   if (item / GROUP == 1) asm volatile("bar.arrive %0, 256;" :: "r"(TURN(0)) : "memory");  // the first warp group takes the first turn
 
   int from = NEVER;  // where tf32 goes on
-  bool has_looked = false, has_packed;
+  float x[32];
+  Reader reader;
+  bool has_looked = false, is_packing;
   do {
-    has_packed = pack_next(false, &packing, &next_chunk, from != 0, pack_counters, pack_counters + 1, &found, &drawn);
+    const uint chunk = drawn_chunk(next_chunk, &found, &drawn);
+    is_packing = chunk < packing.packs;
+    float shares[SHARES_OF(false)][16];
+    if (is_packing) begin_packing(shares, false, &packing, chunk);
+    if (is_packing) see_shares(shares, false, &found);
+    if (!has_looked) reader = begin_reading(x, &s, false, 0);  // after B, for whose chunks all others wait
+    if (is_packing) {
+      next_chunk = -1;
+      if (item == 0 && from != 0) next_chunk = atomic_add(pack_counters, 1);  // early, to hide its latency
+      end_packing(shares, false, &packing, chunk, pack_counters + 1, &found);
+    }
     if (!has_looked) {
       look_at_first(&s, x, &turns);
+      fetch_lines(&reader, &s, false);
       barrier(CLK_LOCAL_MEM_FENCE);
       from = min(turns.from[0], turns.from[1]);
       has_looked = true;
     }
-  } while (has_packed);
+  } while (is_packing);
   float total[SUMS];
   #pragma unroll
   for (int i = 0; i < SUMS; i++) total[i] = 0.0f;
@@ -160,9 +179,18 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
   }
   if (from < s.depth) {
     reader = begin_reading(x, &s, true, from);
+    fetch_lines(&reader, &s, true);
     packing.chunks = 2 * chunks, packing.packs = 2 * packs, packing.packed = packed + (long)packs * CHUNK_BYTES;
     if (item == 0) next_chunk = atomic_add(pack_counters + 2, 1);
-    while (pack_next(true, &packing, &next_chunk, true, pack_counters + 2, pack_counters + 3, &found, &drawn)) {}
+    while (true) {
+      const uint chunk = drawn_chunk(next_chunk, &found, &drawn);
+      if (chunk >= packing.packs) break;
+      float shares[SHARES_OF(true)][16];
+      begin_packing(shares, true, &packing, chunk);
+      see_shares(shares, true, &found);
+      if (item == 0) next_chunk = atomic_add(pack_counters + 2, 1);
+      end_packing(shares, true, &packing, chunk, pack_counters + 3, &found);
+    }
     wait_for_all(&packing, pack_counters + 3);
     feed.from = packed + (packs + 2 * place + from / CHUNK_OF(true)) * CHUNK_BYTES;
     feed.ready += 8 * STAGES;
@@ -212,8 +240,7 @@ void tensor_narrow(const int m, const int n, const int k, const int slice_k, con
       for (int i = 0; i < OWN; i++)
         if (first_slice + s < slices && is_own(i)) four[i] += more[s][i];
   }
-#endif
-#if !FUSED_SPLIT_K
+#else
   clear_if_last(left, pack_counters);
 #endif
   #pragma unroll

@@ -79,13 +79,6 @@ static inline void split_core_to_bytes(const float* x, float up, float step, uin
 }
 #endif
 
-// Whether two parts cannot hold an element: it is smaller than one with the bits `tiny`, or at least as large as one with
-// the bits `huge`.
-static inline bool is_outlier(float x, uint tiny, uint huge) {
-  const uint size = as_uint(x) & 0x7fffffff;
-  return size - 1 < tiny - 1 || size >= huge;
-}
-
 // Local memory that work-items share while they split a tile.
 typedef struct {
   uint largest[SPLIT_ITEMS], warp_largest[SPLIT_WARPS], warp_least[SPLIT_WARPS], warp_smallest[SPLIT_WARPS];

@@ -203,9 +203,13 @@ static inline __attribute__((always_inline)) Reader begin_reading(float* x, cons
   Reader r = reader_at(s, tf32, at);
   #pragma unroll
   for (int chunk = 0; chunk < LOADED(tf32); chunk++) load_blocks(x + 16 * chunk, &r, tf32, s->a_row, s->a_column);
-  #pragma unroll
-  for (int chunk = 1; chunk < AHEAD * LOADED(tf32); chunk++) fetch_line(&r, tf32, s->a_column);
   return r;
+}
+
+// Prefetch what is not read at once.
+static inline void fetch_lines(Reader* r, const Slice* s, const bool tf32) {
+  #pragma unroll
+  for (int chunk = 1; chunk < AHEAD * LOADED(tf32); chunk++) fetch_line(r, tf32, s->a_column);
 }
 
 // What a work-item has found of its two rows in a chunk: how they are scaled, and which elements cannot be split.
@@ -302,7 +306,7 @@ static inline ulong all_marks(const Slice* s, const bool tf32, const Rows* rows,
     for (int i = 0; i < 8; i++) {
       const int row = first_row() + i % 2, p = block * 16 + K_OF(get_local_id(0) % 4, i / 2);
       if (row < s->rows && at + p < s->depth &&
-          is_outside(s->a[row * s->a_row + (at + p) * s->a_column], rows->tiny[i % 2], rows->huge))
+          is_outlier(s->a[row * s->a_row + (at + p) * s->a_column], rows->tiny[i % 2], rows->huge))
         found |= 1ul << p;
     }
   return of_warp_group(found, turns);
@@ -440,7 +444,7 @@ static inline __attribute__((always_inline)) void look_at_first(const Slice* s, 
   for (int block = 0; block < BLOCKS_OF(false); block++)
     #pragma unroll
     for (int i = 0; i < 8; i++)
-      if (is_outside(ELEMENT(x, block, i % 2, i / 2), rows.tiny[i % 2], rows.huge))
+      if (is_outlier(ELEMENT(x, block, i % 2, i / 2), rows.tiny[i % 2], rows.huge))
         found |= 1ul << (block * 16 + K_OF(get_local_id(0) % 4, i / 2));
   const ulong marks = of_warp_group(found, turns);
   if (popcount(marks) > MOST_MARKS && get_local_id(0) % GROUP == 0) turns->from[get_local_id(0) / GROUP] = 0;

@@ -279,12 +279,14 @@ static inline __attribute__((always_inline)) void multiply_tiles(
     #pragma unroll 1
     for (int depth = part.first; depth < part.end; depth++) {
       const uint at = BARRIERS_BYTES + stage * STAGE_BYTES;
-      const ulong tile_a = shape | (base + at + group * 64 * 16) / 16;
+      // Addresses are the same for the warp. Told so, the compiler has descriptors in uniform registers before they are
+      // needed. Otherwise it moves each there first, and the tensor cores, which take no instruction early, wait for that.
+      const ulong tile_a = shape | largest_of_warp((base + at + group * 64 * 16) / 16);
       wait_for(FULL(stage), round);
       #pragma unroll
       for (int h = 0; h < PANELS; h++) {
         const uint at_b = at + (1 + h) * TILE_BYTES;
-        const ulong tile_b = shape | (base + at_b) / 16;
+        const ulong tile_b = shape | largest_of_warp((base + at_b) / 16);
         float sum[64];
 #if INT8
         const float steps = *(__local const float*)(memory + at + STEP_AT) *
