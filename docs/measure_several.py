@@ -191,7 +191,7 @@ def measured(args: argparse.Namespace) -> dict[str, Any]:
     for label, shape, rounds in products(args):
         product = Product(shape)
         for mode in MODES:
-            case: dict[str, Any] = {"size": label, "n": shape[-1], "mode": mode, "counts": {}}
+            case: dict[str, Any] = {"size": label, "mode": mode, "counts": {}}
             for number in range(rounds + 1):
                 for count in counts:
                     counter.moved.clear()
@@ -221,7 +221,7 @@ def spread_of(rates: list[float]) -> str:
 
 
 def table(found: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns and rows of a table, and sentences below it."""
+    """Return a table for docs/render.py, with all that was found in its details."""
     more = found["counts"][1:]
     rows = []
     for case in found["cases"]:
@@ -236,6 +236,7 @@ def table(found: dict[str, Any]) -> dict[str, Any]:
     names = {"up": f"GB to each of {more[-1]}", "down": "GB back from each"}
     return {
         "title": "Products of NumPy arrays on several GPUs: times as fast as one",
+        **{name: found[name] for name in ("device", "driver", "date")},
         "command": "python docs/measure_several.py",
         "columns": [
             *("size", "mode", "one GPU, ms", *(f"{count} GPUs" for count in more)),
@@ -250,6 +251,7 @@ def table(found: dict[str, Any]) -> dict[str, Any]:
             f"Both at once: {spread_of(links['each way, both at once'])}, each way.",
             f"To one GPU alone: {links['to the first alone'][0] / 1e9:.0f} GB/s.",
         ],
+        "details": {name: found[name] for name in ("counts", "links", "cases")},
     }
 
 
@@ -287,7 +289,7 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, default=HERE / "several_gpus.png")
     args = parser.parse_args()
     found = measured(args)
-    args.json.write_text(json.dumps(table(found) | found, indent=1) + "\n", encoding="utf-8")
+    args.json.write_text(json.dumps(table(found), indent=1) + "\n", encoding="utf-8")
     draw(found, args.plot)
 
 

@@ -22,6 +22,7 @@ MEASURED = ROOT / "docs" / "measured"
 VERIFIED = ROOT / "verified"
 UNVERIFIED = "unverified"  # the file that names what no GPU has verified yet
 LADDER = ROOT / "clgemm" / "ladder" / "measured"  # shipped for the interactive page
+DETAILS = "details"  # what the rows of a table were made of, for those who look closer
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 RULES = {"l": "---", "r": "--:"}
 # The cases of README's table.
@@ -370,7 +371,8 @@ def table(name: str) -> Table:
     found = loaded(name)
     if "survey" in found:
         return of_survey(found)
-    return Table(**{name: found[name] for name in Table._fields})  # others are what it is made of
+    found.pop(DETAILS, None)
+    return Table(**found)
 
 
 def rendered(page: str) -> str:
