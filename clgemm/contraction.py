@@ -23,6 +23,7 @@ from clgemm.runtime.operands import (
     view,
 )
 from clgemm.runtime.regions import sent_share
+from clgemm.runtime.transfer.at_once import AtOnceCall
 
 __all__ = [
     "as_batches",
@@ -87,7 +88,7 @@ def contracted(
     out: AnyArray | None,
     queue: cl.CommandQueue | None,
     precision: str | None = None,
-) -> tuple[AnyArray, BoundCall | None]:
+) -> tuple[AnyArray, BoundCall | AtOnceCall | None]:
     """Return dot(x, y) and its bound plan, if one plan made it. No operand is copied.
 
     Parameters

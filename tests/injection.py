@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -52,8 +53,9 @@ RNG = np.random.default_rng(21)
 # Small limits, so that a call has several tiles and a tile several pieces.
 TRANSFER = TransferConfig(
     memory_bytes=2**21, threads=2, threaded_bytes=2**16, chunk_bytes=2**16, chunks=4,
-    pool_chunks=16, tile_bytes=2**17, rows=128,
+    pool_chunks=16, tile_bytes=2**17, rows=128, at_once_bytes=0,
 )  # fmt: skip
+AT_ONCE = replace(TRANSFER, at_once_bytes=2**18)
 
 
 _made = {}
@@ -181,12 +183,12 @@ _unordered = {}
 _through = {}
 
 
-def through(m=300, k=150, n=200, call=None):
+def through(m=300, k=150, n=200, call=None, config=TRANSFER):
     """Return a product of host arrays that are copied to the device."""
     device = clgemm.get_device()
-    if device not in _through:
-        _through[device] = clgemm.Device(device.cl_device, transfer=TRANSFER)
-    own = _through[device]
+    if (device, config) not in _through:
+        _through[device, config] = clgemm.Device(device.cl_device, transfer=config)
+    own = _through[device, config]
     problem = host(m, k, n, call or clgemm.matmul)
     inner = problem.call
 
@@ -214,6 +216,7 @@ KINDS = {
     "device, overlapping": duplicated,
     "device, out of order": unordered,
     "through": through,
+    "at once": lambda: through(120, 100, 130, config=AT_ONCE),
 }
 INNER = {
     "same": None,  # the kind of the outer call

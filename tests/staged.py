@@ -23,6 +23,7 @@ TINY = TransferConfig(
     tile_bytes=2000,
     tiles=4,
     rows=16,
+    at_once_bytes=0,
 )
 
 

@@ -7,9 +7,19 @@ in that unit.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["Layout", "Level", "batch_levels", "broadcast_batch", "folded", "memory_order", "merged"]
+__all__ = [
+    "Layout",
+    "Level",
+    "batch_levels",
+    "broadcast_batch",
+    "dense_layout",
+    "folded",
+    "memory_order",
+    "merged",
+]
 
 
 class Layout(NamedTuple):
@@ -175,3 +185,13 @@ def merged(shape: tuple[int, ...], strides: tuple[int, ...]) -> int | None:
 def memory_order(strides: tuple[int, ...]) -> tuple[int, ...]:
     """Return an array's axes from the outermost in memory to the innermost."""
     return tuple(sorted(range(len(strides)), key=lambda axis: -abs(strides[axis])))
+
+
+@lru_cache(maxsize=1024)
+def dense_layout(shape: tuple[int, ...], axes: tuple[int, ...], alignment_bytes: int) -> Layout:
+    """Return the layout of a dense array whose axes, from the outermost in memory, are `axes`."""
+    strides, step = [0] * len(shape), 1
+    for axis in reversed(axes):
+        strides[axis] = step
+        step *= shape[axis]
+    return Layout(shape, tuple(strides), alignment_bytes)

@@ -78,6 +78,8 @@ class TransferConfig:
     edge_bytes : int
         The largest transfer of the first block that comes in and the last one that goes out,
         unless that makes many. 0 for no other limit than for the rest.
+    at_once_bytes : int
+        The most bytes of a product that the caller sends at once, without tiles or threads.
     """
 
     memory_bytes: int
@@ -93,6 +95,7 @@ class TransferConfig:
     square: int = 0
     square_bytes: int = 0
     edge_bytes: int = 0
+    at_once_bytes: int = 2**23
 
 
 class Tile(NamedTuple):

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from clgemm.core.cpu_costs import INTEL, CpuCosts
 from clgemm.core.host_blas import has_avx512, has_narrow_kernels, usable_processors
 from clgemm.core.traits import MANY_CORES
+from clgemm.planning.loop_times import LoopTimes
 
 __all__ = [
     "BLAS_TILE",
@@ -28,29 +29,6 @@ __all__ = [
     "may_suit",
     "suits",
 ]
-
-
-class LoopTimes(NamedTuple):
-    """The microseconds that NumPy's `matmul` takes for each matrix of a batch.
-
-    Attributes
-    ----------
-    call, multiply_add : float
-        Of BLAS's call, and of a multiply-add.
-    a, b, c : float
-        Of an element of each matrix.
-    """
-
-    call: float
-    multiply_add: float
-    a: float
-    b: float
-    c: float
-
-    def of(self, m: int, n: int, k: int) -> float:
-        """Return the time of a matrix."""
-        elements = self.a * m * k + self.b * n * k + self.c * m * n
-        return self.call + self.multiply_add * m * n * k + elements
 
 
 class Rates(NamedTuple):

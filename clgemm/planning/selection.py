@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import math
 import os
 
 from clgemm.core.host_blas import blas_kernels
@@ -13,7 +12,7 @@ from clgemm.core.settings import Variable, whole_number
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.choice import NoDeviceError, get_device
 from clgemm.hardware.device import Device
-from clgemm.planning import cpu_choice
+from clgemm.planning import cpu_choice, gpu_choice
 from clgemm.planning.crossovers import Work, kind_of, measured, pays, smallest
 
 __all__ = [
@@ -92,10 +91,8 @@ LEAST_BY_LOOP_IF_SENT = 2**19
 # NumPy's `dot` and `inner` sum one element of the result after the other where an operand has more
 # than two axes. That takes 10 to 60 times as long as BLAS, so a CPU device pays once NumPy takes
 # longer than a call: 300 random products have a mean regret of 1.02 (two cores of an AMD EPYC with
-# PoCL 3.1 and Intel's runtime, 2026-11-26). For GPUs the bound is as for the loop above: not
-# measured.
+# PoCL 3.1 and Intel's runtime, 2026-11-26). For GPUs, see `gpu_choice`.
 LEAST_BY_ELEMENTS = 2**11  # multiply-adds; fewer take less time than any device's call
-LEAST_US_IF_SENT = 1000
 # A result of NumPy lies in new pages from about 48 MiB on, which take longer to get than to fill.
 # The package keeps memory for its results. From so many elements of a new result on, a CPU device
 # of few cores is 1.0 to 4.8 times as fast, with a k of 4 to 100 (two cores of an AMD EPYC with PoCL
@@ -187,8 +184,9 @@ def host_is_faster(
     if by_elements and host_us < cpu_choice.LEAST_CALL_US:
         return True
     suits_cpu = cpu_choice.may_suit(m, n, k, matrices, shares_b)
+    suits_gpu = gpu_choice.suits_batch(m, n, k, matrices, sent, shares_b)
     is_large = is_kept and is_mostly_result(m, n, k, matrices)
-    may_pay = by_elements or suits_cpu or is_large
+    may_pay = by_elements or suits_cpu or suits_gpu or is_large
     least_work = LEAST_BY_LOOP if by_loop else smallest(SMALLEST_CROSSOVER) * sent
     if work < least_work and not (by_copy or may_pay):
         return True
@@ -199,10 +197,14 @@ def host_is_faster(
     except NoDeviceError as error:
         _warn_once(str(error))
         return True
+    is_sent, is_gpu = transfer_config(device) is not None, device.kind != "CPU"
+    if by_elements and is_gpu:
+        return not gpu_choice.suits_elements(m, n, k, sent, host_us)
     if by_elements:
-        return host_us < _least_us(device)
+        return _emulates_lanes(device) or host_us < cpu_choice.call_us(
+            device.traits.limits.cpu_costs
+        )
     if by_loop:
-        is_sent = transfer_config(device) is not None
         return _emulates_lanes(device) or (is_sent and work < LEAST_BY_LOOP_IF_SENT)
     if is_large and _keeps_memory_for(device, m * n * matrices, matrices):
         return False
@@ -212,24 +214,17 @@ def host_is_faster(
         costs, is_amd = device.traits.limits.cpu_costs, device.traits.is_amd
         if cpu_choice.suits(m, n, k, matrices, costs, is_amd, shares_b):
             return False
+    if suits_gpu and is_sent and is_gpu and kind_of(product) not in least_of_kinds:
+        return False
     if min(m, n, k) < SHORT_SIDE:
         return True
-    if transfer_config(device) is None:
+    if not is_sent:
         sent = 1.0  # nothing is sent in any case
     if (wins := pays(product, least_of_kinds, sent)) is not None:
         return not wins
     if by_copy and _reads_in_place(device):
         return False
     return _rules_choose_host(device, product, sent)
-
-
-def _least_us(device: Device) -> float:
-    """Return the time from which on a device is faster than NumPy that sums element by element."""
-    if _emulates_lanes(device):
-        return math.inf
-    if device.kind != "CPU":
-        return LEAST_US_IF_SENT
-    return cpu_choice.call_us(device.traits.limits.cpu_costs)
 
 
 def is_mostly_result(m: int, n: int, k: int, matrices: int) -> bool:
@@ -308,8 +303,13 @@ def transfer_config(device: Device) -> TransferConfig | None:
         return device.transfer
     if device.shares_host_memory:
         return None
+    return _default_config(device.cl_device.global_mem_size // 2)
+
+
+@functools.cache
+def _default_config(memory_bytes: int) -> TransferConfig:
     return TransferConfig(
-        memory_bytes=device.cl_device.global_mem_size // 2,
+        memory_bytes=memory_bytes,
         threads=max(1, min(os.cpu_count() or 1, MOST_COPYING)),
         square=SQUARE,
         square_bytes=SQUARE_BYTES,

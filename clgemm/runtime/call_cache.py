@@ -18,7 +18,9 @@ from clgemm.core.caches import on_forget
 from clgemm.core.precision import chosen_precision
 from clgemm.runtime.execute import BoundCall, DeviceCall, execute, settled
 from clgemm.runtime.operands import AnyArray, DeviceArray, allocated, overlaps_either
+from clgemm.runtime.regions import any_held
 from clgemm.runtime.signature import Signature, call_signature
+from clgemm.runtime.transfer.at_once import AtOnceCall
 
 __all__ = ["CachedCall", "again", "remember", "repeat"]
 
@@ -38,7 +40,7 @@ class CachedCall(NamedTuple):
         The shape and the memory order of a new array for the result.
     """
 
-    bound: BoundCall
+    bound: BoundCall | AtOnceCall
     shape: tuple[int, ...]
     order: Literal["C", "F"]
 
@@ -111,13 +113,18 @@ def repeat(
     if cached is None:
         return None, signature
     bound, shape, order = cached
+    if isinstance(bound, AtOnceCall) and (wait_for or any_held()):
+        return None, signature  # the device may hold what would be sent
     if c is None:
         c = allocated(a, shape, order, bound.space.queue)
     elif overlaps_either(c, a, b):
         return None, signature
-    elif are_device:
+    elif are_device and not isinstance(bound, AtOnceCall):
         _keep(settings, bound, a, b, c)
-    execute(bound, alpha, a, b, beta, c, wait_for)
+    if isinstance(bound, AtOnceCall):
+        bound.repeat(alpha, a, b, beta, c)
+    else:
+        execute(bound, alpha, a, b, beta, c, wait_for)
     return c, None
 
 
@@ -184,7 +191,7 @@ def _keep(settings: Settings, bound: BoundCall, a: Any, b: Any, c: Any) -> None:
 
 def remember(
     signature: Signature | None,
-    bound: BoundCall | None,
+    bound: BoundCall | AtOnceCall | None,
     shape: tuple[int, ...],
     order: Literal["C", "F"] = "C",
 ) -> None:
@@ -203,7 +210,7 @@ def remember(
     _calls[signature] = CachedCall(bound, shape, order)
 
 
-def _is_where(signature: Signature, bound: BoundCall) -> bool:
+def _is_where(signature: Signature, bound: BoundCall | AtOnceCall) -> bool:
     """Tell whether a product was made on the device or queue in its signature.
 
     A signal handler may have chosen another device meanwhile.

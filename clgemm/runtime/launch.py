@@ -35,6 +35,7 @@ from clgemm.runtime.operands import (
 from clgemm.runtime.progress import begun
 from clgemm.runtime.several.part import Part
 from clgemm.runtime.several.spread import spread
+from clgemm.runtime.transfer.at_once import AtOnceCall
 from clgemm.runtime.transfer.pipeline import TiledProduct, multiply_through, multiply_together
 from clgemm.runtime.transfer.staging import staging
 from clgemm.runtime.workspace import workspace
@@ -58,7 +59,7 @@ def multiply(
     queue: cl.CommandQueue | None = None,
     wait_for: Events = (),
     precision: str | None = None,
-) -> BoundCall | None:
+) -> BoundCall | AtOnceCall | None:
     """Update a batch of matrices on the device: C = alpha A B + beta C.
 
     Parameters
@@ -76,7 +77,7 @@ def multiply(
 
     Returns
     -------
-    BoundCall or None
+    BoundCall, AtOnceCall or None
         What repeats the product, if one bound plan was all that it took.
     """
     if precision is None:
@@ -106,7 +107,7 @@ def multiply(
             for x, copied in zip((a, b), overlaps, strict=True)
         )
         problem, _ = problem_of(a, b, c, precision)
-    bound: BoundCall | None
+    bound: BoundCall | AtOnceCall | None
     if on_host:
         part = Part(alpha, a, b, beta, c, precision)
         makers = _compute_part, _compute_together
@@ -154,7 +155,7 @@ def _multiply_on_host(
     wait_for: Events,
     advance: Callable[[int], object],
     tile_rows: int = 0,
-) -> BoundCall | None:
+) -> BoundCall | AtOnceCall | None:
     alpha, a, b, beta, c, _ = part
     space = workspace(queue)
     if (config := transfer_config(device)) is not None:
@@ -165,8 +166,7 @@ def _multiply_on_host(
             tile_rows=tile_rows,
             advance=advance,
         )
-        multiply_through(staging(device, config), product, a, b, c)
-        return None
+        return multiply_through(staging(device, config), product, a, b, c)
     bound: BoundCall | None = None
     z = c
     for piece, x, y, scale, z in _parts(problem, a, b, beta, c, device):

@@ -17,7 +17,7 @@ from clgemm.core.traits import Traits
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.traits import register_width
 from clgemm.planning import cpu_choice, selection
-from clgemm.planning.crossovers import Work
+from clgemm.planning.crossovers import Measured, Work
 
 
 @pytest.fixture
@@ -89,7 +89,8 @@ def test_the_default_crossover(device, monkeypatch):
         ((4096, 600, 4096, 1), False),
         ((256, 256, 65536, 1), False),
         ((160, 160, 65536, 1), True),
-        ((128, 128, 128, 100), True),
+        ((128, 128, 128, 10), True),
+        ((128, 128, 128, 200), False),
         ((128, 128, 128, 1000), False),
         ((4096, 16, 4096, 100), True),
     ],
@@ -128,7 +129,7 @@ def test_no_device_is_refused_by_the_crossover_of_another_kind(monkeypatch):
     [
         ("CPU", True, cpu_choice.call_us(TWO_CORES.cpu_costs)),
         ("CPU", False, math.inf),
-        ("GPU", True, selection.LEAST_US_IF_SENT),
+        ("GPU", True, 190),
     ],
 )
 def test_numpy_that_sums_element_by_element_is_slow(
@@ -139,13 +140,32 @@ def test_numpy_that_sums_element_by_element_is_slow(
     class Stand:
         shares_host_memory, transfer = kind == "CPU", None
         traits = Traits(TWO_CORES, kind, register_width=16, is_vector_compiler=is_vector_compiler)
+        cl_device = SimpleNamespace(global_mem_size=2**34)
 
     Stand.kind = kind
     monkeypatch.delenv("CLGEMM_THRESHOLD")
     monkeypatch.setattr(selection, "get_device", Stand)
-    for microseconds in (1, cpu_choice.LEAST_CALL_US, 60, 999, 1001, 1e6):
+    for microseconds in (1, cpu_choice.LEAST_CALL_US, 60, 180, 200, 1e6):
         host = selection.host_is_faster(10, 20, 5, 1, element_us=microseconds / 200)
         assert host == (microseconds < max(least_us, cpu_choice.LEAST_CALL_US))
+
+
+@pytest.mark.parametrize(("sizes", "host"), [((119, 3, 127, 875), False), ((9, 37, 17, 658), True)])
+@pytest.mark.parametrize("kind", [None, "stack-32", "stack-128"])
+def test_a_gpu_makes_long_loops_of_numpy(sizes, host, kind, monkeypatch):
+    """Also of short sides, unless a measured crossover of their kind says otherwise."""
+
+    class Stand:
+        kind, shares_host_memory, transfer = "GPU", False, None
+        cl_device = SimpleNamespace(global_mem_size=2**34)
+
+    found = Measured({kind: None} if kind else {}, "today")
+    monkeypatch.delenv("CLGEMM_THRESHOLD")
+    monkeypatch.setattr(selection, "get_device", Stand)
+    monkeypatch.setattr(selection, "measured", lambda _: found)
+    assert selection.host_is_faster(*sizes, shares_b=True) == host
+    long = (200, 40, 100, 3000)
+    assert selection.host_is_faster(*long, shares_b=True) == (kind == "stack-32")
 
 
 @pytest.mark.parametrize(
@@ -264,7 +284,7 @@ def test_a_cpu_that_reads_in_place_gets_what_suits_it(
         ((5000, 3000, 4, 1), True, False),
         ((6000, 6000, 4, 1), True, True),
         ((4, 10**7, 4, 1), None, False),  # few rows
-        ((64, 64, 200, 4000), None, False),  # more operands than results
+        ((8, 2 * 10**6, 24, 1), None, False),  # more operands than results
     ],
 )
 def test_memory_for_large_new_results_is_kept(sizes, cpu_is_faster, gpu_is_faster, cpu):
@@ -351,5 +371,7 @@ def test_few_threads_copy_to_a_device(processors, threads, monkeypatch):
     monkeypatch.setattr(selection.os, "cpu_count", lambda: processors)
     cl_device = SimpleNamespace(global_mem_size=2**34)
     stand = SimpleNamespace(shares_host_memory=False, transfer=None, cl_device=cl_device)
+    selection._default_config.cache_clear()
     found = selection.transfer_config(stand)
+    selection._default_config.cache_clear()
     assert (found.threads, found.memory_bytes) == (threads, 2**33)

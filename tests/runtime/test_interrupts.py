@@ -23,6 +23,9 @@ CASES = [
     ("device", False, "sgemm"),
     ("device, out of order", False, "same"),
     ("through", False, "transfers"),
+    ("at once", False, "KeyboardInterrupt"),
+    ("at once", True, "MemoryError"),
+    ("at once", False, "same"),
 ]
 
 

@@ -14,8 +14,9 @@ from clgemm.core.nesting import is_within
 from clgemm.core.transfer import GRAIN, make_stream
 from clgemm.runtime.loans import NOTHING_KEPT, Kept, Loan, StaleError, lend
 from clgemm.runtime.operands import HostArray, with_axes
+from clgemm.runtime.transfer.at_once import AtOnceCall, fits_at_once, multiply_at_once
 from clgemm.runtime.transfer.call import Call
-from clgemm.runtime.transfer.product import TiledProduct
+from clgemm.runtime.transfer.product import TiledProduct, run_product
 from clgemm.runtime.transfer.share import Share
 from clgemm.runtime.transfer.staging import Staging
 
@@ -31,8 +32,8 @@ def multiply_through(
     b: HostArray,
     c: HostArray,
     call_type: type[Call] | None = None,
-) -> None:
-    """Multiply host arrays tile by tile; the result is in `c` on return.
+) -> AtOnceCall | None:
+    """Multiply host arrays, mostly tile by tile; the result is in `c` on return.
 
     Nothing is written to `c` before all that its tiles take has been built and allocated. If a
     command fails on the device after that, `c` may hold a part of the result.
@@ -45,11 +46,20 @@ def multiply_through(
         Of any strides; it overlaps neither `a` nor `b`.
     call_type : type, optional
         The call's class if not `Call`: `bench --timeline` has one that records.
+
+    Returns
+    -------
+    AtOnceCall or None
+        What repeats the product, if it is a small one that can be repeated.
     """
-    is_nested = is_within(_run)
+    is_nested = is_within(run_product)
     reads = product.precision is not None
     loan = lend(product.device, a, b, is_nested) if reads else NOTHING_KEPT
     kind = call_type or Call
+    is_plain = reads and not (product.is_slow or product.tile_rows or any(loan.kept))
+    if call_type is None and is_plain and fits_at_once(staging.config, a, b, c):
+        a, b = (with_axes(x, c.ndim) for x in (a, b))
+        return multiply_at_once(staging, product, a, b, c)
     try:
         _multiply(staging, product, (a, b, c), loan, is_nested, kind)
         is_stale = False
@@ -57,10 +67,11 @@ def multiply_through(
         is_stale = True
     if not is_stale:
         loan.count()
-        return
+        return None
     # Not while the exception is handled: its frames keep the chunks of the call that failed.
     _multiply(staging, product, (a, b, c), NOTHING_KEPT, is_nested, kind)
     loan.drop()
+    return None
 
 
 def multiply_together(
@@ -98,7 +109,8 @@ def multiply_together(
     ]
     if is_matrix and any(_order(share) != _order(shares[0]) for share in shares):
         return False
-    _run(Call, shares, NOTHING_KEPT, is_within(_run), has_common_b=is_matrix)
+    is_nested = is_within(run_product)
+    run_product(lambda: Call(shares, NOTHING_KEPT, is_nested, has_common_b=is_matrix).run())
     return True
 
 
@@ -125,18 +137,8 @@ def _multiply(
         a, b, c = (x.swapaxes(-1, -2) for x in (b, a, c))
         kept = kept[::-1]
     a, b = (with_axes(x, c.ndim) for x in (a, b))
-    _run(call_type, [_share(staging, product, (a, b, c), kept)], loan, is_nested)
-
-
-def _run(
-    call_type: type[Call],
-    shares: Sequence[Share],
-    loan: Loan,
-    is_nested: bool,
-    has_common_b: bool = False,
-) -> None:
-    """Make a product. All of them are made here, so that one within another is known."""
-    call_type(shares, loan, is_nested, has_common_b).run()
+    shares = [_share(staging, product, (a, b, c), kept)]
+    run_product(lambda: call_type(shares, loan, is_nested).run())
 
 
 def _share(

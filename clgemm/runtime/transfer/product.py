@@ -14,7 +14,7 @@ from clgemm.runtime.execute import BoundCall, bind, execute_matrices
 from clgemm.runtime.memory import Matrix
 from clgemm.runtime.workspace import Workspace
 
-__all__ = ["TiledProduct"]
+__all__ = ["TiledProduct", "run_product"]
 
 
 class TiledProduct(NamedTuple):
@@ -54,3 +54,8 @@ class TiledProduct(NamedTuple):
         """Enqueue a tile: the `first` of its block of C, or one that adds to what is there."""
         beta = self.beta if first else 1.0
         return execute_matrices(bound, self.alpha, a, b, beta, c, [*self.wait_for, *before])
+
+
+def run_product(make: Callable[[], None]) -> None:
+    """Make a product. All of them are made here, so that one within another is known."""
+    make()

@@ -7,7 +7,7 @@ import math
 
 import pyopencl as cl
 
-from clgemm.core.layout import Layout, memory_order
+from clgemm.core.layout import Layout, dense_layout, memory_order
 from clgemm.core.transfer import FLOAT_BYTES, Stream, Tile, count_pieces
 from clgemm.runtime.execute import BoundCall
 from clgemm.runtime.loans import Kept
@@ -155,8 +155,4 @@ class Share:
         if (kept := self.kept[operand]) is not None:
             return kept.matrix(self.arrays[operand][tile.blocks[operand]]).layout
         shape = tuple(s.stop - s.start for s in tile.blocks[operand])
-        strides, step = [0] * len(shape), 1
-        for axis in reversed(self._orders[operand]):
-            strides[axis] = step
-            step *= shape[axis]
-        return Layout(shape, tuple(strides), LARGEST_ALIGNMENT)
+        return dense_layout(shape, self._orders[operand], LARGEST_ALIGNMENT)

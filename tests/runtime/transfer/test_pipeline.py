@@ -20,6 +20,7 @@ from clgemm.runtime.workspace import workspace
 
 pytestmark = pytest.mark.usefixtures("small_pieces")
 CONFIGS = {
+    "at once": replace(TINY, at_once_bytes=2**20, chunk_bytes=2**19),
     "whole": replace(TINY, tile_bytes=2**30, chunk_bytes=2**20),
     "tiles": TINY,
     "budget": replace(TINY, memory_bytes=40_000),
