@@ -84,13 +84,11 @@ def main() -> None:
     device = find_device(args.device) if args.device else get_device()
     sizes = [int(size) for size in args.sizes.split(",")]
     found = [measured(device, list(args.settings), n, args.rounds) for n in sizes]
-    rows = [
-        [
-            name,
-            *(" / ".join(f"{ms:.{1 if ms < 100 else 0}f}" for ms in each[name]) for each in found),
-        ]
-        for name in found[0]
-    ]
+
+    def ms(value: float) -> str:
+        return f"{value:.{2 if value < 2 else 1 if value < 100 else 0}f}"
+
+    rows = [[name, *(" / ".join(map(ms, each[name])) for each in found)] for name in found[0]]
     for row in rows:
         print("  ".join(row))
     table = {
