@@ -10,6 +10,7 @@ import numpy as np
 import pyopencl as cl
 
 from clgemm.core.layout import merged
+from clgemm.planning.loop_times import BatchKind
 from clgemm.runtime import staying
 from clgemm.runtime.execute import BoundCall
 from clgemm.runtime.launch import duplicate, multiply
@@ -28,11 +29,11 @@ from clgemm.runtime.transfer.at_once import AtOnceCall
 __all__ = [
     "as_batches",
     "as_matrix_of",
+    "batch_kind",
     "contracted",
     "fits_dot",
     "is_loop",
     "require_out",
-    "shares_b",
     "stays_on_host",
     "summed_axes",
     "unwrapped",
@@ -176,9 +177,12 @@ def is_loop(a: Any, b: Any) -> bool:
     return bool(a.shape[-1] == 1 and min(a.ndim, b.ndim) > 1 and min(a.shape[-2], b.shape[-1]) > 1)
 
 
-def shares_b(a: Any, b: Any) -> bool:
-    """Tell whether the matrices of a batch follow one another, and are multiplied by one matrix."""
-    return bool(a.ndim > 2 and a.flags.c_contiguous and math.prod(b.shape[:-2]) == 1)
+def batch_kind(a: Any, b: Any) -> BatchKind:
+    """Return what the matrices of a batch have in common."""
+    if a.ndim < 3 or math.prod(b.shape[:-2]) != 1:
+        return BatchKind.OWN_B
+    is_folded = merged(a.shape[:-1], a.strides[:-1]) is not None
+    return BatchKind.FOLDED if is_folded else BatchKind.ONE_B
 
 
 def element_us(x: AnyArray, y: AnyArray) -> float:

@@ -16,11 +16,11 @@ import pyopencl as cl
 from clgemm.contraction import (
     as_batches,
     as_matrix_of,
+    batch_kind,
     contracted,
     fits_dot,
     is_loop,
     require_out,
-    shares_b,
     stays_on_host,
     summed_axes,
     unwrapped,
@@ -223,7 +223,8 @@ def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
         )  # fmt: skip
         count, sent = math.prod(batch), sent_share(x, y, math.prod(shape))
         sizes, by_loop = (m, n, k, count), is_loop(rows, columns)
-        how = {"by_loop": by_loop, "is_new": target is None, "shares_b": shares_b(rows, columns)}
+        how: dict[str, Any] = {"by_loop": by_loop, "is_new": target is None}
+        how["kind"] = batch_kind(rows, columns)
         if not usable or staying.host_is_faster("matmul", x, y, sizes, sent, **how):
             return np.matmul(a, b, out=out)
     direct = target is not None and updatable(target)

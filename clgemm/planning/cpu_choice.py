@@ -16,16 +16,14 @@ from typing import NamedTuple
 from clgemm.core.cpu_costs import INTEL, CpuCosts
 from clgemm.core.host_blas import has_avx512, has_narrow_kernels, usable_processors
 from clgemm.core.traits import MANY_CORES
-from clgemm.planning.loop_times import LoopTimes
+from clgemm.planning.loop_times import LARGEST, BatchKind, LoopTimes
 
 __all__ = [
-    "BLAS_TILE",
     "LEAST_CALL_US",
     "LEAST_COUNTED",
     "LEAST_LARGE",
-    "LEAST_SHARING",
-    "MOST_PADDING",
     "call_us",
+    "is_quick_loop",
     "may_suit",
     "suits",
 ]
@@ -36,10 +34,8 @@ class Rates(NamedTuple):
 
     Attributes
     ----------
-    batch : float
-        For batches of matrices.
     shallow : float
-        Where k is below `SHALLOW`, also for batches.
+        Where k is below `SHALLOW`.
     sides : tuple of (float, float)
         For others, by the shorter side of C: up to which length, and the rate.
     deep : tuple of (float, float)
@@ -47,39 +43,34 @@ class Rates(NamedTuple):
         where k is at least `DEEP` times as long as both. There each element of the operands counts
         `PACKED` multiply-adds.
     loop : LoopTimes, optional
-        For batches that share B, instead of a rate; None if it is not measured.
+        For batches, instead of a rate; None if it is not measured.
     """
 
-    batch: float = math.inf
     shallow: float = math.inf
     sides: tuple[tuple[float, float], ...] = ()
     deep: tuple[tuple[float, float], ...] = ()
     loop: LoopTimes | None = None
 
-    def of(self, short: int, k: int, matrices: int, is_deep: bool) -> float:
+    def of(self, short: int, k: int, is_deep: bool) -> float:
         """Return the rate of a product; infinite if the host is always faster."""
         if k < SHALLOW:
             return self.shallow
-        if matrices > 1:
-            return self.batch
         rates = self.deep if is_deep else self.sides
         return next((rate for most, rate in rates if short <= most), math.inf)
 
 
 # Where the host's BLAS leaves AVX-512 unused; where it does not, on AMD's processors and on others.
 NARROW = Rates(
-    batch=1e5,
     shallow=4e5,
     sides=((7, 1e5), (math.inf, 2e5)),
     deep=((math.inf, 2.5e5),),
-    loop=LoopTimes(call=0.073, multiply_add=1.5e-5, a=1.65e-4, b=9.2e-5, c=5.9e-5),
+    loop=LoopTimes(call=0.055, multiply_add=1e-5, a=1.95e-4, b=1.1e-4, one_b=7e-5, c=9e-5),
 )
 AMD = Rates(
-    batch=6e5,
     shallow=1.2e6,
     sides=((31, 2e5), (63, 4e5)),
     deep=((31, 2.5e5), (63, 5e5), (math.inf, 1.2e6)),
-    loop=LoopTimes(call=0.068, multiply_add=1.0e-5, a=4.6e-5, b=2.0e-5, c=3.1e-5),
+    loop=LoopTimes(call=0.023, multiply_add=7.3e-6, a=7.3e-5, b=4.1e-5, one_b=2e-5, c=3.4e-5),
 )
 OTHERS = Rates(sides=((7, 1e6),))
 SHALLOW = 8
@@ -97,17 +88,58 @@ BLAS_TILE = 16
 IF_FLAT, DEPTHS_IF_FLAT, LEAST_SIDE_IF_FLAT = 9e4, range(2, 65), 64
 
 
-# Batches that share B, as x[batch, row, k] @ W. NumPy multiplies, and its BLAS packs B, for one
-# matrix after the other. A device makes them as one product. From 880 random batches of 1e5 to 3e7
-# multiply-adds on the machine and with the runtimes above: the mean regret is 1.02 to 1.05, and the
-# 95th percentile 1.24 to 1.40. By `Rates`, it was 1.08 to 1.22, and 1.6 to 3.4 (2026-11-26).
-# The device's part of a call, and microseconds of a row, an element of C and a multiply-add.
-SHARED_CALL, SHARED_ROW, SHARED_C, SHARED_MULTIPLY_ADD = 0.68, 4.2e-3, 1.4e-5, 4.7e-6
-LEAST_SHARING = 64  # matrices; with fewer small ones a device has little to gain
+class BatchTimes(NamedTuple):
+    """The microseconds that a device takes for a batch.
+
+    Attributes
+    ----------
+    matrix, row, multiply_add : float
+        Of a matrix, a row of A, and a multiply-add.
+    narrow_row : float
+        How much more a row takes if B has fewer columns than a tile.
+    a, b, c : float
+        Of an element of each matrix.
+    """
+
+    matrix: float
+    row: float
+    narrow_row: float
+    multiply_add: float
+    a: float
+    b: float
+    c: float
+
+    def of(self, m: int, n: int, k: int, matrices: int, costs: CpuCosts) -> float:
+        """Return the time of a batch."""
+        rows = matrices * m
+        row = self.row + self.narrow_row * (n < BLAS_TILE)
+        elements = rows * (self.a * k + self.c * n) + matrices * self.b * n * k
+        work = self.multiply_add * rows * max(n, BLAS_TILE) * k
+        return CALLS * call_us(costs) + self.matrix * matrices + row * rows + elements + work
+
+
+# NumPy multiplies, and its BLAS packs, one matrix of a batch after the other. From 5,200 random
+# batches of 3e5 to 1e8 multiply-adds in any layout, on the machine and with the runtimes above. On
+# the last 1,380, the mean regret is 1.06 with OpenBLAS's kernels for AVX-512, with both runtimes;
+# without them, it is 1.05 with Intel's and 1.07 with PoCL. By rates, and an estimate for one B
+# alone, it was 1.10, 1.09, 1.08 and 1.06 (2026-11-26).
+CALLS = 0.8  # of a call's time
+FOLDED = BatchTimes(
+    matrix=0.0, row=1.8e-3, narrow_row=2e-3, multiply_add=4.7e-6, a=0.0, b=0.0, c=2.4e-5
+)
+OTHER = BatchTimes(
+    matrix=0.07, row=1e-3, narrow_row=0.0, multiply_add=5e-6, a=2.4e-5, b=3.3e-5, c=4.1e-5
+)
 
 
 def suits(
-    m: int, n: int, k: int, matrices: int, costs: CpuCosts, is_amd: bool, shares_b: bool = False
+    m: int,
+    n: int,
+    k: int,
+    matrices: int,
+    costs: CpuCosts,
+    is_amd: bool,
+    kind: BatchKind = BatchKind.OWN_B,
 ) -> bool:
     """Tell whether a CPU device with these costs is faster than the host's BLAS.
 
@@ -115,40 +147,32 @@ def suits(
     ----------
     is_amd : bool
         Whether it is one of AMD's processors.
-    shares_b : bool, optional
-        Whether the matrices of A, which follow one another, are multiplied by one and the same B.
+    kind : BatchKind, optional
+        What the matrices of a batch have in common.
     """
     short, long = sorted((m, n))
-    if shares_b and min(n, k) > 1:
-        loop = _rates(is_amd).loop
-        loop_us = matrices * loop.of(m, n, k) if loop else 0.0
-        return loop_us > _shared_us(m * matrices, n, k, costs)
+    rates = _rates(is_amd)
+    if matrices > 1 and max(m * n, m * k, n * k) <= LARGEST:
+        if rates.loop is None or min(n, k) < 2:
+            return False
+        times = FOLDED if kind is BatchKind.FOLDED else OTHER
+        return matrices * rates.loop.of(m, n, k, kind) > times.of(m, n, k, matrices, costs)
     if short < 2 or k < 2:
         return False
-    if matrices > 1:
-        counted = matrices * max(short, BLAS_TILE) * max(long, BLAS_TILE) * k
-    else:
-        counted = max(short, BLAS_TILE) * long * k
-        is_flat = k in DEPTHS_IF_FLAT and short >= LEAST_SIDE_IF_FLAT
-        if is_flat and is_amd and m * n >= IF_FLAT * call_us(costs):
-            return True
+    counted = max(short, BLAS_TILE) * long * k
+    is_flat = k in DEPTHS_IF_FLAT and short >= LEAST_SIDE_IF_FLAT
+    if is_flat and is_amd and m * n >= IF_FLAT * call_us(costs):
+        return True
     if counted < LEAST_COUNTED:
         return False
-    rates = _rates(is_amd)
-    is_deep = matrices == 1 and short >= LEAST_IF_DEEP and k >= DEEP * long and bool(rates.deep)
+    is_deep = short >= LEAST_IF_DEEP and k >= DEEP * long and bool(rates.deep)
     if is_deep:
         counted = (m * n + PACKED * (m + n)) * k
-    return counted >= rates.of(short, k, matrices, is_deep) * call_us(costs)
+    return counted >= rates.of(short, k, is_deep) * call_us(costs)
 
 
 def _rates(is_amd: bool) -> Rates:
     return NARROW if has_narrow_kernels() else AMD if is_amd else OTHERS
-
-
-def _shared_us(rows: int, n: int, k: int, costs: CpuCosts) -> float:
-    """Return how long a device takes for all rows of a batch that shares B."""
-    multiply_adds = SHARED_MULTIPLY_ADD * rows * max(n, BLAS_TILE) * k
-    return SHARED_CALL * call_us(costs) + SHARED_ROW * rows + SHARED_C * rows * n + multiply_adds
 
 
 def call_us(costs: CpuCosts) -> float:
@@ -157,13 +181,19 @@ def call_us(costs: CpuCosts) -> float:
 
 
 # The fewest multiply-adds, counted so, and elements of the larger operand with which any device is.
-LEAST_COUNTED = int(min(NARROW.batch, NARROW.sides[0][1]) * call_us(INTEL))
+LEAST_COUNTED = int(NARROW.sides[0][1] * call_us(INTEL))
 LEAST_LARGE = LEAST_COUNTED // BLAS_TILE
 LEAST_CALL_US = call_us(INTEL)
-MOST_PADDING = (BLAS_TILE // 2) ** 2  # of two rows and columns in a batch
 
 
-def may_suit(m: int, n: int, k: int, matrices: int, shares_b: bool = False) -> bool:
+def may_suit(m: int, n: int, k: int, matrices: int, kind: BatchKind = BatchKind.OWN_B) -> bool:
     """Tell whether a CPU device may be faster, before one is opened."""
-    is_enough = suits(m, n, k, matrices, INTEL, is_amd=True, shares_b=shares_b)
+    is_enough = suits(m, n, k, matrices, INTEL, is_amd=True, kind=kind)
     return is_enough and has_avx512() and usable_processors() < MANY_CORES
+
+
+def is_quick_loop(m: int, n: int, k: int, matrices: int) -> bool:
+    """Tell whether NumPy makes a batch in less time than any device takes for a call."""
+    loop = NARROW.loop
+    assert loop is not None
+    return matrices * loop.of(m, n, k, BatchKind.OWN_B) < CALLS * LEAST_CALL_US

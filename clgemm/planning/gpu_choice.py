@@ -8,16 +8,14 @@ them, 479 batches have a mean regret of 1.03 (before, 1.26), and 239 products of
 from __future__ import annotations
 
 from clgemm.core.transfer import FLOAT_BYTES
-from clgemm.planning.loop_times import LoopTimes
+from clgemm.planning.loop_times import LARGEST, BatchKind, LoopTimes
 
 __all__ = ["suits_batch", "suits_elements"]
 
 # NumPy's loop over a batch: OpenBLAS shares a matrix among threads from SHARED multiply-adds on.
 SHARED = 2**18
-LARGEST = 2**18  # elements of a matrix; with larger ones, other rules hold
-ALONE = LoopTimes(call=0.025, multiply_add=9.6e-6, a=3.6e-4, b=2.8e-4, c=3e-4)
-TOGETHER = LoopTimes(call=7.7, multiply_add=2.4e-6, a=2.5e-4, b=2.8e-4, c=2.6e-4)
-SAME_B = 7e-5  # of an element of B, if there is only one matrix B
+ALONE = LoopTimes(call=0.025, multiply_add=9.6e-6, a=3.6e-4, b=2.8e-4, one_b=7e-5, c=3e-4)
+TOGETHER = LoopTimes(call=7.7, multiply_add=2.4e-6, a=2.5e-4, b=2.8e-4, one_b=7e-5, c=2.6e-4)
 # NumPy's time for an element, times that of `clgemm.contraction.element_us`.
 ELEMENTS = 1.6
 # A call's part, and microseconds of a byte: up to so many, which are copied by one thread, and of
@@ -25,23 +23,23 @@ ELEMENTS = 1.6
 CALL_US, FIRST_BYTES, FIRST_US, BYTE_US = 115.0, 2**23, 1.8e-4, 3.4e-5
 
 
-def suits_batch(m: int, n: int, k: int, matrices: int, sent: float, shares_b: bool = False) -> bool:
-    """Tell whether a GPU makes a batch faster.
+def suits_batch(
+    m: int, n: int, k: int, matrices: int, sent: float, kind: BatchKind = BatchKind.OWN_B
+) -> bool:
+    """Tell whether a GPU makes a batch faster. With large matrices, other rules hold.
 
     Parameters
     ----------
     sent : float
         The share of the elements that are sent.
-    shares_b : bool, optional
-        Whether there is only one matrix B.
+    kind : BatchKind, optional
+        What the matrices have in common.
     """
     if matrices < 2 or min(n, k) < 2 or max(m * n, m * k, n * k) > LARGEST:
         return False
     loop = ALONE if m * n * k <= SHARED else TOGETHER
-    if shares_b:
-        loop = loop._replace(b=SAME_B)
-    elements = matrices * m * (k + n) + n * k * (1 if shares_b else matrices)
-    return matrices * loop.of(m, n, k) > _sent_us(elements * sent)
+    elements = matrices * m * (k + n) + n * k * (matrices if kind is BatchKind.OWN_B else 1)
+    return matrices * loop.of(m, n, k, kind) > _sent_us(elements * sent)
 
 
 def suits_elements(m: int, n: int, k: int, sent: float, host_us: float) -> bool:

@@ -14,6 +14,7 @@ from clgemm.hardware.choice import NoDeviceError, get_device
 from clgemm.hardware.device import Device
 from clgemm.planning import cpu_choice, gpu_choice
 from clgemm.planning.crossovers import Work, kind_of, measured, pays, smallest
+from clgemm.planning.loop_times import BatchKind
 
 __all__ = [
     "LEAST_BY_LOOP",
@@ -149,7 +150,7 @@ def host_is_faster(
     by_loop: bool = False,
     by_copy: bool = False,
     is_kept: bool = False,
-    shares_b: bool = False,
+    kind: BatchKind = BatchKind.OWN_B,
     element_us: float = 0.0,
 ) -> bool:
     """Tell whether the host's BLAS should multiply host operands.
@@ -165,8 +166,8 @@ def host_is_faster(
         Whether NumPy copies a large operand for its BLAS.
     is_kept : bool, optional
         Whether the result is a new array, for which the package has kept memory.
-    shares_b : bool, optional
-        As for `clgemm.planning.cpu_choice.suits`.
+    kind : BatchKind, optional
+        What the matrices of a batch have in common.
     element_us : float, optional
         How long NumPy takes for an element of the result, if it sums one after the other.
 
@@ -183,8 +184,8 @@ def host_is_faster(
     by_elements, host_us = element_us > 0, m * n * matrices * element_us
     if by_elements and host_us < cpu_choice.LEAST_CALL_US:
         return True
-    suits_cpu = cpu_choice.may_suit(m, n, k, matrices, shares_b)
-    suits_gpu = gpu_choice.suits_batch(m, n, k, matrices, sent, shares_b)
+    suits_cpu = cpu_choice.may_suit(m, n, k, matrices, kind)
+    suits_gpu = gpu_choice.suits_batch(m, n, k, matrices, sent, kind)
     is_large = is_kept and is_mostly_result(m, n, k, matrices)
     may_pay = by_elements or suits_cpu or suits_gpu or is_large
     least_work = LEAST_BY_LOOP if by_loop else smallest(SMALLEST_CROSSOVER) * sent
@@ -212,7 +213,7 @@ def host_is_faster(
     least_of_kinds = found.least if found else {}
     if suits_cpu and kind_of(product) not in least_of_kinds and _reads_in_place(device):
         costs, is_amd = device.traits.limits.cpu_costs, device.traits.is_amd
-        if cpu_choice.suits(m, n, k, matrices, costs, is_amd, shares_b):
+        if cpu_choice.suits(m, n, k, matrices, costs, is_amd, kind):
             return False
     if suits_gpu and is_sent and is_gpu and kind_of(product) not in least_of_kinds:
         return False

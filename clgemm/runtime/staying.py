@@ -13,14 +13,9 @@ from numpy import ndarray
 
 from clgemm.hardware.choice import get_devices
 from clgemm.planning import selection
-from clgemm.planning.cpu_choice import (
-    BLAS_TILE,
-    LEAST_COUNTED,
-    LEAST_LARGE,
-    LEAST_SHARING,
-    MOST_PADDING,
-)
+from clgemm.planning.cpu_choice import LEAST_COUNTED, LEAST_LARGE, is_quick_loop
 from clgemm.planning.crossovers import measured, smallest
+from clgemm.planning.loop_times import BatchKind
 from clgemm.planning.selection import threshold_text
 from clgemm.runtime import regions, results
 from clgemm.runtime.operands import FLOAT32
@@ -62,24 +57,20 @@ def is_small(a: Any, b: Any, out: Any, is_matmul: bool = False) -> bool:
     if is_matmul:
         if k == 1 and size_a * size_b >= selection.LEAST_BY_LOOP:
             return False
-        if len(shape) > 2 or b.ndim > 2:
-            if _is_small_batch(a, b):
-                return True
-            size_a *= MOST_PADDING
+        if (len(shape) > 2 or b.ndim > 2) and not threshold_text():
+            return _is_small_batch(shape, b.shape)
     elif (len(shape) > 2 or b.ndim > 2) and not threshold_text():
         return bool(size_a * size_b < k * selection.LEAST_BY_ELEMENTS)
     return selection.is_small(size_a, size_b, k)
 
 
-def _is_small_batch(a: Any, b: Any) -> bool:
-    """Tell whether a batch is too small, whose short rows and columns count as longer."""
-    batch, shape_b, rows = a.shape[:-2], b.shape, max(a.shape[-2], 1) if a.ndim > 1 else 1
-    if not batch or (len(shape_b) > 2 and shape_b[:-2] != batch) or threshold_text():
-        return False
-    if len(shape_b) == 2 and math.prod(batch) >= LEAST_SHARING:
-        return False
-    counted: int = a.size * max(rows, BLAS_TILE) // rows * max(shape_b[-1], BLAS_TILE)
-    return counted < smallest(LEAST_COUNTED)
+def _is_small_batch(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    """Tell whether a batch of these shapes takes NumPy less time than any device's call."""
+    batch, matrices = a[:-2], math.prod(a[:-2])
+    if b[:-2] and b[:-2] != batch:
+        matrices *= math.prod(b[:-2])  # at least as many as there are
+    m, n, k = a[-2] if len(a) > 1 else 1, b[-1] if len(b) > 1 else 1, a[-1]
+    return is_quick_loop(m, n, k, matrices) and matrices * m * n * k < smallest(LEAST_COUNTED)
 
 
 def is_known(function: str, a: Any, b: Any, out: Any) -> bool:
@@ -106,7 +97,7 @@ def host_is_faster(
     sent: float,
     by_loop: bool = False,
     is_new: bool = False,
-    shares_b: bool = False,
+    kind: BatchKind = BatchKind.OWN_B,
     element_us: float = 0.0,
 ) -> bool:
     """Tell whether the host's BLAS should multiply, and note it if so.
@@ -117,7 +108,7 @@ def host_is_faster(
         As for `is_known`; None if nothing is to be noted.
     sizes : tuple of int
         m, n, k and the number of matrices.
-    sent, by_loop, shares_b, element_us
+    sent, by_loop, kind, element_us
         As for `clgemm.planning.selection.host_is_faster`.
     is_new : bool, optional
         Whether the result is a new array.
@@ -125,7 +116,7 @@ def host_is_faster(
     by_copy = _is_copied(a) or _is_copied(b)
     m, n, _, matrices = sizes
     is_kept = is_new and results.is_kept(matrices * m * n)
-    how = {"by_loop": by_loop, "by_copy": by_copy, "is_kept": is_kept, "shares_b": shares_b}
+    how: dict[str, Any] = {"by_loop": by_loop, "by_copy": by_copy, "is_kept": is_kept, "kind": kind}
     if not selection.host_is_faster(*sizes, sent, **how, element_us=element_us):
         return False
     if selection.is_mostly_result(*sizes):

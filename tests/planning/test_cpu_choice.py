@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from clgemm.core.cpu_costs import INTEL, POCL
 from clgemm.planning import cpu_choice
-from clgemm.planning.cpu_choice import LEAST_COUNTED, LEAST_LARGE, MOST_PADDING, may_suit, suits
+from clgemm.planning.cpu_choice import (
+    LEAST_COUNTED,
+    LEAST_LARGE,
+    is_quick_loop,
+    may_suit,
+    suits,
+)
+from clgemm.planning.loop_times import BatchKind
 
 
 def sides(most: int) -> st.SearchStrategy[int]:
@@ -35,7 +42,7 @@ def sides(most: int) -> st.SearchStrategy[int]:
         ((2900, 2900, 2, 1), False, True, True),
         ((3, 70, 322, 15), True, True, False),
         ((3, 300, 322, 62), True, True, True),
-        ((45, 380, 7, 100), True, True, False),
+        ((45, 380, 7, 30), True, True, False),
         ((45, 380, 8, 100), True, True, True),
         ((66, 66, 2363, 1), True, True, True),
         ((29, 23, 8904, 1), True, True, True),
@@ -76,8 +83,8 @@ def test_on_other_processors_few_rows_alone_suit(sizes, pocl, monkeypatch):
     [
         ((1, 59, 252, 255), True, True, True),
         ((10, 264, 5, 453), True, True, True),
-        ((48, 3, 8, 731), True, False, False),
-        ((16, 64, 64, 20), True, True, False),
+        ((48, 3, 8, 200), True, False, False),
+        ((16, 64, 64, 40), True, True, False),
         ((16, 64, 64, 100), True, True, True),
         ((2, 445, 5, 318), False, True, False),
         ((9, 1, 300, 400), True, False, False),
@@ -87,24 +94,31 @@ def test_on_other_processors_few_rows_alone_suit(sizes, pocl, monkeypatch):
 def test_batches_that_share_b(sizes, is_narrow, intel, pocl, monkeypatch):
     """NumPy takes longer for many short matrices, but for those with few columns."""
     monkeypatch.setattr(cpu_choice, "has_narrow_kernels", lambda: is_narrow)
-    found = (suits(*sizes, costs, True, shares_b=True) for costs in (INTEL, POCL))
+    found = (suits(*sizes, costs, True, kind=BatchKind.FOLDED) for costs in (INTEL, POCL))
     assert tuple(found) == (intel, pocl)
-    assert suits(*sizes, INTEL, False, shares_b=True) == (intel and is_narrow)
+    assert suits(*sizes, INTEL, False, kind=BatchKind.FOLDED) == (intel and is_narrow)
 
 
 @pytest.mark.parametrize("is_narrow", [False, True])
-@given(m=sides(3000), n=sides(3000), k=sides(3000), matrices=st.just(1) | sides(300))
-def test_none_is_missed_by_the_quick_bounds(is_narrow, m, n, k, matrices):
+@given(
+    m=sides(3000),
+    n=sides(3000),
+    k=sides(3000),
+    matrices=st.just(1) | sides(300),
+    kind=st.sampled_from(BatchKind),
+)
+def test_none_is_missed_by_the_quick_bounds(is_narrow, m, n, k, matrices, kind):
     """By which products are known as small from the sizes of operands, without their shapes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpu_choice, "has_narrow_kernels", lambda: is_narrow)
         patch.setattr(cpu_choice, "has_avx512", lambda: True)
         patch.setattr(cpu_choice, "usable_processors", lambda: 2)
-        found = suits(m, n, k, matrices, INTEL, True)
-        assert may_suit(m, n, k, matrices) == found
-        assert found or not suits(m, n, k, matrices, POCL, True)
-        assert found or not suits(m, n, k, matrices, INTEL, False)
+        found = suits(m, n, k, matrices, INTEL, True, kind)
+        assert may_suit(m, n, k, matrices, kind) == found
+        assert found or not suits(m, n, k, matrices, POCL, True, kind)
+        assert found or not suits(m, n, k, matrices, INTEL, False, kind)
     if found and matrices > 1:
-        assert MOST_PADDING * m * n * k * matrices >= LEAST_COUNTED
+        is_quick = is_quick_loop(m, n, k, matrices)
+        assert not (is_quick and m * n * k * matrices < LEAST_COUNTED)
     elif found:
         assert m * n * k >= LEAST_COUNTED or max(m * k, k * n) >= LEAST_LARGE

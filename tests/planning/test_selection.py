@@ -18,6 +18,7 @@ from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.traits import register_width
 from clgemm.planning import cpu_choice, selection
 from clgemm.planning.crossovers import Measured, Work
+from clgemm.planning.loop_times import BatchKind
 
 
 @pytest.fixture
@@ -151,21 +152,21 @@ def test_numpy_that_sums_element_by_element_is_slow(
 
 
 @pytest.mark.parametrize(("sizes", "host"), [((119, 3, 127, 875), False), ((9, 37, 17, 658), True)])
-@pytest.mark.parametrize("kind", [None, "stack-32", "stack-128"])
-def test_a_gpu_makes_long_loops_of_numpy(sizes, host, kind, monkeypatch):
+@pytest.mark.parametrize("measured", [None, "stack-32", "stack-128"])
+def test_a_gpu_makes_long_loops_of_numpy(sizes, host, measured, monkeypatch):
     """Also of short sides, unless a measured crossover of their kind says otherwise."""
 
     class Stand:
         kind, shares_host_memory, transfer = "GPU", False, None
         cl_device = SimpleNamespace(global_mem_size=2**34)
 
-    found = Measured({kind: None} if kind else {}, "today")
+    found = Measured({measured: None} if measured else {}, "today")
     monkeypatch.delenv("CLGEMM_THRESHOLD")
     monkeypatch.setattr(selection, "get_device", Stand)
     monkeypatch.setattr(selection, "measured", lambda _: found)
-    assert selection.host_is_faster(*sizes, shares_b=True) == host
+    assert selection.host_is_faster(*sizes, kind=BatchKind.FOLDED) == host
     long = (200, 40, 100, 3000)
-    assert selection.host_is_faster(*long, shares_b=True) == (kind == "stack-32")
+    assert selection.host_is_faster(*long, kind=BatchKind.FOLDED) == (measured == "stack-32")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import clgemm
 from clgemm.core.cpu_costs import INTEL
 from clgemm.hardware.choice import devices, get_device
 from clgemm.planning import cpu_choice, crossovers, selection
+from clgemm.planning.loop_times import BatchKind
 from clgemm.runtime import results, staying
 
 A, B = np.ones((30, 40), np.float32), np.ones((40, 50), np.float32)
@@ -161,18 +162,25 @@ def test_a_large_result_is_judged_each_time(monkeypatch):
     assert told == [False, True] * 4
 
 
-def test_whether_a_batch_shares_b_is_told(judged, monkeypatch):
-    """Then a device makes one product of it, if its matrices follow one another."""
-    told = told_of(monkeypatch, "shares_b")
+def test_what_the_matrices_of_a_batch_share_is_told(judged, monkeypatch):
+    """With one B, a device makes one product of it if all rows of A follow one another."""
+    told = told_of(monkeypatch, "kind")
+    own, one_b, folded = BatchKind
     batch, one = np.ones((70, 30, 40), np.float32), np.ones((40, 50), np.float32)
-    for a, b, shares in (
-        *((batch, one, True), (batch, one[None], True), (batch.reshape(7, 10, 30, 40), one, True)),
-        *((batch[::2], one, False), (batch[:, :, ::-1], one, False), (batch[0], one, False)),
-        *((batch, np.ones((70, 40, 50), np.float32), False), (one.T[None], batch[0].T, False)),
+    for a, b, kind in (
+        *((batch, one, folded), (batch, one[None], folded)),
+        *((batch.reshape(7, 10, 30, 40), one, folded), (batch[:, :, ::-1], one, folded)),
+        *(
+            (batch[:, ::2], one, folded),
+            (batch[::2], one, one_b),
+            (one.T[None], batch[0].T, folded),
+        ),
+        *((batch.swapaxes(1, 2), batch[0, :, :9], one_b), (batch[0], one, own)),
+        (batch, np.ones((70, 40, 50), np.float32), own),
     ):
         told.clear()
         np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
-        assert told == [shares], (a.shape, b.shape)
+        assert told == [kind], (a.shape, b.shape)
 
 
 def test_how_long_numpy_takes_for_an_element_is_told(judged, monkeypatch):
@@ -207,7 +215,7 @@ def test_no_device_suits_what_is_small_at_once(batch, monkeypatch):
         a = np.broadcast_to(np.float32(0), (*batch, m, k))
         for shape in {(k, n), (*batch, k, n)}:
             b = np.broadcast_to(np.float32(0), shape)
-            if staying.is_tiny(a, b) or (batch and staying._is_small_batch(a, b)):
+            if staying.is_tiny(a, b) or (batch and staying._is_small_batch(a.shape, b.shape)):
                 found += 1
                 assert not cpu_choice.suits(m, n, k, matrices, INTEL, is_amd=True)
                 assert selection.host_is_faster(m, n, k, matrices)
@@ -218,10 +226,10 @@ def test_a_threshold_of_the_environment_decides_what_is_small(monkeypatch):
     """Then nothing is small at once."""
     monkeypatch.setenv("CLGEMM_THRESHOLD", "8")
     assert not staying.is_tiny(np.ones((2, 2), "f"), np.ones((2, 2), "f"))
-    assert not staying._is_small_batch(np.ones((3, 2, 2), "f"), np.ones((2, 2), "f"))
+    assert not staying.is_small(np.ones((3, 2, 2), "f"), np.ones((2, 2), "f"), None, True)
     monkeypatch.delenv("CLGEMM_THRESHOLD")
     assert staying.is_tiny(np.ones((2, 2), "f"), np.ones((2, 2), "f"))
-    assert staying._is_small_batch(np.ones((3, 2, 2), "f"), np.ones((2, 2), "f"))
+    assert staying.is_small(np.ones((3, 2, 2), "f"), np.ones((2, 2), "f"), None, True)
     for empty in ((3, 0, 2), (3, 2, 0), (0, 2, 2)):
         np.testing.assert_array_equal(
             clgemm.matmul(np.ones(empty, "f"), np.ones((empty[2], 2), "f")),
