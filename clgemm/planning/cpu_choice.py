@@ -120,9 +120,8 @@ class BatchTimes(NamedTuple):
 
 # NumPy multiplies, and its BLAS packs, one matrix of a batch after the other. From 5,200 random
 # batches of 3e5 to 1e8 multiply-adds in any layout, on the machine and with the runtimes above. On
-# the last 1,380, the mean regret is 1.06 with OpenBLAS's kernels for AVX-512, with both runtimes;
-# without them, it is 1.05 with Intel's and 1.07 with PoCL. By rates, and an estimate for one B
-# alone, it was 1.10, 1.09, 1.08 and 1.06 (2026-11-26).
+# 1,366 others, the mean regret is 1.04 with PoCL and 1.06 with Intel's runtime, whichever kernels
+# OpenBLAS has. By rates, and an estimate for one B alone, it was 1.06 and 1.09 (2026-11-26).
 CALLS = 0.8  # of a call's time
 FOLDED = BatchTimes(
     matrix=0.0, row=1.8e-3, narrow_row=2e-3, multiply_add=4.7e-6, a=0.0, b=0.0, c=2.4e-5

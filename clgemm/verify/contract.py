@@ -28,7 +28,7 @@ __all__ = ["PARTS", "verify_contract"]
 LARGEST_SIDE = 200
 SCALARS = ((1.0, 0.0), (2.0, -1.0), (0.0, 3.0), (-1.0, 0.0), (1.0, 1.0), (0.0, 0.0))
 THREADS = 8
-# Transfers in small tiles, whatever memory the device has.
+# Transfers in small tiles or at once, whatever memory the device has.
 LITTLE_MEMORY = TransferConfig(
     memory_bytes=300_000, threads=2, chunk_bytes=2**16, chunks=3, pool_chunks=8, tile_bytes=20_000
 )
