@@ -29,6 +29,7 @@ KEPT = {
     "core.host_blas.blas_kernels": SHIPPED,
     "core.host_blas.has_avx512": MACHINE,
     "core.host_blas.has_narrow_kernels": SHIPPED,
+    "core.layout.dense_layout": PURE,
     "core.transfer.make_stream": PURE,
     "hardware.choice._default": DEVICES,
     "hardware.choice._why_no_device": DEVICES,
@@ -39,6 +40,7 @@ KEPT = {
     "hardware.runtimes._temporary_folder": ONCE,
     "hardware.runtimes.installed": SHIPPED,
     "planning.planner.copy_plan_of": PURE,
+    "planning.selection._default_config": MACHINE,
     "planning.selection._warn_once": ONCE,
     "records.lookup.shipped": SHIPPED,
     "records.verified.all_verified": SHIPPED,
@@ -46,6 +48,7 @@ KEPT = {
     "runtime.operands._device_layout": PURE,
     "runtime.operands._unallocated": DEVICES,
     "runtime.results._most_bytes": MACHINE,
+    "runtime.transfer.at_once._places": PURE,
     "runtime.workspace.workspace": DEVICES,
 }
 # Pure: a function there depends on its arguments, and on source files of the package.
