@@ -53,7 +53,7 @@ class _Place(NamedTuple):
     chunk, first, size : int
         The number of its chunk, its first element there, and how many there are.
     start : int
-        Its first element on the device.
+        Its first element on the device, where both operands are in one buffer.
     """
 
     axes: tuple[int, ...]
@@ -127,10 +127,10 @@ def _run(
     arrays: tuple[HostArray, ...],
     is_nested: bool,
 ) -> None:
-    space, is_read = product.space, (True, True, product.beta != 0)
-    places = _places(_forms(arrays), is_read[2], staging.config.chunk_bytes // FLOAT_BYTES)
+    space, reads_c = product.space, product.beta != 0
+    places = _places(_forms(arrays), reads_c, staging.config.chunk_bytes // FLOAT_BYTES)
     views = [x.transpose(each.axes) for x, each in zip(arrays, places, strict=True)]
-    count, of_c = 1 + max(each.chunk for each in places), places[2]
+    (_, of_b, of_c), count = places, 1 + max(each.chunk for each in places)
     with staging.lent(count, space.lock, is_nested) as chunks:
         hosts = [
             chunks[each.chunk][each.first : each.first + each.size].reshape(x.shape)
@@ -138,14 +138,19 @@ def _run(
         ]
         memory: list[object] = [*chunks]
         try:
-            memory.append(buffer := _allocated(product, FLOAT_BYTES * (of_c.start + of_c.size)))
+            memory.append(operands := _allocated(product, of_b.start + of_b.size))
+            memory.append(result := _allocated(product, of_c.size))
             sent = []
-            for number, chunk in enumerate(chunks):
-                inside = [i for i in range(3) if is_read[i] and places[i].chunk == number]
+            for number in range(1 + of_b.chunk):
+                inside = [i for i in (0, 1) if places[i].chunk == number]
                 for i in inside:
                     np.copyto(hosts[i], views[i])
-                sent.append(_send(space, buffer, chunk, places[inside[0]], places[inside[-1]]))
-            _multiply(product, bound, buffer, places, hosts[2], sent).wait()
+                ends = places[inside[0]], places[inside[-1]]
+                sent.append(_send(space, operands, chunks[number], *ends))
+            if reads_c:
+                np.copyto(hosts[2], views[2])
+                sent.append(_send(space, result, chunks[of_c.chunk], of_c, of_c))
+            _multiply(product, bound, operands, result, places, hosts[2], sent).wait()
         except BaseException:
             # Commands still enqueued may use the memory.
             with contextlib.suppress(cl.Error):
@@ -163,9 +168,10 @@ def _send(
     space: Workspace, buffer: cl.Buffer, chunk: Chunk, first: _Place, last: _Place
 ) -> cl.Event:
     """Enqueue the transfer of what is in a chunk, from one array to another."""
-    host, place = chunk[: last.first + last.size], FLOAT_BYTES * first.start
+    host = chunk[first.first : last.first + last.size]
     with space.lock:
         before = () if space.order.is_in_order else space.order.pending()
+        place = FLOAT_BYTES * first.start
         event = enqueue_transfer(space.queue, True, buffer, place, host, before)
         space.queue.flush()
     return event
@@ -174,19 +180,19 @@ def _send(
 def _multiply(
     product: TiledProduct,
     bound: BoundCall,
-    buffer: cl.Buffer,
+    operands: cl.Buffer,
+    result: cl.Buffer,
     places: Sequence[_Place],
-    result: HostArray,
+    host: HostArray,
     sent: list[cl.Event],
 ) -> cl.Event:
-    """Enqueue the product, and the transfer of its result."""
-    space, first = product.space, FLOAT_BYTES * places[2].start
-    is_in_order = space.order.is_in_order
+    """Enqueue the product, and the transfer of its result to the host."""
+    space, is_in_order = product.space, product.space.order.is_in_order
     with space.lock:
-        a, b, c = (Matrix(buffer, each.start, each.layout) for each in places)
+        a, b = (Matrix(operands, each.start, each.layout) for each in places[:2])
+        c = Matrix(result, 0, places[2].layout)
         made = product.enqueue(bound, a, b, c, True, [] if is_in_order else sent)
-        before = [] if is_in_order else [made]
-        event = enqueue_transfer(space.queue, False, buffer, first, result, before)
+        event = enqueue_transfer(space.queue, False, result, 0, host, [] if is_in_order else [made])
         space.queue.flush()
     return event
 
@@ -199,18 +205,20 @@ def _forms(arrays: tuple[HostArray, ...]) -> Forms:
 def _places(forms: Forms, reads_c: bool, chunk_elements: int) -> tuple[_Place, ...]:
     """Place A, B and C one after the other, each whole in a chunk.
 
-    The result comes back to the first chunk, which is free again then.
+    A C that is not read comes back to the first chunk, which is free again then. It has a buffer
+    of its own: kernels may take it that what they write to is no operand's.
     """
     places: list[_Place] = []
     chunk = used = start = 0
     for shape, strides in forms:
         axes, size = memory_order(strides), math.prod(shape)
-        if len(places) == 2 and not reads_c:
+        is_c = len(places) == 2
+        if is_c and not reads_c:
             chunk = used = 0
         elif used + size > chunk_elements:
             chunk, used = chunk + 1, 0
         layout = dense_layout(shape, axes, LARGEST_ALIGNMENT)
-        places.append(_Place(axes, layout, chunk, used, size, start))
+        places.append(_Place(axes, layout, chunk, used, size, 0 if is_c else start))
         room = ceil_div(size, STEP) * STEP
         used, start = used + room, start + room
     return tuple(places)
@@ -229,14 +237,14 @@ def _has_one_order(x: HostArray) -> bool:
     return 0 not in strides and len({*strides}) == len(strides)
 
 
-def _allocated(product: TiledProduct, size_bytes: int) -> cl.Buffer:
+def _allocated(product: TiledProduct, elements: int) -> cl.Buffer:
     """Return memory on the device; resident arrays make room if they have to."""
     try:
-        return product.space.allocate(size_bytes)
+        return product.space.allocate(FLOAT_BYTES * elements)
     except cl.MemoryError:
         if not make_room(product.device):
             raise
-        return product.space.allocate(size_bytes)
+        return product.space.allocate(FLOAT_BYTES * elements)
 
 
 def _is_finite(x: HostArray) -> bool:
