@@ -41,7 +41,7 @@ def test_long_loops_suit_a_gpu(sizes, kind, expected):
     sent=st.floats(0, 1),
 )
 def test_what_is_not_sent_speaks_for_the_gpu(m, n, k, matrices, sent):
-    """That B is the same for all matrices counts, but not how A lies."""
+    """How A lies does not matter."""
     suits = suits_batch(m, n, k, matrices, sent)
     assert suits_batch(m, n, k, matrices, sent / 2) >= suits
     assert suits_batch(m, n, k, matrices, sent, FOLDED) == suits_batch(

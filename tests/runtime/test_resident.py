@@ -20,8 +20,8 @@ from clgemm.accel import enabled, report
 from clgemm.hardware.choice import NoDeviceError
 from clgemm.runtime import copying, digests, launch, loans, regions
 from clgemm.runtime import write_tracking as tracking
-from clgemm.runtime.transfer import call as transfer_call
 from clgemm.runtime.transfer import pipeline
+from clgemm.runtime.transfer import staging as transfer_staging
 
 pytestmark = pytest.mark.usefixtures("small_pieces", "nothing_stays")
 CONFIGS = {
@@ -335,7 +335,7 @@ def test_an_array_that_was_mostly_written_to_keeps_digests_only(tiled, found_by)
 def test_a_product_is_repeated_though_a_slow_device_keeps_the_first_ones_chunks(tiled, monkeypatch):
     """The pool has too few chunks for both, so those of the first are given up."""
     w, x = integers(60, 50), integers(40, 60)
-    before, finish = w[:], transfer_call.finish
+    before, finish = w[:], transfer_staging.finish
 
     def too_slow(*arguments, **keywords):
         finish(*arguments, **keywords)
@@ -343,7 +343,7 @@ def test_a_product_is_repeated_though_a_slow_device_keeps_the_first_ones_chunks(
 
     with clgemm.resident(w):
         before[0, 0] += 1
-        monkeypatch.setattr(transfer_call, "finish", too_slow)
+        monkeypatch.setattr(transfer_staging, "finish", too_slow)
         with ThreadPoolExecutor(1) as threads, pytest.warns(RuntimeWarning):
             np.testing.assert_array_equal(threads.submit(product_on, tiled, x, w).result(60), x @ w)
 

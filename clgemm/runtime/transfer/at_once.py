@@ -5,7 +5,6 @@ To manage tiles, pieces and threads takes half a millisecond, in which a small p
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 from collections.abc import Sequence
@@ -23,10 +22,8 @@ from clgemm.runtime.execute import BoundCall
 from clgemm.runtime.finite import watch
 from clgemm.runtime.memory import Matrix
 from clgemm.runtime.operands import LARGEST_ALIGNMENT, HostArray
-from clgemm.runtime.regions import make_room
 from clgemm.runtime.transfer.product import TiledProduct, run_product
-from clgemm.runtime.transfer.staging import Chunk, Staging
-from clgemm.runtime.waiting import finish
+from clgemm.runtime.transfer.staging import Chunk, Staging, abandon
 from clgemm.runtime.workspace import Workspace
 
 __all__ = ["AtOnceCall", "fits_at_once", "multiply_at_once"]
@@ -138,8 +135,8 @@ def _run(
         ]
         memory: list[object] = [*chunks]
         try:
-            memory.append(operands := _allocated(product, of_b.start + of_b.size))
-            memory.append(result := _allocated(product, of_c.size))
+            memory.append(operands := product.allocate(of_b.start + of_b.size))
+            memory.append(result := product.allocate(of_c.size))
             sent = []
             for number in range(1 + of_b.chunk):
                 inside = [i for i in (0, 1) if places[i].chunk == number]
@@ -152,11 +149,7 @@ def _run(
                 sent.append(_send(space, result, chunks[of_c.chunk], of_c, of_c))
             _multiply(product, bound, operands, result, places, hosts[2], sent).wait()
         except BaseException:
-            # Commands still enqueued may use the memory.
-            with contextlib.suppress(cl.Error):
-                if not finish(space.queue, space.lock, (), memory):
-                    chunks.clear()
-                    space.order.forget()
+            abandon(space.queue, space, chunks, memory)
             raise
         asked = None if is_nested else watch()
         if asked is not None and _is_finite(hosts[2]):
@@ -235,16 +228,6 @@ def _has_one_order(x: HostArray) -> bool:
     """Tell whether an array's elements have one order in memory, however its axes are permuted."""
     strides = [abs(s) for n, s in zip(x.shape, x.strides, strict=True) if n > 1]
     return 0 not in strides and len({*strides}) == len(strides)
-
-
-def _allocated(product: TiledProduct, elements: int) -> cl.Buffer:
-    """Return memory on the device; resident arrays make room if they have to."""
-    try:
-        return product.space.allocate(FLOAT_BYTES * elements)
-    except cl.MemoryError:
-        if not make_room(product.device):
-            raise
-        return product.space.allocate(FLOAT_BYTES * elements)
 
 
 def _is_finite(x: HostArray) -> bool:

@@ -5,7 +5,6 @@ The caller's thread enqueues everything. Other threads fill and empty pinned mem
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -19,8 +18,7 @@ from clgemm.runtime.transfer.crew import Copy, Crew
 from clgemm.runtime.transfer.link import Link
 from clgemm.runtime.transfer.pieces import Piece, Slot, cut
 from clgemm.runtime.transfer.share import Share
-from clgemm.runtime.transfer.staging import Chunk
-from clgemm.runtime.waiting import finish
+from clgemm.runtime.transfer.staging import Chunk, abandon
 
 __all__ = ["Call"]
 
@@ -279,10 +277,7 @@ class Call:
         memory = [self, *self._chunks]
         for share in self._shares:
             for queue in (share.staging.up, share.space.queue, share.staging.down):
-                with contextlib.suppress(cl.Error):
-                    if not finish(queue, share.space.lock, (), memory):
-                        self._chunks.clear()
-                        share.space.order.forget()
+                abandon(queue, share.space, self._chunks, memory)
 
 
 def _pieces(

@@ -9,9 +9,11 @@ import pyopencl as cl
 
 from clgemm.core.layout import Layout
 from clgemm.core.problem import Problem
+from clgemm.core.transfer import FLOAT_BYTES
 from clgemm.hardware.device import Device
 from clgemm.runtime.execute import BoundCall, bind, execute_matrices
 from clgemm.runtime.memory import Matrix
+from clgemm.runtime.regions import make_room
 from clgemm.runtime.workspace import Workspace
 
 __all__ = ["TiledProduct", "run_product"]
@@ -47,6 +49,16 @@ class TiledProduct(NamedTuple):
     def bind(self, a: Layout, b: Layout, c: Layout) -> BoundCall:
         """Return what computes a tile of these layouts, built and set up; enqueue nothing."""
         return bind(Problem(a, b, c, self.precision), self.device, self.space)
+
+    def allocate(self, elements: int) -> cl.Buffer:
+        """Return memory on the device; resident arrays make room if they have to."""
+        size_bytes = FLOAT_BYTES * elements
+        try:
+            return self.space.allocate(size_bytes)
+        except cl.MemoryError:
+            if not make_room(self.device):
+                raise
+            return self.space.allocate(size_bytes)
 
     def enqueue(
         self, bound: BoundCall, a: Matrix, b: Matrix, c: Matrix, first: bool, before: list[cl.Event]

@@ -8,12 +8,11 @@ import math
 import pyopencl as cl
 
 from clgemm.core.layout import Layout, dense_layout, memory_order
-from clgemm.core.transfer import FLOAT_BYTES, Stream, Tile, count_pieces
+from clgemm.core.transfer import Stream, Tile, count_pieces
 from clgemm.runtime.execute import BoundCall
 from clgemm.runtime.loans import Kept
 from clgemm.runtime.memory import Matrix
 from clgemm.runtime.operands import LARGEST_ALIGNMENT, HostArray
-from clgemm.runtime.regions import make_room
 from clgemm.runtime.transfer.pieces import Slot
 from clgemm.runtime.transfer.product import TiledProduct
 from clgemm.runtime.transfer.staging import Staging
@@ -97,18 +96,10 @@ class Share:
             self.sums = RowSums(self.product, blocks)
 
     def allocate(self) -> None:
-        """Allocate memory on the device; resident arrays make room if they have to."""
-        try:
-            self._allocate_all()
-        except cl.MemoryError:
-            if not make_room(self.product.device):
-                raise
-            self._allocate_all()
-
-    def _allocate_all(self) -> None:
+        """Allocate memory on the device."""
         for size, slots in zip(self._elements, self._slots, strict=True):
             for slot in slots:
-                slot.buffer = self.space.allocate(FLOAT_BYTES * max(size, 1))
+                slot.buffer = self.product.allocate(max(size, 1))
         if self.sums is not None:
             self.sums.allocate()
         pending = self.space.order.pending()

@@ -22,8 +22,10 @@ from clgemm.core.transfer import FLOAT_BYTES, TransferConfig
 from clgemm.hardware.device import Device
 from clgemm.runtime.operands import HostArray
 from clgemm.runtime.transfer.threads import Work, copying_threads
+from clgemm.runtime.waiting import finish
+from clgemm.runtime.workspace import Workspace
 
-__all__ = ["Chunk", "Staging", "staging"]
+__all__ = ["Chunk", "Staging", "abandon", "staging"]
 
 log = logging.getLogger(__name__)
 
@@ -129,6 +131,22 @@ class Staging:
             return np.empty(shape, np.float32)
         chunk: Chunk = mapped[0]
         return chunk
+
+
+def abandon(queue: cl.CommandQueue, space: Workspace, chunks: list[Chunk], memory: object) -> None:
+    """Wait after a failure until a queue's commands use no memory of the call any more.
+
+    If they take longer, they run on, and the chunks that were lent do not come back.
+
+    Parameters
+    ----------
+    memory : object
+        What is kept alive meanwhile, the chunks among it.
+    """
+    with contextlib.suppress(cl.Error):
+        if not finish(queue, space.lock, (), memory):
+            chunks.clear()
+            space.order.forget()
 
 
 _all: weakref.WeakKeyDictionary[Device, Staging] = weakref.WeakKeyDictionary()

@@ -50,9 +50,8 @@ class RowSums:
 
     def allocate(self) -> None:
         """Allocate memory on the device, before the first block is made."""
-        space = self._product.space
-        self._ones = space.allocate(self._ones_bytes)
-        self._sums = space.allocate(self._host.nbytes)
+        self._ones = self._product.allocate(self._ones_bytes // FLOAT_BYTES)
+        self._sums = self._product.allocate(self._host.size)
 
     def enqueue(self, block: cl.Buffer, made: cl.Event) -> None:
         """Enqueue the sums of the next block's rows."""
