@@ -9,7 +9,6 @@ hardware/test_forks.py, interruptions in runtime/test_interrupts.py and runtime/
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
 import subprocess
@@ -21,10 +20,13 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
+from injection import AT_ONCE
 from strategies import integers
 
 import clgemm
-from clgemm.hardware.device import MOST_CONTEXTS, Device, of_queue
+from clgemm.core.caches import release_contexts
+from clgemm.hardware import device as hardware
+from clgemm.hardware.device import Device, most_contexts, of_queue
 from clgemm.runtime.workspace import Workspace
 
 RNG = np.random.default_rng(27)
@@ -167,19 +169,45 @@ def test_sixteen_threads_with_different_devices(device):
         assert all(pool.map(work, range(16)))
 
 
-def test_contexts_that_were_dropped_are_not_kept(device):
-    """Of a user's contexts, no more live than bounded caches hold, however many there were."""
+@pytest.mark.parametrize("is_own", [False, True], ids=["the user's", "a Device's own"])
+def test_contexts_that_were_dropped_are_not_kept(is_own, device, monkeypatch):
+    """No more live than the caches may hold, however many there were: a GPU's take its memory."""
+    monkeypatch.setattr(hardware, "MOST_CONTEXTS", 8)
     a = np.ones((8, 8), np.float32)
 
     def used_and_dropped():
+        if is_own:
+            made = Device(device.cl_device, transfer=AT_ONCE)
+            with clgemm.device(made):
+                np.testing.assert_array_equal(clgemm.sgemm(1.0, a, a), 8)
+            return weakref.ref(made)
         context = cl.Context([device.cl_device])  # Intel's queues do not keep it alive
         queue = cl.CommandQueue(context)
         np.testing.assert_array_equal(clgemm.sgemm(1.0, a, a, queue=queue), 8)
         return weakref.ref(of_queue(queue))
 
-    made = [used_and_dropped() for _ in range(MOST_CONTEXTS + 10)]
-    gc.collect()
-    assert sum(kept() is not None for kept in made) <= MOST_CONTEXTS
+    most = most_contexts(device.cl_device)
+    made = [used_and_dropped() for _ in range(most + 10)]
+    assert sum(kept() is not None for kept in made) <= most
+
+
+def test_what_is_in_use_outlives_the_contexts_that_are_released(device):
+    """Devices, queues, prepared products and unfinished ones of contexts that are still used."""
+    a = integers(RNG, (40, 40))
+    own = Device(device.cl_device)
+    context = cl.Context([device.cl_device])
+    queue = cl.CommandQueue(context)
+    x = cl_array.to_device(queue, a)
+    with clgemm.device(own):
+        prepared = clgemm.prepare(x, x)
+        y = clgemm.matmul(x, x)
+        for _ in range(2):
+            release_contexts()
+            z = clgemm.matmul(y, x)
+            for repeated in (prepared(), clgemm.matmul(x, x), y):
+                np.testing.assert_array_equal(repeated.get(), a @ a)
+            np.testing.assert_array_equal(z.get(), a @ a @ a)
+            np.testing.assert_array_equal(clgemm.matmul(a, a), a @ a)
 
 
 DEBUGGED = """

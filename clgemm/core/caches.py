@@ -1,7 +1,8 @@
-"""The registry of caches that go out of date when a better config may be known.
+"""The registry of caches that go out of date, and of caches that keep contexts alive.
 
 A cache that depends on records, measured crossovers or verdicts is registered here by the module
-that owns it, so that `forget_plans` clears it too.
+that owns it, so that `forget_plans` clears it too. A cache that holds devices, contexts or queues
+and nothing that goes out of date is registered for `release_contexts`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-__all__ = ["forget_plans", "forgettable", "on_forget"]
+__all__ = ["forget_plans", "forgettable", "holds_contexts", "on_forget", "release_contexts"]
 
 
 class _Cached(Protocol):
@@ -23,6 +24,7 @@ F = TypeVar("F", bound=_Cached)
 # The functions that clear the caches. A module registers its own on import, after the modules that
 # it imports. So a cleared cache is never filled again from one that is still out of date.
 _clearers: list[Callable[[], object]] = []
+_holders: list[Callable[[], object]] = []
 
 
 def on_forget(clear: Callable[[], object]) -> None:
@@ -39,4 +41,17 @@ def forgettable(cached: F) -> F:
 def forget_plans() -> None:
     """Clear all registered caches, so that the next calls are planned anew."""
     for clear in _clearers:
+        clear()
+
+
+def holds_contexts(cached: F) -> F:
+    """Register a cached function that keeps contexts alive: a decorator as `forgettable`."""
+    _holders.append(cached.cache_clear)
+    return cached
+
+
+def release_contexts() -> None:
+    """Clear all caches that keep contexts alive; those still in use are found or made again."""
+    forget_plans()
+    for clear in _holders:
         clear()

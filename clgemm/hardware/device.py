@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import threading
 from typing import Any, NamedTuple, cast
 from weakref import WeakSet
@@ -11,7 +10,7 @@ from weakref import WeakSet
 import numpy as np
 import pyopencl as cl
 
-from clgemm.core.caches import forget_plans, on_forget
+from clgemm.core.caches import holds_contexts, on_forget, release_contexts
 from clgemm.core.config import Limits
 from clgemm.core.identity import runtime_of, short_platform
 from clgemm.core.traits import Traits
@@ -26,13 +25,17 @@ __all__ = [
     "Device",
     "Present",
     "is_in_order",
+    "most_contexts",
     "of_queue",
     "present",
     "wrapped",
 ]
 
 
-MOST_CONTEXTS = 64  # of the users' own, whose devices are kept
+# Caches may keep so many contexts of a device alive that the program has dropped, of a GPU as many
+# as take an eighth of its memory. NVIDIA's driver takes 530 MB for each (H100, 2026-11).
+MOST_CONTEXTS, LEAST_CONTEXTS = 64, 4
+CONTEXT_BYTES, CONTEXT_SHARE = 2**29, 8
 
 _devices: WeakSet[Device] = WeakSet()
 
@@ -115,6 +118,7 @@ class Device:
         """The context, made at its first use."""
         with self._lock:
             if "context" not in self._made:
+                _count_context(self.cl_device)
                 self._made.setdefault("context", cl.Context([self.cl_device]))
             return cast("cl.Context", self._made["context"])
 
@@ -210,15 +214,31 @@ def _speed(candidate: Device) -> tuple[int, int, bool, int]:
     return rank, lanes * d.max_compute_units, is_pocl, d.max_clock_frequency
 
 
+@holds_contexts
 @functools.lru_cache(maxsize=MOST_CONTEXTS)
 def wrapped(cl_device: cl.Device, context: cl.Context) -> Device:
     """Return the device for a context that the user made."""
-    if next(_contexts) % MOST_CONTEXTS == 0:
-        forget_plans()  # they keep the devices that they are for, and so their contexts
+    _count_context(cl_device)
     return Device(cl_device, context)
 
 
-_contexts = itertools.count(1)  # that were wrapped
+def most_contexts(cl_device: cl.Device) -> int:
+    """Return how many contexts of a device caches may keep alive."""
+    if not cl_device.type & cl.device_type.GPU or cl_device.host_unified_memory:
+        return MOST_CONTEXTS
+    share = cl_device.global_mem_size // (CONTEXT_SHARE * CONTEXT_BYTES)
+    return max(LEAST_CONTEXTS, min(share, MOST_CONTEXTS))
+
+
+_contexts: dict[cl.Device, int] = {}  # how many came up since the last were released
+
+
+def _count_context(cl_device: cl.Device) -> None:
+    """Release the contexts that were dropped if this is one too many."""
+    _contexts[cl_device] = _contexts.get(cl_device, 0) + 1
+    if _contexts[cl_device] > most_contexts(cl_device):
+        _contexts[cl_device] = 1
+        release_contexts()
 
 
 def of_queue(queue: cl.CommandQueue) -> Device:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from clgemm.core.caches import forgettable
+from clgemm.core.caches import forgettable, holds_contexts
 from clgemm.core.layout import Layout
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape, shape_class
@@ -181,6 +181,7 @@ def _works(device: Device, family: Family[Any, Any]) -> bool:
     return not family.instructions or family.instructions == instructions_of(device)
 
 
+@holds_contexts
 @functools.lru_cache(maxsize=1024)
 def copy_plan_of(device: Device, source: Layout) -> Plan:
     """Return the launches that copy `a` to `c`, a dense row-major batch."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyopencl as cl
 import pyopencl.array
 
+from clgemm.core.caches import holds_contexts
 from clgemm.core.layout import Layout
 from clgemm.core.problem import Problem
 from clgemm.hardware.forks import require_unforked
@@ -240,6 +241,7 @@ def allocated(
     return array
 
 
+@holds_contexts
 @functools.lru_cache(maxsize=256)
 def _unallocated(
     queue: cl.CommandQueue, shape: tuple[int, ...], order: Literal["C", "F"]

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pyopencl as cl
 import pyopencl.tools
 
+from clgemm.core.caches import holds_contexts
 from clgemm.core.steps import Plan
 from clgemm.hardware.device import Device
 from clgemm.runtime.bound_plan import BoundKernels, BoundPlan, Launch, SharedMemory
@@ -324,6 +325,7 @@ class Workspace:
         return BoundPlan(plan, device, size_bytes <= SMALL_SCRATCH_BYTES)
 
 
+@holds_contexts
 @functools.lru_cache(maxsize=64)
 def workspace(queue: cl.CommandQueue) -> Workspace:
     """Return the workspace of a queue."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +16,9 @@ import clgemm
 from clgemm.core.caches import forget_plans
 from clgemm.planning import long_products, tiles
 from clgemm.runtime import call_cache, progress
+
+AT_ONCE = replace(TRANSFER, chunk_bytes=2**20, at_once_bytes=2**21)
+WAYS = {"as it is": None, "through transfers": TRANSFER, "at once": AT_ONCE}
 
 
 class Stop(BaseException):
@@ -35,10 +39,10 @@ def long(monkeypatch):
     forget_plans()
 
 
-@pytest.mark.parametrize("through", [False, True], ids=["as it is", "through transfers"])
-def test_the_callback_hears_of_every_tile(through, device, long):
+@pytest.mark.parametrize("transfer", WAYS.values(), ids=WAYS)
+def test_the_callback_hears_of_every_tile(transfer, device, long):
     """The calling thread reports rising numbers up to the total, and the product is right."""
-    own = clgemm.Device(device.cl_device, transfer=TRANSFER if through else None)
+    own = clgemm.Device(device.cl_device, transfer=transfer)
     a, b = whole(700, 300), whole(300, 500)
     told, threads = [], set()
 
@@ -65,16 +69,18 @@ def test_short_products_are_not_told_of(device):
     assert not told
 
 
-def test_blocks_may_be_nested_and_decorate(device, long):
+@pytest.mark.parametrize("transfer", WAYS.values(), ids=WAYS)
+def test_blocks_may_be_nested_and_decorate(transfer, device, long):
     """The innermost callback is called, and the outer one again after its block."""
     told = []
     a, b = whole(300, 200), whole(200, 300)
+    own = clgemm.Device(device.cl_device, transfer=transfer)
 
     @clgemm.progress(lambda *_: told.append("function"))
     def multiplied():
         return clgemm.sgemm(1.0, a, b)
 
-    with clgemm.progress(lambda *_: told.append("outer")):
+    with clgemm.device(own), clgemm.progress(lambda *_: told.append("outer")):
         multiplied()
         assert set(told) == {"function"}
         told.clear()
