@@ -20,7 +20,8 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
-from clgemm.core.transfer import FLOAT_BYTES, Tile, TransferConfig, make_stream
+from clgemm.core.transfer import FLOAT_BYTES, Tile, make_stream
+from clgemm.core.transfer_config import TransferConfig
 from clgemm.planning.selection import SQUARE, SQUARE_BYTES
 
 HERE = Path(__file__).parent

@@ -32,7 +32,7 @@ import pyopencl.array as cl_array
 
 import clgemm
 from clgemm.core import caches
-from clgemm.core.transfer import TransferConfig
+from clgemm.core.transfer_config import TransferConfig
 from clgemm.hardware.choice import devices
 from clgemm.runtime import programs, workspace
 from clgemm.runtime.transfer import staging
@@ -55,7 +55,8 @@ TRANSFER = TransferConfig(
     memory_bytes=2**21, threads=2, threaded_bytes=2**16, chunk_bytes=2**16, chunks=4,
     pool_chunks=16, tile_bytes=2**17, rows=128, at_once_bytes=0,
 )  # fmt: skip
-AT_ONCE = replace(TRANSFER, at_once_bytes=2**18)
+AT_ONCE = replace(TRANSFER, at_once_bytes=2**18, threaded_bytes=2**30)
+IN_PIECES = replace(TRANSFER, at_once_bytes=2**21, at_once_us=10**9, chunks=16, pool_chunks=32)
 
 
 _made = {}
@@ -217,6 +218,7 @@ KINDS = {
     "device, out of order": unordered,
     "through": through,
     "at once": lambda: through(120, 100, 130, config=AT_ONCE),
+    "in pieces": lambda: through(config=IN_PIECES),
 }
 INNER = {
     "same": None,  # the kind of the outer call

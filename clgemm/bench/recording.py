@@ -15,7 +15,8 @@ import numpy as np
 import pyopencl as cl
 
 from clgemm.bench.spans import CALLER, COMPUTE, DOWN, UP, WAIT, Span, Timeline
-from clgemm.core.transfer import FLOAT_BYTES, Tile, TransferConfig
+from clgemm.core.transfer import FLOAT_BYTES, Tile
+from clgemm.core.transfer_config import TransferConfig
 from clgemm.hardware.device import Device
 from clgemm.runtime.bound_plan import Launch
 from clgemm.runtime.operands import HostArray
@@ -198,7 +199,7 @@ class RecordingWorkspace(Workspace):
         return event
 
 
-class RecordingCrew(Crew):
+class RecordingCrew(Crew[Copy]):
     """A crew that notes when the caller waits for copies."""
 
     recorder: Recorder
@@ -262,7 +263,7 @@ class RecordingCall(Call):
     def _recorder(self) -> Recorder:
         return cast("RecordingStaging", self._staging).recorder
 
-    def _new_crew(self, is_threaded: bool) -> Crew:
+    def _new_crew(self, is_threaded: bool) -> Crew[Copy]:
         crew = RecordingCrew(self._staging, is_threaded)
         crew.recorder = self._recorder
         return crew

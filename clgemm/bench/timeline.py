@@ -29,7 +29,7 @@ from clgemm.bench.recording import (
 from clgemm.bench.spans import Timeline, contributors, median
 from clgemm.bench.transfer_settings import changed, forced, parsed
 from clgemm.core.precision import chosen_precision
-from clgemm.core.transfer import TransferConfig
+from clgemm.core.transfer_config import TransferConfig
 from clgemm.hardware.device import Device
 from clgemm.output import written
 from clgemm.planning.selection import transfer_config

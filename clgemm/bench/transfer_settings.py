@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from clgemm.core.transfer import TransferConfig
+from clgemm.core.transfer_config import TransferConfig
 
 __all__ = ["changed", "forced", "parsed"]
 

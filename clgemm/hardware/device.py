@@ -14,7 +14,7 @@ from clgemm.core.caches import holds_contexts, on_forget, release_contexts
 from clgemm.core.config import Limits
 from clgemm.core.identity import runtime_of, short_platform
 from clgemm.core.traits import Traits
-from clgemm.core.transfer import TransferConfig
+from clgemm.core.transfer_config import TransferConfig
 from clgemm.hardware import runtimes
 from clgemm.hardware.forks import opened, require_unforked
 from clgemm.hardware.pocl_threads import pinned_threads

@@ -9,7 +9,7 @@ import os
 from clgemm.core.host_blas import blas_kernels
 from clgemm.core.precision import environment_precision
 from clgemm.core.settings import Variable, whole_number
-from clgemm.core.transfer import TransferConfig
+from clgemm.core.transfer_config import TransferConfig
 from clgemm.hardware.choice import NoDeviceError, get_device
 from clgemm.hardware.device import Device
 from clgemm.planning import cpu_choice, gpu_choice

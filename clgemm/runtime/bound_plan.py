@@ -188,6 +188,8 @@ class BoundPlan:
 
     Attributes
     ----------
+    plan : Plan
+        The plan.
     kernels : BoundKernels or None
         Kernels that are set up completely; None before the first call.
     has_small_scratch : bool
@@ -195,11 +197,11 @@ class BoundPlan:
     """
 
     def __init__(self, plan: Plan, device: Device, has_small_scratch: bool) -> None:
-        self._plan, self._device = plan, device
+        self.plan, self._device = plan, device
         self.kernels: BoundKernels | None = None
         self.has_small_scratch = has_small_scratch
 
     def set_up(self, memory: SharedMemory) -> BoundKernels:
         """Return new kernels that use this memory. The next call uses them too."""
-        kernels = self.kernels = BoundKernels(self._plan, self._device, memory)
+        kernels = self.kernels = BoundKernels(self.plan, self._device, memory)
         return kernels

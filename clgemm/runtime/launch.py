@@ -157,8 +157,7 @@ def _multiply_on_host(
     tile_rows: int = 0,
 ) -> BoundCall | AtOnceCall | None:
     alpha, a, b, beta, c, _ = part
-    space, z = workspace(queue), c
-    bound: BoundCall | AtOnceCall | None = None
+    space = workspace(queue)
     if (config := transfer_config(device)) is not None:
         # Nobody knows how long a user's events take.
         is_slow = device.kind == "CPU" and (bool(wait_for) or _is_long(problem, device))
@@ -167,16 +166,16 @@ def _multiply_on_host(
             tile_rows=tile_rows,
             advance=advance,
         )
-        bound = multiply_through(staging(device, config), product, a, b, c)
-    else:
-        for piece, x, y, scale, z in _parts(problem, a, b, beta, c, device):
-            call = bind(piece, device, space)._replace(
-                starts=(-piece.a.extent[0], -piece.b.extent[0], -piece.c.extent[0]),
-                is_long=_is_long(piece, device),
-            )
-            execute(call, alpha, x, y, scale, z, wait_for)
-            advance(piece.shape.work)
-            bound = call
+        return multiply_through(staging(device, config), product, a, b, c)
+    bound: BoundCall | None = None
+    z = c
+    for piece, x, y, scale, z in _parts(problem, a, b, beta, c, device):
+        bound = bind(piece, device, space)._replace(
+            starts=(-piece.a.extent[0], -piece.b.extent[0], -piece.c.extent[0]),
+            is_long=_is_long(piece, device),
+        )
+        execute(bound, alpha, x, y, scale, z, wait_for)
+        advance(piece.shape.work)
     # What is repeated by the call cache tells no progress.
     return None if z is not c or takes_seconds(device, problem) else bound
 

@@ -13,7 +13,7 @@ import pyopencl.array as cl_array
 
 from clgemm.blas import sgemm
 from clgemm.core.precision import PRECISIONS, precision
-from clgemm.core.transfer import TransferConfig
+from clgemm.core.transfer_config import TransferConfig
 from clgemm.hardware.choice import device as chosen_device
 from clgemm.hardware.device import Device
 from clgemm.products import matmul

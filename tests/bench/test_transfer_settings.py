@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from clgemm.bench.transfer_settings import changed, parsed
-from clgemm.core.transfer import TransferConfig
+from clgemm.core.transfer_config import TransferConfig
 
 CONFIG = TransferConfig(memory_bytes=2**30, threads=2)
 

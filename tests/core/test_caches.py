@@ -48,7 +48,7 @@ KEPT = {
     "runtime.operands._device_layout": PURE,
     "runtime.operands._unallocated": DEVICES,
     "runtime.results._most_bytes": MACHINE,
-    "runtime.transfer.at_once._places": PURE,
+    "runtime.transfer.route._route": PURE,
     "runtime.workspace.workspace": DEVICES,
 }
 # Pure: a function there depends on its arguments, and on source files of the package.

@@ -10,15 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clgemm.core.transfer import (
-    GRAIN,
-    SLOTS,
-    TransferConfig,
-    _rounded,
-    count_pieces,
-    make_stream,
-    pieces,
-)
+from clgemm.core.transfer import GRAIN, SLOTS, _rounded, count_pieces, make_stream, pieces
+from clgemm.core.transfer_config import TransferConfig
 
 BATCHES = st.lists(st.integers(1, 3), max_size=2).map(tuple)
 

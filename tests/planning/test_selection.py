@@ -14,7 +14,7 @@ import clgemm
 from clgemm.core.cpu_costs import INTEL, POCL
 from clgemm.core.host_blas import blas_kernels
 from clgemm.core.traits import Traits
-from clgemm.core.transfer import TransferConfig
+from clgemm.core.transfer_config import TransferConfig
 from clgemm.hardware.traits import register_width
 from clgemm.planning import cpu_choice, selection
 from clgemm.planning.crossovers import Measured, Work

@@ -24,7 +24,7 @@ from clgemm.runtime import (
     regions,
     write_tracking,
 )
-from clgemm.runtime.transfer import call
+from clgemm.runtime.transfer import call, route
 
 
 @pytest.fixture
@@ -85,6 +85,7 @@ def small_pieces():
     """Cut transfers as those of large matrices are, and let threads compare small arrays."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(call, "SMALLEST_PIECE_BYTES", 512)
+        patch.setattr(route, "SMALLEST_PIECE_BYTES", 512)
         patch.setattr(copying, "PIECE", 1000)
         patch.setattr(digests, "LEAST_THREADED", 2)
         yield

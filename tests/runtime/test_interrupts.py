@@ -26,6 +26,8 @@ CASES = [
     ("at once", False, "KeyboardInterrupt"),
     ("at once", True, "MemoryError"),
     ("at once", False, "same"),
+    ("in pieces", False, "KeyboardInterrupt"),
+    ("in pieces", False, "transfers"),
 ]
 
 

@@ -17,7 +17,7 @@ from clgemm.core.caches import forget_plans
 from clgemm.planning import long_products, tiles
 from clgemm.runtime import call_cache, progress
 
-AT_ONCE = replace(TRANSFER, chunk_bytes=2**20, at_once_bytes=2**21)
+AT_ONCE = replace(TRANSFER, chunk_bytes=2**20, at_once_bytes=2**21, threaded_bytes=2**30)
 WAYS = {"as it is": None, "through transfers": TRANSFER, "at once": AT_ONCE}
 
 

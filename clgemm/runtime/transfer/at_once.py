@@ -1,220 +1,250 @@
-"""Small products of host arrays: the calling thread sends all of it at once.
+"""Small products of host arrays, without tiles: both operands go in, one plan runs, C comes back.
 
-To manage tiles, pieces and threads takes half a millisecond, in which a small product is done.
+To manage tiles takes half a millisecond, in which a small product is done. The smallest are copied
+by the caller, and sent in one transfer if they fit; others by threads, in a few pieces.
 """
 
 from __future__ import annotations
 
-import functools
-import math
-from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyopencl as cl
 
-from clgemm.core.layout import Layout, dense_layout, memory_order
 from clgemm.core.nesting import is_within
-from clgemm.core.steps import ceil_div
-from clgemm.core.transfer import FLOAT_BYTES, TransferConfig
+from clgemm.core.steps import expected_us
+from clgemm.core.transfer import FLOAT_BYTES
 from clgemm.runtime.enqueueing import enqueue_transfer
 from clgemm.runtime.execute import BoundCall
 from clgemm.runtime.finite import watch
 from clgemm.runtime.memory import Matrix
-from clgemm.runtime.operands import LARGEST_ALIGNMENT, HostArray
+from clgemm.runtime.operands import HostArray
+from clgemm.runtime.progress import begun
+from clgemm.runtime.transfer.crew import Crew
 from clgemm.runtime.transfer.product import TiledProduct, run_product
+from clgemm.runtime.transfer.route import PlacedCopy, Route, Transfer, copies, make_route
 from clgemm.runtime.transfer.staging import Chunk, Staging, abandon
+from clgemm.runtime.transfer.sums import LEAST_COLUMNS, RowSums
 from clgemm.runtime.workspace import Workspace
 
-__all__ = ["AtOnceCall", "fits_at_once", "multiply_at_once"]
+__all__ = ["AtOnceCall", "plan_at_once"]
 
-Forms: TypeAlias = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]  # shapes and strides
-
-STEP = LARGEST_ALIGNMENT // FLOAT_BYTES  # arrays begin at multiples of so many elements
-
-
-def fits_at_once(config: TransferConfig, *arrays: HostArray) -> bool:
-    """Tell whether a product of these arrays is small enough."""
-    sizes = [FLOAT_BYTES * _stored(x).size for x in arrays]
-    most = min(config.at_once_bytes, config.memory_bytes)
-    return sum(sizes) <= most and max(sizes) <= config.chunk_bytes
-
-
-class _Place(NamedTuple):
-    """Where the elements of a host array go: dense, in the order of its memory.
-
-    Attributes
-    ----------
-    axes : tuple of int
-        The array's axes, from the outermost in memory.
-    chunk, first, size : int
-        The number of its chunk, its first element there, and how many there are.
-    start : int
-        Its first element on the device, where both operands are in one buffer.
-    """
-
-    axes: tuple[int, ...]
-    layout: Layout
-    chunk: int
-    first: int
-    size: int
-    start: int
+# More threads wait longer for the interpreter's lock than they save, of up to 64 MiB: measured with
+# 16 Xeon cores beside an H100 (2026-11-26).
+MOST_THREADS = 6
+SIGNALS_SECONDS = 0.1  # Windows answers signals between two waits only
 
 
 class AtOnceCall(NamedTuple):
-    """A product that was sent at once, to be repeated with arrays of the same shapes and strides.
+    """A product that is sent at once, with any arrays of the same shapes and strides.
 
     Attributes
     ----------
     bound : BoundCall
         What the device computes.
+    work : int
+        The multiply-adds of the product.
     """
 
     staging: Staging
     product: TiledProduct
     bound: BoundCall
+    work: int
 
     @property
     def space(self) -> Workspace:
         """The workspace of its queue."""
         return self.product.space
 
+    def make(self, a: HostArray, b: HostArray, c: HostArray) -> None:
+        """Make the product; the result is in `c` on return."""
+        is_nested, arrays = is_within(run_product), (_stored(a), _stored(b), c)
+        route = make_route(arrays, self.product.beta != 0, self.staging.config, is_nested)
+        run_product(lambda: _run(self, route, arrays, is_nested))
+        self.product.advance(self.work)
+
     def repeat(self, alpha: float, a: HostArray, b: HostArray, beta: float, c: HostArray) -> None:
         """Make the product of other arrays; those of the first call may have been views of them."""
-        product = self.product._replace(alpha=alpha, beta=beta)
-        _make(self.staging, product, self.bound, (a, b, c))
+        meter = begun(self.work)
+        advance = int if meter is None else meter.advance
+        product = self.product._replace(alpha=alpha, beta=beta, advance=advance)
+        self._replace(product=product).make(a, b, c)
+        if meter is not None:
+            meter.end()
+
+    def reusable(self, *arrays: HostArray) -> AtOnceCall | None:
+        """Return what repeats the product, with nothing of the first call.
+
+        None if the elements of an array have more than one order in memory, depending on how it is
+        viewed.
+        """
+        if not all(map(_has_one_order, arrays)):
+            return None
+        return self._replace(product=self.product._replace(wait_for=(), advance=int))
 
 
-def multiply_at_once(
+def plan_at_once(
     staging: Staging, product: TiledProduct, a: HostArray, b: HostArray, c: HostArray
 ) -> AtOnceCall | None:
-    """Multiply host arrays; the result is in `c` on return, and nothing is written there before.
+    """Return what makes a product of host arrays, built and set up; None if it is not small.
 
     Parameters
     ----------
     a, b, c : float32 array
-        As for `multiply_through`, with as many axes. They fit, and have elements.
-
-    Returns
-    -------
-    AtOnceCall or None
-        What repeats the product; None if arrays repeat their elements.
+        As for `multiply_through`, with as many axes. They have elements.
     """
-    arrays = _stored(a), _stored(b), c
-    places = _places(_forms(arrays), product.beta != 0, staging.config.chunk_bytes // FLOAT_BYTES)
-    bound = product.bind(*(each.layout for each in places))  # may compile: no chunk waits for that
-    _make(staging, product, bound, arrays)
-    if not all(map(_has_one_order, (a, b, c))):
+    config, arrays = staging.config, (_stored(a), _stored(b), c)
+    moved_bytes = FLOAT_BYTES * sum(x.size for x in arrays)
+    if moved_bytes > min(config.at_once_bytes, config.memory_bytes):
         return None
-    return AtOnceCall(staging, product._replace(wait_for=(), advance=int), bound)
+    route = make_route(arrays, product.beta != 0, config, is_within(run_product))
+    if route.chunks > config.chunks:
+        return None
+    bound = product.bind(*route.layouts)  # may compile: no chunk waits for that
+    if route.is_threaded:
+        taken_us = expected_us(bound.plan.plan, product.device.limits)
+        if taken_us > config.at_once_us:
+            return None
+    return AtOnceCall(staging, product, bound, c.size * a.shape[-1])
 
 
-def _make(
-    staging: Staging, product: TiledProduct, bound: BoundCall, arrays: tuple[HostArray, ...]
-) -> None:
-    is_nested = is_within(run_product)
-    run_product(lambda: _run(staging, product, bound, arrays, is_nested))
-    product.advance(arrays[2].size * arrays[0].shape[-1])
-
-
-def _run(
-    staging: Staging,
-    product: TiledProduct,
-    bound: BoundCall,
-    arrays: tuple[HostArray, ...],
-    is_nested: bool,
-) -> None:
-    space, reads_c = product.space, product.beta != 0
-    places = _places(_forms(arrays), reads_c, staging.config.chunk_bytes // FLOAT_BYTES)
-    views = [x.transpose(each.axes) for x, each in zip(arrays, places, strict=True)]
-    (_, of_b, of_c), count = places, 1 + max(each.chunk for each in places)
-    with staging.lent(count, space.lock, is_nested) as chunks:
-        hosts = [
-            chunks[each.chunk][each.first : each.first + each.size].reshape(x.shape)
-            for x, each in zip(views, places, strict=True)
-        ]
+def _run(call: AtOnceCall, route: Route, arrays: tuple[HostArray, ...], is_nested: bool) -> None:
+    staging, product, space = call.staging, call.product, call.space
+    views = [x.transpose(axes) for x, axes in zip(arrays, route.axes, strict=True)]
+    asked = None if is_nested else watch()
+    with staging.lent(route.chunks, space.lock, is_nested) as chunks:
+        crew: Crew[PlacedCopy] | None = None
+        if route.is_threaded:
+            crew = Crew(staging, True, MOST_THREADS)
         memory: list[object] = [*chunks]
         try:
-            memory.append(operands := product.allocate(of_b.start + of_b.size))
-            memory.append(result := product.allocate(of_c.size))
-            sent = []
-            for number in range(1 + of_b.chunk):
-                inside = [i for i in (0, 1) if places[i].chunk == number]
-                for i in inside:
-                    np.copyto(hosts[i], views[i])
-                ends = places[inside[0]], places[inside[-1]]
-                sent.append(_send(space, operands, chunks[number], *ends))
-            if reads_c:
-                np.copyto(hosts[2], views[2])
-                sent.append(_send(space, result, chunks[of_c.chunk], of_c, of_c))
-            _multiply(product, bound, operands, result, places, hosts[2], sent).wait()
+            filled = _made(crew, copies(route.up, views, chunks, is_up=True))
+            buffers = [product.allocate(size) for size in route.sizes]
+            memory += buffers
+            sums = _sums(product, views[2]) if asked is not None and crew is not None else None
+            sent = [
+                _send(space, buffers[copy.number >= route.operands], chunks, route.up[copy.number])
+                for copy in filled
+                if copy.is_last
+            ]
+            arriving = _multiply(call, buffers, route, chunks, sent, sums)
+            results = copies(route.down, views, chunks, is_up=False)
+            if crew is None:
+                is_finite = _store_here(results, arriving, asked is not None)
+            else:
+                is_finite = _store(crew, results, arriving, sums)
+            if asked is not None and is_finite:
+                asked.elements += views[2].size
         except BaseException:
+            if crew is not None:
+                crew.abandon()
             abandon(space.queue, space, chunks, memory)
             raise
-        asked = None if is_nested else watch()
-        if asked is not None and _is_finite(hosts[2]):
-            asked.elements += of_c.size
-        np.copyto(views[2], hosts[2])
+
+
+def _made(crew: Crew[PlacedCopy] | None, wanted: Iterator[PlacedCopy]) -> Iterator[PlacedCopy]:
+    """Hand out copies; yield each when it is made, by the caller where there is no crew."""
+    if crew is None:
+        return _made_here(wanted)
+    for copy in wanted:
+        crew.copy(copy)
+    return _returned(crew)
+
+
+def _made_here(wanted: Iterator[PlacedCopy]) -> Iterator[PlacedCopy]:
+    for copy in wanted:
+        np.copyto(copy.target, copy.source)
+        yield copy
+
+
+def _returned(crew: Crew[PlacedCopy]) -> Iterator[PlacedCopy]:
+    """Yield the copies that have been handed out, as they are made."""
+    while crew.under_way:
+        yield from crew.done(SIGNALS_SECONDS)
+
+
+def _store_here(wanted: Iterator[PlacedCopy], arriving: Sequence[cl.Event], tells: bool) -> bool:
+    """Copy the result when all of it is there; tell whether it is known to be finite."""
+    for event in arriving:
+        event.wait()
+    results = list(wanted)
+    is_finite = tells and all(_is_finite(copy.source) for copy in results)
+    for copy in results:
+        np.copyto(copy.target, copy.source)
+    return is_finite
+
+
+def _store(
+    crew: Crew[PlacedCopy],
+    wanted: Iterator[PlacedCopy],
+    arriving: Sequence[cl.Event],
+    sums: RowSums | None,
+) -> bool:
+    """Have each part of the result copied when it is there; tell whether it is known to be finite.
+
+    If a later part fails on the device, some parts are written.
+    """
+    for copy, event in zip(wanted, arriving, strict=True):
+        event.wait()
+        crew.copy(copy)
+    is_finite = sums is not None and sums.are_finite()
+    for _ in _returned(crew):
+        pass
+    return is_finite
+
+
+def _sums(product: TiledProduct, c: HostArray) -> RowSums | None:
+    """Return what tells whether a result is finite, allocated; None if it does not pay."""
+    rows, columns = c.size // c.shape[-1], c.shape[-1]
+    if columns < LEAST_COLUMNS:
+        return None
+    sums = RowSums(product, [(rows, columns)])
+    sums.allocate()
+    return sums
 
 
 def _send(
-    space: Workspace, buffer: cl.Buffer, chunk: Chunk, first: _Place, last: _Place
+    space: Workspace, buffer: cl.Buffer, chunks: Sequence[Chunk], transfer: Transfer
 ) -> cl.Event:
-    """Enqueue the transfer of what is in a chunk, from one array to another."""
-    host = chunk[first.first : last.first + last.size]
+    """Enqueue the transfer of what is in a chunk."""
+    host = chunks[transfer.chunk][transfer.first : transfer.first + transfer.size]
     with space.lock:
         before = () if space.order.is_in_order else space.order.pending()
-        place = FLOAT_BYTES * first.start
+        place = FLOAT_BYTES * transfer.start
         event = enqueue_transfer(space.queue, True, buffer, place, host, before)
         space.queue.flush()
     return event
 
 
 def _multiply(
-    product: TiledProduct,
-    bound: BoundCall,
-    operands: cl.Buffer,
-    result: cl.Buffer,
-    places: Sequence[_Place],
-    host: HostArray,
+    call: AtOnceCall,
+    buffers: Sequence[cl.Buffer],
+    route: Route,
+    chunks: Sequence[Chunk],
     sent: list[cl.Event],
-) -> cl.Event:
-    """Enqueue the product, and the transfer of its result to the host."""
-    space, is_in_order = product.space, product.space.order.is_in_order
+    sums: RowSums | None,
+) -> list[cl.Event]:
+    """Enqueue the product, and the transfers of its result to the host."""
+    product, space, is_in_order = call.product, call.space, call.space.order.is_in_order
+    operands, result = buffers
     with space.lock:
-        a, b = (Matrix(operands, each.start, each.layout) for each in places[:2])
-        c = Matrix(result, 0, places[2].layout)
-        made = product.enqueue(bound, a, b, c, True, [] if is_in_order else sent)
-        event = enqueue_transfer(space.queue, False, result, 0, host, [] if is_in_order else [made])
+        a, b = (
+            Matrix(operands, start, layout)
+            for start, layout in zip(route.starts, route.layouts, strict=False)
+        )
+        c = Matrix(result, 0, route.layouts[2])
+        made = product.enqueue(call.bound, a, b, c, True, [] if is_in_order else sent)
+        if sums is not None:
+            sums.enqueue(result, made)
+        events = []
+        for each in route.down:
+            host = chunks[each.chunk][each.first : each.first + each.size]
+            before = [] if is_in_order else [made]
+            place = FLOAT_BYTES * each.start
+            events.append(enqueue_transfer(space.queue, False, result, place, host, before))
         space.queue.flush()
-    return event
-
-
-def _forms(arrays: tuple[HostArray, ...]) -> Forms:
-    return tuple((x.shape, x.strides) for x in arrays)
-
-
-@functools.lru_cache(maxsize=256)
-def _places(forms: Forms, reads_c: bool, chunk_elements: int) -> tuple[_Place, ...]:
-    """Place A, B and C one after the other, each whole in a chunk.
-
-    A C that is not read comes back to the first chunk, which is free again then. It has a buffer
-    of its own: kernels may take it that what they write to is no operand's.
-    """
-    places: list[_Place] = []
-    chunk = used = start = 0
-    for shape, strides in forms:
-        axes, size = memory_order(strides), math.prod(shape)
-        is_c = len(places) == 2
-        if is_c and not reads_c:
-            chunk = used = 0
-        elif used + size > chunk_elements:
-            chunk, used = chunk + 1, 0
-        layout = dense_layout(shape, axes, LARGEST_ALIGNMENT)
-        places.append(_Place(axes, layout, chunk, used, size, 0 if is_c else start))
-        room = ceil_div(size, STEP) * STEP
-        used, start = used + room, start + room
-    return tuple(places)
+    return events
 
 
 def _stored(x: HostArray) -> HostArray:
@@ -225,7 +255,6 @@ def _stored(x: HostArray) -> HostArray:
 
 
 def _has_one_order(x: HostArray) -> bool:
-    """Tell whether an array's elements have one order in memory, however its axes are permuted."""
     strides = [abs(s) for n, s in zip(x.shape, x.strides, strict=True) if n > 1]
     return 0 not in strides and len({*strides}) == len(strides)
 

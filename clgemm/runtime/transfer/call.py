@@ -130,7 +130,7 @@ class Call:
         self._unbegun = self._coming
         self._to_load = _pieces(loads)
 
-    def _new_crew(self, is_threaded: bool) -> Crew:
+    def _new_crew(self, is_threaded: bool) -> Crew[Copy]:
         return Crew(self._staging, is_threaded)
 
     def _new_link(self, is_up: bool) -> Link:

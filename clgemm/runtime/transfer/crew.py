@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from clgemm.runtime.operands import HostArray
 from clgemm.runtime.transfer.pieces import Piece, shaped
@@ -18,9 +18,24 @@ from clgemm.runtime.transfer.pieces import Piece, shaped
 if TYPE_CHECKING:
     from clgemm.runtime.transfer.staging import Chunk, Staging
 
-__all__ = ["Copy", "Crew"]
+__all__ = ["Copy", "Copying", "Crew"]
 
 LOOKS_SECONDS = 0.0002  # between two looks whether copies have ended
+
+
+class Copying(Protocol):
+    """What a crew needs to know of a copy."""
+
+    @property
+    def target(self) -> HostArray:
+        """The array that is written to."""
+
+    @property
+    def source(self) -> HostArray:
+        """The array that is read, of the same shape."""
+
+
+C = TypeVar("C", bound=Copying)
 
 
 class Copy(NamedTuple):
@@ -49,7 +64,7 @@ class Copy(NamedTuple):
         return cls(piece.host, shaped(chunk, piece), piece, chunk, None)
 
 
-class Crew:
+class Crew(Generic[C]):
     """Those who copy for one call.
 
     Attributes
@@ -61,18 +76,20 @@ class Crew:
     ----------
     is_threaded : bool
         Whether the staging's threads copy; otherwise the caller does.
+    most : int, optional
+        The most threads that copy.
     """
 
-    def __init__(self, staging: Staging, is_threaded: bool) -> None:
+    def __init__(self, staging: Staging, is_threaded: bool, most: int | None = None) -> None:
         self.under_way = 0
         self._array_copy = staging.copy
-        self._threads = staging.threads() if is_threaded else None
-        self._own: deque[Copy] = deque()  # the caller's
-        self._done: SimpleQueue[Copy | BaseException] = SimpleQueue()
-        self._busy: list[Copy] = []  # one for each copy that a thread is making
+        self._threads = staging.threads(most) if is_threaded else None
+        self._own: deque[C] = deque()  # the caller's
+        self._done: SimpleQueue[C | BaseException] = SimpleQueue()
+        self._busy: list[C] = []  # one for each copy that a thread is making
         self._is_abandoned = False
 
-    def copy(self, copy: Copy) -> None:
+    def copy(self, copy: C) -> None:
         """Hand out a copy."""
         self.under_way += 1
         if self._threads is not None:
@@ -80,7 +97,7 @@ class Crew:
         else:
             self._own.append(copy)
 
-    def done(self, timeout_seconds: float) -> list[Copy]:
+    def done(self, timeout_seconds: float) -> list[C]:
         """Return what has been copied: at least one copy, unless that takes longer.
 
         Raises
@@ -90,7 +107,7 @@ class Crew:
         """
         if self._own:
             self._make(self._own.popleft())
-        found: list[Copy] = []
+        found: list[C] = []
         try:
             item = self._done.get(timeout=timeout_seconds)
             while True:
@@ -110,7 +127,7 @@ class Crew:
             time.sleep(LOOKS_SECONDS)
         self.under_way = 0
 
-    def _make_in_thread(self, copy: Copy) -> None:
+    def _make_in_thread(self, copy: C) -> None:
         self._busy.append(copy)  # before it looks: `abandon` sets the mark first
         try:
             if not self._is_abandoned:
@@ -118,7 +135,7 @@ class Crew:
         finally:
             self._busy.pop()
 
-    def _make(self, copy: Copy) -> None:
+    def _make(self, copy: C) -> None:
         try:
             self._array_copy(copy.target, copy.source)
             self._done.put(copy)

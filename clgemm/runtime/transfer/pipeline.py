@@ -14,7 +14,7 @@ from clgemm.core.nesting import is_within
 from clgemm.core.transfer import GRAIN, make_stream
 from clgemm.runtime.loans import NOTHING_KEPT, Kept, Loan, StaleError, lend
 from clgemm.runtime.operands import HostArray, with_axes
-from clgemm.runtime.transfer.at_once import AtOnceCall, fits_at_once, multiply_at_once
+from clgemm.runtime.transfer.at_once import AtOnceCall, plan_at_once
 from clgemm.runtime.transfer.call import Call
 from clgemm.runtime.transfer.product import TiledProduct, run_product
 from clgemm.runtime.transfer.share import Share
@@ -57,9 +57,12 @@ def multiply_through(
     loan = lend(product.device, a, b, is_nested) if reads else NOTHING_KEPT
     kind = call_type or Call
     is_plain = reads and not (product.is_slow or product.tile_rows or any(loan.kept))
-    if call_type is None and is_plain and fits_at_once(staging.config, a, b, c):
-        a, b = (with_axes(x, c.ndim) for x in (a, b))
-        return multiply_at_once(staging, product, a, b, c)
+    if call_type is None and is_plain:
+        x, y = (with_axes(each, c.ndim) for each in (a, b))
+        at_once = plan_at_once(staging, product, x, y, c)
+        if at_once is not None:
+            at_once.make(x, y, c)
+            return at_once.reusable(x, y, c)
     try:
         _multiply(staging, product, (a, b, c), loan, is_nested, kind)
         is_stale = False

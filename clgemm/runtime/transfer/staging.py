@@ -18,7 +18,8 @@ import numpy.typing as npt
 import pyopencl as cl
 
 from clgemm.core.nesting import NestedCallError
-from clgemm.core.transfer import FLOAT_BYTES, TransferConfig
+from clgemm.core.transfer import FLOAT_BYTES
+from clgemm.core.transfer_config import TransferConfig
 from clgemm.hardware.device import Device
 from clgemm.runtime.operands import HostArray
 from clgemm.runtime.transfer.threads import Work, copying_threads
@@ -111,9 +112,10 @@ class Staging:
         """Return how many chunks there are."""
         return len(self._chunks)
 
-    def threads(self) -> Work | None:
-        """Return what feeds the threads that copy; None if there are none."""
-        return copying_threads(self.config.threads)
+    def threads(self, most: int | None = None) -> Work | None:
+        """Return what feeds the threads that copy, or others of at most so many; None if none."""
+        count = self.config.threads
+        return copying_threads(count if most is None else min(count, most))
 
     def _new_chunk(self) -> Chunk:
         size_bytes = self.config.chunk_bytes

@@ -111,7 +111,7 @@ def test_an_error_of_a_copy_is_the_caller_s(pool, monkeypatch, is_threaded):
 
 def test_without_threads_the_caller_copies(pool, monkeypatch):
     """As when the interpreter ends."""
-    monkeypatch.setattr(pool, "threads", lambda: None)
+    monkeypatch.setattr(pool, "threads", lambda _: None)
     crew, chunk, source = Crew(pool, True), np.zeros(8, np.float32), integers(8)
     crew.copy(Copy.to_chunk(piece_of(source), chunk, 0))
     assert crew.done(60)[0].chunk is chunk

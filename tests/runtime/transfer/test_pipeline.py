@@ -20,7 +20,8 @@ from clgemm.runtime.workspace import workspace
 
 pytestmark = pytest.mark.usefixtures("small_pieces")
 CONFIGS = {
-    "at once": replace(TINY, at_once_bytes=2**20, chunk_bytes=2**19),
+    "at once": replace(TINY, at_once_bytes=2**20, chunk_bytes=2**19, threaded_bytes=2**30),
+    "in pieces": replace(TINY, at_once_bytes=2**20, at_once_us=10**9, chunks=300, pool_chunks=600),
     "whole": replace(TINY, tile_bytes=2**30, chunk_bytes=2**20),
     "tiles": TINY,
     "budget": replace(TINY, memory_bytes=40_000),
