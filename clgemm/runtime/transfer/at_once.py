@@ -21,11 +21,10 @@ from clgemm.runtime.finite import watch
 from clgemm.runtime.memory import Matrix
 from clgemm.runtime.operands import HostArray
 from clgemm.runtime.progress import begun
-from clgemm.runtime.transfer.crew import Crew
+from clgemm.runtime.transfer.crew import ArrayCopy, Crew
 from clgemm.runtime.transfer.product import TiledProduct, run_product
 from clgemm.runtime.transfer.route import PlacedCopy, Route, Transfer, copies, make_route
 from clgemm.runtime.transfer.staging import Chunk, Staging, abandon
-from clgemm.runtime.transfer.sums import LEAST_COLUMNS, RowSums
 from clgemm.runtime.workspace import Workspace
 
 __all__ = ["AtOnceCall", "plan_at_once"]
@@ -122,19 +121,20 @@ def _run(call: AtOnceCall, route: Route, arrays: tuple[HostArray, ...], is_neste
             filled = _made(crew, copies(route.up, views, chunks, is_up=True))
             buffers = [product.allocate(size) for size in route.sizes]
             memory += buffers
-            sums = _sums(product, views[2]) if asked is not None and crew is not None else None
             sent = [
                 _send(space, buffers[copy.number >= route.operands], chunks, route.up[copy.number])
                 for copy in filled
                 if copy.is_last
             ]
-            arriving = _multiply(call, buffers, route, chunks, sent, sums)
+            arriving = _multiply(call, buffers, route, chunks, sent)
             results = copies(route.down, views, chunks, is_up=False)
+            looks = None if asked is None else _Looks(staging)
             if crew is None:
-                is_finite = _store_here(results, arriving, asked is not None)
+                _store_here(results, arriving, looks or np.copyto)
             else:
-                is_finite = _store(crew, results, arriving, sums)
-            if asked is not None and is_finite:
+                crew = Crew(staging, True, MOST_THREADS, looks)
+                _store(crew, results, arriving)
+            if asked is not None and looks is not None and looks.all_are_finite:
                 asked.elements += views[2].size
         except BaseException:
             if crew is not None:
@@ -164,44 +164,50 @@ def _returned(crew: Crew[PlacedCopy]) -> Iterator[PlacedCopy]:
         yield from crew.done(SIGNALS_SECONDS)
 
 
-def _store_here(wanted: Iterator[PlacedCopy], arriving: Sequence[cl.Event], tells: bool) -> bool:
-    """Copy the result when all of it is there; tell whether it is known to be finite."""
+def _store_here(
+    results: Iterator[PlacedCopy], arriving: Sequence[cl.Event], copy: ArrayCopy
+) -> None:
+    """Copy the result when all of it is there."""
     for event in arriving:
         event.wait()
-    results = list(wanted)
-    is_finite = tells and all(_is_finite(copy.source) for copy in results)
-    for copy in results:
-        np.copyto(copy.target, copy.source)
-    return is_finite
+    for each in results:
+        copy(each.target, each.source)
 
 
 def _store(
-    crew: Crew[PlacedCopy],
-    wanted: Iterator[PlacedCopy],
-    arriving: Sequence[cl.Event],
-    sums: RowSums | None,
-) -> bool:
-    """Have each part of the result copied when it is there; tell whether it is known to be finite.
+    crew: Crew[PlacedCopy], results: Iterator[PlacedCopy], arriving: Sequence[cl.Event]
+) -> None:
+    """Have each part of the result copied when it is there.
 
     If a later part fails on the device, some parts are written.
     """
-    for copy, event in zip(wanted, arriving, strict=True):
+    for each, event in zip(results, arriving, strict=True):
         event.wait()
-        crew.copy(copy)
-    is_finite = sums is not None and sums.are_finite()
+        crew.copy(each)
     for _ in _returned(crew):
         pass
-    return is_finite
 
 
-def _sums(product: TiledProduct, c: HostArray) -> RowSums | None:
-    """Return what tells whether a result is finite, allocated; None if it does not pay."""
-    rows, columns = c.size // c.shape[-1], c.shape[-1]
-    if columns < LEAST_COLUMNS:
-        return None
-    sums = RowSums(product, [(rows, columns)])
-    sums.allocate()
-    return sums
+class _Looks:
+    """Copies that look whether all elements are finite.
+
+    Attributes
+    ----------
+    all_are_finite : bool
+        Whether those of all copies are, once these are made.
+    """
+
+    def __init__(self, staging: Staging) -> None:
+        self._copy = staging.copy
+        self.all_are_finite = True
+
+    def __call__(self, target: HostArray, source: HostArray) -> None:
+        # NaN is the greatest and the least. While it is looked at, the source comes to the cache.
+        with np.errstate(all="ignore"):
+            ends = np.maximum.reduce(source, axis=None), np.minimum.reduce(source, axis=None)
+        if not np.isfinite(ends).all():
+            self.all_are_finite = False
+        self._copy(target, source)
 
 
 def _send(
@@ -223,7 +229,6 @@ def _multiply(
     route: Route,
     chunks: Sequence[Chunk],
     sent: list[cl.Event],
-    sums: RowSums | None,
 ) -> list[cl.Event]:
     """Enqueue the product, and the transfers of its result to the host."""
     product, space, is_in_order = call.product, call.space, call.space.order.is_in_order
@@ -235,8 +240,6 @@ def _multiply(
         )
         c = Matrix(result, 0, route.layouts[2])
         made = product.enqueue(call.bound, a, b, c, True, [] if is_in_order else sent)
-        if sums is not None:
-            sums.enqueue(result, made)
         events = []
         for each in route.down:
             host = chunks[each.chunk][each.first : each.first + each.size]
@@ -257,9 +260,3 @@ def _stored(x: HostArray) -> HostArray:
 def _has_one_order(x: HostArray) -> bool:
     strides = [abs(s) for n, s in zip(x.shape, x.strides, strict=True) if n > 1]
     return 0 not in strides and len({*strides}) == len(strides)
-
-
-def _is_finite(x: HostArray) -> bool:
-    """Tell whether all elements are finite, as far as their sum does not overflow."""
-    with np.errstate(all="ignore"):
-        return bool(np.isfinite(np.add.reduce(x, axis=None)))
