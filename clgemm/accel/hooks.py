@@ -18,6 +18,7 @@ from clgemm.accel.arguments import Request, parse_matmul
 from clgemm.accel.failures import belongs_to_program, is_near_recursion_limit
 from clgemm.accel.inside import RunningProducts
 from clgemm.accel.places import disguised
+from clgemm.accel.repeated import dot_of, multiply_into
 from clgemm.accel.routing import DEEP, Router
 from clgemm.accel.semantics import (
     FloatErrors,
@@ -28,11 +29,10 @@ from clgemm.accel.semantics import (
 )
 from clgemm.accel.tally import DEVICE, SMALL, Tally
 from clgemm.accel.task import Task
-from clgemm.contraction import contracted, fits_dot, unwrapped, without
+from clgemm.contraction import fits_dot, unwrapped, without
 from clgemm.hardware.device import Device
 from clgemm.planning.crossovers import Work
 from clgemm.runtime.finite import watched
-from clgemm.runtime.launch import multiply
 from clgemm.runtime.loans import used
 from clgemm.runtime.operands import float32_operand, overlap, transposed
 from clgemm.runtime.regions import sent_share
@@ -227,7 +227,7 @@ class Hooks:
             x, y = float32_operand(request.rows, "a"), float32_operand(request.columns, "b")
             c = out if is_direct else request.allocated()
             matrices = request.matrices(c)
-            multiply(1.0, x, y, 0.0, matrices, queue=self._router.queue(device))
+            multiply_into(x, y, matrices, self._router.queue(device))
             errors = match_numpy(work.symmetric, matrices, lambda: (x, y), self._host)
             if out is not None and not is_direct:
                 np.copyto(out, c, casting="unsafe")  # `parse_matmul` has checked the casting
@@ -253,7 +253,7 @@ class Hooks:
 
         def on_device(device: Device) -> tuple[Any, FloatErrors]:
             operands = float32_operand(x, "a"), float32_operand(y, "b")
-            made, _ = contracted(*operands, shape, out, self._router.queue(device))
+            made = dot_of(*operands, shape, out, self._router.queue(device))
             result = unwrapped(made, out)
             errors = match_numpy(
                 symmetric,

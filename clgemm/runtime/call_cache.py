@@ -88,12 +88,13 @@ def repeat(
     beta: float,
     c: Any,
     wait_for: Sequence[cl.Event] = (),
+    queue: cl.CommandQueue | None = None,
 ) -> tuple[AnyArray | None, Signature | None]:
     """Make a product by a cached call, if there is one for its operands.
 
     Parameters
     ----------
-    function, options, precision, a, b, c : object
+    function, options, precision, a, b, c, queue : object
         As for `call_signature`.
 
     Returns
@@ -108,7 +109,7 @@ def repeat(
     settings = function, options, precision, alpha, beta
     if are_device and _again(settings, a, b, c, wait_for):
         return c, None
-    signature = call_signature(function, options, precision, a, b, c)
+    signature = call_signature(function, options, precision, a, b, c, queue)
     cached = None if signature is None else _calls.get(signature)
     if cached is None:
         return None, signature

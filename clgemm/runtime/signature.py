@@ -29,7 +29,13 @@ BUFFERS = frozenset({cl.Buffer, cl.tools.PooledBuffer})
 
 
 def call_signature(
-    function: str, options: Hashable, precision: str | None, a: Any, b: Any, c: Any
+    function: str,
+    options: Hashable,
+    precision: str | None,
+    a: Any,
+    b: Any,
+    c: Any,
+    queue: cl.CommandQueue | None = None,
 ) -> Signature | None:
     """Return a call's signature; None if it has none, so that the call is not cached.
 
@@ -41,6 +47,8 @@ def call_signature(
         The resolved precision; None if the setting is wrong.
     a, b, c : object
         The arguments of the call; None for `c` if the result goes to a new array.
+    queue : pyopencl.CommandQueue, optional
+        Where host arrays are multiplied, if not on the chosen devices.
     """
     of_a, of_b = _operand_signature(a), _operand_signature(b)
     of_c = None if c is None else _operand_signature(c)
@@ -56,13 +64,13 @@ def call_signature(
     where: Hashable
     try:
         if kind is np.ndarray:
-            where = get_devices()
+            where = get_devices() if queue is None else queue
         else:
             require_unforked()
-            where = queue = a.queue
-            if queue is None or not (
-                (b.queue is queue or b.context == queue.context)
-                and (c is None or c.queue is queue or c.context == queue.context)
+            where = own = a.queue
+            if own is None or not (
+                (b.queue is own or b.context == own.context)
+                and (c is None or c.queue is own or c.context == own.context)
             ):
                 return None
     except (ValueError, RuntimeError):

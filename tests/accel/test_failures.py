@@ -35,8 +35,8 @@ def plant(monkeypatch, error):
     def fail(*arguments, **keywords):
         raise error
 
-    monkeypatch.setattr(hooks, "multiply", fail)
-    monkeypatch.setattr(hooks, "contracted", fail)
+    monkeypatch.setattr(hooks, "multiply_into", fail)
+    monkeypatch.setattr(hooks, "dot_of", fail)
 
 
 # Near the recursion limit.
@@ -136,8 +136,8 @@ def test_a_signal_handlers_exception_is_never_taken_for_the_devices(
 
     before = signal.signal(signal.SIGUSR1, handler)
     try:
-        monkeypatch.setattr(hooks, "multiply", interrupt)
-        monkeypatch.setattr(hooks, "contracted", interrupt)
+        monkeypatch.setattr(hooks, "multiply_into", interrupt)
+        monkeypatch.setattr(hooks, "dot_of", interrupt)
         with enabled(threshold=0):
             with pytest.raises(error, match="planted"):
                 CALLS[name](SQUARE, OTHER)

@@ -281,7 +281,7 @@ def test_an_interruption_of_a_loop_is_raised(device, monkeypatch):
     def interrupt(*arguments, **keywords):
         raise PlantedError
 
-    monkeypatch.setattr(hooks, "multiply", interrupt)
+    monkeypatch.setattr(hooks, "multiply_into", interrupt)
     with enabled(threshold=0):
         with pytest.raises(PlantedError):  # noqa: PT012 - soon after it
             np.matmul(A, B, out=out)

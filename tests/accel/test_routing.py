@@ -29,8 +29,8 @@ def test_a_failing_device(product, device, monkeypatch, caplog):
     def fail(*arguments, **keywords):
         raise cl.RuntimeError("planted")
 
-    monkeypatch.setattr(hooks, "multiply", fail)
-    monkeypatch.setattr(hooks, "contracted", fail)
+    monkeypatch.setattr(hooks, "multiply_into", fail)
+    monkeypatch.setattr(hooks, "dot_of", fail)
     with caplog.at_level(logging.WARNING, "clgemm"), enabled(threshold=0):
         for _ in range(3):
             np.testing.assert_array_equal(PRODUCTS[product](A, B), EXACT)
@@ -40,13 +40,13 @@ def test_a_failing_device(product, device, monkeypatch, caplog):
 
 def test_a_failing_device_that_is_merely_full(device, monkeypatch):
     """A device that was out of memory makes the next product."""
-    multiply = hooks.multiply
+    multiply = hooks.multiply_into
 
     def fail(*arguments, **keywords):
-        monkeypatch.setattr(hooks, "multiply", multiply)
+        monkeypatch.setattr(hooks, "multiply_into", multiply)
         raise MemoryError
 
-    monkeypatch.setattr(hooks, "multiply", fail)
+    monkeypatch.setattr(hooks, "multiply_into", fail)
     with offloading(1):
         np.testing.assert_array_equal(A @ B, EXACT)
         np.testing.assert_array_equal(A @ B, EXACT)
@@ -311,8 +311,8 @@ def plant(monkeypatch, error):
     def fail(*arguments, **keywords):
         raise error
 
-    monkeypatch.setattr(hooks, "multiply", fail)
-    monkeypatch.setattr(hooks, "contracted", fail)
+    monkeypatch.setattr(hooks, "multiply_into", fail)
+    monkeypatch.setattr(hooks, "dot_of", fail)
 
 
 def test_a_device_that_failed_gets_another_chance(device, monkeypatch, caplog):
