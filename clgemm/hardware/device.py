@@ -33,7 +33,8 @@ __all__ = [
 
 
 # Caches may keep so many contexts of a device alive that the program has dropped, of a GPU as many
-# as take an eighth of its memory. NVIDIA's driver takes 530 MB for each (H100, 2026-11).
+# as take an eighth of its memory. NVIDIA's driver takes 530 MB for each (H100, 2026-11). A program
+# that uses more of them in turns has its products planned again.
 MOST_CONTEXTS, LEAST_CONTEXTS = 64, 4
 CONTEXT_BYTES, CONTEXT_SHARE = 2**29, 8
 
