@@ -1,17 +1,15 @@
 """Products that a CPU device makes faster than the host's BLAS on the same cores.
 
-A device pays once a product has enough multiply-adds for the time that a call takes. All numbers
-are for processors with AVX-512 and few cores. Most were found with 6,200 random products on two
-cores of an AMD EPYC (Zen 5), with PoCL 3.1 and Intel's runtime, in bursts of equal calls
-(2026-11-25). OpenBLAS takes this processor, which is newer than itself, for a Haswell. Half of the
+Both sides have an estimated time. All numbers are for processors with AVX-512 and few cores, and
+from two cores of an AMD EPYC (Zen 5), with PoCL 3.1 and Intel's runtime, in bursts of equal calls
+(2026-11-26). OpenBLAS takes this processor, which is newer than itself, for a Haswell. Half of the
 products were measured so, and half with its kernels for AVX-512. On two processors of an Intel Xeon
 with PoCL 5.0, 361 products had a device ahead only where C has few rows or columns.
 """
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from clgemm.core.cpu_costs import INTEL, CpuCosts
 from clgemm.core.host_blas import has_avx512, has_narrow_kernels, usable_processors
@@ -29,63 +27,91 @@ __all__ = [
 ]
 
 
-class Rates(NamedTuple):
-    """The multiply-adds from which on a device pays, for each microsecond that a call takes.
+class HostTimes(NamedTuple):
+    """The microseconds that the host's BLAS takes for a product.
 
     Attributes
     ----------
-    shallow : float
-        Where k is below `SHALLOW`.
-    sides : tuple of (float, float)
-        For others, by the shorter side of C: up to which length, and the rate.
-    deep : tuple of (float, float)
-        Instead of `sides`, if there are any, for a C of `LEAST_IF_DEEP` rows and columns or more
-        where k is at least `DEEP` times as long as both. There each element of the operands counts
-        `PACKED` multiply-adds.
-    loop : LoopTimes, optional
-        For batches, instead of a rate; None if it is not measured.
+    call, multiply_add : float
+        Of a call, and of a multiply-add.
+    a, b, c : float
+        Of an element of each matrix.
+    transposed_b : float
+        Of an element of a B with contiguous columns.
+    loop : LoopTimes
+        The same for batches.
     """
 
-    shallow: float = math.inf
-    sides: tuple[tuple[float, float], ...] = ()
-    deep: tuple[tuple[float, float], ...] = ()
-    loop: LoopTimes | None = None
+    call: float
+    multiply_add: float
+    a: float
+    b: float
+    transposed_b: float
+    c: float
+    loop: LoopTimes
 
-    def of(self, short: int, k: int, is_deep: bool) -> float:
-        """Return the rate of a product; infinite if the host is always faster."""
-        if k < SHALLOW:
-            return self.shallow
-        rates = self.deep if is_deep else self.sides
-        return next((rate for most, rate in rates if short <= most), math.inf)
+    def of(self, m: int, n: int, k: int, is_b_transposed: bool) -> float:
+        """Return the time of a product."""
+        of_b = self.transposed_b if is_b_transposed else self.b
+        elements = self.a * m * k + of_b * k * n + self.c * m * n
+        return self.call + self.multiply_add * m * n * k + elements
 
 
-# Where the host's BLAS leaves AVX-512 unused; where it does not, on AMD's processors and on others.
-NARROW = Rates(
-    shallow=4e5,
-    sides=((7, 1e5), (math.inf, 2e5)),
-    deep=((math.inf, 2.5e5),),
+class DeviceTimes(NamedTuple):
+    """The microseconds that a device takes for a product.
+
+    Attributes
+    ----------
+    calls : float
+        Of a call, as a share of `call_us`.
+    multiply_add, a, b, c : float
+        Of a multiply-add, and of an element of each matrix.
+    side : float
+        Of a row or a column of C.
+    along_k : float
+        Of an element of k where C is small, so that k is shared.
+    """
+
+    calls: float
+    multiply_add: float
+    a: float
+    b: float
+    c: float
+    side: float
+    along_k: float
+
+    def of(self, m: int, n: int, k: int, costs: CpuCosts) -> float:
+        """Return the time of a product with these costs of a call."""
+        elements = self.a * m * k + self.b * k * n + self.c * m * n + self.side * (m + n)
+        if m < SMALL_C > n:
+            elements += self.along_k * min(k, LONGEST)
+        return self.calls * call_us(costs) + self.multiply_add * m * n * k + elements
+
+
+# Where the host's BLAS leaves AVX-512 unused, and where it does not, on AMD's processors. Fitted to
+# 2,143 random products of 4e5 to 2e8 multiply-adds in any layout, with sides from 2 to 4096.
+NARROW = HostTimes(
+    call=1.8, multiply_add=7.84e-6, a=8.9e-5, b=1.32e-4, transposed_b=1.6e-4, c=3.14e-5,
     loop=LoopTimes(call=0.055, multiply_add=1e-5, a=1.95e-4, b=1.1e-4, one_b=7e-5, c=9e-5),
-)
-AMD = Rates(
-    shallow=1.2e6,
-    sides=((31, 2e5), (63, 4e5)),
-    deep=((31, 2.5e5), (63, 5e5), (math.inf, 1.2e6)),
+)  # fmt: skip
+AMD = HostTimes(
+    call=0.9, multiply_add=4.4e-6, a=8.9e-5, b=1.1e-4, transposed_b=2.37e-4, c=3.34e-5,
     loop=LoopTimes(call=0.023, multiply_add=7.3e-6, a=7.3e-5, b=4.1e-5, one_b=2e-5, c=3.4e-5),
+)  # fmt: skip
+DEVICE = DeviceTimes(
+    calls=0.74, multiply_add=4.52e-6, a=4e-5, b=3.7e-5, c=2.7e-5, side=7.5e-4, along_k=1.9e-3
 )
-OTHERS = Rates(sides=((7, 1e6),))
-SHALLOW = 8
-DEEP, LEAST_IF_DEEP = 4, 8
-# The BLAS packs both operands. Where k is long and C small, that takes longer than the arithmetic.
-PACKED = 32
+SMALL_C = 64  # rows and columns
+LONGEST = 4096  # that was measured
+# From so many multiply-adds on, a device has to be faster by a margin: the sides are mostly about
+# as fast there, and the BLAS's threads, which spin after a product, slow the device down.
+TIED, MARGIN = 100_000_000, 1.15
 CALL_US = 12  # of a call, besides the runtime's part
+# On other processors: the most rows or columns of C, and the multiply-adds for each microsecond of
+# a call from which on a device is faster.
+FEW, IF_FEW = 7, 1e6
 # The BLAS computes whole tiles, so fewer rows or columns count as those of a tile.
 BLAS_TILE = 16
-# A large C of a short k on AMD's processors, where most of the time goes to the writing of C: its
-# elements, for each microsecond of a call, from which on a device is faster, the values of k, and
-# the least side. From 1,143 random products in bursts, on the machine and with the runtimes above:
-# with OpenBLAS's kernels for AVX-512, the mean regret is 1.02 with both runtimes, and the 95th
-# percentile 1.16 with PoCL and 1.10 with Intel's (2026-11-25).
-IF_FLAT, DEPTHS_IF_FLAT, LEAST_SIDE_IF_FLAT = 9e4, range(2, 65), 64
 
 
 class BatchTimes(NamedTuple):
@@ -139,6 +165,7 @@ def suits(
     costs: CpuCosts,
     is_amd: bool,
     kind: BatchKind = BatchKind.OWN_B,
+    is_b_transposed: bool = False,
 ) -> bool:
     """Tell whether a CPU device with these costs is faster than the host's BLAS.
 
@@ -148,30 +175,26 @@ def suits(
         Whether it is one of AMD's processors.
     kind : BatchKind, optional
         What the matrices of a batch have in common.
+    is_b_transposed : bool, optional
+        Whether B is a single matrix with contiguous columns.
     """
-    short, long = sorted((m, n))
-    rates = _rates(is_amd)
+    host = _host_times(is_amd)
     if matrices > 1 and max(m * n, m * k, n * k) <= LARGEST:
-        if rates.loop is None or min(n, k) < 2:
+        if host is None or min(n, k) < 2:
             return False
         times = FOLDED if kind is BatchKind.FOLDED else OTHER
-        return matrices * rates.loop.of(m, n, k, kind) > times.of(m, n, k, matrices, costs)
+        return matrices * host.loop.of(m, n, k, kind) > times.of(m, n, k, matrices, costs)
+    short, long = sorted((m, n))
     if short < 2 or k < 2:
         return False
-    counted = max(short, BLAS_TILE) * long * k
-    is_flat = k in DEPTHS_IF_FLAT and short >= LEAST_SIDE_IF_FLAT
-    if is_flat and is_amd and m * n >= IF_FLAT * call_us(costs):
-        return True
-    if counted < LEAST_COUNTED:
-        return False
-    is_deep = short >= LEAST_IF_DEEP and k >= DEEP * long and bool(rates.deep)
-    if is_deep:
-        counted = (m * n + PACKED * (m + n)) * k
-    return counted >= rates.of(short, k, is_deep) * call_us(costs)
+    if host is None:
+        return short <= FEW and BLAS_TILE * long * k >= IF_FEW * call_us(costs)
+    margin = MARGIN if m * n * k >= TIED else 1.0
+    return host.of(m, n, k, is_b_transposed) > margin * DEVICE.of(m, n, k, costs)
 
 
-def _rates(is_amd: bool) -> Rates:
-    return NARROW if has_narrow_kernels() else AMD if is_amd else OTHERS
+def _host_times(is_amd: bool) -> HostTimes | None:
+    return NARROW if has_narrow_kernels() else AMD if is_amd else None
 
 
 def call_us(costs: CpuCosts) -> float:
@@ -179,20 +202,25 @@ def call_us(costs: CpuCosts) -> float:
     return CALL_US + costs.start_us + costs.launch_us
 
 
-# The fewest multiply-adds, counted so, and elements of the larger operand with which any device is.
-LEAST_COUNTED = int(NARROW.sides[0][1] * call_us(INTEL))
-LEAST_LARGE = LEAST_COUNTED // BLAS_TILE
+# A product with fewer multiply-adds and with fewer elements of each operand suits no device.
+LEAST_COUNTED, LEAST_LARGE = 2_200_000, 34_000
 LEAST_CALL_US = call_us(INTEL)
 
 
-def may_suit(m: int, n: int, k: int, matrices: int, kind: BatchKind = BatchKind.OWN_B) -> bool:
+def may_suit(
+    m: int,
+    n: int,
+    k: int,
+    matrices: int,
+    kind: BatchKind = BatchKind.OWN_B,
+    is_b_transposed: bool = False,
+) -> bool:
     """Tell whether a CPU device may be faster, before one is opened."""
-    is_enough = suits(m, n, k, matrices, INTEL, is_amd=True, kind=kind)
+    how: dict[str, Any] = {"kind": kind, "is_b_transposed": is_b_transposed}
+    is_enough = suits(m, n, k, matrices, INTEL, is_amd=True, **how)
     return is_enough and has_avx512() and usable_processors() < MANY_CORES
 
 
 def is_quick_loop(m: int, n: int, k: int, matrices: int) -> bool:
     """Tell whether NumPy makes a batch in less time than any device takes for a call."""
-    loop = NARROW.loop
-    assert loop is not None
-    return matrices * loop.of(m, n, k, BatchKind.OWN_B) < CALLS * LEAST_CALL_US
+    return matrices * NARROW.loop.of(m, n, k, BatchKind.OWN_B) < CALLS * LEAST_CALL_US

@@ -151,6 +151,7 @@ def host_is_faster(
     by_copy: bool = False,
     is_kept: bool = False,
     kind: BatchKind = BatchKind.OWN_B,
+    is_b_transposed: bool = False,
     element_us: float = 0.0,
 ) -> bool:
     """Tell whether the host's BLAS should multiply host operands.
@@ -168,6 +169,8 @@ def host_is_faster(
         Whether the result is a new array, for which the package has kept memory.
     kind : BatchKind, optional
         What the matrices of a batch have in common.
+    is_b_transposed : bool, optional
+        Whether B is a single matrix with contiguous columns, for which BLAS takes longer.
     element_us : float, optional
         How long NumPy takes for an element of the result, if it sums one after the other.
 
@@ -184,7 +187,7 @@ def host_is_faster(
     by_elements, host_us = element_us > 0, m * n * matrices * element_us
     if by_elements and host_us < cpu_choice.LEAST_CALL_US:
         return True
-    suits_cpu = cpu_choice.may_suit(m, n, k, matrices, kind)
+    suits_cpu = cpu_choice.may_suit(m, n, k, matrices, kind, is_b_transposed)
     suits_gpu = gpu_choice.suits_batch(m, n, k, matrices, sent, kind)
     is_large = is_kept and is_mostly_result(m, n, k, matrices)
     may_pay = by_elements or suits_cpu or suits_gpu or is_large
@@ -213,7 +216,7 @@ def host_is_faster(
     least_of_kinds = found.least if found else {}
     if suits_cpu and kind_of(product) not in least_of_kinds and _reads_in_place(device):
         costs, is_amd = device.traits.limits.cpu_costs, device.traits.is_amd
-        if cpu_choice.suits(m, n, k, matrices, costs, is_amd, kind):
+        if cpu_choice.suits(m, n, k, matrices, costs, is_amd, kind, is_b_transposed):
             return False
     if suits_gpu and is_sent and is_gpu and kind_of(product) not in least_of_kinds:
         return False

@@ -6,11 +6,13 @@ count, and what `_state` returns.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, TypeAlias
 
 from numpy import ndarray
 
+from clgemm.core.caches import forgettable
 from clgemm.hardware.choice import get_devices
 from clgemm.planning import selection
 from clgemm.planning.cpu_choice import LEAST_COUNTED, LEAST_LARGE, is_quick_loop
@@ -64,6 +66,8 @@ def is_small(a: Any, b: Any, out: Any, is_matmul: bool = False) -> bool:
     return selection.is_small(size_a, size_b, k)
 
 
+@forgettable
+@functools.lru_cache(maxsize=1024)
 def _is_small_batch(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     """Tell whether a batch of these shapes takes NumPy less time than any device's call."""
     batch, matrices = a[:-2], math.prod(a[:-2])
@@ -117,6 +121,7 @@ def host_is_faster(
     m, n, _, matrices = sizes
     is_kept = is_new and results.is_kept(matrices * m * n)
     how: dict[str, Any] = {"by_loop": by_loop, "by_copy": by_copy, "is_kept": is_kept, "kind": kind}
+    how["is_b_transposed"] = b.ndim == 2 and b.strides[0] == b.itemsize < b.strides[1]
     if not selection.host_is_faster(*sizes, sent, **how, element_us=element_us):
         return False
     if selection.is_mostly_result(*sizes):

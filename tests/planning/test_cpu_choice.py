@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clgemm.core.cpu_costs import INTEL, POCL
+from clgemm.core.traits import MANY_CORES
 from clgemm.planning import cpu_choice
 from clgemm.planning.cpu_choice import (
     LEAST_COUNTED,
@@ -29,24 +30,25 @@ def sides(most: int) -> st.SearchStrategy[int]:
         ((5, 2000, 300, 1), True, True, True),
         ((5, 600, 300, 1), True, True, False),
         ((5, 600, 600, 1), False, True, False),
-        ((600, 5, 600, 1), False, True, False),
+        ((600, 5, 600, 1), False, False, False),
         ((5, 1500, 600, 1), False, True, True),
         ((12, 600, 600, 1), False, True, False),
-        ((31, 200, 600, 1), True, False, False),
+        ((31, 200, 600, 1), True, True, False),
         ((63, 500, 600, 1), False, True, False),
-        ((63, 1000, 600, 1), False, True, True),
         ((180, 200, 200, 1), True, True, False),
         ((300, 250, 200, 1), True, True, True),
+        ((1000, 1000, 1000, 1), False, False, False),
+        ((1000, 1000, 1000, 1), True, True, True),
         ((4000, 4000, 4000, 1), False, False, False),
-        ((1700, 1700, 4, 1), True, True, False),
-        ((2900, 2900, 2, 1), False, True, True),
+        ((1700, 1700, 4, 1), True, True, True),
+        ((2900, 2900, 2, 1), False, True, False),
         ((3, 70, 322, 15), True, True, False),
         ((3, 300, 322, 62), True, True, True),
         ((45, 380, 7, 30), True, True, False),
         ((45, 380, 8, 100), True, True, True),
         ((66, 66, 2363, 1), True, True, True),
-        ((29, 23, 8904, 1), True, True, True),
-        ((29, 23, 5000, 1), False, True, False),
+        ((29, 23, 8904, 1), True, True, False),
+        ((29, 23, 5000, 1), False, False, False),
         ((7, 23, 4000, 1), True, False, False),
         ((200, 200, 100, 5), False, True, False),
         ((200, 200, 100, 12), False, True, True),
@@ -60,6 +62,17 @@ def test_what_suits_a_cpu(sizes, is_narrow, intel, pocl, monkeypatch):
     assert (suits(*sizes, INTEL, True), suits(*sizes, POCL, True)) == (intel, pocl)
     if is_narrow:
         assert (suits(*sizes, INTEL, False), suits(*sizes, POCL, False)) == (intel, pocl)
+
+
+def test_a_transposed_b_takes_the_host_longer(monkeypatch):
+    """OpenBLAS's kernels for AVX-512 more than twice as long for an element."""
+    monkeypatch.setattr(cpu_choice, "has_narrow_kernels", lambda: False)
+    for costs, k in ((INTEL, 800), (POCL, 1600)):
+        assert not suits(8, 200, k, 1, costs, True)
+        assert suits(8, 200, k, 1, costs, True, is_b_transposed=True)
+        assert may_suit(8, 200, 800, 1, is_b_transposed=True) == (
+            cpu_choice.has_avx512() and cpu_choice.usable_processors() < MANY_CORES
+        )
 
 
 @pytest.mark.parametrize(
@@ -106,17 +119,19 @@ def test_batches_that_share_b(sizes, is_narrow, intel, pocl, monkeypatch):
     k=sides(3000),
     matrices=st.just(1) | sides(300),
     kind=st.sampled_from(BatchKind),
+    is_b_transposed=st.booleans(),
 )
-def test_none_is_missed_by_the_quick_bounds(is_narrow, m, n, k, matrices, kind):
+def test_none_is_missed_by_the_quick_bounds(is_narrow, m, n, k, matrices, kind, is_b_transposed):
     """By which products are known as small from the sizes of operands, without their shapes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpu_choice, "has_narrow_kernels", lambda: is_narrow)
         patch.setattr(cpu_choice, "has_avx512", lambda: True)
         patch.setattr(cpu_choice, "usable_processors", lambda: 2)
-        found = suits(m, n, k, matrices, INTEL, True, kind)
-        assert may_suit(m, n, k, matrices, kind) == found
-        assert found or not suits(m, n, k, matrices, POCL, True, kind)
-        assert found or not suits(m, n, k, matrices, INTEL, False, kind)
+        how = {"kind": kind, "is_b_transposed": is_b_transposed}
+        found = suits(m, n, k, matrices, INTEL, True, **how)
+        assert may_suit(m, n, k, matrices, **how) == found
+        assert found or not suits(m, n, k, matrices, POCL, True, **how)
+        assert found or not suits(m, n, k, matrices, INTEL, False, **how)
     if found and matrices > 1:
         is_quick = is_quick_loop(m, n, k, matrices)
         assert not (is_quick and m * n * k * matrices < LEAST_COUNTED)

@@ -248,7 +248,7 @@ def test_what_numpy_makes_in_a_loop_goes_to_a_device(
     assert selection.host_is_faster(elements, 1, 1, 1)
 
 
-FOR_CPUS = [(15, 2048, 1024, 1), (2900, 2900, 50, 1), (200, 200, 100, 12)]
+FOR_CPUS = [(15, 2048, 1024, 1), (16, 400, 3000, 1), (200, 200, 100, 12)]
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_a_runtime_of_slow_launches_needs_more_work(cpu, monkeypatch):
 @pytest.mark.parametrize(
     ("m", "n", "k", "small"),
     [
-        *((130, 130, 130, True), (2, 250, 600, True), (1, 4000, 600, True), (7, 20, 900, True)),
+        *((130, 130, 130, True), (2, 50, 600, True), (1, 4000, 500, True), (7, 20, 900, True)),
         *((2, 600, 300, False), (600, 2, 300, False), (1000, 1000, 1000, False)),
     ],
 )

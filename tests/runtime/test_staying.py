@@ -140,7 +140,7 @@ def test_there_are_not_too_many(judged, monkeypatch):
 def test_a_batch_of_short_sides_is_not_known_by_its_sizes(monkeypatch):
     """Since its short rows and columns count as longer. NumPy's dot does not use its BLAS."""
     monkeypatch.delenv("CLGEMM_THRESHOLD", raising=False)
-    a, b = np.ones((200, 3, 39), np.float32), np.ones((39, 100), np.float32)
+    a, b = np.ones((200, 3, 39), np.float32), np.ones((39, 90), np.float32)
     assert staying.is_small(a.reshape(600, 39), b, None)
     assert not staying.is_small(a, b, None)
     assert not staying.is_small(a, b, None, True)
