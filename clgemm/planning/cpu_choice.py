@@ -17,9 +17,10 @@ from clgemm.core.traits import MANY_CORES
 from clgemm.planning.loop_times import LARGEST, BatchKind, LoopTimes
 
 __all__ = [
+    "COUNTED_A",
+    "COUNTED_B",
     "LEAST_CALL_US",
     "LEAST_COUNTED",
-    "LEAST_LARGE",
     "call_us",
     "is_quick_loop",
     "may_suit",
@@ -202,8 +203,8 @@ def call_us(costs: CpuCosts) -> float:
     return CALL_US + costs.start_us + costs.launch_us
 
 
-# A product with fewer multiply-adds and with fewer elements of each operand suits no device.
-LEAST_COUNTED, LEAST_LARGE = 2_200_000, 34_000
+# A product with fewer multiply-adds suits no device, where each element of A and B counts as some.
+LEAST_COUNTED, COUNTED_A, COUNTED_B = 2_780_000, 8, 31
 LEAST_CALL_US = call_us(INTEL)
 
 

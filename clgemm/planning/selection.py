@@ -135,9 +135,10 @@ def is_small(size_a: int, size_b: int, k: int) -> bool:
     if threshold_text() and (setting := threshold()) is not None:
         return size_a * size_b < k * setting
     # A product has (m k) (k n) / k multiply-adds.
-    if size_a * size_b >= k * smallest(cpu_choice.LEAST_COUNTED):
-        return False
-    return size_a < cpu_choice.LEAST_LARGE > size_b or min(size_a, size_b) < 2 * k
+    least = smallest(cpu_choice.LEAST_COUNTED)
+    if min(size_a, size_b) >= 2 * k:
+        least -= cpu_choice.COUNTED_A * size_a + cpu_choice.COUNTED_B * size_b
+    return size_a * size_b < k * least
 
 
 def host_is_faster(

@@ -15,7 +15,7 @@ from numpy import ndarray
 from clgemm.core.caches import forgettable
 from clgemm.hardware.choice import get_devices
 from clgemm.planning import selection
-from clgemm.planning.cpu_choice import LEAST_COUNTED, LEAST_LARGE, is_quick_loop
+from clgemm.planning.cpu_choice import COUNTED_A, COUNTED_B, LEAST_COUNTED, is_quick_loop
 from clgemm.planning.crossovers import measured, smallest
 from clgemm.planning.loop_times import BatchKind
 from clgemm.planning.selection import threshold_text
@@ -39,11 +39,11 @@ def is_tiny(a: Any, b: Any) -> bool:
     """
     if type(a) is not ndarray or type(b) is not ndarray:
         return False
-    size_a, size_b = a.size, b.size
-    if not (size_a < LEAST_LARGE > size_b and a.ndim == 2 == b.ndim):
+    if not a.ndim == 2 == b.ndim:
         return False
-    k = a.shape[1]
-    return k > 1 and size_a * size_b < k * smallest(LEAST_COUNTED) and not threshold_text()
+    size_a, size_b, k = a.size, b.size, a.shape[1]
+    least = smallest(LEAST_COUNTED) - COUNTED_A * size_a - COUNTED_B * size_b
+    return k > 1 and size_a * size_b < k * least and not threshold_text()
 
 
 def is_small(a: Any, b: Any, out: Any, is_matmul: bool = False) -> bool:

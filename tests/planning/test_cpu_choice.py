@@ -10,8 +10,9 @@ from clgemm.core.cpu_costs import INTEL, POCL
 from clgemm.core.traits import MANY_CORES
 from clgemm.planning import cpu_choice
 from clgemm.planning.cpu_choice import (
+    COUNTED_A,
+    COUNTED_B,
     LEAST_COUNTED,
-    LEAST_LARGE,
     is_quick_loop,
     may_suit,
     suits,
@@ -136,4 +137,4 @@ def test_none_is_missed_by_the_quick_bounds(is_narrow, m, n, k, matrices, kind, 
         is_quick = is_quick_loop(m, n, k, matrices)
         assert not (is_quick and m * n * k * matrices < LEAST_COUNTED)
     elif found:
-        assert m * n * k >= LEAST_COUNTED or max(m * k, k * n) >= LEAST_LARGE
+        assert m * n * k >= LEAST_COUNTED - COUNTED_A * m * k - COUNTED_B * k * n

@@ -329,8 +329,8 @@ def test_a_runtime_of_slow_launches_needs_more_work(cpu, monkeypatch):
 @pytest.mark.parametrize(
     ("m", "n", "k", "small"),
     [
-        *((130, 130, 130, True), (2, 50, 600, True), (1, 4000, 500, True), (7, 20, 900, True)),
-        *((2, 600, 300, False), (600, 2, 300, False), (1000, 1000, 1000, False)),
+        *((110, 110, 110, True), (2, 50, 600, True), (1, 4000, 500, True), (7, 20, 900, True)),
+        *((2, 600, 300, False), (1300, 2, 300, False), (1000, 1000, 1000, False)),
     ],
 )
 def test_small_products_are_known_by_their_sizes(m, n, k, small, monkeypatch):
