@@ -30,9 +30,10 @@ import clgemm
 from clgemm.core import caches
 from clgemm.hardware import choice
 from clgemm.hardware.choice import devices, no_device
+from clgemm.planning import planner
 from clgemm.records import lookup
 from clgemm.records.record import Findings
-from clgemm.runtime import workspace
+from clgemm.runtime import call_cache, workspace
 from clgemm.runtime.workspace import Workspace
 
 pytest_plugins = ["pytest_clgemm", "pytester"]  # the first also where clgemm is not installed
@@ -110,3 +111,17 @@ def alone(monkeypatch, tmp_path):
     monkeypatch.undo()
     lookup.forget()
     caches.forget_plans()
+
+
+@pytest.fixture
+def planned(monkeypatch):
+    """Return the list of problems that are planned during a test, with an empty call cache."""
+    calls, plan = [], planner.plan_of
+
+    def counting(*arguments):
+        calls.append(arguments)
+        return plan(*arguments)
+
+    monkeypatch.setattr(planner, "plan_of", counting)
+    monkeypatch.setattr(call_cache, "_calls", {})
+    return calls

@@ -9,7 +9,7 @@ with PoCL 5.0, 361 products had a device ahead only where C has few rows or colu
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from clgemm.core.cpu_costs import INTEL, CpuCosts
 from clgemm.core.host_blas import has_avx512, has_narrow_kernels, usable_processors
@@ -217,8 +217,7 @@ def may_suit(
     is_b_transposed: bool = False,
 ) -> bool:
     """Tell whether a CPU device may be faster, before one is opened."""
-    how: dict[str, Any] = {"kind": kind, "is_b_transposed": is_b_transposed}
-    is_enough = suits(m, n, k, matrices, INTEL, is_amd=True, **how)
+    is_enough = suits(m, n, k, matrices, INTEL, True, kind, is_b_transposed)
     return is_enough and has_avx512() and usable_processors() < MANY_CORES
 
 

@@ -7,23 +7,6 @@ import pytest
 from accelerated import integers, offloading
 
 import clgemm
-from clgemm.planning import planner
-from clgemm.runtime import call_cache
-
-
-@pytest.fixture
-def planned(monkeypatch):
-    """Return the list of problems that are planned during a test, with an empty call cache."""
-    calls, plan = [], planner.plan_of
-
-    def counting(*arguments):
-        calls.append(arguments)
-        return plan(*arguments)
-
-    monkeypatch.setattr(planner, "plan_of", counting)
-    monkeypatch.setattr(call_cache, "_calls", {})
-    return calls
-
 
 PRODUCTS = {
     "matmul": lambda a, b: np.matmul(a, b),

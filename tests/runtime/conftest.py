@@ -13,9 +13,7 @@ from staged import TINY
 
 import clgemm
 from clgemm.hardware.device import Device
-from clgemm.planning import planner
 from clgemm.runtime import (
-    call_cache,
     copying,
     digests,
     operands,
@@ -50,20 +48,6 @@ def fresh(device):
     """Choose the device in a context of its own, without programs and scratch memory."""
     with clgemm.device(clgemm.Device(device.cl_device)) as fresh:
         yield fresh
-
-
-@pytest.fixture
-def planned(monkeypatch):
-    """Return the list of problems that are planned during a test, with an empty call cache."""
-    calls, plan = [], planner.plan_of
-
-    def counting(*arguments):
-        calls.append(arguments)
-        return plan(*arguments)
-
-    monkeypatch.setattr(planner, "plan_of", counting)
-    monkeypatch.setattr(call_cache, "_calls", {})
-    return calls
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from clgemm.runtime.finite import watch
 from clgemm.runtime.memory import Matrix
 from clgemm.runtime.operands import HostArray
 from clgemm.runtime.progress import begun
-from clgemm.runtime.transfer.crew import ArrayCopy, Crew
+from clgemm.runtime.transfer.crew import SIGNALS_SECONDS, ArrayCopy, Crew
 from clgemm.runtime.transfer.product import TiledProduct, run_product
 from clgemm.runtime.transfer.route import PlacedCopy, Route, Transfer, copies, make_route
 from clgemm.runtime.transfer.staging import Chunk, Staging, abandon
@@ -33,7 +33,6 @@ __all__ = ["AtOnceCall", "plan_at_once"]
 # More threads wait longer for the interpreter's lock than they save, of up to 64 MiB: measured with
 # 16 Xeon cores beside an H100 (2026-11-26).
 MOST_THREADS = 6
-SIGNALS_SECONDS = 0.1  # Windows answers signals between two waits only
 
 
 class AtOnceCall(NamedTuple):

@@ -14,7 +14,7 @@ from clgemm.core.transfer import FLOAT_BYTES, Tile
 from clgemm.runtime.finite import watch
 from clgemm.runtime.loans import Loan
 from clgemm.runtime.operands import HostArray
-from clgemm.runtime.transfer.crew import Copy, Crew
+from clgemm.runtime.transfer.crew import SIGNALS_SECONDS, Copy, Crew
 from clgemm.runtime.transfer.link import Link
 from clgemm.runtime.transfer.pieces import Piece, Slot, cut
 from clgemm.runtime.transfer.share import Share
@@ -27,7 +27,6 @@ __all__ = ["Call"]
 LEAST_PIECES = 8
 SMALLEST_PIECE_BYTES = 2**19  # enqueueing a smaller one takes longer than its transfer
 LOOKS_SECONDS = 5e-5  # between two looks at the transfers while threads copy
-SIGNALS_SECONDS = 0.1  # Windows answers signals between two waits only
 
 
 class Call:

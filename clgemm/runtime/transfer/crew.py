@@ -19,11 +19,13 @@ from clgemm.runtime.transfer.pieces import Piece, shaped
 if TYPE_CHECKING:
     from clgemm.runtime.transfer.staging import Chunk, Staging
 
-__all__ = ["ArrayCopy", "Copy", "Copying", "Crew"]
+__all__ = ["SIGNALS_SECONDS", "ArrayCopy", "Copy", "Copying", "Crew"]
 
 ArrayCopy: TypeAlias = Callable[[HostArray, HostArray], None]
 
 LOOKS_SECONDS = 0.0002  # between two looks whether copies have ended
+# The longest that a caller waits for copies: Windows answers signals between two waits only.
+SIGNALS_SECONDS = 0.1
 
 
 class Copying(Protocol):
