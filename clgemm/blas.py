@@ -86,8 +86,9 @@ def sgemm(
         The error that is allowed: `clgemm.precision` describes each mode. The default is that of
         the ``with`` block, the environment variable CLGEMM_PRECISION, or ``"float32"``.
     queue : pyopencl.CommandQueue, optional
-        The queue to compute on. The default is the queue of the device operands. For host operands
-        it is the queue of the device that `clgemm.get_device` returns.
+        The queue to compute on. The default is the queue of the device operands. Host operands
+        are multiplied on its device and in its context; the default is the device that
+        `clgemm.get_device` returns.
     wait_for : list of pyopencl.Event, optional
         Events that the computation waits for.
 

@@ -147,16 +147,18 @@ def test_the_interpreter_ends_with_work_in_flight(device):
     assert (done.returncode, done.stdout, done.stderr) == (0, "leaves\n", "")
 
 
-def test_sixteen_threads_with_different_devices(device):
-    """Every thread has a device of its own context: results are right, and of that context."""
-    devices = [Device(device.cl_device) for _ in range(4)] + list(clgemm.devices())
+@pytest.mark.parametrize("contexts", [1, 4])
+def test_sixteen_threads_with_host_and_device_arrays(contexts, device):
+    """They share queues with their own copies: results are right, and of the right context."""
+    devices = [Device(device.cl_device) for _ in range(contexts)]
+    devices += list(clgemm.devices()) if contexts > 1 else []
     host = [integers(RNG, (n, n)) for n in (30, 65, 130)]
     expected = [a @ a for a in host]
 
     def work(number):
         mine = devices[number % len(devices)]
         with clgemm.device(mine):
-            for a, right in zip(host, expected, strict=True):
+            for a, right in zip(host * 3, expected * 3, strict=True):
                 if not np.array_equal(clgemm.sgemm(1.0, a, a), right):
                     return False
                 x = cl_array.to_device(mine.queue, a)

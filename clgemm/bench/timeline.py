@@ -36,7 +36,6 @@ from clgemm.planning.selection import transfer_config
 from clgemm.runtime.operands import HostArray
 from clgemm.runtime.transfer.pipeline import TiledProduct, multiply_through
 from clgemm.runtime.transfer.staging import Staging
-from clgemm.runtime.workspace import workspace
 from clgemm.terminal import print_table
 
 __all__ = ["Recording", "config_of", "main", "record"]
@@ -108,8 +107,8 @@ def record(
     shape = (case.batch, case.m, case.n)[case.batch == 1 :]
     kept = np.zeros(shape, np.float32)
     precision = chosen_precision()
-    staging, space = Staging(device, config), workspace(device.queue)
-    product = TiledProduct(1.0, 0.0, precision, device, space, ())
+    staging = Staging(device, config)
+    product = TiledProduct(1.0, 0.0, precision, device, staging.space, ())
     multiply_through(staging, product, a, b, kept)  # builds, pins, proves
     times = []
     for _ in range(rounds):

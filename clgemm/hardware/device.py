@@ -16,7 +16,7 @@ from clgemm.core.identity import runtime_of, short_platform
 from clgemm.core.traits import Traits
 from clgemm.core.transfer_config import TransferConfig
 from clgemm.hardware import runtimes
-from clgemm.hardware.forks import opened, require_unforked
+from clgemm.hardware.forks import keep_in_children, opened, require_unforked
 from clgemm.hardware.pocl_threads import pinned_threads
 from clgemm.hardware.traits import POCL, limits_of, register_width, traits_of
 from clgemm.records.costs import measured_costs
@@ -39,6 +39,7 @@ MOST_CONTEXTS, LEAST_CONTEXTS = 64, 4
 CONTEXT_BYTES, CONTEXT_SHARE = 2**29, 8
 
 _devices: WeakSet[Device] = WeakSet()
+keep_in_children(lambda: _devices)
 
 
 class Device:

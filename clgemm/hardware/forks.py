@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pyopencl as cl
 
-__all__ = ["FORKED", "opened", "require_unforked"]
+__all__ = ["FORKED", "keep_in_children", "opened", "require_unforked"]
 
 FORKED = (
     "OpenCL cannot be used in a process forked from one that had opened it: start the process with "
@@ -26,12 +27,25 @@ _forked = False  # whether this process was forked from one that had opened Open
 # this cannot be found out.
 _files_at_fork: frozenset[str] | None = None
 _checked: set[int] = set()  # platforms that this process opened after the fork
+_kept: list[object] = []  # what this process does not release, since it was forked
 
 
 def opened() -> None:
     """Record that this process has OpenCL objects."""
     global _opened
     _opened = True
+
+
+def keep_in_children(living: Callable[[], Iterable[object]]) -> None:
+    """Keep objects of the parent process in forked children, where to release OpenCL's crashes.
+
+    Parameters
+    ----------
+    living : callable
+        Returns what has to be kept, in a child just after the fork.
+    """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lambda: _kept.extend(living()))
 
 
 def require_unforked(context: cl.Context | None = None) -> None:

@@ -16,6 +16,7 @@ import pyopencl as cl
 
 from clgemm.core.caches import on_forget
 from clgemm.core.precision import chosen_precision
+from clgemm.hardware.forks import keep_in_children
 from clgemm.runtime.execute import BoundCall, DeviceCall, execute, settled
 from clgemm.runtime.operands import AnyArray, DeviceArray, allocated, overlaps_either
 from clgemm.runtime.regions import any_held
@@ -74,6 +75,7 @@ def _forget() -> None:
 
 
 on_forget(_forget)
+keep_in_children(lambda: (dict(_calls), dict(_same)))
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)  # where the calls raise an error
 
@@ -217,4 +219,7 @@ def _is_where(signature: Signature, bound: BoundCall | AtOnceCall) -> bool:
     A signal handler may have chosen another device meanwhile.
     """
     where: Any = signature[0]
-    return bool(bound.space.queue == (where[0].queue if isinstance(where, tuple) else where))
+    queue = where[0].queue if isinstance(where, tuple) else where
+    if isinstance(bound, AtOnceCall):  # has a queue of its own there
+        return bool(bound.space.queue.context == queue.context)
+    return bool(bound.space.queue == queue)

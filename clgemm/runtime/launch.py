@@ -141,8 +141,9 @@ def _compute_together(
     for device in devices:
         config = transfer_config(device)
         assert config is not None
-        stagings.append(staging(device, config))
-        made = alpha, beta, precision, device, workspace(device.queue), ()
+        pool = staging(device, config)
+        made = alpha, beta, precision, device, pool.space, ()
+        stagings.append(pool)
         products.append(TiledProduct(*made, advance=advance))
     return multiply_together(stagings, products, a, b, c)
 
@@ -157,18 +158,18 @@ def _multiply_on_host(
     tile_rows: int = 0,
 ) -> BoundCall | AtOnceCall | None:
     alpha, a, b, beta, c, _ = part
-    space = workspace(queue)
     if (config := transfer_config(device)) is not None:
+        pool = staging(device, config)
         # Nobody knows how long a user's events take.
         is_slow = device.kind == "CPU" and (bool(wait_for) or _is_long(problem, device))
         product = TiledProduct(
-            *(alpha, beta, problem.precision, device, space, wait_for, is_slow),
+            *(alpha, beta, problem.precision, device, pool.space, wait_for, is_slow),
             tile_rows=tile_rows,
             advance=advance,
         )
-        return multiply_through(staging(device, config), product, a, b, c)
+        return multiply_through(pool, product, a, b, c)
     bound: BoundCall | None = None
-    z = c
+    space, z = workspace(queue), c
     for piece, x, y, scale, z in _parts(problem, a, b, beta, c, device):
         bound = bind(piece, device, space)._replace(
             starts=(-piece.a.extent[0], -piece.b.extent[0], -piece.c.extent[0]),

@@ -15,7 +15,7 @@ import pyopencl as cl
 from clgemm.core.forkable import ForkableLock
 from clgemm.hardware.choice import get_device
 from clgemm.hardware.device import Device
-from clgemm.hardware.forks import require_unforked
+from clgemm.hardware.forks import keep_in_children, require_unforked
 from clgemm.planning.selection import transfer_config
 from clgemm.runtime.copying import DeviceCopy
 from clgemm.runtime.operands import ITEM_BYTES, HostArray, address_of, layout_of, span_of
@@ -245,13 +245,6 @@ def forget(region: Region) -> None:
             copies.pop(region, None)
 
 
-_from_before: list[object] = []  # OpenCL's objects from before a fork: they cannot even be freed
-
-
-def _after_fork() -> None:
-    _from_before.append(dict(_copies))
-    _copies.clear()
-
-
+keep_in_children(lambda: [dict(_copies)])
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(after_in_child=_copies.clear)

@@ -121,12 +121,11 @@ def _run(call: AtOnceCall, route: Route, arrays: tuple[HostArray, ...], is_neste
             filled = _made(crew, copies(route.up, views, chunks, is_up=True))
             buffers = [product.allocate(size) for size in route.sizes]
             memory += buffers
-            sent = [
-                _send(space, buffers[copy.number >= route.operands], chunks, route.up[copy.number])
-                for copy in filled
-                if copy.is_last
-            ]
-            arriving = _multiply(call, buffers, route, chunks, sent)
+            for copy in filled:
+                if copy.is_last:
+                    into = buffers[copy.number >= route.operands]
+                    _send(space, into, chunks, route.up[copy.number])
+            arriving = _multiply(call, buffers, route, chunks)
             results = copies(route.down, views, chunks, is_up=False)
             looks = None if asked is None else _Looks(staging)
             if crew is None:
@@ -209,44 +208,46 @@ class _Looks:
         self._copy(target, source)
 
 
-def _send(
-    space: Workspace, buffer: cl.Buffer, chunks: Sequence[Chunk], transfer: Transfer
-) -> cl.Event:
+def _send(space: Workspace, buffer: cl.Buffer, chunks: Sequence[Chunk], transfer: Transfer) -> None:
     """Enqueue the transfer of what is in a chunk."""
-    host = chunks[transfer.chunk][transfer.first : transfer.first + transfer.size]
     with space.lock:
-        before = () if space.order.is_in_order else space.order.pending()
-        place = FLOAT_BYTES * transfer.start
-        event = enqueue_transfer(space.queue, True, buffer, place, host, before)
+        _enqueue(space, True, buffer, chunks, transfer)
         space.queue.flush()
-    return event
+
+
+def _enqueue(
+    space: Workspace, is_up: bool, buffer: cl.Buffer, chunks: Sequence[Chunk], transfer: Transfer
+) -> cl.Event:
+    host = chunks[transfer.chunk][transfer.first : transfer.first + transfer.size]
+    return enqueue_transfer(space.queue, is_up, buffer, FLOAT_BYTES * transfer.start, host, ())
 
 
 def _multiply(
-    call: AtOnceCall,
-    buffers: Sequence[cl.Buffer],
-    route: Route,
-    chunks: Sequence[Chunk],
-    sent: list[cl.Event],
+    call: AtOnceCall, buffers: Sequence[cl.Buffer], route: Route, chunks: Sequence[Chunk]
 ) -> list[cl.Event]:
     """Enqueue the product, and the transfers of its result to the host."""
-    product, space, is_in_order = call.product, call.space, call.space.order.is_in_order
-    operands, result = buffers
+    product, space, (operands, result) = call.product, call.space, buffers
     with space.lock:
         a, b = (
             Matrix(operands, start, layout)
             for start, layout in zip(route.starts, route.layouts, strict=False)
         )
         c = Matrix(result, 0, route.layouts[2])
-        made = product.enqueue(call.bound, a, b, c, True, [] if is_in_order else sent)
-        events = []
-        for each in route.down:
-            host = chunks[each.chunk][each.first : each.first + each.size]
-            before = [] if is_in_order else [made]
-            place = FLOAT_BYTES * each.start
-            events.append(enqueue_transfer(space.queue, False, result, place, host, before))
+        product.enqueue(call.bound, a, b, c, True, [])
+        events = _fetch(space, result, chunks, route)
         space.queue.flush()
     return events
+
+
+def _fetch(
+    space: Workspace, buffer: cl.Buffer, chunks: Sequence[Chunk], route: Route
+) -> list[cl.Event]:
+    """Enqueue the transfers of the result to the host.
+
+    A function of its own: if a tracer raises an exception in a comprehension, Python 3.12 does not
+    leave the with block around it.
+    """
+    return [_enqueue(space, False, buffer, chunks, each) for each in route.down]
 
 
 def _stored(x: HostArray) -> HostArray:

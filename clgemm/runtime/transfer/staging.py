@@ -24,7 +24,7 @@ from clgemm.hardware.device import Device
 from clgemm.runtime.operands import HostArray
 from clgemm.runtime.transfer.threads import Work, copying_threads
 from clgemm.runtime.waiting import finish
-from clgemm.runtime.workspace import Workspace
+from clgemm.runtime.workspace import Workspace, workspace
 
 __all__ = ["Chunk", "Staging", "abandon", "staging"]
 
@@ -36,13 +36,18 @@ RECHECK_SECONDS = 1.0  # for chunks that an exception has lost: nobody tells of 
 
 
 class Staging:
-    """Pinned chunks of host memory, and queues that copy from and to them.
+    """Pinned chunks of host memory, and the queues for products of host arrays.
+
+    Nobody else uses these queues. NVIDIA's driver crashes if a program copies arrays by a queue
+    while another thread sends operands of products by the same one (580.159 on an H100, 2026-11).
 
     Attributes
     ----------
     config : TransferConfig
     up, down : pyopencl.CommandQueue
-        In-order queues, whose transfers run beside each other and beside another queue's kernels.
+        In-order queues, whose transfers run beside each other and beside kernels.
+    queue : pyopencl.CommandQueue
+        An in-order queue for kernels.
 
     Parameters
     ----------
@@ -57,11 +62,17 @@ class Staging:
         self.up, self.down = (
             cl.CommandQueue(device.context, device.cl_device, properties) for _ in ("up", "down")
         )
+        self.queue = cl.CommandQueue(device.context, device.cl_device)
         self._free: list[Chunk] = []
         # All that live, so that one which an exception has lost does not count.
         self._chunks: weakref.WeakValueDictionary[int, Chunk] = weakref.WeakValueDictionary()
         self._numbers = itertools.count()
         self._returned = threading.Condition()
+
+    @property
+    def space(self) -> Workspace:
+        """The workspace of `queue`. It is not kept here, since it refers to the device."""
+        return workspace(self.queue)
 
     # Copies an array to another of its shape.
     copy: Callable[[HostArray, HostArray], None] = staticmethod(np.copyto)

@@ -10,11 +10,11 @@ import pytest
 from staged import TINY, integers
 
 import clgemm
-from clgemm.hardware.device import Device
+from clgemm.hardware.device import Device, of_queue
 from clgemm.runtime import finite
 from clgemm.runtime.transfer import at_once
 from clgemm.runtime.transfer.at_once import plan_at_once
-from clgemm.runtime.transfer.pipeline import TiledProduct, multiply_through
+from clgemm.runtime.transfer.pipeline import TiledProduct
 from clgemm.runtime.transfer.staging import Staging, staging
 from clgemm.runtime.workspace import workspace
 
@@ -196,19 +196,25 @@ def test_after_a_failure_nothing_is_lost(own, sent, monkeypatch):
 
 
 @pytest.mark.parametrize("config", [SMALL, IN_PIECES], ids=["by the caller", "by threads"])
-def test_it_works_on_a_queue_that_is_out_of_order(config, device, sent):
-    """Each command waits for the one before."""
-    own = Device(device.cl_device, transfer=config)
+def test_nobody_else_uses_the_queue(config, device, monkeypatch):
+    """NVIDIA's driver crashes if others copy arrays by the same queue meanwhile."""
+    own, used, enqueue = Device(device.cl_device, transfer=config), set(), at_once.enqueue_transfer
+
+    def noted(queue, *arguments):
+        used.add(queue)
+        return enqueue(queue, *arguments)
+
+    monkeypatch.setattr(at_once, "enqueue_transfer", noted)
     flags = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
-    queue = cl.CommandQueue(own.context, properties=flags)
-    product = TiledProduct(1.0, 1.0, "strict", own, workspace(queue), ())
+    theirs = own.queue, cl.CommandQueue(own.context, properties=flags)
+    of_queue(own.queue).transfer = config  # as in `own`
     a, b, c = integers(20, 30), integers(30, 25), integers(20, 25)
-    expected = c.copy()
-    for _ in range(3):
-        multiply_through(staging(own, own.transfer), product, a, b, c)
-        expected += a @ b
-        np.testing.assert_array_equal(c, expected)
-    assert len(sent) == (9 if config is SMALL else 12)
+    with clgemm.device(own):
+        np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+    for queue in theirs:
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, a, b, 1.0, c, queue=queue), a @ b + c)
+    assert used == {staging(each, config).queue for each in (own, of_queue(own.queue))}
+    assert not used & {*theirs}
 
 
 def test_a_repeated_call_plans_nothing(either, planned):

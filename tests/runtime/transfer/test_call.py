@@ -76,7 +76,8 @@ def test_a_second_call_takes_no_new_memory(tiled):
     """Neither pinned memory nor the device's."""
     a = integers(200, 200)
     clgemm.dot(a, a)
-    pool, scratch = staging(tiled, tiled.transfer), workspace(tiled.queue)._pool
+    pool = staging(tiled, tiled.transfer)
+    scratch = pool.space._pool
     before = pool._made(), scratch.managed_bytes
     assert settled()
     clgemm.dot(a, a)
