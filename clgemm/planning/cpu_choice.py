@@ -1,10 +1,9 @@
 """Products that a CPU device makes faster than the host's BLAS on the same cores.
 
-Both sides have an estimated time. All numbers are for processors with AVX-512 and few cores, and
-from two cores of an AMD EPYC (Zen 5), with PoCL 3.1 and Intel's runtime, in bursts of equal calls
-(2026-11-26). OpenBLAS takes this processor, which is newer than itself, for a Haswell. Half of the
-products were measured so, and half with its kernels for AVX-512. On two processors of an Intel Xeon
-with PoCL 5.0, 361 products had a device ahead only where C has few rows or columns.
+Both sides have an estimated time. All numbers are for processors with AVX-512 and few cores. Where
+nothing else is said, they are from two cores of an AMD EPYC (Zen 5), with PoCL 3.1 and Intel's
+runtime, in bursts of equal calls (2026-11-26). OpenBLAS takes this processor, which is newer than
+itself, for a Haswell. Half of the products were measured so, and half with its kernels for AVX-512.
 """
 
 from __future__ import annotations
@@ -89,28 +88,62 @@ class DeviceTimes(NamedTuple):
         return self.calls * call_us(costs) + self.multiply_add * m * n * k + elements
 
 
+class Processor(NamedTuple):
+    """The times of both sides on one kind of processor.
+
+    Attributes
+    ----------
+    batches : float
+        How many times as long a device takes for a batch as by `BatchTimes`.
+    margin, tied : float
+        How many times as fast a device has to be, from so many multiply-adds on. The sides are
+        mostly about as fast there, and the BLAS's threads, which spin after a product, slow the
+        device down.
+    """
+
+    host: HostTimes
+    device: DeviceTimes
+    batches: float
+    margin: float
+    tied: float
+
+
 # Where the host's BLAS leaves AVX-512 unused, and where it does not, on AMD's processors. Fitted to
 # 2,143 random products of 4e5 to 2e8 multiply-adds in any layout, with sides from 2 to 4096.
-NARROW = HostTimes(
-    call=1.8, multiply_add=7.84e-6, a=8.9e-5, b=1.32e-4, transposed_b=1.6e-4, c=3.14e-5,
-    loop=LoopTimes(call=0.055, multiply_add=1e-5, a=1.95e-4, b=1.1e-4, one_b=7e-5, c=9e-5),
-)  # fmt: skip
-AMD = HostTimes(
-    call=0.9, multiply_add=4.4e-6, a=8.9e-5, b=1.1e-4, transposed_b=2.37e-4, c=3.34e-5,
-    loop=LoopTimes(call=0.023, multiply_add=7.3e-6, a=7.3e-5, b=4.1e-5, one_b=2e-5, c=3.4e-5),
-)  # fmt: skip
 DEVICE = DeviceTimes(
     calls=0.74, multiply_add=4.52e-6, a=4e-5, b=3.7e-5, c=2.7e-5, side=7.5e-4, along_k=1.9e-3
 )
+NARROW = Processor(
+    HostTimes(
+        call=1.8, multiply_add=7.84e-6, a=8.9e-5, b=1.32e-4, transposed_b=1.6e-4, c=3.14e-5,
+        loop=LoopTimes(call=0.055, multiply_add=1e-5, a=1.95e-4, b=1.1e-4, one_b=7e-5, c=9e-5),
+    ),
+    DEVICE, batches=1.0, margin=1.15, tied=1e8,
+)  # fmt: skip
+AMD = Processor(
+    HostTimes(
+        call=0.9, multiply_add=4.4e-6, a=8.9e-5, b=1.1e-4, transposed_b=2.37e-4, c=3.34e-5,
+        loop=LoopTimes(call=0.023, multiply_add=7.3e-6, a=7.3e-5, b=4.1e-5, one_b=2e-5, c=3.4e-5),
+    ),
+    DEVICE, batches=1.0, margin=1.15, tied=1e8,
+)  # fmt: skip
+# Intel's, where the host's BLAS uses AVX-512: two cores of a Xeon (Sapphire Rapids). The host's
+# times were fitted to 568 random products, those of PoCL 3.1 and Intel's runtime to 464 of them.
+XEON = Processor(
+    HostTimes(
+        call=0.4, multiply_add=9.9e-6, a=1.96e-4, b=2.06e-4, transposed_b=4.24e-4, c=1.34e-4,
+        loop=LoopTimes(
+            call=0.076, multiply_add=2.4e-5, a=2.4e-4, b=1.35e-4, one_b=6.6e-5, c=1.1e-4
+        ),
+    ),
+    DeviceTimes(
+        calls=1.3, multiply_add=8.1e-6, a=1.4e-4, b=1.44e-4, c=9e-5, side=2.2e-3, along_k=1.25e-2
+    ),
+    batches=2.7, margin=1.1, tied=0.0,
+)  # fmt: skip
 SMALL_C = 64  # rows and columns
 LONGEST = 4096  # that was measured
-# From so many multiply-adds on, a device has to be faster by a margin: the sides are mostly about
-# as fast there, and the BLAS's threads, which spin after a product, slow the device down.
-TIED, MARGIN = 100_000_000, 1.15
 CALL_US = 12  # of a call, besides the runtime's part
-# On other processors: the most rows or columns of C, and the multiply-adds for each microsecond of
-# a call from which on a device is faster.
-FEW, IF_FEW = 7, 1e6
 # The BLAS computes whole tiles, so fewer rows or columns count as those of a tile.
 BLAS_TILE = 16
 
@@ -173,29 +206,27 @@ def suits(
     Parameters
     ----------
     is_amd : bool
-        Whether it is one of AMD's processors.
+        Whether it is one of AMD's processors; otherwise it counts as one of Intel's.
     kind : BatchKind, optional
         What the matrices of a batch have in common.
     is_b_transposed : bool, optional
         Whether B is a single matrix with contiguous columns.
     """
-    host = _host_times(is_amd)
+    host, device, batches, margin, tied = _processor(is_amd)
     if matrices > 1 and max(m * n, m * k, n * k) <= LARGEST:
-        if host is None or min(n, k) < 2:
+        if min(n, k) < 2:
             return False
         times = FOLDED if kind is BatchKind.FOLDED else OTHER
-        return matrices * host.loop.of(m, n, k, kind) > times.of(m, n, k, matrices, costs)
-    short, long = sorted((m, n))
-    if short < 2 or k < 2:
+        device_us = batches * times.of(m, n, k, matrices, costs)
+        return matrices * host.loop.of(m, n, k, kind) > device_us
+    if min(m, n, k) < 2:
         return False
-    if host is None:
-        return short <= FEW and BLAS_TILE * long * k >= IF_FEW * call_us(costs)
-    margin = MARGIN if m * n * k >= TIED else 1.0
-    return host.of(m, n, k, is_b_transposed) > margin * DEVICE.of(m, n, k, costs)
+    needed = margin if m * n * k >= tied else 1.0
+    return host.of(m, n, k, is_b_transposed) > needed * device.of(m, n, k, costs)
 
 
-def _host_times(is_amd: bool) -> HostTimes | None:
-    return NARROW if has_narrow_kernels() else AMD if is_amd else None
+def _processor(is_amd: bool) -> Processor:
+    return NARROW if has_narrow_kernels() else AMD if is_amd else XEON
 
 
 def call_us(costs: CpuCosts) -> float:
@@ -217,10 +248,12 @@ def may_suit(
     is_b_transposed: bool = False,
 ) -> bool:
     """Tell whether a CPU device may be faster, before one is opened."""
-    is_enough = suits(m, n, k, matrices, INTEL, True, kind, is_b_transposed)
-    return is_enough and has_avx512() and usable_processors() < MANY_CORES
+    if not has_avx512() or usable_processors() >= MANY_CORES:
+        return False
+    product = m, n, k, matrices, INTEL
+    return any(suits(*product, is_amd, kind, is_b_transposed) for is_amd in (True, False))
 
 
 def is_quick_loop(m: int, n: int, k: int, matrices: int) -> bool:
     """Tell whether NumPy makes a batch in less time than any device takes for a call."""
-    return matrices * NARROW.loop.of(m, n, k, BatchKind.OWN_B) < CALLS * LEAST_CALL_US
+    return matrices * NARROW.host.loop.of(m, n, k, BatchKind.OWN_B) < CALLS * LEAST_CALL_US

@@ -10,7 +10,7 @@ from __future__ import annotations
 from clgemm.core.transfer import FLOAT_BYTES
 from clgemm.planning.loop_times import LARGEST, BatchKind, LoopTimes
 
-__all__ = ["suits_batch", "suits_elements"]
+__all__ = ["suits_batch", "suits_copied", "suits_elements"]
 
 # NumPy's loop over a batch: OpenBLAS shares a matrix among threads from SHARED multiply-adds on.
 SHARED = 2**18
@@ -18,6 +18,9 @@ ALONE = LoopTimes(call=0.025, multiply_add=9.6e-6, a=3.6e-4, b=2.8e-4, one_b=7e-
 TOGETHER = LoopTimes(call=7.7, multiply_add=2.4e-6, a=2.5e-4, b=2.8e-4, one_b=7e-5, c=2.6e-4)
 # NumPy's time for an element, times that of `clgemm.contraction.element_us`.
 ELEMENTS = 1.6
+# NumPy's time for an element that it copies for its BLAS (16 Xeon cores), how many times as long as
+# the GPU that has to take, and the shortest side that was measured, beside an H200 (2026-11-26).
+COPIED_US, MARGIN, LEAST_SIDE = 1.1e-3, 1.2, 8
 # A call's part, and microseconds of a byte: up to so many, which are copied by one thread, and of
 # the others.
 CALL_US, FIRST_BYTES, FIRST_US, BYTE_US = 115.0, 2**23, 1.8e-4, 3.4e-5
@@ -51,6 +54,19 @@ def suits_elements(m: int, n: int, k: int, sent: float, host_us: float) -> bool:
         NumPy's time by `clgemm.contraction.element_us`.
     """
     return ELEMENTS * host_us > _sent_us((m * k + k * n + m * n) * sent)
+
+
+def suits_copied(m: int, n: int, k: int, sent: float, copied: int) -> bool:
+    """Tell whether a GPU makes a product in less time than NumPy takes for copies of operands.
+
+    Parameters
+    ----------
+    copied : int
+        The elements of the operands that NumPy copies for its BLAS.
+    """
+    if min(m, n, k) < LEAST_SIDE:
+        return False
+    return COPIED_US * copied > MARGIN * _sent_us((m * k + k * n + m * n) * sent)
 
 
 def _sent_us(elements: float) -> float:

@@ -149,7 +149,7 @@ def host_is_faster(
     sent: float = 1.0,
     *,
     by_loop: bool = False,
-    by_copy: bool = False,
+    copied: int = 0,
     is_kept: bool = False,
     kind: BatchKind = BatchKind.OWN_B,
     is_b_transposed: bool = False,
@@ -164,8 +164,8 @@ def host_is_faster(
         does not hold yet. All crossovers of such a device shrink with it, see `pays`.
     by_loop : bool, optional
         Whether NumPy makes the product without its BLAS.
-    by_copy : bool, optional
-        Whether NumPy copies a large operand for its BLAS.
+    copied : int, optional
+        The elements of the operands that NumPy copies for its BLAS.
     is_kept : bool, optional
         Whether the result is a new array, for which the package has kept memory.
     kind : BatchKind, optional
@@ -190,7 +190,9 @@ def host_is_faster(
         return True
     suits_cpu = cpu_choice.may_suit(m, n, k, matrices, kind, is_b_transposed)
     suits_gpu = gpu_choice.suits_batch(m, n, k, matrices, sent, kind)
+    suits_gpu = suits_gpu or gpu_choice.suits_copied(m, n, k, sent, copied)
     is_large = is_kept and is_mostly_result(m, n, k, matrices)
+    by_copy = copied >= LEAST_BY_COPY
     may_pay = by_elements or suits_cpu or suits_gpu or is_large
     least_work = LEAST_BY_LOOP if by_loop else smallest(SMALLEST_CROSSOVER) * sent
     if work < least_work and not (by_copy or may_pay):

@@ -117,10 +117,10 @@ def host_is_faster(
     is_new : bool, optional
         Whether the result is a new array.
     """
-    by_copy = _is_copied(a) or _is_copied(b)
     m, n, _, matrices = sizes
     is_kept = is_new and results.is_kept(matrices * m * n)
-    how: dict[str, Any] = {"by_loop": by_loop, "by_copy": by_copy, "is_kept": is_kept, "kind": kind}
+    how: dict[str, Any] = {"by_loop": by_loop, "is_kept": is_kept, "kind": kind}
+    how["copied"] = _copied(a) + _copied(b)
     how["is_b_transposed"] = b.ndim == 2 and b.strides[0] == b.itemsize < b.strides[1]
     if not selection.host_is_faster(*sizes, sent, **how, element_us=element_us):
         return False
@@ -133,11 +133,14 @@ def host_is_faster(
     return True
 
 
-def _is_copied(x: Any) -> bool:
-    """Tell whether NumPy copies a large matrix for its BLAS: no axis has neighbours in memory."""
-    if x.ndim != 2 or x.size < selection.LEAST_BY_COPY:
-        return False
-    return min(x.shape) > 1 and x.itemsize not in x.strides
+def _copied(x: Any) -> int:
+    """Return the elements of a matrix that NumPy copies for its BLAS.
+
+    It copies a matrix if no axis has neighbours in memory.
+    """
+    if x.ndim != 2 or x.itemsize in x.strides or 1 in x.shape:
+        return 0
+    return int(x.size)
 
 
 def _state() -> tuple[Any, ...] | None:

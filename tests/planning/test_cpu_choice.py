@@ -77,19 +77,29 @@ def test_a_transposed_b_takes_the_host_longer(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "pocl"),
+    ("sizes", "intel", "pocl"),
     [
-        ((7, 1500, 3000, 1), True),
-        ((7, 1000, 3000, 1), False),
-        ((8, 4000, 4000, 1), False),
-        ((4000, 4000, 7, 1), False),
-        ((200, 200, 100, 1000), False),
+        ((7, 1500, 3000, 1), True, True),
+        ((1500, 7, 3000, 1), True, True),
+        ((1500, 7, 800, 1), True, False),
+        ((48, 2400, 1200, 1), True, True),
+        ((2000, 46, 1000, 1), True, True),
+        ((100, 100, 100, 1), False, False),
+        ((300, 300, 300, 1), False, False),
+        ((1000, 1000, 1000, 1), True, True),
+        ((4000, 4000, 4000, 1), True, True),
+        ((1, 4000, 4000, 1), False, False),
+        ((57, 278, 3, 600), True, True),
+        ((44, 213, 29, 50), True, True),
+        ((44, 213, 29, 25), True, False),
+        ((200, 200, 100, 1000), True, True),
+        ((400, 1, 100, 200), False, False),
     ],
 )
-def test_on_other_processors_few_rows_alone_suit(sizes, pocl, monkeypatch):
-    """Where the host's BLAS uses AVX-512."""
+def test_on_intels_processors_the_device_suits_sooner(sizes, intel, pocl, monkeypatch):
+    """Though the host's BLAS uses AVX-512."""
     monkeypatch.setattr(cpu_choice, "has_narrow_kernels", lambda: False)
-    assert suits(*sizes, POCL, False) == pocl
+    assert (suits(*sizes, INTEL, False), suits(*sizes, POCL, False)) == (intel, pocl)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +120,8 @@ def test_batches_that_share_b(sizes, is_narrow, intel, pocl, monkeypatch):
     monkeypatch.setattr(cpu_choice, "has_narrow_kernels", lambda: is_narrow)
     found = (suits(*sizes, costs, True, kind=BatchKind.FOLDED) for costs in (INTEL, POCL))
     assert tuple(found) == (intel, pocl)
-    assert suits(*sizes, INTEL, False, kind=BatchKind.FOLDED) == (intel and is_narrow)
+    if is_narrow:
+        assert suits(*sizes, INTEL, False, kind=BatchKind.FOLDED) == intel
 
 
 @pytest.mark.parametrize("is_narrow", [False, True])
@@ -129,10 +140,11 @@ def test_none_is_missed_by_the_quick_bounds(is_narrow, m, n, k, matrices, kind, 
         patch.setattr(cpu_choice, "has_avx512", lambda: True)
         patch.setattr(cpu_choice, "usable_processors", lambda: 2)
         how = {"kind": kind, "is_b_transposed": is_b_transposed}
-        found = suits(m, n, k, matrices, INTEL, True, **how)
+        of_both = [suits(m, n, k, matrices, INTEL, is_amd, **how) for is_amd in (True, False)]
+        found = any(of_both)
         assert may_suit(m, n, k, matrices, **how) == found
-        assert found or not suits(m, n, k, matrices, POCL, True, **how)
-        assert found or not suits(m, n, k, matrices, INTEL, False, **how)
+        for is_amd in (True, False):
+            assert found or not suits(m, n, k, matrices, POCL, is_amd, **how)
     if found and matrices > 1:
         is_quick = is_quick_loop(m, n, k, matrices)
         assert not (is_quick and m * n * k * matrices < LEAST_COUNTED)

@@ -58,20 +58,18 @@ def told_of(monkeypatch, name):
 
 
 def test_what_numpy_copies_for_its_blas_is_told(judged, monkeypatch):
-    """Large matrices, no axis of which has neighbours in memory."""
-    told = told_of(monkeypatch, "by_copy")
-    monkeypatch.setattr(selection, "LEAST_BY_COPY", 600)
+    """Matrices, no axis of which has neighbours in memory."""
+    told = told_of(monkeypatch, "copied")
     wide = np.ones((60, 80), np.float32)
     channel = np.ones((30, 40, 3), np.float32)[..., 1]
-    for a, is_copied in (
-        *((A, False), (A.T.copy().T, False), (wide[::2, :40], False), (wide[::2, ::2], True)),
-        *((channel, True), (A[:, ::-1], True)),
+    apart = np.repeat(B, 2, axis=1)[:, ::2]
+    for a, b, copied in (
+        *((A, B, 0), (A.T.copy().T, B, 0), (wide[::2, :40], B, 0), (wide[::2, ::2], B, A.size)),
+        *((channel, B, A.size), (A[:, ::-1], B, A.size), (A, apart, B.size)),
+        (channel, apart, A.size + B.size),
     ):
-        np.testing.assert_array_equal(clgemm.matmul(a, B), a @ B)
-        assert told.pop() == is_copied
-    monkeypatch.setattr(selection, "LEAST_BY_COPY", 1201)
-    clgemm.dot(channel, B)
-    assert told == [False]
+        np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+        assert told.pop() == copied
 
 
 def test_other_shapes_functions_and_types_are_judged_anew(judged):
@@ -217,7 +215,8 @@ def test_no_device_suits_what_is_small_at_once(batch, monkeypatch):
             b = np.broadcast_to(np.float32(0), shape)
             if staying.is_tiny(a, b) or (batch and staying._is_small_batch(a.shape, b.shape)):
                 found += 1
-                assert not cpu_choice.suits(m, n, k, matrices, INTEL, is_amd=True)
+                for is_amd in (True, False):
+                    assert not cpu_choice.suits(m, n, k, matrices, INTEL, is_amd)
                 assert selection.host_is_faster(m, n, k, matrices)
     assert found > 200
 
