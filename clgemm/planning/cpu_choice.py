@@ -27,6 +27,13 @@ __all__ = [
 ]
 
 
+SMALL_C = 64  # rows and columns
+LONGEST = 4096  # that was measured
+CALL_US = 12  # of a call, besides the runtime's part
+# The BLAS computes whole tiles, so fewer rows or columns count as those of a tile.
+BLAS_TILE = 16
+
+
 class HostTimes(NamedTuple):
     """The microseconds that the host's BLAS takes for a product.
 
@@ -88,71 +95,13 @@ class DeviceTimes(NamedTuple):
         return self.calls * call_us(costs) + self.multiply_add * m * n * k + elements
 
 
-class Processor(NamedTuple):
-    """The times of both sides on one kind of processor.
-
-    Attributes
-    ----------
-    batches : float
-        How many times as long a device takes for a batch as by `BatchTimes`.
-    margin, tied : float
-        How many times as fast a device has to be, from so many multiply-adds on. The sides are
-        mostly about as fast there, and the BLAS's threads, which spin after a product, slow the
-        device down.
-    """
-
-    host: HostTimes
-    device: DeviceTimes
-    batches: float
-    margin: float
-    tied: float
-
-
-# Where the host's BLAS leaves AVX-512 unused, and where it does not, on AMD's processors. Fitted to
-# 2,143 random products of 4e5 to 2e8 multiply-adds in any layout, with sides from 2 to 4096.
-DEVICE = DeviceTimes(
-    calls=0.74, multiply_add=4.52e-6, a=4e-5, b=3.7e-5, c=2.7e-5, side=7.5e-4, along_k=1.9e-3
-)
-NARROW = Processor(
-    HostTimes(
-        call=1.8, multiply_add=7.84e-6, a=8.9e-5, b=1.32e-4, transposed_b=1.6e-4, c=3.14e-5,
-        loop=LoopTimes(call=0.055, multiply_add=1e-5, a=1.95e-4, b=1.1e-4, one_b=7e-5, c=9e-5),
-    ),
-    DEVICE, batches=1.0, margin=1.15, tied=1e8,
-)  # fmt: skip
-AMD = Processor(
-    HostTimes(
-        call=0.9, multiply_add=4.4e-6, a=8.9e-5, b=1.1e-4, transposed_b=2.37e-4, c=3.34e-5,
-        loop=LoopTimes(call=0.023, multiply_add=7.3e-6, a=7.3e-5, b=4.1e-5, one_b=2e-5, c=3.4e-5),
-    ),
-    DEVICE, batches=1.0, margin=1.15, tied=1e8,
-)  # fmt: skip
-# Intel's, where the host's BLAS uses AVX-512: two cores of a Xeon (Sapphire Rapids). The host's
-# times were fitted to 568 random products, those of PoCL 3.1 and Intel's runtime to 464 of them.
-XEON = Processor(
-    HostTimes(
-        call=0.4, multiply_add=9.9e-6, a=1.96e-4, b=2.06e-4, transposed_b=4.24e-4, c=1.34e-4,
-        loop=LoopTimes(
-            call=0.076, multiply_add=2.4e-5, a=2.4e-4, b=1.35e-4, one_b=6.6e-5, c=1.1e-4
-        ),
-    ),
-    DeviceTimes(
-        calls=1.3, multiply_add=8.1e-6, a=1.4e-4, b=1.44e-4, c=9e-5, side=2.2e-3, along_k=1.25e-2
-    ),
-    batches=2.7, margin=1.1, tied=0.0,
-)  # fmt: skip
-SMALL_C = 64  # rows and columns
-LONGEST = 4096  # that was measured
-CALL_US = 12  # of a call, besides the runtime's part
-# The BLAS computes whole tiles, so fewer rows or columns count as those of a tile.
-BLAS_TILE = 16
-
-
 class BatchTimes(NamedTuple):
     """The microseconds that a device takes for a batch.
 
     Attributes
     ----------
+    calls : float
+        Of a call, as a share of `call_us`.
     matrix, row, multiply_add : float
         Of a matrix, a row of A, and a multiply-add.
     narrow_row : float
@@ -161,6 +110,7 @@ class BatchTimes(NamedTuple):
         Of an element of each matrix.
     """
 
+    calls: float
     matrix: float
     row: float
     narrow_row: float
@@ -175,20 +125,90 @@ class BatchTimes(NamedTuple):
         row = self.row + self.narrow_row * (n < BLAS_TILE)
         elements = rows * (self.a * k + self.c * n) + matrices * self.b * n * k
         work = self.multiply_add * rows * max(n, BLAS_TILE) * k
-        return CALLS * call_us(costs) + self.matrix * matrices + row * rows + elements + work
+        return self.calls * call_us(costs) + self.matrix * matrices + row * rows + elements + work
+
+
+class Processor(NamedTuple):
+    """The times of both sides on one kind of processor.
+
+    Attributes
+    ----------
+    folded, batch : BatchTimes
+        Of a batch that can be made as one product, and of others.
+    margin, tied : float
+        How many times as fast a device has to be, from so many multiply-adds on. The sides are
+        mostly about as fast there, and the BLAS's threads, which spin after a product, slow the
+        device down.
+    """
+
+    host: HostTimes
+    device: DeviceTimes
+    folded: BatchTimes
+    batch: BatchTimes
+    margin: float
+    tied: float
 
 
 # NumPy multiplies, and its BLAS packs, one matrix of a batch after the other. From 5,200 random
 # batches of 3e5 to 1e8 multiply-adds in any layout, on the machine and with the runtimes above. On
 # 1,366 others, the mean regret is 1.04 with PoCL and 1.06 with Intel's runtime, whichever kernels
 # OpenBLAS has. By rates, and an estimate for one B alone, it was 1.06 and 1.09 (2026-11-26).
-CALLS = 0.8  # of a call's time
 FOLDED = BatchTimes(
-    matrix=0.0, row=1.8e-3, narrow_row=2e-3, multiply_add=4.7e-6, a=0.0, b=0.0, c=2.4e-5
+    calls=0.8, matrix=0.0, row=1.8e-3, narrow_row=2e-3, multiply_add=4.7e-6, a=0.0, b=0.0, c=2.4e-5
 )
 OTHER = BatchTimes(
-    matrix=0.07, row=1e-3, narrow_row=0.0, multiply_add=5e-6, a=2.4e-5, b=3.3e-5, c=4.1e-5
+    calls=0.8,
+    matrix=0.07,
+    row=1e-3,
+    narrow_row=0.0,
+    multiply_add=5e-6,
+    a=2.4e-5,
+    b=3.3e-5,
+    c=4.1e-5,
 )
+# Where the host's BLAS leaves AVX-512 unused, and where it does not, on AMD's processors. Fitted to
+# 2,143 random products of 4e5 to 2e8 multiply-adds in any layout, with sides from 2 to 4096.
+DEVICE = DeviceTimes(
+    calls=0.74, multiply_add=4.52e-6, a=4e-5, b=3.7e-5, c=2.7e-5, side=7.5e-4, along_k=1.9e-3
+)
+NARROW = Processor(
+    HostTimes(
+        call=1.8, multiply_add=7.84e-6, a=8.9e-5, b=1.32e-4, transposed_b=1.6e-4, c=3.14e-5,
+        loop=LoopTimes(call=0.055, multiply_add=1e-5, a=1.95e-4, b=1.1e-4, one_b=7e-5, c=9e-5),
+    ),
+    DEVICE, FOLDED, OTHER, margin=1.15, tied=1e8,
+)  # fmt: skip
+AMD = Processor(
+    HostTimes(
+        call=0.9, multiply_add=4.4e-6, a=8.9e-5, b=1.1e-4, transposed_b=2.37e-4, c=3.34e-5,
+        loop=LoopTimes(call=0.023, multiply_add=7.3e-6, a=7.3e-5, b=4.1e-5, one_b=2e-5, c=3.4e-5),
+    ),
+    DEVICE, FOLDED, OTHER, margin=1.15, tied=1e8,
+)  # fmt: skip
+# Intel's, where the host's BLAS uses AVX-512: two cores of a Xeon (Sapphire Rapids). The host's
+# times were fitted to 568 random products, those of PoCL 3.1 and Intel's runtime to 464 of them.
+# Those for batches were fitted to the choice for 1,689 random ones. On 404 others, its mean regret
+# is 1.05 with PoCL and 1.07 with Intel's runtime; where all stay on the host, 1.13 and 1.25.
+XEON = Processor(
+    HostTimes(
+        call=0.4, multiply_add=9.9e-6, a=1.96e-4, b=2.06e-4, transposed_b=4.24e-4, c=1.34e-4,
+        loop=LoopTimes(
+            call=0.044, multiply_add=9.6e-6, a=1.07e-4, b=6.7e-5, one_b=8.6e-5, c=1.27e-4
+        ),
+    ),
+    DeviceTimes(
+        calls=1.3, multiply_add=8.1e-6, a=1.4e-4, b=1.44e-4, c=9e-5, side=2.2e-3, along_k=1.25e-2
+    ),
+    BatchTimes(
+        calls=2.6, matrix=0.0, row=1.9e-3, narrow_row=2.2e-3, multiply_add=5.6e-6,
+        a=0.0, b=0.0, c=2.6e-5,
+    ),
+    BatchTimes(
+        calls=2.6, matrix=0.47, row=2.4e-3, narrow_row=0.0, multiply_add=5.4e-6,
+        a=2.6e-5, b=3.6e-5, c=4.4e-5,
+    ),
+    margin=1.1, tied=0.0,
+)  # fmt: skip
 
 
 def suits(
@@ -212,13 +232,12 @@ def suits(
     is_b_transposed : bool, optional
         Whether B is a single matrix with contiguous columns.
     """
-    host, device, batches, margin, tied = _processor(is_amd)
+    host, device, folded, batch, margin, tied = _processor(is_amd)
     if matrices > 1 and max(m * n, m * k, n * k) <= LARGEST:
         if min(n, k) < 2:
             return False
-        times = FOLDED if kind is BatchKind.FOLDED else OTHER
-        device_us = batches * times.of(m, n, k, matrices, costs)
-        return matrices * host.loop.of(m, n, k, kind) > device_us
+        times = folded if kind is BatchKind.FOLDED else batch
+        return matrices * host.loop.of(m, n, k, kind) > times.of(m, n, k, matrices, costs)
     if min(m, n, k) < 2:
         return False
     needed = margin if m * n * k >= tied else 1.0
@@ -256,4 +275,4 @@ def may_suit(
 
 def is_quick_loop(m: int, n: int, k: int, matrices: int) -> bool:
     """Tell whether NumPy makes a batch in less time than any device takes for a call."""
-    return matrices * NARROW.host.loop.of(m, n, k, BatchKind.OWN_B) < CALLS * LEAST_CALL_US
+    return matrices * NARROW.host.loop.of(m, n, k, BatchKind.OWN_B) < FOLDED.calls * LEAST_CALL_US
