@@ -45,7 +45,8 @@ keep_in_children(lambda: _devices)
 class Device:
     """One OpenCL device, with a context and an in-order queue of its own.
 
-    Products of host arrays run on `queue`; pyopencl arrays bring their own queues.
+    Products of host arrays run on `queue` if the device uses them in place, and otherwise on queues
+    of their own. pyopencl arrays bring their own queues.
 
     Attributes
     ----------
@@ -126,7 +127,7 @@ class Device:
 
     @property
     def queue(self) -> cl.CommandQueue:
-        """The in-order queue for products of host arrays, made at its first use."""
+        """An in-order queue, made at its first use."""
         context = self.context
         with self._lock:
             if "queue" not in self._made:
