@@ -36,16 +36,26 @@ def opened() -> None:
     _opened = True
 
 
-def keep_in_children(living: Callable[[], Iterable[object]]) -> None:
+def keep_in_children(
+    living: Callable[[], Iterable[object]], forget: Callable[[], object] | None = None
+) -> None:
     """Keep objects of the parent process in forked children, where to release OpenCL's crashes.
 
     Parameters
     ----------
     living : callable
         Returns what has to be kept, in a child just after the fork.
+    forget : callable, optional
+        Called after that, so that the child finds none of them.
     """
+
+    def keep() -> None:
+        _kept.extend(living())
+        if forget is not None:
+            forget()
+
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=lambda: _kept.extend(living()))
+        os.register_at_fork(after_in_child=keep)
 
 
 def require_unforked(context: cl.Context | None = None) -> None:

@@ -7,7 +7,6 @@ to make its signature.
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Hashable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -75,9 +74,7 @@ def _forget() -> None:
 
 
 on_forget(_forget)
-keep_in_children(lambda: (dict(_calls), dict(_same)))
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)  # where the calls raise an error
+keep_in_children(lambda: (dict(_calls), dict(_same)), _forget)  # there, the calls raise an error
 
 
 def repeat(

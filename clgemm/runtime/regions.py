@@ -6,7 +6,6 @@ A device that uses host memory in place needs no copies and gets none.
 from __future__ import annotations
 
 import logging
-import os
 from collections import OrderedDict
 
 import numpy as np
@@ -245,6 +244,4 @@ def forget(region: Region) -> None:
             copies.pop(region, None)
 
 
-keep_in_children(lambda: [dict(_copies)])
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_copies.clear)
+keep_in_children(lambda: [dict(_copies)], _copies.clear)

@@ -120,8 +120,7 @@ def test_batches_that_share_b(sizes, is_narrow, intel, pocl, monkeypatch):
     monkeypatch.setattr(cpu_choice, "has_narrow_kernels", lambda: is_narrow)
     found = (suits(*sizes, costs, True, kind=BatchKind.FOLDED) for costs in (INTEL, POCL))
     assert tuple(found) == (intel, pocl)
-    if is_narrow:
-        assert suits(*sizes, INTEL, False, kind=BatchKind.FOLDED) == intel
+    assert suits(*sizes, INTEL, False, kind=BatchKind.FOLDED) == intel
 
 
 @pytest.mark.parametrize("is_narrow", [False, True])

@@ -272,9 +272,11 @@ def test_a_cpu_that_reads_in_place_gets_what_suits_it(
     cpu.transfer = TransferConfig(2**30, 2) if transfer else None
     for product in FOR_CPUS:
         assert selection.host_is_faster(*product) == host
-    copied = 4000 * 3600
-    of_a_gpu = kind == "GPU"
-    assert selection.host_is_faster(4000, 64, 3600, 1, copied=copied) == (host and not of_a_gpu)
+    copied, is_gpu = 4000 * 3600, kind == "GPU"
+    assert selection.host_is_faster(4000, 64, 3600, 1, copied=copied) == (host and not is_gpu)
+    least = selection.LEAST_BY_COPY
+    assert selection.host_is_faster(4000, 64, 3600, 1, copied=least) == (host and not is_gpu)
+    assert selection.host_is_faster(4000, 64, 3600, 1, copied=least - 1) == (not is_gpu)
     assert selection.host_is_faster(4000, 64, 3600, 1)
     assert selection.host_is_faster(4000, 1, 3600, 1, copied=copied)
 

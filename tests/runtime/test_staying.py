@@ -70,6 +70,8 @@ def test_what_numpy_copies_for_its_blas_is_told(judged, monkeypatch):
     ):
         np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
         assert told.pop() == copied
+    clgemm.dot(channel, B)
+    assert told == [A.size]
 
 
 def test_other_shapes_functions_and_types_are_judged_anew(judged):

@@ -47,16 +47,22 @@ def either(request, sent):
             yield sent
 
 
+def noted(monkeypatch, what):
+    """Return a list that gets what a function tells of the arguments of each transfer at once."""
+    found, enqueue = [], at_once.enqueue_transfer
+
+    def noting(*arguments):
+        found.append(what(*arguments))
+        return enqueue(*arguments)
+
+    monkeypatch.setattr(at_once, "enqueue_transfer", noting)
+    return found
+
+
 @pytest.fixture
 def sent(own, monkeypatch):
     """Choose the device; return the list of (is_up, first byte, bytes) of its transfers at once."""
-    found, enqueue = [], at_once.enqueue_transfer
-
-    def noted(queue, is_up, buffer, offset_bytes, host, before):
-        found.append((is_up, offset_bytes, host.nbytes))
-        return enqueue(queue, is_up, buffer, offset_bytes, host, before)
-
-    monkeypatch.setattr(at_once, "enqueue_transfer", noted)
+    found = noted(monkeypatch, lambda _queue, up, _, first, host, __: (up, first, host.nbytes))
     with clgemm.device(own):
         yield found
 
@@ -198,13 +204,8 @@ def test_after_a_failure_nothing_is_lost(own, sent, monkeypatch):
 @pytest.mark.parametrize("config", [SMALL, IN_PIECES], ids=["by the caller", "by threads"])
 def test_nobody_else_uses_the_queue(config, device, monkeypatch):
     """NVIDIA's driver crashes if others copy arrays by the same queue meanwhile."""
-    own, used, enqueue = Device(device.cl_device, transfer=config), set(), at_once.enqueue_transfer
-
-    def noted(queue, *arguments):
-        used.add(queue)
-        return enqueue(queue, *arguments)
-
-    monkeypatch.setattr(at_once, "enqueue_transfer", noted)
+    own = Device(device.cl_device, transfer=config)
+    used = noted(monkeypatch, lambda queue, *_: queue)
     flags = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
     theirs = own.queue, cl.CommandQueue(own.context, properties=flags)
     of_queue(own.queue).transfer = config  # as in `own`
@@ -213,8 +214,8 @@ def test_nobody_else_uses_the_queue(config, device, monkeypatch):
         np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
     for queue in theirs:
         np.testing.assert_array_equal(clgemm.sgemm(1.0, a, b, 1.0, c, queue=queue), a @ b + c)
-    assert used == {staging(each, config).queue for each in (own, of_queue(own.queue))}
-    assert not used & {*theirs}
+    assert {*used} == {staging(each, config).queue for each in (own, of_queue(own.queue))}
+    assert not {*used} & {*theirs}
 
 
 def test_a_repeated_call_plans_nothing(either, planned):
