@@ -10,6 +10,8 @@ import threading
 import time
 from types import FrameType
 
+from clgemm.core.frames import current_frames
+
 __all__ = ["BUSY", "CLOSED", "RunningProducts"]
 
 BUSY = "call inside another product"
@@ -57,7 +59,7 @@ class RunningProducts:
 
     def _others(self) -> bool:
         """Tell whether another thread is in a product."""
-        own, stacks = threading.get_ident(), sys._current_frames()
+        own, stacks = threading.get_ident(), current_frames()
         return any(
             thread != own and _is_on(frame, stacks.get(thread))
             for thread, frame in list(self._frames.items())

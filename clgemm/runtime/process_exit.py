@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import sys
 import threading
 import time
 from types import FrameType
@@ -18,6 +17,8 @@ from typing import Any, Protocol
 from weakref import WeakSet
 
 import pyopencl as cl
+
+from clgemm.core.frames import current_frames
 
 __all__ = ["stop_threads_at_exit"]
 
@@ -82,7 +83,7 @@ def _places() -> Places:
     """Return where each other thread is that is in a function of this package."""
     own, package = threading.get_ident(), __name__.partition(".")[0]
     found: Places = {}
-    for thread, inner in sys._current_frames().items():
+    for thread, inner in current_frames().items():
         if thread == own:
             continue
         frame: FrameType | None = inner
