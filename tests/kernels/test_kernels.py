@@ -158,12 +158,15 @@ def force(config, device, monkeypatch):
         pytest.skip("llvmpipe loses blocks that are drawn by atomic counters; it is given none")
     if problems := list(config.problems_on(device.limits)):
         pytest.skip(f"the device cannot run it: {problems}")
-    choose(monkeypatch, choice_of(config, device))
+    choose(choice_of(config, device), device, monkeypatch)
 
 
-def choose(monkeypatch, choice):
+def choose(choice, device, monkeypatch):
     """Make every product use one choice, and forget the plans of others."""
     family = family_named(choice.config.family)
+    if "Portable" in device.platform and not family.runs_on(device.traits):
+        # On processors, Intel's runtime and llvmpipe test these families.
+        pytest.skip("PoCL takes seconds to compile a kernel of this family; it is given none")
     monkeypatch.setattr(planner, "choose", lambda *_: (family, choice))
     plan_anew(monkeypatch)
 
@@ -416,7 +419,7 @@ def test_products_in_launches_of_few_work_items(config, stack, device, monkeypat
 def test_packing_any_depth_and_group(depth, group, device, monkeypatch):
     """Blocks deeper than the matrix, and work-items that do not divide them."""
     packs = tuple(PackConfig(panel=t, depth=depth, group=group) for t in (12, 20))
-    choose(monkeypatch, Choice(ODD_TILES, packs))
+    choose(Choice(ODD_TILES, packs), device, monkeypatch)
     rng = np.random.default_rng(7)
     a, b = integers(rng, (31, 17)), integers(rng, (17, 45))
     for x, y in ((a, b), (np.asfortranarray(a), np.asfortranarray(b)), (a[:, ::-1], b[::-1])):
@@ -576,7 +579,7 @@ def test_part_of_a_matrix_stays_in_the_cache(config, kept, device, monkeypatch):
         "loads_to_cache",
         lambda fit, *_: min(kept, fit.ahead - 1) if fit.width == 4 else 0,
     )
-    choose(monkeypatch, Choice(config, None))
+    choose(Choice(config, None), device, monkeypatch)
     rng = np.random.default_rng(5)
     for m, n, k in ((1, 300, 1004), (3, 4, 600), (2, 1028, 8), (3, 96, 4096)):
         a, b = integers(rng, (m, k)), integers(rng, (k, n))
@@ -601,7 +604,9 @@ def test_skinny_products(config, data, m, n, k, stack, device):
         pytest.skip("no processor is given it: PoCL 3.1 breaks down on work-groups this large")
     with pytest.MonkeyPatch.context() as monkeypatch:
         lanes = isinstance(config, SkinnyGpuConfig)
-        choose(monkeypatch, Choice(config, None if lanes else (copy_config(device.limits),)))
+        choose(
+            Choice(config, None if lanes else (copy_config(device.limits),)), device, monkeypatch
+        )
         rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
         a, b = integers(rng, (*stack, m, k)), integers(rng, (*stack, k, n))
         if data.draw(st.booleans()):
@@ -626,7 +631,7 @@ def test_skinny_products_inside_larger_buffers(config, device, monkeypatch):
     if isinstance(config, SkinnyGpuConfig) and config.group > 12 and device.kind == "CPU":
         pytest.skip("as in test_skinny_products")
     lanes = isinstance(config, SkinnyGpuConfig)
-    choose(monkeypatch, Choice(config, None if lanes else (copy_config(device.limits),)))
+    choose(Choice(config, None if lanes else (copy_config(device.limits),)), device, monkeypatch)
     rng = np.random.default_rng(7)
 
     def placed(values, first):
