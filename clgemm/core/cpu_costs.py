@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["INTEL", "POCL", "POCL_MANY_CORES", "CpuCosts"]
+__all__ = ["INTEL", "POCL", "POCL_3_0", "POCL_MANY_CORES", "CpuCosts"]
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,29 @@ INTEL = CpuCosts(
     direct_group_us=0.102,
     direct_step_us=0.00327,
     direct_strided=0.674,
+)
+# PoCL 3.0 from PyPI, whose compiler is older, on two cores of an Intel Xeon (Sapphire Rapids). With
+# few rows its code takes twice the time of PoCL 3.1's. Fitted to families_xeon_pocl_3_0_first and
+# _again, 580 random products of 1e5 to 4e8 multiply-adds, 2026-11-27, without the time of a call.
+# Fitted to the first file alone, the plan with the least expected time takes 1.03 times as long as
+# the fastest for the second (1.22 at the 95th percentile), and by PoCL's above 1.11 (2.15).
+POCL_3_0 = CpuCosts(
+    blocked_vectors=7090.0,
+    packed=1040.0,
+    transposed=994.0,
+    stored=2580.0,
+    added=828.0,
+    copied=1790.0,
+    skinny_bytes=30_900.0,
+    skinny_again=0.913,
+    skinny_multiply_adds=14_900.0,
+    skinny_along_k=10_500.0,
+    skinny_dots=151.0,
+    skinny_stored=2300.0,
+    skinny_group_us=0.178,
+    direct_group_us=0.0459,
+    direct_step_us=0.0062,
+    direct_strided=2.6,
 )
 # Scaled by groups, as `tune` does it, to families_cpu_16_cores: 383 random products on 16 cores of
 # an Intel Xeon (AVX-512) under PoCL 5.0, 2026-11-23. There the plan with the least expected time

@@ -92,8 +92,9 @@ def _known_cpu_costs(d: cl.Device, platform: str) -> CpuCosts:
     """Return the constants of the most similar CPU that is known."""
     if platform.startswith(INTEL):
         return cpu_costs.INTEL
-    many = d.max_compute_units >= MANY_CORES
-    return cpu_costs.POCL_MANY_CORES if many else cpu_costs.POCL
+    if d.max_compute_units >= MANY_CORES:
+        return cpu_costs.POCL_MANY_CORES
+    return cpu_costs.POCL_3_0 if "PoCL 3.0" in platform and "Intel" in d.vendor else cpu_costs.POCL
 
 
 def _sees_others(d: cl.Device, platform: str) -> bool:

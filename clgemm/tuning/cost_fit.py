@@ -22,7 +22,7 @@ import pyopencl.array as cl_array
 
 from clgemm.core.config import Limits
 from clgemm.core.costs import H200, Costs
-from clgemm.core.cpu_costs import INTEL, POCL, POCL_MANY_CORES, CpuCosts
+from clgemm.core.cpu_costs import INTEL, POCL, POCL_3_0, POCL_MANY_CORES, CpuCosts
 from clgemm.core.layout import Layout
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
@@ -299,7 +299,7 @@ def fitted(timed: Sequence[TimedPlan], limits: Limits) -> Costs | CpuCosts | Non
     """
     if len(timed) < LEAST_PLANS:
         return None
-    known = (POCL, INTEL, POCL_MANY_CORES) if limits.has_vectors else (H200,)
+    known = (POCL, INTEL, POCL_3_0, POCL_MANY_CORES) if limits.has_vectors else (H200,)
     found = [_fitted(timed, limits, start) for start in known]
     return min(found, key=lambda each: each[1])[0]
 

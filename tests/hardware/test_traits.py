@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from clgemm.core.config import Limits
+from clgemm.core.cpu_costs import INTEL, POCL, POCL_3_0, POCL_MANY_CORES
 from clgemm.core.traits import MANY_CORES
-from clgemm.hardware.traits import register_width, traits_of
+from clgemm.hardware.traits import limits_of, register_width, traits_of
 
 
 @pytest.mark.parametrize(
@@ -56,3 +57,28 @@ def test_a_platforms_name_tells_what_its_driver_is_good_at(platform, kind, found
     assert not traits.is_amd
     cl_device.name = "AMD EPYC"  # Intel's runtime names itself the vendor
     assert traits_of(device).is_amd == (kind == "CPU")
+
+
+@pytest.mark.parametrize(
+    ("platform", "vendor", "units", "costs"),
+    [
+        ("Intel(R) OpenCL, OpenCL 3.1 LINUX", "Intel(R) Corporation", 2, INTEL),
+        ("Portable Computing Language, OpenCL 3.0 PoCL 3.0-rc2", "GenuineIntel", 2, POCL_3_0),
+        ("Portable Computing Language, OpenCL 3.0 PoCL 3.0-rc2", "AuthenticAMD", 2, POCL),
+        ("Portable Computing Language, OpenCL 3.0 PoCL 3.1+debian", "GenuineIntel", 2, POCL),
+        ("Portable Computing Language, PoCL 3.0", "GenuineIntel", MANY_CORES, POCL_MANY_CORES),
+    ],
+)
+def test_expected_times_are_those_of_the_most_similar_processor(platform, vendor, units, costs):
+    """The constants follow from the runtime, its version, the processor and its cores."""
+    cl_device = SimpleNamespace(
+        vendor=vendor,
+        max_compute_units=units,
+        local_mem_size=2**15,
+        max_work_group_size=4096,
+        max_work_item_sizes=[4096] * 3,
+        max_mem_alloc_size=2**30,
+        native_vector_width_float=16,
+        opencl_c_features=[],
+    )
+    assert limits_of(cl_device, "CPU", platform).cpu_costs is costs
