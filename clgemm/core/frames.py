@@ -17,8 +17,8 @@ def current_frames() -> dict[int, FrameType]:
     (https://github.com/python/cpython/issues/106883). So no collection starts meanwhile.
     """
     was_enabled = gc.isenabled()
-    gc.disable()
     try:
+        gc.disable()
         return sys._current_frames()
     finally:
         if was_enabled:
