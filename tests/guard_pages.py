@@ -18,8 +18,6 @@ import clgemm
 from clgemm.core.caches import forget_plans
 from clgemm.hardware.identity import find
 from clgemm.kernels import family_named
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.pack.defaults import copy_config
 from clgemm.planning import planner
 
 PAGE = mmap.PAGESIZE
@@ -65,16 +63,16 @@ def main():
     products([(7, 9, 5), (33, 65, 40), (130, 70, 90)])
     products([(1, 300, 200), (400, 2, 33), (64, 64, 1500)])
     print("by the planner", flush=True)
-    lanes = Choice(ODD_LANES, None), [(3, 70, 33), (1, 25, 600), (2, 300, 7)]
+    lanes = choice_of(ODD_LANES, device), [(3, 70, 33), (1, 25, 600), (2, 300, 7)]
     # The last chunk of k ends with a whole round of loads, of B's rows and of its columns.
-    deep = Choice(replace(ODD_LANES, chunk=24), None), [(3, 70, 40), (1, 25, 120)]
+    deep = choice_of(replace(ODD_LANES, chunk=24), device), [(3, 70, 40), (1, 25, 120)]
     along_k = replace(ODD_LANES, rows=2, group=64, abreast=4, chunk=64, ahead=1)
-    deep_along_k = Choice(along_k, None), [(1, 70, 64), (2, 25, 192)]
-    in_place = Choice(replace(along_k, chunk=0), None), [(1, 30, 71), (2, 25, 190), (1, 9, 3)]
-    short = Choice(OUTER[0], None), [(9, 20, 3), (8, 9, 8)]
+    deep_along_k = choice_of(along_k, device), [(1, 70, 64), (2, 25, 192)]
+    in_place = choice_of(replace(along_k, chunk=0), device), [(1, 30, 71), (2, 25, 190), (1, 9, 3)]
+    short = choice_of(OUTER[0], device), [(9, 20, 3), (8, 9, 8)]
     tiles = choice_of(ODD_TILES, device), [(12, 20, 8), (25, 41, 17)]
     packed = choice_of(replace(ODD_TILES, in_place=False), device), [(12, 20, 8), (25, 41, 17)]
-    skinny = Choice(ODD_SKINNY, (copy_config(device.limits),)), [(3, 70, 33), (2, 300, 7)]
+    skinny = choice_of(ODD_SKINNY, device), [(3, 70, 33), (2, 300, 7)]
     for choice, sizes in (lanes, deep, deep_along_k, in_place, short, tiles, packed, skinny):
         family = family_named(choice.config.family)
         planner.choose = lambda *_, found=(family, choice): found

@@ -17,6 +17,7 @@ from strategies import buffers, integers
 import clgemm
 from clgemm.core.config import Limits
 from clgemm.core.steps import ceil_div, round_up
+from clgemm.hardware.traits import POCL
 from clgemm.kernels import family_named
 from clgemm.kernels.blocked import family as blocked_family
 from clgemm.kernels.blocked import plan as blocked_plan
@@ -140,8 +141,10 @@ def name(config):
 
 def choice_of(config, device):
     """The choice that a database would return for a config."""
-    if isinstance(config, (DirectConfig, OuterProductConfig)):
+    if isinstance(config, (DirectConfig, OuterProductConfig, SkinnyGpuConfig)):
         return Choice(config, None)
+    if isinstance(config, SkinnyCpuConfig):
+        return Choice(config, (copy_config(device.limits),))
     if isinstance(config, BlockedConfig):
         return Choice(config, (vector_pack_config(config.tile_m, config.prefetch > 0),))
     tiles = config.tile_m, config.tile_n
@@ -164,7 +167,7 @@ def force(config, device, monkeypatch):
 def choose(choice, device, monkeypatch):
     """Make every product use one choice, and forget the plans of others."""
     family = family_named(choice.config.family)
-    if "Portable" in device.platform and not family.runs_on(device.traits):
+    if device.platform.startswith(POCL) and not family.runs_on(device.traits):
         # On processors, Intel's runtime and llvmpipe test these families.
         pytest.skip("PoCL takes seconds to compile a kernel of this family; it is given none")
     monkeypatch.setattr(planner, "choose", lambda *_: (family, choice))
@@ -579,7 +582,7 @@ def test_part_of_a_matrix_stays_in_the_cache(config, kept, device, monkeypatch):
         "loads_to_cache",
         lambda fit, *_: min(kept, fit.ahead - 1) if fit.width == 4 else 0,
     )
-    choose(Choice(config, None), device, monkeypatch)
+    choose(choice_of(config, device), device, monkeypatch)
     rng = np.random.default_rng(5)
     for m, n, k in ((1, 300, 1004), (3, 4, 600), (2, 1028, 8), (3, 96, 4096)):
         a, b = integers(rng, (m, k)), integers(rng, (k, n))
@@ -603,10 +606,7 @@ def test_skinny_products(config, data, m, n, k, stack, device):
     if isinstance(config, SkinnyGpuConfig) and config.group > 12 and device.kind == "CPU":
         pytest.skip("no processor is given it: PoCL 3.1 breaks down on work-groups this large")
     with pytest.MonkeyPatch.context() as monkeypatch:
-        lanes = isinstance(config, SkinnyGpuConfig)
-        choose(
-            Choice(config, None if lanes else (copy_config(device.limits),)), device, monkeypatch
-        )
+        choose(choice_of(config, device), device, monkeypatch)
         rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
         a, b = integers(rng, (*stack, m, k)), integers(rng, (*stack, k, n))
         if data.draw(st.booleans()):
@@ -630,8 +630,7 @@ def test_skinny_products_inside_larger_buffers(config, device, monkeypatch):
     """A, B and C may begin at any element of a buffer; nothing around C is written."""
     if isinstance(config, SkinnyGpuConfig) and config.group > 12 and device.kind == "CPU":
         pytest.skip("as in test_skinny_products")
-    lanes = isinstance(config, SkinnyGpuConfig)
-    choose(Choice(config, None if lanes else (copy_config(device.limits),)), device, monkeypatch)
+    choose(choice_of(config, device), device, monkeypatch)
     rng = np.random.default_rng(7)
 
     def placed(values, first):
