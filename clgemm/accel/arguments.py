@@ -12,6 +12,7 @@ from clgemm.accel.semantics import is_product_by_own_transpose
 from clgemm.contraction import as_batches
 from clgemm.core.layout import broadcast_batch
 from clgemm.planning.crossovers import Work
+from clgemm.runtime import results
 from clgemm.runtime.operands import overlap, rearranged, updatable
 
 __all__ = ["Request", "parse_matmul"]
@@ -72,7 +73,7 @@ class Request(NamedTuple):
     def allocated(self) -> Any:
         """Return a new array for the result, with NumPy's memory layout."""
         if self.strides is None:
-            return np.empty(self.shape, np.float32, self.order)
+            return results.empty(self.shape, self.order)
         like = np.lib.stride_tricks.as_strided(np.empty(1, np.float32), self.shape, self.strides)
         return np.empty_like(like)  # takes the order of the strides and reads no element
 

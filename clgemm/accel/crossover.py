@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from clgemm.accel.semantics import match_numpy, reports_errors
+from clgemm.accel.semantics import match_numpy, reports
 from clgemm.core.caches import forget_plans
 from clgemm.hardware.device import Device
 from clgemm.planning import crossovers
@@ -209,9 +209,9 @@ def both_sides(device: Device, host: HostProduct) -> Callable[[Work], Sides]:
 
         def on_device() -> None:
             c = np.empty(shape, np.float32)
-            with watched(reports_errors()):
+            with watched(reports().errors):
                 multiply(1.0, a, b, 0.0, c, queue=device.queue)
-                match_numpy(work.symmetric, c, lambda: (a, b), host)
+                match_numpy(work.symmetric, c, lambda: (a, b), device)
 
         return Sides(functools.partial(host, a, b), on_device)
 

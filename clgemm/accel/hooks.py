@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pyopencl as cl
 
 from clgemm.accel.arguments import Request, parse_matmul
 from clgemm.accel.failures import belongs_to_program, is_near_recursion_limit
@@ -24,8 +25,7 @@ from clgemm.accel.semantics import (
     FloatErrors,
     is_product_by_own_transpose,
     match_numpy,
-    reports_errors,
-    reports_underflow,
+    reports,
 )
 from clgemm.accel.tally import DEVICE, SMALL, Tally
 from clgemm.accel.task import Task
@@ -223,12 +223,12 @@ class Hooks:
         work, out = request.work, request.out
         is_direct = out is not None and request.is_direct
 
-        def on_device(device: Device) -> tuple[Any, FloatErrors]:
+        def on_device(device: Device, queue: cl.CommandQueue | None) -> tuple[Any, FloatErrors]:
             x, y = float32_operand(request.rows, "a"), float32_operand(request.columns, "b")
             c = out if is_direct else request.allocated()
             matrices = request.matrices(c)
-            multiply_into(x, y, matrices, self._router.queue(device))
-            errors = match_numpy(work.symmetric, matrices, lambda: (x, y), self._host)
+            multiply_into(x, y, matrices, queue)
+            errors = match_numpy(work.symmetric, matrices, lambda: (x, y), device)
             if out is not None and not is_direct:
                 np.copyto(out, c, casting="unsafe")  # `parse_matmul` has checked the casting
             return unwrapped(c, None) if out is None else out, errors
@@ -251,15 +251,15 @@ class Hooks:
         m, n = math.prod(x.shape[:-1]), math.prod(without(y.shape, -2))
         symmetric = x.ndim == 2 and is_product_by_own_transpose(x, y)
 
-        def on_device(device: Device) -> tuple[Any, FloatErrors]:
+        def on_device(device: Device, queue: cl.CommandQueue | None) -> tuple[Any, FloatErrors]:
             operands = float32_operand(x, "a"), float32_operand(y, "b")
-            made = dot_of(*operands, shape, out, self._router.queue(device))
+            made = dot_of(*operands, shape, out, queue)
             result = unwrapped(made, out)
             errors = match_numpy(
                 symmetric,
                 np.asarray(result).reshape(m, n),
                 lambda: (x.reshape(m, k), np.moveaxis(y, max(y.ndim - 2, 0), 0).reshape(k, n)),
-                self._host,
+                device,
             )
             return result, errors
 
@@ -298,13 +298,15 @@ class Hooks:
         try:
             device = self._running.enter()
             if device is None and (task := prepare()) is not None:
-                device = self._choose(task)
+                reported = reports()
+                device = self._choose(task, reported.underflow)
                 if not isinstance(device, str):
+                    queue = self._router.queue(device)
                     before, begun = used(), time.perf_counter()
-                    with watched(reports_errors()):
-                        result, errors = task.on_device(device)
+                    with watched(reported.errors):
+                        result, errors = task.on_device(device, queue)
                     ended = time.perf_counter()
-                    self._router.succeeded(device, task.work, ended - begun)
+                    self._router.succeeded(device, task.work, ended - begun, queue is None)
                     self._tally.add(name, DEVICE, ended - start, task.size_bytes)
                     if (now := used()) != before:
                         self._tally.add_resident(*(x - y for x, y in zip(now, before, strict=True)))
@@ -333,7 +335,7 @@ class Hooks:
             self._tally.add(name, DTYPE, ended - start)
         return result
 
-    def _choose(self, task: Task) -> Device | str:
+    def _choose(self, task: Task, reports_underflow: bool) -> Device | str:
         if is_near_recursion_limit():
             return DEEP
         device = self._router.choose(task.work, task.sent)
@@ -341,4 +343,4 @@ class Hooks:
             return device
         if not task.usable:
             return LAYOUT
-        return UNDERFLOW if reports_underflow() else device
+        return UNDERFLOW if reports_underflow else device

@@ -81,8 +81,6 @@ class Router:
     ----------
     least : int
         A product of fewer multiply-adds stays on the host without a call of `choose`.
-    device_name : str
-        The name of the device that made the last product, or the names of several.
     """
 
     def __init__(self, settings: Settings, host: HostProduct) -> None:
@@ -98,7 +96,7 @@ class Router:
         """Forget all failures and warnings, and read measured crossovers again."""
         wanted = self._wanted
         self.least = 0 if self.settings.profile else LEAST_WORK if wanted is None else wanted
-        self.device_name = ""
+        self._makers: tuple[Device, ...] = ()  # of the last product
         self._waiting_seconds = 0.0
         # By the device and the threads of NumPy's BLAS. With each, the `least` that follows.
         self._measured: dict[tuple[Device, int], tuple[Crossovers, int]] = {}
@@ -109,6 +107,11 @@ class Router:
         # Devices that are not used, each with the monotonic time when it is tried again.
         self._left_out: dict[Device, tuple[LeftOut, float]] = {}
         self._warned: set[str] = set()
+
+    @property
+    def device_name(self) -> str:
+        """The name of the device that made the last product, or the names of several."""
+        return ", ".join(device.name for device in self._makers)
 
     def choose(self, work: Work, sent: float = 1.0) -> Device | str:
         """Return the device that multiplies, or the reason why the product stays on the host.
@@ -183,15 +186,16 @@ class Router:
         log_safely(logging.WARNING, f"a product failed, and NumPy repeats it: {left_out}")
         return FAILED
 
-    def succeeded(self, device: Device, work: Work, seconds: float) -> None:
-        """Record that a product succeeded on a device, and how long it took."""
-        kind = kind_of(work)
-        if self._wanted is None and kind is not None and kind not in self._known(device)[0]:
+    def succeeded(
+        self, device: Device, work: Work, seconds: float, is_spread: bool = False
+    ) -> None:
+        """Record that a product succeeded on a device, or on all, and how long it took."""
+        kind = kind_of(work) if self._wanted is None else None
+        if kind is not None and kind not in self._known(device)[0]:
             rate = self._on_host[kind].rate
             if rate:
                 self._on_device[device, kind].add(work.size, seconds, rate)
-        names = [device.name] if self.queue(device) else [d.name for d in get_devices()]
-        self.device_name = ", ".join(names)
+        self._makers = get_devices() if is_spread else (device,)
         if self._left_out and self._left_out.pop(device, None) is not None:
             log_safely(logging.WARNING, f"{device.name} is used again")
 

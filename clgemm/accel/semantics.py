@@ -7,16 +7,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from clgemm.runtime.finite import watch
+from clgemm.hardware.device import Device
+from clgemm.runtime.finite import is_finite, watch
 
 __all__ = [
     "NO_ERRORS",
     "FloatErrors",
+    "Reports",
     "is_product_by_own_transpose",
     "match_numpy",
     "mirror",
-    "reports_errors",
-    "reports_underflow",
+    "reports",
 ]
 
 BLOCK = 256  # rows and columns that are copied at a time
@@ -27,6 +28,21 @@ class FloatErrors(NamedTuple):
 
     overflow: bool
     invalid: bool
+
+
+class Reports(NamedTuple):
+    """What NumPy reports at present.
+
+    Attributes
+    ----------
+    errors : bool
+        Overflow or invalid operations, which show in a finished product.
+    underflow : bool
+        Underflow, which does not.
+    """
+
+    errors: bool
+    underflow: bool
 
 
 NO_ERRORS = FloatErrors(overflow=False, invalid=False)
@@ -42,24 +58,21 @@ def is_product_by_own_transpose(a: Any, b: Any) -> bool:
     )
 
 
-def reports_underflow() -> bool:
-    """Tell whether NumPy reports underflow, which cannot be seen in a finished product."""
-    return np.geterr()["under"] != "ignore"
-
-
-def reports_errors() -> bool:
-    """Tell whether NumPy reports overflow or invalid operations, which show in the product."""
+def reports() -> Reports:
+    """Return what NumPy reports."""
     heeded = np.geterr()
-    return not heeded["over"] == heeded["invalid"] == "ignore"
+    return Reports(
+        errors=not heeded["over"] == heeded["invalid"] == "ignore",
+        underflow=heeded["under"] != "ignore",
+    )
 
 
 def match_numpy(
-    symmetric: bool,
-    c: Any,
-    operands: Callable[[], tuple[Any, Any]],
-    host: Callable[[Any, Any], Any],
+    symmetric: bool, c: Any, operands: Callable[[], tuple[Any, Any]], device: Device
 ) -> FloatErrors:
     """Make the device's product symmetric if asked for, and return its floating-point errors.
+
+    They are looked for if somebody watches: see `clgemm.runtime.finite`.
 
     Parameters
     ----------
@@ -70,19 +83,13 @@ def match_numpy(
     operands : callable
         Returns a and b, of shapes (..., m, k) and (..., k, n). It is called only if an element of
         the product may not be finite.
-    host : callable
-        NumPy's product on the host.
     """
     if symmetric:
         mirror(c)
     seen = watch()
-    if not c.size or not reports_errors() or (seen is not None and seen.elements == c.size):
+    if seen is None or not c.size or seen.elements == c.size or is_finite(c, device):
         return NO_ERRORS
     with np.errstate(all="ignore"):
-        # A product with ones sums the rows fast, on all cores. A sum is not finite if an element is
-        # not, or if the sum itself overflows: then look at each element.
-        if np.isfinite(host(c, np.ones(c.shape[-1], np.float32))).all():
-            return NO_ERRORS
         return _float_errors(*operands(), c)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import pyopencl as cl
+
 from clgemm.accel.semantics import FloatErrors
 from clgemm.hardware.device import Device
 from clgemm.planning.crossovers import Work
@@ -18,7 +20,8 @@ class Task(NamedTuple):
     Attributes
     ----------
     on_device : callable
-        Returns the product and its floating-point errors.
+        Returns the product and its floating-point errors. It takes a device, and the queue where
+        the product is made; None for all chosen devices.
     in_place : bool
         Whether it writes to the caller's memory.
     usable : bool
@@ -30,7 +33,7 @@ class Task(NamedTuple):
     """
 
     work: Work
-    on_device: Callable[[Device], tuple[Any, FloatErrors]]
+    on_device: Callable[[Device, cl.CommandQueue | None], tuple[Any, FloatErrors]]
     in_place: bool
     usable: bool = True
     size_bytes: int = 0

@@ -48,6 +48,9 @@ class Used(NamedTuple):
     compared_bytes: int
 
 
+NONE_USED = Used(0, 0, 0)
+
+
 class Kept(NamedTuple):
     """The copy of an operand on a device."""
 
@@ -130,9 +133,11 @@ class Loan:
         if not self._sizes:
             return
         products, saved_bytes, compared_bytes = used()
-        _mine.products = products + 1
-        _mine.saved_bytes = saved_bytes + sum(size for _, size in self._sizes)
-        _mine.compared_bytes = compared_bytes + self._compared_rows * ROW_BYTES
+        _mine.used = Used(
+            products + 1,
+            saved_bytes + sum(size for _, size in self._sizes),
+            compared_bytes + self._compared_rows * ROW_BYTES,
+        )
         for region, size in self._sizes:
             count(region, size)
 
@@ -142,8 +147,7 @@ NOTHING_KEPT = Loan(None, None)
 
 def used() -> Used:
     """Return what the products of this thread had from copies."""
-    names = Used._fields
-    return Used(*(getattr(_mine, name, 0) for name in names))
+    return getattr(_mine, "used", NONE_USED)
 
 
 def lend(device: Device, a: HostArray, b: HostArray, is_nested: bool = False) -> Loan:

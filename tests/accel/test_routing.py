@@ -227,7 +227,7 @@ def test_the_time_of_a_measurement_is_not_that_of_a_product(device, monkeypatch)
     for router.side in (routing.UNMEASURED, clgemm.get_device()):
         dot(SQUARE, OTHER)
     work = Work(*SQUARE.shape, OTHER.shape[1])
-    assert counted == [(routing.UNMEASURED, 0.5, work), (clgemm.get_device(), work, 0.0)]
+    assert counted == [(routing.UNMEASURED, 0.5, work), (clgemm.get_device(), work, 0.0, True)]
 
 
 @pytest.fixture

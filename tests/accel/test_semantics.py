@@ -14,6 +14,7 @@ import clgemm
 from clgemm.accel import hooks, report, semantics
 from clgemm.accel.routing import Router
 from clgemm.hardware.device import Device
+from clgemm.runtime.finite import is_finite
 
 
 @pytest.mark.parametrize("n", [7, 130, 600])
@@ -72,12 +73,11 @@ def test_a_result_that_the_device_has_seen_is_not_read_again(product, device, mo
     """Where results are sent, the host looks only at those that may not be finite."""
     staged, looks = Device(device.cl_device, transfer=TINY), []
 
-    def matched(symmetric, c, operands, host):
-        return semantics.match_numpy(
-            symmetric, c, operands, lambda *given: looks.append(given) or host(*given)
-        )
+    def looked(c, _device):
+        looks.append(c)
+        return is_finite(c, _device)
 
-    monkeypatch.setattr(hooks, "match_numpy", matched)
+    monkeypatch.setattr(semantics, "is_finite", looked)
     monkeypatch.setattr(Router, "queue", lambda *_: None)  # the chosen device's, as it is here
     a, b = integers(300, 40), integers(40, 300)
     with clgemm.device(staged), offloading(2):

@@ -11,6 +11,7 @@ from clgemm.core.config import Limits, variant_of
 from clgemm.kernels.blocked.config import BlockedVariant
 from clgemm.kernels.blocked.defaults import register_config
 from clgemm.kernels.direct.config import DirectConfig
+from clgemm.kernels.finite.config import FiniteConfig
 from clgemm.kernels.pack.config import PackConfig, VectorPackVariant
 from clgemm.kernels.pack.defaults import vector_pack_config
 from clgemm.kernels.skinny_cpu.config import SkinnyCpuConfig
@@ -41,7 +42,7 @@ SHIPPED = [
     *(vector_pack_config(tile, True) for c in REGISTER for tile in (c.tile_m, c.tile_n)),
 ]
 FAMILIES = [TiledVariant, BlockedVariant, DirectConfig, PackConfig, VectorPackVariant]
-FAMILIES += [SkinnyCpuConfig, SkinnyGpuVariant, ReduceConfig]
+FAMILIES += [SkinnyCpuConfig, SkinnyGpuVariant, ReduceConfig, FiniteConfig]
 
 
 @pytest.mark.parametrize("config", SHIPPED, ids=str)

@@ -6,7 +6,6 @@ by the caller, and sent in one transfer if they fit; others by threads, in a few
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -16,13 +15,15 @@ import pyopencl as cl
 from clgemm.core.nesting import is_within
 from clgemm.core.steps import expected_us
 from clgemm.core.transfer import FLOAT_BYTES
+from clgemm.kernels.finite.plan import count_flags
 from clgemm.runtime.enqueueing import enqueue_transfer
 from clgemm.runtime.execute import BoundCall
-from clgemm.runtime.finite import watch
+from clgemm.runtime.finite import are_all_set, watch
 from clgemm.runtime.memory import Matrix
 from clgemm.runtime.operands import HostArray
 from clgemm.runtime.progress import begun
-from clgemm.runtime.transfer.crew import SIGNALS_SECONDS, ArrayCopy, Crew
+from clgemm.runtime.transfer.checks import Check, check_of
+from clgemm.runtime.transfer.crew import SIGNALS_SECONDS, Crew
 from clgemm.runtime.transfer.product import TiledProduct, run_product
 from clgemm.runtime.transfer.route import PlacedCopy, Route, Transfer, copies, make_route
 from clgemm.runtime.transfer.staging import Chunk, Staging, abandon
@@ -58,9 +59,17 @@ class AtOnceCall(NamedTuple):
 
     def make(self, a: HostArray, b: HostArray, c: HostArray) -> None:
         """Make the product; the result is in `c` on return."""
-        is_nested, arrays = is_within(run_product), (_stored(a), _stored(b), c)
-        route = make_route(arrays, self.product.beta != 0, self.staging.config, is_nested)
-        run_product(lambda: _run(self, route, arrays, is_nested))
+        product, is_nested = self.product, is_within(run_product)
+        arrays = _stored(a), _stored(b), c
+        # A product within another one does not tell for it.
+        asked = None if is_nested else watch()
+        check = None if asked is None else check_of(product, c.size)
+        flags = np.zeros(0 if check is None else check.flags, np.float32)
+        config = self.staging.config
+        route = make_route(arrays, product.beta != 0, config, is_nested, flags.size)
+        run_product(lambda: _run(self, route, (*arrays, flags), is_nested, check))
+        if asked is not None and are_all_set(flags):
+            asked.elements += c.size
         self.product.advance(self.work)
 
     def repeat(self, alpha: float, a: HostArray, b: HostArray, beta: float, c: HostArray) -> None:
@@ -97,7 +106,8 @@ def plan_at_once(
     moved_bytes = FLOAT_BYTES * sum(x.size for x in arrays)
     if moved_bytes > min(config.at_once_bytes, config.memory_bytes):
         return None
-    route = make_route(arrays, product.beta != 0, config, is_within(run_product))
+    flags = count_flags(c.size, product.device.limits)  # there may be none in the end
+    route = make_route(arrays, product.beta != 0, config, is_within(run_product), flags)
     if route.chunks > config.chunks:
         return None
     bound = product.bind(*route.layouts)  # may compile: no chunk waits for that
@@ -108,10 +118,16 @@ def plan_at_once(
     return AtOnceCall(staging, product, bound, c.size * a.shape[-1])
 
 
-def _run(call: AtOnceCall, route: Route, arrays: tuple[HostArray, ...], is_nested: bool) -> None:
+def _run(
+    call: AtOnceCall,
+    route: Route,
+    arrays: tuple[HostArray, ...],
+    is_nested: bool,
+    check: Check | None,
+) -> None:
     staging, product, space = call.staging, call.product, call.space
-    views = [x.transpose(axes) for x, axes in zip(arrays, route.axes, strict=True)]
-    asked = None if is_nested else watch()
+    views = [x.transpose(axes) for x, axes in zip(arrays, route.axes, strict=False)]
+    views.append(arrays[-1])
     with staging.lent(route.chunks, space.lock, is_nested) as chunks:
         crew: Crew[PlacedCopy] | None = None
         if route.is_threaded:
@@ -125,16 +141,13 @@ def _run(call: AtOnceCall, route: Route, arrays: tuple[HostArray, ...], is_neste
                 if copy.is_last:
                     into = buffers[copy.number >= route.operands]
                     _send(space, into, chunks, route.up[copy.number])
-            arriving = _multiply(call, buffers, route, chunks)
+            arriving = _multiply(call, buffers, route, chunks, check)
             results = copies(route.down, views, chunks, is_up=False)
-            looks = None if asked is None else _Looks(staging)
             if crew is None:
-                _store_here(results, arriving, looks or np.copyto)
+                _store_here(results, arriving)
             else:
-                crew = Crew(staging, True, MOST_THREADS, looks)
-                _store(crew, results, arriving)
-            if asked is not None and looks is not None and looks.all_are_finite:
-                asked.elements += views[2].size
+                of_c = len(route.down) - (check is not None)
+                _store(crew, results, arriving, of_c)
         except BaseException:
             if crew is not None:
                 crew.abandon()
@@ -163,49 +176,37 @@ def _returned(crew: Crew[PlacedCopy]) -> Iterator[PlacedCopy]:
         yield from crew.done(SIGNALS_SECONDS)
 
 
-def _store_here(
-    results: Iterator[PlacedCopy], arriving: Sequence[cl.Event], copy: ArrayCopy
-) -> None:
+def _store_here(results: Iterator[PlacedCopy], arriving: Sequence[cl.Event]) -> None:
     """Copy the result when all of it is there."""
     for event in arriving:
         event.wait()
     for each in results:
-        copy(each.target, each.source)
+        np.copyto(each.target, each.source)
 
 
 def _store(
-    crew: Crew[PlacedCopy], results: Iterator[PlacedCopy], arriving: Sequence[cl.Event]
+    crew: Crew[PlacedCopy],
+    results: Iterator[PlacedCopy],
+    arriving: Sequence[cl.Event],
+    of_c: int,
 ) -> None:
     """Have each part of the result copied when it is there.
 
     If a later part fails on the device, some parts are written.
+
+    Parameters
+    ----------
+    of_c : int
+        How many transfers belong to C.
     """
     for each, event in zip(results, arriving, strict=True):
         event.wait()
-        crew.copy(each)
+        if each.number < of_c:
+            crew.copy(each)
+        else:  # flags are copied before a thread would take them
+            np.copyto(each.target, each.source)
     for _ in _returned(crew):
         pass
-
-
-class _Looks:
-    """Copies that look whether all elements are finite.
-
-    Attributes
-    ----------
-    all_are_finite : bool
-        Whether those of all copies are, once these are made. False also if a sum overflows.
-    """
-
-    def __init__(self, staging: Staging) -> None:
-        self._copy = staging.copy
-        self.all_are_finite = True
-
-    def __call__(self, target: HostArray, source: HostArray) -> None:
-        # Of all sums, this one is the fastest, and it warns of nothing. It comes first, since it
-        # brings the source to the cache.
-        if not math.isfinite(np.einsum("i->", source.reshape(-1))):
-            self.all_are_finite = False
-        self._copy(target, source)
 
 
 def _send(space: Workspace, buffer: cl.Buffer, chunks: Sequence[Chunk], transfer: Transfer) -> None:
@@ -223,9 +224,13 @@ def _enqueue(
 
 
 def _multiply(
-    call: AtOnceCall, buffers: Sequence[cl.Buffer], route: Route, chunks: Sequence[Chunk]
+    call: AtOnceCall,
+    buffers: Sequence[cl.Buffer],
+    route: Route,
+    chunks: Sequence[Chunk],
+    check: Check | None,
 ) -> list[cl.Event]:
-    """Enqueue the product, and the transfers of its result to the host."""
+    """Enqueue the product, its check, and the transfers of its result to the host."""
     product, space, (operands, result) = call.product, call.space, buffers
     with space.lock:
         a, b = (
@@ -234,6 +239,8 @@ def _multiply(
         )
         c = Matrix(result, 0, route.layouts[2])
         product.enqueue(call.bound, a, b, c, True, [])
+        if check is not None:
+            check.enqueue(result, result, route.sizes[1] - check.flags, ())
         events = _fetch(space, result, chunks, route)
         space.queue.flush()
     return events

@@ -98,7 +98,7 @@ class Call:
                     self._up.wait()  # raises the error of one that failed
                     self._up.take()
                 for share in self._shares:
-                    if self._watch and share.sums and share.sums.are_finite():
+                    if self._watch and share.checks and share.checks.are_finite():
                         self._watch.elements += share.arrays[2].size
             except BaseException:
                 self._abandon()  # before the chunks are given back

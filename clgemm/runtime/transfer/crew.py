@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from clgemm.runtime.operands import HostArray
 from clgemm.runtime.transfer.pieces import Piece, shaped
@@ -19,9 +18,7 @@ from clgemm.runtime.transfer.pieces import Piece, shaped
 if TYPE_CHECKING:
     from clgemm.runtime.transfer.staging import Chunk, Staging
 
-__all__ = ["SIGNALS_SECONDS", "ArrayCopy", "Copy", "Copying", "Crew"]
-
-ArrayCopy: TypeAlias = Callable[[HostArray, HostArray], None]
+__all__ = ["SIGNALS_SECONDS", "Copy", "Copying", "Crew"]
 
 LOOKS_SECONDS = 0.0002  # between two looks whether copies have ended
 # The longest that a caller waits for copies: Windows answers signals between two waits only.
@@ -83,19 +80,11 @@ class Crew(Generic[C]):
         Whether the staging's threads copy; otherwise the caller does.
     most : int, optional
         The most threads that copy.
-    copy : callable, optional
-        Copies an array to another of its shape; by default as the staging does.
     """
 
-    def __init__(
-        self,
-        staging: Staging,
-        is_threaded: bool,
-        most: int | None = None,
-        copy: ArrayCopy | None = None,
-    ) -> None:
+    def __init__(self, staging: Staging, is_threaded: bool, most: int | None = None) -> None:
         self.under_way = 0
-        self._array_copy = copy or staging.copy
+        self._array_copy = staging.copy
         self._threads = staging.threads(most) if is_threaded else None
         self._own: deque[C] = deque()  # the caller's
         self._done: SimpleQueue[C | BaseException] = SimpleQueue()

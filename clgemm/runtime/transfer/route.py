@@ -58,8 +58,8 @@ class Route(NamedTuple):
     starts : tuple of int
         Where A and B begin in their buffer.
     sizes : tuple of int
-        Elements of that buffer, and of C's. C has its own, even if it is not read: kernels may take
-        it that what they write to is no operand's.
+        Elements of that buffer, and of C's, whose last elements are the flags. C has its own, even
+        if it is not read: kernels may take it that what they write to is no operand's.
     up, down : tuple of Transfer
         In order. A C that is read goes up last, and comes back to chunks that are free again.
     operands : int
@@ -99,7 +99,11 @@ class PlacedCopy(NamedTuple):
 
 
 def make_route(
-    arrays: Sequence[HostArray], reads_c: bool, config: TransferConfig, is_nested: bool
+    arrays: Sequence[HostArray],
+    reads_c: bool,
+    config: TransferConfig,
+    is_nested: bool,
+    flags: int = 0,
 ) -> Route:
     """Return how A, B and C travel; routes of equal shapes and strides are equal.
 
@@ -107,8 +111,10 @@ def make_route(
     ----------
     is_nested : bool
         Whether the caller is in another product: it copies itself then.
+    flags : int, optional
+        Elements that come back after C, as a fourth array.
     """
-    return _route(tuple((x.shape, x.strides) for x in arrays), reads_c, config, is_nested)
+    return _route(tuple((x.shape, x.strides) for x in arrays), reads_c, config, is_nested, flags)
 
 
 def copies(
@@ -133,7 +139,9 @@ def copies(
 
 
 @functools.lru_cache(maxsize=256)
-def _route(forms: Forms, reads_c: bool, config: TransferConfig, is_nested: bool) -> Route:
+def _route(
+    forms: Forms, reads_c: bool, config: TransferConfig, is_nested: bool, flags: int
+) -> Route:
     axes = tuple(memory_order(strides) for _, strides in forms)
     shapes = [tuple(shape[i] for i in order) for (shape, _), order in zip(forms, axes, strict=True)]
     sizes = [math.prod(shape) for shape in shapes]
@@ -142,7 +150,7 @@ def _route(forms: Forms, reads_c: bool, config: TransferConfig, is_nested: bool)
     most = longest
     if is_threaded:
         most = min(longest, max(sum(sizes) // PIECES, SMALLEST_PIECE_BYTES // FLOAT_BYTES))
-    starts = 0, ceil_div(sizes[0], STEP) * STEP
+    starts, end_of_c = (0, ceil_div(sizes[0], STEP) * STEP), sizes[2]
 
     up, down = _Places(longest, not is_threaded), _Places(longest, not is_threaded)
     for operand in (0, 1):
@@ -152,6 +160,10 @@ def _route(forms: Forms, reads_c: bool, config: TransferConfig, is_nested: bool)
     if reads_c:
         up.add(2, shapes[2], 0, most)
     down.add(2, shapes[2], 0, most)
+    if flags:
+        first_flag = ceil_div(sizes[2], STEP) * STEP
+        down.add(3, (flags,), first_flag, flags)
+        end_of_c = first_flag + flags
     a, b, c = (
         dense_layout(shape, order, LARGEST_ALIGNMENT)
         for (shape, _), order in zip(forms, axes, strict=True)
@@ -160,7 +172,7 @@ def _route(forms: Forms, reads_c: bool, config: TransferConfig, is_nested: bool)
         axes,
         (a, b, c),
         starts,
-        (starts[1] + sizes[1], sizes[2]),
+        (starts[1] + sizes[1], end_of_c),
         tuple(up.transfers),
         tuple(down.transfers),
         operands,

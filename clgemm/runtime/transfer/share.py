@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import pyopencl as cl
 
@@ -13,10 +12,10 @@ from clgemm.runtime.execute import BoundCall
 from clgemm.runtime.loans import Kept
 from clgemm.runtime.memory import Matrix
 from clgemm.runtime.operands import LARGEST_ALIGNMENT, HostArray
+from clgemm.runtime.transfer.checks import Checks
 from clgemm.runtime.transfer.pieces import Slot
 from clgemm.runtime.transfer.product import TiledProduct
 from clgemm.runtime.transfer.staging import Staging
-from clgemm.runtime.transfer.sums import LEAST_COLUMNS, RowSums
 
 __all__ = ["Share"]
 
@@ -28,7 +27,7 @@ class Share:
     ----------
     unsent : list of int
         Pieces of each tile's operands that are not enqueued.
-    sums : RowSums or None
+    checks : Checks or None
         What tells whether the result is finite.
 
     Parameters
@@ -50,7 +49,7 @@ class Share:
         self.staging, self.product, self.space = staging, product, product.space
         self.arrays, self.tiles, self.kept = arrays, plan.tiles, kept
         self.unsent = [0] * len(plan.tiles)
-        self.sums: RowSums | None = None
+        self.checks: Checks | None = None
         self._elements, self._counts = plan.elements, plan.slots
         self._orders = [memory_order(x.strides) for x in arrays]
         self._bound: dict[tuple[Layout, Layout, Layout], BoundCall] = {}
@@ -89,19 +88,17 @@ class Share:
         self._bound = {each: self.product.bind(*each) for each in layouts}
 
     def watch(self) -> None:
-        """Prepare sums that tell whether the result is finite, if they pay."""
-        shapes = [self.block(tile, 2).shape for tile in self.tiles if tile.last]
-        blocks = [(math.prod(shape[:-1]), shape[-1]) for shape in shapes]
-        if LEAST_COLUMNS * sum(rows for rows, _ in blocks) <= self.arrays[2].size:
-            self.sums = RowSums(self.product, blocks)
+        """Prepare to tell whether the result is finite."""
+        blocks = [self.block(tile, 2).size for tile in self.tiles if tile.last]
+        self.checks = Checks(self.product, blocks)
 
     def allocate(self) -> None:
         """Allocate memory on the device."""
         for size, slots in zip(self._elements, self._slots, strict=True):
             for slot in slots:
                 slot.buffer = self.product.allocate(max(size, 1))
-        if self.sums is not None:
-            self.sums.allocate()
+        if self.checks is not None:
+            self.checks.allocate()
         pending = self.space.order.pending()
         for slot in itertools.chain(*self._slots):
             slot.users = list(pending)
@@ -132,8 +129,8 @@ class Share:
             slot.ready = []  # what comes after on this queue comes after it too
             slot.users = [done]
             slot.tiles.pop(0)
-        if tile.last and self.sums is not None:
-            self.sums.enqueue(slots[-1].buffer, done)
+        if tile.last and self.checks is not None:
+            self.checks.enqueue(slots[-1].buffer, done)
         self._next += 1
         return done
 

@@ -79,8 +79,10 @@ def test_what_fits(own):
     assert fits(a, b, c)
     assert not fits(a, b, integers(64, 65))
     assert not fits(a, b, c, memory_bytes=32_767)
-    assert fits(a, b, c, chunk_bytes=8192, chunks=2)
-    assert not fits(a, b, c, chunk_bytes=8192, chunks=1)
+    # The result fills two chunks, and flags may come back with it.
+    assert fits(a, b, c, chunk_bytes=8192, chunks=3)
+    assert not fits(a, b, c, chunk_bytes=8192, chunks=2)
+    assert fits(a, b, c[:60, :60], chunk_bytes=8192, chunks=2)
     assert fits(np.broadcast_to(a, (50, 64, 32)), b[:, :9][None], c[:, :9][None])
     assert fits(a, b, c, at_once_us=0)
     assert not fits(a, b, c, at_once_us=0, threaded_bytes=0)
@@ -129,13 +131,27 @@ def test_resident_operands_are_not_sent(sent):
 
 @pytest.mark.parametrize("value", [1.0, np.inf, -np.inf, np.nan])
 def test_it_tells_what_is_finite(value, either):
-    """To those who ask, after the product."""
+    """To those who ask, after the product; a product within another one does not tell for it."""
     a, b = integers(20, 30), integers(30, 70)
     a[3, 5] = value
-    with finite.watched() as watch:
-        clgemm.matmul(a, b)
+    for _ in range(2):  # the second is a repeated one
+        with finite.watched() as watch:
+            clgemm.matmul(a, b)
+        assert watch.elements == (1400 if np.isfinite(value) else 0)
     assert either
-    assert watch.elements == (1400 if np.isfinite(value) else 0)
+
+
+def test_flags_come_back_with_the_result(sent, monkeypatch):
+    """In the same transfer, unless threads copy; nobody else gets any."""
+    a = integers(20, 20)
+    clgemm.matmul(a, a)
+    with finite.watched():
+        clgemm.matmul(a, a)
+    monkeypatch.setattr(at_once, "is_within", lambda _: True)
+    with finite.watched() as watch:
+        clgemm.matmul(a, a)
+    assert watch.elements == 0
+    assert [size for is_up, _, size in sent if not is_up] == [1600, 1604, 1600]
 
 
 def test_threads_copy_pieces_of_a_chunk_at_most(in_pieces, sent):

@@ -56,11 +56,14 @@ def travel(route, transfers, views, chunks, buffers, is_up):
     chunk=st.sampled_from([64, 256, 4096]),
     threaded=st.sampled_from([0, 2**30]),
     is_nested=st.booleans(),
+    flags=st.integers(0, 16),
 )
-def test_every_element_arrives_where_its_layout_says(a, b, c, reads_c, chunk, threaded, is_nested):
-    """On the device, and C's on the host again; nothing else is written."""
+def test_every_element_arrives_where_its_layout_says(
+    a, b, c, reads_c, chunk, threaded, is_nested, flags
+):
+    """On the device, and C's and flags on the host again; nothing else is written."""
     config = replace(TINY, chunk_bytes=chunk, threaded_bytes=threaded)
-    route = make_route((a, b, c), reads_c, config, is_nested)
+    route = make_route((a, b, c), reads_c, config, is_nested, flags)
     assert route.is_threaded == (not threaded and not is_nested)
     views = [x.transpose(axes) for x, axes in zip((a, b, c), route.axes, strict=True)]
     chunks = np.full((route.chunks, chunk // 4), np.nan, np.float32)
@@ -70,12 +73,14 @@ def test_every_element_arrives_where_its_layout_says(a, b, c, reads_c, chunk, th
         assert start % STEP == 0
         np.testing.assert_array_equal(operands[start : start + view.size], view.ravel())
     if reads_c:
-        np.testing.assert_array_equal(result, views[2].ravel())
+        np.testing.assert_array_equal(result[: c.size], views[2].ravel())
     else:
         assert np.isnan(result).all()
     result[:] = np.arange(result.size)
+    views.append(np.zeros(flags, np.float32))
     travel(route, route.down, views, chunks, (result, operands), False)
-    np.testing.assert_array_equal(views[2].ravel(), result)
+    np.testing.assert_array_equal(views[2].ravel(), result[: c.size])
+    np.testing.assert_array_equal(views[3], result[result.size - flags :])
     for each in route.up + route.down:
         assert len(each.parts) == 1 or not route.is_threaded
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyopencl as cl
 import pytest
 from staged import TINY, integers
 
@@ -69,12 +70,20 @@ def test_a_tile_is_ready_once_all_of_it_is_sent_and_its_slot_is_free(share):
     assert share.ready_tile() is share.tiles[1]
 
 
-def test_sums_are_prepared_where_they_pay(share):
-    """Rows of less than 64 elements take longer to add up than to look at."""
+@pytest.mark.parametrize("which", [0, 3])
+@pytest.mark.parametrize("value", [0.0, np.inf])
+def test_each_block_of_the_result_is_checked(share, which, value):
+    """Flags of different blocks have places of their own."""
+    assert share.checks is None
     share.watch()
-    assert share.sums is None
-    wide = [integers(M, K), integers(K, 2 * N), np.zeros((M, 2 * N), np.float32)]
-    plan = make_stream((), (M, 2 * N, K), ((), ()), False, TINY, 2**30)
-    other = Share(share.staging, share.product, plan, tuple(wide))
-    other.watch()
-    assert other.sums is not None
+    share.bind()
+    share.allocate()
+    queue, zero = share.space.queue, np.zeros(1, np.float32)
+    for number, tile in enumerate(share.tiles):
+        block, size = share.slot(tile, 2).buffer, share.block(tile, 2).nbytes
+        done = cl.enqueue_fill_buffer(queue, block, zero, 0, size)
+        if number == which:
+            found = np.full(1, value, np.float32)
+            done = cl.enqueue_fill_buffer(queue, block, found, size - 4, 4)
+        share.checks.enqueue(block, done)
+    assert share.checks.are_finite() == (value == 0)

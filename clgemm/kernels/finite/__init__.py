@@ -1,0 +1,1 @@
+"""Telling whether a result is finite."""
