@@ -98,7 +98,8 @@ class Call:
                     self._up.wait()  # raises the error of one that failed
                     self._up.take()
                 for share in self._shares:
-                    if self._watch and share.checks and share.checks.are_finite():
+                    # Nothing else is in the chunks any more.
+                    if self._watch and share.checks and share.checks.are_finite(self._chunks[0]):
                         self._watch.elements += share.arrays[2].size
             except BaseException:
                 self._abandon()  # before the chunks are given back
@@ -142,11 +143,11 @@ class Call:
         """Plan and build what the tiles take."""
         for share in self._shares:
             share.bind()
-            if self._watch is not None:
-                share.watch()
 
     def _allocate(self) -> None:
         for share in self._shares:
+            if self._watch is not None:
+                share.watch()
             share.allocate()
 
     def _wait(self) -> None:

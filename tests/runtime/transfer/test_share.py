@@ -75,8 +75,8 @@ def test_a_tile_is_ready_once_all_of_it_is_sent_and_its_slot_is_free(share):
 def test_each_block_of_the_result_is_checked(share, which, value):
     """Flags of different blocks have places of their own."""
     assert share.checks is None
-    share.watch()
     share.bind()
+    share.watch()
     share.allocate()
     queue, zero = share.space.queue, np.zeros(1, np.float32)
     for number, tile in enumerate(share.tiles):
@@ -86,4 +86,5 @@ def test_each_block_of_the_result_is_checked(share, which, value):
             found = np.full(1, value, np.float32)
             done = cl.enqueue_fill_buffer(queue, block, found, size - 4, 4)
         share.checks.enqueue(block, done)
-    assert share.checks.are_finite() == (value == 0)
+    for chunk in (np.empty(10, np.float32), np.empty(1000, np.float32)):
+        assert share.checks.are_finite(chunk) == (value == 0)
