@@ -1,8 +1,8 @@
 """Products of host arrays that a GPU with memory of its own makes faster than NumPy's loops.
 
-All numbers are from 1,270 random products on an H100 beside 16 Intel Xeon cores (2026-11-26). By
-them, 479 batches have a mean regret of 1.03 (before, 1.26), and 239 products of more than two axes
-1.01 (before, 1.39).
+Where nothing else is said, numbers are from 1,270 random products on an H100 beside 16 Intel Xeon
+cores (2026-11-26). By them, 479 batches have a mean regret of 1.03 (before, 1.26), and 239 products
+of more than two axes 1.01 (before, 1.39).
 """
 
 from __future__ import annotations
@@ -18,9 +18,14 @@ ALONE = LoopTimes(call=0.025, multiply_add=9.6e-6, a=3.6e-4, b=2.8e-4, one_b=7e-
 TOGETHER = LoopTimes(call=7.7, multiply_add=2.4e-6, a=2.5e-4, b=2.8e-4, one_b=7e-5, c=2.6e-4)
 # NumPy's time for an element, times that of `clgemm.contraction.element_us`.
 ELEMENTS = 1.6
-# NumPy's time for an element that it copies for its BLAS (16 Xeon cores), how many times as long as
-# the GPU that has to take, and the shortest side that was measured, beside an H200 (2026-11-26).
-COPIED_US, MARGIN, LEAST_SIDE = 1.1e-3, 1.2, 8
+# NumPy's time where it copies operands for its BLAS: of a call, a multiply-add, a byte, and an
+# element that it copies. And the time of such an element for threads that send it to a GPU. From
+# 169 and 417 random products beside an H100 and 16 Xeon cores, 2026-11-27. Of 78 others with
+# copies, the chosen side takes 1.01 times as long as the better one (1.06 at the 95th percentile).
+HOST_CALL_US, HOST_WORK_US, HOST_BYTE_US, HOST_COPIED_US = 16.0, 1.85e-6, 2.1e-5, 1.2e-3
+SENT_COPIED_US = 3.75e-4
+# How many times as long as the GPU NumPy has to take, and the shortest side that was measured.
+MARGIN, LEAST_SIDE = 1.15, 8
 # A call's part, and microseconds of a byte: up to so many, which are copied by one thread, and of
 # the others.
 CALL_US, FIRST_BYTES, FIRST_US, BYTE_US = 115.0, 2**23, 1.8e-4, 3.4e-5
@@ -57,16 +62,19 @@ def suits_elements(m: int, n: int, k: int, sent: float, host_us: float) -> bool:
 
 
 def suits_copied(m: int, n: int, k: int, sent: float, copied: int) -> bool:
-    """Tell whether a GPU makes a product in less time than NumPy takes for copies of operands.
+    """Tell whether a GPU makes a product faster of which NumPy copies operands for its BLAS.
 
     Parameters
     ----------
     copied : int
-        The elements of the operands that NumPy copies for its BLAS.
+        The elements of those operands.
     """
-    if min(m, n, k) < LEAST_SIDE:
+    if not copied or min(m, n, k) < LEAST_SIDE:
         return False
-    return COPIED_US * copied > MARGIN * _sent_us((m * k + k * n + m * n) * sent)
+    elements = m * k + k * n + m * n
+    host_us = HOST_CALL_US + HOST_WORK_US * m * n * k + HOST_BYTE_US * FLOAT_BYTES * elements
+    host_us += HOST_COPIED_US * copied
+    return host_us > MARGIN * (_sent_us(elements * sent) + SENT_COPIED_US * copied * sent)
 
 
 def _sent_us(elements: float) -> float:
