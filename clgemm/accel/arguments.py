@@ -84,6 +84,11 @@ class Request(NamedTuple):
         return rearranged(result, [*batch, *self.axes])
 
 
+def is_float32(x: Any) -> bool:
+    """Tell whether an array is of float32; an array that was pickled has a dtype of its own."""
+    return x.dtype is FLOAT32 or x.dtype == FLOAT32
+
+
 def parse_matmul(
     arguments: Sequence[Any], keywords: Mapping[str, Any], copy: Callable[..., Any]
 ) -> Request | None:

@@ -7,6 +7,7 @@ repeats a product that fails on the device.
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from clgemm.accel.arguments import Request, parse_matmul
+from clgemm.accel.arguments import FLOAT32, Request, is_float32, parse_matmul
 from clgemm.accel.failures import belongs_to_program, is_near_recursion_limit
 from clgemm.accel.inside import RunningProducts
 from clgemm.accel.places import disguised
@@ -25,11 +26,13 @@ from clgemm.accel.semantics import (
     FloatErrors,
     is_product_by_own_transpose,
     match_numpy,
+    raise_again,
     reports,
 )
+from clgemm.accel.stays import Key, key_of
 from clgemm.accel.tally import DEVICE, SMALL, Tally
 from clgemm.accel.task import Task
-from clgemm.contraction import fits_dot, unwrapped, without
+from clgemm.contraction import fits_dot, matmul_stays, stays_on_host, unwrapped, without
 from clgemm.hardware.device import Device
 from clgemm.planning.crossovers import Work
 from clgemm.runtime.finite import watched
@@ -39,17 +42,9 @@ from clgemm.runtime.regions import sent_share
 
 __all__ = ["Hooks"]
 
-FLOAT32 = np.dtype(np.float32)
 DTYPE = "dtype"
 LAYOUT = "memory layout"
 UNDERFLOW = "report of underflow"
-LARGE = np.full((1, 1), 3e38, FLOAT32)
-INFINITE, ZERO = np.full((1, 1), np.inf, FLOAT32), np.zeros((1, 1), FLOAT32)
-
-
-def is_float32(x: Any) -> bool:
-    """Tell whether an array is of float32; an array that was pickled has a dtype of its own."""
-    return x.dtype is FLOAT32 or x.dtype == FLOAT32
 
 
 class Hooks:
@@ -163,17 +158,8 @@ class Hooks:
 
     def _timed(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return NumPy's function for other dtypes than float32, with timing if profiled."""
-        if not self._router.settings.profile:
-            return original
-
-        def call(*arguments: Any, **keywords: Any) -> Any:
-            start = time.perf_counter()
-            try:
-                return original(*arguments, **keywords)
-            finally:
-                self._tally.add(name, DTYPE, time.perf_counter() - start)
-
-        return call
+        is_profiled = self._router.settings.profile
+        return self._tally.timed(name, DTYPE, original) if is_profiled else original
 
     def _is_small_matmul(self) -> Callable[[Any, Any], bool]:
         """Return a quick test for products too small for the device, which also counts them."""
@@ -217,7 +203,9 @@ class Hooks:
             request = parse_matmul(arguments, keywords, self._host)
             return None if request is None else self._matmul_task(request)
 
-        return self._product("matmul", prepare, lambda: host(*arguments, **keywords), self._host)
+        key = None if keywords or len(arguments) != 2 else key_of("matmul", *arguments)
+        host_product = functools.partial(host, *arguments, **keywords)
+        return self._product("matmul", key, prepare, host_product, self._host)
 
     def _matmul_task(self, request: Request) -> Task:
         work, out = request.work, request.out
@@ -233,10 +221,12 @@ class Hooks:
                 np.copyto(out, c, casting="unsafe")  # `parse_matmul` has checked the casting
             return unwrapped(c, None) if out is None else out, errors
 
+        a, b = request.rows, request.columns
         results = work.m * work.n * work.matrices
-        size_bytes = FLOAT32.itemsize * (request.rows.size + request.columns.size + results)
-        sent = sent_share(request.rows, request.columns, results)
-        return Task(work, on_device, is_direct, size_bytes=size_bytes, sent=sent)
+        size_bytes = FLOAT32.itemsize * (a.size + b.size + results)
+        sent = sent_share(a, b, results)
+        rules = None if work.symmetric else functools.partial(matmul_stays, None, a, b, out is None)
+        return Task(work, on_device, is_direct, True, size_bytes, sent, rules)
 
     def _dot(self, name: str, x: Any, y: Any, out: Any, host: Callable[[], Any]) -> Any:
         """Return dot(x, y), computed on the side that the router chooses."""
@@ -244,7 +234,8 @@ class Hooks:
         def prepare() -> Task | None:
             return self._dot_task(x, y, out) if x.shape[-1] == y.shape[max(y.ndim - 2, 0)] else None
 
-        return self._product(name, prepare, host, self._host_dot)
+        key = None if out is not None else key_of("dot", x, y)
+        return self._product(name, key, prepare, host, self._host_dot)
 
     def _dot_task(self, x: Any, y: Any, out: Any) -> Task:
         shape, k = x.shape[:-1] + without(y.shape, -2), x.shape[-1]
@@ -270,11 +261,13 @@ class Hooks:
         )
         size_bytes = FLOAT32.itemsize * (m * k + k * n + m * n)
         work, sent = Work(m, n, k, 1, symmetric), sent_share(x, y, m * n)
-        return Task(work, on_device, out is not None, usable, size_bytes, sent)
+        rules = None if symmetric else functools.partial(stays_on_host, None, x, y, out is None)
+        return Task(work, on_device, out is not None, usable, size_bytes, sent, rules)
 
     def _product(
         self,
         name: str,
+        key: Key | None,
         prepare: Callable[[], Task | None],
         host: Callable[[], Any],
         same: Callable[..., Any],
@@ -283,6 +276,8 @@ class Hooks:
 
         Parameters
         ----------
+        key : tuple or None
+            By `clgemm.accel.stays.key_of`.
         prepare : callable
             Returns the task for the device, or None if NumPy must make the product or raise an
             error.
@@ -293,6 +288,12 @@ class Hooks:
             reports them.
         """
         start = time.perf_counter()
+        if (stay := self._router.stay_of(key)) is not None:
+            result = host()
+            taken = time.perf_counter() - start
+            self._router.stayed_again(stay, taken)
+            self._tally.add(name, stay.reason, taken)
+            return result
         device: Device | str | None = None
         task: Task | None = None
         try:
@@ -320,16 +321,15 @@ class Hooks:
         finally:
             self._running.leave()
         if isinstance(device, Device):
-            if errors.overflow:
-                same(LARGE, LARGE)
-            if errors.invalid:
-                same(INFINITE, ZERO)
+            raise_again(errors, same)
             return result
         begun = time.perf_counter()  # the choice may have measured
         result = host()
         ended = time.perf_counter()
         if device is not None:
             self._router.stayed(device, ended - begun, None if task is None else task.work)
+            if task is not None:
+                self._router.remember(key, device, task.work)
             self._tally.add(name, device, ended - start)
         else:
             self._tally.add(name, DTYPE, ended - start)
@@ -338,7 +338,7 @@ class Hooks:
     def _choose(self, task: Task, reports_underflow: bool) -> Device | str:
         if is_near_recursion_limit():
             return DEEP
-        device = self._router.choose(task.work, task.sent)
+        device = self._router.choose(task.work, task.sent, task.is_faster_on_host)
         if isinstance(device, str):
             return device
         if not task.usable:

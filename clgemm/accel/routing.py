@@ -6,7 +6,9 @@ import logging
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyopencl as cl
 
@@ -14,6 +16,7 @@ from clgemm.accel.crossover import EXPECTED_SECONDS, HostProduct, Measurement, b
 from clgemm.accel.experience import OnDevice, OnHost
 from clgemm.accel.failures import log_safely
 from clgemm.accel.inside import BUSY
+from clgemm.accel.stays import Key, Stay, Stays
 from clgemm.accel.tally import SMALL, LeftOut
 from clgemm.core.host_blas import blas_threads
 from clgemm.core.nesting import NestedCallError
@@ -30,6 +33,7 @@ from clgemm.planning.crossovers import (
     pays,
 )
 from clgemm.planning.selection import is_clearly_faster, threshold, transfer_config
+from clgemm.runtime.regions import any_held
 
 __all__ = ["DEEP", "ERROR", "FAILED", "Router", "Settings"]
 
@@ -44,6 +48,7 @@ SKINNY = "short sides"
 UNOPENED = "device not opened yet"
 UNMEASURED = "crossover not measured yet"
 NEVER = 2**62
+Rules: TypeAlias = Callable[[], bool]
 # The time to open a device. A program spends it once its products that the device may be faster at
 # take as much on the host, with the one to be made. It spends the time to measure one kind of
 # product only after as much time in products of that kind.
@@ -96,6 +101,7 @@ class Router:
         """Forget all failures and warnings, and read measured crossovers again."""
         wanted = self._wanted
         self.least = 0 if self.settings.profile else LEAST_WORK if wanted is None else wanted
+        self._stays = Stays()
         self._makers: tuple[Device, ...] = ()  # of the last product
         self._waiting_seconds = 0.0
         # By the device and the threads of NumPy's BLAS. With each, the `least` that follows.
@@ -113,22 +119,26 @@ class Router:
         """The name of the device that made the last product, or the names of several."""
         return ", ".join(device.name for device in self._makers)
 
-    def choose(self, work: Work, sent: float = 1.0) -> Device | str:
+    def choose(
+        self, work: Work, sent: float = 1.0, is_faster_on_host: Rules | None = None
+    ) -> Device | str:
         """Return the device that multiplies, or the reason why the product stays on the host.
 
         Parameters
         ----------
         sent : float, optional
             As for `pays`, on a device with memory of its own.
+        is_faster_on_host : callable, optional
+            As in `Task`.
         """
         if work.size < max(1, LEAST_WORK if self._wanted is None else self._wanted):
             return SMALL
         kind = kind_of(work)
         if self._wanted is None:
-            if kind is None:
+            if kind is None and is_faster_on_host is None:
                 return SKINNY
             if self._waiting_seconds < OPENING_SECONDS:
-                expected = self._on_host[kind].expected_seconds(work.size)
+                expected = self._on_host[kind].expected_seconds(work.size) if kind else 0.0
                 if self._waiting_seconds + expected < OPENING_SECONDS:
                     return UNOPENED
                 self._waiting_seconds = OPENING_SECONDS  # once it is open, it serves shorter ones
@@ -141,17 +151,58 @@ class Router:
             return NO_DEVICE
         if device in self._left_out and time.monotonic() < self._left_out[device][1]:
             return FAILED
-        if self._wanted is not None or kind is None:
+        if self._wanted is not None:
             return device
+        if kind is None:
+            assert is_faster_on_host is not None
+            uses_device = device.kind == "CPU" and not is_faster_on_host()
+            return device if uses_device else SKINNY
         if sent < 1 and transfer_config(device) is None:
             sent = 1.0  # nothing is sent in any case
         found, least = self._known(device)
         if kind not in found:
-            return self._choose_unmeasured(device, kind, work, sent)
+            return self._choose_unmeasured(device, kind, work, sent, is_faster_on_host)
         if not self.settings.profile:
             # If the device changes, the next product above this limit updates it.
             self.least = least
         return device if pays(work, found, sent) else SMALL
+
+    def stay_of(self, key: Key | None) -> Stay | None:
+        """Return what is known of a product that stays on the host as before; None if it may not.
+
+        Parameters
+        ----------
+        key : tuple or None
+            By `clgemm.accel.stays.key_of`.
+        """
+        if key is None or (stay := self._stays.find(key)) is None or any_held():
+            return None
+        kind = stay.unmeasured
+        if kind is not None and self._on_host[kind].seconds >= EXPECTED_SECONDS:
+            return None  # it is to be measured
+        return stay if stay.state == self._state() else None
+
+    def remember(self, key: Key | None, reason: str, work: Work) -> None:
+        """Remember that a product stays on the host, if that does not depend on other products."""
+        if key is None or reason not in (SMALL, SKINNY, UNMEASURED) or any_held():
+            return
+        state = self._state()
+        # On a GPU, what is unmeasured goes to the device once the host has made one of its kind.
+        if state is not None and (reason != UNMEASURED or state[0].kind == "CPU"):
+            unmeasured = kind_of(work) if reason == UNMEASURED else None
+            self._stays.note(key, Stay(reason, work.size, unmeasured, state))
+
+    def stayed_again(self, stay: Stay, seconds: float) -> None:
+        """Record how long a product took that stayed on the host as before."""
+        if stay.unmeasured is not None:
+            self._on_host[stay.unmeasured].add(stay.size, seconds)
+
+    def _state(self) -> tuple[Device, int] | None:
+        """Return what the choice depends on besides a product; None if there is no device."""
+        try:
+            return self.settings.device or get_device(), blas_threads()
+        except (RecursionError, RuntimeError, ValueError):
+            return None
 
     def stayed(self, reason: str, seconds: float, work: Work | None) -> None:
         """Record how long a product took on the host; `work` is None if it cannot be offloaded."""
@@ -221,18 +272,26 @@ class Router:
         if is_complete(found):
             least = min((x for x in found.values() if x is not None), default=NEVER)
         self._measured[key] = found, least
+        self._stays.clear()
 
     def _choose_unmeasured(
-        self, device: Device, kind: Kind, work: Work, sent: float
+        self,
+        device: Device,
+        kind: Kind,
+        work: Work,
+        sent: float,
+        is_faster_on_host: Rules | None,
     ) -> Device | str:
         """Return the side for a kind without a crossover, and measure it once that pays.
 
-        A product that is clearly faster on the device goes there at once. The times of these
-        products are compared with the host's: the first of each kind is the host's.
+        For a CPU device, the rules tell the side. A product that is clearly faster on a GPU goes
+        there at once. Their times are compared with the host's, which makes the first of each kind.
         """
         on_host, on_device = self._on_host[kind], self._on_device[device, kind]
         trusted = on_host.rate > 0 and not on_device.is_given_up
         if trusted and is_clearly_faster(device, work, sent):
+            return device
+        if device.kind == "CPU" and is_faster_on_host is not None and not is_faster_on_host():
             return device
         if on_host.seconds >= EXPECTED_SECONDS:
             self._measure(device, kind)
@@ -258,6 +317,7 @@ class Router:
                     self._begun[key] = Measurement(kind, both_sides(device, self._host))
                 measurement = self._begun[key]
                 measurement.go_on()
+                self._stays.clear()  # the device may have won some sizes
                 if measurement.has_ended:
                     found = {**self._known(device)[0], kind: keep(device, measurement)}
                     self._learn((device, threads), found)

@@ -17,9 +17,12 @@ __all__ = [
     "is_product_by_own_transpose",
     "match_numpy",
     "mirror",
+    "raise_again",
     "reports",
 ]
 
+LARGE = np.full((1, 1), 3e38, np.float32)
+INFINITE, ZERO = np.full((1, 1), np.inf, np.float32), np.zeros((1, 1), np.float32)
 BLOCK = 256  # rows and columns that are copied at a time
 
 
@@ -91,6 +94,14 @@ def match_numpy(
         return NO_ERRORS
     with np.errstate(all="ignore"):
         return _float_errors(*operands(), c)
+
+
+def raise_again(errors: FloatErrors, host: Callable[..., Any]) -> None:
+    """Have NumPy make the floating-point errors of a product again, so that it reports them."""
+    if errors.overflow:
+        host(LARGE, LARGE)
+    if errors.invalid:
+        host(INFINITE, ZERO)
 
 
 def _float_errors(a: Any, b: Any, c: Any) -> FloatErrors:

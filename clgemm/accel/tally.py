@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 __all__ = ["DEVICE", "SMALL", "LeftOut", "Report", "Row", "Tally"]
 
@@ -161,6 +161,18 @@ class Tally:
             self.offloaded_bytes += size_bytes
             calls, total = self._slow.get((function, reason), (0, 0.0))
             self._slow[function, reason] = calls + 1, total + seconds
+
+    def timed(self, function: str, reason: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function whose calls are counted and timed."""
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return original(*arguments, **keywords)
+            finally:
+                self.add(function, reason, time.perf_counter() - start)
+
+        return call
 
     def add_resident(self, products: int, saved_bytes: int, compared_bytes: int) -> None:
         """Count products that used resident arrays, the bytes not sent for them, and those read."""

@@ -15,7 +15,9 @@ from accelerated import EXACT, OTHER, SQUARE, SQUARE_EXACT, A, B, offloading
 
 import clgemm
 from clgemm.accel import crossover, enabled, hooks, report, routing
+from clgemm.accel.stays import key_of
 from clgemm.accel.tally import Tally
+from clgemm.hardware.device import Device
 from clgemm.planning import crossover_search, crossovers
 from clgemm.planning.crossovers import Measured, Work, kind_of
 
@@ -96,6 +98,7 @@ def test_measured_crossovers_are_used(measured):
 
 
 SHALLOW, NARROW, BLOCK = Work(200, 200, 200), Work(200, 180, 200), Work(900, 900, 900)
+SHORT = Work(9, 900, 900)  # of no kind
 
 
 class Planted:
@@ -215,8 +218,10 @@ def test_the_time_of_a_measurement_is_not_that_of_a_product(device, monkeypatch)
         settings, least = routing.Settings(), 0
         succeeded = stayed = staticmethod(lambda *given: counted.append(given))
         queue = staticmethod(lambda _: None)
+        stay_of = staticmethod(lambda _: None)
+        remember = staticmethod(lambda *_: None)
 
-        def choose(self, _work, _sent):
+        def choose(self, _work, _sent, _rules):
             now[0] += 2.0
             return self.side
 
@@ -352,3 +357,77 @@ def test_a_pause_has_an_end(device):
         router.failed(device, cl.RuntimeError("planted"))
     (left_out,) = router.left_out()
     assert left_out.until - time.time() <= routing.LONGEST_PAUSE_SECONDS
+
+
+def test_the_rules_choose_the_side_on_a_cpu_until_its_kind_is_measured(opened):
+    """Also for sides that are too short for a measurement."""
+    device = clgemm.get_device()
+    asked = []
+
+    def rules(is_faster_on_host):
+        return lambda: asked.append(is_faster_on_host) or is_faster_on_host
+
+    for work, reason in ((BLOCK, routing.UNMEASURED), (SHORT, routing.SKINNY)):
+        assert opened.choose(work, 1.0, rules(False)) is device
+        assert opened.choose(work, 1.0, rules(True)) == reason
+        assert opened.choose(work, 1.0, None) == reason
+    assert len(asked) == 4
+    opened.stayed(routing.UNMEASURED, 9.0, SHALLOW)
+    assert opened.choose(SHALLOW, 1.0, rules(True)) is device  # as the measurement says
+    assert opened.choose(SHALLOW, 1.0, rules(True)) is device
+    assert len(asked) == 5
+
+
+def test_rules_are_not_asked_on_a_gpu(opened, monkeypatch):
+    """There a product has to be clearly faster."""
+    monkeypatch.setitem(vars(clgemm.get_device()), "kind", "GPU")
+    for work, reason in ((BLOCK, routing.UNMEASURED), (SHORT, routing.SKINNY)):
+        assert opened.choose(work, 1.0, lambda: False) == reason
+
+
+@pytest.mark.parametrize("function", ["matmul", "dot"])
+def test_a_product_that_stays_is_not_asked_about_again(function, opened, monkeypatch):
+    """Until its kind is to be measured, another device is chosen or an array is resident."""
+    a, b = np.ones((160, 170), np.float32), np.ones((170, 180), np.float32)
+    key, work = key_of(function, a, b), Work(160, 180, 170)
+    assert opened.stay_of(None) is opened.stay_of(key) is None
+    for reason in (routing.UNOPENED, routing.FAILED, routing.ERROR):
+        opened.remember(key, reason, work)
+    opened.remember(None, routing.UNMEASURED, work)
+    assert opened.stay_of(key) is None
+    opened.remember(key, routing.UNMEASURED, work)
+    stay = opened.stay_of(key)
+    assert (stay.reason, stay.size, stay.unmeasured) == (
+        routing.UNMEASURED,
+        work.size,
+        kind_of(work),
+    )
+    opened.stayed_again(stay, 0.6)
+    assert opened.stay_of(key) == stay
+    with clgemm.resident(a):
+        assert opened.stay_of(key) is None
+    with clgemm.device(Device(clgemm.get_device().cl_device)):
+        assert opened.stay_of(key) is None
+    monkeypatch.setattr(routing, "blas_threads", lambda: 77)
+    assert opened.stay_of(key) is None
+
+
+def test_what_stayed_is_forgotten_when_a_kind_is_measured(opened):
+    """Then crossovers tell the side."""
+    a = np.ones((160, 170), np.float32)
+    key, work = key_of("dot", a, a[:, :1]), Work(160, 180, 170)
+    opened.remember(key, routing.UNMEASURED, work)
+    opened.stayed_again(opened.stay_of(key), 2 * crossover.EXPECTED_SECONDS)
+    assert opened.stay_of(key) is None  # it is to be measured
+    assert opened.choose(work) is clgemm.get_device()
+    assert opened.stay_of(key) is None
+
+
+def test_on_a_gpu_what_is_unmeasured_is_asked_about_again(opened, monkeypatch):
+    """The next of its kind may be clearly faster on the device."""
+    monkeypatch.setitem(vars(clgemm.get_device()), "kind", "GPU")
+    key = key_of("dot", A, B)
+    opened.remember(key, routing.UNMEASURED, BLOCK)
+    assert opened.stay_of(key) is None
+    opened.remember(key, routing.SMALL, BLOCK)
+    assert opened.stay_of(key).unmeasured is None

@@ -1,0 +1,70 @@
+"""Products that stay on the host: a repeated one is found without asking for the side again."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from clgemm.planning.crossovers import Kind
+
+__all__ = ["Key", "Stay", "Stays", "key_of"]
+
+Key: TypeAlias = tuple[Any, ...]
+
+FLOAT32 = np.dtype(np.float32)
+MOST = 1024  # products that are remembered
+
+
+class Stay(NamedTuple):
+    """A product that stayed on the host.
+
+    Attributes
+    ----------
+    size : int
+        Its multiply-adds.
+    unmeasured : str or None
+        Its kind, if it stayed because that has not been measured.
+    state : object
+        What the choice depended on besides shapes.
+    """
+
+    reason: str
+    size: int
+    unmeasured: Kind | None
+    state: object
+
+
+class Stays:
+    """The products that stayed. No lock is needed: each step leaves them as they should be."""
+
+    def __init__(self) -> None:
+        self._known: dict[Key, Stay] = {}
+
+    def note(self, key: Key, stay: Stay) -> None:
+        """Remember a product."""
+        if len(self._known) >= MOST:
+            self._known.clear()
+        self._known[key] = stay
+
+    def find(self, key: Key) -> Stay | None:
+        """Return what is known of a product."""
+        return self._known.get(key)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._known.clear()
+
+
+def key_of(function: str, a: Any, b: Any) -> Key | None:
+    """Return what the choice of the side depends on, of a new result.
+
+    None if that is more than shapes and strides: for other arrays than NumPy's own of float32, and
+    where one operand may be the other's transpose.
+    """
+    if not (type(a) is type(b) is np.ndarray and a.dtype is b.dtype is FLOAT32):
+        return None
+    flipped = b.shape[:-2] + b.shape[:-3:-1], b.strides[:-2] + b.strides[:-3:-1]
+    if (a.shape, a.strides) == flipped:
+        return None
+    return function, a.shape, b.shape, a.strides, b.strides

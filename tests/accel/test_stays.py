@@ -1,0 +1,49 @@
+"""Tests of what is remembered of products that stay on the host."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from clgemm.accel import stays
+from clgemm.accel.stays import Stay, Stays, key_of
+
+
+def test_not_more_is_remembered_than_a_bound(monkeypatch):
+    """Then all is forgotten, and the next is remembered."""
+    monkeypatch.setattr(stays, "MOST", 2)
+    known, stay = Stays(), Stay("size", 5, None, None)
+    for number in range(3):
+        known.note((number,), stay)
+    assert [known.find((number,)) for number in range(3)] == [None, None, stay]
+    known.clear()
+    assert known.find((2,)) is None
+
+
+class Special(np.ndarray):
+    """A subclass, whose products mean what it says."""
+
+
+A, STACK = np.ones((4, 5), np.float32), np.ones((3, 4, 5), np.float32)
+NO_KEY = {
+    "another dtype": (A, A.T.astype(np.float64)),
+    "a list": (A, A.T.tolist()),
+    "a subclass": (A.view(Special), np.ones((5, 2), np.float32)),
+    "its own transpose": (A, A.T),
+    "its own transposes": (STACK, STACK.swapaxes(1, 2)),
+    "a vector by itself": (A[0], A[0]),
+}
+
+
+@pytest.mark.parametrize("case", NO_KEY)
+def test_some_products_have_no_key(case):
+    """More than shapes and strides tells their side."""
+    assert key_of("dot", *NO_KEY[case]) is None
+
+
+def test_products_with_one_key_have_equal_shapes_and_strides():
+    """And one function."""
+    others = np.ones((5, 6), np.float32), np.ones((6, 5), np.float32).T
+    keys = [key_of(name, A, b) for name in ("dot", "matmul") for b in others]
+    assert len(set(keys)) == 4
+    assert key_of("dot", A.copy(), others[0].copy()) == keys[0]
