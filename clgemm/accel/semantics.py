@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ __all__ = [
     "NO_ERRORS",
     "FloatErrors",
     "Reports",
+    "cannot_overflow",
     "is_product_by_own_transpose",
     "match_numpy",
     "mirror",
@@ -23,6 +25,9 @@ __all__ = [
 
 LARGE = np.full((1, 1), 3e38, np.float32)
 INFINITE, ZERO = np.full((1, 1), np.inf, np.float32), np.zeros((1, 1), np.float32)
+# To look at an element of an operand takes up to so many times as long as at one of the result.
+SMALLER = 4
+BOUND = 1e38  # below the largest float32 number, for all that rounding may add
 BLOCK = 256  # rows and columns that are copied at a time
 
 
@@ -84,16 +89,28 @@ def match_numpy(
     c : ndarray, shape (..., m, n)
         The product.
     operands : callable
-        Returns a and b, of shapes (..., m, k) and (..., k, n). It is called only if an element of
-        the product may not be finite.
+        Returns a and b, of shapes (..., m, k) and (..., k, n).
     """
     if symmetric:
         mirror(c)
     seen = watch()
-    if seen is None or not c.size or seen.elements == c.size or is_finite(c, device):
+    if seen is None or not c.size or seen.elements == c.size:
         return NO_ERRORS
+    a, b = operands()
     with np.errstate(all="ignore"):
-        return _float_errors(*operands(), c)
+        if SMALLER * (a.size + b.size) < c.size and cannot_overflow(a, b):
+            return NO_ERRORS
+        return NO_ERRORS if is_finite(c, device) else _float_errors(a, b, c)
+
+
+def cannot_overflow(a: Any, b: Any) -> bool:
+    """Tell whether no sum of products of rows and columns can overflow, by the largest elements.
+
+    False also if an element is not finite.
+    """
+    # If one element is NaN, so are both the maximum and the minimum.
+    largest = (max(float(x.max()), -float(x.min())) for x in (a, b))
+    return bool(math.prod(largest) * a.shape[-1] < BOUND)
 
 
 def raise_again(errors: FloatErrors, host: Callable[..., Any]) -> None:
