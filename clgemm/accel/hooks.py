@@ -19,6 +19,7 @@ import pyopencl as cl
 from clgemm.accel.arguments import FLOAT32, Request, is_float32, parse_matmul
 from clgemm.accel.failures import belongs_to_program, is_near_recursion_limit
 from clgemm.accel.inside import RunningProducts
+from clgemm.accel.known_sides import Key, KnownSide, key_of
 from clgemm.accel.places import disguised
 from clgemm.accel.repeated import dot_of, multiply_into
 from clgemm.accel.routing import DEEP, Router
@@ -29,7 +30,6 @@ from clgemm.accel.semantics import (
     raise_again,
     reports,
 )
-from clgemm.accel.stays import Key, key_of
 from clgemm.accel.tally import DEVICE, SMALL, Tally
 from clgemm.accel.task import Task
 from clgemm.contraction import fits_dot, matmul_stays, stays_on_host, unwrapped, without
@@ -277,7 +277,7 @@ class Hooks:
         Parameters
         ----------
         key : tuple or None
-            By `clgemm.accel.stays.key_of`.
+            By `clgemm.accel.known_sides.key_of`.
         prepare : callable
             Returns the task for the device, or None if NumPy must make the product or raise an
             error.
@@ -288,26 +288,27 @@ class Hooks:
             reports them.
         """
         start = time.perf_counter()
-        if (stay := self._router.stay_of(key)) is not None:
-            result = host()
-            taken = time.perf_counter() - start
-            self._router.stayed_again(stay, taken)
-            self._tally.add(name, stay.reason, taken)
-            return result
         device: Device | str | None = None
         task: Task | None = None
+        known: KnownSide | None = None
+        stays = False
         try:
-            device = self._running.enter()
+            known = self._router.known(key)
+            stays = known is not None and isinstance(known.side, str)
+            device = known.side if known is not None and stays else self._running.enter()
             if device is None and (task := prepare()) is not None:
                 reported = reports()
-                device = self._choose(task, reported.underflow)
+                device = self._choose(task, reported.underflow, known)
                 if not isinstance(device, str):
                     queue = self._router.queue(device)
                     before, begun = used(), time.perf_counter()
                     with watched(reported.errors):
                         result, errors = task.on_device(device, queue)
                     ended = time.perf_counter()
-                    self._router.succeeded(device, task.work, ended - begun, queue is None)
+                    spent, is_known = ended - begun, known is not None
+                    self._router.succeeded(device, task.work, spent, queue is None, is_known)
+                    if known is None:
+                        self._router.remember(key, device, task.work)
                     self._tally.add(name, DEVICE, ended - start, task.size_bytes)
                     if (now := used()) != before:
                         self._tally.add_resident(*(x - y for x, y in zip(now, before, strict=True)))
@@ -326,19 +327,22 @@ class Hooks:
         begun = time.perf_counter()  # the choice may have measured
         result = host()
         ended = time.perf_counter()
-        if device is not None:
+        if known is not None and stays:
+            self._router.stayed_again(known, ended - begun)
+        elif isinstance(device, str):
             self._router.stayed(device, ended - begun, None if task is None else task.work)
             if task is not None:
                 self._router.remember(key, device, task.work)
-            self._tally.add(name, device, ended - start)
-        else:
-            self._tally.add(name, DTYPE, ended - start)
+        self._tally.add(name, device or DTYPE, ended - start)
         return result
 
-    def _choose(self, task: Task, reports_underflow: bool) -> Device | str:
+    def _choose(self, task: Task, reports_underflow: bool, known: KnownSide | None) -> Device | str:
         if is_near_recursion_limit():
             return DEEP
-        device = self._router.choose(task.work, task.sent, task.is_faster_on_host)
+        if known is not None:
+            device = known.side
+        else:
+            device = self._router.choose(task.work, task.sent, task.is_faster_on_host)
         if isinstance(device, str):
             return device
         if not task.usable:

@@ -16,7 +16,7 @@ from clgemm.accel.crossover import EXPECTED_SECONDS, HostProduct, Measurement, b
 from clgemm.accel.experience import OnDevice, OnHost
 from clgemm.accel.failures import log_safely
 from clgemm.accel.inside import BUSY
-from clgemm.accel.stays import Key, Stay, Stays
+from clgemm.accel.known_sides import Key, KnownSide, KnownSides
 from clgemm.accel.tally import SMALL, LeftOut
 from clgemm.core.host_blas import blas_threads
 from clgemm.core.nesting import NestedCallError
@@ -101,7 +101,7 @@ class Router:
         """Forget all failures and warnings, and read measured crossovers again."""
         wanted = self._wanted
         self.least = 0 if self.settings.profile else LEAST_WORK if wanted is None else wanted
-        self._stays = Stays()
+        self._sides = KnownSides()
         self._makers: tuple[Device, ...] = ()  # of the last product
         self._waiting_seconds = 0.0
         # By the device and the threads of NumPy's BLAS. With each, the `least` that follows.
@@ -167,35 +167,44 @@ class Router:
             self.least = least
         return device if pays(work, found, sent) else SMALL
 
-    def stay_of(self, key: Key | None) -> Stay | None:
-        """Return what is known of a product that stays on the host as before; None if it may not.
+    def known(self, key: Key | None) -> KnownSide | None:
+        """Return the side of a product that is the same as before; None if it may not be.
 
         Parameters
         ----------
         key : tuple or None
-            By `clgemm.accel.stays.key_of`.
+            By `clgemm.accel.known_sides.key_of`.
         """
-        if key is None or (stay := self._stays.find(key)) is None or any_held():
+        if key is None or (known := self._sides.find(key)) is None:
             return None
-        kind = stay.unmeasured
+        if any_held() or self._left_out:
+            return None
+        kind = known.unmeasured
         if kind is not None and self._on_host[kind].seconds >= EXPECTED_SECONDS:
             return None  # it is to be measured
-        return stay if stay.state == self._state() else None
+        return known if known.state == self._state() else None
 
-    def remember(self, key: Key | None, reason: str, work: Work) -> None:
-        """Remember that a product stays on the host, if that does not depend on other products."""
-        if key is None or reason not in (SMALL, SKINNY, UNMEASURED) or any_held():
+    def remember(self, key: Key | None, side: Device | str, work: Work) -> None:
+        """Remember the side of a product, if that does not depend on other products."""
+        if key is None or any_held() or (state := self._state()) is None:
             return
-        state = self._state()
-        # On a GPU, what is unmeasured goes to the device once the host has made one of its kind.
-        if state is not None and (reason != UNMEASURED or state[0].kind == "CPU"):
-            unmeasured = kind_of(work) if reason == UNMEASURED else None
-            self._stays.note(key, Stay(reason, work.size, unmeasured, state))
+        kind = kind_of(work)
+        if isinstance(side, str):
+            if side not in (SMALL, SKINNY, UNMEASURED):
+                return
+        elif side is not state[0]:
+            return
+        unmeasured = kind if side == UNMEASURED else None
+        # An unmeasured kind is soon another side's on a GPU: see `_choose_unmeasured`.
+        by_rules = self._wanted is not None or kind is None or state[0].kind == "CPU"
+        if not by_rules and kind not in self._known(state[0])[0]:
+            return
+        self._sides.note(key, KnownSide(side, work.size, unmeasured, state))
 
-    def stayed_again(self, stay: Stay, seconds: float) -> None:
+    def stayed_again(self, known: KnownSide, seconds: float) -> None:
         """Record how long a product took that stayed on the host as before."""
-        if stay.unmeasured is not None:
-            self._on_host[stay.unmeasured].add(stay.size, seconds)
+        if known.unmeasured is not None:
+            self._on_host[known.unmeasured].add(known.size, seconds)
 
     def _state(self) -> tuple[Device, int] | None:
         """Return what the choice depends on besides a product; None if there is no device."""
@@ -238,10 +247,15 @@ class Router:
         return FAILED
 
     def succeeded(
-        self, device: Device, work: Work, seconds: float, is_spread: bool = False
+        self,
+        device: Device,
+        work: Work,
+        seconds: float,
+        is_spread: bool = False,
+        is_known: bool = False,
     ) -> None:
         """Record that a product succeeded on a device, or on all, and how long it took."""
-        kind = kind_of(work) if self._wanted is None else None
+        kind = kind_of(work) if self._wanted is None and not is_known else None
         if kind is not None and kind not in self._known(device)[0]:
             rate = self._on_host[kind].rate
             if rate:
@@ -272,7 +286,7 @@ class Router:
         if is_complete(found):
             least = min((x for x in found.values() if x is not None), default=NEVER)
         self._measured[key] = found, least
-        self._stays.clear()
+        self._sides.clear()
 
     def _choose_unmeasured(
         self,
@@ -317,7 +331,7 @@ class Router:
                     self._begun[key] = Measurement(kind, both_sides(device, self._host))
                 measurement = self._begun[key]
                 measurement.go_on()
-                self._stays.clear()  # the device may have won some sizes
+                self._sides.clear()  # the device may have won some sizes
                 if measurement.has_ended:
                     found = {**self._known(device)[0], kind: keep(device, measurement)}
                     self._learn((device, threads), found)

@@ -15,7 +15,7 @@ from accelerated import EXACT, OTHER, SQUARE, SQUARE_EXACT, A, B, offloading
 
 import clgemm
 from clgemm.accel import crossover, enabled, hooks, report, routing
-from clgemm.accel.stays import key_of
+from clgemm.accel.known_sides import key_of
 from clgemm.accel.tally import Tally
 from clgemm.hardware.device import Device
 from clgemm.planning import crossover_search, crossovers
@@ -218,7 +218,7 @@ def test_the_time_of_a_measurement_is_not_that_of_a_product(device, monkeypatch)
         settings, least = routing.Settings(), 0
         succeeded = stayed = staticmethod(lambda *given: counted.append(given))
         queue = staticmethod(lambda _: None)
-        stay_of = staticmethod(lambda _: None)
+        known = staticmethod(lambda _: None)
         remember = staticmethod(lambda *_: None)
 
         def choose(self, _work, _sent, _rules):
@@ -232,7 +232,10 @@ def test_the_time_of_a_measurement_is_not_that_of_a_product(device, monkeypatch)
     for router.side in (routing.UNMEASURED, clgemm.get_device()):
         dot(SQUARE, OTHER)
     work = Work(*SQUARE.shape, OTHER.shape[1])
-    assert counted == [(routing.UNMEASURED, 0.5, work), (clgemm.get_device(), work, 0.0, True)]
+    assert counted == [
+        (routing.UNMEASURED, 0.5, work),
+        (clgemm.get_device(), work, 0.0, True, False),
+    ]
 
 
 @pytest.fixture
@@ -390,26 +393,26 @@ def test_a_product_that_stays_is_not_asked_about_again(function, opened, monkeyp
     """Until its kind is to be measured, another device is chosen or an array is resident."""
     a, b = np.ones((160, 170), np.float32), np.ones((170, 180), np.float32)
     key, work = key_of(function, a, b), Work(160, 180, 170)
-    assert opened.stay_of(None) is opened.stay_of(key) is None
+    assert opened.known(None) is opened.known(key) is None
     for reason in (routing.UNOPENED, routing.FAILED, routing.ERROR):
         opened.remember(key, reason, work)
     opened.remember(None, routing.UNMEASURED, work)
-    assert opened.stay_of(key) is None
+    assert opened.known(key) is None
     opened.remember(key, routing.UNMEASURED, work)
-    stay = opened.stay_of(key)
-    assert (stay.reason, stay.size, stay.unmeasured) == (
+    stay = opened.known(key)
+    assert (stay.side, stay.size, stay.unmeasured) == (
         routing.UNMEASURED,
         work.size,
         kind_of(work),
     )
     opened.stayed_again(stay, 0.6)
-    assert opened.stay_of(key) == stay
+    assert opened.known(key) == stay
     with clgemm.resident(a):
-        assert opened.stay_of(key) is None
+        assert opened.known(key) is None
     with clgemm.device(Device(clgemm.get_device().cl_device)):
-        assert opened.stay_of(key) is None
+        assert opened.known(key) is None
     monkeypatch.setattr(routing, "blas_threads", lambda: 77)
-    assert opened.stay_of(key) is None
+    assert opened.known(key) is None
 
 
 def test_what_stayed_is_forgotten_when_a_kind_is_measured(opened):
@@ -417,10 +420,10 @@ def test_what_stayed_is_forgotten_when_a_kind_is_measured(opened):
     a = np.ones((160, 170), np.float32)
     key, work = key_of("dot", a, a[:, :1]), Work(160, 180, 170)
     opened.remember(key, routing.UNMEASURED, work)
-    opened.stayed_again(opened.stay_of(key), 2 * crossover.EXPECTED_SECONDS)
-    assert opened.stay_of(key) is None  # it is to be measured
+    opened.stayed_again(opened.known(key), 2 * crossover.EXPECTED_SECONDS)
+    assert opened.known(key) is None  # it is to be measured
     assert opened.choose(work) is clgemm.get_device()
-    assert opened.stay_of(key) is None
+    assert opened.known(key) is None
 
 
 def test_on_a_gpu_what_is_unmeasured_is_asked_about_again(opened, monkeypatch):
@@ -428,6 +431,28 @@ def test_on_a_gpu_what_is_unmeasured_is_asked_about_again(opened, monkeypatch):
     monkeypatch.setitem(vars(clgemm.get_device()), "kind", "GPU")
     key = key_of("dot", A, B)
     opened.remember(key, routing.UNMEASURED, BLOCK)
-    assert opened.stay_of(key) is None
+    assert opened.known(key) is None
+    opened.remember(key, clgemm.get_device(), BLOCK)
+    assert opened.known(key) is None
+    monkeypatch.setattr(Planted, "least", None)
+    opened.stayed(routing.UNMEASURED, 9.0, BLOCK)
+    assert opened.choose(BLOCK) == routing.SMALL
     opened.remember(key, routing.SMALL, BLOCK)
-    assert opened.stay_of(key).unmeasured is None
+    assert opened.known(key).side == routing.SMALL
+
+
+@pytest.mark.parametrize("out", [False, True])
+def test_the_device_of_a_repeated_product_is_known(out, opened, device, monkeypatch):
+    """It is not chosen again, unless it has failed; with `out`, memory may matter."""
+    asked, choose = [], routing.Router.choose
+    monkeypatch.setattr(routing.Router, "choose", lambda *of: asked.append(of) or choose(*of))
+    keywords = {"out": np.empty(SQUARE_EXACT.shape, np.float32)} if out else {}
+    with enabled(threshold=0):
+        for _ in range(3):
+            np.testing.assert_array_equal(np.matmul(SQUARE, OTHER, **keywords), SQUARE_EXACT)
+        assert len(asked) == (3 if out else 1)
+        del asked[:]
+        with clgemm.device(Device(device.cl_device)):
+            np.testing.assert_array_equal(np.matmul(SQUARE, OTHER), SQUARE_EXACT)
+        assert len(asked) == 1
+    assert report().offloaded == 4

@@ -1,21 +1,21 @@
-"""Tests of what is remembered of products that stay on the host."""
+"""Tests of what is remembered of products that are repeated."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from clgemm.accel import stays
-from clgemm.accel.stays import Stay, Stays, key_of
+from clgemm.accel import known_sides
+from clgemm.accel.known_sides import KnownSide, KnownSides, key_of
 
 
 def test_not_more_is_remembered_than_a_bound(monkeypatch):
     """Then all is forgotten, and the next is remembered."""
-    monkeypatch.setattr(stays, "MOST", 2)
-    known, stay = Stays(), Stay("size", 5, None, None)
+    monkeypatch.setattr(known_sides, "MOST", 2)
+    known, side = KnownSides(), KnownSide("size", 5, None, None)
     for number in range(3):
-        known.note((number,), stay)
-    assert [known.find((number,)) for number in range(3)] == [None, None, stay]
+        known.note((number,), side)
+    assert [known.find((number,)) for number in range(3)] == [None, None, side]
     known.clear()
     assert known.find((2,)) is None
 

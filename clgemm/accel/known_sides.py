@@ -1,4 +1,4 @@
-"""Products that stay on the host: a repeated one is found without asking for the side again."""
+"""The sides of products that are repeated: they are found without asking for the side again."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from clgemm.hardware.device import Device
 from clgemm.planning.crossovers import Kind
 
-__all__ = ["Key", "Stay", "Stays", "key_of"]
+__all__ = ["Key", "KnownSide", "KnownSides", "key_of"]
 
 Key: TypeAlias = tuple[Any, ...]
 
@@ -16,38 +17,40 @@ FLOAT32 = np.dtype(np.float32)
 MOST = 1024  # products that are remembered
 
 
-class Stay(NamedTuple):
-    """A product that stayed on the host.
+class KnownSide(NamedTuple):
+    """The side of a product.
 
     Attributes
     ----------
+    side : Device or str
+        The device, or the reason why the product stays on the host.
     size : int
         Its multiply-adds.
     unmeasured : str or None
-        Its kind, if it stayed because that has not been measured.
+        Its kind, if it stays because that has not been measured.
     state : object
         What the choice depended on besides shapes.
     """
 
-    reason: str
+    side: Device | str
     size: int
     unmeasured: Kind | None
     state: object
 
 
-class Stays:
-    """The products that stayed. No lock is needed: each step leaves them as they should be."""
+class KnownSides:
+    """The sides of products. No lock is needed: each step leaves them as they should be."""
 
     def __init__(self) -> None:
-        self._known: dict[Key, Stay] = {}
+        self._known: dict[Key, KnownSide] = {}
 
-    def note(self, key: Key, stay: Stay) -> None:
+    def note(self, key: Key, known: KnownSide) -> None:
         """Remember a product."""
         if len(self._known) >= MOST:
             self._known.clear()
-        self._known[key] = stay
+        self._known[key] = known
 
-    def find(self, key: Key) -> Stay | None:
+    def find(self, key: Key) -> KnownSide | None:
         """Return what is known of a product."""
         return self._known.get(key)
 
