@@ -32,7 +32,7 @@ from clgemm.accel.semantics import (
 )
 from clgemm.accel.tally import DEVICE, SMALL, Tally
 from clgemm.accel.task import Task
-from clgemm.contraction import fits_dot, matmul_stays, stays_on_host, unwrapped, without
+from clgemm.contraction import fits_dot, unwrapped, without
 from clgemm.hardware.device import Device
 from clgemm.planning.crossovers import Work
 from clgemm.runtime.finite import watched
@@ -225,8 +225,7 @@ class Hooks:
         results = work.m * work.n * work.matrices
         size_bytes = FLOAT32.itemsize * (a.size + b.size + results)
         sent = sent_share(a, b, results)
-        rules = None if work.symmetric else functools.partial(matmul_stays, None, a, b, out is None)
-        return Task(work, on_device, is_direct, True, size_bytes, sent, rules)
+        return Task(work, on_device, is_direct, size_bytes=size_bytes, sent=sent)
 
     def _dot(self, name: str, x: Any, y: Any, out: Any, host: Callable[[], Any]) -> Any:
         """Return dot(x, y), computed on the side that the router chooses."""
@@ -261,8 +260,7 @@ class Hooks:
         )
         size_bytes = FLOAT32.itemsize * (m * k + k * n + m * n)
         work, sent = Work(m, n, k, 1, symmetric), sent_share(x, y, m * n)
-        rules = None if symmetric else functools.partial(stays_on_host, None, x, y, out is None)
-        return Task(work, on_device, out is not None, usable, size_bytes, sent, rules)
+        return Task(work, on_device, out is not None, usable, size_bytes, sent)
 
     def _product(
         self,
@@ -339,10 +337,7 @@ class Hooks:
     def _choose(self, task: Task, reports_underflow: bool, known: KnownSide | None) -> Device | str:
         if is_near_recursion_limit():
             return DEEP
-        if known is not None:
-            device = known.side
-        else:
-            device = self._router.choose(task.work, task.sent, task.is_faster_on_host)
+        device = known.side if known else self._router.choose(task.work, task.sent)
         if isinstance(device, str):
             return device
         if not task.usable:

@@ -6,9 +6,7 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import pyopencl as cl
 
@@ -48,7 +46,6 @@ SKINNY = "short sides"
 UNOPENED = "device not opened yet"
 UNMEASURED = "crossover not measured yet"
 NEVER = 2**62
-Rules: TypeAlias = Callable[[], bool]
 # The time to open a device. A program spends it once its products that the device may be faster at
 # take as much on the host, with the one to be made. It spends the time to measure one kind of
 # product only after as much time in products of that kind.
@@ -119,26 +116,22 @@ class Router:
         """The name of the device that made the last product, or the names of several."""
         return ", ".join(device.name for device in self._makers)
 
-    def choose(
-        self, work: Work, sent: float = 1.0, is_faster_on_host: Rules | None = None
-    ) -> Device | str:
+    def choose(self, work: Work, sent: float = 1.0) -> Device | str:
         """Return the device that multiplies, or the reason why the product stays on the host.
 
         Parameters
         ----------
         sent : float, optional
             As for `pays`, on a device with memory of its own.
-        is_faster_on_host : callable, optional
-            As in `Task`.
         """
         if work.size < max(1, LEAST_WORK if self._wanted is None else self._wanted):
             return SMALL
         kind = kind_of(work)
         if self._wanted is None:
-            if kind is None and is_faster_on_host is None:
+            if kind is None:
                 return SKINNY
             if self._waiting_seconds < OPENING_SECONDS:
-                expected = self._on_host[kind].expected_seconds(work.size) if kind else 0.0
+                expected = self._on_host[kind].expected_seconds(work.size)
                 if self._waiting_seconds + expected < OPENING_SECONDS:
                     return UNOPENED
                 self._waiting_seconds = OPENING_SECONDS  # once it is open, it serves shorter ones
@@ -151,17 +144,13 @@ class Router:
             return NO_DEVICE
         if device in self._left_out and time.monotonic() < self._left_out[device][1]:
             return FAILED
-        if self._wanted is not None:
+        if self._wanted is not None or kind is None:
             return device
-        if kind is None:
-            assert is_faster_on_host is not None
-            uses_device = device.kind == "CPU" and not is_faster_on_host()
-            return device if uses_device else SKINNY
         if sent < 1 and transfer_config(device) is None:
             sent = 1.0  # nothing is sent in any case
         found, least = self._known(device)
         if kind not in found:
-            return self._choose_unmeasured(device, kind, work, sent, is_faster_on_host)
+            return self._choose_unmeasured(device, kind, work, sent)
         if not self.settings.profile:
             # If the device changes, the next product above this limit updates it.
             self.least = least
@@ -196,8 +185,8 @@ class Router:
             return
         unmeasured = kind if side == UNMEASURED else None
         # An unmeasured kind is soon another side's on a GPU: see `_choose_unmeasured`.
-        by_rules = self._wanted is not None or kind is None or state[0].kind == "CPU"
-        if not by_rules and kind not in self._known(state[0])[0]:
+        is_settled = self._wanted is not None or kind is None or state[0].kind == "CPU"
+        if not is_settled and kind not in self._known(state[0])[0]:
             return
         self._sides.note(key, KnownSide(side, work.size, unmeasured, state))
 
@@ -289,23 +278,16 @@ class Router:
         self._sides.clear()
 
     def _choose_unmeasured(
-        self,
-        device: Device,
-        kind: Kind,
-        work: Work,
-        sent: float,
-        is_faster_on_host: Rules | None,
+        self, device: Device, kind: Kind, work: Work, sent: float
     ) -> Device | str:
         """Return the side for a kind without a crossover, and measure it once that pays.
 
-        For a CPU device, the rules tell the side. A product that is clearly faster on a GPU goes
-        there at once. Their times are compared with the host's, which makes the first of each kind.
+        A product that is clearly faster on the device goes there at once. The times of these
+        products are compared with the host's: the first of each kind is the host's.
         """
         on_host, on_device = self._on_host[kind], self._on_device[device, kind]
         trusted = on_host.rate > 0 and not on_device.is_given_up
         if trusted and is_clearly_faster(device, work, sent):
-            return device
-        if device.kind == "CPU" and is_faster_on_host is not None and not is_faster_on_host():
             return device
         if on_host.seconds >= EXPECTED_SECONDS:
             self._measure(device, kind)

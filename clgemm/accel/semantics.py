@@ -25,9 +25,8 @@ __all__ = [
 
 LARGE = np.full((1, 1), 3e38, np.float32)
 INFINITE, ZERO = np.full((1, 1), np.inf, np.float32), np.zeros((1, 1), np.float32)
-# To look at an element of an operand takes up to so many times as long as at one of the result.
-SMALLER = 4
-BOUND = 1e38  # below the largest float32 number, for all that rounding may add
+# Below the square of the largest float32 number, even if sums of squares in float32 lose some.
+BOUND = 1e70
 BLOCK = 256  # rows and columns that are copied at a time
 
 
@@ -98,19 +97,19 @@ def match_numpy(
         return NO_ERRORS
     a, b = operands()
     with np.errstate(all="ignore"):
-        if SMALLER * (a.size + b.size) < c.size and cannot_overflow(a, b):
+        if a.size + b.size < c.size and cannot_overflow(a, b):
             return NO_ERRORS
         return NO_ERRORS if is_finite(c, device) else _float_errors(a, b, c)
 
 
 def cannot_overflow(a: Any, b: Any) -> bool:
-    """Tell whether no sum of products of rows and columns can overflow, by the largest elements.
+    """Tell whether no sum of products of rows and columns can overflow, by the operands' norms.
 
-    False also if an element is not finite.
+    False also if an element is not finite, and for some operands where no sum overflows.
     """
-    # If one element is NaN, so are both the maximum and the minimum.
-    largest = (max(float(x.max()), -float(x.min())) for x in (a, b))
-    return bool(math.prod(largest) * a.shape[-1] < BOUND)
+    # By the Cauchy-Schwarz inequality.
+    squares = (float(np.einsum("i,i->", x, x)) for x in (a.ravel("K"), b.ravel("K")))
+    return math.prod(squares) < BOUND
 
 
 def raise_again(errors: FloatErrors, host: Callable[..., Any]) -> None:

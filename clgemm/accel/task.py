@@ -30,8 +30,6 @@ class Task(NamedTuple):
         Of its operands and result.
     sent : float
         The share of them that a device with memory of its own does not hold yet.
-    is_faster_on_host : callable or None
-        Tells it by the rules for what has not been measured; None if they do not hold.
     """
 
     work: Work
@@ -40,4 +38,3 @@ class Task(NamedTuple):
     usable: bool = True
     size_bytes: int = 0
     sent: float = 1.0
-    is_faster_on_host: Callable[[], bool] | None = None

@@ -98,7 +98,6 @@ def test_measured_crossovers_are_used(measured):
 
 
 SHALLOW, NARROW, BLOCK = Work(200, 200, 200), Work(200, 180, 200), Work(900, 900, 900)
-SHORT = Work(9, 900, 900)  # of no kind
 
 
 class Planted:
@@ -221,7 +220,7 @@ def test_the_time_of_a_measurement_is_not_that_of_a_product(device, monkeypatch)
         known = staticmethod(lambda _: None)
         remember = staticmethod(lambda *_: None)
 
-        def choose(self, _work, _sent, _rules):
+        def choose(self, _work, _sent):
             now[0] += 2.0
             return self.side
 
@@ -360,32 +359,6 @@ def test_a_pause_has_an_end(device):
         router.failed(device, cl.RuntimeError("planted"))
     (left_out,) = router.left_out()
     assert left_out.until - time.time() <= routing.LONGEST_PAUSE_SECONDS
-
-
-def test_the_rules_choose_the_side_on_a_cpu_until_its_kind_is_measured(opened):
-    """Also for sides that are too short for a measurement."""
-    device = clgemm.get_device()
-    asked = []
-
-    def rules(is_faster_on_host):
-        return lambda: asked.append(is_faster_on_host) or is_faster_on_host
-
-    for work, reason in ((BLOCK, routing.UNMEASURED), (SHORT, routing.SKINNY)):
-        assert opened.choose(work, 1.0, rules(False)) is device
-        assert opened.choose(work, 1.0, rules(True)) == reason
-        assert opened.choose(work, 1.0, None) == reason
-    assert len(asked) == 4
-    opened.stayed(routing.UNMEASURED, 9.0, SHALLOW)
-    assert opened.choose(SHALLOW, 1.0, rules(True)) is device  # as the measurement says
-    assert opened.choose(SHALLOW, 1.0, rules(True)) is device
-    assert len(asked) == 5
-
-
-def test_rules_are_not_asked_on_a_gpu(opened, monkeypatch):
-    """There a product has to be clearly faster."""
-    monkeypatch.setitem(vars(clgemm.get_device()), "kind", "GPU")
-    for work, reason in ((BLOCK, routing.UNMEASURED), (SHORT, routing.SKINNY)):
-        assert opened.choose(work, 1.0, lambda: False) == reason
 
 
 @pytest.mark.parametrize("function", ["matmul", "dot"])

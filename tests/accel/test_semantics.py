@@ -7,6 +7,8 @@ import warnings
 import numpy as np
 import pytest
 from accelerated import RANDOM, integers, offloading
+from hypothesis import given
+from hypothesis import strategies as st
 from staged import TINY
 from strategies import gamma
 
@@ -103,3 +105,36 @@ def test_the_error_state(device):
         with np.errstate(under="warn"):
             integers(20, 20) @ integers(20, 20)
     assert report().stayed == {hooks.UNDERFLOW: 1}
+
+
+@given(
+    st.floats(0, 20),
+    st.floats(0, 20),
+    st.sampled_from([None, np.nan, np.inf, -np.inf]),
+    st.booleans(),
+)
+def test_what_cannot_overflow_does_not(of_a, of_b, value, in_a):
+    """Where it is said, the product is finite; it is said of ordinary operands."""
+    a, b = RANDOM.standard_normal((9, 6)), RANDOM.standard_normal((6, 11))
+    a, b = (a * 10**of_a).astype(np.float32), (b * 10**of_b).astype(np.float32)
+    if value is not None:
+        (a if in_a else b)[3, 4] = value
+    with np.errstate(all="ignore"):
+        if semantics.cannot_overflow(a, b):
+            assert np.isfinite(a @ b).all()
+            assert value is None
+        else:
+            assert value is not None or of_a + of_b > 30 or max(of_a, of_b) > 15
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_small_operands_tell_for_a_large_result(product, device, monkeypatch):
+    """The result is looked at only where they cannot."""
+    looks = []
+    monkeypatch.setattr(semantics, "is_finite", lambda *of: looks.append(of) or is_finite(*of))
+    a, b = integers(50, 4), integers(4, 50)
+    with offloading(2), np.errstate(over="ignore"):
+        np.testing.assert_array_equal(PRODUCTS[product](a, b), a.astype("d") @ b)
+        assert looks == []
+        assert np.isinf(PRODUCTS[product](a * 3e37, b * 3e37)).any()
+    assert len(looks) == 1
