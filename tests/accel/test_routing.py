@@ -364,6 +364,7 @@ def test_a_pause_has_an_end(device):
 @pytest.mark.parametrize("function", ["matmul", "dot"])
 def test_a_product_that_stays_is_not_asked_about_again(function, opened, monkeypatch):
     """Until its kind is to be measured, another device is chosen or an array is resident."""
+    monkeypatch.setitem(vars(clgemm.get_device()), "kind", "CPU")
     a, b = np.ones((160, 170), np.float32), np.ones((170, 180), np.float32)
     key, work = key_of(function, a, b), Work(160, 180, 170)
     assert opened.known(None) is opened.known(key) is None
@@ -388,8 +389,9 @@ def test_a_product_that_stays_is_not_asked_about_again(function, opened, monkeyp
     assert opened.known(key) is None
 
 
-def test_what_stayed_is_forgotten_when_a_kind_is_measured(opened):
+def test_what_stayed_is_forgotten_when_a_kind_is_measured(opened, monkeypatch):
     """Then crossovers tell the side."""
+    monkeypatch.setitem(vars(clgemm.get_device()), "kind", "CPU")
     a = np.ones((160, 170), np.float32)
     key, work = key_of("dot", a, a[:, :1]), Work(160, 180, 170)
     opened.remember(key, routing.UNMEASURED, work)
