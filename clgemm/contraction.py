@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from clgemm.core.layout import broadcast_batch, merged
+from clgemm.core.layout import merged
 from clgemm.planning.loop_times import BatchKind
 from clgemm.runtime import staying
 from clgemm.runtime.execute import BoundCall
@@ -33,7 +33,6 @@ __all__ = [
     "contracted",
     "fits_dot",
     "is_loop",
-    "matmul_stays",
     "require_out",
     "stays_on_host",
     "summed_axes",
@@ -195,27 +194,6 @@ def element_us(x: AnyArray, y: AnyArray) -> float:
         return 0.0
     is_dense = x.strides[-1] == y.strides[-2 if y.ndim > 1 else -1] == x.itemsize
     return float(ELEMENT_US + x.shape[-1] * (DENSE_US if is_dense else STRIDED_US))
-
-
-def matmul_stays(function: str | None, x: AnyArray, y: AnyArray, is_new: bool) -> bool:
-    """Tell whether the host multiplies matmul(x, y) faster.
-
-    Parameters
-    ----------
-    function : str or None
-        A function's name is for `staying`.
-    is_new : bool
-        Whether the result is a new array.
-    """
-    rows, columns = as_batches(x, y)
-    matrices = math.prod(broadcast_batch(rows.shape[:-2], columns.shape[:-2]))
-    m, k, n = rows.shape[-2], rows.shape[-1], columns.shape[-1]
-    return staying.host_is_faster(
-        *(function, x, y, (m, n, k, matrices), sent_share(x, y, matrices * m * n)),
-        by_loop=is_loop(rows, columns),
-        is_new=is_new,
-        kind=batch_kind(rows, columns),
-    )
 
 
 def stays_on_host(function: str | None, x: AnyArray, y: AnyArray, is_new: bool) -> bool:

@@ -15,7 +15,7 @@ from clgemm.planning.crossovers import Work
 from clgemm.runtime import results
 from clgemm.runtime.operands import overlap, rearranged, updatable
 
-__all__ = ["Request", "parse_matmul"]
+__all__ = ["FLOAT32", "Request", "is_float32", "parse_matmul"]
 
 FLOAT32 = np.dtype(np.float32)
 KEYWORDS = {"axes", "casting", "dtype", "order", "out", "subok"}

@@ -211,7 +211,7 @@ def both_sides(device: Device, host: HostProduct) -> Callable[[Work], Sides]:
             c = np.empty(shape, np.float32)
             with watched(reports().errors):
                 multiply(1.0, a, b, 0.0, c, queue=device.queue)
-                match_numpy(work.symmetric, c, lambda: (a, b), device)
+                match_numpy(work.symmetric, c, (a, b), lambda: (a, b), device)
 
         return Sides(functools.partial(host, a, b), on_device)
 

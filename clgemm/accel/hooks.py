@@ -216,7 +216,7 @@ class Hooks:
             c = out if is_direct else request.allocated()
             matrices = request.matrices(c)
             multiply_into(x, y, matrices, queue)
-            errors = match_numpy(work.symmetric, matrices, lambda: (x, y), device)
+            errors = match_numpy(work.symmetric, matrices, (x, y), lambda: (x, y), device)
             if out is not None and not is_direct:
                 np.copyto(out, c, casting="unsafe")  # `parse_matmul` has checked the casting
             return unwrapped(c, None) if out is None else out, errors
@@ -248,6 +248,7 @@ class Hooks:
             errors = match_numpy(
                 symmetric,
                 np.asarray(result).reshape(m, n),
+                operands,
                 lambda: (x.reshape(m, k), np.moveaxis(y, max(y.ndim - 2, 0), 0).reshape(k, n)),
                 device,
             )
@@ -289,11 +290,12 @@ class Hooks:
         device: Device | str | None = None
         task: Task | None = None
         known: KnownSide | None = None
-        stays = False
         try:
             known = self._router.known(key)
-            stays = known is not None and isinstance(known.side, str)
-            device = known.side if known is not None and stays else self._running.enter()
+            if known is not None and isinstance(known.side, str):
+                device = known.side
+            else:
+                device = self._running.enter()
             if device is None and (task := prepare()) is not None:
                 reported = reports()
                 device = self._choose(task, reported.underflow, known)
@@ -325,7 +327,7 @@ class Hooks:
         begun = time.perf_counter()  # the choice may have measured
         result = host()
         ended = time.perf_counter()
-        if known is not None and stays:
+        if known is not None and device is known.side:
             self._router.stayed_again(known, ended - begun)
         elif isinstance(device, str):
             self._router.stayed(device, ended - begun, None if task is None else task.work)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from clgemm.accel.arguments import FLOAT32
 from clgemm.hardware.device import Device
 from clgemm.planning.crossovers import Kind
 
@@ -13,7 +14,6 @@ __all__ = ["Key", "KnownSide", "KnownSides", "key_of"]
 
 Key: TypeAlias = tuple[Any, ...]
 
-FLOAT32 = np.dtype(np.float32)
 MOST = 1024  # products that are remembered
 
 

@@ -175,14 +175,13 @@ class Router:
 
     def remember(self, key: Key | None, side: Device | str, work: Work) -> None:
         """Remember the side of a product, if that does not depend on other products."""
+        if isinstance(side, str) and side not in (SMALL, SKINNY, UNMEASURED):
+            return
         if key is None or any_held() or (state := self._state()) is None:
             return
-        kind = kind_of(work)
-        if isinstance(side, str):
-            if side not in (SMALL, SKINNY, UNMEASURED):
-                return
-        elif side is not state[0]:
+        if not isinstance(side, str) and side is not state[0]:
             return
+        kind = kind_of(work)
         unmeasured = kind if side == UNMEASURED else None
         # An unmeasured kind is soon another side's on a GPU: see `_choose_unmeasured`.
         is_settled = self._wanted is not None or kind is None or state[0].kind == "CPU"

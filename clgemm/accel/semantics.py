@@ -75,7 +75,11 @@ def reports() -> Reports:
 
 
 def match_numpy(
-    symmetric: bool, c: Any, operands: Callable[[], tuple[Any, Any]], device: Device
+    symmetric: bool,
+    c: Any,
+    factors: tuple[Any, Any],
+    operands: Callable[[], tuple[Any, Any]],
+    device: Device,
 ) -> FloatErrors:
     """Make the device's product symmetric if asked for, and return its floating-point errors.
 
@@ -87,19 +91,21 @@ def match_numpy(
         Whether to make the product symmetric bit for bit.
     c : ndarray, shape (..., m, n)
         The product.
+    factors : tuple of ndarray
+        The elements of a and of b, in any shape.
     operands : callable
-        Returns a and b, of shapes (..., m, k) and (..., k, n).
+        Returns a and b, of shapes (..., m, k) and (..., k, n). It is called only if an element of
+        the product may not be finite.
     """
     if symmetric:
         mirror(c)
     seen = watch()
     if seen is None or not c.size or seen.elements == c.size:
         return NO_ERRORS
-    a, b = operands()
     with np.errstate(all="ignore"):
-        if a.size + b.size < c.size and cannot_overflow(a, b):
+        if sum(x.size for x in factors) < c.size and cannot_overflow(*factors):
             return NO_ERRORS
-        return NO_ERRORS if is_finite(c, device) else _float_errors(a, b, c)
+        return NO_ERRORS if is_finite(c, device) else _float_errors(*operands(), c)
 
 
 def cannot_overflow(a: Any, b: Any) -> bool:

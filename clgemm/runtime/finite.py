@@ -16,11 +16,12 @@ import numpy as np
 from clgemm.hardware.device import Device
 from clgemm.kernels.finite.plan import count_flags, finite_plan
 from clgemm.planning.selection import transfer_config
+from clgemm.runtime.bound_plan import BoundPlan
 from clgemm.runtime.execute import BoundCall, execute
 from clgemm.runtime.operands import HostArray
-from clgemm.runtime.workspace import workspace
+from clgemm.runtime.workspace import Workspace, workspace
 
-__all__ = ["Watch", "are_all_set", "is_finite", "watch", "watched"]
+__all__ = ["Watch", "are_all_set", "bound_check", "is_finite", "watch", "watched"]
 
 # Fewer elements take the host less time than a launch takes a CPU device (two cores of an Intel
 # Xeon with PoCL 3.0, 3.1 and Intel's runtime, 2026-11-27).
@@ -67,14 +68,20 @@ def is_finite(c: HostArray, device: Device) -> bool:
         What may look at them, if it reads host arrays where they lie.
     """
     if c.size >= LEAST_ON_DEVICE and transfer_config(device) is None:
-        elements = c.ravel("K")  # no copy, unless the result has gaps
-        flags = np.zeros(count_flags(elements.size, device.limits), np.float32)
-        space = workspace(device.queue)
-        bound = space.bind(finite_plan(elements.size, device.limits), device)
+        # This copies only a result with gaps.
+        elements, space = c.ravel("K"), workspace(device.queue)
+        bound, count = bound_check(elements.size, device, space)
+        flags = np.zeros(count, np.float32)
         execute(BoundCall(space, bound, False), 1.0, elements, elements, 0.0, flags)
         return are_all_set(flags)
     # Of all sums, this one is the fastest, and it warns of nothing.
     return math.isfinite(np.einsum("i->", c.ravel("K")))
+
+
+def bound_check(elements: int, device: Device, space: Workspace) -> tuple[BoundPlan, int]:
+    """Return what looks at so many elements, built and set up, and how many flags it sets."""
+    plan = finite_plan(elements, device.limits)
+    return space.bind(plan, device), count_flags(elements, device.limits)
 
 
 def are_all_set(flags: HostArray) -> bool:

@@ -8,19 +8,15 @@ from typing import NamedTuple
 import numpy as np
 import pyopencl as cl
 
-from clgemm.core.steps import ceil_div
-from clgemm.core.transfer import FLOAT_BYTES
-from clgemm.kernels.finite.plan import count_flags, finite_plan
+from clgemm.core.steps import round_up
 from clgemm.runtime.bound_plan import BoundPlan
-from clgemm.runtime.finite import are_all_set
-from clgemm.runtime.operands import LARGEST_ALIGNMENT
+from clgemm.runtime.finite import are_all_set, bound_check
 from clgemm.runtime.transfer.product import TiledProduct
+from clgemm.runtime.transfer.route import STEP
 from clgemm.runtime.transfer.staging import Chunk
 from clgemm.runtime.workspace import Workspace
 
 __all__ = ["Check", "Checks", "check_of"]
-
-STEP = LARGEST_ALIGNMENT // FLOAT_BYTES  # the flags of a block begin at a multiple of this
 
 
 class Check(NamedTuple):
@@ -46,9 +42,7 @@ class Check(NamedTuple):
 
 def check_of(product: TiledProduct, elements: int) -> Check:
     """Return what looks at so many elements, built and set up; repeated, this is a look-up."""
-    device, space = product.device, product.space
-    plan = space.bind(finite_plan(elements, device.limits), device)
-    return Check(space, plan, count_flags(elements, device.limits))
+    return Check(product.space, *bound_check(elements, product.device, product.space))
 
 
 class Checks:
@@ -67,7 +61,7 @@ class Checks:
         self._checks = [check_of(product, elements) for elements in blocks]
         self._starts = [0]
         for check in self._checks:
-            self._starts.append(self._starts[-1] + ceil_div(check.flags, STEP) * STEP)
+            self._starts.append(self._starts[-1] + round_up(check.flags, STEP))
         self._enqueued = 0
 
     def allocate(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from clgemm.core.layout import Layout, dense_layout, memory_order
-from clgemm.core.steps import ceil_div
+from clgemm.core.steps import round_up
 from clgemm.core.transfer import FLOAT_BYTES, Block, pieces
 from clgemm.core.transfer_config import TransferConfig
 from clgemm.runtime.operands import LARGEST_ALIGNMENT, HostArray
@@ -150,7 +150,7 @@ def _route(
     most = longest
     if is_threaded:
         most = min(longest, max(sum(sizes) // PIECES, SMALLEST_PIECE_BYTES // FLOAT_BYTES))
-    starts, end_of_c = (0, ceil_div(sizes[0], STEP) * STEP), sizes[2]
+    starts, end_of_c = (0, round_up(sizes[0], STEP)), sizes[2]
 
     up, down = _Places(longest, not is_threaded), _Places(longest, not is_threaded)
     for operand in (0, 1):
@@ -161,7 +161,7 @@ def _route(
         up.add(2, shapes[2], 0, most)
     down.add(2, shapes[2], 0, most)
     if flags:
-        first_flag = ceil_div(sizes[2], STEP) * STEP
+        first_flag = round_up(sizes[2], STEP)
         down.add(3, (flags,), first_flag, flags)
         end_of_c = first_flag + flags
     a, b, c = (
@@ -207,7 +207,7 @@ class _Places:
                 self._chunk, self._used = self._chunk + 1, 0
             part = Part(array, block, self._used, size)
             self.transfers.append(Transfer(self._chunk, self._used, size, start + begin, (part,)))
-            self._used += ceil_div(size, STEP) * STEP
+            self._used += round_up(size, STEP)
 
     def _join(self, array: int, block: Block, start: int, size: int) -> bool:
         """Place a part in the last transfer, as far from its start as on the device, if it fits."""
@@ -220,7 +220,7 @@ class _Places:
         part = Part(array, block, first, size)
         whole = first + size - last.first
         self.transfers[-1] = last._replace(size=whole, parts=(*last.parts, part))
-        self._used = ceil_div(first + size, STEP) * STEP
+        self._used = round_up(first + size, STEP)
         return True
 
     def end(self) -> None:
