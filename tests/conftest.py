@@ -21,6 +21,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 for _variable in ("CLGEMM_DEVICE", "CLGEMM_PRECISION"):
     os.environ.pop(_variable, None)
 os.environ["CLGEMM_THRESHOLD"] = "0"  # every product goes to the device, whatever its size
+# The side of a product depends on it alone, as where no thread of NumPy's BLAS spins after another.
+os.environ["OPENBLAS_THREAD_TIMEOUT"] = "4"
 
 import pyopencl as cl
 import pytest

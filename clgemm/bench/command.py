@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from clgemm.bench import survey_command, survey_report, timeline
+from clgemm.bench import programs_command, survey_command, survey_report, timeline
 from clgemm.bench.cases import Case, default_cases, parse_shapes, quick_cases
 from clgemm.bench.contenders import PEERS, is_ours
 from clgemm.bench.host_blas_peers import OTHER_OPENBLAS
@@ -73,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="seconds that each contender may take for a case; a case that needs more is skipped",
     )
     survey_command.add_arguments(parser)
+    programs_command.add_arguments(parser)
     parser.add_argument("--quick", action="store_true", help="fewer and smaller cases and rounds")
     parser.add_argument(
         "--no-startup", action="store_true", help="do not time cold starts and tiny calls"
@@ -115,8 +116,13 @@ def main(args: argparse.Namespace) -> int:
             raise ValueError("--out-new and --through go with --timeline")
         if args.timeline is not None and len(devices) > 1:
             raise ValueError(f"--timeline records one device, not {len(devices)}: --device chooses")
-        if args.timeline is not None and args.survey:
-            raise ValueError("--timeline and --survey exclude each other")
+        runs = {
+            "--timeline": args.timeline is not None,
+            "--survey": args.survey,
+            "--programs": args.programs,
+        }
+        if len(given := [name for name, wanted in runs.items() if wanted]) > 1:
+            raise ValueError(f"{' and '.join(given)} exclude each other")
         peers = _peers(args.peers)
         cases = _cases(args, peers)
         chosen_precision(args.precision)  # or an error that names the variable
@@ -127,6 +133,11 @@ def main(args: argparse.Namespace) -> int:
         return 2
     if args.timeline is not None:
         return timeline.main(args, devices[0])
+    if args.programs:
+        every = [word for each in devices for word in identity(each)]
+        return programs_command.main(
+            args, every, devices[0].label, _threads(devices[0], args.threads)
+        )
     try:
         report = _run(devices, cases, peers, args)
     except KeyboardInterrupt:
@@ -155,7 +166,7 @@ def _draw(report: Report, file: Path) -> None:
 def _cases(args: argparse.Namespace, peers: list[str]) -> list[Case]:
     if args.survey:
         return survey_command.cases(args, peers)
-    if args.minutes is not None:
+    if args.minutes is not None and not args.programs:
         raise ValueError("--minutes is for a survey: --survey N")
     if args.shapes is not None:
         return parse_shapes(args.shapes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
@@ -14,7 +14,17 @@ from clgemm.bench.cases import Case
 from clgemm.bench.host_blas_peers import HOST_PEERS
 from clgemm.bench.operands import COLUMNS_IN_FRONT, operands, stored, viewed
 
-__all__ = ["DEVICE", "HOST", "PEERS", "ROUTED", "Call", "available", "is_ours", "prepare"]
+__all__ = [
+    "DEVICE",
+    "HOST",
+    "PEERS",
+    "ROUTED",
+    "Call",
+    "available",
+    "is_ours",
+    "prepare",
+    "program",
+]
 
 # The operands are NumPy arrays, and the time includes transfers; or they are device arrays, and the
 # time is from the call to the end of the kernel.
@@ -99,6 +109,33 @@ def prepare(contender: str, case: Case, mode: str, device: Any) -> Call:
 
         return _on_host(clgemm.matmul, case) if mode == HOST else _clgemm(case, device)
     return _clblast(case, device) if contender == "CLBlast" else _cublas(case, device)
+
+
+def program(contender: str, cases: Sequence[Case], steps: Sequence[int]) -> Call:
+    """Return a pass of a program as one call: products of NumPy arrays, each a new result.
+
+    Parameters
+    ----------
+    contender : str
+        NumPy, or one that is clgemm.
+    cases : sequence of Case
+        The different products.
+    steps : sequence of int
+        Positions in `cases`, in the order of the products.
+    """
+    matmul: Callable[..., Any] = np.matmul
+    if is_ours(contender):
+        import clgemm
+
+        matmul = clgemm.matmul
+    pairs = [operands(case) for case in cases]
+    results: list[Any] = [None] * len(cases)
+
+    def once() -> None:
+        for step in steps:
+            results[step] = matmul(*pairs[step])
+
+    return Call(once, lambda: results)
 
 
 def _shape(case: Case) -> tuple[int, ...]:

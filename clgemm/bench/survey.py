@@ -13,7 +13,9 @@ from clgemm.bench.figures import Outcome
 
 __all__ = [
     "KINDS",
+    "STORAGE_BYTES",
     "Bounds",
+    "Draw",
     "Summary",
     "groupings",
     "percentile",
@@ -84,7 +86,7 @@ class Draw:
     version of Python.
     """
 
-    def __init__(self, seed: int, bounds: Bounds) -> None:
+    def __init__(self, seed: int | str, bounds: Bounds) -> None:
         self.random = Random(seed).random
         self.low, self.high = bounds.sides
 

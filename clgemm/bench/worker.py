@@ -32,6 +32,7 @@ class Server:
         self.identified = identified
         self._device: Any = None
         self._case: Any = None
+        self._cases: list[Any] = []
         self._call: Any = None
 
     @property
@@ -70,6 +71,16 @@ class Server:
         self._call = prepare(self.contender, self._case, mode, self.device)
         return _seconds(self._call.once)
 
+    def prepare_program(self, products: list[dict[str, Any]], steps: list[int]) -> float:
+        """Make the operands of a program, run it once, and return the seconds of this pass."""
+        from clgemm.bench.cases import Case
+        from clgemm.bench.contenders import program
+
+        self.release()
+        self._cases = [Case.from_dict(product) for product in products]
+        self._call = program(self.contender, self._cases, steps)
+        return _seconds(self._call.once)
+
     def turn(self, seconds: float) -> float:
         """Repeat the call for `seconds`, at least once, and return the median time of a call."""
         once = self._call.once
@@ -102,6 +113,19 @@ class Server:
         expected = np.load(file, mmap_mode="r")
         return list(judge(self._case, self._call.fetch(), expected, self._precision()))
 
+    def judge_program(self) -> float:
+        """Compare the last results of a program with float64, and return the worst error.
+
+        Of all products, it is the greatest second figure of `judge`.
+        """
+        from clgemm.bench.operands import judge, reference
+
+        errors = (
+            judge(case, result, reference(case), self._precision())[1]
+            for case, result in zip(self._cases, self._call.fetch(), strict=True)
+        )
+        return max(errors, key=lambda error: (error != error, error))  # NaN is the worst
+
     def plan(self, case: dict[str, Any], mode: str) -> dict[str, Any]:
         """Return the kernel family, the config and the launches of clgemm's product."""
         from clgemm.bench.cases import Case
@@ -125,6 +149,7 @@ class Server:
     def release(self) -> None:
         """Release the operands."""
         self._call = self._case = None
+        self._cases = []
 
     def roofs(self) -> dict[str, Any]:
         """Measure the device's arithmetic peak and memory bandwidth."""

@@ -20,6 +20,7 @@ __all__ = [
     "COUNTED_B",
     "LEAST_CALL_US",
     "LEAST_COUNTED",
+    "both_us",
     "call_us",
     "is_quick_loop",
     "may_suit",
@@ -220,16 +221,45 @@ def suits(
     is_b_transposed : bool, optional
         Whether B is a single matrix with contiguous columns.
     """
-    host, device, folded, batch, margin, tied = _processor(is_amd)
-    if matrices > 1 and max(m * n, m * k, n * k) <= LARGEST:
-        if min(n, k) < 2:
-            return False
-        times = folded if kind is BatchKind.FOLDED else batch
-        return matrices * host.loop.of(m, n, k, kind) > times.of(m, n, k, matrices, costs)
-    if min(m, n, k) < 2:
+    times = both_us(m, n, k, matrices, costs, is_amd, kind, is_b_transposed)
+    if times is None:
         return False
-    needed = margin if m * n * k >= tied else 1.0
-    return host.of(m, n, k, is_b_transposed) > needed * device.of(m, n, k, costs)
+    host_us, device_us = times
+    processor = _processor(is_amd)
+    is_tied = not _is_quick(m, n, k, matrices) and m * n * k >= processor.tied
+    return host_us > (processor.margin if is_tied else 1.0) * device_us
+
+
+def both_us(
+    m: int,
+    n: int,
+    k: int,
+    matrices: int,
+    costs: CpuCosts,
+    is_amd: bool,
+    kind: BatchKind = BatchKind.OWN_B,
+    is_b_transposed: bool = False,
+) -> tuple[float, float] | None:
+    """Return the microseconds that the host's BLAS and a CPU device take for a product.
+
+    None for a product with a vector, which has not been measured. The parameters are those of
+    `suits`.
+    """
+    host, device, folded, batch, *_ = _processor(is_amd)
+    if _is_quick(m, n, k, matrices):
+        if min(n, k) < 2:
+            return None
+        times = folded if kind is BatchKind.FOLDED else batch
+        return matrices * host.loop.of(m, n, k, kind), times.of(m, n, k, matrices, costs)
+    if min(m, n, k) < 2:
+        return None
+    host_us = matrices * host.of(m, n, k, is_b_transposed)
+    return host_us, matrices * device.of(m, n, k, costs)
+
+
+def _is_quick(m: int, n: int, k: int, matrices: int) -> bool:
+    """Tell whether a product is a batch of matrices that are small enough to count as one call."""
+    return matrices > 1 and max(m * n, m * k, n * k) <= LARGEST
 
 
 def _processor(is_amd: bool) -> Processor:

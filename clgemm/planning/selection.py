@@ -22,6 +22,7 @@ __all__ = [
     "is_clearly_faster",
     "is_mostly_result",
     "is_small",
+    "reads_in_place",
     "require_settings",
     "threshold",
     "threshold_text",
@@ -217,7 +218,7 @@ def host_is_faster(
         return False
     product, found = Work(m, n, k, matrices), measured(device)
     least_of_kinds = found.least if found else {}
-    if suits_cpu and kind_of(product) not in least_of_kinds and _reads_in_place(device):
+    if suits_cpu and kind_of(product) not in least_of_kinds and reads_in_place(device):
         costs, is_amd = device.traits.limits.cpu_costs, device.traits.is_amd
         if cpu_choice.suits(m, n, k, matrices, costs, is_amd, kind, is_b_transposed):
             return False
@@ -229,7 +230,7 @@ def host_is_faster(
         sent = 1.0  # nothing is sent in any case
     if (wins := pays(product, least_of_kinds, sent)) is not None:
         return not wins
-    if by_copy and _reads_in_place(device):
+    if by_copy and reads_in_place(device):
         return False
     return _rules_choose_host(device, product, sent)
 
@@ -248,7 +249,7 @@ def is_mostly_result(m: int, n: int, k: int, matrices: int) -> bool:
 def _keeps_memory_for(device: Device, elements: int, matrices: int) -> bool:
     """Tell whether a device makes a large new result faster, in memory that is kept for it."""
     if transfer_config(device) is None:
-        return _reads_in_place(device)
+        return reads_in_place(device)
     return device.kind == "GPU" and (matrices > 1 or elements >= LEAST_NEW_RESULT_IF_SENT)
 
 
@@ -281,7 +282,7 @@ def _warn_once(message: str) -> None:
     log.warning("clgemm: NumPy multiplies: %s", message)
 
 
-def _reads_in_place(device: Device) -> bool:
+def reads_in_place(device: Device) -> bool:
     """Tell whether a device is a CPU of few cores that reads host arrays fast where they lie."""
     has_few_cores = device.kind == "CPU" and not device.traits.has_many_cores
     return has_few_cores and _uses_avx512(device) and transfer_config(device) is None

@@ -1,7 +1,8 @@
-"""Products that stay on the host: known by their shapes and strides, they are not judged again.
+"""The choice of the side of host arrays: products that are repeated are not compared again.
 
-To judge one takes 25 us, and twice that after a product that has filled the caches. Only these
-count, and what `_state` returns.
+To compare both sides takes 25 us, and twice that after a product that has filled the caches. It
+depends on the shapes and strides, and on what `_state` returns. On a CPU, `clgemm.runtime.turns`
+has the last word.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from numpy import ndarray
 
 from clgemm.core.caches import forgettable
 from clgemm.hardware.choice import get_devices
-from clgemm.planning import selection
+from clgemm.hardware.device import Device
+from clgemm.planning import cpu_choice, selection
 from clgemm.planning.cpu_choice import COUNTED_A, COUNTED_B, LEAST_COUNTED, is_quick_loop
-from clgemm.planning.crossovers import measured, smallest
+from clgemm.planning.crossovers import Measured, Work, kind_of, measured, smallest
 from clgemm.planning.loop_times import BatchKind
 from clgemm.planning.selection import threshold_text
 from clgemm.runtime import regions, results
 from clgemm.runtime.operands import FLOAT32
+from clgemm.runtime.turns import LEAST_THREADED, Product, host_makes, host_makes_small, may_spin
 
 __all__ = ["host_is_faster", "is_known", "is_small", "is_tiny"]
 
@@ -28,7 +31,11 @@ MOST_KNOWN = 1024
 
 Key: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
-_known: dict[Key, tuple[Any, ...]] = {}
+# The crossover that the environment sets, the devices, and the first one's measured crossovers.
+State: TypeAlias = tuple[int | None, tuple[Device, ...], Measured | None]
+
+# By what a product depends on. No times, if NumPy makes it whatever comes before.
+_known: dict[Key, tuple[State, Product | None]] = {}
 
 
 def is_tiny(a: Any, b: Any) -> bool:
@@ -43,7 +50,9 @@ def is_tiny(a: Any, b: Any) -> bool:
         return False
     size_a, size_b, k = a.size, b.size, a.shape[1]
     least = smallest(LEAST_COUNTED) - COUNTED_A * size_a - COUNTED_B * size_b
-    return k > 1 and size_a * size_b < k * least and not threshold_text()
+    if k < 2 or size_a * size_b >= k * least or threshold_text():
+        return False
+    return size_a * size_b < k * LEAST_THREADED or host_makes_small()
 
 
 def is_small(a: Any, b: Any, out: Any, is_matmul: bool = False) -> bool:
@@ -63,7 +72,9 @@ def is_small(a: Any, b: Any, out: Any, is_matmul: bool = False) -> bool:
             return _is_small_batch(shape, b.shape)
     elif (len(shape) > 2 or b.ndim > 2) and not threshold_text():
         return bool(size_a * size_b < k * selection.LEAST_BY_ELEMENTS)
-    return selection.is_small(size_a, size_b, k)
+    if not selection.is_small(size_a, size_b, k):
+        return False
+    return size_a * size_b < k * LEAST_THREADED or bool(threshold_text()) or host_makes_small()
 
 
 @forgettable
@@ -78,7 +89,7 @@ def _is_small_batch(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
 
 
 def is_known(function: str, a: Any, b: Any, out: Any) -> bool:
-    """Tell whether NumPy made such a product before, and still would.
+    """Tell whether NumPy makes a product whose sides were compared before, and note it.
 
     Parameters
     ----------
@@ -90,7 +101,10 @@ def is_known(function: str, a: Any, b: Any, out: Any) -> bool:
     if out is not None and type(out) is not ndarray:
         return False
     found = _known.get((function, a.shape, b.shape, a.strides, b.strides))
-    return found is not None and not regions.any_held() and found == _state()
+    if found is None or regions.any_held():
+        return False
+    state, product = found
+    return state == _state() and (product is None or host_makes(product))
 
 
 def host_is_faster(
@@ -104,7 +118,7 @@ def host_is_faster(
     kind: BatchKind = BatchKind.OWN_B,
     element_us: float = 0.0,
 ) -> bool:
-    """Tell whether the host's BLAS should multiply, and note it if so.
+    """Tell whether the host's BLAS should multiply, and note it.
 
     Parameters
     ----------
@@ -120,17 +134,43 @@ def host_is_faster(
     m, n, _, matrices = sizes
     is_kept = is_new and results.is_kept(matrices * m * n)
     how: dict[str, Any] = {"by_loop": by_loop, "is_kept": is_kept, "kind": kind}
-    how["copied"] = _copied(a) + _copied(b)
-    how["is_b_transposed"] = b.ndim == 2 and b.strides[0] == b.itemsize < b.strides[1]
-    if not selection.host_is_faster(*sizes, sent, **how, element_us=element_us):
-        return False
-    if selection.is_mostly_result(*sizes):
-        return True  # what is noted must hold for any `out`
-    if function and not regions.any_held() and (state := _state()) is not None:
+    copied = how["copied"] = _copied(a) + _copied(b)
+    is_flipped = how["is_b_transposed"] = b.ndim == 2 and b.strides[0] == b.itemsize < b.strides[1]
+    is_hosts = selection.host_is_faster(*sizes, sent, **how, element_us=element_us)
+    # What is noted must hold for any `out`.
+    if selection.is_mostly_result(*sizes) or regions.any_held() or (state := _state()) is None:
+        return is_hosts
+    by_blas = not by_loop and element_us == 0 and copied < selection.LEAST_BY_COPY
+    product = _compared(is_hosts, sizes, state, kind, is_flipped) if by_blas else None
+    if function and (is_hosts or product):
         if len(_known) >= MOST_KNOWN:
             _known.clear()
-        _known[function, a.shape, b.shape, a.strides, b.strides] = state
-    return True
+        _known[function, a.shape, b.shape, a.strides, b.strides] = state, product
+    return is_hosts if product is None else host_makes(product)
+
+
+def _compared(
+    is_hosts: bool,
+    sizes: tuple[int, int, int, int],
+    state: State,
+    kind: BatchKind,
+    is_b_transposed: bool,
+) -> Product | None:
+    """Return both sides' times of a product; None unless they take cores from each other."""
+    threshold, devices, found = state
+    if threshold is not None or len(devices) > 1 or not selection.reads_in_place(devices[0]):
+        return None
+    traits, (m, n, k, matrices) = devices[0].traits, sizes
+    costs = traits.limits.cpu_costs
+    times = cpu_choice.both_us(m, n, k, matrices, costs, traits.is_amd, kind, is_b_transposed)
+    if times is None or not may_spin():
+        return None
+    host_us, device_us = times
+    if found and kind_of(Work(m, n, k, matrices)) in found.least and is_hosts:
+        host_us = min(host_us, device_us)  # the other was measured
+    elif not is_hosts:
+        device_us = min(device_us, host_us)
+    return Product(is_hosts, host_us, device_us, m * n * k >= LEAST_THREADED)
 
 
 def _copied(x: Any) -> int:
@@ -143,7 +183,7 @@ def _copied(x: Any) -> int:
     return int(x.size)
 
 
-def _state() -> tuple[Any, ...] | None:
+def _state() -> State | None:
     """Return what the choice of the side depends on besides shapes; None if there is no device."""
     try:
         devices = get_devices()

@@ -12,7 +12,7 @@ from clgemm.core.cpu_costs import INTEL
 from clgemm.hardware.choice import devices, get_device
 from clgemm.planning import cpu_choice, crossovers, selection
 from clgemm.planning.loop_times import BatchKind
-from clgemm.runtime import results, staying
+from clgemm.runtime import results, staying, turns
 
 A, B = np.ones((30, 40), np.float32), np.ones((40, 50), np.float32)
 WORK = 30 * 40 * 50
@@ -236,3 +236,62 @@ def test_a_threshold_of_the_environment_decides_what_is_small(monkeypatch):
             clgemm.matmul(np.ones(empty, "f"), np.ones((empty[2], 2), "f")),
             np.ones(empty, "f") @ np.ones((empty[2], 2), "f"),
         )
+
+
+@pytest.fixture
+def in_turns(device, monkeypatch):
+    """Threads of NumPy's BLAS that spin for a second beside a CPU device that reads in place.
+
+    The device takes four fifths of the host's time where B has 50 columns, else five fourths.
+    """
+    if len(clgemm.get_devices()) > 1:
+        pytest.skip("several devices are chosen")
+    monkeypatch.delenv("CLGEMM_THRESHOLD", raising=False)
+    now = [1000.0]
+    monkeypatch.setattr(turns.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(turns, "spin_seconds", lambda: 1.0)
+    monkeypatch.setattr(staying, "may_spin", lambda: True)
+    monkeypatch.setattr(staying, "_known", {})
+    monkeypatch.setattr(staying, "is_tiny", lambda *_: False)
+    monkeypatch.setattr(staying, "is_small", lambda *_: False)
+    monkeypatch.setattr(staying, "LEAST_THREADED", 1)
+    monkeypatch.setattr(selection, "reads_in_place", lambda _: True)
+    monkeypatch.setattr(selection, "host_is_faster", lambda *sizes, **_: sizes[1] != 50)
+    monkeypatch.setattr(
+        cpu_choice, "both_us", lambda *sizes: (5e3, 4e3) if sizes[1] == 50 else (4e3, 5e3)
+    )
+    turns.forget()
+    yield now
+    turns.forget()
+
+
+@pytest.mark.parametrize("function", [clgemm.matmul, clgemm.dot])
+def test_a_program_stays_on_one_side_for_a_while(function, in_turns, planned):
+    """A product right after one of NumPy is NumPy's too, until a change has paid."""
+    wide = np.ones((40, 51), np.float32)
+    function(A, B)
+    assert len(planned) == 1
+    for _ in range(3):  # by the call cache: the program leans on the device
+        np.testing.assert_array_equal(function(A, wide), A @ wide)
+    found = len(planned)
+    assert found == 2
+    in_turns[0] += 10
+    function(A, wide)
+    before = turns._turns.saved_us
+    np.testing.assert_array_equal(function(A, B), A @ B)
+    assert turns._turns.saved_us == before + 1e3
+    assert not turns._turns.is_leaning
+    for _ in range(400):
+        function(A, B)
+    assert turns._turns.is_leaning
+    assert turns._turns.saved_us > before + 1e5
+    assert len(planned) == found
+
+
+def test_several_devices_and_thresholds_are_not_the_concern_of_turns(in_turns, monkeypatch):
+    """The environment's threshold is the user's choice of the side."""
+    clgemm.matmul(A, np.ones((40, 51), np.float32))
+    before = turns._turns.end
+    monkeypatch.setenv("CLGEMM_THRESHOLD", "1")
+    clgemm.matmul(A, B)
+    assert turns._turns.end == before
