@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyopencl as cl
@@ -31,8 +31,10 @@ __all__ = [
     "as_matrix_of",
     "batch_kind",
     "contracted",
+    "dot_sizes",
     "fits_dot",
     "is_loop",
+    "matmul_sizes",
     "require_out",
     "stays_on_host",
     "summed_axes",
@@ -40,6 +42,8 @@ __all__ = [
     "without",
 ]
 
+# m, n, k and the number of matrices.
+Sizes: TypeAlias = tuple[int, int, int, int]
 # Of an element of the result, and of a multiply-add where the summed axes are dense or are not.
 # From 300 random products on two cores of an AMD EPYC (Zen 5), NumPy 2.4 (2026-11-26).
 ELEMENT_US, DENSE_US, STRIDED_US = 6e-3, 7e-5, 2.5e-4
@@ -196,9 +200,37 @@ def element_us(x: AnyArray, y: AnyArray) -> float:
     return float(ELEMENT_US + x.shape[-1] * (DENSE_US if is_dense else STRIDED_US))
 
 
+def matmul_sizes(
+    rows: AnyArray, columns: AnyArray, batch: tuple[int, ...], is_new: bool
+) -> tuple[Sizes, float, dict[str, Any]]:
+    """Return what the choice of the side of a matmul of batches of matrices depends on.
+
+    Parameters
+    ----------
+    batch : tuple of int
+        The shape of the batch, of which the operands may have parts.
+    is_new : bool
+        Whether the result is a new array.
+
+    Returns
+    -------
+    sizes, sent, how
+        As for `clgemm.runtime.staying.compared`.
+    """
+    m, k, n = rows.shape[-2], rows.shape[-1], columns.shape[-1]
+    matrices = math.prod(batch)
+    how = {"by_loop": is_loop(rows, columns), "is_new": is_new, "kind": batch_kind(rows, columns)}
+    return (m, n, k, matrices), sent_share(rows, columns, matrices * m * n), how
+
+
+def dot_sizes(x: AnyArray, y: AnyArray, is_new: bool) -> tuple[Sizes, float, dict[str, Any]]:
+    """Return what the choice of the side of dot(x, y) depends on, as `matmul_sizes` does."""
+    m, n = math.prod(x.shape[:-1]), math.prod(without(y.shape, -2))
+    how = {"is_new": is_new, "element_us": element_us(x, y)}
+    return (m, n, x.shape[-1], 1), sent_share(x, y, m * n), how
+
+
 def stays_on_host(function: str | None, x: AnyArray, y: AnyArray, is_new: bool) -> bool:
     """Tell whether the host multiplies dot(x, y) faster; a function's name is for `staying`."""
-    m, n = math.prod(x.shape[:-1]), math.prod(without(y.shape, -2))
-    sizes, sent = (m, n, x.shape[-1], 1), sent_share(x, y, m * n)
-    each = element_us(x, y)
-    return staying.host_is_faster(function, x, y, sizes, sent, is_new=is_new, element_us=each)
+    sizes, sent, how = dot_sizes(x, y, is_new)
+    return staying.host_is_faster(function, x, y, sizes, sent, **how)

@@ -16,10 +16,9 @@ import pyopencl as cl
 from clgemm.contraction import (
     as_batches,
     as_matrix_of,
-    batch_kind,
     contracted,
     fits_dot,
-    is_loop,
+    matmul_sizes,
     require_out,
     stays_on_host,
     summed_axes,
@@ -216,15 +215,11 @@ def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
     if is_device(x):
         require_out(target, shape)
     else:
-        m, k, n = rows.shape[-2], rows.shape[-1], columns.shape[-1]
         usable = target is None or (
             type(target) in (np.ndarray, np.memmap) and target.shape == shape
             and target.flags.writeable and np.can_cast(np.float32, target.dtype, "same_kind")
         )  # fmt: skip
-        count, sent = math.prod(batch), sent_share(x, y, math.prod(shape))
-        sizes, by_loop = (m, n, k, count), is_loop(rows, columns)
-        how: dict[str, Any] = {"by_loop": by_loop, "is_new": target is None}
-        how["kind"] = batch_kind(rows, columns)
+        sizes, sent, how = matmul_sizes(rows, columns, batch, target is None)
         if not usable or staying.host_is_faster("matmul", x, y, sizes, sent, **how):
             return np.matmul(a, b, out=out)
     direct = target is not None and updatable(target)

@@ -11,7 +11,7 @@ from test_imports import FOLDER, MODULES
 TESTS = Path(__file__).parent
 # Modules whose tests do not have their name, and why.
 EXCEPTIONS = {
-    "accel.task": "a named tuple that routing and hooks pass on: it does nothing",
+    "accel.settings": "values that a router holds: it does nothing",
     "kernels.common.choice": "a named pair of configs: it does nothing",
     "runtime.several.part": "a named tuple and protocols: they do nothing",
 }

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from clgemm.accel.routing import Settings
+from clgemm.accel.settings import Settings
 from clgemm.hardware.identity import identity
 
 __all__ = [

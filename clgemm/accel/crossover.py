@@ -13,12 +13,15 @@ import numpy as np
 
 from clgemm.accel.semantics import match_numpy, reports
 from clgemm.core.caches import forget_plans
+from clgemm.core.host_blas import spin_seconds
 from clgemm.hardware.device import Device
 from clgemm.planning import crossovers
 from clgemm.planning.crossover_search import Search, Times, largest_side
 from clgemm.planning.crossovers import Crossovers, Kind, Work
+from clgemm.planning.selection import reads_in_place
 from clgemm.runtime.finite import watched
 from clgemm.runtime.launch import multiply
+from clgemm.runtime.turns import may_spin
 
 __all__ = [
     "ATTEMPT_SECONDS",
@@ -29,6 +32,7 @@ __all__ = [
     "both_sides",
     "keep",
     "measure",
+    "measurement_of",
 ]
 
 log = logging.getLogger(__name__)
@@ -57,16 +61,21 @@ class Measurement:
 
     Host and device multiply the same arrays in turns; transfers count. The host runs after a pause
     and the device right after the host, as in a program that uses both. OpenBLAS's threads spin for
-    a moment after a product, and a device that shares their cores must win all the same.
+    a moment after a product.
 
     Parameters
     ----------
     sides : callable
         Returns a product of given sizes on either side.
+    spin_s : float, optional
+        How long these threads spin, if the device shares their cores and `clgemm.runtime.turns`
+        allows for that. Then the device runs after a pause that is as much longer, and the host
+        right after the device.
     """
 
-    def __init__(self, kind: Kind, sides: Callable[[Work], Sides]) -> None:
+    def __init__(self, kind: Kind, sides: Callable[[Work], Sides], spin_s: float = 0.0) -> None:
         self.kind = kind
+        self._spin_s = spin_s
         self._sides, self._trial = sides, _trials()[kind]
         floor = crossovers.LEAST_WORK
         if kind in ("block", "symmetric"):
@@ -94,7 +103,7 @@ class Measurement:
         start = time.perf_counter()
         while (side := self._search.next()) is not None:
             host, device = self._search.expected(side)
-            expected = (TURNS + 1) * (host + device) + TURNS * PAUSE_SECONDS
+            expected = (TURNS + 1) * (host + device) + TURNS * (PAUSE_SECONDS + self._spin_s)
             left = seconds - (time.perf_counter() - start)
             if expected > ATTEMPT_SECONDS:
                 self._search.end()
@@ -123,8 +132,12 @@ class Measurement:
         times: list[Times] = []
         ratios: list[float] = []
         for _ in range(TURNS):
-            time.sleep(PAUSE_SECONDS)
-            times.append((_timed(host), _timed(device)))
+            time.sleep(PAUSE_SECONDS + self._spin_s)
+            if self._spin_s:
+                device_s, host_s = _timed(device), _timed(host)
+            else:
+                host_s, device_s = _timed(host), _timed(device)
+            times.append((host_s, device_s))
             ratios.append(times[-1][1] / max(times[-1][0], 1e-9))
             if len(ratios) == 2 and min(ratios) > CLEARLY:
                 break
@@ -154,7 +167,7 @@ def measure(device: Device, host: HostProduct, seconds: float = math.inf) -> Cro
     deadline = time.monotonic() + seconds
     found: dict[Kind, int | None] = {}
     for kind in crossovers.kinds():
-        measurement = Measurement(kind, both_sides(device, host))
+        measurement = measurement_of(kind, device, host)
         left = math.inf
         while not measurement.has_ended:
             if left < ATTEMPT_SECONDS:
@@ -198,6 +211,12 @@ def _trials() -> dict[Kind, Callable[[int], Work]]:
 def _bytes(work: Work) -> int:
     m, n, k, matrices, _ = work
     return 4 * matrices * (m * k + k * n + m * n)
+
+
+def measurement_of(kind: Kind, device: Device, host: HostProduct) -> Measurement:
+    """Return the measurement of one kind of product, not begun."""
+    shares_cores = reads_in_place(device) and may_spin()
+    return Measurement(kind, both_sides(device, host), spin_seconds() if shares_cores else 0.0)
 
 
 def both_sides(device: Device, host: HostProduct) -> Callable[[Work], Sides]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from clgemm.accel.arguments import FLOAT32, Request, is_float32, parse_matmul
+from clgemm.accel.arguments import FLOAT32, Request, parse_matmul
 from clgemm.accel.failures import belongs_to_program, is_near_recursion_limit
 from clgemm.accel.inside import RunningProducts
 from clgemm.accel.known_sides import Key, KnownSide, key_of
@@ -30,19 +30,19 @@ from clgemm.accel.semantics import (
     raise_again,
     reports,
 )
-from clgemm.accel.tally import DEVICE, SMALL, Tally
-from clgemm.accel.task import Task
-from clgemm.contraction import fits_dot, unwrapped, without
+from clgemm.accel.small import is_small_matmul, small_or_other, timed
+from clgemm.accel.tally import DEVICE, DTYPE, Tally
+from clgemm.accel.task import Task, compared
+from clgemm.contraction import dot_sizes, fits_dot, matmul_sizes, unwrapped, without
 from clgemm.hardware.device import Device
 from clgemm.planning.crossovers import Work
 from clgemm.runtime.finite import watched
 from clgemm.runtime.loans import used
 from clgemm.runtime.operands import float32_operand, overlap, transposed
-from clgemm.runtime.regions import sent_share
+from clgemm.runtime.turns import Product
 
 __all__ = ["Hooks"]
 
-DTYPE = "dtype"
 LAYOUT = "memory layout"
 UNDERFLOW = "report of underflow"
 
@@ -75,7 +75,7 @@ class Hooks:
 
     def operator(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return a replacement of ``ndarray.__matmul__``, whose overhead counts most."""
-        is_small, host, array = self._is_small_matmul(), self._host, np.ndarray
+        is_small, host, array = is_small_matmul(self._router, self._tally), self._host, np.ndarray
         other = self._tally.quick("matmul", DTYPE).add
 
         def matmul(*operands: Any, **keywords: Any) -> Any:
@@ -97,9 +97,9 @@ class Hooks:
 
     def matmul(self) -> Callable[..., Any]:
         """Return a replacement of np.matmul."""
-        is_small, host, array = self._is_small_matmul(), self._host, np.ndarray
-        other = self._timed("matmul", host)
-        other_into = self._timed("matmul", self._host_matmul)
+        is_small, host, array = is_small_matmul(self._router, self._tally), self._host, np.ndarray
+        other = timed(self._router, self._tally, "matmul", host)
+        other_into = timed(self._router, self._tally, "matmul", self._host_matmul)
 
         def matmul(*arguments: Any, **keywords: Any) -> Any:
             has_out = len(keywords) == 1 and "out" in keywords
@@ -119,8 +119,8 @@ class Hooks:
 
     def dot(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return a replacement of the implementation of np.dot."""
-        is_small = self._small_or_other("dot")
-        other = self._timed("dot", original)
+        is_small = small_or_other(self._router, self._tally, "dot")
+        other = timed(self._router, self._tally, "dot", original)
 
         def dot(a: Any, b: Any, out: Any = None) -> Any:
             if is_small(a, b):
@@ -131,8 +131,8 @@ class Hooks:
 
     def inner(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return a replacement of the implementation of np.inner."""
-        is_small = self._small_or_other("inner")
-        other = self._timed("inner", original)
+        is_small = small_or_other(self._router, self._tally, "inner")
+        other = timed(self._router, self._tally, "inner", original)
 
         def inner(*operands: Any, **keywords: Any) -> Any:
             if len(operands) != 2 or keywords or is_small(*operands):
@@ -145,8 +145,8 @@ class Hooks:
 
     def method(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return a replacement of ``ndarray.dot``."""
-        is_small = self._small_or_other("ndarray.dot")
-        other = self._timed("ndarray.dot", original)
+        is_small = small_or_other(self._router, self._tally, "ndarray.dot")
+        other = timed(self._router, self._tally, "ndarray.dot", original)
 
         def dot(*operands: Any, **keywords: Any) -> Any:
             if len(operands) != 2 or keywords.keys() - {"out"} or is_small(*operands):
@@ -155,44 +155,6 @@ class Hooks:
             return self._dot("ndarray.dot", *operands, out, lambda: original(*operands, **keywords))
 
         return disguised(dot, original)
-
-    def _timed(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return NumPy's function for other dtypes than float32, with timing if profiled."""
-        is_profiled = self._router.settings.profile
-        return self._tally.timed(name, DTYPE, original) if is_profiled else original
-
-    def _is_small_matmul(self) -> Callable[[Any, Any], bool]:
-        """Return a quick test for products too small for the device, which also counts them."""
-        router, small = self._router, self._tally.quick("matmul", SMALL).add
-
-        def is_small(a: Any, b: Any) -> bool:
-            sizes, least = a.size * b.size, router.least
-            # Two matrices need m k * k n / k multiply-adds.
-            if sizes < least or (a.ndim == b.ndim == 2 and sizes < least * len(b)):
-                small()
-                return True
-            return False
-
-        return is_small
-
-    def _small_or_other(self, name: str) -> Callable[[Any, Any], bool]:
-        """Return a quick test for dot products that NumPy makes, which also counts them."""
-        router, array = self._router, np.ndarray
-        small = self._tally.quick(name, SMALL).add
-        # With a profile, `_timed` counts them.
-        other = int if router.settings.profile else self._tally.quick(name, DTYPE).add
-
-        def is_small(a: Any, b: Any) -> bool:
-            if type(a) is array and type(b) is array and is_float32(a) and is_float32(b):
-                sizes, least = a.size * b.size, router.least
-                if sizes < least or (b.ndim == 2 and sizes < least * a.shape[-1]):
-                    small()
-                    return True
-                return not (a.ndim and b.ndim)
-            other()
-            return True
-
-        return is_small
 
     def _matmul(
         self, arguments: tuple[Any, ...], keywords: dict[str, Any], host: Callable[..., Any]
@@ -224,8 +186,9 @@ class Hooks:
         a, b = request.rows, request.columns
         results = work.m * work.n * work.matrices
         size_bytes = FLOAT32.itemsize * (a.size + b.size + results)
-        sent = sent_share(a, b, results)
-        return Task(work, on_device, is_direct, size_bytes=size_bytes, sent=sent)
+        sizes, sent, how = matmul_sizes(a, b, (work.matrices,), out is None)
+        compare = functools.partial(compared, work, a, b, sizes, sent, how)
+        return Task(work, on_device, is_direct, True, size_bytes, sent, compare)
 
     def _dot(self, name: str, x: Any, y: Any, out: Any, host: Callable[[], Any]) -> Any:
         """Return dot(x, y), computed on the side that the router chooses."""
@@ -260,8 +223,10 @@ class Hooks:
             fits_dot(out, shape) and not overlap(out, x) and not overlap(out, y)
         )
         size_bytes = FLOAT32.itemsize * (m * k + k * n + m * n)
-        work, sent = Work(m, n, k, 1, symmetric), sent_share(x, y, m * n)
-        return Task(work, on_device, out is not None, usable, size_bytes, sent)
+        work = Work(m, n, k, 1, symmetric)
+        sizes, sent, how = dot_sizes(x, y, out is None)
+        compare = functools.partial(compared, work, x, y, sizes, sent, how)
+        return Task(work, on_device, out is not None, usable, size_bytes, sent, compare)
 
     def _product(
         self,
@@ -290,6 +255,7 @@ class Hooks:
         device: Device | str | None = None
         task: Task | None = None
         known: KnownSide | None = None
+        product: Product | None = None
         try:
             known = self._router.known(key)
             if known is not None and isinstance(known.side, str):
@@ -298,7 +264,7 @@ class Hooks:
                 device = self._running.enter()
             if device is None and (task := prepare()) is not None:
                 reported = reports()
-                device = self._choose(task, reported.underflow, known)
+                device, product = self._choose(task, reported.underflow, known)
                 if not isinstance(device, str):
                     queue = self._router.queue(device)
                     before, begun = used(), time.perf_counter()
@@ -308,7 +274,7 @@ class Hooks:
                     spent, is_known = ended - begun, known is not None
                     self._router.succeeded(device, task.work, spent, queue is None, is_known)
                     if known is None:
-                        self._router.remember(key, device, task.work)
+                        self._router.remember(key, device, task.work, product)
                     self._tally.add(name, DEVICE, ended - start, task.size_bytes)
                     if (now := used()) != before:
                         self._tally.add_resident(*(x - y for x, y in zip(now, before, strict=True)))
@@ -332,16 +298,20 @@ class Hooks:
         elif isinstance(device, str):
             self._router.stayed(device, ended - begun, None if task is None else task.work)
             if task is not None:
-                self._router.remember(key, device, task.work)
+                self._router.remember(key, device, task.work, product)
         self._tally.add(name, device or DTYPE, ended - start)
         return result
 
-    def _choose(self, task: Task, reports_underflow: bool, known: KnownSide | None) -> Device | str:
+    def _choose(
+        self, task: Task, reports_underflow: bool, known: KnownSide | None
+    ) -> tuple[Device | str, Product | None]:
+        """Return the device or the reason to stay, and what is to be remembered with it."""
         if is_near_recursion_limit():
-            return DEEP
-        device = known.side if known else self._router.choose(task.work, task.sent)
+            return DEEP, None
+        product = None if known else self._router.product(task)
+        device = known.side if known else self._router.choose(task.work, task.sent, product)
         if isinstance(device, str):
-            return device
+            return device, product
         if not task.usable:
-            return LAYOUT
-        return UNDERFLOW if reports_underflow else device
+            return LAYOUT, None
+        return (UNDERFLOW, None) if reports_underflow else (device, product)

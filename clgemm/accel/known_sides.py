@@ -9,6 +9,7 @@ import numpy as np
 from clgemm.accel.arguments import FLOAT32
 from clgemm.hardware.device import Device
 from clgemm.planning.crossovers import Kind
+from clgemm.runtime.turns import Product
 
 __all__ = ["Key", "KnownSide", "KnownSides", "key_of"]
 
@@ -30,12 +31,16 @@ class KnownSide(NamedTuple):
         Its kind, if it stays because that has not been measured.
     state : object
         What the choice depended on besides shapes.
+    product : Product or None
+        Its times, if the choice depends on the products before it. Then `side` is the reason for
+        which it may stay on the host.
     """
 
     side: Device | str
     size: int
     unmeasured: Kind | None
     state: object
+    product: Product | None = None
 
 
 class KnownSides:

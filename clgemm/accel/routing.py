@@ -6,16 +6,24 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from dataclasses import dataclass
 
 import pyopencl as cl
 
-from clgemm.accel.crossover import EXPECTED_SECONDS, HostProduct, Measurement, both_sides, keep
+from clgemm.accel.crossover import (
+    EXPECTED_SECONDS,
+    HostProduct,
+    Measurement,
+    keep,
+    measurement_of,
+)
 from clgemm.accel.experience import OnDevice, OnHost
 from clgemm.accel.failures import log_safely
 from clgemm.accel.inside import BUSY
 from clgemm.accel.known_sides import Key, KnownSide, KnownSides
+from clgemm.accel.left_out import LeftOutDevices
+from clgemm.accel.settings import Settings
 from clgemm.accel.tally import SMALL, LeftOut
+from clgemm.accel.task import Task
 from clgemm.core.host_blas import blas_threads
 from clgemm.core.nesting import NestedCallError
 from clgemm.hardware.choice import get_device, get_devices
@@ -32,8 +40,9 @@ from clgemm.planning.crossovers import (
 )
 from clgemm.planning.selection import is_clearly_faster, threshold, transfer_config
 from clgemm.runtime.regions import any_held
+from clgemm.runtime.turns import Product, host_makes
 
-__all__ = ["DEEP", "ERROR", "FAILED", "Router", "Settings"]
+__all__ = ["DEEP", "ERROR", "FAILED", "Router"]
 
 log = logging.getLogger(__name__)
 
@@ -52,28 +61,7 @@ NEVER = 2**62
 OPENING_SECONDS = 0.5
 # Exceptions that mean that the device cannot go on.
 DEVICE_ERRORS = (cl.Error, OSError, RuntimeError, ValueError)
-# A device that fails is not used for the first pause. Each further failure doubles the pause.
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 10.0, 600.0
 MOST_WARNINGS = 100  # the most warnings that are remembered, so that none is repeated
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The settings of `install` and `enabled`.
-
-    Attributes
-    ----------
-    threshold : int or None
-        Multiply-adds from which on the device multiplies; None for the measured crossovers.
-    device : Device or None
-        None for the device, or devices, of `clgemm.get_devices`.
-    profile : bool
-        Whether to count and time every product, also small ones and those of other dtypes.
-    """
-
-    threshold: int | None = None
-    device: Device | None = None
-    profile: bool = False
 
 
 class Router:
@@ -107,8 +95,7 @@ class Router:
         self._on_host: defaultdict[Kind, OnHost] = defaultdict(OnHost)
         self._on_device: defaultdict[tuple[Device, Kind], OnDevice] = defaultdict(OnDevice)
         self._begun: dict[tuple[Device, int, Kind], Measurement] = {}
-        # Devices that are not used, each with the monotonic time when it is tried again.
-        self._left_out: dict[Device, tuple[LeftOut, float]] = {}
+        self._left_out = LeftOutDevices()
         self._warned: set[str] = set()
 
     @property
@@ -116,22 +103,33 @@ class Router:
         """The name of the device that made the last product, or the names of several."""
         return ", ".join(device.name for device in self._makers)
 
-    def choose(self, work: Work, sent: float = 1.0) -> Device | str:
+    def product(self, task: Task) -> Product | None:
+        """Return both sides' times of a product; None if no others count for its side."""
+        if self._wanted is not None or self._waiting_seconds < OPENING_SECONDS:
+            return None
+        if task.compare is None or task.work.size == 0 or self._state() is None:
+            return None
+        device, chosen = self.settings.device or get_device(), get_devices()
+        return task.compare() if device.kind == "CPU" and chosen == (device,) else None
+
+    def choose(self, work: Work, sent: float = 1.0, product: Product | None = None) -> Device | str:
         """Return the device that multiplies, or the reason why the product stays on the host.
 
         Parameters
         ----------
         sent : float, optional
             As for `pays`, on a device with memory of its own.
+        product : Product, optional
+            Both sides' times, if the choice depends on the products before it.
         """
-        if work.size < max(1, LEAST_WORK if self._wanted is None else self._wanted):
+        if work.size < max(1, LEAST_WORK if self._wanted is None else self._wanted) and not product:
             return SMALL
         kind = kind_of(work)
         if self._wanted is None:
-            if kind is None:
+            if kind is None and product is None:
                 return SKINNY
             if self._waiting_seconds < OPENING_SECONDS:
-                expected = self._on_host[kind].expected_seconds(work.size)
+                expected = self._on_host[kind].expected_seconds(work.size) if kind else 0.0
                 if self._waiting_seconds + expected < OPENING_SECONDS:
                     return UNOPENED
                 self._waiting_seconds = OPENING_SECONDS  # once it is open, it serves shorter ones
@@ -142,10 +140,15 @@ class Router:
         except (RuntimeError, ValueError) as error:
             self._warn_once(f"NumPy is not accelerated: {error}")
             return NO_DEVICE
-        if device in self._left_out and time.monotonic() < self._left_out[device][1]:
+        if self._left_out.has(device):
             return FAILED
-        if self._wanted is not None or kind is None:
+        if self._wanted is not None:
             return device
+        if product is not None:
+            if host_makes(product):
+                return SMALL if kind else SKINNY
+            return device
+        assert kind is not None
         if sent < 1 and transfer_config(device) is None:
             sent = 1.0  # nothing is sent in any case
         found, least = self._known(device)
@@ -171,10 +174,23 @@ class Router:
         kind = known.unmeasured
         if kind is not None and self._on_host[kind].seconds >= EXPECTED_SECONDS:
             return None  # it is to be measured
-        return known if known.state == self._state() else None
+        if known.state != (state := self._state()) or state is None:
+            return None
+        if known.product is None or host_makes(known.product):
+            return known
+        return known._replace(side=state[0])
 
-    def remember(self, key: Key | None, side: Device | str, work: Work) -> None:
-        """Remember the side of a product, if that does not depend on other products."""
+    def remember(
+        self, key: Key | None, side: Device | str, work: Work, product: Product | None = None
+    ) -> None:
+        """Remember the side of a product.
+
+        Parameters
+        ----------
+        product : Product, optional
+            As `choose` was given it. Without it, a side that depends on other products is not
+            remembered.
+        """
         if isinstance(side, str) and side not in (SMALL, SKINNY, UNMEASURED):
             return
         if key is None or any_held() or (state := self._state()) is None:
@@ -182,10 +198,15 @@ class Router:
         if not isinstance(side, str) and side is not state[0]:
             return
         kind = kind_of(work)
+        if product is not None:
+            reason = SMALL if kind else SKINNY
+            self._sides.note(key, KnownSide(reason, work.size, None, state, product))
+            return
         unmeasured = kind if side == UNMEASURED else None
-        # An unmeasured kind is soon another side's on a GPU: see `_choose_unmeasured`.
+        # A product that is clearly faster on a GPU is soon made there: see `_choose_unmeasured`.
         is_settled = self._wanted is not None or kind is None or state[0].kind == "CPU"
-        if not is_settled and kind not in self._known(state[0])[0]:
+        is_settled = is_settled or kind in self._known(state[0])[0]
+        if not is_settled and (unmeasured is None or is_clearly_faster(state[0], work)):
             return
         self._sides.note(key, KnownSide(side, work.size, unmeasured, state))
 
@@ -226,11 +247,7 @@ class Router:
         if isinstance(error, MemoryError | cl.MemoryError):
             self._warn_once(f"a product failed on {device.name}, and NumPy repeats it: {what}")
             return FAILED
-        before = self._left_out.get(device)
-        failures = before[0].failures + 1 if before else 1
-        pause = min(FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 30), LONGEST_PAUSE_SECONDS)
-        left_out = LeftOut(device.name, failures, time.time() + pause, what)
-        self._left_out[device] = left_out, time.monotonic() + pause
+        left_out = self._left_out.add(device, what)
         log_safely(logging.WARNING, f"a product failed, and NumPy repeats it: {left_out}")
         return FAILED
 
@@ -249,7 +266,7 @@ class Router:
             if rate:
                 self._on_device[device, kind].add(work.size, seconds, rate)
         self._makers = get_devices() if is_spread else (device,)
-        if self._left_out and self._left_out.pop(device, None) is not None:
+        if self._left_out.remove(device):
             log_safely(logging.WARNING, f"{device.name} is used again")
 
     def queue(self, device: Device) -> cl.CommandQueue | None:
@@ -259,7 +276,7 @@ class Router:
 
     def left_out(self) -> tuple[LeftOut, ...]:
         """Return the devices whose last product failed."""
-        return tuple(found for found, _ in list(self._left_out.values()))
+        return tuple(self._left_out)
 
     def _known(self, device: Device) -> tuple[Crossovers, int]:
         """Return the crossovers that are known, and the least work that they leave to `choose`."""
@@ -309,7 +326,7 @@ class Router:
                 on_host.seconds = 0.0  # whatever happens, wait again before the next attempt
                 key = device, threads, kind
                 if key not in self._begun:
-                    self._begun[key] = Measurement(kind, both_sides(device, self._host))
+                    self._begun[key] = measurement_of(kind, device, self._host)
                 measurement = self._begun[key]
                 measurement.go_on()
                 self._sides.clear()  # the device may have won some sizes

@@ -29,7 +29,8 @@ from clgemm.accel.places import (
     copied,
     require_support,
 )
-from clgemm.accel.routing import Router, Settings
+from clgemm.accel.routing import Router
+from clgemm.accel.settings import Settings
 from clgemm.accel.tally import Report, Tally
 from clgemm.core.settings import require_threshold
 from clgemm.hardware.choice import find_devices

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-__all__ = ["DEVICE", "SMALL", "LeftOut", "Report", "Row", "Tally"]
+__all__ = ["DEVICE", "DTYPE", "SMALL", "LeftOut", "Report", "Row", "Tally"]
 
 DEVICE = ""  # the reason of calls on the device
 SMALL = "size"
+DTYPE = "dtype"
 
 
 class Row(NamedTuple):

@@ -10,8 +10,12 @@ import pyopencl as cl
 from clgemm.accel.semantics import FloatErrors
 from clgemm.hardware.device import Device
 from clgemm.planning.crossovers import Work
+from clgemm.runtime import staying
+from clgemm.runtime.turns import Product
 
-__all__ = ["Task"]
+__all__ = ["Task", "compared"]
+
+CALL_US = 110  # what a product takes longer than one of `clgemm.matmul`, right after another one
 
 
 class Task(NamedTuple):
@@ -30,6 +34,8 @@ class Task(NamedTuple):
         Of its operands and result.
     sent : float
         The share of them that a device with memory of its own does not hold yet.
+    compare : callable or None
+        Returns both sides' times, or None if the choice does not depend on other products.
     """
 
     work: Work
@@ -38,3 +44,24 @@ class Task(NamedTuple):
     usable: bool = True
     size_bytes: int = 0
     sent: float = 1.0
+    compare: Callable[[], Product | None] | None = None
+
+
+def compared(
+    work: Work, a: Any, b: Any, sizes: tuple[int, int, int, int], sent: float, how: dict[str, Any]
+) -> Product | None:
+    """Return both sides' times of a product of accelerated NumPy.
+
+    Parameters
+    ----------
+    a, b, sizes, sent, how : object
+        As for `clgemm.runtime.staying.compared`. None if that returns none.
+    """
+    is_hosts, product = staying.compared(a, b, sizes, sent, **how)
+    if product is None:
+        return None
+    host_us, device_us = product.host_us, product.device_us + CALL_US
+    if work.symmetric:  # NumPy makes half of it
+        host_us /= 2
+    is_hosts = is_hosts or host_us <= device_us
+    return Product(is_hosts, host_us, device_us, product.is_threaded)

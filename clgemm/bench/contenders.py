@@ -15,6 +15,7 @@ from clgemm.bench.host_blas_peers import HOST_PEERS
 from clgemm.bench.operands import COLUMNS_IN_FRONT, operands, stored, viewed
 
 __all__ = [
+    "ACCELERATED",
     "DEVICE",
     "HOST",
     "PEERS",
@@ -31,7 +32,8 @@ __all__ = [
 HOST, DEVICE = "host", "device"
 # Each peer and the place of its operands.
 PEERS = {"NumPy": HOST, **dict.fromkeys(HOST_PEERS, HOST), "CLBlast": DEVICE, "cuBLAS": DEVICE}
-ROUTED = "clgemm.matmul"  # which chooses the side, host or device; "clgemm" is always the device
+# Both choose the side, host or device; "clgemm" is always the device. Programs have the second.
+ROUTED, ACCELERATED = "clgemm.matmul", "accelerated NumPy"
 
 
 class Call(NamedTuple):
@@ -54,7 +56,7 @@ class Call(NamedTuple):
 
 def is_ours(contender: str) -> bool:
     """Tell whether a contender is clgemm."""
-    return contender in ("clgemm", ROUTED)
+    return contender in ("clgemm", ROUTED, ACCELERATED)
 
 
 def available(contender: str, device: Any) -> str:
@@ -124,7 +126,11 @@ def program(contender: str, cases: Sequence[Case], steps: Sequence[int]) -> Call
         Positions in `cases`, in the order of the products.
     """
     matmul: Callable[..., Any] = np.matmul
-    if is_ours(contender):
+    if contender == ACCELERATED:
+        from clgemm import accel
+
+        accel.install()  # patches np.matmul itself
+    elif is_ours(contender):
         import clgemm
 
         matmul = clgemm.matmul

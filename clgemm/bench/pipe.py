@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from clgemm.bench.contenders import ROUTED
+from clgemm.bench.contenders import ACCELERATED, ROUTED
 from clgemm.bench.host_blas_peers import VARIABLES
 from clgemm.core.child import Child, ChildDiedError, RequestError
 
@@ -43,7 +43,7 @@ def environment(threads: int) -> dict[str, str]:
 def own_environment(contender: str, variables: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of one contender, from that of all."""
     own = {**variables, **VARIABLES.get(contender, {})}
-    if contender == ROUTED:  # clgemm chooses the side as the user has set it
+    if contender in (ROUTED, ACCELERATED):  # clgemm chooses the side as the user has set it
         own.pop("CLGEMM_THRESHOLD", None)
         if (users := os.environ.get("CLGEMM_THRESHOLD")) is not None:
             own["CLGEMM_THRESHOLD"] = users

@@ -18,7 +18,7 @@ from dataclasses import asdict, replace
 from statistics import median
 from typing import NamedTuple
 
-from clgemm.bench.contenders import ROUTED
+from clgemm.bench.contenders import ACCELERATED, ROUTED
 from clgemm.bench.figures import Spread, ratios, spread
 from clgemm.bench.pipe import SPIN_TIMES, Worker, environment, own_environment
 from clgemm.bench.programs import DEFAULT, Program, random_programs
@@ -28,7 +28,7 @@ from clgemm.terminal import Side, positive, print_table, progress
 
 __all__ = ["add_arguments", "bounds", "main"]
 
-CONTENDERS = ("NumPy", "clgemm", ROUTED)
+CONTENDERS = ("NumPy", "clgemm", ROUTED, ACCELERATED)
 ROUNDS = 5
 TURN_S = 0.3
 PAUSE_S = 0.3  # the threads of the host's BLAS sleep by then
@@ -68,7 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         metavar="N",
         help="run N random programs instead: products of several shapes in random order, by NumPy, "
-        "by the device and by matmul, which chooses. With --seed, --sides, --work and --minutes",
+        "by the device, by matmul, which chooses, and by accelerated NumPy. With --seed, --sides, "
+        "--work and --minutes",
     )
 
 
@@ -178,6 +179,7 @@ def _as_json(heading: list[str], seed: int, results: list[Result]) -> str:
             {
                 "label": result.program.label,
                 "time_s": {name: median(each) for name, each in result.rounds_s.items()},
+                "ratio": {name: result.ratio(name).median for name in CONTENDERS[1:]},
                 "wrong": result.wrong,
                 **result.program.as_dict(),
             }
@@ -208,7 +210,7 @@ def _print(heading: list[str], results: list[Result]) -> None:
         for result in worst
     ]
     headings = ["the worst programs", "NumPy's us per product", *CONTENDERS[1:]]
-    print_table("", headings, ["left", "right", "right", "right"], rows)
+    print_table("", headings, ["left", *[right] * (len(headings) - 1)], rows)
     for result in results:
         if result.wrong:
             print(f"WRONG: {result.program.label}: {result.wrong}")

@@ -44,7 +44,7 @@ Kind: TypeAlias = str
 Crossovers: TypeAlias = Mapping[Kind, "int | None"]
 
 FIELD = "measured"
-FORMAT = 1  # an older clgemm ignores an entry that lacks kinds
+FORMAT = 2  # in 1, a CPU device was measured right after the host, whose threads spun
 LEAST_WORK = 160**3  # multiply-adds; in a smaller product, launch and transfers take longer
 BANDS = (32, 128, 512)  # lower bounds of the shortest side; kinds of products differ by these
 

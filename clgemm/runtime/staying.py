@@ -25,7 +25,7 @@ from clgemm.runtime import regions, results
 from clgemm.runtime.operands import FLOAT32
 from clgemm.runtime.turns import LEAST_THREADED, Product, host_makes, host_makes_small, may_spin
 
-__all__ = ["host_is_faster", "is_known", "is_small", "is_tiny"]
+__all__ = ["compared", "host_is_faster", "is_known", "is_small", "is_tiny"]
 
 MOST_KNOWN = 1024
 
@@ -113,10 +113,7 @@ def host_is_faster(
     b: Any,
     sizes: tuple[int, int, int, int],
     sent: float,
-    by_loop: bool = False,
-    is_new: bool = False,
-    kind: BatchKind = BatchKind.OWN_B,
-    element_us: float = 0.0,
+    **how: Any,
 ) -> bool:
     """Tell whether the host's BLAS should multiply, and note it.
 
@@ -124,6 +121,33 @@ def host_is_faster(
     ----------
     function : str or None
         As for `is_known`; None if nothing is to be noted.
+    **how
+        As for `compared`, as are the other parameters.
+    """
+    is_hosts, product = compared(a, b, sizes, sent, **how)
+    # What is noted must hold for any `out`.
+    is_settled = (is_hosts or product) and not selection.is_mostly_result(*sizes)
+    if function and is_settled and not regions.any_held() and (state := _state()) is not None:
+        if len(_known) >= MOST_KNOWN:
+            _known.clear()
+        _known[function, a.shape, b.shape, a.strides, b.strides] = state, product
+    return is_hosts if product is None else host_makes(product)
+
+
+def compared(
+    a: Any,
+    b: Any,
+    sizes: tuple[int, int, int, int],
+    sent: float,
+    by_loop: bool = False,
+    is_new: bool = False,
+    kind: BatchKind = BatchKind.OWN_B,
+    element_us: float = 0.0,
+) -> tuple[bool, Product | None]:
+    """Return whether the host multiplies faster, and both sides' times if others' products count.
+
+    Parameters
+    ----------
     sizes : tuple of int
         m, n, k and the number of matrices.
     sent, by_loop, kind, element_us
@@ -137,26 +161,18 @@ def host_is_faster(
     copied = how["copied"] = _copied(a) + _copied(b)
     is_flipped = how["is_b_transposed"] = b.ndim == 2 and b.strides[0] == b.itemsize < b.strides[1]
     is_hosts = selection.host_is_faster(*sizes, sent, **how, element_us=element_us)
-    # What is noted must hold for any `out`.
-    if selection.is_mostly_result(*sizes) or regions.any_held() or (state := _state()) is None:
-        return is_hosts
     by_blas = not by_loop and element_us == 0 and copied < selection.LEAST_BY_COPY
-    product = _compared(is_hosts, sizes, state, kind, is_flipped) if by_blas else None
-    if function and (is_hosts or product):
-        if len(_known) >= MOST_KNOWN:
-            _known.clear()
-        _known[function, a.shape, b.shape, a.strides, b.strides] = state, product
-    return is_hosts if product is None else host_makes(product)
+    if not by_blas or selection.is_mostly_result(*sizes):
+        return is_hosts, None
+    return is_hosts, _times(is_hosts, sizes, kind, is_flipped)
 
 
-def _compared(
-    is_hosts: bool,
-    sizes: tuple[int, int, int, int],
-    state: State,
-    kind: BatchKind,
-    is_b_transposed: bool,
+def _times(
+    is_hosts: bool, sizes: tuple[int, int, int, int], kind: BatchKind, is_b_transposed: bool
 ) -> Product | None:
     """Return both sides' times of a product; None unless they take cores from each other."""
+    if regions.any_held() or (state := _state()) is None:
+        return None
     threshold, devices, found = state
     if threshold is not None or len(devices) > 1 or not selection.reads_in_place(devices[0]):
         return None

@@ -49,6 +49,8 @@ class _Turns:
 
     Attributes
     ----------
+    has_begun : bool
+        Whether both sides have been compared for any product.
     is_leaning : bool
         Whether the program leans on the device.
     saved_us : float
@@ -58,6 +60,7 @@ class _Turns:
         When threads that the last product left behind sleep, in seconds of `time.perf_counter`.
     """
 
+    has_begun = False
     is_leaning = False
     saved_us = 0.0
     end = 0.0
@@ -79,6 +82,7 @@ def host_makes(product: Product) -> bool:
     """
     turns, now, spin_s = _turns, time.perf_counter(), spin_seconds()
     is_hosts, host_us, device_us, is_threaded = product
+    turns.has_begun = True
     if now > turns.end:  # all threads sleep
         turns.is_leaning, turns.saved_us = not is_hosts, 0.0
     elif is_hosts and not is_threaded:
@@ -103,6 +107,8 @@ def host_makes_small() -> bool:
     turns = _turns
     if turns.is_leaning:
         return False
+    if not turns.has_begun:
+        return True
     turns.end = time.perf_counter() + spin_seconds()
     return True
 

@@ -60,6 +60,7 @@ class Clock:
     def __init__(self, host, device, compiling=0.0):
         self.host, self.device, self.compiling = host, device, compiling
         self.now, self.products, self.compiled = 0.0, [], set()
+        self.host_ended, self.slowing, self.slowed = -1.0, 0.0, 0.0
 
     def perf_counter(self):
         return self.now
@@ -70,12 +71,17 @@ class Clock:
         self.now += seconds
 
     def sides(self, work):
+        def on_host():
+            self.now += self.host(work)
+            self.host_ended = self.now
+
         def on_device():
             self.products.append(work)
+            self.now += self.slowed * (self.now < self.host_ended + self.slowing)
             self.now += self.device(work) + self.compiling * (work not in self.compiled)
             self.compiled.add(work)
 
-        return Sides(lambda: self.sleep(self.host(work)), on_device)
+        return Sides(on_host, on_device)
 
 
 def hosts(work):
@@ -86,9 +92,9 @@ def hosts(work):
 def begin(monkeypatch):
     """Return a function that begins a measurement by a clock."""
 
-    def begun(clock, kind="block"):
+    def begun(clock, kind="block", spin_s=0.0):
         monkeypatch.setattr(crossover, "time", clock)
-        return Measurement(kind, clock.sides)
+        return Measurement(kind, clock.sides, spin_s)
 
     return begun
 
@@ -119,6 +125,20 @@ def test_an_attempt_is_bounded(begin):
             assert clock.now - start <= ATTEMPT_SECONDS + seconds + 0.1
             assert attempts <= 10
         assert measurement.least is None
+
+
+@pytest.mark.parametrize("spin_s", [0.0, 0.13])
+def test_a_device_whose_cores_threads_of_the_host_keep_busy(spin_s, begin):
+    """It runs after a pause, and wins what it is faster at by itself."""
+    clock = Clock(hosts, lambda work: 0.8 * hosts(work))
+    clock.slowing, clock.slowed = 0.1, 1.0
+    measurement = begin(clock, spin_s=spin_s)
+    attempts = 0
+    while not measurement.has_ended:
+        measurement.go_on()
+        attempts += 1
+    assert (measurement.least is not None) == (spin_s > 0)
+    assert attempts <= 3
 
 
 def test_a_device_that_is_far_too_slow_is_given_up_soon(begin):

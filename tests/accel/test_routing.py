@@ -16,10 +16,15 @@ from accelerated import EXACT, OTHER, SQUARE, SQUARE_EXACT, A, B, offloading
 import clgemm
 from clgemm.accel import crossover, enabled, hooks, report, routing
 from clgemm.accel.known_sides import key_of
+from clgemm.accel.settings import Settings
 from clgemm.accel.tally import Tally
+from clgemm.accel.task import Task
 from clgemm.hardware.device import Device
 from clgemm.planning import crossover_search, crossovers
 from clgemm.planning.crossovers import Measured, Work, kind_of
+from clgemm.runtime import turns
+from clgemm.runtime.several.standing import LONGEST_PAUSE_SECONDS
+from clgemm.runtime.turns import Product
 
 PRODUCTS = {"matmul": np.matmul, "operator": lambda a, b: a @ b, "dot": np.dot}
 
@@ -107,7 +112,7 @@ class Planted:
     last = 1
     begun: ClassVar[list[str]] = []
 
-    def __init__(self, kind, _sides):
+    def __init__(self, kind, _device, _host):
         self.kind, self.attempts = kind, 0
 
     @property
@@ -124,10 +129,10 @@ def unmeasured(device, monkeypatch):
     """Return a router for a device without crossovers, whose measurements are made up."""
     monkeypatch.delenv("CLGEMM_THRESHOLD")
     monkeypatch.setattr(routing, "measured", lambda _: None)
-    monkeypatch.setattr(routing, "Measurement", Planted)
+    monkeypatch.setattr(routing, "measurement_of", Planted)
     monkeypatch.setattr(routing, "keep", lambda _, measurement: measurement.least)
     monkeypatch.setattr(Planted, "begun", [])
-    return routing.Router(routing.Settings(), np.matmul)
+    return routing.Router(Settings(), np.matmul)
 
 
 @pytest.fixture
@@ -214,13 +219,13 @@ def test_the_time_of_a_measurement_is_not_that_of_a_product(device, monkeypatch)
     counted = []
 
     class Waiting:
-        settings, least = routing.Settings(), 0
+        settings, least = Settings(), 0
         succeeded = stayed = staticmethod(lambda *given: counted.append(given))
         queue = staticmethod(lambda _: None)
-        known = staticmethod(lambda _: None)
+        known = product = staticmethod(lambda _: None)
         remember = staticmethod(lambda *_: None)
 
-        def choose(self, _work, _sent):
+        def choose(self, _work, _sent, _product):
             now[0] += 2.0
             return self.side
 
@@ -354,11 +359,11 @@ def test_a_device_that_failed_gets_another_chance(device, monkeypatch, caplog):
 
 def test_a_pause_has_an_end(device):
     """The pause has a limit, however often a device fails in a row."""
-    router = routing.Router(routing.Settings(0), np.matmul)
+    router = routing.Router(Settings(0), np.matmul)
     for _ in range(2000):
         router.failed(device, cl.RuntimeError("planted"))
     (left_out,) = router.left_out()
-    assert left_out.until - time.time() <= routing.LONGEST_PAUSE_SECONDS
+    assert left_out.until - time.time() <= LONGEST_PAUSE_SECONDS
 
 
 @pytest.mark.parametrize("function", ["matmul", "dot"])
@@ -402,11 +407,16 @@ def test_what_stayed_is_forgotten_when_a_kind_is_measured(opened, monkeypatch):
 
 
 def test_on_a_gpu_what_is_unmeasured_is_asked_about_again(opened, monkeypatch):
-    """The next of its kind may be clearly faster on the device."""
+    """If it may be clearly faster on the device."""
     monkeypatch.setitem(vars(clgemm.get_device()), "kind", "GPU")
     key = key_of("dot", A, B)
+    monkeypatch.setattr(routing, "is_clearly_faster", lambda *_: True)
     opened.remember(key, routing.UNMEASURED, BLOCK)
     assert opened.known(key) is None
+    monkeypatch.setattr(routing, "is_clearly_faster", lambda *_: False)
+    other = key_of("matmul", A, B)
+    opened.remember(other, routing.UNMEASURED, BLOCK)
+    assert opened.known(other).side == routing.UNMEASURED
     opened.remember(key, clgemm.get_device(), BLOCK)
     assert opened.known(key) is None
     monkeypatch.setattr(Planted, "least", None)
@@ -431,3 +441,57 @@ def test_the_device_of_a_repeated_product_is_known(out, opened, device, monkeypa
             np.testing.assert_array_equal(np.matmul(SQUARE, OTHER), SQUARE_EXACT)
         assert len(asked) == 1
     assert report().offloaded == 4
+
+
+@pytest.fixture
+def spinning(opened, monkeypatch):
+    """The router, beside a BLAS whose threads spin for 0.1 s. No time passes."""
+    monkeypatch.setattr(turns.time, "perf_counter", lambda: 1000.0)
+    monkeypatch.setattr(turns, "spin_seconds", lambda: 0.1)
+    turns.forget()
+    yield opened
+    turns.forget()
+
+
+def test_the_products_before_it_count_for_the_side_of_a_product(spinning, device):
+    """Whatever its kind is. That is not measured, which would take several seconds."""
+    spinning.stayed(routing.UNMEASURED, 9.0, SHALLOW)
+    slow, fast = Product(True, 4e3, 5e3, True), Product(False, 5e3, 4e3, True)
+    thin = Work(500, 20, 500)
+    assert spinning.choose(SHALLOW, 1.0, slow) == routing.SMALL
+    assert spinning.choose(thin, 1.0, fast) == routing.SKINNY
+    assert spinning.choose(Work(9, 9, 9), 1.0, fast) == routing.SKINNY
+    for _ in range(50):
+        spinning.choose(SHALLOW, 1.0, fast)
+    assert spinning.choose(SHALLOW, 1.0, slow) is device
+    assert spinning.choose(thin, 1.0, fast) is device
+    for _ in range(100):
+        spinning.choose(thin, 1.0, slow)
+    assert spinning.choose(SHALLOW, 1.0, fast) == routing.SMALL
+
+
+def test_a_repeated_product_is_asked_about_in_its_turn(spinning, device):
+    """Its times are remembered, and not its side."""
+    key = key_of("matmul", A, OTHER)
+    fast = Product(False, 5e3, 4e3, True)
+    side = spinning.choose(SHALLOW, 1.0, fast)
+    assert side is device
+    spinning.remember(key, side, SHALLOW, fast)
+    assert spinning.known(key).side is device
+    for _ in range(100):
+        turns.host_makes(Product(True, 1e3, 2e3, True))
+    assert spinning.known(key).side == routing.SMALL
+
+
+def test_which_products_are_compared(spinning, device, monkeypatch):
+    """Those on a CPU that serves alone, without a threshold."""
+    asked = []
+    times = Product(False, 5e3, 4e3, True)
+    task = Task(SHALLOW, None, False, compare=lambda: asked.append(0) or times)
+    found = spinning.product(task)
+    is_cpu = device.kind == "CPU"
+    assert (found, asked) == ((times, [0]) if is_cpu else (None, []))
+    assert spinning.product(task._replace(compare=None)) is None
+    monkeypatch.setattr(spinning, "_wanted", 5)
+    assert spinning.product(task) is None
+    assert len(asked) == is_cpu

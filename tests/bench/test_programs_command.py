@@ -8,7 +8,7 @@ import pytest
 
 from clgemm.__main__ import main
 from clgemm.bench import programs_command
-from clgemm.bench.contenders import ROUTED
+from clgemm.bench.contenders import ACCELERATED, ROUTED
 
 ARGUMENTS = ["bench", "--programs", "2", "--seed", "7", "--sides", "8:64", "--work", "1e4:1e5"]
 
@@ -22,18 +22,19 @@ def short_turns(monkeypatch):
 
 
 def test_programs_run_from_end_to_end(tmp_path, capsys):
-    """Two programs by NumPy, by the device and by matmul: timed and checked."""
+    """Two programs by NumPy, the device, matmul and accelerated NumPy: timed and checked."""
     file = tmp_path / "p.json"
     assert main([*ARGUMENTS, "--json", str(file)]) == 0
     printed = capsys.readouterr().out
     assert "2 of 2 random programs, seed 7: products with sides 8 to 64" in printed
     found = json.loads(file.read_text())
     assert found["seed"] == 7
-    assert set(found["summary"]) == {"clgemm", ROUTED}
+    assert set(found["summary"]) == {"clgemm", ROUTED, ACCELERATED}
     assert found["summary"][ROUTED]["all"]["count"] == 2
     for each in found["programs"]:
-        assert set(each["time_s"]) == {"NumPy", "clgemm", ROUTED}
+        assert set(each["time_s"]) == {"NumPy", "clgemm", ROUTED, ACCELERATED}
         assert all(seconds > 0 for seconds in each["time_s"].values())
+        assert set(each["ratio"]) == set(each["time_s"]) - {"NumPy"}
         assert each["wrong"] == ""
         assert len(each["products"]) == len(set(each["steps"]))
 

@@ -68,7 +68,7 @@ def test_nonsense_is_not_believed(least, empty):
     assert set(crossovers.measured(empty).least.values()) == {None}
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 2}', '{"format": 1, "measured": 3}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}', '{"format": 2, "measured": 3}'])
 def test_a_broken_file_is_one_that_holds_nothing(text, empty):
     """A broken file is treated as empty, and the next measurement replaces it."""
     crossovers.file().parent.mkdir()

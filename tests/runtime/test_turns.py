@@ -112,6 +112,11 @@ def test_a_program_that_leans_on_the_device_returns(machine):
 def test_small_products_count(machine):
     """A device waits after them, too, unless it is faster in spite of the threads that spin."""
     assert turns.host_makes_small()
+    assert not turns.host_makes(product(5, 4))  # the first that is compared
+    turns.forget()
+    machine.run([product(4, 5)])
+    machine.now += 2 * SPIN_S
+    assert turns.host_makes_small()
     machine.now += SPIN_S / 2
     assert turns.host_makes(product(5, 4))
     machine.now += 2 * SPIN_S

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from clgemm.hardware.device import Device
 
-__all__ = ["fit", "note_failure", "note_rate", "note_success", "rate_of"]
+__all__ = ["fit", "note_failure", "note_rate", "note_success", "pause_seconds", "rate_of"]
 
 log = logging.getLogger(__name__)
 
@@ -50,13 +50,18 @@ def note_failure(device: Device, error: BaseException, others: Sequence[Device])
     """Warn that a device has failed and that others have made the product; pause the device."""
     with _lock:
         failures = _failed.get(device, (0, 0.0))[0] + 1
-        pause = min(FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 30), LONGEST_PAUSE_SECONDS)
+        pause = pause_seconds(failures)
         _failed[device] = failures, time.monotonic() + pause
     log.warning(
         "clgemm: %s failed in the middle of a product (%s: %s). %s finished it. The device takes "
         "no part for %.0f seconds.",
         *(device.label, type(error).__name__, error, ", ".join(d.label for d in others), pause),
     )
+
+
+def pause_seconds(failures: int) -> float:
+    """Return how long a device is not used after so many failures in a row."""
+    return float(min(FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 30), LONGEST_PAUSE_SECONDS))
 
 
 def note_success(device: Device) -> None:
