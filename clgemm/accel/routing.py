@@ -176,9 +176,11 @@ class Router:
             return None  # it is to be measured
         if known.state != (state := self._state()) or state is None:
             return None
-        if known.product is None or host_makes(known.product):
+        if known.product is None:
             return known
-        return known._replace(side=state[0])
+        if get_devices() != (state[0],):
+            return None  # others may share it
+        return known if host_makes(known.product) else known._replace(side=state[0])
 
     def remember(
         self, key: Key | None, side: Device | str, work: Work, product: Product | None = None

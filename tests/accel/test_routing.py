@@ -470,7 +470,7 @@ def test_the_products_before_it_count_for_the_side_of_a_product(spinning, device
     assert spinning.choose(SHALLOW, 1.0, fast) == routing.SMALL
 
 
-def test_a_repeated_product_is_asked_about_in_its_turn(spinning, device):
+def test_a_repeated_product_is_asked_about_in_its_turn(spinning, device, monkeypatch):
     """Its times are remembered, and not its side."""
     key = key_of("matmul", A, OTHER)
     fast = Product(False, 5e3, 4e3, True)
@@ -481,6 +481,8 @@ def test_a_repeated_product_is_asked_about_in_its_turn(spinning, device):
     for _ in range(100):
         turns.host_makes(Product(True, 1e3, 2e3, True))
     assert spinning.known(key).side == routing.SMALL
+    monkeypatch.setattr(routing, "get_devices", lambda: (device, device))
+    assert spinning.known(key) is None
 
 
 def test_which_products_are_compared(spinning, device, monkeypatch):
