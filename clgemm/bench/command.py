@@ -133,12 +133,11 @@ def main(args: argparse.Namespace) -> int:
         return 2
     if args.timeline is not None:
         return timeline.main(args, devices[0])
-    if args.programs:
-        every = [word for each in devices for word in identity(each)]
-        return programs_command.main(
-            args, every, devices[0].label, _threads(devices[0], args.threads)
-        )
     try:
+        if args.programs:
+            every = [word for each in devices for word in identity(each)]
+            threads = _threads(devices[0], args.threads)
+            return programs_command.main(args, every, devices[0].label, threads)
         report = _run(devices, cases, peers, args)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

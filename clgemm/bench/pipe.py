@@ -29,10 +29,10 @@ SPIN_TIMES = {
 WorkerDiedError = ChildDiedError
 
 
-def environment(threads: int) -> dict[str, str]:
+def environment(threads: int, spin_times: Mapping[str, str] = SPIN_TIMES) -> dict[str, str]:
     """Return the environment of workers: this many threads, and clgemm always on the device."""
     return {
-        **SPIN_TIMES,
+        **spin_times,
         **os.environ,
         **dict.fromkeys(THREAD_VARIABLES, str(threads)),
         "CLGEMM_THRESHOLD": "0",

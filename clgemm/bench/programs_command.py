@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import sys
 import time
 from contextlib import ExitStack
@@ -20,13 +19,13 @@ from typing import NamedTuple
 
 from clgemm.bench.contenders import ACCELERATED, ROUTED
 from clgemm.bench.figures import Spread, ratios, spread
-from clgemm.bench.pipe import SPIN_TIMES, Worker, environment, own_environment
+from clgemm.bench.pipe import Worker, environment, own_environment
 from clgemm.bench.programs import DEFAULT, Program, random_programs
 from clgemm.bench.survey import Bounds, Summary, range_text, summary
 from clgemm.output import written
 from clgemm.terminal import Side, positive, print_table, progress
 
-__all__ = ["add_arguments", "bounds", "main"]
+__all__ = ["add_arguments", "main"]
 
 CONTENDERS = ("NumPy", "clgemm", ROUTED, ACCELERATED)
 ROUNDS = 5
@@ -82,15 +81,12 @@ def main(args: argparse.Namespace, identified: list[str], label: str, threads: i
         0 if all results are right and the file is written, 1 if not, 2 if the bounds are wrong.
     """
     try:
-        programs = random_programs(args.programs, args.seed, bounds(args))
+        within = _bounds(args)
+        programs = random_programs(args.programs, args.seed, within)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    variables = environment(threads)
-    for name in SPIN_TIMES:  # a program's own threads are its user's
-        del variables[name]
-        if name in os.environ:
-            variables[name] = os.environ[name]
+    variables = environment(threads, spin_times={})  # threads spin as the user has set it
     if args.precision:
         variables["CLGEMM_PRECISION"] = args.precision
     results: list[Result] = []
@@ -107,7 +103,6 @@ def main(args: argparse.Namespace, identified: list[str], label: str, threads: i
                 break
             step(program.label)
             results.append(_measured(program, workers))
-    within = bounds(args)
     sides, work = range_text(within.sides, " to "), range_text(within.work, " to ")
     blas = f"{about.get('blas', '')} {about.get('kernels', '')}".strip()
     heading = [
@@ -123,7 +118,7 @@ def main(args: argparse.Namespace, identified: list[str], label: str, threads: i
     return 0 if saved and not any(result.wrong for result in results) else 1
 
 
-def bounds(args: argparse.Namespace) -> Bounds:
+def _bounds(args: argparse.Namespace) -> Bounds:
     """Return the bounds of the products."""
     given = {name: getattr(args, name) for name in ("sides", "work") if getattr(args, name)}
     return replace(DEFAULT, **given)

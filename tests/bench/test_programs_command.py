@@ -9,6 +9,7 @@ import pytest
 from clgemm.__main__ import main
 from clgemm.bench import programs_command
 from clgemm.bench.contenders import ACCELERATED, ROUTED
+from clgemm.bench.pipe import WorkerDiedError
 
 ARGUMENTS = ["bench", "--programs", "2", "--seed", "7", "--sides", "8:64", "--work", "1e4:1e5"]
 
@@ -57,6 +58,17 @@ def test_a_wrong_result_is_found_out(monkeypatch, capsys):
     monkeypatch.setattr(programs_command.Worker, "ask", ask)
     assert main(ARGUMENTS) == 1
     assert f"{ROUTED}: off by nan" in capsys.readouterr().out
+
+
+def test_a_worker_that_fails_is_named(monkeypatch, capsys):
+    """The exit code is 1, as without --programs."""
+
+    def ask(self, request, timeout_s=None, **keywords):
+        raise WorkerDiedError(f"{self.name}: planted")
+
+    monkeypatch.setattr(programs_command.Worker, "ask", ask)
+    assert main(ARGUMENTS) == 1
+    assert "NumPy: planted" in capsys.readouterr().err
 
 
 def test_wrong_arguments(capsys):

@@ -244,8 +244,6 @@ def in_turns(device, monkeypatch):
 
     The device takes four fifths of the host's time where B has 50 columns, else five fourths.
     """
-    if len(clgemm.get_devices()) > 1:
-        pytest.skip("several devices are chosen")
     monkeypatch.delenv("CLGEMM_THRESHOLD", raising=False)
     now = [1000.0]
     monkeypatch.setattr(turns.time, "perf_counter", lambda: now[0])

@@ -19,11 +19,9 @@ class Machine:
     def __init__(self) -> None:
         self.now = 1000.0
         self.spins_until = 0.0
-        self.host_count = 0
 
     def make(self, product: Product, *, by_host: bool) -> None:
         """Let the time of a product pass."""
-        self.host_count += by_host
         if by_host:
             self.now += product.host_us / 1e6
             if product.is_threaded:
