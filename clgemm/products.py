@@ -94,10 +94,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     TypeError
         If host and device operands are mixed, or a device array is not float32.
     """
-    if out is None and staying.is_tiny(a, b):
-        return np.dot(a, b)
-    is_hosts = staying.is_small(a, b, out) or staying.is_known("dot", a, b, out)
-    return np.dot(a, b, out=out) if is_hosts else _dot(a, b, out)
+    return np.dot(a, b, out) if staying.stays("dot", a, b, out) else _dot(a, b, out)
 
 
 @_numpys_if_nested(np.dot)
@@ -179,14 +176,11 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
     TypeError
         As `dot`, or if device arrays come with other keywords.
     """
-    if out is None and not keywords and staying.is_tiny(a, b):
-        return np.matmul(a, b)
-    if type(out) is DeviceArray and not keywords and again("matmul", a, b, out):
-        return out
-    if not keywords and (
-        staying.is_small(a, b, out, True) or staying.is_known("matmul", a, b, out)
-    ):
-        return np.matmul(a, b, out=out)
+    if not keywords:
+        if type(out) is DeviceArray and again("matmul", a, b, out):
+            return out
+        if staying.stays("matmul", a, b, out):
+            return np.matmul(a, b, out)
     return _matmul(a, b, out, keywords)
 
 

@@ -71,6 +71,8 @@ class Outcome:
         The largest |C - C_ref| of an element, divided by the bound on its rounding error.
     failure : str
         Why there is no figure; empty if there is one.
+    side : str
+        The side that a contender has chosen, if it chooses: ``"host"`` or ``"device"``.
     """
 
     contender: str
@@ -79,6 +81,7 @@ class Outcome:
     error: float = float("nan")
     worst: float = float("nan")
     failure: str = ""
+    side: str = ""
 
     @property
     def ok(self) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clgemm.bench.cases import Case
-from clgemm.bench.contenders import DEVICE, HOST, PEERS
+from clgemm.bench.contenders import DEVICE, HOST, PEERS, ROUTED
 from clgemm.bench.figures import SKIPPED, Outcome
 from clgemm.bench.pipe import RequestError, Worker, WorkerDiedError
 
@@ -149,6 +149,8 @@ class Tournament:
     def _judged(self, outcome: Outcome) -> None:
         worker = self.workers[outcome.contender]
         outcome.error, outcome.worst = worker.ask("judge", file=str(self._file))
+        if outcome.contender == ROUTED:
+            outcome.side = worker.ask("side")
 
     def _release(self, outcome: Outcome) -> None:
         """Make the worker release the operands, also after a failure."""

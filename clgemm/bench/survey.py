@@ -9,6 +9,7 @@ from random import Random
 from typing import NamedTuple
 
 from clgemm.bench.cases import FLOAT_BYTES, Case
+from clgemm.bench.contenders import HOST
 from clgemm.bench.figures import Outcome
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "random_cases",
     "range_text",
     "regret",
+    "regret_of_choice",
     "summary",
 ]
 
@@ -333,3 +335,15 @@ def regret(routed: Outcome, host: Outcome, device: Outcome) -> float | None:
     better = min(host, device, key=lambda outcome: outcome.time_s.median)
     ratio = better.ratio_to(routed)
     return ratio.median if ratio else None
+
+
+def regret_of_choice(routed: Outcome, host: Outcome, device: Outcome) -> float | None:
+    """Return what `regret` would be if a product took as long as the side that it has chosen.
+
+    So it is 1 where the better side was chosen. Three processes never take the same time, even for
+    the same product on the same side. This figure leaves that difference out, and what it takes to
+    choose. The parameters are those of `regret`.
+    """
+    if not routed.ok:
+        return None
+    return regret(host if routed.side == HOST else device, host, device)

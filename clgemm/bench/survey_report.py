@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ from clgemm.bench.cases import DATA, Case
 from clgemm.bench.contenders import DEVICE, HOST, ROUTED
 from clgemm.bench.figures import Outcome
 from clgemm.bench.report import SCHEMA, Report
-from clgemm.bench.survey import Summary, groupings, range_text, regret, summary
+from clgemm.bench.survey import Summary, groupings, range_text, regret, regret_of_choice, summary
 from clgemm.terminal import Side, print_table
 
 __all__ = ["BEST", "SurveyReport", "as_json", "print_survey"]
@@ -69,11 +69,18 @@ class SurveyReport(Report):
 
     def regrets(self) -> Ratios:
         """Return the regret of `clgemm.matmul` from NumPy arrays, where it was measured."""
+        return self._regrets(regret)
+
+    def regrets_of_choice(self) -> Ratios:
+        """Return what of it is due to the choice: see `clgemm.bench.survey.regret_of_choice`."""
+        return self._regrets(regret_of_choice)
+
+    def _regrets(self, of: Callable[[Outcome, Outcome, Outcome], float | None]) -> Ratios:
         found = {}
         for outcomes in self._outcomes(HOST):
             by_name = {outcome.contender: outcome for outcome in outcomes}
             if {ROUTED, "NumPy"} <= set(by_name):
-                value = regret(by_name[ROUTED], by_name["NumPy"], by_name["clgemm"])
+                value = of(by_name[ROUTED], by_name["NumPy"], by_name["clgemm"])
                 if value is not None:
                     found[outcomes[0].case] = value
         return found
@@ -102,6 +109,7 @@ def as_json(report: SurveyReport) -> str:
             for mode in TITLES
         },
         "regret": _summaries_as_dict(report.regrets()),
+        "regret_of_choice": _summaries_as_dict(report.regrets_of_choice()),
         "notes": report.notes,
     }
     text = json.dumps(head, indent=1, allow_nan=False).removesuffix("\n}")
@@ -133,6 +141,7 @@ def _cases(report: SurveyReport) -> Iterator[dict[str, Any]]:
                     "ratio": _ratio(outcomes[0], outcome),
                 }
                 | ({"failure": outcome.trouble} if outcome.trouble else {})
+                | ({"side": outcome.side} if outcome.side else {})
                 for outcome in outcomes
             }
         yield entry | ({"regret": _short(regrets[case])} if case in regrets else {})
@@ -157,7 +166,11 @@ def print_survey(report: SurveyReport) -> None:
         _print_worst(report, mode, ratios[first])
     if regrets := report.regrets():
         _print_summaries("matmul of NumPy arrays: its time over the better side's", regrets, True)
-        _print_regrets(report, regrets)
+        of_choice = report.regrets_of_choice()
+        _print_summaries(
+            "of it, the choice: the chosen side's time over the better side's", of_choice, True
+        )
+        _print_regrets(report, regrets, of_choice)
     for trouble, labels in _troubles(report).items():
         shown = "; ".join(labels[:WORST]) + ("; ..." if len(labels) > WORST else "")
         print(f"{len(labels)} products ({shown}): {trouble}")
@@ -233,15 +246,17 @@ def _print_worst(report: SurveyReport, mode: str, ratios: Ratios) -> None:
     _print(f"{TITLES[mode]}: the {len(rows)} worst", headings, rows, 3)
 
 
-def _print_regrets(report: SurveyReport, regrets: Ratios) -> None:
+def _print_regrets(report: SurveyReport, regrets: Ratios, of_choice: Ratios) -> None:
     modes = dict(report.results)
     rows = []
     for case in sorted(regrets, key=regrets.__getitem__, reverse=True)[:WORST]:
         by_name = {outcome.contender: outcome for outcome in modes[case][HOST]}
         times = (_milliseconds(by_name[name]) for name in (ROUTED, "NumPy", "clgemm"))
-        rows.append([case.label, case.group, f"{regrets[case]:.2f}", *times])
-    headings = ["m x n x k", "kind", "regret", "matmul, ms", "host, ms", "device, ms"]
-    _print(f"matmul of NumPy arrays: the {len(rows)} worst", headings, rows, 2)
+        figures = f"{regrets[case]:.2f}", f"{of_choice[case]:.2f}", *times
+        rows.append([case.label, case.group, by_name[ROUTED].side, *figures])
+    of = ["regret", "of it, the choice", "matmul, ms", "host, ms", "device, ms"]
+    headings = ["m x n x k", "kind", "side", *of]
+    _print(f"matmul of NumPy arrays: the {len(rows)} worst", headings, rows, 3)
 
 
 def _milliseconds(outcome: Outcome) -> str:

@@ -126,6 +126,25 @@ class Server:
         )
         return max(errors, key=lambda error: (error != error, error))  # NaN is the worst
 
+    def side(self) -> str:
+        """Repeat the call of clgemm's `matmul` once, and return the side that it has chosen."""
+        import numpy as np
+
+        from clgemm.bench.contenders import DEVICE, HOST
+
+        numpys, by_numpy = np.matmul, []
+
+        def noted(*arguments: Any, **keywords: Any) -> Any:
+            by_numpy.append(True)
+            return numpys(*arguments, **keywords)
+
+        np.matmul = noted  # type: ignore[assignment]
+        try:
+            self._call.once()
+        finally:
+            np.matmul = numpys
+        return HOST if by_numpy else DEVICE
+
     def plan(self, case: dict[str, Any], mode: str) -> dict[str, Any]:
         """Return the kernel family, the config and the launches of clgemm's product."""
         from clgemm.bench.cases import Case

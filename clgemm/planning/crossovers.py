@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import functools
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from clgemm.core.cache import cache_folder, keep_entry, read_entries
-from clgemm.core.caches import forgettable
+from clgemm.core.caches import forgettable, on_forget
 from clgemm.core.host_blas import blas_threads
 from clgemm.hardware.device import Device
 from clgemm.hardware.identity import identify
@@ -34,6 +34,7 @@ __all__ = [
     "kind_of",
     "kinds",
     "measured",
+    "on_change",
     "pays",
     "smallest",
 ]
@@ -47,6 +48,7 @@ FIELD = "measured"
 FORMAT = 2  # in 1, a CPU device was measured right after the host, whose threads spun
 LEAST_WORK = 160**3  # multiply-adds; in a smaller product, launch and transfers take longer
 BANDS = (32, 128, 512)  # lower bounds of the shortest side; kinds of products differ by these
+_dependents: list[Callable[[], object]] = []
 
 
 class Work(NamedTuple):
@@ -178,9 +180,17 @@ def keep(device: Device, least: Crossovers) -> None:
 
 
 def forget() -> None:
-    """Clear the caches, so that the file is read again."""
+    """Clear the caches, so that the file is read again, and what depends on it."""
     for cached in (_measured, smallest, _entries):
         cached.cache_clear()
+    for clear in _dependents:
+        clear()
+
+
+def on_change(clear: Callable[[], object]) -> None:
+    """Register a function that clears what depends on the measured crossovers."""
+    _dependents.append(clear)
+    on_forget(clear)
 
 
 def file() -> Path:

@@ -17,64 +17,77 @@ from clgemm.core.caches import forgettable
 from clgemm.hardware.choice import get_devices
 from clgemm.hardware.device import Device
 from clgemm.planning import cpu_choice, selection
-from clgemm.planning.cpu_choice import COUNTED_A, COUNTED_B, LEAST_COUNTED, is_quick_loop
-from clgemm.planning.crossovers import Measured, Work, kind_of, measured, smallest
+from clgemm.planning.cpu_choice import LEAST_COUNTED, is_quick_loop
+from clgemm.planning.crossovers import Measured, Work, kind_of, measured, on_change, smallest
 from clgemm.planning.loop_times import BatchKind
 from clgemm.planning.selection import threshold_text
 from clgemm.runtime import regions, results
 from clgemm.runtime.operands import FLOAT32
 from clgemm.runtime.turns import LEAST_THREADED, Product, host_makes, host_makes_small, may_spin
 
-__all__ = ["compared", "host_is_faster", "is_known", "is_small", "is_tiny"]
+__all__ = ["compared", "host_is_faster", "stays"]
 
 MOST_KNOWN = 1024
 
-Key: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+Shapes: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...]]  # and the function
+Key: TypeAlias = tuple[Shapes, tuple[int, ...], tuple[int, ...]]  # and the strides
 
 # The crossover that the environment sets, the devices, and the first one's measured crossovers.
-State: TypeAlias = tuple[int | None, tuple[Device, ...], Measured | None]
+State: TypeAlias = tuple[str | None, tuple[Device, ...], Measured | None]
 
-# By what a product depends on. No times, if NumPy makes it whatever comes before.
+# Products that are too small for any device, unless the environment sets a crossover: whether
+# NumPy's BLAS makes them by several threads.
+_small: dict[Shapes, bool] = {}
+on_change(_small.clear)
+# Products whose sides were compared. No times, if NumPy makes it whatever comes before.
 _known: dict[Key, tuple[State, Product | None]] = {}
 
 
-def is_tiny(a: Any, b: Any) -> bool:
-    """Tell at once that the product of two matrices is too small for any device.
+def stays(function: str, a: Any, b: Any, out: Any) -> bool:
+    """Tell quickly whether NumPy makes dot(a, b) or matmul(a, b), and note it.
 
-    `is_small` finds others that are. Beside the smallest products of NumPy, which take 2 us, each
-    tenth of a microsecond counts.
+    Either the product is too small for any device, or its sides were compared before. Beside the
+    smallest products of NumPy, which take 2 us, each tenth of a microsecond counts. After larger
+    ones, which empty the processor's caches, all that is looked up here takes three times as long.
+
+    Parameters
+    ----------
+    function : str
+        ``"dot"`` or ``"matmul"``: arrays of the same shapes make other products by the other.
     """
-    if type(a) is not ndarray or type(b) is not ndarray:
+    if not (type(a) is type(b) is ndarray and (out is None or type(out) is ndarray)):
         return False
-    if not a.ndim == 2 == b.ndim:
-        return False
-    size_a, size_b, k = a.size, b.size, a.shape[1]
-    least = smallest(LEAST_COUNTED) - COUNTED_A * size_a - COUNTED_B * size_b
-    if k < 2 or size_a * size_b >= k * least or threshold_text():
-        return False
-    return size_a * size_b < k * LEAST_THREADED or host_makes_small()
+    shapes = function, a.shape, b.shape
+    is_threaded = _small.get(shapes)
+    if is_threaded is not None and not threshold_text() and (not is_threaded or host_makes_small()):
+        return True
+    if a.dtype is b.dtype is FLOAT32 and not regions.any_held():
+        found = _known.get((shapes, a.strides, b.strides))
+        if found is not None and found[0] == _state():
+            return found[1] is None or host_makes(found[1])
+    return is_threaded is None and _is_small(shapes, a.size, b.size)
 
 
-def is_small(a: Any, b: Any, out: Any, is_matmul: bool = False) -> bool:
-    """Tell quickly whether dot(a, b), or matmul(a, b), is too small for any device."""
-    if type(a) is not ndarray or type(b) is not ndarray:
+def _is_small(shapes: Shapes, size_a: int, size_b: int) -> bool:
+    """Tell whether a product is too small for any device, and note it."""
+    function, a, b = shapes
+    if not a:
         return False
-    if out is not None and type(out) is not ndarray:
+    k, is_set = a[-1], bool(threshold_text())
+    if function == "matmul" and k == 1 and size_a * size_b >= selection.LEAST_BY_LOOP:
         return False
-    shape = a.shape
-    if not shape:
-        return False
-    size_a, size_b, k = a.size, b.size, shape[-1]
-    if is_matmul:
-        if k == 1 and size_a * size_b >= selection.LEAST_BY_LOOP:
-            return False
-        if (len(shape) > 2 or b.ndim > 2) and not threshold_text():
-            return _is_small_batch(shape, b.shape)
-    elif (len(shape) > 2 or b.ndim > 2) and not threshold_text():
-        return bool(size_a * size_b < k * selection.LEAST_BY_ELEMENTS)
-    if not selection.is_small(size_a, size_b, k):
-        return False
-    return size_a * size_b < k * LEAST_THREADED or bool(threshold_text()) or host_makes_small()
+    if (len(a) > 2 or len(b) > 2) and not is_set:
+        by_elements = size_a * size_b < k * selection.LEAST_BY_ELEMENTS
+        is_small = _is_small_batch(a, b) if function == "matmul" else by_elements
+        is_threaded = False
+    else:
+        is_small = selection.is_small(size_a, size_b, k)
+        is_threaded = size_a * size_b >= k * LEAST_THREADED and not is_set
+    if is_small and not is_set:
+        if len(_small) >= MOST_KNOWN:
+            _small.clear()
+        _small[shapes] = is_threaded
+    return is_small and (not is_threaded or host_makes_small())
 
 
 @forgettable
@@ -86,25 +99,6 @@ def _is_small_batch(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
         matrices *= math.prod(b[:-2])  # at least as many as there are
     m, n, k = a[-2] if len(a) > 1 else 1, b[-1] if len(b) > 1 else 1, a[-1]
     return is_quick_loop(m, n, k, matrices) and matrices * m * n * k < smallest(LEAST_COUNTED)
-
-
-def is_known(function: str, a: Any, b: Any, out: Any) -> bool:
-    """Tell whether NumPy makes a product whose sides were compared before, and note it.
-
-    Parameters
-    ----------
-    function : str
-        What multiplies: arrays of the same shapes make other products by another function.
-    """
-    if not (type(a) is type(b) is ndarray and a.dtype is b.dtype is FLOAT32):
-        return False
-    if out is not None and type(out) is not ndarray:
-        return False
-    found = _known.get((function, a.shape, b.shape, a.strides, b.strides))
-    if found is None or regions.any_held():
-        return False
-    state, product = found
-    return state == _state() and (product is None or host_makes(product))
 
 
 def host_is_faster(
@@ -120,7 +114,7 @@ def host_is_faster(
     Parameters
     ----------
     function : str or None
-        As for `is_known`; None if nothing is to be noted.
+        As for `stays`; None if nothing is to be noted.
     **how
         As for `compared`, as are the other parameters.
     """
@@ -130,7 +124,7 @@ def host_is_faster(
     if function and is_settled and not regions.any_held() and (state := _state()) is not None:
         if len(_known) >= MOST_KNOWN:
             _known.clear()
-        _known[function, a.shape, b.shape, a.strides, b.strides] = state, product
+        _known[(function, a.shape, b.shape), a.strides, b.strides] = state, product
     return is_hosts if product is None else host_makes(product)
 
 
@@ -174,7 +168,7 @@ def _times(
     if regions.any_held() or (state := _state()) is None:
         return None
     threshold, devices, found = state
-    if threshold is not None or len(devices) > 1 or not selection.reads_in_place(devices[0]):
+    if threshold or len(devices) > 1 or not selection.reads_in_place(devices[0]):
         return None
     traits, (m, n, k, matrices) = devices[0].traits, sizes
     costs = traits.limits.cpu_costs
@@ -203,6 +197,6 @@ def _state() -> State | None:
     """Return what the choice of the side depends on besides shapes; None if there is no device."""
     try:
         devices = get_devices()
-        return selection.threshold(), devices, measured(devices[0])
+        return threshold_text(), devices, measured(devices[0])
     except (RuntimeError, ValueError):  # a call that is judged handles them
         return None

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from clgemm.bench import survey
 from clgemm.bench.cases import Case
+from clgemm.bench.contenders import DEVICE, HOST
 from clgemm.bench.figures import Outcome
-from clgemm.bench.survey import Bounds, random_cases, regret, summary
+from clgemm.bench.survey import Bounds, random_cases, regret, regret_of_choice, summary
 
 CUBE = Case("square", 8, 8, 8)
 
@@ -168,3 +169,15 @@ def test_the_regret_is_over_the_better_side():
     assert regret(routed, host, device) == 2
     assert regret(routed, outcome("NumPy", 1, 1, 1), device) == 4
     assert regret(routed, host, outcome("clgemm", 2, 2, 2, worst=3)) is None
+
+
+def test_the_regret_of_the_choice_is_of_the_chosen_side():
+    """It is 1 if the better side was chosen, whatever the choice took."""
+    routed = outcome("clgemm.matmul", 7, 7, 7)
+    host, device = outcome("NumPy", 3, 3, 3), outcome("clgemm", 2, 2, 2)
+    routed.side = DEVICE
+    assert regret_of_choice(routed, host, device) == 1
+    routed.side = HOST
+    assert regret_of_choice(routed, host, device) == 1.5
+    routed.worst = 3
+    assert regret_of_choice(routed, host, device) is None

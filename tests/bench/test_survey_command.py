@@ -42,6 +42,7 @@ def test_a_survey_runs_from_end_to_end(short_turns, tmp_path, capsys):
         assert set(each[HOST]) == {"plan", "clgemm", "NumPy", ROUTED}
         assert all(each[HOST][name]["time_s"] > 0 for name in ("clgemm", "NumPy", ROUTED))
         assert each["regret"] > 0
+        assert each[HOST][ROUTED]["side"] in (HOST, DEVICE)
         assert each[HOST]["plan"]["launches"]
     assert found["summary"][HOST]["NumPy"]["all"]["all"]["count"] == 3
     assert (tmp_path / "s.png").read_bytes().startswith(b"\x89PNG")

@@ -24,6 +24,7 @@ def test_ratios_are_those_of_each_peer_and_of_the_best():
     assert [ratios[BEST][case] for case in CASES] == [min(2, 0.5 + i / 20) for i in range(40)]
     assert report.ratios(DEVICE) == {"CLBlast": dict.fromkeys(CASES, 3)}
     assert report.regrets() == dict.fromkeys(CASES, 1.5)
+    assert list(report.regrets_of_choice().values()) == [1.0, 2.0] * 20
     assert report.ok
 
 
@@ -60,6 +61,7 @@ def test_the_report_has_groups_and_the_worst(capsys):
         *("device arrays: how many times faster than CLBlast", "1e5 to 1e6", "batch", "1 to 7"),
         *("the 20 worst", "2 pack, 1 blocked; work_m=8, width=16", "a note"),
         *("matmul of NumPy arrays: its time over the better side's", "regret"),
+        *("the chosen side's time over the better side's", "1.41", "of it, the choice"),
     ):
         assert text in printed
     worst = printed[printed.index("NumPy arrays: the 20 worst") :].split("device arrays")[0]
@@ -78,11 +80,13 @@ def test_the_json_is_for_the_docs(tmp_path, monkeypatch):
         **dict.fromkeys(("mean", "low", "median", "high", "least", "greatest"), 1.5),
         "count": 40,
     }
+    assert found["regret_of_choice"]["all"]["all"]["greatest"] == 2
     assert [Case.from_dict(each) for each in found["cases"]] == CASES
     first = found["cases"][0]
     assert first[HOST]["plan"] == PLAN
     assert first[HOST]["MKL"] == {"time_s": 0.5, "ratio": 0.5}
     assert first["regret"] == 1.5
+    assert [each[HOST][ROUTED]["side"] for each in found["cases"][:2]] == [DEVICE, HOST]
     script = Path(__file__).resolve().parents[2] / "docs" / "render.py"
     specification = importlib.util.spec_from_file_location("render_survey", script)
     render = importlib.util.module_from_spec(specification)

@@ -6,8 +6,8 @@ import pytest
 from bench_workers import scripted
 
 from clgemm.bench.cases import Case
-from clgemm.bench.contenders import HOST
-from clgemm.bench.pipe import RequestError, Worker, environment
+from clgemm.bench.contenders import DEVICE, HOST, ROUTED
+from clgemm.bench.pipe import RequestError, Worker, environment, own_environment
 from clgemm.bench.rounds import Settings, Tournament
 from clgemm.hardware.choice import get_device
 from clgemm.hardware.identity import identity
@@ -28,6 +28,16 @@ def test_a_worker_times_and_judges(worker, tmp_path):
     assert worst <= 1
     assert worker.ask("about")["compute_units"] >= 1
     assert worker.process_id == process_id
+
+
+@pytest.mark.parametrize(("threshold", "side"), [("0", DEVICE), ("1e9", HOST)])
+def test_the_side_of_a_product_is_told(threshold, side, monkeypatch):
+    """The side that clgemm's matmul has chosen, here by the environment's crossover."""
+    monkeypatch.setenv("CLGEMM_THRESHOLD", threshold)
+    variables = own_environment(ROUTED, environment(2))
+    with Worker(ROUTED, identity(get_device()), variables) as routed:
+        routed.ask("prepare", case=Case("", 30, 20, 10).as_dict(), mode=HOST)
+        assert routed.ask("side") == side
 
 
 def test_runtimes_may_print():

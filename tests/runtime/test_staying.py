@@ -22,8 +22,9 @@ WORK = 30 * 40 * 50
 def judged(device, monkeypatch):
     """The products whose side is chosen, above a threshold of one multiply-add more than theirs."""
     monkeypatch.setenv("CLGEMM_THRESHOLD", str(WORK + 1))
-    monkeypatch.setattr(staying, "is_small", lambda *_: False)
+    monkeypatch.setattr(staying, "_is_small", lambda *_: False)
     monkeypatch.setattr(staying, "_known", {})
+    monkeypatch.setattr(staying, "_small", {})
     found = []
     original = selection.host_is_faster
 
@@ -77,19 +78,19 @@ def test_what_numpy_copies_for_its_blas_is_told(judged, monkeypatch):
 def test_other_shapes_functions_and_types_are_judged_anew(judged):
     """A product is known by its function and its shapes. Both operands must be float32."""
     clgemm.matmul(A, B)
-    assert staying.is_known("matmul", A, B, None)
-    assert not staying.is_known("dot", A, B, None)
-    assert not staying.is_known("matmul", A[1:], B, None)
-    assert not staying.is_known("matmul", A.astype(np.float64), B, None)
-    assert not staying.is_known("matmul", A.view(np.matrix), B, None)
-    assert not staying.is_known("matmul", A, B, clgemm)
+    assert staying.stays("matmul", A, B, None)
+    assert not staying.stays("dot", A, B, None)
+    assert not staying.stays("matmul", A[1:], B, None)
+    assert not staying.stays("matmul", A.astype(np.float64), B, None)
+    assert not staying.stays("matmul", A.view(np.matrix), B, None)
+    assert not staying.stays("matmul", A, B, clgemm)
 
 
 def test_another_threshold_is_another_choice(judged, monkeypatch):
     """The environment may change between two calls."""
     clgemm.matmul(A, B)
     monkeypatch.setenv("CLGEMM_THRESHOLD", str(WORK))
-    assert not staying.is_known("matmul", A, B, None)
+    assert not staying.stays("matmul", A, B, None)
     np.testing.assert_array_equal(clgemm.matmul(A, B), A @ B)
     assert len(judged) == 2
 
@@ -100,20 +101,20 @@ def test_another_device_or_crossover_is_another_choice(judged, monkeypatch):
     others = [each for each in devices() if each is not get_device()]
     for other in others[:1]:
         with clgemm.device(other):
-            assert not staying.is_known("matmul", A, B, None)
-    assert staying.is_known("matmul", A, B, None)
+            assert not staying.stays("matmul", A, B, None)
+    assert staying.stays("matmul", A, B, None)
     found = crossovers.Measured({"block": 1}, "2026-11-24")
     monkeypatch.setattr(staying, "measured", lambda _: found)
-    assert not staying.is_known("matmul", A, B, None)
+    assert not staying.stays("matmul", A, B, None)
 
 
 def test_a_resident_operand_is_judged(judged):
     """Less is sent then, so that the device may win."""
     clgemm.matmul(A, B)
     with clgemm.resident(B):
-        assert not staying.is_known("matmul", A, B, None)
+        assert not staying.stays("matmul", A, B, None)
         np.testing.assert_array_equal(clgemm.matmul(A, B), A @ B)
-    assert staying.is_known("matmul", A, B, None)
+    assert staying.stays("matmul", A, B, None)
 
 
 def test_without_a_device_nothing_is_noted(judged, monkeypatch):
@@ -125,7 +126,7 @@ def test_without_a_device_nothing_is_noted(judged, monkeypatch):
     monkeypatch.setattr(staying, "get_devices", broken)
     assert staying.host_is_faster("matmul", A, B, (30, 50, 40, 1), 1.0)
     assert staying._known == {}
-    assert not staying.is_known("matmul", A, B, None)
+    assert not staying.stays("matmul", A, B, None)
 
 
 def test_there_are_not_too_many(judged, monkeypatch):
@@ -133,7 +134,7 @@ def test_there_are_not_too_many(judged, monkeypatch):
     monkeypatch.setattr(staying, "MOST_KNOWN", 3)
     for rows in range(1, 9):
         clgemm.matmul(A[:rows], B)
-        assert staying.is_known("matmul", A[:rows], B, None)
+        assert staying.stays("matmul", A[:rows], B, None)
         assert len(staying._known) <= 3
 
 
@@ -141,11 +142,11 @@ def test_a_batch_of_short_sides_is_not_known_by_its_sizes(monkeypatch):
     """Since its short rows and columns count as longer. NumPy's dot does not use its BLAS."""
     monkeypatch.delenv("CLGEMM_THRESHOLD", raising=False)
     a, b = np.ones((200, 3, 39), np.float32), np.ones((39, 90), np.float32)
-    assert staying.is_small(a.reshape(600, 39), b, None)
-    assert not staying.is_small(a, b, None)
-    assert not staying.is_small(a, b, None, True)
-    assert staying.is_small(a[:3], b[:, :3], None, True)
-    assert staying.is_small(a[0], b, None, True)
+    assert staying.stays("dot", a.reshape(600, 39), b, None)
+    assert not staying.stays("dot", a, b, None)
+    assert not staying.stays("matmul", a, b, None)
+    assert staying.stays("matmul", a[:3], b[:, :3], None)
+    assert staying.stays("matmul", a[0], b, None)
 
 
 def test_a_large_result_is_judged_each_time(monkeypatch):
@@ -199,8 +200,8 @@ def test_small_products_of_more_axes_are_known_at_once(monkeypatch):
     """Without CLGEMM_THRESHOLD, those that take NumPy less time than any device's call."""
     monkeypatch.delenv("CLGEMM_THRESHOLD")
     a = np.ones((2, 3, 40), np.float32)
-    assert staying.is_small(a, B[:, :2], None)
-    assert not staying.is_small(a, B, None)
+    assert staying.stays("dot", a, B[:, :2], None)
+    assert not staying.stays("dot", a, B, None)
 
 
 SIDES = [1, 2, 3, 15, 16, 17, 100, 400, 3000]
@@ -215,7 +216,7 @@ def test_no_device_suits_what_is_small_at_once(batch, monkeypatch):
         a = np.broadcast_to(np.float32(0), (*batch, m, k))
         for shape in {(k, n), (*batch, k, n)}:
             b = np.broadcast_to(np.float32(0), shape)
-            if staying.is_tiny(a, b) or (batch and staying._is_small_batch(a.shape, b.shape)):
+            if staying._is_small(("matmul", a.shape, b.shape), a.size, b.size):
                 found += 1
                 for is_amd in (True, False):
                     assert not cpu_choice.suits(m, n, k, matrices, INTEL, is_amd)
@@ -226,16 +227,50 @@ def test_no_device_suits_what_is_small_at_once(batch, monkeypatch):
 def test_a_threshold_of_the_environment_decides_what_is_small(monkeypatch):
     """Then nothing is small at once."""
     monkeypatch.setenv("CLGEMM_THRESHOLD", "8")
-    assert not staying.is_tiny(np.ones((2, 2), "f"), np.ones((2, 2), "f"))
-    assert not staying.is_small(np.ones((3, 2, 2), "f"), np.ones((2, 2), "f"), None, True)
-    monkeypatch.delenv("CLGEMM_THRESHOLD")
-    assert staying.is_tiny(np.ones((2, 2), "f"), np.ones((2, 2), "f"))
-    assert staying.is_small(np.ones((3, 2, 2), "f"), np.ones((2, 2), "f"), None, True)
+    one, batch = np.ones((2, 2), np.float32), np.ones((3, 2, 2), np.float32)
+    for _ in range(2):
+        monkeypatch.setenv("CLGEMM_THRESHOLD", "8")
+        assert not staying.stays("matmul", one, one, None)
+        assert not staying.stays("matmul", batch, one, None)
+        monkeypatch.delenv("CLGEMM_THRESHOLD")
+        assert staying.stays("matmul", one, one, None)
+        assert staying.stays("matmul", batch, one, None)
     for empty in ((3, 0, 2), (3, 2, 0), (0, 2, 2)):
         np.testing.assert_array_equal(
             clgemm.matmul(np.ones(empty, "f"), np.ones((empty[2], 2), "f")),
             np.ones(empty, "f") @ np.ones((empty[2], 2), "f"),
         )
+
+
+def test_what_is_small_is_looked_up(monkeypatch):
+    """Until the crossovers change, and for any `out`; shapes that never come again are dropped."""
+    monkeypatch.delenv("CLGEMM_THRESHOLD")
+    monkeypatch.setattr(staying, "MOST_KNOWN", 3)
+    crossovers.forget()
+    assert staying._small == {}
+    for rows in range(1, 9):
+        for out in (None, np.empty((rows, 50), np.float32)):
+            np.testing.assert_array_equal(clgemm.matmul(A[:rows], B, out), A[:rows] @ B)
+        assert staying._small[("matmul", (rows, 40), (40, 50))] is False
+        assert len(staying._small) <= 3
+    clgemm.dot(A, B)
+    assert ("dot", A.shape, B.shape) in staying._small
+    monkeypatch.setattr(staying, "_is_small", lambda *_: pytest.fail("judged again"))
+    np.testing.assert_array_equal(clgemm.dot(2 * A, B), 2 * A @ B)
+    np.testing.assert_array_equal(clgemm.dot(A.astype(int), B.astype(int)), A @ B)
+
+
+def test_what_is_not_for_numpy_alone_is_left_to_it(monkeypatch):
+    """Scalars, subclasses and other objects, whose products have rules of their own."""
+    monkeypatch.delenv("CLGEMM_THRESHOLD")
+    for a, b, out in (
+        (A, [1], None),
+        (A, B.view(np.matrix), None),
+        (A, B, (np.empty((30, 50), "f"),)),
+        (np.array(2.0, np.float32), np.array(3.0, np.float32), None),
+    ):
+        assert not staying.stays("dot", a, b, out)
+    assert clgemm.dot(np.array(2.0, np.float32), np.array(3.0, np.float32)) == 6
 
 
 @pytest.fixture
@@ -250,8 +285,8 @@ def in_turns(device, monkeypatch):
     monkeypatch.setattr(turns, "spin_seconds", lambda: 1.0)
     monkeypatch.setattr(staying, "may_spin", lambda: True)
     monkeypatch.setattr(staying, "_known", {})
-    monkeypatch.setattr(staying, "is_tiny", lambda *_: False)
-    monkeypatch.setattr(staying, "is_small", lambda *_: False)
+    monkeypatch.setattr(staying, "_small", {})
+    monkeypatch.setattr(staying, "_is_small", lambda *_: False)
     monkeypatch.setattr(staying, "LEAST_THREADED", 1)
     monkeypatch.setattr(selection, "reads_in_place", lambda _: True)
     monkeypatch.setattr(selection, "host_is_faster", lambda *sizes, **_: sizes[1] != 50)
