@@ -4,7 +4,8 @@ Each side has its own threads. After a product of NumPy, those of its BLAS wait 
 a tenth of a second without sleeping, and a device's product takes half as long again meanwhile. So
 a program that makes each product on the side that is faster at it may take longer than one that
 makes all on either side. Here the program leans on one side. It leans on the other once the other
-would have saved more than the change costs.
+would have saved more than the change costs. After a pause, no thread waits. Then the program begins
+on the side that would have saved so much since the pause before, as it may do the same again.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ class _Turns:
     saved_us : float
         How much less time the last products take on the device, all of them, than by NumPy. A
         change of the side costs time too, which bounds it.
+    since_pause_us : float
+        The same since the last pause, without bounds.
     end : float
         When threads that the last product left behind sleep, in seconds of `time.perf_counter`.
     """
@@ -63,6 +66,7 @@ class _Turns:
     has_begun = False
     is_leaning = False
     saved_us = 0.0
+    since_pause_us = 0.0
     end = 0.0
 
 
@@ -83,17 +87,20 @@ def host_makes(product: Product) -> bool:
     turns, now, spin_s = _turns, time.perf_counter(), spin_seconds()
     is_hosts, host_us, device_us, is_threaded = product
     turns.has_begun = True
-    if now > turns.end:  # all threads sleep
-        turns.is_leaning, turns.saved_us = not is_hosts, 0.0
-    elif is_hosts and not is_threaded:
+    if is_hosts and not is_threaded:
         return True
+    cost_us = 1e6 * spin_s * (1 - 1 / SLOWED)
+    less_us = host_us - device_us
+    if now > turns.end:  # all threads sleep
+        before_us = turns.since_pause_us
+        turns.is_leaning = before_us > 0 if abs(before_us) >= cost_us else not is_hosts
+        turns.saved_us = turns.since_pause_us = 0.0
     else:
-        cost_us = 1e6 * spin_s * (1 - 1 / SLOWED)
-        saved_us = turns.saved_us + host_us - device_us
-        turns.saved_us = min(max(saved_us, -cost_us), cost_us)
+        turns.saved_us = min(max(turns.saved_us + less_us, -cost_us), cost_us)
         if abs(turns.saved_us) >= cost_us:
-            turns.is_leaning = saved_us > 0
-        is_hosts = not turns.is_leaning and host_us <= SLOWED * device_us
+            turns.is_leaning = turns.saved_us > 0
+    turns.since_pause_us += less_us
+    is_hosts = not turns.is_leaning and (is_hosts or host_us <= SLOWED * device_us)
     if is_threaded or not is_hosts:
         turns.end = now + spin_s + (host_us if is_hosts else device_us) / 1e6
     return is_hosts
