@@ -15,7 +15,7 @@ from clgemm.planning.crossovers import Work
 from clgemm.runtime import results
 from clgemm.runtime.operands import overlap, rearranged, updatable
 
-__all__ = ["FLOAT32", "Request", "is_float32", "parse_matmul"]
+__all__ = ["FLOAT32", "Request", "are_fitting", "is_float32", "parse_matmul"]
 
 FLOAT32 = np.dtype(np.float32)
 KEYWORDS = {"axes", "casting", "dtype", "order", "out", "subok"}
@@ -134,11 +134,16 @@ def parse_matmul(
     return _request(a, b, out, axes, keywords.get("order", "K"), copy)
 
 
+def are_fitting(a: Any, b: Any) -> bool:
+    """Tell whether two arrays are matrices whose product exists."""
+    return bool(a.ndim == b.ndim == 2 and a.shape[1] == b.shape[0])
+
+
 def _are_plain(a: Any, b: Any, out: Any) -> bool:
     """Tell whether all are float32 matrices of fitting shapes, as most are; `out` may be None."""
     if not (type(a) is type(b) is np.ndarray and a.dtype is b.dtype is FLOAT32):
         return False
-    if not (a.ndim == b.ndim == 2 and a.shape[1] == b.shape[0]):
+    if not are_fitting(a, b):
         return False
     return out is None or bool(
         type(out) is np.ndarray

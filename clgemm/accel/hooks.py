@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from clgemm.accel.arguments import FLOAT32, Request, parse_matmul
+from clgemm.accel.arguments import FLOAT32, Request, are_fitting, parse_matmul
 from clgemm.accel.failures import belongs_to_program, is_near_recursion_limit
 from clgemm.accel.inside import RunningProducts
 from clgemm.accel.known_sides import Key, KnownSide, key_of
@@ -33,12 +33,13 @@ from clgemm.accel.semantics import (
 from clgemm.accel.small import is_small_matmul, small_or_other, timed
 from clgemm.accel.tally import DEVICE, DTYPE, Tally
 from clgemm.accel.task import Task, compared
-from clgemm.contraction import dot_sizes, fits_dot, matmul_sizes, unwrapped, without
+from clgemm.contraction import dot_sizes, fits_dot, is_loop, matmul_sizes, unwrapped, without
 from clgemm.hardware.device import Device
 from clgemm.planning.crossovers import Work
 from clgemm.runtime.finite import watched
 from clgemm.runtime.loans import used
 from clgemm.runtime.operands import float32_operand, overlap, transposed
+from clgemm.runtime.regions import sent_share
 from clgemm.runtime.turns import Product
 
 __all__ = ["Hooks"]
@@ -160,14 +161,32 @@ class Hooks:
         self, arguments: tuple[Any, ...], keywords: dict[str, Any], host: Callable[..., Any]
     ) -> Any:
         """Return np.matmul(*arguments, **keywords) from the side that the router chooses."""
+        key = None if keywords or len(arguments) != 2 else key_of("matmul", *arguments)
 
         def prepare() -> Task | None:
+            if key is not None and are_fitting(*arguments):
+                a, b = arguments
+                return self._plain_task(a, b, by_loop=is_loop(a, b))
             request = parse_matmul(arguments, keywords, self._host)
             return None if request is None else self._matmul_task(request)
 
-        key = None if keywords or len(arguments) != 2 else key_of("matmul", *arguments)
         host_product = functools.partial(host, *arguments, **keywords)
         return self._product("matmul", key, prepare, host_product, self._host)
+
+    def _plain_task(self, a: Any, b: Any, by_loop: bool = False) -> Task:
+        """Return the task of two matrices that have a key, as most have, for a new result."""
+        (m, k), n = a.shape, b.shape[1]
+
+        def on_device(device: Device, queue: cl.CommandQueue | None) -> tuple[Any, FloatErrors]:
+            x, y = float32_operand(a, "a"), float32_operand(b, "b")
+            c = dot_of(x, y, (m, n), None, queue)
+            return c, match_numpy(False, c, (x, y), lambda: (x, y), device)
+
+        work, sent = Work(m, n, k, 1), sent_share(a, b, m * n)
+        how = {"is_new": True, "by_loop": by_loop}
+        compare = functools.partial(compared, work, a, b, (m, n, k, 1), sent, how)
+        size_bytes = FLOAT32.itemsize * (m * k + k * n + m * n)
+        return Task(work, on_device, False, True, size_bytes, sent, compare)
 
     def _matmul_task(self, request: Request) -> Task:
         work, out = request.work, request.out
@@ -192,11 +211,13 @@ class Hooks:
 
     def _dot(self, name: str, x: Any, y: Any, out: Any, host: Callable[[], Any]) -> Any:
         """Return dot(x, y), computed on the side that the router chooses."""
+        key = None if out is not None else key_of("dot", x, y)
 
         def prepare() -> Task | None:
+            if key is not None and are_fitting(x, y):
+                return self._plain_task(x, y)
             return self._dot_task(x, y, out) if x.shape[-1] == y.shape[max(y.ndim - 2, 0)] else None
 
-        key = None if out is not None else key_of("dot", x, y)
         return self._product(name, key, prepare, host, self._host_dot)
 
     def _dot_task(self, x: Any, y: Any, out: Any) -> Task:

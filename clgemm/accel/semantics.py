@@ -102,10 +102,9 @@ def match_numpy(
     seen = watch()
     if seen is None or not c.size or seen.elements == c.size:
         return NO_ERRORS
-    with np.errstate(all="ignore"):
-        if sum(x.size for x in factors) < c.size and cannot_overflow(*factors):
-            return NO_ERRORS
-        return NO_ERRORS if is_finite(c, device) else _float_errors(*operands(), c)
+    if factors[0].size + factors[1].size < c.size and cannot_overflow(*factors):
+        return NO_ERRORS
+    return NO_ERRORS if is_finite(c, device) else _float_errors(*operands(), c)
 
 
 def cannot_overflow(a: Any, b: Any) -> bool:

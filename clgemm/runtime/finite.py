@@ -1,6 +1,6 @@
 """Whether results are finite. A device that sends its results looks at them before.
 
-BLAS could look at a result fast, but its threads spin for some 30 ms after that. They would take
+BLAS could look at a result fast, but its threads spin for a tenth of a second after that. They take
 the processors from a CPU device, and from the threads that copy for a GPU.
 """
 

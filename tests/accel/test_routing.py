@@ -47,13 +47,13 @@ def test_a_failing_device(product, device, monkeypatch, caplog):
 
 def test_a_failing_device_that_is_merely_full(device, monkeypatch):
     """A device that was out of memory makes the next product."""
-    multiply = hooks.multiply_into
+    made = hooks.dot_of
 
     def fail(*arguments, **keywords):
-        monkeypatch.setattr(hooks, "multiply_into", multiply)
+        monkeypatch.setattr(hooks, "dot_of", made)
         raise MemoryError
 
-    monkeypatch.setattr(hooks, "multiply_into", fail)
+    monkeypatch.setattr(hooks, "dot_of", fail)
     with offloading(1):
         np.testing.assert_array_equal(A @ B, EXACT)
         np.testing.assert_array_equal(A @ B, EXACT)

@@ -64,6 +64,29 @@ def test_after_a_pause_each_product_goes_where_it_is_faster(machine):
         assert turns.host_makes(product(host_ms, device_ms)) == (host_ms < device_ms)
 
 
+@pytest.mark.parametrize(("kept", "other"), [((5, 4), (4, 5)), ((4, 5), (5, 4))])
+def test_a_program_that_goes_on_after_a_pause_begins_on_its_side(kept, other, machine):
+    """If that would have saved more than a change costs since the pause before."""
+    by_host = kept[0] < kept[1]
+    for count in (int(COST_US / 1000) - 5, 1000):
+        machine.run([product(*kept)] * count)
+        machine.now += 1
+        goes_on = turns.host_makes(product(*other))
+        assert goes_on == (by_host if count == 1000 else not by_host)
+        turns.forget()
+
+
+def test_a_pause_is_not_an_end_for_small_products(machine):
+    """Those of the caller's thread are NumPy's, and the next one begins where the program was."""
+    machine.run([product(5, 4)] * 1000)
+    machine.now += 1
+    for _ in range(3):
+        assert turns.host_makes(product(1, 20, is_threaded=False))
+    assert not turns.host_makes(product(4, 5))
+    machine.now += 1
+    assert turns.host_makes(product(4, 5))  # alone between two pauses
+
+
 def test_a_product_whose_choice_is_not_by_times_alone(machine):
     """Such as one that was measured, or that a device should win by a margin."""
     tied = Product(is_hosts=True, host_us=1000, device_us=950, is_threaded=True)
