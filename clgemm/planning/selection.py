@@ -86,10 +86,11 @@ LEAST_REUSE = 100
 LEAST_REUSE_OF_BATCHES = 40
 # NumPy's `matmul` makes a column times a row in a loop of its own, without BLAS: 2 ns an element.
 # From so many elements of the result on, a device is 1.5 to 9 times as fast (two cores of an AMD
-# EPYC with PoCL 3.1 and Intel's runtime, 2026-11-25); with transfers, from 8 times as many: 1.7
-# times as fast at 2906 x 343, 2 at twice as many, 5 to 7 at four times (an H100, 2026-11-25).
+# EPYC with PoCL 3.1 and Intel's runtime, 2026-11-25). With transfers, 48 random products break even
+# at 1e5 elements; from the second bound on, a GPU is 1.3 to 4 times as fast, in any layout (an H100
+# beside 16 Xeon cores, 2026-11-27).
 LEAST_BY_LOOP = 2**16
-LEAST_BY_LOOP_IF_SENT = 2**19
+LEAST_BY_LOOP_IF_SENT = 2**17
 # NumPy's `dot` and `inner` sum one element of the result after the other where an operand has more
 # than two axes. That takes 10 to 60 times as long as BLAS, so a CPU device pays once NumPy takes
 # longer than a call: 300 random products have a mean regret of 1.02 (two cores of an AMD EPYC with

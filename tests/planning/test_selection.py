@@ -225,8 +225,8 @@ def test_openblas_keeps_what_it_makes_faster_on_amds_processors(
         (2**16 - 1, "CPU", True, False, True),
         (2**16, "CPU", True, False, False),
         (2**16, "CPU", False, False, True),
-        (2**16, "GPU", False, True, True),
-        (2**19, "GPU", False, True, False),
+        (2**17 - 1, "GPU", False, True, True),
+        (2**17, "GPU", False, True, False),
     ],
 )
 def test_what_numpy_makes_in_a_loop_goes_to_a_device(
