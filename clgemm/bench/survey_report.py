@@ -130,7 +130,7 @@ def _short(value: float) -> float:
 
 
 def _cases(report: SurveyReport) -> Iterator[dict[str, Any]]:
-    regrets = report.regrets()
+    regrets = {"regret": report.regrets(), "regret_of_choice": report.regrets_of_choice()}
     for case, modes in report.results:
         entry: dict[str, Any] = {"label": case.label, **case.as_dict(), "work": case.work}
         for mode, outcomes in modes.items():
@@ -144,7 +144,9 @@ def _cases(report: SurveyReport) -> Iterator[dict[str, Any]]:
                 | ({"side": outcome.side} if outcome.side else {})
                 for outcome in outcomes
             }
-        yield entry | ({"regret": _short(regrets[case])} if case in regrets else {})
+        yield entry | {
+            name: _short(found[case]) for name, found in regrets.items() if case in found
+        }
 
 
 def _ratio(ours: Outcome, peer: Outcome) -> float | None:

@@ -86,6 +86,7 @@ def test_the_json_is_for_the_docs(tmp_path, monkeypatch):
     assert first[HOST]["plan"] == PLAN
     assert first[HOST]["MKL"] == {"time_s": 0.5, "ratio": 0.5}
     assert first["regret"] == 1.5
+    assert [each["regret_of_choice"] for each in found["cases"][:2]] == [1, 2]
     assert [each[HOST][ROUTED]["side"] for each in found["cases"][:2]] == [DEVICE, HOST]
     script = Path(__file__).resolve().parents[2] / "docs" / "render.py"
     specification = importlib.util.spec_from_file_location("render_survey", script)
