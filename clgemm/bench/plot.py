@@ -12,7 +12,7 @@ from clgemm.bench.figures import Outcome, Spread
 from clgemm.bench.report import Report
 from clgemm.terminal import COLOURS, PLOT_STYLE
 
-__all__ = ["draw", "legend_below", "mark_parity", "picture"]
+__all__ = ["draw", "legend_below", "mark_parity", "picture", "tick_ratios"]
 
 MODES = {HOST: "NumPy arrays", DEVICE: "on the device"}
 MARKERS = {HOST: "o", DEVICE: "s"}
@@ -28,6 +28,7 @@ SERIES_COLOURS = {
     "OpenBLAS (SkylakeX)": "#000000",
 }
 PARITY = COLOURS["other"]
+NARROW = 8  # a range of ratios from one to so many times as much has linear ticks
 UNSURE = 2  # a median is uncertain if the greatest figure is more than this many times the least
 BARS = (
     f"bars: the range of the rounds; hollow: a range of more than {UNSURE} times (a line in the "
@@ -221,14 +222,20 @@ def _ratios(report: Report) -> Iterator[tuple[str, str, list[tuple[Case, Spread]
 
 def mark_parity(axes: Any) -> None:
     """Draw the line of equal speed, and make the vertical axis one of ratios."""
-    from matplotlib.ticker import LogLocator, NullLocator
-
     axes.axhline(1, color=PARITY, linewidth=1, zorder=0)
     axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter("{x:g}x")
+    tick_ratios(axes.yaxis, axes.get_ylim())
     axes.grid(alpha=0.25, axis="y")
+
+
+def tick_ratios(axis: Any, limits: tuple[float, float]) -> None:
+    """Mark ratios on a logarithmic axis, also if they are close to one another."""
+    from matplotlib.ticker import AutoLocator, LogLocator, NullLocator
+
+    low, high = limits
+    axis.set_major_locator(AutoLocator() if high < NARROW * low else LogLocator(subs=(1, 2, 5)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter("{x:g}x")
 
 
 def _plot_ratios(axes: Any, x: list[float], ratios: list[Spread], mode: str, name: str) -> Any:

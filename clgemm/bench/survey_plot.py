@@ -9,7 +9,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from clgemm.bench.contenders import DEVICE, HOST
-from clgemm.bench.plot import MARKERS, MODES, PARITY, SERIES_COLOURS, legend_below, mark_parity
+from clgemm.bench.plot import (
+    MARKERS,
+    MODES,
+    PARITY,
+    SERIES_COLOURS,
+    legend_below,
+    mark_parity,
+    tick_ratios,
+)
 from clgemm.bench.survey_report import BEST, SurveyReport
 from clgemm.terminal import PLOT_STYLE
 
@@ -39,7 +47,7 @@ def picture(report: SurveyReport) -> Any:
         _distribution(places[0][0], report)
         _over_work(places[0][1], report)
         if regrets:
-            _regret_distribution(places[1][0], list(regrets.values()))
+            _regret_distribution(places[1][0], report)
             _regret_over_work(places[1][1], regrets)
         device, survey = report.machine["device"]["name"], report.survey
         figure.suptitle(
@@ -79,7 +87,7 @@ def _mark_shares(axes: Any, values: str, title: str) -> None:
     """Name the axes of `_steps`, whose values are ratios."""
     axes.axvline(1, color=PARITY, linewidth=1, zorder=0)
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter("{x:g}x")
+    tick_ratios(axes.xaxis, axes.get_xlim())
     axes.set_xlabel(values)
     axes.set_ylabel("% of the products at most")
     axes.set_title(title, loc="left")
@@ -106,9 +114,12 @@ def _over_work(axes: Any, report: SurveyReport) -> None:
     axes.set_title("How many times faster clgemm is", loc="left")
 
 
-def _regret_distribution(axes: Any, regrets: list[float]) -> None:
-    _steps(axes, regrets, color=COLOURS["clgemm"])
+def _regret_distribution(axes: Any, report: SurveyReport) -> None:
+    found = {"regret": report.regrets(), "of it, the choice": report.regrets_of_choice()}
+    for (label, values), style in zip(found.items(), STYLES.values(), strict=True):
+        _steps(axes, values.values(), color=COLOURS["clgemm"], linestyle=style, label=label)
     _mark_shares(axes, "time over that on the better side", "Regret of matmul of NumPy arrays")
+    axes.legend(frameon=False, fontsize=9, loc="lower right")
 
 
 def _regret_over_work(axes: Any, regrets: dict[Any, float]) -> None:

@@ -16,6 +16,12 @@ def test_pictures_are_drawn(tmp_path):
     figure = survey_plot.picture(made_up())
     distribution, over_work, *of_regrets = figure.axes
     assert len(of_regrets) == 2
+    curves = {line.get_label(): line.get_data()[0] for line in of_regrets[0].get_lines()}
+    assert set(curves["regret"]) == {1.5}
+    assert set(curves["of it, the choice"]) == {1, 2}
+    for axis in (of_regrets[0].xaxis, of_regrets[1].yaxis):
+        low, high = axis.get_view_interval()
+        assert sum(low <= tick <= high for tick in axis.get_majorticklocs()) >= 3
     labels = {line.get_label() for line in distribution.get_lines()}
     assert {"to best peer, NumPy arrays", "to CLBlast, on the device"} <= labels
     curve = next(x for x in distribution.get_lines() if x.get_label() == "to MKL, NumPy arrays")
