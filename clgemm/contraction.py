@@ -27,6 +27,7 @@ from clgemm.runtime.regions import sent_share
 from clgemm.runtime.transfer.at_once import AtOnceCall
 
 __all__ = [
+    "Sizes",
     "as_batches",
     "as_matrix_of",
     "batch_kind",

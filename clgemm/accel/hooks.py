@@ -32,14 +32,13 @@ from clgemm.accel.semantics import (
 )
 from clgemm.accel.small import is_small_matmul, small_or_other, timed
 from clgemm.accel.tally import DEVICE, DTYPE, Tally
-from clgemm.accel.task import Task, compared
-from clgemm.contraction import dot_sizes, fits_dot, is_loop, matmul_sizes, unwrapped, without
+from clgemm.accel.task import Task, task_of
+from clgemm.contraction import Sizes, dot_sizes, fits_dot, matmul_sizes, unwrapped, without
 from clgemm.hardware.device import Device
 from clgemm.planning.crossovers import Work
 from clgemm.runtime.finite import watched
 from clgemm.runtime.loans import used
 from clgemm.runtime.operands import float32_operand, overlap, transposed
-from clgemm.runtime.regions import sent_share
 from clgemm.runtime.turns import Product
 
 __all__ = ["Hooks"]
@@ -166,27 +165,23 @@ class Hooks:
         def prepare() -> Task | None:
             if key is not None and are_fitting(*arguments):
                 a, b = arguments
-                return self._plain_task(a, b, by_loop=is_loop(a, b))
+                return self._plain_task(a, b, matmul_sizes(a, b, (1,), True))
             request = parse_matmul(arguments, keywords, self._host)
             return None if request is None else self._matmul_task(request)
 
         host_product = functools.partial(host, *arguments, **keywords)
         return self._product("matmul", key, prepare, host_product, self._host)
 
-    def _plain_task(self, a: Any, b: Any, by_loop: bool = False) -> Task:
+    def _plain_task(self, a: Any, b: Any, choice: tuple[Sizes, float, dict[str, Any]]) -> Task:
         """Return the task of two matrices that have a key, as most have, for a new result."""
-        (m, k), n = a.shape, b.shape[1]
+        work = Work(*choice[0])
 
         def on_device(device: Device, queue: cl.CommandQueue | None) -> tuple[Any, FloatErrors]:
             x, y = float32_operand(a, "a"), float32_operand(b, "b")
-            c = dot_of(x, y, (m, n), None, queue)
+            c = dot_of(x, y, (work.m, work.n), None, queue)
             return c, match_numpy(False, c, (x, y), lambda: (x, y), device)
 
-        work, sent = Work(m, n, k, 1), sent_share(a, b, m * n)
-        how = {"is_new": True, "by_loop": by_loop}
-        compare = functools.partial(compared, work, a, b, (m, n, k, 1), sent, how)
-        size_bytes = FLOAT32.itemsize * (m * k + k * n + m * n)
-        return Task(work, on_device, False, True, size_bytes, sent, compare)
+        return task_of(work, a, b, choice, on_device)
 
     def _matmul_task(self, request: Request) -> Task:
         work, out = request.work, request.out
@@ -203,11 +198,8 @@ class Hooks:
             return unwrapped(c, None) if out is None else out, errors
 
         a, b = request.rows, request.columns
-        results = work.m * work.n * work.matrices
-        size_bytes = FLOAT32.itemsize * (a.size + b.size + results)
-        sizes, sent, how = matmul_sizes(a, b, (work.matrices,), out is None)
-        compare = functools.partial(compared, work, a, b, sizes, sent, how)
-        return Task(work, on_device, is_direct, True, size_bytes, sent, compare)
+        choice = matmul_sizes(a, b, (work.matrices,), out is None)
+        return task_of(work, a, b, choice, on_device, is_direct)
 
     def _dot(self, name: str, x: Any, y: Any, out: Any, host: Callable[[], Any]) -> Any:
         """Return dot(x, y), computed on the side that the router chooses."""
@@ -215,7 +207,7 @@ class Hooks:
 
         def prepare() -> Task | None:
             if key is not None and are_fitting(x, y):
-                return self._plain_task(x, y)
+                return self._plain_task(x, y, dot_sizes(x, y, True))
             return self._dot_task(x, y, out) if x.shape[-1] == y.shape[max(y.ndim - 2, 0)] else None
 
         return self._product(name, key, prepare, host, self._host_dot)
@@ -243,11 +235,8 @@ class Hooks:
         usable = out is None or (
             fits_dot(out, shape) and not overlap(out, x) and not overlap(out, y)
         )
-        size_bytes = FLOAT32.itemsize * (m * k + k * n + m * n)
-        work = Work(m, n, k, 1, symmetric)
-        sizes, sent, how = dot_sizes(x, y, out is None)
-        compare = functools.partial(compared, work, x, y, sizes, sent, how)
-        return Task(work, on_device, out is not None, usable, size_bytes, sent, compare)
+        work, choice = Work(m, n, k, 1, symmetric), dot_sizes(x, y, out is None)
+        return task_of(work, x, y, choice, on_device, out is not None, usable)
 
     def _product(
         self,

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pyopencl as cl
 
+from clgemm.accel.arguments import FLOAT32
 from clgemm.accel.semantics import FloatErrors
+from clgemm.contraction import Sizes
 from clgemm.hardware.device import Device
 from clgemm.planning.crossovers import Work
 from clgemm.runtime import staying
 from clgemm.runtime.turns import Product
 
-__all__ = ["Task", "compared"]
+__all__ = ["Task", "compared", "task_of"]
 
 CALL_US = 110  # what a product takes longer than one of `clgemm.matmul`, right after another one
 
@@ -47,8 +50,34 @@ class Task(NamedTuple):
     compare: Callable[[], Product | None] | None = None
 
 
+def task_of(
+    work: Work,
+    a: Any,
+    b: Any,
+    choice: tuple[Sizes, float, dict[str, Any]],
+    on_device: Callable[[Device, cl.CommandQueue | None], tuple[Any, FloatErrors]],
+    in_place: bool = False,
+    usable: bool = True,
+) -> Task:
+    """Return the task of a product.
+
+    Parameters
+    ----------
+    a, b : ndarray
+        The operands.
+    choice : tuple
+        As `clgemm.contraction.matmul_sizes` returns it.
+    on_device, in_place, usable : object
+        As for `Task`.
+    """
+    sizes, sent, how = choice
+    size_bytes = FLOAT32.itemsize * (a.size + b.size + work.m * work.n * work.matrices)
+    compare = functools.partial(compared, work, a, b, sizes, sent, how)
+    return Task(work, on_device, in_place, usable, size_bytes, sent, compare)
+
+
 def compared(
-    work: Work, a: Any, b: Any, sizes: tuple[int, int, int, int], sent: float, how: dict[str, Any]
+    work: Work, a: Any, b: Any, sizes: Sizes, sent: float, how: dict[str, Any]
 ) -> Product | None:
     """Return both sides' times of a product of accelerated NumPy.
 

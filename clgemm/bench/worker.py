@@ -128,22 +128,15 @@ class Server:
 
     def side(self) -> str:
         """Repeat the call of clgemm's `matmul` once, and return the side that it has chosen."""
+        from unittest.mock import patch
+
         import numpy as np
 
         from clgemm.bench.contenders import DEVICE, HOST
 
-        numpys, by_numpy = np.matmul, []
-
-        def noted(*arguments: Any, **keywords: Any) -> Any:
-            by_numpy.append(True)
-            return numpys(*arguments, **keywords)
-
-        np.matmul = noted  # type: ignore[assignment]
-        try:
+        with patch.object(np, "matmul", wraps=np.matmul) as numpys:
             self._call.once()
-        finally:
-            np.matmul = numpys
-        return HOST if by_numpy else DEVICE
+        return HOST if numpys.called else DEVICE
 
     def plan(self, case: dict[str, Any], mode: str) -> dict[str, Any]:
         """Return the kernel family, the config and the launches of clgemm's product."""

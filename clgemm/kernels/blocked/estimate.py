@@ -24,9 +24,9 @@ STRIP_COST = 300  # multiply-adds: storing each row of a block of C, which begin
 PACK_COST = 32  # rows: packing a block of B
 TAKE_COST = 8000  # multiply-adds: taking a block of A from a list
 SLICE_COST = 48  # steps over k: writing and reading C for a slice
-# Multiply-adds: a second launch, which adds slices up. 36 random products of 17 to 400 rows and
-# columns take 0.95 times as long as without this cost with Intel's runtime, and 30 take 0.94 times
-# as long with PoCL 3.1 (two cores of an Intel Xeon, Sapphire Rapids, 2026-11-27).
+# Multiply-adds: a second launch, which adds slices up. With this cost, 36 random products of 17 to
+# 400 rows and columns take 0.95 of the time that they took without it, with Intel's runtime. With
+# PoCL 3.1, 30 take 0.94 (two cores of an Intel Xeon, Sapphire Rapids, 2026-11-27).
 CUT_COST = 200_000
 SMALLEST_SLICE = 512  # of k
 NEAR = 2**19  # elements of A per compute unit that the last cache holds
