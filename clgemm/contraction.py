@@ -10,7 +10,7 @@ import numpy as np
 import pyopencl as cl
 
 from clgemm.core.layout import merged
-from clgemm.planning.loop_times import BatchKind
+from clgemm.planning.host_times import BatchKind
 from clgemm.runtime import staying
 from clgemm.runtime.execute import BoundCall
 from clgemm.runtime.launch import duplicate, multiply
@@ -48,6 +48,10 @@ Sizes: TypeAlias = tuple[int, int, int, int]
 # Of an element of the result, and of a multiply-add where the summed axes are dense or are not.
 # From 300 random products on two cores of an AMD EPYC (Zen 5), NumPy 2.4 (2026-11-26).
 ELEMENT_US, DENSE_US, STRIDED_US = 6e-3, 7e-5, 2.5e-4
+# From so many elements of such a matrix on, NumPy's `matmul` takes 1.2 to 3.4 times as long as a
+# device on two cores of an Intel Xeon (PoCL 3.1 and Intel's runtime), and 9 to 14 times on 16. With
+# 160,000 elements, it takes 0.6 to 1.4 times as long (2026-11-27).
+LEAST_SCATTERED = 2**20
 
 
 def without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
@@ -178,8 +182,19 @@ def as_matrix_of(x: AnyArray, split: int) -> AnyArray:
 
 
 def is_loop(a: Any, b: Any) -> bool:
-    """Tell whether `numpy.matmul` makes a product without BLAS: each column times a row."""
-    return bool(a.shape[-1] == 1 and min(a.ndim, b.ndim) > 1 and min(a.shape[-2], b.shape[-1]) > 1)
+    """Tell whether `numpy.matmul` makes a product without BLAS, and takes long for it.
+
+    That is a column times a row, or a vector times a large matrix without neighbours in memory.
+    """
+    if min(a.ndim, b.ndim) < 2:
+        return False
+    m, n, k = a.shape[-2], b.shape[-1], a.shape[-1]
+    if min(m, n) > 1:
+        return bool(k == 1)
+    matrix = a if n == 1 else b
+    if matrix.size < LEAST_SCATTERED or not a.ndim == b.ndim == 2 <= min(matrix.shape):
+        return False
+    return matrix.itemsize not in matrix.strides
 
 
 def batch_kind(a: Any, b: Any) -> BatchKind:

@@ -329,6 +329,26 @@ def test_numpys_loops_run_on_the_device(batch, device, monkeypatch, launches):
     assert not launches
 
 
+def test_a_vector_times_a_large_scattered_matrix_runs_on_the_device(device, monkeypatch, launches):
+    """NumPy's `matmul` makes it without BLAS; its `dot` copies the matrix. Small ones stay."""
+    emulates_lanes = device.kind == "CPU" and not device.traits.is_vector_compiler
+    monkeypatch.delenv("CLGEMM_THRESHOLD")
+    rng = np.random.default_rng(27)
+    scattered = integers(rng, (2100, 2200))[::2, ::2]
+    row, column, dense = integers(rng, (1, 1050)), integers(rng, (1100,)), scattered.copy()
+    for a, b in ((row, scattered), (scattered, column), (scattered, column[:, None])):
+        np.testing.assert_array_equal(clgemm.matmul(a, b), np.matmul(a, b))
+        assert len(launches) >= 1 or emulates_lanes
+        assert not (launches and emulates_lanes)
+        launches.clear()
+    small, turned = scattered[:900], column[:900] @ scattered[:900]
+    np.testing.assert_array_equal(clgemm.matmul(column[:900], small), turned)
+    for a, b in ((row, dense), (dense, column)):
+        np.testing.assert_array_equal(clgemm.matmul(a, b), np.matmul(a, b))
+    np.testing.assert_array_equal(clgemm.dot(scattered, column), np.dot(scattered, column))
+    assert not launches
+
+
 def test_large_stacks_of_small_matrices(device, launches):
     """A batch may have more matrices than a dimension of a launch allows on some devices."""
     a, b = integers(RNG, (70_000, 2, 3)), integers(RNG, (70_000, 3, 2))

@@ -90,9 +90,10 @@ def limits_of(d: cl.Device, kind: str, platform: str) -> Limits:
 
 def _known_cpu_costs(d: cl.Device, platform: str) -> CpuCosts:
     """Return the constants of the most similar CPU that is known."""
+    has_many = d.max_compute_units >= MANY_CORES
     if platform.startswith(INTEL):
-        return cpu_costs.INTEL
-    if d.max_compute_units >= MANY_CORES:
+        return cpu_costs.INTEL_MANY_CORES if has_many else cpu_costs.INTEL
+    if has_many:
         return cpu_costs.POCL_MANY_CORES
     return cpu_costs.POCL_3_0 if "PoCL 3.0" in platform and "Intel" in d.vendor else cpu_costs.POCL
 

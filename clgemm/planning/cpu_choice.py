@@ -1,25 +1,27 @@
 """Products that a CPU device makes faster than the host's BLAS on the same cores.
 
-Both sides have an estimated time. All numbers are for processors with AVX-512 and few cores. Where
-nothing else is said, they are from two cores of an AMD EPYC (Zen 5), with PoCL 3.1 and Intel's
-runtime, in bursts of equal calls (2026-11-26). OpenBLAS takes this processor, which is newer than
-itself, for a Haswell. Half of the products were measured so, and half with its kernels for AVX-512.
+Both sides have an estimated time. All numbers are for processors with AVX-512. Where nothing else
+is said, they are from two cores of an AMD EPYC (Zen 5), with PoCL 3.1 and Intel's runtime, in
+bursts of equal calls (2026-11-26). OpenBLAS takes this processor, which is newer than itself, for
+a Haswell. Half of the products were measured so, and half with its kernels for AVX-512.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from clgemm.core.cpu_costs import INTEL, CpuCosts
+from clgemm.core.cpu_costs import INTEL, INTEL_MANY_CORES, CpuCosts
 from clgemm.core.host_blas import has_avx512, has_narrow_kernels, usable_processors
 from clgemm.core.traits import MANY_CORES
-from clgemm.planning.loop_times import LARGEST, BatchKind, LoopTimes
+from clgemm.planning import host_times
+from clgemm.planning.host_times import LARGEST, BatchKind, HostTimes
 
 __all__ = [
     "COUNTED_A",
     "COUNTED_B",
     "LEAST_CALL_US",
     "LEAST_COUNTED",
+    "Cpu",
     "both_us",
     "call_us",
     "is_quick_loop",
@@ -33,36 +35,26 @@ LONGEST = 4096  # that was measured
 CALL_US = 12  # of a call, besides the runtime's part
 # The BLAS computes whole tiles, so fewer rows or columns count as those of a tile.
 BLAS_TILE = 16
+# Cores that were measured: at least and at most. More wait longer for one another than is known.
+FEWEST, MOST = 2, 32
 
 
-class HostTimes(NamedTuple):
-    """The microseconds that the host's BLAS takes for a product.
+class Cpu(NamedTuple):
+    """What the choice depends on besides the product.
 
     Attributes
     ----------
-    call, multiply_add : float
-        Of a call, and of a multiply-add.
-    a, b, c : float
-        Of an element of each matrix.
-    transposed_b : float
-        Of an element of a B with contiguous columns.
-    loop : LoopTimes
-        The same for batches.
+    costs : CpuCosts
+        What the device's calls cost.
+    is_amd : bool
+        Whether it is one of AMD's processors; otherwise it counts as one of Intel's.
+    units : int
+        The number of its cores.
     """
 
-    call: float
-    multiply_add: float
-    a: float
-    b: float
-    transposed_b: float
-    c: float
-    loop: LoopTimes
-
-    def of(self, m: int, n: int, k: int, is_b_transposed: bool) -> float:
-        """Return the time of a product."""
-        of_b = self.transposed_b if is_b_transposed else self.b
-        elements = self.a * m * k + of_b * k * n + self.c * m * n
-        return self.call + self.multiply_add * m * n * k + elements
+    costs: CpuCosts
+    is_amd: bool
+    units: int = 2
 
 
 class DeviceTimes(NamedTuple):
@@ -78,6 +70,8 @@ class DeviceTimes(NamedTuple):
         Of a row or a column of C.
     along_k : float
         Of an element of k where C is small, so that k is shared.
+    copied : float
+        Of an element that NumPy would copy for its BLAS.
     """
 
     calls: float
@@ -87,13 +81,20 @@ class DeviceTimes(NamedTuple):
     c: float
     side: float
     along_k: float
+    copied: float = 0.0
 
-    def of(self, m: int, n: int, k: int, costs: CpuCosts) -> float:
-        """Return the time of a product with these costs of a call."""
+    def of(
+        self, m: int, n: int, k: int, costs: CpuCosts, copied: int = 0, share: float = 1.0
+    ) -> float:
+        """Return the time of a product with these costs of a call.
+
+        The other parameters are those of `HostTimes.of`.
+        """
         elements = self.a * m * k + self.b * k * n + self.c * m * n + self.side * (m + n)
+        elements += self.copied * copied
         if m < SMALL_C > n:
             elements += self.along_k * min(k, LONGEST)
-        return self.calls * call_us(costs) + self.multiply_add * m * n * k + elements
+        return self.calls * call_us(costs) + self.multiply_add * m * n * k * share + elements
 
 
 class BatchTimes(NamedTuple):
@@ -120,13 +121,16 @@ class BatchTimes(NamedTuple):
     b: float
     c: float
 
-    def of(self, m: int, n: int, k: int, matrices: int, costs: CpuCosts) -> float:
-        """Return the time of a batch."""
+    def of(
+        self, m: int, n: int, k: int, matrices: int, costs: CpuCosts, share: float = 1.0
+    ) -> float:
+        """Return the time of a batch; all but the call is shared by the cores."""
         rows = matrices * m
         row = self.row + self.narrow_row * (n < BLAS_TILE)
         elements = rows * (self.a * k + self.c * n) + matrices * self.b * n * k
         work = self.multiply_add * rows * max(n, BLAS_TILE) * k
-        return self.calls * call_us(costs) + self.matrix * matrices + row * rows + elements + work
+        shared = self.matrix * matrices + row * rows + elements + work
+        return self.calls * call_us(costs) + shared * share
 
 
 class Processor(NamedTuple):
@@ -140,6 +144,8 @@ class Processor(NamedTuple):
         How many times as fast a device has to be, from so many multiply-adds on. The sides are
         mostly about as fast there, and the BLAS's threads, which spin after a product, slow the
         device down.
+    units : int
+        The number of cores.
     """
 
     host: HostTimes
@@ -148,6 +154,11 @@ class Processor(NamedTuple):
     batch: BatchTimes
     margin: float
     tied: float
+    units: int = 2
+
+    def share(self, units: int) -> float:
+        """Return the time that shared work takes on so many cores, as a share of that on these."""
+        return self.units / max(units, FEWEST)
 
 
 # NumPy multiplies, and its BLAS packs, one matrix of a batch after the other. From 5,200 random
@@ -165,28 +176,12 @@ OTHER = BatchTimes(
 DEVICE = DeviceTimes(
     calls=0.74, multiply_add=4.52e-6, a=4e-5, b=3.7e-5, c=2.7e-5, side=7.5e-4, along_k=1.9e-3
 )
-NARROW = Processor(
-    HostTimes(
-        call=1.8, multiply_add=7.84e-6, a=8.9e-5, b=1.32e-4, transposed_b=1.6e-4, c=3.14e-5,
-        loop=LoopTimes(call=0.055, multiply_add=1e-5, a=1.95e-4, b=1.1e-4, one_b=7e-5, c=9e-5),
-    ),
-    DEVICE, FOLDED, OTHER, margin=1.15, tied=1e8,
-)  # fmt: skip
-AMD = Processor(
-    HostTimes(
-        call=0.9, multiply_add=4.4e-6, a=8.9e-5, b=1.1e-4, transposed_b=2.37e-4, c=3.34e-5,
-        loop=LoopTimes(call=0.023, multiply_add=7.3e-6, a=7.3e-5, b=4.1e-5, one_b=2e-5, c=3.4e-5),
-    ),
-    DEVICE, FOLDED, OTHER, margin=1.15, tied=1e8,
-)  # fmt: skip
-# Intel's, where the host's BLAS uses AVX-512: two cores of a Xeon (Sapphire Rapids). The host's
-# times were fitted to 568 random products, those of PoCL 3.1 and Intel's runtime to 464 of them.
-# Those for batches were fitted to the choice for 1,689 random ones. On 404 others, its mean regret
-# is 1.05 with PoCL and 1.07 with Intel's runtime; where all stay on the host, 1.13 and 1.25.
-XEON_HOST = HostTimes(
-    call=0.4, multiply_add=9.9e-6, a=1.96e-4, b=2.06e-4, transposed_b=4.24e-4, c=1.34e-4,
-    loop=LoopTimes(call=0.044, multiply_add=9.6e-6, a=1.07e-4, b=6.7e-5, one_b=8.6e-5, c=1.27e-4),
-)  # fmt: skip
+NARROW = Processor(host_times.NARROW, DEVICE, FOLDED, OTHER, margin=1.15, tied=1e8)
+AMD = Processor(host_times.AMD, DEVICE, FOLDED, OTHER, margin=1.15, tied=1e8)
+# Intel's, where the host's BLAS uses AVX-512: two cores of a Xeon (Sapphire Rapids). Fitted to 464
+# random products with PoCL 3.1 and Intel's runtime. Those for batches were fitted to the choice for
+# 1,689 random ones. On 404 others, its mean regret is 1.05 with PoCL and 1.07 with Intel's runtime;
+# where all stay on the host, 1.13 and 1.25.
 XEON_DEVICE = DeviceTimes(
     calls=1.3, multiply_add=8.1e-6, a=1.4e-4, b=1.44e-4, c=9e-5, side=2.2e-3, along_k=1.25e-2
 )
@@ -197,7 +192,20 @@ XEON_OTHER = BatchTimes(
     calls=2.6, matrix=0.47, row=2.4e-3, narrow_row=0, multiply_add=5.4e-6,
     a=2.6e-5, b=3.6e-5, c=4.4e-5,
 )  # fmt: skip
-XEON = Processor(XEON_HOST, XEON_DEVICE, XEON_FOLDED, XEON_OTHER, margin=1.1, tied=0.0)
+XEON = Processor(host_times.XEON, XEON_DEVICE, XEON_FOLDED, XEON_OTHER, margin=1.1, tied=0.0)
+# The same with 16 cores. Products: fitted to 532 random ones of 1e5 to 2e11 multiply-adds with PoCL
+# 5.0 and Intel's runtime; with copies, PoCL takes less. Batches of 1e5 to 1e9 take a quarter to a
+# third of the time of two cores, besides the call (52 random ones, 2026-11-27).
+XEON_16_DEVICE = DeviceTimes(
+    calls=1.12, multiply_add=1.27e-6, a=9.1e-5, b=1.11e-4, c=2.8e-5, side=0.0, along_k=3.6e-3,
+    copied=4.1e-4,
+)  # fmt: skip
+BATCH_SHARE = 0.3
+XEON_16_FOLDED = BatchTimes(XEON_16_DEVICE.calls, *(BATCH_SHARE * x for x in XEON_FOLDED[1:]))
+XEON_16_OTHER = BatchTimes(XEON_16_DEVICE.calls, *(BATCH_SHARE * x for x in XEON_OTHER[1:]))
+XEON_16 = Processor(
+    host_times.XEON_16, XEON_16_DEVICE, XEON_16_FOLDED, XEON_16_OTHER, margin=1.05, tied=0, units=16
+)
 
 
 def suits(
@@ -205,27 +213,26 @@ def suits(
     n: int,
     k: int,
     matrices: int,
-    costs: CpuCosts,
-    is_amd: bool,
+    cpu: Cpu,
     kind: BatchKind = BatchKind.OWN_B,
     is_b_transposed: bool = False,
+    copied: int = 0,
 ) -> bool:
-    """Tell whether a CPU device with these costs is faster than the host's BLAS.
+    """Tell whether a CPU device is faster than the host's BLAS.
 
     Parameters
     ----------
-    is_amd : bool
-        Whether it is one of AMD's processors; otherwise it counts as one of Intel's.
     kind : BatchKind, optional
         What the matrices of a batch have in common.
     is_b_transposed : bool, optional
         Whether B is a single matrix with contiguous columns.
+    copied : int, optional
+        The elements of the operands that NumPy copies for its BLAS.
     """
-    times = both_us(m, n, k, matrices, costs, is_amd, kind, is_b_transposed)
-    if times is None:
+    times, processor = both_us(m, n, k, matrices, cpu, kind, is_b_transposed, copied), _like(cpu)
+    if times is None or processor is None:
         return False
     host_us, device_us = times
-    processor = _processor(is_amd)
     is_tied = not _is_quick(m, n, k, matrices) and m * n * k >= processor.tied
     return host_us > (processor.margin if is_tied else 1.0) * device_us
 
@@ -235,26 +242,31 @@ def both_us(
     n: int,
     k: int,
     matrices: int,
-    costs: CpuCosts,
-    is_amd: bool,
+    cpu: Cpu,
     kind: BatchKind = BatchKind.OWN_B,
     is_b_transposed: bool = False,
+    copied: int = 0,
 ) -> tuple[float, float] | None:
     """Return the microseconds that the host's BLAS and a CPU device take for a product.
 
-    None for a product with a vector, which has not been measured. The parameters are those of
-    `suits`.
+    None for a product with a vector and for a processor that is like none that was measured. The
+    parameters are those of `suits`.
     """
-    host, device, folded, batch, *_ = _processor(is_amd)
+    if (processor := _like(cpu)) is None:
+        return None
+    host, device, folded, batch, *_ = processor
+    costs, share = cpu.costs, processor.share(cpu.units)
     if _is_quick(m, n, k, matrices):
         if min(n, k) < 2:
             return None
         times = folded if kind is BatchKind.FOLDED else batch
-        return matrices * host.loop.of(m, n, k, kind), times.of(m, n, k, matrices, costs)
+        host_us = host.of_batch(m, n, k, matrices, kind, copied)
+        return host_us, times.of(m, n, k, matrices, costs, share) + device.copied * copied
     if min(m, n, k) < 2:
         return None
-    host_us = matrices * host.of(m, n, k, is_b_transposed)
-    return host_us, matrices * device.of(m, n, k, costs)
+    of_each = copied // matrices if copied else 0
+    host_us = matrices * host.of(m, n, k, is_b_transposed, of_each, share)
+    return host_us, matrices * device.of(m, n, k, costs, of_each, share)
 
 
 def _is_quick(m: int, n: int, k: int, matrices: int) -> bool:
@@ -262,8 +274,12 @@ def _is_quick(m: int, n: int, k: int, matrices: int) -> bool:
     return matrices > 1 and max(m * n, m * k, n * k) <= LARGEST
 
 
-def _processor(is_amd: bool) -> Processor:
-    return NARROW if has_narrow_kernels() else AMD if is_amd else XEON
+def _like(cpu: Cpu) -> Processor | None:
+    """Return the times of the most similar processor; None if it is not similar enough."""
+    if cpu.units < MANY_CORES:
+        return NARROW if has_narrow_kernels() else AMD if cpu.is_amd else XEON
+    is_unknown = cpu.is_amd or has_narrow_kernels() or cpu.units > MOST
+    return None if is_unknown else XEON_16
 
 
 def call_us(costs: CpuCosts) -> float:
@@ -283,17 +299,21 @@ def may_suit(
     matrices: int,
     kind: BatchKind = BatchKind.OWN_B,
     is_b_transposed: bool = False,
+    copied: int = 0,
 ) -> bool:
     """Tell whether a CPU device may be faster, before one is opened."""
-    if not has_avx512() or usable_processors() >= MANY_CORES:
+    if not has_avx512():
         return False
-    product, how = (m, n, k, matrices, INTEL), (kind, is_b_transposed)
+    units = usable_processors()
+    costs = INTEL if units < MANY_CORES else INTEL_MANY_CORES
+    product, how = (m, n, k, matrices), (kind, is_b_transposed, copied)
     # Both makers' processors count, but narrow kernels have the same times on both.
-    return suits(*product, True, *how) or (
-        not has_narrow_kernels() and suits(*product, False, *how)
+    return suits(*product, Cpu(costs, True, units), *how) or (
+        not has_narrow_kernels() and suits(*product, Cpu(costs, False, units), *how)
     )
 
 
 def is_quick_loop(m: int, n: int, k: int, matrices: int) -> bool:
     """Tell whether NumPy makes a batch in less time than any device takes for a call."""
-    return matrices * NARROW.host.loop.of(m, n, k, BatchKind.OWN_B) < FOLDED.calls * LEAST_CALL_US
+    loop_us = NARROW.host.of_batch(m, n, k, matrices, BatchKind.OWN_B)
+    return loop_us < FOLDED.calls * LEAST_CALL_US

@@ -8,21 +8,17 @@ of more than two axes 1.01 (before, 1.39).
 from __future__ import annotations
 
 from clgemm.core.transfer import FLOAT_BYTES
-from clgemm.planning.loop_times import LARGEST, BatchKind, LoopTimes
+from clgemm.planning.host_times import LARGEST, BatchKind
+from clgemm.planning.host_times import XEON_16 as HOST
 
 __all__ = ["suits_batch", "suits_copied", "suits_elements"]
 
-# NumPy's loop over a batch: OpenBLAS shares a matrix among threads from SHARED multiply-adds on.
-SHARED = 2**18
-ALONE = LoopTimes(call=0.025, multiply_add=9.6e-6, a=3.6e-4, b=2.8e-4, one_b=7e-5, c=3e-4)
-TOGETHER = LoopTimes(call=7.7, multiply_add=2.4e-6, a=2.5e-4, b=2.8e-4, one_b=7e-5, c=2.6e-4)
 # NumPy's time for an element, times that of `clgemm.contraction.element_us`.
 ELEMENTS = 1.6
-# NumPy's time where it copies operands for its BLAS: of a call, a multiply-add, a byte, and an
-# element that it copies. And the time of such an element for threads that send it to a GPU. From
-# 169 and 417 random products beside an H100 and 16 Xeon cores, 2026-11-27. Of 78 others with
-# copies, the chosen side takes 1.01 times as long as the better one (1.06 at the 95th percentile).
-HOST_CALL_US, HOST_WORK_US, HOST_BYTE_US, HOST_COPIED_US = 16.0, 1.85e-6, 2.1e-5, 1.2e-3
+# Where NumPy copies operands for its BLAS, the time of a copied element for threads that send it.
+# From 169 and 417 random products beside an H100 and 16 Xeon cores, 2026-11-27. Of 78 others with
+# copies, the chosen side took 1.01 times as long as the better one (1.06 at the 95th percentile),
+# by an estimate of the host's time that leads to the other side once in a hundred times.
 SENT_COPIED_US = 3.75e-4
 # How many times as long as the GPU NumPy has to take, and the shortest side that was measured.
 MARGIN, LEAST_SIDE = 1.15, 8
@@ -45,9 +41,8 @@ def suits_batch(
     """
     if matrices < 2 or min(n, k) < 2 or max(m * n, m * k, n * k) > LARGEST:
         return False
-    loop = ALONE if m * n * k <= SHARED else TOGETHER
     elements = matrices * m * (k + n) + n * k * (matrices if kind is BatchKind.OWN_B else 1)
-    return matrices * loop.of(m, n, k, kind) > _sent_us(elements * sent)
+    return HOST.of_batch(m, n, k, matrices, kind) > _sent_us(elements * sent)
 
 
 def suits_elements(m: int, n: int, k: int, sent: float, host_us: float) -> bool:
@@ -72,9 +67,8 @@ def suits_copied(m: int, n: int, k: int, sent: float, copied: int) -> bool:
     if not copied or min(m, n, k) < LEAST_SIDE:
         return False
     elements = m * k + k * n + m * n
-    host_us = HOST_CALL_US + HOST_WORK_US * m * n * k + HOST_BYTE_US * FLOAT_BYTES * elements
-    host_us += HOST_COPIED_US * copied
-    return host_us > MARGIN * (_sent_us(elements * sent) + SENT_COPIED_US * copied * sent)
+    sent_us = _sent_us(elements * sent) + SENT_COPIED_US * copied * sent
+    return HOST.of(m, n, k, copied=copied) > MARGIN * sent_us
 
 
 def _sent_us(elements: float) -> float:

@@ -13,11 +13,13 @@ from clgemm.core.transfer_config import TransferConfig
 from clgemm.hardware.choice import NoDeviceError, get_device
 from clgemm.hardware.device import Device
 from clgemm.planning import cpu_choice, gpu_choice
+from clgemm.planning.cpu_choice import Cpu
 from clgemm.planning.crossovers import Work, kind_of, measured, pays, smallest
-from clgemm.planning.loop_times import BatchKind
+from clgemm.planning.host_times import BatchKind
 
 __all__ = [
     "LEAST_BY_LOOP",
+    "cpu_of",
     "host_is_faster",
     "is_clearly_faster",
     "is_mostly_result",
@@ -73,7 +75,8 @@ CROSSOVER = {  # multiply-adds (m n k, all matrices)
     "accelerator": 1000**3,  # not measured: as a GPU
     "CPU": 768**3,
 }
-MANY_CORES_CROSSOVER = 4096**3  # multiply-adds; many cores wait longer for launches and packing
+# Many cores wait longer for launches and packing. By estimates, Intel's get more: see `cpu_choice`.
+MANY_CORES_CROSSOVER = 4096**3  # multiply-adds
 LEAST_SIDE = {  # rows and columns of C
     "GPU": 8,
     "accelerator": 8,  # not measured: as a GPU
@@ -190,11 +193,13 @@ def host_is_faster(
     by_elements, host_us = element_us > 0, m * n * matrices * element_us
     if by_elements and host_us < cpu_choice.LEAST_CALL_US:
         return True
-    suits_cpu = cpu_choice.may_suit(m, n, k, matrices, kind, is_b_transposed)
+    how = kind, is_b_transposed, copied
+    suits_cpu = cpu_choice.may_suit(m, n, k, matrices, *how)
     suits_gpu = gpu_choice.suits_batch(m, n, k, matrices, sent, kind)
-    suits_gpu = suits_gpu or gpu_choice.suits_copied(m, n, k, sent, copied)
+    of_single = copied if matrices == 1 else 0
+    suits_gpu = suits_gpu or gpu_choice.suits_copied(m, n, k, sent, of_single)
     is_large = is_kept and is_mostly_result(m, n, k, matrices)
-    by_copy = copied >= LEAST_BY_COPY
+    by_copy = of_single >= LEAST_BY_COPY
     may_pay = by_elements or suits_cpu or suits_gpu or is_large
     least_work = LEAST_BY_LOOP if by_loop else smallest(SMALLEST_CROSSOVER) * sent
     if work < least_work and not (by_copy or may_pay):
@@ -219,19 +224,19 @@ def host_is_faster(
         return False
     product, found = Work(m, n, k, matrices), measured(device)
     least_of_kinds = found.least if found else {}
-    if suits_cpu and kind_of(product) not in least_of_kinds and reads_in_place(device):
-        costs, is_amd = device.traits.limits.cpu_costs, device.traits.is_amd
-        if cpu_choice.suits(m, n, k, matrices, costs, is_amd, kind, is_b_transposed):
+    if kind_of(product) not in least_of_kinds:
+        if suits_gpu and is_sent and is_gpu:
             return False
-    if suits_gpu and is_sent and is_gpu and kind_of(product) not in least_of_kinds:
-        return False
+        suits_cpu = suits_cpu and reads_in_place(device)
+        if suits_cpu and cpu_choice.suits(m, n, k, matrices, cpu_of(device), *how):
+            return False
     if min(m, n, k) < SHORT_SIDE:
         return True
     if not is_sent:
         sent = 1.0  # nothing is sent in any case
     if (wins := pays(product, least_of_kinds, sent)) is not None:
         return not wins
-    if by_copy and reads_in_place(device):
+    if by_copy and _is_of_few_cores(device):
         return False
     return _rules_choose_host(device, product, sent)
 
@@ -250,7 +255,7 @@ def is_mostly_result(m: int, n: int, k: int, matrices: int) -> bool:
 def _keeps_memory_for(device: Device, elements: int, matrices: int) -> bool:
     """Tell whether a device makes a large new result faster, in memory that is kept for it."""
     if transfer_config(device) is None:
-        return reads_in_place(device)
+        return _is_of_few_cores(device)
     return device.kind == "GPU" and (matrices > 1 or elements >= LEAST_NEW_RESULT_IF_SENT)
 
 
@@ -284,9 +289,19 @@ def _warn_once(message: str) -> None:
 
 
 def reads_in_place(device: Device) -> bool:
-    """Tell whether a device is a CPU of few cores that reads host arrays fast where they lie."""
-    has_few_cores = device.kind == "CPU" and not device.traits.has_many_cores
-    return has_few_cores and _uses_avx512(device) and transfer_config(device) is None
+    """Tell whether a device is a CPU that reads host arrays fast where they lie."""
+    return device.kind == "CPU" and _uses_avx512(device) and transfer_config(device) is None
+
+
+def _is_of_few_cores(device: Device) -> bool:
+    """Tell whether such a CPU has few cores."""
+    return reads_in_place(device) and not device.traits.has_many_cores
+
+
+def cpu_of(device: Device) -> Cpu:
+    """Return what the choice depends on besides the product, for a CPU device."""
+    traits = device.traits
+    return Cpu(traits.limits.cpu_costs, traits.is_amd, traits.limits.compute_units)
 
 
 def _outruns_blas(device: Device) -> bool:

@@ -19,7 +19,7 @@ from clgemm.hardware.device import Device
 from clgemm.planning import cpu_choice, selection
 from clgemm.planning.cpu_choice import LEAST_COUNTED, is_quick_loop
 from clgemm.planning.crossovers import Measured, Work, kind_of, measured, on_change, smallest
-from clgemm.planning.loop_times import BatchKind
+from clgemm.planning.host_times import BatchKind
 from clgemm.planning.selection import threshold_text
 from clgemm.runtime import regions, results
 from clgemm.runtime.operands import FLOAT32
@@ -28,6 +28,8 @@ from clgemm.runtime.turns import LEAST_THREADED, Product, host_makes, host_makes
 __all__ = ["compared", "host_is_faster", "stays"]
 
 MOST_KNOWN = 1024
+# To copy so many elements may take NumPy longer than a product of few multiply-adds.
+LONG_COPY = 2**20
 
 Shapes: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...]]  # and the function
 Key: TypeAlias = tuple[Shapes, tuple[int, ...], tuple[int, ...]]  # and the strides
@@ -65,28 +67,30 @@ def stays(function: str, a: Any, b: Any, out: Any) -> bool:
         found = _known.get((shapes, a.strides, b.strides))
         if found is not None and found[0] == _state():
             return found[1] is None or host_makes(found[1])
-    return is_threaded is None and _is_small(shapes, a.size, b.size)
+    return is_threaded is None and _is_small(function, a, b)
 
 
-def _is_small(shapes: Shapes, size_a: int, size_b: int) -> bool:
+def _is_small(function: str, a: Any, b: Any) -> bool:
     """Tell whether a product is too small for any device, and note it."""
-    function, a, b = shapes
-    if not a:
+    if not a.ndim:
         return False
-    k, is_set = a[-1], bool(threshold_text())
+    k, size_a, size_b, is_set = a.shape[-1], a.size, b.size, bool(threshold_text())
     if function == "matmul" and k == 1 and size_a * size_b >= selection.LEAST_BY_LOOP:
         return False
-    if (len(a) > 2 or len(b) > 2) and not is_set:
+    is_large = max(size_a, size_b) >= LONG_COPY
+    if is_large and not is_set and _copied(a, 1) + _copied(b, 1) >= LONG_COPY:
+        return False
+    if (a.ndim > 2 or b.ndim > 2) and not is_set:
         by_elements = size_a * size_b < k * selection.LEAST_BY_ELEMENTS
-        is_small = _is_small_batch(a, b) if function == "matmul" else by_elements
+        is_small = _is_small_batch(a.shape, b.shape) if function == "matmul" else by_elements
         is_threaded = False
     else:
         is_small = selection.is_small(size_a, size_b, k)
         is_threaded = size_a * size_b >= k * LEAST_THREADED and not is_set
-    if is_small and not is_set:
+    if is_small and not is_set and not is_large:  # others of these shapes may have to be copied
         if len(_small) >= MOST_KNOWN:
             _small.clear()
-        _small[shapes] = is_threaded
+        _small[function, a.shape, b.shape] = is_threaded
     return is_small and (not is_threaded or host_makes_small())
 
 
@@ -151,31 +155,29 @@ def compared(
     """
     m, n, _, matrices = sizes
     is_kept = is_new and results.is_kept(matrices * m * n)
-    how: dict[str, Any] = {"by_loop": by_loop, "is_kept": is_kept, "kind": kind}
-    copied = how["copied"] = _copied(a) + _copied(b)
-    is_flipped = how["is_b_transposed"] = b.ndim == 2 and b.strides[0] == b.itemsize < b.strides[1]
-    is_hosts = selection.host_is_faster(*sizes, sent, **how, element_us=element_us)
+    copied = _copied(a, matrices) + _copied(b, matrices)
+    is_flipped = b.ndim == 2 and b.strides[0] == b.itemsize < b.strides[1]
+    how: dict[str, Any] = {"kind": kind, "is_b_transposed": is_flipped, "copied": copied}
+    is_hosts = selection.host_is_faster(
+        *sizes, sent, by_loop=by_loop, is_kept=is_kept, element_us=element_us, **how
+    )
     by_blas = not by_loop and element_us == 0 and copied < selection.LEAST_BY_COPY
     if not by_blas or selection.is_mostly_result(*sizes):
         return is_hosts, None
-    return is_hosts, _times(is_hosts, sizes, kind, is_flipped)
+    return is_hosts, _times(is_hosts, sizes, **how)
 
 
-def _times(
-    is_hosts: bool, sizes: tuple[int, int, int, int], kind: BatchKind, is_b_transposed: bool
-) -> Product | None:
+def _times(is_hosts: bool, sizes: tuple[int, int, int, int], **how: Any) -> Product | None:
     """Return both sides' times of a product; None unless they take cores from each other."""
     if regions.any_held() or (state := _state()) is None:
         return None
     threshold, devices, found = state
     if threshold or len(devices) > 1 or not selection.reads_in_place(devices[0]):
         return None
-    traits, (m, n, k, matrices) = devices[0].traits, sizes
-    costs = traits.limits.cpu_costs
-    times = cpu_choice.both_us(m, n, k, matrices, costs, traits.is_amd, kind, is_b_transposed)
+    times = cpu_choice.both_us(*sizes, selection.cpu_of(devices[0]), **how)
     if times is None or not may_spin():
         return None
-    host_us, device_us = times
+    (m, n, k, matrices), (host_us, device_us) = sizes, times
     if found and kind_of(Work(m, n, k, matrices)) in found.least and is_hosts:
         host_us = min(host_us, device_us)  # the other was measured
     elif not is_hosts:
@@ -183,14 +185,14 @@ def _times(
     return Product(is_hosts, host_us, device_us, m * n * k >= LEAST_THREADED)
 
 
-def _copied(x: Any) -> int:
-    """Return the elements of a matrix that NumPy copies for its BLAS.
+def _copied(x: Any, matrices: int) -> int:
+    """Return the elements of one operand that NumPy copies for its BLAS, in as many products.
 
     It copies a matrix if no axis has neighbours in memory.
     """
-    if x.ndim != 2 or x.itemsize in x.strides or 1 in x.shape:
+    if x.ndim < 2 or x.itemsize in x.strides[-2:] or 1 in x.shape[-2:]:
         return 0
-    return int(x.size)
+    return int(matrices * x.shape[-2] * x.shape[-1])
 
 
 def _state() -> State | None:

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import pytest
 from planned import TWO_CORES, dense, traits_with
 
-from clgemm.core.cpu_costs import INTEL, POCL, POCL_3_0, POCL_MANY_CORES, CpuCosts
+from clgemm.core.cpu_costs import INTEL, INTEL_MANY_CORES, POCL, POCL_3_0, POCL_MANY_CORES, CpuCosts
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
 from clgemm.core.steps import expected_us, least_us
@@ -56,7 +56,7 @@ def test_every_constant_counts(name):
     assert after != before
 
 
-@pytest.mark.parametrize("costs", [POCL, INTEL, POCL_3_0, POCL_MANY_CORES])
+@pytest.mark.parametrize("costs", [POCL, INTEL, INTEL_MANY_CORES, POCL_3_0, POCL_MANY_CORES])
 def test_no_plan_takes_less_than_a_launch(costs):
     """Times are those of a start, of launches, and of what these do."""
     limits = TWO_CORES.with_costs(costs)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from clgemm.core.config import Limits
-from clgemm.core.cpu_costs import INTEL, POCL, POCL_3_0, POCL_MANY_CORES
+from clgemm.core.cpu_costs import INTEL, INTEL_MANY_CORES, POCL, POCL_3_0, POCL_MANY_CORES
 from clgemm.core.traits import MANY_CORES
 from clgemm.hardware.traits import limits_of, register_width, traits_of
 
@@ -63,6 +63,7 @@ def test_a_platforms_name_tells_what_its_driver_is_good_at(platform, kind, found
     ("platform", "vendor", "units", "costs"),
     [
         ("Intel(R) OpenCL, OpenCL 3.1 LINUX", "Intel(R) Corporation", 2, INTEL),
+        ("Intel(R) OpenCL, OpenCL 3.1 LINUX", "Intel", MANY_CORES, INTEL_MANY_CORES),
         ("Portable Computing Language, OpenCL 3.0 PoCL 3.0-rc2", "GenuineIntel", 2, POCL_3_0),
         ("Portable Computing Language, OpenCL 3.0 PoCL 3.0-rc2", "AuthenticAMD", 2, POCL),
         ("Portable Computing Language, OpenCL 3.0 PoCL 3.1+debian", "GenuineIntel", 2, POCL),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clgemm.planning.gpu_choice import suits_batch, suits_copied, suits_elements
-from clgemm.planning.loop_times import BatchKind
+from clgemm.planning.host_times import BatchKind
 
 OWN_B, ONE_B, FOLDED = BatchKind
 

@@ -11,14 +11,14 @@ import pytest
 from planned import TWO_CORES
 
 import clgemm
-from clgemm.core.cpu_costs import INTEL, POCL
+from clgemm.core.cpu_costs import INTEL, POCL, POCL_MANY_CORES
 from clgemm.core.host_blas import blas_kernels
 from clgemm.core.traits import Traits
 from clgemm.core.transfer_config import TransferConfig
 from clgemm.hardware.traits import register_width
 from clgemm.planning import cpu_choice, selection
 from clgemm.planning.crossovers import Measured, Work
-from clgemm.planning.loop_times import BatchKind
+from clgemm.planning.host_times import BatchKind
 
 
 @pytest.fixture
@@ -303,13 +303,29 @@ def test_memory_for_large_new_results_is_kept(sizes, cpu_is_faster, gpu_is_faste
     assert selection.host_is_faster(5000, 3000, 4, 1, is_kept=True)
 
 
-@pytest.mark.parametrize("change", [{"usable_processors": 8}, {"has_avx512": False}])
+@pytest.mark.parametrize("change", [{"usable_processors": 33}, {"has_avx512": False}])
 def test_no_device_is_opened_on_a_processor_that_does_not_suit(change, cpu, monkeypatch):
-    """Many cores wait longer, and without AVX-512 the host's BLAS is as fast."""
+    """More cores wait longer than is known, and without AVX-512 the host's BLAS is as fast."""
     monkeypatch.setattr(selection, "get_device", None)
     for name, value in change.items():
         monkeypatch.setattr(cpu_choice, name, lambda value=value: value)
     assert all(selection.host_is_faster(*product) for product in FOR_CPUS)
+
+
+@pytest.mark.parametrize(("is_amd", "units"), [(False, 16), (True, 16), (False, 64)])
+def test_many_cores_get_what_suits_them(is_amd, units, cpu, monkeypatch):
+    """Of Intel's processors, up to a number of cores; others from a size on."""
+    limits = replace(TWO_CORES, compute_units=units, cpu_costs=POCL_MANY_CORES)
+    cpu.traits = replace(cpu.traits, limits=limits, is_amd=is_amd)
+    monkeypatch.setattr(cpu_choice, "usable_processors", lambda: units)
+    is_known = not is_amd and units == 16
+    batch, copied = (92, 257, 97, 198), 4000 * 3600
+    assert selection.host_is_faster(*batch) != is_known
+    assert selection.host_is_faster(2000, 2000, 2000, 1) != is_known
+    assert selection.host_is_faster(4000, 64, 3600, 1, copied=copied) != is_known
+    assert selection.host_is_faster(5000, 4096, 4096, 1) == is_amd
+    assert all(selection.host_is_faster(*product) for product in FOR_CPUS[:2])
+    assert selection.host_is_faster(5000, 3000, 4, 1, is_kept=True) != is_known
 
 
 def test_what_was_measured_decides(cpu, monkeypatch):

@@ -11,7 +11,7 @@ import clgemm
 from clgemm.core.cpu_costs import INTEL
 from clgemm.hardware.choice import devices, get_device
 from clgemm.planning import cpu_choice, crossovers, selection
-from clgemm.planning.loop_times import BatchKind
+from clgemm.planning.host_times import BatchKind
 from clgemm.runtime import results, staying, turns
 
 A, B = np.ones((30, 40), np.float32), np.ones((40, 50), np.float32)
@@ -72,7 +72,10 @@ def test_what_numpy_copies_for_its_blas_is_told(judged, monkeypatch):
         np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
         assert told.pop() == copied
     clgemm.dot(channel, B)
-    assert told == [A.size]
+    assert told.pop() == A.size
+    batch = np.ones((3, 30, 40, 2), np.float32)[..., 1]
+    clgemm.matmul(batch, apart)
+    assert told == [3 * (A.size + B.size)]
 
 
 def test_other_shapes_functions_and_types_are_judged_anew(judged):
@@ -216,10 +219,10 @@ def test_no_device_suits_what_is_small_at_once(batch, monkeypatch):
         a = np.broadcast_to(np.float32(0), (*batch, m, k))
         for shape in {(k, n), (*batch, k, n)}:
             b = np.broadcast_to(np.float32(0), shape)
-            if staying._is_small(("matmul", a.shape, b.shape), a.size, b.size):
+            if staying._is_small("matmul", a, b):
                 found += 1
                 for is_amd in (True, False):
-                    assert not cpu_choice.suits(m, n, k, matrices, INTEL, is_amd)
+                    assert not cpu_choice.suits(m, n, k, matrices, cpu_choice.Cpu(INTEL, is_amd))
                 assert selection.host_is_faster(m, n, k, matrices)
     assert found > 200
 
@@ -260,6 +263,21 @@ def test_what_is_small_is_looked_up(monkeypatch):
     np.testing.assert_array_equal(clgemm.dot(A.astype(int), B.astype(int)), A @ B)
 
 
+def test_what_takes_long_to_copy_is_not_small(monkeypatch):
+    """The copy may take NumPy longer than the product. Others of these shapes are small."""
+    monkeypatch.delenv("CLGEMM_THRESHOLD")
+    rows, vector = staying.LONG_COPY // 64, np.ones(64, np.float32)
+    wide = np.ones((rows, 128), np.float32)
+    for function in ("dot", "matmul"):
+        for _ in range(2):
+            assert staying.stays(function, wide[:, :64], vector, None)
+            assert not staying.stays(function, wide[:, ::2], vector, None)
+            assert staying.stays(function, wide[1:, ::2], vector, None)
+        monkeypatch.setenv("CLGEMM_THRESHOLD", "1000000000")
+        assert staying.stays(function, wide[:, ::2], vector, None)
+        monkeypatch.delenv("CLGEMM_THRESHOLD")
+
+
 def test_what_is_not_for_numpy_alone_is_left_to_it(monkeypatch):
     """Scalars, subclasses and other objects, whose products have rules of their own."""
     monkeypatch.delenv("CLGEMM_THRESHOLD")
@@ -291,7 +309,7 @@ def in_turns(device, monkeypatch):
     monkeypatch.setattr(selection, "reads_in_place", lambda _: True)
     monkeypatch.setattr(selection, "host_is_faster", lambda *sizes, **_: sizes[1] != 50)
     monkeypatch.setattr(
-        cpu_choice, "both_us", lambda *sizes: (5e3, 4e3) if sizes[1] == 50 else (4e3, 5e3)
+        cpu_choice, "both_us", lambda *sizes, **_: (5e3, 4e3) if sizes[1] == 50 else (4e3, 5e3)
     )
     turns.forget()
     yield now
