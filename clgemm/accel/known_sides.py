@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from clgemm.accel.arguments import FLOAT32
+from clgemm.accel.semantics import is_product_by_own_transpose
 from clgemm.hardware.device import Device
 from clgemm.planning.crossovers import Kind
 from clgemm.runtime.turns import Product
@@ -68,11 +69,10 @@ def key_of(function: str, a: Any, b: Any) -> Key | None:
     """Return what the choice of the side depends on, of a new result.
 
     None if that is more than shapes and strides: for other arrays than NumPy's own of float32, and
-    where one operand may be the other's transpose.
+    where one operand is the other's transpose.
     """
     if not (type(a) is type(b) is np.ndarray and a.dtype is b.dtype is FLOAT32):
         return None
-    flipped = b.shape[:-2] + b.shape[:-3:-1], b.strides[:-2] + b.strides[:-3:-1]
-    if (a.shape, a.strides) == flipped:
+    if is_product_by_own_transpose(a, b):
         return None
     return function, a.shape, b.shape, a.strides, b.strides

@@ -93,4 +93,4 @@ def compared(
     if work.symmetric:  # NumPy makes half of it
         host_us /= 2
     is_hosts = is_hosts or host_us <= device_us
-    return Product(is_hosts, host_us, device_us, product.is_threaded)
+    return product._replace(is_hosts=is_hosts, host_us=host_us, device_us=device_us)

@@ -35,6 +35,8 @@ class Traits:
     wants_fma : bool
         Whether kernels are faster with ``fma()`` than with ``a * b + c``: Intel's compiler for
         CPUs.
+    steals_work : bool
+        Whether free threads of a CPU's runtime take over the work of those that wait for a core.
     instructions : str, optional
         The tensor cores' instructions, such as ``"wgmma"``; "" if none work. None until
         `clgemm.planning.validation` has validated them.
@@ -48,6 +50,7 @@ class Traits:
     is_vector_compiler: bool = False
     wants_fma: bool = False
     is_amd: bool = False
+    steals_work: bool = False
     instructions: str | None = None
 
     @property

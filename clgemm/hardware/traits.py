@@ -64,6 +64,7 @@ def traits_of(device: Described) -> Traits:
         is_vector_compiler=device.platform.startswith((POCL, INTEL)),
         wants_fma=device.platform.startswith(INTEL),
         is_amd=device.kind == "CPU" and _is_amd(device.cl_device),
+        steals_work=device.platform.startswith(INTEL),
     )
 
 

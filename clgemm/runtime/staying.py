@@ -23,7 +23,14 @@ from clgemm.planning.host_times import BatchKind
 from clgemm.planning.selection import threshold_text
 from clgemm.runtime import regions, results
 from clgemm.runtime.operands import FLOAT32
-from clgemm.runtime.turns import LEAST_THREADED, Product, host_makes, host_makes_small, may_spin
+from clgemm.runtime.turns import (
+    LEAST_THREADED,
+    MANY_WAIT_US,
+    Product,
+    host_makes,
+    host_makes_small,
+    may_spin,
+)
 
 __all__ = ["compared", "host_is_faster", "stays"]
 
@@ -182,7 +189,9 @@ def _times(is_hosts: bool, sizes: tuple[int, int, int, int], **how: Any) -> Prod
         host_us = min(host_us, device_us)  # the other was measured
     elif not is_hosts:
         device_us = min(device_us, host_us)
-    return Product(is_hosts, host_us, device_us, m * n * k >= LEAST_THREADED)
+    traits = devices[0].traits
+    waits_us = MANY_WAIT_US if traits.has_many_cores and not traits.steals_work else 0.0
+    return Product(is_hosts, host_us, device_us, m * n * k >= LEAST_THREADED, waits_us)
 
 
 def _copied(x: Any, matrices: int) -> int:

@@ -15,12 +15,24 @@ from typing import NamedTuple
 
 from clgemm.core.host_blas import blas_threads, spin_seconds
 
-__all__ = ["LEAST_THREADED", "Product", "forget", "host_makes", "host_makes_small", "may_spin"]
+__all__ = [
+    "LEAST_THREADED",
+    "MANY_WAIT_US",
+    "Product",
+    "forget",
+    "host_makes",
+    "host_makes_small",
+    "may_spin",
+]
 
 # How many times as long a device's product takes while the threads of the BLAS spin: 1.5 with
 # Intel's runtime, 1.2 to 1.4 with PoCL 3.1, for 300 x 300 to 900 x 900 matrices (two cores of an
 # Intel Xeon, 2026-11-27).
 SLOWED = 1.5
+# On many cores, PoCL waits for the thread whose core is taken for the longest time. Of 98 products
+# in one call, it took 2.4 ms in place of 0.2; Intel's runtime gives the work to other threads, and
+# took twice as long (16 cores of an Intel Xeon, 2026-11-27).
+MANY_WAIT_US = 2200.0
 # OpenBLAS makes smaller products by the caller's thread.
 LEAST_THREADED = 2**18  # multiply-adds
 LEAST_SPIN_S = 1e-3
@@ -37,12 +49,15 @@ class Product(NamedTuple):
         Microseconds by NumPy and by the device, when the other's threads sleep.
     is_threaded : bool
         Whether NumPy's BLAS makes it by several threads.
+    waits_us : float
+        How much longer the device takes while threads of the BLAS spin, besides being `SLOWED`.
     """
 
     is_hosts: bool
     host_us: float
     device_us: float
     is_threaded: bool
+    waits_us: float = 0.0
 
 
 class _Turns:
@@ -85,11 +100,12 @@ def host_makes(product: Product) -> bool:
     Several threads may ask at once. A note that is lost makes no result wrong.
     """
     turns, now, spin_s = _turns, time.perf_counter(), spin_seconds()
-    is_hosts, host_us, device_us, is_threaded = product
+    is_hosts, host_us, device_us, is_threaded, waits_us = product
     turns.has_begun = True
     if is_hosts and not is_threaded:
         return True
-    cost_us = 1e6 * spin_s * (1 - 1 / SLOWED)
+    slowed_us = SLOWED * device_us + waits_us
+    cost_us = 1e6 * spin_s * (1 - device_us / slowed_us)
     less_us = host_us - device_us
     if now > turns.end:  # all threads sleep
         before_us = turns.since_pause_us
@@ -100,7 +116,7 @@ def host_makes(product: Product) -> bool:
         if abs(turns.saved_us) >= cost_us:
             turns.is_leaning = turns.saved_us > 0
     turns.since_pause_us += less_us
-    is_hosts = not turns.is_leaning and (is_hosts or host_us <= SLOWED * device_us)
+    is_hosts = not turns.is_leaning and (is_hosts or host_us <= slowed_us)
     if is_threaded or not is_hosts:
         turns.end = now + spin_s + (host_us if is_hosts else device_us) / 1e6
     return is_hosts

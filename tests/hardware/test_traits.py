@@ -50,6 +50,7 @@ def test_a_platforms_name_tells_what_its_driver_is_good_at(platform, kind, found
     device = SimpleNamespace(kind=kind, platform=platform, limits=limits, cl_device=cl_device)
     traits = traits_of(device)
     assert (traits.is_nvidia, traits.is_vector_compiler, traits.wants_fma) == found
+    assert traits.steals_work == platform.startswith("Intel")
     assert traits.has_vectors == (kind == "CPU")
     assert traits.register_width == limits.vector_width
     assert traits.has_many_cores

@@ -111,6 +111,22 @@ def test_a_device_waits_while_threads_of_the_host_spin(machine):
     assert not turns.host_makes_small()
 
 
+def test_a_device_that_waits_long_is_left_alone(machine):
+    """While threads of the host spin, it gets what it makes faster in spite of the wait."""
+    machine.run([product(1, 5)])
+    for waits_ms in (0, 2):
+        for more in (-0.1, 0.1):
+            saving = product(4 * SLOWED + waits_ms + more, 4)._replace(waits_us=1e3 * waits_ms)
+            assert turns.host_makes(saving) == (more < 0)
+    turns.forget()
+    machine.run([product(1, 5)])
+    saving = product(5, 4)._replace(waits_us=9e3)
+    made = 0
+    while turns.host_makes(saving):
+        made += 1
+    assert made == int(1e6 * SPIN_S * (1 - 4 / (4 * SLOWED + 9)) / 1000)
+
+
 def test_a_product_by_the_callers_thread_changes_nothing(machine):
     """No thread spins after it, so that the program goes on leaning on the device."""
     machine.run([product(5, 4)])
