@@ -23,8 +23,8 @@ from clgemm.terminal import print_table, product_bar, whole
 EPILOG = """
 Without --threshold, the device multiplies from the crossover on: the size from which on it is
 faster than the host. It is measured once on this machine: by --measure for all kinds of products,
-or for one kind by the first program that spends a second in large products of that kind. On a CPU
-of fewer than eight cores, estimates serve until --measure.
+or for one kind by the first program that spends a second in large products of that kind. On most
+CPUs with AVX-512, estimates serve until --measure.
 """
 
 

@@ -13,6 +13,7 @@ __all__ = [
     "blas_threads",
     "has_avx512",
     "has_narrow_kernels",
+    "is_openblas",
     "spin_seconds",
     "usable_processors",
 ]
@@ -52,6 +53,14 @@ def blas_kernels() -> str:
     """
     names = (pool.info().get("architecture") for pool in _pools())
     return next((str(name) for name in names if name), "")
+
+
+@functools.cache
+def is_openblas() -> bool:
+    """Tell whether NumPy's BLAS is OpenBLAS, by threadpoolctl or by what NumPy was built with."""
+    if pools := _pools():
+        return any(pool.internal_api == "openblas" for pool in pools)
+    return "openblas" in _blas_name()
 
 
 @functools.cache

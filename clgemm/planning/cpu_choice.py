@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clgemm.core.cpu_costs import INTEL, INTEL_MANY_CORES, CpuCosts
-from clgemm.core.host_blas import has_avx512, has_narrow_kernels, usable_processors
+from clgemm.core.host_blas import has_avx512, has_narrow_kernels, is_openblas, usable_processors
 from clgemm.core.traits import MANY_CORES
 from clgemm.planning import host_times
 from clgemm.planning.host_times import LARGEST, BatchKind, HostTimes
@@ -278,8 +278,9 @@ def _like(cpu: Cpu) -> Processor | None:
     """Return the times of the most similar processor; None if it is not similar enough."""
     if cpu.units < MANY_CORES:
         return NARROW if has_narrow_kernels() else AMD if cpu.is_amd else XEON
-    is_unknown = cpu.is_amd or has_narrow_kernels() or cpu.units > MOST
-    return None if is_unknown else XEON_16
+    # Intel's MKL takes half of OpenBLAS's time for products of 1e7 to 1e8 multiply-adds.
+    is_known = is_openblas() and not has_narrow_kernels() and not cpu.is_amd and cpu.units <= MOST
+    return XEON_16 if is_known else None
 
 
 def call_us(costs: CpuCosts) -> float:

@@ -29,6 +29,7 @@ KEPT = {
     "core.host_blas.blas_kernels": SHIPPED,
     "core.host_blas.has_avx512": MACHINE,
     "core.host_blas.has_narrow_kernels": SHIPPED,
+    "core.host_blas.is_openblas": SHIPPED,
     "core.host_blas.spin_seconds": LOADED,
     "core.layout.dense_layout": PURE,
     "core.transfer.make_stream": PURE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from clgemm.core.host_blas import (
     blas_threads,
     has_avx512,
     has_narrow_kernels,
+    is_openblas,
     spin_seconds,
 )
 
@@ -87,6 +89,25 @@ def test_threadpoolctl_knows_the_kernels_of_openblas(monkeypatch):
     ):
         monkeypatch.setattr(host_blas, "_pools", lambda found=pools: found)
         assert blas_kernels.__wrapped__() == kernels
+
+
+@pytest.mark.parametrize(
+    ("pools", "built_with", "found"),
+    [
+        (("openblas",), "mkl-sdl", True),
+        (("mkl", "openblas"), "scipy-openblas", True),
+        (("mkl",), "scipy-openblas", False),
+        ((), "scipy-openblas", True),
+        ((), "accelerate", False),
+        ((), "", False),
+    ],
+)
+def test_openblas_is_known_by_threadpoolctl_or_by_its_name(pools, built_with, found, monkeypatch):
+    """What is loaded counts more than what NumPy was built with."""
+    each = tuple(SimpleNamespace(internal_api=name) for name in pools)
+    monkeypatch.setattr(host_blas, "_pools", lambda: each)
+    monkeypatch.setattr(host_blas, "_blas_name", lambda: built_with)
+    assert is_openblas.__wrapped__() == found
 
 
 @pytest.mark.parametrize(

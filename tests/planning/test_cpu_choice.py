@@ -152,6 +152,7 @@ def test_what_suits_many_cores(sizes, how, intel, pocl, monkeypatch):
     """Products that are larger, and batches and copies, which NumPy makes by a single thread."""
     monkeypatch.setattr(cpu_choice, "has_narrow_kernels", lambda: False)
     monkeypatch.setattr(cpu_choice, "has_avx512", lambda: True)
+    monkeypatch.setattr(cpu_choice, "is_openblas", lambda: True)
     monkeypatch.setattr(cpu_choice, "usable_processors", lambda: 16)
     found = [suits(*sizes, Cpu(x, False, 16), **how) for x in (INTEL_MANY_CORES, POCL_MANY_CORES)]
     assert found == [intel, pocl]
@@ -161,6 +162,7 @@ def test_what_suits_many_cores(sizes, how, intel, pocl, monkeypatch):
 def test_more_cores_share_multiply_adds_but_not_calls(monkeypatch):
     """Up to as many as are known; of other processors, only few cores are."""
     monkeypatch.setattr(cpu_choice, "has_narrow_kernels", lambda: False)
+    monkeypatch.setattr(cpu_choice, "is_openblas", lambda: True)
     small, large = (10, 10, 10, 1), (4000, 4000, 4000, 1)
     for few, many, costs in ((2, MANY_CORES - 1, POCL), (MANY_CORES, MOST, POCL_MANY_CORES)):
         for sizes, share in ((small, 1.0), (large, few / many)):
@@ -171,8 +173,12 @@ def test_more_cores_share_multiply_adds_but_not_calls(monkeypatch):
     assert both_us(*large, Cpu(POCL_MANY_CORES, False, MOST + 1)) is None
     assert both_us(*large, Cpu(POCL_MANY_CORES, True, MOST)) is None
     assert not suits(*large, Cpu(POCL_MANY_CORES, False, MOST + 1))
-    monkeypatch.setattr(cpu_choice, "has_narrow_kernels", lambda: True)
-    assert both_us(*large, Cpu(POCL_MANY_CORES, False, MOST)) is None
+    assert both_us(*large, Cpu(POCL_MANY_CORES, False, MOST)) is not None
+    for name, unknown in (("has_narrow_kernels", True), ("is_openblas", False)):
+        with monkeypatch.context() as patch:
+            patch.setattr(cpu_choice, name, lambda unknown=unknown: unknown)
+            assert both_us(*large, Cpu(POCL_MANY_CORES, False, MOST)) is None
+            assert both_us(*large, Cpu(POCL, False, 2)) is not None
 
 
 @pytest.mark.parametrize("is_narrow", [False, True])
@@ -194,6 +200,7 @@ def test_none_is_missed_by_the_quick_bounds(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpu_choice, "has_narrow_kernels", lambda: is_narrow)
         patch.setattr(cpu_choice, "has_avx512", lambda: True)
+        patch.setattr(cpu_choice, "is_openblas", lambda: True)
         patch.setattr(cpu_choice, "usable_processors", lambda: units)
         sizes, how = (m, n, k, matrices), {"kind": kind, "is_b_transposed": is_b_transposed}
         quickest, other = costs

@@ -33,6 +33,7 @@ def cpu(monkeypatch):
     monkeypatch.setattr(selection, "blas_kernels", lambda: "SkylakeX")
     monkeypatch.setattr(cpu_choice, "has_narrow_kernels", lambda: False)
     monkeypatch.setattr(cpu_choice, "has_avx512", lambda: True)
+    monkeypatch.setattr(cpu_choice, "is_openblas", lambda: True)
     monkeypatch.setattr(cpu_choice, "usable_processors", lambda: 2)
     return stand
 
