@@ -8,6 +8,7 @@ import numpy as np
 
 from clgemm.accel.arguments import FLOAT32
 from clgemm.accel.semantics import is_product_by_own_transpose
+from clgemm.core.caches import note
 from clgemm.hardware.device import Device
 from clgemm.planning.crossovers import Kind
 from clgemm.runtime.turns import Product
@@ -52,9 +53,7 @@ class KnownSides:
 
     def note(self, key: Key, known: KnownSide) -> None:
         """Remember a product."""
-        if len(self._known) >= MOST:
-            self._known.clear()
-        self._known[key] = known
+        note(self._known, key, known, MOST)
 
     def find(self, key: Key) -> KnownSide | None:
         """Return what is known of a product."""

@@ -70,23 +70,21 @@ def task_of(
     on_device, in_place, usable : object
         As for `Task`.
     """
-    sizes, sent, how = choice
+    _, sent, how = choice
     size_bytes = FLOAT32.itemsize * (a.size + b.size + work.m * work.n * work.matrices)
-    compare = functools.partial(compared, work, a, b, sizes, sent, how)
+    compare = functools.partial(compared, work, a, b, sent, how)
     return Task(work, on_device, in_place, usable, size_bytes, sent, compare)
 
 
-def compared(
-    work: Work, a: Any, b: Any, sizes: Sizes, sent: float, how: dict[str, Any]
-) -> Product | None:
+def compared(work: Work, a: Any, b: Any, sent: float, how: dict[str, Any]) -> Product | None:
     """Return both sides' times of a product of accelerated NumPy.
 
     Parameters
     ----------
-    a, b, sizes, sent, how : object
+    a, b, sent, how : object
         As for `clgemm.runtime.staying.compared`. None if that returns none.
     """
-    is_hosts, product = staying.compared(a, b, sizes, sent, **how)
+    is_hosts, product = staying.compared(a, b, work[:4], sent, **how)
     if product is None:
         return None
     host_us, device_us = product.host_us, product.device_us + CALL_US

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-__all__ = ["forget_plans", "forgettable", "holds_contexts", "on_forget", "release_contexts"]
+__all__ = ["forget_plans", "forgettable", "holds_contexts", "note", "on_forget", "release_contexts"]
 
 
 class _Cached(Protocol):
@@ -20,6 +20,8 @@ class _Cached(Protocol):
 
 
 F = TypeVar("F", bound=_Cached)
+K = TypeVar("K")
+V = TypeVar("V")
 
 # The functions that clear the caches. A module registers its own on import, after the modules that
 # it imports. So a cleared cache is never filled again from one that is still out of date.
@@ -55,3 +57,10 @@ def release_contexts() -> None:
     forget_plans()
     for clear in _holders:
         clear()
+
+
+def note(notes: dict[K, V], key: K, value: V, most: int) -> None:
+    """Keep a value by its key. With `most` values, all are dropped first: no order is kept."""
+    if len(notes) >= most:
+        notes.clear()
+    notes[key] = value

@@ -124,7 +124,7 @@ class BatchTimes(NamedTuple):
     def of(
         self, m: int, n: int, k: int, matrices: int, costs: CpuCosts, share: float = 1.0
     ) -> float:
-        """Return the time of a batch; all but the call is shared by the cores."""
+        """Return the time of a batch. `share` is as for `HostTimes.of`, of all but the call."""
         rows = matrices * m
         row = self.row + self.narrow_row * (n < BLAS_TILE)
         elements = rows * (self.a * k + self.c * n) + matrices * self.b * n * k
@@ -194,8 +194,9 @@ XEON_OTHER = BatchTimes(
 )  # fmt: skip
 XEON = Processor(host_times.XEON, XEON_DEVICE, XEON_FOLDED, XEON_OTHER, margin=1.1, tied=0.0)
 # The same with 16 cores. Products: fitted to 532 random ones of 1e5 to 2e11 multiply-adds with PoCL
-# 5.0 and Intel's runtime; with copies, PoCL takes less. Batches of 1e5 to 1e9 take a quarter to a
-# third of the time of two cores, besides the call (52 random ones, 2026-11-27).
+# 5.0 and Intel's runtime. Batches of 1e5 to 1e9 take a quarter to a third of the time of two cores,
+# besides the call (52 random ones). On 218 other products and batches, the chosen side takes 1.01
+# times as long as the better one, and 1.18 where all stay on the host (2026-11-27).
 XEON_16_DEVICE = DeviceTimes(
     calls=1.12, multiply_add=1.27e-6, a=9.1e-5, b=1.11e-4, c=2.8e-5, side=0.0, along_k=3.6e-3,
     copied=4.1e-4,

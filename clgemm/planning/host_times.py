@@ -109,16 +109,13 @@ class HostTimes(NamedTuple):
         self, m: int, n: int, k: int, matrices: int, kind: BatchKind, copied: int = 0
     ) -> float:
         """Return the time of a batch of small matrices; `copied` are the elements of all."""
-        is_shared = self.shared_loop is not None and m * n * k > SHARED
-        loop = self.shared_loop if self.shared_loop and is_shared else self.loop
+        loop = self.shared_loop if self.shared_loop and m * n * k > SHARED else self.loop
         return matrices * loop.of(m, n, k, kind) + self.copied * copied
 
 
-# On two cores, a device takes about as long as NumPy for the copies, so they do not count: see
-# `clgemm.planning.selection.LEAST_BY_COPY`.
-#
-# Two cores of an AMD EPYC (Zen 5), of which OpenBLAS leaves AVX-512 unused, and of which it does
-# not. See `clgemm.planning.cpu_choice`.
+# Two cores of an AMD EPYC (Zen 5), where OpenBLAS leaves AVX-512 unused, and where it does not: see
+# `clgemm.planning.cpu_choice`. On two cores, a device takes as long as NumPy for what NumPy copies,
+# so copies do not count.
 NARROW = HostTimes(
     call=1.8, multiply_add=7.84e-6, a=8.9e-5, b=1.32e-4, transposed_b=1.6e-4, c=3.14e-5, copied=0.0,
     loop=LoopTimes(call=0.055, multiply_add=1e-5, a=1.95e-4, b=1.1e-4, one_b=7e-5, c=9e-5),

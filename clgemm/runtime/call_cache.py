@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import pyopencl as cl
 
-from clgemm.core.caches import on_forget
+from clgemm.core.caches import note, on_forget
 from clgemm.core.precision import chosen_precision
 from clgemm.hardware.forks import keep_in_children
 from clgemm.runtime.execute import BoundCall, DeviceCall, execute, settled
@@ -177,8 +177,6 @@ def _keep(settings: Settings, bound: BoundCall, a: Any, b: Any, c: Any) -> None:
     if now != _last:
         _last = now
         return
-    if len(_same) >= MOST_SAME:
-        _same.clear()
     key = id(c)
 
     def drop(_: Any) -> None:
@@ -186,7 +184,7 @@ def _keep(settings: Settings, bound: BoundCall, a: Any, b: Any, c: Any) -> None:
 
     references = tuple(weakref.ref(x, drop) for x in (a, b, c))
     call = settled(bound, settings[3], a, b, settings[4], c)
-    _same[key] = SameArrays(bound, call, _state(a, b, c), settings, references)
+    note(_same, key, SameArrays(bound, call, _state(a, b, c), settings, references), MOST_SAME)
 
 
 def remember(
@@ -205,9 +203,7 @@ def remember(
     """
     if signature is None or bound is None or not shape or not _is_where(signature, bound):
         return
-    if len(_calls) >= MOST_CALLS:
-        _calls.clear()
-    _calls[signature] = CachedCall(bound, shape, order)
+    note(_calls, signature, CachedCall(bound, shape, order), MOST_CALLS)
 
 
 def _is_where(signature: Signature, bound: BoundCall | AtOnceCall) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from numpy import ndarray
 
-from clgemm.core.caches import forgettable
+from clgemm.core.caches import forgettable, note
 from clgemm.hardware.choice import get_devices
 from clgemm.hardware.device import Device
 from clgemm.planning import cpu_choice, selection
@@ -95,9 +95,7 @@ def _is_small(function: str, a: Any, b: Any) -> bool:
         is_small = selection.is_small(size_a, size_b, k)
         is_threaded = size_a * size_b >= k * LEAST_THREADED and not is_set
     if is_small and not is_set and not is_large:  # others of these shapes may have to be copied
-        if len(_small) >= MOST_KNOWN:
-            _small.clear()
-        _small[function, a.shape, b.shape] = is_threaded
+        note(_small, (function, a.shape, b.shape), is_threaded, MOST_KNOWN)
     return is_small and (not is_threaded or host_makes_small())
 
 
@@ -133,9 +131,8 @@ def host_is_faster(
     # What is noted must hold for any `out`.
     is_settled = (is_hosts or product) and not selection.is_mostly_result(*sizes)
     if function and is_settled and not regions.any_held() and (state := _state()) is not None:
-        if len(_known) >= MOST_KNOWN:
-            _known.clear()
-        _known[(function, a.shape, b.shape), a.strides, b.strides] = state, product
+        key = (function, a.shape, b.shape), a.strides, b.strides
+        note(_known, key, (state, product), MOST_KNOWN)
     return is_hosts if product is None else host_makes(product)
 
 

@@ -29,9 +29,9 @@ __all__ = [
 # Intel's runtime, 1.2 to 1.4 with PoCL 3.1, for 300 x 300 to 900 x 900 matrices (two cores of an
 # Intel Xeon, 2026-11-27).
 SLOWED = 1.5
-# On many cores, PoCL waits for the thread whose core is taken for the longest time. Of 98 products
-# in one call, it took 2.4 ms in place of 0.2; Intel's runtime gives the work to other threads, and
-# took twice as long (16 cores of an Intel Xeon, 2026-11-27).
+# On many cores, PoCL waits for that of its threads whose core is taken for the longest time: in a
+# random program, a batch took 2.4 ms in place of 0.2. Intel's runtime gives the work to its other
+# threads, and took twice as long (16 cores of an Intel Xeon, 2026-11-27).
 MANY_WAIT_US = 2200.0
 # OpenBLAS makes smaller products by the caller's thread.
 LEAST_THREADED = 2**18  # multiply-adds

@@ -30,16 +30,16 @@ def given(monkeypatch, is_hosts, product):
 def test_a_product_takes_longer_than_one_of_matmul(monkeypatch):
     """So it is NumPy's if the device is hardly faster."""
     for host_us, is_hosts in ((901.0 + CALL_US, False), (900.0 + CALL_US, True)):
-        told = given(monkeypatch, False, Product(False, host_us, 900.0, True))
-        found = compared(WORK, A, A, (8, 8, 8, 1), 0.5, {"is_new": True})
-        assert found == Product(is_hosts, host_us, 900.0 + CALL_US, True)
+        told = given(monkeypatch, False, Product(False, host_us, 900.0, True, 70.0))
+        found = compared(WORK, A, A, 0.5, {"is_new": True})
+        assert found == Product(is_hosts, host_us, 900.0 + CALL_US, True, 70.0)
         assert told == [((A, A, (8, 8, 8, 1), 0.5), {"is_new": True})]
 
 
 def test_numpy_makes_a_symmetric_product_in_half_the_time(monkeypatch):
     """It is a matrix times its own transpose."""
     given(monkeypatch, False, Product(False, 1000.0, 700.0, True))
-    found = compared(WORK._replace(symmetric=True), A, A.T, (8, 8, 8, 1), 1.0, {})
+    found = compared(WORK._replace(symmetric=True), A, A.T, 1.0, {})
     assert found == Product(True, 500.0, 700.0 + CALL_US, True)
 
 
@@ -47,5 +47,5 @@ def test_numpy_makes_a_symmetric_product_in_half_the_time(monkeypatch):
 def test_no_times(is_hosts, monkeypatch):
     """Then products before it do not count."""
     given(monkeypatch, is_hosts, None)
-    assert compared(WORK, A, A, (8, 8, 8, 1), 1.0, {}) is None
+    assert compared(WORK, A, A, 1.0, {}) is None
     assert task.Task(WORK, None, False).compare is None

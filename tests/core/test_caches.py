@@ -102,3 +102,12 @@ def test_forgetting_empties_what_is_registered():
         del caches._clearers[-2:]
     assert made == [1, 1]
     assert cleared == [[1]]
+
+
+def test_notes_are_bounded():
+    """With as many as allowed, all are dropped, and the newest is kept."""
+    notes = {}
+    for number in range(5):
+        caches.note(notes, number, str(number), 2)
+        assert notes[number] == str(number)
+    assert notes == {4: "4"}
