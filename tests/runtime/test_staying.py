@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import clgemm
+from clgemm.core.config import Limits
 from clgemm.core.cpu_costs import INTEL
+from clgemm.core.traits import MANY_CORES, Traits
 from clgemm.hardware.choice import devices, get_device
 from clgemm.planning import cpu_choice, crossovers, selection
 from clgemm.planning.host_times import BatchKind
@@ -306,6 +309,7 @@ def in_turns(device, monkeypatch):
     monkeypatch.setattr(staying, "_small", {})
     monkeypatch.setattr(staying, "_is_small", lambda *_: False)
     monkeypatch.setattr(staying, "LEAST_THREADED", 1)
+    monkeypatch.setattr(staying, "MANY_WAIT_US", 0.0)
     monkeypatch.setattr(selection, "reads_in_place", lambda _: True)
     monkeypatch.setattr(selection, "host_is_faster", lambda *sizes, **_: sizes[1] != 50)
     monkeypatch.setattr(
@@ -337,6 +341,18 @@ def test_a_program_stays_on_one_side_for_a_while(function, in_turns, planned):
     assert turns._turns.is_leaning
     assert turns._turns.saved_us > before + 1e5
     assert len(planned) == found
+
+
+@pytest.mark.parametrize("steals_work", [False, True])
+@pytest.mark.parametrize("units", [MANY_CORES - 1, MANY_CORES])
+def test_many_threads_wait_for_one_another(units, steals_work, in_turns, monkeypatch):
+    """Unless those that have a core take over the work of the others."""
+    limits = Limits(2**15, 256, 2**30, units, 16)
+    device = SimpleNamespace(traits=Traits(limits, "CPU", steals_work=steals_work))
+    monkeypatch.setattr(staying, "_state", lambda: (None, (device,), None))
+    monkeypatch.setattr(staying, "MANY_WAIT_US", 123.0)
+    _, product = staying.compared(A, B, (30, 50, 40, 1), 1.0)
+    assert product.waits_us == (123.0 if units == MANY_CORES and not steals_work else 0.0)
 
 
 def test_several_devices_and_thresholds_are_not_the_concern_of_turns(in_turns, monkeypatch):
