@@ -19,7 +19,7 @@ from clgemm.hardware.device import Device
 from clgemm.planning import cpu_choice, selection
 from clgemm.planning.cpu_choice import LEAST_COUNTED, is_quick_loop
 from clgemm.planning.crossovers import Measured, Work, kind_of, measured, on_change, smallest
-from clgemm.planning.host_times import BatchKind
+from clgemm.planning.host_times import UNPACKED, BatchKind
 from clgemm.planning.selection import threshold_text
 from clgemm.runtime import regions, results
 from clgemm.runtime.operands import FLOAT32
@@ -161,7 +161,10 @@ def compared(
     is_kept = is_new and results.is_kept(matrices * m * n)
     copied = _copied(a, matrices) + _copied(b, matrices)
     is_flipped = b.ndim == 2 and b.strides[0] == b.itemsize < b.strides[1]
-    how: dict[str, Any] = {"kind": kind, "is_b_transposed": is_flipped, "copied": copied}
+    # Small products are made without a transposed copy of B, if A has contiguous rows.
+    is_packed = m * n * sizes[2] > UNPACKED or a.strides[-1] > a.itemsize
+    how: dict[str, Any] = {"kind": kind, "copied": copied}
+    how["is_b_transposed"] = is_flipped and is_packed
     is_hosts = selection.host_is_faster(
         *sizes, sent, by_loop=by_loop, is_kept=is_kept, element_us=element_us, **how
     )

@@ -81,6 +81,24 @@ def test_what_numpy_copies_for_its_blas_is_told(judged, monkeypatch):
     assert told == [3 * (A.size + B.size)]
 
 
+def test_a_transposed_b_that_blas_packs_is_told(judged, monkeypatch):
+    """Not of a small product whose A has contiguous rows."""
+    told = told_of(monkeypatch, "is_b_transposed")
+    turned_a, turned_b = A.T.copy().T, B.T.copy().T
+    sliced = np.ones((30, 60), np.float32)[:, :40]
+    for most, row_major in ((WORK, False), (WORK - 1, True)):
+        monkeypatch.setattr(staying, "UNPACKED", most)
+        for a, b, is_told in (
+            *((A, B, False), (turned_a, B, False), (turned_a, turned_b, True)),
+            *((A, turned_b, row_major), (sliced, turned_b, row_major)),
+        ):
+            for function in (clgemm.matmul, clgemm.dot):
+                np.testing.assert_array_equal(function(a, b), a @ b)
+                assert told.pop() == is_told
+        told.clear()
+        staying._known.clear()
+
+
 def test_other_shapes_functions_and_types_are_judged_anew(judged):
     """A product is known by its function and its shapes. Both operands must be float32."""
     clgemm.matmul(A, B)
