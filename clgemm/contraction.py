@@ -10,6 +10,7 @@ import numpy as np
 import pyopencl as cl
 
 from clgemm.core.layout import merged
+from clgemm.planning import selection
 from clgemm.planning.host_times import BatchKind
 from clgemm.runtime import staying
 from clgemm.runtime.execute import BoundCall
@@ -48,10 +49,6 @@ Sizes: TypeAlias = tuple[int, int, int, int]
 # Of an element of the result, and of a multiply-add where the summed axes are dense or are not.
 # From 300 random products on two cores of an AMD EPYC (Zen 5), NumPy 2.4 (2026-11-26).
 ELEMENT_US, DENSE_US, STRIDED_US = 6e-3, 7e-5, 2.5e-4
-# From so many elements of such a matrix on, NumPy's `matmul` takes 1.2 to 3.4 times as long as a
-# device on two cores of an Intel Xeon (PoCL 3.1 and Intel's runtime), and 9 to 14 times on 16. With
-# 160,000 elements, it takes 0.6 to 1.4 times as long (2026-11-27).
-LEAST_SCATTERED = 2**20
 
 
 def without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
@@ -192,9 +189,8 @@ def is_loop(a: Any, b: Any) -> bool:
     if min(m, n) > 1:
         return bool(k == 1)
     matrix = a if n == 1 else b
-    if matrix.size < LEAST_SCATTERED or not a.ndim == b.ndim == 2 <= min(matrix.shape):
-        return False
-    return matrix.itemsize not in matrix.strides
+    is_large = matrix.size >= selection.LEAST_SCATTERED
+    return is_large and a.ndim == b.ndim == 2 and staying.is_scattered(matrix)
 
 
 def batch_kind(a: Any, b: Any) -> BatchKind:

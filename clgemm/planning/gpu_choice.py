@@ -17,8 +17,8 @@ __all__ = ["suits_batch", "suits_copied", "suits_elements"]
 ELEMENTS = 1.6
 # Where NumPy copies operands for its BLAS, the time of a copied element for threads that send it.
 # From 169 and 417 random products beside an H100 and 16 Xeon cores, 2026-11-27. Of 78 others with
-# copies, the chosen side took 1.01 times as long as the better one (1.06 at the 95th percentile),
-# by an estimate of the host's time that leads to the other side once in a hundred times.
+# copies, the chosen side took 1.01 times as long as the better one (1.06 at the 95th percentile).
+# That was by another estimate of the host's time, which leads to the other side once in a hundred.
 SENT_COPIED_US = 3.75e-4
 # How many times as long as the GPU NumPy has to take, and the shortest side that was measured.
 MARGIN, LEAST_SIDE = 1.15, 8

@@ -19,6 +19,7 @@ from clgemm.planning.host_times import BatchKind
 
 __all__ = [
     "LEAST_BY_LOOP",
+    "LEAST_SCATTERED",
     "cpu_of",
     "host_is_faster",
     "is_clearly_faster",
@@ -94,6 +95,11 @@ LEAST_REUSE_OF_BATCHES = 40
 # beside 16 Xeon cores, 2026-11-27).
 LEAST_BY_LOOP = 2**16
 LEAST_BY_LOOP_IF_SENT = 2**17
+# The same for a vector times a matrix of so many elements without neighbours in memory. NumPy's
+# `matmul` takes 1.2 to 3.4 times as long there as a device on two cores of an Intel Xeon (PoCL 3.1
+# and Intel's runtime), and 9 to 14 times on 16. With 160,000 elements, it takes 0.6 to 1.4 times as
+# long (2026-11-27). Products of few multiply-adds count as small if fewer elements are copied.
+LEAST_SCATTERED = 2**20
 # NumPy's `dot` and `inner` sum one element of the result after the other where an operand has more
 # than two axes. That takes 10 to 60 times as long as BLAS, so a CPU device pays once NumPy takes
 # longer than a call: 300 random products have a mean regret of 1.02 (two cores of an AMD EPYC with

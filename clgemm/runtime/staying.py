@@ -32,11 +32,9 @@ from clgemm.runtime.turns import (
     may_spin,
 )
 
-__all__ = ["compared", "host_is_faster", "stays"]
+__all__ = ["compared", "host_is_faster", "is_scattered", "stays"]
 
 MOST_KNOWN = 1024
-# To copy so many elements may take NumPy longer than a product of few multiply-adds.
-LONG_COPY = 2**20
 
 Shapes: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...]]  # and the function
 Key: TypeAlias = tuple[Shapes, tuple[int, ...], tuple[int, ...]]  # and the strides
@@ -84,8 +82,8 @@ def _is_small(function: str, a: Any, b: Any) -> bool:
     k, size_a, size_b, is_set = a.shape[-1], a.size, b.size, bool(threshold_text())
     if function == "matmul" and k == 1 and size_a * size_b >= selection.LEAST_BY_LOOP:
         return False
-    is_large = max(size_a, size_b) >= LONG_COPY
-    if is_large and not is_set and _copied(a, 1) + _copied(b, 1) >= LONG_COPY:
+    is_large = max(size_a, size_b) >= selection.LEAST_SCATTERED
+    if is_large and not is_set and _copied(a, 1) + _copied(b, 1) >= selection.LEAST_SCATTERED:
         return False
     if (a.ndim > 2 or b.ndim > 2) and not is_set:
         by_elements = size_a * size_b < k * selection.LEAST_BY_ELEMENTS
@@ -194,14 +192,14 @@ def _times(is_hosts: bool, sizes: tuple[int, int, int, int], **how: Any) -> Prod
     return Product(is_hosts, host_us, device_us, m * n * k >= LEAST_THREADED, waits_us)
 
 
-def _copied(x: Any, matrices: int) -> int:
-    """Return the elements of one operand that NumPy copies for its BLAS, in as many products.
+def is_scattered(x: Any) -> bool:
+    """Tell whether no axis of a matrix has neighbours in memory: NumPy copies it for its BLAS."""
+    return x.ndim > 1 and 1 not in x.shape[-2:] and x.itemsize not in x.strides[-2:]
 
-    It copies a matrix if no axis has neighbours in memory.
-    """
-    if x.ndim < 2 or x.itemsize in x.strides[-2:] or 1 in x.shape[-2:]:
-        return 0
-    return int(matrices * x.shape[-2] * x.shape[-1])
+
+def _copied(x: Any, matrices: int) -> int:
+    """Return the elements of one operand that NumPy copies for its BLAS, in as many products."""
+    return matrices * x.shape[-2] * x.shape[-1] if is_scattered(x) else 0
 
 
 def _state() -> State | None:

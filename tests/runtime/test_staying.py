@@ -287,7 +287,7 @@ def test_what_is_small_is_looked_up(monkeypatch):
 def test_what_takes_long_to_copy_is_not_small(monkeypatch):
     """The copy may take NumPy longer than the product. Others of these shapes are small."""
     monkeypatch.delenv("CLGEMM_THRESHOLD")
-    rows, vector = staying.LONG_COPY // 64, np.ones(64, np.float32)
+    rows, vector = selection.LEAST_SCATTERED // 64, np.ones(64, np.float32)
     wide = np.ones((rows, 128), np.float32)
     for function in ("dot", "matmul"):
         for _ in range(2):
