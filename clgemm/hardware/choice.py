@@ -99,7 +99,7 @@ def find_device(spec: Spec) -> Device:
     ----------
     spec : str, int, Device, pyopencl.Device, pyopencl.Context or pyopencl.CommandQueue
         A string is ``"gpu"``, ``"cpu"``, a position in `devices()`, or a part of the name of a
-        device or platform, in upper or lower case.
+        platform or device, in upper or lower case. A platform's name goes first.
 
     Raises
     ------
@@ -144,6 +144,9 @@ def find_device(spec: Spec) -> Device:
 def matching(wanted: str, among: Iterable[Device]) -> list[Device]:
     """Return the devices of a kind, or those with a text in their name or platform.
 
+    Those with the text in the platform come first: "intel" is Intel's runtime, although other
+    runtimes have Intel's processors in the names of their devices.
+
     Parameters
     ----------
     wanted : str
@@ -151,7 +154,8 @@ def matching(wanted: str, among: Iterable[Device]) -> list[Device]:
     """
     if wanted in ("gpu", "cpu", "accelerator"):
         return [d for d in among if d.kind.lower() == wanted]
-    return [d for d in among if wanted in f"{d.name} {d.platform}".lower()]
+    found = (d for d in among if wanted in f"{d.name} {d.platform}".lower())
+    return sorted(found, key=lambda d: wanted not in d.platform.lower())
 
 
 def find_devices(*specs: Spec) -> tuple[Device, ...]:
@@ -290,7 +294,7 @@ def set_device(*specs: Spec | None) -> None:
     Parameters
     ----------
     *specs : str, int, Device, pyopencl.Device, pyopencl.Context, pyopencl.CommandQueue or None
-        ``"gpu"``, ``"cpu"``, a position in `devices()`, a part of the name of a device or platform,
+        ``"gpu"``, ``"cpu"``, a position in `devices()`, a part of the name of a platform or device,
         or an object of pyopencl. With several, large products are spread over all of them, and
         small ones go to the first. ``"all"`` is every GPU, or every CPU device where there is no
         GPU. None alone restores the default.

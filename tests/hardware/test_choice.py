@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyopencl as cl
 import pytest
 
 import clgemm
 from clgemm.hardware import choice
-from clgemm.hardware.choice import devices, find_device, find_devices
+from clgemm.hardware.choice import devices, find_device, find_devices, matching
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +38,20 @@ def test_devices_are_named_by_position_kind_or_part_of_a_name():
     for spec in (0, "0", first.name, first.name[3:9].upper(), first.platform, first.kind, first):
         assert find_device(spec) is first
     assert find_device(first.cl_device) is first
+
+
+def test_a_platforms_name_goes_first():
+    """PoCL has the processor's maker in its device's name; "intel" is still Intel's runtime."""
+    pocl, intel = (
+        SimpleNamespace(name=name, platform=platform, kind="CPU")
+        for name, platform in (
+            ("pthread-Intel(R) Xeon(R)", "Portable Computing Language, OpenCL 3.0 PoCL 3.1"),
+            ("Intel(R) Xeon(R)", "Intel(R) OpenCL, OpenCL 3.1 LINUX"),
+        )
+    )
+    assert matching("intel", [pocl, intel]) == [intel, pocl]
+    assert matching("xeon", [pocl, intel]) == [pocl, intel]
+    assert matching("pocl", [pocl, intel]) == [pocl]
 
 
 def test_contexts_and_queues_name_devices():
