@@ -149,6 +149,19 @@ class Device:
         self.queue.finish()
         return bool(probe.all())
 
+    @functools.cached_property
+    def claims_addresses(self) -> bool:
+        """Whether kernels take addresses of host memory in place of buffers, as the driver says.
+
+        OpenCL calls that fine-grained system SVM. `clgemm.hardware.health` checks it.
+        """
+        try:
+            claimed = cast("int", self.cl_device.svm_capabilities)
+        except (cl.Error, AttributeError):  # older than OpenCL 2.0
+            return False
+        fine = cl.device_svm_capabilities.FINE_GRAIN_SYSTEM
+        return bool(claimed & fine) and self.shares_host_memory
+
     def __repr__(self) -> str:
         return f"<clgemm.Device {self.name!r} ({self.kind}; {self.platform})>"
 

@@ -23,6 +23,7 @@ import pyopencl as cl
 
 from clgemm.core.cache import kept_folder, locked, recall, remember
 from clgemm.core.child import (
+    Child,
     ChildDiedError,
     ChildTimeoutError,
     RequestError,
@@ -42,6 +43,8 @@ log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 45.0  # the time limit for each kernel family
 MOST_REASON, MOST_DETAILS = 300, 4000  # characters
+# What is stored of a verdict, with its type.
+STORED = {"reason": str, "details": str, "date": str, "addresses": bool}
 
 
 class Verdict(NamedTuple):
@@ -55,6 +58,8 @@ class Verdict(NamedTuple):
         More about the reason, such as the compiler's log.
     date : str
         The date of the check.
+    addresses : bool
+        Whether its kernels take addresses of host memory in place of buffers, and are right.
     fresh : bool
         Whether this process checked the device; False if the verdict is from the disk.
     """
@@ -62,6 +67,7 @@ class Verdict(NamedTuple):
     reason: str
     details: str
     date: str
+    addresses: bool = False
     fresh: bool = False
 
 
@@ -82,6 +88,11 @@ def check(device: Device) -> Verdict:
         return _known[device.cl_device]
 
 
+def takes_addresses(device: Device) -> bool:
+    """Tell whether kernels take addresses of host memory in place of buffers, and are right."""
+    return device.claims_addresses and check(device).addresses
+
+
 def reset() -> None:
     """Forget all verdicts, so that they are read from the disk again."""
     with _lock:
@@ -92,10 +103,10 @@ def _recalled(key: str) -> Verdict | None:
     """Return the verdict on disk, or None if there is none that is valid."""
     entry = recall(key)
     if not isinstance(entry, Mapping) or not all(
-        isinstance(entry.get(name), str) for name in ("reason", "details", "date")
+        isinstance(entry.get(name), kind) for name, kind in STORED.items()
     ):
         return None
-    verdict = Verdict(entry["reason"], entry["details"], entry["date"])
+    verdict = Verdict(**{name: entry[name] for name in STORED})
     return None if verdict.reason and verdict.date != _today() else verdict
 
 
@@ -112,23 +123,23 @@ def _checked(device: Device, key: str) -> Verdict:
         log.info("checking whether %s works", device.label)
         failure = _failure(device)
         if failure is None:  # the check was impossible: use the device, but store nothing
-            return Verdict("", "", _today(), True)
-        reason, details = failure
+            return Verdict("", "", _today(), fresh=True)
+        reason, details, addresses = failure
         if len(reason) > MOST_REASON:
             reason = reason[: MOST_REASON - 3] + "..."
-        verdict = Verdict(reason, details[-MOST_DETAILS:], _today(), True)
-        remember(key, {k: v for k, v in verdict._asdict().items() if k != "fresh"})
+        verdict = Verdict(reason, details[-MOST_DETAILS:], _today(), addresses, fresh=True)
+        remember(key, {name: getattr(verdict, name) for name in STORED})
         return verdict
 
 
-def _failure(device: Device) -> tuple[str, str] | None:
+def _failure(device: Device) -> tuple[str, str, bool] | None:
     """Check a device in a child process.
 
     Returns
     -------
-    tuple of str or None
-        What fails, in one line and in detail, both empty if the device works. None if no child
-        process can be started.
+    (str, str, bool) or None
+        What fails, in one line and in detail, both empty if the device works; and whether its
+        kernels take addresses. None if no child process can be started.
     """
     if getattr(sys, "frozen", False) or not sys.executable:
         return None  # in a frozen program, the executable is the program and not Python
@@ -137,20 +148,29 @@ def _failure(device: Device) -> tuple[str, str] | None:
             for family in child.ask("families", timeout_s=START_SECONDS):
                 wrong = child.ask("check", timeout_s=CHECK_SECONDS, family=family)
                 if wrong:
-                    return f"the kernel family {family!r}: {wrong}", ""
-            return "", ""
+                    return f"the kernel family {family!r}: {wrong}", "", False
+            return "", "", _takes_addresses(child)
     except RequestError as error:
-        return telling_line(str(error)), str(error)
+        return telling_line(str(error)), str(error), False
     except ChildTimeoutError:
-        return f"it did not multiply small matrices within {CHECK_SECONDS:g} s", ""
+        return f"it did not multiply small matrices within {CHECK_SECONDS:g} s", "", False
     except ChildDiedError as error:
         if "No module named" in str(error):  # the child cannot import clgemm or what it needs
             log.warning("%s is used unchecked: %s", device.label, error)
             return None
-        return str(error), error.details
+        return str(error), error.details, False
     except OSError as error:
         log.warning("%s is used unchecked: %s", device.label, error)
         return None
+
+
+def _takes_addresses(child: Child) -> bool:
+    """Tell whether a child multiplies right with addresses. If not, buffers serve as well."""
+    try:
+        return bool(child.ask("addresses", timeout_s=CHECK_SECONDS))
+    except (RequestError, ChildDiedError, OSError) as error:
+        log.warning("buffers take the place of addresses: %s", telling_line(str(error)))
+        return False
 
 
 def _key(device: Device) -> str:

@@ -15,7 +15,7 @@ from clgemm.core.steps import COUNTERS, Element, OutlierCounter, Plan, Step
 from clgemm.hardware.device import Device
 from clgemm.kernels.sources import BUFFER, parameter_types
 from clgemm.runtime import programs
-from clgemm.runtime.enqueueing import enqueuer, has_direct_calls
+from clgemm.runtime.enqueueing import allow_addresses, enqueuer, has_direct_calls
 
 __all__ = ["BoundKernels", "BoundPlan", "Launch", "SharedMemory"]
 
@@ -86,6 +86,8 @@ class Launch:
 
     def __init__(self, device: Device, step: Step, memory: SharedMemory) -> None:
         self.kernel = programs.kernel(device, step.config, step.conditional)
+        if device.claims_addresses:
+            allow_addresses(self.kernel)
         self.set_argument = self.kernel.set_arg
         self.queue = memory.queue
         self.work_items, self.group = step.groups * step.config.items, step.config.items

@@ -17,7 +17,9 @@ import numpy.typing as npt
 import pyopencl as cl
 import pyopencl._cl
 
-__all__ = ["enqueue_transfer", "enqueuer", "has_direct_calls"]
+__all__ = ["allow_addresses", "enqueue_transfer", "enqueuer", "has_direct_calls"]
+
+SVM_FINE_GRAIN_SYSTEM = 0x11B7  # CL_KERNEL_EXEC_INFO_SVM_FINE_GRAIN_SYSTEM
 
 _pointer, _size, _number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint32
 
@@ -37,6 +39,7 @@ def _loaders_function(name: str, *arguments: Any) -> Any:
 
 
 _function = _loaders_function("clEnqueueNDRangeKernel")
+_set_info = _loaders_function("clSetKernelExecInfo", _pointer, _number, _size, _pointer)
 _write, _read = (
     _loaders_function(
         f"clEnqueue{name}Buffer",
@@ -49,6 +52,15 @@ _write, _read = (
 def has_direct_calls() -> bool:
     """Tell whether kernels can be enqueued without an event."""
     return _function is not None
+
+
+def allow_addresses(kernel: cl.Kernel) -> bool:
+    """Let a kernel take addresses in place of buffers; return whether that is possible."""
+    if _set_info is None:
+        return False
+    yes = _number(1)
+    info = kernel.int_ptr, SVM_FINE_GRAIN_SYSTEM, ctypes.sizeof(yes), ctypes.byref(yes)
+    return bool(_set_info(*info) == 0)
 
 
 def enqueue_transfer(

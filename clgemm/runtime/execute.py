@@ -19,7 +19,7 @@ from clgemm.hardware.device import Device
 from clgemm.planning import planner
 from clgemm.runtime.bound_plan import BoundPlan
 from clgemm.runtime.events import EventsOnDemand, own_events
-from clgemm.runtime.memory import HostBuffers, Matrix
+from clgemm.runtime.memory import HostMemory, Matrix
 from clgemm.runtime.operands import ITEM_BYTES, AnyArray, DeviceArray, HostArray
 from clgemm.runtime.waiting import answers_signals, finish, wait
 from clgemm.runtime.workspace import Workspace, workspace
@@ -29,6 +29,7 @@ __all__ = [
     "DeviceCall",
     "bind",
     "bind_alone",
+    "bind_in_place",
     "execute",
     "execute_matrices",
     "settled",
@@ -49,6 +50,8 @@ class BoundCall(NamedTuple):
         at the array's lowest element.
     is_long : bool
         Whether a product of host arrays takes so long that signals are answered meanwhile.
+    takes_addresses : bool
+        Whether its kernels take addresses of host memory in place of buffers.
     """
 
     space: Workspace
@@ -56,6 +59,7 @@ class BoundCall(NamedTuple):
     swapped: bool
     starts: tuple[int, int, int] = (0, 0, 0)
     is_long: bool = False
+    takes_addresses: bool = False
 
 
 class DeviceCall(NamedTuple):
@@ -122,7 +126,7 @@ def settled(
     bound: BoundCall, alpha: float, a: DeviceArray, b: DeviceArray, beta: float, c: DeviceArray
 ) -> DeviceCall:
     """Return a bound plan with device arrays of the signature that was bound."""
-    space, plan, swapped, _, _ = bound
+    space, plan, swapped, *_ = bound
     operands = (b, a, c) if swapped else (a, b, c)
     buffers = {
         slot: cast("cl.Buffer", x.base_data) for slot, x in zip("abc", operands, strict=True)
@@ -135,6 +139,21 @@ def bind(problem: Problem, device: Device, space: Workspace) -> BoundCall:
     """Plan a problem for a device and bind the plan to a queue; repeated, both are look-ups."""
     plan, swapped = planner.plan_of(device, problem)
     return BoundCall(space, space.bind(plan, device), swapped)
+
+
+def bind_in_place(
+    problem: Problem, device: Device, space: Workspace, takes_addresses: bool
+) -> BoundCall:
+    """Plan and bind a product of host arrays, which kernels use where they lie.
+
+    Parameters
+    ----------
+    takes_addresses : bool
+        Whether kernels take addresses: only on a device that `health.takes_addresses` names.
+    """
+    starts = -problem.a.extent[0], -problem.b.extent[0], -problem.c.extent[0]
+    bound = bind(problem, device, space)
+    return bound._replace(starts=starts, takes_addresses=takes_addresses)
 
 
 def bind_alone(
@@ -189,7 +208,7 @@ def execute_matrices(
     wait_for: Events = (),
 ) -> cl.Event:
     """Enqueue C = alpha A B + beta C for matrices in device memory; return the last event."""
-    space, plan, swapped, _, _ = bound
+    space, plan, swapped, *_ = bound
     if swapped:
         a, b = b, a
     buffers = {"a": a.buffer, "b": b.buffer, "c": c.buffer}
@@ -205,11 +224,11 @@ def _execute_in_place(
     c: HostArray,
     wait_for: Events,
 ) -> None:
-    space, plan, swapped, (start_a, start_b, start_c), is_long = bound
+    space, plan, swapped, (start_a, start_b, start_c), is_long, takes_addresses = bound
     if swapped:
         a, b, start_a, start_b = b, a, start_b, start_a
     queue = space.queue
-    memory = HostBuffers(queue.context, {"a": a, "b": b, "c": c})
+    memory = HostMemory(queue.context, {"a": a, "b": b, "c": c}, takes_addresses)
     scalars = alpha, beta, start_a, start_b, start_c
     try:
         # Nobody knows how long a user's events take.

@@ -14,6 +14,7 @@ import pyopencl.array
 from clgemm.core.precision import chosen_precision
 from clgemm.core.problem import Problem
 from clgemm.core.transfer import cuts
+from clgemm.hardware import health
 from clgemm.hardware.choice import get_devices
 from clgemm.hardware.device import Device, of_queue
 from clgemm.planning.long_products import takes_seconds, tile_steps
@@ -21,7 +22,7 @@ from clgemm.planning.planner import copy_plan_of
 from clgemm.planning.selection import transfer_config
 from clgemm.planning.tiles import matrix_blocks
 from clgemm.planning.windows import windows
-from clgemm.runtime.execute import BoundCall, bind, execute
+from clgemm.runtime.execute import BoundCall, bind, bind_in_place, execute
 from clgemm.runtime.memory import place
 from clgemm.runtime.operands import (
     ITEM_BYTES,
@@ -171,10 +172,8 @@ def _multiply_on_host(
     bound: BoundCall | None = None
     space, z = workspace(queue), c
     for piece, x, y, scale, z in _parts(problem, a, b, beta, c, device):
-        bound = bind(piece, device, space)._replace(
-            starts=(-piece.a.extent[0], -piece.b.extent[0], -piece.c.extent[0]),
-            is_long=_is_long(piece, device),
-        )
+        bound = bind_in_place(piece, device, space, health.takes_addresses(device))
+        bound = bound._replace(is_long=_is_long(piece, device))
         execute(bound, alpha, x, y, scale, z, wait_for)
         advance(piece.shape.work)
     # What is repeated by the call cache tells no progress.

@@ -1,4 +1,4 @@
-"""Operands as OpenCL buffers: where a device array lies, and buffers over host arrays."""
+"""Operands as kernels take them: where a device array lies, and the memory of host arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from clgemm.runtime.operands import (
 )
 from clgemm.runtime.protection import is_protected
 
-__all__ = ["HostBuffers", "Matrix", "place"]
+__all__ = ["HostMemory", "Matrix", "place"]
 
 READ, WRITTEN = cl.mem_flags.READ_ONLY | HOST_MEMORY, cl.mem_flags.READ_WRITE | HOST_MEMORY
 
@@ -43,25 +43,45 @@ def place(array: DeviceArray) -> Matrix:
     return Matrix(cast("cl.Buffer", array.base_data), array.offset // ITEM_BYTES, layout_of(array))
 
 
-class HostBuffers(dict[str, cl.Buffer]):
-    """Buffers over host arrays by slot, made when a launch first takes them.
+class HostMemory(dict[str, Any]):
+    """What kernels take for host arrays, by slot: made when a launch first takes it.
 
-    So the kernel that packs the first operand runs while the next buffer is made.
+    So the kernel that packs the first operand runs while the next one is made.
+
+    Parameters
+    ----------
+    context : pyopencl.Context
+        The context of the kernels' device, which shares the host's memory.
+    arrays : dict of array
+        By slot. They must outlive the commands that use them.
+    are_addresses : bool
+        Whether the kernels take addresses. A buffer takes longer to make, above all where the
+        caches hold other things, and Intel's runtime copies the memory of a read-only one.
     """
 
-    def __init__(self, context: cl.Context, arrays: dict[str, HostArray]) -> None:
-        self._context, self._arrays = context, arrays
+    def __init__(
+        self, context: cl.Context, arrays: dict[str, HostArray], are_addresses: bool
+    ) -> None:
+        self._context, self._arrays, self._are_addresses = context, arrays, are_addresses
 
-    def __missing__(self, slot: str) -> cl.Buffer:
-        buffer = self[slot] = _buffer_over(self._arrays[slot], self._context)
-        return buffer
+    def __missing__(self, slot: str) -> Any:
+        array = self._arrays[slot]
+        made = _address_of(array) if self._are_addresses else _buffer_over(array, self._context)
+        self[slot] = made
+        return made
+
+
+def _address_of(array: HostArray) -> cl.SVM[Any]:
+    """Return the address of a host array's lowest element.
+
+    pyopencl takes it of writable and contiguous memory alone. Kernels do not write to operands.
+    """
+    flags = array.flags
+    return cl.SVM(array if flags.forc and flags.writeable else span_of(array, is_readonly=False))
 
 
 def _buffer_over(array: HostArray, context: cl.Context) -> cl.Buffer:
-    """Return a buffer that is a host array's own memory, from its lowest element to its highest.
-
-    For a device that shares host memory. The array's must outlive the commands that use it.
-    """
+    """Return a buffer that is a host array's own memory, from its lowest element to its highest."""
     flags = array.flags
     # Memory that is only protected can be written to, for all that the runtime knows.
     is_writable = flags.writeable or is_protected(array)

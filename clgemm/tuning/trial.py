@@ -26,8 +26,9 @@ from clgemm.kernels import FAMILIES, family_named
 from clgemm.kernels.common.choice import Choice
 from clgemm.planning.planner import trial_plan_of
 from clgemm.records.record import choice_from
+from clgemm.runtime.execute import bind_in_place, execute
 from clgemm.runtime.memory import place
-from clgemm.runtime.operands import transposed
+from clgemm.runtime.operands import problem_of, transposed
 from clgemm.runtime.workspace import workspace
 
 __all__ = ["Server"]
@@ -93,6 +94,26 @@ class Server:
         assert self._device.shares_host_memory in (True, False)  # asking may crash, too
         choice = family_named(family).defaults(CHECKED, self._device.traits)[0]
         return self._first_wrong(choice, _edge_cases(choice)[-2:])
+
+    def addresses(self) -> bool:
+        """Multiply host arrays whose addresses kernels take; return whether the result is right."""
+        device = self._device
+        if not device.claims_addresses:
+            return False
+        rng = np.random.default_rng(0)
+        a, b = (
+            rng.integers(-8, 9, size).astype(np.float32)
+            for size in ((CHECKED.m, CHECKED.k), (CHECKED.k, CHECKED.n))
+        )
+        a.flags.writeable = False
+        whole = np.full((CHECKED.m + 2 * MARGIN, CHECKED.n + 2 * MARGIN), GUARD, np.float32)
+        c = _inside(whole, "N")
+        problem, _ = problem_of(a, b, c, "strict")
+        bound = bind_in_place(problem, device, workspace(self._queue), takes_addresses=True)
+        execute(bound, 1.0, a, b, 0.0, c)
+        expected = np.full_like(whole, GUARD)
+        _inside(expected, "N")[...] = a @ b
+        return np.array_equal(whole, expected)
 
     def validate(self, choice: dict[str, Any]) -> str:
         """Build a choice and multiply on odd sizes; return what is wrong, "" if nothing is."""

@@ -57,9 +57,26 @@ def test_a_device_that_works_is_checked_once(unknown, monkeypatch):
     """A device that works is checked once, and the next process reads the verdict from disk."""
     assert health.check(unknown).reason == ""
     assert health.check(unknown).fresh
+    addresses = unknown.claims_addresses
     monkeypatch.setattr(health, "trial_child", None)  # no child can be made
     health.reset()
-    assert health.check(unknown) == Verdict("", "", date.today().isoformat())
+    assert health.check(unknown) == Verdict("", "", date.today().isoformat(), addresses)
+    assert health.takes_addresses(unknown) == addresses
+
+
+@pytest.mark.parametrize("fault", ["addresses wrong", "addresses abort"])
+def test_a_device_that_fails_with_addresses_works_with_buffers(fault, planted):
+    """Only addresses are left out."""
+    verdict = health.check(planted(fault))
+    assert verdict == Verdict("", "", date.today().isoformat(), addresses=False, fresh=True)
+    assert not health.takes_addresses(planted(fault))
+
+
+def test_a_verdict_from_before_addresses_is_checked_again(unknown):
+    """A verdict on disk that says nothing of addresses is not valid."""
+    key = health._key(unknown)
+    cache.remember(key, {"reason": "", "details": "", "date": date.today().isoformat()})
+    assert health.check(unknown).fresh
 
 
 @pytest.mark.parametrize("fault", PLANTED)
@@ -110,7 +127,9 @@ def listed(monkeypatch):
         monkeypatch.setattr(
             choice.health,
             "check",
-            lambda d: Verdict("it crashes" if d.name in broken else "", "the log", "today", fresh),
+            lambda d: Verdict(
+                "it crashes" if d.name in broken else "", "the log", "today", fresh=fresh
+            ),
         )
         monkeypatch.setattr(choice, "_chosen", None)
         choice.devices.cache_clear()
@@ -170,7 +189,8 @@ def test_if_no_device_works_the_error_lists_all(listed, monkeypatch):
 
 def test_a_failure_is_checked_again_another_day(unknown, monkeypatch):
     """A device that failed is checked again on another day."""
-    verdict = {"reason": "it crashed", "details": "", "date": date.today().isoformat()}
+    today = date.today().isoformat()
+    verdict = {"reason": "it crashed", "details": "", "date": today, "addresses": False}
     cache.remember(health._key(unknown), verdict)
     assert health.check(unknown).reason == "it crashed"
     health.reset()

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import weakref
+
+import numpy as np
 import pyopencl as cl
 import pytest
 from staged import integers
 
 import clgemm
+from clgemm.hardware import health
 from clgemm.runtime import memory
+from clgemm.runtime.operands import address_of, span_of
 
 pytestmark = pytest.mark.usefixtures("nothing_stays")
 
@@ -22,3 +27,48 @@ def test_protected_memory_is_no_other_memory_to_a_kernel(device):
             buffer = memory._buffer_over(array, device.context)
             assert buffer.flags & cl.mem_flags.READ_WRITE
     assert memory._buffer_over(fixed, device.context).flags & cl.mem_flags.READ_ONLY
+
+
+def _views(tmp_path):
+    x = integers(60, 50)
+    fixed = x.copy()
+    fixed.flags.writeable = False
+    np.save(tmp_path / "x.npy", x)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    bare = np.frombuffer(x.tobytes(), np.float32).reshape(60, 50)
+    return [x, x.T, x[::-1, 3:], x[::2, ::-2], fixed, fixed[1:].T, mapped, mapped[5:, ::3], bare]
+
+
+def test_an_address_is_that_of_the_lowest_element(tmp_path):
+    """It is, for views in any order, and for memory that nobody may write to."""
+    for array in _views(tmp_path):
+        address = memory._address_of(array).svm_ptr
+        assert address == address_of(span_of(array))
+        assert address <= address_of(array)
+
+
+def test_operands_of_every_kind_are_multiplied_and_kept_by_nobody(device, tmp_path):
+    """The result is right, read-only operands are as before, and a deleted array is gone."""
+    views = _views(tmp_path)
+    before = [view.copy() for view in views]
+    for view in views:
+        other = integers(view.shape[1], 7)
+        out = np.full((view.shape[0] * 2, 14), 5, np.float32)
+        clgemm.matmul(view, other, out=out[::2, ::2])
+        expected = np.full_like(out, 5)
+        expected[::2, ::2] = view.astype(np.float64) @ other
+        np.testing.assert_array_equal(out, expected)
+        gone = weakref.ref(other)
+        del other
+        assert gone() is None
+    for view, former in zip(views, before, strict=True):
+        np.testing.assert_array_equal(view, former)
+
+
+def test_where_addresses_fail_buffers_serve(device, monkeypatch):
+    """Both ways give the same bits."""
+    a, b = integers(70, 50), integers(50, 60)
+    first = clgemm.matmul(a, b)
+    monkeypatch.setattr(health, "takes_addresses", lambda _: False)
+    clgemm.core.caches.forget_plans()
+    np.testing.assert_array_equal(clgemm.matmul(a, b), first)
