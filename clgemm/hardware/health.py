@@ -37,7 +37,7 @@ from clgemm.kernels import FAMILIES
 from clgemm.records.record import kernels_hash
 from clgemm.records.verdicts import START_SECONDS
 
-__all__ = ["Verdict", "check", "reset"]
+__all__ = ["Verdict", "check", "reset", "takes_addresses"]
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +149,7 @@ def _failure(device: Device) -> tuple[str, str, bool] | None:
                 wrong = child.ask("check", timeout_s=CHECK_SECONDS, family=family)
                 if wrong:
                     return f"the kernel family {family!r}: {wrong}", "", False
-            return "", "", _takes_addresses(child)
+            return "", "", _takes_addresses(device, child)
     except RequestError as error:
         return telling_line(str(error)), str(error), False
     except ChildTimeoutError:
@@ -164,12 +164,12 @@ def _failure(device: Device) -> tuple[str, str, bool] | None:
         return None
 
 
-def _takes_addresses(child: Child) -> bool:
+def _takes_addresses(device: Device, child: Child) -> bool:
     """Tell whether a child multiplies right with addresses. If not, buffers serve as well."""
     try:
         return bool(child.ask("addresses", timeout_s=CHECK_SECONDS))
     except (RequestError, ChildDiedError, OSError) as error:
-        log.warning("buffers take the place of addresses: %s", telling_line(str(error)))
+        log.warning("%s takes buffers, not addresses: %s", device.label, telling_line(str(error)))
         return False
 
 
