@@ -121,26 +121,22 @@ def _checked(device: Device, key: str) -> Verdict:
         if (known := _recalled(key)) is not None:
             return known
         log.info("checking whether %s works", device.label)
-        failure = _failure(device)
-        if failure is None:  # the check was impossible: use the device, but store nothing
-            return Verdict("", "", _today(), fresh=True)
-        reason, details, addresses = failure
-        if len(reason) > MOST_REASON:
-            reason = reason[: MOST_REASON - 3] + "..."
-        verdict = Verdict(reason, details[-MOST_DETAILS:], _today(), addresses, fresh=True)
+        verdict = _fresh_verdict(device)
+        if verdict is None:  # the check was impossible: use the device, but store nothing
+            return _fresh()
         remember(key, {name: getattr(verdict, name) for name in STORED})
         return verdict
 
 
-def _failure(device: Device) -> tuple[str, str, bool] | None:
-    """Check a device in a child process.
+def _fresh(reason: str = "", details: str = "", addresses: bool = False) -> Verdict:
+    """Return a verdict of today, cut to what is stored."""
+    if len(reason) > MOST_REASON:
+        reason = reason[: MOST_REASON - 3] + "..."
+    return Verdict(reason, details[-MOST_DETAILS:], _today(), addresses, fresh=True)
 
-    Returns
-    -------
-    (str, str, bool) or None
-        What fails, in one line and in detail, both empty if the device works; and whether its
-        kernels take addresses. None if no child process can be started.
-    """
+
+def _fresh_verdict(device: Device) -> Verdict | None:
+    """Check a device in a child process; return None if none can be started."""
     if getattr(sys, "frozen", False) or not sys.executable:
         return None  # in a frozen program, the executable is the program and not Python
     try:
@@ -148,17 +144,17 @@ def _failure(device: Device) -> tuple[str, str, bool] | None:
             for family in child.ask("families", timeout_s=START_SECONDS):
                 wrong = child.ask("check", timeout_s=CHECK_SECONDS, family=family)
                 if wrong:
-                    return f"the kernel family {family!r}: {wrong}", "", False
-            return "", "", _takes_addresses(device, child)
+                    return _fresh(f"the kernel family {family!r}: {wrong}")
+            return _fresh(addresses=_takes_addresses(device, child))
     except RequestError as error:
-        return telling_line(str(error)), str(error), False
+        return _fresh(telling_line(str(error)), str(error))
     except ChildTimeoutError:
-        return f"it did not multiply small matrices within {CHECK_SECONDS:g} s", "", False
+        return _fresh(f"it did not multiply small matrices within {CHECK_SECONDS:g} s")
     except ChildDiedError as error:
         if "No module named" in str(error):  # the child cannot import clgemm or what it needs
             log.warning("%s is used unchecked: %s", device.label, error)
             return None
-        return str(error), error.details, False
+        return _fresh(str(error), error.details)
     except OSError as error:
         log.warning("%s is used unchecked: %s", device.label, error)
         return None

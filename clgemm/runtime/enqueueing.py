@@ -54,13 +54,15 @@ def has_direct_calls() -> bool:
     return _function is not None
 
 
-def allow_addresses(kernel: cl.Kernel) -> bool:
-    """Let a kernel take addresses in place of buffers; return whether that is possible."""
-    if _set_info is None:
-        return False
-    yes = _number(1)
-    info = kernel.int_ptr, SVM_FINE_GRAIN_SYSTEM, ctypes.sizeof(yes), ctypes.byref(yes)
-    return bool(_set_info(*info) == 0)
+def allow_addresses(kernel: cl.Kernel) -> None:
+    """Let a kernel take addresses in place of buffers.
+
+    Where that fails, the kernel refuses them, as the check of the device finds.
+    """
+    if _set_info is not None:
+        yes = _number(1)
+        size_bytes = ctypes.sizeof(yes)
+        _set_info(kernel.int_ptr, SVM_FINE_GRAIN_SYSTEM, size_bytes, ctypes.byref(yes))
 
 
 def enqueue_transfer(

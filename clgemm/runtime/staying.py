@@ -161,8 +161,8 @@ def compared(
     is_flipped = b.ndim == 2 and b.strides[0] == b.itemsize < b.strides[1]
     # Small products are made without a transposed copy of B, if A has contiguous rows.
     is_packed = m * n * sizes[2] > UNPACKED or a.strides[-1] > a.itemsize
-    how: dict[str, Any] = {"kind": kind, "copied": copied}
-    how["is_b_transposed"] = is_flipped and is_packed
+    is_told = is_flipped and is_packed
+    how: dict[str, Any] = {"kind": kind, "is_b_transposed": is_told, "copied": copied}
     is_hosts = selection.host_is_faster(
         *sizes, sent, by_loop=by_loop, is_kept=is_kept, element_us=element_us, **how
     )

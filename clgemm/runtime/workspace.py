@@ -136,8 +136,8 @@ class Workspace:
         Parameters
         ----------
         buffers : dict of pyopencl.Buffer
-            By slot: those of a, b and c that the plan uses. A dict with ``__missing__`` may make a
-            buffer just before the first launch that needs it.
+            By slot: those of a, b and c that the plan uses, or their addresses. A dict with
+            ``__missing__`` may make one just before the first launch that needs it.
         scalars : tuple of float
             alpha, beta, and the first elements of a, b and c in their buffers.
         """
