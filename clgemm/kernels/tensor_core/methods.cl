@@ -16,6 +16,7 @@
 #define LEFT (1u << 20)  // more than there are tiles
 #define GIVES_UP (1u << 31)
 #define OUTLIERS_OF_TF32 2
+#define LOADED 3  // tiles in registers: two are on their way while one is split
 #define OF_SLICES 3
 enum { IN_HALVES, IN_TF32, PLAINLY };
 
@@ -50,25 +51,23 @@ static inline bool split_in_tf32(const Product* p, __global uint* counters, __lo
   const uint item = get_local_id(0);
   if (item < SPLIT_ITEMS) {
     const uint tiles = (panels_of_a(p) + panels_of_b(p)) * depths_of(p->k, true);
-    uint next = 0, done = 0;
+    uint next = 0, done = 0, drawn[LOADED];
     if (item == 0) next = atomic_add(counters, 1);
-    // Two tiles are loaded while one is split.
-    Share own, second, third;
-    uint tile = draw(&next, counters, s);
-    if (tile < tiles) load_share(p, true, tile, &own);
-    split_barrier();
-    uint tile_2 = draw(&next, counters, s);
-    if (tile_2 < tiles) load_share(p, true, tile_2, &second);
-    split_barrier();
+    Share shares[LOADED];
     bool gives_up = false;
-    while (tile < tiles) {
-      const uint tile_3 = draw(&next, counters, s);
-      if (tile_3 < tiles) load_share(p, true, tile_3, &third);
-      gives_up = !split_tile(p, true, &own, &s->splitting);
-      if (gives_up) break;
-      own = second, second = third;
-      tile = tile_2, tile_2 = tile_3;
-      done++;
+    #pragma unroll 1
+    for (int turn = 1 - LOADED; ; turn++) {
+      #pragma unroll
+      for (int i = 1; i < LOADED; i++) drawn[i - 1] = drawn[i], shares[i - 1] = shares[i];
+      const uint tile = draw(&next, counters, s);
+      if (tile < tiles) load_share(p, true, tile, &shares[LOADED - 1]);
+      drawn[LOADED - 1] = tile;
+      if (turn >= 0) {
+        if (drawn[0] >= tiles) break;
+        gives_up = !split_tile(p, true, &shares[0], &s->splitting);
+        if (gives_up) break;
+        done++;
+      }
       split_barrier();
     }
     fence_copies();
@@ -101,15 +100,16 @@ static inline void leave(__global uint* counters) {
 static inline void multiply_or_fall_back(const Product* p, Result* r, uint listed, __global uint* counters, __local Memory* s) {
   const uint item = get_local_id(0), base = (uint)(ulong)s->tiles;
   int method = IN_HALVES;
-  Product in_tf32 = *p;
-  in_tf32.count = counters + OUTLIERS_OF_TF32;
   const bool gives_up = GUARD && listed > p->most;
 #if GUARD
   if (gives_up) {
+    Product in_tf32 = *p;
+    in_tf32.count = counters + OUTLIERS_OF_TF32;
     method = split_in_tf32(&in_tf32, counters, s) ? PLAINLY : IN_TF32;
     listed = s->listed;
   }
 #endif
+  const bool tf32 = GUARD && method == IN_TF32;
   if (item == 0) {
     for (int stage = 0; stage < 8; stage++) {
       initialise(FULL(stage), method == PLAINLY ? 2 * FEEDERS : 1);
@@ -130,10 +130,7 @@ static inline void multiply_or_fall_back(const Product* p, Result* r, uint liste
       asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
       if (item == 256) {
         fence_copies();
-        if (GUARD && method == IN_TF32)
-          feed_tiles(&in_tf32, true, &r->cuts, base);
-        else
-          feed_tiles(p, false, &r->cuts, base);
+        feed_tiles(p, tf32, &r->cuts, base);
       }
     }
     if (gives_up && item == 256) leave(counters);
@@ -146,12 +143,8 @@ static inline void multiply_or_fall_back(const Product* p, Result* r, uint liste
 #endif
     {
       asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-      if (GUARD && method == IN_TF32)
-        multiply_tiles(&in_tf32, true, &r->cuts, r->alpha, r->beta, r->c, r->c_row, r->c_column, r->c_stride, listed,
-                       s->tiles, s->corners, &s->earlier);
-      else
-        multiply_tiles(p, false, &r->cuts, r->alpha, r->beta, r->c, r->c_row, r->c_column, r->c_stride, listed, s->tiles,
-                       s->corners, &s->earlier);
+      multiply_tiles(p, tf32, &r->cuts, r->alpha, r->beta, r->c, r->c_row, r->c_column, r->c_stride, listed, s->tiles,
+                     s->corners, &s->earlier);
     }
   }
 }

@@ -70,13 +70,13 @@ static inline __attribute__((always_inline)) void feed_panel(
     // A warp copies 8 of k of four rows at once: to different banks of local memory.
     const int row = me / 8 % 4, depth = me / 32 * 8 + me % 8;
     from += row * row_stride + depth * column_stride;
-    #pragma unroll 16
+    #pragma unroll 4
     for (int r = row; r < rows; r += 4, from += 4 * row_stride)
       copy_float(to + depth * pitch + r, from, depth < depth_here && r < rows_here);
   } else {  // by elements, along the rows
     const int row = me % rows, depth = me / rows, apart = FEEDERS / rows;
     from += row * row_stride + depth * column_stride;
-    #pragma unroll 8
+    #pragma unroll 4
     for (int d = depth; d < PLAIN_K; d += apart, from += apart * column_stride)
       copy_float(to + d * pitch + row, from, d < depth_here && row < rows_here);
   }
@@ -204,7 +204,7 @@ static inline void multiply_plain(const Product* p, const Cuts* cuts, const floa
         end_tile();
         continue;
       }
-      #pragma unroll 4
+      #pragma unroll 1
       for (int i = item; i < PLAIN_VECTORS; i += 256) {
         float4 all = (float4)(0.0f);
         #pragma unroll 4
@@ -216,7 +216,7 @@ static inline void multiply_plain(const Product* p, const Cuts* cuts, const floa
     }
     __global float* c_tile = c + part.tile / plain_tiles(p) * c_stride + row_0 * c_row + column_0 * c_column;
     const bool vectors = c_column == 1 && c_row % 4 == 0 && ((ulong)c_tile & 15) == 0;
-    #pragma unroll 4
+    #pragma unroll 2
     for (int i = item; i < PLAIN_VECTORS; i += 256) {
       const int row = i / (PLAIN_N / 4), column = i % (PLAIN_N / 4) * 4;
       const float4 result = alpha * sum_of_parts(panels, i);

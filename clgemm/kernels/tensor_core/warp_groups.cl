@@ -11,7 +11,8 @@
 // Split-k: the first `whole` tiles of C are computed at once, the others in `slices` slices of k each, so that no compute
 // unit is idle in the last round. The last work-group to write a slice of a tile adds them all up. None waits for another.
 //
-// `tf32` tells how operands are split. It is a constant where these functions are called.
+// `tf32` tells how operands are split. Both methods share all code but the innermost loop: compiling it twice takes twice as
+// long.
 //
 // After: NVIDIA, "Parallel thread execution ISA", asynchronous warpgroup level matrix instructions.
 #ifndef TILE_N
@@ -241,6 +242,61 @@ static inline __attribute__((always_inline)) void feed_tiles(const Product* p, c
   }
 }
 
+// Add the products of the next `depths` tiles to the totals. `tf32` is a constant, so that this loop has no branch.
+static inline __attribute__((always_inline)) void add_depths(float (*total)[64], const bool tf32, const int depths, int* stage,
+                                                             uint* round, __local uchar* memory) {
+  const uint base = (uint)(ulong)memory, warp = get_local_id(0) / 32, group = warp / 4;
+  const int my_row = warp * 16 + own_row(), my_column = own_column();
+  // A descriptor without its address: the distances of core matrices along the rows and along k.
+  const ulong shape = (ulong)DISTANCE << 32 | TILE_ROWS * 16 / 16 << 16;
+  #pragma unroll 1
+  for (int depth = 0; depth < depths; depth++) {
+    const uint at = BARRIERS_BYTES + *stage * STAGE_BYTES;
+    // Addresses are the same for the warp. Told so, the compiler has descriptors in uniform registers before they are
+    // needed. Otherwise it moves each there first, and the tensor cores, which take no instruction early, wait for that.
+    const ulong tile_a = shape | largest_of_warp((base + at + group * 64 * 16) / 16);
+    wait_for(FULL(*stage), *round);
+    #pragma unroll
+    for (int h = 0; h < PANELS; h++) {
+      const uint at_b = at + (1 + h) * TILE_BYTES;
+      const ulong tile_b = shape | largest_of_warp((base + at_b) / 16);
+      float sum[64];
+#if INT8
+      const float steps = *(__local const float*)(memory + at + STEP_AT) *
+                          *(__local const float*)(memory + at_b + STEP_AT);
+      const float unit = as_float(as_uint(steps / FINER) & ~3);  // three times it is a number, too
+      multiply_bytes(sum, tile_a, tile_b, unit, 1 + group, 2 - group);
+#else
+      multiply(sum, tf32, tile_a, tile_b, 1 + group, 2 - group);
+#endif
+      const float common = *(__local const float*)(memory + at + COMMON_AT) *
+                           *(__local const float*)(memory + at_b + COMMON_AT);
+      if (common != 0.0f) {
+        #pragma unroll
+        for (int i = 0; i < 64; i++) total[h][i] = fma(sum[i], common, total[h][i]);
+      } else {
+        __local const float* scales_a = (__local const float*)(memory + at + SCALES_AT) + my_row;
+        __local const float4* scales_b = (__local const float4*)(memory + at_b + SCALES_AT) + my_column / 4;
+        const float scale_0 = scales_a[0], scale_2 = scales_a[2];
+        #pragma unroll
+        for (int j = 0; j < 8; j++) {
+          const float4 scale = scales_b[4 * j];
+          total[h][8 * j + 0] = fma(sum[8 * j + 0], scale_0 * scale.x, total[h][8 * j + 0]);
+          total[h][8 * j + 1] = fma(sum[8 * j + 1], scale_0 * scale.y, total[h][8 * j + 1]);
+          total[h][8 * j + 2] = fma(sum[8 * j + 2], scale_2 * scale.x, total[h][8 * j + 2]);
+          total[h][8 * j + 3] = fma(sum[8 * j + 3], scale_2 * scale.y, total[h][8 * j + 3]);
+          total[h][8 * j + 4] = fma(sum[8 * j + 4], scale_0 * scale.z, total[h][8 * j + 4]);
+          total[h][8 * j + 5] = fma(sum[8 * j + 5], scale_0 * scale.w, total[h][8 * j + 5]);
+          total[h][8 * j + 6] = fma(sum[8 * j + 6], scale_2 * scale.z, total[h][8 * j + 6]);
+          total[h][8 * j + 7] = fma(sum[8 * j + 7], scale_2 * scale.w, total[h][8 * j + 7]);
+        }
+      }
+    }
+    if (get_local_id(0) % 32 == 0) arrive(EMPTY(*stage));
+    next_stage(stage, round, STAGES);
+  }
+}
+
 static inline __attribute__((always_inline)) void multiply_tiles(
     const Product* p, const bool tf32, const Cuts* cuts, const float alpha, const float beta, __global float* c,
     const long c_row, const long c_column, const long c_stride, const uint listed, __local uchar* memory,
@@ -249,14 +305,10 @@ static inline __attribute__((always_inline)) void multiply_tiles(
   const int tiles_m = (p->m + TILE_M - 1) / TILE_M, tiles_n = (p->n + TILE_N - 1) / TILE_N;
   const int tiles = p->matrices * tiles_m * tiles_n;
   const long panel_bytes = (long)depths * TILE_BYTES;
-  const uint item = get_local_id(0), warp = item / 32, lane = item % 32, base = (uint)(ulong)memory;
+  const uint warp = get_local_id(0) / 32;
   int stage = 0;
   uint round = 0;  // parity of the uses of a stage
-  const int my_row = warp * 16 + own_row(), my_column = own_column();
-  const uint group = warp / 4;
-  // A descriptor without its address: the distances of core matrices along the rows and along k.
-  const ulong shape = (ulong)DISTANCE << 32 | TILE_ROWS * 16 / 16 << 16;
-  if (group == 1) asm volatile("bar.arrive 1, 256;" ::: "memory");  // the first warp group takes the first turn
+  if (warp / 4 == 1) asm volatile("bar.arrive 1, 256;" ::: "memory");  // the first warp group takes the first turn
   for (int index = get_group_id(0); index < parts_of(cuts, tiles); index += get_num_groups(0)) {
     const Part part = part_of(cuts, tiles, depths, index);
     const int matrix = part.tile / (tiles_m * tiles_n);
@@ -276,52 +328,10 @@ static inline __attribute__((always_inline)) void multiply_tiles(
       #pragma unroll
       for (int i = 0; i < 64; i++) total[h][i] = 0.0f;
 
-    #pragma unroll 1
-    for (int depth = part.first; depth < part.end; depth++) {
-      const uint at = BARRIERS_BYTES + stage * STAGE_BYTES;
-      // Addresses are the same for the warp. Told so, the compiler has descriptors in uniform registers before they are
-      // needed. Otherwise it moves each there first, and the tensor cores, which take no instruction early, wait for that.
-      const ulong tile_a = shape | largest_of_warp((base + at + group * 64 * 16) / 16);
-      wait_for(FULL(stage), round);
-      #pragma unroll
-      for (int h = 0; h < PANELS; h++) {
-        const uint at_b = at + (1 + h) * TILE_BYTES;
-        const ulong tile_b = shape | largest_of_warp((base + at_b) / 16);
-        float sum[64];
-#if INT8
-        const float steps = *(__local const float*)(memory + at + STEP_AT) *
-                            *(__local const float*)(memory + at_b + STEP_AT);
-        const float unit = as_float(as_uint(steps / FINER) & ~3);  // three times it is a number, too
-        multiply_bytes(sum, tile_a, tile_b, unit, 1 + group, 2 - group);
-#else
-        multiply(sum, tf32, tile_a, tile_b, 1 + group, 2 - group);
-#endif
-        const float common = *(__local const float*)(memory + at + COMMON_AT) *
-                             *(__local const float*)(memory + at_b + COMMON_AT);
-        if (common != 0.0f) {
-          #pragma unroll
-          for (int i = 0; i < 64; i++) total[h][i] = fma(sum[i], common, total[h][i]);
-        } else {
-          __local const float* scales_a = (__local const float*)(memory + at + SCALES_AT) + my_row;
-          __local const float4* scales_b = (__local const float4*)(memory + at_b + SCALES_AT) + my_column / 4;
-          const float scale_0 = scales_a[0], scale_2 = scales_a[2];
-          #pragma unroll
-          for (int j = 0; j < 8; j++) {
-            const float4 scale = scales_b[4 * j];
-            total[h][8 * j + 0] = fma(sum[8 * j + 0], scale_0 * scale.x, total[h][8 * j + 0]);
-            total[h][8 * j + 1] = fma(sum[8 * j + 1], scale_0 * scale.y, total[h][8 * j + 1]);
-            total[h][8 * j + 2] = fma(sum[8 * j + 2], scale_2 * scale.x, total[h][8 * j + 2]);
-            total[h][8 * j + 3] = fma(sum[8 * j + 3], scale_2 * scale.y, total[h][8 * j + 3]);
-            total[h][8 * j + 4] = fma(sum[8 * j + 4], scale_0 * scale.z, total[h][8 * j + 4]);
-            total[h][8 * j + 5] = fma(sum[8 * j + 5], scale_0 * scale.w, total[h][8 * j + 5]);
-            total[h][8 * j + 6] = fma(sum[8 * j + 6], scale_2 * scale.z, total[h][8 * j + 6]);
-            total[h][8 * j + 7] = fma(sum[8 * j + 7], scale_2 * scale.w, total[h][8 * j + 7]);
-          }
-        }
-      }
-      if (lane == 0) arrive(EMPTY(stage));
-      next_stage(&stage, &round, STAGES);
-    }
+    if (tf32)
+      add_depths(total, true, part.end - part.first, &stage, &round, memory);
+    else
+      add_depths(total, false, part.end - part.first, &stage, &round, memory);
 
     if (index >= cuts->whole && !add_slices(total, cuts, &part, earlier)) continue;
     const int rows = p->m - place.m * TILE_M - warp * 16, columns = p->n - place.n * TILE_N;
