@@ -106,15 +106,16 @@ def opencl_device(request: pytest.FixtureRequest) -> Device:
 @contextmanager
 def _everything_on(device: Device) -> Iterator[None]:
     """Choose a device and run every product on it; put back what was before."""
+    from clgemm.core.named import named
     from clgemm.hardware import choice
 
-    chosen, before = choice._chosen, os.environ.get(THRESHOLD)
+    chosen, before = named.by_process, os.environ.get(THRESHOLD)
     os.environ[THRESHOLD] = "0"
     choice.set_device(device)
     try:
         yield
     finally:
-        choice._chosen = chosen
+        named.by_process = chosen
         if before is None:
             os.environ.pop(THRESHOLD, None)
         else:

@@ -3,26 +3,93 @@
 `sgemm` follows BLAS and always runs on the device. `dot`, `matmul`, `inner`, `tensordot` and
 `multi_dot` follow NumPy and choose the faster side, device or host. `accel` accelerates NumPy
 itself.
+
+Nothing is imported before it is needed, not even NumPy.
 """
 
-from clgemm import accel
-from clgemm.blas import sgemm
-from clgemm.chain import multi_dot
-from clgemm.core.precision import precision
-from clgemm.hardware import runtimes as _runtimes
-from clgemm.hardware.choice import device, devices, get_device, get_devices, set_device
-from clgemm.hardware.device import Device
-from clgemm.info import show_config
-from clgemm.prepared import PreparedProduct, prepare
-from clgemm.products import dot, inner, matmul, tensordot
-from clgemm.runtime.progress import progress
-from clgemm.runtime.resident import resident
-from clgemm.tuning import tune
+import atexit
+import sys
+from typing import TYPE_CHECKING, Any
+
+from clgemm.core.imports import after_import
+
+if TYPE_CHECKING:
+    from clgemm import accel
+    from clgemm.blas import sgemm
+    from clgemm.chain import multi_dot
+    from clgemm.core.precision import precision
+    from clgemm.explain import explain
+    from clgemm.hardware.choice import device, devices, get_device, get_devices, set_device
+    from clgemm.hardware.device import Device
+    from clgemm.info import show_config
+    from clgemm.prepared import PreparedProduct, prepare
+    from clgemm.products import dot, inner, matmul, tensordot
+    from clgemm.runtime.progress import progress
+    from clgemm.runtime.resident import resident
+    from clgemm.side.warm import warmup
+    from clgemm.tuning import tune
 
 __version__ = "0.1.0"
 
-# Register now: OpenCL's loader reads the list of runtimes only once, when platforms are listed.
-_runtimes.register()
+# The module of each name; that of a package is the package itself.
+_PLACES = {
+    "Device": "hardware.device",
+    "PreparedProduct": "prepared",
+    "accel": "accel",
+    "device": "hardware.choice",
+    "devices": "hardware.choice",
+    "dot": "products",
+    "explain": "explain",
+    "get_device": "hardware.choice",
+    "get_devices": "hardware.choice",
+    "inner": "products",
+    "matmul": "products",
+    "multi_dot": "chain",
+    "precision": "core.precision",
+    "prepare": "prepared",
+    "progress": "runtime.progress",
+    "resident": "runtime.resident",
+    "set_device": "hardware.choice",
+    "sgemm": "blas",
+    "show_config": "info",
+    "tensordot": "products",
+    "tune": "tuning",
+    "warmup": "side.warm",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what a name stands for, at its first use."""
+    if (place := _PLACES.get(name)) is None:
+        raise AttributeError(f"module 'clgemm' has no attribute {name!r}")
+    from importlib import import_module
+
+    module = import_module(f"clgemm.{place}")
+    value = globals()[name] = module if place == name else getattr(module, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PLACES})
+
+
+def _register() -> None:
+    # Without `forks`, nothing would notice that the process forks.
+    from clgemm.hardware import forks, runtimes  # noqa: F401
+
+    runtimes.register()
+
+
+def _stop_threads() -> None:
+    if (process_exit := sys.modules.get("clgemm.runtime.process_exit")) is not None:
+        process_exit.stop()
+
+
+# Before programs, and `clgemm.accel`, register functions of their own: it runs after those.
+atexit.register(_stop_threads)
+# OpenCL's loader reads the list of runtimes once, when a process first lists platforms: it must be
+# complete before that, also if the program itself does it.
+after_import("pyopencl", _register)
 
 __all__ = [
     "Device",
@@ -31,6 +98,7 @@ __all__ = [
     "device",
     "devices",
     "dot",
+    "explain",
     "get_device",
     "get_devices",
     "inner",
@@ -45,4 +113,5 @@ __all__ = [
     "show_config",
     "tensordot",
     "tune",
+    "warmup",
 ]

@@ -1,8 +1,9 @@
-"""The command line: ``python -m clgemm info | bench | tune | verify | ladder``."""
+"""The command line: ``python -m clgemm info | warmup | bench | tune | verify | ladder``."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 
@@ -10,31 +11,19 @@ from collections.abc import Sequence
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return the process's exit code."""
     from clgemm import __version__
-    from clgemm.bench import command as bench
-    from clgemm.ladder import command as ladder
-    from clgemm.planning.selection import require_settings
-    from clgemm.tuning import command as tuner
-    from clgemm.verify import command as verifier
+    from clgemm.side.settings import require_settings
 
     parser = argparse.ArgumentParser(prog="python -m clgemm", description=__doc__)
     parser.add_argument("--version", action="version", version=f"clgemm {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser(
-        "info", help="versions, settings, OpenCL devices, the chosen device, records and folders"
-    ).set_defaults(run=_info)
-    race = commands.add_parser("bench", help="compare with NumPy's BLAS, CLBlast and cuBLAS")
-    bench.add_arguments(race)
-    race.set_defaults(run=bench.main)
-    best = commands.add_parser("tune", help="find, validate and store the fastest configs")
-    tuner.add_arguments(best)
-    best.set_defaults(run=tuner.main)
-    check = commands.add_parser("verify", help="check every kernel family on a device")
-    verifier.add_arguments(check)
-    check.set_defaults(run=verifier.main)
-    climb = commands.add_parser("ladder", help="check and time kernels from naive to tuned")
-    ladder.add_arguments(climb)
-    climb.set_defaults(run=ladder.main)
-    args = parser.parse_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    for name, (place, text) in COMMANDS.items():
+        command = commands.add_parser(name, help=text)
+        if not given or name in given or given[0].startswith("-"):
+            module = importlib.import_module(place)
+            module.add_arguments(command)
+            command.set_defaults(run=module.main)
+    args = parser.parse_args(given)
     try:
         require_settings()
     except ValueError as error:
@@ -43,11 +32,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(args.run(args))
 
 
-def _info(_: argparse.Namespace) -> int:
-    from clgemm import devices, show_config
-
-    show_config()
-    return 0 if devices() else 1
+# Each command's module, which has `add_arguments` and `main`, and what the command does.
+COMMANDS = {
+    "info": (
+        "clgemm.info",
+        "versions, settings, OpenCL devices, the chosen device, records and folders",
+    ),
+    "warmup": ("clgemm.side.warm", "check, build and measure now, not beside the first products"),
+    "bench": ("clgemm.bench.command", "compare with NumPy's BLAS, CLBlast and cuBLAS"),
+    "tune": ("clgemm.tuning.command", "find, validate and store the fastest configs"),
+    "verify": ("clgemm.verify.command", "check every kernel family on a device"),
+    "ladder": ("clgemm.ladder.command", "check and time kernels from naive to tuned"),
+}
 
 
 if __name__ == "__main__":

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import pyopencl as cl
 
 from clgemm.core.precision import chosen_precision
-from clgemm.runtime.call_cache import remember, repeat
-from clgemm.runtime.launch import duplicate, multiply
 from clgemm.runtime.operands import (
     AnyArray,
     accepted,
@@ -22,6 +19,9 @@ from clgemm.runtime.operands import (
     zeros,
 )
 from clgemm.storage import Order, check_leading, smallest_leading, storage_size, window
+
+if TYPE_CHECKING:
+    import pyopencl as cl
 
 __all__ = ["sgemm"]
 
@@ -136,6 +136,11 @@ def sgemm(
     array([[ 10.,  28.],
            [ 28., 100.]], dtype=float32)
     """
+    if not _is_loaded:
+        _load()
+    from clgemm.runtime.call_cache import remember, repeat
+    from clgemm.runtime.launch import duplicate, multiply
+
     before = () if wait_for is None else events(wait_for)
     alpha, beta = single(alpha, "alpha"), single(beta, "beta")
     if trans_a not in TRANSPOSES:
@@ -158,7 +163,7 @@ def sgemm(
         )
         if repeated is not None:
             return repeated
-    if not (queue is None or isinstance(queue, cl.CommandQueue)):
+    if not (queue is None or _is_queue(queue)):
         raise TypeError(f"queue={queue!r} is not a pyopencl.CommandQueue")
     given = {"a": a, "b": b} if c is None else {"a": a, "b": b, "c": c}
     operands, shared = accepted(given, queue)
@@ -196,6 +201,26 @@ def sgemm(
     if c is None or in_place:
         remember(signature, bound, shape, order)
     return result
+
+
+_is_loaded = False
+
+
+def _load() -> None:
+    """Import what a product on the device takes, at the first call."""
+    global _is_loaded
+    from clgemm.runtime import opening
+    from clgemm.side import preparation
+
+    preparation.begin()
+    opening.load()
+    _is_loaded = True
+
+
+def _is_queue(queue: object) -> bool:
+    import pyopencl as cl
+
+    return isinstance(queue, cl.CommandQueue)
 
 
 def _from_shapes(
@@ -284,6 +309,8 @@ def events(wait_for: Any) -> tuple[cl.Event, ...]:
     TypeError
         If it is not a sequence of events.
     """
+    import pyopencl as cl
+
     found = tuple(wait_for) if isinstance(wait_for, Iterable) else (None,)
     if not all(isinstance(event, cl.Event) for event in found):
         raise TypeError(f"wait_for={wait_for!r} is not a sequence of pyopencl events")

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyopencl as cl
 
 from clgemm.core.layout import merged
-from clgemm.planning import selection
-from clgemm.planning.host_times import BatchKind
-from clgemm.runtime import staying
-from clgemm.runtime.execute import BoundCall
-from clgemm.runtime.launch import duplicate, multiply
 from clgemm.runtime.operands import (
     AnyArray,
     allocated,
@@ -24,31 +18,27 @@ from clgemm.runtime.operands import (
     updatable,
     view,
 )
-from clgemm.runtime.regions import sent_share
-from clgemm.runtime.transfer.at_once import AtOnceCall
+
+if TYPE_CHECKING:
+    import pyopencl as cl
+
+    from clgemm.runtime.execute import BoundCall
+    from clgemm.runtime.transfer.at_once import AtOnceCall
 
 __all__ = [
-    "Sizes",
     "as_batches",
     "as_matrix_of",
-    "batch_kind",
+    "as_products",
     "contracted",
-    "dot_sizes",
+    "dot_kind",
     "fits_dot",
-    "is_loop",
-    "matmul_sizes",
+    "is_scattered",
+    "matmul_kind",
     "require_out",
-    "stays_on_host",
     "summed_axes",
     "unwrapped",
     "without",
 ]
-
-# m, n, k and the number of matrices.
-Sizes: TypeAlias = tuple[int, int, int, int]
-# Of an element of the result, and of a multiply-add where the summed axes are dense or are not.
-# From 300 random products on two cores of an AMD EPYC (Zen 5), NumPy 2.4 (2026-11-26).
-ELEMENT_US, DENSE_US, STRIDED_US = 6e-3, 7e-5, 2.5e-4
 
 
 def without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
@@ -109,12 +99,11 @@ def contracted(
     precision : str, optional
         As for `multiply`.
     """
+    from clgemm.runtime.launch import multiply
+
     result = allocated(x, shape, "C", queue) if out is None else out
-    # x is a batch I of m x k matrices, y a batch J of k x n. The axes of the result are I, m, J, n:
-    # it is a batch I x J of m x n matrices.
     batch_x, batch_y = max(x.ndim - 2, 0), max(y.ndim - 2, 0)
-    rows, columns = as_batches(x, y)
-    rows = rearranged(rows, [*range(batch_x), *[None] * batch_y, batch_x, batch_x + 1])
+    rows, columns, _ = as_products(x, y, shape)
     row_axis = batch_x if x.ndim > 1 else None
     column_axis = len(shape) - 1 if y.ndim > 1 else None
     first_y = x.ndim - 1
@@ -174,75 +163,55 @@ def as_matrix_of(x: AnyArray, split: int) -> AnyArray:
     rows = merged(x.shape[:split], strides[:split])
     columns = merged(x.shape[split:], strides[split:])
     if rows is None or columns is None:
+        from clgemm.runtime.launch import duplicate
+
         return view(duplicate(x, "C", x.queue), shape, (shape[1], 1))
     return view(x, shape, (rows, columns))
 
 
-def is_loop(a: Any, b: Any) -> bool:
-    """Tell whether `numpy.matmul` makes a product without BLAS, and takes long for it.
+def as_products(
+    x: AnyArray, y: AnyArray, shape: tuple[int, ...]
+) -> tuple[AnyArray, AnyArray, tuple[int, ...]]:
+    """Return the operands of dot(x, y) as batches of matrices, and the shape of their product.
 
-    That is a column times a row, or a vector times a large matrix without neighbours in memory.
-    """
-    if min(a.ndim, b.ndim) < 2:
-        return False
-    m, n, k = a.shape[-2], b.shape[-1], a.shape[-1]
-    if min(m, n) > 1:
-        return bool(k == 1)
-    matrix = a if n == 1 else b
-    is_large = matrix.size >= selection.LEAST_SCATTERED
-    return is_large and a.ndim == b.ndim == 2 and staying.is_scattered(matrix)
-
-
-def batch_kind(a: Any, b: Any) -> BatchKind:
-    """Return what the matrices of a batch have in common."""
-    if a.ndim < 3 or math.prod(b.shape[:-2]) != 1:
-        return BatchKind.OWN_B
-    is_folded = merged(a.shape[:-1], a.strides[:-1]) is not None
-    return BatchKind.FOLDED if is_folded else BatchKind.ONE_B
-
-
-def element_us(x: AnyArray, y: AnyArray) -> float:
-    """Return the microseconds that `numpy.dot` takes for an element of its result; 0 with BLAS.
-
-    With more than two axes, it sums one element after the other.
-    """
-    if max(x.ndim, y.ndim) < 3:
-        return 0.0
-    is_dense = x.strides[-1] == y.strides[-2 if y.ndim > 1 else -1] == x.itemsize
-    return float(ELEMENT_US + x.shape[-1] * (DENSE_US if is_dense else STRIDED_US))
-
-
-def matmul_sizes(
-    rows: AnyArray, columns: AnyArray, batch: tuple[int, ...], is_new: bool
-) -> tuple[Sizes, float, dict[str, Any]]:
-    """Return what the choice of the side of a matmul of batches of matrices depends on.
+    x is a batch I of m x k matrices, y a batch J of k x n. The axes of the result are I, m, J, n:
+    it is a batch I x J of m x n matrices.
 
     Parameters
     ----------
-    batch : tuple of int
-        The shape of the batch, of which the operands may have parts.
-    is_new : bool
-        Whether the result is a new array.
-
-    Returns
-    -------
-    sizes, sent, how
-        As for `clgemm.runtime.staying.compared`.
+    shape : tuple of int
+        The shape of dot(x, y).
     """
-    m, k, n = rows.shape[-2], rows.shape[-1], columns.shape[-1]
-    matrices = math.prod(batch)
-    how = {"by_loop": is_loop(rows, columns), "is_new": is_new, "kind": batch_kind(rows, columns)}
-    return (m, n, k, matrices), sent_share(rows, columns, matrices * m * n), how
+    batch_x, batch_y = max(x.ndim - 2, 0), max(y.ndim - 2, 0)
+    rows, columns = as_batches(x, y)
+    m, n = rows.shape[-2], columns.shape[-1]
+    rows = rearranged(rows, [*range(batch_x), *[None] * batch_y, batch_x, batch_x + 1])
+    first_y = x.ndim - 1
+    return rows, columns, (*shape[:batch_x], *shape[first_y : first_y + batch_y], m, n)
 
 
-def dot_sizes(x: AnyArray, y: AnyArray, is_new: bool) -> tuple[Sizes, float, dict[str, Any]]:
-    """Return what the choice of the side of dot(x, y) depends on, as `matmul_sizes` does."""
-    m, n = math.prod(x.shape[:-1]), math.prod(without(y.shape, -2))
-    how = {"is_new": is_new, "element_us": element_us(x, y)}
-    return (m, n, x.shape[-1], 1), sent_share(x, y, m * n), how
+def is_scattered(x: AnyArray) -> bool:
+    """Tell whether no axis of a matrix has neighbours in memory: NumPy copies it for its BLAS."""
+    return x.ndim > 1 and 1 not in x.shape[-2:] and x.itemsize not in x.strides[-2:]
 
 
-def stays_on_host(function: str | None, x: AnyArray, y: AnyArray, is_new: bool) -> bool:
-    """Tell whether the host multiplies dot(x, y) faster; a function's name is for `staying`."""
-    sizes, sent, how = dot_sizes(x, y, is_new)
-    return staying.host_is_faster(function, x, y, sizes, sent, **how)
+def matmul_kind(rows: AnyArray, columns: AnyArray, matrices: int) -> str:
+    """Return how `numpy.matmul` computes a batch of products.
+
+    ``"loop"``: without its BLAS, for a column times a row, or a vector times a scattered matrix.
+    ``"copied"``: scattered operands are copied first. ``"batch"``: one matrix after the other.
+    """
+    m, n, k = rows.shape[-2], columns.shape[-1], rows.shape[-1]
+    are_scattered = is_scattered(rows) or is_scattered(columns)
+    if k == 1 < min(m, n) or (1 in (m, n) and are_scattered):
+        return "loop"
+    if are_scattered:
+        return "copied"
+    return "batch" if matrices > 1 else "blas"
+
+
+def dot_kind(x: AnyArray, y: AnyArray) -> str:
+    """Return how `numpy.dot` computes a product; ``"elements"``: one sum after the other."""
+    if max(x.ndim, y.ndim) > 2:
+        return "elements"
+    return "copied" if is_scattered(x) or is_scattered(y) else "blas"

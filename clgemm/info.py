@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
@@ -12,6 +13,7 @@ from clgemm.core.precision import precision_and_source
 from clgemm.hardware import runtimes
 from clgemm.hardware.choice import (
     NoDeviceError,
+    check_again,
     devices,
     get_device,
     get_devices,
@@ -21,14 +23,19 @@ from clgemm.hardware.choice import (
 from clgemm.hardware.device import Device, present
 from clgemm.hardware.diagnosis import findings, remedy
 from clgemm.hardware.identity import identify
-from clgemm.planning.crossovers import Crossovers, Kind, file, kinds, measured
 from clgemm.planning.planner import families
-from clgemm.planning.selection import threshold
 from clgemm.planning.serving import serving
 from clgemm.records.costs import file as costs_file
 from clgemm.records.costs import measured_costs
 from clgemm.records.lookup import user_file
 from clgemm.records.verified import COMMAND, all_verified, standing
+from clgemm.side.settings import (
+    ALWAYS_HOST,
+    SIDE_VARIABLE,
+    THRESHOLD_VARIABLE,
+    rule,
+    threshold,
+)
 
 __all__ = ["show_config"]
 
@@ -43,8 +50,7 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
     """Show versions, settings, OpenCL devices, the chosen device, tuning records and folders.
 
     For each shape class it shows the record in use. The verification says when each kernel family
-    was verified on such a device. The crossovers are the sizes from which on the device multiplies
-    host arrays.
+    was verified on such a device.
 
     Parameters
     ----------
@@ -59,7 +65,7 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
     Raises
     ------
     ValueError
-        If `mode` is neither, or if the value of CLGEMM_THRESHOLD or CLGEMM_PRECISION is wrong.
+        If `mode` is neither, or if the value of an environment variable of clgemm's is wrong.
     """
     if mode not in ("stdout", "dicts"):
         raise ValueError(f"mode={mode!r} is neither 'stdout' nor 'dicts'")
@@ -75,7 +81,6 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
         "Chosen device": _chosen(),
         "Tuning": _tuning(),
         "Verification": _verification(),
-        "Crossover": _crossover(),
         "Folders": {"cache": str(cache_folder()), "compiled programs": str(program_cache_folder())},
     }
     if mode == "dicts":
@@ -121,14 +126,17 @@ def _settings() -> dict[str, str]:
     ValueError
         If the value of an environment variable is wrong.
     """
-    least = threshold()
-    crossover = "as measured (default)" if least is None else f"{least:,} (CLGEMM_THRESHOLD)"
+    least = rule()
+    side = "whichever takes less time (default)"
+    if least is not None:
+        side = "NumPy" if least == ALWAYS_HOST else f"the device from {least:,} multiply-adds on"
+        side += f" ({SIDE_VARIABLE if threshold() is None else THRESHOLD_VARIABLE})"
     source = CACHE_VARIABLE if os.environ.get(CACHE_VARIABLE) else "default"
     problem = ": it is a file, not a folder; nothing is kept" if folder_problem() else ""
     return {
         "device": reason(),
         "precision": "{} ({})".format(*precision_and_source()),
-        "multiply-adds from which on the device multiplies": crossover,
+        "side of products that may go to either": side,
         "cache folder": f"{cache_folder()} ({source}){problem}",
     }
 
@@ -201,30 +209,6 @@ def _verification() -> dict[str, str]:
     return found
 
 
-def _crossover() -> dict[str, Any]:
-    """Return the crossovers of the chosen device, and their origin."""
-    if (least := threshold()) is not None:
-        return {"set by CLGEMM_THRESHOLD": f"from {least} multiply-adds on"}
-    try:
-        found = measured(get_device())
-    except (RuntimeError, ValueError):
-        return {"none": "there is no device"}
-    if found is None:
-        return {
-            "not measured here": "rules for its kind of device; 'python -m clgemm tune' measures it"
-        }
-    return {f"measured here, {found.date}": str(file())} | {
-        kind: _from_where_on(found.least, kind) for kind in kinds()
-    }
-
-
-def _from_where_on(found: Crossovers, kind: Kind) -> str:
-    if kind not in found:
-        return "not measured"
-    least = found[kind]
-    return "the host is faster" if least is None else f"from {least / 1e6:,.0f} million on"
-
-
 def _lines(config: dict[str, Any], indent: str = "") -> list[str]:
     lines = []
     for name, value in config.items():
@@ -233,3 +217,20 @@ def _lines(config: dict[str, Any], indent: str = "") -> list[str]:
         else:
             lines.append(f"{indent}{name}: {value}")
     return lines
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "--check-again",
+        action="store_true",
+        help="check all devices again, whatever was found before",
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    """Print the description; return 1 if no device works."""
+    if args.check_again:
+        check_again()
+    show_config()
+    return 0 if devices() else 1

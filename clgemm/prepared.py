@@ -16,7 +16,6 @@ from clgemm.runtime.execute import DeviceCall, bind_alone
 from clgemm.runtime.launch import multiply
 from clgemm.runtime.operands import (
     AnyArray,
-    DeviceArray,
     accepted,
     allocated,
     is_device,
@@ -140,9 +139,9 @@ def prepare(
     return PreparedProduct(float(alpha), x, y, float(beta), out, mode)
 
 
-def _require_own_memory(x: object, name: str) -> None:
+def _require_own_memory(x: Any, name: str) -> None:
     """Check that an operand needs no copy, which would not follow later changes."""
-    if not isinstance(x, np.ndarray | DeviceArray):
+    if not (isinstance(x, np.ndarray) or is_device(x)):
         raise TypeError(f"{name} is a {type(x).__name__}, not an array of NumPy or pyopencl")
     if x.dtype != np.float32 or (isinstance(x, np.ndarray) and not usable_in_place(x)):
         raise TypeError(f"{name} is {x.dtype} with strides {x.strides}: it must be aligned float32")

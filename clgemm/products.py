@@ -1,26 +1,26 @@
 """NumPy's products `dot`, `inner`, `matmul` and `tensordot`, with NumPy's rules and errors.
 
-Products of float32 operands above the crossover run on the device. All other calls go to NumPy's
-own function: other dtypes, subclasses of ndarray, small products, and calls that are wrong.
+Products of float32 operands run on the faster side. All other calls go to NumPy's own function:
+other dtypes, subclasses of ndarray, small products, and calls that are wrong.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
-import pyopencl as cl
 
 from clgemm.contraction import (
     as_batches,
     as_matrix_of,
+    as_products,
     contracted,
+    dot_kind,
     fits_dot,
-    matmul_sizes,
+    matmul_kind,
     require_out,
-    stays_on_host,
     summed_axes,
     unwrapped,
     without,
@@ -28,23 +28,24 @@ from clgemm.contraction import (
 from clgemm.core.layout import broadcast_batch
 from clgemm.core.nesting import NestedCallError
 from clgemm.core.precision import chosen_precision
-from clgemm.planning.selection import threshold
-from clgemm.runtime import staying
-from clgemm.runtime.call_cache import again, remember, repeat
-from clgemm.runtime.launch import multiply
 from clgemm.runtime.operands import (
     AnyArray,
-    DeviceArray,
     allocated,
     common_queue,
     float32_operand,
     is_device,
+    is_plain_device,
     rearranged,
     transposed,
     updatable,
 )
-from clgemm.runtime.regions import sent_share
-from clgemm.runtime.signature import Signature
+from clgemm.side import decision
+from clgemm.side.decision import FLOAT32, Entry
+
+if TYPE_CHECKING:
+    import pyopencl as cl
+
+    from clgemm.runtime.signature import Signature
 
 __all__ = ["dot", "inner", "matmul", "tensordot"]
 
@@ -94,26 +95,47 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     TypeError
         If host and device operands are mixed, or a device array is not float32.
     """
-    return np.dot(a, b, out) if staying.stays("dot", a, b, out) else _dot(a, b, out)
+    if _are_plain(a, b, out):
+        if a.dtype is not FLOAT32 or b.dtype is not FLOAT32:
+            if a.dtype != FLOAT32 or b.dtype != FLOAT32:
+                return np.dot(a, b, out)
+        elif not decision.is_ruled():
+            if decision.is_small(a, b):
+                return np.dot(a, b, out)
+            known = decision.find("dot", a, b, out)
+            if known is not None and known.stays():
+                return decision.on_host(known, decision.numpys.dot, a, b, out)
+    return _dot(a, b, out)
 
 
 @_numpys_if_nested(np.dot)
 def _dot(a: Any, b: Any, out: Any) -> Any:
-    precision, result, signature = _repeated("dot", a, b, out)
-    if result is not None:
-        return result
     arrays = _taken(a, b, out)
     if arrays is None or not _aligned(arrays.x, arrays.y):
         return np.dot(a, b, out=out)
     x, y, queue = arrays
     shape = x.shape[:-1] + without(y.shape, -2)
+
+    def on_device() -> Any:
+        precision, made, signature = _repeated("dot", a, b, out)
+        if made is not None:
+            return made
+        made, bound = contracted(x, y, shape, out, queue, precision)
+        _remember(signature, bound, shape)
+        return unwrapped(made, out)
+
     if is_device(x):
         require_out(out, shape)
-    elif stays_on_host("dot", x, y, out is None) or not (out is None or fits_dot(out, shape)):
+        return on_device()
+    if not (out is None or fits_dot(out, shape)):
         return np.dot(a, b, out=out)
-    result, bound = contracted(x, y, shape, out, queue, precision)
-    remember(signature, bound, shape)
-    return unwrapped(result, out)
+    sizes = math.prod(x.shape[:-1]), math.prod(without(y.shape, -2)), x.shape[-1], 1
+    return _from_either(
+        *("dot", a, b, out, sizes, dot_kind(x, y)),
+        lambda: as_products(x, y, shape),
+        on_device,
+        lambda: decision.numpys.dot(a, b, out),
+    )
 
 
 def inner(a: Any, b: Any, /) -> Any:
@@ -145,9 +167,20 @@ def _inner(a: Any, b: Any) -> Any:
         return np.inner(a, b)
     x, y, queue = arrays
     columns = transposed(y) if y.ndim > 1 else y
-    if not is_device(x) and stays_on_host(None, x, columns, True):
-        return np.inner(a, b)
-    return unwrapped(contracted(x, columns, x.shape[:-1] + y.shape[:-1], None, queue)[0], None)
+    shape = x.shape[:-1] + y.shape[:-1]
+
+    def on_device() -> Any:
+        return unwrapped(contracted(x, columns, shape, None, queue)[0], None)
+
+    if is_device(x):
+        return on_device()
+    sizes = math.prod(x.shape[:-1]), math.prod(y.shape[:-1]), x.shape[-1], 1
+    return _from_either(
+        *("inner", x, columns, None, sizes, dot_kind(x, columns)),
+        lambda: as_products(x, columns, shape),
+        on_device,
+        lambda: decision.numpys.inner(a, b),
+    )
 
 
 def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
@@ -177,22 +210,25 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
         As `dot`, or if device arrays come with other keywords.
     """
     if not keywords:
-        if type(out) is DeviceArray and again("matmul", a, b, out):
+        if out is not None and is_plain_device(out) and _again(a, b, out):
             return out
-        if staying.stays("matmul", a, b, out):
-            return np.matmul(a, b, out)
+        if _are_plain(a, b, out):
+            if a.dtype is not FLOAT32 or b.dtype is not FLOAT32:
+                if a.dtype != FLOAT32 or b.dtype != FLOAT32:
+                    return np.matmul(a, b, out)
+            elif not decision.is_ruled():
+                if decision.is_small(a, b):
+                    return np.matmul(a, b, out)
+                known = decision.find("matmul", a, b, out)
+                if known is not None and known.stays():
+                    return decision.on_host(known, decision.numpys.matmul, a, b, out)
     return _matmul(a, b, out, keywords)
 
 
 @_numpys_if_nested(lambda a, b, out, keywords: np.matmul(a, b, out=out, **keywords))
 def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
     target = out[0] if isinstance(out, tuple) and len(out) == 1 else out
-    precision = signature = None
-    if not keywords:
-        precision, result, signature = _repeated("matmul", a, b, target)
-        if result is not None:
-            return result
-    elif is_device(a) or is_device(b) or is_device(target):
+    if keywords and (is_device(a) or is_device(b) or is_device(target)):
         raise TypeError(f"matmul of device arrays does not accept {', '.join(sorted(keywords))}")
     arrays = None if keywords else _taken(a, b, target)
     if arrays is None or not _aligned(arrays.x, arrays.y):
@@ -206,27 +242,39 @@ def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
             raise
         return np.matmul(a, b, out=out)
     shape = batch + rows.shape[-2:-1] * (x.ndim > 1) + columns.shape[-1:] * (y.ndim > 1)
+
+    def on_device() -> Any:
+        precision, made, signature = _repeated("matmul", a, b, target)
+        if made is not None:
+            return unwrapped(made, out)
+        direct = target is not None and updatable(target)
+        result = target if direct else allocated(x, shape, "C", queue)
+        axes: list[int | None] = list(range(len(batch)))
+        axes += [len(batch) if x.ndim > 1 else None, len(shape) - 1 if y.ndim > 1 else None]
+        bound = _multiply(rows, columns, rearranged(result, axes), queue, precision)
+        if direct or target is None:
+            _remember(signature, bound, shape)
+            return unwrapped(result, out)
+        np.copyto(target, result, casting="same_kind")
+        return target
+
     if is_device(x):
         require_out(target, shape)
-    else:
-        usable = target is None or (
-            type(target) in (np.ndarray, np.memmap) and target.shape == shape
-            and target.flags.writeable and np.can_cast(np.float32, target.dtype, "same_kind")
-        )  # fmt: skip
-        sizes, sent, how = matmul_sizes(rows, columns, batch, target is None)
-        if not usable or staying.host_is_faster("matmul", x, y, sizes, sent, **how):
-            return np.matmul(a, b, out=out)
-    direct = target is not None and updatable(target)
-    result = target if direct else allocated(x, shape, "C", queue)
-    axes: list[int | None] = list(range(len(batch)))
-    axes += [len(batch) if x.ndim > 1 else None, len(shape) - 1 if y.ndim > 1 else None]
-    matrices = rearranged(result, axes)
-    bound = multiply(1.0, rows, columns, 0.0, matrices, queue=queue, precision=precision)
-    if direct or target is None:
-        remember(signature, bound, shape)
-        return unwrapped(result, out)
-    np.copyto(target, result, casting="same_kind")
-    return target
+        return on_device()
+    usable = target is None or (
+        type(target) in (np.ndarray, np.memmap) and target.shape == shape
+        and target.flags.writeable and np.can_cast(np.float32, target.dtype, "same_kind")
+    )  # fmt: skip
+    if not usable:
+        return np.matmul(a, b, out=out)
+    matrices = math.prod(batch)
+    sizes = rows.shape[-2], columns.shape[-1], rows.shape[-1], matrices
+    return _from_either(
+        *("matmul", x, y, target, sizes, matmul_kind(rows, columns, matrices)),
+        lambda: (rows, columns, (*batch, *sizes[:2])),
+        on_device,
+        lambda: decision.numpys.matmul(a, b, out=out),
+    )
 
 
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
@@ -269,15 +317,52 @@ def _tensordot(a: Any, b: Any, axes: Any) -> Any:
     shape = tuple(x.shape[axis] for axis in free_x) + tuple(y.shape[axis] for axis in free_y)
     m, n = (math.prod(z.shape[i] for i in free) for z, free in ((x, free_x), (y, free_y)))
     k = math.prod(x.shape[axis] for axis in summed[0])
-    if not is_device(x) and staying.host_is_faster(
-        None, x, y, (m, n, k, 1), sent_share(x, y, m * n), is_new=True
-    ):
-        return np.tensordot(a, b, axes)
-    rows = as_matrix_of(rearranged(x, [*free_x, *summed[0]]), len(free_x))
-    columns = as_matrix_of(rearranged(y, [*summed[1], *free_y]), len(summed[1]))
-    result = allocated(x, (m, n), "C", queue)
-    multiply(1.0, rows, columns, 0.0, result, queue=queue)
-    return result.reshape(shape)
+
+    def as_matrices() -> tuple[AnyArray, AnyArray, tuple[int, ...]]:
+        rows = as_matrix_of(rearranged(x, [*free_x, *summed[0]]), len(free_x))
+        return rows, as_matrix_of(rearranged(y, [*summed[1], *free_y]), len(summed[1])), (m, n)
+
+    def on_device() -> Any:
+        rows, columns, _ = as_matrices()
+        result = allocated(x, (m, n), "C", queue)
+        _multiply(rows, columns, result, queue, None)
+        return result.reshape(shape)
+
+    if is_device(x):
+        return on_device()
+    return _from_either(
+        *(f"tensordot {summed}", x, y, None, (m, n, k, 1), "blas"),
+        as_matrices,
+        on_device,
+        lambda: np.tensordot(a, b, axes),
+    )
+
+
+def entry_of(name: str, a: Any, b: Any) -> Entry | str:
+    """Return what is known of matmul, dot or inner of two float32 arrays, for `explain`.
+
+    A text says why the product is NumPy's in any case.
+    """
+    x, y = np.asarray(a), np.asarray(b)
+    if not _aligned(x, y, -1 if name == "inner" else -2):
+        return "the shapes do not fit"
+    if name == "inner" and y.ndim > 1:
+        y = transposed(y)
+    rows, columns = as_batches(x, y)
+    if name == "matmul":
+        try:
+            batch = broadcast_batch(rows.shape[:-2], columns.shape[:-2])
+        except ValueError:
+            return "the shapes do not fit"
+        sizes = rows.shape[-2], columns.shape[-1], rows.shape[-1], math.prod(batch)
+        kind, made = matmul_kind(rows, columns, sizes[3]), (rows, columns, (*batch, *sizes[:2]))
+    else:
+        shape = x.shape[:-1] + without(y.shape, -2)
+        sizes = math.prod(x.shape[:-1]), math.prod(without(y.shape, -2)), x.shape[-1], 1
+        kind, made = dot_kind(x, y), as_products(x, y, shape)
+    if 0 in sizes or decision.is_negligible(sizes, kind):
+        return "it takes NumPy less than any device's call"
+    return decision.describe(name, x, y, None, sizes, kind, lambda: made)
 
 
 class _Operands(NamedTuple):
@@ -288,6 +373,62 @@ class _Operands(NamedTuple):
     queue: cl.CommandQueue | None
 
 
+def _from_either(
+    name: str,
+    a: Any,
+    b: Any,
+    out: Any,
+    sizes: decision.Sizes,
+    kind: str,
+    operands: Callable[[], tuple[Any, Any, tuple[int, ...]]],
+    on_device: Callable[[], Any],
+    on_host: Callable[[], Any],
+) -> Any:
+    """Return a product of host arrays, from the side that is decided for it.
+
+    Parameters
+    ----------
+    name, a, b, out, sizes, kind, operands : object
+        As for `clgemm.side.decision.describe`.
+    """
+    goes = decision.ruled(math.prod(sizes))
+    if goes is not None:
+        return on_device() if goes else on_host()
+    if 0 in sizes or decision.is_negligible(sizes, kind):
+        return on_host()
+    entry = decision.describe(name, a, b, out, sizes, kind, operands)
+    if entry.goes_to_device():
+        made = decision.on_device(entry, on_device)
+        if made is not None:
+            return made[0]
+    return decision.on_host(entry, on_host)
+
+
+def _are_plain(a: Any, b: Any, out: Any) -> bool:
+    """Tell whether all are NumPy's own arrays; `out` may be None."""
+    array = np.ndarray
+    return type(a) is array and type(b) is array and (out is None or type(out) is array)
+
+
+def _again(a: Any, b: Any, out: Any) -> bool:
+    """Make a product of the same device arrays as before; False if it is another one."""
+    from clgemm.runtime.call_cache import again
+
+    return again("matmul", a, b, out)
+
+
+def _multiply(x: AnyArray, y: AnyArray, c: AnyArray, queue: Any, precision: str | None) -> Any:
+    from clgemm.runtime.launch import multiply
+
+    return multiply(1.0, x, y, 0.0, c, queue=queue, precision=precision)
+
+
+def _remember(signature: Signature | None, bound: Any, shape: tuple[int, ...]) -> None:
+    from clgemm.runtime.call_cache import remember
+
+    remember(signature, bound, shape)
+
+
 def _repeated(
     function: str, a: Any, b: Any, out: Any
 ) -> tuple[str | None, AnyArray | None, Signature | None]:
@@ -295,12 +436,13 @@ def _repeated(
 
     All are None if the precision's setting is wrong: `multiply` raises that error.
     """
-    least = threshold() if isinstance(a, np.ndarray) else None
+    from clgemm.runtime.call_cache import repeat
+
     try:
         precision = chosen_precision()
     except ValueError:
         return None, None, None
-    return precision, *repeat(function, least, precision, 1.0, a, b, 0.0, out)
+    return precision, *repeat(function, None, precision, 1.0, a, b, 0.0, out)
 
 
 def _taken(a: Any, b: Any, out: Any) -> _Operands | None:

@@ -23,6 +23,7 @@ __all__ = [
     "print_table",
     "product_bar",
     "progress",
+    "steps",
     "whole",
 ]
 
@@ -146,6 +147,29 @@ def progress(total: int) -> Iterator[Callable[[str], None]]:
             bar.update(task, completed=begun, description=text)
 
         yield step
+
+
+@contextmanager
+def steps() -> Iterator[Callable[[int, int, str], None]]:
+    """Show on the error stream how many parts of a work are done.
+
+    Yields
+    ------
+    callable
+        To be called with the parts that are done, all parts and a description.
+    """
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+    except ImportError:
+        yield lambda done, total, text: print(f"{done} of {total}: {text}", file=sys.stderr)
+        return
+    columns = BarColumn(20), TextColumn("{task.completed}/{task.total} {task.description}")
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total, text: bar.update(
+            task, completed=done, total=total, description=text
+        )
 
 
 @contextmanager

@@ -213,8 +213,9 @@ def distinct(
 
 def traits_here() -> Traits:
     """Return the traits of the chosen device."""
-    import clgemm
     from clgemm.planning.validation import instructions_of
+
+    import clgemm
 
     device = clgemm.get_device()
     return dataclasses.replace(device.traits, instructions=instructions_of(device))

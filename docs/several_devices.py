@@ -20,9 +20,10 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
+from clgemm.planning.selection import SQUARE, SQUARE_BYTES
+
 from clgemm.core.transfer import FLOAT_BYTES, Tile, make_stream
 from clgemm.core.transfer_config import TransferConfig
-from clgemm.planning.selection import SQUARE, SQUARE_BYTES
 
 HERE = Path(__file__).parent
 SIZES = (16384, 32768, 49152)

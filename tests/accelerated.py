@@ -9,6 +9,7 @@ import sys
 import numpy as np
 
 from clgemm.accel import enabled, places, report
+from clgemm.side import preparation
 
 RANDOM = np.random.default_rng(0)
 TYPE_CALL = 128  # the offset of __call__'s slot in CPython's PyTypeObject
@@ -58,6 +59,14 @@ def places_of_numpy():
     functions = [np.dot, np.dot._implementation, np.inner, np.inner._implementation, np.matmul]
     flags = [kind.__flags__ & ~VERSION for kind in (np.ndarray, np.ufunc)]
     return pointers, descriptors, slots, functions, sys.unraisablehook, flags
+
+
+def expect(host_us, device_us):
+    """Let the only product that was made so far take these times; return what is known of it."""
+    (entry,) = preparation.entries.values()
+    entry.host.us, entry.device.us, entry.promised = host_us, 0.0, device_us
+    entry.is_ready, entry.left = True, 0
+    return entry
 
 
 class PlantedError(Exception):

@@ -30,7 +30,7 @@ from hypothesis import HealthCheck, settings
 
 import clgemm
 from clgemm.core import caches
-from clgemm.hardware import choice
+from clgemm.core.named import named
 from clgemm.hardware.choice import devices, no_device
 from clgemm.planning import planner
 from clgemm.records import lookup
@@ -89,7 +89,7 @@ def unshared_scratch() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def chosen_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Restore after each test the device that was chosen before it."""
-    monkeypatch.setattr(choice, "_chosen", choice._chosen)
+    monkeypatch.setattr(named, "by_process", named.by_process)
 
 
 @pytest.fixture(scope="session")

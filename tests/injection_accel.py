@@ -29,9 +29,11 @@ import clgemm
 from clgemm.accel import enabled, report, session
 from clgemm.core.caches import forget_plans
 from clgemm.runtime.workspace import workspace
+from clgemm.side import preparation
 
 OURS = str(Path(clgemm.__file__).parent) + os.sep
 HANG_SECONDS = 120
+HOST_US = 1e3  # of a product whose side measured times decide
 
 RIGHT, RAISED, NAN = "right", "raised at the call", "NaN"
 GOOD = {RIGHT, RAISED, NAN}
@@ -117,6 +119,7 @@ def _integers(*shape: int) -> Any:
 A, B = _integers(24, 24), _integers(24, 24)
 STACK = _integers(3, 24, 24)
 LARGE = _integers(200, 300)
+C, D = _integers(128, 128), _integers(128, 128)  # large enough for a comparison of both sides
 
 
 def _in_place(function: Callable[..., Any]) -> Callable[[], Any]:
@@ -146,6 +149,11 @@ CALLS: dict[str, Callable[[], Any]] = {
     "np.inner": lambda: np.inner(A, B),
     "np.tensordot": lambda: np.tensordot(STACK, B, 1),
 }
+# Products whose side measured times decide.
+COMPARED: dict[str, Callable[[], Any]] = {
+    "@, compared": lambda: C @ D,
+    "np.dot, compared": lambda: np.dot(C, D),
+}
 
 
 class Outcome(NamedTuple):
@@ -157,10 +165,16 @@ class Outcome(NamedTuple):
     outcome: str
 
 
-def _settled() -> None:
-    """Make the router use a device again that has failed."""
+def _settled(device_us: float | None) -> None:
+    """Let a device be used again that has failed, and let measured times decide as before."""
     assert session._state.active is not None
-    session._state.active.router.begin()
+    session._state.active.failures.begin()
+    if device_us is None:
+        return
+    preparation.state.reason = ""
+    for entry in preparation.entries.values():
+        entry.host.us, entry.device.us, entry.promised = HOST_US, 0.0, device_us
+        entry.is_ready, entry.left = True, 0
 
 
 def _begin_anew() -> None:
@@ -169,22 +183,30 @@ def _begin_anew() -> None:
     workspace.cache_clear()
 
 
-def count_places(name: str, *, cold: bool = False) -> int:
+def count_places(name: str, *, cold: bool = False, device_us: float | None = None) -> int:
     """Return the number of places of a call."""
-    CALLS[name]()  # compiles
+    call = (CALLS | COMPARED)[name]
+    call()  # compiles
+    _settled(device_us)
     if cold:
         _begin_anew()
     with traced(-1, PlantedError()) as tracer:
-        CALLS[name]()
+        call()
     return tracer.events
 
 
 def outcomes(
-    name: str, error: str, *, cold: bool = False, every: int = 1, first: int = 1
+    name: str,
+    error: str,
+    *,
+    cold: bool = False,
+    every: int = 1,
+    first: int = 1,
+    device_us: float | None = None,
 ) -> Iterator[Outcome]:
     """Raise an exception at each place of a call, or at some, and yield the outcomes.
 
-    To be called while all products are offloaded.
+    To be called while all products are offloaded, or while measured times decide.
 
     Parameters
     ----------
@@ -192,9 +214,12 @@ def outcomes(
         Whether to clear the caches before each call, so that it plans, builds and allocates.
     every, first : int
         The distance of the places that are tried, and the first one.
+    device_us : float, optional
+        What a product of `COMPARED` takes on the device, in microseconds.
     """
-    call = CALLS[name]
+    call = (CALLS | COMPARED)[name]
     expected = call()  # compiles
+    _settled(device_us)
     at = first
     while True:
         planted = ERRORS[error]()
@@ -208,7 +233,9 @@ def outcomes(
                 raised = found
         if tracer.place is None:
             return
-        yield Outcome(name, error, tracer.place, _outcome(call, expected, planted, result, raised))
+        outcome = _outcome(call, expected, planted, result, raised, device_us)
+        yield Outcome(name, error, tracer.place, outcome)
+        _settled(device_us)
         at += every
 
 
@@ -218,6 +245,7 @@ def _outcome(
     planted: BaseException,
     result: Any,
     raised: BaseException | None,
+    device_us: float | None,
 ) -> str:
     if raised is not None and raised is not planted:
         return f"{OTHER}: {type(raised).__name__}: {raised}"
@@ -228,14 +256,14 @@ def _outcome(
         same = np.array_equal(result, expected)
         first = RIGHT if same else NAN if np.isnan(result).any() else WRONG
     if first in GOOD:
-        _settled()
+        _settled(device_us)
         before = report().offloaded
         try:
             if not np.array_equal(call(), expected):
                 return LATER_WRONG
         except Exception as found:  # an outcome
             return f"{LATER_RAISED}: {type(found).__name__}: {found}"
-        if report().offloaded == before:
+        if report().offloaded == before and (device_us or 0.0) < HOST_US:
             left_out = report().left_out
             _begin_anew()
             return f"{LATER_HOST}: {left_out[0].error if left_out else report()}"

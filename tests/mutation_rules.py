@@ -12,7 +12,7 @@ __all__ = ["ROOT", "Mutant", "in_turns"]
 
 ROOT = Path(__file__).resolve().parents[1]
 PLANNING = ("planner.py", "bounded.py", "windows.py", "tiles.py", "schedule.py")
-PLANNING += ("long_products.py", "selection.py", "crossovers.py")
+PLANNING += ("long_products.py", "transfers.py")
 CORE = ("layout.py", "problem.py", "shapes.py", "steps.py", "transfer.py")
 
 

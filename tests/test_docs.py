@@ -199,7 +199,8 @@ def test_the_reasons_are_those_of_the_code():
     page = text_of(DOCS / "accelerating.md")
     table = page[page.index("| reason | meaning") :].partition("\n\n")[0]
     reasons = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
-    source = "".join(text_of(file) for file in (ROOT / "clgemm" / "accel").glob("*.py"))
+    folders = ROOT / "clgemm" / "accel", ROOT / "clgemm" / "side"
+    source = "".join(text_of(file) for folder in folders for file in folder.glob("*.py"))
     assert reasons
     assert [reason for reason in reasons if f'"{reason}"' not in source] == []
 

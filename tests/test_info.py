@@ -58,14 +58,18 @@ def test_info_prints_it(capsys):
     [
         ("CLGEMM_THRESHOLD", "abc", "CLGEMM_THRESHOLD='abc' is not a whole number"),
         ("CLGEMM_THRESHOLD", "1.5", "CLGEMM_THRESHOLD='1.5' is not a whole number"),
+        ("CLGEMM_SIDE", "gpu", "CLGEMM_SIDE='gpu' is not one of auto, host, device"),
+        ("CLGEMM_PREPARE", "no", "CLGEMM_PREPARE='no' is neither auto nor never"),
         ("CLGEMM_PRECISION", "quick", "CLGEMM_PRECISION='quick' is not one of strict, float32, fa"),
     ],
 )
-@pytest.mark.parametrize("command", ["info", "bench", "tune", "verify", "ladder"])
+@pytest.mark.parametrize("command", ["info", "warmup", "bench", "tune", "verify", "ladder"])
 def test_a_wrong_setting_is_one_line_and_exit_code_2(
     command, variable, value, said, monkeypatch, capsys
 ):
     """With a wrong setting, each command prints one line that names it and returns 2."""
+    if variable != "CLGEMM_THRESHOLD":
+        monkeypatch.delenv("CLGEMM_THRESHOLD")  # it goes before CLGEMM_SIDE
     monkeypatch.setenv(variable, value)
     assert main([command]) == 2
     out, err = capsys.readouterr()
@@ -81,13 +85,16 @@ def test_info_shows_each_setting_with_its_source(device, monkeypatch):
     shown = clgemm.show_config("dicts")["Settings"]
     assert shown["device"] == "chosen by clgemm.set_device(...)"
     assert shown["precision"] == "strict (CLGEMM_PRECISION)"
-    assert "1,000,000 (CLGEMM_THRESHOLD)" in shown.values()
+    assert "the device from 1,000,000 multiply-adds on (CLGEMM_THRESHOLD)" in shown.values()
     assert shown["cache folder"] == "somewhere (CLGEMM_CACHE_DIR)"
     with clgemm.precision("fast"):
         assert clgemm.show_config("dicts")["Settings"]["precision"] == "fast (clgemm.precision)"
     for variable in ("CLGEMM_THRESHOLD", "CLGEMM_PRECISION", "CLGEMM_CACHE_DIR"):
         monkeypatch.delenv(variable)
+    monkeypatch.setenv("CLGEMM_SIDE", "host")
+    assert "NumPy (CLGEMM_SIDE)" in clgemm.show_config("dicts")["Settings"].values()
+    monkeypatch.delenv("CLGEMM_SIDE")
     shown = clgemm.show_config("dicts")["Settings"]
     assert shown["precision"] == "float32 (default)"
-    assert "as measured (default)" in shown.values()
+    assert "whichever takes less time (default)" in shown.values()
     assert shown["cache folder"].endswith(" (default)")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strategies import buffers, integers
 
 import clgemm
-from clgemm import contraction, products
+from clgemm import products
 from clgemm.runtime import call_cache, launch
 
 RNG = np.random.default_rng(2014)
@@ -29,14 +29,13 @@ OURS["multi_dot"] = lambda *x, **keywords: clgemm.multi_dot(x, **keywords)
 @pytest.fixture
 def launches(monkeypatch):
     """Return the list of products that reach the device."""
-    seen = []
+    seen, multiply = [], launch.multiply
 
     def counted(*arguments, **keywords):
         seen.append(arguments)
-        launch.multiply(*arguments, **keywords)
+        return multiply(*arguments, **keywords)
 
-    for module in (contraction, products):
-        monkeypatch.setattr(module, "multiply", counted)
+    monkeypatch.setattr(launch, "multiply", counted)
     monkeypatch.setattr(call_cache, "_calls", {})  # repeated calls would not be seen
     return seen
 
@@ -306,47 +305,45 @@ def test_small_products_stay_on_the_host(device, monkeypatch, launches):
 
 
 @pytest.mark.parametrize("batch", [(), (3,)])
-def test_numpys_loops_run_on_the_device(batch, device, monkeypatch, launches):
-    """NumPy's `matmul` makes a column times a row without BLAS; its `dot` does not.
-
-    A CPU that emulates lanes is not faster, and gets none of them.
-    """
-    emulates_lanes = device.kind == "CPU" and not device.traits.is_vector_compiler
-    monkeypatch.delenv("CLGEMM_THRESHOLD")
+def test_a_column_times_a_row_has_numpys_zeros(batch, device, launches):
+    """NumPy's `matmul` makes it by a loop of its own; zeros of either sign are as there."""
     rng = np.random.default_rng(17)
     a, b = (rng.standard_normal((*batch, *s), np.float32) for s in ((1100, 1), (1, 1000)))
     a[..., 3, 0] = -0.0
+    expected = np.matmul(a, b)
     out = np.full((*batch, 1100, 1000), np.nan, np.float32)
     for result in (clgemm.matmul(a, b), clgemm.matmul(a, b, out=out)):
-        assert np.array_equal(result, np.matmul(a, b))
-    assert np.array_equal(np.signbit(out), np.signbit(np.matmul(a, b)))
-    assert len(launches) >= 2 or emulates_lanes
-    assert not (launches and emulates_lanes)
-    launches.clear()
-    clgemm.matmul(a[..., :20, :], b)
-    if not batch:
-        clgemm.dot(a, b)
-    assert not launches
+        np.testing.assert_array_equal(result, expected)
+        np.testing.assert_array_equal(np.signbit(result), np.signbit(expected))
+    assert len(launches) == 2
 
 
-def test_a_vector_times_a_large_scattered_matrix_runs_on_the_device(device, monkeypatch, launches):
-    """NumPy's `matmul` makes it without BLAS; its `dot` copies the matrix. Small ones stay."""
-    emulates_lanes = device.kind == "CPU" and not device.traits.is_vector_compiler
-    monkeypatch.delenv("CLGEMM_THRESHOLD")
-    rng = np.random.default_rng(27)
-    scattered = integers(rng, (2100, 2200))[::2, ::2]
-    row, column, dense = integers(rng, (1, 1050)), integers(rng, (1100,)), scattered.copy()
+def kind_of(name, a, b):
+    """Return how NumPy makes a product that is compared with the device's; "" for another one."""
+    entry = products.entry_of(name, a, b)
+    return "" if isinstance(entry, str) else entry.of[0]
+
+
+def test_a_column_times_a_row_is_compared_where_numpy_makes_it_by_a_loop():
+    """NumPy's `matmul` makes it without BLAS, which takes longer; its `dot` does not."""
+    column, row = np.ones((300, 1), np.float32), np.ones((1, 300), np.float32)
+    assert kind_of("matmul", column, row) == "loop"
+    assert kind_of("dot", column, row) == ""
+    assert kind_of("matmul", column[:20], row) == ""
+    stack = np.ones((3, 300, 1), np.float32)
+    assert kind_of("matmul", stack, row) == "loop"
+
+
+def test_a_vector_times_a_scattered_matrix_is_compared_where_numpy_makes_it_by_a_loop():
+    """NumPy's `matmul` makes a large one without BLAS; its `dot` copies the matrix first."""
+    scattered = np.ones((2100, 2200), np.float32)[::2, ::2]
+    row, column = np.ones((1, 1050), np.float32), np.ones(1100, np.float32)
     for a, b in ((row, scattered), (scattered, column), (scattered, column[:, None])):
-        np.testing.assert_array_equal(clgemm.matmul(a, b), np.matmul(a, b))
-        assert len(launches) >= 1 or emulates_lanes
-        assert not (launches and emulates_lanes)
-        launches.clear()
-    small, turned = scattered[:900], column[:900] @ scattered[:900]
-    np.testing.assert_array_equal(clgemm.matmul(column[:900], small), turned)
-    for a, b in ((row, dense), (dense, column)):
-        np.testing.assert_array_equal(clgemm.matmul(a, b), np.matmul(a, b))
-    np.testing.assert_array_equal(clgemm.dot(scattered, column), np.dot(scattered, column))
-    assert not launches
+        assert kind_of("matmul", a, b) == "loop"
+    assert kind_of("dot", scattered, column) == "copied"
+    assert kind_of("matmul", row[:, :900], scattered[:900]) == ""
+    dense = scattered.copy()
+    assert {kind_of("matmul", row, dense), kind_of("dot", dense, column)} == {"blas"}
 
 
 def test_large_stacks_of_small_matrices(device, launches):

@@ -1,9 +1,9 @@
 """Hostile surroundings: no memory, drivers that vanish, processes, threads, exits, debuggers.
 
 Others have their tests where they belong: compilers that hang and devices that crash in
-hardware/test_health.py and tuning/test_trial.py, full disks in runtime/test_programs.py and
+hardware/test_trial.py and tuning/test_trial.py, full disks in runtime/test_programs.py and
 runtime/test_binaries.py, records that are cut or forged in records/test_record.py, verdicts in
-hardware/test_health.py, tuners side by side in tuning/test_trials.py, forks in
+hardware/test_trial.py, tuners side by side in tuning/test_trials.py, forks in
 hardware/test_forks.py, interruptions in runtime/test_interrupts.py and runtime/test_waiting.py.
 """
 
@@ -83,7 +83,7 @@ PRODUCT = """
 import logging, sys
 logging.basicConfig(format="%(message)s", stream=sys.stderr)
 import numpy as np, clgemm
-a = np.ones((1200, 1200), np.float32)  # larger than any crossover
+a = np.ones((1200, 1200), np.float32)
 assert (clgemm.matmul(a, a) == 1200).all()
 assert (clgemm.matmul(a, a) == 1200).all()
 try:

@@ -6,10 +6,11 @@ unmodified program, and ``%load_ext clgemm.accel`` a notebook. Warnings go to
 ``logging.getLogger("clgemm")``.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from clgemm.accel.session import enabled, install, report, uninstall
-from clgemm.accel.tally import Report
+if TYPE_CHECKING:
+    from clgemm.accel.session import enabled, install, report, uninstall
+    from clgemm.side.report import Report
 
 __all__ = [
     "Report",
@@ -22,11 +23,25 @@ __all__ = [
 ]
 
 
+def __getattr__(name: str) -> Any:
+    """Import what a name stands for at its first use: that imports NumPy."""
+    if name not in ("Report", "enabled", "install", "report", "uninstall"):
+        raise AttributeError(f"module 'clgemm.accel' has no attribute {name!r}")
+    from clgemm.accel import session
+
+    value = globals()[name] = getattr(session, name)
+    return value
+
+
 def load_ipython_extension(_shell: Any) -> None:
     """Accelerate NumPy: ``%load_ext clgemm.accel``."""
+    from clgemm.accel.session import install
+
     install()
 
 
 def unload_ipython_extension(_shell: Any) -> None:
     """Restore NumPy: ``%unload_ext clgemm.accel``."""
+    from clgemm.accel.session import uninstall
+
     uninstall()

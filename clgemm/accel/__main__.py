@@ -8,24 +8,26 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-from clgemm import __version__, get_device, progress, set_device
-from clgemm.accel import install, report
-from clgemm.accel.advice import why_nothing
-from clgemm.accel.crossover import measure
+from clgemm import __version__
 from clgemm.accel.run import run, run_code, run_input
-from clgemm.accel.session import host_matmul
-from clgemm.hardware.choice import ENVIRONMENT_VARIABLE, find_devices
-from clgemm.planning.crossovers import Crossovers
-from clgemm.planning.selection import require_settings
-from clgemm.terminal import print_table, product_bar, whole
+from clgemm.core.imports import after_import
+from clgemm.core.settings import whole_number
 
 EPILOG = """
-Without --threshold, the device multiplies from the crossover on: the size from which on it is
-faster than the host. It is measured once on this machine: by --measure for all kinds of products,
-or for one kind by the first program that spends a second in large products of that kind. On most
-CPUs with AVX-512, estimates serve until --measure.
+Without --threshold and --side, each product is computed where it takes less time. NumPy computes
+all products until the device is ready, which child processes of low priority see to; what they have
+built and measured is kept. 'python -m clgemm warmup' does all of that at once.
 """
+NO_DEVICE = 2  # the exit code of `warmup` if no device works
+
+
+def _whole(text: str) -> int:
+    try:
+        return whole_number(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument(
         "--threshold",
-        type=whole,
+        type=_whole,
         metavar="N",
         help="use the device for products of N or more multiply-adds; 0: for all products",
     )
@@ -50,9 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help='"gpu", "cpu", a position or part of a name; "all", or several with commas',
     )
     parser.add_argument(
+        "--side",
+        choices=["auto", "host", "device"],
+        help="compute float32 products on the faster side (auto), by NumPy, or on the device",
+    )
+    parser.add_argument(
         "--measure",
         action="store_true",
-        help="first measure from which size on the device is faster",
+        help="prepare the device first, as 'python -m clgemm warmup' does",
     )
     parser.add_argument(
         "--children",
@@ -86,22 +93,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.program is None and not args.measure:
         parser.error("there is no program to run")
     try:
-        require_settings()
-        chosen = () if args.device is None else find_devices(args.device)
-        device = chosen[0] if len(chosen) == 1 else None
-        if len(chosen) > 1:
-            set_device(*chosen)
-            os.environ[ENVIRONMENT_VARIABLE] = args.device  # of processes that the program starts
-        if args.measure:
-            _print_crossovers(measure(device or get_device(), host_matmul()))
-        if args.program is None:
-            return 0
-        if args.profile:
-            atexit.register(_print_report, os.getpid())
-        install(args.threshold, device, profile=args.profile, children=args.children)
+        install = _prepared(args)
     except (RuntimeError, ValueError) as error:
         parser.error(str(error))
+    if args.program is None:
+        return 0
+    if args.profile:
+        atexit.register(_print_report, os.getpid())
+    # NumPy is accelerated once the program imports it: until then this process loads nothing.
+    after_import("numpy", install)
     if args.progress:
+        from clgemm import progress
+        from clgemm.terminal import product_bar
+
         progress(product_bar()).__enter__()  # for the program's main thread, to its end
     if args.code:
         run_code(args.program, args.arguments)
@@ -112,22 +116,63 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _print_crossovers(found: Crossovers) -> None:
-    rows = [
-        (kind, "never" if least is None else f"{least / 1e6:,.0f}") for kind, least in found.items()
-    ]
-    with contextlib.redirect_stdout(sys.stderr):
-        print_table(
-            "Sizes from which on the device is faster, transfers included",
-            ("kind of product", "million multiply-adds"),
-            ("left", "right"),
-            rows,
-        )
+def _prepared(args: argparse.Namespace) -> Any:
+    """Check the arguments and the settings, and return a function that accelerates NumPy.
+
+    Raises
+    ------
+    RuntimeError, ValueError
+        As `install`.
+    SystemExit
+        If the device cannot be prepared first.
+    """
+    from clgemm.accel.settings import Settings, least_of
+    from clgemm.side.settings import require_settings
+
+    require_settings()
+    device = None
+    if args.device is not None:
+        from clgemm.hardware.choice import ENVIRONMENT_VARIABLE, find_devices, set_device
+
+        chosen = find_devices(args.device)
+        device = chosen[0] if len(chosen) == 1 else None
+        if device is None:
+            set_device(*chosen)
+            os.environ[ENVIRONMENT_VARIABLE] = args.device  # of processes that the program starts
+    if args.measure:
+        from clgemm.side.warm import main as warm
+
+        with contextlib.redirect_stdout(sys.stderr):  # the other one is the program's
+            code = warm(["--device", args.device] if args.device else [])
+        if code == NO_DEVICE or (code and args.program is None):
+            raise SystemExit(code)
+    if args.children:  # at once: the program itself need not import NumPy
+        from clgemm.accel.children import accelerate_children
+
+        accelerate_children(Settings(least_of(args.threshold, args.side), device))
+
+    def install() -> None:
+        from clgemm.accel.session import install
+
+        try:
+            install(
+                *(args.threshold, device),
+                profile=args.profile,
+                children=args.children,
+                side=args.side,
+            )
+        except RuntimeError as error:  # in the program's import of NumPy, which must not fail
+            print(f"clgemm: this process uses plain NumPy: {error}", file=sys.stderr)
+
+    return install
 
 
 def _print_report(process: int) -> None:
-    if os.getpid() != process:
+    if os.getpid() != process or "numpy" not in sys.modules:
         return
+    from clgemm.accel.session import report
+    from clgemm.terminal import print_table
+
     found = report()
     rows = [
         (
@@ -149,7 +194,7 @@ def _print_report(process: int) -> None:
             ("left", "right", "left", "right"),
             rows,
         )
-        sentences = why_nothing(found), found.saved, found.children, *found.left_out
+        sentences = found.why_nothing, found.saved, found.preparing, found.children, *found.left_out
         for sentence in filter(None, sentences):
             print(sentence)
 

@@ -8,14 +8,13 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from clgemm.accel.semantics import is_product_by_own_transpose
 from clgemm.contraction import as_batches
 from clgemm.core.layout import broadcast_batch
-from clgemm.planning.crossovers import Work
 from clgemm.runtime import results
 from clgemm.runtime.operands import overlap, rearranged, updatable
+from clgemm.side.decision import Sizes, own_transpose
 
-__all__ = ["FLOAT32", "Request", "are_fitting", "is_float32", "parse_matmul"]
+__all__ = ["FLOAT32", "Request", "is_float32", "parse_matmul"]
 
 FLOAT32 = np.dtype(np.float32)
 KEYWORDS = {"axes", "casting", "dtype", "order", "out", "subok"}
@@ -53,16 +52,21 @@ class Request(NamedTuple):
     axes: tuple[int | None, int | None]
 
     @property
-    def work(self) -> Work:
-        """The sizes of the product."""
+    def batch(self) -> tuple[int, ...]:
+        """The shape of the batch."""
+        return broadcast_batch(self.rows.shape[:-2], self.columns.shape[:-2])
+
+    @property
+    def sizes(self) -> Sizes:
+        """m, n, k and the number of matrices."""
         rows, columns = self.rows, self.columns
-        symmetric = (
-            rows.dtype == columns.dtype == FLOAT32
-            and rows.shape[-2] == columns.shape[-1]
-            and is_product_by_own_transpose(rows, columns)
-        )
-        matrices = math.prod(broadcast_batch(rows.shape[:-2], columns.shape[:-2]))
-        return Work(rows.shape[-2], columns.shape[-1], rows.shape[-1], matrices, symmetric)
+        return rows.shape[-2], columns.shape[-1], rows.shape[-1], math.prod(self.batch)
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether NumPy's result is symmetric bit for bit: a matrix times its own transpose."""
+        rows, columns = self.rows, self.columns
+        return rows.dtype == columns.dtype == FLOAT32 and own_transpose(rows, columns)
 
     @property
     def is_direct(self) -> bool:
@@ -134,16 +138,11 @@ def parse_matmul(
     return _request(a, b, out, axes, keywords.get("order", "K"), copy)
 
 
-def are_fitting(a: Any, b: Any) -> bool:
-    """Tell whether two arrays are matrices whose product exists."""
-    return bool(a.ndim == b.ndim == 2 and a.shape[1] == b.shape[0])
-
-
 def _are_plain(a: Any, b: Any, out: Any) -> bool:
     """Tell whether all are float32 matrices of fitting shapes, as most are; `out` may be None."""
     if not (type(a) is type(b) is np.ndarray and a.dtype is b.dtype is FLOAT32):
         return False
-    if not are_fitting(a, b):
+    if not (a.ndim == b.ndim == 2 and a.shape[1] == b.shape[0]):
         return False
     return out is None or bool(
         type(out) is np.ndarray

@@ -1,16 +1,15 @@
 """Acceleration and detection of Python processes that an accelerated program starts."""
 
+# ruff: noqa: PTH100, PTH118, PTH119, PTH120 - pathlib would delay every program
+
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
-from pathlib import Path
 from typing import Any
 
 from clgemm.accel.settings import Settings
-from clgemm.hardware.identity import identity
 
 __all__ = [
     "accelerate_children",
@@ -21,7 +20,9 @@ __all__ = [
 ]
 
 VARIABLE = "CLGEMM_ACCEL_CHILDREN"
-FOLDER = str(Path(__file__).parent / "for_children")  # its sitecustomize.py accelerates them
+FOLDER = os.path.join(
+    os.path.dirname(os.path.abspath(__file__)), "for_children"
+)  # its sitecustomize.py accelerates them
 SPAWNED = (
     "Python processes that the program started use plain NumPy: --children, or "
     "install(children=True), accelerates them too, unless they are forked"
@@ -34,8 +35,14 @@ FORKED = (
 
 def accelerate_children(settings: Settings) -> None:
     """Accelerate the Python processes that this process starts from now on."""
-    device = None if settings.device is None else identity(settings.device)
-    os.environ[VARIABLE] = json.dumps({"threshold": settings.threshold, "device": device})
+    import json
+
+    device = None
+    if settings.device is not None:
+        from clgemm.hardware.identity import identity
+
+        device = identity(settings.device)
+    os.environ[VARIABLE] = json.dumps({"threshold": settings.least, "device": device})
     paths = [path for path in _paths() if path != FOLDER]
     os.environ["PYTHONPATH"] = os.pathsep.join([FOLDER, *paths])
 
@@ -112,11 +119,11 @@ def children_note() -> str:
 def _is_python(executable: Any, arguments: Any) -> bool:
     """Tell whether a command starts a Python other than clgemm's own child processes."""
     try:
-        name = Path(os.fsdecode(executable)).name
+        name = os.path.basename(os.fsdecode(executable))
         words = [os.fsdecode(word) for word in arguments]
     except (TypeError, ValueError):
         return False
-    if not (name.startswith("python") or name == Path(sys.executable).name):
+    if not (name.startswith("python") or name == os.path.basename(sys.executable)):
         return False
     return not any(word.startswith("clgemm.") for word in words)
 

@@ -1,4 +1,4 @@
-"""Exceptions during a product: which ones the program must see, and how others are logged."""
+"""Exceptions during a product: which ones the program must see, and what follows from others."""
 
 from __future__ import annotations
 
@@ -6,17 +6,154 @@ import functools
 import logging
 import signal
 import sys
+import threading
+import time
 from types import CodeType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["belongs_to_program", "is_near_recursion_limit", "log_safely"]
+from clgemm.accel.inside import BUSY
+from clgemm.core.nesting import NestedCallError
+from clgemm.side import preparation
+from clgemm.side.report import LeftOut
+
+if TYPE_CHECKING:
+    from clgemm.side.decision import Entry
+
+__all__ = [
+    "DEEP",
+    "ERROR",
+    "FAILED",
+    "NO_DEVICE",
+    "Failures",
+    "belongs_to_program",
+    "is_near_recursion_limit",
+    "log_safely",
+]
 
 log = logging.getLogger("clgemm.accel")
 
+# Reasons why a product stays on the host.
+NO_DEVICE = "no OpenCL device"
+FAILED = "device failure"
+ERROR = "error inside clgemm"
+DEEP = "call near the recursion limit"
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 10.0, 600.0
+MOST_WARNINGS = 100  # the most warnings that are remembered, so that none is repeated
 # The most stack frames that a product on a device needs.
 ROOM = 150
 # Packages that a product calls: an exception class of another package comes from the program.
 CALLED = {"builtins", "clgemm", "numpy", "pyopencl", "pytools", *sys.stdlib_module_names}
+
+
+class Failures:
+    """What has failed under one group of settings, and until when the device is not used.
+
+    Parameters
+    ----------
+    device : Device or None
+        The device of the settings; None for the chosen ones.
+    """
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        self._lock = threading.RLock()
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget all failures and warnings."""
+        self._left_out: LeftOut | None = None
+        self._ends = 0.0  # of the pause, as a monotonic time
+        self._warned: set[str] = set()
+
+    def are_ours(self, error: BaseException) -> bool:
+        """Tell whether NumPy repeats the product after an exception, and the program sees none."""
+        return isinstance(error, Exception) and not belongs_to_program(error)
+
+    def pauses(self) -> bool:
+        """Tell whether the device is not to be used now."""
+        return self._left_out is not None and time.monotonic() < self._ends
+
+    def worked(self) -> None:
+        """Record that the device has made a product."""
+        if self._left_out is not None:
+            name, self._left_out = self._left_out.device, None
+            log_safely(logging.WARNING, f"{name} is used again")
+
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """Return the device if its last product failed."""
+        return () if self._left_out is None else (self._left_out,)
+
+    def add(self, error: BaseException, is_tried: bool, entry: Entry | None) -> str:
+        """Record that a product failed, and return the reason for the report.
+
+        After an error of the device, the device is not used for a while. It may make the next
+        product if it was out of memory or if the error is not its own.
+
+        Parameters
+        ----------
+        is_tried : bool
+            Whether the device was to make the product.
+        """
+        if isinstance(error, RecursionError):
+            return DEEP
+        if isinstance(error, NestedCallError):  # a signal handler or finalizer asked for it
+            return BUSY
+        what = f"{type(error).__name__}: {error}"
+        if is_tried and (found := self._of_device(error, what, entry)):
+            return found
+        self._warn_once(f"a product failed inside clgemm, and NumPy repeats it: {what}", error)
+        return ERROR
+
+    def _of_device(self, error: BaseException, what: str, entry: Entry | None) -> str:
+        """Return the reason if the device, or the lack of one, is to blame; else ""."""
+        try:
+            import pyopencl as cl
+
+            from clgemm.hardware.choice import BrokenDeviceError, NoDeviceError, chosen
+            from clgemm.runtime.readiness import NotReadyError
+        except (ImportError, OSError) as missing:
+            return self._without_device(missing, entry)
+        if isinstance(error, NotReadyError) and entry is not None:
+            entry.not_ready()
+            return entry.reason
+        if isinstance(error, BrokenDeviceError | NoDeviceError):
+            return self._without_device(error, entry)
+        if not isinstance(error, (MemoryError, cl.Error, OSError, RuntimeError, ValueError)):
+            return ""
+        try:
+            name = (self._device or chosen()[0]).name
+        except (RuntimeError, ValueError) as none:
+            return self._without_device(none, entry)
+        if isinstance(error, MemoryError | cl.MemoryError):
+            self._warn_once(f"a product failed on {name}, and NumPy repeats it: {what}")
+        else:
+            self._pause(name, what)
+        return FAILED
+
+    def _without_device(self, error: BaseException, entry: Entry | None) -> str:
+        """Leave products to NumPy, with one warning."""
+        if entry is None:
+            self._warn_once(f"NumPy is not accelerated: {error}")
+        else:
+            preparation.state.give_up(str(error))  # which warns
+        return NO_DEVICE
+
+    def _pause(self, name: str, what: str) -> None:
+        failures = 1 + (self._left_out.failures if self._left_out else 0)
+        pause = min(FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 30), LONGEST_PAUSE_SECONDS)
+        self._left_out = LeftOut(name, failures, time.time() + pause, what)
+        self._ends = time.monotonic() + pause
+        log_safely(logging.WARNING, f"a product failed, and NumPy repeats it: {self._left_out}")
+
+    def _warn_once(self, message: str, error: BaseException | None = None) -> None:
+        with self._lock:
+            if message in self._warned:
+                return
+            if len(self._warned) >= MOST_WARNINGS:
+                self._warned.clear()
+            self._warned.add(message)
+        log_safely(logging.WARNING, message, error)
 
 
 def belongs_to_program(error: Exception) -> bool:

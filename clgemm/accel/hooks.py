@@ -1,50 +1,78 @@
 """The functions that NumPy calls in place of its own products.
 
-Small products return at once to NumPy; the router decides about large ones. Callers call these
-functions like any other, from Python or C, so that an exception is raised at the call. NumPy
-repeats a product that fails on the device.
+Small products return at once to NumPy; `clgemm.side.decision` decides about large ones. Callers
+call these functions like any other, from Python or C, so that an exception is raised at the call.
+NumPy repeats a product that fails on the device.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import pyopencl as cl
 
-from clgemm.accel.arguments import FLOAT32, Request, are_fitting, parse_matmul
-from clgemm.accel.failures import belongs_to_program, is_near_recursion_limit
+from clgemm.accel.arguments import FLOAT32, Request, is_float32, parse_matmul
+from clgemm.accel.failures import DEEP, FAILED, Failures, is_near_recursion_limit
 from clgemm.accel.inside import RunningProducts
-from clgemm.accel.known_sides import Key, KnownSide, key_of
 from clgemm.accel.places import disguised
-from clgemm.accel.repeated import dot_of, multiply_into
-from clgemm.accel.routing import DEEP, Router
-from clgemm.accel.semantics import (
-    FloatErrors,
-    is_product_by_own_transpose,
-    match_numpy,
-    raise_again,
-    reports,
+from clgemm.accel.semantics import FloatErrors, match_numpy, raise_again, reports
+from clgemm.accel.settings import Settings
+from clgemm.contraction import (
+    as_products,
+    contracted,
+    dot_kind,
+    fits_dot,
+    matmul_kind,
+    unwrapped,
+    without,
 )
-from clgemm.accel.small import is_small_matmul, small_or_other, timed
-from clgemm.accel.tally import DEVICE, DTYPE, Tally
-from clgemm.accel.task import Task, task_of
-from clgemm.contraction import Sizes, dot_sizes, fits_dot, matmul_sizes, unwrapped, without
-from clgemm.hardware.device import Device
-from clgemm.planning.crossovers import Work
-from clgemm.runtime.finite import watched
-from clgemm.runtime.loans import used
+from clgemm.core.precision import chosen_precision
 from clgemm.runtime.operands import float32_operand, overlap, transposed
-from clgemm.runtime.turns import Product
+from clgemm.side import decision
+from clgemm.side.decision import Entry, Sizes
+from clgemm.side.report import DEVICE, DTYPE, SMALL, Tally
 
 __all__ = ["Hooks"]
 
 LAYOUT = "memory layout"
 UNDERFLOW = "report of underflow"
+
+
+class Task(NamedTuple):
+    """A product that a device can make.
+
+    Attributes
+    ----------
+    on_device : callable
+        Returns the product and its floating-point errors.
+    in_place : bool
+        Whether it writes to the caller's memory.
+    usable : bool
+        Whether that memory fits, and NumPy can write to it again if the device fails.
+    a, b, out, kind, operands : object
+        As for `clgemm.side.decision.describe`.
+    """
+
+    sizes: Sizes
+    kind: str
+    a: Any
+    b: Any
+    out: Any
+    operands: Callable[[], tuple[Any, Any, tuple[int, ...]]]
+    on_device: Callable[[], tuple[Any, FloatErrors]]
+    in_place: bool = False
+    usable: bool = True
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the operands and the result."""
+        m, n, _, matrices = self.sizes
+        return FLOAT32.itemsize * int(self.a.size + self.b.size + m * n * matrices)
 
 
 class Hooks:
@@ -62,20 +90,23 @@ class Hooks:
 
     def __init__(
         self,
-        router: Router,
+        settings: Settings,
         tally: Tally,
         running: RunningProducts,
+        failures: Failures,
         *,
         host: Callable[..., Any],
         matmul: Callable[..., Any],
         dot: Callable[..., Any],
     ) -> None:
-        self._router, self._tally, self._running = router, tally, running
+        self._settings, self._tally, self._running = settings, tally, running
+        self._failures = failures
         self._host, self._host_matmul, self._host_dot = host, matmul, dot
+        self._is_plain = settings.least is None and not settings.profile
 
     def operator(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return a replacement of ``ndarray.__matmul__``, whose overhead counts most."""
-        is_small, host, array = is_small_matmul(self._router, self._tally), self._host, np.ndarray
+        host, array, is_small = self._host, np.ndarray, self._small_test("matmul")
         other = self._tally.quick("matmul", DTYPE).add
 
         def matmul(*operands: Any, **keywords: Any) -> Any:
@@ -97,9 +128,8 @@ class Hooks:
 
     def matmul(self) -> Callable[..., Any]:
         """Return a replacement of np.matmul."""
-        is_small, host, array = is_small_matmul(self._router, self._tally), self._host, np.ndarray
-        other = timed(self._router, self._tally, "matmul", host)
-        other_into = timed(self._router, self._tally, "matmul", self._host_matmul)
+        host, array, is_small = self._host, np.ndarray, self._small_test("matmul")
+        other, other_into = (self._timed("matmul", x) for x in (host, self._host_matmul))
 
         def matmul(*arguments: Any, **keywords: Any) -> Any:
             has_out = len(keywords) == 1 and "out" in keywords
@@ -119,11 +149,10 @@ class Hooks:
 
     def dot(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return a replacement of the implementation of np.dot."""
-        is_small = small_or_other(self._router, self._tally, "dot")
-        other = timed(self._router, self._tally, "dot", original)
+        is_numpys, other = self._numpys_test("dot"), self._timed("dot", original)
 
         def dot(a: Any, b: Any, out: Any = None) -> Any:
-            if is_small(a, b):
+            if is_numpys(a, b):
                 return other(a, b) if out is None else other(a, b, out)
             return self._dot("dot", a, b, out, lambda: original(a, b, out))
 
@@ -131,11 +160,10 @@ class Hooks:
 
     def inner(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return a replacement of the implementation of np.inner."""
-        is_small = small_or_other(self._router, self._tally, "inner")
-        other = timed(self._router, self._tally, "inner", original)
+        is_numpys, other = self._numpys_test("inner"), self._timed("inner", original)
 
         def inner(*operands: Any, **keywords: Any) -> Any:
-            if len(operands) != 2 or keywords or is_small(*operands):
+            if len(operands) != 2 or keywords or is_numpys(*operands):
                 return other(*operands, **keywords)
             a, b = operands
             right = transposed(b) if b.ndim > 1 else b
@@ -145,88 +173,126 @@ class Hooks:
 
     def method(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return a replacement of ``ndarray.dot``."""
-        is_small = small_or_other(self._router, self._tally, "ndarray.dot")
-        other = timed(self._router, self._tally, "ndarray.dot", original)
+        is_numpys, other = self._numpys_test("ndarray.dot"), self._timed("ndarray.dot", original)
 
         def dot(*operands: Any, **keywords: Any) -> Any:
-            if len(operands) != 2 or keywords.keys() - {"out"} or is_small(*operands):
+            if len(operands) != 2 or keywords.keys() - {"out"} or is_numpys(*operands):
                 return other(*operands, **keywords)
             out = keywords.get("out")
             return self._dot("ndarray.dot", *operands, out, lambda: original(*operands, **keywords))
 
         return disguised(dot, original)
 
+    def _small_test(self, name: str) -> Callable[[Any, Any], bool]:
+        """Return a quick test for products of float32 that NumPy makes, which also counts them."""
+        small = self._tally.quick(name, SMALL).add
+        if not self._is_plain:
+            return self._exact_test(small)
+        smallest, is_ruled, is_small = decision.LEAST_BY_LOOP, decision.is_ruled, decision.is_small
+
+        def test(a: Any, b: Any) -> bool:
+            if is_ruled():
+                return False
+            if a.size * b.size < smallest or is_small(a, b):
+                small()
+                return True
+            return False
+
+        return test
+
+    def _exact_test(self, small: Callable[[], object]) -> Callable[[Any, Any], bool]:
+        """Return the test under a rule for the side, or with a profile, which times everything."""
+        least = 0 if self._settings.profile else self._settings.least or 0
+
+        def test(a: Any, b: Any) -> bool:
+            # A product of two matrices has m k * k n / k multiply-adds.
+            k = a.shape[1] if a.ndim == b.ndim == 2 else 1
+            if a.size * b.size >= least * k:
+                return False
+            small()
+            return True
+
+        return test
+
+    def _numpys_test(self, name: str) -> Callable[[Any, Any], bool]:
+        """Return a quick test for dot products that NumPy makes, which also counts them."""
+        array, is_small = np.ndarray, self._small_test(name)
+        # With a profile, `_timed` counts them.
+        other = int if self._settings.profile else self._tally.quick(name, DTYPE).add
+
+        def test(a: Any, b: Any) -> bool:
+            if type(a) is array and type(b) is array and is_float32(a) and is_float32(b):
+                return not (a.ndim and b.ndim) or is_small(a, b)
+            other()
+            return True
+
+        return test
+
+    def _timed(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return NumPy's function for other dtypes than float32, with timing if profiled."""
+        return self._tally.timed(name, DTYPE, original) if self._settings.profile else original
+
     def _matmul(
         self, arguments: tuple[Any, ...], keywords: dict[str, Any], host: Callable[..., Any]
     ) -> Any:
-        """Return np.matmul(*arguments, **keywords) from the side that the router chooses."""
-        key = None if keywords or len(arguments) != 2 else key_of("matmul", *arguments)
+        """Return np.matmul(*arguments, **keywords) from the side that is decided for it."""
+        known = None
+        if not keywords and len(arguments) == 2 and self._is_plain and self._knows(*arguments):
+            known = decision.find("matmul", *arguments, None)
+            if known is not None and known.stays():
+                return decision.on_host(known, host, *arguments)
 
         def prepare() -> Task | None:
-            if key is not None and are_fitting(*arguments):
-                a, b = arguments
-                return self._plain_task(a, b, matmul_sizes(a, b, (1,), True))
             request = parse_matmul(arguments, keywords, self._host)
             return None if request is None else self._matmul_task(request)
 
         host_product = functools.partial(host, *arguments, **keywords)
-        return self._product("matmul", key, prepare, host_product, self._host)
-
-    def _plain_task(self, a: Any, b: Any, choice: tuple[Sizes, float, dict[str, Any]]) -> Task:
-        """Return the task of two matrices that have a key, as most have, for a new result."""
-        work = Work(*choice[0])
-
-        def on_device(device: Device, queue: cl.CommandQueue | None) -> tuple[Any, FloatErrors]:
-            x, y = float32_operand(a, "a"), float32_operand(b, "b")
-            c = dot_of(x, y, (work.m, work.n), None, queue)
-            return c, match_numpy(False, c, (x, y), lambda: (x, y), device)
-
-        return task_of(work, a, b, choice, on_device)
+        return self._product("matmul", known, prepare, host_product, self._host)
 
     def _matmul_task(self, request: Request) -> Task:
-        work, out = request.work, request.out
+        out, a, b, sizes = request.out, request.rows, request.columns, request.sizes
         is_direct = out is not None and request.is_direct
 
-        def on_device(device: Device, queue: cl.CommandQueue | None) -> tuple[Any, FloatErrors]:
-            x, y = float32_operand(request.rows, "a"), float32_operand(request.columns, "b")
+        def on_device() -> tuple[Any, FloatErrors]:
+            x, y = float32_operand(a, "a"), float32_operand(b, "b")
             c = out if is_direct else request.allocated()
             matrices = request.matrices(c)
-            multiply_into(x, y, matrices, queue)
-            errors = match_numpy(work.symmetric, matrices, (x, y), lambda: (x, y), device)
+            _multiply_into(x, y, matrices)
+            errors = match_numpy(request.is_symmetric, matrices, (x, y), lambda: (x, y))
             if out is not None and not is_direct:
                 np.copyto(out, c, casting="unsafe")  # `parse_matmul` has checked the casting
             return unwrapped(c, None) if out is None else out, errors
 
-        a, b = request.rows, request.columns
-        choice = matmul_sizes(a, b, (work.matrices,), out is None)
-        return task_of(work, a, b, choice, on_device, is_direct)
+        batch = (*request.batch, *sizes[:2])
+        kind = matmul_kind(a, b, sizes[3])
+        return Task(sizes, kind, a, b, out, lambda: (a, b, batch), on_device, is_direct)
 
     def _dot(self, name: str, x: Any, y: Any, out: Any, host: Callable[[], Any]) -> Any:
-        """Return dot(x, y), computed on the side that the router chooses."""
-        key = None if out is not None else key_of("dot", x, y)
+        """Return dot(x, y), computed on the side that is decided for it."""
+        known = None
+        if out is None and self._is_plain and self._knows(x, y):
+            known = decision.find(name, x, y, None)
+            if known is not None and known.stays():
+                return decision.on_host(known, host)
 
         def prepare() -> Task | None:
-            if key is not None and are_fitting(x, y):
-                return self._plain_task(x, y, dot_sizes(x, y, True))
             return self._dot_task(x, y, out) if x.shape[-1] == y.shape[max(y.ndim - 2, 0)] else None
 
-        return self._product(name, key, prepare, host, self._host_dot)
+        return self._product(name, known, prepare, host, self._host_dot)
 
     def _dot_task(self, x: Any, y: Any, out: Any) -> Task:
         shape, k = x.shape[:-1] + without(y.shape, -2), x.shape[-1]
         m, n = math.prod(x.shape[:-1]), math.prod(without(y.shape, -2))
-        symmetric = x.ndim == 2 and is_product_by_own_transpose(x, y)
+        symmetric = x.ndim == 2 and decision.own_transpose(x, y)
 
-        def on_device(device: Device, queue: cl.CommandQueue | None) -> tuple[Any, FloatErrors]:
+        def on_device() -> tuple[Any, FloatErrors]:
             operands = float32_operand(x, "a"), float32_operand(y, "b")
-            made = dot_of(*operands, shape, out, queue)
-            result = unwrapped(made, out)
+            result = unwrapped(_dot_of(*operands, shape, out), out)
             errors = match_numpy(
                 symmetric,
                 np.asarray(result).reshape(m, n),
                 operands,
                 lambda: (x.reshape(m, k), np.moveaxis(y, max(y.ndim - 2, 0), 0).reshape(k, n)),
-                device,
             )
             return result, errors
 
@@ -235,23 +301,32 @@ class Hooks:
         usable = out is None or (
             fits_dot(out, shape) and not overlap(out, x) and not overlap(out, y)
         )
-        work, choice = Work(m, n, k, 1, symmetric), dot_sizes(x, y, out is None)
-        return task_of(work, x, y, choice, on_device, out is not None, usable)
+        return Task(
+            *((m, n, k, 1), dot_kind(x, y), x, y, out, lambda: as_products(x, y, shape)),
+            *(on_device, out is not None, usable),
+        )
+
+    def _knows(self, a: Any, b: Any) -> bool:
+        """Tell whether products of these operands may have been decided before."""
+        array = np.ndarray
+        if not (type(a) is type(b) is array and a.dtype is b.dtype is FLOAT32):
+            return False
+        return self._settings.device is None and not decision.is_ruled()
 
     def _product(
         self,
         name: str,
-        key: Key | None,
+        known: Entry | None,
         prepare: Callable[[], Task | None],
         host: Callable[[], Any],
         same: Callable[..., Any],
     ) -> Any:
-        """Return a product, computed on the side that the router chooses.
+        """Return a product, computed on the side that is decided for it.
 
         Parameters
         ----------
-        key : tuple or None
-            By `clgemm.accel.known_sides.key_of`.
+        known : Entry or None
+            The product's, if it was decided that the device makes it.
         prepare : callable
             Returns the task for the device, or None if NumPy must make the product or raise an
             error.
@@ -261,67 +336,128 @@ class Hooks:
             NumPy's function. It makes the device's floating-point errors again, so that NumPy
             reports them.
         """
-        start = time.perf_counter()
-        device: Device | str | None = None
-        task: Task | None = None
-        known: KnownSide | None = None
-        product: Product | None = None
+        if self._settings.device is None:
+            return self._made(name, known, prepare, host, same)
+        with self._scope():  # the sides are compared, and kernels built, for this device
+            return self._made(name, known, prepare, host, same)
+
+    def _scope(self) -> contextlib.AbstractContextManager[Any]:
+        """Return a block in which the device of the settings is chosen, unless it is broken."""
+        from clgemm.hardware.choice import device
+
         try:
-            known = self._router.known(key)
-            if known is not None and isinstance(known.side, str):
-                device = known.side
-            else:
-                device = self._running.enter()
-            if device is None and (task := prepare()) is not None:
+            return device(self._settings.device)
+        except RuntimeError:  # `_on_device` raises it again
+            return contextlib.nullcontext()
+
+    def _made(
+        self,
+        name: str,
+        known: Entry | None,
+        prepare: Callable[[], Task | None],
+        host: Callable[[], Any],
+        same: Callable[..., Any],
+    ) -> Any:
+        """Return a product as `_product` does, on the device that is chosen."""
+        start = time.perf_counter()
+        reason: str | None = None
+        task: Task | None = None
+        entry, is_tried = known, False
+        try:
+            reason = self._running.enter()
+            if reason is None and (task := prepare()) is not None:
                 reported = reports()
-                device, product = self._choose(task, reported.underflow, known)
-                if not isinstance(device, str):
-                    queue = self._router.queue(device)
-                    before, begun = used(), time.perf_counter()
-                    with watched(reported.errors):
-                        result, errors = task.on_device(device, queue)
+                entry, reason = self._decided(name, known, task, reported.underflow)
+                if reason == DEVICE:
+                    is_tried = True
+                    result, errors = self._on_device(task, entry, reported.errors)
                     ended = time.perf_counter()
-                    spent, is_known = ended - begun, known is not None
-                    self._router.succeeded(device, task.work, spent, queue is None, is_known)
-                    if known is None:
-                        self._router.remember(key, device, task.work, product)
-                    self._tally.add(name, DEVICE, ended - start, task.size_bytes)
-                    if (now := used()) != before:
-                        self._tally.add_resident(*(x - y for x, y in zip(now, before, strict=True)))
+                    if entry is None:
+                        self._tally.add(name, DEVICE, ended - start, task.size_bytes)
+                    else:
+                        entry.size_bytes = task.size_bytes
+                        entry.note_device(1e6 * (ended - start))
                     task = None
         except BaseException as error:
-            if not isinstance(error, Exception) or belongs_to_program(error):
+            if not self._failures.are_ours(error):
                 if task is not None and task.in_place:
                     host()  # complete the result in the caller's memory, as NumPy does
                 raise
-            device = self._router.failed(device if isinstance(device, Device) else None, error)
+            reason = self._failures.add(error, is_tried, entry)
         finally:
             self._running.leave()
-        if isinstance(device, Device):
+        if reason == DEVICE:
             raise_again(errors, same)
             return result
-        begun = time.perf_counter()  # the choice may have measured
+        if entry is not None and reason == entry.reason:
+            return decision.on_host(entry, host)
+        begun = time.perf_counter()
         result = host()
-        ended = time.perf_counter()
-        if known is not None and device is known.side:
-            self._router.stayed_again(known, ended - begun)
-        elif isinstance(device, str):
-            self._router.stayed(device, ended - begun, None if task is None else task.work)
-            if task is not None:
-                self._router.remember(key, device, task.work, product)
-        self._tally.add(name, device or DTYPE, ended - start)
+        self._tally.add(name, reason or DTYPE, time.perf_counter() - begun)
         return result
 
-    def _choose(
-        self, task: Task, reports_underflow: bool, known: KnownSide | None
-    ) -> tuple[Device | str, Product | None]:
-        """Return the device or the reason to stay, and what is to be remembered with it."""
+    def _decided(
+        self, name: str, known: Entry | None, task: Task, reports_underflow: bool
+    ) -> tuple[Entry | None, str]:
+        """Return a product's entry, and why NumPy makes it: `DEVICE` if it does not."""
         if is_near_recursion_limit():
-            return DEEP, None
-        product = None if known else self._router.product(task)
-        device = known.side if known else self._router.choose(task.work, task.sent, product)
-        if isinstance(device, str):
-            return device, product
+            return None, DEEP
+        entry = known
+        if known is None:
+            goes = decision.ruled(math.prod(task.sizes), self._settings.least)
+            if goes is None and not decision.is_negligible(task.sizes, task.kind):
+                arguments = name, task.a, task.b, task.out, task.sizes, task.kind, task.operands
+                entry = decision.describe(*arguments)
+                goes = entry.goes_to_device()
+            if not goes or 0 in task.sizes:
+                return entry, SMALL if entry is None else entry.reason
+        if self._failures.pauses():
+            return None, FAILED
         if not task.usable:
-            return LAYOUT, None
-        return (UNDERFLOW, None) if reports_underflow else (device, product)
+            return None, LAYOUT
+        return (None, UNDERFLOW) if reports_underflow else (entry, DEVICE)
+
+    def _on_device(
+        self, task: Task, entry: Entry | None, reports_errors: bool
+    ) -> tuple[Any, FloatErrors]:
+        """Return a product of the device, and its floating-point errors."""
+        from clgemm.hardware.choice import device
+        from clgemm.runtime.finite import watched
+        from clgemm.runtime.loans import used
+        from clgemm.runtime.readiness import optional
+
+        before = used()
+        with contextlib.ExitStack() as stack:
+            if self._settings.device is not None:
+                stack.enter_context(device(self._settings.device))
+            if entry is not None and not entry.waits:
+                stack.enter_context(optional())
+            stack.enter_context(watched(reports_errors))
+            found = task.on_device()
+            self._failures.worked()
+        if (now := used()) != before:
+            self._tally.add_resident(*(x - y for x, y in zip(now, before, strict=True)))
+        return found
+
+
+def _multiply_into(x: Any, y: Any, c: Any) -> None:
+    """Multiply batches of matrices into `c`; one that is repeated is not planned again."""
+    from clgemm.runtime.call_cache import remember, repeat
+    from clgemm.runtime.launch import multiply
+
+    precision = chosen_precision()
+    made, signature = repeat("accelerated matmul", None, precision, 1.0, x, y, 0.0, c)
+    if made is None:
+        remember(signature, multiply(1.0, x, y, 0.0, c, precision=precision), c.shape)
+
+
+def _dot_of(x: Any, y: Any, shape: tuple[int, ...], out: Any) -> Any:
+    """Return dot(x, y), as `contracted` does; one that is repeated is not planned again."""
+    from clgemm.runtime.call_cache import remember, repeat
+
+    precision = chosen_precision()
+    made, signature = repeat("accelerated dot", None, precision, 1.0, x, y, 0.0, out)
+    if made is None:
+        made, bound = contracted(x, y, shape, out, None, precision)
+        remember(signature, bound, shape)
+    return made

@@ -31,7 +31,8 @@ from ctypes import (
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from pyopencl.array import Array
+
+from clgemm.core.imports import after_import, is_imported
 
 __all__ = [
     "Attribute",
@@ -313,16 +314,36 @@ def _ufunc_api() -> Any:
 
 
 class DeviceOperator:
-    """The operator ``@`` of pyopencl's arrays, which do not define one."""
+    """The operator ``@`` of pyopencl's arrays, which do not define one.
+
+    A program that has no such arrays need not import pyopencl for it.
+    """
+
+    def __init__(self) -> None:
+        self._wanted: Callable[..., Any] | None = None
+        self._put: Callable[..., Any] | None = None
+        self._waits = False
 
     def put(self, replacement: Callable[..., Any]) -> None:
-        if not hasattr(Array, "__matmul__"):
-            type.__setattr__(Array, "__matmul__", replacement)
-            self._put = replacement
+        self._wanted = replacement
+        if not self._waits or is_imported("pyopencl.array"):
+            self._waits = True
+            after_import("pyopencl.array", self._define)
+
+    def _define(self) -> None:
+        array = sys.modules["pyopencl.array"].Array
+        if self._wanted is not None and not hasattr(array, "__matmul__"):
+            type.__setattr__(array, "__matmul__", self._wanted)
+            self._put = self._wanted
 
     def restore(self) -> None:
-        if "_put" in self.__dict__ and Array.__dict__.get("__matmul__") is self._put:
-            type.__delattr__(Array, "__matmul__")
+        self._wanted = None
+        if self._put is None:
+            return
+        array = sys.modules["pyopencl.array"].Array
+        if array.__dict__.get("__matmul__") is self._put:
+            type.__delattr__(array, "__matmul__")
+        self._put = None
 
 
 def disguised(replacement: Function, original: Any) -> Function:

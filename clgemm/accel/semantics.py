@@ -8,15 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from clgemm.hardware.device import Device
-from clgemm.runtime.finite import is_finite, watch
-
 __all__ = [
     "NO_ERRORS",
     "FloatErrors",
     "Reports",
     "cannot_overflow",
-    "is_product_by_own_transpose",
     "match_numpy",
     "mirror",
     "raise_again",
@@ -55,16 +51,6 @@ class Reports(NamedTuple):
 NO_ERRORS = FloatErrors(overflow=False, invalid=False)
 
 
-def is_product_by_own_transpose(a: Any, b: Any) -> bool:
-    """Tell whether b is the transpose of a in the same memory, so that a @ b is symmetric."""
-    return bool(
-        a.ndim == b.ndim > 1
-        and a.shape == b.shape[:-2] + b.shape[:-3:-1]
-        and a.strides == b.strides[:-2] + b.strides[:-3:-1]
-        and a.__array_interface__["data"][0] == b.__array_interface__["data"][0]
-    )
-
-
 def reports() -> Reports:
     """Return what NumPy reports."""
     heeded = np.geterr()
@@ -79,7 +65,6 @@ def match_numpy(
     c: Any,
     factors: tuple[Any, Any],
     operands: Callable[[], tuple[Any, Any]],
-    device: Device,
 ) -> FloatErrors:
     """Make the device's product symmetric if asked for, and return its floating-point errors.
 
@@ -97,6 +82,9 @@ def match_numpy(
         Returns a and b, of shapes (..., m, k) and (..., k, n). It is called only if an element of
         the product may not be finite.
     """
+    from clgemm.hardware.choice import chosen
+    from clgemm.runtime.finite import is_finite, watch
+
     if symmetric:
         mirror(c)
     seen = watch()
@@ -104,7 +92,7 @@ def match_numpy(
         return NO_ERRORS
     if factors[0].size + factors[1].size < c.size and cannot_overflow(*factors):
         return NO_ERRORS
-    return NO_ERRORS if is_finite(c, device) else _float_errors(*operands(), c)
+    return NO_ERRORS if is_finite(c, chosen()[0]) else _float_errors(*operands(), c)
 
 
 def cannot_overflow(a: Any, b: Any) -> bool:

@@ -18,6 +18,7 @@ from clgemm.accel.children import (
     leave_children_plain,
     watch_started,
 )
+from clgemm.accel.failures import Failures
 from clgemm.accel.hooks import Hooks
 from clgemm.accel.inside import RunningProducts
 from clgemm.accel.places import (
@@ -29,20 +30,19 @@ from clgemm.accel.places import (
     copied,
     require_support,
 )
-from clgemm.accel.routing import Router
-from clgemm.accel.settings import Settings
-from clgemm.accel.tally import Report, Tally
-from clgemm.core.settings import require_threshold
-from clgemm.hardware.choice import find_devices
-from clgemm.planning.selection import require_settings, threshold
+from clgemm.accel.settings import Settings, least_of
 from clgemm.products import matmul
+from clgemm.side import decision
+from clgemm.side import report as counts
+from clgemm.side.report import Report
+from clgemm.side.settings import require_settings
 
 __all__ = ["enabled", "host_matmul", "install", "report", "uninstall"]
 
 # The longest wait for products of daemon threads at exit. Python ends these threads anywhere; in
 # the code of an OpenCL runtime that aborts the process.
 EXIT_SECONDS = 3.0
-CACHED_SETTINGS = 16  # settings whose routers are cached, with what they have recorded
+CACHED_SETTINGS = 16  # settings whose replacements are cached, with their failures
 
 
 class _Places:
@@ -76,11 +76,11 @@ def _places() -> _Places:
 class _Replacements:
     """The replacements for all places, under one group of settings."""
 
-    def __init__(self, settings: Settings, tally: Tally) -> None:
+    def __init__(self, settings: Settings) -> None:
         at = _places()
-        self.router = Router(settings, at.host)
+        self.device, self.failures = settings.device, Failures(settings.device)
         hooks = Hooks(
-            *(self.router, tally, _running),
+            *(settings, counts.tally, _running, self.failures),
             host=at.host,
             matmul=at.matmul.original,
             dot=at.dot.original,
@@ -98,9 +98,13 @@ class _Replacements:
     def put(self) -> None:
         for place, replacement in self._all:
             place.put(replacement)
+        at = _places()
+        decision.numpys.matmul, decision.numpys.dot = at.matmul.original, at.dot.original
+        decision.numpys.inner = at.inner.original
 
     def restore(self) -> None:
         _places().restore()
+        decision.numpys.reset()
 
 
 class _State:
@@ -112,20 +116,20 @@ class _State:
         self.blocks: list[tuple[object, Settings, bool]] = []  # and whether for children, too
         self.installed_for_children: Settings | None = None
         self.active: _Replacements | None = None
-        self.last: _Replacements | None = None  # the report names the device of its router
+        self.last: _Replacements | None = None  # the report names its device
 
     def apply(self) -> None:
         """Patch or restore NumPy, according to the settings that are now in force."""
         if _running.is_closed:
             return
         settings = self.blocks[-1][1] if self.blocks else self.installed
-        wanted = None if settings is None else _replacements(settings, threshold())
+        wanted = None if settings is None else _replacements(settings)
         if wanted is self.active:
             return
         if self.active is None:
-            _tally.reset()
+            counts.tally.reset()
             if wanted is not None:
-                wanted.router.begin()
+                wanted.failures.begin()
         else:
             self.active.restore()
             self.active = None
@@ -149,12 +153,10 @@ class _State:
 
 
 @functools.lru_cache(maxsize=CACHED_SETTINGS)
-def _replacements(settings: Settings, _environment: int | None) -> _Replacements:
-    # The router reads the environment's threshold, so that threshold is a key of this cache.
-    return _Replacements(settings, _tally)
+def _replacements(settings: Settings) -> _Replacements:
+    return _Replacements(settings)
 
 
-_tally = Tally()
 _running = RunningProducts()
 _state = _State()
 
@@ -178,24 +180,29 @@ def _forget() -> None:
 
     The locks are new, because another thread may have held one of them during the fork.
     """
-    global _state, _tally, _running
+    global _state, _running
     _restore()
     forget_started()
-    _state, _tally, _running = _State(), Tally(), RunningProducts()
+    counts.tally.begin_anew()
+    _state, _running = _State(), RunningProducts()
     _replacements.cache_clear()
 
 
-def _settings(threshold: int | None, device: Any, profile: bool) -> Settings:
+def _settings(threshold: int | None, device: Any, profile: bool, side: str | None) -> Settings:
     require_settings()
-    least = require_threshold(threshold)
-    found = () if device is None else find_devices(device)
+    least = least_of(threshold, side)
+    if device is None:
+        return Settings(least, None, profile)
+    from clgemm.hardware.choice import find_devices
+
+    found = find_devices(device)
     if len(found) > 1:
         names = ", ".join(each.label for each in found)
         raise ValueError(
             f"device={device!r} names several devices ({names}): choose them by clgemm.set_device, "
             "clgemm.device or CLGEMM_DEVICE, and leave device= out here"
         )
-    return Settings(least, found[0] if found else None, profile)
+    return Settings(least, found[0], profile)
 
 
 def install(
@@ -204,6 +211,7 @@ def install(
     *,
     profile: bool = False,
     children: bool = False,
+    side: str | None = None,
 ) -> None:
     """Run NumPy's float32 products on an OpenCL device from now on, in every thread.
 
@@ -215,8 +223,8 @@ def install(
     ----------
     threshold : int, optional
         Multiply-adds (m n k times the number of matrices) from which on the device multiplies; 0
-        for all products. The default is CLGEMM_THRESHOLD, or else the crossovers measured on this
-        machine.
+        for all products. The default is CLGEMM_THRESHOLD or CLGEMM_SIDE; without these, the times
+        of both sides decide.
     device : str, int, Device, pyopencl.Device, pyopencl.Context or pyopencl.CommandQueue, optional
         As for `clgemm.set_device`. The default is the device of `clgemm.get_device`.
     profile : bool, optional
@@ -225,6 +233,10 @@ def install(
         Whether to accelerate Python processes too that subprocess, joblib or multiprocessing's
         "spawn" and "forkserver" start from now on. They find a ``sitecustomize`` in PYTHONPATH.
         Forked processes always use plain NumPy.
+    side : {"auto", "host", "device"}, optional
+        Where float32 products are computed, in place of CLGEMM_SIDE: on the faster side, by NumPy,
+        or on the device. With ``"device"`` or a threshold, no measured time decides anything, so
+        that a program's bits repeat.
 
     Raises
     ------
@@ -234,7 +246,7 @@ def install(
         If `threshold` is negative or not whole, if `device` names no device, or if the value of
         CLGEMM_THRESHOLD or CLGEMM_PRECISION is wrong.
     """
-    settings = _settings(threshold, device, profile)
+    settings = _settings(threshold, device, profile, side)
     with _state.lock:
         before, _state.installed = _state.installed, settings
         try:
@@ -264,7 +276,7 @@ class enabled(contextlib.ContextDecorator):
 
     Parameters
     ----------
-    threshold, device, profile, children
+    threshold, device, profile, children, side
         As for `install`.
 
     Examples
@@ -280,8 +292,9 @@ class enabled(contextlib.ContextDecorator):
         *,
         profile: bool = False,
         children: bool = False,
+        side: str | None = None,
     ) -> None:
-        self._settings = _settings(threshold, device, profile)
+        self._settings = _settings(threshold, device, profile, side)
         self._children = children
         self._entered: list[object] = []
 
@@ -312,10 +325,14 @@ class enabled(contextlib.ContextDecorator):
 
 
 def report() -> Report:
-    """Count the products on each side since the start of the current or last acceleration."""
+    """Count the products on each side since the start of the current or last acceleration.
+
+    Products of clgemm's own functions count too.
+    """
     last = _state.last
-    name, left_out = (last.router.device_name, last.router.left_out()) if last else ("", ())
-    return Report(name, tuple(_tally.rows()), left_out, children_note(), *_tally.moved())
+    if last is None:
+        return counts.report((), children_note())
+    return counts.report(last.failures.left_out(), children_note(), last.device)
 
 
 def host_matmul() -> Any:

@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from clgemm.hardware.device import Device
+from clgemm.core.settings import require_threshold
+from clgemm.side.settings import least_of_side
 
-__all__ = ["Settings"]
+__all__ = ["Settings", "least_of"]
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """The settings of `install` and `enabled`.
 
     Attributes
     ----------
-    threshold : int or None
-        Multiply-adds from which on the device multiplies; None for the measured crossovers.
+    least : int or None
+        Multiply-adds from which on the device multiplies; None if measured times, or the
+        environment's settings, decide.
     device : Device or None
         None for the device, or devices, of `clgemm.get_devices`.
     profile : bool
         Whether to count and time every product, also small ones and those of other dtypes.
     """
 
-    threshold: int | None = None
-    device: Device | None = None
+    least: int | None = None
+    device: Any = None
     profile: bool = False
+
+
+def least_of(threshold: Any, side: str | None) -> int | None:
+    """Return `Settings.least` for these arguments of `install`; the threshold goes before the side.
+
+    Raises
+    ------
+    ValueError
+        If the threshold is negative or not whole, or if there is no such side.
+    """
+    least = require_threshold(threshold)
+    wanted = None if side is None else least_of_side(side)
+    return wanted if least is None else least

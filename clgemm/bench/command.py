@@ -13,7 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from clgemm.bench import programs_command, survey_command, survey_report, timeline
+from clgemm.bench import (
+    first_products,
+    programs_command,
+    survey_command,
+    survey_report,
+    timeline,
+    whole_programs,
+)
 from clgemm.bench.cases import Case, default_cases, parse_shapes, quick_cases
 from clgemm.bench.contenders import PEERS, is_ours
 from clgemm.bench.host_blas_peers import OTHER_OPENBLAS
@@ -74,6 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     survey_command.add_arguments(parser)
     programs_command.add_arguments(parser)
+    whole_programs.add_arguments(parser)
+    first_products.add_arguments(parser)
     parser.add_argument("--quick", action="store_true", help="fewer and smaller cases and rounds")
     parser.add_argument(
         "--no-startup", action="store_true", help="do not time cold starts and tiny calls"
@@ -110,6 +119,10 @@ def main(args: argparse.Namespace) -> int:
         0 if all of clgemm's products are right and the files are written, 1 if not, 2 if the
         arguments are wrong, 130 after Ctrl-C. All child processes have ended.
     """
+    if args.startup:
+        return first_products.main(args)
+    if args.whole_programs is not None:
+        return whole_programs.main(args)
     try:
         devices = find_devices(args.device) if args.device else get_devices()
         if args.timeline is None and (args.out_new or args.through is not None):

@@ -12,7 +12,7 @@ from clgemm.core.steps import Step
 from clgemm.hardware.device import Device
 from clgemm.kernels import FAMILIES
 from clgemm.planning.planner import plan_of
-from clgemm.planning.selection import transfer_config
+from clgemm.planning.transfers import transfer_config
 from clgemm.runtime.operands import AnyArray, is_device, problem_of
 
 __all__ = ["described", "main_step"]
@@ -33,7 +33,7 @@ def described(a: AnyArray, b: AnyArray, c: AnyArray, device: Device) -> dict[str
     if not is_device(c) and transfer_config(device) is not None:
         return {"family": "", "config": "", "launches": "tiles, with transfers"}
     problem, _ = problem_of(a, b, c, chosen_precision())
-    plan, _ = plan_of(device, problem)
+    plan = plan_of(device, problem).plan
     main = main_step(plan.steps).config
     counts = Counter(step.config.family for step in plan.steps)
     return {

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-__all__ = ["cache_variables", "cold_start", "overheads"]
+__all__ = ["cache_variables", "cold_start", "made_folders", "overheads"]
 
 SIZE = 1024  # m, n and k of the first product
 # A script, because running a module of this package would import clgemm before the timer starts.
@@ -76,13 +76,13 @@ def cold_start(
         }
         return {
             kind: _medians(
-                [(who, {**variables, **_made(folder)}) for who, folder in runs], identified
+                [(who, {**variables, **made_folders(folder)}) for who, folder in runs], identified
             )
             for kind, runs in kinds.items()
         }
 
 
-def _made(folder: Path) -> dict[str, str]:
+def made_folders(folder: Path) -> dict[str, str]:
     """Create the folders of `cache_variables`, which some runtimes do not, and return these."""
     variables = cache_variables(folder)
     for path in variables.values():

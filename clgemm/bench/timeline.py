@@ -32,7 +32,7 @@ from clgemm.core.precision import chosen_precision
 from clgemm.core.transfer_config import TransferConfig
 from clgemm.hardware.device import Device
 from clgemm.output import written
-from clgemm.planning.selection import transfer_config
+from clgemm.planning.transfers import transfer_config
 from clgemm.runtime.operands import HostArray
 from clgemm.runtime.transfer.pipeline import TiledProduct, multiply_through
 from clgemm.runtime.transfer.staging import Staging

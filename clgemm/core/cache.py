@@ -1,20 +1,23 @@
-"""The cache folder: where it is, and how files in it are read and replaced."""
+"""The cache folder: where it is, and how files in it are read and replaced.
+
+Modules that take long to import are imported where they are needed: each program imports this one.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import logging
+import math
 import os
-import stat
-import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import platformdirs
-from filelock import FileLock
+if TYPE_CHECKING:
+    from filelock import FileLock
+
 
 __all__ = [
     "CACHE_VARIABLE",
@@ -23,9 +26,12 @@ __all__ = [
     "folder_problem",
     "kept_folder",
     "locked",
+    "make_room",
+    "make_room_for_verdicts",
     "program_cache_folder",
     "recall",
     "remember",
+    "replace",
     "rewrite",
     "warn_once",
     "warn_unkept",
@@ -34,13 +40,19 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 CACHE_VARIABLE = "CLGEMM_CACHE_DIR"
+UNFINISHED = ".new"  # the end of the names of files that are being written
+VERDICT, MOST_VERDICTS = ".json", 20_000  # the end of the names of verdicts' files
+UNFINISHED_SECONDS = 3600  # the age from which on such a file has no living writer
 LOCK_SECONDS = 30  # the longest wait for another writer, which holds the lock for milliseconds
 
 
 def cache_folder() -> Path:
     """Return the folder for all files that outlive a process; it may not exist yet."""
-    folder = os.environ.get(CACHE_VARIABLE)
-    return Path(folder) if folder else platformdirs.user_cache_path("clgemm")
+    if folder := os.environ.get(CACHE_VARIABLE):
+        return Path(folder)
+    import platformdirs  # it takes long to import
+
+    return platformdirs.user_cache_path("clgemm")
 
 
 def kept_folder() -> Path:
@@ -52,6 +64,9 @@ def kept_folder() -> Path:
     folder = cache_folder()
     if os.environ.get(CACHE_VARIABLE) or _is_writable(folder):
         return folder
+    import stat
+    import tempfile
+
     user = os.getuid() if hasattr(os, "getuid") else ""
     temporary = Path(tempfile.gettempdir()) / f"clgemm-{user}"
     with contextlib.suppress(OSError):
@@ -116,6 +131,8 @@ def locked(path: Path, seconds: float = LOCK_SECONDS) -> FileLock:
         If the folder cannot be created. On entering the block: if the lock's file cannot be
         created, or if the wait takes longer than `seconds`.
     """
+    from filelock import FileLock  # it takes long to import
+
     path.parent.mkdir(parents=True, exist_ok=True)
     return FileLock(path.with_name(path.name + ".lock"), timeout=seconds)
 
@@ -133,6 +150,8 @@ def rewrite(path: Path, change: Callable[[str | None], str]) -> None:
     OSError
         If the file cannot be written; it is then unchanged.
     """
+    import tempfile
+
     with locked(path):
         try:
             old = path.read_text(encoding="utf-8", errors="replace")
@@ -186,6 +205,7 @@ def keep_entry(
     lost : str
         What a warning says if the file cannot be written.
     """
+    import json
 
     def changed(old: str | None) -> str:
         held = (_entries_in(old, field, version) if old else None) or {}
@@ -200,6 +220,8 @@ def keep_entry(
 
 def _entries_in(text: str, field: str, version: int) -> dict[str, Any] | None:
     """Return the entries in a file's text; None if it is broken or of another version."""
+    import json
+
     try:
         whole = json.loads(text)
         return dict(whole[field]) if whole["format"] == version else None
@@ -225,17 +247,19 @@ def recall(key: str) -> Any:
 
     The caller must check its type: a user may edit the file.
     """
+    import json
+
     try:
-        return json.loads(_verdicts_path().read_text(encoding="utf-8")).get(key)
-    except OSError:
+        entry = json.loads(_verdict_file(key).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return None
-    except (ValueError, AttributeError):
-        warn_once(f"{_verdicts_path()} is broken: its verdicts are found again")
-        return None
+    return entry.get("verdict") if isinstance(entry, dict) and entry.get("key") == key else None
 
 
 def remember(key: str, verdict: Any) -> bool:
-    """Store a verdict under a key, if the folder can be written.
+    """Store a verdict under a key, if the folder can be written; None deletes it.
+
+    Each verdict is a file of its own, so that processes that store different ones need no lock.
 
     Parameters
     ----------
@@ -247,21 +271,87 @@ def remember(key: str, verdict: Any) -> bool:
     bool
         Whether the verdict was stored.
     """
+    import json
 
-    def added(old: str | None) -> str:
-        try:
-            known = dict(json.loads(old or "{}"))
-        except (ValueError, TypeError):
-            known = {}
-        return json.dumps(known | {key: verdict}, indent=1)
-
+    path = _verdict_file(key)
     try:
-        rewrite(_verdicts_path(), added)
+        if verdict is None:
+            path.unlink(missing_ok=True)
+            return True
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace(path, json.dumps({"key": key, "verdict": verdict}).encode())
     except OSError as error:
-        warn_unkept(_verdicts_path(), error, "verdicts about this machine are not kept")
+        warn_unkept(path.parent, error, "verdicts about this machine are not kept")
         return False
     return True
 
 
-def _verdicts_path() -> Path:
-    return kept_folder() / "verdicts.json"
+def make_room_for_verdicts() -> None:
+    """Remove the oldest verdicts if there are very many, and files that were left unfinished."""
+    make_room(_verdict_file("").parent, VERDICT, MOST_VERDICTS)
+
+
+def _verdict_file(key: str) -> Path:
+    import hashlib
+
+    return kept_folder() / "verdicts" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Write a file atomically: no process sees a part of it.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written; it is then unchanged.
+    """
+    import tempfile
+
+    descriptor, name = tempfile.mkstemp(UNFINISHED, path.stem[:16], path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        Path(name).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
+
+
+def make_room(
+    folder: Path, suffix: str, most_files: int, most_bytes: float = math.inf, size_bytes: int = 0
+) -> None:
+    """Remove a folder's oldest files, so that it has room for another one.
+
+    Files that processes have left unfinished, such as killed ones, are removed, too.
+
+    Parameters
+    ----------
+    suffix : str
+        The end of the names of the files that count.
+    size_bytes : int, optional
+        The size of the other one.
+    """
+    found = []
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):  # another process may have removed it
+                status = entry.stat()
+                if entry.name.endswith(suffix):
+                    found.append((status.st_mtime, status.st_size, entry.path))
+                elif (
+                    entry.name.endswith(UNFINISHED)
+                    and time.time() - status.st_mtime > UNFINISHED_SECONDS
+                ):
+                    _remove(entry.path)
+    found.sort(reverse=True)
+    total = size_bytes
+    for count, (_, size, path) in enumerate(found, 1):
+        total += size
+        if count >= most_files or total > most_bytes:
+            _remove(path)
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):  # another process may have removed it
+        os.unlink(path)  # noqa: PTH108 - `scandir` gives paths as text

@@ -24,6 +24,7 @@ __all__ = [
     "error_text",
     "serve",
     "telling_line",
+    "trial_child",
 ]
 
 SHUT_DOWN_S = 5.0

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from clgemm.core.costs import H200, Costs
 from clgemm.core.cpu_costs import POCL, CpuCosts
+from clgemm.core.layout import FLOAT_BYTES
 
 __all__ = [
     "FLOAT_BYTES",
@@ -28,7 +29,6 @@ __all__ = [
     "vector_block_of",
 ]
 
-FLOAT_BYTES = 4
 VECTOR_WIDTHS = (1, 2, 4, 8, 16)  # OpenCL C has float3 too, but it is stored as float4
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import os
@@ -10,6 +11,7 @@ from typing import Any
 
 __all__ = [
     "blas_kernels",
+    "blas_label",
     "blas_threads",
     "has_avx512",
     "has_narrow_kernels",
@@ -134,3 +136,18 @@ def _from_environment() -> int:
         if first.isdecimal() and int(first):
             return min(int(first), usable)
     return usable
+
+
+@functools.cache
+def blas_label() -> str:
+    """Return what the host's times depend on: NumPy, its BLAS, the threads and the processor."""
+    import numpy as np
+
+    model = ""
+    with contextlib.suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text("utf-8", "replace")[:4096]
+        model = next(
+            (x.partition(":")[2].strip() for x in text.splitlines() if "model name" in x), ""
+        )
+    cores, threads = usable_processors(), _from_environment()
+    return f"NumPy {np.__version__}, {_blas_name()}, {threads} threads, {cores} cores of {model}"

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 __all__ = [
+    "FLOAT_BYTES",
     "Layout",
     "Level",
     "batch_levels",
@@ -20,6 +21,9 @@ __all__ = [
     "memory_order",
     "merged",
 ]
+
+
+FLOAT_BYTES = 4
 
 
 class Layout(NamedTuple):

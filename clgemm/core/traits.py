@@ -37,9 +37,6 @@ class Traits:
         CPUs.
     steals_work : bool
         Whether free threads of a CPU's runtime take over the work of those that wait for a core.
-    instructions : str, optional
-        The tensor cores' instructions, such as ``"wgmma"``; "" if none work. None until
-        `clgemm.planning.validation` has validated them.
     """
 
     limits: Limits
@@ -51,7 +48,6 @@ class Traits:
     wants_fma: bool = False
     is_amd: bool = False
     steals_work: bool = False
-    instructions: str | None = None
 
     @property
     def has_vectors(self) -> bool:

@@ -6,20 +6,30 @@ import contextlib
 import functools
 import logging
 import os
-from collections.abc import Iterable
-from contextvars import ContextVar, Token
+from collections.abc import Iterable, Sequence
+from contextvars import Token
 from typing import TypeAlias, cast
+from weakref import WeakSet
 
 import pyopencl as cl
 
+from clgemm.core.caches import forget_plans, forgettable
+from clgemm.core.named import named
 from clgemm.core.settings import Variable
-from clgemm.hardware import health
+from clgemm.hardware import trial
 from clgemm.hardware.device import Device, Present, of_queue, present, wrapped
 from clgemm.hardware.diagnosis import findings, remedy
 from clgemm.hardware.forks import require_unforked
+from clgemm.hardware.identity import identity, where
+from clgemm.records.verdicts import Verdict, about_device, discard, known, store
 
 __all__ = [
+    "BrokenDeviceError",
     "NoDeviceError",
+    "broken",
+    "check_again",
+    "checked",
+    "chosen",
     "device",
     "devices",
     "find_device",
@@ -31,6 +41,8 @@ __all__ = [
     "no_device",
     "reason",
     "set_device",
+    "takes_addresses",
+    "verdict_on",
 ]
 
 log = logging.getLogger(__name__)
@@ -42,11 +54,14 @@ ALL = "all"
 Spec: TypeAlias = str | int | Device | cl.Device | cl.Context | cl.CommandQueue
 
 
+class BrokenDeviceError(RuntimeError):
+    """A device does not work; the message says why and what helps."""
+
+
 class NoDeviceError(RuntimeError):
     """The machine has no OpenCL device, or none that works."""
 
 
-@functools.cache
 def devices() -> tuple[Device, ...]:
     """Return the OpenCL devices that work, the default one first.
 
@@ -59,23 +74,92 @@ def devices() -> tuple[Device, ...]:
         Empty if none works. GPUs come first. Devices of one kind are sorted by compute units times
         vector width, the largest first.
     """
-    return tuple(d for d in present().devices if not health.check(d).reason)
+    here = present().devices
+    return tuple(d for d, verdict in zip(here, checked(here), strict=True) if not verdict.reason)
 
 
 def left_out() -> dict[Device, str]:
     """Return the devices that do not work, each with the reason."""
-    verdicts = {d: health.check(d) for d in present().devices}
-    return {d: verdict.reason for d, verdict in verdicts.items() if verdict.reason}
+    here = present().devices
+    found = zip(here, checked(here), strict=True)
+    return {d: verdict.reason for d, verdict in found if verdict.reason}
+
+
+def checked(wanted: Sequence[Device]) -> list[Verdict]:
+    """Return the verdicts on devices. Those that have none yet are checked, all at the same time.
+
+    A verdict is valid for the device, its driver, the processor and pyopencl's version. A failure
+    is valid for one day.
+    """
+    waiting = {
+        d: trial.request("check", is_urgent=True, device=identity(d))
+        for d in wanted
+        if verdict_on(d) is None
+    }
+    return [verdict_on(d) or _answered(d, waiting[d]) for d in wanted]
+
+
+def verdict_on(device: Device) -> Verdict | None:
+    """Return the verdict on a device; None if it has not been checked."""
+    if device.__dict__.get("_is_unchecked"):
+        return Verdict()
+    return known(about_device(where(device)))
+
+
+def _answered(device: Device, number: int | None) -> Verdict:
+    """Wait for the verdict on a device. If none can be found, the device counts as working."""
+    try:
+        if number is None:
+            raise trial.UncheckedError(trial.impossible())
+        answer = trial.wait(number)
+        if answer.get("outcome") == "unchecked":
+            raise trial.UncheckedError(answer["reason"])
+    except trial.UncheckedError as error:
+        log.warning("%s is used unchecked: %s", device.label, error)
+        device.__dict__["_is_unchecked"] = True
+        return Verdict()
+    reason, details = answer.get("reason", ""), answer.get("details", "")
+    verdict = Verdict(reason, details, answer.get("addresses", False))
+    store(about_device(where(device)), verdict, keep=False)  # the child process has done that
+    _fresh.add(device)
+    return verdict
+
+
+def check_again() -> None:
+    """Forget the verdicts on all devices, so that they are checked again."""
+    for device in present().devices:
+        discard(where(device))
+    forget_plans()
+
+
+_fresh: WeakSet[Device] = WeakSet()  # devices that were checked for this process
+
+
+def takes_addresses(device: Device) -> bool:
+    """Tell whether kernels take addresses of host memory in place of buffers, as checked."""
+    return device.claims_addresses and (verdict_on(device) or Verdict()).addresses
+
+
+def _is_broken(device: Device) -> bool:
+    """Tell whether a device is known not to work."""
+    return bool((verdict_on(device) or Verdict()).reason)
 
 
 def _require_working(found: Device) -> Device:
-    """Return the device if it works; raise RuntimeError otherwise."""
-    verdict = health.check(found)
-    if verdict.reason:
-        raise RuntimeError(
-            f"{found.label} cannot be used: {verdict.reason}\nWhat helps: {remedy(found)}."
-        ) from RuntimeError(verdict.details)
+    """Return the device; raise RuntimeError if it is known not to work."""
+    verdict = verdict_on(found)
+    if verdict is not None and verdict.reason:
+        raise broken(found, verdict)
     return found
+
+
+def broken(device: Device, verdict: Verdict) -> BrokenDeviceError:
+    """Return the error for a device that does not work."""
+    error = BrokenDeviceError(
+        f"{device.label} cannot be used: {verdict.reason}\nWhat helps: {remedy(device)}."
+    )
+    error.__cause__ = RuntimeError(verdict.details)
+    return error
 
 
 def no_device() -> NoDeviceError:
@@ -106,7 +190,7 @@ def find_device(spec: Spec) -> Device:
     ValueError
         If a string or number names no device; the message lists the devices that work.
     RuntimeError
-        If no OpenCL device works, or the named one does not.
+        If there is no OpenCL device, or the named one is known not to work. None is checked here.
     TypeError
         If `spec` is of another type.
     """
@@ -125,20 +209,23 @@ def find_device(spec: Spec) -> Device:
         )
     if not present().devices:
         raise no_device()
-    wanted = str(spec).strip().lower()
+    wanted, there = str(spec).strip().lower(), _not_broken()
     if wanted.isdecimal():
-        matches = list(devices()[int(wanted) : int(wanted) + 1])
+        matches = list(there[int(wanted) : int(wanted) + 1])
     else:
         matches = matching(wanted, present().devices)
     if not wanted or not matches:
-        if not devices():
+        if not there:
             raise no_device()
-        listing = "; ".join(
-            f"{i}: {d.name} ({d.kind}; {d.platform})" for i, d in enumerate(devices())
-        )
+        listing = "; ".join(f"{i}: {d.name} ({d.kind}; {d.platform})" for i, d in enumerate(there))
         raise ValueError(f"{spec!r} names no OpenCL device; there is {listing}")
-    working = (d for d in matches if not health.check(d).reason)
+    working = (d for d in matches if not _is_broken(d))
     return next(working, None) or _require_working(matches[0])
+
+
+def _not_broken() -> tuple[Device, ...]:
+    """Return the devices that are not known to be broken, the default one first."""
+    return tuple(d for d in present().devices if not _is_broken(d))
 
 
 def matching(wanted: str, among: Iterable[Device]) -> list[Device]:
@@ -190,10 +277,10 @@ def _found(spec: Spec) -> tuple[Device, ...]:
     if not isinstance(spec, str):
         return (find_device(spec),)
     if spec.strip().lower() == ALL:
-        working = devices()
-        if not working:
+        there = _not_broken()
+        if not there:
             raise no_device()
-        return tuple(d for d in working if d.kind == working[0].kind)
+        return tuple(d for d in there if d.kind == there[0].kind)
     if "," not in spec:
         return (find_device(spec),)
     try:
@@ -202,15 +289,10 @@ def _found(spec: Spec) -> tuple[Device, ...]:
         return tuple(find_device(each) for each in spec.split(","))
 
 
-# The devices of set_device, for the whole process.
-_chosen: tuple[Device, ...] | None = None
-# The devices of the innermost device(...) block, for this thread or task.
-_scoped: ContextVar[tuple[Device, ...] | None] = ContextVar("clgemm_device", default=None)
-
-
+@forgettable
 @functools.cache
 def _default(spec: str) -> tuple[Device, ...]:
-    """Return the devices that the environment names, or the first one that works."""
+    """Return the devices that the environment names, or the first one not known to be broken."""
     if spec:
         try:
             return find_devices(spec)
@@ -221,31 +303,33 @@ def _default(spec: str) -> tuple[Device, ...]:
             raise type(error)(text) from error.__cause__
     faulty: list[Device] = []
     for candidate in present().devices:
-        if not health.check(candidate).reason:
-            for broken in faulty:
-                _warn(broken, candidate)
+        if not _is_broken(candidate):
+            for each in faulty:
+                _warn(each, candidate)
             return (candidate,)
         faulty.append(candidate)
     raise no_device()
 
 
-def _warn(broken: Device, instead: Device) -> None:
+def _warn(faulty: Device, instead: Device) -> None:
     """Log that a device is not used.
 
     It is a warning in each process if a device of another kind is used instead, and otherwise only
     in the process that checked the device.
     """
-    verdict = health.check(broken)
-    loud = verdict.fresh or broken.kind != instead.kind
+    verdict = verdict_on(faulty) or Verdict()
+    loud = faulty in _fresh or faulty.kind != instead.kind
     log.log(
         logging.WARNING if loud else logging.INFO,
         "clgemm: %s cannot be used: %s. %s is used instead. What helps: %s.",
-        *(broken.label, verdict.reason, instead.label, remedy(broken)),
+        *(faulty.label, verdict.reason, instead.label, remedy(faulty)),
     )
 
 
 def get_device() -> Device:
     """Return the device that multiplies host arrays; the first one if several do.
+
+    If it has not been checked yet, this waits for the check.
 
     It is the device of the innermost `device` block, of `set_device`, of the environment variable
     CLGEMM_DEVICE, or the fastest one that works, in this order.
@@ -273,15 +357,34 @@ def get_devices() -> tuple[Device, ...]:
     RuntimeError, ValueError
         As `get_device`.
     """
+    while True:
+        found = chosen()
+        verdicts = zip(found, checked(found), strict=True)
+        faulty = next((pair for pair in verdicts if pair[1].reason), None)
+        if faulty is None:
+            return found
+        forget_plans()
+        if chosen() == found:  # the user has named it
+            raise broken(*faulty)
+
+
+def chosen() -> tuple[Device, ...]:
+    """Return the devices of `get_devices`, without waiting for a check.
+
+    Raises
+    ------
+    RuntimeError, ValueError
+        As `get_devices`, except that a device is taken to work until a check has failed.
+    """
     require_unforked()
-    return _scoped.get() or _chosen or _default(_variable.get() or "")
+    return named() or _default(_variable.get() or "")
 
 
 def reason() -> str:
     """Return why `get_device` returns its device."""
-    if _scoped.get():
+    if named.by_block.get():
         return "chosen by clgemm.device(...)"
-    if _chosen:
+    if named.by_process:
         return "chosen by clgemm.set_device(...)"
     if os.environ.get(ENVIRONMENT_VARIABLE):
         return f"named by {ENVIRONMENT_VARIABLE}={os.environ[ENVIRONMENT_VARIABLE]}"
@@ -309,10 +412,10 @@ def set_device(*specs: Spec | None) -> None:
         If a spec is of another type, or there is none. After any error the devices are the same
         as before.
     """
-    global _chosen
     if not specs:
         raise TypeError("set_device takes a device, several of them, or None for the default")
-    _chosen = None if specs == (None,) else find_devices(*cast("tuple[Spec, ...]", specs))
+    devices = None if specs == (None,) else find_devices(*cast("tuple[Spec, ...]", specs))
+    named.by_process = devices
 
 
 class device(contextlib.ContextDecorator):
@@ -342,8 +445,8 @@ class device(contextlib.ContextDecorator):
         return device(*self._devices)  # each call of a decorated function restores for itself
 
     def __enter__(self) -> Device:
-        self._tokens.append(_scoped.set(self._devices))
+        self._tokens.append(named.by_block.set(self._devices))
         return self._devices[0]
 
     def __exit__(self, *exception: object) -> None:
-        _scoped.reset(self._tokens.pop())
+        named.by_block.reset(self._tokens.pop())

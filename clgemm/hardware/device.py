@@ -15,7 +15,7 @@ from clgemm.core.config import Limits
 from clgemm.core.identity import runtime_of, short_platform
 from clgemm.core.traits import Traits
 from clgemm.core.transfer_config import TransferConfig
-from clgemm.hardware import runtimes
+from clgemm.hardware import drivers, runtimes
 from clgemm.hardware.forks import keep_in_children, opened, require_unforked
 from clgemm.hardware.pocl_threads import pinned_threads
 from clgemm.hardware.traits import POCL, limits_of, register_width, traits_of
@@ -122,7 +122,8 @@ class Device:
         with self._lock:
             if "context" not in self._made:
                 _count_context(self.cl_device)
-                self._made.setdefault("context", cl.Context([self.cl_device]))
+                made = drivers.context_of(self.cl_device) or cl.Context([self.cl_device])
+                self._made.setdefault("context", made)
             return cast("cl.Context", self._made["context"])
 
     @property
@@ -199,6 +200,7 @@ def present() -> Present:
     same processor, PoCL comes before other runtimes.
     """
     opened()
+    drivers.finish()
     runtimes.register()  # again: environment variables may have changed since clgemm's import
     found, empty = [], []
     with pinned_threads():

@@ -10,8 +10,10 @@ import ctypes
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pyopencl as cl
+if TYPE_CHECKING:
+    import pyopencl as cl
 
 __all__ = ["FORKED", "keep_in_children", "opened", "require_unforked"]
 

@@ -1,9 +1,15 @@
-"""The identity of a device, for records and for other processes."""
+"""The identity of a device, for records, for verdicts and for other processes."""
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import itertools
 import platform
 import re
+from pathlib import Path
+
+import pyopencl as cl
 
 from clgemm.core.identity import Identity
 from clgemm.hardware.device import Device, present
@@ -12,6 +18,7 @@ __all__ = [
     "find",
     "identify",
     "identity",
+    "where",
 ]
 
 FLOAT_BITS = 32
@@ -70,3 +77,29 @@ def find(identified: list[str]) -> Device:
             f"this process has no device {name} of {platform_name}; it has {present().devices}"
         )
     return same[int(position)]
+
+
+def where(device: Device) -> str:
+    """Return a device as verdicts name it: with driver, pyopencl's version and processor."""
+    made: str = device.__dict__.get("_where") or _where(device)
+    device.__dict__["_where"] = made
+    return made
+
+
+def _where(device: Device) -> str:
+    parts = f"{device.platform}, pyopencl {cl.VERSION_TEXT}, {_processor()}"
+    digest = hashlib.sha256(parts.encode()).hexdigest()[:16]
+    return f"{device.label}, driver {device.cl_device.driver_version}, {digest}"
+
+
+@functools.cache
+def _processor() -> str:
+    """Return the processor's model, stepping and extensions, which determine compiled code."""
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
+            first = [line.partition(":") for line in itertools.takewhile(str.strip, file)]
+    except OSError:
+        return platform.processor()
+    names = "vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features"
+    found = {name.strip(): value.strip() for name, _, value in first}
+    return ", ".join(found.get(name, "") for name in names)

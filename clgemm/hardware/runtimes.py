@@ -2,7 +2,7 @@
 
 An OpenCL loader finds a runtime through a file ``*.icd`` that names the runtime's library. It reads
 these files once, when a process first lists its platforms. Wheels cannot put files where loaders
-look, so `register` does it when clgemm is imported.
+look, so `register` does it when pyopencl is imported.
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ import atexit
 import contextlib
 import functools
 import hashlib
+import importlib.util
 import os
 import re
 import shutil
 import sys
 import tempfile
-from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
-
-import pyopencl as cl
 
 from clgemm.core.cache import kept_folder
 
@@ -56,6 +54,8 @@ class Runtime(NamedTuple):
 @functools.cache
 def installed() -> tuple[Runtime, ...]:
     """Return the runtimes that pip installed in this environment."""
+    from importlib import metadata  # it takes long to import
+
     found = []
     for package, pattern in LIBRARIES.items():
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -84,7 +84,14 @@ class Registration(NamedTuple):
     how: str
 
 
-_own_home = str(Path(cl.__file__).absolute().parent)  # pyopencl sets PYOPENCL_HOME to this
+def _pyopencls_folder() -> Path:
+    spec = importlib.util.find_spec("pyopencl")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).absolute().parent
+
+
+_own_home = str(_pyopencls_folder())  # pyopencl sets PYOPENCL_HOME to this
 _given_names = os.environ.get(FILE_NAMES, "")
 _registered = Registration((), "not yet")
 
@@ -145,7 +152,7 @@ def _reads_home() -> bool:
 
 
 def _wheel_folder() -> Path:
-    return Path(cl.__file__).parent / ICD_FOLDER
+    return Path(_own_home) / ICD_FOLDER
 
 
 def _missing() -> tuple[Runtime, ...]:

@@ -49,12 +49,12 @@ def _tile_work(device: Device) -> int:
 def _tile_steps(device: Device, problem: Problem, most: int) -> tuple[int, ...]:
     shape = problem.c.shape
     steps = cut(shape, problem.k, most)
-    wanted = _order_of_sums(plan_of(device, problem)[0])
+    wanted = _order_of_sums(plan_of(device, problem).plan)
     sizes = (
         {min(step, size), size % step or step} for size, step in zip(shape, steps, strict=True)
     )
     for tile in product(*sizes):
-        if _order_of_sums(plan_of(device, _part(problem, tile))[0]) != wanted:
+        if _order_of_sums(plan_of(device, _part(problem, tile)).plan) != wanted:
             return shape
     return steps
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from clgemm.core.caches import forgettable, holds_contexts
 from clgemm.core.layout import Layout
@@ -13,6 +13,7 @@ from clgemm.core.shapes import Shape, shape_class
 from clgemm.core.steps import Plan, expected_us, least_us
 from clgemm.core.traits import Traits
 from clgemm.hardware.device import Device
+from clgemm.hardware.identity import where
 from clgemm.kernels import FAMILIES, family_named
 from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.common.family import Fallback, Family
@@ -20,13 +21,15 @@ from clgemm.kernels.pack.defaults import copy_config
 from clgemm.kernels.pack.plan import make_copy_plan
 from clgemm.planning.bounded import bounded
 from clgemm.planning.serving import tuned
-from clgemm.planning.validation import instructions_of
+from clgemm.records.verdicts import about_device, about_family, about_instructions, is_rejected
 
 __all__ = [
+    "Planned",
     "choose",
     "copy_plan_of",
     "families",
     "family_for",
+    "instructions_of",
     "make_plan",
     "oriented",
     "plan_of",
@@ -44,12 +47,52 @@ NEEDS_FALLBACK = 0.15
 NEGLIGIBLE = 1.02
 
 
+class Planned(NamedTuple):
+    """The plan of a product, and what was decided for it.
+
+    Attributes
+    ----------
+    swapped : bool
+        Whether the plan takes A for B and B for A.
+    problem : Problem
+        The product as the family has planned it.
+    scope : str
+        What a trial of the choice covers: see `Family.scope`.
+    """
+
+    plan: Plan
+    swapped: bool
+    problem: Problem
+    family: Family[Any, Any]
+    choice: Choice
+    scope: str
+
+    @property
+    def is_default(self) -> bool:
+        """Whether these are kernels that every device of this kind must have."""
+        return not (self.scope or self.family.instructions)
+
+    def about(self, where: str) -> str:
+        """Return the key of the verdict on its kernels, on a device by its name for verdicts."""
+        return about_family(where, self.family.name, self.scope)
+
+    def doomed(self, where: str) -> tuple[str, ...]:
+        """Return the keys of all that is not used any more if its kernels fail."""
+        keys = [self.about(where)]
+        if self.family.instructions:
+            keys.append(about_instructions(where, self.family.instructions))
+        if self.is_default:
+            keys.append(about_device(where))
+        return tuple(keys)
+
+
 @forgettable
 @functools.lru_cache(maxsize=1024)
-def plan_of(device: Device, problem: Problem) -> tuple[Plan, bool]:
-    """Return the plan of a product, and whether it takes A for B and B for A.
+def plan_of(device: Device, problem: Problem) -> Planned:
+    """Return the plan of a product.
 
-    A problem without a precision is a scaling of C.
+    It takes for granted what has not been tried yet: `clgemm.runtime.readiness` has that tried. A
+    problem without a precision is a scaling of C.
     """
     problem, traits, c = problem.broadcast(), device.traits, problem.c
     # Kernels store along rows. Column-major C = A B is row-major C' = B' A': swap the operands,
@@ -68,7 +111,8 @@ def plan_of(device: Device, problem: Problem) -> tuple[Plan, bool]:
     swapped ^= turned
     if not family.instructions:  # OpenCL C alone: IEEE multiply-adds in every precision
         problem = problem._replace(precision="strict")
-    return make_plan(device, problem, family, choice), swapped
+    plan = make_plan(device, problem, family, choice)
+    return Planned(plan, swapped, problem, family, choice, family.scope(problem, choice, traits))
 
 
 def oriented(
@@ -177,8 +221,21 @@ def families(device: Device) -> tuple[Family[Any, Any], ...]:
 
 
 def _works(device: Device, family: Family[Any, Any]) -> bool:
-    """Tell whether a device has the instructions that a family needs."""
+    """Tell whether a family needs no instructions, or the fastest that the device has."""
     return not family.instructions or family.instructions == instructions_of(device)
+
+
+@forgettable
+@functools.lru_cache(maxsize=64)
+def instructions_of(device: Device) -> str | None:
+    """Return the instructions beyond OpenCL C that a device has, such as ``"wgmma"``, or None.
+
+    The compilers of NVIDIA's drivers accept the instructions of tensor cores, but no query reports
+    this. So a device has them by its traits until a trial has rejected a kernel that needs them.
+    """
+    able = (family for family in FAMILIES if family.runs_on(device.traits))
+    names = dict.fromkeys(family.instructions for family in able if family.instructions)
+    return next((n for n in names if not is_rejected(about_instructions(where(device), n))), None)
 
 
 @holds_contexts

@@ -7,16 +7,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from clgemm.core.caches import forgettable
-from clgemm.core.identity import Identity
 from clgemm.core.shapes import SHAPE_CLASSES
 from clgemm.hardware.device import Device
-from clgemm.hardware.identity import identify
+from clgemm.hardware.identity import identify, where
 from clgemm.kernels import family_named
 from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.common.family import Family
-from clgemm.planning.validation import validated
 from clgemm.records.lookup import Served, candidates
-from clgemm.records.verdicts import verdict_on
+from clgemm.records.record import Record
+from clgemm.records.verdicts import about_family, is_rejected, known
 
 __all__ = ["serving", "tuned"]
 
@@ -24,16 +23,19 @@ __all__ = ["serving", "tuned"]
 @forgettable
 @functools.lru_cache(maxsize=1024)
 def tuned(device: Device, family: str, name: str, default: Choice | None = None) -> Choice | None:
-    """Return the choice of the nearest validated record, or None if there is none.
+    """Return the choice of the nearest record that no trial has rejected, or None.
 
-    A record from another device is validated before its first use, which takes seconds. If its
-    choice is the default, it needs no validation.
+    The choice of a record from another device is tried before its first use.
     """
-    who = identify(device)
-    for record, _, is_proven in candidates(who, device.limits, family, name):
-        if is_proven or record.choice == default or validated(device, record.choice):
+    for record, _, is_proven in candidates(identify(device), device.limits, family, name):
+        if is_proven or record.choice == default or not is_rejected(_about(device, record)):
             return record.choice
     return None
+
+
+def _about(device: Device, record: Record) -> str:
+    """Return the key of the verdict on a record's choice."""
+    return about_family(where(device), record.family, repr(record.choice))
 
 
 def serving(device: Device, families: Iterable[Family[Any, Any]]) -> dict[str, dict[str, str]]:
@@ -43,23 +45,24 @@ def serving(device: Device, families: Iterable[Family[Any, Any]]) -> dict[str, d
     for name in SHAPE_CLASSES:
         for family in families:
             if name in family.samples(device.kind):
-                known = next(candidates(who, device.limits, family.name, name), None)
-                found.setdefault(name, {})[family.name] = _origin(device, who, known)
+                best = next(candidates(who, device.limits, family.name, name), None)
+                found.setdefault(name, {})[family.name] = _origin(device, best)
     return found
 
 
-def _origin(device: Device, who: Identity, served: Served | None) -> str:
+def _origin(device: Device, served: Served | None) -> str:
     if served is None:
         return "default"
     record = served.record
     family = family_named(record.family)
     defaults = (family.defaults(shape, device.traits)[0] for shape in record.shapes)
     is_default = all(default == record.choice for default in defaults)
-    verdict = True if served.validated or is_default else verdict_on(who, record.choice)
-    doubt = {
-        True: "",
-        None: "; not validated yet",
-        False: "; wrong results here, so the next nearest record is used",
-    }
+    doubt = ""
+    if not (served.validated or is_default):
+        verdict = known(_about(device, record))
+        if verdict is None:
+            doubt = "; not validated yet"
+        elif verdict.reason:
+            doubt = "; wrong results here, so the next nearest record is used"
     speeds = ", ".join(f"{gflops:.4g}" for gflops in served.record.gflops)
-    return f"{served.origin}, {speeds} GFLOP/s{doubt[verdict]}"
+    return f"{served.origin}, {speeds} GFLOP/s{doubt}"

@@ -7,6 +7,7 @@ types and constraints. Nothing else in a record reaches a compiler. Pure.
 from __future__ import annotations
 
 import datetime
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
@@ -84,6 +85,7 @@ def today() -> str:
     return datetime.date.today().isoformat()
 
 
+@functools.cache
 def kernels_hash(family: str) -> str:
     """Return the hash of all sources that a family's products are compiled from."""
     return sources_hash(family_named(family).config)

@@ -1,84 +1,180 @@
-"""Verdicts: whether a config gave right results on this device, as stored on disk.
+"""Verdicts of trials in child processes: what works on a device, and which programs are built.
 
-A child process validates a config once, since a compiler may abort or a GPU may hang on it.
+Each is a file in the cache folder. A success holds for a device, its driver and the kernels. A
+failure holds for one day and for the environment that it was found in, and is read again then.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
-import json
-import logging
-import threading
-from collections.abc import Callable
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from clgemm.core.cache import recall, remember
-from clgemm.core.child import Child, ChildDiedError, RequestError
-from clgemm.core.identity import Identity
-from clgemm.core.nesting import non_reentrant
-from clgemm.kernels.common.choice import Choice
-from clgemm.records.record import choice_as_dict, kernels_hash
+from clgemm.core.steps import Step
+from clgemm.kernels import FAMILIES
+from clgemm.kernels.sources import sources_hash
+from clgemm.records.record import kernels_hash, today
 
-__all__ = ["rejection", "validated_on", "verdict_on"]
+__all__ = [
+    "MOST_REASON",
+    "Verdict",
+    "about_device",
+    "about_family",
+    "about_instructions",
+    "are_built",
+    "discard",
+    "forget",
+    "is_rejected",
+    "known",
+    "learn_built",
+    "program_keys",
+    "store",
+]
 
-log = logging.getLogger(__name__)
-
-START_SECONDS = 120.0
-VALIDATION_SECONDS = 120.0
-_lock = threading.RLock()
-
-
-def rejection(child: Child, choice: Choice, seconds: float = VALIDATION_SECONDS) -> str:
-    """Let a child build and check a choice; return why it is rejected, "" if it is not."""
-    try:
-        if not child.alive:
-            child.ask("ready", timeout_s=START_SECONDS)
-        return str(child.ask("validate", timeout_s=seconds, choice=choice_as_dict(choice)))
-    except RequestError as error:
-        return f"does not run: {error}"
-    except (ChildDiedError, OSError) as error:
-        return str(error)
+MOST_REASON, MOST_DETAILS = 300, 4000  # characters
+LARGE_GRID = 2**16  # work-items from which on PoCL compiles a kernel anew
+# Variables of the environment by whose values a runtime may fail, by the beginnings of their names.
+RELEVANT = ("PATH", "LD_", "OCL_", "OPENCL_", "POCL_", "CL_", "CUDA_", "RUSTICL_")
 
 
-@non_reentrant
-def validated_on(device: Identity, choice: Choice, child: Callable[[], Child]) -> bool:
-    """Tell whether a choice gives right results on this device, driver and kernels.
+class Verdict(NamedTuple):
+    """The result of a trial.
 
-    The first call validates it and stores the verdict. If the verdict cannot be stored, the choice
-    is neither validated nor used: every process would validate it again.
-
-    Raises
-    ------
-    NestedCallError
-        If this thread is already inside such a call.
+    Attributes
+    ----------
+    reason : str
+        Why it failed, in one line; empty if it succeeded.
+    details : str
+        More about the reason, such as the compiler's log.
+    addresses : bool
+        Of a device: whether kernels take addresses of host memory in place of buffers.
     """
-    key = _key(device, choice)
-    with _lock:
-        verdict = recall(key)
-        # False is stored first, in case the trial takes the machine down.
-        if not isinstance(verdict, bool) and remember(key, False):
-            log.info("trying %s on %s", choice.config, device.name)
-            try:
-                with child() as trial:
-                    reason = rejection(trial, choice)
-            except BaseException:
-                remember(key, None)  # an interruption says nothing about the choice
-                raise
-            if reason:
-                log.warning("%s is not used on %s: %s", choice.config, device.name, reason)
-            verdict = not reason
-            remember(key, verdict)
-    return verdict is True
+
+    reason: str = ""
+    details: str = ""
+    addresses: bool = False
 
 
-def verdict_on(device: Identity, choice: Choice) -> bool | None:
-    """Return the stored verdict on a choice for this device, driver and kernels, or None."""
-    verdict = recall(_key(device, choice))
-    return verdict if isinstance(verdict, bool) else None
+# Verdicts and programs that this process has heard of: it needs no disk for them.
+_verdicts: dict[str, Verdict] = {}
+_built: set[str] = set()
 
 
-def _key(device: Identity, choice: Choice) -> str:
-    family = choice.config.family
-    text = json.dumps(choice_as_dict(choice), sort_keys=True)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    where = f"{device.name}, {device.platform}, driver {device.driver}"
+def forget() -> None:
+    """Read all verdicts from the disk again."""
+    _verdicts.clear()
+    _built.clear()
+
+
+def about_device(where: str) -> str:
+    """Return the key of the verdict whether a device works.
+
+    Parameters
+    ----------
+    where : str
+        The device, as `clgemm.hardware.identity.where` returns it.
+    """
+    return f"{where}: works, kernels {_all_kernels()}"
+
+
+@functools.cache
+def _all_kernels() -> str:
+    names = sorted(family.name for family in FAMILIES if not family.instructions)
+    return hashlib.sha256("".join(map(kernels_hash, names)).encode()).hexdigest()[:16]
+
+
+def about_family(where: str, family: str, scope: str) -> str:
+    """Return the key of the verdict on a family's kernels.
+
+    Parameters
+    ----------
+    scope : str
+        As `Family.scope` returns it.
+    """
+    digest = hashlib.sha256(scope.encode()).hexdigest()[:16] if scope else "defaults"
     return f"{where}: {family} {digest}, kernels {kernels_hash(family)}"
+
+
+def about_instructions(where: str, name: str) -> str:
+    """Return the key of the verdict on instructions beyond OpenCL C."""
+    return f"{where}: instructions {name}"
+
+
+def is_rejected(key: str) -> bool:
+    """Tell whether a trial has failed."""
+    return (verdict := known(key)) is not None and bool(verdict.reason)
+
+
+def known(key: str) -> Verdict | None:
+    """Return the verdict of a key, from memory or disk; None if there is none that is valid."""
+    if (found := _verdicts.get(key)) is None and (found := _read(key)) is not None:
+        _verdicts[key] = found
+    return found
+
+
+def store(key: str, verdict: Verdict, keep: bool = True) -> None:
+    """Store a verdict for this process, and on disk for later ones unless `keep` is false."""
+    reason = verdict.reason
+    if len(reason) > MOST_REASON:
+        reason = reason[: MOST_REASON - 3] + "..."
+    verdict = _verdicts[key] = Verdict(reason, verdict.details[-MOST_DETAILS:], verdict.addresses)
+    if keep:
+        remember(key, verdict._asdict() | ({"valid": _valid()} if reason else {}))
+
+
+def discard(where: str) -> None:
+    """Delete the verdicts on a device and on what all devices of its kind use."""
+    keys = [about_device(where)]
+    keys += (about_family(where, family.name, "") for family in FAMILIES)
+    keys += (about_instructions(where, each.instructions) for each in FAMILIES if each.instructions)
+    for key in keys:
+        _verdicts.pop(key, None)
+        remember(key, None)
+
+
+def _read(key: str) -> Verdict | None:
+    entry = recall(key)
+    if not isinstance(entry, Mapping):
+        return None
+    values: Any = (entry.get(name) for name in Verdict._fields)
+    found = Verdict(*values)
+    if not (type(found.reason) is type(found.details) is str and type(found.addresses) is bool):
+        return None
+    return None if found.reason and entry.get("valid") != _valid() else found
+
+
+def _valid() -> str:
+    """Return for what a failure holds: today, and this environment."""
+    chosen = sorted(item for item in os.environ.items() if item[0].startswith(RELEVANT))
+    return f"{today()}, environment {hashlib.sha256(repr(chosen).encode()).hexdigest()[:16]}"
+
+
+def program_keys(where: str, steps: Iterable[Step], limit: int = LARGE_GRID) -> frozenset[str]:
+    """Return the keys of the programs that launches need, as some drivers compile them."""
+    return frozenset(
+        f"{where}: {step.config} {step.conditional} {step.groups * step.config.items >= limit}, "
+        f"kernels {sources_hash(type(step.config))}"
+        for step in steps
+    )
+
+
+def are_built(keys: Iterable[str]) -> bool:
+    """Tell whether programs are in the caches on disk, as far as a trial has recorded it."""
+    for key in keys:
+        if key not in _built:
+            if recall(key) is not True:
+                return False
+            _built.add(key)
+    return True
+
+
+def learn_built(keys: Iterable[str], keep: bool = True) -> None:
+    """Record that programs are in the caches on disk."""
+    for key in keys:
+        if key not in _built:
+            _built.add(key)
+            if keep:
+                remember(key, True)

@@ -10,25 +10,22 @@ import contextlib
 import hashlib
 import logging
 import os
-import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pyopencl as cl
 from pyopencl.characterize import has_src_build_cache
 
-from clgemm.core.cache import program_cache_folder
+from clgemm.core.cache import make_room, program_cache_folder, replace
 
 __all__ = ["are_cached", "key_of", "load", "store"]
 
 log = logging.getLogger(__name__)
 
-SUFFIX, UNFINISHED = ".clbin", ".new"
+SUFFIX = ".clbin"
 # Limits of the folder. The least recently used files are removed.
 MOST_FILES = 2000
 MOST_BYTES = 2**28
-UNFINISHED_SECONDS = 3600  # the age from which on an unfinished file has no living writer
 _warned: set[str] = set()
 
 
@@ -70,16 +67,9 @@ def store(key: str, binary: bytes) -> None:
     path = _path(key)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _make_room(path.parent)
-        descriptor, name = tempfile.mkstemp(suffix=UNFINISHED, prefix=key[:16], dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(_seal(key, binary) + binary)
-            Path(name).replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                Path(name).unlink()
-            raise
+        content = _seal(key, binary) + binary
+        make_room(path.parent, SUFFIX, MOST_FILES, MOST_BYTES, len(content))
+        replace(path, content)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         message = f"compiled programs are not kept: {reason} in {path.parent}"
@@ -95,22 +85,3 @@ def _path(key: str) -> Path:
 def _seal(key: str, binary: bytes) -> bytes:
     """Return the checksum at the start of a file; a driver may crash on a damaged binary."""
     return hashlib.sha256(key.encode() + binary).digest()
-
-
-def _make_room(folder: Path) -> None:
-    """Remove unfinished files, and the least recently used ones beyond the limits."""
-    found = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if not entry.name.endswith((SUFFIX, UNFINISHED)):
-                continue
-            with contextlib.suppress(OSError):  # another process may have removed it
-                found.append((entry.stat().st_mtime, entry.stat().st_size, entry.path))
-    found.sort(reverse=True)
-    total = 0
-    for count, (modified, size, path) in enumerate(found, 1):
-        total += size
-        abandoned = path.endswith(UNFINISHED) and time.time() - modified > UNFINISHED_SECONDS
-        if abandoned or count >= MOST_FILES or total > MOST_BYTES:
-            with contextlib.suppress(OSError):
-                Path(path).unlink()

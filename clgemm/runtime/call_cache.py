@@ -12,12 +12,13 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import pyopencl as cl
+from pyopencl.array import Array as DeviceArray
 
 from clgemm.core.caches import note, on_forget
 from clgemm.core.precision import chosen_precision
 from clgemm.hardware.forks import keep_in_children
 from clgemm.runtime.execute import BoundCall, DeviceCall, execute, settled
-from clgemm.runtime.operands import AnyArray, DeviceArray, allocated, overlaps_either
+from clgemm.runtime.operands import AnyArray, allocated, overlaps_either
 from clgemm.runtime.regions import any_held
 from clgemm.runtime.signature import Signature, call_signature
 from clgemm.runtime.transfer.at_once import AtOnceCall

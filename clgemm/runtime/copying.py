@@ -8,7 +8,7 @@ import threading
 import pyopencl as cl
 
 from clgemm.hardware.device import Device
-from clgemm.planning.selection import transfer_config
+from clgemm.planning.transfers import transfer_config
 from clgemm.runtime.digests import Digests, digests
 from clgemm.runtime.operands import ITEM_BYTES, HostArray
 from clgemm.runtime.transfer.staging import staging

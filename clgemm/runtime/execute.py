@@ -16,11 +16,11 @@ import pyopencl as cl
 
 from clgemm.core.problem import Problem
 from clgemm.hardware.device import Device
-from clgemm.planning import planner
 from clgemm.runtime.bound_plan import BoundPlan
 from clgemm.runtime.events import EventsOnDemand, own_events
 from clgemm.runtime.memory import HostMemory, Matrix
 from clgemm.runtime.operands import ITEM_BYTES, AnyArray, DeviceArray, HostArray
+from clgemm.runtime.readiness import planned
 from clgemm.runtime.waiting import answers_signals, finish, wait
 from clgemm.runtime.workspace import Workspace, workspace
 
@@ -137,8 +137,8 @@ def settled(
 
 def bind(problem: Problem, device: Device, space: Workspace) -> BoundCall:
     """Plan a problem for a device and bind the plan to a queue; repeated, both are look-ups."""
-    plan, swapped = planner.plan_of(device, problem)
-    return BoundCall(space, space.bind(plan, device), swapped)
+    found = planned(device, problem)
+    return BoundCall(space, space.bind(found.plan, device), found.swapped)
 
 
 def bind_in_place(
@@ -149,7 +149,7 @@ def bind_in_place(
     Parameters
     ----------
     takes_addresses : bool
-        Whether kernels take addresses: only on a device that `health.takes_addresses` names.
+        Whether kernels take addresses: only on a device that `choice.takes_addresses` names.
     """
     starts = -problem.a.extent[0], -problem.b.extent[0], -problem.c.extent[0]
     bound = bind(problem, device, space)
@@ -170,9 +170,9 @@ def bind_alone(
     No other call uses its kernels, so that the operands stay set.
     """
     space = workspace(c.queue)
-    plan, swapped = planner.plan_of(device, problem)
-    bound = space.bind_alone(plan, device)
-    call = settled(BoundCall(space, bound, swapped), alpha, a, b, beta, c)
+    found = planned(device, problem)
+    bound = space.bind_alone(found.plan, device)
+    call = settled(BoundCall(space, bound, found.swapped), alpha, a, b, beta, c)
     assert bound.kernels is not None  # `bind_alone` has set them up
     for launch in bound.kernels.launches:
         launch.settle(call.buffers)

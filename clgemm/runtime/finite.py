@@ -15,7 +15,7 @@ import numpy as np
 
 from clgemm.hardware.device import Device
 from clgemm.kernels.finite.plan import count_flags, finite_plan
-from clgemm.planning.selection import transfer_config
+from clgemm.planning.transfers import transfer_config
 from clgemm.runtime.bound_plan import BoundPlan
 from clgemm.runtime.execute import BoundCall, execute
 from clgemm.runtime.operands import HostArray

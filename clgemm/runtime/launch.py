@@ -14,13 +14,12 @@ import pyopencl.array
 from clgemm.core.precision import chosen_precision
 from clgemm.core.problem import Problem
 from clgemm.core.transfer import cuts
-from clgemm.hardware import health
-from clgemm.hardware.choice import get_devices
+from clgemm.hardware.choice import BrokenDeviceError, chosen, takes_addresses
 from clgemm.hardware.device import Device, of_queue
 from clgemm.planning.long_products import takes_seconds, tile_steps
 from clgemm.planning.planner import copy_plan_of
-from clgemm.planning.selection import transfer_config
 from clgemm.planning.tiles import matrix_blocks
+from clgemm.planning.transfers import transfer_config
 from clgemm.planning.windows import windows
 from clgemm.runtime.execute import BoundCall, bind, bind_in_place, execute
 from clgemm.runtime.memory import place
@@ -89,28 +88,44 @@ def multiply(
         if beta == 1:
             return None
         alpha = 0.0  # and so A and B are not read
-    on_host = isinstance(c, np.ndarray)
-    devices: tuple[Device, ...] = ()
-    if on_host and queue is None:
-        devices = get_devices()
-        device = devices[0]
-        queue = device.queue
-    else:
-        assert queue is not None
-        device = of_queue(queue)
-    if not alpha:
-        precision = None
-    problem, overlaps = problem_of(a, b, c, precision)
+    if queue is not None:
+        return _multiply_on((of_queue(queue),), queue, alpha, a, b, beta, c, wait_for, precision)
+    while True:
+        devices = chosen()
+        try:
+            return _multiply_on(
+                *(devices, devices[0].queue, alpha, a, b, beta, c, wait_for, precision)
+            )
+        except BrokenDeviceError:  # nothing was enqueued
+            if chosen() == devices:  # the user has named it
+                raise
+
+
+def _multiply_on(
+    devices: Sequence[Device],
+    queue: cl.CommandQueue,
+    alpha: float,
+    a: AnyArray,
+    b: AnyArray,
+    beta: float,
+    c: AnyArray,
+    wait_for: Events,
+    precision: str,
+) -> BoundCall | AtOnceCall | None:
+    """Update C on devices, of which the first has the queue; the others share host arrays."""
+    device, on_host = devices[0], isinstance(c, np.ndarray)
+    reads = precision if alpha else None
+    problem, overlaps = problem_of(a, b, c, reads)
     if any(overlaps):  # an operand that the result would overwrite is read from a copy
         order: Literal["C", "K"] = "K" if on_host else "C"
         a, b = (
             duplicate(x, order, queue) if copied else x
             for x, copied in zip((a, b), overlaps, strict=True)
         )
-        problem, _ = problem_of(a, b, c, precision)
+        problem, _ = problem_of(a, b, c, reads)
     bound: BoundCall | AtOnceCall | None
     if on_host:
-        part = Part(alpha, a, b, beta, c, precision)
+        part = Part(alpha, a, b, beta, c, reads)
         makers = _compute_part, _compute_together
         if len(devices) > 1 and spread(problem, part, devices, *makers, wait_for):
             return None
@@ -172,7 +187,7 @@ def _multiply_on_host(
     bound: BoundCall | None = None
     space, z = workspace(queue), c
     for piece, x, y, scale, z in _parts(problem, a, b, beta, c, device):
-        bound = bind_in_place(piece, device, space, health.takes_addresses(device))
+        bound = bind_in_place(piece, device, space, takes_addresses(device))
         bound = bound._replace(is_long=_is_long(piece, device))
         execute(bound, alpha, x, y, scale, z, wait_for)
         advance(piece.shape.work)

@@ -1,22 +1,26 @@
-"""NumPy and pyopencl arrays as matrices. No other module depends on the types of arrays."""
+"""NumPy and pyopencl arrays as matrices. No other module depends on the types of arrays.
+
+A program without device arrays need not import pyopencl for this.
+"""
 
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import numpy as np
-import numpy.typing as npt
-import pyopencl as cl
-import pyopencl.array
 
 from clgemm.core.caches import holds_contexts
 from clgemm.core.layout import Layout
 from clgemm.core.problem import Problem
-from clgemm.hardware.forks import require_unforked
 from clgemm.runtime import results
-from clgemm.runtime.events import EventsOnDemand
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pyopencl as cl
+    import pyopencl.array
 
 __all__ = [
     "ITEM_BYTES",
@@ -30,6 +34,7 @@ __all__ = [
     "common_queue",
     "float32_operand",
     "is_device",
+    "is_plain_device",
     "layout_of",
     "overlap",
     "overlaps_either",
@@ -43,15 +48,15 @@ __all__ = [
     "zeros",
 ]
 
-HostArray: TypeAlias = npt.NDArray[np.float32]
-DeviceArray: TypeAlias = cl.array.Array
+HostArray: TypeAlias = "npt.NDArray[np.float32]"
+DeviceArray: TypeAlias = "cl.array.Array"
 # A HostArray or a DeviceArray. Any, because their type stubs share no protocol.
 AnyArray: TypeAlias = Any
 
 ITEM_BYTES = 4
 FLOAT32 = np.dtype(np.float32)
 LARGEST_ALIGNMENT = 64  # bytes; the widest vector that a kernel loads
-HOST_MEMORY = cl.mem_flags.USE_HOST_PTR
+HOST_MEMORY = 1 << 3  # CL_MEM_USE_HOST_PTR
 NO_MEMORY = object()
 # The most steps of NumPy's exact overlap test. If it needs more, an overlap is assumed.
 OVERLAP_WORK = 10_000
@@ -59,7 +64,14 @@ OVERLAP_WORK = 10_000
 
 def is_device(x: object) -> bool:
     """Tell whether the operand is a pyopencl array."""
-    return isinstance(x, cl.array.Array)
+    arrays = sys.modules.get("pyopencl.array")
+    return arrays is not None and isinstance(x, getattr(arrays, "Array", ()))
+
+
+def is_plain_device(x: object) -> bool:
+    """Tell whether the operand is a pyopencl array, and of no subclass."""
+    arrays = sys.modules.get("pyopencl.array")
+    return arrays is not None and type(x) is getattr(arrays, "Array", None)
 
 
 def float32_host(x: object, name: str) -> HostArray:
@@ -102,16 +114,18 @@ def float32_operand(x: object, name: str) -> AnyArray:
         If it does not consist of numbers, or if it is a device array of another dtype. A device
         array is not converted, because that would take device memory without being asked for.
     """
-    if not isinstance(x, cl.array.Array):
+    if not is_device(x):
         return float32_host(x, name)
-    if x.dtype != np.float32:
-        raise TypeError(f"{name} is a device array of dtype {x.dtype}: only float32 is multiplied")
-    return x
+    array: AnyArray = x
+    if array.dtype != np.float32:
+        dtype = array.dtype
+        raise TypeError(f"{name} is a device array of dtype {dtype}: only float32 is multiplied")
+    return array
 
 
 def updatable(x: Any) -> bool:
     """Tell whether a product can be written directly to the operand's own memory."""
-    if isinstance(x, cl.array.Array):
+    if is_device(x):
         ours = bool(x.dtype == np.float32)
     else:
         ours = isinstance(x, np.ndarray) and x.flags.writeable and usable_in_place(x)
@@ -151,6 +165,8 @@ def layout_of(x: AnyArray) -> Layout:
     """Return an array's shape and strides in elements, and the alignment of a device array."""
     if isinstance(x, np.ndarray):
         return Layout(x.shape, tuple([stride // ITEM_BYTES for stride in x.strides]))
+    import pyopencl as cl
+
     memory = x.base_data
     address = x.offset
     if not isinstance(memory, cl.MemoryObjectHolder) or memory.flags & HOST_MEMORY:
@@ -174,6 +190,8 @@ def view(x: AnyArray, shape: tuple[int, ...], strides: tuple[int, ...]) -> AnyAr
     in_bytes = tuple(stride * ITEM_BYTES for stride in strides)
     if isinstance(x, np.ndarray):
         return np.lib.stride_tricks.as_strided(x, shape, in_bytes)
+    import pyopencl as cl
+
     return cl.array.Array(
         x.queue,
         shape,
@@ -228,6 +246,10 @@ def allocated(
     """Return a new, uninitialised array on the same side as `like`."""
     if isinstance(like, np.ndarray):
         return results.empty(shape, order)
+    import pyopencl as cl
+
+    from clgemm.runtime.events import EventsOnDemand
+
     assert queue is not None
     if 0 in shape:
         return cl.array.empty(queue, shape, np.float32, order)
@@ -247,6 +269,8 @@ def _unallocated(
     queue: cl.CommandQueue, shape: tuple[int, ...], order: Literal["C", "F"]
 ) -> DeviceArray:
     """Return an array without memory, to be copied, which is faster than pyopencl's constructor."""
+    import pyopencl as cl
+
     return cl.array.Array(queue, shape, FLOAT32, order, data=NO_MEMORY)
 
 
@@ -254,6 +278,8 @@ def zeros(like: AnyArray, size: int, queue: cl.CommandQueue | None) -> AnyArray:
     """Return a new one-dimensional array of zeros on the same side as `like`."""
     if isinstance(like, np.ndarray):
         return np.zeros(size, np.float32)
+    import pyopencl as cl
+
     assert queue is not None
     return cl.array.zeros(queue, size, np.float32, allocator=like.allocator)
 
@@ -284,6 +310,8 @@ def common_queue(
     queue = queue or next((x.queue for x in operands.values() if x.queue is not None), None)
     if queue is None:
         raise ValueError("no device operand has a queue: pass queue=")
+    from clgemm.hardware.forks import require_unforked
+
     context = queue.context
     require_unforked(context)
     for name, x in operands.items():
@@ -328,7 +356,7 @@ def overlap(x: AnyArray, y: AnyArray) -> bool:
 
 def overlaps_either(c: AnyArray, a: AnyArray, b: AnyArray) -> bool:
     """Tell whether an array may share an element with one of two others on the same side."""
-    if isinstance(c, DeviceArray) and c.base_data not in (a.base_data, b.base_data):
+    if is_device(c) and c.base_data not in (a.base_data, b.base_data):
         return False  # the usual case
     return overlap(a, c) or overlap(b, c)
 

@@ -8,7 +8,6 @@ there, in Python.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import threading
 import time
@@ -20,7 +19,7 @@ import pyopencl as cl
 
 from clgemm.core.frames import current_frames
 
-__all__ = ["stop_threads_at_exit"]
+__all__ = ["stop", "stop_threads_at_exit"]
 
 EXIT_SECONDS = 5.0  # for a lock, or commands that are still running
 STEP_SECONDS = 0.005
@@ -44,8 +43,12 @@ def stop_threads_at_exit(space: Queue) -> None:
     _spaces.add(space)
 
 
-def _stop() -> None:
-    """Keep the locks of all queues, and wait until no other thread moves."""
+def stop() -> None:
+    """Keep the locks of all queues, and wait until no other thread moves.
+
+    `clgemm` calls this at exit, after the functions that the program has registered: they may wait
+    for products of other threads.
+    """
     if not any(thread is not threading.current_thread() for thread in threading.enumerate()):
         return
     deadline = time.monotonic() + EXIT_SECONDS
@@ -93,8 +96,3 @@ def _places() -> Places:
                 break
             frame = frame.f_back
     return found
-
-
-# Registered on import, before `clgemm.accel` and programs register their own functions, it runs
-# after those: they may wait for products of other threads.
-atexit.register(_stop)

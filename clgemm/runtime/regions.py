@@ -8,14 +8,13 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 
-import numpy as np
 import pyopencl as cl
 
 from clgemm.core.forkable import ForkableLock
-from clgemm.hardware.choice import get_device
+from clgemm.hardware.choice import chosen
 from clgemm.hardware.device import Device
 from clgemm.hardware.forks import keep_in_children, require_unforked
-from clgemm.planning.selection import transfer_config
+from clgemm.planning.transfers import transfer_config
 from clgemm.runtime.copying import DeviceCopy
 from clgemm.runtime.operands import ITEM_BYTES, HostArray, address_of, layout_of, span_of
 from clgemm.runtime.protection import Guard, protect
@@ -29,7 +28,6 @@ __all__ = [
     "count",
     "forget",
     "make_room",
-    "sent_share",
 ]
 
 log = logging.getLogger(__name__)
@@ -80,20 +78,6 @@ _copies: dict[cl.Context, OrderedDict[Region, DeviceCopy]] = {}
 def any_held() -> bool:
     """Tell whether any array is resident."""
     return bool(_regions)
-
-
-def sent_share(a: HostArray, b: HostArray, results: int) -> float:
-    """Return the share of a product's elements that move between the host and a device.
-
-    Parameters
-    ----------
-    results : int
-        Elements of the result.
-    """
-    if not _regions or not isinstance(a, np.ndarray):
-        return 1.0
-    kept = sum(x.size for x in (a, b) if x.size and containing(x))
-    return 1.0 - kept / max(a.size + b.size + results, 1)
 
 
 def make_room(device: Device) -> bool:
@@ -201,7 +185,7 @@ class Holding:
         """Copy the arrays to the chosen device, if there is one that takes copies."""
         try:
             require_unforked()
-            device = get_device()
+            device = chosen()[0]
         except RuntimeError as error:  # no device works, or this process was forked
             log.debug("nothing is copied: %s", error)
             return

@@ -15,12 +15,14 @@ import sys
 import weakref
 from collections import deque
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from clgemm.core.transfer import FLOAT_BYTES
+from clgemm.core.layout import FLOAT_BYTES
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = ["ResultMemory", "empty", "is_kept"]
 

@@ -8,14 +8,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyopencl as cl
 import pyopencl.tools
+from pyopencl.array import Array as DeviceArray
 
-from clgemm.hardware.choice import get_devices
+from clgemm.hardware.choice import chosen
 from clgemm.hardware.forks import require_unforked
 from clgemm.runtime.operands import (
     FLOAT32,
     HOST_MEMORY,
     LARGEST_ALIGNMENT,
-    DeviceArray,
     usable_in_place,
 )
 
@@ -64,7 +64,7 @@ def call_signature(
     where: Hashable
     try:
         if kind is np.ndarray:
-            where = get_devices() if queue is None else queue
+            where = chosen() if queue is None else queue
         else:
             require_unforked()
             where = own = a.queue

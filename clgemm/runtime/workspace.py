@@ -18,6 +18,7 @@ from clgemm.runtime.bound_plan import BoundKernels, BoundPlan, Launch, SharedMem
 from clgemm.runtime.events import QueueOrder, Unmarked
 from clgemm.runtime.memory import Matrix
 from clgemm.runtime.process_exit import stop_threads_at_exit
+from clgemm.runtime.readiness import require_built
 
 __all__ = ["Workspace", "workspace"]
 
@@ -321,6 +322,7 @@ class Workspace:
         return bound
 
     def _unbound(self, plan: Plan, device: Device) -> BoundPlan:
+        require_built(device, plan)
         size_bytes = sum(size for _, size in plan.scratch)
         return BoundPlan(plan, device, size_bytes <= SMALL_SCRATCH_BYTES)
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pyopencl as cl
 
-from clgemm.accel.crossover import measure
-from clgemm.accel.session import host_matmul
 from clgemm.core.cache import folder_problem
 from clgemm.core.caches import forget_plans
 from clgemm.core.child import trial_child
@@ -33,9 +31,7 @@ __all__ = ["add_arguments", "main", "tune"]
 INTERRUPTED = 130  # the shell's exit code for a press of Ctrl-C
 MINUTES = 10.0
 PICTURE = Path("tuning.png")
-# The time for measuring the crossovers: at most so many seconds, and this share of the total.
-CROSSOVER_SECONDS, CROSSOVER_SHARE = 20.0, 0.25
-# The same for measuring what launches cost.
+# The time for measuring what launches cost: at most so many seconds, and this share of the total.
 COSTS_SECONDS, COSTS_SHARE = 60.0, 0.15
 
 log = logging.getLogger(__name__)
@@ -51,9 +47,8 @@ def tune(
 
     A child process builds, checks and times candidates. Those that crash, hang or give wrong
     results are rejected. Each record is stored as soon as it is found, and used from then on. If
-    all classes are tuned, two more things are measured at the end: on GPUs, the constants of the
-    expected times, by which the planner chooses between kernels; and the sizes from which on the
-    device beats the host, for `clgemm.accel`.
+    all classes are tuned, the constants of the expected times are measured at the end, by which the
+    planner chooses between kernels.
 
     Parameters
     ----------
@@ -94,8 +89,9 @@ def tune(
             session.run(tasks)
         finally:
             forget_plans()  # products of this process use the new records
-    measured = wanted is not None or _measure_rest(session, minutes)
-    for note in _notes(session, len(tasks), minutes, measured):
+    if wanted is None:
+        _measure_costs(session, minutes)
+    for note in _notes(session, len(tasks), minutes):
         log.warning("%s", note)
     return session.found
 
@@ -111,25 +107,18 @@ def _seconds_of_search(device: Device, minutes: float, whole: bool) -> float:
     Parameters
     ----------
     whole : bool
-        Whether all classes are tuned, so that crossovers and costs are measured too.
+        Whether all classes are tuned, so that costs are measured too.
     """
     seconds = 60 * minutes
-    crossovers = min(CROSSOVER_SECONDS, CROSSOVER_SHARE * seconds) * whole
-    return seconds - crossovers - _seconds_of_costs(device, seconds) * whole
+    return seconds - _seconds_of_costs(device, seconds) * whole
 
 
 def _seconds_of_costs(device: Device, seconds: float) -> float:
     return min(COSTS_SECONDS, COSTS_SHARE * seconds) * device.traits.has_cost_model
 
 
-def _measure_rest(session: Session, minutes: float) -> bool:
-    """Measure what launches cost, and from which size on the device beats the host.
-
-    Returns
-    -------
-    bool
-        Whether there was enough time for the latter.
-    """
+def _measure_costs(session: Session, minutes: float) -> None:
+    """Measure what launches cost, where the planner goes by expected times."""
     device = session.device
     if seconds := _seconds_of_costs(device, 60 * minutes):
         session.say("measuring what launches cost")
@@ -137,15 +126,9 @@ def _measure_rest(session: Session, minutes: float) -> bool:
         if (found := fitted(timed, device.limits)) is not None:
             costs.keep(device.name, device.runtime, found, len(timed))
     forget_plans()
-    session.say("measuring from which size on the device beats the host")
-    try:
-        measure(device, host_matmul(), 60 * minutes - session.spent())
-    except TimeoutError:
-        return False
-    return True
 
 
-def _notes(session: Session, tasks: int, minutes: float, measured: bool) -> Iterator[str]:
+def _notes(session: Session, tasks: int, minutes: float) -> Iterator[str]:
     """Yield a note on each part for which there was no time, and what to do about it."""
     names = [f"{task.family} {task.shape_class}" for task in session.left_out]
     if names:
@@ -153,11 +136,6 @@ def _notes(session: Session, tasks: int, minutes: float, measured: bool) -> Iter
         yield (
             f"{minutes:g} minutes were too short for {len(names)} of {tasks} classes, which keep "
             f"their records: {', '.join(names)}; about {enough} minutes are enough for all"
-        )
-    if not measured:
-        yield (
-            "there was no time to measure from which size on the device beats the host, for every "
-            "kind of product: run 'python -m clgemm.accel --measure'"
         )
 
 
@@ -250,7 +228,7 @@ def _show(device: Device, path: Path) -> int:
 
 def _tune(device: Device, args: argparse.Namespace) -> int:
     print(f"{device!r}: at most {args.budget:g} minutes; Ctrl-C keeps what has been found")
-    code, measured = 0, True
+    code = 0
     with trial_child(identity(device)) as child, meter(60 * args.budget) as report:
         seconds = _seconds_of_search(device, args.budget, args.shapes is None)
         session = Session(device, child, seconds, args.afresh, report)
@@ -258,7 +236,7 @@ def _tune(device: Device, args: argparse.Namespace) -> int:
         try:
             session.run(tasks)
             if args.shapes is None:
-                measured = _measure_rest(session, args.budget)
+                _measure_costs(session, args.budget)
         except KeyboardInterrupt:
             code = INTERRUPTED
     forget_plans()
@@ -276,7 +254,7 @@ def _tune(device: Device, args: argparse.Namespace) -> int:
             for record in session.found
         ],
     )
-    for note in _notes(session, len(tasks), args.budget, measured):
+    for note in _notes(session, len(tasks), args.budget):
         print(note)
     if session.unstored:
         print("These could not be stored:", file=sys.stderr)

@@ -10,16 +10,17 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from clgemm.core.cache import cache_folder, locked, warn_unkept
-from clgemm.core.child import Child, RequestError
+from clgemm.core.child import Child, ChildDiedError, RequestError
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import SHAPE_CLASSES, Shape, shape_class
 from clgemm.hardware.device import Device
-from clgemm.hardware.identity import identify
+from clgemm.hardware.identity import identify, where
 from clgemm.kernels.common.choice import Choice
 from clgemm.planning import planner
 from clgemm.records import lookup
 from clgemm.records.record import Record, choice_as_dict
-from clgemm.records.verdicts import rejection
+from clgemm.records.verdicts import Verdict, about_family
+from clgemm.records.verdicts import store as store_verdict
 from clgemm.tuning.task import Task, Tuning
 from clgemm.tuning.trials import Trials
 
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 TURN_SECONDS = 0.02
 FINAL_ROUNDS, HASTY_ROUNDS = 7, 2
 LOCK_SECONDS = 300  # the longest wait for another tuner that is timing
+START_SECONDS = 120.0  # the time limit for the start of the child process
 FIRST_WEIGHT, WEIGHTS = 6.0, {"large": 3.0, "medium": 3.0}  # shares of the time
 
 
@@ -160,12 +162,22 @@ class Session:
         """Return why a choice is rejected, "" if it is not. Each choice is checked once."""
         if choice not in self._rejections:
             known = self.trials.rejection(choice)
-            self._rejections[choice] = (
-                rejection(self.child, choice, self.validation_seconds) if known is None else known
-            )
+            self._rejections[choice] = self._validated(choice) if known is None else known
             if self._rejections[choice].startswith("does not run"):
                 self.child.close_process()  # a failed launch may leave nothing else working
         return self._rejections[choice]
+
+    def _validated(self, choice: Choice) -> str:
+        """Let the child build and check a choice; return why it is rejected, "" if it is not."""
+        asked, seconds = choice_as_dict(choice), self.validation_seconds
+        try:
+            if not self.child.alive:
+                self.child.ask("ready", timeout_s=START_SECONDS)
+            return str(self.child.ask("validate", timeout_s=seconds, choice=asked))
+        except RequestError as error:
+            return f"does not run: {error}"
+        except (ChildDiedError, OSError) as error:
+            return str(error)
 
     def race(self, choices: Sequence[Choice], shape: Shape, rounds: int) -> list[list[float]]:
         """Time choices alternately on a shape; return the seconds of each, a number per round.
@@ -190,6 +202,8 @@ class Session:
     def _keep(self, record: Record) -> None:
         """Store a record; if that fails, add it to `unstored`."""
         self.found.append(record)
+        about = about_family(where(self.device), record.family, repr(record.choice))
+        store_verdict(about, Verdict())  # validated by the search
         try:
             lookup.store(self.identity, record)
         except OSError as error:

@@ -22,22 +22,18 @@ from clgemm.core.child import serve
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
 from clgemm.hardware.identity import find
-from clgemm.kernels import FAMILIES, family_named
+from clgemm.kernels import family_named
 from clgemm.kernels.common.choice import Choice
 from clgemm.planning.planner import trial_plan_of
 from clgemm.records.record import choice_from
-from clgemm.runtime.execute import bind_in_place, execute
 from clgemm.runtime.memory import place
-from clgemm.runtime.operands import problem_of, transposed
+from clgemm.runtime.operands import transposed
+from clgemm.runtime.worker import GUARD, difference
 from clgemm.runtime.workspace import workspace
 
 __all__ = ["Server"]
 
-GUARD = 12345.0  # the value of the elements around C
-CHECKED = Shape(150, 151, 149)  # the default choice for this shape checks a device
 MARGIN = 3  # elements around each operand, on each side
-# Products of more multiply-adds are checked by a random vector instead of element by element.
-MOST_CHECKED = 2**26
 WARM_SECONDS = 0.05  # a first call longer than this is timed too; others only warm the caches
 MOST_BYTES = 2**28  # of operands that are kept for further calls
 
@@ -83,37 +79,6 @@ class Server:
     def ready(self) -> bool:
         """Return True: the device is open."""
         return True
-
-    def families(self) -> list[str]:
-        """Return the kernel families of the device that need only OpenCL C."""
-        able = (family for family in FAMILIES if family.runs_on(self._device.traits))
-        return [family.name for family in able if not family.instructions]
-
-    def check(self, family: str) -> str:
-        """Build a family's default kernels and multiply; return what is wrong, "" if nothing is."""
-        assert self._device.shares_host_memory in (True, False)  # asking may crash, too
-        choice = family_named(family).defaults(CHECKED, self._device.traits)[0]
-        return self._first_wrong(choice, _edge_cases(choice)[-2:])
-
-    def addresses(self) -> bool:
-        """Multiply host arrays whose addresses kernels take; return whether the result is right."""
-        device = self._device
-        if not device.claims_addresses:
-            return False
-        rng = np.random.default_rng(0)
-        a, b = (
-            rng.integers(-8, 9, size).astype(np.float32)
-            for size in ((CHECKED.m, CHECKED.k), (CHECKED.k, CHECKED.n))
-        )
-        a.flags.writeable = False
-        whole = np.full((CHECKED.m + 2 * MARGIN, CHECKED.n + 2 * MARGIN), GUARD, np.float32)
-        c = _inside(whole, "N")
-        problem, _ = problem_of(a, b, c, "strict")
-        bound = bind_in_place(problem, device, workspace(self._queue), takes_addresses=True)
-        execute(bound, 1.0, a, b, 0.0, c)
-        expected = np.full_like(whole, GUARD)
-        _inside(expected, "N")[...] = a @ b
-        return np.array_equal(whole, expected)
 
     def validate(self, choice: dict[str, Any]) -> str:
         """Build a choice and multiply on odd sizes; return what is wrong, "" if nothing is."""
@@ -221,7 +186,7 @@ class Server:
         inside[...] = GUARD
         if not (everything == GUARD).all():
             return "elements beside C were changed"
-        return _difference(a, b, c, found, variant.alpha, variant.beta)
+        return difference(a, b, c, found, variant.alpha, variant.beta)
 
     def _embedded(self, values: Array, layout: str, around: float) -> tuple[Any, Any]:
         """Return values on the device, surrounded by `around`; and the whole array."""
@@ -240,25 +205,6 @@ def _inside(whole: Any, layout: str) -> Any:
     step = 2 if layout == "S" else 1
     window = slice(MARGIN, -MARGIN, step)
     return whole[(slice(None),) * (whole.ndim - 2) + (window, window)]
-
-
-def _difference(a: Array, b: Array, c: Array, found: Array, alpha: float, beta: float) -> str:
-    """Return how a result differs from the one in float64, "" if it does not."""
-    if not np.isfinite(found).all():
-        return f"{np.count_nonzero(~np.isfinite(found))} elements were not written"
-    x, y, z, w = (each.astype(np.float64) for each in (a, b, c, found))
-    if a.size * b.shape[-1] <= MOST_CHECKED:
-        expected = alpha * (x @ y) + beta * z
-    else:
-        # Freivalds, "Probabilistic machines can use less running time", 1977: C v = A (B v) for a
-        # random v. The arithmetic is exact. A wrong C passes once in a thousand times at most.
-        v = np.random.default_rng(1).integers(-500, 501, (b.shape[-1], 2)).astype(np.float64)
-        expected, w = alpha * (x @ (y @ v)) + beta * (z @ v), w @ v
-    wrong = np.argwhere(expected != w)
-    if not len(wrong):
-        return ""
-    at = tuple(int(i) for i in wrong[0])
-    return f"{len(wrong)} elements differ, {at} is {w[at]:g} instead of {expected[at]:g}"
 
 
 def _edge_cases(choice: Choice) -> list[tuple[Shape, Variant]]:

@@ -7,7 +7,9 @@ import pyopencl.array
 import pytest
 from accelerated import places_of_numpy
 
-from clgemm.accel import uninstall
+from clgemm.accel import session, uninstall
+from clgemm.hardware import trial
+from clgemm.side import preparation
 
 
 @pytest.fixture(autouse=True)
@@ -16,5 +18,29 @@ def numpy_as_it_was():
     before = places_of_numpy()
     yield
     uninstall()
+    session._replacements.cache_clear()  # a failure in one test pauses no device in the next
     assert places_of_numpy() == before
     assert not hasattr(cl.array.Array, "__matmul__")
+
+
+@pytest.fixture
+def ready(device, monkeypatch):
+    """Let measured times decide, with an open device; return the requests to child processes.
+
+    No process gets these.
+    """
+    monkeypatch.delenv("CLGEMM_THRESHOLD")
+    preparation.forget()
+    assert preparation.state.open()
+    requests, request = [], trial.request
+
+    def recorded(name, **arguments):
+        if name != "product":
+            return request(name, **arguments)
+        requests.append(arguments)
+        return -len(requests)  # no answer has such a number
+
+    monkeypatch.setattr(trial, "start", lambda *_, **__: True)
+    monkeypatch.setattr(trial, "request", recorded)
+    yield requests
+    preparation.forget()

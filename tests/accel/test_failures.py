@@ -12,10 +12,15 @@ import time
 import numpy as np
 import pyopencl as cl
 import pytest
-from accelerated import OTHER, SQUARE, SQUARE_EXACT, PlantedError
+from accelerated import OTHER, SQUARE, SQUARE_EXACT, PlantedError, expect, integers
 
-from clgemm.accel import enabled, hooks, report, routing
-from clgemm.accel.failures import is_near_recursion_limit
+from clgemm.accel import enabled, failures, hooks, install, report, uninstall
+from clgemm.accel.failures import Failures, is_near_recursion_limit
+from clgemm.hardware import choice
+from clgemm.hardware.choice import BrokenDeviceError, NoDeviceError
+from clgemm.runtime import opening
+from clgemm.runtime.readiness import NotReadyError
+from clgemm.side import decision, preparation
 
 CALLS = {
     "operator": lambda a, b: a @ b,
@@ -35,8 +40,8 @@ def plant(monkeypatch, error):
     def fail(*arguments, **keywords):
         raise error
 
-    monkeypatch.setattr(hooks, "multiply_into", fail)
-    monkeypatch.setattr(hooks, "dot_of", fail)
+    monkeypatch.setattr(hooks, "_multiply_into", fail)
+    monkeypatch.setattr(hooks, "_dot_of", fail)
 
 
 # Near the recursion limit.
@@ -64,8 +69,8 @@ def test_no_result_near_the_recursion_limit_is_memory_as_found(name, device):
                     break
             else:
                 np.testing.assert_array_equal(result, SQUARE_EXACT)
-    assert report().stayed[routing.DEEP] > 50
-    assert routing.FAILED not in report().stayed
+    assert report().stayed[failures.DEEP] > 50
+    assert failures.FAILED not in report().stayed
 
 
 def test_the_recursion_limit_is_told_from_afar():
@@ -99,7 +104,7 @@ def test_an_error_inside_clgemm_leaves_the_product_to_numpy(
             np.testing.assert_array_equal(CALLS[name](SQUARE, OTHER), SQUARE_EXACT)
         for _ in range(100):
             time.sleep(1e-4)
-        assert report().stayed == {routing.ERROR: 3}
+        assert report().stayed == {failures.ERROR: 3}
         monkeypatch.undo()
         np.testing.assert_array_equal(CALLS[name](SQUARE, OTHER), SQUARE_EXACT)
     assert report().offloaded == 1  # the device is not to blame
@@ -126,7 +131,7 @@ def test_an_interruption_is_raised_at_the_call(name, error, device, monkeypatch)
 def test_a_signal_handlers_exception_is_never_taken_for_the_devices(
     name, error, device, monkeypatch
 ):
-    """SQUARE signal handler's exception is raised at the call, and never blamed on the device."""
+    """A signal handler's exception is raised at the call, and never blamed on the device."""
 
     def handler(number, frame):
         raise error("planted")
@@ -138,8 +143,8 @@ def test_a_signal_handlers_exception_is_never_taken_for_the_devices(
         CALLS[name](SQUARE, OTHER)
     before = signal.signal(signal.SIGUSR1, handler)
     try:
-        monkeypatch.setattr(hooks, "multiply_into", interrupt)
-        monkeypatch.setattr(hooks, "dot_of", interrupt)
+        monkeypatch.setattr(hooks, "_multiply_into", interrupt)
+        monkeypatch.setattr(hooks, "_dot_of", interrupt)
         with enabled(threshold=0):
             with pytest.raises(error, match="planted"):
                 CALLS[name](SQUARE, OTHER)
@@ -167,4 +172,263 @@ def test_a_failing_log_costs_no_product(device, monkeypatch):
             np.testing.assert_array_equal(np.dot(SQUARE, OTHER), SQUARE_EXACT)
     finally:
         logging.getLogger("clgemm").removeHandler(handler)
-    assert report().stayed == {routing.FAILED: 2}
+    assert report().stayed == {failures.FAILED: 2}
+
+
+# Errors of the device.
+
+
+@pytest.mark.parametrize("product", UNARY)
+def test_a_failing_device(product, device, monkeypatch, caplog):
+    """After a failure on the device NumPy multiplies, with one warning for all later products."""
+    plant(monkeypatch, cl.RuntimeError("planted"))
+    with caplog.at_level(logging.WARNING, "clgemm"), enabled(threshold=0):
+        for _ in range(3):
+            np.testing.assert_array_equal(CALLS[product](SQUARE, OTHER), SQUARE_EXACT)
+    assert len(caplog.records) == 1
+    assert report().stayed == {failures.FAILED: 3}
+
+
+@pytest.mark.parametrize("error", [MemoryError("planted"), cl.MemoryError("planted")])
+def test_a_failing_device_that_is_merely_full(error, device, monkeypatch, caplog):
+    """A device that was out of memory makes the next product, and one warning names it."""
+    with caplog.at_level(logging.WARNING, "clgemm"), enabled(threshold=0):
+        for _ in range(2):
+            with monkeypatch.context() as patch:
+                plant(patch, error)
+                np.testing.assert_array_equal(SQUARE @ OTHER, SQUARE_EXACT)
+            np.testing.assert_array_equal(SQUARE @ OTHER, SQUARE_EXACT)
+        assert report().left_out == ()
+    assert report().offloaded == 2
+    assert report().stayed == {failures.FAILED: 2}
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"a product failed on {device.name}, and NumPy repeats")
+
+
+def test_no_device(monkeypatch, caplog):
+    """Without a device, NumPy makes all products, with one warning."""
+
+    def none():
+        raise RuntimeError("no OpenCL device was found")
+
+    with enabled(threshold=0):
+        SQUARE @ OTHER  # the caches know the way to the device
+    monkeypatch.setattr(choice, "chosen", none)
+    plant(monkeypatch, RuntimeError("no OpenCL device was found"))
+    with caplog.at_level(logging.WARNING, "clgemm"), enabled(threshold=0):
+        for _ in range(3):
+            np.testing.assert_array_equal(SQUARE @ OTHER, SQUARE_EXACT)
+            np.testing.assert_array_equal(np.dot(SQUARE, OTHER), SQUARE_EXACT)
+    assert [record.message for record in caplog.records] == [
+        "NumPy is not accelerated: no OpenCL device was found"
+    ]
+    assert report().stayed == {failures.NO_DEVICE: 6}
+
+
+def test_a_missing_pyopencl_is_no_device(monkeypatch, caplog):
+    """Where pyopencl cannot be imported, NumPy makes all products, with one warning."""
+    missing = ImportError("libOpenCL.so.1: cannot open shared object file")
+    plant(monkeypatch, missing)
+    monkeypatch.setitem(sys.modules, "pyopencl", None)
+    with caplog.at_level(logging.WARNING, "clgemm"), enabled(threshold=0):
+        for _ in range(3):
+            np.testing.assert_array_equal(SQUARE @ OTHER, SQUARE_EXACT)
+    assert report().stayed == {failures.NO_DEVICE: 3}
+    (record,) = caplog.records
+    assert record.getMessage().startswith("NumPy is not accelerated: ")
+
+
+def test_a_device_that_failed_gets_another_chance(device, monkeypatch, caplog):
+    """A device that failed is tried again after a growing pause, which log and report name."""
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with caplog.at_level(logging.WARNING, "clgemm"), enabled(threshold=0):
+        with monkeypatch.context() as patch:
+            plant(patch, cl.RuntimeError("planted"))
+            for times, pause in enumerate((10, 20, 40), 1):
+                for _ in range(3):
+                    np.testing.assert_array_equal(SQUARE @ OTHER, SQUARE_EXACT)
+                (left_out,) = report().left_out
+                assert (left_out.device, left_out.failures) == (device.name, times)
+                assert 0 < left_out.until - time.time() <= pause
+                assert len(caplog.records) == times
+                now[0] += pause - 1
+                SQUARE @ OTHER
+                assert len(caplog.records) == times
+                now[0] += 1
+            until = time.strftime("%H:%M:%S", time.localtime(left_out.until))
+            for text in (str(report()), caplog.records[-1].message):
+                assert f"not used until {until}, since it failed 3 times in a row" in text
+                assert "planted" in text
+        np.testing.assert_array_equal(SQUARE @ OTHER, SQUARE_EXACT)
+        assert report().left_out == ()
+        assert report().offloaded == 1
+    assert "is used again" in caplog.records[-1].message
+    assert report().stayed == {failures.FAILED: 12}
+
+
+def test_a_pause_has_an_end(device):
+    """The pause has a limit, however often a device fails in a row."""
+    found = Failures(device)
+    for _ in range(2000):
+        assert found.add(cl.RuntimeError("planted"), True, None) == failures.FAILED
+    (left_out,) = found.left_out()
+    assert left_out.failures == 2000
+    assert left_out.until - time.time() <= failures.LONGEST_PAUSE_SECONDS
+    assert found.pauses()
+
+
+def test_the_device_of_the_settings_is_the_one_that_fails(device):
+    """The device that `install` was given is named, whichever is chosen otherwise."""
+
+    class Named:
+        name = "the other one"
+
+    found = Failures(Named())
+    found.add(OSError("planted"), True, None)
+    assert found.left_out()[0].device == "the other one"
+
+
+def test_a_new_acceleration_forgets_failures(device, monkeypatch, caplog):
+    """A new `install` or block uses a device at once that failed before, and warns anew."""
+    with caplog.at_level(logging.WARNING, "clgemm"):
+        for times in (1, 2):
+            install(threshold=0)
+            with monkeypatch.context() as patch:
+                plant(patch, cl.RuntimeError("planted"))
+                SQUARE @ OTHER, SQUARE @ OTHER
+            assert len(caplog.records) == times
+            assert report().left_out[0].failures == 1
+            uninstall()
+        with enabled(threshold=0):
+            np.testing.assert_array_equal(SQUARE @ OTHER, SQUARE_EXACT)
+            assert report().offloaded == 1
+
+
+def test_warnings_are_remembered_up_to_a_bound(caplog, monkeypatch):
+    """Not more warnings are remembered than a bound, after which they may be repeated."""
+    monkeypatch.setattr(failures, "MOST_WARNINGS", 2)
+    found = Failures(None)
+    with caplog.at_level(logging.WARNING, "clgemm"):
+        for text in ("a", "b", "a", "b", "c", "a"):
+            assert found.add(TypeError(text), False, None) == failures.ERROR
+    said = [record.getMessage()[-1] for record in caplog.records]
+    assert said == ["a", "b", "c", "a"]
+
+
+# Failures of products whose side measured times decide.
+
+LEFT, RIGHT = integers(128, 128), integers(128, 128)
+LARGE_EXACT = LEFT.astype(float) @ RIGHT
+
+
+def decide_for_the_device():
+    """Let the device make the product of the large operands, which NumPy has made once."""
+    with enabled(threshold=0):
+        LEFT @ RIGHT  # builds
+    install()
+    LEFT @ RIGHT
+    return expect(host_us=1e6, device_us=10.0)
+
+
+def test_a_device_that_fails_where_times_decide_pauses(ready, monkeypatch, caplog):
+    """If the device fails at a product that it is faster at, NumPy makes this and later ones."""
+    decide_for_the_device()
+    with caplog.at_level(logging.WARNING, "clgemm"), monkeypatch.context() as patch:
+        plant(patch, cl.RuntimeError("planted"))
+        for _ in range(3):
+            np.testing.assert_array_equal(LEFT @ RIGHT, LARGE_EXACT)
+    assert report().stayed == {decision.UNKNOWN: 1, failures.FAILED: 3}
+    assert report().left_out[0].failures == 1
+    assert len(caplog.records) == 1
+
+
+def test_a_device_that_is_not_ready_is_no_failure(ready, monkeypatch, caplog):
+    """If the device is not ready for a product, NumPy makes it and nothing is logged."""
+    entry = decide_for_the_device()
+    with caplog.at_level(logging.WARNING, "clgemm"), monkeypatch.context() as patch:
+        plant(patch, NotReadyError("planted"))
+        np.testing.assert_array_equal(LEFT @ RIGHT, LARGE_EXACT)
+    assert report().stayed == {decision.UNKNOWN: 1, preparation.BEING_PREPARED: 1}
+    assert report().left_out == ()
+    assert not caplog.records
+    assert not entry.is_ready
+
+
+@pytest.mark.parametrize("error", [BrokenDeviceError("it is broken"), NoDeviceError("it is gone")])
+def test_a_device_that_turns_out_to_be_broken_is_given_up(error, ready, monkeypatch, caplog):
+    """If the device turns out to be broken, NumPy multiplies, with one warning for all products."""
+    preparation._warn_once.cache_clear()
+    decide_for_the_device()
+    plant(monkeypatch, error)
+    with caplog.at_level(logging.WARNING, "clgemm"):
+        for _ in range(3):
+            np.testing.assert_array_equal(LEFT @ RIGHT, LARGE_EXACT)
+    assert [str(error) in record.getMessage() for record in caplog.records] == [True]
+    assert report().stayed[failures.NO_DEVICE] >= 1
+    assert report().offloaded == 0
+    assert preparation.state.reason == str(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ImportError("libOpenCL.so.1: cannot open shared object file"),
+        *(cl.RuntimeError("OUT_OF_RESOURCES"), MemoryError("none left")),
+        *(OSError("planted"), NoDeviceError("none works")),
+    ],
+    ids=lambda error: type(error).__module__.strip("_") + "." + type(error).__name__,
+)
+def test_a_device_that_cannot_be_opened_is_given_up(error, ready, monkeypatch, caplog):
+    """If the device cannot be opened, whatever the error is, NumPy multiplies, with one warning."""
+    preparation._warn_once.cache_clear()
+    preparation.forget()
+
+    def fail():
+        raise error
+
+    monkeypatch.setattr(opening, "open_chosen", fail)
+    monkeypatch.setattr(preparation, "START_US", 0.0)
+    monkeypatch.setattr(preparation.State, "_pays", lambda _: True)
+    with caplog.at_level(logging.WARNING, "clgemm"), enabled():
+        for _ in range(3):
+            np.testing.assert_array_equal(LEFT @ RIGHT, LARGE_EXACT)
+    assert report().offloaded == 0
+    assert [str(error) in record.getMessage() for record in caplog.records] == [True]
+    assert str(error) in report().why_nothing
+
+
+def test_an_opening_near_the_recursion_limit_gives_no_device_up(ready, monkeypatch, caplog):
+    """If the stack is too deep to open the device, NumPy multiplies, and it is opened later."""
+    preparation.forget()
+    monkeypatch.setattr(preparation, "START_US", 0.0)
+    monkeypatch.setattr(preparation.State, "_pays", lambda _: True)
+
+    def fail():
+        raise RecursionError("maximum recursion depth exceeded")
+
+    with enabled(), caplog.at_level(logging.WARNING, "clgemm"):
+        with monkeypatch.context() as patch:
+            patch.setattr(opening, "open_chosen", fail)
+            np.testing.assert_array_equal(LEFT @ RIGHT, LARGE_EXACT)
+        np.testing.assert_array_equal(LEFT @ RIGHT, LARGE_EXACT)
+    assert not caplog.records
+    assert preparation.state.is_open
+
+
+def test_a_failing_log_of_the_preparation_costs_no_product(ready, monkeypatch):
+    """An exception in a logging handler does not stop a product when the device is given up."""
+
+    class Handler(logging.Handler):
+        def emit(self, _):
+            raise OSError("disk full")
+
+    preparation._warn_once.cache_clear()
+    decide_for_the_device()
+    plant(monkeypatch, NoDeviceError("it is gone"))
+    handler = Handler()
+    logging.getLogger("clgemm").addHandler(handler)
+    try:
+        np.testing.assert_array_equal(LEFT @ RIGHT, LARGE_EXACT)
+    finally:
+        logging.getLogger("clgemm").removeHandler(handler)

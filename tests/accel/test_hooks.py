@@ -9,9 +9,14 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array
 import pytest
-from accelerated import EXACT, RANDOM, A, B, PlantedError, integers, offloading
+from accelerated import EXACT, RANDOM, A, B, PlantedError, expect, integers, offloading
 
+import clgemm
 from clgemm.accel import enabled, hooks, report
+from clgemm.core.named import named
+from clgemm.hardware.identity import identity
+from clgemm.records import verdicts
+from clgemm.side import decision, preparation
 
 NUMPY_2 = np.lib.NumpyVersion(np.__version__) >= "2.0.0"
 
@@ -271,6 +276,179 @@ def test_aliased_and_empty_products(device):
 PRODUCTS = {"matmul": np.matmul, "operator": lambda a, b: a @ b, "dot": np.dot}
 
 
+# Products that are repeated.
+
+AGAIN = {
+    "matmul": lambda a, b: np.matmul(a, b),
+    "operator": lambda a, b: a.T @ b,
+    "stack": lambda a, b: np.stack([a, a]) @ b,
+    "a vector": lambda a, b: a @ b[:, 0],
+    "dot": lambda a, b: np.dot(a, b),
+    "dot of more axes": lambda a, b: np.dot(np.stack([a, a]), np.stack([b, b])),
+    "method": lambda a, b: a[::-1].dot(b[:, ::2]),
+    "out": lambda a, b: np.matmul(a, b, out=np.empty((33, 33), np.float32)),
+    "dot with out": lambda a, b: np.dot(a, b, out=np.empty((33, 33), np.float32)),
+}
+
+
+@pytest.mark.parametrize("name", AGAIN)
+def test_what_is_repeated_is_planned_once(name, device, planned):
+    """A repeated product is planned once, and each is that of the operands at hand."""
+    product = AGAIN[name]
+    for _ in range(3):
+        a, b = integers(33, 33), integers(33, 33)
+        expected = product(a, b)
+        with clgemm.device(device), offloading(1):
+            found = product(a, b)
+        np.testing.assert_array_equal(found, expected)
+    assert len(planned) == 1
+
+
+def test_a_result_that_overlaps_an_operand_is_right_each_time(device):
+    """A repeated product whose result overlaps an operand is right each time."""
+    a = integers(33, 33)
+    with clgemm.device(device), offloading():
+        for _ in range(3):
+            b = integers(33, 33)
+            expected = a.astype(np.int64) @ b.astype(np.int64)
+            np.matmul(a, b, out=b)
+            np.testing.assert_array_equal(b, expected)
+
+
+def test_another_precision_is_another_product(device, planned):
+    """A product of another precision is planned anew."""
+    a = integers(33, 33)
+    with clgemm.device(device), offloading():
+        for precision in ("strict", "float32", "strict", "float32"):
+            with clgemm.precision(precision):
+                np.testing.assert_array_equal(a @ a, a.astype(np.int64) @ a.astype(np.int64))
+    assert len(planned) == 2
+
+
+def test_a_wrong_precision_of_the_environment_leaves_products_to_numpy(device, monkeypatch):
+    """If the environment's precision is wrong, NumPy makes the product."""
+    a = integers(33, 33)
+    with clgemm.device(device), offloading(1):
+        assert (a @ a).any()
+        monkeypatch.setenv("CLGEMM_PRECISION", "good")
+        np.testing.assert_array_equal(a @ a, a.astype(np.int64) @ a.astype(np.int64))
+
+
+# Products whose side measured times decide.
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "reason"),
+    [
+        ((0, 5), (5, 0), "size"),
+        ((3, 0), (0, 4), "size"),
+        ((100, 100), (100, 100), "size"),
+        ((110, 110), (110, 110), decision.UNKNOWN),
+        ((10, 8, 8), (10, 8, 8), "size"),
+        ((4000, 8, 8), (4000, 8, 8), decision.UNKNOWN),
+        ((5000,), (5000, 2000), decision.UNKNOWN),
+        ((600, 1), (1, 50), "size"),
+        ((600, 1), (1, 500), decision.UNKNOWN),
+    ],
+)
+def test_products_that_are_too_small_are_not_compared(left, right, reason, ready):
+    """A product that takes NumPy less than any device's call is counted and not compared."""
+    a, b = integers(*left), integers(*right)
+    with enabled():
+        np.testing.assert_array_equal(np.matmul(a, b), np.matmul(a.astype("d"), b.astype("d")))
+        assert report().stayed.get(reason) == 1
+        assert len(preparation.entries) == (reason != "size")
+
+
+@pytest.mark.parametrize("name", ["dot", "inner", "method"])
+def test_products_with_a_scalar_are_not_compared(name, ready):
+    """A product of a scalar and an array is NumPy's, whatever the size."""
+    large = integers(1200, 1200)
+    product = {"dot": np.dot, "inner": np.inner, "method": lambda a, b: a.dot(b)}[name]
+    scalar = np.array(3, np.float32)
+    with enabled():
+        np.testing.assert_array_equal(product(scalar, large), 3 * large)
+        np.testing.assert_array_equal(product(large, scalar), 3 * large)
+    assert not preparation.entries
+
+
+LARGE = {
+    "operator": lambda a, b: a @ b,
+    "matmul": np.matmul,
+    "dot": np.dot,
+    "method": lambda a, b: a.dot(b),
+    "inner": np.inner,
+    "batch": lambda a, b: np.matmul(np.stack([a, a]), b),
+    "into an array": lambda a, b: np.matmul(a, b, out=np.empty((128, 128), np.float32)),
+}
+LEFT, RIGHT = integers(128, 128), integers(128, 128)
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_product_goes_to_the_side_that_takes_less_time(name, ready):
+    """NumPy makes a product until times of both sides are known, and then the faster one does."""
+    product, expected = LARGE[name], LARGE[name](LEFT.astype(float), RIGHT.astype(float))
+    with enabled(threshold=0):
+        product(LEFT, RIGHT)  # builds
+    with enabled():
+        np.testing.assert_array_equal(product(LEFT, RIGHT), expected)
+        assert report().stayed == {decision.UNKNOWN: 1}
+        expect(host_us=1e6, device_us=10.0)
+        np.testing.assert_array_equal(product(LEFT, RIGHT), expected)
+        assert report().offloaded == 1
+        assert report().offloaded_bytes == 4 * 128**2 * (5 if name == "batch" else 3)
+        expect(host_us=10.0, device_us=1e6)
+        np.testing.assert_array_equal(product(LEFT, RIGHT), expected)
+        assert report().stayed == {decision.UNKNOWN: 1, decision.HOST_FASTER: 1}
+        assert report().offloaded == 1
+
+
+def test_a_product_does_not_wait_for_kernels(ready, monkeypatch):
+    """NumPy makes a product for which kernels are missing, and a child process is asked for it."""
+    monkeypatch.setattr(verdicts, "are_built", lambda _: False)
+    a, b = integers(131, 149), integers(149, 131)
+    expected = a.astype(float) @ b
+    with enabled():
+        a @ b
+        expect(host_us=1e6, device_us=10.0)
+        del ready[:]
+        np.testing.assert_array_equal(a @ b, expected)
+        assert report().stayed == {decision.UNKNOWN: 1, preparation.BEING_PREPARED: 1}
+    (asked,) = ready
+    assert asked["a"] == ((131, 149), (149, 1))
+    assert asked["b"] == ((149, 131), (131, 1))
+    assert tuple(asked["shape"]) == (131, 131)
+
+
+def test_kernels_are_built_for_the_device_of_the_settings(ready, device, monkeypatch):
+    """The sides are compared for the device that `install` was given, not for the default one."""
+    monkeypatch.setattr(verdicts, "are_built", lambda _: False)
+    monkeypatch.setattr(named, "by_process", None)
+    a, b = integers(137, 151), integers(151, 137)
+    with enabled(device=device):
+        a @ b
+        expect(host_us=1e6, device_us=10.0)
+        del ready[:]
+        a @ b
+    assert [asked["device"] for asked in ready] == [identity(device)]
+
+
+@pytest.mark.parametrize(
+    ("setting", "offloaded"), [("CLGEMM_SIDE=host", 0), ("CLGEMM_SIDE=device", 2)]
+)
+def test_a_rule_that_is_set_later_holds_for_known_products(setting, offloaded, ready, monkeypatch):
+    """Once the environment sets the side, measured times decide nothing any more."""
+    with enabled(threshold=0):
+        LEFT @ RIGHT
+    with enabled():
+        LEFT @ RIGHT
+        entry = expect(*((1e6, 10.0) if offloaded == 0 else (10.0, 1e6)))
+        monkeypatch.setenv(*setting.split("="))
+        LEFT @ RIGHT, LEFT @ RIGHT
+        assert report().offloaded == offloaded
+        assert entry.calls == 1
+
+
 # Exceptions during a product.
 
 
@@ -281,7 +459,7 @@ def test_an_interruption_of_a_loop_is_raised(device, monkeypatch):
     def interrupt(*arguments, **keywords):
         raise PlantedError
 
-    monkeypatch.setattr(hooks, "multiply_into", interrupt)
+    monkeypatch.setattr(hooks, "_multiply_into", interrupt)
     with enabled(threshold=0):
         with pytest.raises(PlantedError):  # noqa: PT012 - soon after it
             np.matmul(A, B, out=out)

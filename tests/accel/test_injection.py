@@ -22,3 +22,19 @@ def test_a_failure_anywhere_is_harmless(name, error, cold, device, caplog):
         found = list(injection_accel.outcomes(name, error, cold=cold, every=step))
     assert len(found) >= PLACES / 2
     assert [each for each in found if each.outcome not in injection_accel.GOOD] == []
+
+
+@pytest.mark.parametrize("device_us", [10.0, 1e6], ids=["device", "host"])
+@pytest.mark.parametrize("error", injection_accel.ERRORS)
+@pytest.mark.parametrize("name", injection_accel.COMPARED)
+def test_a_failure_anywhere_is_harmless_where_times_decide(name, error, device_us, ready, caplog):
+    """After a failure of a product whose side measured times decide, all is as after others."""
+    caplog.set_level("CRITICAL", "clgemm")
+    with enabled(threshold=0):
+        injection_accel.COMPARED[name]()  # builds
+    with enabled():
+        total = injection_accel.count_places(name, device_us=device_us)
+        step = max(1, total // PLACES)
+        found = list(injection_accel.outcomes(name, error, every=step, device_us=device_us))
+    assert len(found) >= PLACES / 2
+    assert [each for each in found if each.outcome not in injection_accel.GOOD] == []

@@ -28,7 +28,7 @@ UNARY = sorted({"operator", "matmul", "dot"})
 @pytest.mark.parametrize("outer", UNARY)
 def test_a_product_within_a_product_is_numpys(outer, device, monkeypatch):
     """NumPy makes a product that starts inside another product of the same thread."""
-    multiply, contracted, within = hooks.multiply_into, hooks.dot_of, []
+    multiply, contracted, within = hooks._multiply_into, hooks._dot_of, []
 
     def around(function):
         def call(*arguments, **keywords):
@@ -37,8 +37,8 @@ def test_a_product_within_a_product_is_numpys(outer, device, monkeypatch):
 
         return call
 
-    monkeypatch.setattr(hooks, "multiply_into", around(multiply))
-    monkeypatch.setattr(hooks, "dot_of", around(contracted))
+    monkeypatch.setattr(hooks, "_multiply_into", around(multiply))
+    monkeypatch.setattr(hooks, "_dot_of", around(contracted))
     with enabled(threshold=0):
         np.testing.assert_array_equal(CALLS[outer](SQUARE, OTHER), SQUARE_EXACT)
     np.testing.assert_array_equal(within, [OTHER.astype(float) @ SQUARE])

@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 import pytest
-from programs import PACKAGES, PRODUCT, ROOT, python
+from programs import PACKAGES, PRODUCT, ROOT, by_default, python
 
 import clgemm
 from clgemm.accel import __main__ as command
@@ -57,6 +57,32 @@ def test_the_exit_is_clean_while_daemon_threads_multiply(tmp_path):
         arguments = "-m", "clgemm.accel", "program.py", f"0.00{i}"
         found = python(*arguments, folder=tmp_path, **alone)
         assert found == (0, "", "")
+
+
+JOINED = """
+import atexit, threading
+import numpy as np
+x, stop, begun = np.ones((200, 200), "f"), threading.Event(), threading.Event()
+def work():
+    while not stop.is_set():
+        x @ x
+        begun.set()
+def finish():
+    stop.set()
+    worker.join(10)
+    print("alive" if worker.is_alive() else "joined")
+atexit.register(finish)
+worker = threading.Thread(target=work, daemon=True)
+worker.start()
+begun.wait()
+"""
+
+
+def test_a_function_at_exit_may_wait_for_threads_that_multiply(tmp_path):
+    """A program whose own function at exit waits for a thread's products ends as in Python."""
+    (tmp_path / "program.py").write_text(JOINED)
+    found = python("-m", "clgemm.accel", "program.py", folder=tmp_path)
+    assert found == (0, "joined\n", "")
 
 
 RECURSION = """
@@ -117,19 +143,71 @@ def test_a_profile_ends_with_a_table(tmp_path):
 
 
 def test_a_profile_of_a_short_program_says_why_nothing_was_offloaded(tmp_path):
-    """The profile of a short program ends with the reason and the options that help."""
+    """The profile of a short program ends with the reason and with what helps."""
     (tmp_path / "program.py").write_text(
         "import numpy as np; a = np.ones((600, 600), 'f'); a @ a; np.dot(a, a)"
     )
     command = ["-m", "clgemm.accel", "--profile"]
-    _, _, err = python(*command, "program.py", folder=tmp_path, CLGEMM_THRESHOLD="")
+    _, _, err = by_default(*command, "program.py", folder=tmp_path)
     last = err.strip().splitlines()[-1]
-    assert last.startswith("Nothing was offloaded: its large products took 0.")
-    assert "a device is opened for those that take 0.5 s" in last
-    assert "--measure" in last
-    assert "--threshold" in last
+    assert last.startswith("Nothing was offloaded: its products were too few to compare both sides")
+    assert "'python -m clgemm warmup' prepares the device" in last
+    assert "--threshold N" in last
     _, _, err = python(*command, "--threshold", "0", "program.py", folder=tmp_path)
     assert "Nothing" not in err
+
+
+MEASURED = """
+import sys
+from clgemm.side import warm
+def main(arguments):
+    print("prepared")
+    return {code}
+warm.main = main
+from clgemm.accel.__main__ import main
+sys.exit(main(["--measure", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_measurement_writes_nothing_to_the_programs_output(code, tmp_path):
+    """With --measure, the program's output is as without it, also if a part of it failed."""
+    (tmp_path / "program.py").write_text("print('out')")
+    found = python("-c", MEASURED.format(code=code), "program.py", folder=tmp_path)
+    assert found == (0, "out\n", "prepared\n")
+
+
+@pytest.mark.parametrize("code", [0, 1, 2])
+def test_a_measurement_alone_ends_with_its_exit_code(code, tmp_path):
+    """With --measure and no program, the exit code tells whether the device was prepared."""
+    found = python("-c", MEASURED.format(code=code), folder=tmp_path)
+    assert found == (code, "", "prepared\n")
+
+
+def test_a_measurement_without_a_device_ends_the_command(tmp_path):
+    """With --measure, the command ends with exit code 2 before the program if no device works."""
+    (tmp_path / "program.py").write_text("print('out')")
+    arguments = "-m", "clgemm.accel", "--measure", "program.py"
+    code, out, err = python(*arguments, folder=tmp_path, CLGEMM_DEVICE="no such device")
+    assert (code, out) == (2, "")
+    assert "names no OpenCL device" in err
+
+
+UNSUPPORTED = """
+import sysconfig
+sysconfig.get_config_var = lambda _: 1
+import numpy as np
+print(np.ones((2, 2), "f") @ np.ones(2, "f"), type(np.ndarray.dot).__name__)
+"""
+
+
+def test_a_numpy_that_is_not_supported_is_left_as_it_is(tmp_path):
+    """Where this Python or NumPy is not supported, the program runs on plain NumPy, and is told."""
+    (tmp_path / "program.py").write_text(UNSUPPORTED)
+    code, out, err = python("-m", "clgemm.accel", "program.py", folder=tmp_path)
+    assert (code, out) == (0, "[2. 2.] method_descriptor\n")
+    assert err.startswith("clgemm: this process uses plain NumPy: clgemm.accel does not support")
+    assert err.count("\n") == 1
 
 
 def test_wrong_options_are_refused(capsys):

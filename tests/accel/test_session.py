@@ -15,7 +15,9 @@ import pytest
 from accelerated import EXACT, OTHER, SQUARE, A, B, PlantedError, offloading, places_of_numpy
 
 import clgemm
-from clgemm.accel import enabled, install, report, routing, session, uninstall
+from clgemm.accel import enabled, install, report, session, uninstall
+from clgemm.accel.failures import NO_DEVICE
+from clgemm.side.report import tally
 
 
 def test_blocks_nest(device):
@@ -34,6 +36,34 @@ def test_blocks_nest(device):
     uninstall()
     A @ B
     assert report().stayed == {"size": 2}
+
+
+@pytest.mark.parametrize(
+    ("rule", "offloaded"),
+    [
+        ({"side": "device"}, 1),
+        ({"side": "host"}, 0),
+        ({"side": "host", "threshold": 0}, 1),
+        ({"side": "device", "threshold": 10**12}, 0),
+    ],
+    ids=str,
+)
+def test_a_side_can_be_named(rule, offloaded, device, monkeypatch):
+    """The argument `side` sends all products to a side, unless a threshold is given, too."""
+    monkeypatch.setenv("CLGEMM_THRESHOLD", str(offloaded * 10**12))  # the arguments go first
+    with enabled(**rule):
+        np.testing.assert_array_equal(A @ B, EXACT)
+    assert report().offloaded == offloaded
+
+
+def test_an_unknown_side_is_refused():
+    """A side that does not exist is refused, also beside a threshold, and nothing is changed."""
+    for threshold in (None, 0):
+        with pytest.raises(ValueError, match="side='gpu' is not one of auto, host, device"):
+            install(threshold, side="gpu")
+    before = report().offloaded
+    A @ B
+    assert report().offloaded == before
 
 
 def test_a_decorator(device):
@@ -88,7 +118,11 @@ def test_threads(device):
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_a_forked_child_has_numpy(device):
     """A forked child has plain NumPy, even if another thread held locks, and sgemm says why."""
-    locks = [session._state.lock, clgemm.runtime.workspace.workspace(device.queue).lock]
+    locks = [
+        session._state.lock,
+        tally._lock,
+        clgemm.runtime.workspace.workspace(device.queue).lock,
+    ]
     held, done = threading.Event(), threading.Event()
 
     def hold():
@@ -112,7 +146,7 @@ def test_a_forked_child_has_numpy(device):
                 with enabled(threshold=0):
                     assert (A @ B == EXACT).all()
                     assert (np.dot(A, B) == EXACT).all()
-                assert report().stayed == {routing.NO_DEVICE: 2}
+                assert report().stayed == {NO_DEVICE: 2}
                 with pytest.raises(RuntimeError, match="forked"):
                     clgemm.sgemm(1.0, A, B)
                 code = 0

@@ -97,7 +97,7 @@ def test_pytorch_names_its_blas(monkeypatch):
 
 
 def test_the_contender_of_the_regret_chooses_its_side(monkeypatch):
-    """Only this contender's process has the user's crossover; all others are on the device."""
+    """Only this contender's process chooses the side; all others are on the device."""
     from clgemm.bench.host_blas_peers import OTHER_OPENBLAS
     from clgemm.bench.pipe import environment, own_environment
 

@@ -32,7 +32,7 @@ def test_a_worker_times_and_judges(worker, tmp_path):
 
 @pytest.mark.parametrize(("threshold", "side"), [("0", DEVICE), ("1e9", HOST)])
 def test_the_side_of_a_product_is_told(threshold, side, monkeypatch):
-    """The side that clgemm's matmul has chosen, here by the environment's crossover."""
+    """The side that clgemm's matmul has chosen, here by the environment."""
     monkeypatch.setenv("CLGEMM_THRESHOLD", threshold)
     variables = own_environment(ROUTED, environment(2))
     with Worker(ROUTED, identity(get_device()), variables) as routed:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 from pathlib import Path
 
+import pytest
 from made_records import DIRECT, GPU, LIMITS
 
 import clgemm
 from clgemm.__main__ import main
 from clgemm.core import cache
-from clgemm.core.cache import cache_folder, program_cache_folder, rewrite
+from clgemm.core.cache import (
+    cache_folder,
+    make_room,
+    program_cache_folder,
+    recall,
+    remember,
+    replace,
+    rewrite,
+)
 from clgemm.kernels.common.choice import Choice
-from clgemm.planning import crossovers
 from clgemm.records import lookup
 from clgemm.tuning.trials import Trial, Trials
 
@@ -31,11 +41,9 @@ def test_a_cache_folder_that_is_a_file_is_said_once(device, monkeypatch, tmp_pat
     blocked.write_text("no folder")
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(blocked))
     lookup.forget()
-    crossovers.forget()
     with caplog.at_level(logging.WARNING, "clgemm"):
         assert not list(lookup.candidates(GPU, LIMITS, "direct", "medium"))
         assert not cache.remember("key", 1)
-        crossovers.keep(device, {})
         Trials(GPU).add(Trial("tiny", "8", Choice(DIRECT, None), 1.0, 1.0, ""))
     said = f"CLGEMM_CACHE_DIR={blocked} is a file, not a folder"
     assert caplog.messages == [f"{said}: nothing is kept between runs"]
@@ -44,7 +52,6 @@ def test_a_cache_folder_that_is_a_file_is_said_once(device, monkeypatch, tmp_pat
     shown = clgemm.show_config("dicts")["Settings"]["cache folder"]
     assert shown.endswith("it is a file, not a folder; nothing is kept")
     lookup.forget()
-    crossovers.forget()
 
 
 def test_the_cache_folder_can_be_moved(monkeypatch):
@@ -53,3 +60,67 @@ def test_the_cache_folder_can_be_moved(monkeypatch):
     assert program_cache_folder() == Path("/somewhere/programs")
     monkeypatch.delenv("CLGEMM_CACHE_DIR")
     assert cache_folder().name == "clgemm"
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    """Return an empty cache folder."""
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("verdict", [True, 0.5, "so", {"reason": ""}, [1, 2]])
+def test_a_verdict_is_kept_until_it_is_deleted(folder, verdict):
+    """What is stored under a key is found again, until None is stored."""
+    assert recall("key") is None
+    assert remember("key", verdict)
+    assert remember("another key", "another")
+    assert recall("key") == verdict
+    assert remember("key", None)
+    assert recall("key") is None
+    assert remember("key", None)
+    assert recall("another key") == "another"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "no", "[1]", "1", "{}", '{"key": "key"}', '{"key": "another", "verdict": 1}', "\udcff"],
+)
+def test_a_damaged_verdict_is_none(folder, text):
+    """A file that is no verdict, or one on something else, counts as none and is replaced."""
+    remember("key", True)
+    (file,) = (folder / "verdicts").iterdir()
+    file.write_text(text, errors="surrogateescape")
+    assert recall("key") is None
+    assert remember("key", True)
+    assert recall("key") is True
+
+
+def test_a_verdicts_file_says_what_it_is_about(folder):
+    """The key stands in the file, for those who look for it."""
+    remember("some device: works", True)
+    (file,) = (folder / "verdicts").iterdir()
+    assert json.loads(file.read_text()) == {"key": "some device: works", "verdict": True}
+
+
+def test_a_write_that_fails_leaves_the_file_as_it_was(folder, monkeypatch):
+    """No half of the new content stays, neither in the file nor beside it."""
+    file = folder / "file"
+    replace(file, b"old")
+    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("full")))
+    with pytest.raises(OSError, match="full"):
+        replace(file, b"new")
+    assert file.read_bytes() == b"old"
+    assert [*folder.iterdir()] == [file]
+
+
+def test_what_killed_processes_leave_is_removed(folder):
+    """Unfinished files go once they have no living writer; younger ones and others stay."""
+    old, young, other = (folder / name for name in ("a.new", "b.new", "a.json"))
+    for file in (old, young, other):
+        file.write_bytes(b"half")
+    for file in (old, other):
+        os.utime(file, (1e9, 1e9))
+    make_room(folder, ".json", 10)
+    assert {*folder.iterdir()} == {young, other}
+    make_room(folder / "none", ".json", 10)

@@ -17,6 +17,7 @@ DEVICES = "users hold these devices and queues, and what belongs to them"
 LOADED = "a library that is loaded stays"
 MACHINE = "the processor and its memory stay the same"
 ONCE = "a message is logged once, or a folder is made once"
+PROGRAM = "a program's name and arguments stay the same, and so does its machine"
 NUMPY = "what NumPy was before it was patched; uninstalling puts it back"
 KEPT = {
     "accel.places._signatures": NUMPY,
@@ -27,24 +28,25 @@ KEPT = {
     "core.host_blas._blas_name": SHIPPED,
     "core.host_blas._pools": SHIPPED,
     "core.host_blas.blas_kernels": SHIPPED,
+    "core.host_blas.blas_label": SHIPPED,
     "core.host_blas.has_avx512": MACHINE,
     "core.host_blas.has_narrow_kernels": SHIPPED,
     "core.host_blas.is_openblas": SHIPPED,
     "core.host_blas.spin_seconds": LOADED,
     "core.layout.dense_layout": PURE,
     "core.transfer.make_stream": PURE,
-    "hardware.choice._default": DEVICES,
     "hardware.choice._why_no_device": DEVICES,
-    "hardware.choice.devices": DEVICES,
     "hardware.device.present": DEVICES,
     "hardware.device.wrapped": DEVICES,
     "hardware.diagnosis._why_not_loaded": DEVICES,
+    "hardware.identity._processor": MACHINE,
     "hardware.runtimes._temporary_folder": ONCE,
     "hardware.runtimes.installed": SHIPPED,
     "planning.planner.copy_plan_of": PURE,
-    "planning.selection._default_config": MACHINE,
-    "planning.selection._warn_once": ONCE,
+    "planning.transfers._default_config": MACHINE,
     "records.lookup.shipped": SHIPPED,
+    "records.record.kernels_hash": PURE,
+    "records.verdicts._all_kernels": PURE,
     "records.verified.all_verified": SHIPPED,
     "records.verified.verified_hash": PURE,
     "runtime.operands._device_layout": PURE,
@@ -52,6 +54,8 @@ KEPT = {
     "runtime.results._most_bytes": MACHINE,
     "runtime.transfer.route._route": PURE,
     "runtime.workspace.workspace": DEVICES,
+    "side.preparation._machine": PROGRAM,
+    "side.preparation._warn_once": ONCE,
 }
 # Pure: a function there depends on its arguments, and on source files of the package.
 PURE_PACKAGE = "kernels."
@@ -81,9 +85,12 @@ def test_every_cached_function_is_forgotten_or_has_a_reason_to_stay():
 
 
 def test_caches_of_configs_are_forgotten():
-    """Those that a better config, a record, a verdict or a measurement puts out of date."""
+    """Those that a better config, a record or a verdict puts out of date."""
     found = dict(cached_functions())
-    expected = {"planner.plan_of", "planner.choice_of", "serving.tuned", "crossovers._measured"}
+    expected = {
+        *("planner.plan_of", "planner.choose", "planner.choice_of", "planner.make_plan"),
+        *("planner.instructions_of", "serving.tuned"),
+    }
     for name in expected:
         assert found[f"planning.{name}"].cache_clear in caches._clearers
 

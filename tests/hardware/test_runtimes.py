@@ -6,9 +6,11 @@ import ast
 import os
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import platformdirs
 import pytest
 
 import clgemm
@@ -90,11 +92,11 @@ def test_windows_finds_a_runtimes_own_libraries_by_path(place, monkeypatch):
 
 def test_a_cache_folder_that_cannot_be_written_is_no_obstacle(place, monkeypatch):
     """If the cache folder cannot be written, a private temporary folder is used."""
-    monkeypatch.setattr(cache.tempfile, "gettempdir", lambda: str(place))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(place))
     file = place / "file"
     file.touch()
     monkeypatch.delenv("CLGEMM_CACHE_DIR")
-    monkeypatch.setattr(cache.platformdirs, "user_cache_path", lambda _: file)
+    monkeypatch.setattr(platformdirs, "user_cache_path", lambda _: file)
     runtimes.register()
     assert str(place / "lib" / "libintelocl.so") in registered(place)
     (temporary,) = place.glob("clgemm-*")

@@ -18,6 +18,7 @@ from clgemm.kernels.tiled import family as tiled
 from clgemm.kernels.tiled.defaults import lane_configs
 from clgemm.kernels.tiled.family import TILED
 from clgemm.planning import planner
+from clgemm.records.verdicts import about_instructions
 
 
 @pytest.mark.parametrize("m", [1, 7, 31, 64, 200, 1000, 5000])
@@ -60,7 +61,7 @@ def test_defaults_are_safe_on_devices_that_nobody_has_seen(name, monkeypatch):
         for turned in (False, True):
             a = Layout((k, m), (m, 1), 64).transposed() if turned else Layout((m, k), (k, 1), 64)
             b, c = Layout((k, n), (n, 1), 64), Layout((m, n), (n, 1), 64)
-            plan, _ = planner.plan_of(device, Problem(a, b, c, "float32"))
+            plan = planner.plan_of(device, Problem(a, b, c, "float32")).plan
             assert plan.steps
             for step in plan.steps:
                 assert list(step.config.problems_on(device.limits)) == [], (m, n, k)
@@ -171,8 +172,34 @@ def test_a_record_gives_way_where_its_tiles_suit_badly(monkeypatch):
 def test_plans_are_cached(device):
     """A repeated call makes no plan, nor does one of another order or precision on a CPU."""
     problem = Problem.of(Shape(7, 9, 8), "float32")
-    plan, swapped = planner.plan_of(device, problem)
-    assert planner.plan_of(device, problem)[0] is plan
-    assert planner.plan_of(device, problem._replace(precision="strict"))[0] is plan
-    again, other = planner.plan_of(device, problem.transposed())
+    plan, swapped, *_ = planner.plan_of(device, problem)
+    assert planner.plan_of(device, problem).plan is plan
+    assert planner.plan_of(device, problem._replace(precision="strict")).plan is plan
+    again, other, *_ = planner.plan_of(device, problem.transposed())
     assert (again, other) == (plan, not swapped)
+
+
+@pytest.mark.parametrize(
+    ("capability", "instructions"),
+    [
+        ((9, 0), ["wgmma", "mma", None]),
+        ((8, 0), ["mma", None]),
+        ((8, 6), [None]),
+        ((7, 0), [None]),
+        ((10, 0), ["mma", None]),
+    ],
+)
+def test_the_fastest_instructions_that_no_trial_has_rejected(capability, instructions, monkeypatch):
+    """NVIDIA's devices have instructions by compute capability, and use what is not rejected."""
+    rejected = []
+    monkeypatch.setattr(planner, "where", lambda _: "here")
+    monkeypatch.setattr(planner, "is_rejected", rejected.__contains__)
+    limits, asked = STRANGERS["NVIDIA"].limits, planner.instructions_of.__wrapped__  # not cached
+    nvidia, other = (
+        SimpleNamespace(traits=Traits(limits, "GPU", is_nvidia=it_is, capability=capability))
+        for it_is in (True, False)
+    )
+    for expected in instructions:
+        assert asked(nvidia) == expected
+        assert asked(other) is None
+        rejected.append(about_instructions("here", expected))

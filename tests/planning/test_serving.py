@@ -1,73 +1,88 @@
-"""Tests of which records serve: those of other devices are validated first."""
+"""Tests of which records serve: those of other devices are tried first."""
 
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from children import child_of
+import workers
 from made_records import record
 
 import clgemm
-from clgemm.core import caches
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
 from clgemm.hardware.identity import identify
 from clgemm.kernels.direct.defaults import direct_config
-from clgemm.planning import planner, validation
+from clgemm.planning import planner
+from clgemm.records.record import as_json
+from clgemm.runtime import readiness
+
+A = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 
-def relative(device, work_m):
-    """A shipped record of a relative of a device."""
-    config = replace(direct_config(device.limits), work_m=work_m)
-    return record(identify(device)._replace(name="a relative"), config)
+@pytest.fixture
+def ship(alone, device, monkeypatch, tmp_path):
+    """Return a function that ships one record of a relative of the device, for workers too.
+
+    It plants a fault into the workers, and returns the list of configs that are tried.
+    """
+    trials, judge = [], readiness.judge
+
+    def ship_only(work_m, fault="none"):
+        config = replace(direct_config(device.limits), work_m=work_m)
+        relative = record(identify(device)._replace(name="a relative"), config)
+        file = tmp_path / "shipped.json"
+        file.write_text(as_json([relative]))
+        alone(relative)
+        workers.plant(monkeypatch, fault, PLANTED_RECORDS=str(file))
+        monkeypatch.setattr(readiness, "judge", judging)
+        return trials
+
+    def judging(on, problem, found):
+        trials.append(found.choice.config)
+        return judge(on, problem, found)
+
+    yield ship_only
+    monkeypatch.undo()
+    workers.begin_anew()
 
 
-def chosen_for(device):
-    """What makes a small product."""
-    return planner.choose(device, Problem.of(Shape(3, 3, 4), "float32"))[1]
+def shown():
+    """Return the origin of what makes the smallest products, as ``info`` shows it."""
+    return clgemm.show_config("dicts")["Tuning"]["tiny"]["direct"]
 
 
-def test_a_relatives_config_is_tried_once_then_used(alone, device, monkeypatch):
-    """In a child process; the verdict is kept, by other processes too."""
-    alone(relative(device, 5))
-    children = []
-    started = validation.trial_child
-    monkeypatch.setattr(validation, "trial_child", lambda *a: children.append(a) or started(*a))
-    a = np.arange(12, dtype=np.float32).reshape(3, 4)
+def test_a_relatives_config_is_tried_once_then_used(ship):
+    """A child process tries it; the verdict is kept, for other processes too."""
+    trials = ship(5)
+    assert "not validated yet" in shown()
     for _ in range(2):
-        np.testing.assert_array_equal(clgemm.sgemm(1.0, a, a.T), a @ a.T)
-        assert chosen_for(device).config.work_m == 5
-        caches.forget_plans()  # as another process would begin
-    assert len(children) == 1
-    assert "not validated yet" not in clgemm.show_config("dicts")["Tuning"]["tiny"]["direct"]
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, A, A.T), A @ A.T)
+        workers.begin_anew()
+    assert [config.work_m for config in trials] == [5]
+    assert "not validated yet" not in shown()
 
 
-def test_a_relatives_config_that_is_the_default_needs_no_trial(alone, device, monkeypatch):
-    """It would serve without a record, too."""
-    alone(relative(device, direct_config(device.limits).work_m))
-    monkeypatch.setattr(validation, "trial_child", lambda *_: pytest.fail("a child was started"))
-    assert chosen_for(device).config == direct_config(device.limits)
-    assert "not validated yet" not in clgemm.show_config("dicts")["Tuning"]["tiny"]["direct"]
+def test_a_relatives_config_that_is_the_default_needs_no_trial_of_its_own(ship, device):
+    """It would serve without a record, too: the trial of the defaults covers it."""
+    ship(direct_config(device.limits).work_m)
+    found = planner.plan_of(device, Problem.of(Shape(3, 3, 4), "float32"))
+    assert found.choice.config == direct_config(device.limits)
+    assert found.is_default
+    assert "not validated yet" not in shown()
 
 
-def test_a_relatives_config_that_is_wrong_here_is_not_used(alone, device, monkeypatch, caplog):
+def test_a_relatives_config_that_is_wrong_here_is_not_used(ship, device, caplog):
     """The next nearest serves, here the default; one warning says why."""
-    alone(relative(device, 3))
-    monkeypatch.setattr(validation, "trial_child", child_of("planted_trial"))
+    trials = ship(3, "three rows")
     with caplog.at_level(logging.WARNING):
-        chosen = chosen_for(device).config
-    assert chosen == direct_config(device.limits)
-    assert "wrong result at" in caplog.text
-    assert "wrong results here" in clgemm.show_config("dicts")["Tuning"]["tiny"]["direct"]
-
-
-def test_nothing_is_tried_where_no_verdict_can_be_kept(alone, device, monkeypatch):
-    """Every process would do it again: the default serves."""
-    alone(relative(device, 5))
-    monkeypatch.setenv("CLGEMM_CACHE_DIR", os.devnull)
-    monkeypatch.setattr(validation, "trial_child", lambda *_: pytest.fail("a child was started"))
-    assert chosen_for(device).config == direct_config(device.limits)
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, A, A.T), A @ A.T)
+    used = [config.work_m for config in trials]
+    assert used == [3, direct_config(device.limits).work_m]
+    assert len(caplog.messages) == 1
+    assert "work_m=3" in caplog.text
+    assert "is not used" in caplog.text
+    assert "wrong result at 3x3x4" in caplog.text
+    assert "wrong results here" in shown()

@@ -16,7 +16,6 @@ from clgemm.hardware.device import Device
 from clgemm.runtime import (
     copying,
     digests,
-    operands,
     programs,
     protection,
     regions,
@@ -39,7 +38,7 @@ def counts(monkeypatch):
 
     monkeypatch.setattr(programs, "build", counting("programs", programs.build))
     monkeypatch.setattr(cl, "Kernel", counting("kernels", cl.Kernel))
-    monkeypatch.setattr(operands.cl, "Buffer", counting("views", cl.Buffer))
+    monkeypatch.setattr(cl, "Buffer", counting("views", cl.Buffer))
     return counted
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import clgemm
-from clgemm.hardware import health
+from clgemm.hardware.choice import takes_addresses
 from clgemm.runtime import workspace
 
 
@@ -29,7 +29,7 @@ def test_a_second_call_of_a_kind_creates_nothing_but_views(n, small, fresh, coun
     for other in (a, b.copy(), np.asfortranarray(a)[::-1][::-1].T):
         clgemm.sgemm(2.0, other, b, 0.0, c, overwrite_c=1)
     assert counts["programs"] == counts["kernels"] == 0
-    makes_views = fresh.shares_host_memory and not health.takes_addresses(fresh)
+    makes_views = fresh.shares_host_memory and not takes_addresses(fresh)
     assert counts["views"] == 9 * makes_views
     assert pool.managed_bytes == held
     assert pool.active_blocks == (active if small > 0 else 0)

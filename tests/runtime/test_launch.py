@@ -11,7 +11,7 @@ from whole_numbers import FUNCTIONS, whole
 
 import clgemm
 from clgemm import accel, blas, products
-from clgemm.accel import repeated
+from clgemm.accel import hooks
 from clgemm.runtime import call_cache, launch
 
 
@@ -27,7 +27,7 @@ def counted(monkeypatch):
 
         return call
 
-    for module in (blas, products, repeated, launch, call_cache):
+    for module in (blas, products, hooks, launch, call_cache):
         for name in ("chosen_precision", "call_signature"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, counting(name, getattr(module, name)))

@@ -11,8 +11,7 @@ from staged import integers
 
 import clgemm
 from clgemm.core.caches import forget_plans
-from clgemm.hardware import health
-from clgemm.runtime import memory
+from clgemm.runtime import launch, memory
 from clgemm.runtime.operands import address_of, span_of
 
 pytestmark = pytest.mark.usefixtures("nothing_stays")
@@ -70,7 +69,7 @@ def test_where_addresses_fail_buffers_serve(fresh, counts, monkeypatch):
     """Then there is a buffer over each array, and the result has the same bits."""
     a, b = integers(70, 50), integers(50, 60)
     first = clgemm.matmul(a, b)
-    monkeypatch.setattr(health, "takes_addresses", lambda _: False)
+    monkeypatch.setattr(launch, "takes_addresses", lambda _: False)
     forget_plans()
     counts["views"] = 0
     np.testing.assert_array_equal(clgemm.matmul(a, b), first)

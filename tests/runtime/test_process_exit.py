@@ -109,7 +109,7 @@ def test_without_other_threads_nothing_happens(spaces, monkeypatch):
     spaces.add(space := Space(None))
     monkeypatch.setattr(threading, "enumerate", lambda: [threading.current_thread()])
     monkeypatch.setattr(process_exit, "_taken", None)
-    process_exit._stop()
+    process_exit.stop()
     assert space.lock.acquire(blocking=False)
 
 
@@ -117,7 +117,7 @@ def test_other_threads_find_the_locks_taken(spaces, device):
     """And the main thread can go on with products of its own."""
     spaces.add(space := Space(device.queue))
     over, got = other_thread(), []
-    process_exit._stop()
+    process_exit.stop()
     thread = threading.Thread(target=lambda: got.append(space.lock.acquire(timeout=0.05)))
     thread.start()
     thread.join()
@@ -140,6 +140,6 @@ def test_a_lost_device_and_a_held_lock_do_not_keep_the_process(spaces, monkeypat
 
     threading.Thread(target=hold, daemon=True).start()
     start = time.monotonic()
-    process_exit._stop()
+    process_exit.stop()
     assert time.monotonic() - start < 10
     release.set()

@@ -16,10 +16,7 @@ import pytest
 from staged import integers, limited
 
 import clgemm
-from clgemm.planning import crossovers, selection
-from clgemm.planning.crossovers import Measured, kinds
 from clgemm.runtime import regions
-from clgemm.runtime.regions import sent_share
 from clgemm.runtime.transfer import pipeline
 from clgemm.runtime.workspace import Workspace
 
@@ -122,27 +119,6 @@ def test_copies_make_room_for_a_product(tiled, monkeypatch):
         assert not any(regions._copies.values())
         np.testing.assert_array_equal(clgemm.dot(x, w), x @ w)
         assert held.uses == 1
-
-
-def test_the_device_wins_earlier_where_less_is_sent(tiled, monkeypatch):
-    """Its crossover shrinks with the share that is sent; in place nothing changes."""
-    monkeypatch.delenv("CLGEMM_THRESHOLD")
-    w, x = np.zeros((512, 512), np.float32), np.zeros((512, 512), np.float32)
-    assert sent_share(x, w, 512 * 512) == 1.0
-    measured = Measured(dict.fromkeys(kinds(), 2 * 512**3), "2026-11-23")
-    monkeypatch.setattr(selection, "measured", lambda _: measured)
-    monkeypatch.setattr(selection, "smallest", lambda _: 1)
-    sizes = 512, 512, 512, 1
-    with clgemm.resident(w, x):
-        share = sent_share(x, w.T[::-1], 512 * 512)
-        assert share == pytest.approx(1 / 3)
-        assert sent_share(x, np.zeros((512, 512), np.float32), 512 * 512) == pytest.approx(2 / 3)
-        assert selection.host_is_faster(*sizes)
-        assert selection.host_is_faster(*sizes, 2 / 3)
-        assert not selection.host_is_faster(*sizes, share)
-    assert crossovers.pays(crossovers.Work(512, 512, 512), measured.least, 0.5)
-    monkeypatch.setattr(selection, "transfer_config", lambda _: None)
-    assert selection.host_is_faster(*sizes, share)
 
 
 FORKED = """

@@ -429,7 +429,7 @@ def test_each_device_has_a_copy_of_its_own(every_staged, sent):
 
 def test_without_a_device_arrays_are_protected_only(monkeypatch):
     """A program runs as it is on a machine without OpenCL."""
-    monkeypatch.setattr(regions, "get_device", lambda: _raise(NoDeviceError("none")))
+    monkeypatch.setattr(regions, "chosen", lambda: _raise(NoDeviceError("none")))
     w = integers(5, 5)
     with clgemm.resident(w):
         assert not w.flags.writeable

@@ -14,57 +14,10 @@ import importlib.util
 import json
 import os
 import sys
-from importlib.abc import Loader, MetaPathFinder
-from types import ModuleType
-from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 VARIABLE = "CLGEMM_ACCEL_CHILDREN"
-
-
-class NumpyFinder(MetaPathFinder):
-    """A finder for NumPy, until it is imported, with a loader that accelerates the process.
-
-    Packages that only ask whether NumPy is installed get a spec too, and throw it away.
-    """
-
-    def find_spec(self, name: str, *_: Any) -> Any:
-        """Return NumPy's spec with a NumpyLoader, and None for all other modules."""
-        if name != "numpy" or self not in sys.meta_path:
-            return None
-        place = sys.meta_path.index(self)
-        sys.meta_path.remove(self)
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            sys.meta_path.insert(place, self)
-        if spec is not None and spec.loader is not None:
-            spec.loader = NumpyLoader(spec.loader, self)
-        return spec
-
-
-class NumpyLoader(Loader):
-    """A loader that imports NumPy by NumPy's own loader and then accelerates it."""
-
-    def __init__(self, own: Any, finder: NumpyFinder) -> None:
-        self._own, self._finder = own, finder
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._own, name)
-
-    def create_module(self, spec: Any) -> Any:
-        """Return the module of NumPy's own loader."""
-        return self._own.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Import NumPy, restore its own loader and accelerate the process."""
-        if self._finder in sys.meta_path:
-            sys.meta_path.remove(self._finder)
-        assert module.__spec__ is not None
-        module.__spec__.loader = module.__loader__ = self._own
-        self._own.exec_module(module)
-        accelerate()
 
 
 def accelerate() -> None:
@@ -74,23 +27,25 @@ def accelerate() -> None:
     except (KeyError, ValueError):
         return  # the parent has called uninstall
     try:
-        if importlib.util.find_spec("clgemm") is None:
-            sys.path.append(PACKAGES)  # the parent found clgemm by a path of its own
-        from clgemm import accel
-        from clgemm.hardware.identity import find
+        from clgemm.accel.session import install
 
-        device = None if settings["device"] is None else find(settings["device"])
-        accel.install(settings["threshold"], device, children=True)
+        device = None
+        if settings["device"] is not None:
+            from clgemm.hardware.identity import find
+
+            device = find(settings["device"])
+        install(settings["threshold"], device, children=True)
     except (ImportError, RuntimeError, ValueError) as error:
         print(f"clgemm: this process uses plain NumPy: {error}", file=sys.stderr)
 
 
 def follow() -> None:
     """Accelerate NumPy now if it is imported, and otherwise after its import."""
-    if "numpy" in sys.modules:
-        accelerate()
-    else:
-        sys.meta_path.insert(0, NumpyFinder())
+    if importlib.util.find_spec("clgemm") is None:
+        sys.path.append(PACKAGES)  # the parent found clgemm by a path of its own
+    from clgemm.core.imports import after_import
+
+    after_import("numpy", accelerate)
 
 
 def import_own() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import ClassVar, Generic, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar, cast
 
 from clgemm.core.config import KernelConfig, Limits
 from clgemm.core.problem import Problem
@@ -14,13 +14,14 @@ from clgemm.core.traits import Traits
 from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.common.search_space import SearchSpace
 
-__all__ = ["Fallback", "Family", "Samples"]
+__all__ = ["Fallback", "Family", "Multiply", "Samples"]
 
 Config = TypeVar("Config", bound=KernelConfig)
 Pack = TypeVar("Pack", bound=KernelConfig)
 
 Fallback: TypeAlias = Callable[[Problem], Plan]
 Samples: TypeAlias = Mapping[str, tuple[Shape, ...]]
+Multiply: TypeAlias = Callable[[Any, Any], Any]
 
 
 class Family(ABC, Generic[Config, Pack]):
@@ -111,6 +112,22 @@ class Family(ABC, Generic[Config, Pack]):
         times = (self.estimate(shape, self.config_of(x), traits) for x in (found, default))
         as_found, by_default = times
         return as_found <= self.slack(shape, traits) * by_default
+
+    def scope(self, problem: Problem, choice: Choice, traits: Traits) -> str:
+        """Return what a trial of a choice, for a product, covers: "" for all of its defaults."""
+        return "" if choice in self.defaults(problem.shape, traits) else repr(choice)
+
+    def fault(self, problem: Problem, choice: Choice, multiply: Multiply) -> str:
+        """Return what is wrong with a choice besides products of whole numbers, "" if nothing is.
+
+        Parameters
+        ----------
+        problem : Problem
+            The product that it is wanted for.
+        multiply : callable
+            Returns the product of two float32 matrices by this choice.
+        """
+        return ""
 
     def config_of(self, choice: Choice) -> Config:
         """Return the config of a choice of this family, with its type."""

@@ -13,7 +13,7 @@ from clgemm.core.shapes import Shape
 from clgemm.core.steps import Plan, round_up
 from clgemm.core.traits import Traits
 from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.common.family import Fallback, Family, Samples
+from clgemm.kernels.common.family import Fallback, Family, Multiply, Samples
 from clgemm.kernels.common.samples import GPU_PANEL_SAMPLES, tile_edges
 from clgemm.kernels.common.search_space import SearchSpace
 from clgemm.kernels.tensor_core.config import (
@@ -31,6 +31,7 @@ from clgemm.kernels.tensor_core.narrow import fits_narrow, make_narrow_plan
 from clgemm.kernels.tensor_core.narrow_config import NARROW_COLUMNS, NarrowConfig
 from clgemm.kernels.tensor_core.plan import make_tensor_plan
 from clgemm.kernels.tensor_core.search_space import search_space
+from clgemm.kernels.tensor_core.trial import adds_coarsely, inexact
 
 __all__ = ["MMA", "NARROW", "WGMMA"]
 
@@ -42,6 +43,8 @@ LEAST_MODELLED_WORK = 2**24  # multiply-adds
 LEAST_MODELLED_SIDE = 48  # of m and n
 LEAST_NARROW, MOST_NARROW = 3, 640  # rows or columns of the narrow family
 LEAST_NARROW_DEPTH = 128  # from which on the error bound is proved: docs/tensor_cores.md
+# Products that try a config. The deep one has low parts in int8, and is cut along k.
+TRIAL, DEEP_TRIAL, NARROW_TRIAL = Shape(700, 900, 713), Shape(300, 200, 5000), (700, 900)
 SLACK = 1.1  # how many times faster a record's config may be than its expected time
 
 SAMPLES = {
@@ -103,6 +106,19 @@ class Tensor(Family[Config, KernelConfig]):
         """Return launches by this config with a guard, and those of the fallback."""
         config = self.variant(self.config_of(choice), guard=True)
         return make_tensor_plan(*problem.layouts, config, fallback, traits.limits)
+
+    def scope(self, problem: Problem, choice: Choice, traits: Traits) -> str:
+        """Return the config of one call: each has a kernel of its own."""
+        return repr(self.variant_for(problem, self.config_of(choice)))
+
+    def fault(self, problem: Problem, choice: Choice, multiply: Multiply) -> str:
+        """Return what is wrong on data of narrow and of wide range, and with fine sums."""
+        variant = self.variant_for(problem, self.config_of(choice))
+        shape = DEEP_TRIAL if variant.int8 else TRIAL
+        found = inexact(multiply, shape, variant.guard)
+        if self.instructions == "wgmma" and variant.guard:
+            found = found or adds_coarsely(multiply) or adds_coarsely(multiply, tf32=True)
+        return found
 
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
         """Return the space of tiles and their order."""
@@ -227,6 +243,17 @@ class Narrow(Family[NarrowConfig, KernelConfig]):
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
         """Return the launch that multiplies, and with split-k one that adds up."""
         return make_narrow_plan(*problem.layouts, self.config_of(choice), traits.limits)
+
+    def scope(self, problem: Problem, choice: Choice, traits: Traits) -> str:
+        """Return the config: each has a kernel of its own."""
+        return repr(choice)
+
+    def fault(self, problem: Problem, choice: Choice, multiply: Multiply) -> str:
+        """Return what is wrong on data of narrow and of wide range."""
+        m, n = NARROW_TRIAL
+        short = min(self.config_of(choice).columns, problem.m, problem.n)
+        shape = Shape(m, short, TRIAL.k) if problem.m >= problem.n else Shape(short, n, TRIAL.k)
+        return inexact(multiply, shape, is_guarded=True)
 
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
         """Return an empty space: the family is not tuned."""

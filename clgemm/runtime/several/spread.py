@@ -21,8 +21,8 @@ from clgemm.core.problem import Problem
 from clgemm.core.shapes import shape_class
 from clgemm.hardware.device import Device
 from clgemm.planning.schedule import WAIT, Draw, Drawer, Schedule
-from clgemm.planning.selection import transfer_config
 from clgemm.planning.tiles import Box, Party, TileGrid, matrix_blocks, spread_grid
+from clgemm.planning.transfers import transfer_config
 from clgemm.runtime.operands import ITEM_BYTES, layout_of, with_axes
 from clgemm.runtime.progress import Meter, begun
 from clgemm.runtime.several import standing

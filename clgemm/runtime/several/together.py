@@ -14,9 +14,9 @@ from collections.abc import Sequence
 import pyopencl as cl
 
 from clgemm.hardware.device import Device
-from clgemm.planning.selection import transfer_config
+from clgemm.planning.planner import instructions_of
 from clgemm.planning.tiles import is_faster_spread
-from clgemm.planning.validation import instructions_of
+from clgemm.planning.transfers import transfer_config
 from clgemm.runtime.progress import begun
 from clgemm.runtime.regions import any_held, containing
 from clgemm.runtime.several.part import Part, Together

@@ -6,7 +6,7 @@ import pytest
 
 from clgemm.kernels.tensor_core import plan as tensor_plan
 from clgemm.kernels.tensor_core.config import TILE_BYTES
-from clgemm.planning import validation
+from clgemm.planning import planner
 
 
 @pytest.fixture
@@ -19,6 +19,6 @@ def small_blocks(monkeypatch):
 @pytest.fixture
 def able(device):
     """A device with the instructions."""
-    if validation.instructions_of(device) != "wgmma":
+    if planner.instructions_of(device) != "wgmma":
         pytest.skip(f"{device.name} has no wgmma: compute capability 9.0 only")
     return device

@@ -157,7 +157,7 @@ def test_operands_that_cannot_be_loaded_go_elsewhere():
 def test_products_take_it(device, monkeypatch):
     """The way from operands to launches, whatever the device."""
     monkeypatch.setattr(planner, "choose", lambda *_: (NARROW, Choice(FEW)))
-    plan, swapped = planner.plan_of.__wrapped__(
+    plan, swapped, *_ = planner.plan_of.__wrapped__(
         device, Problem(*product(4096, 64, 4096)[:2], columns(4096, 64), "float32")
     )
     assert swapped

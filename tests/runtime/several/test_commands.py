@@ -10,6 +10,7 @@ import pytest
 
 import clgemm
 from clgemm.bench.worker import Server
+from clgemm.core.named import named
 from clgemm.hardware import choice, identity
 from clgemm.tuning import command as tuning
 
@@ -18,7 +19,7 @@ from clgemm.tuning import command as tuning
 def two(device, monkeypatch):
     """Return the device twice, as two equal ones that are chosen."""
     made = tuple(clgemm.Device(device.cl_device) for _ in range(2))
-    monkeypatch.setattr(choice, "_chosen", made)
+    monkeypatch.setattr(named, "by_process", made)
     return made
 
 

@@ -21,10 +21,10 @@ from whole_numbers import whole
 
 import clgemm
 from clgemm import accel
-from clgemm.hardware import choice
+from clgemm.core.named import named
 from clgemm.hardware.choice import devices
 from clgemm.planning import tiles
-from clgemm.planning.selection import transfer_config
+from clgemm.planning.transfers import transfer_config
 from clgemm.runtime import launch, progress
 from clgemm.runtime.several import spread, standing, together
 from clgemm.runtime.transfer.staging import staging
@@ -62,7 +62,7 @@ def equals(request, every, monkeypatch):
     plain, through = every
     own = {"as they are": plain, "through transfers": through}
     made = tuple(own.get(request.param, (plain[0], through[1], plain[2])))
-    monkeypatch.setattr(choice, "_chosen", made)
+    monkeypatch.setattr(named, "by_process", made)
     return made
 
 
@@ -70,7 +70,7 @@ def equals(request, every, monkeypatch):
 def three(every, monkeypatch):
     """Three as they are, chosen."""
     made = tuple(every[0])
-    monkeypatch.setattr(choice, "_chosen", made)
+    monkeypatch.setattr(named, "by_process", made)
     return made
 
 
@@ -389,7 +389,7 @@ def test_numpy_is_accelerated_by_all_of_them(three, watched, monkeypatch):
         np.testing.assert_array_equal(np.dot(a, b), expected)
         assert accel.report().device == ", ".join(d.name for d in three)
     assert len(watched.made) > 2
-    monkeypatch.setattr("clgemm.accel.session.find_devices", lambda _: three)
+    monkeypatch.setattr("clgemm.hardware.choice.find_devices", lambda _: three)
     with pytest.raises(ValueError, match="device='all' names several devices"):
         accel.install(device="all")
 
@@ -440,7 +440,7 @@ from clgemm.runtime.several import spread
 
 spread.compete = lambda _: False
 first = clgemm.get_device()
-choice._chosen = tuple(clgemm.Device(first.cl_device) for _ in range(2))
+choice.named.by_process = tuple(clgemm.Device(first.cl_device) for _ in range(2))
 tiles.LEAST_IN_PLACE = tiles.LEAST_THROUGH_TRANSFERS = 1
 tiles.GRAIN = tiles.LEAST_SIDE = 32
 a = np.ones((300, 300), "f")

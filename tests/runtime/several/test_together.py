@@ -14,7 +14,7 @@ from injection import TRANSFER
 from whole_numbers import whole
 
 import clgemm
-from clgemm.hardware import choice
+from clgemm.core.named import named
 from clgemm.runtime import launch, progress
 from clgemm.runtime.finite import watched
 from clgemm.runtime.several import standing, together
@@ -37,7 +37,7 @@ def every(device):
 def equals(request, every, monkeypatch):
     """Two or four of them, chosen."""
     made = tuple(every[: request.param])
-    monkeypatch.setattr(choice, "_chosen", made)
+    monkeypatch.setattr(named, "by_process", made)
     return made
 
 
@@ -116,7 +116,7 @@ def test_what_cannot_be_made_together_is_spread(equals, every, calls, monkeypatc
         np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
     assert calls == []
     other = clgemm.Device(every[0].cl_device, transfer=replace(TRANSFER, chunks=3))
-    monkeypatch.setattr(choice, "_chosen", (every[0], other))
+    monkeypatch.setattr(named, "by_process", (every[0], other))
     np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
     assert True not in calls
 

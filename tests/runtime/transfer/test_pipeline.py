@@ -12,7 +12,7 @@ from staged import TINY, integers
 from strategies import problems, reals
 
 import clgemm
-from clgemm.planning.selection import transfer_config
+from clgemm.planning.transfers import transfer_config
 from clgemm.runtime.transfer.call import Call
 from clgemm.runtime.transfer.pipeline import TiledProduct, multiply_through
 from clgemm.runtime.transfer.staging import staging

@@ -1,0 +1,84 @@
+"""Calls right after a module's first import, whoever imports it. Nothing heavy is imported here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["after_import", "is_imported"]
+
+
+def is_imported(name: str) -> bool:
+    """Tell whether a module is imported completely."""
+    module = sys.modules.get(name)
+    return module is not None and not getattr(
+        getattr(module, "__spec__", None), "_initializing", False
+    )
+
+
+def after_import(name: str, call: Callable[[], object]) -> None:
+    """Call a function right after a module is first imported; now if it is.
+
+    Where the module is just being imported, the function is called after that of the next one.
+    """
+    if is_imported(name):
+        call()
+        return
+    finder = next((each for each in sys.meta_path if isinstance(each, _Finder)), None)
+    if finder is None:
+        finder = _Finder()
+        sys.meta_path.insert(0, finder)
+    finder.calls.setdefault(name, []).append(call)
+
+
+class _Finder:
+    """A finder whose modules are those of the other finders, with a loader that calls functions.
+
+    Packages that only ask whether a module is installed get a spec too, and throw it away.
+    """
+
+    def __init__(self) -> None:
+        self.calls: dict[str, list[Callable[[], object]]] = {}
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name not in self.calls:
+            self._catch_up()
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            if finder is self or find is None:
+                continue
+            if (spec := find(name, path, target)) is not None:
+                if spec.loader is not None:
+                    spec.loader = _Loader(spec.loader, self)
+                return spec
+        return None
+
+    def _catch_up(self) -> None:
+        """Call what waits for modules that were being imported when they were asked for."""
+        for name in [name for name in self.calls if is_imported(name)]:
+            self.done(name)
+
+    def done(self, name: str) -> None:
+        """Call what waits for a module."""
+        for call in self.calls.pop(name, ()):
+            call()
+
+
+class _Loader:
+    """A loader that imports a module by the module's own loader, and then calls functions."""
+
+    def __init__(self, own: Any, finder: _Finder) -> None:
+        self._own, self._finder = own, finder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+    def create_module(self, spec: Any) -> Any:
+        return self._own.create_module(spec)
+
+    def exec_module(self, module: Any) -> None:
+        module.__spec__.loader = module.__loader__ = self._own
+        self._own.exec_module(module)
+        self._finder.done(module.__name__)

@@ -1,0 +1,145 @@
+"""Whether a device is ready for a plan: its kernels are right there, and built if nobody may wait.
+
+A child process has tried the kernels, or tries them now (`clgemm.hardware.trial`). What it rejects
+is not used: the planner then makes another plan.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from weakref import WeakSet
+
+from clgemm.core.caches import forget_plans
+from clgemm.core.nesting import non_reentrant
+from clgemm.core.problem import Problem
+from clgemm.core.steps import Plan
+from clgemm.hardware import trial
+from clgemm.hardware.choice import broken
+from clgemm.hardware.device import Device
+from clgemm.hardware.identity import identity, where
+from clgemm.planning import planner
+from clgemm.planning.planner import Planned
+from clgemm.records import verdicts
+from clgemm.records.verdicts import Verdict
+
+__all__ = [
+    "NotReadyError",
+    "optional",
+    "planned",
+    "programs_of",
+    "require_built",
+]
+
+log = logging.getLogger(__name__)
+
+_accepted: WeakSet[Plan] = WeakSet()
+_mine = threading.local()
+
+
+class NotReadyError(RuntimeError):
+    """The device is not ready for a product that need not wait for it."""
+
+
+@contextlib.contextmanager
+def optional() -> Iterator[None]:
+    """Raise NotReadyError in place of waiting, in products of this thread in a ``with`` block."""
+    before = is_optional()
+    _mine.is_optional = True
+    try:
+        yield
+    finally:
+        _mine.is_optional = before
+
+
+def is_optional() -> bool:
+    """Tell whether products of this thread do not wait."""
+    return getattr(_mine, "is_optional", False)
+
+
+def planned(device: Device, problem: Problem) -> Planned:
+    """Return the plan of a product, whose kernels give right results on the device.
+
+    Raises
+    ------
+    NotReadyError
+        If that is not known yet, and the product is optional.
+    BrokenDeviceError
+        If the device turns out not to work.
+    """
+    while True:
+        found = planner.plan_of(device, problem)
+        if found.plan in _accepted:
+            return found
+        verdict = verdicts.known(found.about(where(device)))
+        if verdict is None:
+            if is_optional():
+                raise NotReadyError(f"{device.label} has not been tried with {found.choice.config}")
+            verdict = judge(device, problem, found)
+        if not verdict.reason:
+            _accepted.add(found.plan)
+            return found
+        _reject(device, found, verdict)
+
+
+def require_built(device: Device, plan: Plan) -> None:
+    """Raise NotReadyError if a plan would have to be built, and the product is optional."""
+    if on_bind is not None:
+        on_bind(device, plan)
+    if is_optional() and not verdicts.are_built(programs_of(device, plan)):
+        raise NotReadyError(f"kernels for {device.label} are not built yet")
+
+
+def programs_of(device: Device, plan: Plan) -> frozenset[str]:
+    """Return the keys of the programs that a plan needs."""
+    # Drivers other than PoCL compile a kernel once, whatever its grid is.
+    limit = verdicts.LARGE_GRID if device.limits.has_vectors else 2**62
+    return verdicts.program_keys(where(device), plan.steps, limit)
+
+
+@non_reentrant
+def ask(device: Device, problem: Problem, found: Planned) -> Verdict:
+    """Return the verdict of a child process on a plan; it stores that."""
+    log.info("trying %s on %s", found.choice.config, device.label)
+    key = found.about(where(device))
+    try:
+        answer = trial.ask("plan", device=identity(device), problem=problem)
+    except trial.UncheckedError as error:
+        _warn_unchecked(f"{device.label} is used unchecked: {error}")
+        return Verdict()
+    verdicts.learn_built(answer.get("built", ()), keep=False)
+    verdict = Verdict(answer.get("reason", ""), answer.get("details", ""))
+    if answer.get("on", key) != key:  # it knows other records than this process
+        _warn_unchecked(f"{found.choice.config} is used unchecked on {device.label}")
+        return verdict
+    verdicts.store(key, verdict, keep=False)
+    return verdict
+
+
+# A worker, which is such a child process, tries them itself.
+judge: Callable[[Device, Problem, Planned], Verdict] = ask
+on_bind: Callable[[Device, Plan], None] | None = None
+_warned: set[str] = set()
+
+
+def _warn_unchecked(message: str) -> None:
+    if message not in _warned:
+        _warned.add(message)
+        log.warning("%s", message)
+
+
+def _reject(device: Device, found: Planned, verdict: Verdict) -> None:
+    """Let the planner make another plan, or give the device up if its default kernels fail."""
+    if found.is_default:
+        verdict = verdict._replace(
+            reason=f"the kernel family {found.family.name!r}: {verdict.reason}"
+        )
+    for key in found.doomed(where(device)):
+        verdicts.store(key, verdict, keep=False)  # on disk it is already
+    forget_plans()
+    if found.is_default:
+        raise broken(device, verdict)
+    log.warning("%s is not used on %s: %s", found.choice.config, device.label, verdict.reason)
+    forget_plans()

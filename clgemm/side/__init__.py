@@ -1,0 +1,1 @@
+"""The choice between host and device: measured times, decided in one place."""

@@ -1,0 +1,150 @@
+"""How long products take on either side: measured here, by call signature and by class. Pure.
+
+Times are microseconds, transfers included. A signature that repeats has its own times. Others are
+expected to compute as fast as the products of their class, or of the classes beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+__all__ = ["Clock", "Rates", "Times", "class_of"]
+
+KEPT = 5  # measurements
+WORK_STEP = 4.0  # of classes: how many times as many multiply-adds the next one has
+SIDES = (2, 8, 32, 128, 512)  # of classes: lower bounds of the shortest side
+DRIFT = 1.5  # a new time that is so far from the others is not believed until the next agrees
+
+
+class Times:
+    """The last times of one product on one side.
+
+    Attributes
+    ----------
+    us : float
+        What it takes, in microseconds; 0.0 if that is unknown.
+    runs : int
+        How often it was measured.
+    """
+
+    __slots__ = ("_last", "runs", "us")
+
+    def __init__(self, us: float = 0.0) -> None:
+        self.us, self.runs = us, 0
+        self._last: list[float] = []
+
+    def add(self, us: float) -> None:
+        """Add a measurement. What disturbs one, such as another program, makes it longer."""
+        last = self._last
+        if len(last) == KEPT:
+            del last[0]
+        last.append(us)
+        self.runs += 1
+        self.us = min(last) if len(last) < 3 else sorted(last)[1]
+
+    def add_bound(self, us: float) -> None:
+        """Add an upper bound: a measurement while other products were made."""
+        if not self.us or us < self.us:
+            self.add(us)
+
+
+Class = tuple[str, int, int]  # a kind, and the classes of work and of the shortest side
+
+
+def class_of(kind: str, work: int, shortest: int) -> Class:
+    """Return the class of a product.
+
+    Parameters
+    ----------
+    kind : str
+        How NumPy computes it: by its BLAS or by loops of its own, for example.
+    work : int
+        Multiply-adds.
+    shortest : int
+        The shortest of m, n and k.
+    """
+    size = round(math.log(max(work, 1), WORK_STEP))
+    return kind, size, sum(shortest >= least for least in SIDES)
+
+
+class Rates:
+    """How fast one side computes, in multiply-adds per microsecond, by class."""
+
+    def __init__(self) -> None:
+        self._rates: dict[Class, list[float]] = {}
+
+    def add(self, of: Class, work: int, us: float) -> None:
+        """Add a measurement."""
+        rates = self._rates.setdefault(of, [])
+        if len(rates) == KEPT:
+            del rates[0]
+        rates.append(work / max(us, 1e-3))
+
+    def us(self, of: Class, work: int) -> float:
+        """Return what a product is expected to take; 0.0 if no class near its own is known."""
+        kind, size, side = of
+        found = []
+        for near, weight in ((0, 4.0), (-1, 1.0), (1, 1.0)):
+            if rates := self._rates.get((kind, size + near, side)):
+                found.append((weight, sorted(rates)[len(rates) // 2]))
+        if not found:
+            return 0.0
+        total = sum(weight for weight, _ in found)
+        rate = math.exp(sum(weight * math.log(each) for weight, each in found) / total)
+        return work / rate
+
+    @property
+    def greatest(self) -> float:
+        """The highest rate of any class; 0.0 if none is known."""
+        return max((max(rates) for rates in self._rates.values()), default=0.0)
+
+    def as_list(self) -> list[Any]:
+        """Return what JSON can hold."""
+        return [[*of, sorted(rates)[len(rates) // 2]] for of, rates in self._rates.items()]
+
+    def load(self, entries: Any) -> None:
+        """Take over what `as_list` returned, if it is valid."""
+        for of, rate in _valid(entries):
+            self._rates.setdefault(of, [rate])
+
+
+def _valid(entries: Any) -> Iterator[tuple[Class, float]]:
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, list) and [*map(type, entry)] == [str, int, int, float]:
+            kind, size, side, rate = entry
+            if 0 < rate < 1e9:
+                yield (kind, size, side), rate
+
+
+class Clock:
+    """The rates of both sides.
+
+    Attributes
+    ----------
+    host : Rates
+        Of NumPy.
+    device : Rates
+        Of the device that is taken if the program names none.
+    """
+
+    def __init__(self) -> None:
+        self.host, self.device = Rates(), Rates()
+        self._named: dict[Any, Rates] = {}
+
+    def of(self, devices: Any) -> Rates:
+        """Return the rates of the devices that the program has named; None if it has named none."""
+        if devices is None:
+            return self.device
+        return self._named.setdefault(devices, Rates())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        return {"host": self.host.as_list(), "device": self.device.as_list()}
+
+    def load(self, entry: Any) -> None:
+        """Take over what `as_dict` returned, if it is valid."""
+        if isinstance(entry, Mapping):
+            self.host.load(entry.get("host"))
+            self.device.load(entry.get("device"))

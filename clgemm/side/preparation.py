@@ -1,0 +1,402 @@
+"""The way of a program to its device: nothing waits, and the program hardly pays for it.
+
+Until the device is open, NumPy makes the products, and child processes do all that can be done
+without this process: they check the device, build kernels, and measure. This process imports
+pyopencl and opens the device once that pays: when it has cost more not to have it, and the opening
+is short beside the time so far, or when the last run of the same program says so.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import logging
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from clgemm.core.cache import recall, remember
+from clgemm.core.host_blas import blas_label, usable_processors
+from clgemm.side.clock import Clock
+from clgemm.side.settings import may_prepare
+
+if TYPE_CHECKING:
+    from clgemm.side.decision import Entry
+
+__all__ = ["BEING_PREPARED", "clock", "entries", "forget", "progress", "running", "state"]
+
+log = logging.getLogger(__name__)
+
+BEING_PREPARED = "being prepared"  # why NumPy makes a product
+START_US = 2e4  # of products before child processes are started
+REQUEST_US = 1e3  # a product that takes so long is asked for at once, others at the second time
+WORK_SHARE = 0.03  # the part of the time so far that the opening, and asking, may take
+OPENING_S = 0.6  # of an opening that was not measured
+WORTH = 2.0  # how many openings the last run of the program must have been able to save
+LONG_US = 1e6  # a product that may be waited for takes longer
+LARGE_WORK, LIKELY_RATE = 10**11, 3e4  # multiply-adds; a core's multiply-adds per microsecond
+UNPREPARED_S = 12.0  # what a device takes that nobody has prepared yet, until it has made a product
+NODES = ("nvidia", "kfd", "card", "render")  # in /dev: the beginnings of the names of GPUs
+MOST_STORED = 64  # products of a program
+
+clock = Clock()
+entries: dict[Any, Entry] = {}  # what is known of each call signature
+running: dict[int, Entry] = {}  # the product that each thread makes now
+_begun = time.perf_counter()
+
+
+class State:
+    """How far this process is.
+
+    Attributes
+    ----------
+    is_open : bool
+        Whether the device is open.
+    reason : str
+        Why it will not be; empty otherwise.
+    """
+
+    def __init__(self) -> None:
+        self.is_open, self.reason = False, ""
+        self._is_opening = False
+        self.gain_s = 0.0  # what the device has saved, or would have
+        self._host_us = 0.0
+        self._spent_us = self._asked_us = 0.0
+        self._is_started = self._has_read = False
+        self._requests: dict[int, Entry] = {}
+        # Of the last run of this program: what it stored, what its products took and how many there
+        # were, and what the device would have saved.
+        self._before: dict[str, Any] = {}
+        self._products: dict[str, tuple[float, int, float]] = {}
+        self._expected_s = 0.0
+        self._wanted: list[Entry] = []
+        self._residents: Any = None
+
+    def holds_residents(self) -> bool:
+        """Tell whether the device holds copies of arrays."""
+        return self._residents is not None and bool(self._residents())
+
+    def elapsed_s(self) -> float:
+        """Return the seconds since this package was imported."""
+        return time.perf_counter() - _begun
+
+    def is_worth_waiting(self, entry: Entry) -> bool:
+        """Tell whether NumPy takes longer than the rest of the preparation and the device.
+
+        If so, the device is open then.
+        """
+        host = entry.expected_host().us
+        if not host and entry.work > LARGE_WORK:
+            host = entry.work / (clock.host.greatest or LIKELY_RATE * usable_processors())
+        if host < LONG_US or self.reason:
+            return False
+        device = entry.expected_device().us or 0.2 * host
+        is_known = entry.promised and not entry.is_requested
+        left_s = (0.0 if self.is_open else self.opening_s()) + (0.0 if is_known else UNPREPARED_S)
+        return host > device + 1e6 * left_s and self.open()
+
+    def saw(self, entry: Entry, us: float) -> None:
+        """Take note of a product that NumPy has made, and go on with the preparation."""
+        if self.reason:
+            return
+        self._host_us += us
+        if self._host_us < START_US or not _is_auto():
+            if self._host_us < START_US:
+                self._wanted.append(entry)
+            return
+        if not self._has_read:
+            self._read()
+        if not self.is_open:
+            if expected := entry.expected_device().us:
+                self.gain_s += max(0.0, us - expected) * 1e-6
+            if self._pays():
+                self.open()
+        for each in (*self._wanted, entry):
+            self.prepare(each)
+        self._wanted.clear()
+        if self._requests:
+            self._poll()
+
+    def gained(self, us: float) -> None:
+        """Count what a product on the device has saved."""
+        self.gain_s += us * 1e-6
+
+    def may_spend(self, us: float) -> bool:
+        """Set time aside for a trial, if the time so far allows for it."""
+        if self._spent_us + us > TRIALS_SHARE * 1e6 * self.elapsed_s():
+            return False
+        self._spent_us += us
+        return True
+
+    def prepare(self, entry: Entry, again: bool = False) -> None:
+        """Have a child process make a product, unless that was asked for."""
+        if (entry.is_requested and not again) or (entry.promised and self.is_open and not again):
+            return
+        if entry.calls < 2 and entry.host.us < REQUEST_US and not again:
+            return
+        begun = time.perf_counter()
+        if self._asked_us > WORK_SHARE * 1e6 * self.elapsed_s():
+            return
+        key = _product_key(signature(entry), entry.devices)
+        if not again and (measured := _measured_us(key)):
+            self._learn(entry, measured)
+            entry.is_requested = True
+            return
+        if not may_prepare():
+            return
+        from clgemm.core.precision import chosen_precision
+        from clgemm.hardware import trial
+
+        if not self._is_started:
+            self._is_started = trial.start(does_rest=True)
+        if not self._is_started:
+            self._cannot_prepare(trial.impossible())
+            return
+        a, b, shape = entry.operands
+        arguments = {"device": _identity(entry.devices), "a": a, "b": b, "shape": shape}
+        arguments |= {"precision": chosen_precision(), "key": key}
+        number = trial.request("product", **arguments)
+        if number is not None:
+            self._requests[number] = entry
+            entry.is_requested = True
+        self._asked_us += 1e6 * (time.perf_counter() - begun)
+
+    def _cannot_prepare(self, reason: str) -> None:
+        """Use the device unchecked, from the next large product on, where no child can start."""
+        log.info("no child process can be started: %s", reason)
+        self.open()
+
+    def _poll(self) -> None:
+        """Take in what child processes have found."""
+        from clgemm.hardware import trial
+
+        answers = trial.answers()
+        for number in [each for each in answers if each in self._requests]:
+            answer, entry = answers.pop(number), self._requests.pop(number)
+            if answer["outcome"] != "right":
+                if answer["outcome"] == "unchecked":
+                    log.info("a product was not prepared: %s", answer["reason"])
+                continue
+            self._learn(entry, 1e6 * answer["seconds"])
+            if self.is_open:
+                from clgemm.records import verdicts
+
+                verdicts.learn_built(answer["built"], keep=False)
+        found = trial.found_devices()
+        if found is not None and found["device"] is None:
+            self.give_up(found["problem"])
+
+    def _learn(self, entry: Entry, us: float) -> None:
+        """Take over what another process has measured of a product, which is built then."""
+        entry.is_ready, entry.promised, entry.left = True, us, 0
+        clock.of(entry.devices).add(entry.of, entry.work, us)
+        self.gain_s += max(0.0, entry.host.us - us) * entry.host.runs * 1e-6
+
+    def give_up(self, reason: str) -> None:
+        """Leave all products to NumPy, with one warning."""
+        self.reason, self.is_open = reason, False
+        with contextlib.suppress(Exception):  # the program's logging handlers may raise anything
+            _warn_once(f"clgemm: NumPy multiplies: {reason}")
+
+    def opening_s(self) -> float:
+        """Return what opening the device is expected to take this process."""
+        measured = self._before.get("opening")
+        return measured if isinstance(measured, float) else OPENING_S
+
+    def _pays(self) -> bool:
+        """Tell whether to open the device now."""
+        cost = self.opening_s()
+        if self.gain_s > cost and cost < WORK_SHARE * self.elapsed_s():
+            return True
+        return self._expected_s > WORTH * cost
+
+    def open(self) -> bool:
+        """Open the device, and tell whether it is open."""
+        if self.is_open or self.reason or self._is_opening:
+            return self.is_open
+        self._is_opening = True  # a signal's handler may multiply meanwhile, and other threads do
+        begun = time.perf_counter()
+        try:
+            from clgemm.runtime import opening
+
+            opening.open_chosen()
+        except RecursionError:
+            return False
+        except Exception as error:
+            self.give_up(str(error))
+            return False
+        finally:
+            self._is_opening = False
+        from clgemm.runtime import regions
+
+        self._residents = regions.any_held
+        self.is_open = True
+        self._before["opening"] = time.perf_counter() - begun
+        log.info("opened the device in %.2f s", self._before["opening"])
+        return True
+
+    def recall(self, entry: Entry) -> None:
+        """Take over what the last run of this program has measured of a product."""
+        if self._products and entry.devices is None:
+            host, _, device = self._products.get(signature(entry), (0.0, 0, 0.0))
+            entry.host.us, entry.promised = host, device
+
+    def _read(self) -> None:
+        """Read what the last run of this program has found, and what this machine is known for."""
+        self._has_read = True
+        clock.load(recall(_machine_key()))
+        atexit.register(self._write)
+        before = recall(_program_key())
+        if not isinstance(before, dict):
+            return
+        self._before = before
+        for key, found in before.get("products", {}).items():
+            host, calls, device = found
+            device = device or _measured_us(_product_key(key))
+            self._products[key] = host, calls, device
+            if device:
+                self._expected_s += 1e-6 * calls * max(0.0, host - device)
+
+    def _write(self) -> None:
+        """Store what this run has found, for the next one."""
+        if self is not state:
+            return
+        with contextlib.suppress(Exception):  # the program is over: nothing may go wrong now
+            known = [e for e in entries.values() if e.host.us and e.devices is None]
+            known.sort(key=lambda e: -e.calls * e.host.us)
+            products = {
+                signature(e): [e.host.us, e.calls, e.device.us] for e in known[:MOST_STORED]
+            }
+            remember(_program_key(), {"opening": self.opening_s(), "products": products})
+            remember(_machine_key(), clock.as_dict())
+
+
+TRIALS_SHARE = 0.02  # of the time so far, for trials of a side
+state = State()
+
+
+def progress() -> str:
+    """Return how far the background work is, in words; "" if there is none."""
+    trial = sys.modules.get("clgemm.hardware.trial")
+    found = trial.status() if trial is not None else {}
+    if not found or found.get("done") == found.get("total") or state.reason:
+        return ""
+    done, total = found.get("done", 0), found.get("total", 0)
+    return f"preparing: {done} of {total} parts done, {found['seconds']:.0f} s"
+
+
+def begin() -> None:
+    """Start a child process beside this process's imports, for the first product of `sgemm`.
+
+    Where a process of this user has already opened a device, nothing is likely to be missing.
+    """
+    if "pyopencl" in sys.modules or recall(OPENED) is not None:
+        return
+    from clgemm.hardware import trial
+
+    if trial.start(is_urgent=True, does_rest=may_prepare()):
+        remember(OPENED, True)
+
+
+OPENED = "a device was opened"
+
+
+def forget() -> None:
+    """Begin anew, as a new process would."""
+    global state
+    state = State()
+    entries.clear()
+    running.clear()
+    clock.__init__()  # type: ignore[misc]
+
+
+def _is_auto() -> bool:
+    from clgemm.side.settings import is_ruled, rule
+
+    return not is_ruled() or rule() is None
+
+
+def _identity(devices: Any) -> Any:
+    """Return the first of the named devices as another process finds it; None if none is named."""
+    if devices is None:
+        return None
+    from clgemm.hardware.identity import identity
+
+    return identity(devices[0])
+
+
+def signature(entry: Entry) -> str:
+    """Return the name of a product on disk."""
+    import hashlib
+
+    text = f"{entry.name} {entry.of[0]} {entry.operands}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _product_key(name: str, devices: Any = None) -> str:
+    """Return the key of what a product takes on the named devices."""
+    from clgemm.core.precision import chosen_precision
+
+    where = "" if devices is None else f" {_identity(devices)}"
+    return f"product {name}, {chosen_precision()}{where}, {_machine_key()}"
+
+
+def _measured_us(key: str) -> float:
+    """Return what another process has measured of a product on the device; 0.0 if none has."""
+    found = recall(key)
+    return 1e6 * found if isinstance(found, float) else 0.0
+
+
+def _program_key() -> str:
+    """Return the key of what is stored of this program: a script with its arguments."""
+    import hashlib
+
+    main = sys.modules.get("__main__")
+    file = os.path.abspath(getattr(main, "__file__", "") or "")  # noqa: PTH100 - quicker
+    digest = hashlib.sha256("\0".join([file, *sys.argv[1:]]).encode("utf-8", "replace"))
+    return f"program {digest.hexdigest()[:16]}: {_machine_key()}"
+
+
+def _machine_key() -> str:
+    """Return the key of what is stored of this machine: both sides, as far as is known unopened."""
+    named = os.environ.get("CLGEMM_DEVICE", "")
+    return f"sides of {named or 'the default device'}, {_machine()}"
+
+
+@functools.cache
+def _machine() -> str:
+    """Return what the times on either side depend on, as far as a process sees it at once."""
+    found = [os.environ.get(name, "") for name in ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")]
+    for folder in ("/dev", "/dev/dri", found[0] or found[1] or "/etc/OpenCL/vendors"):
+        names = (name for name in _names(folder) if name.startswith(NODES) or name.endswith(".icd"))
+        found += sorted(names)
+    return f"{blas_label()}, {sys.prefix}, {' '.join(found)}"
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - quicker
+    except OSError:
+        return []
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    log.warning("%s", message)
+
+
+def _after_fork() -> None:
+    """Begin anew in a forked child. OpenCL does not survive a fork, if the parent has opened it."""
+    global state
+    running.clear()
+    before, state = state, State()
+    if before.is_open:
+        from clgemm.hardware.forks import FORKED
+
+        state.reason = FORKED
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

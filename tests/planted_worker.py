@@ -1,0 +1,122 @@
+"""A worker of trials, with the fault that PLANTED_FAULT names.
+
+The records of the file that PLANTED_RECORDS names take the place of those that are shipped.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import planted_trial
+import pyopencl as cl
+
+from clgemm.records import lookup
+from clgemm.records.record import findings_from
+from clgemm.runtime import programs, worker
+
+text_of = programs.text_of
+# What PyPI's PoCL 3.0 says on a processor that its LLVM does not know.
+POCL_LOG = """clBuildProgram failed: BUILD_PROGRAM_FAILURE - clBuildProgram failed:
+error: unknown target CPU 'generic'
+1 error generated.
+Device pthread failed to build the program, log: (options: -cl-std=CL1.2 -DWORK_M=4)
+"""
+
+
+def refuses(*_arguments, **_keywords):
+    """Fail like a compiler that does not know the processor."""
+    raise cl.RuntimeError(POCL_LOG)
+
+
+def hangs(*_arguments, **_keywords):
+    """Hang like a compiler that does not end."""
+    time.sleep(600)
+
+
+def aborts(*_arguments, **_keywords):
+    """Abort the process, as some compilers do."""
+    print("LLVM ERROR: Cannot select", file=sys.stderr)
+    os.abort()
+
+
+def once(*arguments, **keywords):
+    """Abort the process the first time only."""
+    mark = os.environ["PLANTED_MARK"]
+    if not os.path.exists(mark):  # noqa: PTH110
+        with open(mark, "w"):  # noqa: PTH123
+            pass
+        aborts()
+    return build(*arguments, **keywords)
+
+
+def is_terminated(*_arguments, **_keywords):
+    """End as if somebody else had ended the process."""
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(60)
+
+
+def has_no_memory(*_arguments, **_keywords):
+    """Fail for want of memory."""
+    raise MemoryError("none left")
+
+
+def is_slow(*arguments, **keywords):
+    """Build like a compiler that takes long."""
+    time.sleep(float(os.environ.get("PLANTED_SECONDS", "3")))
+    return build(*arguments, **keywords)
+
+
+# Loops over k, and the same without their last step.
+LOOPS = {
+    "p < k; p++": "p + 1 < k; p++",
+    "p < depth; p++": "p + 1 < depth; p++",
+    "depth < stop; depth += TILE_K": "depth + TILE_K < stop; depth += TILE_K",
+}
+
+
+def wrong(kind):
+    """Build kernels that leave out the last step of k."""
+    source = text_of(kind)
+    for loop, shorter in LOOPS.items():
+        source = source.replace(loop, shorter)
+    return source
+
+
+def denies(*_arguments):
+    """Find that kernels are wrong with addresses."""
+    return False
+
+
+build = programs.build
+BUILDS = {
+    "refuses": refuses,
+    "hangs": hangs,
+    "aborts": aborts,
+    "once": once,
+    "terminated": is_terminated,
+    "memory": has_no_memory,
+    "slow": is_slow,
+}
+
+
+def main(requests, answers, settings):
+    """Plant the fault, and serve."""
+    fault = os.environ["PLANTED_FAULT"]
+    if file := os.environ.get("PLANTED_RECORDS"):
+        found = findings_from(Path(file).read_text())
+        lookup.shipped = lambda: found
+    if fault == "import":
+        raise ImportError("No module named 'planted'")
+    if fault == "addresses":
+        worker.Server._takes_addresses = denies
+    elif fault == "result":
+        programs.text_of = wrong
+    elif fault == "three rows":
+        programs.text_of = planted_trial.planted
+    elif fault != "none":
+        programs.build = BUILDS[fault]
+    worker.main(requests, answers, settings)
