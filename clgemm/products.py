@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = ["dot", "inner", "matmul", "tensordot"]
 
+_is_numpys_dot, _is_numpys_matmul = (decision.quick_test(x, int) for x in ("dot", "matmul"))
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -100,8 +101,8 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
             if a.dtype != FLOAT32 or b.dtype != FLOAT32:
                 return np.dot(a, b, out)
         elif not decision.is_ruled():
-            if decision.is_small(a, b):
-                return np.dot(a, b, out)
+            if _is_numpys_dot(a, b, out):
+                return decision.numpys.dot(a, b, out)
             known = decision.find("dot", a, b, out)
             if known is not None and known.stays():
                 return decision.on_host(known, decision.numpys.dot, a, b, out)
@@ -217,8 +218,8 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
                 if a.dtype != FLOAT32 or b.dtype != FLOAT32:
                     return np.matmul(a, b, out)
             elif not decision.is_ruled():
-                if decision.is_small(a, b):
-                    return np.matmul(a, b, out)
+                if _is_numpys_matmul(a, b, out):
+                    return decision.numpys.matmul(a, b, out)
                 known = decision.find("matmul", a, b, out)
                 if known is not None and known.stays():
                     return decision.on_host(known, decision.numpys.matmul, a, b, out)

@@ -106,7 +106,7 @@ class Hooks:
 
     def operator(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return a replacement of ``ndarray.__matmul__``, whose overhead counts most."""
-        host, array, is_small = self._host, np.ndarray, self._small_test("matmul")
+        host, array, is_numpys = self._host, np.ndarray, self._quick_test("matmul")
         other = self._tally.quick("matmul", DTYPE).add
 
         def matmul(*operands: Any, **keywords: Any) -> Any:
@@ -116,7 +116,7 @@ class Hooks:
                     dtype = a.dtype
                     if dtype is b.dtype:
                         if dtype is FLOAT32:
-                            if is_small(a, b):
+                            if is_numpys(a, b):
                                 return host(a, b)
                             return self._matmul(operands, {}, host)
                         if dtype.isbuiltin == 1:  # not a dtype of another package
@@ -128,7 +128,7 @@ class Hooks:
 
     def matmul(self) -> Callable[..., Any]:
         """Return a replacement of np.matmul."""
-        host, array, is_small = self._host, np.ndarray, self._small_test("matmul")
+        host, array, is_numpys = self._host, np.ndarray, self._quick_test("matmul")
         other, other_into = (self._timed("matmul", x) for x in (host, self._host_matmul))
 
         def matmul(*arguments: Any, **keywords: Any) -> Any:
@@ -137,8 +137,11 @@ class Hooks:
                 a, b = arguments
                 if type(a) is array and type(b) is array and a.dtype is b.dtype:
                     if a.dtype is FLOAT32:
-                        if is_small(a, b):
-                            return self._host_matmul(a, b, **keywords) if keywords else host(a, b)
+                        if not keywords:
+                            if is_numpys(a, b):
+                                return host(a, b)
+                        elif is_numpys(a, b, True):
+                            return self._host_matmul(a, b, **keywords)
                     elif a.dtype.isbuiltin == 1:
                         return other_into(a, b, **keywords) if keywords else other(a, b)
                     if not keywords:
@@ -152,7 +155,7 @@ class Hooks:
         is_numpys, other = self._numpys_test("dot"), self._timed("dot", original)
 
         def dot(a: Any, b: Any, out: Any = None) -> Any:
-            if is_numpys(a, b):
+            if is_numpys(a, b, out):
                 return other(a, b) if out is None else other(a, b, out)
             return self._dot("dot", a, b, out, lambda: original(a, b, out))
 
@@ -163,7 +166,8 @@ class Hooks:
         is_numpys, other = self._numpys_test("inner"), self._timed("inner", original)
 
         def inner(*operands: Any, **keywords: Any) -> Any:
-            if len(operands) != 2 or keywords or is_numpys(*operands):
+            # What is known is known of the transpose of b.
+            if len(operands) != 2 or keywords or is_numpys(*operands, True):
                 return other(*operands, **keywords)
             a, b = operands
             right = transposed(b) if b.ndim > 1 else b
@@ -176,53 +180,27 @@ class Hooks:
         is_numpys, other = self._numpys_test("ndarray.dot"), self._timed("ndarray.dot", original)
 
         def dot(*operands: Any, **keywords: Any) -> Any:
-            if len(operands) != 2 or keywords.keys() - {"out"} or is_numpys(*operands):
-                return other(*operands, **keywords)
             out = keywords.get("out")
+            if len(operands) != 2 or keywords.keys() - {"out"} or is_numpys(*operands, out):
+                return other(*operands, **keywords)
             return self._dot("ndarray.dot", *operands, out, lambda: original(*operands, **keywords))
 
         return disguised(dot, original)
 
-    def _small_test(self, name: str) -> Callable[[Any, Any], bool]:
+    def _quick_test(self, name: str) -> Callable[..., bool]:
         """Return a quick test for products of float32 that NumPy makes, which also counts them."""
-        small = self._tally.quick(name, SMALL).add
-        if not self._is_plain:
-            return self._exact_test(small)
-        smallest, is_ruled, is_small = decision.LEAST_BY_LOOP, decision.is_ruled, decision.is_small
+        least = 0 if self._settings.profile else self._settings.least  # a profile times everything
+        return decision.quick_test(name, self._tally.quick(name, SMALL).add, least)
 
-        def test(a: Any, b: Any) -> bool:
-            if is_ruled():
-                return False
-            if a.size * b.size < smallest or is_small(a, b):
-                small()
-                return True
-            return False
-
-        return test
-
-    def _exact_test(self, small: Callable[[], object]) -> Callable[[Any, Any], bool]:
-        """Return the test under a rule for the side, or with a profile, which times everything."""
-        least = 0 if self._settings.profile else self._settings.least or 0
-
-        def test(a: Any, b: Any) -> bool:
-            # A product of two matrices has m k * k n / k multiply-adds.
-            k = a.shape[1] if a.ndim == b.ndim == 2 else 1
-            if a.size * b.size >= least * k:
-                return False
-            small()
-            return True
-
-        return test
-
-    def _numpys_test(self, name: str) -> Callable[[Any, Any], bool]:
+    def _numpys_test(self, name: str) -> Callable[..., bool]:
         """Return a quick test for dot products that NumPy makes, which also counts them."""
-        array, is_small = np.ndarray, self._small_test(name)
+        array, is_numpys = np.ndarray, self._quick_test(name)
         # With a profile, `_timed` counts them.
         other = int if self._settings.profile else self._tally.quick(name, DTYPE).add
 
-        def test(a: Any, b: Any) -> bool:
+        def test(a: Any, b: Any, out: Any = None) -> bool:
             if type(a) is array and type(b) is array and is_float32(a) and is_float32(b):
-                return not (a.ndim and b.ndim) or is_small(a, b)
+                return not (a.ndim and b.ndim) or is_numpys(a, b, out)
             other()
             return True
 

@@ -10,6 +10,7 @@ import functools
 import logging
 import math
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +51,10 @@ def cache_folder() -> Path:
     """Return the folder for all files that outlive a process; it may not exist yet."""
     if folder := os.environ.get(CACHE_VARIABLE):
         return Path(folder)
-    import platformdirs  # it takes long to import
+    if sys.platform == "linux":  # as platformdirs, which takes long to import
+        named = Path(os.environ.get("XDG_CACHE_HOME", "").strip())
+        return (named if named.is_absolute() else Path.home() / ".cache") / "clgemm"
+    import platformdirs
 
     return platformdirs.user_cache_path("clgemm")
 

@@ -14,18 +14,23 @@ class Variable:
 
     ``os.environ.get`` raises and catches an exception for a variable that is not set. That is slow
     beside a small product, so `get` first looks the name up in the underlying dict.
+
+    Attributes
+    ----------
+    values, key
+        That dict, and the name in there.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._environ = os.environ
-        self._underlying = getattr(os.environ, "_data", os.environ)
-        self._key = getattr(os.environ, "encodekey", str)(name)
+        self.values = getattr(os.environ, "_data", os.environ)
+        self.key = getattr(os.environ, "encodekey", str)(name)
 
     def get(self) -> str | None:
         """Return its value; None if it is not set."""
         # Another mapping may have taken the place of `os.environ`.
-        if os.environ is self._environ and self._key not in self._underlying:
+        if os.environ is self._environ and self.key not in self.values:
             return None
         return os.environ.get(self.name)
 

@@ -23,7 +23,7 @@ from clgemm.core.named import named
 from clgemm.side import preparation
 from clgemm.side.clock import Class, Times, class_of
 from clgemm.side.preparation import BEING_PREPARED, entries, running
-from clgemm.side.settings import is_ruled, rule
+from clgemm.side.settings import NAMES, VALUES, is_ruled, quick_rule, rule
 
 __all__ = [
     "Entry",
@@ -32,10 +32,9 @@ __all__ = [
     "describe",
     "find",
     "is_ruled",
-    "is_small",
-    "least_work",
     "on_host",
     "own_transpose",
+    "quick_test",
 ]
 
 FLOAT32 = np.dtype(np.float32)
@@ -50,7 +49,9 @@ NEAR = 2.0  # the other side is tried if it is expected to take at most so many 
 TRIAL_RUNS = 2  # of which the first, which may touch memory for the first time, does not count
 VERY_NEAR = 1.15  # the same for later trials
 FIRST_TRIAL, LATER_TRIALS = 3, 8  # products before the first trial; how many times as many later
-MOST_KEPT = 64  # products for which a decision holds before it is taken again
+# For how many products a decision holds before it is taken again. Those of NumPy are not even
+# timed meanwhile, for so many microseconds.
+MOST_KEPT, MOST_PASSED, PASSED_US = 64, 256, 5e3
 
 # Why NumPy makes a product.
 HOST_FASTER, UNKNOWN = "the host is faster", "not known yet"
@@ -93,12 +94,16 @@ class Entry:
         Microseconds on the device, as another process has measured or found them; 0.0 if unknown.
     is_requested : bool
         Whether a child process was asked to make the product.
+    is_settled : bool
+        Whether that is not to be asked again.
     is_ready : bool
         Whether nothing is to be built for it, as far as is known.
     waits : bool
         Whether the product that is made now waits for the device: NumPy takes longer than that.
     on_device : bool
         The side that was chosen last.
+    left, passed : int
+        Products for which that still holds, and those of NumPy that were made since without a look.
     """
 
     __slots__ = (
@@ -109,11 +114,13 @@ class Entry:
         "host",
         "is_ready",
         "is_requested",
+        "is_settled",
         "left",
         "name",
         "of",
         "on_device",
         "operands",
+        "passed",
         "promised",
         "reason",
         "size_bytes",
@@ -127,8 +134,8 @@ class Entry:
         self.name, self.work, self.of, self.operands = name, work, of, operands
         self.devices = named()
         self.host, self.device = Times(), Times()
-        self.promised, self.calls, self.left = 0.0, 0, 0
-        self.is_requested = self.on_device = self.waits = False
+        self.promised, self.calls, self.left, self.passed = 0.0, 0, 0, 0
+        self.is_requested = self.is_settled = self.on_device = self.waits = False
         self.is_ready = True
         self.trial = self.trials = (
             0  # runs of a trial that are left, and how many trials there were
@@ -138,7 +145,10 @@ class Entry:
 
     def made(self) -> list[tuple[str, int, float]]:
         """Return why the host made products, "" for the device, how many, and their time."""
-        return [(reason, *each) for reason, each in list(self.counts.items())]
+        found = [(reason, *each) for reason, each in list(self.counts.items())]
+        if passed := self.passed:
+            found.append((self.reason or HOST_FASTER, passed, passed * self.host.us))
+        return found
 
     @property
     def offloaded_bytes(self) -> int:
@@ -147,11 +157,11 @@ class Entry:
 
     def reset(self) -> None:
         """Count from zero."""
-        self.counts = {}
+        self.counts, self.passed = {}, 0
 
-    def _count(self, reason: str, us: float) -> None:
+    def _count(self, reason: str, us: float, number: int = 1) -> None:
         calls, total = self.counts.get(reason, (0, 0.0))
-        self.counts[reason] = calls + 1, total + us
+        self.counts[reason] = calls + number, total + number * us
 
     def expected_host(self) -> Side:
         """Return the host's expected time."""
@@ -238,13 +248,17 @@ class Entry:
 
     def note_host(self, us: float) -> None:
         """Record how long NumPy took."""
-        self._count(self.reason or HOST_FASTER, us)
+        number, self.passed = 1 + self.passed, 0
+        self.calls += number - 1
+        self._count(self.reason or HOST_FASTER, us, number)
         if preparation.running:
             self.host.add_bound(us)
         else:
             self.host.add(us)
             preparation.clock.host.add(self.of, self.work, us)
-        preparation.state.saw(self, us)
+        if not self.trial:
+            self.left = min(self.calls, MOST_PASSED, int(PASSED_US / us))
+        preparation.state.saw(self, us, number)
 
     def note_device(self, us: float) -> None:
         """Record how long the device took. The first time includes what happens only once."""
@@ -282,30 +296,71 @@ class _Numpys:
 numpys = _Numpys()
 
 
-def is_small(a: Any, b: Any) -> bool:
-    """Tell quickly whether NumPy makes a product of two float32 arrays, whatever else is known."""
-    sizes = a.size * b.size
-    if sizes < LEAST_BY_LOOP:
+def quick_test(
+    name: str, count: Callable[[], object], least: int | None = None
+) -> Callable[..., bool]:
+    """Return a test of two float32 arrays, neither a scalar: whether NumPy makes their product.
+
+    It is true for small products, and for those that NumPy is known to make faster. The test is one
+    piece of code that touches little memory: between long products, nothing of it is in the caches.
+
+    Parameters
+    ----------
+    name : str
+        NumPy's function.
+    count : callable
+        Called for each small product.
+    least : int, optional
+        Multiply-adds from which on the device multiplies, in place of measured times.
+    """
+    by_block, get, may_hold = named.by_block.get, entries.get, preparation.may_hold
+    (first, second), values = NAMES, VALUES
+
+    def test(a: Any, b: Any, out: Any = None) -> bool:
+        size = a.size * b.size
+        rule = least
+        if rule is None and (first in values or second in values):
+            rule = quick_rule(values.get(first), values.get(second))
+        if rule is not None:  # a product of two matrices has m k * k n / k multiply-adds
+            if size >= rule * (a.shape[1] if a.ndim == b.ndim == 2 else 1):
+                return False
+        elif size >= LEAST_BY_LOOP:
+            k = a.shape[1] if a.ndim == b.ndim == 2 else 0
+            if not (k > 1 and size < LEAST_WORK * k and max(a.size, b.size) < LEAST_SCATTERED):
+                if out is not None or (may_hold and may_hold[0]()):
+                    return False
+                base = b.base
+                if base is not None and (base is a or base is a.base):  # perhaps its transpose
+                    return False
+                devices = by_block() or named.by_process
+                known = get((name, a.shape, b.shape, a.strides, b.strides, devices))
+                if known is None or known.left <= 0 or known.on_device:
+                    return False
+                known.left -= 1
+                known.passed += 1
+                return True
+        count()
         return True
-    if a.ndim == b.ndim == 2:
-        k = a.shape[1]
-        if k > 1 and sizes < least_work() * k and max(a.size, b.size) < LEAST_SCATTERED:
-            return True
-    return False
 
-
-def least_work() -> int:
-    """Return the multiply-adds below which NumPy takes less than any device's call."""
-    return LEAST_WORK
+    return test
 
 
 def find(name: str, a: Any, b: Any, out: Any) -> Entry | None:
     """Return what is known of a product of NumPy's own arrays; None if it is to be described."""
-    if preparation.state.holds_residents() or (
-        b.strides == a.strides[::-1] and own_transpose(a, b)
-    ):
-        return None
-    return entries.get((name, a.shape, b.shape, a.strides, b.strides, out is None, named()))
+    return entries.get(_key(name, a, b, out))
+
+
+def _key(name: str, a: Any, b: Any, out: Any) -> Any:
+    """Return what products must have in common so that they take the same time."""
+    key: Any = (name, a.shape, b.shape, a.strides, b.strides, named())
+    if out is not None:
+        key = (*key, "out")
+    if own_transpose(a, b):
+        key = (*key, "symmetric")
+    if preparation.may_hold and preparation.may_hold[0]():
+        regions = sys.modules["clgemm.runtime.regions"]
+        key = (*key, bool(regions.containing(a)), bool(regions.containing(b)))
+    return key
 
 
 def describe(
@@ -330,17 +385,13 @@ def describe(
     operands : callable
         Returns A and B as batches of matrices, and the shape of C.
     """
-    is_symmetric = own_transpose(a, b)
-    residents = _residents(a, b)
-    key: Any = (name, a.shape, b.shape, a.strides, b.strides, out is None, named())
-    if is_symmetric or residents:
-        key = (*key, is_symmetric, residents)
+    key = _key(name, a, b, out)
     if (found := entries.get(key)) is not None:
         return found
     m, n, k, matrices = sizes
     x, y, shape = operands()
     lying = tuple((z.shape, tuple(s // z.itemsize for s in z.strides)) for z in (x, y))
-    kind = "symmetric" if is_symmetric else kind
+    kind = "symmetric" if own_transpose(a, b) else kind
     of = class_of(kind, m * n * k * matrices, min(m, n, k))
     entry = Entry(name, m * n * k * matrices, of, (lying[0], lying[1], shape))
     preparation.state.recall(entry)
@@ -352,18 +403,12 @@ def own_transpose(a: Any, b: Any) -> bool:
     """Tell whether b is the transpose of a in the same memory, so that a @ b is symmetric."""
     return bool(
         a.ndim == b.ndim > 1
+        and a.strides[-1] == b.strides[-2]
         and a.shape == b.shape[:-2] + b.shape[:-3:-1]
         and a.strides == b.strides[:-2] + b.strides[:-3:-1]
+        and np.may_share_memory(a, b)
         and a.__array_interface__["data"][0] == b.__array_interface__["data"][0]
     )
-
-
-def _residents(a: Any, b: Any) -> tuple[bool, bool] | None:
-    """Return which operands the device may hold; None if it holds none."""
-    if not preparation.state.holds_residents():
-        return None
-    regions = sys.modules["clgemm.runtime.regions"]
-    return bool(regions.containing(a)), bool(regions.containing(b))
 
 
 def on_host(entry: Entry, product: Callable[..., Any], *arguments: Any) -> Any:
@@ -411,7 +456,7 @@ def is_negligible(sizes: Sizes, kind: str) -> bool:
         return work < LEAST_BY_ELEMENTS
     if kind == "loop":
         return sizes[0] * sizes[1] * sizes[3] < LEAST_BY_LOOP and work < LEAST_SCATTERED
-    return kind != "copied" and work < least_work()
+    return kind != "copied" and work < LEAST_WORK
 
 
 def ruled(work: int, own_rule: int | None = None) -> bool | None:

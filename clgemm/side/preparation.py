@@ -25,14 +25,25 @@ from clgemm.side.settings import may_prepare
 if TYPE_CHECKING:
     from clgemm.side.decision import Entry
 
-__all__ = ["BEING_PREPARED", "clock", "entries", "forget", "progress", "running", "state"]
+__all__ = [
+    "BEING_PREPARED",
+    "clock",
+    "entries",
+    "forget",
+    "may_hold",
+    "progress",
+    "running",
+    "state",
+]
 
 log = logging.getLogger(__name__)
 
 BEING_PREPARED = "being prepared"  # why NumPy makes a product
-START_US = 2e4  # of products before child processes are started
-REQUEST_US = 1e3  # a product that takes so long is asked for at once, others at the second time
-WORK_SHARE = 0.03  # the part of the time so far that the opening, and asking, may take
+START_US = 2e4  # of products before anything is done
+ENOUGH_US = 5e3  # a product is asked for once it has taken so long in all
+WORK_SHARE = 0.03  # the part of the time so far that all this may take
+# What this process takes to read what is stored, to start child processes, to ask for a product.
+READ_US, CHILD_US, REQUEST_US = 4e3, 1.6e4, 300.0
 OPENING_S = 0.6  # of an opening that was not measured
 WORTH = 2.0  # how many openings the last run of the program must have been able to save
 LONG_US = 1e6  # a product that may be waited for takes longer
@@ -42,6 +53,7 @@ NODES = ("nvidia", "kfd", "card", "render")  # in /dev: the beginnings of the na
 MOST_STORED = 64  # products of a program
 
 clock = Clock()
+may_hold: list[Any] = []  # a function that tells whether an open device holds copies of arrays
 entries: dict[Any, Entry] = {}  # what is known of each call signature
 running: dict[int, Entry] = {}  # the product that each thread makes now
 _begun = time.perf_counter()
@@ -63,7 +75,7 @@ class State:
         self._is_opening = False
         self.gain_s = 0.0  # what the device has saved, or would have
         self._host_us = 0.0
-        self._spent_us = self._asked_us = 0.0
+        self._spent_us = self._worked_us = 0.0
         self._is_started = self._has_read = False
         self._requests: dict[int, Entry] = {}
         # Of the last run of this program: what it stored, what its products took and how many there
@@ -71,12 +83,7 @@ class State:
         self._before: dict[str, Any] = {}
         self._products: dict[str, tuple[float, int, float]] = {}
         self._expected_s = 0.0
-        self._wanted: list[Entry] = []
-        self._residents: Any = None
-
-    def holds_residents(self) -> bool:
-        """Tell whether the device holds copies of arrays."""
-        return self._residents is not None and bool(self._residents())
+        self._wanted: dict[int, Entry] = {}
 
     def elapsed_s(self) -> float:
         """Return the seconds since this package was imported."""
@@ -97,27 +104,39 @@ class State:
         left_s = (0.0 if self.is_open else self.opening_s()) + (0.0 if is_known else UNPREPARED_S)
         return host > device + 1e6 * left_s and self.open()
 
-    def saw(self, entry: Entry, us: float) -> None:
-        """Take note of a product that NumPy has made, and go on with the preparation."""
+    def saw(self, entry: Entry, us: float, number: int = 1) -> None:
+        """Take note of so many products that NumPy has made, and go on with the preparation.
+
+        Parameters
+        ----------
+        us : float
+            What each took, in microseconds.
+        """
         if self.reason:
             return
-        self._host_us += us
+        self._host_us += number * us
+        self._wanted[id(entry)] = entry
         if self._host_us < START_US or not _is_auto():
-            if self._host_us < START_US:
-                self._wanted.append(entry)
             return
-        if not self._has_read:
-            self._read()
         if not self.is_open:
             if expected := entry.expected_device().us:
-                self.gain_s += max(0.0, us - expected) * 1e-6
+                self.gain_s += number * max(0.0, us - expected) * 1e-6
             if self._pays():
                 self.open()
-        for each in (*self._wanted, entry):
-            self.prepare(each)
-        self._wanted.clear()
+        begun = time.perf_counter()
+        if not self._has_read and self._may_work(READ_US):
+            self._read()
+        if self._has_read and self._may_work(REQUEST_US if self._is_started else CHILD_US):
+            for each in list(self._wanted.values()):
+                self.prepare(each)
+            self._wanted.clear()
         if self._requests:
             self._poll()
+        self._worked_us += 1e6 * (time.perf_counter() - begun)
+
+    def _may_work(self, us: float) -> bool:
+        """Tell whether this process may do what takes so long, beside the program."""
+        return self._worked_us + us <= WORK_SHARE * 1e6 * self.elapsed_s()
 
     def gained(self, us: float) -> None:
         """Count what a product on the device has saved."""
@@ -132,17 +151,14 @@ class State:
 
     def prepare(self, entry: Entry, again: bool = False) -> None:
         """Have a child process make a product, unless that was asked for."""
-        if (entry.is_requested and not again) or (entry.promised and self.is_open and not again):
+        if not again and (entry.is_settled or (entry.promised and self.is_open)):
             return
-        if entry.calls < 2 and entry.host.us < REQUEST_US and not again:
+        if entry.calls * entry.host.us < ENOUGH_US and not again:
             return
-        begun = time.perf_counter()
-        if self._asked_us > WORK_SHARE * 1e6 * self.elapsed_s():
-            return
+        entry.is_settled = True
         key = _product_key(signature(entry), entry.devices)
         if not again and (measured := _measured_us(key)):
             self._learn(entry, measured)
-            entry.is_requested = True
             return
         if not may_prepare():
             return
@@ -161,7 +177,6 @@ class State:
         if number is not None:
             self._requests[number] = entry
             entry.is_requested = True
-        self._asked_us += 1e6 * (time.perf_counter() - begun)
 
     def _cannot_prepare(self, reason: str) -> None:
         """Use the device unchecked, from the next large product on, where no child can start."""
@@ -231,7 +246,7 @@ class State:
             self._is_opening = False
         from clgemm.runtime import regions
 
-        self._residents = regions.any_held
+        may_hold[:] = [regions.any_held]
         self.is_open = True
         self._before["opening"] = time.perf_counter() - begun
         log.info("opened the device in %.2f s", self._before["opening"])
@@ -309,6 +324,7 @@ def forget() -> None:
     state = State()
     entries.clear()
     running.clear()
+    may_hold.clear()
     clock.__init__()  # type: ignore[misc]
 
 

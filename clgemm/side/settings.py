@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import os
+from typing import Any
 
 from clgemm.core.precision import environment_precision
 from clgemm.core.settings import Variable, whole_number
 
 __all__ = [
     "ALWAYS_HOST",
+    "NAMES",
     "SIDES",
+    "VALUES",
+    "is_ruled",
     "least_of_side",
     "may_prepare",
+    "quick_rule",
     "require_settings",
     "rule",
     "threshold",
@@ -21,7 +27,10 @@ THRESHOLD_VARIABLE, SIDE_VARIABLE = "CLGEMM_THRESHOLD", "CLGEMM_SIDE"
 PREPARE_VARIABLE = "CLGEMM_PREPARE"
 SIDES = ("auto", "host", "device")
 ALWAYS_HOST = 2**63  # multiply-adds: more than any product has
-_threshold, _side = Variable(THRESHOLD_VARIABLE).get, Variable(SIDE_VARIABLE).get
+_threshold, _side = Variable(THRESHOLD_VARIABLE), Variable(SIDE_VARIABLE)
+# The variables' names in a dict that holds the environment, for a quick look.
+NAMES, VALUES = (_threshold.key, _side.key), _threshold.values
+_environ = os.environ
 
 
 def threshold() -> int | None:
@@ -32,7 +41,10 @@ def threshold() -> int | None:
     ValueError
         If CLGEMM_THRESHOLD is not a whole number.
     """
-    setting = (_threshold() or "").strip()
+    return _number((_threshold.get() or "").strip())
+
+
+def _number(setting: str) -> int | None:
     try:
         return whole_number(setting) if setting else None
     except ValueError as error:
@@ -62,14 +74,29 @@ def rule() -> int | None:
     ValueError
         If the value of one is wrong.
     """
-    if (least := threshold()) is not None:
-        return least
-    return least_of_side((_side() or "").strip() or "auto", SIDE_VARIABLE)
+    return _rule(_threshold.get() or "", _side.get() or "")
+
+
+@functools.lru_cache(maxsize=8)
+def _rule(least: str, side: str) -> int | None:
+    if (number := _number(least.strip())) is not None:
+        return number
+    return least_of_side(side.strip() or "auto", SIDE_VARIABLE)
+
+
+@functools.lru_cache(maxsize=8)
+def quick_rule(*values: Any) -> int | None:
+    """Return what `rule` does for these `VALUES` of `NAMES`, but 0 where that raises."""
+    try:
+        return _rule(*(os.fsdecode(value or "") for value in values))
+    except ValueError:
+        return 0
 
 
 def is_ruled() -> bool:
     """Tell whether the environment may set the side, quickly."""
-    return bool(_threshold() or _side())
+    first, second = NAMES
+    return first in VALUES or second in VALUES or os.environ is not _environ
 
 
 def may_prepare() -> bool:

@@ -402,6 +402,7 @@ def test_an_opening_near_the_recursion_limit_gives_no_device_up(ready, monkeypat
     """If the stack is too deep to open the device, NumPy multiplies, and it is opened later."""
     preparation.forget()
     monkeypatch.setattr(preparation, "START_US", 0.0)
+    monkeypatch.setattr(decision, "PASSED_US", 0.0)
     monkeypatch.setattr(preparation.State, "_pays", lambda _: True)
 
     def fail():

@@ -56,6 +56,8 @@ KEPT = {
     "runtime.workspace.workspace": DEVICES,
     "side.preparation._machine": PROGRAM,
     "side.preparation._warn_once": ONCE,
+    "side.settings._rule": PURE,
+    "side.settings.quick_rule": PURE,
 }
 # Pure: a function there depends on its arguments, and on source files of the package.
 PURE_PACKAGE = "kernels."
