@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from clgemm.blas import sgemm
     from clgemm.chain import multi_dot
     from clgemm.core.precision import precision
-    from clgemm.explain import explain
+    from clgemm.explanation import explain
     from clgemm.hardware.choice import device, devices, get_device, get_devices, set_device
     from clgemm.hardware.device import Device
     from clgemm.info import show_config
@@ -39,7 +39,7 @@ _PLACES = {
     "device": "hardware.choice",
     "devices": "hardware.choice",
     "dot": "products",
-    "explain": "explain",
+    "explain": "explanation",
     "get_device": "hardware.choice",
     "get_devices": "hardware.choice",
     "inner": "products",

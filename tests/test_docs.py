@@ -79,7 +79,9 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
 def helps() -> dict[tuple[str, str], str]:
     """Return the help of each command."""
     commands = [("clgemm", ""), ("clgemm.accel", "")]
-    commands += [("clgemm", name) for name in ("info", "bench", "tune", "verify", "ladder")]
+    commands += [
+        ("clgemm", name) for name in ("info", "warmup", "bench", "tune", "verify", "ladder")
+    ]
     running = {
         command: subprocess.Popen(
             [sys.executable, "-m", command[0], *filter(None, [command[1]]), "--help"],

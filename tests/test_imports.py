@@ -19,7 +19,7 @@ ORDER = (
     {"testing"},
     {"dask"},
     {"accel"},
-    {"info", "chain", "explain", "prepared"},
+    {"info", "chain", "explanation", "prepared"},
     {"products"},
     {"blas", "contraction"},
     {"side"},

@@ -96,7 +96,8 @@ def test_a_cache_folder_that_cannot_be_written_is_no_obstacle(place, monkeypatch
     file = place / "file"
     file.touch()
     monkeypatch.delenv("CLGEMM_CACHE_DIR")
-    monkeypatch.setattr(platformdirs, "user_cache_path", lambda _: file)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(file))
+    monkeypatch.setattr(platformdirs, "user_cache_path", lambda _: file / "clgemm")
     runtimes.register()
     assert str(place / "lib" / "libintelocl.so") in registered(place)
     (temporary,) = place.glob("clgemm-*")
@@ -104,7 +105,7 @@ def test_a_cache_folder_that_cannot_be_written_is_no_obstacle(place, monkeypatch
     # A temporary folder that others may write to is not used, and none replaces a folder that the
     # user named.
     temporary.chmod(0o777)
-    assert cache.kept_folder() == file
+    assert cache.kept_folder() == file / "clgemm"
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(file))
     temporary.chmod(0o700)
     assert cache.kept_folder() == file

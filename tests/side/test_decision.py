@@ -1,0 +1,239 @@
+"""Tests of the choice of the side, with times that the tests set."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clgemm.core.named import named
+from clgemm.side import decision, preparation
+from clgemm.side.clock import class_of
+from clgemm.side.decision import HOST_FASTER, NOT_OPEN, UNKNOWN, Entry
+from clgemm.side.preparation import BEING_PREPARED, State
+
+OPERANDS = ((500, 500), (500, 1)), ((500, 500), (500, 1)), (500, 500)
+WORK = 500**3
+
+
+class Program:
+    """A program that makes one product again and again, on sides that take what the test says."""
+
+    def __init__(self, host_us, device_us, promised_us=0.0):
+        self.host_us, self.device_us = host_us, device_us
+        self.entry = Entry("matmul", WORK, class_of("blas", WORK, 500), OPERANDS)
+        self.entry.promised = promised_us
+        self.now_us, self.sides = 0.0, []
+
+    def elapsed_s(self):
+        """Return the time so far, with as much of other work as of products."""
+        return 2e-6 * self.now_us
+
+    def run(self, products):
+        """Make so many products, as `clgemm.products` does."""
+        for _ in range(products):
+            entry = self.entry
+            if entry.left > 0 and not entry.on_device:
+                entry.left -= 1
+                entry.passed += 1
+                self.now_us += self.host_us
+                self.sides.append("host")
+                continue
+            on_device = entry.goes_to_device()
+            us = self.device_us if on_device else self.host_us
+            self.now_us += us
+            self.sides.append("device" if on_device else "host")
+            (entry.note_device if on_device else entry.note_host)(us)
+
+
+@pytest.fixture
+def open_state(monkeypatch):
+    """A device that is open, and a state that asks nobody for anything."""
+    monkeypatch.setattr(preparation, "state", State())
+    monkeypatch.setattr(preparation, "clock", preparation.Clock())
+    monkeypatch.setattr(State, "saw", lambda *_: None)
+    monkeypatch.setattr(State, "prepare", lambda *_, **__: None)
+    preparation.state.is_open = True
+
+
+def made_by(monkeypatch, **keywords):
+    """Return a program whose time is the state's."""
+    program = Program(**keywords)
+    monkeypatch.setattr(State, "elapsed_s", lambda _: program.elapsed_s())
+    return program
+
+
+def test_a_device_that_is_faster_makes_nearly_all(open_state, monkeypatch):
+    """NumPy makes only the products that measure it."""
+    program = made_by(monkeypatch, host_us=300.0, device_us=100.0, promised_us=110.0)
+    program.run(1000)
+    assert program.sides.count("host") <= 2
+
+
+def test_a_device_that_is_slower_makes_nothing(open_state, monkeypatch):
+    """It is not tried where another process has measured that it is far slower."""
+    program = made_by(monkeypatch, host_us=100.0, device_us=300.0, promised_us=290.0)
+    program.run(1000)
+    assert program.sides.count("device") == 0
+
+
+def test_a_promise_that_does_not_hold_is_corrected(open_state, monkeypatch):
+    """A device that was expected to be faster, and is slower here, loses the products."""
+    program = made_by(monkeypatch, host_us=200.0, device_us=400.0, promised_us=100.0)
+    program.run(2000)
+    assert program.sides[1000:].count("device") <= 20
+
+
+def test_a_side_that_was_underrated_is_found_out(open_state, monkeypatch):
+    """A device that was measured on a busy machine gets a trial, and then the products."""
+    program = made_by(monkeypatch, host_us=200.0, device_us=100.0, promised_us=300.0)
+    program.run(5000)
+    assert program.sides[-1000:].count("device") == 1000
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    host=st.floats(20.0, 1e5),
+    ratio=st.floats(0.1, 10.0),
+    error=st.floats(0.2, 5.0),
+    products=st.integers(1, 3000),
+)
+def test_no_program_loses_much(host, ratio, error, products):
+    """Whatever was promised, the program takes little longer than by the better side alone."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(preparation, "state", State())
+        monkeypatch.setattr(preparation, "clock", preparation.Clock())
+        monkeypatch.setattr(State, "saw", lambda *_: None)
+        monkeypatch.setattr(State, "prepare", lambda *_, **__: None)
+        preparation.state.is_open = True
+        device = host * ratio
+        promised = device * error
+        program = made_by(monkeypatch, host_us=host, device_us=device, promised_us=promised)
+        program.run(products)
+        plain = products * host
+        # What a wrong promise costs: the products until it is known, and then trials.
+        trials = 4 * decision.TRIAL_RUNS * max(device, host)
+        allowed = 1.06 * plain + trials + 64 * abs(device - host)
+        assert program.now_us <= allowed
+
+
+def test_while_the_device_is_closed_the_reason_says_why(open_state, monkeypatch):
+    """NumPy multiplies, and the entry knows whether the device is unknown, slower or not open."""
+    preparation.state.is_open = False
+    monkeypatch.setattr(State, "is_worth_waiting", lambda *_: False)
+    entry = Program(100.0, 10.0).entry
+    entry.note_host(100.0)
+    entry.left = 0
+    assert (entry.goes_to_device(), entry.reason) == (False, UNKNOWN)
+    entry.is_requested = True
+    assert (entry.goes_to_device(), entry.reason) == (False, BEING_PREPARED)
+    entry.promised = 10.0
+    assert (entry.goes_to_device(), entry.reason) == (False, NOT_OPEN)
+    entry.promised = 1000.0
+    assert (entry.goes_to_device(), entry.reason) == (False, HOST_FASTER)
+
+
+def test_products_that_are_not_timed_are_counted(open_state, monkeypatch):
+    """Counts and times include the products between two looks."""
+    program = made_by(monkeypatch, host_us=50.0, device_us=5000.0, promised_us=5000.0)
+    program.run(777)
+    made = program.entry.made()
+    assert sum(calls for _, calls, _ in made) == 777
+    assert sum(us for *_, us in made) == pytest.approx(777 * 50.0)
+    program.entry.reset()
+    assert program.entry.made() == []
+
+
+def test_kernels_that_are_missing_make_the_product_numpys(open_state, monkeypatch):
+    """A device that is not ready is asked again, and NumPy multiplies until it is."""
+    asked = []
+    monkeypatch.setattr(State, "prepare", lambda *_, again=False: asked.append(again))
+    program = made_by(monkeypatch, host_us=300.0, device_us=100.0, promised_us=100.0)
+    program.entry.note_host(300.0)
+    program.entry.left = 0
+    assert program.entry.goes_to_device()
+    program.entry.not_ready()
+    assert asked == [True]
+    assert not program.entry.goes_to_device()
+    assert program.entry.reason == BEING_PREPARED
+
+
+# The quick test, against the slow one.
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    """No entry, no setting, and a state that does nothing."""
+    monkeypatch.delenv("CLGEMM_THRESHOLD")
+    preparation.forget()
+    monkeypatch.setattr(State, "saw", lambda *_: None)
+    yield
+    preparation.forget()
+
+
+def described(a, b, out=None):
+    """Return the entry of a @ b."""
+    m, k = a.shape
+    sizes = m, b.shape[1], k, 1
+    return decision.describe("matmul", a, b, out, sizes, "blas", lambda: (a, b, (m, b.shape[1])))
+
+
+def test_an_entry_is_found_again_for_the_same_kind_alone(fresh):
+    """Shapes, strides, `out`, shared memory, and the devices named tell kinds apart."""
+    a, b = np.zeros((300, 200), "f"), np.zeros((200, 300), "f")
+    of_both = described(a, b)
+    assert decision.find("matmul", a.copy(), b.copy(), None) is of_both
+    own = described(a, a.T)
+    fortran = described(a, np.zeros((300, 200), "f").T)
+    assert own is not fortran
+    assert own.of[0] == "symmetric"
+    assert described(a, b, np.zeros((300, 300), "f")) is not of_both
+    assert decision.find("dot", a, b, None) is None
+    token = named.by_block.set(("another",))
+    try:
+        assert decision.find("matmul", a, b, None) is None
+    finally:
+        named.by_block.reset(token)
+    assert decision.find("matmul", a, b, None) is of_both
+
+
+def test_the_quick_test_counts_and_passes(fresh):
+    """Small products are counted; known ones pass as often as the decision holds."""
+    counted = []
+    test = decision.quick_test("matmul", lambda: counted.append(1))
+    small, a = np.zeros((8, 8), "f"), np.zeros((300, 300), "f")
+    assert test(small, small)
+    assert counted == [1]
+    assert not test(a, a)
+    entry = described(a, a)
+    entry.left, entry.host.us = 2, 1e3
+    assert [test(a, a) for _ in range(3)] == [True, True, False]
+    assert (entry.passed, counted) == (2, [1])
+    entry.left, entry.on_device = 2, True
+    assert not test(a, a)
+    entry.on_device = False
+    assert not test(a, a, np.zeros((300, 300), "f"))
+    assert not test(a, a.T)  # symmetric: another kind
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "expected"),
+    [
+        ("CLGEMM_SIDE", "host", True),
+        ("CLGEMM_SIDE", "device", False),
+        ("CLGEMM_SIDE", "auto", True),
+        ("CLGEMM_SIDE", "wrong", False),  # the slow way reports it
+        ("CLGEMM_THRESHOLD", "1000", False),
+        ("CLGEMM_THRESHOLD", "1e6", True),
+        ("CLGEMM_THRESHOLD", "x", False),
+    ],
+)
+def test_the_quick_test_obeys_the_environment(variable, value, expected, fresh, monkeypatch):
+    """A rule that is set while the program runs holds at once."""
+    test, small = decision.quick_test("matmul", int), np.zeros((50, 50), "f")
+    assert test(small, small)
+    monkeypatch.setenv(variable, value)
+    assert test(small, small) is expected
+    monkeypatch.delenv(variable)
+    assert test(small, small)

@@ -1,0 +1,239 @@
+"""Tests of the way of a program to its device, with a supervisor that the tests play."""
+
+from __future__ import annotations
+
+import pytest
+
+from clgemm.core import cache
+from clgemm.hardware import trial
+from clgemm.side import preparation
+from clgemm.side.clock import class_of
+from clgemm.side.decision import Entry
+from clgemm.side.preparation import State
+
+OPERANDS = ((500, 500), (500, 1)), ((500, 500), (500, 1)), (500, 500)
+
+
+def an_entry(work=500**3, operands=OPERANDS):
+    return Entry("matmul", work, class_of("blas", work, 500), operands)
+
+
+class Supervisor:
+    """What `clgemm.hardware.trial` does, without processes."""
+
+    def __init__(self, monkeypatch):
+        self.jobs, self.said, self.devices, self.starts = [], {}, None, 0
+        self.can_start = True
+        for name in ("start", "request", "answers", "found_devices", "impossible"):
+            monkeypatch.setattr(trial, name, getattr(self, name))
+
+    def start(self, **_):
+        self.starts += 1
+        return self.can_start
+
+    def impossible(self):
+        return "" if self.can_start else "no processes here"
+
+    def request(self, name, **keywords):
+        self.jobs.append((name, keywords))
+        return len(self.jobs) - 1
+
+    def answers(self):
+        return self.said
+
+    def found_devices(self):
+        return self.devices
+
+
+@pytest.fixture
+def supervisor(monkeypatch, tmp_path):
+    """A process that has just begun, an empty cache, no setting, a supervisor that is played."""
+    monkeypatch.delenv("CLGEMM_THRESHOLD")
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path / "cache"))
+    preparation.forget()
+    yield Supervisor(monkeypatch)
+    preparation.forget()
+
+
+@pytest.fixture
+def elapsed(monkeypatch):
+    """The seconds since the program began."""
+    seconds = [100.0]
+    monkeypatch.setattr(State, "elapsed_s", lambda _: seconds[0])
+    return seconds
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """How often the device was opened: it takes no time."""
+    opened = []
+
+    def open_it(state):
+        if not (state.is_open or state.reason):
+            opened.append(state)
+            state.is_open = True
+        return state.is_open
+
+    monkeypatch.setattr(State, "open", open_it)
+    return opened
+
+
+def run(entry, products, us):
+    """Let NumPy make products that take so many microseconds."""
+    for _ in range(products):
+        entry.calls += 1
+        entry.note_host(us)
+
+
+def test_a_product_that_repeats_is_asked_for_once(supervisor, elapsed, opened):
+    """A child makes the product, once; what it took is expected from then on."""
+    entry = an_entry()
+    run(entry, 5, 1e3)
+    assert supervisor.jobs == []  # hardly anything was computed yet
+    run(entry, 200, 1e3)
+    ((name, keywords),) = supervisor.jobs
+    assert (name, keywords["shape"], keywords["device"]) == ("product", (500, 500), None)
+    assert entry.is_requested
+    supervisor.said[0] = {"outcome": "right", "seconds": 2e-4, "built": []}
+    run(entry, 10, 1e3)
+    assert entry.expected_device().us == pytest.approx(200.0)
+    assert supervisor.said == {}
+
+
+@pytest.mark.parametrize("setting", ["CLGEMM_PREPARE=never", "CLGEMM_SIDE=host"])
+def test_settings_that_start_nothing(setting, supervisor, elapsed, opened, monkeypatch):
+    """No child starts, and the device is not opened."""
+    monkeypatch.setenv(*setting.split("="))
+    run(an_entry(), 500, 1e4)
+    assert (supervisor.starts, supervisor.jobs, opened) == (0, [], [])
+
+
+def test_the_device_is_opened_once_that_pays(supervisor, elapsed, opened):
+    """Both counts: what it has cost to be without it, and how long the program runs."""
+    entry = an_entry()
+    entry.promised = 1e3
+    run(entry, 60, 1e4)  # 0.54 s would have been saved
+    assert opened == []
+    run(entry, 60, 1e4)
+    assert len(opened) == 1
+    preparation.forget()
+    elapsed[0] = 3.0  # the opening would be a fifth of the program
+    entry = an_entry()
+    entry.promised = 1e3
+    run(entry, 1000, 1e4)
+    assert len(opened) == 1
+
+
+def test_a_slower_device_is_never_opened(supervisor, elapsed, opened):
+    """NumPy goes on."""
+    entry = an_entry()
+    entry.promised = 2e4
+    run(entry, 5000, 1e4)
+    assert opened == []
+
+
+def test_the_next_run_of_a_program_opens_at_once(supervisor, elapsed, opened):
+    """It knows what the last one computed, and what the device would have taken."""
+    state, entry = preparation.state, an_entry()
+    preparation.entries["a"] = entry
+    run(entry, 1000, 1e4)
+    key = supervisor.jobs[0][1]["key"]
+    cache.remember(key, 1e-3)  # the child was still at work when the program ended
+    state._write()
+    preparation.forget()
+    elapsed[0] = 1.0
+    run(an_entry(), 1, 2.1e4)  # reads what was stored
+    assert opened == []
+    entry = an_entry()
+    preparation.state.recall(entry)
+    assert (entry.host.us, entry.promised) == (pytest.approx(1e4), pytest.approx(1e3))
+    run(entry, 1, 1e4)
+    assert len(opened) == 1
+
+
+@pytest.mark.parametrize("damage", [None, 7, [], {"products": {}, "opening": "x"}])
+def test_what_is_stored_may_be_damaged(damage, supervisor, elapsed, opened):
+    """Then nothing is known of the last run."""
+    cache.remember(preparation._program_key(), damage)
+    cache.remember(preparation._machine_key(), damage)
+    run(an_entry(), 100, 1e4)
+    assert len(supervisor.jobs) == 1
+    assert preparation.state.opening_s() == preparation.OPENING_S
+
+
+def test_beside_a_short_program_hardly_anything_is_done(supervisor, elapsed, opened):
+    """What this process does for the device takes at most a small part of the time so far."""
+    elapsed[0] = 0.1
+    run(an_entry(), 500, 1e4)
+    assert (supervisor.starts, supervisor.jobs) == (0, [])
+
+
+def test_a_device_that_no_worker_finds_is_one_warning(supervisor, elapsed, opened, caplog):
+    """NumPy multiplies from then on, and the reason is known."""
+    entry = an_entry()
+    run(entry, 100, 1e4)
+    supervisor.devices = {"device": None, "problem": "no OpenCL device was found"}
+    run(entry, 300, 1e4)
+    assert [record.message for record in caplog.records] == [
+        "clgemm: NumPy multiplies: no OpenCL device was found"
+    ]
+    assert preparation.state.reason == "no OpenCL device was found"
+    entry.promised, entry.left = 1.0, 0
+    assert not entry.goes_to_device()
+
+
+def test_a_product_that_a_worker_refuses_stays_numpys(supervisor, elapsed, opened):
+    """It is not asked for again."""
+    entry = an_entry()
+    run(entry, 100, 1e4)
+    supervisor.said[0] = {"outcome": "refused", "reason": "cannot be built"}
+    run(entry, 300, 1e4)
+    assert (len(supervisor.jobs), entry.expected_device().us, opened) == (1, 0.0, [])
+
+
+def test_where_no_child_starts_the_device_is_used_unchecked(supervisor, elapsed, opened):
+    """It is opened by the program itself."""
+    supervisor.can_start = False
+    run(an_entry(), 100, 1e4)
+    assert len(opened) == 1
+
+
+def test_a_product_waits_if_numpy_takes_longer_than_all_else(supervisor, elapsed, opened):
+    """One of 20,000 a side waits for a device that nobody has prepared; one of 2000 does not."""
+    assert not an_entry(2000**3).goes_to_device()
+    assert opened == []
+    large = an_entry(20_000**3)
+    large.host.us = 1e8
+    assert large.goes_to_device()
+    assert (large.waits, len(opened)) == (True, 1)
+
+
+def test_products_of_several_devices_have_times_of_their_own(supervisor, monkeypatch):
+    """What one device takes says nothing about another."""
+    monkeypatch.setattr(preparation, "_identity", lambda devices: devices and devices[0])
+    keys = {preparation._product_key("x", devices) for devices in (None, ("one",), ("two",))}
+    assert len(keys) == 3
+
+
+def test_a_disk_that_is_full_costs_time_only(supervisor, elapsed, opened, monkeypatch):
+    """Nothing is stored, and nothing fails."""
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cache, "replace", full)
+    entry = an_entry()
+    preparation.entries["a"] = entry
+    run(entry, 500, 1e4)
+    preparation.state._write()
+    assert len(supervisor.jobs) == 1
+
+
+def test_progress_is_told_in_words(supervisor, monkeypatch):
+    """It is empty if nothing is being done."""
+    monkeypatch.setattr(trial, "status", dict)
+    assert preparation.progress() == ""
+    monkeypatch.setattr(trial, "status", lambda: {"done": 3, "total": 5, "seconds": 4.2})
+    assert preparation.progress() == "preparing: 3 of 5 parts done, 4 s"
+    monkeypatch.setattr(trial, "status", lambda: {"done": 5, "total": 5, "seconds": 4.2})
+    assert preparation.progress() == ""
