@@ -29,6 +29,7 @@ from clgemm.records.costs import file as costs_file
 from clgemm.records.costs import measured_costs
 from clgemm.records.lookup import user_file
 from clgemm.records.verified import COMMAND, all_verified, standing
+from clgemm.runtime.worker import missing
 from clgemm.side.settings import (
     ALWAYS_HOST,
     SIDE_VARIABLE,
@@ -36,6 +37,7 @@ from clgemm.side.settings import (
     rule,
     threshold,
 )
+from clgemm.side.warm import NAMES
 
 __all__ = ["show_config"]
 
@@ -168,11 +170,23 @@ def _chosen() -> dict[str, Any]:
         "platform": chosen[0].platform,
         "why": reason(),
         "zero copy": chosen[0].shares_host_memory,
+        "prepared": _prepared(chosen[0]),
     }
     if len(chosen) == 1:
         return first
     others = {str(i): d.label for i, d in enumerate(chosen[1:], 2)}
     return first | {"large products of host arrays are shared with": others}
+
+
+def _prepared(device: Device) -> str:
+    """Return whether the kernels of usual products are checked and built."""
+    if not (parts := missing(device)):
+        return "yes"
+    names = ", ".join(dict.fromkeys(NAMES[name] for name, _ in parts))
+    told = (
+        "'python -m clgemm warmup' makes them now, else child processes beside the first programs"
+    )
+    return f"{len(parts)} parts are missing ({names}): {told}"
 
 
 def _tuning() -> dict[str, Any]:

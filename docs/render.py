@@ -140,27 +140,6 @@ def speed(labels: Iterable[str] | None = BRIEF) -> Table:
     )
 
 
-def cold_start() -> Table:
-    """Return what a new process waits for, on the H200."""
-    found = loaded("bench_h200")
-    names = {"empty": "clgemm, empty caches", "warm": "clgemm, filled caches", "NumPy": "NumPy"}
-    rows = [
-        [name, *(f"{found['cold_start'][key][part]:.2g}" for part in PARTS)]
-        for key, name in names.items()
-    ]
-    return of_bench(
-        "Seconds of a new process",
-        found,
-        columns=["", "import", "first product", "second product"],
-        align="lrrr",
-        rows=rows,
-        notes=[],
-    )
-
-
-PARTS = ("import_s", "first_s", "second_s")
-
-
 def ladder() -> Table:
     """Return what ``ladder`` measured on the H200, and the tutorial's own figures."""
     (found,) = json.loads((LADDER / "nvidia_h200.json").read_text(encoding="utf-8"))
@@ -357,7 +336,6 @@ def ratios_of(summary: dict[str, float] | None) -> str:
 VIEWS: dict[str, Callable[[], Table]] = {
     "speed": speed,
     "bench_h200": lambda: speed(None),
-    "cold_start": cold_start,
     "ladder": ladder,
     "verified": verified,
     "verify_runs": verify_runs,

@@ -14,19 +14,9 @@ __all__ = [
     "blas_label",
     "blas_threads",
     "has_avx512",
-    "has_narrow_kernels",
     "is_openblas",
-    "spin_seconds",
     "usable_processors",
 ]
-
-# How long idle threads wait for the next product without sleeping. OpenBLAS's wait for so many
-# cycles of a processor's clock for time, 2^28 by default: 128 ms on a Xeon (2026-11-27).
-SPIN_CYCLES, CYCLES_PER_SECOND = 28, 2.1e9  # the first as a power of two
-MKL_SPIN_MS = 200.0
-
-# The processors without AVX-512 whose kernels OpenBLAS uses on one that it does not know.
-NARROW_KERNELS = ("Haswell", "Zen")
 
 # The environment variables that each BLAS reads; the first that is set counts.
 VARIABLES = {
@@ -74,34 +64,6 @@ def has_avx512() -> bool:
     except OSError:
         return False
     return "avx512f" in flags
-
-
-@functools.cache
-def has_narrow_kernels() -> bool:
-    """Tell whether NumPy's BLAS leaves AVX-512 unused though this processor has it.
-
-    OpenBLAS does on processors that are newer than itself. It then takes up to twice as long.
-    """
-    return has_avx512() and blas_kernels() in NARROW_KERNELS
-
-
-@functools.cache
-def spin_seconds() -> float:
-    """Return how long the idle threads of NumPy's BLAS keep their cores busy after a product.
-
-    0 for a BLAS of which it is not known.
-    """
-    name = _blas_name()
-    if "openblas" in name:
-        power = _number("OPENBLAS_THREAD_TIMEOUT", SPIN_CYCLES)
-        return 2 ** min(max(power, 4), 30) / CYCLES_PER_SECOND  # as OpenBLAS bounds it
-    return _number("KMP_BLOCKTIME", MKL_SPIN_MS) / 1e3 if "mkl" in name else 0.0
-
-
-def _number(variable: str, otherwise: float) -> float:
-    """Return what a variable of the environment says; `otherwise` if that is no whole number."""
-    text = os.environ.get(variable, "").strip()
-    return float(text) if text.isdecimal() else float(otherwise)
 
 
 @functools.cache

@@ -4,7 +4,8 @@
 and a worker imports what the parent process imports. A job is a line of JSON, and so is its answer.
 
 A worker crashes, hangs or gives wrong results where a driver does. The supervisor repeats such a
-job once in another worker. What fails twice is the device's fault, and the next worker stores that.
+job once in another worker. What fails twice is the device's fault: the next worker stores that, and
+does the job by other kernels.
 What another process or the system ends says nothing about the device.
 """
 
@@ -27,6 +28,7 @@ TICK_SECONDS = 0.25
 FINISH_SECONDS = 7.0  # what workers have to finish their job once the parent has ended
 IDLE_SECONDS = 20.0  # after which workers without a job end
 NICE, PATIENCE = 19, 8  # how much longer than the limit a job of low priority may take
+MOST_REJECTED = 8  # faults that are seen twice, after which a job fails
 FAULTS = ("crash", "hang", "refused", "wrong")  # outcomes that are the device's fault if seen twice
 # Signals by which a process itself fails. By others, somebody else ends it.
 OWN_SIGNALS = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS")
@@ -364,10 +366,15 @@ class Supervisor:
                 )
                 return
         if job["ask"] == "condemn":
-            job, message = job["for"], message | {"outcome": "failed"}
+            verdict, job = job["with"], job["for"]
+            rejected = [*job.get("rejected", ()), verdict]
+            if len(rejected) < MOST_REJECTED:  # once more, by what is used instead
+                self.waiting.insert(0, job | {"was_tried": False, "rejected": rejected})
+                return
+            message = {"outcome": "failed"} | verdict
         self.done += 1
         if "id" in job:
-            self._send(message | {"id": job["id"]})
+            self._send(message | {"id": job["id"], "rejected": job.get("rejected", [])})
 
     def _gone(self, worker: Worker) -> None:
         """Judge the end of a worker that was not asked to end."""

@@ -146,6 +146,8 @@ class _Helper:
         elif "ready" in message:
             self.devices = self.devices or message["ready"]
         else:
+            if rejected := message.pop("rejected", None):
+                _reject(rejected)
             self._answers[message["id"]] = message
 
     def answered(self) -> dict[int, dict[str, Any]]:
@@ -164,6 +166,15 @@ class _Helper:
         for descriptor in (self._to, self._from):
             with contextlib.suppress(OSError):
                 os.close(descriptor)
+
+
+def _reject(verdicts: list[dict[str, Any]]) -> None:
+    """Take over the verdicts on what has failed; they may be on no disk."""
+    from clgemm.records.verdicts import Verdict, store
+
+    for each in verdicts:
+        for key in each["key"]:
+            store(key, Verdict(each["reason"], each["details"]), keep=False)
 
 
 _lock = ForkableLock()

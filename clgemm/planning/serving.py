@@ -27,8 +27,8 @@ def tuned(device: Device, family: str, name: str, default: Choice | None = None)
 
     The choice of a record from another device is tried before its first use.
     """
-    for record, _, is_proven in candidates(identify(device), device.limits, family, name):
-        if is_proven or record.choice == default or not is_rejected(_about(device, record)):
+    for record, *_ in candidates(identify(device), device.limits, family, name):
+        if record.choice == default or not is_rejected(_about(device, record)):
             return record.choice
     return None
 

@@ -17,7 +17,7 @@ from clgemm.core.nesting import non_reentrant
 from clgemm.core.problem import Problem
 from clgemm.core.steps import Plan
 from clgemm.hardware import trial
-from clgemm.hardware.choice import broken
+from clgemm.hardware.choice import BrokenDeviceError, broken
 from clgemm.hardware.device import Device
 from clgemm.hardware.identity import identity, where
 from clgemm.planning import planner
@@ -69,6 +69,7 @@ def planned(device: Device, problem: Problem) -> Planned:
     BrokenDeviceError
         If the device turns out not to work.
     """
+    rejected = set()
     while True:
         found = planner.plan_of(device, problem)
         if found.plan in _accepted:
@@ -81,6 +82,9 @@ def planned(device: Device, problem: Problem) -> Planned:
         if not verdict.reason:
             _accepted.add(found.plan)
             return found
+        if found.is_default or found.scope in rejected:
+            raise _given_up(device, found, verdict)
+        rejected.add(found.scope)
         _reject(device, found, verdict)
 
 
@@ -110,12 +114,17 @@ def ask(device: Device, problem: Problem, found: Planned) -> Verdict:
         _warn_unchecked(f"{device.label} is used unchecked: {error}")
         return Verdict()
     verdicts.learn_built(answer.get("built", ()), keep=False)
-    verdict = Verdict(answer.get("reason", ""), answer.get("details", ""))
-    if answer.get("on", key) != key:  # it knows other records than this process
-        _warn_unchecked(f"{found.choice.config} is used unchecked on {device.label}")
+    if (verdict := verdicts.known(key)) is not None and verdict.reason:
         return verdict
-    verdicts.store(key, verdict, keep=False)
-    return verdict
+    reason = answer.get("reason", "")
+    if answer["outcome"] == "failed":
+        return Verdict(reason, answer.get("details", ""))
+    if reason or answer.get("on", key) != key:  # or it knows other records than this process
+        because = f": {reason}" if reason else ""
+        _warn_unchecked(f"{found.choice.config} is used unchecked on {device.label}{because}")
+        return Verdict()
+    verdicts.store(key, Verdict(), keep=False)
+    return Verdict()
 
 
 # A worker, which is such a child process, tries them itself.
@@ -131,15 +140,18 @@ def _warn_unchecked(message: str) -> None:
 
 
 def _reject(device: Device, found: Planned, verdict: Verdict) -> None:
-    """Let the planner make another plan, or give the device up if its default kernels fail."""
-    if found.is_default:
-        verdict = verdict._replace(
-            reason=f"the kernel family {found.family.name!r}: {verdict.reason}"
-        )
+    """Let the planner make another plan."""
     for key in found.doomed(where(device)):
         verdicts.store(key, verdict, keep=False)  # on disk it is already
     forget_plans()
-    if found.is_default:
-        raise broken(device, verdict)
     log.warning("%s is not used on %s: %s", found.choice.config, device.label, verdict.reason)
+
+
+def _given_up(device: Device, found: Planned, verdict: Verdict) -> BrokenDeviceError:
+    """Give the device up: kernels fail that nothing replaces."""
+    for key in found.doomed(where(device)):
+        verdicts.store(key, verdict, keep=False)
+    verdict = verdict._replace(reason=f"the kernel family {found.family.name!r}: {verdict.reason}")
+    verdicts.store(verdicts.about_device(where(device)), verdict, keep=False)
     forget_plans()
+    return broken(device, verdict)

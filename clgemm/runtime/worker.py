@@ -45,13 +45,14 @@ from clgemm.runtime.memory import Matrix
 from clgemm.runtime.operands import problem_of
 from clgemm.runtime.workspace import Workspace, workspace
 
-__all__ = ["CHECKED", "GUARD", "Server", "difference", "main"]
+__all__ = ["CHECKED", "GUARD", "Server", "difference", "main", "missing"]
 
 GUARD = 12345.0  # the value of the elements around C
 CHECKED = Shape(150, 151, 149)  # a product that checks a device
 # Sides of the products that try a plan: larger ones are shortened by a multiple of `GRAIN`, which
 # leaves the loads of a kernel as they are.
 MOST_ROWS, MOST_DEPTH, MOST_BATCH, GRAIN = 700, 1500, 3, 256
+MOST_LAUNCHED, MOST_REACH = 2300, 2**28  # rows; elements that an operand spans
 PADDING = 128  # elements between the rows of an operand
 # Products of more multiply-adds are checked by a random vector instead of element by element.
 MOST_CHECKED = 2**26
@@ -176,7 +177,7 @@ class Server:
         found, wanted = find(list(device)), _problem_from(problem)
         plan = readiness.planned(found, wanted)
         if found.limits.has_vectors:  # PoCL compiles at the first launch
-            _launch(found, plan.plan, wanted)
+            _launch(found, plan)
         else:
             for step in plan.plan.steps:
                 programs.kernel(found, step.config, step.conditional)
@@ -234,24 +235,7 @@ class Server:
     def do_rest_of(self, device: Sequence[str]) -> Answer:
         """List all that is worth doing for a device, besides what a program asks for."""
         make_room_for_verdicts()
-        found, jobs = find(list(device)), []
-        if verdicts.known(verdicts.about_device(where(found))) is None:
-            jobs.append(["check", {"device": device}])
-        for family in planner.families(found):
-            precision = "float32" if family.instructions else "strict"
-            plans = _edges(found, family, precision)
-            if any(verdicts.known(plan.about(where(found))) is None for plan in plans):
-                arguments = {"device": device, "family": family.name, "precision": precision}
-                jobs.append(["family", arguments])
-        for shape in USUAL:
-            if found.limits.has_vectors and shape.work > MOST_WORK_ON_CPU:
-                continue
-            problem = Problem.of(shape, "float32")
-            plan = planner.plan_of(found, problem)
-            is_known = verdicts.known(plan.about(where(found))) is not None
-            if not (is_known and verdicts.are_built(readiness.programs_of(found, plan.plan))):
-                jobs.append(["plan", {"device": device, "problem": problem}])
-        return {"jobs": jobs}
+        return {"jobs": missing(find(list(device)))}
 
     def do_condemn(self, key: Sequence[str], reason: str, details: str) -> Answer:
         """Store that a trial has failed twice."""
@@ -311,6 +295,28 @@ class Server:
             raise WrongError(f"wrong result at {m}x{b.shape[-1]}x{k}: {wrong}")
 
 
+def missing(device: Device) -> list[tuple[str, dict[str, Any]]]:
+    """Return the jobs that are worth doing for a device, besides what a program asks for."""
+    jobs: list[tuple[str, dict[str, Any]]] = []
+    named = {"device": identity(device)}
+    if verdicts.known(verdicts.about_device(where(device))) is None:
+        jobs.append(("check", named))
+    for family in planner.families(device):
+        precision = "float32" if family.instructions else "strict"
+        plans = _edges(device, family, precision)
+        if any(verdicts.known(plan.about(where(device))) is None for plan in plans):
+            jobs.append(("family", named | {"family": family.name, "precision": precision}))
+    for shape in USUAL:
+        if device.limits.has_vectors and shape.work > MOST_WORK_ON_CPU:
+            continue
+        problem = Problem.of(shape, "float32")
+        plan = planner.plan_of(device, problem)
+        is_known = verdicts.known(plan.about(where(device))) is not None
+        if not (is_known and verdicts.are_built(readiness.programs_of(device, plan.plan))):
+            jobs.append(("plan", named | {"problem": problem}))
+    return jobs
+
+
 def _edges(device: Device, family: Family[Any, Any], precision: str) -> list[Planned]:
     """Return plans by a family's default kernels, for sizes around their tiles."""
     shape = Shape(*family.samples(device.kind).get("medium", (CHECKED,))[0])
@@ -351,9 +357,9 @@ def try_plan(device: Device, found: Planned) -> None:
         raise WrongError(f"wrong result: {wrong}")
 
 
-def shortened(problem: Problem) -> Problem:
+def shortened(problem: Problem, most: int = MOST_ROWS) -> Problem:
     """Return a product whose kernels load as those of another one do, and that takes less time."""
-    m, n = (_shortened(size, MOST_ROWS) for size in (problem.m, problem.n))
+    m, n = (_shortened(size, most) for size in (problem.m, problem.n))
     k = _shortened(problem.k, MOST_DEPTH)
     sizes = (m, k), (k, n), (m, n)
     a, b, c = (_resized(x, *each) for x, each in zip(problem.layouts, sizes, strict=True))
@@ -418,16 +424,27 @@ def _wrong(
     return difference(a[1], b[1], before, found, alpha, beta)
 
 
-def _launch(device: Device, plan: Plan, problem: Problem) -> None:
-    """Run a plan once, on zeros."""
+def _launch(device: Device, found: Planned) -> None:
+    """Run a plan once, on zeros; one that takes long is run on smaller sizes."""
+    plan, problem = found.plan, found.problem
+    if problem.shape.work > MOST_WORK_ON_CPU or _reach(problem) > MOST_REACH:
+        problem = shortened(problem, MOST_LAUNCHED)
+        plan = planner.make_plan(device, problem, found.family, found.choice)
     space, matrices = workspace(device.queue), []
     for layout in problem.layouts:
         lowest, highest = layout.extent
-        buffer = cl.Buffer(device.context, cl.mem_flags.READ_WRITE, 4 * (highest - lowest + 1))
+        buffer = cl.Buffer(
+            device.context, cl.mem_flags.READ_WRITE, 4 * max(1, highest - lowest + 1)
+        )
         cl.enqueue_fill_buffer(space.queue, buffer, np.zeros(1, np.float32), 0, buffer.size)
         matrices.append(Matrix(buffer, -lowest, layout))
     bound = BoundCall(space, space.bind(plan, device), False)
     execute_matrices(bound, 1.0, *_in_order(iter(matrices), 0.0)).wait()
+
+
+def _reach(problem: Problem) -> int:
+    """Return how many elements an operand spans at most."""
+    return max(highest - lowest for lowest, highest in (x.extent for x in problem.layouts))
 
 
 def _in_order(matrices: Iterator[Matrix], beta: float) -> tuple[Matrix, Matrix, float, Matrix]:

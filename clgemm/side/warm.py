@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["add_arguments", "main", "warmup"]
+__all__ = ["NAMES", "add_arguments", "main", "warmup"]
 
 NAMES = {
     "check": "check of the device",

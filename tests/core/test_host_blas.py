@@ -13,9 +13,7 @@ from clgemm.core.host_blas import (
     blas_kernels,
     blas_threads,
     has_avx512,
-    has_narrow_kernels,
     is_openblas,
-    spin_seconds,
 )
 
 USABLE = len(getattr(os, "sched_getaffinity", lambda _: ())(0)) or os.cpu_count() or 1
@@ -126,43 +124,3 @@ def test_linux_tells_of_avx512(text, found, tmp_path, monkeypatch):
         file.write_text(text)
     monkeypatch.setattr(host_blas, "Path", lambda _: file)
     assert has_avx512.__wrapped__() == found
-
-
-@pytest.mark.parametrize(
-    ("is_wide", "kernels", "narrow"),
-    [
-        (True, "Haswell", True),
-        (True, "Zen", True),
-        (True, "SkylakeX", False),
-        (True, "", False),
-        (False, "Haswell", False),
-    ],
-)
-def test_kernels_that_leave_avx512_unused_are_narrow(is_wide, kernels, narrow, monkeypatch):
-    """Kernels that are not known are not taken for narrow ones."""
-    monkeypatch.setattr(host_blas, "has_avx512", lambda: is_wide)
-    monkeypatch.setattr(host_blas, "blas_kernels", lambda: kernels)
-    assert has_narrow_kernels.__wrapped__() == narrow
-
-
-@pytest.mark.parametrize(
-    ("blas", "variable", "value", "seconds"),
-    [
-        ("scipy-openblas", "OPENBLAS_THREAD_TIMEOUT", None, (0.1, 0.14)),
-        ("openblas", "OPENBLAS_THREAD_TIMEOUT", "24", (6e-3, 9e-3)),
-        ("openblas", "OPENBLAS_THREAD_TIMEOUT", "4", (0, 1e-7)),
-        ("openblas", "OPENBLAS_THREAD_TIMEOUT", "1000", (0.4, 0.6)),  # OpenBLAS takes 30
-        ("openblas", "OPENBLAS_THREAD_TIMEOUT", "nonsense", (0.1, 0.14)),
-        ("mkl-sdl", "KMP_BLOCKTIME", None, (0.2, 0.2)),
-        ("mkl", "KMP_BLOCKTIME", "20", (0.02, 0.02)),
-        ("blis", "OMP_NUM_THREADS", None, (0, 0)),
-        ("", "OMP_NUM_THREADS", None, (0, 0)),
-    ],
-)
-def test_how_long_idle_threads_spin(blas, variable, value, seconds, monkeypatch):
-    """The environment tells, as long as it is a BLAS that is known."""
-    monkeypatch.setattr(host_blas, "_blas_name", lambda: blas)
-    monkeypatch.delenv(variable, raising=False)
-    if value is not None:
-        monkeypatch.setenv(variable, value)
-    assert seconds[0] <= spin_seconds.__wrapped__() <= seconds[1]

@@ -81,6 +81,17 @@ def test_products_are_optional_in_the_block_alone(unknown, judged):
     np.testing.assert_array_equal(clgemm.sgemm(1.0, A, A), A @ A)
 
 
+def test_kernels_that_nothing_replaces_give_the_device_up(unknown, judged, monkeypatch):
+    """If the planner makes the rejected plan again, that is an error, not a loop."""
+    judged["reason"] = "wrong result"
+    plan_of = planner.plan_of
+    monkeypatch.setattr(
+        planner, "plan_of", lambda *which: plan_of(*which)._replace(scope="not a default")
+    )
+    with pytest.raises(BrokenDeviceError, match="wrong result"):
+        readiness.planned(unknown, SMALL)
+
+
 def test_a_device_whose_default_kernels_fail_is_given_up(unknown, judged):
     """The error names the kernel family and the reason, and the next one needs no trial."""
     judged["reason"] = "wrong result at 12x12x12"
