@@ -37,7 +37,7 @@ from clgemm.side import report as counts
 from clgemm.side.report import Report
 from clgemm.side.settings import require_settings
 
-__all__ = ["enabled", "host_matmul", "install", "report", "uninstall"]
+__all__ = ["enabled", "install", "report", "uninstall"]
 
 # The longest wait for products of daemon threads at exit. Python ends these threads anywhere; in
 # the code of an OpenCL runtime that aborts the process.
@@ -333,8 +333,3 @@ def report() -> Report:
     if last is None:
         return counts.report((), children_note())
     return counts.report(last.failures.left_out(), children_note(), last.device)
-
-
-def host_matmul() -> Any:
-    """Return a copy of NumPy's matmul that is never accelerated."""
-    return _places().host

@@ -1,4 +1,4 @@
-"""The host's BLAS in this process: its threads, and the kernels that it picked."""
+"""The host's BLAS in this process, and its threads."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
-    "blas_kernels",
     "blas_label",
     "blas_threads",
     "has_avx512",
-    "is_openblas",
     "usable_processors",
 ]
 
@@ -35,24 +33,6 @@ def blas_threads() -> int:
     """
     pools = _pools()
     return max((pool.num_threads for pool in pools), default=0) or _from_environment()
-
-
-@functools.cache
-def blas_kernels() -> str:
-    """Return the processor that the kernels of NumPy's BLAS are made for, such as ``"SkylakeX"``.
-
-    OpenBLAS and BLIS tell it to threadpoolctl. "" if that is not there, or for another BLAS.
-    """
-    names = (pool.info().get("architecture") for pool in _pools())
-    return next((str(name) for name in names if name), "")
-
-
-@functools.cache
-def is_openblas() -> bool:
-    """Tell whether NumPy's BLAS is OpenBLAS, by threadpoolctl or by what NumPy was built with."""
-    if pools := _pools():
-        return any(pool.internal_api == "openblas" for pool in pools)
-    return "openblas" in _blas_name()
 
 
 @functools.cache

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from clgemm.core import host_blas
 from clgemm.core.host_blas import (
-    blas_kernels,
     blas_threads,
     has_avx512,
-    is_openblas,
 )
 
 USABLE = len(getattr(os, "sched_getaffinity", lambda _: ())(0)) or os.cpu_count() or 1
@@ -71,41 +68,6 @@ def test_numpy_names_its_blas():
     host_blas._blas_name.cache_clear()
     assert isinstance(host_blas._blas_name(), str)
     assert np.__version__
-
-
-def test_threadpoolctl_knows_the_kernels_of_openblas(monkeypatch):
-    """A BLAS that does not tell has none, and so has one that threadpoolctl does not know."""
-
-    class Pool:
-        def __init__(self, **known):
-            self.info = lambda: known
-
-    for pools, kernels in (
-        ((), ""),
-        ((Pool(),), ""),
-        ((Pool(), Pool(architecture="SkylakeX")), "SkylakeX"),
-    ):
-        monkeypatch.setattr(host_blas, "_pools", lambda found=pools: found)
-        assert blas_kernels.__wrapped__() == kernels
-
-
-@pytest.mark.parametrize(
-    ("pools", "built_with", "found"),
-    [
-        (("openblas",), "mkl-sdl", True),
-        (("mkl", "openblas"), "scipy-openblas", True),
-        (("mkl",), "scipy-openblas", False),
-        ((), "scipy-openblas", True),
-        ((), "accelerate", False),
-        ((), "", False),
-    ],
-)
-def test_openblas_is_known_by_threadpoolctl_or_by_its_name(pools, built_with, found, monkeypatch):
-    """What is loaded counts more than what NumPy was built with."""
-    each = tuple(SimpleNamespace(internal_api=name) for name in pools)
-    monkeypatch.setattr(host_blas, "_pools", lambda: each)
-    monkeypatch.setattr(host_blas, "_blas_name", lambda: built_with)
-    assert is_openblas.__wrapped__() == found
 
 
 @pytest.mark.parametrize(
