@@ -15,8 +15,10 @@ import subprocess
 import sys
 import weakref
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
+import platformdirs
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
@@ -238,3 +240,27 @@ def test_debug_builds_of_memory_and_of_python_say_nothing(device):
         DEBUGGED, "-X", "dev", "-W", "error", PYTHONMALLOC="debug", CLGEMM_DEVICE=device.name
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sets HOME")
+@pytest.mark.parametrize("damage", ["home is a file", "pyopencl's cache is no database"])
+def test_no_place_for_caches_costs_time_only(damage, device, tmp_path):
+    """The home folder cannot be written, or holds a damaged file: the device works."""
+    home = tmp_path / "home"
+    if damage == "home is a file":
+        home.touch()
+    else:
+        folder = home / ".cache" / "pytools"
+        folder.mkdir(parents=True)
+        for each in Path(platformdirs.user_cache_dir("pytools", "pytools")).glob("*.sqlite"):
+            (folder / each.name).write_bytes(b"this is no database" * 300)
+    environment = os.environ | {"HOME": str(home), "CLGEMM_CACHE_DIR": str(tmp_path / "cache")}
+    for variable in ("POCL_CACHE_DIR", "XDG_CACHE_HOME"):
+        environment.pop(variable, None)
+    code = f"import clgemm; clgemm.set_device({device.platform.partition(',')[0]!r}); "
+    code += "print(clgemm.sgemm(1.0, [[2.0]], [[3.0]]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "[[6.]]\n"), done.stderr
+    assert "Traceback" not in done.stderr

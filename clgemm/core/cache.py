@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CACHE_VARIABLE",
+    "UNFINISHED_SECONDS",
     "append",
     "cache_folder",
     "folder_problem",
+    "is_writable",
     "kept_folder",
     "locked",
     "make_room",
@@ -50,13 +52,16 @@ LOCK_SECONDS = 30  # the longest wait for another writer, which holds the lock f
 def cache_folder() -> Path:
     """Return the folder for all files that outlive a process; it may not exist yet."""
     if folder := os.environ.get(CACHE_VARIABLE):
-        return Path(folder)
-    if sys.platform == "linux":  # as platformdirs, which takes long to import
-        named = Path(os.environ.get("XDG_CACHE_HOME", "").strip())
-        return (named if named.is_absolute() else Path.home() / ".cache") / "clgemm"
-    import platformdirs
+        return Path(os.path.expanduser(folder))  # noqa: PTH111 - without a home it is left as it is
+    try:
+        if sys.platform == "linux":  # as platformdirs, which takes long to import
+            named = Path(os.environ.get("XDG_CACHE_HOME", "").strip())
+            return (named if named.is_absolute() else Path.home() / ".cache") / "clgemm"
+        import platformdirs
 
-    return platformdirs.user_cache_path("clgemm")
+        return platformdirs.user_cache_path("clgemm")
+    except RuntimeError:  # the user has no home folder
+        return _temporary()
 
 
 def kept_folder() -> Path:
@@ -66,32 +71,43 @@ def kept_folder() -> Path:
     never replaced.
     """
     folder = cache_folder()
-    if os.environ.get(CACHE_VARIABLE) or _is_writable(folder):
+    if os.environ.get(CACHE_VARIABLE) or is_writable(folder):
         return folder
     import stat
-    import tempfile
 
-    user = os.getuid() if hasattr(os, "getuid") else ""
-    temporary = Path(tempfile.gettempdir()) / f"clgemm-{user}"
+    temporary = _temporary()
     with contextlib.suppress(OSError):
         temporary.mkdir(mode=0o700, exist_ok=True)
-        status = temporary.lstat()
+        status, user = temporary.lstat(), os.getuid() if hasattr(os, "getuid") else ""
         # Another user could have made this folder first: use it only if it is ours alone.
         if stat.S_ISDIR(status.st_mode) and status.st_uid == user and not status.st_mode & 0o077:
             return temporary
     return folder
 
 
-def _is_writable(folder: Path) -> bool:
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
+def _temporary() -> Path:
+    import tempfile
+
+    return Path(tempfile.gettempdir()) / f"clgemm-{os.getuid() if hasattr(os, 'getuid') else ''}"
+
+
+def is_writable(folder: Path) -> bool:
+    """Tell whether files can be made in a folder, which need not exist yet."""
+    try:
+        existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
+    except OSError:  # a name that is too long, or a folder that may not be looked into
+        return False
 
 
 def folder_problem() -> str:
     """Return why the cache folder cannot hold files, or "" if it can."""
     folder = cache_folder()
-    if not folder.exists() or folder.is_dir():
-        return ""
+    try:
+        if not folder.exists() or folder.is_dir():
+            return ""
+    except OSError as error:
+        return f"the cache folder {folder} cannot be used ({error.strerror})"
     named = f"{CACHE_VARIABLE}=" if os.environ.get(CACHE_VARIABLE) else "the cache folder "
     return f"{named}{folder} is a file, not a folder"
 
@@ -118,7 +134,7 @@ def warn_once(message: str) -> None:
 
 def program_cache_folder() -> Path:
     """Return the folder for compiled programs; some drivers use a folder of their own instead."""
-    return cache_folder() / "programs"
+    return kept_folder() / "programs"
 
 
 def locked(path: Path, seconds: float = LOCK_SECONDS) -> FileLock:

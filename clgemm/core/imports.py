@@ -8,6 +8,8 @@ from typing import Any
 
 __all__ = ["after_import", "is_imported"]
 
+OWN = "clgemm."
+
 
 def is_imported(name: str) -> bool:
     """Tell whether a module is imported completely."""
@@ -21,6 +23,8 @@ def after_import(name: str, call: Callable[[], object]) -> None:
     """Call a function right after a module is first imported; now if it is.
 
     Where the module is just being imported, the function is called after that of the next one.
+    Where a module of this package imports it, the function is called once that one is complete: it
+    may need it.
     """
     if is_imported(name):
         call()
@@ -40,11 +44,14 @@ class _Finder:
 
     def __init__(self) -> None:
         self.calls: dict[str, list[Callable[[], object]]] = {}
+        self.own = 0  # modules of this package that are being imported
+        self._late: list[str] = []
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name not in self.calls:
             self._catch_up()
-            return None
+            if not (self.calls and name.startswith(OWN)):
+                return None
         for finder in sys.meta_path:
             find = getattr(finder, "find_spec", None)
             if finder is self or find is None:
@@ -61,9 +68,11 @@ class _Finder:
             self.done(name)
 
     def done(self, name: str) -> None:
-        """Call what waits for a module."""
-        for call in self.calls.pop(name, ()):
-            call()
+        """Call what waits for a module, and for those that were imported by this package."""
+        self._late.append(name)
+        while self._late and not self.own:
+            for call in self.calls.pop(self._late.pop(0), ()):
+                call()
 
 
 class _Loader:
@@ -80,5 +89,10 @@ class _Loader:
 
     def exec_module(self, module: Any) -> None:
         module.__spec__.loader = module.__loader__ = self._own
-        self._own.exec_module(module)
+        is_own = module.__name__.startswith(OWN)
+        self._finder.own += is_own
+        try:
+            self._own.exec_module(module)
+        finally:
+            self._finder.own -= is_own
         self._finder.done(module.__name__)

@@ -3,18 +3,56 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyopencl as cl
 
-__all__ = ["compiling", "pocl_folder"]
+from clgemm.core.cache import is_writable, kept_folder, warn_once
+
+__all__ = ["compiling", "find_space", "pocl_folder"]
 
 LEAST_BYTES = 2**20  # about twice a program's source, bitcode and machine code
+ENOUGH_BYTES = 2**24  # of a folder that is to hold all programs
 FOLDER_VARIABLE = "POCL_CACHE_DIR"
+
+
+_replaced = ""  # why PoCL has another folder than its own
+
+
+def find_space() -> None:
+    """Give PoCL another folder if its own cannot be written: without one, it has no devices.
+
+    It must be called before platforms are listed. A folder that the user has named is left alone.
+    """
+    global _replaced
+    folder = pocl_folder()
+    if folder is None or os.environ.get(FOLDER_VARIABLE) or _is_usable(folder):
+        return
+    shared = Path("/dev/shm") / f"clgemm-{os.getuid()}"
+    for place in (kept_folder(), Path(tempfile.gettempdir()) / shared.name, shared):
+        if _is_usable(place):
+            os.environ[FOLDER_VARIABLE] = str(place / "pocl")
+            _replaced = f"{folder} cannot be written: PoCL compiles in {place / 'pocl'}"
+            return
+
+
+def _is_usable(folder: Path) -> bool:
+    return is_writable(folder) and _free_bytes(folder) >= ENOUGH_BYTES
+
+
+def _free_bytes(folder: Path) -> float:
+    """Return the free space of the disk of a folder, which need not exist; infinity if unknown."""
+    try:
+        present = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        return shutil.disk_usage(present).free
+    except (OSError, StopIteration):
+        return math.inf
 
 
 @contextmanager
@@ -38,6 +76,8 @@ def compiling(platform: str) -> Iterator[None]:
     if folder is None:
         yield
         return
+    if _replaced:
+        warn_once(_replaced)
     _require_space(folder)
     try:
         yield
@@ -59,15 +99,10 @@ def pocl_folder() -> Path | None:
 
 
 def _require_space(folder: Path, cause: cl.Error | None = None) -> None:
-    try:
-        present = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-        free = shutil.disk_usage(present).free
-    except (OSError, StopIteration):
-        return  # the folder's disk is unknown: let PoCL try
-    if free < LEAST_BYTES:
+    if (free := _free_bytes(folder)) < LEAST_BYTES:
         raise OSError(
             errno.ENOSPC,
-            f"no space left in {folder}, where PoCL compiles: {free // 1024:,} KiB are free and "
+            f"no space left in {folder}, where PoCL compiles: {free / 1024:,.0f} KiB are free and "
             f"{LEAST_BYTES // 1024:,} KiB are needed; free some, or set {FOLDER_VARIABLE} to "
             "another folder",
         ) from cause

@@ -17,10 +17,11 @@ import re
 import shutil
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import NamedTuple
 
-from clgemm.core.cache import kept_folder
+from clgemm.core.cache import UNFINISHED_SECONDS, kept_folder
 
 __all__ = ["ICD_FOLDER", "Runtime", "icd_files", "installed", "register", "registration"]
 
@@ -234,7 +235,8 @@ def _temporary_folder(_: str) -> Path:
 def _holds(folder: Path, files: dict[str, str]) -> bool:
     try:
         texts = {
-            file.name: file.read_text(encoding="utf-8") for file in (folder / ICD_FOLDER).iterdir()
+            file.name: file.read_text(encoding="utf-8", errors="replace")
+            for file in (folder / ICD_FOLDER).iterdir()
         }
     except FileNotFoundError:
         return False
@@ -244,6 +246,10 @@ def _holds(folder: Path, files: dict[str, str]) -> bool:
 def _write(folder: Path, files: dict[str, str]) -> None:
     """Create the folder atomically, so that no other process sees half of it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
+    for left in folder.parent.glob("new-*"):  # by a process that was killed
+        with contextlib.suppress(OSError):  # it is another process's, and finished by now
+            if left.stat().st_mtime < time.time() - UNFINISHED_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
     new = Path(tempfile.mkdtemp(prefix="new-", dir=folder.parent))
     try:
         _fill(new, files)

@@ -135,7 +135,7 @@ def shipped() -> Findings:
 def _read(path: Path) -> Findings:
     try:
         return findings_from(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return Findings((), ())
     except UnicodeDecodeError:
         return Findings((), ("it is not UTF-8 text",), True)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import sqlite3
 import threading
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
+import platformdirs
 import pyopencl as cl
 
+from clgemm.core.cache import is_writable, warn_once
 from clgemm.core.config import KernelConfig
 from clgemm.core.nesting import non_reentrant
 from clgemm.hardware.device import Device
@@ -48,7 +53,26 @@ def kernel(device: Device, config: KernelConfig, conditional: bool = False) -> c
     NestedCallError
         If this thread is already in such a call.
     """
-    return cl.Kernel(_program(device, config, conditional), config.entry)
+    program = _program(device, config, conditional)
+    _require_pyopencls_cache()
+    try:
+        return cl.Kernel(program, config.entry)
+    except (OSError, sqlite3.Error) as error:
+        _without_pyopencls_cache(str(error))
+        return cl.Kernel(program, config.entry)
+
+
+@functools.cache
+def _require_pyopencls_cache() -> None:
+    """See to it that pyopencl makes kernels, also where its cache on disk cannot be written."""
+    folder = Path(platformdirs.user_cache_dir("pytools", "pytools"))
+    if not is_writable(folder):
+        _without_pyopencls_cache(f"{folder} cannot be written")
+
+
+def _without_pyopencls_cache(reason: str) -> None:
+    warn_once(f"pyopencl's cache on disk cannot be used ({reason}): new kernels take longer")
+    cl._PYOPENCL_NO_CACHE = True  # as the variable PYOPENCL_NO_CACHE when pyopencl is imported
 
 
 def _program(device: Device, config: KernelConfig, conditional: bool) -> cl.Program:

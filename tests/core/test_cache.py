@@ -124,3 +124,31 @@ def test_what_killed_processes_leave_is_removed(folder):
     make_room(folder, ".json", 10)
     assert {*folder.iterdir()} == {young, other}
     make_room(folder / "none", ".json", 10)
+
+
+def test_a_user_without_a_home_has_a_private_temporary_folder(monkeypatch, tmp_path):
+    """Neither HOME nor an entry in passwd is needed, and ``~`` in the variable is the home."""
+    for variable in ("CLGEMM_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", "~/mine")
+    assert cache.cache_folder() == tmp_path / "mine"
+    monkeypatch.delenv("CLGEMM_CACHE_DIR")
+
+    def no_home(_):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", classmethod(no_home))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    assert cache.cache_folder() == cache.kept_folder() == tmp_path / f"clgemm-{os.getuid()}"
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "file/below"])
+def test_a_folder_that_cannot_be_used_costs_time_only(name, monkeypatch, tmp_path):
+    """Its name is too long, or it would lie in a file: nothing is kept, and nothing is raised."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path / name))
+    assert not cache.is_writable(tmp_path / name)
+    cache.remember("a key", 1.0)
+    assert cache.recall("a key") is None
+    assert cache.kept_folder() == tmp_path / name

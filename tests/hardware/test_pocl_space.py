@@ -57,6 +57,30 @@ def test_a_full_disk_is_numpys_business_when_accelerated(full, caplog):
     assert "\n" not in record.getMessage()
 
 
+@pytest.mark.skipif(os.name != "posix", reason="PoCL's folder is not known there")
+def test_pocl_gets_another_folder_where_its_own_cannot_be_written(monkeypatch, tmp_path, caplog):
+    """In the cache folder, else in a temporary one; a folder that the user named is left alone."""
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(pocl_space, "_replaced", "")
+    monkeypatch.setenv("POCL_CACHE_DIR", "")  # so that it is restored
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path / "cache"))
+    pocl_space.find_space()
+    assert os.environ["POCL_CACHE_DIR"] == str(tmp_path / "cache" / "pocl")
+    for _ in range(2):
+        with caplog.at_level(logging.WARNING), pocl_space.compiling(POCL):
+            pass
+    (record,) = caplog.records
+    assert str(tmp_path / "cache" / "pocl") in record.getMessage()
+    monkeypatch.setenv("POCL_CACHE_DIR", "/the/users/own")
+    pocl_space.find_space()
+    assert os.environ["POCL_CACHE_DIR"] == "/the/users/own"
+    monkeypatch.setenv("POCL_CACHE_DIR", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "free"))
+    pocl_space.find_space()
+    assert os.environ["POCL_CACHE_DIR"] == ""
+
+
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root mounts")
 def test_pocl_on_a_full_disk_is_one_clear_error(device, tmp_path):
     """On a really full disk, PoCL gives one clear error and does not end the process."""
