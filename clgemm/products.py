@@ -123,7 +123,8 @@ def _dot(a: Any, b: Any, out: Any) -> Any:
             return made
         made, bound = contracted(x, y, shape, out, queue, precision)
         _remember(signature, bound, shape)
-        return unwrapped(made, out)
+        made = unwrapped(made, out)
+        return _typed(made, a, b) if out is None else made
 
     if is_device(x):
         require_out(out, shape)
@@ -171,7 +172,7 @@ def _inner(a: Any, b: Any) -> Any:
     shape = x.shape[:-1] + y.shape[:-1]
 
     def on_device() -> Any:
-        return unwrapped(contracted(x, columns, shape, None, queue)[0], None)
+        return _typed(unwrapped(contracted(x, columns, shape, None, queue)[0], None), a, b)
 
     if is_device(x):
         return on_device()
@@ -403,6 +404,12 @@ def _from_either(
         if made is not None:
             return made[0]
     return decision.on_host(entry, on_host)
+
+
+def _typed(made: Any, a: Any, b: Any) -> Any:
+    """Return a result of the type that NumPy's dot and inner give it."""
+    is_mapped = type(a) is type(b) is np.memmap and type(made) is np.ndarray
+    return made.view(np.memmap) if is_mapped else made
 
 
 def _are_plain(a: Any, b: Any, out: Any) -> bool:

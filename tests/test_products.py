@@ -294,6 +294,24 @@ def test_memory_mapped_and_list_operands(device, tmp_path, launches):
     assert len(launches) == 1
 
 
+@pytest.mark.parametrize("threshold", ["0", str(2**60)])
+def test_products_of_memory_mapped_arrays_have_numpys_type(
+    threshold, device, tmp_path, monkeypatch
+):
+    """Whichever side makes a product, its type is that from NumPy."""
+    monkeypatch.setenv("CLGEMM_THRESHOLD", threshold)
+    mapped = np.memmap(tmp_path / "x", np.float32, "w+", shape=(4, 4))
+    mapped[...] = FLOATS
+    plain = np.asarray(mapped)
+    for a, b in ((mapped, mapped), (mapped, plain), (mapped, mapped[0]), (mapped[0], mapped[1])):
+        for _ in range(2):  # the second time, the first one's plan is found
+            for name in ("dot", "inner", "matmul"):
+                assert type(getattr(clgemm, name)(a, b)) is type(getattr(np, name)(a, b)), name
+            assert type(clgemm.tensordot(a, b, 1)) is type(np.tensordot(a, b, 1))
+        chain = [mapped, mapped, b]
+        assert type(clgemm.multi_dot(chain)) is type(np.linalg.multi_dot(chain))
+
+
 def test_small_products_stay_on_the_host(device, monkeypatch, launches):
     """NumPy makes products below the threshold, and the device those from it on."""
     monkeypatch.setenv("CLGEMM_THRESHOLD", "65")
