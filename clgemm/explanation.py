@@ -55,6 +55,12 @@ class Explanation(NamedTuple):
             lines.append(self.preparing)
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook displays."""
+        from html import escape
+
+        return f"<pre>{escape(str(self))}</pre>"
+
 
 NOTHING = Side(0.0, "not compared")
 

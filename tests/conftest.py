@@ -31,6 +31,7 @@ from hypothesis import HealthCheck, settings
 import clgemm
 from clgemm.core import caches
 from clgemm.core.named import named
+from clgemm.hardware import trial
 from clgemm.hardware.choice import devices, no_device
 from clgemm.planning import planner
 from clgemm.records import lookup
@@ -40,6 +41,8 @@ from clgemm.runtime.workspace import Workspace
 
 pytest_plugins = ["pytest_clgemm", "pytester"]  # the first also where clgemm is not installed
 
+if "oclgrind" in os.environ.get("LD_PRELOAD", ""):  # it looks into each instruction
+    trial.JOB_SECONDS = 600.0
 # Simulators and software GPUs take milliseconds a launch.
 SLOW = any(name in d.name for d in devices() for name in ("llvmpipe", "Oclgrind"))
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from contextvars import ContextVar, Token
+from typing import Literal, TypeAlias
 
 from clgemm.core.settings import Variable
 
 __all__ = [
     "PRECISIONS",
+    "Precision",
     "chosen_precision",
     "environment_precision",
     "precision",
@@ -16,6 +18,7 @@ __all__ = [
     "require_precision",
 ]
 
+Precision: TypeAlias = Literal["strict", "float32", "fast"]
 PRECISIONS = ("strict", "float32", "fast")
 PRECISION_VARIABLE = "CLGEMM_PRECISION"
 _variable = Variable(PRECISION_VARIABLE)
@@ -114,8 +117,9 @@ class precision(contextlib.ContextDecorator):
     ...     c = clgemm.matmul(a, b)
     """
 
-    def __init__(self, allowed: str) -> None:
-        self._allowed = require_precision(allowed)
+    def __init__(self, allowed: Precision) -> None:
+        require_precision(allowed)
+        self._allowed: Precision = allowed
         self._tokens: list[Token[str | None]] = []
 
     def _recreate_cm(self) -> precision:

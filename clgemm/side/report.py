@@ -151,6 +151,19 @@ class Report(NamedTuple):
         rest = self.saved, self.preparing, *map(str, self.left_out), self.children
         return "; ".join(filter(None, [text, *rest]))
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook displays."""
+        from html import escape
+
+        heads = "function", "calls", "where and why", "seconds"
+        table = "".join(f"<th>{head}</th>" for head in heads)
+        for row in self.rows:
+            where = f"host: {row.reason}" if row.reason else "device"
+            seconds = "" if row.seconds is None else f"{row.seconds:.3f}"
+            cells = (escape(row.function), f"{row.calls:,}", escape(where), seconds)
+            table += "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+        return f"<p>{escape(str(self))}</p><table>{table}</table>"
+
     @property
     def why_nothing(self) -> str:
         """A sentence that says why no product ran on the device, and what helps; "" if one did."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyopencl.array as cl_array
 
 from clgemm.blas import sgemm
-from clgemm.core.precision import PRECISIONS, precision
+from clgemm.core.precision import PRECISIONS, Precision, precision
 from clgemm.core.transfer_config import TransferConfig
 from clgemm.hardware.choice import device as chosen_device
 from clgemm.hardware.device import Device
@@ -118,7 +118,7 @@ def _batches(_: Device, rng: np.random.Generator, mode: str, number: int) -> Fou
     a = layout_like(rng, len(batch_a) + 2).place(values).view
     values = made(names[number % len(names)], rng, (*batch_b, k, n))
     b = layout_like(rng, len(batch_b) + 2).place(values).view
-    with precision(mode):
+    with precision(cast("Precision", mode)):
         result = matmul(a, b)
     return (result.size, *compared(result, a, b, precision=mode))
 

@@ -187,6 +187,15 @@ def test_a_report_in_one_line():
     assert "it failed once: it burns" in str(left_out._replace(failures=1))
 
 
+def test_a_notebook_shows_a_report_as_a_table():
+    """Each row is a row of it, and what it says in one line stands above."""
+    rows = (Row("dot", "", 1234, 0.5), Row("matmul", "a < b", 2, None))
+    shown = Report("X & Y", rows)._repr_html_()
+    assert "1234 products on X &amp; Y" in shown
+    assert "<tr><td>dot</td><td>1,234</td><td>device</td><td>0.500</td></tr>" in shown
+    assert "<tr><td>matmul</td><td>2</td><td>host: a &lt; b</td><td></td></tr>" in shown
+
+
 def test_a_report_says_what_resident_arrays_saved():
     """A report tells what was not sent for resident arrays, if any was used."""
     found = Report("GPU", (), resident=1200, saved_bytes=5_000_000, compared_bytes=40_000)
