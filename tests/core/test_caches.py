@@ -14,7 +14,6 @@ from clgemm.core import caches
 PURE = "the result depends on the arguments only"
 SHIPPED = "the files of installed packages do not change"
 DEVICES = "users hold these devices and queues, and what belongs to them"
-LOADED = "a library that is loaded stays"
 MACHINE = "the processor and its memory stay the same"
 ONCE = "a message is logged once, or a folder is made once"
 PROGRAM = "a program's name and arguments stay the same, and so does its machine"
@@ -54,6 +53,7 @@ KEPT = {
     "side.preparation._warn_once": ONCE,
     "side.settings._rule": PURE,
     "side.settings.quick_rule": PURE,
+    "runtime.programs._require_pyopencls_cache": ONCE,
 }
 # Pure: a function there depends on its arguments, and on source files of the package.
 PURE_PACKAGE = "kernels."
