@@ -143,6 +143,11 @@ class Child:
         """Whether the process runs."""
         return self._process is not None
 
+    @property
+    def process_id(self) -> int | None:
+        """The process's number, or None if none runs."""
+        return self._process.pid if self._process else None
+
     def _started(self) -> subprocess.Popen[str]:
         if self._process is None:
             self._errors.seek(0)
