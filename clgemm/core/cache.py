@@ -26,6 +26,7 @@ __all__ = [
     "append",
     "cache_folder",
     "folder_problem",
+    "is_private",
     "is_writable",
     "kept_folder",
     "locked",
@@ -36,6 +37,7 @@ __all__ = [
     "remember",
     "replace",
     "rewrite",
+    "temporary_folder",
     "warn_once",
     "warn_unkept",
 ]
@@ -51,6 +53,11 @@ LOCK_SECONDS = 30  # the longest wait for another writer, which holds the lock f
 
 def cache_folder() -> Path:
     """Return the folder for all files that outlive a process; it may not exist yet."""
+    return _usual_folder() or temporary_folder(_temporary_place())
+
+
+def _usual_folder() -> Path | None:
+    """Return the folder that the user or the system names; None for a user without a home."""
     if folder := os.environ.get(CACHE_VARIABLE):
         return Path(os.path.expanduser(folder))  # noqa: PTH111 - without a home it is left as it is
     try:
@@ -60,8 +67,8 @@ def cache_folder() -> Path:
         import platformdirs
 
         return platformdirs.user_cache_path("clgemm")
-    except RuntimeError:  # the user has no home folder
-        return _temporary()
+    except RuntimeError:
+        return None
 
 
 def kept_folder() -> Path:
@@ -70,25 +77,40 @@ def kept_folder() -> Path:
     All processes of a user share the temporary folder. A folder that CLGEMM_CACHE_DIR names is
     never replaced.
     """
-    folder = cache_folder()
-    if os.environ.get(CACHE_VARIABLE) or is_writable(folder):
+    folder = _usual_folder()
+    if folder is not None and (os.environ.get(CACHE_VARIABLE) or is_writable(folder)):
         return folder
-    import stat
-
-    temporary = _temporary()
-    with contextlib.suppress(OSError):
-        temporary.mkdir(mode=0o700, exist_ok=True)
-        status, user = temporary.lstat(), os.getuid() if hasattr(os, "getuid") else ""
-        # Another user could have made this folder first: use it only if it is ours alone.
-        if stat.S_ISDIR(status.st_mode) and status.st_uid == user and not status.st_mode & 0o077:
-            return temporary
-    return folder
+    temporary = temporary_folder(_temporary_place())
+    if is_private(temporary):
+        return temporary
+    return folder or Path(os.devnull) / "clgemm"  # nothing is kept there
 
 
-def _temporary() -> Path:
+def temporary_folder(place: Path) -> Path:
+    """Return this user's folder in a place that all users share."""
+    return place / f"clgemm-{os.getuid() if hasattr(os, 'getuid') else ''}"
+
+
+def _temporary_place() -> Path:
     import tempfile
 
-    return Path(tempfile.gettempdir()) / f"clgemm-{os.getuid() if hasattr(os, 'getuid') else ''}"
+    return Path(tempfile.gettempdir())
+
+
+def is_private(folder: Path) -> bool:
+    """Make a folder in a place that all users share, and tell whether it is this user's alone.
+
+    Another user could have made it first.
+    """
+    import stat
+
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+    except OSError:
+        return False
+    user = os.getuid() if hasattr(os, "getuid") else ""
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == user and not status.st_mode & 0o077
 
 
 def is_writable(folder: Path) -> bool:

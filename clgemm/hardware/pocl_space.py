@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyopencl as cl
 
-from clgemm.core.cache import is_writable, kept_folder, warn_once
+from clgemm.core.cache import is_private, is_writable, kept_folder, temporary_folder, warn_once
 
 __all__ = ["compiling", "find_space", "pocl_folder"]
 
@@ -34,9 +34,10 @@ def find_space() -> None:
     folder = pocl_folder()
     if folder is None or os.environ.get(FOLDER_VARIABLE) or _is_usable(folder):
         return
-    shared = Path("/dev/shm") / f"clgemm-{os.getuid()}"
-    for place in (kept_folder(), Path(tempfile.gettempdir()) / shared.name, shared):
-        if _is_usable(place):
+    places = [kept_folder()]
+    places += (temporary_folder(Path(each)) for each in (tempfile.gettempdir(), "/dev/shm"))
+    for place in places:
+        if _is_usable(place) and (place is places[0] or is_private(place)):
             os.environ[FOLDER_VARIABLE] = str(place / "pocl")
             _replaced = f"{folder} cannot be written: PoCL compiles in {place / 'pocl'}"
             return

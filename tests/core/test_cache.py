@@ -141,6 +141,8 @@ def test_a_user_without_a_home_has_a_private_temporary_folder(monkeypatch, tmp_p
     monkeypatch.setattr(Path, "home", classmethod(no_home))
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     assert cache.cache_folder() == cache.kept_folder() == tmp_path / f"clgemm-{os.getuid()}"
+    cache.kept_folder().chmod(0o777)  # as another user might have made it
+    assert cache.kept_folder() == Path(os.devnull) / "clgemm"
 
 
 @pytest.mark.parametrize("name", ["a" * 300, "file/below"])

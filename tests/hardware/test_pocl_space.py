@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from types import SimpleNamespace
 
@@ -72,6 +73,16 @@ def test_pocl_gets_another_folder_where_its_own_cannot_be_written(monkeypatch, t
             pass
     (record,) = caplog.records
     assert str(tmp_path / "cache" / "pocl") in record.getMessage()
+    # A temporary folder that others may write to is not used.
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path / "file"))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    (tmp_path / f"clgemm-{os.getuid()}").mkdir()
+    for allowed in (0o777, 0o700):
+        (tmp_path / f"clgemm-{os.getuid()}").chmod(allowed)
+        monkeypatch.setenv("POCL_CACHE_DIR", "")
+        pocl_space.find_space()
+        is_used = str(tmp_path) in os.environ["POCL_CACHE_DIR"]
+        assert is_used == (allowed == 0o700)
     monkeypatch.setenv("POCL_CACHE_DIR", "/the/users/own")
     pocl_space.find_space()
     assert os.environ["POCL_CACHE_DIR"] == "/the/users/own"
