@@ -308,7 +308,8 @@ def test_a_site_that_prints_does_not_disturb_a_trial(device, tmp_path):
         "from clgemm.hardware import trial\n"
         f"print(trial.ask('check', device={identity(device)!r})['outcome'])"
     )
-    assert run(code, tmp_path, PYTHONPATH=str(tmp_path)).stdout.endswith("right\n")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    assert run(code, tmp_path, PYTHONPATH=path).stdout.endswith("right\n")
 
 
 def test_processes_that_start_together_check_once(device, tmp_path):

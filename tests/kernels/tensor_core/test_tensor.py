@@ -361,8 +361,9 @@ def most_listed(m, n):
 
 
 def listed(able, monkeypatch, a, b):
-    """Return how many elements a product lists."""
+    """Return how many elements a product lists, of device arrays in the device's own queue."""
     space = workspace(able.queue)
+    a, b = (cl.array.to_device(space.queue, np.ascontiguousarray(x)) for x in (a, b))
     clgemm.sgemm(1.0, a, b)  # makes the counters
     count = np.empty(1, np.uint32)
     counter = space._memory.outlier_counters()[0]
