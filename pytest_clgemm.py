@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -133,5 +133,18 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         if marker is not None:
             import clgemm
 
-            stack.enter_context(clgemm.precision(*marker.args, **marker.kwargs))
+            with suppress(TypeError, ValueError):  # `pytest_runtest_setup` reports it
+                stack.enter_context(clgemm.precision(*marker.args, **marker.kwargs))
         yield
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail a test whose marker names no precision."""
+    marker = item.get_closest_marker(MARKER)
+    if marker is not None:
+        import clgemm
+
+        try:
+            clgemm.precision(*marker.args, **marker.kwargs)
+        except (TypeError, ValueError) as error:
+            pytest.fail(f"the marker {MARKER}: {error}", pytrace=False)

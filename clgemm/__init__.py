@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from clgemm.info import show_config
     from clgemm.prepared import PreparedProduct, prepare
     from clgemm.products import dot, inner, matmul, tensordot
+    from clgemm.runtime.kept import release
     from clgemm.runtime.progress import progress
     from clgemm.runtime.resident import resident
     from clgemm.side.warm import warmup
@@ -48,6 +49,7 @@ _PLACES = {
     "precision": "core.precision",
     "prepare": "prepared",
     "progress": "runtime.progress",
+    "release": "runtime.kept",
     "resident": "runtime.resident",
     "set_device": "hardware.choice",
     "sgemm": "blas",
@@ -108,6 +110,7 @@ __all__ = [
     "precision",
     "prepare",
     "progress",
+    "release",
     "resident",
     "set_device",
     "sgemm",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -46,5 +48,20 @@ COMMANDS = {
 }
 
 
+def _written() -> int:
+    """Run a command; if its output cannot be written, say so without a traceback."""
+    try:
+        code = main()
+        sys.stdout.flush()
+        return code
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC) or error.filename is not None:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes there
+        if error.errno == errno.ENOSPC:
+            print(f"the output is not complete: {error.strerror}", file=sys.stderr)
+        return 1
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_written())

@@ -140,6 +140,7 @@ def sgemm(
         _load()
     from clgemm.runtime.call_cache import remember, repeat
     from clgemm.runtime.launch import duplicate, multiply
+    from clgemm.runtime.waiting import wait_for_all
 
     before = () if wait_for is None else events(wait_for)
     alpha, beta = single(alpha, "alpha"), single(beta, "beta")
@@ -176,6 +177,9 @@ def sgemm(
         transposes = {"a": bool(trans_a), "b": bool(trans_b)}
         op_a, op_b, shape, ldc = _from_storage(operands, sizes, leading, transposes, order)
 
+    if before and shared is None:  # nothing may come to write a host array later
+        wait_for_all(before)
+        before = ()
     # The result is c itself, a copy of it, or a new array.
     if c is None:
         beta = 0.0

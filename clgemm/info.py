@@ -29,6 +29,7 @@ from clgemm.records.costs import file as costs_file
 from clgemm.records.costs import measured_costs
 from clgemm.records.lookup import user_file
 from clgemm.records.verified import COMMAND, all_verified, standing
+from clgemm.runtime.kept import kept_bytes
 from clgemm.runtime.worker import missing
 from clgemm.side.settings import (
     ALWAYS_HOST,
@@ -140,6 +141,7 @@ def _settings() -> dict[str, str]:
         "precision": "{} ({})".format(*precision_and_source()),
         "side of products that may go to either": side,
         "cache folder": f"{cache_folder()} ({source}){problem}",
+        "memory kept for the next products": f"{kept_bytes() / 2**20:.0f} MiB",
     }
 
 

@@ -319,6 +319,22 @@ def test_precision_is_accepted(precision, device):
     np.testing.assert_array_equal(clgemm.sgemm(1.0, a, a, precision=precision), a @ a)
 
 
+@pytest.mark.parametrize("k", [10**6, 10**7])
+@pytest.mark.parametrize(("m", "n"), [(6, 6), (1, 1), (3, 40), (64, 64), (700, 2)])
+def test_the_error_of_long_sums_grows_like_that_of_a_blas(device, m, n, k):
+    """Of numbers of one sign, whose partial sums are large; in float64 for comparison."""
+    if (m + n) * k > (2**24 if "Oclgrind" in device.name or "llvmpipe" in device.name else 2**28):
+        pytest.skip("this takes much memory or time")
+    rng = np.random.default_rng(m * n)
+    a, b = rng.random((m, k), np.float32), rng.random((k, n), np.float32)
+    some = slice(0, 64)
+    exact = a[some].astype(np.float64) @ b
+    allowed = 4 * max(abs((a[some] @ b) / exact - 1).max(), 3e-7)
+    for x, y in ((a, b), (np.asfortranarray(a), np.asfortranarray(b))):
+        found = clgemm.sgemm(1.0, x, y)
+        assert abs(found[some] / exact - 1).max() <= allowed
+
+
 def test_scalars_are_rounded_to_float32(device):
     """alpha and beta are rounded to float32, as in BLAS."""
     a = np.full((2, 2), np.nan, np.float32)

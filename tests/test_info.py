@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -98,3 +102,31 @@ def test_info_shows_each_setting_with_its_source(device, monkeypatch):
     assert shown["precision"] == "float32 (default)"
     assert "whichever takes less time (default)" in shown.values()
     assert shown["cache folder"].endswith(" (default)")
+
+
+def test_a_reader_that_leaves_gets_no_traceback(device):
+    """`python -m clgemm info | head -1`."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "clgemm", "info"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait() == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is full")
+def test_a_full_disk_is_one_line(device):
+    """`python -m clgemm info > /dev/full`."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "clgemm", "info"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "the output is not complete: No space left on device\n"

@@ -12,7 +12,7 @@ from clgemm.contraction import as_batches
 from clgemm.core.layout import broadcast_batch
 from clgemm.runtime import results
 from clgemm.runtime.operands import overlap, rearranged, updatable
-from clgemm.side.decision import Sizes, own_transpose
+from clgemm.side.decision import Sizes
 
 __all__ = ["FLOAT32", "Request", "is_float32", "parse_matmul"]
 
@@ -61,12 +61,6 @@ class Request(NamedTuple):
         """m, n, k and the number of matrices."""
         rows, columns = self.rows, self.columns
         return rows.shape[-2], columns.shape[-1], rows.shape[-1], math.prod(self.batch)
-
-    @property
-    def is_symmetric(self) -> bool:
-        """Whether NumPy's result is symmetric bit for bit: a matrix times its own transpose."""
-        rows, columns = self.rows, self.columns
-        return rows.dtype == columns.dtype == FLOAT32 and own_transpose(rows, columns)
 
     @property
     def is_direct(self) -> bool:

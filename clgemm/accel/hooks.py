@@ -20,7 +20,7 @@ from clgemm.accel.arguments import FLOAT32, Request, is_float32, parse_matmul
 from clgemm.accel.failures import DEEP, FAILED, Failures, is_near_recursion_limit
 from clgemm.accel.inside import RunningProducts
 from clgemm.accel.places import disguised
-from clgemm.accel.semantics import FloatErrors, match_numpy, raise_again, reports
+from clgemm.accel.semantics import FloatErrors, errors_of, raise_again, reports
 from clgemm.accel.settings import Settings
 from clgemm.contraction import (
     as_products,
@@ -236,7 +236,7 @@ class Hooks:
             c = out if is_direct else request.allocated()
             matrices = request.matrices(c)
             _multiply_into(x, y, matrices)
-            errors = match_numpy(request.is_symmetric, matrices, (x, y), lambda: (x, y))
+            errors = errors_of(matrices, (x, y), lambda: (x, y))
             if out is not None and not is_direct:
                 np.copyto(out, c, casting="unsafe")  # `parse_matmul` has checked the casting
             return unwrapped(c, None) if out is None else out, errors
@@ -261,13 +261,11 @@ class Hooks:
     def _dot_task(self, x: Any, y: Any, out: Any) -> Task:
         shape, k = x.shape[:-1] + without(y.shape, -2), x.shape[-1]
         m, n = math.prod(x.shape[:-1]), math.prod(without(y.shape, -2))
-        symmetric = x.ndim == 2 and decision.own_transpose(x, y)
 
         def on_device() -> tuple[Any, FloatErrors]:
             operands = float32_operand(x, "a"), float32_operand(y, "b")
             result = unwrapped(_dot_of(*operands, shape, out), out)
-            errors = match_numpy(
-                symmetric,
+            errors = errors_of(
                 np.asarray(result).reshape(m, n),
                 operands,
                 lambda: (x.reshape(m, k), np.moveaxis(y, max(y.ndim - 2, 0), 0).reshape(k, n)),

@@ -1,4 +1,4 @@
-"""Side effects of NumPy's products: exactly symmetric results and floating-point errors."""
+"""Side effects of NumPy's products: floating-point errors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ __all__ = [
     "FloatErrors",
     "Reports",
     "cannot_overflow",
-    "match_numpy",
-    "mirror",
+    "errors_of",
     "raise_again",
     "reports",
 ]
@@ -23,7 +22,6 @@ LARGE = np.full((1, 1), 3e38, np.float32)
 INFINITE, ZERO = np.full((1, 1), np.inf, np.float32), np.zeros((1, 1), np.float32)
 # Below the square of the largest float32 number, even if sums of squares in float32 lose some.
 BOUND = 1e70
-BLOCK = 256  # rows and columns that are copied at a time
 
 
 class FloatErrors(NamedTuple):
@@ -60,20 +58,17 @@ def reports() -> Reports:
     )
 
 
-def match_numpy(
-    symmetric: bool,
+def errors_of(
     c: Any,
     factors: tuple[Any, Any],
     operands: Callable[[], tuple[Any, Any]],
 ) -> FloatErrors:
-    """Make the device's product symmetric if asked for, and return its floating-point errors.
+    """Return the floating-point errors of the device's product.
 
     They are looked for if somebody watches: see `clgemm.runtime.finite`.
 
     Parameters
     ----------
-    symmetric : bool
-        Whether to make the product symmetric bit for bit.
     c : ndarray, shape (..., m, n)
         The product.
     factors : tuple of ndarray
@@ -85,8 +80,6 @@ def match_numpy(
     from clgemm.hardware.choice import chosen
     from clgemm.runtime.finite import is_finite, watch
 
-    if symmetric:
-        mirror(c)
     seen = watch()
     if seen is None or not c.size or seen.elements == c.size:
         return NO_ERRORS
@@ -125,17 +118,3 @@ def _float_errors(a: Any, b: Any, c: Any) -> FloatErrors:
         overflow=bool((finite & ~np.isfinite(c)).any()),
         invalid=bool((numbers & np.isnan(c)).any()),
     )
-
-
-def mirror(c: Any) -> None:
-    """Copy the upper triangles of a batch of square matrices to the lower ones."""
-    n = c.shape[-1]
-    flipped = c.swapaxes(-1, -2)
-    for i in range(0, n, BLOCK):
-        rows = slice(i, i + BLOCK)
-        for j in range(0, i, BLOCK):
-            columns = slice(j, j + BLOCK)
-            c[..., rows, columns] = flipped[..., rows, columns]
-        corner = c[..., rows, rows]
-        below = np.tri(corner.shape[-1], k=-1, dtype=np.bool_)
-        np.copyto(corner, flipped[..., rows, rows].copy(), where=below)

@@ -108,7 +108,7 @@ def record(
     kept = np.zeros(shape, np.float32)
     precision = chosen_precision()
     staging = Staging(device, config)
-    product = TiledProduct(1.0, 0.0, precision, device, staging.space, ())
+    product = TiledProduct(1.0, 0.0, precision, device, staging.space)
     multiply_through(staging, product, a, b, kept)  # builds, pins, proves
     times = []
     for _ in range(rounds):
@@ -120,7 +120,7 @@ def record(
     recorder = Recorder()
     recording = RecordingStaging(device, config, recorder)
     recorded = RecordingWorkspace(profiling_queue(device), recorder)
-    product = TiledProduct(1.0, 0.0, precision, device, recorded, ())
+    product = TiledProduct(1.0, 0.0, precision, device, recorded)
     result = kept
     timelines = []
     for number in range(rounds + 1):

@@ -21,12 +21,15 @@ class Problem(NamedTuple):
         broadcast to that of `c`.
     precision : str or None
         As `clgemm.precision`. None for a scaling, which reads neither `a` nor `b`.
+    is_symmetric : bool
+        Whether B is A's transpose in the same memory and beta is 0, so that C is to be symmetric.
     """
 
     a: Layout
     b: Layout
     c: Layout
     precision: str | None
+    is_symmetric: bool = False
 
     @classmethod
     def of(cls, shape: Shape, precision: str) -> Problem:

@@ -1,4 +1,4 @@
-"""Long products on a device that uses host memory in place, cut into tiles of about a second.
+"""Long products on a device that uses host memory in place, in tiles of half a second at most.
 
 Between two tiles the program hears of the progress, and a signal's handler can end the product. A
 product is cut only if every tile adds up in the order of the whole, so no bit changes.
@@ -20,8 +20,8 @@ from clgemm.planning.tiles import cut
 __all__ = ["takes_seconds", "tile_steps"]
 
 # Multiply-adds of a tile: of a CPU per compute unit, and in all where the CPU plays a GPU. A core
-# of an EPYC makes so many in 0.6 seconds (PoCL 3.0, 2026-11).
-TILE_WORK, TILE_WORK_IF_SLOW = 2**35, 2**28
+# of an EPYC makes so many in 0.3 seconds (PoCL 3.0, 2026-11).
+TILE_WORK, TILE_WORK_IF_SLOW = 2**34, 2**28
 # Arguments of kernels on which the order of a sum depends, and fields of configs that it does not.
 ORDERING = ("k", "slice_k", "block_k", "slices")
 INDIFFERENT = {"packs", "whole"}
@@ -62,13 +62,13 @@ def _tile_steps(device: Device, problem: Problem, most: int) -> tuple[int, ...]:
 def _part(problem: Problem, tile: tuple[int, ...]) -> Problem:
     """Return the product of a tile of so many rows and columns, and so many of each batch axis."""
     *batch, rows, columns = tile
-    a, b, c, precision = problem
+    a, b, c = problem.layouts
     a, b = a.broadcast(c.batch), b.broadcast(c.batch)
     return Problem(
         a._replace(shape=(*batch, rows, a.columns)),
         b._replace(shape=(*batch, b.rows, columns)),
         c._replace(shape=tile),
-        precision,
+        problem.precision,
     )
 
 

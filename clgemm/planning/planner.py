@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from clgemm.core.caches import forgettable, holds_contexts
@@ -17,6 +18,7 @@ from clgemm.hardware.identity import where
 from clgemm.kernels import FAMILIES, family_named
 from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.common.family import Fallback, Family
+from clgemm.kernels.mirror.plan import mirror_plan
 from clgemm.kernels.pack.defaults import copy_config
 from clgemm.kernels.pack.plan import make_copy_plan
 from clgemm.planning.bounded import bounded
@@ -112,6 +114,10 @@ def plan_of(device: Device, problem: Problem) -> Planned:
     if not family.instructions:  # OpenCL C alone: IEEE multiply-adds in every precision
         problem = problem._replace(precision="strict")
     plan = make_plan(device, problem, family, choice)
+    # On lanes, kernels may take A otherwise than B, as those of tensor cores do.
+    if problem.is_symmetric and not traits.has_vectors:
+        steps = (*plan.steps, *mirror_plan(c, traits.limits).steps)
+        plan = replace(plan, steps=steps)
     return Planned(plan, swapped, problem, family, choice, family.scope(problem, choice, traits))
 
 

@@ -110,11 +110,15 @@ def repeat(
     if are_device and _again(settings, a, b, c, wait_for):
         return c, None
     signature = call_signature(function, options, precision, a, b, c, queue)
+    if beta and signature is not None and signature[-1]:
+        return None, None  # C may be symmetric, unless something is added
     cached = None if signature is None else _calls.get(signature)
     if cached is None:
         return None, signature
     bound, shape, order = cached
-    if isinstance(bound, AtOnceCall) and (wait_for or any_held()):
+    if wait_for and not are_device:
+        return None, signature
+    if isinstance(bound, AtOnceCall) and any_held():
         return None, signature  # the device may hold what would be sent
     if c is None:
         c = allocated(a, shape, order, bound.space.queue)
@@ -151,7 +155,8 @@ def _again(settings: Settings, a: Any, b: Any, c: Any, wait_for: Sequence[cl.Eve
     if same is None or same.state != _state(a, b, c):
         return False
     if same.settings != settings:
-        if same.settings[:3] != settings[:3]:
+        # A result to which nothing is added may be symmetric.
+        if same.settings[:3] != settings[:3] or (same.settings[4] == 0) != (settings[4] == 0):
             return False
         call = settled(same.bound, settings[3], a, b, settings[4], c)
         same = _same[id(c)] = same._replace(call=call, settings=settings)

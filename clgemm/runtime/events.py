@@ -221,11 +221,6 @@ class QueueOrder:
         complete = cl.command_execution_status.COMPLETE
         return tuple(e for e in self._all_before() if e.command_execution_status > complete)
 
-    def forget(self) -> None:
-        """Keep no events of transfers: they keep the host memory that was transferred."""
-        with self._lock:
-            self._past.clear()
-
     def _all_before(self) -> Sequence[cl.Event]:
         """Return events that are complete only after all commands of this queue up to now."""
         if self.is_uncertain:

@@ -190,10 +190,11 @@ def execute(
 ) -> None:
     """Update C = alpha A B + beta C with operands of the signature that was bound.
 
-    Host arrays are complete on return. Device arrays are enqueued, behind all their events.
+    Host arrays are complete on return. Device arrays are enqueued, behind all their events and
+    those of `wait_for`, which host arrays do not take.
     """
     if isinstance(c, np.ndarray):
-        _execute_in_place(bound, alpha, a, b, beta, c, wait_for)
+        _execute_in_place(bound, alpha, a, b, beta, c)
     else:
         settled(bound, alpha, a, b, beta, c).enqueue(a, b, c, wait_for)
 
@@ -222,7 +223,6 @@ def _execute_in_place(
     b: HostArray,
     beta: float,
     c: HostArray,
-    wait_for: Events,
 ) -> None:
     space, plan, swapped, (start_a, start_b, start_c), is_long, takes_addresses = bound
     if swapped:
@@ -231,13 +231,11 @@ def _execute_in_place(
     memory = HostMemory(queue.context, {"a": a, "b": b, "c": c}, takes_addresses)
     scalars = alpha, beta, start_a, start_b, start_c
     try:
-        # Nobody knows how long a user's events take.
-        if (is_long or wait_for) and answers_signals():
+        if is_long and answers_signals():
             waiting = functools.partial(wait, memory=memory)
-            space.compute(plan, memory, scalars, wait_for, waiting)
+            space.compute(plan, memory, scalars, waiting)
         else:
-            space.enqueue(plan, memory, scalars, wait_for).wait()
+            space.enqueue(plan, memory, scalars).wait()
     except BaseException:
-        # Commands still enqueued may read or write the caller's memory.
-        finish(queue, space.lock, (a, b, c), memory)
+        finish(queue, space.lock, (a, b, c, memory))
         raise

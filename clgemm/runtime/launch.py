@@ -36,6 +36,7 @@ from clgemm.runtime.progress import begun
 from clgemm.runtime.several.part import Part
 from clgemm.runtime.several.spread import spread
 from clgemm.runtime.transfer.at_once import AtOnceCall
+from clgemm.runtime.transfer.mirror import mirror
 from clgemm.runtime.transfer.pipeline import TiledProduct, multiply_through, multiply_together
 from clgemm.runtime.transfer.staging import staging
 from clgemm.runtime.workspace import workspace
@@ -69,6 +70,8 @@ def multiply(
     c : float32 array, shape (..., m, n)
         Updated in place: complete on return on the host, enqueued on the device. Not read when
         `beta` is 0. No two of its elements share memory.
+    wait_for : sequence of pyopencl.Event
+        What a product of device arrays waits for.
     queue : pyopencl.CommandQueue, optional
         Needed for device operands. If left out, host operands go to the chosen device, or are
         spread over the chosen devices.
@@ -115,23 +118,27 @@ def _multiply_on(
     """Update C on devices, of which the first has the queue; the others share host arrays."""
     device, on_host = devices[0], isinstance(c, np.ndarray)
     reads = precision if alpha else None
-    problem, overlaps = problem_of(a, b, c, reads)
+    problem, overlaps = problem_of(a, b, c, reads, beta)
     if any(overlaps):  # an operand that the result would overwrite is read from a copy
         order: Literal["C", "K"] = "K" if on_host else "C"
         a, b = (
             duplicate(x, order, queue) if copied else x
             for x, copied in zip((a, b), overlaps, strict=True)
         )
-        problem, _ = problem_of(a, b, c, reads)
+        copied, _ = problem_of(a, b, c, reads)
+        problem = copied._replace(is_symmetric=problem.is_symmetric)
     bound: BoundCall | AtOnceCall | None
     if on_host:
         part = Part(alpha, a, b, beta, c, reads)
         makers = _compute_part, _compute_together
-        if len(devices) > 1 and spread(problem, part, devices, *makers, wait_for):
+        if len(devices) > 1 and spread(problem, part, devices, *makers):
+            _make_symmetric(problem, c, devices)
             return None
         meter = begun(problem.shape.work) if alpha else None
         advance = int if meter is None else meter.advance
-        bound = _multiply_on_host(problem, part, device, queue, wait_for, advance)
+        bound = _multiply_on_host(problem, part, device, queue, advance)
+        if bound is None:  # C came in parts
+            _make_symmetric(problem, c, devices)
         if meter is not None:
             meter.end()
     else:
@@ -140,12 +147,19 @@ def _multiply_on(
     return bound if alpha and not any(overlaps) else None
 
 
+def _make_symmetric(problem: Problem, c: HostArray, devices: Sequence[Device]) -> None:
+    """Make a result symmetric that is to be, if it may not be."""
+    if problem.is_symmetric and not all(device.limits.has_vectors for device in devices):
+        config = transfer_config(devices[0])
+        mirror(c, None if config is None else staging(devices[0], config))
+
+
 def _compute_part(
     part: Part, device: Device, tile_rows: int, advance: Callable[[int], object]
 ) -> None:
     """Make a part of a product that is spread over several devices, on one of them."""
     problem, _ = problem_of(part.a, part.b, part.c, part.precision)
-    _multiply_on_host(problem, part, device, device.queue, (), advance, tile_rows)
+    _multiply_on_host(problem, part, device, device.queue, advance, tile_rows)
 
 
 def _compute_together(
@@ -158,7 +172,7 @@ def _compute_together(
         config = transfer_config(device)
         assert config is not None
         pool = staging(device, config)
-        made = alpha, beta, precision, device, pool.space, ()
+        made = alpha, beta, precision, device, pool.space
         stagings.append(pool)
         products.append(TiledProduct(*made, advance=advance))
     return multiply_together(stagings, products, a, b, c)
@@ -169,27 +183,23 @@ def _multiply_on_host(
     part: Part,
     device: Device,
     queue: cl.CommandQueue,
-    wait_for: Events,
     advance: Callable[[int], object],
     tile_rows: int = 0,
 ) -> BoundCall | AtOnceCall | None:
     alpha, a, b, beta, c, _ = part
     if (config := transfer_config(device)) is not None:
         pool = staging(device, config)
-        # Nobody knows how long a user's events take.
-        is_slow = device.kind == "CPU" and (bool(wait_for) or _is_long(problem, device))
-        product = TiledProduct(
-            *(alpha, beta, problem.precision, device, pool.space, wait_for, is_slow),
-            tile_rows=tile_rows,
-            advance=advance,
-        )
+        is_slow = device.kind == "CPU" and _is_long(problem, device)
+        made = alpha, beta, problem.precision, device, pool.space, is_slow
+        is_symmetric = problem.is_symmetric and not tile_rows
+        product = TiledProduct(*made, tile_rows, is_symmetric, advance)
         return multiply_through(pool, product, a, b, c)
     bound: BoundCall | None = None
     space, z = workspace(queue), c
     for piece, x, y, scale, z in _parts(problem, a, b, beta, c, device):
         bound = bind_in_place(piece, device, space, takes_addresses(device))
         bound = bound._replace(is_long=_is_long(piece, device))
-        execute(bound, alpha, x, y, scale, z, wait_for)
+        execute(bound, alpha, x, y, scale, z)
         advance(piece.shape.work)
     # What is repeated by the call cache tells no progress.
     return None if z is not c or takes_seconds(device, problem) else bound
@@ -231,7 +241,7 @@ def _tiles(
 
 def _is_long(problem: Problem, device: Device) -> bool:
     """Tell whether a product takes so long that signals should be answered before it is over."""
-    a, b, c, _ = problem
+    a, b, c = problem.layouts
     results, operands = math.prod(c.shape), math.prod(a.shape) + math.prod(b.shape)
     work = max(results * a.columns, TRAFFIC_WORK * (results + operands))
     limits = device.limits

@@ -38,8 +38,10 @@ __all__ = [
     "layout_of",
     "overlap",
     "overlaps_either",
+    "own_transpose",
     "problem_of",
     "rearranged",
+    "same_memory",
     "span_of",
     "transposed",
     "updatable",
@@ -337,6 +339,29 @@ def accepted(
     return {name: float32_operand(x, name) for name, x in operands.items()}, shared
 
 
+def same_memory(a: AnyArray, b: AnyArray) -> bool:
+    """Tell whether two arrays have one first element, as views of one array; True is certain."""
+    if a is b:
+        return True
+    if isinstance(a, np.ndarray):
+        base = b.base
+        if base is None or not (base is a or base is a.base):
+            return a.base is b and address_of(a) == address_of(b)
+        return address_of(a) == address_of(b)
+    return bool(a.base_data == b.base_data and a.offset == b.offset)
+
+
+def own_transpose(a: AnyArray, b: AnyArray) -> bool:
+    """Tell whether b is the transpose of a in the same memory, so that a @ b is symmetric."""
+    return bool(
+        a.ndim == b.ndim > 1
+        and a.strides[-1] == b.strides[-2]
+        and a.shape == b.shape[:-2] + b.shape[:-3:-1]
+        and a.strides == b.strides[:-2] + b.strides[:-3:-1]
+        and same_memory(a, b)
+    )
+
+
 def overlap(x: AnyArray, y: AnyArray) -> bool:
     """Tell whether two arrays on the same side may share an element."""
     if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
@@ -362,8 +387,9 @@ def overlaps_either(c: AnyArray, a: AnyArray, b: AnyArray) -> bool:
 
 
 def problem_of(
-    a: AnyArray, b: AnyArray, c: AnyArray, precision: str | None
+    a: AnyArray, b: AnyArray, c: AnyArray, precision: str | None, beta: float = 1.0
 ) -> tuple[Problem, tuple[bool, bool]]:
-    """Return the problem C = A B, and whether `a` and `b` may share elements with `c`."""
-    problem = Problem(layout_of(a), layout_of(b), layout_of(c), precision)
+    """Return the problem C = A B + beta C, and whether `a` and `b` may share elements with `c`."""
+    is_symmetric = beta == 0 and precision is not None and own_transpose(a, b)
+    problem = Problem(layout_of(a), layout_of(b), layout_of(c), precision, is_symmetric)
     return problem, (overlap(a, c), overlap(b, c))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from clgemm.core.layout import FLOAT_BYTES
+from clgemm.runtime import kept
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -55,6 +56,8 @@ class _Pool:
         OSError
             If there is not so much.
         """
+        kept.register(self)  # again after a fork
+        kept.in_use(size_bytes)
         for _ in range(len(self._kept)):
             try:
                 found = [self._kept.popleft()]
@@ -69,15 +72,20 @@ class _Pool:
 
     def watch(self, array: npt.NDArray[Any], memory: ResultMemory) -> None:
         """Keep the memory once the array and all its views are gone."""
-        kept, living, key = self._kept, self._living, id(memory)
+        free, living, key = self._kept, self._living, id(memory)
 
         def keep(_: object) -> None:
             living.pop(key, None)
-            kept.append(memory)  # the deque drops the oldest
+            if not kept.is_idle():
+                free.append(memory)  # the deque drops the oldest
 
         living[key] = weakref.ref(array, keep)
 
-    def clear(self) -> None:
+    def kept_bytes(self) -> int:
+        """Return how much nothing uses."""
+        return sum(map(len, tuple(self._kept)))
+
+    def give_back(self) -> None:
         """Give back what nothing uses."""
         self._kept.clear()
 
@@ -93,7 +101,7 @@ def empty(shape: tuple[int, ...], order: Literal["C", "F"]) -> npt.NDArray[np.fl
     try:
         memory = _pool.take(size_bytes)
     except OSError:
-        _pool.clear()
+        _pool.give_back()
         return np.empty(shape, np.float32, order)
     array = np.ndarray(shape, np.float32, memory, order=order)
     _pool.watch(array, memory)

@@ -16,6 +16,7 @@ from clgemm.runtime.operands import (
     FLOAT32,
     HOST_MEMORY,
     LARGEST_ALIGNMENT,
+    same_memory,
     usable_in_place,
 )
 
@@ -49,6 +50,11 @@ def call_signature(
         The arguments of the call; None for `c` if the result goes to a new array.
     queue : pyopencl.CommandQueue, optional
         Where host arrays are multiplied, if not on the chosen devices.
+
+    Returns
+    -------
+    tuple or None
+        The last item tells whether `a` and `b` have one first element.
     """
     of_a, of_b = _operand_signature(a), _operand_signature(b)
     of_c = None if c is None else _operand_signature(c)
@@ -75,7 +81,7 @@ def call_signature(
                 return None
     except (ValueError, RuntimeError):
         return None  # if the call needs a device, the call raises this error
-    return where, function, options, precision, of_a, of_b, of_c
+    return where, function, options, precision, of_a, of_b, of_c, same_memory(a, b)
 
 
 def _operand_signature(x: object) -> tuple[Any, ...] | None:

@@ -6,19 +6,13 @@ is complete. So another thread waits in the main thread's place.
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
 
-import numpy as np
 import pyopencl as cl
 
-from clgemm.runtime.operands import HostArray
-
-__all__ = ["answers_signals", "finish", "wait"]
-
-# The longest wait for a queue's commands after an interruption. Then the program goes on.
-PATIENCE_SECONDS = 0.05
+__all__ = ["answers_signals", "finish", "wait", "wait_for_all"]
 
 
 def answers_signals() -> bool:
@@ -29,11 +23,11 @@ def answers_signals() -> bool:
 class _Waiter(threading.Thread):
     """A thread that waits for commands and keeps the memory alive that they read and write.
 
-    It is no daemon, so that the process does not end while commands use its memory.
+    It is no daemon where there is memory, so that the process does not end while commands use it.
     """
 
-    def __init__(self, wait: Callable[[], object], memory: object) -> None:
-        super().__init__(name="clgemm-wait", daemon=False)
+    def __init__(self, wait: Callable[[], object], memory: object, is_endless: bool) -> None:
+        super().__init__(name="clgemm-wait", daemon=is_endless)
         self._wait, self._memory = wait, memory
         self._error: BaseException | None = None
         self.over = threading.Event()
@@ -53,7 +47,7 @@ class _Waiter(threading.Thread):
             raise self._error
 
 
-def wait(event: cl.Event, memory: object) -> None:
+def wait(event: cl.Event, memory: object, is_endless: bool = False) -> None:
     """Wait for a command. An exception of a signal handler ends the wait, but not the command.
 
     Use it for long commands, because it starts a thread.
@@ -62,71 +56,40 @@ def wait(event: cl.Event, memory: object) -> None:
     ----------
     memory : object
         Kept alive until the command is complete.
+    is_endless : bool, optional
+        Whether the command may never be complete: then the process may end before.
     """
-    waiter = _Waiter(event.wait, memory)
+    waiter = _Waiter(event.wait, memory, is_endless)
     waiter.start()
     waiter.result()
 
 
-def finish(
-    queue: cl.CommandQueue,
-    lock: threading.RLock,
-    arrays: tuple[HostArray, ...],
-    memory: object,
-    to_the_end: bool = False,
-) -> bool:
-    """Wait for a queue's commands after a failure, in the main thread `PATIENCE_SECONDS` at most.
+def wait_for_all(events: Iterable[cl.Event]) -> None:
+    """Wait for a user's events, however long; an exception of a signal handler ends that."""
+    for event in events:
+        if answers_signals():
+            wait(event, None, is_endless=True)
+        else:
+            event.wait()
 
-    Commands that take longer continue, and the memory that they use is kept alive. There are two
-    exceptions, in which this waits until all commands are complete. One is a host array that
-    borrows its memory from an unknown owner, so that it cannot be kept alive. The other is a GPU:
-    its commands are short, and NVIDIA's driver crashes if one thread waits while another allocates
-    memory.
+
+def finish(queue: cl.CommandQueue, lock: threading.RLock, memory: object = None) -> None:
+    """Wait after a failure until a queue's commands are complete: those of a call are short.
 
     Parameters
     ----------
     lock : threading.RLock
         The lock under which commands are enqueued.
-    arrays : tuple of array
-        Host arrays that the commands read and write.
-    memory : object
-        Other memory to keep alive.
-    to_the_end : bool, optional
-        Whether to wait however long the commands take.
-
-    Returns
-    -------
-    bool
-        Whether the commands are complete.
+    memory : object, optional
+        What the commands read and write, where others use the queue too: theirs may take long. So
+        an exception of a signal handler, a second Ctrl-C mostly, ends the wait; the memory stays.
     """
     with lock:
         # A marker, because Mesa 22.3 does not wait for flushed commands in clFinish.
         marker = cl.enqueue_marker(queue)
         queue.flush()
-    is_gpu = queue.device.type & cl.device_type.GPU and not queue.device.type & cl.device_type.CPU
-    at_once = to_the_end or is_gpu or not answers_signals()
-    if at_once or not all(_is_kept(array) for array in arrays):
-        marker.wait()
-        return True
-    waiter = _Waiter(marker.wait, (arrays, memory))
-    try:
-        waiter.start()
-    except RuntimeError:  # no more threads
-        marker.wait()
-        return True
-    return waiter.over.wait(PATIENCE_SECONDS)
-
-
-def _is_kept(array: object) -> bool:
-    """Tell whether a host array keeps its memory alive."""
-    base: Any = array
-    # A view by NumPy's as_strided has a base that is no array, but has a base of its own.
-    while base is not None and (isinstance(base, np.ndarray) or hasattr(base, "base")):
-        base = base.base
-    if base is None:
-        return True
-    try:
-        memoryview(base)
-    except TypeError:
-        return False
-    return True
+    if memory is not None and answers_signals():
+        with contextlib.suppress(RuntimeError):  # no more threads
+            wait(marker, memory)
+            return
+    marker.wait()

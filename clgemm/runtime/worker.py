@@ -192,6 +192,7 @@ class Server:
         shape: Sequence[int],
         precision: str,
         key: str,
+        is_symmetric: bool = False,
     ) -> Answer:
         """Make a product of host arrays as the program makes it, and store what it takes.
 
@@ -203,6 +204,8 @@ class Server:
             The shape of C.
         key : str
             Under which its time is stored.
+        is_symmetric : bool, optional
+            Whether B is A's transpose in the same memory.
         """
         found = choices.chosen()[0] if device is None else find(list(device))
         if isinstance(seconds := recall(key), float):
@@ -211,7 +214,7 @@ class Server:
         m, n, k = _affordable(m, n, k)
         rng = np.random.default_rng(0)
         x = _like([*a[0][:-2], m, k], a[1], rng)
-        y = _like([*b[0][:-2], k, n], b[1], rng)
+        y = x.swapaxes(-1, -2) if is_symmetric else _like([*b[0][:-2], k, n], b[1], rng)
         c = np.full((*shape[:-2], m, n), np.nan, np.float32)
         make = partial(multiply, 1.0, x, y, 0.0, c, queue=found.queue, precision=precision)
         with finite.watched():
@@ -506,9 +509,9 @@ def difference(a: Array, b: Array, c: Array, found: Array, alpha: float, beta: f
 
 
 def _problem_from(values: Sequence[Any]) -> Problem:
-    *layouts, precision = values
+    *layouts, precision, is_symmetric = values
     a, b, c = (Layout(tuple(shape), tuple(strides), bits) for shape, strides, bits in layouts)
-    return Problem(a, b, c, precision)
+    return Problem(a, b, c, precision, is_symmetric)
 
 
 def _seconds(call: Callable[[], object], device: Device) -> float:

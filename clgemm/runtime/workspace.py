@@ -14,6 +14,7 @@ import pyopencl.tools
 from clgemm.core.caches import holds_contexts
 from clgemm.core.steps import Plan
 from clgemm.hardware.device import Device
+from clgemm.runtime import kept
 from clgemm.runtime.bound_plan import BoundKernels, BoundPlan, Launch, SharedMemory
 from clgemm.runtime.events import QueueOrder, Unmarked
 from clgemm.runtime.memory import Matrix
@@ -67,14 +68,32 @@ class Workspace:
         # None while a call uses it, and after an exception in a call.
         self._memory: SharedMemory | None = SharedMemory(queue)
         stop_threads_at_exit(self)
+        kept.register(self)
 
     def allocate(self, size_bytes: int) -> cl.Buffer:
         """Return scratch memory; it returns to the pool when the object is deleted."""
+        kept.in_use(size_bytes)
         with self.lock:
             if self._pool.managed_bytes - self._pool.active_bytes > self._held_bytes:
                 self._pool.free_held()
             # A pooled buffer can be used like a buffer, although the type stubs do not say so.
             return cast("cl.Buffer", self._pool.allocate(size_bytes))
+
+    def kept_bytes(self) -> int:
+        """Return the bytes of scratch memory that no call uses."""
+        memory = self._memory
+        small = sum(x.size for x in tuple(memory.scratch.values())) if memory is not None else 0
+        return self._pool.managed_bytes - self._pool.active_bytes + small
+
+    def give_back(self) -> None:
+        """Return the scratch memory that no call uses to the device."""
+        with self.lock:
+            memory, self._memory = self._memory, None
+            if memory is not None:
+                memory.scratch.clear()
+                memory.generation += 1  # kernels get other memory before they run again
+                self._memory = memory
+            self._pool.free_held()
 
     def scratch(self, bound: BoundPlan) -> Mapping[str, cl.Buffer]:
         """Return the scratch memory that the arguments of a plan's kernels refer to."""
@@ -209,7 +228,6 @@ class Workspace:
         bound: BoundPlan,
         buffers: dict[str, cl.Buffer],
         scalars: tuple[float, ...],
-        wait_for: Sequence[cl.Event],
         wait: Callable[[cl.Event], None],
     ) -> None:
         """Enqueue a bound plan's steps, each after the step before is complete, and wait for all.
@@ -221,7 +239,7 @@ class Workspace:
         """
         with self.lock:
             kernels, counters, _kept = self._begun(bound, scalars)
-            ahead, kernels.settled = self.order.ahead(wait_for), None
+            ahead, kernels.settled = self.order.ahead(()), None
         for launch in kernels.launches:
             with self.lock:
                 event = self._launch((launch,), buffers, counters, ahead, launch)

@@ -20,6 +20,7 @@ import numpy as np
 
 from clgemm.core.caches import note
 from clgemm.core.named import named
+from clgemm.runtime.operands import own_transpose
 from clgemm.side import preparation
 from clgemm.side.clock import Class, Times, class_of
 from clgemm.side.preparation import BEING_PREPARED, entries, running
@@ -33,7 +34,6 @@ __all__ = [
     "find",
     "is_ruled",
     "on_host",
-    "own_transpose",
     "quick_test",
 ]
 
@@ -397,18 +397,6 @@ def describe(
     preparation.state.recall(entry)
     note(entries, key, entry, MOST_ENTRIES)
     return entry
-
-
-def own_transpose(a: Any, b: Any) -> bool:
-    """Tell whether b is the transpose of a in the same memory, so that a @ b is symmetric."""
-    return bool(
-        a.ndim == b.ndim > 1
-        and a.strides[-1] == b.strides[-2]
-        and a.shape == b.shape[:-2] + b.shape[:-3:-1]
-        and a.strides == b.strides[:-2] + b.strides[:-3:-1]
-        and np.may_share_memory(a, b)
-        and a.__array_interface__["data"][0] == b.__array_interface__["data"][0]
-    )
 
 
 def on_host(entry: Entry, product: Callable[..., Any], *arguments: Any) -> Any:

@@ -15,6 +15,7 @@ from clgemm.core.traits import Traits
 from clgemm.kernels import FAMILIES, family_named, sources
 from clgemm.kernels.direct.config import DirectConfig
 from clgemm.kernels.finite.config import FiniteConfig
+from clgemm.kernels.mirror.plan import MirrorConfig
 from clgemm.kernels.sources import files_of, sources_hash, text_of, tokens, used_by
 from clgemm.kernels.tensor_core.config import MmaConfig, WgmmaConfig
 from clgemm.kernels.tiled.config import TiledConfig
@@ -128,15 +129,18 @@ def hashed():
     return used_by(*(kind for family in FAMILIES for kind in (family.config, *family.kernels)))
 
 
+OTHERS = "ladder/", "finite/", "mirror/"
+
+
 def test_every_kernel_file_counts_in_some_hash():
     """A record or the verdict of tensor cores depends on each source that a product can use.
 
-    What only looks at a result is no part of a product's time or value.
+    What only looks at a result, or copies within it, is no part of a product's time.
     """
     counted = {name for kind in hashed() for name in files_of(kind)}
     folder = Path(sources.__file__).parent
     files = {file.relative_to(folder).as_posix() for file in folder.rglob("*.cl")}
-    assert {file for file in files if not file.startswith(("ladder/", "finite/"))} == counted
+    assert {file for file in files if not file.startswith(OTHERS)} == counted
 
 
 def kinds_under(base):
@@ -150,10 +154,11 @@ def kinds_under(base):
 def test_every_config_counts_in_some_hash():
     """A new kernel is a family of its own, a companion, or tried with the tensor cores.
 
-    Or it only looks at a result.
+    Or it only looks at a result, or copies within it.
     """
     every = {(kind.family, files_of(kind)) for kind in kinds_under(KernelConfig)}
-    every.remove((FiniteConfig.family, files_of(FiniteConfig)))
+    for kind in (FiniteConfig, MirrorConfig):
+        every.remove((kind.family, files_of(kind)))
     assert every == {(kind.family, files_of(kind)) for kind in hashed()}
 
 

@@ -61,7 +61,7 @@ def test_the_part_of_a_tile_has_the_whole_depth():
 
 
 def test_large_products_are_cut(device):
-    """Large products are cut into tiles of about a second on a CPU with vectors."""
+    """Large products are cut into tiles of half a second on a CPU with vectors."""
     if device.limits.vector_width == 1 or device.kind != "CPU":
         pytest.skip("sizes of such processors")
     work = long_products.TILE_WORK * device.limits.compute_units
@@ -70,7 +70,7 @@ def test_large_products_are_cut(device):
         if shape.work < 2 * work:
             continue
         assert steps != (shape.m, shape.n)
-        assert steps[0] * steps[1] * shape.k < 2 * work
+        assert steps[0] * steps[1] * shape.k < 2 * work or max(steps) <= 2 * tiles.LEAST_SIDE
 
 
 def test_short_products_are_whole(device):

@@ -68,7 +68,7 @@ def test_memory_that_something_refers_to_serves_nothing_else(pool):
         seen = np.frombuffer(held, np.float32, 1) if held.__class__ in BUFFERS else held
         assert np.asarray(seen).reshape(-1)[0] != 4
         del held, other
-        pool.clear()
+        pool.give_back()
 
 
 @pytest.mark.parametrize("shape", [(63, 65), (0, 5), (), (513, 512)])

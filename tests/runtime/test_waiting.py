@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
+import contextlib
 import signal
-import sys
 import threading
-import weakref
+import time
 
 import numpy as np
 import pyopencl as cl
@@ -15,29 +14,37 @@ from injection import TRANSFER
 from whole_numbers import whole
 
 import clgemm
+from clgemm.planning import long_products
 from clgemm.runtime import call_cache, launch, waiting
-from clgemm.runtime.transfer.staging import staging
-
-needs_timer = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer that signals")
 
 
 class Stop(BaseException):
     """The exception of the tests' signal handlers."""
 
 
-@pytest.fixture
-def stopped_after_a_moment(monkeypatch):
-    """Treat every product as long; the returned function starts a signal that raises Stop."""
-    monkeypatch.setattr(launch, "LONG_WORK", 0)
-    monkeypatch.setattr(launch, "LONG_IF_SLOW", 0)
-    monkeypatch.setattr(call_cache, "_calls", {})
+class Alarm:
+    """A timer whose signal raises Stop."""
 
-    def stop(*_):
+    def after(self, seconds):
+        signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-4))
+
+    def cancel(self):
+        """Stop the timer; an alarm that comes just then is lost."""
+        with contextlib.suppress(Stop):
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@pytest.fixture
+def stop():
+    if not hasattr(signal, "setitimer"):
+        pytest.skip("no timer that signals")
+
+    def raise_stop(*_):
         raise Stop
 
-    before = signal.signal(signal.SIGALRM, stop)
-    yield lambda: signal.setitimer(signal.ITIMER_REAL, 0.2)
-    signal.setitimer(signal.ITIMER_REAL, 0)
+    alarm, before = Alarm(), signal.signal(signal.SIGALRM, raise_stop)
+    yield alarm
+    alarm.cancel()
     signal.signal(signal.SIGALRM, before)
 
 
@@ -61,74 +68,77 @@ def join_waiters():
             assert not thread.is_alive()
 
 
-@needs_timer
-def test_a_signal_is_answered_before_a_long_product_is_over(device, never, stopped_after_a_moment):
-    """A signal ends the wait for a product, whose arrays stay alive; the next product is right.
-
-    Without the signal, this test would not end.
-    """
-    if not device.shares_host_memory:
-        pytest.skip("what goes through transfers has its own test")
+def test_events_of_the_user_are_waited_for_before_anything_begins(device, never, stop):
+    """A signal ends the wait for an event that never comes, and nothing is written later."""
     a, b, c = whole(90, 80), whole(80, 70), np.full((90, 70), np.nan, np.float32)
-    expected = a @ b
-    clgemm.sgemm(1.0, a, b, 0.0, c, overwrite_c=1)  # builds the programs
-    stopped_after_a_moment()
+    stop.after(0.2)
     with pytest.raises(Stop):
         clgemm.sgemm(1.0, a, b, 0.0, c, overwrite_c=1, wait_for=[never])
-    alive = [weakref.ref(x) for x in (a, b, c)]
-    sys.last_value = sys.last_exc = None
-    copies = a.copy(), b.copy()
-    del a, b, c
-    gc.collect()
-    assert all(ref() is not None for ref in alive)
     let(never)
-    np.testing.assert_array_equal(clgemm.sgemm(1.0, *copies), expected)
-    join_waiters()
+    device.queue.finish()
+    time.sleep(0.05)
+    assert np.isnan(c).all()
+    np.testing.assert_array_equal(
+        clgemm.sgemm(1.0, a, b, 0.0, c, overwrite_c=1, wait_for=[never]), a @ b
+    )
 
 
-@needs_timer
-def test_borrowed_memory_is_waited_for(device, never, stopped_after_a_moment):
-    """If an operand borrows its memory, the signal's exception comes after the commands."""
-    if not device.shares_host_memory:
-        pytest.skip("what goes through transfers is in memory of our own")
+def test_an_event_of_the_user_tells_when_host_arrays_are_there(device):
+    """Operands and C are read after the event, in whichever thread."""
+    a, b, c = np.zeros((90, 80), np.float32), whole(80, 70), whole(90, 70)
+    expected = np.ones_like(a) @ b + 1
+    gate = cl.UserEvent(device.context)
 
-    class Borrowed:
-        def __init__(self, array):
-            self.__array_interface__ = array.__array_interface__
-
-    a, b, c = whole(90, 80), whole(80, 70), np.full((90, 70), np.nan, np.float32)
-    over = []
-
-    def later():
-        over.append(True)
-        let(never)
-
-    clgemm.sgemm(1.0, a, b, 0.0, c, overwrite_c=1)  # builds the programs
-    threading.Timer(0.6, later).start()
-    stopped_after_a_moment()
-    with pytest.raises(Stop):
-        clgemm.sgemm(*(1.0, a, b, 0.0, np.asarray(Borrowed(c))), overwrite_c=1, wait_for=[never])
-    assert over
-
-
-@needs_timer
-def test_a_signal_is_answered_while_operands_are_on_their_way(device, stopped_after_a_moment):
-    """After a signal, no other call gets pinned memory in use; the next product is right."""
-    if device.kind != "CPU":
-        pytest.skip("a GPU's tiles are short, and are waited for to their end")
-    own = clgemm.Device(device.cl_device, transfer=TRANSFER)
-    a, b = whole(300, 200), whole(200, 100)
-    with clgemm.device(own):
-        np.testing.assert_array_equal(clgemm.sgemm(1.0, a, b), a @ b)
-        gate = cl.UserEvent(own.context)
-        pool = staging(own, TRANSFER)
-        before = len(pool._free)
-        stopped_after_a_moment()
-        with pytest.raises(Stop):
-            clgemm.sgemm(1.0, a, b, wait_for=[gate])
-        assert len(pool._free) < before
+    def fill():
+        a[:], c[:] = 1, 1
         let(gate)
-        np.testing.assert_array_equal(clgemm.sgemm(1.0, a, b), a @ b)
+
+    timer = threading.Timer(0.1, fill)
+    timer.start()
+    np.testing.assert_array_equal(clgemm.sgemm(1.0, a, b, 1.0, c, wait_for=[gate]), expected)
+    timer.join()
+
+
+KINDS = ["sgemm", "matmul", "dot", "scaled", "through transfers", "in tiles"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_after_an_interruption_nothing_is_written(device, stop, monkeypatch, kind):
+    """At random times: what an exception leaves of the result stays as it is."""
+    n = 150 if "Oclgrind" in device.name else 700 if device.kind == "CPU" else 6000
+    a, c = np.ones((n, n), np.float32), np.zeros((n, n), np.float32)
+    used = device
+    if kind == "through transfers":
+        used = clgemm.Device(device.cl_device, transfer=TRANSFER)
+    elif kind == "in tiles":
+        monkeypatch.setattr(launch, "LONG_WORK", 0)
+        monkeypatch.setattr(long_products, "TILE_WORK", 2**24)
+        monkeypatch.setattr(call_cache, "_calls", {})
+
+    def product():
+        if kind in ("matmul", "dot"):
+            getattr(clgemm, kind)(a, a, out=c)
+        else:
+            clgemm.sgemm(1.0, a, a, float(kind == "scaled"), c, overwrite_c=1, order="C")
+
+    with clgemm.device(used):
+        product()  # builds the programs
+        begun = time.perf_counter()
+        product()
+        seconds = time.perf_counter() - begun
+        for share in np.random.default_rng().random(8):
+            c[...] = -1
+            try:
+                stop.after(share * seconds)
+                product()
+                stop.cancel()
+            except Stop:
+                left = c.copy()
+                time.sleep(2 * seconds)
+                np.testing.assert_array_equal(c, left)
+        c[...] = 0
+        product()
+        np.testing.assert_array_equal(c, n)
     join_waiters()
 
 

@@ -79,6 +79,28 @@ def test_the_marker_sets_the_precision(run):
     result.assert_outcomes(passed=2)
 
 
+def test_a_marker_of_no_precision_fails_its_test_alone(run):
+    """With an error that names the value; other tests go on."""
+    result = run(
+        """
+        import pytest
+
+        @pytest.mark.clgemm_precision("exact")
+        def test_wrong():
+            pass
+
+        @pytest.mark.clgemm_precision()
+        def test_empty():
+            pass
+
+        def test_another():
+            pass
+        """
+    )
+    result.assert_outcomes(passed=1, errors=2)
+    assert "the marker clgemm_precision: precision='exact' is not one of" in result.stdout.str()
+
+
 def test_the_header_names_the_devices_if_it_is_asked(run, pytester):
     """With the option or the setting, pytest's header has a line for each device."""
     line = f"OpenCL device: {clgemm.devices()[0].label}"

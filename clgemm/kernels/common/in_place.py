@@ -8,6 +8,7 @@ from clgemm.core.config import KernelConfig
 from clgemm.core.layout import Layout, batch_levels
 from clgemm.core.steps import (
     LAST_GROUP,
+    LONGEST_SUM,
     Element,
     Slot,
     Step,
@@ -28,7 +29,7 @@ def steps_in_place(
     tile: tuple[int, int],
     earlier: int = 0,
 ) -> Iterator[Step]:
-    """Yield the launches of ``C = alpha A B + beta C``; k may be 0.
+    """Yield the launches of ``C = alpha A B + beta C``; k may be 0, and a long one is cut.
 
     Parameters
     ----------
@@ -43,20 +44,22 @@ def steps_in_place(
     slot_b: Slot = "b" if k else "c"
     for offsets, levels in slices(batch_levels(a, b, c), LAST_GROUP // groups, 3):
         batch = batch_of(levels, 3)
-        first_a, first_b = Element(slot_a, offsets[0]), Element(slot_b, offsets[1])
         first_c, (strides_a, strides_b, strides_c) = Element("c", offsets[2]), batch.strides
-        yield Step(
-            config,
-            groups * batch.matrices,
-            {
-                "m": m,
-                "n": n,
-                "k": k,
-                "counts": batch.counts,
-                "alpha": "alpha",
-                "beta": "beta",
-                **operand_in_place("a", slot_a, first_a, a, strides=strides_a),
-                **operand_in_place("b", slot_b, first_b, b, strides=strides_b),
-                **operand_in_place("c", "c", first_c, c, strides=strides_c),
-            },
-        )
+        for p in range(0, max(k, 1), LONGEST_SUM):
+            first_a = Element(slot_a, offsets[0] + p * a.column_stride)
+            first_b = Element(slot_b, offsets[1] + p * b.row_stride)
+            yield Step(
+                config,
+                groups * batch.matrices,
+                {
+                    "m": m,
+                    "n": n,
+                    "k": min(k - p, LONGEST_SUM),
+                    "counts": batch.counts,
+                    "alpha": "alpha",
+                    "beta": 1.0 if p else "beta",
+                    **operand_in_place("a", slot_a, first_a, a, strides=strides_a),
+                    **operand_in_place("b", slot_b, first_b, b, strides=strides_b),
+                    **operand_in_place("c", "c", first_c, c, strides=strides_c),
+                },
+            )

@@ -14,7 +14,6 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
-import pyopencl as cl
 
 from clgemm.core.host_blas import usable_processors
 from clgemm.core.problem import Problem
@@ -28,7 +27,6 @@ from clgemm.runtime.progress import Meter, begun
 from clgemm.runtime.several import standing
 from clgemm.runtime.several.part import Compute, Part, Together
 from clgemm.runtime.several.together import gains, made_together
-from clgemm.runtime.waiting import answers_signals, wait
 
 __all__ = ["spread"]
 
@@ -49,7 +47,6 @@ def spread(
     devices: Sequence[Device],
     compute: Compute,
     together: Together,
-    wait_for: Sequence[cl.Event] = (),
 ) -> bool:
     """Make a product on several devices, if it is large enough to pay.
 
@@ -57,8 +54,6 @@ def spread(
     ----------
     problem : Problem
         Of `part`, whose arrays do not overlap.
-    wait_for : sequence of pyopencl.Event
-        What the product waits for.
 
     Returns
     -------
@@ -80,11 +75,6 @@ def spread(
     whole, fit = part._replace(a=a, b=b, c=c), standing.fit(devices)
     if grid is None or compete(devices) or not gains(whole, devices):
         return False
-    for event in wait_for:
-        if answers_signals():
-            wait(event, part)
-        else:
-            event.wait()
     if not made_together(whole, fit, together):
         kind = precision, shape_class(*problem.shape)
         _Spread(whole, fit, grid, compute, kind).run()

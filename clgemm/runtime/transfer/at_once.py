@@ -89,7 +89,7 @@ class AtOnceCall(NamedTuple):
         """
         if not all(map(_has_one_order, arrays)):
             return None
-        return self._replace(product=self.product._replace(wait_for=(), advance=int))
+        return self._replace(product=self.product._replace(advance=int))
 
 
 def plan_at_once(
@@ -110,7 +110,7 @@ def plan_at_once(
     route = make_route(arrays, product.beta != 0, config, is_within(run_product), flags)
     if route.chunks > config.chunks:
         return None
-    bound = product.bind(*route.layouts)  # may compile: no chunk waits for that
+    bound = product.bind(*route.layouts, is_whole=True)  # may compile: no chunk waits for that
     if route.is_threaded:
         taken_us = expected_us(bound.plan.plan, product.device.limits)
         if taken_us > config.at_once_us:
@@ -132,11 +132,9 @@ def _run(
         crew: Crew[PlacedCopy] | None = None
         if route.is_threaded:
             crew = Crew(staging, True, MOST_THREADS)
-        memory: list[object] = [*chunks]
         try:
             filled = _made(crew, copies(route.up, views, chunks, is_up=True))
             buffers = [product.allocate(size) for size in route.sizes]
-            memory += buffers
             for copy in filled:
                 if copy.is_last:
                     into = buffers[copy.number >= route.operands]
@@ -151,7 +149,7 @@ def _run(
         except BaseException:
             if crew is not None:
                 crew.abandon()
-            abandon(space.queue, space, chunks, memory)
+            abandon(space.queue, space)
             raise
 
 

@@ -269,15 +269,11 @@ class Call:
         return min(self._longest, max(self._edge, size // LEAST_PIECES))
 
     def _abandon(self) -> None:
-        """Wait until nothing reads or writes the caller's memory any more.
-
-        Commands that take longer run on, in memory of the device and chunks that nobody else gets.
-        """
+        """Wait until nothing reads or writes the caller's memory any more."""
         self._crew.abandon()
-        memory = [self, *self._chunks]
         for share in self._shares:
             for queue in (share.staging.up, share.space.queue, share.staging.down):
-                abandon(queue, share.space, self._chunks, memory)
+                abandon(queue, share.space)
 
 
 def _pieces(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pyopencl as cl
@@ -26,12 +26,12 @@ class TiledProduct(NamedTuple):
     ----------
     precision : str or None
         As `Problem.precision`: without, `a` and `b` are not read.
-    wait_for : sequence of pyopencl.Event
-        Events that every tile waits for.
     is_slow : bool
         Whether a tile may take so long that signals should be answered meanwhile.
     tile_rows : int
         As for `make_stream`.
+    is_symmetric : bool
+        As `Problem.is_symmetric`, of the product as a whole.
     advance : callable
         Called with the multiply-adds of each part that has arrived; it may raise to end the call.
     """
@@ -41,14 +41,15 @@ class TiledProduct(NamedTuple):
     precision: str | None
     device: Device
     space: Workspace
-    wait_for: Sequence[cl.Event]
     is_slow: bool = False
     tile_rows: int = 0
+    is_symmetric: bool = False
     advance: Callable[[int], object] = int
 
-    def bind(self, a: Layout, b: Layout, c: Layout) -> BoundCall:
+    def bind(self, a: Layout, b: Layout, c: Layout, is_whole: bool = False) -> BoundCall:
         """Return what computes a tile of these layouts, built and set up; enqueue nothing."""
-        return bind(Problem(a, b, c, self.precision), self.device, self.space)
+        problem = Problem(a, b, c, self.precision, self.is_symmetric and is_whole)
+        return bind(problem, self.device, self.space)
 
     def allocate(self, elements: int) -> cl.Buffer:
         """Return memory on the device; resident arrays make room if they have to."""
@@ -65,7 +66,7 @@ class TiledProduct(NamedTuple):
     ) -> cl.Event:
         """Enqueue a tile: the `first` of its block of C, or one that adds to what is there."""
         beta = self.beta if first else 1.0
-        return execute_matrices(bound, self.alpha, a, b, beta, c, [*self.wait_for, *before])
+        return execute_matrices(bound, self.alpha, a, b, beta, c, before)
 
 
 def run_product(make: Callable[[], None]) -> None:

@@ -21,6 +21,7 @@ from clgemm.core.nesting import NestedCallError
 from clgemm.core.transfer import FLOAT_BYTES
 from clgemm.core.transfer_config import TransferConfig
 from clgemm.hardware.device import Device
+from clgemm.runtime import kept
 from clgemm.runtime.operands import HostArray
 from clgemm.runtime.transfer.threads import Work, copying_threads
 from clgemm.runtime.waiting import finish
@@ -68,6 +69,7 @@ class Staging:
         self._chunks: weakref.WeakValueDictionary[int, Chunk] = weakref.WeakValueDictionary()
         self._numbers = itertools.count()
         self._returned = threading.Condition()
+        kept.register(self)
 
     @property
     def space(self) -> Workspace:
@@ -108,6 +110,7 @@ class Staging:
                     self._returned.wait(RECHECK_SECONDS)
                 while self._free and len(chunks) < count:
                     chunks.append(self._free.pop())
+                kept.in_use(count * self.config.chunk_bytes)
                 with lock:
                     while len(chunks) < count:
                         chunks.append(self._new_chunk())
@@ -118,6 +121,17 @@ class Staging:
                 while chunks:
                     self._free.append(chunks.pop())
                 self._returned.notify_all()
+
+    def kept_bytes(self) -> int:
+        """Return the bytes of chunks that no call uses."""
+        return len(self._free) * self.config.chunk_bytes
+
+    def give_back(self) -> None:
+        """Give back the chunks that no call uses."""
+        with self._returned:
+            chunks, self._free = self._free, []
+        with self.space.lock:  # the driver is called
+            chunks.clear()
 
     def _made(self) -> int:
         """Return how many chunks there are."""
@@ -146,20 +160,10 @@ class Staging:
         return chunk
 
 
-def abandon(queue: cl.CommandQueue, space: Workspace, chunks: list[Chunk], memory: object) -> None:
-    """Wait after a failure until a queue's commands use no memory of the call any more.
-
-    If they take longer, they run on, and the chunks that were lent do not come back.
-
-    Parameters
-    ----------
-    memory : object
-        What is kept alive meanwhile, the chunks among it.
-    """
+def abandon(queue: cl.CommandQueue, space: Workspace) -> None:
+    """Wait after a failure until a queue's commands use no memory of the call any more."""
     with contextlib.suppress(cl.Error):
-        if not finish(queue, space.lock, (), memory):
-            chunks.clear()
-            space.order.forget()
+        finish(queue, space.lock)
 
 
 _all: weakref.WeakKeyDictionary[Device, Staging] = weakref.WeakKeyDictionary()

@@ -70,7 +70,7 @@ def sent(own, monkeypatch):
 def test_what_fits(own):
     """All arrays together, without what is repeated, in so many chunks, if it takes no longer."""
     a, b, c = integers(64, 32), integers(32, 64), integers(64, 64)
-    product = TiledProduct(1.0, 0.0, "strict", own, workspace(own.queue), ())
+    product = TiledProduct(1.0, 0.0, "strict", own, workspace(own.queue))
 
     def fits(*arrays, **changes):
         config = replace(SMALL, at_once_bytes=32_768, **changes)

@@ -87,7 +87,7 @@ def test_a_second_call_takes_no_new_memory(tiled):
 def test_a_copy_that_fails_ends_the_call(tiled, monkeypatch):
     """Its error is the caller's, the chunks are back, and the next call works."""
     pool = Staging(tiled, TINY)
-    product = TiledProduct(1.0, 0.0, "strict", tiled, workspace(tiled.queue), ())
+    product = TiledProduct(1.0, 0.0, "strict", tiled, workspace(tiled.queue))
     a, c = integers(200, 200), np.zeros((200, 200), np.float32)
     copy, copied = pool.copy, []
 

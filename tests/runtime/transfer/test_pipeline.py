@@ -151,7 +151,7 @@ def test_beside_a_resident_operand_the_other_comes_in_by_tiles(stays, shape, eve
 
     a, b = integers(shape[0], 40), integers(40, shape[1])
     c = np.empty(shape, np.float32)
-    product = TiledProduct(1.0, 0.0, "strict", device, workspace(device.queue), ())
+    product = TiledProduct(1.0, 0.0, "strict", device, workspace(device.queue))
     with (
         clgemm.device(device),
         clgemm.resident(*({"a": [a], "b": [b], "neither": []}[stays])),

@@ -15,7 +15,7 @@ def test_only_the_first_tile_of_a_block_scales_it(device):
     """C is scaled by beta once, and the other tiles along k add to it."""
     a, b, c = integers(20, 60), integers(60, 30), integers(20, 30)
     space = workspace(device.queue)
-    product = TiledProduct(2.0, -3.0, "strict", device, space, ())
+    product = TiledProduct(2.0, -3.0, "strict", device, space)
     on_device = cl_array.to_device(device.queue, c)
     event = None
     for first in (0, 20, 40):
@@ -32,7 +32,7 @@ def test_only_the_first_tile_of_a_block_scales_it(device):
 def test_without_a_precision_the_operands_are_not_read(device):
     """The product is then a scaling: NaN in A and B does not spread."""
     nan, c = np.full((20, 20), np.nan, np.float32), integers(20, 20)
-    product = TiledProduct(0.0, 2.0, None, device, workspace(device.queue), ())
+    product = TiledProduct(0.0, 2.0, None, device, workspace(device.queue))
     operands = [cl_array.to_device(device.queue, x) for x in (nan, nan, c)]
     device.queue.finish()
     matrices = [place(x) for x in operands]

@@ -21,7 +21,7 @@ M, N, K = 200, 60, 40
 def share(tiled):
     """A share whose C is cut into four tiles of rows."""
     arrays = integers(M, K), integers(K, N), np.zeros((M, N), np.float32)
-    product = TiledProduct(1.0, 0.0, "strict", tiled, workspace(tiled.queue), ())
+    product = TiledProduct(1.0, 0.0, "strict", tiled, workspace(tiled.queue))
     plan = make_stream((), (M, N, K), ((), ()), False, TINY, 2**30)
     share = Share(staging(tiled, TINY), product, plan, arrays)
     share.make_slots(5)

@@ -1,0 +1,73 @@
+"""The kernel that makes results symmetric: its config, and the launches for a batch. Pure."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clgemm.core.config import FLOAT_BYTES, KernelConfig, Limits, positive
+from clgemm.core.layout import Layout, batch_levels
+from clgemm.core.steps import (
+    LAST_ITEM,
+    Argument,
+    Element,
+    Plan,
+    Step,
+    batch_of,
+    ceil_div,
+    operand_in_place,
+    slices,
+)
+
+__all__ = ["MirrorConfig", "mirror_plan"]
+
+SIDE, ROWS = 32, 8
+
+
+@dataclass(frozen=True)
+class MirrorConfig(KernelConfig):
+    """Copies the upper triangles of square matrices to the lower ones."""
+
+    side: int  # rows and columns of a tile
+    rows: int  # rows that a work-group copies at once
+
+    family: ClassVar[str] = "mirror"
+    source: ClassVar[str] = "mirror/mirror.cl"
+    entry: ClassVar[str] = "mirror"
+
+    @property
+    def items(self) -> int:
+        return self.side * self.rows
+
+    @property
+    def local_memory_bytes(self) -> int:
+        return FLOAT_BYTES * self.side * (self.side + 1)
+
+    def problems(self) -> Iterator[str]:
+        yield from positive(self)
+        if self.side % self.rows:
+            yield f"rows={self.rows} does not divide side={self.side}"
+
+
+@functools.lru_cache(maxsize=256)
+def mirror_plan(c: Layout, limits: Limits) -> Plan:
+    """Return the launches that make a batch of square matrices, operand "c", symmetric."""
+    if c.row_stride < c.column_stride:  # rows of its transpose are neighbours in memory
+        c = c.transposed()
+    side, rows = SIDE, ROWS
+    while side * rows > limits.work_group_size:
+        side, rows = (side, rows // 2) if rows > 1 else (side // 2, rows)
+    config = MirrorConfig(side, rows)
+    groups = ceil_div(c.rows, side) ** 2
+    steps = []
+    for offsets, levels in slices(batch_levels(c), max(1, LAST_ITEM // (groups * config.items)), 1):
+        batch = batch_of(levels, 1)
+        arguments: dict[str, Argument] = {
+            "n": c.rows,
+            "counts": batch.counts,
+            **operand_in_place("c", "c", Element("c", offsets[0]), c, strides=batch.strides[0]),
+        }
+        steps.append(Step(config, groups * batch.matrices, arguments))
+    return Plan(tuple(steps))
