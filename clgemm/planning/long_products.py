@@ -1,4 +1,4 @@
-"""Long products on a device that uses host memory in place, in tiles of half a second at most.
+"""Long products on a device that uses host memory in place, in tiles of about half a second.
 
 Between two tiles the program hears of the progress, and a signal's handler can end the product. A
 product is cut only if every tile adds up in the order of the whole, so no bit changes.
@@ -20,8 +20,8 @@ from clgemm.planning.tiles import cut
 __all__ = ["takes_seconds", "tile_steps"]
 
 # Multiply-adds of a tile: of a CPU per compute unit, and in all where the CPU plays a GPU. A core
-# of an EPYC makes so many in 0.3 seconds (PoCL 3.0, 2026-11).
-TILE_WORK, TILE_WORK_IF_SLOW = 2**34, 2**28
+# of an EPYC makes so many in 0.6 seconds (PoCL 3.0, 2026-11).
+TILE_WORK, TILE_WORK_IF_SLOW = 2**35, 2**28
 # Arguments of kernels on which the order of a sum depends, and fields of configs that it does not.
 ORDERING = ("k", "slice_k", "block_k", "slices")
 INDIFFERENT = {"packs", "whole"}
@@ -48,15 +48,16 @@ def _tile_work(device: Device) -> int:
 @functools.lru_cache(maxsize=256)
 def _tile_steps(device: Device, problem: Problem, most: int) -> tuple[int, ...]:
     shape = problem.c.shape
-    steps = cut(shape, problem.k, most)
     wanted = _order_of_sums(plan_of(device, problem).plan)
-    sizes = (
-        {min(step, size), size % step or step} for size, step in zip(shape, steps, strict=True)
-    )
-    for tile in product(*sizes):
-        if _order_of_sums(plan_of(device, _part(problem, tile)).plan) != wanted:
-            return shape
-    return steps
+    for work in (most, 2 * most, 4 * most):  # narrow tiles may be planned otherwise
+        steps = cut(shape, problem.k, work)
+        sizes = (
+            {min(step, size), size % step or step} for size, step in zip(shape, steps, strict=True)
+        )
+        parts = (_part(problem, tile) for tile in product(*sizes))
+        if all(_order_of_sums(plan_of(device, part).plan) == wanted for part in parts):
+            return steps
+    return shape
 
 
 def _part(problem: Problem, tile: tuple[int, ...]) -> Problem:
