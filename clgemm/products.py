@@ -396,7 +396,9 @@ def _from_either(
     goes = decision.ruled(math.prod(sizes))
     if goes is not None:
         return on_device() if goes else on_host()
-    if 0 in sizes or decision.is_negligible(sizes, kind):
+    if decision.is_negligible(sizes, kind):
+        if 0 not in sizes:
+            decision.note_small(name, a, b, out)
         return on_host()
     entry = decision.describe(name, a, b, out, sizes, kind, operands)
     if entry.goes_to_device():

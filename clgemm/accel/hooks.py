@@ -381,7 +381,10 @@ class Hooks:
         entry = known
         if known is None:
             goes = decision.ruled(math.prod(task.sizes), self._settings.least)
-            if goes is None and not decision.is_negligible(task.sizes, task.kind):
+            if goes is None and decision.is_negligible(task.sizes, task.kind):
+                if 0 not in task.sizes:
+                    decision.note_small(name, task.a, task.b, task.out)
+            elif goes is None:
                 arguments = name, task.a, task.b, task.out, task.sizes, task.kind, task.operands
                 entry = decision.describe(*arguments)
                 goes = entry.goes_to_device()

@@ -344,10 +344,8 @@ def same_memory(a: AnyArray, b: AnyArray) -> bool:
     if a is b:
         return True
     if isinstance(a, np.ndarray):
-        base = b.base
-        if base is None or not (base is a or base is a.base):
-            return a.base is b and address_of(a) == address_of(b)
-        return address_of(a) == address_of(b)
+        is_related = a.base is b or (b.base is not None and (b.base is a or b.base is a.base))
+        return is_related and address_of(a) == address_of(b)
     return bool(a.base_data == b.base_data and a.offset == b.offset)
 
 

@@ -53,13 +53,15 @@ FIRST_TRIAL, LATER_TRIALS = 3, 8  # products before the first trial; how many ti
 # timed meanwhile, for so many microseconds.
 MOST_KEPT, MOST_PASSED, PASSED_US = 64, 256, 5e3
 
+ALWAYS = 2**62  # products
+
 # Why NumPy makes a product.
-HOST_FASTER, UNKNOWN = "the host is faster", "not known yet"
+HOST_FASTER, UNKNOWN, SMALL = "the host is faster", "not known yet", "size"
 NOT_OPEN = "opening the device would not pay yet"
 
 Sizes = tuple[int, int, int, int]  # m, n, k and the number of matrices
 # The shape and the strides, in elements, of A and of B, as batches of matrices; the shape of C.
-Operands = tuple[tuple[Any, Any], tuple[Any, Any], tuple[int, ...]]
+Operands = tuple[tuple[Any, ...], tuple[Any, ...], tuple[int, ...]]
 
 
 class Side(NamedTuple):
@@ -280,6 +282,22 @@ class Entry:
         preparation.state.prepare(self, again=True)
 
 
+class _Small(Entry):
+    """Products that take NumPy less than any device's call: they are counted, and not timed."""
+
+    __slots__ = ()
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, 0, class_of("small", 0, 0), ((), (), ()))
+        self.left, self.reason = ALWAYS, SMALL
+
+    def goes_to_device(self) -> bool:
+        return False
+
+    def note_host(self, us: float) -> None:  # noqa: ARG002 - as `Entry` has it
+        self.passed += 1
+
+
 class _Numpys:
     """NumPy's own functions, whether or not NumPy is accelerated."""
 
@@ -325,8 +343,13 @@ def quick_test(
             if size >= rule * (a.shape[1] if a.ndim == b.ndim == 2 else 1):
                 return False
         elif size >= LEAST_BY_LOOP:
-            k = a.shape[1] if a.ndim == b.ndim == 2 else 0
-            if not (k > 1 and size < LEAST_WORK * k and max(a.size, b.size) < LEAST_SCATTERED):
+            largest = max(a.size, b.size)
+            if a.ndim == b.ndim == 2:
+                k = a.shape[1]
+                is_small = k > 1 and size < LEAST_WORK * k and largest < LEAST_SCATTERED
+            else:  # a vector's product has as many multiply-adds as the other operand's elements
+                is_small = a.ndim + b.ndim < 4 and largest < LEAST_WORK
+            if not is_small:
                 if out is not None or (may_hold and may_hold[0]()):
                     return False
                 base = b.base
@@ -397,6 +420,11 @@ def describe(
     preparation.state.recall(entry)
     note(entries, key, entry, MOST_ENTRIES)
     return entry
+
+
+def note_small(name: str, a: Any, b: Any, out: Any) -> None:
+    """Take note of a product that `is_negligible`, so that the next one is found at once."""
+    note(entries, _key(name, a, b, out), _Small(name), MOST_ENTRIES)
 
 
 def on_host(entry: Entry, product: Callable[..., Any], *arguments: Any) -> Any:

@@ -14,7 +14,7 @@ from clgemm.side.preparation import BEING_PREPARED
 __all__ = ["DEVICE", "DTYPE", "SMALL", "LeftOut", "Report", "Row", "Tally", "report"]
 
 DEVICE = ""  # the reason of calls on the device
-SMALL = "size"
+SMALL = decision.SMALL
 DTYPE = "dtype"
 
 REMEDY = (
@@ -272,6 +272,10 @@ class Tally:
             quick = {key: count.value() for key, count in self._quick.items()}
         for entry in list(preparation.entries.values()):
             for key, calls, us in entry.made():
+                if key == SMALL and not us:  # not timed
+                    shown = _shown(entry.name), SMALL
+                    quick[shown] = quick.get(shown, 0) + calls
+                    continue
                 before = timed.get((entry.name, key), (0, 0.0))
                 timed[entry.name, key] = before[0] + calls, before[1] + us * 1e-6
         merged: dict[tuple[str, str], tuple[int, float]] = {}
