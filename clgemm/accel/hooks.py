@@ -43,6 +43,9 @@ LAYOUT = "memory layout"
 UNDERFLOW = "report of underflow"
 
 
+NOTHING = object()  # no argument
+
+
 class Task(NamedTuple):
     """A product that a device can make.
 
@@ -109,20 +112,18 @@ class Hooks:
         host, array, is_numpys = self._host, np.ndarray, self._quick_test("matmul")
         other = self._tally.quick("matmul", DTYPE).add
 
-        def matmul(*operands: Any, **keywords: Any) -> Any:
-            if len(operands) == 2 and not keywords:
-                a, b = operands
-                if type(a) is array and type(b) is array:
-                    dtype = a.dtype
-                    if dtype is b.dtype:
-                        if dtype is FLOAT32:
-                            if is_numpys(a, b):
-                                return host(a, b)
-                            return self._matmul(operands, {}, host)
-                        if dtype.isbuiltin == 1:  # not a dtype of another package
-                            other()
+        def matmul(a: Any, b: Any = NOTHING, /) -> Any:
+            if type(a) is array and type(b) is array:
+                dtype = a.dtype
+                if dtype is b.dtype:
+                    if dtype is FLOAT32:
+                        if is_numpys(a, b):
                             return host(a, b)
-            return original(*operands, **keywords)
+                        return self._matmul((a, b), {}, host)
+                    if dtype.isbuiltin == 1:  # not a dtype of another package
+                        other()
+                        return host(a, b)
+            return original(a) if b is NOTHING else original(a, b)
 
         return disguised(matmul, original)
 
