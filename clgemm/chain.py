@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from clgemm.exact import EXACT
 from clgemm.products import dot
 from clgemm.runtime.operands import AnyArray, common_queue, float32_operand, is_device, rearranged
 
@@ -84,7 +85,12 @@ def _chain(chain: list[Any]) -> list[int] | None:
     arrays = [x for x in chain if is_device(x) or type(x) in (np.ndarray, np.memmap)]
     if len(chain) < 2 or len(arrays) < len(chain):
         return None
-    if any(x.dtype != np.float32 for x in arrays) or any(x.ndim != 2 for x in arrays[1:-1]):
+    dtype = arrays[0].dtype
+    # Sums of integers wrap around in whatever order they are made.
+    is_ours = dtype == np.float32 or (dtype in EXACT and dtype.kind != "f")
+    if not is_ours or any(x.dtype != dtype for x in arrays):
+        return None
+    if any(x.ndim != 2 for x in arrays[1:-1]):
         return None
     first, last = arrays[0], arrays[-1]
     if not {first.ndim, last.ndim} <= {1, 2}:

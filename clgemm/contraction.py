@@ -29,6 +29,7 @@ __all__ = [
     "as_batches",
     "as_matrix_of",
     "as_products",
+    "axes_of",
     "contracted",
     "dot_kind",
     "fits_dot",
@@ -102,15 +103,19 @@ def contracted(
     from clgemm.runtime.launch import multiply
 
     result = allocated(x, shape, "C", queue) if out is None else out
-    batch_x, batch_y = max(x.ndim - 2, 0), max(y.ndim - 2, 0)
     rows, columns, _ = as_products(x, y, shape)
+    matrices = rearranged(result, axes_of(x, y, shape))
+    return result, multiply(1.0, rows, columns, 0.0, matrices, queue=queue, precision=precision)
+
+
+def axes_of(x: AnyArray, y: AnyArray, shape: tuple[int, ...]) -> list[int | None]:
+    """Return the axes of dot(x, y) in the order of its products: batch, rows, columns."""
+    batch_x, batch_y = max(x.ndim - 2, 0), max(y.ndim - 2, 0)
     row_axis = batch_x if x.ndim > 1 else None
     column_axis = len(shape) - 1 if y.ndim > 1 else None
     first_y = x.ndim - 1
     batch = [*range(batch_x), *range(first_y, first_y + batch_y)]
-    axes: list[int | None] = [*batch, row_axis, column_axis]
-    matrices = rearranged(result, axes)
-    return result, multiply(1.0, rows, columns, 0.0, matrices, queue=queue, precision=precision)
+    return [*batch, row_axis, column_axis]
 
 
 def unwrapped(result: AnyArray, out: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
+from clgemm import exact
 from clgemm.contraction import (
     as_batches,
     as_matrix_of,
@@ -99,7 +100,8 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     if _are_plain(a, b, out):
         if a.dtype is not FLOAT32 or b.dtype is not FLOAT32:
             if a.dtype != FLOAT32 or b.dtype != FLOAT32:
-                return np.dot(a, b, out)
+                product = exact.of_dot("dot", a, b, out)
+                return exact.made(product, lambda: decision.numpys.dot(a, b, out))
         elif not decision.is_ruled():
             if _is_numpys_dot(a, b, out):
                 return decision.numpys.dot(a, b, out)
@@ -166,7 +168,9 @@ def inner(a: Any, b: Any, /) -> Any:
 def _inner(a: Any, b: Any) -> Any:
     arrays = _taken(a, b, None)
     if arrays is None or not _aligned(arrays.x, arrays.y, -1):
-        return np.inner(a, b)
+        turned = b.swapaxes(-1, -2) if type(b) is np.ndarray and b.ndim > 1 else b
+        product = exact.of_dot("inner", a, turned)
+        return exact.made(product, lambda: decision.numpys.inner(a, b))
     x, y, queue = arrays
     columns = transposed(y) if y.ndim > 1 else y
     shape = x.shape[:-1] + y.shape[:-1]
@@ -217,7 +221,8 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
         if _are_plain(a, b, out):
             if a.dtype is not FLOAT32 or b.dtype is not FLOAT32:
                 if a.dtype != FLOAT32 or b.dtype != FLOAT32:
-                    return np.matmul(a, b, out)
+                    product = exact.of_matmul(a, b, out)
+                    return exact.made(product, lambda: decision.numpys.matmul(a, b, out))
             elif not decision.is_ruled():
                 if _is_numpys_matmul(a, b, out):
                     return decision.numpys.matmul(a, b, out)
@@ -234,7 +239,8 @@ def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
         raise TypeError(f"matmul of device arrays does not accept {', '.join(sorted(keywords))}")
     arrays = None if keywords else _taken(a, b, target)
     if arrays is None or not _aligned(arrays.x, arrays.y):
-        return np.matmul(a, b, out=out, **keywords)
+        product = exact.of_matmul(a, b, out, keywords)
+        return exact.made(product, lambda: decision.numpys.matmul(a, b, out=out, **keywords))
     x, y, queue = arrays
     rows, columns = as_batches(x, y)
     try:
@@ -312,6 +318,11 @@ def _tensordot(a: Any, b: Any, axes: Any) -> Any:
     arrays = _taken(a, b, None)
     summed = None if arrays is None else summed_axes(arrays.x, arrays.y, axes)
     if arrays is None or summed is None:
+        if arrays is None and (turned := _turned(a, b, axes)) is not None:
+            rows, columns, shape = turned
+            product = exact.of_dot("tensordot", rows, columns)
+            made = exact.made(product, lambda: decision.numpys.dot(rows, columns))
+            return made.reshape(shape)
         return np.tensordot(a, b, axes)
     x, y, queue = arrays
     free_x = [axis for axis in range(x.ndim) if axis not in summed[0]]
@@ -338,6 +349,21 @@ def _tensordot(a: Any, b: Any, axes: Any) -> Any:
         on_device,
         lambda: np.tensordot(a, b, axes),
     )
+
+
+def _turned(a: Any, b: Any, axes: Any) -> tuple[Any, Any, tuple[int, ...]] | None:
+    """Return tensordot's operands as matrices, as NumPy does, and the shape of its result.
+
+    None if NumPy is to make the product.
+    """
+    if not exact.may_take(a, b) or (summed := summed_axes(a, b, axes)) is None:
+        return None
+    free = [[i for i in range(x.ndim) if i not in s] for x, s in zip((a, b), summed, strict=True)]
+    k = math.prod(a.shape[i] for i in summed[0])
+    rows = a.transpose([*free[0], *summed[0]]).reshape(-1, k)
+    columns = b.transpose([*summed[1], *free[1]]).reshape(k, -1)
+    shape = [x.shape[i] for x, axes_left in zip((a, b), free, strict=True) for i in axes_left]
+    return rows, columns, tuple(shape)
 
 
 def entry_of(name: str, a: Any, b: Any) -> Entry | str:

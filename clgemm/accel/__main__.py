@@ -170,6 +170,7 @@ def _prepared(args: argparse.Namespace) -> Any:
 def _print_report(process: int) -> None:
     if os.getpid() != process or "numpy" not in sys.modules:
         return
+    from clgemm.accel.advice import advisor
     from clgemm.accel.session import report
     from clgemm.terminal import print_table
 
@@ -195,6 +196,7 @@ def _print_report(process: int) -> None:
             rows,
         )
         sentences = found.why_nothing, found.saved, found.preparing, found.children, *found.left_out
+        sentences = *sentences, *advisor.sentences()
         for sentence in filter(None, sentences):
             print(sentence)
 

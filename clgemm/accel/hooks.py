@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from clgemm.accel.advice import advisor
 from clgemm.accel.arguments import FLOAT32, Request, is_float32, parse_matmul
 from clgemm.accel.failures import DEEP, FAILED, Failures, is_near_recursion_limit
 from clgemm.accel.inside import RunningProducts
 from clgemm.accel.places import disguised
-from clgemm.accel.semantics import FloatErrors, errors_of, raise_again, reports
+from clgemm.accel.semantics import NO_ERRORS, FloatErrors, errors_of, raise_again, reports
 from clgemm.accel.settings import Settings
 from clgemm.contraction import (
     as_products,
@@ -31,7 +32,9 @@ from clgemm.contraction import (
     unwrapped,
     without,
 )
+from clgemm.core.nesting import RejectedError
 from clgemm.core.precision import chosen_precision
+from clgemm.exact import EXACT, LEAST_SIZE, Product, checked, of_dot, of_matmul
 from clgemm.runtime.operands import float32_operand, overlap, transposed
 from clgemm.side import decision
 from clgemm.side.decision import Entry, Sizes
@@ -59,6 +62,8 @@ class Task(NamedTuple):
         Whether that memory fits, and NumPy can write to it again if the device fails.
     a, b, out, kind, operands : object
         As for `clgemm.side.decision.describe`.
+    dtypes : tuple of str
+        Those of A, B and C, if they are not float32.
     """
 
     sizes: Sizes
@@ -70,6 +75,7 @@ class Task(NamedTuple):
     on_device: Callable[[], tuple[Any, FloatErrors]]
     in_place: bool = False
     usable: bool = True
+    dtypes: tuple[str, ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -121,8 +127,10 @@ class Hooks:
                             return host(a, b)
                         return self._matmul((a, b), {}, host)
                     if dtype.isbuiltin == 1:  # not a dtype of another package
-                        other()
-                        return host(a, b)
+                        if a.size * b.size < LEAST_SIZE or dtype not in EXACT:
+                            other()
+                            return host(a, b)
+                        return self._exact(of_matmul(a, b), "matmul", lambda: host(a, b))
             return original(a) if b is NOTHING else original(a, b)
 
         return disguised(matmul, original)
@@ -143,10 +151,16 @@ class Hooks:
                                 return host(a, b)
                         elif is_numpys(a, b, True):
                             return self._host_matmul(a, b, **keywords)
-                    elif a.dtype.isbuiltin == 1:
-                        return other_into(a, b, **keywords) if keywords else other(a, b)
-                    if not keywords:
+                        else:
+                            return self._matmul(arguments, keywords, self._host_matmul)
                         return self._matmul(arguments, {}, host)
+                    if a.dtype.isbuiltin == 1 and (
+                        a.size * b.size < LEAST_SIZE or a.dtype not in EXACT
+                    ):
+                        return other_into(a, b, **keywords) if keywords else other(a, b)
+            if (product := _exact_matmul(arguments, keywords)) is not None:
+                whole = functools.partial(self._host_matmul, *arguments, **keywords)
+                return self._exact(product, "matmul", whole)
             return self._matmul(arguments, keywords, self._host_matmul)
 
         return disguised(matmul, np.matmul)
@@ -200,8 +214,11 @@ class Hooks:
         other = int if self._settings.profile else self._tally.quick(name, DTYPE).add
 
         def test(a: Any, b: Any, out: Any = None) -> bool:
-            if type(a) is array and type(b) is array and is_float32(a) and is_float32(b):
-                return not (a.ndim and b.ndim) or is_numpys(a, b, out)
+            if type(a) is array and type(b) is array:
+                if is_float32(a) and is_float32(b):
+                    return not (a.ndim and b.ndim) or is_numpys(a, b, out)
+                if a.size * b.size >= LEAST_SIZE and a.dtype in EXACT and b.dtype in EXACT:
+                    return False
             other()
             return True
 
@@ -210,6 +227,25 @@ class Hooks:
     def _timed(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return NumPy's function for other dtypes than float32, with timing if profiled."""
         return self._tally.timed(name, DTYPE, original) if self._settings.profile else original
+
+    def _exact(self, product: Product | None, name: str, host: Callable[[], Any]) -> Any:
+        """Return a product of integers, booleans or float16, from the side that is decided."""
+        if product is None:
+            begun = time.perf_counter()
+            result = host()
+            self._tally.add(name, DTYPE, time.perf_counter() - begun)
+            return result
+        made = product
+
+        def prepare() -> Task:
+            return Task(
+                *(made.sizes, made.kind, made.a, made.b, made.out, made.operands),
+                lambda: (checked(made, made.on_device()), NO_ERRORS),
+                in_place=made.is_direct,
+                dtypes=made.dtypes,
+            )
+
+        return self._product(made.name, None, prepare, host, self._host)
 
     def _matmul(
         self, arguments: tuple[Any, ...], keywords: dict[str, Any], host: Callable[..., Any]
@@ -248,6 +284,8 @@ class Hooks:
 
     def _dot(self, name: str, x: Any, y: Any, out: Any, host: Callable[[], Any]) -> Any:
         """Return dot(x, y), computed on the side that is decided for it."""
+        if not (is_float32(x) and is_float32(y)):
+            return self._exact(of_dot(name, x, y, out), name, host)
         known = None
         if out is None and self._is_plain and self._knows(x, y):
             known = decision.find(name, x, y, None)
@@ -355,6 +393,10 @@ class Hooks:
                         entry.size_bytes = task.size_bytes
                         entry.note_device(1e6 * (ended - start))
                     task = None
+        except RejectedError:
+            reason = DTYPE
+            if entry is not None:
+                entry.refuse()
         except BaseException as error:
             if not self._failures.are_ours(error):
                 if task is not None and task.in_place:
@@ -388,6 +430,7 @@ class Hooks:
             elif goes is None:
                 arguments = name, task.a, task.b, task.out, task.sizes, task.kind, task.operands
                 entry = decision.describe(*arguments)
+                entry.dtypes = task.dtypes
                 goes = entry.goes_to_device()
             if not goes or 0 in task.sizes:
                 return entry, SMALL if entry is None else entry.reason
@@ -415,9 +458,31 @@ class Hooks:
             stack.enter_context(watched(reports_errors))
             found = task.on_device()
             self._failures.worked()
+            if self._settings.profile:
+                self._advise(task, found[0])
         if (now := used()) != before:
             self._tally.add_resident(*(x - y for x, y in zip(now, before, strict=True)))
         return found
+
+    def _advise(self, task: Task, result: Any) -> None:
+        """Remember what was sent, to say what would save time."""
+        from clgemm.hardware.choice import chosen
+        from clgemm.planning.transfers import transfer_config
+        from clgemm.runtime.regions import any_held, containing
+
+        device = chosen()[0]
+        if transfer_config(device) is not None:
+            held = any_held()
+            sent = [np.asarray(x) for x in (task.a, task.b)]
+            advisor.note(device, [x for x in sent if not (held and containing(x))], result)
+
+
+def _exact_matmul(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Product | None:
+    """Return the product of a call of np.matmul if it is one of integers, booleans or float16."""
+    if len(arguments) != 2 or not keywords.keys() <= {"out", "dtype", "casting"}:
+        return None
+    given = dict(keywords)
+    return of_matmul(*arguments, given.pop("out", None), given)
 
 
 def _multiply_into(x: Any, y: Any, c: Any) -> None:

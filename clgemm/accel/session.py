@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from clgemm.accel.advice import advisor
 from clgemm.accel.children import (
     accelerate_children,
     children_note,
@@ -128,6 +129,7 @@ class _State:
             return
         if self.active is None:
             counts.tally.reset()
+            advisor.reset()
             if wanted is not None:
                 wanted.failures.begin()
         else:
@@ -184,6 +186,7 @@ def _forget() -> None:
     _restore()
     forget_started()
     counts.tally.begin_anew()
+    advisor.reset()
     _state, _running = _State(), RunningProducts()
     _replacements.cache_clear()
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from clgemm.bench import (
+    dtypes,
     first_products,
     programs_command,
     survey_command,
@@ -83,6 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     programs_command.add_arguments(parser)
     whole_programs.add_arguments(parser)
     first_products.add_arguments(parser)
+    dtypes.add_arguments(parser)
     parser.add_argument("--quick", action="store_true", help="fewer and smaller cases and rounds")
     parser.add_argument(
         "--no-startup", action="store_true", help="do not time cold starts and tiny calls"
@@ -121,6 +123,8 @@ def main(args: argparse.Namespace) -> int:
     """
     if args.startup:
         return first_products.main(args)
+    if args.dtypes is not None:
+        return dtypes.main(args)
     if args.whole_programs is not None:
         return whole_programs.main(args)
     try:

@@ -10,10 +10,14 @@ import sys
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["NestedCallError", "is_within", "non_reentrant"]
+__all__ = ["NestedCallError", "RejectedError", "is_within", "non_reentrant"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class RejectedError(RuntimeError):
+    """The device does not make such a product: NumPy does."""
 
 
 class NestedCallError(RuntimeError):

@@ -26,6 +26,7 @@ import pyopencl as cl
 from clgemm.core.cache import locked, make_room_for_verdicts, recall, remember
 from clgemm.core.child import error_text, telling_line
 from clgemm.core.layout import Layout
+from clgemm.core.nesting import RejectedError
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
 from clgemm.core.steps import Plan
@@ -34,11 +35,12 @@ from clgemm.hardware.device import CONTEXT_BYTES, CONTEXT_SHARE, Device
 from clgemm.hardware.identity import find, identity, where
 from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.common.family import Family
+from clgemm.kernels.exact.plan import Types
 from clgemm.planning import planner
 from clgemm.planning.planner import Planned
 from clgemm.records import verdicts
 from clgemm.records.verdicts import Verdict
-from clgemm.runtime import finite, programs, readiness
+from clgemm.runtime import exact, finite, programs, readiness
 from clgemm.runtime.execute import BoundCall, bind_in_place, execute, execute_matrices
 from clgemm.runtime.launch import multiply
 from clgemm.runtime.memory import Matrix
@@ -102,6 +104,7 @@ class Server:
         self._about: tuple[str, ...] = ()
         self._built: set[str] = set()
         readiness.judge = self._judge
+        exact.judge = self._judge_exact
         readiness.on_bind = self._note
 
     def found(self) -> Answer:
@@ -127,7 +130,7 @@ class Server:
             return self._failed("wrong", str(error), "")
         except choices.BrokenDeviceError as error:
             return self._failed("failed", str(error).partition("\n")[0], str(error.__cause__))
-        except (MemoryError, cl.MemoryError, ImportError) as error:
+        except (RejectedError, MemoryError, cl.MemoryError, ImportError) as error:
             return self._failed("unchecked", error_text(error), "")
         except OSError as error:
             outcome = "unchecked" if error.errno in PASSING else "refused"
@@ -193,6 +196,7 @@ class Server:
         precision: str,
         key: str,
         is_symmetric: bool = False,
+        dtypes: Sequence[str] = (),
     ) -> Answer:
         """Make a product of host arrays as the program makes it, and store what it takes.
 
@@ -206,6 +210,8 @@ class Server:
             Under which its time is stored.
         is_symmetric : bool, optional
             Whether B is A's transpose in the same memory.
+        dtypes : sequence of str, optional
+            Those of A, B and C, if they are not float32.
         """
         found = choices.chosen()[0] if device is None else find(list(device))
         if isinstance(seconds := recall(key), float):
@@ -215,16 +221,50 @@ class Server:
         rng = np.random.default_rng(0)
         x = _like([*a[0][:-2], m, k], a[1], rng)
         y = x.swapaxes(-1, -2) if is_symmetric else _like([*b[0][:-2], k, n], b[1], rng)
-        c = np.full((*shape[:-2], m, n), np.nan, np.float32)
-        make = partial(multiply, 1.0, x, y, 0.0, c, queue=found.queue, precision=precision)
-        with finite.watched():
-            make()
-            finite.is_finite(c, found)
-            seconds = min(_seconds(make, found) for _ in range(RUNS))
-        self._compare(x, y, c, c, 1.0, 0.0)
+        if dtypes:
+            seconds, c = self._exact_seconds(found, x, y, (*shape[:-2], m, n), dtypes)
+        else:
+            c = np.full((*shape[:-2], m, n), np.nan, np.float32)
+            make = partial(multiply, 1.0, x, y, 0.0, c, queue=found.queue, precision=precision)
+            with finite.watched():
+                make()
+                finite.is_finite(c, found)
+                seconds = min(_seconds(make, found) for _ in range(RUNS))
+            self._compare(x, y, c, c, 1.0, 0.0)
         seconds *= math.prod(shape) * a[0][-1] / (c.size * k)
         remember(key, seconds)
         return {"seconds": seconds, "device": identity(found)}
+
+    def _exact_seconds(
+        self, device: Device, x: Array, y: Array, shape: Sequence[int], dtypes: Sequence[str]
+    ) -> tuple[float, Array]:
+        """Make a product of other dtypes than float32; return its seconds and its result."""
+        a, b, c = x.astype(dtypes[0]), y.astype(dtypes[1]), np.zeros(shape, dtypes[2])
+        make = partial(exact.multiply, a, b, c, device)
+        make()
+        seconds = min(_seconds(make, device) for _ in range(RUNS))
+        some = slice(0, 2)
+        if not np.array_equal(c[..., some, :], exact.expected(a[..., some, :], b, c.dtype)):
+            raise WrongError(f"wrong result of {dtypes[0]} and {dtypes[1]}")
+        return seconds, c
+
+    def do_exact(self, device: Sequence[str], types: Sequence[str]) -> Answer:
+        """Try the kernels for dtypes other than float32."""
+        found, wanted = find(list(device)), Types(*types)
+        verdict = verdicts.known(exact.about(found, wanted))
+        if verdict is None:
+            verdict = self._judge_exact(found, wanted)
+        return self._known(verdict)
+
+    def _judge_exact(self, device: Device, types: Types) -> Verdict:
+        key, before = exact.about(device, types), self._about
+        self._announce((key,))
+        if reason := exact.wrong(device, types):
+            raise WrongError(reason)
+        self._announce(before)
+        verdict = Verdict()
+        verdicts.store(key, verdict)
+        return verdict
 
     def do_family(self, device: Sequence[str], family: str, precision: str) -> Answer:
         """Try the default kernels of a family on sizes around their tiles."""

@@ -54,10 +54,11 @@ FIRST_TRIAL, LATER_TRIALS = 3, 8  # products before the first trial; how many ti
 MOST_KEPT, MOST_PASSED, PASSED_US = 64, 256, 5e3
 
 ALWAYS = 2**62  # products
+EXACT_KIND = "exact"  # the first word of the kind of products by plain loops
 
 # Why NumPy makes a product.
 HOST_FASTER, UNKNOWN, SMALL = "the host is faster", "not known yet", "size"
-NOT_OPEN = "opening the device would not pay yet"
+NOT_OPEN, REFUSED = "opening the device would not pay yet", "dtype"
 
 Sizes = tuple[int, int, int, int]  # m, n, k and the number of matrices
 # The shape and the strides, in elements, of A and of B, as batches of matrices; the shape of C.
@@ -94,6 +95,8 @@ class Entry:
         Measured in this program.
     promised : float
         Microseconds on the device, as another process has measured or found them; 0.0 if unknown.
+    dtypes : tuple of str
+        Those of A, B and C, if they are not float32.
     is_requested : bool
         Whether a child process was asked to make the product.
     is_settled : bool
@@ -113,6 +116,7 @@ class Entry:
         "counts",
         "device",
         "devices",
+        "dtypes",
         "host",
         "is_ready",
         "is_requested",
@@ -143,6 +147,7 @@ class Entry:
             0  # runs of a trial that are left, and how many trials there were
         )
         self.reason, self.size_bytes = UNKNOWN, 0
+        self.dtypes: tuple[str, ...] = ()
         self.counts: dict[str, tuple[int, float]] = {}  # calls and microseconds, by reason
 
     def made(self) -> list[tuple[str, int, float]]:
@@ -273,6 +278,10 @@ class Entry:
             self.promised = self.promised or us
         if self.host.us:
             preparation.state.gained(self.host.us - us)
+
+    def refuse(self) -> None:
+        """Record that the device does not make such products."""
+        self.left, self.on_device, self.reason = ALWAYS, False, REFUSED
 
     def not_ready(self) -> None:
         """Record that kernels are missing: the device makes the product once they are built."""
@@ -414,7 +423,8 @@ def describe(
     m, n, k, matrices = sizes
     x, y, shape = operands()
     lying = tuple((z.shape, tuple(s // z.itemsize for s in z.strides)) for z in (x, y))
-    kind = "symmetric" if own_transpose(a, b) else kind
+    if own_transpose(a, b) and not kind.startswith(EXACT_KIND):
+        kind = "symmetric"
     of = class_of(kind, m * n * k * matrices, min(m, n, k))
     entry = Entry(name, m * n * k * matrices, of, (lying[0], lying[1], shape))
     preparation.state.recall(entry)
@@ -468,6 +478,8 @@ def on_device(entry: Entry, product: Callable[[], Any]) -> tuple[Any] | None:
 def is_negligible(sizes: Sizes, kind: str) -> bool:
     """Tell whether NumPy makes a product faster than any device's call, by how it computes it."""
     work = math.prod(sizes)
+    if kind.startswith(EXACT_KIND):
+        return False
     if kind == "elements":
         return work < LEAST_BY_ELEMENTS
     if kind == "loop":

@@ -173,7 +173,7 @@ class State:
         a, b, shape = entry.operands
         arguments = {"device": _identity(entry.devices), "a": a, "b": b, "shape": shape}
         arguments |= {"precision": chosen_precision(), "key": key}
-        arguments["is_symmetric"] = entry.of[0] == "symmetric"
+        arguments |= {"is_symmetric": entry.of[0] == "symmetric", "dtypes": entry.dtypes}
         number = trial.request("product", **arguments)
         if number is not None:
             self._requests[number] = entry

@@ -14,8 +14,7 @@ from clgemm.side.preparation import BEING_PREPARED
 __all__ = ["DEVICE", "DTYPE", "SMALL", "LeftOut", "Report", "Row", "Tally", "report"]
 
 DEVICE = ""  # the reason of calls on the device
-SMALL = decision.SMALL
-DTYPE = "dtype"
+SMALL, DTYPE = decision.SMALL, decision.REFUSED
 
 REMEDY = (
     "'python -m clgemm warmup' prepares the device, and --threshold N sends it every product of N "

@@ -1,0 +1,173 @@
+"""``bench --dtypes``: products of integers, booleans and float16, beside NumPy and others."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib
+import json
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from clgemm.hardware.choice import find_devices, get_devices
+from clgemm.output import written
+from clgemm.runtime import exact
+from clgemm.terminal import Side, print_table, progress
+
+__all__ = ["add_arguments", "main"]
+
+DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float16", "bool")
+SIZES = (64, 128, 256, 512, 1000, 2000)
+TURNS = 5
+IDLE_S = 0.2  # after which the idle threads of NumPy's BLAS do not spin any more
+LONGEST_S = 1.0  # what takes NumPy longer is timed on fewer rows of A: a row takes what a row takes
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the option."""
+    parser.add_argument(
+        "--dtypes",
+        nargs="*",
+        metavar="N",
+        help="instead: products of integers, booleans and float16 of N x N matrices, beside NumPy, "
+        "np.einsum, a cast to float64 and, where installed, PyTorch and numba. With --json",
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    """Time the products and print a table.
+
+    Returns
+    -------
+    int
+        0; 1 if a result is wrong or the file is not written; 2 if the device or a size is wrong.
+    """
+    try:
+        devices = find_devices(args.device) if args.device else get_devices()
+        sizes = tuple(map(int, args.dtypes)) or SIZES
+    except (ValueError, RuntimeError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    device, rows, wrong = devices[0], [], 0
+    with progress(len(DTYPES) * len(sizes)) as step, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for dtype in DTYPES:
+            for n in sizes:
+                step(f"{dtype} {n}")
+                found = _timed(device, np.dtype(dtype), n)
+                wrong += not found.pop("is_right")
+                rows.append(found)
+    others = sorted({name for row in rows for name in row["others"]})
+    right: list[Side] = ["right"] * len(others)
+    print_table(
+        f"Products of N x N matrices on {device.label}: times of others over clgemm's",
+        ("dtype", "N", "clgemm ms", "Gop/s", "NumPy", *others),
+        ("left", "right", "right", "right", "right", *right),
+        [
+            (
+                row["dtype"],
+                str(row["n"]),
+                f"{row['ms']:.3g}",
+                f"{2e-6 * row['n'] ** 3 / row['ms']:.3g}",
+                f"{row['numpy_ms'] / row['ms']:.2f}",
+                *(_ratio(row["others"].get(name), row["ms"]) for name in others),
+            )
+            for row in rows
+        ],
+    )
+    if wrong:
+        print(f"{wrong} results are wrong", file=sys.stderr)
+    text = json.dumps({"device": device.label, "products": rows}, indent=1)
+    saved = written(args.json, lambda file: file.write_text(text + "\n", "utf-8"))
+    return int(bool(wrong) or not saved)
+
+
+def _timed(device: Any, dtype: np.dtype[Any], n: int) -> dict[str, Any]:
+    rng = np.random.default_rng(n)
+    a, b = _random(rng, n, dtype), _random(rng, n, dtype)
+    c = np.empty((n, n), dtype)
+
+    def ours() -> None:
+        exact.multiply(a, b, c, device)
+
+    ours()
+    few = max(1, min(n, 64))
+    is_right = np.array_equal(c[:few], exact.expected(a[:few], b, dtype))
+    contenders: dict[str, Callable[[int], object]] = {"NumPy": lambda m: np.matmul(a[:m], b)}
+    if dtype.kind != "b":
+        contenders["einsum"] = lambda m: np.einsum("ij,jk->ik", a[:m], b)
+        contenders["float64"] = lambda m: (a[:m].astype("d") @ b.astype("d")).astype(dtype)
+    contenders |= _of_torch(a, b) | _of_numba(a, b)
+    rows = {name: _affordable(call, n) for name, call in contenders.items()}
+    times: dict[str, list[float]] = {name: [] for name in ("clgemm", *contenders)}
+    for _ in range(TURNS):
+        time.sleep(IDLE_S)
+        ours()  # its threads are asleep, too
+        times["clgemm"].append(_seconds(ours))
+        for name, call in contenders.items():
+            m = rows[name]
+            times[name].append(_seconds(functools.partial(call, m)) * n / m)
+    ms = {name: 1e3 * median(each) for name, each in times.items()}
+    found = {"dtype": dtype.name, "n": n, "ms": ms.pop("clgemm"), "numpy_ms": ms.pop("NumPy")}
+    return found | {"others": ms, "is_right": is_right}
+
+
+def _ratio(ms: float | None, ours_ms: float) -> str:
+    return "" if ms is None else f"{ms / ours_ms:.2f}"
+
+
+def _random(rng: np.random.Generator, n: int, dtype: np.dtype[Any]) -> Any:
+    if dtype.kind == "b":
+        return rng.random((n, n)) < 1 / n
+    return rng.integers(0 if dtype.kind == "u" else -3, 4, (n, n)).astype(dtype)
+
+
+def _affordable(call: Callable[[int], object], n: int) -> int:
+    """Return for how many rows of A a product does not take long."""
+    m = min(n, 8)
+    call(m)
+    row_s = _seconds(lambda: call(m)) / m
+    return n if row_s * n < LONGEST_S else max(8, int(LONGEST_S / row_s / 4))
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    call()
+    return time.perf_counter() - begun
+
+
+def _of_torch(a: Any, b: Any) -> dict[str, Callable[[int], object]]:
+    try:
+        torch: Any = importlib.import_module("torch")
+    except ImportError:
+        return {}
+    try:
+        x, y = torch.from_numpy(a), torch.from_numpy(b)
+        x[:1] @ y
+    except (TypeError, RuntimeError):
+        return {}
+    return {"torch": lambda m: x[:m] @ y}
+
+
+def _of_numba(a: Any, b: Any) -> dict[str, Callable[[int], object]]:
+    try:
+        numba: Any = importlib.import_module("numba")
+    except ImportError:
+        return {}
+    if a.dtype == np.float16:
+        return {}
+
+    def product(x: Any, y: Any, z: Any) -> None:
+        for i in numba.prange(x.shape[0]):
+            for p in range(x.shape[1]):
+                for j in range(y.shape[1]):
+                    z[i, j] += x[i, p] * y[p, j]
+
+    compiled: Any = numba.njit(parallel=True)(product)
+    return {"numba": lambda m: compiled(a[:m], b, np.zeros((m, b.shape[1]), a.dtype))}

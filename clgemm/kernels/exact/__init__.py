@@ -1,0 +1,1 @@
+"""Products of the dtypes that NumPy multiplies by plain loops: integers, booleans, float16."""

@@ -1,0 +1,68 @@
+// Copies a matrix into panels of PANEL rows, converted to lanes and padded with zeros:
+//   to[(panel*depth + p)*PANEL + r] = from[(panel*PANEL + r)*row + p*column]
+// With LANE 0, a word has 32 steps of k, a bit each: whether the element is not zero.
+//   rows, columns   of the matrix;  depth: of the panels, columns or words of 32
+// Work-groups: matrices x panels x chunks with chunks = depth/CHUNK rounded up, of one work-item each.
+#ifndef PANEL
+#error "PANEL: rows of a panel"
+#endif
+#ifndef CHUNK
+#error "CHUNK: steps over k that a work-item copies"
+#endif
+#if LOADED == 0 || LOADED == 2
+#define LOADED_TYPE uchar
+#elif LOADED == 1
+#define LOADED_TYPE char
+#elif LOADED == 3
+#define LOADED_TYPE short
+#elif LOADED == 4
+#define LOADED_TYPE ushort
+#elif LOADED == 5
+#define LOADED_TYPE int
+#elif LOADED == 6
+#define LOADED_TYPE uint
+#elif LOADED == 7
+#define LOADED_TYPE long
+#elif LOADED == 8
+#define LOADED_TYPE ulong
+#else
+#define LOADED_TYPE half
+#endif
+
+#if LOADED == 9
+#define CONVERTED(i) vload_half(i, from)
+#elif LOADED == 0
+#define CONVERTED(i) ((LANE_TYPE)(from[i] != 0))
+#else
+#define CONVERTED(i) ((LANE_TYPE)from[i])
+#endif
+
+__kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+void exact_pack(const int rows, const int columns, const int depth, const int4 counts,
+            __global const LOADED_TYPE* from, const long from_offset, const long from_row, const long from_column,
+            const long4 from_strides, __global LANE_TYPE* to) {
+  const int panels = (rows + PANEL - 1) / PANEL, chunks = (depth + CHUNK - 1) / CHUNK;
+  const uint group = get_group_id(0), matrix = group / (panels * chunks);
+  const int panel = group / chunks % panels, begin = group % chunks * CHUNK, end = min(begin + CHUNK, depth);
+  const int row_0 = panel * PANEL, count = min(PANEL, rows - row_0);
+  from += from_offset + matrix_offset(matrix, counts, from_strides) + row_0 * from_row;
+  to += ((long)matrix * panels + panel) * depth * PANEL;
+  for (int p = begin; p < end; p++) {
+    __global LANE_TYPE* const step = to + (long)p * PANEL;
+#if LANE == 0
+    const int bits = min(32, columns - 32 * p);
+    for (int r = 0; r < count; r++) {
+      uint word = 0;
+      for (int bit = 0; bit < bits; bit++)
+        word |= (uint)(from[r * from_row + (32L * p + bit) * from_column] != 0) << bit;
+      step[r] = word;
+    }
+#else
+    if (from_row == 1)
+      for (int r = 0; r < count; r++) step[r] = CONVERTED(r + p * from_column);
+    else
+      for (int r = 0; r < count; r++) step[r] = CONVERTED(r * from_row + p * from_column);
+#endif
+    for (int r = count; r < PANEL; r++) step[r] = 0;
+  }
+}

@@ -1,0 +1,199 @@
+"""Products of integers, booleans and float16 in host memory, on devices that use it in place."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+
+from clgemm.core.caches import holds_contexts
+from clgemm.core.layout import Layout
+from clgemm.core.nesting import RejectedError
+from clgemm.core.steps import Plan
+from clgemm.hardware import trial
+from clgemm.hardware.choice import chosen
+from clgemm.hardware.device import Device
+from clgemm.hardware.identity import identity, where
+from clgemm.kernels.exact.plan import Types, exact_plan, kernels
+from clgemm.planning.transfers import transfer_config
+from clgemm.records import verdicts
+from clgemm.records.verdicts import Verdict
+from clgemm.runtime import readiness
+from clgemm.runtime.operands import address_of
+from clgemm.runtime.readiness import NotReadyError
+from clgemm.runtime.waiting import answers_signals, finish, wait
+from clgemm.runtime.workspace import workspace
+
+__all__ = ["about", "expected", "multiply", "types_of", "wrong"]
+
+log = logging.getLogger(__name__)
+
+LONG_WORK = 2**32  # multiply-adds for each compute unit, from which on signals are answered
+# Sizes that try kernels: around the tiles, along each axis, and with a k that is cut.
+TRIED = ((1, 1, 1), (3, 33, 65), (37, 5, 130), (70, 90, 33), (9, 40, 9000))
+
+
+def types_of(a: Any, b: Any, c: Any) -> Types:
+    """Return the dtypes of three arrays by NumPy's kind and size."""
+    return Types(*(f"{x.dtype.kind}{x.dtype.itemsize}" for x in (a, b, c)))
+
+
+@holds_contexts
+@functools.lru_cache(maxsize=256)
+def about(device: Device, types: Types) -> str:
+    """Return the key of the verdict on the kernels for dtypes."""
+    return f"{where(device)}: exact {' '.join(types)}, kernels {kernels()}"
+
+
+def multiply(a: Any, b: Any, c: Any, device: Device | None = None) -> None:
+    """Write A B to C, modulo 2^N for integers, by the device that is chosen or by this one.
+
+    Parameters
+    ----------
+    a, b : array, shapes (..., m, k) and (..., k, n)
+        Batches broadcast to that of `c`.
+    c : array, shape (..., m, n)
+        It overlaps neither, and no two of its elements share memory.
+
+    Raises
+    ------
+    NotReadyError
+        If kernels are missing, and the product is optional.
+    RejectedError
+        If the device has memory of its own, or its kernels do not work.
+    """
+    device = chosen()[0] if device is None else device
+    if not device.limits.has_vectors or transfer_config(device) is not None:
+        raise RejectedError(f"{device.label} multiplies float32 only")
+    a, b = (_in_place(x) for x in (a, b))
+    types = types_of(a, b, c)
+    plan = exact_plan(*map(_layout, (a, b, c)), types, device.limits)
+    if plan is None:
+        raise RejectedError(f"a product of {a.shape} and {b.shape} has too long a k")
+    _require(device, types)
+    run(device, plan, a, b, c)
+
+
+def run(device: Device, plan: Plan, a: Any, b: Any, c: Any) -> None:
+    """Run a plan with host arrays; the result is in C on return."""
+    space = workspace(device.queue)
+    bound = space.bind(plan, device)
+    spans = {slot: _Span(x) for slot, x in zip("abc", (a, b, c), strict=True)}
+    memory = {slot: span.buffer(space.queue.context) for slot, span in spans.items()}
+    scalars = 1.0, 0.0, *(span.first for span in spans.values())
+    try:
+        is_long = c.size * a.shape[-1] >= LONG_WORK * device.limits.compute_units
+        if is_long and answers_signals():
+            waiting = functools.partial(wait, memory=(a, b, c, memory))
+            space.compute(bound, memory, scalars, waiting)
+        else:
+            space.enqueue(bound, memory, scalars).wait()
+    except BaseException:
+        finish(space.queue, space.lock, (a, b, c, memory))
+        raise
+
+
+class _Span:
+    """The memory of an array from its lowest element to its highest.
+
+    Attributes
+    ----------
+    first : int
+        At which element of the memory the array begins.
+    """
+
+    def __init__(self, array: Any) -> None:
+        lowest, highest = _layout(array).extent
+        size = array.itemsize
+        self.first, self._array = -lowest, array
+        self._is_readonly = not array.flags.writeable
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": ((highest - lowest + 1) * size,),
+            "data": (address_of(array) + lowest * size, self._is_readonly),
+        }
+
+    def buffer(self, context: cl.Context) -> cl.Buffer:
+        """Return a buffer that is this memory."""
+        access = cl.mem_flags.READ_ONLY if self._is_readonly else cl.mem_flags.READ_WRITE
+        return cl.Buffer(context, access | cl.mem_flags.USE_HOST_PTR, hostbuf=np.asarray(self))
+
+
+def _layout(x: Any) -> Layout:
+    return Layout(x.shape, tuple(stride // x.itemsize for stride in x.strides))
+
+
+def _in_place(x: Any) -> Any:
+    """Return an array whose elements kernels can read, mostly itself."""
+    if x.flags.aligned and all(stride % x.itemsize == 0 for stride in x.strides):
+        return x
+    return x.copy()
+
+
+def _require(device: Device, types: Types) -> None:
+    """See to it that the kernels for dtypes have been tried."""
+    key = about(device, types)
+    verdict = verdicts.known(key)
+    if verdict is None:
+        if readiness.is_optional():
+            raise NotReadyError(f"{device.label} has not been tried with {' '.join(types)}")
+        verdict = judge(device, types)
+    if verdict.reason:
+        raise RejectedError(f"{device.label} does not multiply {types.c}: {verdict.reason}")
+
+
+def ask(device: Device, types: Types) -> Verdict:
+    """Return the verdict of a child process on the kernels for dtypes; it stores that."""
+    try:
+        answer = trial.ask("exact", device=identity(device), types=types)
+    except trial.UncheckedError as error:
+        log.warning("%s is used unchecked: %s", device.label, error)
+        return Verdict()
+    verdicts.learn_built(answer.get("built", ()), keep=False)
+    verdict = Verdict(answer.get("reason", ""), answer.get("details", ""))
+    if answer["outcome"] in ("right", "failed"):
+        verdicts.store(about(device, types), verdict, keep=False)
+    return verdict
+
+
+# A worker, which is such a child process, tries them itself.
+judge: Callable[[Device, Types], Verdict] = ask
+
+
+def wrong(device: Device, types: Types) -> str:
+    """Try the kernels for dtypes on small sizes; return what is wrong, "" if nothing is."""
+    rng = np.random.default_rng(0)
+    for m, n, k in TRIED:
+        a, b = (_random(rng, shape, each) for shape, each in (((m, k), types.a), ((k, n), types.b)))
+        c = np.zeros((m, n), types.c)
+        for x, y in ((a, b), (np.asfortranarray(a), np.asfortranarray(b))):
+            plan = exact_plan(*map(_layout, (x, y, c)), types, device.limits)
+            assert plan is not None
+            run(device, plan, x, y, c)
+            if not np.array_equal(c, expected(x, y, c.dtype)):
+                return f"wrong result of {types.a} and {types.b} at {m} x {n} x {k}"
+    return ""
+
+
+def _random(rng: np.random.Generator, shape: tuple[int, int], dtype: str) -> Any:
+    if dtype == "f2":  # sums of up to 9000 such products are exact in float32
+        return rng.integers(-4, 5, shape).astype(np.float16)
+    if dtype == "b1":
+        return rng.random(shape) < 0.1
+    info = np.iinfo(dtype)
+    return rng.integers(info.min, info.max, shape, dtype, endpoint=True)
+
+
+def expected(a: Any, b: Any, dtype: np.dtype[Any]) -> Any:
+    """Return A B exactly, by NumPy's loops in wider types."""
+    if dtype.kind == "b":
+        return a.astype(np.int64) @ b.astype(np.int64) > 0
+    if dtype.kind == "f":
+        return (a.astype(np.float32) @ b.astype(np.float32)).astype(dtype)
+    with np.errstate(over="ignore"):
+        return (a.astype(np.int64) @ b.astype(np.int64)).astype(dtype)

@@ -1,0 +1,287 @@
+"""Integers, booleans and float16: NumPy's results bit for bit, by every entrance."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import clgemm
+from clgemm import exact
+from clgemm.core.layout import Layout
+from clgemm.core.nesting import RejectedError
+from clgemm.kernels.exact.plan import (
+    DTYPES,
+    RESULTS,
+    ExactPackConfig,
+    ExactProductConfig,
+    Types,
+    exact_plan,
+)
+from clgemm.planning.transfers import transfer_config
+from clgemm.runtime import exact as runtime
+from clgemm.runtime.exact import expected
+from clgemm.side import preparation
+
+ALL = list(DTYPES)
+
+
+@pytest.fixture
+def able(device):
+    """A device that multiplies these dtypes, where they lie."""
+    if not device.limits.has_vectors or transfer_config(device) is not None:
+        pytest.skip("it multiplies float32 only")
+    return device
+
+
+@pytest.fixture
+def every_size(monkeypatch):
+    """Products of any size go to the device."""
+    monkeypatch.setattr(exact, "LEAST_SIZE", 0)
+    monkeypatch.setattr(exact, "LEAST_WORK", 0)
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """The results that the device has made."""
+    found, multiply = [], runtime.multiply
+
+    def recording(a, b, c, device=None):
+        multiply(a, b, c, device)
+        found.append(c)
+
+    monkeypatch.setattr(runtime, "multiply", recording)
+    return found
+
+
+def random(rng, shape, dtype):
+    """Numbers of the whole range; of float16 and bool those whose sums tell something."""
+    dtype = np.dtype(dtype)
+    if dtype.kind == "f":
+        return rng.integers(-20, 21, shape).astype(dtype)
+    if dtype.kind == "b":
+        return rng.random(shape) < 0.15
+    info = np.iinfo(dtype)
+    return rng.integers(info.min, info.max, shape, dtype, endpoint=True)
+
+
+def numpys(name, *arguments, **keywords):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return getattr(np, name)(*arguments, **keywords)
+
+
+def same(found, wanted):
+    assert type(found) is type(wanted)
+    assert found.dtype == wanted.dtype
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("b", ALL)
+@pytest.mark.parametrize("a", ALL)
+def test_every_pair_of_dtypes_gives_numpys_result(able, every_size, made, a, b):
+    """Promoted as NumPy does; pairs whose result is of another dtype are NumPy's own."""
+    rng = np.random.default_rng(3)
+    x, y = random(rng, (37, 70), a), random(rng, (70, 45), b)
+    result = np.promote_types(a, b)
+    same(clgemm.matmul(x, y), numpys("matmul", x, y))
+    assert len(made) == (result in exact.EXACT)
+    same(clgemm.dot(x, y), numpys("dot", x, y))
+
+
+@pytest.mark.parametrize("dtype", ALL)
+@pytest.mark.parametrize(
+    "sizes",
+    [(1, 1, 1), (5, 1, 300), (1, 40, 64), (8, 32, 32), (9, 33, 31), (130, 70, 257), (16, 20, 9000)],
+)
+def test_tiles_edges_and_a_long_k(able, every_size, made, dtype, sizes):
+    """Around the tiles, in every order of both operands; a k that is cut."""
+    m, n, k = sizes
+    rng = np.random.default_rng(m + n + k)
+    x, y = random(rng, (m, k), dtype), random(rng, (k, n), dtype)
+    wanted = expected(x, y, np.dtype(dtype))
+    with np.errstate(over="ignore"):
+        for a in (x, np.asfortranarray(x)):
+            for b in (y, np.asfortranarray(y)):
+                np.testing.assert_array_equal(clgemm.matmul(a, b), wanted)
+    assert len(made) == 4 or not np.isfinite(wanted).all()
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i4", "b1", "f2"])
+def test_blocks_of_large_products(able, every_size, made, dtype, monkeypatch):
+    """Panels that do not fit into scratch memory, and launches that would take long."""
+    from clgemm.kernels.exact import plan
+
+    monkeypatch.setattr(plan, "PANEL_BYTES", 2**14)
+    monkeypatch.setattr(plan, "LAUNCH_WORK", 2**16)
+    monkeypatch.setattr(plan, "DEPTH", 40)
+    plan.exact_plan.cache_clear()
+    rng = np.random.default_rng(8)
+    x, y = random(rng, (3, 150, 90), dtype), random(rng, (3, 90, 170), dtype)
+    np.testing.assert_array_equal(clgemm.matmul(x, y), expected(x, y, np.dtype(dtype)))
+    plan.exact_plan.cache_clear()
+    assert made
+
+
+LAYOUTS = [
+    lambda x: x,
+    lambda x: np.asfortranarray(x),
+    lambda x: np.repeat(x, 2, -1)[..., ::2],
+    lambda x: x[..., ::-1].copy()[..., ::-1],
+    lambda x: np.repeat(x, 3, -2)[..., ::-3, :][..., ::-1, :],
+]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_random_products(able, every_size, data):
+    """Of all functions, dtypes, batches and layouts."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    a, b = data.draw(st.sampled_from(ALL)), data.draw(st.sampled_from(ALL))
+    m, n, k = (data.draw(st.integers(1, 40)) for _ in range(3))
+    batch = data.draw(st.sampled_from([(), (), (3,), (2, 3)]))
+    other = data.draw(st.sampled_from([batch, (), batch[1:]]))
+    x = data.draw(st.sampled_from(LAYOUTS))(random(rng, (*batch, m, k), a))
+    y = data.draw(st.sampled_from(LAYOUTS))(random(rng, (*other, k, n), b))
+    name = data.draw(st.sampled_from(["matmul", "dot", "inner", "tensordot"]))
+    if name == "inner":
+        y = np.ascontiguousarray(y.swapaxes(-1, -2))
+    arguments = (x, y, ((-1,), (max(y.ndim - 2, 0),))) if name == "tensordot" else (x, y)
+    if name == "dot" and data.draw(st.booleans()):
+        arguments = (x[..., 0, :], y) if data.draw(st.booleans()) else (x, y[..., 0])
+    wanted = numpys(name, *arguments)
+    same(getattr(clgemm, name)(*arguments), wanted)
+    with clgemm.accel.enabled(0):
+        same(getattr(np, name)(*arguments), wanted)
+        if name == "matmul":
+            same(x @ y, wanted)
+
+
+def test_the_dtype_of_the_loop_is_an_argument(able, every_size, made):
+    """int8 by int8 in int32; narrower than the operands, where the casting allows it; and `out`."""
+    rng = np.random.default_rng(1)
+    x, y = random(rng, (50, 60), "i1"), random(rng, (60, 70), "u1")
+    for dtype in (np.int16, np.int32, np.int64, np.int8):
+        same(clgemm.matmul(x, y, dtype=dtype), numpys("matmul", x, y, dtype=dtype))
+    wide = random(rng, (50, 60), "i4")
+    same(clgemm.matmul(wide, y, dtype="i1"), numpys("matmul", wide, y, dtype="i1"))
+    assert len(made) == 5
+    for dtype, casting in (("i1", "safe"), ("b1", "same_kind"), ("i4", "nonsense")):
+        with pytest.raises((TypeError, ValueError)):
+            clgemm.matmul(wide, y, dtype=dtype, casting=casting)
+    out = np.zeros((50, 70), np.int64)
+    assert clgemm.matmul(x, y, out=out) is out  # the loop is int16's, whatever `out` is
+    same(out, numpys("matmul", x, y).astype(np.int64))
+    places = np.zeros((50, 70), np.int16), np.zeros((70, 50), np.int16).T
+    for place in places:
+        assert clgemm.matmul(x, y, out=place) is place
+        np.testing.assert_array_equal(place, numpys("matmul", x, y))
+
+
+def test_a_result_may_overlap_an_operand(able, every_size):
+    x = random(np.random.default_rng(2), (40, 40), "i4")
+    wanted = x @ x
+    assert clgemm.matmul(x, x, out=x) is x
+    np.testing.assert_array_equal(x, wanted)
+
+
+def test_chains_and_powers(able, every_size, made):
+    """multi_dot, matrix_power and einsum are built on these products."""
+    rng = np.random.default_rng(4)
+    x, y, z = (random(rng, (40, 40), "i8") for _ in range(3))
+    same(clgemm.multi_dot([x, y, z]), np.linalg.multi_dot([x, y, z]))
+    assert len(made) == 2
+    wanted = np.linalg.matrix_power(x, 5), np.einsum("ij,jk->ik", x, y, optimize=True)
+    with clgemm.accel.enabled(0):
+        same(np.linalg.matrix_power(x, 5), wanted[0])
+        same(np.einsum("ij,jk->ik", x, y, optimize=True), wanted[1])
+
+
+def test_float16_rounds_once_and_overflows_as_numpys(able, every_size, made):
+    """Sums in float32; NaN, infinities and subnormals; NumPy's warnings under accel."""
+    rng = np.random.default_rng(5)
+    x, y = (rng.standard_normal(shape).astype(np.float16) for shape in ((50, 300), (300, 60)))
+    exactly = x.astype(np.float64) @ y
+    found = clgemm.matmul(x, y).astype(np.float64)
+    allowed = 2.0**-11 * abs(exactly) + 2.0**-24 + 300 * 2.0**-24 * (abs(x.astype("d")) @ abs(y))
+    assert (abs(found - exactly) <= allowed).all()
+    tiny = np.full((40, 40), 2.0**-14, np.float16)
+    small = np.full((40, 40), 2.0**-12, np.float16)
+    same(clgemm.matmul(tiny, small), numpys("matmul", tiny, small))  # subnormal
+    for special in (np.nan, np.inf, -np.inf, 60000):
+        x[3, 5] = special
+        wanted = numpys("matmul", x, y)
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(np.isnan(clgemm.matmul(x, y)), np.isnan(wanted))
+    with (
+        clgemm.accel.enabled(0),
+        pytest.warns(RuntimeWarning, match="overflow encountered in matmul"),
+    ):
+        np.full((40, 40), 60000, np.float16) @ np.full((40, 40), 2, np.float16)
+    assert made
+
+
+def test_what_is_not_plain_is_numpys(able, every_size, made):
+    """Subclasses, other byte orders, objects, and shapes that disagree."""
+    rng = np.random.default_rng(6)
+    x, y = random(rng, (40, 40), "i4"), random(rng, (40, 40), "i4")
+    same(clgemm.matmul(x.view(np.matrix), y), np.matmul(x.view(np.matrix), y))
+    same(clgemm.matmul(x.astype(">i4"), y), np.matmul(x.astype(">i4"), y))
+    same(clgemm.matmul(x.astype(object), y), np.matmul(x.astype(object), y))
+    with pytest.raises(ValueError, match="matmul"):
+        clgemm.matmul(x, y[1:])
+    with pytest.raises(ValueError, match="not aligned"):
+        clgemm.dot(x, y[1:])
+    assert not made
+
+
+def test_unaligned_and_read_only_operands(able, every_size, made):
+    rng = np.random.default_rng(7)
+    x, y = random(rng, (40, 50), "i4"), random(rng, (50, 30), "i4")
+    raw = np.empty(x.nbytes + 1, np.uint8)[1:].view(np.int32).reshape(x.shape)
+    raw[...] = x
+    y.flags.writeable = False
+    same(clgemm.matmul(raw, y), np.matmul(x, y))
+    assert made
+    np.testing.assert_array_equal(raw, x)
+
+
+def test_a_device_that_computes_wrong_is_not_used(able, every_size, monkeypatch, caplog):
+    """The verdict of a trial holds for these dtypes alone; NumPy makes the product."""
+    monkeypatch.setattr(runtime.verdicts, "_verdicts", {})
+    monkeypatch.setattr(runtime.verdicts, "recall", lambda _: None)
+    monkeypatch.setattr(runtime, "judge", lambda *_: runtime.Verdict("it is wrong"))
+    x = random(np.random.default_rng(9), (40, 40), "i2")
+    same(clgemm.matmul(x, x), np.matmul(x, x))
+    with pytest.raises(RejectedError, match=r"int|i2"):
+        runtime.multiply(x, x, np.empty_like(x), able)
+    with clgemm.accel.enabled(0):
+        same(x @ x, np.matmul(x, x))
+
+
+def test_small_products_never_reach_the_decision(able, made):
+    x = np.ones((63, 63), np.int64)
+    before = len(preparation.entries)
+    clgemm.matmul(x, x)
+    with clgemm.accel.enabled():
+        x @ x
+    assert len(preparation.entries) == before
+    assert not made
+
+
+def test_configs_name_their_constraints():
+    assert not list(ExactPackConfig(0, 0, 8, 64).problems())
+    assert list(ExactPackConfig(0, 0, 0, 64).problems())
+    assert list(ExactProductConfig(0, 0, 8, 2, 3).problems())
+    assert set(RESULTS) == set(DTYPES)
+
+
+def test_float16_with_a_k_beyond_the_panels_is_numpys(able):
+    """Its sum may not be cut."""
+    k = 2**30
+    layouts = Layout((1, k), (k, 1)), Layout((k, 1), (1, 1)), Layout((1, 1), (1, 1))
+    assert exact_plan(*layouts, Types("f2", "f2", "f2"), able.limits) is None
+    assert exact_plan(*layouts, Types("i2", "i2", "i2"), able.limits) is not None
