@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from clgemm.core.caches import holds_contexts
+from clgemm.core.caches import forgettable
 from clgemm.core.layout import Layout
 from clgemm.core.nesting import RejectedError
 from clgemm.core.steps import Plan
@@ -42,7 +42,7 @@ def types_of(a: Any, b: Any, c: Any) -> Types:
     return Types(*(f"{x.dtype.kind}{x.dtype.itemsize}" for x in (a, b, c)))
 
 
-@holds_contexts
+@forgettable
 @functools.lru_cache(maxsize=256)
 def about(device: Device, types: Types) -> str:
     """Return the key of the verdict on the kernels for dtypes."""

@@ -22,7 +22,7 @@ PACKAGE = Path(clgemm.__file__).parent
 TOY = Path(__file__).parent / "toy"
 REGISTRY = "kernels/__init__.py"
 # Folders of kernels that several families launch: anyone may name them.
-SHARED = {"common", "finite", "mirror", "pack", "split_k", "ladder"}
+SHARED = {"common", "exact", "finite", "mirror", "pack", "split_k", "ladder"}
 # Modules that name a family, and why.
 NAMING = {
     REGISTRY: "it is the registry",

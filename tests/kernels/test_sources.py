@@ -14,6 +14,7 @@ from clgemm.core.problem import Problem
 from clgemm.core.traits import Traits
 from clgemm.kernels import FAMILIES, family_named, sources
 from clgemm.kernels.direct.config import DirectConfig
+from clgemm.kernels.exact.plan import ExactPackConfig, ExactProductConfig
 from clgemm.kernels.finite.config import FiniteConfig
 from clgemm.kernels.mirror.plan import MirrorConfig
 from clgemm.kernels.sources import files_of, sources_hash, text_of, tokens, used_by
@@ -129,13 +130,14 @@ def hashed():
     return used_by(*(kind for family in FAMILIES for kind in (family.config, *family.kernels)))
 
 
-OTHERS = "ladder/", "finite/", "mirror/"
+OTHERS = "ladder/", "exact/", "finite/", "mirror/"
 
 
 def test_every_kernel_file_counts_in_some_hash():
     """A record or the verdict of tensor cores depends on each source that a product can use.
 
-    What only looks at a result, or copies within it, is no part of a product's time.
+    What only looks at a result, or copies within it, is no part of a product's time. Kernels for
+    other dtypes than float32 have verdicts with a hash of their own.
     """
     counted = {name for kind in hashed() for name in files_of(kind)}
     folder = Path(sources.__file__).parent
@@ -154,10 +156,10 @@ def kinds_under(base):
 def test_every_config_counts_in_some_hash():
     """A new kernel is a family of its own, a companion, or tried with the tensor cores.
 
-    Or it only looks at a result, or copies within it.
+    Or it only looks at a result, copies within it, or is for other dtypes.
     """
     every = {(kind.family, files_of(kind)) for kind in kinds_under(KernelConfig)}
-    for kind in (FiniteConfig, MirrorConfig):
+    for kind in (ExactPackConfig, ExactProductConfig, FiniteConfig, MirrorConfig):
         every.remove((kind.family, files_of(kind)))
     assert every == {(kind.family, files_of(kind)) for kind in hashed()}
 
