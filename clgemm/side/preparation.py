@@ -223,8 +223,10 @@ class State:
 
     def _pays(self) -> bool:
         """Tell whether to open the device now."""
-        cost = self.opening_s()
-        if self.gain_s > cost and cost < WORK_SHARE * self.elapsed_s():
+        cost, elapsed = self.opening_s(), self.elapsed_s()
+        # A program that would take half the time may lose more, if it ends just after that.
+        risk = max(WORK_SHARE, (self.gain_s / elapsed) ** 2 / 4)
+        if self.gain_s > cost and cost < risk * elapsed:
             return True
         return self._expected_s > WORTH * cost
 

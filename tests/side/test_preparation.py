@@ -119,9 +119,12 @@ def test_the_device_is_opened_once_that_pays(supervisor, elapsed, opened):
     preparation.forget()
     elapsed[0] = 3.0  # the opening would be a fifth of the program
     entry = an_entry()
-    entry.promised = 1e3
-    run(entry, 1000, 1e4)
+    entry.promised = 9e3
+    run(entry, 800, 1e4)  # of which a quarter would have been saved
     assert len(opened) == 1
+    entry.promised = 1e3
+    run(entry, 800, 1e4)  # nearly all of it
+    assert len(opened) == 2
 
 
 def test_a_slower_device_is_never_opened(supervisor, elapsed, opened):
