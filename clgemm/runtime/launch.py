@@ -137,7 +137,7 @@ def _multiply_on(
         meter = begun(problem.shape.work) if alpha else None
         advance = int if meter is None else meter.advance
         bound = _multiply_on_host(problem, part, device, queue, advance)
-        if bound is None:  # C came in parts
+        if bound is None and transfer_config(device) is None:  # C came in parts
             _make_symmetric(problem, c, devices)
         if meter is not None:
             meter.end()

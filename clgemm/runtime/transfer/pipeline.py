@@ -16,6 +16,7 @@ from clgemm.runtime.loans import NOTHING_KEPT, Kept, Loan, StaleError, lend
 from clgemm.runtime.operands import HostArray, with_axes
 from clgemm.runtime.transfer.at_once import AtOnceCall, plan_at_once
 from clgemm.runtime.transfer.call import Call
+from clgemm.runtime.transfer.mirror import mirror
 from clgemm.runtime.transfer.product import TiledProduct, run_product
 from clgemm.runtime.transfer.share import Share
 from clgemm.runtime.transfer.staging import Staging
@@ -64,16 +65,18 @@ def multiply_through(
             at_once.make(x, y, c)
             return at_once.reusable(x, y, c)
     try:
-        _multiply(staging, product, (a, b, c), loan, is_nested, kind)
+        is_whole = _multiply(staging, product, (a, b, c), loan, is_nested, kind)
         is_stale = False
     except StaleError:  # nothing is written yet to a `c` that is read
         is_stale = True
-    if not is_stale:
+    if is_stale:
+        # Not while the exception is handled: its frames keep the chunks of the call that failed.
+        is_whole = _multiply(staging, product, (a, b, c), NOTHING_KEPT, is_nested, kind)
+        loan.drop()
+    else:
         loan.count()
-        return None
-    # Not while the exception is handled: its frames keep the chunks of the call that failed.
-    _multiply(staging, product, (a, b, c), NOTHING_KEPT, is_nested, kind)
-    loan.drop()
+    if product.is_symmetric and not is_whole:
+        mirror(c, None if is_nested else staging)
     return None
 
 
@@ -134,7 +137,8 @@ def _multiply(
     loan: Loan,
     is_nested: bool,
     call_type: type[Call],
-) -> None:
+) -> bool:
+    """Multiply tile by tile; tell whether each tile had whole matrices."""
     (a, b, c), kept, rows = arrays, loan.kept, product.tile_rows
     if not rows and _are_tiles_columns(c, kept, staging.config.rows):  # C' = B' A'
         a, b, c = (x.swapaxes(-1, -2) for x in (b, a, c))
@@ -142,6 +146,7 @@ def _multiply(
     a, b = (with_axes(x, c.ndim) for x in (a, b))
     shares = [_share(staging, product, (a, b, c), kept)]
     run_product(lambda: call_type(shares, loan, is_nested).run())
+    return shares[0].has_whole_tiles
 
 
 def _share(
@@ -161,7 +166,8 @@ def _share(
     largest = product.device.limits.allocation_bytes // 17 * 16
     batch, repeated, keep = c.shape[:-2], (repeated_a, repeated_b), product.beta != 0
     stays = kept[0] is not None, kept[1] is not None
-    rows = product.tile_rows
+    # The device makes a whole result symmetric in less time than the host does.
+    rows = c.shape[-2] if product.is_symmetric else product.tile_rows
     plan = make_stream(batch, sizes, repeated, keep, staging.config, largest, rows, stays)
     return Share(staging, product, plan, arrays, (*kept, None))
 

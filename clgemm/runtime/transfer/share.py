@@ -85,7 +85,19 @@ class Share:
     def bind(self) -> None:
         """Plan and build what the tiles take."""
         layouts = {self._layouts(tile) for tile in self.tiles}
-        self._bound = {each: self.product.bind(*each) for each in layouts}
+        self._bound = {
+            each: self.product.bind(*each, is_whole=self._is_whole(each)) for each in layouts
+        }
+
+    @property
+    def has_whole_tiles(self) -> bool:
+        """Whether each tile has whole matrices."""
+        return all(map(self._is_whole, self._bound))
+
+    def _is_whole(self, layouts: tuple[Layout, Layout, Layout]) -> bool:
+        a, _, c = self.arrays
+        block_a, _, block_c = layouts
+        return block_c.shape[-2:] == c.shape[-2:] and block_a.columns == a.shape[-1]
 
     def watch(self) -> None:
         """Prepare to tell whether the result is finite."""
