@@ -33,6 +33,7 @@ __all__ = [
     "contracted",
     "dot_kind",
     "fits_dot",
+    "is_scaling",
     "is_scattered",
     "matmul_kind",
     "require_out",
@@ -61,6 +62,11 @@ def fits_dot(out: Any, shape: tuple[int, ...]) -> bool:
         and out.flags.c_contiguous
         and updatable(out)
     )
+
+
+def is_scaling(x: AnyArray, y: AnyArray) -> bool:
+    """Tell whether NumPy's dot scales by a single number, which may make negative zeros."""
+    return bool(x.size == 1 or y.size == 1)
 
 
 def require_out(out: AnyArray | None, shape: tuple[int, ...]) -> None:

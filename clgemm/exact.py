@@ -77,7 +77,7 @@ def _loop(a: Any, b: Any, dtype: Any = None, casting: str = "same_kind") -> np.d
     """Return the dtype of NumPy's loop for two arrays; None if it is not one of these."""
     if type(a) is not np.ndarray or type(b) is not np.ndarray:
         return None
-    if a.size * b.size < LEAST_SIZE or not {a.dtype, b.dtype} <= EXACT:
+    if a.size * b.size < max(LEAST_SIZE, 1) or not {a.dtype, b.dtype} <= EXACT:
         return None
     if dtype is None:
         found = _promoted(a.dtype, b.dtype)
@@ -180,7 +180,7 @@ def _product(
     shape: tuple[int, ...],
     axes: list[int | None],
 ) -> Product | None:
-    if math.prod(sizes) < LEAST_WORK:
+    if math.prod(sizes) < max(LEAST_WORK, 1):
         return None
     is_direct = out is not None and _is_place(out, shape, dtype, a, b)
 

@@ -20,6 +20,7 @@ from clgemm.contraction import (
     contracted,
     dot_kind,
     fits_dot,
+    is_scaling,
     matmul_kind,
     require_out,
     summed_axes,
@@ -131,7 +132,7 @@ def _dot(a: Any, b: Any, out: Any) -> Any:
     if is_device(x):
         require_out(out, shape)
         return on_device()
-    if not (out is None or fits_dot(out, shape)):
+    if is_scaling(x, y) or not (out is None or fits_dot(out, shape)):
         return np.dot(a, b, out=out)
     sizes = math.prod(x.shape[:-1]), math.prod(without(y.shape, -2)), x.shape[-1], 1
     return _from_either(
@@ -180,6 +181,8 @@ def _inner(a: Any, b: Any) -> Any:
 
     if is_device(x):
         return on_device()
+    if is_scaling(x, y):
+        return np.inner(a, b)
     sizes = math.prod(x.shape[:-1]), math.prod(y.shape[:-1]), x.shape[-1], 1
     return _from_either(
         *("inner", x, columns, None, sizes, dot_kind(x, columns)),
@@ -343,6 +346,8 @@ def _tensordot(a: Any, b: Any, axes: Any) -> Any:
 
     if is_device(x):
         return on_device()
+    if is_scaling(x, y):
+        return np.tensordot(a, b, axes)
     return _from_either(
         *(f"tensordot {summed}", x, y, None, (m, n, k, 1), "blas"),
         as_matrices,

@@ -28,6 +28,7 @@ from clgemm.contraction import (
     contracted,
     dot_kind,
     fits_dot,
+    is_scaling,
     matmul_kind,
     unwrapped,
     without,
@@ -293,7 +294,8 @@ class Hooks:
                 return decision.on_host(known, host)
 
         def prepare() -> Task | None:
-            return self._dot_task(x, y, out) if x.shape[-1] == y.shape[max(y.ndim - 2, 0)] else None
+            is_ours = x.shape[-1] == y.shape[max(y.ndim - 2, 0)] and not is_scaling(x, y)
+            return self._dot_task(x, y, out) if is_ours else None
 
         return self._product(name, known, prepare, host, self._host_dot)
 

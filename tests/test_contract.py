@@ -1,0 +1,26 @@
+"""Random calls of all functions that follow NumPy, on every device; tests/contract.py has more."""
+
+from __future__ import annotations
+
+import time
+
+import contract
+import pytest
+
+from clgemm import exact
+from clgemm.accel import hooks
+
+SECONDS = 4
+
+
+def test_random_calls_have_numpys_outcome(device, monkeypatch):
+    """Values, signs of zeros, types, dtypes, errors, and what is written to `out`."""
+    if "Oclgrind" in device.name:
+        pytest.skip("each call builds kernels")
+    monkeypatch.setattr(exact, "LEAST_SIZE", 0)
+    monkeypatch.setattr(exact, "LEAST_WORK", 0)
+    monkeypatch.setattr(hooks, "LEAST_SIZE", 0)
+    first = time.time_ns() % 10**12
+    made, faults = contract.search(range(first, first + 10**6), SECONDS)
+    assert not faults
+    assert sum(made.values()) > 20
