@@ -1,7 +1,8 @@
 """NumPy's products `dot`, `inner`, `matmul` and `tensordot`, with NumPy's rules and errors.
 
-Products of float32 operands run on the faster side. All other calls go to NumPy's own function:
-other dtypes, subclasses of ndarray, small products, and calls that are wrong.
+Products of float32 operands run on the faster side, and those of integers, booleans and float16 by
+`clgemm.exact`. All other calls go to NumPy's own function: other dtypes, subclasses of ndarray,
+small products, and calls that are wrong.
 """
 
 from __future__ import annotations
@@ -81,8 +82,9 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     Parameters
     ----------
     a, b : array_like or pyopencl.array.Array, shapes (..., k) and (..., k, n) or (k,)
-        float32 arrays are multiplied on the device if that is faster. NumPy multiplies all other
-        dtypes.
+        float32 arrays are multiplied on the device if that is faster. So are integers, booleans
+        and float16 in host memory, bit for bit as NumPy's, by CPU devices. NumPy multiplies all
+        other dtypes.
     out : array, shape ``a.shape[:-1] + b.shape[:-2] + b.shape[-1:]``, optional
         C-contiguous and of the result's dtype. It may overlap `a` and `b`.
 
@@ -203,7 +205,8 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
         May have any strides, and may overlap `a` and `b`. The result is converted to its dtype as
         by NumPy.
     **keywords
-        NumPy's other arguments, such as `axes`. NumPy makes a product with any of them. Device
+        NumPy's other arguments, such as `dtype`. NumPy makes a product with any of them, unless it
+        is one of integers, booleans or float16 with no others than `dtype` and `casting`. Device
         arrays accept none.
 
     Returns

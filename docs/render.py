@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from statistics import geometric_mean, median
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -333,7 +334,45 @@ def ratios_of(summary: dict[str, float] | None) -> str:
     return f"{summary['mean']:.2f} ({summary['low']:.2f} to {summary['high']:.2f})"
 
 
+def whole_programs() -> Table:
+    """Return how fast whole programs are with accelerated NumPy."""
+    found = loaded("whole_programs")
+    kinds = "cold", "warm", "control"
+    both = found.pop("programs"), found.pop("gpu")
+    rows, medians = [], []
+    for here, beside in zip(*both, strict=True):
+        ratios = [median(each[kind]) for each in (here, beside) for kind in kinds]
+        medians.append(ratios)
+        rows.append([here["name"], f"{median(here['plain_s']):.2f}", *map("{:.2f}".format, ratios)])
+    for title, reduce in (("geometric mean", geometric_mean), ("least", min)):
+        rows.append([title, "", *(f"{reduce(column):.2f}" for column in zip(*medians, strict=True))])
+    columns = ["program", "plain s", "empty caches", "filled", "control"]
+    columns += ["H200: empty", "filled", "control"]
+    return Table(**found, columns=columns, align="lrrrrrrr", rows=rows)
+
+
+def dtypes() -> Table:
+    """Return how fast products of integers, booleans and float16 are on CPUs."""
+    found = loaded("dtypes")
+    runtimes = found.pop("runtimes")
+    names = list(dict.fromkeys(each["dtype"] for each in runtimes[0]))
+    sizes = sorted({each["n"] for each in runtimes[0]})
+    ratios = {
+        (number, each["dtype"], each["n"]): each["numpy_ms"] / each["ms"]
+        for number, runtime in enumerate(runtimes)
+        for each in runtime
+    }
+    rows = [
+        [f"`{name}`", *(" / ".join(f"{ratios[r, name, n]:.3g}" for r in (0, 1)) for n in sizes)]
+        for name in names
+    ]
+    columns = ["dtype", *map(str, sizes)]
+    return Table(**found, columns=columns, align="l" + "r" * len(sizes), rows=rows)
+
+
 VIEWS: dict[str, Callable[[], Table]] = {
+    "whole_programs": whole_programs,
+    "dtypes": dtypes,
     "speed": speed,
     "bench_h200": lambda: speed(None),
     "ladder": ladder,

@@ -62,6 +62,10 @@ class UncheckedError(RuntimeError):
     """A trial could not be made; that says nothing about the device."""
 
 
+class _EndedError(UncheckedError):
+    """The supervisor has ended, with jobs in hand or without."""
+
+
 class _Helper:
     """The supervisor of this process, and what it has answered.
 
@@ -205,6 +209,8 @@ def start(is_urgent: bool = False, does_rest: bool = False) -> bool:
     """
     global _helper, _impossible
     with _lock:
+        if _helper is not None:
+            _helper.read()  # it ends by itself once it has had nothing to do for a while
         if is_running():
             return True
         if _helper is not None:
@@ -264,7 +270,7 @@ def wait(number: int) -> dict[str, Any]:
             if (found := helper.answered().pop(number, None)) is not None:
                 return found
             if helper.has_ended:
-                raise UncheckedError("the trial's process was ended")
+                raise _EndedError("the trial's process was ended")
         helper.wait(POLL_SECONDS)
 
 
@@ -276,13 +282,20 @@ def ask(name: str, **arguments: Any) -> dict[str, Any]:
     UncheckedError
         If it could not be done, for a reason that says nothing about the device.
     """
-    number = request(name, is_urgent=True, **arguments)
-    if number is None:
-        raise UncheckedError(_impossible)
-    found = wait(number)
+    try:
+        found = _asked(name, arguments)
+    except _EndedError:  # perhaps it was just about to end by itself
+        found = _asked(name, arguments)
     if found.get("outcome") == "unchecked":
         raise UncheckedError(found["reason"])
     return found
+
+
+def _asked(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    number = request(name, is_urgent=True, **arguments)
+    if number is None:
+        raise UncheckedError(_impossible)
+    return wait(number)
 
 
 def status() -> dict[str, Any]:

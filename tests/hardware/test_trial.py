@@ -362,6 +362,27 @@ def test_all_that_may_be_useful_is_done_in_the_background(device, tmp_path):
         assert any(f": {family.name} " in key for key in tried), family.name
 
 
+def test_a_job_after_the_supervisor_has_ended_is_done_by_another(device, tmp_path):
+    """It ends by itself when it has had nothing to do for a while."""
+    code = f"""
+import contextlib, os, signal, time
+from clgemm.hardware import trial
+def done():
+    return trial.ask("check", device={identity(device)!r})["outcome"]
+first = done()
+for folder in os.listdir("/proc"):
+    with contextlib.suppress(OSError, IndexError):
+        words = open(f"/proc/{{folder}}/cmdline", "rb").read()
+        if b"supervisor.py" in words.split(bytes(1))[3] and {str(tmp_path)!r}.encode() in words:
+            os.kill(int(folder), signal.SIGKILL)
+time.sleep(0.2)
+print(first, done())
+"""
+    if not Path("/proc/self/cmdline").exists():
+        pytest.skip("processes cannot be found here")
+    assert run(code, tmp_path).stdout == "right right\n"
+
+
 def supervisors(folder):
     """Return the processes that supervise trials with a cache folder."""
     found = []
