@@ -1,32 +1,52 @@
-"""Pinning of PoCL's threads to cores, on machines where that is faster."""
+"""PoCL's threads: as many as the process may use processors, and pinned where that is faster."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 __all__ = ["pinned_threads"]
 
 PINNED_CORES = 4
-POCL_AFFINITY = "POCL_AFFINITY"  # a variable of PoCL, which reads it when it starts
+# Variables of PoCL, which reads them when it starts.
+POCL_AFFINITY, POCL_THREADS = "POCL_AFFINITY", "POCL_MAX_PTHREAD_COUNT"
+QUOTA = "/sys/fs/cgroup/cpu.max"  # a container's: microseconds of each period, or "max"
 
 
 @contextlib.contextmanager
 def pinned_threads() -> Iterator[None]:
-    """Make PoCL pin each of its threads to a core, if PoCL starts in the ``with`` block.
+    """Set up PoCL's threads, if PoCL starts in the ``with`` block.
 
-    Without pinning, two threads often share a core for the first milliseconds, and a small product
-    takes no longer than that. Nothing is pinned on machines with many cores, where the system can
-    move a thread away from a core that another program needs. Nothing is pinned either if the
-    process may not use every core, or if the user has set POCL_AFFINITY.
+    Where the process may not use every core, or a container limits its time, there are as many
+    threads as it may use at once: PoCL itself counts the machine's. Otherwise each thread is pinned
+    to a core. Without pinning, two threads often share a core for the first milliseconds, and a
+    small product takes no longer than that. Nothing is pinned on machines with many cores, where
+    the system can move a thread away from a core that another program needs. What the user has set
+    stays.
     """
-    usable = len(getattr(os, "sched_getaffinity", lambda _: ())(0))
-    if POCL_AFFINITY in os.environ or usable != os.cpu_count() or usable > PINNED_CORES:
-        yield
-        return
-    os.environ[POCL_AFFINITY] = "1"
+    usable, cores = _usable(), os.cpu_count() or 1
+    wanted = {}
+    if usable < cores:
+        wanted[POCL_THREADS] = str(usable)
+    elif usable <= PINNED_CORES and hasattr(os, "sched_getaffinity"):
+        wanted[POCL_AFFINITY] = "1"
+    wanted = {name: value for name, value in wanted.items() if name not in os.environ}
+    os.environ.update(wanted)
     try:
         yield
     finally:
-        del os.environ[POCL_AFFINITY]
+        for name in wanted:
+            del os.environ[name]
+
+
+def _usable() -> int:
+    """Return how many processors this process may use at once."""
+    cores = os.cpu_count() or 1
+    usable = len(getattr(os, "sched_getaffinity", lambda _: ())(0)) or cores
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = Path(QUOTA).read_text("ascii").split()
+        usable = min(usable, max(1, math.ceil(int(quota) / int(period))))
+    return usable
