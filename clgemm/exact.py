@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from clgemm.contraction import as_batches, as_products, axes_of, unwrapped, without
 from clgemm.core.layout import broadcast_batch
 from clgemm.core.nesting import RejectedError
+from clgemm.runtime.contraction import as_batches, as_products, axes_of, unwrapped, without
 from clgemm.runtime.operands import overlap, rearranged
 from clgemm.side import decision
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from clgemm.contraction import require_out
 from clgemm.core.layout import broadcast_batch
 from clgemm.core.precision import chosen_precision
 from clgemm.hardware.device import of_queue
+from clgemm.runtime.contraction import require_out
 from clgemm.runtime.execute import DeviceCall, bind_alone
 from clgemm.runtime.launch import multiply
 from clgemm.runtime.operands import (

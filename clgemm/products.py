@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from clgemm import exact
-from clgemm.contraction import (
+from clgemm.core.layout import broadcast_batch
+from clgemm.core.nesting import NestedCallError
+from clgemm.core.precision import chosen_precision
+from clgemm.runtime.contraction import (
     as_batches,
     as_matrix_of,
     as_products,
@@ -28,9 +31,6 @@ from clgemm.contraction import (
     unwrapped,
     without,
 )
-from clgemm.core.layout import broadcast_batch
-from clgemm.core.nesting import NestedCallError
-from clgemm.core.precision import chosen_precision
 from clgemm.runtime.operands import (
     AnyArray,
     allocated,

@@ -8,9 +8,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from clgemm.contraction import as_batches
 from clgemm.core.layout import broadcast_batch
 from clgemm.runtime import results
+from clgemm.runtime.contraction import as_batches
 from clgemm.runtime.operands import overlap, rearranged, updatable
 from clgemm.side.decision import Sizes
 

@@ -23,7 +23,10 @@ from clgemm.accel.inside import RunningProducts
 from clgemm.accel.places import disguised
 from clgemm.accel.semantics import NO_ERRORS, FloatErrors, errors_of, raise_again, reports
 from clgemm.accel.settings import Settings
-from clgemm.contraction import (
+from clgemm.core.nesting import RejectedError
+from clgemm.core.precision import chosen_precision
+from clgemm.exact import EXACT, LEAST_SIZE, Product, checked, of_dot, of_matmul
+from clgemm.runtime.contraction import (
     as_products,
     contracted,
     dot_kind,
@@ -33,9 +36,6 @@ from clgemm.contraction import (
     unwrapped,
     without,
 )
-from clgemm.core.nesting import RejectedError
-from clgemm.core.precision import chosen_precision
-from clgemm.exact import EXACT, LEAST_SIZE, Product, checked, of_dot, of_matmul
 from clgemm.runtime.operands import float32_operand, overlap, transposed
 from clgemm.side import decision
 from clgemm.side.decision import Entry, Sizes
