@@ -5,20 +5,18 @@ Which side makes one is decided as for float32. NumPy makes all others, and rais
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from clgemm.core.layout import broadcast_batch
 from clgemm.core.nesting import RejectedError
-from clgemm.runtime.contraction import as_batches, as_products, axes_of, unwrapped, without
+from clgemm.runtime.contraction import as_products, axes_of, batched, unwrapped, without
 from clgemm.runtime.operands import overlap, rearranged
 from clgemm.side import decision
 
-__all__ = ["EXACT", "LEAST_SIZE", "Product", "checked", "made", "may_take", "of_dot", "of_matmul"]
+__all__ = ["EXACT", "LEAST_SIZE", "Product", "may_take", "of_dot", "of_matmul"]
 
 # NumPy's kinds and sizes that are multiplied.
 EXACT = frozenset(map(np.dtype, "?bBhHiIlLqQe"))
@@ -39,7 +37,8 @@ class Product(NamedTuple):
     sizes, operands : object
         As for `clgemm.side.decision.describe`.
     on_device : callable
-        Returns the product; raises what `clgemm.runtime.exact.multiply` does.
+        Returns the product; raises what `clgemm.runtime.exact.multiply` does, and RejectedError
+        for float16 that is not finite.
     is_direct : bool
         Whether it writes to the caller's memory.
     """
@@ -59,13 +58,10 @@ class Product(NamedTuple):
         """How NumPy computes it, for its expected time."""
         return f"{decision.EXACT_KIND} {self.dtype}"
 
-    def describe(self) -> decision.Entry:
-        """Return what is known of it."""
-        entry = decision.describe(
-            *(self.name, self.a, self.b, self.out, self.sizes, self.kind, self.operands)
-        )
-        entry.dtypes = self.dtypes
-        return entry
+    @property
+    def described(self) -> tuple[str, Any, Any, Any, decision.Sizes, str, Callable[[], Any]]:
+        """What `clgemm.side.decision.describe` takes."""
+        return self.name, self.a, self.b, self.out, self.sizes, self.kind, self.operands
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -73,18 +69,18 @@ class Product(NamedTuple):
         return tuple(x.str[1:] for x in (self.a.dtype, self.b.dtype, self.dtype))
 
 
-def _loop(a: Any, b: Any, dtype: Any = None, casting: str = "same_kind") -> np.dtype[Any] | None:
+def _loop(a: Any, b: Any, dtype: Any = None, casting: Any = "same_kind") -> np.dtype[Any] | None:
     """Return the dtype of NumPy's loop for two arrays; None if it is not one of these."""
     if type(a) is not np.ndarray or type(b) is not np.ndarray:
         return None
     if a.size * b.size < max(LEAST_SIZE, 1) or not {a.dtype, b.dtype} <= EXACT:
         return None
     if dtype is None:
-        found = _promoted(a.dtype, b.dtype)
+        found = np.promote_types(a.dtype, b.dtype)
         return found if found in EXACT else None
     try:
         found = np.dtype(dtype)
-        if not all(np.can_cast(x.dtype, found, casting) for x in (a, b)):  # type: ignore[arg-type]
+        if not all(np.can_cast(x.dtype, found, casting) for x in (a, b)):
             return None
     except (TypeError, ValueError):
         return None
@@ -94,23 +90,6 @@ def _loop(a: Any, b: Any, dtype: Any = None, casting: str = "same_kind") -> np.d
 def may_take(a: Any, b: Any) -> bool:
     """Tell whether a device may make products of these two objects."""
     return _loop(a, b) is not None
-
-
-@functools.cache
-def _promoted(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
-    return np.promote_types(a, b)
-
-
-def _is_place(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], *operands: Any) -> bool:
-    """Tell whether a product may be written to `out` at once."""
-    return bool(
-        out.dtype == dtype
-        and out.flags.writeable
-        and out.flags.forc
-        and out.flags.aligned
-        and out.shape == shape
-        and not any(overlap(out, x) for x in operands)
-    )
 
 
 def of_matmul(
@@ -123,14 +102,12 @@ def of_matmul(
     dtype = _loop(a, b, **keywords)
     if dtype is None or not a.ndim or not b.ndim:
         return None
-    rows, columns = as_batches(a, b)
     try:
-        batch = broadcast_batch(rows.shape[:-2], columns.shape[:-2])
+        rows, columns, batch, shape, axes = batched(a, b)
     except ValueError:
         return None
     if rows.shape[-1] != columns.shape[-2]:
         return None
-    shape = batch + rows.shape[-2:-1] * (a.ndim > 1) + columns.shape[-1:] * (b.ndim > 1)
     if out is not None:
         if isinstance(out, tuple) and len(out) == 1:
             (out,) = out
@@ -140,8 +117,6 @@ def of_matmul(
         if not np.can_cast(dtype, out.dtype, casting):
             return None
     sizes = rows.shape[-2], columns.shape[-1], rows.shape[-1], math.prod(batch)
-    axes: list[int | None] = list(range(len(batch)))
-    axes += [len(batch) if a.ndim > 1 else None, len(shape) - 1 if b.ndim > 1 else None]
     parts = rows, columns, (*batch, *sizes[:2])
     return _product("matmul", a, b, out, dtype, sizes, parts, shape, axes)
 
@@ -182,13 +157,20 @@ def _product(
 ) -> Product | None:
     if math.prod(sizes) < max(LEAST_WORK, 1):
         return None
-    is_direct = out is not None and _is_place(out, shape, dtype, a, b)
+    is_direct = (
+        out is not None
+        and out.dtype == dtype
+        and bool(out.flags.forc and out.flags.aligned)
+        and not (overlap(out, a) or overlap(out, b))
+    )
 
     def on_device() -> Any:
         from clgemm.runtime.exact import multiply
 
         result = out if is_direct else np.empty(shape, dtype)
         multiply(parts[0], parts[1], rearranged(result, axes))
+        if dtype.kind == "f" and not np.isfinite(result).all():
+            raise RejectedError("a result is not finite: NumPy may warn of it")
         if out is None:
             return unwrapped(result, None)
         if not is_direct:
@@ -199,35 +181,3 @@ def _product(
         f"{name} {a.dtype.str[1:]}{b.dtype.str[1:]}{dtype.str[1:]}",
         *(a, b, out, dtype, sizes, lambda: parts, on_device, is_direct),
     )
-
-
-def made(product: Product | None, on_host: Callable[[], Any]) -> Any:
-    """Return a product from the side that is decided for it; NumPy's if it is None.
-
-    A device that cannot make it, and float16 that may overflow, are NumPy's, with its warnings.
-    """
-    if product is None:
-        return on_host()
-    goes = decision.ruled(math.prod(product.sizes))
-    entry = None
-    if goes is None:
-        entry = product.describe()
-        goes = entry.goes_to_device()
-    if goes:
-        try:
-            if entry is None:
-                return checked(product, product.on_device())
-            found = decision.on_device(entry, product.on_device)
-            if found is not None:
-                return checked(product, found[0])
-        except RejectedError:
-            if entry is not None:
-                entry.refuse()
-    return on_host() if entry is None else decision.on_host(entry, on_host)
-
-
-def checked(product: Product, result: Any) -> Any:
-    """Return a result; reject float16 that is not finite: NumPy may warn of it."""
-    if product.dtype.kind == "f" and not np.isfinite(result).all():
-        raise RejectedError("a result is not finite")
-    return result

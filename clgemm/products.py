@@ -7,6 +7,7 @@ small products, and calls that are wrong.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
@@ -15,12 +16,13 @@ import numpy as np
 
 from clgemm import exact
 from clgemm.core.layout import broadcast_batch
-from clgemm.core.nesting import NestedCallError
+from clgemm.core.nesting import NestedCallError, RejectedError
 from clgemm.core.precision import chosen_precision
 from clgemm.runtime.contraction import (
     as_batches,
     as_matrix_of,
     as_products,
+    batched,
     contracted,
     dot_kind,
     fits_dot,
@@ -104,7 +106,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
         if a.dtype is not FLOAT32 or b.dtype is not FLOAT32:
             if a.dtype != FLOAT32 or b.dtype != FLOAT32:
                 product = exact.of_dot("dot", a, b, out)
-                return exact.made(product, lambda: decision.numpys.dot(a, b, out))
+                return _exact(product, lambda: decision.numpys.dot(a, b, out))
         elif not decision.is_ruled():
             if _is_numpys_dot(a, b, out):
                 return decision.numpys.dot(a, b, out)
@@ -173,7 +175,7 @@ def _inner(a: Any, b: Any) -> Any:
     if arrays is None or not _aligned(arrays.x, arrays.y, -1):
         turned = b.swapaxes(-1, -2) if type(b) is np.ndarray and b.ndim > 1 else b
         product = exact.of_dot("inner", a, turned)
-        return exact.made(product, lambda: decision.numpys.inner(a, b))
+        return _exact(product, lambda: decision.numpys.inner(a, b))
     x, y, queue = arrays
     columns = transposed(y) if y.ndim > 1 else y
     shape = x.shape[:-1] + y.shape[:-1]
@@ -228,7 +230,7 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
             if a.dtype is not FLOAT32 or b.dtype is not FLOAT32:
                 if a.dtype != FLOAT32 or b.dtype != FLOAT32:
                     product = exact.of_matmul(a, b, out)
-                    return exact.made(product, lambda: decision.numpys.matmul(a, b, out))
+                    return _exact(product, lambda: decision.numpys.matmul(a, b, out))
             elif not decision.is_ruled():
                 if _is_numpys_matmul(a, b, out):
                     return decision.numpys.matmul(a, b, out)
@@ -246,16 +248,14 @@ def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
     arrays = None if keywords else _taken(a, b, target)
     if arrays is None or not _aligned(arrays.x, arrays.y):
         product = exact.of_matmul(a, b, out, keywords)
-        return exact.made(product, lambda: decision.numpys.matmul(a, b, out=out, **keywords))
+        return _exact(product, lambda: decision.numpys.matmul(a, b, out=out, **keywords))
     x, y, queue = arrays
-    rows, columns = as_batches(x, y)
     try:
-        batch = broadcast_batch(rows.shape[:-2], columns.shape[:-2])
+        rows, columns, batch, shape, axes = batched(x, y)
     except ValueError:
         if is_device(x):
             raise
         return np.matmul(a, b, out=out)
-    shape = batch + rows.shape[-2:-1] * (x.ndim > 1) + columns.shape[-1:] * (y.ndim > 1)
 
     def on_device() -> Any:
         precision, made, signature = _repeated("matmul", a, b, target)
@@ -263,8 +263,6 @@ def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
             return unwrapped(made, out)
         direct = target is not None and updatable(target)
         result = target if direct else allocated(x, shape, "C", queue)
-        axes: list[int | None] = list(range(len(batch)))
-        axes += [len(batch) if x.ndim > 1 else None, len(shape) - 1 if y.ndim > 1 else None]
         bound = _multiply(rows, columns, rearranged(result, axes), queue, precision)
         if direct or target is None:
             _remember(signature, bound, shape)
@@ -327,7 +325,7 @@ def _tensordot(a: Any, b: Any, axes: Any) -> Any:
         if arrays is None and (turned := _turned(a, b, axes)) is not None:
             rows, columns, shape = turned
             product = exact.of_dot("tensordot", rows, columns)
-            made = exact.made(product, lambda: decision.numpys.dot(rows, columns))
+            made = _exact(product, lambda: decision.numpys.dot(rows, columns))
             return made.reshape(shape)
         return np.tensordot(a, b, axes)
     x, y, queue = arrays
@@ -409,6 +407,13 @@ class _Operands(NamedTuple):
     queue: cl.CommandQueue | None
 
 
+def _exact(product: exact.Product | None, on_host: Callable[[], Any]) -> Any:
+    """Return a product of other dtypes from the side that is decided; NumPy's if it is None."""
+    if product is None:
+        return on_host()
+    return _from_either(*product.described, product.on_device, on_host, product.dtypes)
+
+
 def _from_either(
     name: str,
     a: Any,
@@ -419,22 +424,26 @@ def _from_either(
     operands: Callable[[], tuple[Any, Any, tuple[int, ...]]],
     on_device: Callable[[], Any],
     on_host: Callable[[], Any],
+    dtypes: tuple[str, ...] = (),
 ) -> Any:
     """Return a product of host arrays, from the side that is decided for it.
 
     Parameters
     ----------
-    name, a, b, out, sizes, kind, operands : object
+    name, a, b, out, sizes, kind, operands, dtypes : object
         As for `clgemm.side.decision.describe`.
     """
     goes = decision.ruled(math.prod(sizes))
     if goes is not None:
-        return on_device() if goes else on_host()
+        if goes:
+            with contextlib.suppress(RejectedError):
+                return on_device()
+        return on_host()
     if decision.is_negligible(sizes, kind):
         if 0 not in sizes:
             decision.note_small(name, a, b, out)
         return on_host()
-    entry = decision.describe(name, a, b, out, sizes, kind, operands)
+    entry = decision.describe(name, a, b, out, sizes, kind, operands, dtypes)
     if entry.goes_to_device():
         made = decision.on_device(entry, on_device)
         if made is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -137,7 +137,7 @@ def _described(x: Any) -> str:
     frame = _program_frame()
     if frame is None:
         return f"an operand ({size})"
-    where = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"  # noqa: PTH119
+    where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
     names = (
         name
         for name, value in _names(frame)

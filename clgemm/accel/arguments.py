@@ -10,7 +10,7 @@ import numpy as np
 
 from clgemm.core.layout import broadcast_batch
 from clgemm.runtime import results
-from clgemm.runtime.contraction import as_batches
+from clgemm.runtime.contraction import batched
 from clgemm.runtime.operands import overlap, rearranged, updatable
 from clgemm.side.decision import Sizes
 
@@ -184,20 +184,14 @@ def _request(
 ) -> Request | None:
     if not a.ndim or not b.ndim or a.shape[-1] != b.shape[max(b.ndim - 2, 0)]:
         return None
-    rows, columns = as_batches(a, b)
     try:
-        batch = broadcast_batch(rows.shape[:-2], columns.shape[:-2])
+        rows, columns, batch, shape, (*_, row_axis, column_axis) = batched(a, b)
     except ValueError:
         return None
-    m, n = rows.shape[-2], columns.shape[-1]
-    if axes is None:
-        shape = batch + (m,) * (a.ndim > 1) + (n,) * (b.ndim > 1)
-        row_axis = len(batch) if a.ndim > 1 else None
-        column_axis = len(shape) - 1 if b.ndim > 1 else None
-    else:
+    if axes is not None:
         row_axis, column_axis = axes
         rest = iter(batch)
-        sizes = {row_axis: m, column_axis: n}
+        sizes = {row_axis: rows.shape[-2], column_axis: columns.shape[-1]}
         shape = tuple(sizes[i] if i in sizes else next(rest) for i in range(len(batch) + 2))
     if out is not None and (out.shape != shape or not out.flags.writeable):
         return None

@@ -25,7 +25,7 @@ from clgemm.accel.semantics import NO_ERRORS, FloatErrors, errors_of, raise_agai
 from clgemm.accel.settings import Settings
 from clgemm.core.nesting import RejectedError
 from clgemm.core.precision import chosen_precision
-from clgemm.exact import EXACT, LEAST_SIZE, Product, checked, of_dot, of_matmul
+from clgemm.exact import EXACT, LEAST_SIZE, Product, of_dot, of_matmul
 from clgemm.runtime.contraction import (
     as_products,
     contracted,
@@ -232,16 +232,13 @@ class Hooks:
     def _exact(self, product: Product | None, name: str, host: Callable[[], Any]) -> Any:
         """Return a product of integers, booleans or float16, from the side that is decided."""
         if product is None:
-            begun = time.perf_counter()
-            result = host()
-            self._tally.add(name, DTYPE, time.perf_counter() - begun)
-            return result
+            return self._tally.timed(name, DTYPE, host)()
         made = product
 
         def prepare() -> Task:
             return Task(
                 *(made.sizes, made.kind, made.a, made.b, made.out, made.operands),
-                lambda: (checked(made, made.on_device()), NO_ERRORS),
+                lambda: (made.on_device(), NO_ERRORS),
                 in_place=made.is_direct,
                 dtypes=made.dtypes,
             )
@@ -431,8 +428,7 @@ class Hooks:
                     decision.note_small(name, task.a, task.b, task.out)
             elif goes is None:
                 arguments = name, task.a, task.b, task.out, task.sizes, task.kind, task.operands
-                entry = decision.describe(*arguments)
-                entry.dtypes = task.dtypes
+                entry = decision.describe(*arguments, task.dtypes)
                 goes = entry.goes_to_device()
             if not goes or 0 in task.sizes:
                 return entry, SMALL if entry is None else entry.reason

@@ -32,6 +32,7 @@ __all__ = [
     "locked",
     "make_room",
     "make_room_for_verdicts",
+    "nearest",
     "program_cache_folder",
     "recall",
     "remember",
@@ -113,10 +114,15 @@ def is_private(folder: Path) -> bool:
     return stat.S_ISDIR(status.st_mode) and status.st_uid == user and not status.st_mode & 0o077
 
 
+def nearest(folder: Path) -> Path:
+    """Return a folder, or the nearest above it that exists; OSError if it may not be looked for."""
+    return next(path for path in (folder, *folder.absolute().parents) if path.exists())
+
+
 def is_writable(folder: Path) -> bool:
     """Tell whether files can be made in a folder, which need not exist yet."""
     try:
-        existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        existing = nearest(folder)
         return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
     except OSError:  # a name that is too long, or a folder that may not be looked into
         return False

@@ -13,7 +13,14 @@ from pathlib import Path
 
 import pyopencl as cl
 
-from clgemm.core.cache import is_private, is_writable, kept_folder, temporary_folder, warn_once
+from clgemm.core.cache import (
+    is_private,
+    is_writable,
+    kept_folder,
+    nearest,
+    temporary_folder,
+    warn_once,
+)
 
 __all__ = ["compiling", "find_space", "pocl_folder"]
 
@@ -50,8 +57,7 @@ def _is_usable(folder: Path) -> bool:
 def _free_bytes(folder: Path) -> float:
     """Return the free space of the disk of a folder, which need not exist; infinity if unknown."""
     try:
-        present = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-        return shutil.disk_usage(present).free
+        return shutil.disk_usage(nearest(folder)).free
     except (OSError, StopIteration):
         return math.inf
 

@@ -8,6 +8,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from clgemm.core.host_blas import usable_processors
+
 __all__ = ["pinned_threads"]
 
 PINNED_CORES = 4
@@ -44,8 +46,7 @@ def pinned_threads() -> Iterator[None]:
 
 def _usable() -> int:
     """Return how many processors this process may use at once."""
-    cores = os.cpu_count() or 1
-    usable = len(getattr(os, "sched_getaffinity", lambda _: ())(0)) or cores
+    usable = usable_processors()
     with contextlib.suppress(OSError, ValueError):
         quota, period = Path(QUOTA).read_text("ascii").split()
         usable = min(usable, max(1, math.ceil(int(quota) / int(period))))

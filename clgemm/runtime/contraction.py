@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from clgemm.core.layout import merged
+from clgemm.core.layout import broadcast_batch, merged
 from clgemm.runtime.operands import (
     AnyArray,
     allocated,
@@ -30,6 +30,7 @@ __all__ = [
     "as_matrix_of",
     "as_products",
     "axes_of",
+    "batched",
     "contracted",
     "dot_kind",
     "fits_dot",
@@ -83,6 +84,41 @@ def as_batches(x: AnyArray, y: AnyArray) -> tuple[AnyArray, AnyArray]:
         x if x.ndim > 1 else rearranged(x, (None, 0)),
         y if y.ndim > 1 else rearranged(y, (0, None)),
     )
+
+
+class Batches(NamedTuple):
+    """The operands of `numpy.matmul` as batches of matrices, and where their products go.
+
+    Attributes
+    ----------
+    batch, shape : tuple of int
+        The shape of the batch, and that of the result.
+    axes : list of int or None
+        The axes of the result in the order of the batch, rows and columns; None where a vector has
+        none.
+    """
+
+    rows: AnyArray
+    columns: AnyArray
+    batch: tuple[int, ...]
+    shape: tuple[int, ...]
+    axes: list[int | None]
+
+
+def batched(x: AnyArray, y: AnyArray) -> Batches:
+    """Return the operands of `numpy.matmul`, neither a scalar, as batches of matrices.
+
+    Raises
+    ------
+    ValueError
+        If the batches do not broadcast.
+    """
+    rows, columns = as_batches(x, y)
+    batch = broadcast_batch(rows.shape[:-2], columns.shape[:-2])
+    shape = batch + rows.shape[-2:-1] * (x.ndim > 1) + columns.shape[-1:] * (y.ndim > 1)
+    row_axis = len(batch) if x.ndim > 1 else None
+    column_axis = len(shape) - 1 if y.ndim > 1 else None
+    return Batches(rows, columns, batch, shape, [*range(len(batch)), row_axis, column_axis])
 
 
 def contracted(

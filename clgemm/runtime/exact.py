@@ -8,10 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pyopencl as cl
 
 from clgemm.core.caches import forgettable
-from clgemm.core.layout import Layout
 from clgemm.core.nesting import RejectedError
 from clgemm.core.steps import Plan
 from clgemm.hardware import trial
@@ -23,16 +21,17 @@ from clgemm.planning.transfers import transfer_config
 from clgemm.records import verdicts
 from clgemm.records.verdicts import Verdict
 from clgemm.runtime import readiness
-from clgemm.runtime.operands import address_of
+from clgemm.runtime.execute import run_in_place
+from clgemm.runtime.launch import LONG_WORK
+from clgemm.runtime.memory import HostMemory
+from clgemm.runtime.operands import layout_of
 from clgemm.runtime.readiness import NotReadyError
-from clgemm.runtime.waiting import answers_signals, finish, wait
 from clgemm.runtime.workspace import workspace
 
 __all__ = ["about", "expected", "multiply", "types_of", "wrong"]
 
 log = logging.getLogger(__name__)
 
-LONG_WORK = 2**32  # multiply-adds for each compute unit, from which on signals are answered
 # Sizes that try kernels: around the tiles, along each axis, and with a k that is cut.
 TRIED = ((1, 1, 1), (3, 33, 65), (37, 5, 130), (70, 90, 33), (9, 40, 9000))
 
@@ -71,7 +70,7 @@ def multiply(a: Any, b: Any, c: Any, device: Device | None = None) -> None:
         raise RejectedError(f"{device.label} multiplies float32 only")
     a, b = (_in_place(x) for x in (a, b))
     types = types_of(a, b, c)
-    plan = exact_plan(*map(_layout, (a, b, c)), types, device.limits)
+    plan = exact_plan(*map(layout_of, (a, b, c)), types, device.limits)
     if plan is None:
         raise RejectedError(f"a product of {a.shape} and {b.shape} has too long a k")
     _require(device, types)
@@ -82,50 +81,10 @@ def run(device: Device, plan: Plan, a: Any, b: Any, c: Any) -> None:
     """Run a plan with host arrays; the result is in C on return."""
     space = workspace(device.queue)
     bound = space.bind(plan, device)
-    spans = {slot: _Span(x) for slot, x in zip("abc", (a, b, c), strict=True)}
-    memory = {slot: span.buffer(space.queue.context) for slot, span in spans.items()}
-    scalars = 1.0, 0.0, *(span.first for span in spans.values())
-    try:
-        is_long = c.size * a.shape[-1] >= LONG_WORK * device.limits.compute_units
-        if is_long and answers_signals():
-            waiting = functools.partial(wait, memory=(a, b, c, memory))
-            space.compute(bound, memory, scalars, waiting)
-        else:
-            space.enqueue(bound, memory, scalars).wait()
-    except BaseException:
-        finish(space.queue, space.lock, (a, b, c, memory))
-        raise
-
-
-class _Span:
-    """The memory of an array from its lowest element to its highest.
-
-    Attributes
-    ----------
-    first : int
-        At which element of the memory the array begins.
-    """
-
-    def __init__(self, array: Any) -> None:
-        lowest, highest = _layout(array).extent
-        size = array.itemsize
-        self.first, self._array = -lowest, array
-        self._is_readonly = not array.flags.writeable
-        self.__array_interface__ = {
-            "version": 3,
-            "typestr": "|u1",
-            "shape": ((highest - lowest + 1) * size,),
-            "data": (address_of(array) + lowest * size, self._is_readonly),
-        }
-
-    def buffer(self, context: cl.Context) -> cl.Buffer:
-        """Return a buffer that is this memory."""
-        access = cl.mem_flags.READ_ONLY if self._is_readonly else cl.mem_flags.READ_WRITE
-        return cl.Buffer(context, access | cl.mem_flags.USE_HOST_PTR, hostbuf=np.asarray(self))
-
-
-def _layout(x: Any) -> Layout:
-    return Layout(x.shape, tuple(stride // x.itemsize for stride in x.strides))
+    memory = HostMemory(space.queue.context, {"a": a, "b": b, "c": c}, are_addresses=False)
+    starts = (-layout_of(x).extent[0] for x in (a, b, c))
+    is_long = c.size * a.shape[-1] >= LONG_WORK * device.limits.compute_units
+    run_in_place(space, bound, memory, (1.0, 0.0, *starts), is_long)
 
 
 def _in_place(x: Any) -> Any:
@@ -172,7 +131,7 @@ def wrong(device: Device, types: Types) -> str:
         a, b = (_random(rng, shape, each) for shape, each in (((m, k), types.a), ((k, n), types.b)))
         c = np.zeros((m, n), types.c)
         for x, y in ((a, b), (np.asfortranarray(a), np.asfortranarray(b))):
-            plan = exact_plan(*map(_layout, (x, y, c)), types, device.limits)
+            plan = exact_plan(*map(layout_of, (x, y, c)), types, device.limits)
             assert plan is not None
             run(device, plan, x, y, c)
             if not np.array_equal(c, expected(x, y, c.dtype)):

@@ -32,6 +32,7 @@ __all__ = [
     "bind_in_place",
     "execute",
     "execute_matrices",
+    "run_in_place",
     "settled",
 ]
 
@@ -227,15 +228,31 @@ def _execute_in_place(
     space, plan, swapped, (start_a, start_b, start_c), is_long, takes_addresses = bound
     if swapped:
         a, b, start_a, start_b = b, a, start_b, start_a
-    queue = space.queue
-    memory = HostMemory(queue.context, {"a": a, "b": b, "c": c}, takes_addresses)
-    scalars = alpha, beta, start_a, start_b, start_c
+    memory = HostMemory(space.queue.context, {"a": a, "b": b, "c": c}, takes_addresses)
+    run_in_place(space, plan, memory, (alpha, beta, start_a, start_b, start_c), is_long)
+
+
+def run_in_place(
+    space: Workspace,
+    plan: BoundPlan,
+    memory: HostMemory,
+    scalars: tuple[float, ...],
+    is_long: bool,
+) -> None:
+    """Run a bound plan with host arrays, and wait for it.
+
+    Parameters
+    ----------
+    scalars : tuple of float
+        alpha, beta, and the first elements of a, b and c in their memory.
+    is_long : bool
+        Whether signals are answered meanwhile.
+    """
     try:
         if is_long and answers_signals():
-            waiting = functools.partial(wait, memory=memory)
-            space.compute(plan, memory, scalars, waiting)
+            space.compute(plan, memory, scalars, functools.partial(wait, memory=memory))
         else:
             space.enqueue(plan, memory, scalars).wait()
     except BaseException:
-        finish(queue, space.lock, (a, b, c, memory))
+        finish(space.queue, space.lock, memory)
         raise

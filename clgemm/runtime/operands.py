@@ -152,9 +152,9 @@ class _Span:
         self._array = array  # whose memory lives as long
         self.__array_interface__ = {
             "version": 3,
-            "typestr": FLOAT32.str,
+            "typestr": array.dtype.str,
             "shape": (last - first + 1,),
-            "data": (address_of(array) + ITEM_BYTES * first, is_readonly),
+            "data": (address_of(array) + array.itemsize * first, is_readonly),
         }
 
 
@@ -166,7 +166,8 @@ def span_of(array: HostArray, is_readonly: bool = True) -> HostArray:
 def layout_of(x: AnyArray) -> Layout:
     """Return an array's shape and strides in elements, and the alignment of a device array."""
     if isinstance(x, np.ndarray):
-        return Layout(x.shape, tuple([stride // ITEM_BYTES for stride in x.strides]))
+        size = x.itemsize
+        return Layout(x.shape, tuple([stride // size for stride in x.strides]))
     import pyopencl as cl
 
     memory = x.base_data

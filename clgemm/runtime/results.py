@@ -33,7 +33,7 @@ MOST_SHARE = 32  # a piece is at most the host's memory divided by this
 UNKNOWN_BYTES = 2**33  # the host's memory, where the system does not tell
 SPARE = 1.25  # a piece may be larger than what is asked for by this factor
 OWN_REFERENCES = 2  # the list's to its element, and the argument of `getrefcount`
-LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+LIMITS = tuple(most for most, _ in kept.CGROUPS)
 
 
 class ResultMemory(mmap.mmap):

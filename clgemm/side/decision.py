@@ -20,6 +20,7 @@ import numpy as np
 
 from clgemm.core.caches import note
 from clgemm.core.named import named
+from clgemm.core.nesting import RejectedError
 from clgemm.runtime.operands import own_transpose
 from clgemm.side import preparation
 from clgemm.side.clock import Class, Times, class_of
@@ -403,6 +404,7 @@ def describe(
     sizes: Sizes,
     kind: str,
     operands: Callable[[], tuple[Any, Any, tuple[int, ...]]],
+    dtypes: tuple[str, ...] = (),
 ) -> Entry:
     """Return the entry of a product, made at the first one.
 
@@ -416,6 +418,8 @@ def describe(
         How NumPy computes it: see `Entry.of`.
     operands : callable
         Returns A and B as batches of matrices, and the shape of C.
+    dtypes : tuple of str, optional
+        Those of A, B and C, if they are not float32.
     """
     key = _key(name, a, b, out)
     if (found := entries.get(key)) is not None:
@@ -423,10 +427,11 @@ def describe(
     m, n, k, matrices = sizes
     x, y, shape = operands()
     lying = tuple((z.shape, tuple(s // z.itemsize for s in z.strides)) for z in (x, y))
-    if own_transpose(a, b) and not kind.startswith(EXACT_KIND):
+    if own_transpose(a, b) and not dtypes:
         kind = "symmetric"
     of = class_of(kind, m * n * k * matrices, min(m, n, k))
     entry = Entry(name, m * n * k * matrices, of, (lying[0], lying[1], shape))
+    entry.dtypes = dtypes
     preparation.state.recall(entry)
     note(entries, key, entry, MOST_ENTRIES)
     return entry
@@ -468,6 +473,9 @@ def on_device(entry: Entry, product: Callable[[], Any]) -> tuple[Any] | None:
             result = product()
     except NotReadyError:
         entry.not_ready()
+        return None
+    except RejectedError:
+        entry.refuse()
         return None
     finally:
         running.pop(thread, None)

@@ -53,7 +53,6 @@ KEPT = {
     "side.preparation._warn_once": ONCE,
     "side.settings._rule": PURE,
     "side.settings.quick_rule": PURE,
-    "exact._promoted": PURE,
     "runtime.programs._require_pyopencls_cache": ONCE,
 }
 # Pure: a function there depends on its arguments, and on source files of the package.
