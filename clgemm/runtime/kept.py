@@ -77,13 +77,16 @@ def release() -> None:
 def in_use(size_bytes: int) -> None:
     """Take note that a product takes memory which is kept after it."""
     global _last_use, _thread
-    _last_use = time.monotonic()
-    if size_bytes < LEAST_BYTES or (_thread is not None and _thread.is_alive()):
+    if size_bytes < LEAST_BYTES:
         return
-    thread = threading.Thread(target=_look_after, name="clgemm-kept", daemon=True)
-    with contextlib.suppress(RuntimeError):  # no more threads, or the interpreter ends
-        thread.start()
-        _thread = thread
+    _last_use = time.monotonic()
+    with _lock:
+        if _thread is not None and _thread.is_alive():
+            return
+        thread = threading.Thread(target=_look_after, name="clgemm-kept", daemon=True)
+        with contextlib.suppress(RuntimeError):  # no more threads, or the interpreter ends
+            thread.start()
+            _thread = thread
 
 
 def is_idle() -> bool:
@@ -98,12 +101,16 @@ def _all() -> list[Holder]:
 
 def _look_after() -> None:
     """Give back what is kept once no product has come for a while; then end."""
-    while True:
+    global _thread
+    ends = False
+    while not ends:
         time.sleep(LOOK_SECONDS)
-        if is_idle() or kept_bytes() > _free_bytes():
+        with _lock:
+            ends = is_idle()
+            if ends:
+                _thread = None  # a product that comes from here on starts another
+        if ends or kept_bytes() > _free_bytes():
             release()
-        if is_idle():
-            return
 
 
 def _free_bytes() -> int:
