@@ -111,8 +111,6 @@ def plan_of(device: Device, problem: Problem) -> Planned:
         family, choice = choose(device, problem)
     problem, turned = oriented(problem, family, choice, traits)
     swapped ^= turned
-    if not family.instructions:  # OpenCL C alone: IEEE multiply-adds in every precision
-        problem = problem._replace(precision="strict")
     plan = make_plan(device, problem, family, choice)
     # On lanes, kernels may take A otherwise than B, as those of tensor cores do.
     if problem.is_symmetric and not traits.has_vectors:
@@ -124,7 +122,9 @@ def plan_of(device: Device, problem: Problem) -> Planned:
 def oriented(
     problem: Problem, family: Family[Any, Any], choice: Choice, traits: Traits
 ) -> tuple[Problem, bool]:
-    """Return a product or its transpose, whichever is faster, and whether it is the transpose."""
+    """Return a product as a family plans it, and whether that is the transpose, if it is faster."""
+    if not family.instructions:  # OpenCL C alone: IEEE multiply-adds in every precision
+        problem = problem._replace(precision="strict")
     turned = family.is_faster_transposed(problem, choice, traits)
     return problem.transposed() if turned else problem, turned
 
@@ -142,16 +142,17 @@ def fallback_of(device: Device, problem: Problem) -> Fallback:
 
     All parts use the same family and choice.
     """
-    plain = problem._replace(precision="strict")
+    chosen: list[Fallback] = []
+    made: dict[Problem, Plan] = {}  # most blocks of a product have the same problem
 
-    @functools.cache
-    def chosen() -> Fallback:
-        family, choice = choose(device, plain)
-        return family.fallback(plain, choice, device.traits)
-
-    @functools.cache  # most blocks of a product have the same problem
     def plan(part: Problem) -> Plan:
-        return bounded(chosen(), part)
+        if not chosen:
+            plain = problem._replace(precision="strict")
+            family, choice = choose(device, plain)
+            chosen.append(family.fallback(plain, choice, device.traits))
+        if part not in made:
+            made[part] = bounded(chosen[0], part)
+        return made[part]
 
     return plan
 

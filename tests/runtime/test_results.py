@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import clgemm
-from clgemm.runtime import results
+from clgemm.runtime import kept, results
 
 SHAPE = (64, 96)
 BUFFERS = (results.ResultMemory, memoryview)
@@ -21,6 +21,7 @@ def pool(monkeypatch):
     own = results._Pool()
     monkeypatch.setattr(results, "_pool", own)
     monkeypatch.setattr(results, "LEAST_BYTES", 2**14)
+    monkeypatch.setattr(kept, "LEAST_BYTES", 2**14)
     monkeypatch.setattr(results, "_most_bytes", lambda: 2**20)
     return own
 
