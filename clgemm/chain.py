@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from clgemm.exact import EXACT
+from clgemm.numpy_rules import EXACT
 from clgemm.products import dot
 from clgemm.runtime.operands import AnyArray, common_queue, float32_operand, is_device, rearranged
 

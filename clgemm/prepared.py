@@ -11,7 +11,6 @@ import pyopencl as cl
 from clgemm.core.layout import broadcast_batch
 from clgemm.core.precision import chosen_precision
 from clgemm.hardware.device import of_queue
-from clgemm.runtime.contraction import require_out
 from clgemm.runtime.execute import DeviceCall, bind_alone
 from clgemm.runtime.launch import multiply
 from clgemm.runtime.operands import (
@@ -21,6 +20,7 @@ from clgemm.runtime.operands import (
     is_device,
     overlaps_either,
     problem_of,
+    require_out,
     usable_in_place,
 )
 

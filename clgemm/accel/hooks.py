@@ -12,77 +12,37 @@ import functools
 import math
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from clgemm import numpy_rules
 from clgemm.accel.advice import advisor
-from clgemm.accel.arguments import FLOAT32, Request, is_float32, parse_matmul
 from clgemm.accel.failures import DEEP, FAILED, Failures, is_near_recursion_limit
 from clgemm.accel.inside import RunningProducts
 from clgemm.accel.places import disguised
 from clgemm.accel.semantics import NO_ERRORS, FloatErrors, errors_of, raise_again, reports
 from clgemm.accel.settings import Settings
 from clgemm.core.nesting import RejectedError
-from clgemm.core.precision import chosen_precision
-from clgemm.exact import EXACT, LEAST_SIZE, Product, of_dot, of_matmul
-from clgemm.runtime.contraction import (
-    as_products,
-    contracted,
-    dot_kind,
-    fits_dot,
-    is_scaling,
-    matmul_kind,
-    unwrapped,
-    without,
+from clgemm.numpy_rules import (
+    EXACT,
+    FLOAT32,
+    Request,
+    is_float32,
+    of_dot,
+    of_inner,
+    of_matmul,
 )
-from clgemm.runtime.operands import float32_operand, overlap, transposed
 from clgemm.side import decision
-from clgemm.side.decision import Entry, Sizes
+from clgemm.side.decision import Entry
 from clgemm.side.report import DEVICE, DTYPE, SMALL, Tally
 
 __all__ = ["Hooks"]
 
-LAYOUT = "memory layout"
 UNDERFLOW = "report of underflow"
 
 
 NOTHING = object()  # no argument
-
-
-class Task(NamedTuple):
-    """A product that a device can make.
-
-    Attributes
-    ----------
-    on_device : callable
-        Returns the product and its floating-point errors.
-    in_place : bool
-        Whether it writes to the caller's memory.
-    usable : bool
-        Whether that memory fits, and NumPy can write to it again if the device fails.
-    a, b, out, kind, operands : object
-        As for `clgemm.side.decision.describe`.
-    dtypes : tuple of str
-        Those of A, B and C, if they are not float32.
-    """
-
-    sizes: Sizes
-    kind: str
-    a: Any
-    b: Any
-    out: Any
-    operands: Callable[[], tuple[Any, Any, tuple[int, ...]]]
-    on_device: Callable[[], tuple[Any, FloatErrors]]
-    in_place: bool = False
-    usable: bool = True
-    dtypes: tuple[str, ...] = ()
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of the operands and the result."""
-        m, n, _, matrices = self.sizes
-        return FLOAT32.itemsize * int(self.a.size + self.b.size + m * n * matrices)
 
 
 class Hooks:
@@ -128,10 +88,10 @@ class Hooks:
                             return host(a, b)
                         return self._matmul((a, b), {}, host)
                     if dtype.isbuiltin == 1:  # not a dtype of another package
-                        if a.size * b.size < LEAST_SIZE or dtype not in EXACT:
+                        if a.size * b.size < numpy_rules.LEAST_SIZE or dtype not in EXACT:
                             other()
                             return host(a, b)
-                        return self._exact(of_matmul(a, b), "matmul", lambda: host(a, b))
+                        return self._matmul((a, b), {}, host)
             return original(a) if b is NOTHING else original(a, b)
 
         return disguised(matmul, original)
@@ -156,12 +116,9 @@ class Hooks:
                             return self._matmul(arguments, keywords, self._host_matmul)
                         return self._matmul(arguments, {}, host)
                     if a.dtype.isbuiltin == 1 and (
-                        a.size * b.size < LEAST_SIZE or a.dtype not in EXACT
+                        a.size * b.size < numpy_rules.LEAST_SIZE or a.dtype not in EXACT
                     ):
                         return other_into(a, b, **keywords) if keywords else other(a, b)
-            if (product := _exact_matmul(arguments, keywords)) is not None:
-                whole = functools.partial(self._host_matmul, *arguments, **keywords)
-                return self._exact(product, "matmul", whole)
             return self._matmul(arguments, keywords, self._host_matmul)
 
         return disguised(matmul, np.matmul)
@@ -173,7 +130,8 @@ class Hooks:
         def dot(a: Any, b: Any, out: Any = None) -> Any:
             if is_numpys(a, b, out):
                 return other(a, b) if out is None else other(a, b, out)
-            return self._dot("dot", a, b, out, lambda: original(a, b, out))
+            host = functools.partial(original, a, b, out)
+            return self._dot(lambda: of_dot("dot", a, b, out), ("dot", a, b, out), host)
 
         return disguised(dot, original)
 
@@ -186,8 +144,9 @@ class Hooks:
             if len(operands) != 2 or keywords or is_numpys(*operands, True):
                 return other(*operands, **keywords)
             a, b = operands
-            right = transposed(b) if b.ndim > 1 else b
-            return self._dot("inner", a, right, None, lambda: original(a, b))
+            host = functools.partial(original, a, b)
+            right = b.T if b.ndim == 2 else b
+            return self._dot(lambda: of_inner(a, b), ("inner", a, right, None), host)
 
         return disguised(inner, original)
 
@@ -199,7 +158,9 @@ class Hooks:
             out = keywords.get("out")
             if len(operands) != 2 or keywords.keys() - {"out"} or is_numpys(*operands, out):
                 return other(*operands, **keywords)
-            return self._dot("ndarray.dot", *operands, out, lambda: original(*operands, **keywords))
+            host, call = functools.partial(original, *operands, **keywords), (*operands, out)
+            request = functools.partial(of_dot, "ndarray.dot", *call)
+            return self._dot(request, ("ndarray.dot", *call), host)
 
         return disguised(dot, original)
 
@@ -218,7 +179,8 @@ class Hooks:
             if type(a) is array and type(b) is array:
                 if is_float32(a) and is_float32(b):
                     return not (a.ndim and b.ndim) or is_numpys(a, b, out)
-                if a.size * b.size >= LEAST_SIZE and a.dtype in EXACT and b.dtype in EXACT:
+                is_large = a.size * b.size >= numpy_rules.LEAST_SIZE
+                if is_large and a.dtype in EXACT and b.dtype in EXACT:
                     return False
             other()
             return True
@@ -229,109 +191,53 @@ class Hooks:
         """Return NumPy's function for other dtypes than float32, with timing if profiled."""
         return self._tally.timed(name, DTYPE, original) if self._settings.profile else original
 
-    def _exact(self, product: Product | None, name: str, host: Callable[[], Any]) -> Any:
-        """Return a product of integers, booleans or float16, from the side that is decided."""
-        if product is None:
-            return self._tally.timed(name, DTYPE, host)()
-        made = product
-
-        def prepare() -> Task:
-            return Task(
-                *(made.sizes, made.kind, made.a, made.b, made.out, made.operands),
-                lambda: (made.on_device(), NO_ERRORS),
-                in_place=made.is_direct,
-                dtypes=made.dtypes,
-            )
-
-        return self._product(made.name, None, prepare, host, self._host)
-
     def _matmul(
         self, arguments: tuple[Any, ...], keywords: dict[str, Any], host: Callable[..., Any]
     ) -> Any:
         """Return np.matmul(*arguments, **keywords) from the side that is decided for it."""
         known = None
-        if not keywords and len(arguments) == 2 and self._is_plain and self._knows(*arguments):
+        if not keywords and len(arguments) == 2 and self._knows(*arguments):
             known = decision.find("matmul", *arguments, None)
             if known is not None and known.stays():
                 return decision.on_host(known, host, *arguments)
+        return self._product(
+            *("matmul", known, lambda: of_matmul(arguments, keywords)),
+            *(functools.partial(host, *arguments, **keywords), self._host),
+        )
 
-        def prepare() -> Task | None:
-            request = parse_matmul(arguments, keywords, self._host)
-            return None if request is None else self._matmul_task(request)
+    def _dot(
+        self,
+        request: Callable[[], Request | None],
+        call: tuple[str, Any, Any, Any],
+        host: Callable[[], Any],
+    ) -> Any:
+        """Return dot(a, b, out) by any of its names, computed on the side that is decided for it.
 
-        host_product = functools.partial(host, *arguments, **keywords)
-        return self._product("matmul", known, prepare, host_product, self._host)
-
-    def _matmul_task(self, request: Request) -> Task:
-        out, a, b, sizes = request.out, request.rows, request.columns, request.sizes
-        is_direct = out is not None and request.is_direct
-
-        def on_device() -> tuple[Any, FloatErrors]:
-            x, y = float32_operand(a, "a"), float32_operand(b, "b")
-            c = out if is_direct else request.allocated()
-            matrices = request.matrices(c)
-            _multiply_into(x, y, matrices)
-            errors = errors_of(matrices, (x, y), lambda: (x, y))
-            if out is not None and not is_direct:
-                np.copyto(out, c, casting="unsafe")  # `parse_matmul` has checked the casting
-            return unwrapped(c, None) if out is None else out, errors
-
-        batch = (*request.batch, *sizes[:2])
-        kind = matmul_kind(a, b, sizes[3])
-        return Task(sizes, kind, a, b, out, lambda: (a, b, batch), on_device, is_direct)
-
-    def _dot(self, name: str, x: Any, y: Any, out: Any, host: Callable[[], Any]) -> Any:
-        """Return dot(x, y), computed on the side that is decided for it."""
-        if not (is_float32(x) and is_float32(y)):
-            return self._exact(of_dot(name, x, y, out), name, host)
+        Parameters
+        ----------
+        call : tuple
+            The name, a, b and out, by which what is known of the product is found.
+        """
+        name, a, b, out = call
         known = None
-        if out is None and self._is_plain and self._knows(x, y):
-            known = decision.find(name, x, y, None)
+        if out is None and self._knows(a, b):
+            known = decision.find(name, a, b, None)
             if known is not None and known.stays():
                 return decision.on_host(known, host)
-
-        def prepare() -> Task | None:
-            is_ours = x.shape[-1] == y.shape[max(y.ndim - 2, 0)] and not is_scaling(x, y)
-            return self._dot_task(x, y, out) if is_ours else None
-
-        return self._product(name, known, prepare, host, self._host_dot)
-
-    def _dot_task(self, x: Any, y: Any, out: Any) -> Task:
-        shape, k = x.shape[:-1] + without(y.shape, -2), x.shape[-1]
-        m, n = math.prod(x.shape[:-1]), math.prod(without(y.shape, -2))
-
-        def on_device() -> tuple[Any, FloatErrors]:
-            operands = float32_operand(x, "a"), float32_operand(y, "b")
-            result = unwrapped(_dot_of(*operands, shape, out), out)
-            errors = errors_of(
-                np.asarray(result).reshape(m, n),
-                operands,
-                lambda: (x.reshape(m, k), np.moveaxis(y, max(y.ndim - 2, 0), 0).reshape(k, n)),
-            )
-            return result, errors
-
-        # NumPy raises the error for an `out` that does not fit. If `out` overlapped an operand, a
-        # failing device could leave NumPy without that operand.
-        usable = out is None or (
-            fits_dot(out, shape) and not overlap(out, x) and not overlap(out, y)
-        )
-        return Task(
-            *((m, n, k, 1), dot_kind(x, y), x, y, out, lambda: as_products(x, y, shape)),
-            *(on_device, out is not None, usable),
-        )
+        return self._product(name, known, request, host, self._host_dot)
 
     def _knows(self, a: Any, b: Any) -> bool:
-        """Tell whether products of these operands may have been decided before."""
+        """Return whether products of these operands may have been decided before."""
         array = np.ndarray
         if not (type(a) is type(b) is array and a.dtype is b.dtype is FLOAT32):
             return False
-        return self._settings.device is None and not decision.is_ruled()
+        return self._is_plain and self._settings.device is None and not decision.is_ruled()
 
     def _product(
         self,
         name: str,
         known: Entry | None,
-        prepare: Callable[[], Task | None],
+        prepare: Callable[[], Request | None],
         host: Callable[[], Any],
         same: Callable[..., Any],
     ) -> Any:
@@ -342,8 +248,7 @@ class Hooks:
         known : Entry or None
             The product's, if it was decided that the device makes it.
         prepare : callable
-            Returns the task for the device, or None if NumPy must make the product or raise an
-            error.
+            Returns the product, or None if NumPy must answer.
         host : callable
             Returns NumPy's product, also after the device has failed.
         same : callable
@@ -368,37 +273,37 @@ class Hooks:
         self,
         name: str,
         known: Entry | None,
-        prepare: Callable[[], Task | None],
+        prepare: Callable[[], Request | None],
         host: Callable[[], Any],
         same: Callable[..., Any],
     ) -> Any:
         """Return a product as `_product` does, on the device that is chosen."""
         start = time.perf_counter()
         reason: str | None = None
-        task: Task | None = None
+        request: Request | None = None
         entry, is_tried = known, False
         try:
             reason = self._running.enter()
-            if reason is None and (task := prepare()) is not None:
+            if reason is None and (request := prepare()) is not None:
                 reported = reports()
-                entry, reason = self._decided(name, known, task, reported.underflow)
+                entry, reason = self._decided(known, request, reported.underflow)
                 if reason == DEVICE:
                     is_tried = True
-                    result, errors = self._on_device(task, entry, reported.errors)
+                    result, errors = self._on_device(request, entry, reported.errors)
                     ended = time.perf_counter()
                     if entry is None:
-                        self._tally.add(name, DEVICE, ended - start, task.size_bytes)
+                        self._tally.add(name, DEVICE, ended - start, _size_bytes(request))
                     else:
-                        entry.size_bytes = task.size_bytes
+                        entry.size_bytes = _size_bytes(request)
                         entry.note_device(1e6 * (ended - start))
-                    task = None
+                    request = None
         except RejectedError:
             reason = DTYPE
             if entry is not None:
                 entry.refuse()
         except BaseException as error:
             if not self._failures.are_ours(error):
-                if task is not None and task.in_place:
+                if request is not None and request.is_direct:
                     host()  # complete the result in the caller's memory, as NumPy does
                 raise
             reason = self._failures.add(error, is_tried, entry)
@@ -415,31 +320,28 @@ class Hooks:
         return result
 
     def _decided(
-        self, name: str, known: Entry | None, task: Task, reports_underflow: bool
+        self, known: Entry | None, request: Request, reports_underflow: bool
     ) -> tuple[Entry | None, str]:
         """Return a product's entry, and why NumPy makes it: `DEVICE` if it does not."""
         if is_near_recursion_limit():
             return None, DEEP
         entry = known
         if known is None:
-            goes = decision.ruled(math.prod(task.sizes), self._settings.least)
-            if goes is None and decision.is_negligible(task.sizes, task.kind):
-                if 0 not in task.sizes:
-                    decision.note_small(name, task.a, task.b, task.out)
+            goes = decision.ruled(math.prod(request.sizes), self._settings.least)
+            if goes is None and decision.is_negligible(request.sizes, request.kind):
+                if 0 not in request.sizes:
+                    decision.note_small(request)
             elif goes is None:
-                arguments = name, task.a, task.b, task.out, task.sizes, task.kind, task.operands
-                entry = decision.describe(*arguments, task.dtypes)
+                entry = decision.describe(request)
                 goes = entry.goes_to_device()
-            if not goes or 0 in task.sizes:
+            if not goes or 0 in request.sizes:
                 return entry, SMALL if entry is None else entry.reason
         if self._failures.pauses():
             return None, FAILED
-        if not task.usable:
-            return None, LAYOUT
         return (None, UNDERFLOW) if reports_underflow else (entry, DEVICE)
 
     def _on_device(
-        self, task: Task, entry: Entry | None, reports_errors: bool
+        self, request: Request, entry: Entry | None, reports_errors: bool
     ) -> tuple[Any, FloatErrors]:
         """Return a product of the device, and its floating-point errors."""
         from clgemm.hardware.choice import device
@@ -454,15 +356,20 @@ class Hooks:
             if entry is not None and not entry.waits:
                 stack.enter_context(optional())
             stack.enter_context(watched(reports_errors))
-            found = task.on_device()
+            result, errors = request.computed(), NO_ERRORS
+            if not request.dtypes:
+                c = request.matrices(result)
+                a, b = (np.asarray(x, FLOAT32) for x in (request.a, request.b))
+                errors = errors_of(c, (a, b), request.operands)
+            delivered = request.delivered(result)
             self._failures.worked()
             if self._settings.profile:
-                self._advise(task, found[0])
+                self._advise(request, delivered)
         if (now := used()) != before:
             self._tally.add_resident(*(x - y for x, y in zip(now, before, strict=True)))
-        return found
+        return delivered, errors
 
-    def _advise(self, task: Task, result: Any) -> None:
+    def _advise(self, request: Request, result: Any) -> None:
         """Remember what was sent, to say what would save time."""
         from clgemm.hardware.choice import chosen
         from clgemm.planning.transfers import transfer_config
@@ -471,36 +378,11 @@ class Hooks:
         device = chosen()[0]
         if transfer_config(device) is not None:
             held = any_held()
-            sent = [np.asarray(x) for x in (task.a, task.b)]
+            sent = [np.asarray(x) for x in (request.a, request.b)]
             advisor.note(device, [x for x in sent if not (held and containing(x))], result)
 
 
-def _exact_matmul(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Product | None:
-    """Return the product of a call of np.matmul if it is one of integers, booleans or float16."""
-    if len(arguments) != 2 or not keywords.keys() <= {"out", "dtype", "casting"}:
-        return None
-    given = dict(keywords)
-    return of_matmul(*arguments, given.pop("out", None), given)
-
-
-def _multiply_into(x: Any, y: Any, c: Any) -> None:
-    """Multiply batches of matrices into `c`; one that is repeated is not planned again."""
-    from clgemm.runtime.call_cache import remember, repeat
-    from clgemm.runtime.launch import multiply
-
-    precision = chosen_precision()
-    made, signature = repeat("accelerated matmul", None, precision, 1.0, x, y, 0.0, c)
-    if made is None:
-        remember(signature, multiply(1.0, x, y, 0.0, c, precision=precision), c.shape)
-
-
-def _dot_of(x: Any, y: Any, shape: tuple[int, ...], out: Any) -> Any:
-    """Return dot(x, y), as `contracted` does; one that is repeated is not planned again."""
-    from clgemm.runtime.call_cache import remember, repeat
-
-    precision = chosen_precision()
-    made, signature = repeat("accelerated dot", None, precision, 1.0, x, y, 0.0, out)
-    if made is None:
-        made, bound = contracted(x, y, shape, out, None, precision)
-        remember(signature, bound, shape)
-    return made
+def _size_bytes(request: Request) -> int:
+    """Return the size of the operands and the result of a product."""
+    elements = request.a.size + request.b.size + math.prod(request.shape)
+    return FLOAT32.itemsize * int(elements)

@@ -32,8 +32,8 @@ from clgemm.accel.places import (
     require_support,
 )
 from clgemm.accel.settings import Settings, least_of
+from clgemm.numpy_rules import numpys
 from clgemm.products import matmul
-from clgemm.side import decision
 from clgemm.side import report as counts
 from clgemm.side.report import Report
 from clgemm.side.settings import require_settings
@@ -100,12 +100,12 @@ class _Replacements:
         for place, replacement in self._all:
             place.put(replacement)
         at = _places()
-        decision.numpys.matmul, decision.numpys.dot = at.matmul.original, at.dot.original
-        decision.numpys.inner = at.inner.original
+        numpys.matmul, numpys.dot = at.matmul.original, at.dot.original
+        numpys.inner = at.inner.original
 
     def restore(self) -> None:
         _places().restore()
-        decision.numpys.reset()
+        numpys.reset()
 
 
 class _State:

@@ -133,7 +133,7 @@ class Server:
         import numpy as np
 
         from clgemm.bench.contenders import DEVICE, HOST
-        from clgemm.side.decision import numpys
+        from clgemm.numpy_rules import numpys
 
         # Small products go to NumPy's public function.
         with (

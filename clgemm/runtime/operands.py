@@ -41,6 +41,7 @@ __all__ = [
     "own_transpose",
     "problem_of",
     "rearranged",
+    "require_out",
     "same_memory",
     "span_of",
     "transposed",
@@ -132,6 +133,14 @@ def updatable(x: Any) -> bool:
     else:
         ours = isinstance(x, np.ndarray) and x.flags.writeable and usable_in_place(x)
     return ours and (x.flags.forc or x.size == 0 or not layout_of(x).may_overlap_itself)
+
+
+def require_out(out: AnyArray | None, shape: tuple[int, ...]) -> None:
+    """Raise ValueError if an array cannot take a float32 result of this shape."""
+    if out is not None and (out.shape != shape or out.dtype != np.float32):
+        raise ValueError(f"out is {out.dtype} of shape {out.shape}, the result float32 of {shape}")
+    if out is not None and not updatable(out):
+        raise ValueError(f"elements of out overlap: shape {out.shape}, strides {out.strides}")
 
 
 def with_axes(x: HostArray, count: int) -> HostArray:

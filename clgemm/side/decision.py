@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from clgemm.core.caches import note
+from clgemm.core.layout import broadcast_batch
 from clgemm.core.named import named
 from clgemm.core.nesting import RejectedError
+from clgemm.numpy_rules import EXACT_KIND, Request, Sizes
 from clgemm.runtime.operands import own_transpose
 from clgemm.side import preparation
 from clgemm.side.clock import Class, Times, class_of
@@ -38,7 +38,6 @@ __all__ = [
     "quick_test",
 ]
 
-FLOAT32 = np.dtype(np.float32)
 # Products that take NumPy less than any device's call. NumPy makes a column times a row by a loop
 # of its own, which takes longer.
 LEAST_WORK, LEAST_BY_LOOP = 2**20, 2**16  # multiply-adds
@@ -55,13 +54,11 @@ FIRST_TRIAL, LATER_TRIALS = 3, 8  # products before the first trial; how many ti
 MOST_KEPT, MOST_PASSED, PASSED_US = 64, 256, 5e3
 
 ALWAYS = 2**62  # products
-EXACT_KIND = "exact"  # the first word of the kind of products by plain loops
 
 # Why NumPy makes a product.
 HOST_FASTER, UNKNOWN, SMALL = "the host is faster", "not known yet", "size"
 NOT_OPEN, REFUSED = "opening the device would not pay yet", "dtype"
 
-Sizes = tuple[int, int, int, int]  # m, n, k and the number of matrices
 # The shape and the strides, in elements, of A and of B, as batches of matrices; the shape of C.
 Operands = tuple[tuple[Any, ...], tuple[Any, ...], tuple[int, ...]]
 
@@ -308,22 +305,6 @@ class _Small(Entry):
         self.passed += 1
 
 
-class _Numpys:
-    """NumPy's own functions, whether or not NumPy is accelerated."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Take NumPy's functions as a program finds them."""
-        self.matmul: Callable[..., Any] = np.matmul
-        self.dot: Callable[..., Any] = np.dot
-        self.inner: Callable[..., Any] = np.inner
-
-
-numpys = _Numpys()
-
-
 def quick_test(
     name: str, count: Callable[[], object], least: int | None = None
 ) -> Callable[..., bool]:
@@ -396,39 +377,18 @@ def _key(name: str, a: Any, b: Any, out: Any) -> Any:
     return key
 
 
-def describe(
-    name: str,
-    a: Any,
-    b: Any,
-    out: Any,
-    sizes: Sizes,
-    kind: str,
-    operands: Callable[[], tuple[Any, Any, tuple[int, ...]]],
-    dtypes: tuple[str, ...] = (),
-) -> Entry:
-    """Return the entry of a product, made at the first one.
-
-    Parameters
-    ----------
-    name : str
-        NumPy's function: arrays of the same shapes make other products by another.
-    sizes : tuple of int
-        m, n, k and the number of matrices.
-    kind : str
-        How NumPy computes it: see `Entry.of`.
-    operands : callable
-        Returns A and B as batches of matrices, and the shape of C.
-    dtypes : tuple of str, optional
-        Those of A, B and C, if they are not float32.
-    """
-    key = _key(name, a, b, out)
+def describe(request: Request) -> Entry:
+    """Return the entry of a product, made at the first one."""
+    name, a, b, dtypes = request.name, request.a, request.b, request.dtypes
+    key = _key(name, a, b, request.out)
     if (found := entries.get(key)) is not None:
         return found
-    m, n, k, matrices = sizes
-    x, y, shape = operands()
+    m, n, k, matrices = request.sizes
+    x, y = request.operands()
+    batch = broadcast_batch(x.shape[:-2], y.shape[:-2])
+    shape = (*batch, x.shape[-2], y.shape[-1])
     lying = tuple((z.shape, tuple(s // z.itemsize for s in z.strides)) for z in (x, y))
-    if own_transpose(a, b) and not dtypes:
-        kind = "symmetric"
+    kind = "symmetric" if own_transpose(a, b) and not dtypes else request.kind
     of = class_of(kind, m * n * k * matrices, min(m, n, k))
     entry = Entry(name, m * n * k * matrices, of, (lying[0], lying[1], shape))
     entry.dtypes = dtypes
@@ -437,9 +397,10 @@ def describe(
     return entry
 
 
-def note_small(name: str, a: Any, b: Any, out: Any) -> None:
+def note_small(request: Request) -> None:
     """Take note of a product that `is_negligible`, so that the next one is found at once."""
-    note(entries, _key(name, a, b, out), _Small(name), MOST_ENTRIES)
+    name, a, b = request.name, request.a, request.b
+    note(entries, _key(name, a, b, request.out), _Small(name), MOST_ENTRIES)
 
 
 def on_host(entry: Entry, product: Callable[..., Any], *arguments: Any) -> Any:

@@ -14,7 +14,8 @@ import pyopencl as cl
 import pytest
 from accelerated import OTHER, SQUARE, SQUARE_EXACT, PlantedError, expect, integers
 
-from clgemm.accel import enabled, failures, hooks, install, report, uninstall
+from clgemm import numpy_rules
+from clgemm.accel import enabled, failures, install, report, uninstall
 from clgemm.accel.failures import Failures, is_near_recursion_limit
 from clgemm.hardware import choice
 from clgemm.hardware.choice import BrokenDeviceError, NoDeviceError
@@ -40,8 +41,7 @@ def plant(monkeypatch, error):
     def fail(*arguments, **keywords):
         raise error
 
-    monkeypatch.setattr(hooks, "_multiply_into", fail)
-    monkeypatch.setattr(hooks, "_dot_of", fail)
+    monkeypatch.setattr(numpy_rules, "_multiply", fail)
 
 
 # Near the recursion limit.
@@ -143,8 +143,7 @@ def test_a_signal_handlers_exception_is_never_taken_for_the_devices(
         CALLS[name](SQUARE, OTHER)
     before = signal.signal(signal.SIGUSR1, handler)
     try:
-        monkeypatch.setattr(hooks, "_multiply_into", interrupt)
-        monkeypatch.setattr(hooks, "_dot_of", interrupt)
+        monkeypatch.setattr(numpy_rules, "_multiply", interrupt)
         with enabled(threshold=0):
             with pytest.raises(error, match="planted"):
                 CALLS[name](SQUARE, OTHER)

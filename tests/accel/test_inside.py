@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from accelerated import OTHER, SQUARE, SQUARE_EXACT
 
-from clgemm.accel import enabled, hooks, inside, report
+from clgemm import numpy_rules
+from clgemm.accel import enabled, inside, report
 from clgemm.accel.inside import RunningProducts
 
 CALLS = {
@@ -28,17 +29,13 @@ UNARY = sorted({"operator", "matmul", "dot"})
 @pytest.mark.parametrize("outer", UNARY)
 def test_a_product_within_a_product_is_numpys(outer, device, monkeypatch):
     """NumPy makes a product that starts inside another product of the same thread."""
-    multiply, contracted, within = hooks._multiply_into, hooks._dot_of, []
+    multiply, within = numpy_rules._multiply, []
 
-    def around(function):
-        def call(*arguments, **keywords):
-            within.append(OTHER @ SQUARE)
-            return function(*arguments, **keywords)
+    def around(*arguments):
+        within.append(OTHER @ SQUARE)
+        multiply(*arguments)
 
-        return call
-
-    monkeypatch.setattr(hooks, "_multiply_into", around(multiply))
-    monkeypatch.setattr(hooks, "_dot_of", around(contracted))
+    monkeypatch.setattr(numpy_rules, "_multiply", around)
     with enabled(threshold=0):
         np.testing.assert_array_equal(CALLS[outer](SQUARE, OTHER), SQUARE_EXACT)
     np.testing.assert_array_equal(within, [OTHER.astype(float) @ SQUARE])

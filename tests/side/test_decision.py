@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clgemm.core.named import named
+from clgemm.numpy_rules import of_matmul
 from clgemm.side import decision, preparation
 from clgemm.side.clock import class_of
 from clgemm.side.decision import HOST_FASTER, NOT_OPEN, UNKNOWN, Entry
@@ -174,9 +175,9 @@ def fresh(monkeypatch):
 
 def described(a, b, out=None):
     """Return the entry of a @ b."""
-    m, k = a.shape
-    sizes = m, b.shape[1], k, 1
-    return decision.describe("matmul", a, b, out, sizes, "blas", lambda: (a, b, (m, b.shape[1])))
+    request = of_matmul((a, b), {"out": out})
+    assert request is not None
+    return decision.describe(request)
 
 
 def test_an_entry_is_found_again_for_the_same_kind_alone(fresh):
