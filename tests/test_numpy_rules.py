@@ -1,4 +1,4 @@
-"""Tests of what `dot`, `inner` and `tensordot` share."""
+"""Tests of the rules that `dot`, `inner`, `matmul` and `tensordot` share."""
 
 from __future__ import annotations
 
