@@ -32,7 +32,7 @@ import numpy as np
 import pyopencl as cl
 
 import clgemm
-from clgemm.runtime.several import spread
+from clgemm.runtime import several
 from clgemm.runtime.transfer import link
 
 HERE = Path(__file__).parent
@@ -181,13 +181,13 @@ def measured(args: argparse.Namespace) -> dict[str, Any]:
     }
     for name, rates in found["links"].items():
         print(name, spread_of(rates), sep=": ")
-    counter, gains, answers = Bytes(), spread.gains, []
+    counter, gains, answers = Bytes(), several.is_faster_shared, []
 
-    def shared(part: Any, devices: Any) -> bool:
-        answers.append(gains(part, devices))
+    def shared(*product: Any) -> bool:
+        answers.append(gains(*product))
         return True
 
-    spread.gains = shared
+    several.is_faster_shared = shared
     for label, shape, rounds in products(args):
         product = Product(shape)
         for mode in MODES:

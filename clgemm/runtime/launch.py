@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
-from itertools import product
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyopencl as cl
@@ -13,35 +13,31 @@ import pyopencl.array
 
 from clgemm.core.precision import chosen_precision
 from clgemm.core.problem import Problem
-from clgemm.core.transfer import cuts
 from clgemm.hardware.choice import BrokenDeviceError, chosen, takes_addresses
 from clgemm.hardware.device import Device, of_queue
-from clgemm.planning.long_products import takes_seconds, tile_steps
+from clgemm.planning.cut import is_cut, parts, takes_seconds
 from clgemm.planning.planner import copy_plan_of
-from clgemm.planning.tiles import matrix_blocks
 from clgemm.planning.transfers import transfer_config
-from clgemm.planning.windows import windows
 from clgemm.runtime.execute import BoundCall, bind, bind_in_place, execute
 from clgemm.runtime.memory import place
 from clgemm.runtime.operands import (
-    ITEM_BYTES,
     AnyArray,
     HostArray,
     allocated,
-    layout_of,
     problem_of,
     with_axes,
 )
-from clgemm.runtime.progress import begun
-from clgemm.runtime.several.part import Part
-from clgemm.runtime.several.spread import spread
+from clgemm.runtime.progress import Meter, begun
+from clgemm.runtime.several import sharers
 from clgemm.runtime.transfer.at_once import AtOnceCall
 from clgemm.runtime.transfer.mirror import mirror
 from clgemm.runtime.transfer.pipeline import TiledProduct, multiply_through, multiply_together
 from clgemm.runtime.transfer.staging import staging
-from clgemm.runtime.workspace import workspace
+from clgemm.runtime.workspace import Workspace, workspace
 
 __all__ = ["duplicate", "multiply"]
+
+log = logging.getLogger(__name__)
 
 Events = Sequence[cl.Event]
 
@@ -73,8 +69,8 @@ def multiply(
     wait_for : sequence of pyopencl.Event
         What a product of device arrays waits for.
     queue : pyopencl.CommandQueue, optional
-        Needed for device operands. If left out, host operands go to the chosen device, or are
-        spread over the chosen devices.
+        Needed for device operands. If left out, host operands go to the chosen device, or to
+        several.
     precision : {"strict", "float32", "fast"}, optional
         As resolved by `chosen_precision`; if left out, it is resolved here.
 
@@ -115,7 +111,7 @@ def _multiply_on(
     wait_for: Events,
     precision: str,
 ) -> BoundCall | AtOnceCall | None:
-    """Update C on devices, of which the first has the queue; the others share host arrays."""
+    """Update C on the first device, by its queue; host arrays perhaps on all of them."""
     device, on_host = devices[0], isinstance(c, np.ndarray)
     reads = precision if alpha else None
     problem, overlaps = problem_of(a, b, c, reads, beta)
@@ -127,116 +123,122 @@ def _multiply_on(
         )
         copied, _ = problem_of(a, b, c, reads)
         problem = copied._replace(is_symmetric=problem.is_symmetric)
-    bound: BoundCall | AtOnceCall | None
-    if on_host:
-        part = Part(alpha, a, b, beta, c, reads)
-        makers = _compute_part, _compute_together
-        if len(devices) > 1 and spread(problem, part, devices, *makers):
-            _make_symmetric(problem, c, devices)
-            return None
-        meter = begun(problem.shape.work) if alpha else None
-        advance = int if meter is None else meter.advance
-        bound = _multiply_on_host(problem, part, device, queue, advance)
-        if bound is None and transfer_config(device) is None:  # C came in parts
-            _make_symmetric(problem, c, devices)
-        if meter is not None:
-            meter.end()
-    else:
+    if not on_host:
         bound = bind(problem, device, workspace(queue))
         execute(bound, alpha, a, b, beta, c, wait_for)
-    return bound if alpha and not any(overlaps) else None
+        return bound if alpha and not any(overlaps) else None
+    meter = begun(problem.shape.work) if alpha else None
+    product = _Product(problem, alpha, a, b, beta, c, meter)
+    found = None
+    if len(devices) == 1 or not alpha or not _shared(product, devices):
+        found = _on_first_that_works(product, devices, queue)
+    if meter is not None:
+        meter.end()
+    return found if alpha and not any(overlaps) else None
 
 
-def _make_symmetric(problem: Problem, c: HostArray, devices: Sequence[Device]) -> None:
-    """Make a result symmetric that is to be, if it may not be."""
-    if problem.is_symmetric and not all(device.limits.has_vectors for device in devices):
-        config = transfer_config(devices[0])
-        mirror(c, None if config is None else staging(devices[0], config))
+class _Product(NamedTuple):
+    """C = alpha A B + beta C of host arrays that do not overlap, and who hears of the progress."""
+
+    problem: Problem
+    alpha: float
+    a: HostArray
+    b: HostArray
+    beta: float
+    c: HostArray
+    meter: Meter | None
+
+    def advance(self, work: int) -> None:
+        """Take note of multiply-adds that are computed; this may raise to end the call."""
+        if self.meter is not None:
+            self.meter.advance(work)
 
 
-def _compute_part(
-    part: Part, device: Device, tile_rows: int, advance: Callable[[int], object]
-) -> None:
-    """Make a part of a product that is spread over several devices, on one of them."""
-    problem, _ = problem_of(part.a, part.b, part.c, part.precision)
-    _multiply_on_host(problem, part, device, device.queue, advance, tile_rows)
+def _shared(product: _Product, devices: Sequence[Device]) -> bool:
+    """Compute a product on several equal devices, and return whether they have.
 
-
-def _compute_together(
-    part: Part, devices: Sequence[Device], advance: Callable[[int], object]
-) -> bool:
-    """Make a product on several devices with memory of their own at once, if that is possible."""
-    alpha, a, b, beta, c, precision = part
+    If one fails, the product can be computed anew, unless C was updated: then this raises.
+    """
+    problem, alpha, a, b, beta, c, meter = product
+    assert problem.precision is not None
+    x, y, z = (*(with_axes(each, c.ndim) for each in (a, b)), c)
+    if c.shape[-1] > c.shape[-2]:  # devices share rows: C' = B' A'
+        x, y, z = (each.swapaxes(-1, -2) for each in (y, x, z))
+    together = sharers(devices, x, y, z, problem.precision)
+    if len(together) < 2:
+        return False
     stagings, products = [], []
-    for device in devices:
+    for device in together:
         config = transfer_config(device)
         assert config is not None
         pool = staging(device, config)
-        made = alpha, beta, precision, device, pool.space
         stagings.append(pool)
-        products.append(TiledProduct(*made, advance=advance))
-    return multiply_together(stagings, products, a, b, c)
+        made = alpha, beta, problem.precision, device, pool.space
+        products.append(TiledProduct(*made, advance=product.advance))
+    try:
+        is_computed = multiply_together(stagings, products, x, y, z)
+    except cl.Error as error:
+        if beta:
+            raise
+        log.warning("clgemm: one of several GPUs failed, one computes the product: %s", error)
+        if meter is not None:
+            meter.reach(0)
+        return False
+    if is_computed and problem.is_symmetric:
+        mirror(c, stagings[0])
+    return is_computed
+
+
+def _on_first_that_works(
+    product: _Product, devices: Sequence[Device], queue: cl.CommandQueue
+) -> BoundCall | AtOnceCall | None:
+    """Compute a product on one device; if it fails, and C was not updated, on the next one."""
+    device, *others = devices
+    try:
+        return _multiply_on_host(product, device, queue)
+    except cl.Error as error:
+        if product.beta or not others:
+            raise
+        log.warning("clgemm: %s failed, %s goes on: %s", device.label, others[0].label, error)
+    return _on_first_that_works(product, others, others[0].queue)
 
 
 def _multiply_on_host(
-    problem: Problem,
-    part: Part,
-    device: Device,
-    queue: cl.CommandQueue,
-    advance: Callable[[int], object],
-    tile_rows: int = 0,
+    product: _Product, device: Device, queue: cl.CommandQueue
 ) -> BoundCall | AtOnceCall | None:
-    alpha, a, b, beta, c, _ = part
+    problem, alpha, a, b, beta, c, _ = product
     if (config := transfer_config(device)) is not None:
         pool = staging(device, config)
         is_slow = device.kind == "CPU" and _is_long(problem, device)
         made = alpha, beta, problem.precision, device, pool.space, is_slow
-        is_symmetric = problem.is_symmetric and not tile_rows
-        product = TiledProduct(*made, tile_rows, is_symmetric, advance)
-        return multiply_through(pool, product, a, b, c)
-    bound: BoundCall | None = None
-    space, z = workspace(queue), c
-    for piece, x, y, scale, z in _parts(problem, a, b, beta, c, device):
-        bound = bind_in_place(piece, device, space, takes_addresses(device))
-        bound = bound._replace(is_long=_is_long(piece, device))
-        execute(bound, alpha, x, y, scale, z)
-        advance(piece.shape.work)
-    # What is repeated by the call cache tells no progress.
-    return None if z is not c or takes_seconds(device, problem) else bound
+        tiled = TiledProduct(*made, problem.is_symmetric, product.advance)
+        return multiply_through(pool, tiled, a, b, c)
+    space = workspace(queue)
+    if not is_cut(device, problem):
+        bound = _compute(product, device, space)
+        # What is repeated by the call cache tells no progress.
+        return None if takes_seconds(device, problem) else bound
+    x, y = (with_axes(each, c.ndim) for each in (a, b))
+    for part in parts(device, problem):
+        own = x[part.a], y[part.b], c[part.c]
+        piece, _ = problem_of(*own, problem.precision)
+        scale = beta if part.is_first else 1.0
+        _compute(
+            product._replace(problem=piece, a=own[0], b=own[1], beta=scale, c=own[2]), device, space
+        )
+    if problem.is_symmetric and not device.limits.has_vectors:
+        mirror(c, None)
+    return None
 
 
-Piece = tuple[Problem, HostArray, HostArray, float, HostArray]
-
-
-def _parts(
-    problem: Problem, a: HostArray, b: HostArray, beta: float, c: HostArray, device: Device
-) -> Iterator[Piece]:
-    """Yield a product in parts, each operand of which fits into one buffer: mostly one part."""
-    most, layouts = device.limits.allocation_bytes // ITEM_BYTES, problem[:3]
-    if all(last - first < most for first, last in (layout.extent for layout in layouts)):
-        yield from _tiles(problem, a, b, beta, c, device)
-        return
-    a, b = (with_axes(x, c.ndim) for x in (a, b))
-    for window in windows(*layouts, most, read=problem.precision is not None):
-        x, y, z = a[window.a], b[window.b], c[window.c]
-        part, _ = problem_of(x, y, z, problem.precision)
-        yield from _tiles(part, x, y, beta if window.first else 1.0, z, device)
-
-
-def _tiles(
-    problem: Problem, a: HostArray, b: HostArray, beta: float, c: HostArray, device: Device
-) -> Iterator[Piece]:
-    """Yield a product in tiles of about a second: mostly one."""
-    steps = tile_steps(device, problem)
-    if steps == c.shape:
-        yield problem, a, b, beta, c
-        return
-    a, b = (with_axes(x, c.ndim) for x in (a, b))
-    for box in product(*map(cuts, c.shape, steps)):
-        block_a, block_b = matrix_blocks(box, layout_of(a), layout_of(b))
-        x, y, z = a[block_a], b[block_b], c[box]
-        part, _ = problem_of(x, y, z, problem.precision)
-        yield part, x, y, beta, z
+def _compute(product: _Product, device: Device, space: Workspace) -> BoundCall:
+    """Compute a product whose operands the device uses where they lie."""
+    problem, alpha, a, b, beta, c, _ = product
+    bound = bind_in_place(problem, device, space, takes_addresses(device))
+    bound = bound._replace(is_long=_is_long(problem, device))
+    execute(bound, alpha, a, b, beta, c)
+    product.advance(problem.shape.work)
+    return bound
 
 
 def _is_long(problem: Problem, device: Device) -> bool:

@@ -14,7 +14,7 @@ from whole_numbers import whole
 
 import clgemm
 from clgemm.core.caches import forget_plans
-from clgemm.planning import long_products, tiles
+from clgemm.planning import cut
 from clgemm.runtime import call_cache, progress
 
 AT_ONCE = replace(TRANSFER, chunk_bytes=2**20, at_once_bytes=2**21, threaded_bytes=2**30)
@@ -30,9 +30,9 @@ def long(monkeypatch):
     """Every product is long, and is told of at once."""
     monkeypatch.setattr(progress, "AFTER_SECONDS", 0.0)
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
-    monkeypatch.setattr(long_products, "TILE_WORK", 2**18)
-    monkeypatch.setattr(long_products, "TILE_WORK_IF_SLOW", 2**19)
-    monkeypatch.setattr(tiles, "LEAST_SIDE", 64)
+    monkeypatch.setattr(cut, "PART_WORK", 2**18)
+    monkeypatch.setattr(cut, "PART_WORK_IF_SLOW", 2**19)
+    monkeypatch.setattr(cut, "LEAST_SIDE", 64)
     monkeypatch.setattr(call_cache, "_calls", {})
     forget_plans()
     yield

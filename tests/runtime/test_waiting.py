@@ -14,7 +14,7 @@ from injection import TRANSFER
 from whole_numbers import whole
 
 import clgemm
-from clgemm.planning import long_products
+from clgemm.planning import cut
 from clgemm.runtime import call_cache, launch, waiting
 
 
@@ -115,7 +115,7 @@ def test_after_an_interruption_nothing_is_written(device, stop, monkeypatch, kin
         used = clgemm.Device(device.cl_device, transfer=TRANSFER)
     elif kind == "in tiles":
         monkeypatch.setattr(launch, "LONG_WORK", 0)
-        monkeypatch.setattr(long_products, "TILE_WORK", 2**24)
+        monkeypatch.setattr(cut, "PART_WORK", 2**24)
         monkeypatch.setattr(call_cache, "_calls", {})
 
     def product():

@@ -57,7 +57,7 @@ def multiply_through(
     reads = product.precision is not None
     loan = lend(product.device, a, b, is_nested) if reads else NOTHING_KEPT
     kind = call_type or Call
-    is_plain = reads and not (product.is_slow or product.tile_rows or any(loan.kept))
+    is_plain = reads and not (product.is_slow or any(loan.kept))
     if call_type is None and is_plain:
         x, y = (with_axes(each, c.ndim) for each in (a, b))
         at_once = plan_at_once(staging, product, x, y, c)
@@ -139,8 +139,8 @@ def _multiply(
     call_type: type[Call],
 ) -> bool:
     """Multiply tile by tile; tell whether each tile had whole matrices."""
-    (a, b, c), kept, rows = arrays, loan.kept, product.tile_rows
-    if not rows and _are_tiles_columns(c, kept, staging.config.rows):  # C' = B' A'
+    (a, b, c), kept = arrays, loan.kept
+    if _are_tiles_columns(c, kept, staging.config.rows):  # C' = B' A'
         a, b, c = (x.swapaxes(-1, -2) for x in (b, a, c))
         kept = kept[::-1]
     a, b = (with_axes(x, c.ndim) for x in (a, b))
@@ -167,7 +167,7 @@ def _share(
     batch, repeated, keep = c.shape[:-2], (repeated_a, repeated_b), product.beta != 0
     stays = kept[0] is not None, kept[1] is not None
     # The device makes a whole result symmetric in less time than the host does.
-    rows = c.shape[-2] if product.is_symmetric else product.tile_rows
+    rows = c.shape[-2] if product.is_symmetric else 0
     plan = make_stream(batch, sizes, repeated, keep, staging.config, largest, rows, stays)
     return Share(staging, product, plan, arrays, (*kept, None))
 

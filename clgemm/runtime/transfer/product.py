@@ -28,8 +28,6 @@ class TiledProduct(NamedTuple):
         As `Problem.precision`: without, `a` and `b` are not read.
     is_slow : bool
         Whether a tile may take so long that signals should be answered meanwhile.
-    tile_rows : int
-        As for `make_stream`.
     is_symmetric : bool
         As `Problem.is_symmetric`, of the product as a whole.
     advance : callable
@@ -42,7 +40,6 @@ class TiledProduct(NamedTuple):
     device: Device
     space: Workspace
     is_slow: bool = False
-    tile_rows: int = 0
     is_symmetric: bool = False
     advance: Callable[[int], object] = int
 

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from strategies import buffers, integers, problems
 
 import clgemm
+from clgemm.core.problem import Problem
 from clgemm.hardware.device import Device
-from clgemm.planning.windows import windows
+from clgemm.planning import cut
+from clgemm.planning.cut import parts_within, sizes_for
 from clgemm.runtime.operands import layout_of
 
 RNG = np.random.default_rng(21)
@@ -63,18 +65,17 @@ def stacks(draw):
 
 
 @given(operands=stacks(), most=st.integers(1, 300), keep=st.booleans())
-def test_windows_make_the_product_and_stay_within_the_limit(operands, most, keep):
-    """The windows keep the limit, and in order their sums give A B, or A B + C."""
+def test_parts_make_the_product_and_stay_within_the_limit(operands, most, keep):
+    """The parts keep the limit, and in order their sums give A B, or A B + C."""
     a, b, c = operands
     expected = a @ b + c * keep
-    parts = windows(*map(layout_of, operands), most)
     a, b = (x[(None,) * (c.ndim - x.ndim)] for x in (a, b))
-    for part in parts:
+    for part in parts_within(*map(layout_of, (a, b, c)), most):
         own = a[part.a], b[part.b], c[part.c]
         for x in own:
             first, last = layout_of(x).extent
             assert last - first < most
-        own[2][...] = own[0] @ own[1] + own[2] * (keep or not part.first)
+        own[2][...] = own[0] @ own[1] + own[2] * (keep or not part.is_first)
     np.testing.assert_array_equal(c, expected)
 
 
@@ -84,13 +85,13 @@ def test_what_is_not_read_is_not_cut():
     a = np.lib.stride_tricks.as_strided(c, (4, 3), (4 * 10**6, 4))
     b = np.lib.stride_tricks.as_strided(c, (3, 5), (4 * 10**6, 4))
     layouts = [layout_of(x) for x in (a, b, c)]
-    assert len(list(windows(*layouts, 20, read=False))) == 1
-    assert len(list(windows(*layouts, 20))) > 4
+    assert len(list(parts_within(*layouts, 20, read=False))) == 1
+    assert len(list(parts_within(*layouts, 20))) > 4
 
 
 @given(problem=problems())
 def test_sgemm_is_exact_on_small_integers(problem, limited, sizes_bytes):
-    """sgemm in windows is exact on small integers, and only elements of C change."""
+    """sgemm in parts is exact on small integers, and only elements of C change."""
     sizes_bytes.clear()
     expected = problem.expected()
     result = clgemm.sgemm(*problem.arguments)
@@ -153,3 +154,20 @@ def test_what_fits_is_one_product(limited, sizes_bytes):
         sizes_bytes.clear()
         clgemm.matmul(a, integers(RNG, (a.shape[1], 4)))
         assert len(sizes_bytes) == 3
+
+
+@given(operands=stacks(), most=st.integers(300, 3000), work=st.integers(1000, 20_000))
+def test_parts_cover_the_product_once(operands, most, work, limited):
+    """Cut for both reasons, every element of C gets each of its terms once."""
+    a, b, c = operands
+    problem = Problem(*map(layout_of, (a, b, c)), "float32")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limited, "limits", replace(limited.limits, allocation_bytes=4 * most))
+        patch.setattr(cut, "part_sizes", lambda _, part: sizes_for(part.c.shape, part.k, work))
+        found = list(cut.parts(limited, problem))
+    expected, result = a @ b, np.full(c.shape, np.nan, np.float32)
+    a, b = (x[(None,) * (c.ndim - x.ndim)] for x in (a, b))
+    for part in found:
+        before = 0 if part.is_first else result[part.c]
+        result[part.c] = a[part.a] @ b[part.b] + before
+    np.testing.assert_array_equal(result, np.broadcast_to(expected, c.shape))

@@ -1,1 +1,0 @@
-"""Products of host arrays that several devices share."""
