@@ -345,7 +345,9 @@ def whole_programs() -> Table:
         medians.append(ratios)
         rows.append([here["name"], f"{median(here['plain_s']):.2f}", *map("{:.2f}".format, ratios)])
     for title, reduce in (("geometric mean", geometric_mean), ("least", min)):
-        rows.append([title, "", *(f"{reduce(column):.2f}" for column in zip(*medians, strict=True))])
+        rows.append(
+            [title, "", *(f"{reduce(column):.2f}" for column in zip(*medians, strict=True))]
+        )
     columns = ["program", "plain s", "empty caches", "filled", "control"]
     columns += ["H200: empty", "filled", "control"]
     return Table(**found, columns=columns, align="lrrrrrrr", rows=rows)

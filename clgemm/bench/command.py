@@ -19,7 +19,6 @@ from clgemm.bench import (
     programs_command,
     survey_command,
     survey_report,
-    timeline,
     whole_programs,
 )
 from clgemm.bench.cases import Case, default_cases, parse_shapes, quick_cases
@@ -89,25 +88,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-startup", action="store_true", help="do not time cold starts and tiny calls"
     )
-    parser.add_argument(
-        "--timeline",
-        nargs="?",
-        const="4096",
-        metavar="SHAPE",
-        help="instead: record one product of host arrays through transfers, N or MxNxK (default: "
-        "4096): every copy, transfer and kernel, and what the call waited for",
-    )
-    parser.add_argument(
-        "--out-new", action="store_true", help="with --timeline: each product makes a new array"
-    )
-    parser.add_argument(
-        "--through",
-        nargs="?",
-        const="",
-        metavar="SETTINGS",
-        help="with --timeline: take copies also on a device that shares the host's memory; "
-        "settings of transfers as in threads=16,chunk_bytes=4MiB",
-    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw rooflines and ratios")
 
@@ -129,17 +109,8 @@ def main(args: argparse.Namespace) -> int:
         return whole_programs.main(args)
     try:
         devices = find_devices(args.device) if args.device else get_devices()
-        if args.timeline is None and (args.out_new or args.through is not None):
-            raise ValueError("--out-new and --through go with --timeline")
-        if args.timeline is not None and len(devices) > 1:
-            raise ValueError(f"--timeline records one device, not {len(devices)}: --device chooses")
-        runs = {
-            "--timeline": args.timeline is not None,
-            "--survey": args.survey,
-            "--programs": args.programs,
-        }
-        if len(given := [name for name, wanted in runs.items() if wanted]) > 1:
-            raise ValueError(f"{' and '.join(given)} exclude each other")
+        if args.survey and args.programs:
+            raise ValueError("--survey and --programs exclude each other")
         peers = _peers(args.peers)
         cases = _cases(args, peers)
         chosen_precision(args.precision)  # or an error that names the variable
@@ -148,8 +119,6 @@ def main(args: argparse.Namespace) -> int:
     except (ValueError, RuntimeError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
-    if args.timeline is not None:
-        return timeline.main(args, devices[0])
     try:
         if args.programs:
             every = [word for each in devices for word in identity(each)]

@@ -126,7 +126,7 @@ def test_a_plan_that_fails_is_said():
     [
         (["--survey", "3", "--shapes", "8"], "--shapes and --survey exclude each other"),
         (["--survey", "3", "--peers", "none"], "a survey needs a peer"),
-        (["--survey", "3", "--timeline"], "--timeline and --survey exclude each other"),
+        (["--survey", "3", "--programs", "1"], "--survey and --programs exclude each other"),
         (["--survey", "3", "--sides", "9:4"], "sides=9:4 is not a range"),
         (["--survey", "3", "--sides", "1:2", "--work", "1e9:2e9"], "no product found within"),
     ],
