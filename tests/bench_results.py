@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clgemm.bench import report
 from clgemm.bench.cases import Case
-from clgemm.bench.figures import Outcome
+from clgemm.bench.rounds import Outcome
 
 CUBE = Case("square", 8, 8, 8)
 

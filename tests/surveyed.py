@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from clgemm.bench.cases import Case
 from clgemm.bench.contenders import DEVICE, HOST, ROUTED
-from clgemm.bench.figures import Outcome
-from clgemm.bench.survey import Bounds, random_cases
-from clgemm.bench.survey_report import SurveyReport
+from clgemm.bench.draws import Bounds, random_cases
+from clgemm.bench.rounds import Outcome
+from clgemm.bench.survey import SurveyReport
 
 CASES = random_cases(40, 1, Bounds((1, 500), (10**5, 10**8)))
 MACHINE = {
