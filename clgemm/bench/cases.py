@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from clgemm.testing.bounds import PIECE, ROUNDINGS, SMALLEST_NORMAL, gamma
+from clgemm.testing.assertions import PIECE, ROUNDINGS, SMALLEST_NORMAL, gamma
 
 __all__ = [
     "COLUMNS_IN_FRONT",
