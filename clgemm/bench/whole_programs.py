@@ -103,13 +103,19 @@ def main(args: argparse.Namespace) -> int:
     Returns
     -------
     int
-        0; 1 if a program failed or gave another result; 2 if a name is wrong.
+        0; 1 if a program failed or gave another result; 2 if a name or the picture's file is wrong.
     """
     wanted = args.whole_programs or names()
     if unknown := [name for name in wanted if name not in names()]:
-        print(f"no such program: {', '.join(unknown)}; there is {', '.join(names())}")
+        print(
+            f"no such program: {', '.join(unknown)}; there is {', '.join(names())}", file=sys.stderr
+        )
         return 2
-    require_picture("--plot", args.plot, extra="bench")
+    try:
+        require_picture("--plot", args.plot, extra="bench")
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
     results: list[Result] = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
