@@ -131,7 +131,7 @@ def main(args: argparse.Namespace) -> int:
     else:
         print_report(report)
         text = as_json(report)
-    saved = written(args.json, lambda file: file.write_text(text + "\n", "utf-8"))
+    saved = written(args.json, text)
     saved &= written(args.plot, functools.partial(_draw, report))
     return 0 if report.ok and saved else 1
 

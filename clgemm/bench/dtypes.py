@@ -83,7 +83,7 @@ def main(args: argparse.Namespace) -> int:
     if wrong:
         print(f"{wrong} results are wrong", file=sys.stderr)
     text = json.dumps({"device": device.label, "products": rows}, indent=1)
-    saved = written(args.json, lambda file: file.write_text(text + "\n", "utf-8"))
+    saved = written(args.json, text)
     return int(bool(wrong) or not saved)
 
 

@@ -15,7 +15,10 @@ from clgemm.bench.rounds import Outcome, Spread
 from clgemm.bench.survey import BEST, SurveyReport
 from clgemm.terminal import COLOURS, PLOT_STYLE
 
-__all__ = ["draw", "legend_below", "mark_parity", "picture", "tick_ratios"]
+if TYPE_CHECKING:
+    from clgemm.bench.whole_programs import Result
+
+__all__ = ["draw", "draw_programs", "picture", "spread_out", "survey_picture"]
 
 MODES = {HOST: "NumPy arrays", DEVICE: "on the device"}
 MARKERS = {HOST: "o", DEVICE: "s"}
@@ -30,6 +33,8 @@ SERIES_COLOURS = {
     "PyTorch": "#E69F00",
     "OpenBLAS (SkylakeX)": "#000000",
 }
+SURVEY_COLOURS = {**SERIES_COLOURS, BEST: SERIES_COLOURS["clgemm"]}
+STYLES = {HOST: "-", DEVICE: "--"}
 PARITY = COLOURS["other"]
 NARROW = 8  # a range of ratios from one to so many times as much has linear ticks
 UNSURE = 2  # a median is uncertain if the greatest figure is more than this many times the least
@@ -126,7 +131,7 @@ def _roofline(axes: Any, report: Report) -> None:
     drawn = (o.case for _, _, outcomes in _series(report) for o in outcomes)
     pad = _name_shapes(axes, list(dict.fromkeys(drawn)))
     axes.set_title(f"Roofline{roof}", loc="left", pad=pad)
-    legend_below(axes)
+    _legend_below(axes)
 
 
 def _name_peak(axes: Any, peak: float, ridge: float) -> None:
@@ -203,7 +208,7 @@ def _end(group: list[float], gap: float) -> float:
     return _begin(group, gap) + gap * (len(group) - 1)
 
 
-def legend_below(axes: Any) -> None:
+def _legend_below(axes: Any) -> None:
     """Draw a legend below the axes, where no point lies."""
     handles, labels = axes.get_legend_handles_labels()
     if labels:
@@ -224,15 +229,15 @@ def _ratios(report: Report) -> Iterator[tuple[str, str, list[tuple[Case, Spread]
             yield mode, name, found
 
 
-def mark_parity(axes: Any) -> None:
+def _mark_parity(axes: Any) -> None:
     """Draw the line of equal speed, and make the vertical axis one of ratios."""
     axes.axhline(1, color=PARITY, linewidth=1, zorder=0)
     axes.set_yscale("log")
-    tick_ratios(axes.yaxis, axes.get_ylim())
+    _tick_ratios(axes.yaxis, axes.get_ylim())
     axes.grid(alpha=0.25, axis="y")
 
 
-def tick_ratios(axis: Any, limits: tuple[float, float]) -> None:
+def _tick_ratios(axis: Any, limits: tuple[float, float]) -> None:
     """Mark ratios on a logarithmic axis, also if they are close to one another."""
     from matplotlib.ticker import AutoLocator, LogLocator, NullLocator
 
@@ -282,10 +287,10 @@ def _squares(axes: Any, report: Report) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xticks(sorted(sizes), [str(n) for n in sorted(sizes)])
     axes.minorticks_off()
-    mark_parity(axes)
+    _mark_parity(axes)
     axes.set_xlabel("n")
     axes.set_title("How many times faster clgemm is, square matrices", loc="left")
-    legend_below(axes)
+    _legend_below(axes)
 
 
 def _others(axes: Any, report: Report) -> None:
@@ -301,15 +306,11 @@ def _others(axes: Any, report: Report) -> None:
             _plot_ratios(axes, x, [ratio for _, ratio in points], mode, name)
     axes.set_xticks(range(len(cases)), [case.label for case in cases], rotation=40, ha="right")
     axes.set_xlim(-0.6, max(len(cases), 1) - 0.4)
-    mark_parity(axes)
+    _mark_parity(axes)
     axes.set_title("How many times faster clgemm is, other shapes and layouts", loc="left", pad=22)
     axes.annotate(BARS, (0, 1), (0, 6), "axes fraction", "offset points", fontsize=9)
     if cases and series:
         axes.legend(frameon=False, fontsize=9, loc="lower right", bbox_to_anchor=(1, 1), ncols=4)
-
-
-SURVEY_COLOURS = {**SERIES_COLOURS, BEST: SERIES_COLOURS["clgemm"]}
-STYLES = {HOST: "-", DEVICE: "--"}
 
 
 def survey_picture(report: SurveyReport) -> Any:
@@ -350,7 +351,7 @@ def _distribution(axes: Any, report: SurveyReport) -> None:
                 label=f"to {peer}, {label}",
             )
     _mark_shares(axes, "how many times faster clgemm is", "Distribution of the ratios")
-    legend_below(axes)
+    _legend_below(axes)
 
 
 def _steps(axes: Any, values: Iterable[float], **style: Any) -> None:
@@ -364,7 +365,7 @@ def _mark_shares(axes: Any, values: str, title: str) -> None:
     """Name the axes of `_steps`, whose values are ratios."""
     axes.axvline(1, color=PARITY, linewidth=1, zorder=0)
     axes.set_xscale("log")
-    tick_ratios(axes.xaxis, axes.get_xlim())
+    _tick_ratios(axes.xaxis, axes.get_xlim())
     axes.set_xlabel(values)
     axes.set_ylabel("% of the products at most")
     axes.set_title(title, loc="left")
@@ -386,7 +387,7 @@ def _over_work(axes: Any, report: SurveyReport) -> None:
                 label=f"to {peer}, {label}",
             )
     axes.set_xscale("log")
-    mark_parity(axes)
+    _mark_parity(axes)
     axes.set_xlabel("multiply-adds")
     axes.set_title("How many times faster clgemm is", loc="left")
 
@@ -405,13 +406,9 @@ def _regret_over_work(axes: Any, regrets: dict[Any, float]) -> None:
         work, list(regrets.values()), MARKERS[HOST], color=SURVEY_COLOURS["clgemm"], markersize=5
     )
     axes.set_xscale("log")
-    mark_parity(axes)
+    _mark_parity(axes)
     axes.set_xlabel("multiply-adds")
     axes.set_title("Regret over the work", loc="left")
-
-
-if TYPE_CHECKING:
-    from clgemm.bench.whole_programs import Result
 
 
 def draw_programs(results: Sequence[Result], path: Path) -> None:

@@ -205,7 +205,7 @@ def main(args: argparse.Namespace, identified: list[str], label: str, threads: i
     ]
     _print(heading, results)
     text = _as_json(heading, args.seed, results)
-    saved = written(args.json, lambda file: file.write_text(text + "\n", "utf-8"))
+    saved = written(args.json, text)
     return 0 if saved and not any(result.wrong for result in results) else 1
 
 

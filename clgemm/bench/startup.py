@@ -246,7 +246,7 @@ def main(args: argparse.Namespace) -> int:
             commands[what] = _cold_and_warm(run, folder / what)
     _print(found, commands)
     text = json.dumps({"first products": found, "commands": commands}, indent=1)
-    return 0 if written(args.json, lambda file: file.write_text(text + "\n", "utf-8")) else 1
+    return 0 if written(args.json, text) else 1
 
 
 def _cold_and_warm(

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from statistics import geometric_mean
 from typing import Any
+
+import numpy as np
 
 from clgemm.bench.cases import DATA, Case
 from clgemm.bench.contenders import DEVICE, HOST, PEERS, ROUTED
@@ -79,18 +81,9 @@ def summary(ratios: Sequence[float]) -> Summary:
     """
     if not ratios:
         raise ValueError("there are no ratios to summarise")
-    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-    low, median, high = (percentile(ratios, percent) for percent in (5, 50, 95))
+    low, median, high = (float(x) for x in np.percentile(ratios, (5, 50, 95)))
+    mean = geometric_mean(ratios)
     return Summary(len(ratios), mean, low, median, high, min(ratios), max(ratios))
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """Return a percentile, by linear interpolation between the two nearest values."""
-    ordered = sorted(values)
-    place = (len(ordered) - 1) * percent / 100
-    below = math.floor(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
 def groupings(cases: Iterable[Case]) -> dict[str, dict[str, list[Case]]]:

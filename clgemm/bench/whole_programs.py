@@ -127,7 +127,7 @@ def main(args: argparse.Namespace) -> int:
             results.append(_measured(name, args, folder, warm))
     _print(results)
     text = json.dumps([result._asdict() for result in results], indent=1)
-    saved = written(args.json, lambda file: file.write_text(text + "\n", "utf-8"))
+    saved = written(args.json, text)
     if args.plot is not None:
         from clgemm.bench.plot import draw_programs
 

@@ -118,7 +118,7 @@ def main(args: argparse.Namespace) -> int:
     for n in sizes:
         climbs.append(_climb(device, n, args))
         print_climb(climbs[-1])
-    saved = written(args.json, lambda file: file.write_text(as_json(climbs) + "\n", "utf-8"))
+    saved = written(args.json, as_json(climbs))
     saved &= written(args.plot, functools.partial(_draw, climbs[-1]))
     shown = [*map(as_dict, climbs), *others, *shipped()]
     saved &= written(args.html, lambda file: file.write_text(page(shown), "utf-8"))

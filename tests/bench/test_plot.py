@@ -5,10 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from bench_results import CUBE, fake_report, outcome
+from bench_results import CASES, CUBE, MACHINE, SURVEY, fake_report, made_up, outcome
 from hypothesis import given
 from hypothesis import strategies as st
-from surveyed import CASES, MACHINE, SURVEY, made_up
 
 from clgemm.bench import plot
 from clgemm.bench.cases import Case, default_cases
