@@ -69,8 +69,13 @@ def require_picture(option: str, path: Path | None, extra: str) -> None:
     require_writable(option, path)
 
 
-def written(path: Path | None, write: Callable[[Path], object]) -> bool:
+def written(path: Path | None, content: str | Callable[[Path], object]) -> bool:
     """Write a file if one is named, and print one line if that fails.
+
+    Parameters
+    ----------
+    content : str or callable
+        A text, which gets a newline at its end, or what writes the file.
 
     Returns
     -------
@@ -80,7 +85,10 @@ def written(path: Path | None, write: Callable[[Path], object]) -> bool:
     if path is None:
         return True
     try:
-        write(path)
+        if callable(content):
+            content(path)
+        else:
+            path.write_text(content + "\n", encoding="utf-8")
     except OSError as error:
         print(f"{path} was not written: {error.strerror or error}", file=sys.stderr)
         return False

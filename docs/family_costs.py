@@ -35,9 +35,8 @@ from unittest import mock
 
 import numpy as np
 
-from clgemm.bench.cases import Case
-from clgemm.bench.operands import stored_shape, viewed
-from clgemm.bench.survey import Bounds, random_cases
+from clgemm.bench.cases import Case, stored_shape, viewed
+from clgemm.bench.draws import Bounds, random_cases
 from clgemm.core.config import Limits
 from clgemm.core.costs import H200, Costs
 from clgemm.core.cpu_costs import POCL, CpuCosts

@@ -17,15 +17,16 @@ import datetime
 import json
 import os
 import time
+from dataclasses import fields, replace
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 
-from clgemm.bench.timeline import config_of
-from clgemm.bench.transfer_settings import changed, parsed
 from clgemm.core.precision import chosen_precision
+from clgemm.core.transfer_config import TransferConfig
 from clgemm.hardware.choice import find_device, get_device
+from clgemm.planning.transfers import transfer_config
 from clgemm.runtime import results
 from clgemm.runtime.transfer.pipeline import TiledProduct, multiply_through
 from clgemm.runtime.transfer.staging import Staging
@@ -43,14 +44,45 @@ SETTINGS = (
     "edge_bytes=2MiB,ramp=1",
     "square=2,square_bytes=0",
 )
+MOST_FORCED_BYTES = 2**32
+UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+def config_of(device) -> TransferConfig:
+    """Return how host arrays reach a device. One that shares the host's memory takes copies."""
+    memory_bytes = min(device.cl_device.global_mem_size // 2, MOST_FORCED_BYTES)
+    forced = TransferConfig(memory_bytes=memory_bytes, threads=min(os.cpu_count() or 1, 8))
+    return transfer_config(device) or forced
+
+
+def changed(config: TransferConfig, text: str) -> TransferConfig:
+    """Return a config with settings changed, such as ``threads=16,chunk_bytes=4MiB``.
+
+    Raises
+    ------
+    ValueError
+        If there is no such setting or its value is no whole number; the message names it.
+    """
+    known = [field.name for field in fields(TransferConfig)]
+    for item in text.split(","):
+        name, _, value = (part.strip() for part in item.partition("="))
+        if name not in known:
+            raise ValueError(f"{item!r} is not name=value with one of {', '.join(known)}")
+        unit = UNITS.get(value[-3:], 1)
+        try:
+            number = int(float(value[:-3]) * unit) if unit > 1 else int(value)
+        except ValueError:
+            raise ValueError(f"{name}={value!r} is not a whole number") from None
+        config = replace(config, **{name: number})
+    return replace(config, pool_chunks=max(config.pool_chunks, 2 * config.chunks))
 
 
 def measured(device, settings: list[str], n: int, rounds: int) -> dict[str, list[float]]:
     """Return the milliseconds of both products of two n x n matrices, by settings."""
-    plain = config_of(device, "")
+    plain = config_of(device)
     stagings = {DEFAULT: Staging(device, plain)}
     for text in settings:
-        stagings[f"`{text}`"] = Staging(device, changed(plain, parsed(text)))
+        stagings[f"`{text}`"] = Staging(device, changed(plain, text))
     rng = np.random.default_rng()
     a, b = (rng.standard_normal((n, n), np.float32) for _ in "ab")
     product = TiledProduct(1.0, 0.0, chosen_precision(), device, workspace(device.queue), ())
@@ -77,12 +109,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--sizes", default="4096,8192,16384", help="sides of the matrices")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--settings", nargs="*", default=SETTINGS, help="as `bench --through` has")
+    parser.add_argument(
+        "--settings", nargs="*", default=SETTINGS, help="such as tiles=8,chunk_bytes=4MiB"
+    )
     parser.add_argument("--device", help="as CLGEMM_DEVICE")
     parser.add_argument("--out", type=Path, default=FILE)
     args = parser.parse_args()
     device = find_device(args.device) if args.device else get_device()
     sizes = [int(size) for size in args.sizes.split(",")]
+    try:
+        for text in args.settings:
+            changed(config_of(device), text)
+    except ValueError as error:
+        parser.error(str(error))
     found = [measured(device, list(args.settings), n, args.rounds) for n in sizes]
 
     def ms(value: float) -> str:

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from clgemm.bench.pipe import Worker
+from clgemm.bench.rounds import Worker
 
 
 def scripted(text: str) -> Worker:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from clgemm.core.config import Limits
 from clgemm.core.layout import Layout
 from clgemm.testing import DATA, EXACT, GemmProblem, Operand, gamma, gemm_problems, layouts, sides
-from clgemm.testing.bounds import UNIT_ROUNDOFF
-from clgemm.testing.data import made
+from clgemm.testing.assertions import UNIT_ROUNDOFF
+from clgemm.testing.problems import made
 
 __all__ = [
     "GPU_LIMITS",

@@ -4,22 +4,24 @@ Each contender runs in its own process, and the contenders take turns. The threa
 spin after a call and would slow a contender in the same process. The other processes wait on their
 pipes while one is timed. Every result is checked.
 
-    cases       the products: shapes, layouts and batches
-    figures     medians, ratios and spreads, and the outcome of one contender
-    operands    random matrices, the float64 reference and the check of a result
+    cases       the products: shapes and layouts, random matrices, the check of a result
     contenders  clgemm and its peers, each as a call to be timed
     host_blas_peers
                 the host's BLAS libraries besides NumPy's own
     worker      the child process of one contender
-    pipe        the parent's side of a worker
-    rounds      the turns of the contenders, case by case
-    peak        the device's measured arithmetic peak and memory bandwidth
-    startup     a new process's first call, and the overhead of a tiny call
-    report      the tables and the JSON
-    plot        the roofline and the ratios as a picture
-    survey      the random products of a survey, and their statistics
     plans       the plan of a product in words
-    survey_report, survey_plot, survey_command
-                the tables, the pictures and the options of a survey
+    peak        the device's measured arithmetic peak and memory bandwidth
+    rounds      the turns of the contenders, case by case, and what they took
+    report      the tables and the JSON
+    plot        the pictures
     command     the command line
+
+Each of these runs something else instead, by an option of the command:
+
+    survey      random products (`draws`), with statistics of the ratios and the worst products
+    programs    random programs, made of random products
+    whole_programs
+                programs in plain NumPy (`corpus`), with and without acceleration
+    dtypes      products of integers, booleans and float16
+    startup     new processes until their first product
 """

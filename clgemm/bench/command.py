@@ -13,29 +13,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from clgemm.bench import (
-    dtypes,
-    first_products,
-    programs_command,
-    survey_command,
-    survey_report,
-    timeline,
-    whole_programs,
-)
+from clgemm.bench import dtypes, programs, startup, survey, whole_programs
 from clgemm.bench.cases import Case, default_cases, parse_shapes, quick_cases
 from clgemm.bench.contenders import PEERS, is_ours
 from clgemm.bench.host_blas_peers import OTHER_OPENBLAS
-from clgemm.bench.pipe import (
+from clgemm.bench.report import Report, as_json, print_report
+from clgemm.bench.rounds import (
     RequestError,
+    Settings,
+    Tournament,
     Worker,
     WorkerDiedError,
     environment,
     own_environment,
+    within_time,
 )
-from clgemm.bench.report import Report, as_json, print_report
-from clgemm.bench.rounds import Settings, Tournament
-from clgemm.bench.startup import cold_start
-from clgemm.bench.survey_report import SurveyReport
+from clgemm.bench.survey import SurveyReport
 from clgemm.core.host_blas import usable_processors
 from clgemm.core.precision import chosen_precision
 from clgemm.hardware.choice import find_devices, get_devices
@@ -80,33 +73,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds that each contender may take for a case; a case that needs more is skipped",
     )
-    survey_command.add_arguments(parser)
-    programs_command.add_arguments(parser)
+    survey.add_arguments(parser)
+    programs.add_arguments(parser)
     whole_programs.add_arguments(parser)
-    first_products.add_arguments(parser)
+    startup.add_arguments(parser)
     dtypes.add_arguments(parser)
     parser.add_argument("--quick", action="store_true", help="fewer and smaller cases and rounds")
     parser.add_argument(
         "--no-startup", action="store_true", help="do not time cold starts and tiny calls"
-    )
-    parser.add_argument(
-        "--timeline",
-        nargs="?",
-        const="4096",
-        metavar="SHAPE",
-        help="instead: record one product of host arrays through transfers, N or MxNxK (default: "
-        "4096): every copy, transfer and kernel, and what the call waited for",
-    )
-    parser.add_argument(
-        "--out-new", action="store_true", help="with --timeline: each product makes a new array"
-    )
-    parser.add_argument(
-        "--through",
-        nargs="?",
-        const="",
-        metavar="SETTINGS",
-        help="with --timeline: take copies also on a device that shares the host's memory; "
-        "settings of transfers as in threads=16,chunk_bytes=4MiB",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw rooflines and ratios")
@@ -122,24 +96,15 @@ def main(args: argparse.Namespace) -> int:
         arguments are wrong, 130 after Ctrl-C. All child processes have ended.
     """
     if args.startup:
-        return first_products.main(args)
+        return startup.main(args)
     if args.dtypes is not None:
         return dtypes.main(args)
     if args.whole_programs is not None:
         return whole_programs.main(args)
     try:
         devices = find_devices(args.device) if args.device else get_devices()
-        if args.timeline is None and (args.out_new or args.through is not None):
-            raise ValueError("--out-new and --through go with --timeline")
-        if args.timeline is not None and len(devices) > 1:
-            raise ValueError(f"--timeline records one device, not {len(devices)}: --device chooses")
-        runs = {
-            "--timeline": args.timeline is not None,
-            "--survey": args.survey,
-            "--programs": args.programs,
-        }
-        if len(given := [name for name, wanted in runs.items() if wanted]) > 1:
-            raise ValueError(f"{' and '.join(given)} exclude each other")
+        if args.survey and args.programs:
+            raise ValueError("--survey and --programs exclude each other")
         peers = _peers(args.peers)
         cases = _cases(args, peers)
         chosen_precision(args.precision)  # or an error that names the variable
@@ -148,13 +113,11 @@ def main(args: argparse.Namespace) -> int:
     except (ValueError, RuntimeError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
-    if args.timeline is not None:
-        return timeline.main(args, devices[0])
     try:
         if args.programs:
             every = [word for each in devices for word in identity(each)]
             threads = _threads(devices[0], args.threads)
-            return programs_command.main(args, every, devices[0].label, threads)
+            return programs.main(args, every, devices[0].label, threads)
         report = _run(devices, cases, peers, args)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -163,25 +126,25 @@ def main(args: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return 1
     if isinstance(report, SurveyReport):
-        survey_report.print_survey(report)
-        text, draw = survey_report.as_json(report), survey_command.draw_survey(report)
+        survey.print_survey(report)
+        text = survey.as_json(report)
     else:
         print_report(report)
-        text, draw = as_json(report), functools.partial(_draw, report)
-    saved = written(args.json, lambda file: file.write_text(text + "\n", "utf-8"))
-    saved &= written(args.plot, draw)
+        text = as_json(report)
+    saved = written(args.json, text)
+    saved &= written(args.plot, functools.partial(_draw, report))
     return 0 if report.ok and saved else 1
 
 
 def _draw(report: Report, file: Path) -> None:
     from clgemm.bench.plot import draw  # needs matplotlib
 
-    draw(report, str(file))
+    draw(report, file)
 
 
 def _cases(args: argparse.Namespace, peers: list[str]) -> list[Case]:
     if args.survey:
-        return survey_command.cases(args, peers)
+        return survey.cases(args, peers)
     if args.minutes is not None and not args.programs:
         raise ValueError("--minutes is for a survey: --survey N")
     if args.shapes is not None:
@@ -202,7 +165,7 @@ def _peers(text: str | None) -> list[str]:
 
 
 def _settings(args: argparse.Namespace) -> Settings:
-    chosen = survey_command.SETTINGS if args.survey else QUICK if args.quick else Settings()
+    chosen = survey.SETTINGS if args.survey else QUICK if args.quick else Settings()
     return replace(
         chosen, rounds=args.rounds or chosen.rounds, budget_s=args.budget or chosen.budget_s
     )
@@ -226,7 +189,7 @@ def _run(
     variables = environment(threads)
     if args.precision:
         variables["CLGEMM_PRECISION"] = args.precision
-    routed = survey_command.routed(peers) if args.survey else []
+    routed = survey.routed(peers) if args.survey else []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         # NumPy's worker computes the references, so it runs even if NumPy is not a peer.
@@ -243,7 +206,7 @@ def _run(
         step("versions of the contenders")
         abouts, absent = _abouts({name: workers[name] for name in workers if name not in routed})
         machine = _machine(device, threads, abouts, absent, args)
-        report = survey_command.new_report(machine, args) if args.survey else Report(machine)
+        report = survey.new_report(machine, args) if args.survey else Report(machine)
         report.notes += [f"{name} is not among the peers: {why}" for name, why in absent.items()]
         if len(devices) > 1:
             names = "; ".join(each.label for each in devices)
@@ -261,18 +224,23 @@ def _run(
         present = [peer for peer in peers if peer in abouts]
         tournament = Tournament(workers, present, _settings(args), folder)
         if args.survey:
-            survey_command.enter(tournament, present)
-        for case in survey_command.within_time(args, cases, report):
+            survey.enter(tournament, present)
+        for case in within_time(cases, args.minutes):
             step(f"{case.group} {case.label}")
             report.results.append((case, tournament.contest(case)))
             if isinstance(report, SurveyReport):
-                survey_command.explain(report, ours, *report.results[-1])
+                survey.explain(report, ours, *report.results[-1])
+        if len(report.results) < len(cases):
+            report.notes.append(
+                f"{len(report.results)} of {len(cases)} products were measured in "
+                f"{args.minutes:g} minutes"
+            )
         if times_startup:
             step("tiny calls")
             report.overheads = _overheads(ours, report.notes)
             step("cold starts")
             ours.close_process()
-            report.cold_start = cold_start(identified, variables, 1 if args.quick else 3)
+            report.cold_start = startup.cold_start(identified, variables, 1 if args.quick else 3)
         return report
 
 

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from clgemm.bench import host_blas_peers
-from clgemm.bench.cases import Case
+from clgemm.bench.cases import COLUMNS_IN_FRONT, Case, operands, stored, viewed
 from clgemm.bench.host_blas_peers import HOST_PEERS
-from clgemm.bench.operands import COLUMNS_IN_FRONT, operands, stored, viewed
 
 __all__ = [
     "ACCELERATED",

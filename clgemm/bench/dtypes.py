@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from clgemm.bench.report import print_rows
 from clgemm.hardware.choice import find_devices, get_devices
 from clgemm.output import written
 from clgemm.runtime import exact
-from clgemm.terminal import Side, print_table, progress
+from clgemm.terminal import progress
 
 __all__ = ["add_arguments", "main"]
 
@@ -64,11 +65,9 @@ def main(args: argparse.Namespace) -> int:
                 wrong += not found.pop("is_right")
                 rows.append(found)
     others = sorted({name for row in rows for name in row["others"]})
-    right: list[Side] = ["right"] * len(others)
-    print_table(
+    print_rows(
         f"Products of N x N matrices on {device.label}: times of others over clgemm's",
         ("dtype", "N", "clgemm ms", "Gop/s", "NumPy", *others),
-        ("left", "right", "right", "right", "right", *right),
         [
             (
                 row["dtype"],
@@ -84,7 +83,7 @@ def main(args: argparse.Namespace) -> int:
     if wrong:
         print(f"{wrong} results are wrong", file=sys.stderr)
     text = json.dumps({"device": device.label, "products": rows}, indent=1)
-    saved = written(args.json, lambda file: file.write_text(text + "\n", "utf-8"))
+    saved = written(args.json, text)
     return int(bool(wrong) or not saved)
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from clgemm.bench.cases import Case
 from clgemm.bench.contenders import DEVICE, HOST
-from clgemm.bench.figures import Outcome, Spread
+from clgemm.bench.rounds import Outcome, Spread
 from clgemm.terminal import Side, figure, print_table
 
-__all__ = ["Report", "as_json", "print_report"]
+__all__ = ["Report", "as_json", "machine_lines", "print_report", "print_rows", "troubles"]
 
 TITLES = {
     HOST: "End to end from NumPy arrays",
@@ -112,7 +112,7 @@ def print_report(report: Report) -> None:
         _print_cold_start(report.cold_start)
     if report.overheads:
         names = list(report.overheads[0]["ns_per_call"])
-        _print_rows(
+        print_rows(
             "Tiny products, microseconds per call",
             ["n", *names],
             [
@@ -123,14 +123,18 @@ def print_report(report: Report) -> None:
     print(*report.notes, sep="\n")
 
 
-def _head(report: Report) -> Iterator[str]:
-    machine = report.machine
+def machine_lines(machine: dict[str, Any]) -> Iterator[str]:
+    """Yield what `Report.machine` says of the device, the peers and the system."""
     device, threads = machine["device"], machine["threads"]
     yield f"{device['name']} ({device['kind']}), {device['platform']}, driver {device['driver']}"
     yield f"clgemm {machine['clgemm']}, {device['compute_units']} compute units; " + "; ".join(
         f"{name} {about}" for name, about in machine["peers"].items()
     )
     yield f"{machine['date']}, Python {machine['python']}, host BLAS with {threads} threads"
+
+
+def _head(report: Report) -> Iterator[str]:
+    yield from machine_lines(report.machine)
     if report.peak_gflops:
         yield (
             f"measured peak {figure(report.peak_gflops)} GFLOP/s, "
@@ -155,16 +159,20 @@ def _print_mode(report: Report, title: str, rows: list[tuple[Case, list[Outcome]
         for peer in outcomes[1:]:
             cells += _peer_cells(ours, peer)
         table.append(cells)
-    _print_rows(title, headings, table)
-    troubles: dict[str, list[str]] = {}
-    for case, outcomes in rows:
-        for each in outcomes:
-            if each.trouble:
-                trouble = f"{each.contender}: {each.trouble}"
-                troubles.setdefault(trouble, []).append(case.label)
-    for trouble, labels in troubles.items():
+    print_rows(title, headings, table)
+    every = [outcome for _, outcomes in rows for outcome in outcomes]
+    for trouble, labels in troubles(every).items():
         print(f"  {'; '.join(labels)}: {trouble}")
     print()
+
+
+def troubles(outcomes: Iterable[Outcome]) -> dict[str, list[str]]:
+    """Return what has no figure: the cases' labels by contender and reason."""
+    found: dict[str, list[str]] = {}
+    for each in outcomes:
+        if each.trouble:
+            found.setdefault(f"{each.contender}: {each.trouble}", []).append(each.case.label)
+    return found
 
 
 def _own_cells(ours: Outcome, peak_gflops: float) -> list[str]:
@@ -201,15 +209,31 @@ def _print_cold_start(kinds: dict[str, dict[str, Any]]) -> None:
             continue
         times = (result[name] for name in ("import_s", "first_s", "second_s"))
         rows.append([names[kind], *(f"{seconds * 1e3:,.0f}" for seconds in times)])
-    _print_rows(
+    print_rows(
         "Cold start of a new process, 1024 x 1024 x 1024, milliseconds",
         ["", "import", "first call", "second call"],
         rows,
     )
 
 
-def _print_rows(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    sides: tuple[Side, Side] = ("left", "right")
-    justify = [sides[position > 0] for position in range(len(headings))]
-    print_table(title, headings, justify, rows)
+def print_rows(
+    title: str,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    left: int = 1,
+    is_last_left: bool = False,
+) -> None:
+    """Print a table and an empty line: text in the first columns, and figures in the others.
+
+    Parameters
+    ----------
+    left : int, optional
+        The number of the first columns.
+    is_last_left : bool, optional
+        Whether the last column has text too.
+    """
+    sides: list[Side] = ["left" if place < left else "right" for place in range(len(headings))]
+    if is_last_left:
+        sides[-1] = "left"
+    print_table(title, headings, sides, rows)
     print()

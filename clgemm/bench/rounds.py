@@ -1,19 +1,225 @@
-"""The contenders' turns, case by case, and the rules for skipping slow ones."""
+"""The contenders' turns, case by case: their processes, their times, and who is skipped."""
 
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple, TypeVar
 
 from clgemm.bench.cases import Case
-from clgemm.bench.contenders import DEVICE, HOST, PEERS, ROUTED
-from clgemm.bench.figures import SKIPPED, Outcome
-from clgemm.bench.pipe import RequestError, Worker, WorkerDiedError
+from clgemm.bench.contenders import ACCELERATED, DEVICE, HOST, PEERS, ROUTED
+from clgemm.bench.host_blas_peers import VARIABLES
+from clgemm.core.child import Child, ChildDiedError, RequestError
+from clgemm.terminal import json_number
 
-__all__ = ["Settings", "Tournament"]
+__all__ = [
+    "SKIPPED",
+    "Outcome",
+    "RequestError",
+    "Settings",
+    "Spread",
+    "Tournament",
+    "Worker",
+    "WorkerDiedError",
+    "environment",
+    "own_environment",
+    "ratios",
+    "spread",
+    "within_time",
+]
+
+SKIPPED = "skipped: "  # the beginning of `failure` for a case that was skipped
+
+
+class Spread(NamedTuple):
+    """The median, the least and the greatest of several figures."""
+
+    median: float
+    low: float
+    high: float
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Return the median and the range of figures.
+
+    Raises
+    ------
+    ValueError
+        If there are no figures.
+    """
+    if not values:
+        raise ValueError("there are no figures to take a median of")
+    return Spread(median(values), min(values), max(values))
+
+
+def ratios(ours_s: Sequence[float], theirs_s: Sequence[float]) -> list[float]:
+    """Return for each round how many times faster clgemm was than a peer.
+
+    The two times of a round are measured one right after the other. If the machine is slow in a
+    round, both are slow.
+
+    Parameters
+    ----------
+    ours_s, theirs_s : sequences of float
+        Seconds per call, one figure for each round.
+
+    Raises
+    ------
+    ValueError
+        If the rounds differ in number.
+    """
+    return [theirs / ours for ours, theirs in zip(ours_s, theirs_s, strict=True)]
+
+
+@dataclass
+class Outcome:
+    """The times and the errors of one contender for one case.
+
+    Attributes
+    ----------
+    contender : str
+        ``"clgemm"``, ``"NumPy"`` and so on.
+    rounds_s : list of float
+        Seconds per call: the median of each turn.
+    error : float
+        ||C - C_ref|| / ||C_ref|| in Frobenius norms, where C_ref is computed in float64.
+    worst : float
+        The largest |C - C_ref| of an element, divided by the bound on its rounding error.
+    failure : str
+        Why there is no figure; empty if there is one.
+    side : str
+        The side that a contender has chosen, if it chooses: ``"host"`` or ``"device"``.
+    """
+
+    contender: str
+    case: Case
+    rounds_s: list[float] = field(default_factory=list)
+    error: float = float("nan")
+    worst: float = float("nan")
+    failure: str = ""
+    side: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the product was timed and is right."""
+        # For a NaN this is False, as it should be; "not worst > 1" would be True.
+        return not self.failure and bool(self.rounds_s) and self.worst <= 1
+
+    @property
+    def trouble(self) -> str:
+        """Why no speed is reported; empty if one is."""
+        if self.failure or self.ok:
+            return self.failure
+        if not self.rounds_s:
+            return "was not timed"
+        return f"WRONG: an element's error is {self.worst:.3g} times the bound of rounding errors"
+
+    @property
+    def skipped(self) -> bool:
+        """Whether it was skipped, for lack of time or because the library has no such product."""
+        return self.failure.startswith(SKIPPED)
+
+    @property
+    def verdict(self) -> str:
+        """One word for a table's cell; empty if there is a figure."""
+        if self.ok:
+            return ""
+        if self.skipped:
+            return "skipped"
+        return "failed" if self.failure or not self.rounds_s else "WRONG"
+
+    @property
+    def time_s(self) -> Spread:
+        """The median and the range of the rounds' seconds per call."""
+        return spread(self.rounds_s)
+
+    @property
+    def gflops(self) -> float:
+        """Billions of operations per second at the median; 0 unless the product is right."""
+        return self.case.flops / self.time_s.median / 1e9 if self.ok else 0.0
+
+    def ratio_to(self, peer: Outcome) -> Spread | None:
+        """Return how many times faster this was than a peer; None unless both are right."""
+        return spread(ratios(self.rounds_s, peer.rounds_s)) if self.ok and peer.ok else None
+
+    def as_dict(self, peak_gflops: float) -> dict[str, Any]:
+        """Return all figures, for JSON."""
+        timed = {"time_s": self.time_s._asdict()} if self.ok else {}
+        return {
+            "contender": self.contender,
+            "correct": self.ok,
+            **timed,
+            "rounds_s": self.rounds_s,
+            "gflops": self.gflops or None,
+            "of_peak": self.gflops / peak_gflops if self.ok and peak_gflops else None,
+            "error": json_number(self.error),
+            "worst": json_number(self.worst),
+            "failure": self.trouble,
+        }
+
+
+THREAD_VARIABLES = (
+    *(f"{library}_NUM_THREADS" for library in ("OPENBLAS", "OMP", "MKL", "BLIS")),
+    "VECLIB_MAXIMUM_THREADS",
+    "POCL_MAX_PTHREAD_COUNT",
+    "POCL_CPU_MAX_CU_COUNT",  # PoCL from version 4 on
+    "DPCPP_CPU_NUM_CUS",  # Intel's runtime
+)
+
+# How long the idle threads of a peer spin after a call. They would slow the next contender, which
+# another process runs on the same cores.
+SPIN_TIMES = {
+    "KMP_BLOCKTIME": "20",  # ms: MKL's OpenMP, in place of 200
+    "OPENBLAS_THREAD_TIMEOUT": "24",  # 2^24 cycles, 5 to 8 ms, in place of 2^28, 105 to 135 ms
+}
+
+WorkerDiedError = ChildDiedError
+
+
+def environment(threads: int, spin_times: Mapping[str, str] = SPIN_TIMES) -> dict[str, str]:
+    """Return the environment of workers: this many threads, and clgemm always on the device."""
+    return {
+        **spin_times,
+        **os.environ,
+        **dict.fromkeys(THREAD_VARIABLES, str(threads)),
+        "CLGEMM_THRESHOLD": "0",
+        "CUPY_TF32": "0",
+    }
+
+
+def own_environment(contender: str, variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of one contender, from that of all."""
+    own = {**variables, **VARIABLES.get(contender, {})}
+    if contender in (ROUTED, ACCELERATED):  # clgemm chooses the side as the user has set it
+        own.pop("CLGEMM_THRESHOLD", None)
+        if (users := os.environ.get("CLGEMM_THRESHOLD")) is not None:
+            own["CLGEMM_THRESHOLD"] = users
+    return own
+
+
+class Worker(Child):
+    """A contender's process.
+
+    Parameters
+    ----------
+    contender : str
+        The contender's name.
+    identified : list of str
+        The device, as `clgemm.hardware.identity.identity` returns it.
+    variables : mapping of str to str
+        Its whole environment.
+    """
+
+    def __init__(self, contender: str, identified: list[str], variables: Mapping[str, str]) -> None:
+        super().__init__(contender, "clgemm.bench.worker", [contender, *identified], variables)
+        self.contender = contender
+
 
 # The threads of a host's BLAS spin after a call, and a product on the same cores would be slower
 # meanwhile.
@@ -168,6 +374,18 @@ class Tournament:
             step(outcome)
         except (RequestError, WorkerDiedError) as error:
             outcome.failure = str(error)
+
+
+T = TypeVar("T")
+
+
+def within_time(items: Iterable[T], minutes: float | None) -> Iterator[T]:
+    """Yield items until so many minutes are over, one at least; all of them if None."""
+    end = math.inf if minutes is None else time.monotonic() + 60 * minutes
+    for number, item in enumerate(items):
+        if number and time.monotonic() >= end:
+            return
+        yield item
 
 
 def _left_out(what: str, expected_s: float, budget_s: float) -> str:

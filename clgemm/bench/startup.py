@@ -1,7 +1,14 @@
-"""Start-up times: a new process's first call, and the overhead of a tiny call."""
+"""Start-up times: new processes until their first product, and the overhead of a tiny call.
+
+`cold_start` and `overheads` are parts of every benchmark. ``bench --startup`` also runs CuPy and
+PyTorch, where they are installed, and whole commands.
+"""
 
 from __future__ import annotations
 
+import argparse
+import functools
+import importlib.util
 import json
 import os
 import subprocess
@@ -13,21 +20,34 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-__all__ = ["cache_variables", "cold_start", "made_folders", "overheads"]
+from clgemm.bench.report import print_rows
+from clgemm.output import written
+
+__all__ = ["add_arguments", "cache_variables", "cold_start", "made_folders", "main", "overheads"]
 
 SIZE = 1024  # m, n and k of the first product
 # A script, because running a module of this package would import clgemm before the timer starts.
-NEW_PROCESS = """
+# The first product finds the device.
+NEW_PROCESS = f"""
 import json, sys, time
 begin = time.perf_counter()
-import numpy
-numpy_s = time.perf_counter() - begin
+import numpy as np
+times = {{"import_numpy_s": time.perf_counter() - begin}}
+library, identified = np, sys.argv[2:]
 if sys.argv[1] == "clgemm":
-    import clgemm
-import_s = time.perf_counter() - begin
-from clgemm.bench.startup import first_calls
-calls = first_calls(sys.argv[1], sys.argv[2:])
-print(json.dumps({"import_numpy_s": numpy_s, "import_s": import_s, **calls}))
+    import clgemm as library
+times["import_s"] = time.perf_counter() - begin
+from clgemm.hardware.identity import find
+a, b = np.ones((2, {SIZE}, {SIZE}), np.float32)
+c = np.zeros_like(a)
+for name in ("first_s", "second_s"):
+    begin = time.perf_counter()
+    if library is not np and name == "first_s":
+        library.set_device(find(identified))
+    library.matmul(a, b, out=c)
+    times[name] = time.perf_counter() - begin
+assert (c == {SIZE}).all(), "the product of ones is not {SIZE} everywhere"
+print(json.dumps(times))
 """
 TINY = (8, 64)
 CALLS, ROUNDS = 200, 11
@@ -102,34 +122,6 @@ def _medians(runs: list[tuple[str, dict[str, str]]], identified: list[str]) -> d
     return {name: median(result[name] for result in results) for name in results[0]}
 
 
-def first_calls(contender: str, identified: list[str]) -> dict[str, float]:
-    """Multiply twice, and return the seconds of each call; the first one finds the device."""
-    import numpy as np
-
-    import clgemm
-    from clgemm.hardware.identity import find
-
-    a, b = np.ones((SIZE, SIZE), np.float32), np.ones((SIZE, SIZE), np.float32)
-    c = np.zeros((SIZE, SIZE), np.float32)
-
-    def first() -> None:
-        if contender == "clgemm":
-            clgemm.set_device(find(identified))
-        second()
-
-    def second() -> None:
-        (clgemm if contender == "clgemm" else np).matmul(a, b, out=c)
-
-    times = {}
-    for name, call in (("first_s", first), ("second_s", second)):
-        begin = time.perf_counter()
-        call()
-        times[name] = time.perf_counter() - begin
-    if not (c == SIZE).all():
-        raise RuntimeError(f"the product of ones is not {SIZE} everywhere")
-    return times
-
-
 def overheads(device: Any) -> list[dict[str, Any]]:
     """Time tiny calls, whose time is overhead: Python, the enqueueing and the waiting.
 
@@ -179,3 +171,131 @@ def _ns_per_call(calls: dict[str, Callable[[], object]]) -> dict[str, float]:
                 call()
             times[name].append((time.perf_counter_ns() - begin) / CALLS)
     return {name: median(t) for name, t in times.items()}
+
+
+PRODUCT_SIZE = 2048
+# Each program prints the seconds until NumPy is imported, until all is, and until it has a product.
+BEGIN = f"""
+import time; t0 = time.perf_counter()
+import numpy as np; t1 = time.perf_counter()
+a = np.ones(({PRODUCT_SIZE}, {PRODUCT_SIZE}), "f"); b = a.copy(); made = time.perf_counter() - t1
+"""
+END = """
+c = product(); t3 = time.perf_counter()
+assert (np.asarray(c) == 2048).all()
+print(t1 - t0, t2 - t0 - made, t3 - t0 - made)
+"""
+PROGRAMS = {
+    "NumPy": "t2 = time.perf_counter()\ndef product(): return a @ b",
+    "clgemm.sgemm, strict": (
+        "import clgemm; t2 = time.perf_counter()\n"
+        "def product(): return clgemm.sgemm(1.0, a, b, precision='strict')"
+    ),
+    "clgemm.sgemm": (
+        "import clgemm; t2 = time.perf_counter()\ndef product(): return clgemm.sgemm(1.0, a, b)"
+    ),
+    "CuPy": (
+        "import cupy; t2 = time.perf_counter()\n"
+        "def product(): return (cupy.asarray(a) @ cupy.asarray(b)).get()"
+    ),
+    "torch": (
+        "import torch; t2 = time.perf_counter()\n"
+        "where = 'cuda' if torch.cuda.is_available() else 'cpu'\n"
+        "def product():\n"
+        "    x, y = (torch.from_numpy(z).to(where) for z in (a, b))\n"
+        "    return (x @ y).cpu()"
+    ),
+}
+COMMANDS = {
+    "import clgemm": [sys.executable, "-c", "import clgemm"],
+    "python": [sys.executable, "-c", "pass"],
+    "script that imports NumPy": [sys.executable, "SCRIPT"],
+    "the same by python -m clgemm.accel": [sys.executable, "-m", "clgemm.accel", "SCRIPT"],
+    "python -m clgemm info": [sys.executable, "-m", "clgemm", "info"],
+}
+RUNS, WARM_RUNS = 3, 5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the option."""
+    parser.add_argument(
+        "--startup",
+        action="store_true",
+        help="time new processes until their first product instead, with empty and with filled "
+        "caches, beside CuPy and PyTorch. With --json",
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    """Time the programs and commands, and print tables."""
+    found: dict[str, dict[str, list[float]]] = {}
+    commands: dict[str, dict[str, list[float]]] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for contender, text in PROGRAMS.items():
+            module = {"CuPy": "cupy", "torch": "torch"}.get(contender)
+            if module is not None and importlib.util.find_spec(module) is None:
+                continue
+            run = functools.partial(_three_times, BEGIN + text + END)
+            found[contender] = _cold_and_warm(run, folder / contender)
+        script = folder / "script.py"
+        script.write_text("import numpy\n")
+        for what, line in COMMANDS.items():
+            command = [str(script) if word == "SCRIPT" else word for word in line]
+            run = functools.partial(_whole_time, command)
+            commands[what] = _cold_and_warm(run, folder / what)
+    _print(found, commands)
+    text = json.dumps({"first products": found, "commands": commands}, indent=1)
+    return 0 if written(args.json, text) else 1
+
+
+def _cold_and_warm(
+    run: Callable[[Mapping[str, str]], list[float]], folder: Path
+) -> dict[str, list[float]]:
+    """Return the medians of the times that `run` returns, for empty and for filled caches."""
+    cold = [run(os.environ | made_folders(folder / str(number))) for number in range(RUNS)]
+    filled = os.environ | made_folders(folder / "0")
+    warm = [run(filled) for _ in range(WARM_RUNS)]
+    return {
+        kind: [median(each) for each in zip(*runs, strict=True)]
+        for kind, runs in (("cold", cold), ("warm", warm))
+    }
+
+
+def _three_times(program: str, environment: Mapping[str, str]) -> list[float]:
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=dict(environment), capture_output=True, text=True)
+    if done.returncode:
+        print(*done.stderr.strip().splitlines()[-1:], file=sys.stderr)
+        return [float("nan")] * 3
+    return [float(word) for word in done.stdout.split()[-3:]]
+
+
+def _whole_time(command: list[str], environment: Mapping[str, str]) -> list[float]:
+    begun = time.perf_counter()
+    subprocess.run(command, env=dict(environment), capture_output=True, check=False)
+    return [time.perf_counter() - begun]
+
+
+def _print(
+    found: dict[str, dict[str, list[float]]], commands: dict[str, dict[str, list[float]]]
+) -> None:
+    n = PRODUCT_SIZE
+    print_rows(
+        f"Seconds from the start of a program to its first product of {n} x {n} NumPy arrays",
+        ("contender", "caches", "NumPy is imported", "all is", "first product"),
+        [
+            [contender, kind, *(f"{x:.2f}" for x in times)]
+            for contender, kinds in found.items()
+            for kind, times in kinds.items()
+        ],
+        left=2,
+    )
+    print_rows(
+        "Seconds of whole processes",
+        ("command", "cold", "warm"),
+        [
+            [what, *(f"{times[kind][0]:.2f}" for kind in ("cold", "warm"))]
+            for what, times in commands.items()
+        ],
+    )

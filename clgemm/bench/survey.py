@@ -1,227 +1,51 @@
-"""The random products of a survey, and the statistics of their ratios. Pure."""
+"""``python -m clgemm bench --survey N``: random products, their ratios and the worst of them.
+
+It is a benchmark with other products, and a report by work, kind, smallest side and layout. The
+regret is the time of `clgemm.matmul`, which chooses the side, over that on the better side.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from random import Random
-from typing import NamedTuple
+import argparse
+import json
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import geometric_mean
+from typing import Any
 
-from clgemm.bench.cases import FLOAT_BYTES, Case
-from clgemm.bench.contenders import HOST
-from clgemm.bench.figures import Outcome
+import numpy as np
+
+from clgemm.bench.cases import DATA, Case
+from clgemm.bench.contenders import DEVICE, HOST, PEERS, ROUTED
+from clgemm.bench.draws import KINDS, Bounds, possible_kinds, random_cases, range_text
+from clgemm.bench.report import SCHEMA, Report, machine_lines, print_rows, troubles
+from clgemm.bench.rounds import Outcome, RequestError, Settings, Tournament, Worker, WorkerDiedError
+from clgemm.core.precision import PRECISIONS, chosen_precision
+from clgemm.core.settings import whole_number
+from clgemm.terminal import duration, positive, whole
 
 __all__ = [
-    "KINDS",
-    "STORAGE_BYTES",
-    "Bounds",
-    "Draw",
+    "BEST",
+    "SETTINGS",
     "Summary",
-    "groupings",
-    "percentile",
-    "possible_kinds",
-    "random_cases",
-    "range_text",
+    "SurveyReport",
+    "add_arguments",
+    "as_json",
+    "bounds_of",
+    "cases",
+    "enter",
+    "explain",
+    "new_report",
+    "print_survey",
     "regret",
     "regret_of_choice",
+    "routed",
     "summary",
 ]
 
-SHARES = {"N": 0.5, "T": 0.35, "S": 0.1, "D": 0.05}  # of the layouts of each operand
-STORED = {"N": 1, "T": 1, "S": 2, "D": 4}  # elements stored for each element of an operand
-STORAGE_BYTES = 2**30  # the most for A, B and C
-DRAWS = 2000  # tries to find a product of a kind
-REPEATS = 300  # draws in all that find no product, or one that the survey has already
 SIDE_BANDS = ((1, 7), (8, 63), (64, 383), (384, 10**9))
-
-Sides = tuple[int, int, int]
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """The products that a survey may draw.
-
-    Attributes
-    ----------
-    sides : (int, int)
-        The least and the greatest m, n and k.
-    work : (int, int)
-        The least and the greatest number of multiply-adds.
-    """
-
-    sides: tuple[int, int] = (1, 16384)
-    work: tuple[int, int] = (10**5, 4 * 10**11)
-
-    def __post_init__(self) -> None:
-        for name in ("sides", "work"):
-            low, high = getattr(self, name)
-            if not 1 <= low <= high:
-                raise ValueError(f"{name}={low}:{high} is not a range of whole numbers above 0")
-
-    def holds(self, case: Case) -> bool:
-        """Tell whether a product is within the bounds, and its operands fit into memory."""
-        sides = case.m, case.n, case.k
-        low, high = self.sides
-        stored = (
-            STORED[case.layout_a] * case.m * case.k * case.batch
-            + STORED[case.layout_b] * case.k * case.n * (1 if case.shared_b else case.batch)
-            + case.m * case.n * case.batch
-        )
-        return (
-            all(low <= side <= high for side in sides)
-            and self.work[0] <= case.work <= self.work[1]
-            and FLOAT_BYTES * stored <= STORAGE_BYTES
-        )
-
-
-def range_text(values: Sequence[int], between: str) -> str:
-    """Return a range in words, such as ``1e5 to 4e11``."""
-    low, high = (str(value) if value < 10**5 else f"{value:.3g}" for value in values)
-    return f"{low}{between}{high}".replace("e+0", "e").replace("e+", "e")
-
-
-class Draw:
-    """Random sizes within bounds. All are log-uniform.
-
-    Only `Random.random` is used, which gives the same numbers on every machine and in every
-    version of Python.
-    """
-
-    def __init__(self, seed: int | str, bounds: Bounds) -> None:
-        self.random = Random(seed).random
-        self.low, self.high = bounds.sides
-
-    def size(self, low: int, high: int) -> int:
-        """Return a whole number between two others, inclusive."""
-        value = math.exp(math.log(low) + self.random() * math.log((high + 1) / low))
-        return min(int(value), high)
-
-    def side(self, least: int = 1, most: int = 10**9) -> int:
-        """Return a side within the bounds and within a range; 0 if there is none."""
-        low, high = max(least, self.low), min(most, self.high)
-        return self.size(low, high) if low <= high else 0
-
-    def item(self, weights: dict[str, float]) -> str:
-        """Return a key by the weights."""
-        rest = self.random() * sum(weights.values())
-        for key, weight in weights.items():
-            rest -= weight
-            if rest < 0:
-                return key
-        return key
-
-
-def _any(draw: Draw) -> Sides:
-    return draw.side(), draw.side(), draw.side()
-
-
-def _square(draw: Draw) -> Sides:
-    n = draw.side()
-    return n, n, n
-
-
-def _multiples(of: int) -> Callable[[Draw], Sides]:
-    def sides(draw: Draw) -> Sides:
-        m, n, k = (of * round(draw.side() / of) for _ in range(3))
-        return m, n, k
-
-    return sides
-
-
-def _one_off(draw: Draw) -> Sides:
-    near = (side + (1 if draw.random() < 0.5 else -1) for side in _multiples(64)(draw))
-    m, n, k = (side if side > 1 else 0 for side in near)  # 1 is no multiple's neighbour
-    return m, n, k
-
-
-def _short_k(draw: Draw) -> Sides:
-    return draw.side(64), draw.side(64), draw.side(1, 32)
-
-
-def _long_k(draw: Draw) -> Sides:
-    return draw.side(1, 128), draw.side(1, 128), draw.side(1000)
-
-
-def _few(draw: Draw) -> Sides:
-    few, many, k = draw.side(1, 64), draw.side(128), draw.side(128)
-    return (few, many, k) if draw.random() < 0.5 else (many, few, k)
-
-
-def _small(draw: Draw) -> Sides:
-    return draw.side(1, 512), draw.side(1, 512), draw.side(1, 512)
-
-
-class Kind(NamedTuple):
-    """A kind of product: how often it is drawn, and its sides."""
-
-    weight: float
-    sides: Callable[[Draw], Sides]
-    most_matrices: int = 1
-
-
-KINDS = {
-    "any sizes": Kind(4, _any),
-    "square": Kind(2, _square),
-    "multiples of 8": Kind(1.5, _multiples(8)),
-    "multiples of 64": Kind(1.5, _multiples(64)),
-    "one off multiples of 64": Kind(2, _one_off),
-    "short k": Kind(2, _short_k),
-    "long k": Kind(2, _long_k),
-    "few rows or columns": Kind(2, _few),
-    "batch": Kind(1.5, _small, most_matrices=1000),
-}
-
-
-def random_cases(count: int, seed: int, bounds: Bounds, data: str = "normal") -> list[Case]:
-    """Return random products, those of less work first.
-
-    The same arguments give the same products on every machine. The first products of a longer
-    survey of the same seed are those of a shorter one, in another order.
-
-    Raises
-    ------
-    ValueError
-        If there are too few products within the bounds.
-    """
-    kinds = {name: KINDS[name].weight for name in possible_kinds(bounds)}
-    if not kinds:
-        raise ValueError(f"no product found within {bounds}")
-    draw, found = Draw(seed, bounds), dict[Case, None]()
-    tries = 0
-    while len(found) < count:
-        case = _drawn(draw, bounds, draw.item(kinds))
-        if case is None or case in found:
-            tries += 1
-            if tries > REPEATS:
-                raise ValueError(f"only {len(found)} products of {count} found within {bounds}")
-        else:
-            found[case] = None
-    return sorted((replace(case, data=data) for case in found), key=lambda case: case.work)
-
-
-def possible_kinds(bounds: Bounds) -> list[str]:
-    """Return the kinds of which products within the bounds can be found."""
-    draw = Draw(0, bounds)
-    return [kind for kind in KINDS if _drawn(draw, bounds, kind) is not None]
-
-
-def _drawn(draw: Draw, bounds: Bounds, name: str) -> Case | None:
-    """Return a product of a kind, None if none is within the bounds."""
-    kind = KINDS[name]
-    for _ in range(DRAWS):
-        m, n, k = kind.sides(draw)
-        batch = draw.size(2, kind.most_matrices) if kind.most_matrices > 1 else 1
-        layouts = draw.item(SHARES), draw.item(SHARES)
-        shared = batch > 1 and draw.random() < 0.25
-        if min(m, n, k) > 0 and bounds.holds(
-            case := Case(name, m, n, k, *layouts, batch=batch, shared_b=shared)
-        ):
-            return case
-    return None
-
-
-# Statistics
 
 
 @dataclass(frozen=True)
@@ -257,18 +81,9 @@ def summary(ratios: Sequence[float]) -> Summary:
     """
     if not ratios:
         raise ValueError("there are no ratios to summarise")
-    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-    low, median, high = (percentile(ratios, percent) for percent in (5, 50, 95))
+    low, median, high = (float(x) for x in np.percentile(ratios, (5, 50, 95)))
+    mean = geometric_mean(ratios)
     return Summary(len(ratios), mean, low, median, high, min(ratios), max(ratios))
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """Return a percentile, by linear interpolation between the two nearest values."""
-    ordered = sorted(values)
-    place = (len(ordered) - 1) * percent / 100
-    below = math.floor(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
 def groupings(cases: Iterable[Case]) -> dict[str, dict[str, list[Case]]]:
@@ -279,8 +94,8 @@ def groupings(cases: Iterable[Case]) -> dict[str, dict[str, list[Case]]]:
     for case in sorted(cases, key=lambda case: case.work):
         found["all"].setdefault("all", []).append(case)
         found["multiply-adds"].setdefault(_decade(case.work), []).append(case)
-    orders = {
-        "kind": (_kind, list(KINDS)),
+    orders: dict[str, tuple[Callable[[Case], str], list[str]]] = {
+        "kind": (lambda case: case.group, list(KINDS)),
         "smallest side": (_band, [_band_name(*band) for band in SIDE_BANDS]),
         "layout": (_layout, ["row-major", "transposed", "sliced"]),
     }
@@ -295,10 +110,6 @@ def groupings(cases: Iterable[Case]) -> dict[str, dict[str, list[Case]]]:
 def _decade(work: int) -> str:
     power = len(str(work)) - 1
     return f"1e{power} to 1e{power + 1}"
-
-
-def _kind(case: Case) -> str:
-    return case.group
 
 
 def _band(case: Case) -> str:
@@ -347,3 +158,395 @@ def regret_of_choice(routed: Outcome, host: Outcome, device: Outcome) -> float |
     if not routed.ok:
         return None
     return regret(host if routed.side == HOST else device, host, device)
+
+
+BEST = "best peer"
+WORST = 20  # products that are listed by themselves
+TITLES = {HOST: "NumPy arrays", DEVICE: "device arrays"}
+Ratios = dict[Case, float]
+
+
+@dataclass
+class SurveyReport(Report):
+    """All measurements of a survey.
+
+    Attributes
+    ----------
+    survey : dict
+        ``count``, ``seed``, ``sides``, ``work``, ``data``, ``precision``.
+    plans : dict of Case to dict of str to dict
+        What clgemm runs for each product and mode: `clgemm.bench.plans.described`.
+    """
+
+    survey: dict[str, Any] = field(default_factory=dict)
+    plans: dict[Case, dict[str, dict[str, Any]]] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether each of clgemm's products is right or was skipped, on either side."""
+        routed = [
+            outcome for each in self._outcomes(HOST) for outcome in each if _is_routed(outcome)
+        ]
+        return super().ok and all(outcome.ok or outcome.skipped for outcome in routed)
+
+    def _outcomes(self, mode: str) -> list[list[Outcome]]:
+        return [modes[mode] for _, modes in self.results if mode in modes]
+
+    def ratios(self, mode: str) -> dict[str, Ratios]:
+        """Return by peer how many times faster clgemm was, where both are right.
+
+        The `BEST` peer of a product is the one to which clgemm's ratio is the least. It comes first
+        and is left out if there is one peer only.
+        """
+        found: dict[str, Ratios] = {}
+        for ours, *peers in self._outcomes(mode):
+            for peer in peers:
+                if not _is_routed(peer) and (ratio := ours.ratio_to(peer)):
+                    found.setdefault(peer.contender, {})[ours.case] = ratio.median
+        if len(found) < 2:
+            return found
+        best: Ratios = {}
+        for by_case in found.values():
+            for case, value in by_case.items():
+                best[case] = min(value, best.get(case, value))
+        return {BEST: best, **found}
+
+    def regrets(self) -> Ratios:
+        """Return the regret of `clgemm.matmul` from NumPy arrays, where it was measured."""
+        return self._regrets(regret)
+
+    def regrets_of_choice(self) -> Ratios:
+        """Return what of it is due to the choice: see `clgemm.bench.survey.regret_of_choice`."""
+        return self._regrets(regret_of_choice)
+
+    def _regrets(self, of: Callable[[Outcome, Outcome, Outcome], float | None]) -> Ratios:
+        found = {}
+        for outcomes in self._outcomes(HOST):
+            by_name = {outcome.contender: outcome for outcome in outcomes}
+            if {ROUTED, "NumPy"} <= set(by_name):
+                value = of(by_name[ROUTED], by_name["NumPy"], by_name["clgemm"])
+                if value is not None:
+                    found[outcomes[0].case] = value
+        return found
+
+
+def _is_routed(outcome: Outcome) -> bool:
+    return outcome.contender == ROUTED
+
+
+def summaries(ratios: Ratios) -> dict[str, dict[str, Summary]]:
+    """Return the statistics of all products and of each group of `groupings`."""
+    return {
+        name: {title: summary([ratios[case] for case in cases]) for title, cases in groups.items()}
+        for name, groups in groupings(ratios).items()
+    }
+
+
+def as_json(report: SurveyReport) -> str:
+    """Return all measurements as JSON, a product in each line."""
+    head = {
+        "schema": SCHEMA,
+        **report.machine,
+        "survey": report.survey,
+        "summary": {
+            mode: {peer: _summaries_as_dict(ratios) for peer, ratios in report.ratios(mode).items()}
+            for mode in TITLES
+        },
+        "regret": _summaries_as_dict(report.regrets()),
+        "regret_of_choice": _summaries_as_dict(report.regrets_of_choice()),
+        "notes": report.notes,
+    }
+    text = json.dumps(head, indent=1, allow_nan=False).removesuffix("\n}")
+    cases = ",\n".join(json.dumps(each, allow_nan=False) for each in _cases(report))
+    return f'{text},\n "cases": [\n{cases}\n]}}'
+
+
+def _summaries_as_dict(ratios: Ratios) -> dict[str, Any]:
+    return {
+        name: {title: {k: _short(x) for k, x in asdict(each).items()} for title, each in by.items()}
+        for name, by in summaries(ratios).items()
+    }
+
+
+def _short(value: float) -> float:
+    """Return a figure with four digits, so that the file is short."""
+    return value if isinstance(value, int) else float(f"{value:.4g}")
+
+
+def _cases(report: SurveyReport) -> Iterator[dict[str, Any]]:
+    regrets = {"regret": report.regrets(), "regret_of_choice": report.regrets_of_choice()}
+    for case, modes in report.results:
+        entry: dict[str, Any] = {"label": case.label, **case.as_dict(), "work": case.work}
+        for mode, outcomes in modes.items():
+            plan = report.plans.get(case, {}).get(mode)
+            entry[mode] = {"plan": plan} | {
+                outcome.contender: {
+                    "time_s": _short(outcome.time_s.median) if outcome.ok else None,
+                    "ratio": _ratio(outcomes[0], outcome),
+                }
+                | ({"failure": outcome.trouble} if outcome.trouble else {})
+                | ({"side": outcome.side} if outcome.side else {})
+                for outcome in outcomes
+            }
+        yield entry | {
+            name: _short(found[case]) for name, found in regrets.items() if case in found
+        }
+
+
+def _ratio(ours: Outcome, peer: Outcome) -> float | None:
+    ratio = None if peer is ours else ours.ratio_to(peer)
+    return _short(ratio.median) if ratio else None
+
+
+def print_survey(report: SurveyReport) -> None:
+    """Print the machine, the statistics of the ratios and regrets, and the worst products."""
+    print(*_head(report), sep="\n", end="\n\n")
+    for mode, title in TITLES.items():
+        ratios = report.ratios(mode)
+        if not ratios:
+            continue
+        first, *others = ratios
+        _print_summaries(f"{title}: how many times faster than {first}", ratios[first])
+        if others:
+            _print_peers(f"{title}: mean (5 %) to each peer", {x: ratios[x] for x in others})
+        _print_worst(report, mode, ratios[first])
+    if regrets := report.regrets():
+        _print_summaries("matmul of NumPy arrays: its time over the better side's", regrets, True)
+        of_choice = report.regrets_of_choice()
+        _print_summaries(
+            "of it, the choice: the chosen side's time over the better side's", of_choice, True
+        )
+        _print_regrets(report, regrets, of_choice)
+    every = [outcome for _, modes in report.results for each in modes.values() for outcome in each]
+    for trouble, labels in troubles(every).items():
+        shown = "; ".join(labels[:WORST]) + ("; ..." if len(labels) > WORST else "")
+        print(f"{len(labels)} products ({shown}): {trouble}")
+    print(*report.notes, sep="\n")
+
+
+def _head(report: SurveyReport) -> Iterator[str]:
+    survey = report.survey
+    yield from machine_lines(report.machine)
+    yield (
+        f"survey of {survey['count']} random products, seed {survey['seed']}: "
+        f"sides {range_text(survey['sides'], ' to ')}, "
+        f"multiply-adds {range_text(survey['work'], ' to ')}, "
+        f"precision {survey['precision']}, {survey['data']} data ({DATA[survey['data']]})"
+    )
+    yield "a ratio above 1: clgemm is faster; the median of the rounds' ratios"
+
+
+def _print_summaries(title: str, ratios: Ratios, is_regret: bool = False) -> None:
+    headings = ["", "products", "mean", "5 %", "50 %", "95 %", "greatest" if is_regret else "least"]
+    rows = []
+    for name, groups in summaries(ratios).items():
+        if name != "all":
+            rows.append([name, *[""] * (len(headings) - 1)])
+        for label, each in groups.items():
+            figures = each.mean, each.low, each.median, each.high
+            extreme = each.greatest if is_regret else each.least
+            cells = [str(each.count), *(f"{value:.2f}" for value in (*figures, extreme))]
+            rows.append([label if name == "all" else f"  {label}", *cells])
+    print_rows(title, headings, rows)
+
+
+def _print_peers(title: str, ratios: dict[str, Ratios]) -> None:
+    """Print the geometric mean and the 5th percentile of each peer's ratios."""
+    by_peer = {peer: summaries(by_case) for peer, by_case in ratios.items()}
+    every = {case: 1.0 for by_case in ratios.values() for case in by_case}
+    rows = []
+    for name, groups in groupings(every).items():
+        if name != "all":
+            rows.append([name, *[""] * len(ratios)])
+        for label in groups:
+            found = [by_peer[peer][name].get(label) for peer in ratios]
+            cells = [f"{each.mean:.2f} ({each.low:.2f})" if each else "" for each in found]
+            rows.append([label if name == "all" else f"  {label}", *cells])
+    print_rows(title, ["", *ratios], rows)
+
+
+def _print_worst(report: SurveyReport, mode: str, ratios: Ratios) -> None:
+    """Print the products with the least ratios, with plan and family."""
+    headings = ["m x n x k", "kind", "family", "ratio", "peer", "ms", "peer's ms", "launches"]
+    modes = dict(report.results)
+    rows = []
+    for case in sorted(ratios, key=ratios.__getitem__)[:WORST]:
+        ours, *peers = modes[case][mode]
+        peer = min(
+            (p for p in peers if not _is_routed(p) and _ratio(ours, p) is not None),
+            key=lambda p: _ratio(ours, p) or 0.0,
+        )
+        plan = report.plans.get(case, {}).get(mode, {})
+        rows.append(
+            [
+                *(case.label, case.group, plan.get("family", ""), f"{ratios[case]:.2f}"),
+                *(peer.contender, _milliseconds(ours), _milliseconds(peer)),
+                f"{plan.get('launches', '')}; {plan.get('config', '')}",
+            ]
+        )
+    print_rows(f"{TITLES[mode]}: the {len(rows)} worst", headings, rows, 3, is_last_left=True)
+
+
+def _print_regrets(report: SurveyReport, regrets: Ratios, of_choice: Ratios) -> None:
+    modes = dict(report.results)
+    rows = []
+    for case in sorted(regrets, key=regrets.__getitem__, reverse=True)[:WORST]:
+        by_name = {outcome.contender: outcome for outcome in modes[case][HOST]}
+        times = (_milliseconds(by_name[name]) for name in (ROUTED, "NumPy", "clgemm"))
+        figures = f"{regrets[case]:.2f}", f"{of_choice[case]:.2f}", *times
+        rows.append([case.label, case.group, by_name[ROUTED].side, *figures])
+    of = ["regret", "of it, the choice", "matmul, ms", "host, ms", "device, ms"]
+    headings = ["m x n x k", "kind", "side", *of]
+    print_rows(f"matmul of NumPy arrays: the {len(rows)} worst", headings, rows, 3)
+
+
+def _milliseconds(outcome: Outcome) -> str:
+    return f"{outcome.time_s.median * 1e3:.3g}"
+
+
+# Small products take a second for all contenders. `SPIN_TIMES` has the idle threads sleep by then.
+SETTINGS = Settings(rounds=5, turn_s=0.02, budget_s=10.0, pause_s=0.05)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of a survey."""
+    parser.add_argument(
+        "--survey",
+        type=positive,
+        metavar="N",
+        help="measure N random products instead. Prints ratios by work, kind and layout, and the "
+        "worst products with their plans. Also the regret of matmul's choice of the side",
+    )
+    parser.add_argument(
+        "--seed",
+        type=whole,
+        metavar="S",
+        default=0,
+        help="seed of the survey: the same seed gives the same products everywhere (default: "
+        "%(default)s)",
+    )
+    default = Bounds()
+    parser.add_argument(
+        "--sides",
+        type=_range,
+        metavar="LOW:HIGH",
+        help=f"of m, n and k in a survey (default: {range_text(default.sides, ':')})",
+    )
+    parser.add_argument(
+        "--work",
+        type=_range,
+        metavar="LOW:HIGH",
+        help=f"multiply-adds in a survey (default: {range_text(default.work, ':')})",
+    )
+    parser.add_argument(
+        "--minutes",
+        type=duration("minutes"),
+        metavar="M",
+        help="end a survey after so many minutes: as many products as fit, drawn from the N",
+    )
+    parser.add_argument(
+        "--data",
+        choices=sorted(DATA),
+        default="normal",
+        help="distribution of the elements in a survey (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        help="clgemm's mode (default: CLGEMM_PRECISION or float32)",
+    )
+
+
+def _range(text: str) -> tuple[int, int]:
+    """Parse a range such as ``64:2048`` or ``1e5:1e9``."""
+    try:
+        if not re.fullmatch(r"[^:]+:[^:]+", text):
+            raise ValueError
+        low, high = map(whole_number, text.split(":"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a range of two whole numbers, such as 64:2048"
+        ) from None
+    return low, high
+
+
+def bounds_of(args: argparse.Namespace, default: Bounds) -> Bounds:
+    """Return the bounds that ``--sides`` and ``--work`` give; those of `default` for the rest.
+
+    Raises
+    ------
+    ValueError
+        If they are no ranges.
+    """
+    return Bounds(args.sides or default.sides, args.work or default.work)
+
+
+def cases(args: argparse.Namespace, peers: Sequence[str]) -> list[Case]:
+    """Return the products of a survey.
+
+    Raises
+    ------
+    ValueError
+        If there are no such products or no peers, or if shapes are named too.
+    """
+    if args.shapes is not None:
+        raise ValueError("--shapes and --survey exclude each other")
+    if not peers:
+        raise ValueError("a survey needs a peer: --peers none leaves nothing to compare with")
+    found = random_cases(args.survey, args.seed, bounds_of(args, Bounds()), args.data)
+    if args.minutes is not None:
+        random.Random(args.seed).shuffle(found)  # so that too little time favours no size
+    return found
+
+
+def new_report(machine: dict[str, Any], args: argparse.Namespace) -> SurveyReport:
+    """Return an empty report that says what is surveyed."""
+    bounds = bounds_of(args, Bounds())
+    survey = {
+        "count": args.survey,
+        "seed": args.seed,
+        "sides": bounds.sides,
+        "work": bounds.work,
+        "data": args.data,
+        "precision": chosen_precision(args.precision),
+    }
+    report = SurveyReport(machine, survey=survey)
+    if absent := set(KINDS) - set(possible_kinds(bounds)):
+        report.notes.append(f"kinds outside these bounds: {', '.join(sorted(absent))}")
+    return report
+
+
+def routed(peers: Sequence[str]) -> list[str]:
+    """Return the contender whose regret is measured, if NumPy is among the peers."""
+    return [ROUTED] if "NumPy" in peers else []
+
+
+def enter(tournament: Tournament, peers: Sequence[str]) -> None:
+    """Leave out modes without a peer, and enter the contender of `routed`.
+
+    Raises
+    ------
+    RequestError
+        If there is no peer at all.
+    """
+    if not peers:
+        raise RequestError("none of the peers is here: a survey has nothing to compare with")
+    modes = {PEERS[peer] for peer in peers}
+    tournament.contenders = {
+        mode: names + routed(peers) * (mode == HOST)
+        for mode, names in tournament.contenders.items()
+        if mode in modes
+    }
+
+
+def explain(
+    report: SurveyReport, ours: Worker, case: Case, modes: Mapping[str, Sequence[Outcome]]
+) -> None:
+    """Add clgemm's plan of a product to a report, for each mode in which it is right."""
+    for mode, outcomes in modes.items():
+        if outcomes[0].ok:
+            try:
+                plan = ours.ask("plan", case=case.as_dict(), mode=mode)
+            except (RequestError, WorkerDiedError) as error:
+                plan = {"family": "", "config": "", "launches": f"no plan: {error}"}
+            report.plans.setdefault(case, {})[mode] = plan

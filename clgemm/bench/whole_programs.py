@@ -22,9 +22,10 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any, NamedTuple
 
+from clgemm.bench.report import print_rows
 from clgemm.bench.startup import made_folders
 from clgemm.output import require_picture, written
-from clgemm.terminal import positive, print_table, progress
+from clgemm.terminal import positive, progress
 
 __all__ = ["Result", "add_arguments", "main", "names"]
 
@@ -102,13 +103,19 @@ def main(args: argparse.Namespace) -> int:
     Returns
     -------
     int
-        0; 1 if a program failed or gave another result; 2 if a name is wrong.
+        0; 1 if a program failed or gave another result; 2 if a name or the picture's file is wrong.
     """
     wanted = args.whole_programs or names()
     if unknown := [name for name in wanted if name not in names()]:
-        print(f"no such program: {', '.join(unknown)}; there is {', '.join(names())}")
+        print(
+            f"no such program: {', '.join(unknown)}; there is {', '.join(names())}", file=sys.stderr
+        )
         return 2
-    require_picture("--plot", args.plot, extra="bench")
+    try:
+        require_picture("--plot", args.plot, extra="bench")
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
     results: list[Result] = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -120,11 +127,11 @@ def main(args: argparse.Namespace) -> int:
             results.append(_measured(name, args, folder, warm))
     _print(results)
     text = json.dumps([result._asdict() for result in results], indent=1)
-    saved = written(args.json, lambda file: file.write_text(text + "\n", "utf-8"))
+    saved = written(args.json, text)
     if args.plot is not None:
-        from clgemm.bench.whole_plot import draw
+        from clgemm.bench.plot import draw_programs
 
-        saved &= written(args.plot, lambda file: draw(results, file))
+        saved &= written(args.plot, lambda file: draw_programs(results, file))
     return 0 if saved and not any(result.problem for result in results) else 1
 
 
@@ -215,9 +222,9 @@ def _print(results: Sequence[Result]) -> None:
             medians = [median(getattr(each, of)) for each in good if getattr(each, of)]
             columns.append(f"{reduce(medians):.2f}" if medians else "")
         rows.append([title, "", *columns, ""])
-    print_table(
+    print_rows(
         "Whole programs: the plain program's time over the accelerated one's, medians",
         ("program", "plain s", "cold", "warm", "control", "on the device"),
-        ("left", "right", "right", "right", "right", "left"),
         rows,
+        is_last_left=True,
     )

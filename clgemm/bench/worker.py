@@ -11,10 +11,16 @@ import time
 from collections.abc import Callable
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
-from clgemm.bench.figures import SKIPPED
+import numpy as np
+
+from clgemm.bench.cases import Case, judge, reference
+from clgemm.bench.contenders import DEVICE, HOST, PEERS, available, is_ours, prepare, program
 from clgemm.bench.host_blas_peers import OTHER_OPENBLAS
+from clgemm.bench.rounds import SKIPPED
 from clgemm.core.child import error_text, serve
+from clgemm.core.precision import chosen_precision
 
 __all__ = ["Server", "main"]
 
@@ -38,8 +44,6 @@ class Server:
     @property
     def device(self) -> Any:
         """The OpenCL device; None for a host's BLAS, beside which no runtime's threads must be."""
-        from clgemm.bench.contenders import HOST, PEERS
-
         if self._device is None and PEERS.get(self.contender) != HOST:
             import clgemm
             from clgemm.hardware.identity import find
@@ -52,8 +56,6 @@ class Server:
 
     def about(self) -> dict[str, Any]:
         """Return versions and threads; raise if the contender cannot compete on this device."""
-        from clgemm.bench.contenders import available
-
         about: dict[str, Any] = {"version": available(self.contender, self.device)}
         if self.contender in ("NumPy", OTHER_OPENBLAS):
             return about | _host_blas()
@@ -63,9 +65,6 @@ class Server:
 
     def prepare(self, case: dict[str, Any], mode: str) -> float:
         """Make the operands, compute once, and return the seconds of this first call."""
-        from clgemm.bench.cases import Case
-        from clgemm.bench.contenders import prepare
-
         self.release()
         self._case = Case.from_dict(case)
         self._call = prepare(self.contender, self._case, mode, self.device)
@@ -73,9 +72,6 @@ class Server:
 
     def prepare_program(self, products: list[dict[str, Any]], steps: list[int]) -> float:
         """Make the operands of a program, run it once, and return the seconds of this pass."""
-        from clgemm.bench.cases import Case
-        from clgemm.bench.contenders import program
-
         self.release()
         self._cases = [Case.from_dict(product) for product in products]
         self._call = program(self.contender, self._cases, steps)
@@ -96,20 +92,11 @@ class Server:
 
     def reference(self, case: dict[str, Any], file: str) -> None:
         """Write a case's product in float64 to a file."""
-        import numpy as np
-
-        from clgemm.bench.cases import Case
-        from clgemm.bench.operands import reference
-
         self.release()
         np.save(file, reference(Case.from_dict(case)))
 
     def judge(self, file: str) -> list[float]:
         """Compare the result of the timed calls with the reference in a file."""
-        import numpy as np
-
-        from clgemm.bench.operands import judge
-
         expected = np.load(file, mmap_mode="r")
         return list(judge(self._case, self._call.fetch(), expected, self._precision()))
 
@@ -118,8 +105,6 @@ class Server:
 
         Of all products, it is the greatest second figure of `judge`.
         """
-        from clgemm.bench.operands import judge, reference
-
         errors = (
             judge(case, result, reference(case), self._precision())[1]
             for case, result in zip(self._cases, self._call.fetch(), strict=True)
@@ -128,11 +113,6 @@ class Server:
 
     def side(self) -> str:
         """Repeat the call of clgemm's `matmul` once, and return the side that it has chosen."""
-        from unittest.mock import patch
-
-        import numpy as np
-
-        from clgemm.bench.contenders import DEVICE, HOST
         from clgemm.numpy_rules import numpys
 
         # Small products go to NumPy's public function.
@@ -145,8 +125,6 @@ class Server:
 
     def plan(self, case: dict[str, Any], mode: str) -> dict[str, Any]:
         """Return the kernel family, the config and the launches of clgemm's product."""
-        from clgemm.bench.cases import Case
-        from clgemm.bench.contenders import prepare
         from clgemm.bench.plans import described
 
         call = prepare(self.contender, Case.from_dict(case), mode, self.device)
@@ -155,8 +133,6 @@ class Server:
 
     def _precision(self) -> str:
         """Return the mode whose promise the results keep; elsewhere every mode is "strict"."""
-        from clgemm.bench.contenders import is_ours
-        from clgemm.core.precision import chosen_precision
         from clgemm.hardware.choice import get_devices
 
         if is_ours(self.contender) and any(device.traits.is_nvidia for device in get_devices()):
@@ -189,8 +165,6 @@ def _seconds(once: Callable[[], object]) -> float:
 
 def _host_blas() -> dict[str, Any]:
     """Return the BLAS that NumPy was built with, its threads and its kernels."""
-    import numpy as np
-
     built: Any = np.show_config("dicts")
     blas = built.get("Build Dependencies", {}).get("blas", {})
     found: dict[str, Any] = {"blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}"}

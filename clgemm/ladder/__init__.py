@@ -3,16 +3,13 @@
 ``python -m clgemm ladder`` runs all rungs, and `run` runs one. The kernels are in
 ``kernels/ladder``; the README there explains each step.
 
-    rung             the base class of rungs: parameters, constraints and launches
-    squares, blocks  rungs 1 to 4, and 5 to 10
-    beyond           rungs 11 to 16, after the tutorial's ten
-    tensor           rungs 17 to 20, for tensor cores
-    rungs            the list of rungs, and the choice of parameters for a device
+    rung             the base class of rungs: parameters, constraints, launches, memory traffic
+    rungs, tensor    rungs 1 to 16, and 17 to 20 for tensor cores; the choice of parameters
     measure          random operands, the check of a result, and medians
-    kernels          the rungs' files
     opencl, cuda     running a rung through either toolchain
-    peers            the libraries that the rungs are compared with
-    report, plot     table, JSON and picture
+    climb            the libraries that the rungs are compared with; table and JSON
+    story, explain   the rungs' kernel files, and what they say
+    plot, page       the picture, and the interactive page
     command          the command line
 """
 

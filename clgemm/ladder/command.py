@@ -15,11 +15,10 @@ from typing import Any
 from clgemm.hardware.choice import find_device, get_device
 from clgemm.hardware.device import Device
 from clgemm.ladder import cuda, opencl
+from clgemm.ladder.climb import Climb, as_dict, as_json, peers, print_climb
 from clgemm.ladder.explain import explain
 from clgemm.ladder.measure import Problem, Result
 from clgemm.ladder.page import page, shipped
-from clgemm.ladder.peers import peers
-from clgemm.ladder.report import Climb, as_dict, as_json, print_climb
 from clgemm.ladder.rung import Rung, Shape, Target
 from clgemm.ladder.rungs import RUNGS, TUTORIAL_NAMES, configure
 from clgemm.output import require_picture, require_writable, written
@@ -119,7 +118,7 @@ def main(args: argparse.Namespace) -> int:
     for n in sizes:
         climbs.append(_climb(device, n, args))
         print_climb(climbs[-1])
-    saved = written(args.json, lambda file: file.write_text(as_json(climbs) + "\n", "utf-8"))
+    saved = written(args.json, as_json(climbs))
     saved &= written(args.plot, functools.partial(_draw, climbs[-1]))
     shown = [*map(as_dict, climbs), *others, *shipped()]
     saved &= written(args.html, lambda file: file.write_text(page(shown), "utf-8"))

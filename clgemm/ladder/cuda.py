@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from clgemm.ladder.kernels import cuda_header, source
 from clgemm.ladder.measure import Matrix, Problem, Result, examine
 from clgemm.ladder.rung import Rung, Shape, Target
+from clgemm.ladder.story import cuda_header, source
 
 __all__ = ["Product", "run", "target", "why_not"]
 

@@ -16,11 +16,9 @@ from clgemm.hardware.device import Device
 from clgemm.hardware.pocl_space import compiling
 from clgemm.kernels.sources import OPTIONS
 from clgemm.ladder import opencl
-from clgemm.ladder.counts import Counts, count
-from clgemm.ladder.kernels import source
-from clgemm.ladder.rung import Rung, Shape, Target
+from clgemm.ladder.rung import Counts, Rung, Shape, Target, count
 from clgemm.ladder.rungs import RUNGS, configure
-from clgemm.ladder.story import step, story
+from clgemm.ladder.story import source, step, story
 from clgemm.terminal import Side, print_table
 
 __all__ = ["Compiled", "compiled", "explain", "registers_in"]

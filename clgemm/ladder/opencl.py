@@ -8,9 +8,9 @@ import numpy as np
 import pyopencl as cl
 
 from clgemm.hardware.device import Device
-from clgemm.ladder.kernels import source
 from clgemm.ladder.measure import Matrix, Problem, Result, examine
 from clgemm.ladder.rung import FLOAT_BYTES, Rung, Shape, Target
+from clgemm.ladder.story import source
 from clgemm.runtime import programs
 
 __all__ = ["Product", "run", "standard", "target"]

@@ -9,12 +9,9 @@ from dataclasses import asdict, fields
 from importlib import resources
 from typing import Any
 
-from clgemm.ladder.beyond import AsynchronousCopies, WideLocalReads
-from clgemm.ladder.counts import count
-from clgemm.ladder.kernels import kernel_text, wgsl_names
-from clgemm.ladder.rung import Rung, Shape
-from clgemm.ladder.rungs import RUNGS
-from clgemm.ladder.story import step, story
+from clgemm.ladder.rung import Rung, Shape, count
+from clgemm.ladder.rungs import RUNGS, AsynchronousCopies, WideLocalReads
+from clgemm.ladder.story import kernel_text, step, story, wgsl_names
 from clgemm.ladder.tensor import PackedHalves
 
 __all__ = ["KEPLER_PEERS", "page", "shipped"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
+from clgemm.ladder.climb import Climb
 from clgemm.ladder.page import KEPLER_PEERS
-from clgemm.ladder.report import Climb
 from clgemm.ladder.rungs import RUNGS
 from clgemm.terminal import COLOURS, PLOT_STYLE
 

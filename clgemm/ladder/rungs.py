@@ -1,31 +1,580 @@
-"""The list of rungs, the tutorial's names for their parameters, and their choice for a device."""
+"""The rungs, and the choice of their parameters for a device.
+
+Rungs 1 to 4 have square tiles, 5 to 10 a transposed B and rectangular tiles. Rungs 11 to 16 follow
+the tutorial's ten.
+"""
 
 from __future__ import annotations
 
 import operator
-from dataclasses import fields
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import ClassVar
 
-from clgemm.ladder.beyond import (
-    AfterClBlas,
-    AsynchronousCopies,
-    RegisterPrefetch,
-    SplitK,
-    SwizzledOrder,
-    WideLocalReads,
-)
-from clgemm.ladder.blocks import (
-    AnySize,
-    Prefetch,
-    ReadOnlyShuffle,
-    RegisterBlocks,
-    Transposed,
-    WiderLoads,
-)
-from clgemm.ladder.rung import Rung, Shape, Target
-from clgemm.ladder.squares import MoreWork, Naive, Tiled, WiderTypes
+from clgemm.ladder.rung import FLOAT_BYTES, WIDTHS, Launch, Presets, Rung, Shape, Target, multiples
 from clgemm.ladder.tensor import Guard, SplitOperands, TensorCores, WarpGroups
 
-__all__ = ["RUNGS", "TUTORIAL_NAMES", "configure"]
+__all__ = [
+    "RUNGS",
+    "TUTORIAL_NAMES",
+    "AfterClBlas",
+    "AnySize",
+    "AsynchronousCopies",
+    "MoreWork",
+    "Naive",
+    "Prefetch",
+    "ReadOnlyShuffle",
+    "RegisterBlocks",
+    "RegisterPrefetch",
+    "SplitK",
+    "SwizzledOrder",
+    "Tiled",
+    "Transposed",
+    "WideLocalReads",
+    "WiderLoads",
+    "WiderTypes",
+    "configure",
+    "square_launch",
+]
+
+
+READ_ONLY_WIDTHS = (1, 2, 4)  # floats that one load instruction of NVIDIA's GPUs reads
+
+
+@dataclass(frozen=True, kw_only=True)
+class Naive(Rung):
+    """The rung with one work-item for each element of C."""
+
+    tile: int
+
+    number = 1
+    title = "naive"
+    file = "01_naive.cl"
+    kepler_gflops = 139
+    presets: ClassVar[Presets] = ({"tile": 32}, {"tile": 16}, {"tile": 8})
+
+    @property
+    def extent(self) -> Shape:
+        return Shape(self.tile, self.tile, 1)
+
+    @property
+    def items(self) -> tuple[int, int]:
+        return self.tile, self.tile
+
+    @property
+    def local_memory_bytes(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tiled(Naive):
+    """The rung with square tiles in local memory."""
+
+    number = 2
+    title = "tiling in local memory"
+    file = "02_tiled.cl"
+    kepler_gflops = 373
+
+    @property
+    def extent(self) -> Shape:
+        return Shape(self.tile, self.tile, self.tile)
+
+    @property
+    def local_memory_bytes(self) -> int:
+        return 2 * FLOAT_BYTES * self.tile**2
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoreWork(Tiled):
+    """The rung with several columns of C for each work-item."""
+
+    work_n: int
+
+    number = 3
+    title = "more work per work-item"
+    file = "03_more_work.cl"
+    kepler_gflops = 689
+    presets: ClassVar[Presets] = (
+        {"tile": 32, "work_n": 8},
+        {"tile": 16, "work_n": 4},
+        {"tile": 8, "work_n": 4},
+    )
+
+    @property
+    def items(self) -> tuple[int, int]:
+        return self.tile, self.tile // self.work_n
+
+    def problems(self) -> Iterator[str]:
+        yield from (bad := list(super().problems()))
+        if not bad:
+            yield from multiples(self, tile="work_n")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WiderTypes(Tiled):
+    """The rung with vectors in place of floats."""
+
+    width: int
+
+    number = 4
+    title = "wider data types"
+    file = "04_wider_types.cl"
+    kepler_gflops = 729
+    presets: ClassVar[Presets] = (
+        {"tile": 32, "width": 4},
+        {"tile": 16, "width": 4},
+        {"tile": 8, "width": 2},
+    )
+
+    @property
+    def items(self) -> tuple[int, int]:
+        return self.tile // self.width, self.tile
+
+    def problems(self) -> Iterator[str]:
+        yield from (bad := list(super().problems()))
+        if not bad:
+            yield from multiples(self, tile="width")
+            if self.width not in WIDTHS:
+                yield f"width={self.width} is not one of {WIDTHS}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transposed(Rung):
+    """The rung with a transposed B and rectangular tiles."""
+
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    work_n: int
+    transpose: int = 16
+
+    number = 5
+    title = "transposed B, rectangular tiles"
+    file = "05_transposed.cl"
+    kepler_gflops = 740
+    presets: ClassVar[Presets] = (
+        {"tile_m": 64, "tile_n": 64, "tile_k": 32, "work_n": 8},
+        {"tile_m": 32, "tile_n": 32, "tile_k": 16, "work_n": 8},
+        {"tile_m": 16, "tile_n": 16, "tile_k": 8, "work_n": 4},
+        {"tile_m": 8, "tile_n": 8, "tile_k": 8, "work_n": 4},
+    )
+
+    @property
+    def extent(self) -> Shape:
+        return Shape(self.tile_m, self.tile_n, self.tile_k)
+
+    @property
+    def items(self) -> tuple[int, int]:
+        return self.tile_m, self.tile_n // self.work_n
+
+    @property
+    def load_width(self) -> int:
+        """Floats per load from global memory."""
+        return 1
+
+    def buffers(self, shape: Shape) -> dict[str, int]:
+        return {**super().buffers(shape), "b_t": shape.n * shape.k}
+
+    def launches(self, shape: Shape) -> tuple[Launch, ...]:
+        return (
+            self.transposition(shape, "b", "b_t"),
+            self.multiply(shape, "a", "b_t", "c"),
+        )
+
+    def transposition(self, shape: Shape, b: str, b_t: str) -> Launch:
+        """Return the launch that transposes B."""
+        local_memory_bytes = FLOAT_BYTES * self.transpose * (self.transpose + 1)
+        size = (shape.k, shape.n)
+        return square_launch("transpose", self.transpose, size, size, (b, b_t), local_memory_bytes)
+
+    def problems(self) -> Iterator[str]:
+        yield from (bad := list(super().problems()))
+        if not bad:
+            yield from (bad := list(multiples(self, tile_n="work_n")))
+        if not bad:
+            yield from self.fetch_problems()
+
+    def fetch_problems(self) -> Iterator[str]:
+        """Yield each reason why the work-items cannot share the loads of the tiles evenly."""
+        if self.tile_m != self.tile_n:
+            yield f"tile_m={self.tile_m} differs from tile_n={self.tile_n}: one loop fetches both"
+        yield from self.share_problems("a", self.tile_m)
+
+    def share_problems(self, side: str, tile: int) -> Iterator[str]:
+        """Yield a problem unless all work-items load the same number of a tile's vectors."""
+        items = self.items[0] * self.items[1]
+        if (loads := tile // self.load_width * self.tile_k) % items:
+            yield (
+                f"a tile of {side} takes {loads} loads of {self.load_width} floats, not a multiple "
+                f"of the {items} work-items"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegisterBlocks(Transposed):
+    """The rung with a block of C for each work-item."""
+
+    work_m: int
+
+    number = 6
+    title = "2D register blocks"
+    file = "06_register_blocks.cl"
+    kepler_gflops = 1371
+    presets: ClassVar[Presets] = (
+        {"tile_m": 128, "tile_n": 128, "tile_k": 16, "work_m": 8, "work_n": 8},
+        {"tile_m": 64, "tile_n": 64, "tile_k": 16, "work_m": 8, "work_n": 8},
+        {"tile_m": 32, "tile_n": 32, "tile_k": 8, "work_m": 4, "work_n": 4},
+        {"tile_m": 16, "tile_n": 16, "tile_k": 8, "work_m": 4, "work_n": 4},
+        {"tile_m": 8, "tile_n": 8, "tile_k": 8, "work_m": 2, "work_n": 4},
+    )
+
+    @property
+    def items(self) -> tuple[int, int]:
+        return self.tile_m // self.work_m, self.tile_n // self.work_n
+
+    def fetch_problems(self) -> Iterator[str]:
+        yield from (bad := list(multiples(self, tile_m="work_m")))
+        if not bad:
+            yield from super().fetch_problems()
+
+
+@dataclass(frozen=True, kw_only=True)
+class WiderLoads(RegisterBlocks):
+    """The rung with register blocks and vector loads of the tiles."""
+
+    width: int
+
+    number = 7
+    title = "wider loads, register blocks"
+    file = "07_wider_loads.cl"
+    kepler_gflops = 1361
+    presets: ClassVar[Presets] = tuple(
+        {**preset, "width": 4 if preset["tile_m"] >= 64 else 2} for preset in RegisterBlocks.presets
+    )
+
+    @property
+    def load_width(self) -> int:
+        return self.width
+
+    def fetch_problems(self) -> Iterator[str]:
+        yield from (bad := list(self.width_problems("tile_m")))
+        if not bad:
+            yield from super().fetch_problems()
+
+    def width_problems(self, *tiles: str) -> Iterator[str]:
+        """Yield a problem unless the sides of the tiles are multiples of the vector width."""
+        if self.width not in WIDTHS:
+            yield f"width={self.width} is not one of {WIDTHS}"
+        else:
+            yield from multiples(self, **dict.fromkeys(tiles, "width"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOnlyShuffle(WiderLoads):
+    """The rung with read-only loads and shuffles, if the device has them."""
+
+    read_only: int
+    shuffle: int
+    lanes: int = 32
+
+    number = 8
+    title = "read-only loads and shuffles"
+    file = "08_read_only_shuffle.cl"
+    kepler_gflops = 1563
+    flags = frozenset({"read_only", "shuffle"})
+    # Read-only loads first, then shuffles, then rung 7's loads; for each, the largest tile first.
+    presets: ClassVar[Presets] = tuple(
+        {**preset, **means}
+        for means in (
+            {"read_only": 1, "shuffle": 0},
+            {"read_only": 0, "shuffle": 1, "lanes": 16},
+            {"read_only": 0, "shuffle": 1, "lanes": 8},
+            {"read_only": 0, "shuffle": 0},
+        )
+        for preset in WiderLoads.presets
+    )
+
+    def problems(self) -> Iterator[str]:
+        yield from (bad := list(super().problems()))
+        if bad:
+            return
+        if self.read_only and self.width not in READ_ONLY_WIDTHS:
+            yield f"width={self.width} is not one of {READ_ONLY_WIDTHS} with read_only=1"
+        if self.shuffle:
+            yield from multiples(self, lanes="work_n")
+            if self.items[0] % self.work_n:
+                yield (
+                    f"{self.items[0]} work-items along the rows are not a multiple of "
+                    f"work_n={self.work_n}: work-items that share a row of B must be neighbours"
+                )
+
+    def problems_on(self, target: Target, shape: Shape) -> Iterator[str]:
+        yield from super().problems_on(target, shape)
+        if any(self.problems()):
+            return
+        if self.read_only and not target.read_only:
+            yield "read_only=1, but the device's compiler has no read-only loads"
+        if not self.shuffle:
+            return
+        if self.lanes not in target.lanes:
+            yield f"lanes={self.lanes} is not a sub-group size with shuffles here: {target.lanes}"
+        items = self.items[0] * (1 if target.row_sub_groups else self.items[1])
+        if items % self.lanes:
+            yield f"{items} work-items are not a multiple of lanes={self.lanes}"
+
+    @property
+    def registers_read(self) -> tuple[int, int]:
+        rows, columns = super().registers_read
+        return rows, 1 if self.shuffle else columns
+
+    def macros(self, target: Target) -> dict[str, int]:
+        return {**super().macros(target), "PTX": int(target.ptx)}
+
+    def note(self, target: Target) -> str:
+        used = [
+            name
+            for name, on in (("read-only loads", self.read_only), ("shuffles", self.shuffle))
+            if on
+        ]
+        missing = [
+            name
+            for name, there in (("read-only loads", target.read_only), ("shuffles", target.lanes))
+            if not there
+        ]
+        text = "with " + " and ".join(used) if used else "with rung 7's loads"
+        return text + (f"; the device has no {' and no '.join(missing)}" if missing else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prefetch(WiderLoads):
+    """The rung that loads the next tiles while it multiplies the current ones."""
+
+    number = 9
+    title = "software pre-fetching"
+    file = "09_prefetch.cl"
+    follows = 7
+    kepler_gflops = 1153
+
+    @property
+    def local_memory_bytes(self) -> int:
+        return 2 * super().local_memory_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnySize(Prefetch):
+    """The rung for any size: pad A, pad B, transpose B, multiply, unpad C."""
+
+    pad: int = 16
+
+    number = 10
+    title = "incomplete tiles, any size"
+    file = "10_any_size.cl"
+    follows = 9
+    kepler_gflops = 1251
+    presets: ClassVar[Presets] = (
+        {"tile_m": 160, "tile_n": 160, "tile_k": 16, "work_m": 10, "work_n": 10, "width": 2},
+        {"tile_m": 80, "tile_n": 80, "tile_k": 16, "work_m": 10, "work_n": 10, "width": 2},
+    )
+
+    def padded(self, shape: Shape) -> Shape:
+        return Shape(
+            *(-(-size // tile) * tile for size, tile in zip(shape, self.extent, strict=True))
+        )
+
+    def buffers(self, shape: Shape) -> dict[str, int]:
+        inner = super().buffers(self.padded(shape))
+        return {
+            **Rung.buffers(self, shape),
+            **{f"{name}_padded": size for name, size in inner.items() if name != "b_t"},
+            "b_t": inner["b_t"],
+        }
+
+    def launches(self, shape: Shape) -> tuple[Launch, ...]:
+        (m, n, k), padded = shape, self.padded(shape)
+
+        def pad(rows: int, columns: int, to: tuple[int, int], name: str) -> Launch:
+            sizes = (rows, columns, *to)
+            return square_launch("pad", self.pad, to, sizes, (name, f"{name}_padded"))
+
+        return (
+            pad(m, k, (padded.m, padded.k), "a"),
+            pad(k, n, (padded.k, padded.n), "b"),
+            self.transposition(padded, "b_padded", "b_t"),
+            self.multiply(padded, "a_padded", "b_t", "c_padded"),
+            square_launch("unpad", self.pad, (m, n), (m, n, padded.m), ("c_padded", "c")),
+        )
+
+    def fetch_problems(self) -> Iterator[str]:
+        bad = [*self.width_problems("tile_m", "tile_n"), *multiples(self, tile_m="work_m")]
+        yield from bad
+        if not bad:
+            yield from self.share_problems("a", self.tile_m)
+            yield from self.share_problems("b", self.tile_n)
+
+
+def square_launch(
+    kernel: str,
+    side: int,
+    covered: tuple[int, int],
+    sizes: tuple[int, ...],
+    buffers: tuple[str, ...],
+    local_memory_bytes: int = 0,
+) -> Launch:
+    """Return the launch of a supporting kernel, whose work-groups are squares of the matrix."""
+    groups = (-(-covered[0] // side), -(-covered[1] // side))
+    return Launch(kernel, sizes, buffers, groups, (side, side), local_memory_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AfterClBlas(Rung):
+    """The rung without local memory, after the kernel of clBlas."""
+
+    tile_m: int
+    tile_n: int
+    work_m: int
+    work_n: int
+    width: int
+
+    number = 11
+    title = "after clBlas: no local memory"
+    file = "11_after_clblas.cl"
+    follows = 4
+    presets: ClassVar[Presets] = (
+        {"tile_m": 64, "tile_n": 32, "work_m": 8, "work_n": 4, "width": 4},
+        {"tile_m": 32, "tile_n": 16, "work_m": 8, "work_n": 4, "width": 4},
+        {"tile_m": 16, "tile_n": 8, "work_m": 4, "work_n": 2, "width": 2},
+        {"tile_m": 8, "tile_n": 8, "work_m": 2, "work_n": 2, "width": 2},
+    )
+
+    @property
+    def extent(self) -> Shape:
+        return Shape(self.tile_m, self.tile_n, self.width)
+
+    @property
+    def items(self) -> tuple[int, int]:
+        return self.tile_m // self.work_m, self.tile_n // self.work_n
+
+    @property
+    def local_memory_bytes(self) -> int:
+        return 0
+
+    def problems(self) -> Iterator[str]:
+        yield from (bad := list(super().problems()))
+        if not bad:
+            yield from multiples(self, tile_m="work_m", tile_n="work_n")
+            for name, value in (("work_m", self.work_m), ("width", self.width)):
+                if value not in WIDTHS:
+                    yield f"{name}={value} is not one of {WIDTHS}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WideLocalReads(Prefetch):
+    """The rung that reads vectors from local memory."""
+
+    number = 12
+    title = "wide reads of local memory"
+    file = "12_wide_local_reads.cl"
+    follows = 9
+    kepler_gflops = 0
+
+    def problems(self) -> Iterator[str]:
+        yield from (bad := list(super().problems()))
+        if not bad:
+            yield from multiples(self, work_m="width", work_n="width")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegisterPrefetch(WideLocalReads):
+    """The rung that reads the next step of a tile while it multiplies the current one."""
+
+    number = 13
+    title = "double buffering in registers"
+    file = "13_register_prefetch.cl"
+    follows = 12
+    # Larger blocks hide more: chosen on an H200.
+    presets: ClassVar[Presets] = (
+        {"tile_m": 128, "tile_n": 128, "tile_k": 16, "work_m": 16, "work_n": 8, "width": 4},
+        *WideLocalReads.presets,
+    )
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if self.tile_k % 2:
+            yield f"tile_k={self.tile_k} is odd: two steps along k take turns"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsynchronousCopies(RegisterPrefetch):
+    """The rung that lets the device copy the tiles."""
+
+    number = 16
+    title = "asynchronous copies"
+    file = "16_asynchronous_copies.cl"
+    follows = 13
+    presets: ClassVar[Presets] = WideLocalReads.presets
+
+    def fetch_problems(self) -> Iterator[str]:
+        yield from (bad := list(self.width_problems("tile_m", "tile_n")))
+        if not bad:
+            yield from multiples(self, tile_m="work_m")
+
+    @classmethod
+    def missing(cls, target: Target) -> str:
+        there = target.asynchronous_copies
+        return "" if there else "the toolchain does not have OpenCL's async_work_group_copy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwizzledOrder(RegisterPrefetch):
+    """The rung whose work-groups take the tiles of C in bands."""
+
+    swizzle: int = 8
+
+    number = 14
+    title = "swizzled order of the tiles"
+    file = "14_swizzled_order.cl"
+    follows = 13
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitK(SwizzledOrder):
+    """The rung whose work-groups share the sums of a tile of C."""
+
+    split: int = 4
+    reduce: int = 16
+
+    number = 15
+    title = "split-k"
+    file = "15_split_k.cl"
+    follows = 14
+    presets: ClassVar[Presets] = WideLocalReads.presets
+
+    def buffers(self, shape: Shape) -> dict[str, int]:
+        return {**super().buffers(shape), "partial": self.split * shape.m * shape.n}
+
+    def launches(self, shape: Shape) -> tuple[Launch, ...]:
+        multiply = self.multiply(shape, "a", "b_t", "partial")
+        tiles_m, tiles_n = multiply.groups
+        covered, sizes = (shape.m, shape.n), (shape.m, shape.n, self.split)
+        return (
+            self.transposition(shape, "b", "b_t"),
+            multiply._replace(groups=(tiles_m, tiles_n * self.split)),
+            square_launch("reduce", self.reduce, covered, sizes, ("partial", "c")),
+        )
+
+    def steps(self, shape: Shape) -> int:
+        return shape.k // self.split
+
+    def results(self, shape: Shape) -> int:
+        return self.split * super().results(shape)
+
+    def problems_on(self, target: Target, shape: Shape) -> Iterator[str]:
+        yield from (bad := list(super().problems_on(target, shape)))
+        if not bad and shape.k % (self.split * self.tile_k):
+            yield (
+                f"k={shape.k} is not a multiple of split={self.split} times tile_k={self.tile_k}"
+            )
+
 
 RUNGS: tuple[type[Rung], ...] = (
     Naive,

@@ -1,4 +1,4 @@
-"""The words and the code of a rung, taken from its kernel file."""
+"""The rungs' kernel files: their code, and the words of their headers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,49 @@ import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import resources
 from typing import NamedTuple
 
-from clgemm.ladder.kernels import kernel_text
 from clgemm.ladder.rung import Rung
 from clgemm.ladder.rungs import RUNGS
 
-__all__ = ["Block", "Line", "Story", "step", "story"]
+__all__ = [
+    "Block",
+    "Line",
+    "Story",
+    "cuda_header",
+    "kernel_text",
+    "source",
+    "step",
+    "story",
+    "wgsl_names",
+]
+
+_FOLDER = resources.files("clgemm").joinpath("kernels", "ladder")
+
+
+def source(rung: Rung) -> str:
+    """Return the OpenCL C of a rung, including its supporting kernels."""
+    files = [rung.file]
+    if hasattr(rung, "transpose"):
+        files.insert(0, "transpose.cl")
+    return "\n".join(map(kernel_text, files))
+
+
+def kernel_text(name: str) -> str:
+    """Return a file of the ladder's folder of kernels, such as ``wgsl/01_naive.wgsl``."""
+    return _FOLDER.joinpath(*name.split("/")).read_text(encoding="utf-8")
+
+
+def cuda_header() -> str:
+    """Return the header that lets NVRTC compile the rungs' OpenCL C as CUDA C++."""
+    return kernel_text("opencl_to_cuda.h")
+
+
+def wgsl_names() -> set[str]:
+    """Return the names of the rungs' files in WGSL, such as ``wgsl/01_naive.wgsl``."""
+    return {f"wgsl/{file.name}" for file in _FOLDER.joinpath("wgsl").iterdir()}
+
 
 SECTION = re.compile(r"// ([A-Z][\w -]*?)(, [^:]*)?: *(.*)")
 MACRO = re.compile(r'^#ifndef \w+\n#error ".*"\n#endif\n', re.MULTILINE)

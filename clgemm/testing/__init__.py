@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from clgemm.testing.assertions import assert_bitwise_repeatable, assert_product
-from clgemm.testing.bounds import error_bound, gamma
-from clgemm.testing.data import DATA, EXACT
-from clgemm.testing.operands import ArrayLayout, Operand
-from clgemm.testing.problems import BlasCall, GemmProblem
+from clgemm.testing.assertions import assert_bitwise_repeatable, assert_product, error_bound, gamma
+from clgemm.testing.problems import DATA, EXACT, ArrayLayout, BlasCall, GemmProblem, Operand
 
 if TYPE_CHECKING:
     from clgemm.testing.strategies import gemm_problems, layouts, matrices, sides, stacks

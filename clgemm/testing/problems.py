@@ -1,20 +1,293 @@
-"""One call of a matrix product with all that it must keep to."""
+"""Matrix elements, memory layouts, and calls of a matrix product with all that they must keep to.
+
+Arrays lie inside larger ones, whose other elements are guards.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from clgemm.testing.assertions import assert_product
-from clgemm.testing.bounds import error_bound
-from clgemm.testing.operands import Operand
+from clgemm.testing.assertions import assert_product, error_bound
 
-__all__ = ["BlasCall", "GemmProblem"]
+__all__ = [
+    "DATA",
+    "EXACT",
+    "ArrayLayout",
+    "BlasCall",
+    "GemmProblem",
+    "Operand",
+    "made",
+    "outside_unchanged",
+    "plant_special",
+]
 
 Array = npt.NDArray[Any]
+Shape = tuple[int, ...]
+FLOAT_BYTES = 4
+SPECIAL = (np.nan, np.inf, -np.inf)
+
+
+def _ones(_: np.random.Generator, shape: Shape) -> Array:
+    """Return ones: what is left out or counted twice changes a sum."""
+    return np.ones(shape)
+
+
+def _integers(rng: np.random.Generator, shape: Shape) -> Array:
+    """Return whole numbers up to 8: their products sum exactly in float32, in any order."""
+    return rng.integers(-8, 9, shape)
+
+
+def _normal(rng: np.random.Generator, shape: Shape) -> Array:
+    """Return normal numbers."""
+    return rng.standard_normal(shape)
+
+
+def _wide(rng: np.random.Generator, shape: Shape) -> Array:
+    """Return numbers over forty powers of two either way."""
+    return rng.uniform(-1, 1, shape) * 2.0 ** rng.integers(-40, 41, shape)
+
+
+def _full_mantissa(rng: np.random.Generator, shape: Shape) -> Array:
+    """Return numbers that need all 24 bits: parts of half precision lose the last ones."""
+    odd = 2 * rng.integers(0, 2**22, shape) + 1
+    signed: Array = np.copysign(1 + odd * 2.0**-23, rng.standard_normal(shape))
+    return signed
+
+
+def _cancelling(rng: np.random.Generator, shape: Shape) -> Array:
+    """Return large numbers of both signs on small ones: in sums, the large ones cancel."""
+    places = np.add.outer(np.arange(shape[-2]), np.arange(shape[-1]))
+    return np.where(places % 2, -(2.0**12), 2.0**12) + rng.uniform(-1, 1, shape)
+
+
+def _outlier(rng: np.random.Generator, shape: Shape) -> Array:
+    """Return normal numbers and one that is a million times larger."""
+    values = rng.standard_normal(shape)
+    if values.size:
+        values.flat[rng.integers(values.size)] *= 2.0**20
+    return values
+
+
+def _scaled_rows(rng: np.random.Generator, shape: Shape) -> Array:
+    """Return normal numbers, each row in its own power of two."""
+    return rng.standard_normal(shape) * 2.0 ** rng.integers(-30, 31, (*shape[:-1], 1))
+
+
+def _scaled_columns(rng: np.random.Generator, shape: Shape) -> Array:
+    """Return normal numbers, each column in its own power of two."""
+    return rng.standard_normal(shape) * 2.0 ** rng.integers(-30, 31, (*shape[:-2], 1, shape[-1]))
+
+
+def _half_limits(rng: np.random.Generator, shape: Shape) -> Array:
+    """Return numbers at the limits of half precision: 65504, 65520, 2**-14, 2**-24 and beyond."""
+    limits = [65504.0, 65519.0, 65520.0, 131008.0, 2.0**-14, 2.0**-15, 2.0**-24, 2.0**-26]
+    values: Array = rng.choice(limits, shape) * rng.choice([-1.0, 1.0], shape)
+    return values
+
+
+def _signed_zeros(rng: np.random.Generator, shape: Shape) -> Array:
+    """Return mostly zeros of both signs."""
+    return rng.choice([0.0, 0.0, 0.0, -0.0, -0.0, 1.0], shape)
+
+
+def _tiny(rng: np.random.Generator, shape: Shape) -> Array:
+    """Return numbers whose products are just above the smallest normal ones."""
+    return rng.choice([-1.0, 1.0], shape) * rng.uniform(1, 2, shape) * 2.0**-50
+
+
+def _huge(rng: np.random.Generator, shape: Shape) -> Array:
+    """Return numbers whose products come near the largest float32."""
+    return rng.choice([-1.0, 1.0], shape) * rng.uniform(1, 2, shape) * 2.0**56
+
+
+# The simplest first: failing examples shrink towards the front.
+DATA: Mapping[str, Callable[[np.random.Generator, Shape], Array]] = {
+    "ones": _ones,
+    "integers": _integers,
+    "normal": _normal,
+    "wide": _wide,
+    "full mantissa": _full_mantissa,
+    "cancelling": _cancelling,
+    "outlier": _outlier,
+    "scaled rows": _scaled_rows,
+    "scaled columns": _scaled_columns,
+    "half limits": _half_limits,
+    "signed zeros": _signed_zeros,
+    "tiny": _tiny,
+    "huge": _huge,
+}
+# Products of these sum exactly in float32, in any order, for k up to 2**17.
+EXACT = ("ones", "integers", "signed zeros")
+
+
+def made(name: str, rng: np.random.Generator, shape: Shape) -> npt.NDArray[np.float32]:
+    """Return a matrix, or a batch of them, of a family of `DATA`.
+
+    Raises
+    ------
+    ValueError
+        If there is no such family.
+    """
+    if name not in DATA:
+        raise ValueError(f"data={name!r} is not one of {', '.join(DATA)}")
+    return DATA[name](rng, shape).astype(np.float32)
+
+
+def plant_special(
+    values: npt.NDArray[np.float32], rng: np.random.Generator, count: int
+) -> npt.NDArray[np.float32]:
+    """Return the values with NaN or an infinity in the place of up to `count` of them."""
+    planted = values.copy()
+    for _ in range(count if values.size else 0):
+        planted.flat[rng.integers(values.size)] = SPECIAL[rng.integers(len(SPECIAL))]
+    return planted
+
+
+@dataclass
+class Operand:
+    """A view into a larger array whose other elements are guards.
+
+    Attributes
+    ----------
+    base : float32 ndarray
+        The larger array, contiguous by rows.
+    view : float32 ndarray
+        The matrix or batch: a view of `base`.
+    before : float32 ndarray
+        A copy of `base` as it was at first.
+    values : float32 ndarray
+        A copy of `view` as it was at first.
+    """
+
+    base: Array
+    view: Array
+    before: Array
+    values: Array
+
+    @classmethod
+    def of(cls, base: Array, view: Array) -> Operand:
+        """Return the operand of a base and a view of it, as they are now."""
+        return cls(base, view, base.copy(), np.array(view))
+
+    @property
+    def storage(self) -> Array:
+        """The memory from the first element of the view on, as BLAS takes it: shape (elements,)."""
+        return self.base.reshape(-1)[self.offset_bytes // FLOAT_BYTES :]
+
+    @property
+    def offset_bytes(self) -> int:
+        """Where the first element of the view lies in the base."""
+        return _offset_bytes(self.base, self.view)
+
+    def leading(self, order: str) -> int:
+        """Return the leading dimension of a 2-D view in elements, at least 1.
+
+        Parameters
+        ----------
+        order : {"F", "C"}
+            Whether it is the distance from a column to the next, or from a row to the next.
+        """
+        outer = 1 if order == "F" else 0
+        distance = self.view.strides[outer] // FLOAT_BYTES if self.view.size else 1
+        return int(max(1, distance, self.view.shape[1 - outer]))
+
+    def untouched(self) -> bool:
+        """Tell whether the base is bit for bit what it was."""
+        return np.array_equal(self.base.view(np.int32), self.before.view(np.int32))
+
+    def untouched_outside(self, view: Array) -> bool:
+        """Tell whether nothing changed but the elements of one view of the base."""
+        return outside_unchanged(self.base, self.before, view)
+
+    def __repr__(self) -> str:
+        """Return shape, strides in elements, offset, and the values if they are few."""
+        strides = tuple(stride // FLOAT_BYTES for stride in self.view.strides)
+        text = "x".join(map(str, self.view.shape))
+        place = f"{text}, strides {strides}, first element {self.offset_bytes // FLOAT_BYTES}"
+        few = np.array2string(self.values, threshold=16, edgeitems=2, separator=", ")
+        return f"<{place}: {' '.join(few.split())}>"
+
+
+def _offset_bytes(base: Array, view: Array) -> int:
+    at, begin = (x.__array_interface__["data"][0] for x in (view, base))
+    return int(at - begin)
+
+
+def outside_unchanged(base: Array, before: Array, view: Array) -> bool:
+    """Tell whether a base is bit for bit what it was, but for the elements of one view."""
+    changed = base.view(np.int32) != before.view(np.int32)
+    inside = np.zeros(base.size, bool)
+    offsets = np.full(view.shape, _offset_bytes(base, view) // FLOAT_BYTES, np.int64)
+    for axis, stride in enumerate(view.strides):
+        steps = np.arange(view.shape[axis]) * (stride // FLOAT_BYTES)
+        offsets += steps.reshape([-1 if i == axis else 1 for i in range(view.ndim)])
+    inside[offsets.ravel()] = True
+    return not (changed.ravel() & ~inside).any()
+
+
+@dataclass(frozen=True)
+class ArrayLayout:
+    """How an array lies inside a larger one.
+
+    Attributes
+    ----------
+    axes : tuple of int
+        The axes from the outermost in memory to the innermost: (0, 1) for rows, (1, 0) for columns.
+    steps : tuple of int
+        For each axis: 1 for neighbouring elements, 2 for every other one, a negative number for
+        reversed order, 0 for one slice that is repeated.
+    before, after : tuple of int
+        For each axis: guard elements before the first element and after the last one. They make
+        offsets and leading dimensions.
+    """
+
+    axes: tuple[int, ...]
+    steps: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    def place(self, values: npt.ArrayLike, guard: float = np.nan) -> Operand:
+        """Return the values in this layout.
+
+        Parameters
+        ----------
+        values : array_like
+            Of as many dimensions as the layout. Where a step is 0, the first slice is repeated.
+        guard : float, optional
+            The value of all other elements of the larger array.
+        """
+        content = np.asarray(values, np.float32)
+        shape = content.shape
+        counts = [min(n, 1) if s == 0 else n for n, s in zip(shape, self.steps, strict=True)]
+        spans = [
+            max(0, (n - 1) * max(1, abs(s)) + 1) for n, s in zip(counts, self.steps, strict=True)
+        ]
+        lengths = [b + span + a for b, span, a in zip(self.before, spans, self.after, strict=True)]
+        base = np.full([lengths[axis] for axis in self.axes], guard, np.float32)
+        ordered = base.transpose(np.argsort(self.axes))
+        window = tuple(
+            slice(b, b + span, max(1, abs(s)))
+            for b, span, s in zip(self.before, spans, self.steps, strict=True)
+        )
+        view = ordered[window][tuple(slice(None, None, -1 if s < 0 else 1) for s in self.steps)]
+        view[...] = content[tuple(slice(0, count) for count in counts)]
+        if 0 in self.steps:
+            view = np.broadcast_to(view, shape)
+        return Operand.of(base, view)
+
+    def __repr__(self) -> str:
+        """Return what differs from an array of its own, contiguous by rows."""
+        zeros, ones = (0,) * len(self.axes), (1,) * len(self.axes)
+        parts = [f"axes={self.axes}"] if self.axes != tuple(range(len(self.axes))) else []
+        parts += [f"steps={self.steps}"] if self.steps != ones else []
+        parts += [f"before={self.before}"] if self.before != zeros else []
+        parts += [f"after={self.after}"] if self.after != zeros else []
+        return f"ArrayLayout({', '.join(parts) or 'contiguous'})"
 
 
 class BlasCall(NamedTuple):

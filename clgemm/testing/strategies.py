@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from clgemm.testing.data import DATA, made, plant_special
-from clgemm.testing.operands import ArrayLayout, Operand
-from clgemm.testing.problems import GemmProblem
+from clgemm.testing.problems import DATA, ArrayLayout, GemmProblem, Operand, made, plant_special
 
 try:
     from hypothesis import strategies as st

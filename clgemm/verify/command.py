@@ -23,9 +23,7 @@ from clgemm.info import installed_version
 from clgemm.planning.planner import families
 from clgemm.records.verified import FORMAT, all_verified, file_name, verified_hash
 from clgemm.terminal import duration, meter, print_table, whole
-from clgemm.verify.contract import verify_contract
-from clgemm.verify.families import verify_family
-from clgemm.verify.tally import Count, Tally
+from clgemm.verify.checks import Count, Tally, verify_contract, verify_family
 
 __all__ = ["add_arguments", "main", "verify"]
 

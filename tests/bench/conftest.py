@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clgemm.bench import rounds
-from clgemm.bench.pipe import Worker, environment
+from clgemm.bench.rounds import Worker, environment
 from clgemm.hardware.choice import get_device
 from clgemm.hardware.identity import identity
 

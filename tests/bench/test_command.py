@@ -18,7 +18,7 @@ from bench_workers import gone
 from clgemm.__main__ import main
 from clgemm.bench import command, contenders, report, rounds, startup
 from clgemm.bench.contenders import DEVICE, HOST
-from clgemm.bench.figures import SKIPPED, ratios, spread
+from clgemm.bench.rounds import SKIPPED, ratios, spread
 from clgemm.hardware.choice import devices
 
 SIMULATED = any(name in d.name for d in devices() for name in ("llvmpipe", "Oclgrind"))

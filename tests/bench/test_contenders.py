@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from clgemm.bench import contenders, operands
+from clgemm.bench import cases, contenders
 from clgemm.bench.cases import Case
 from clgemm.bench.contenders import DEVICE, HOST, ROUTED
 
@@ -35,7 +35,7 @@ def test_contenders_compute_the_case(device, name, mode, case):
         pytest.skip(str(error))
     assert np.isnan(call.fetch()).all()
     call.once()
-    assert operands.judge(case, call.fetch(), operands.reference(case))[1] <= 1
+    assert cases.judge(case, call.fetch(), cases.reference(case))[1] <= 1
 
 
 class OnHost(ModuleType):
@@ -64,7 +64,7 @@ def test_cublas_computes_the_case(case, monkeypatch):
     assert contenders.available("cuBLAS", device) == "cupy 0, CUDA 13000"
     call = contenders.prepare("cuBLAS", case, DEVICE, device)
     call.once()
-    assert operands.judge(case, call.fetch(), operands.reference(case))[1] <= 1
+    assert cases.judge(case, call.fetch(), cases.reference(case))[1] <= 1
     device.name = "NVIDIA X"
     with pytest.raises(RuntimeError, match="CuPy: it does not list NVIDIA X; its devices are"):
         contenders.available("cuBLAS", device)
@@ -99,7 +99,7 @@ def test_pytorch_names_its_blas(monkeypatch):
 def test_the_contender_of_the_regret_chooses_its_side(monkeypatch):
     """Only this contender's process chooses the side; all others are on the device."""
     from clgemm.bench.host_blas_peers import OTHER_OPENBLAS
-    from clgemm.bench.pipe import environment, own_environment
+    from clgemm.bench.rounds import environment, own_environment
 
     monkeypatch.delenv("CLGEMM_THRESHOLD", raising=False)
     variables = environment(2)

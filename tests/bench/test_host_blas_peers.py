@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from clgemm.bench import command, contenders, host_blas_peers, operands
+from clgemm.bench import cases, command, contenders, host_blas_peers
 from clgemm.bench.cases import Case
 from clgemm.bench.contenders import HOST
 from clgemm.bench.host_blas_peers import HOST_PEERS, LIBRARIES, OTHER_OPENBLAS
@@ -40,7 +40,7 @@ def test_peers_compute_the_cases(name):
             continue
         assert np.isnan(call.fetch()).all()
         call.once()
-        assert operands.judge(case, call.fetch(), operands.reference(case))[1] <= 1, case.label
+        assert cases.judge(case, call.fetch(), cases.reference(case))[1] <= 1, case.label
 
 
 class OwnBlas:
@@ -87,7 +87,7 @@ def test_operands_reach_a_blas_where_they_lie(case, monkeypatch):
         return
     call = contenders.prepare("BLIS", case, HOST, None)
     call.once()
-    assert operands.judge(case, call.fetch(), operands.reference(case))[1] <= 1
+    assert cases.judge(case, call.fetch(), cases.reference(case))[1] <= 1
 
 
 @pytest.mark.parametrize("name", LIBRARIES)

@@ -1,14 +1,29 @@
-"""Tests of the rounds in which contenders take turns."""
+"""Tests of the rounds in which contenders take turns, of their workers, figures and tables."""
 
 from __future__ import annotations
 
-import pytest
-from bench_results import CUBE
+import json
+import os
+import signal
+import time
 
+import pytest
+from bench_results import CUBE, fake_report, outcome
+from bench_workers import gone, scripted
+
+from clgemm.bench import report
 from clgemm.bench.cases import Case
 from clgemm.bench.contenders import DEVICE, HOST
-from clgemm.bench.pipe import WorkerDiedError
-from clgemm.bench.rounds import Settings, Tournament
+from clgemm.bench.rounds import (
+    Settings,
+    Spread,
+    Tournament,
+    Worker,
+    WorkerDiedError,
+    environment,
+    ratios,
+    spread,
+)
 
 
 class Scripted:
@@ -86,3 +101,84 @@ def test_a_reference_that_takes_too_long_is_said(tmp_path):
     assert ours.trouble == (
         "skipped: the float64 reference would take 18 s, more than the budget of 10 s"
     )
+
+
+def test_the_ratio_is_the_median_of_the_rounds():
+    """The ratio is the median of the rounds' ratios, not the ratio of the medians."""
+    ours, theirs = outcome(rounds_s=(1, 3, 3)), outcome("NumPy", (2, 2, 9))
+    assert ratios(ours.rounds_s, theirs.rounds_s) == pytest.approx([2, 2 / 3, 3])
+    assert ours.ratio_to(theirs) == pytest.approx((2, 2 / 3, 3))
+    assert ours.time_s == Spread(3, 1, 3)
+    assert ours.gflops == CUBE.flops / 3 / 1e9
+
+
+def test_figures_are_refused():
+    """A spread of no figures and ratios of unequal numbers of rounds raise ValueError."""
+    with pytest.raises(ValueError, match="no figures"):
+        spread([])
+    with pytest.raises(ValueError, match="longer"):
+        ratios([1, 2], [1, 2, 3])
+
+
+def test_a_killed_worker_is_reported_and_replaced(worker):
+    """The error names the signal that killed a worker, and the next request starts another."""
+    worker.ask("about")
+    killed = worker.process_id
+    os.kill(killed, signal.SIGKILL)
+    with pytest.raises(WorkerDiedError, match=r"clgemm's process died \(signal SIGKILL\)"):
+        worker.ask("about")
+    assert gone(killed)
+    assert worker.ask("about")
+    assert worker.process_id != killed
+
+
+def test_a_dying_workers_last_words_are_kept():
+    """The error for a worker that dies has the line in which it names the error."""
+    words = "import sys; print('LLVM ERROR: Cannot select', file=sys.stderr); sys.exit(3)"
+    with scripted(words) as dying, pytest.raises(WorkerDiedError) as death:
+        dying.ask("about")
+    assert str(death.value) == ("clgemm's process died (exit status 3): LLVM ERROR: Cannot select")
+
+
+def test_no_child_is_left():
+    """A worker's process ends with its block, also after an interruption in a long call."""
+    with Worker("NumPy", ["", "", "0"], environment(1)) as counting:
+        counting.ask("about")
+        first = counting.process_id
+    assert gone(first)
+    begin = time.monotonic()
+    sleeping = scripted("import time; time.sleep(600)")
+    second = sleeping._started().pid
+    with pytest.raises(KeyboardInterrupt), sleeping:
+        raise KeyboardInterrupt
+    assert gone(second)
+    assert time.monotonic() - begin < 60  # not the ten minutes
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict", "trouble"),
+    [
+        ({"worst": 1.5}, "WRONG", "an element's error is 1.5 times the bound of rounding errors"),
+        ({"worst": float("nan")}, "WRONG", "an element's error is nan times"),
+        ({"failure": "boom"}, "failed", "boom"),
+        ({"failure": "skipped: too long"}, "skipped", "skipped: too long"),
+        ({"rounds_s": ()}, "failed", "was not timed"),
+    ],
+)
+def test_bad_results_are_no_speed(values, verdict, trouble, capsys):
+    """A bad result has no speed and no ratio, in the table and in the JSON."""
+    bad, good = outcome(**values), outcome("NumPy")
+    assert (bad.ok, bad.verdict, bad.gflops) == (False, verdict, 0)
+    assert trouble in bad.trouble
+    assert bad.ratio_to(good) is None
+    assert good.ratio_to(bad) is None
+    run = fake_report([(CUBE, {HOST: [bad, good]})])
+    assert run.ok == (verdict == "skipped")
+    report.print_report(run)
+    printed = capsys.readouterr().out
+    assert verdict in printed
+    assert trouble in printed
+    ours, theirs = json.loads(report.as_json(run))["cases"][0][HOST]
+    assert (ours["correct"], ours["gflops"], ours["of_peak"]) == (False, None, None)
+    assert trouble in ours["failure"]
+    assert theirs["clgemm_is_faster_by"] is None

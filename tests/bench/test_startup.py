@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from clgemm.bench import startup
-from clgemm.bench.pipe import environment
+from clgemm.bench.rounds import environment
 
 
 def test_caches_are_kept_apart(tmp_path):

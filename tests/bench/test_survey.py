@@ -1,124 +1,33 @@
-"""Tests of the random products of a survey and of their statistics."""
+"""Tests of ``python -m clgemm bench --survey`` and of its statistics."""
 
 from __future__ import annotations
 
-import math
+import importlib.util
+import json
+from argparse import Namespace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from bench_results import CASES, MACHINE, PLAN, SURVEY, made_up, right
 
+from clgemm.__main__ import main
 from clgemm.bench import survey
 from clgemm.bench.cases import Case
-from clgemm.bench.contenders import DEVICE, HOST
-from clgemm.bench.figures import Outcome
-from clgemm.bench.survey import Bounds, random_cases, regret, regret_of_choice, summary
+from clgemm.bench.contenders import DEVICE, HOST, ROUTED
+from clgemm.bench.draws import KINDS, Bounds, random_cases
+from clgemm.bench.rounds import Outcome, RequestError, Settings, Tournament
+from clgemm.bench.survey import (
+    BEST,
+    SurveyReport,
+    as_json,
+    print_survey,
+    regret,
+    regret_of_choice,
+    summary,
+)
 
 CUBE = Case("square", 8, 8, 8)
-
-
-# Products
-
-
-def test_a_seed_gives_the_same_products_everywhere():
-    """These products of seed 1 were drawn on one machine; any other draws them too."""
-    labels = [case.label for case in random_cases(8, 1, Bounds())]
-    assert labels == SEED_1
-    assert labels != [case.label for case in random_cases(8, 2, Bounds())]
-
-
-SEED_1 = [
-    *("8x11x1918", "63x63x129", "5077x107x1 TN", "344x1664x21 TT"),
-    *("3727x1655x11", "921x13918x316", "13759x1793x191 DT", "1088x1024x8832 NT"),
-]
-
-
-@given(
-    seed=st.integers(0, 10**6),
-    sides=st.tuples(st.integers(1, 300), st.integers(1, 60)),
-    work=st.tuples(st.integers(3, 9), st.integers(1, 5)),
-)
-@settings(deadline=None, max_examples=10)
-def test_products_are_within_the_bounds(seed, sides, work):
-    """Sides, work and storage are within the bounds, or the error names the bounds."""
-    low, factor = sides
-    bounds = Bounds((low, low * factor), (10 ** work[0], 10 ** sum(work)))
-    try:
-        cases = random_cases(12, seed, bounds, "wide")
-    except ValueError as error:
-        assert str(bounds) in str(error)  # noqa: PT017 - there may be such products or none
-        return
-    assert len(set(cases)) == 12
-    assert [case.work for case in cases] == sorted(case.work for case in cases)
-    for case in cases:
-        assert low <= min(case.m, case.n, case.k)
-        assert max(case.m, case.n, case.k) <= low * factor
-        assert bounds.work[0] <= case.work <= bounds.work[1]
-        assert case.size_bytes <= survey.STORAGE_BYTES
-        assert case.data == "wide"
-
-
-def test_a_longer_survey_has_the_products_of_a_shorter_one():
-    """A survey of more products of the same seed contains those of a shorter one."""
-    assert set(random_cases(20, 3, Bounds())) <= set(random_cases(60, 3, Bounds()))
-
-
-def test_every_kind_layout_and_decade_is_drawn():
-    """Three hundred products have every kind, layout and decade of work, none too rarely."""
-    cases = random_cases(300, 5, Bounds())
-    groups = survey.groupings(cases)
-    assert set(groups["kind"]) == set(survey.KINDS)
-    assert min(map(len, groups["kind"].values())) >= 8
-    assert {case.layout_a for case in cases} == {case.layout_b for case in cases} == set("NTSD")
-    assert {f"1e{p} to 1e{p + 1}" for p in range(5, 12)} == set(groups["multiply-adds"])
-    assert {case.shared_b for case in cases if case.batch > 1} == {False, True}
-    for name, found in groups.items():
-        assert sum(map(len, found.values())) == 300, name
-
-
-@pytest.mark.parametrize(
-    ("kind", "fits"),
-    [
-        ("square", lambda m, n, k: m == n == k),
-        ("multiples of 8", lambda m, n, k: m % 8 == n % 8 == k % 8 == 0),
-        ("multiples of 64", lambda m, n, k: m % 64 == n % 64 == k % 64 == 0),
-        ("one off multiples of 64", lambda *sides: {x % 64 for x in sides} <= {1, 63}),
-        ("short k", lambda m, n, k: k <= 32 and min(m, n) >= 64),
-        ("long k", lambda m, n, k: k >= 1000 and max(m, n) <= 128),
-        ("few rows or columns", lambda m, n, k: min(m, n) <= 64 and min(max(m, n), k) >= 128),
-    ],
-)
-def test_kinds_are_what_they_are_called(kind, fits):
-    """Each product has the sides that the name of its kind says."""
-    chosen = [case for case in random_cases(200, 4, Bounds()) if case.group == kind]
-    assert len(chosen) > 4
-    assert all(fits(case.m, case.n, case.k) for case in chosen)
-
-
-def test_sizes_are_log_uniform():
-    """A fifth of the sizes between 10 and 10**6 is in each decade, within 5 standard deviations."""
-    draw = survey.Draw(0, Bounds((10, 10**6)))
-    sizes = [draw.side() for _ in range(5000)]
-    for power in range(1, 6):
-        share = sum(10**power <= size < 10 ** (power + 1) for size in sizes) / len(sizes)
-        assert abs(share - 0.2) < 5 * math.sqrt(0.2 * 0.8 / len(sizes))
-
-
-def test_impossible_kinds_are_left_out():
-    """Kinds outside the bounds are not drawn; without any, the error names the bounds."""
-    bounds = Bounds((64, 2048))
-    assert set(survey.KINDS) - set(survey.possible_kinds(bounds)) == {"short k"}
-    assert not [case for case in random_cases(60, 1, bounds) if case.group == "short k"]
-    with pytest.raises(ValueError, match=r"no product found within Bounds\(sides=\(1, 2\)"):
-        random_cases(1, 0, Bounds((1, 2), (10**6, 10**7)))
-    with pytest.raises(ValueError, match=r"only \d+ products of 999 found"):
-        random_cases(999, 0, Bounds((8, 8), (512, 512)))
-    with pytest.raises(ValueError, match="sides=5:3 is not a range"):
-        Bounds((5, 3))
-
-
-# Statistics
 
 
 def test_ratios_are_summarised():
@@ -131,9 +40,22 @@ def test_ratios_are_summarised():
         np.percentile(ratios, (5, 50, 95))
     )
     assert (found.least, found.greatest) == (0.25, 8)
-    assert survey.percentile([3.0], 95) == 3
+    assert summary([3.0]).high == 3
     with pytest.raises(ValueError, match="no ratios"):
         summary([])
+
+
+def test_every_kind_layout_and_decade_is_drawn():
+    """Three hundred products have every kind, layout and decade of work, none too rarely."""
+    cases = random_cases(300, 5, Bounds())
+    groups = survey.groupings(cases)
+    assert set(groups["kind"]) == set(KINDS)
+    assert min(map(len, groups["kind"].values())) >= 8
+    assert {case.layout_a for case in cases} == {case.layout_b for case in cases} == set("NTSD")
+    assert {f"1e{p} to 1e{p + 1}" for p in range(5, 12)} == set(groups["multiply-adds"])
+    assert {case.shared_b for case in cases if case.batch > 1} == {False, True}
+    for name, found in groups.items():
+        assert sum(map(len, found.values())) == 300, name
 
 
 def test_products_are_grouped():
@@ -181,3 +103,222 @@ def test_the_regret_of_the_choice_is_of_the_chosen_side():
     assert regret_of_choice(routed, host, device) == 1.5
     routed.worst = 3
     assert regret_of_choice(routed, host, device) is None
+
+
+def test_ratios_are_those_of_each_peer_and_of_the_best():
+    """The best peer of a product is the one with the least ratio; alone, it is not named."""
+    report = made_up()
+    ratios = report.ratios(HOST)
+    assert list(ratios) == [BEST, "NumPy", "MKL"]
+    assert set(ratios["NumPy"].values()) == {2}
+    assert [ratios["MKL"][case] for case in CASES] == [0.5 + i / 20 for i in range(40)]
+    assert [ratios[BEST][case] for case in CASES] == [min(2, 0.5 + i / 20) for i in range(40)]
+    assert report.ratios(DEVICE) == {"CLBlast": dict.fromkeys(CASES, 3)}
+    assert report.regrets() == dict.fromkeys(CASES, 1.5)
+    assert list(report.regrets_of_choice().values()) == [1.0, 2.0] * 20
+    assert report.ok
+
+
+@pytest.mark.parametrize("wrong", ["clgemm", ROUTED])
+def test_a_wrong_product_has_no_ratio(wrong, capsys):
+    """A wrong product of clgemm has neither ratio nor regret, is named, and the run fails."""
+    report = made_up(**{wrong: {"worst": 2.0}})
+    assert not report.ok
+    assert CASES[0] not in report.regrets()
+    assert (CASES[0] in report.ratios(HOST)["NumPy"]) == (wrong == ROUTED)
+    print_survey(report)
+    assert f"1 products ({CASES[0].label}): {wrong}: WRONG" in capsys.readouterr().out
+
+
+def test_a_skipped_peer_is_no_error(capsys):
+    """A product that one peer skips keeps the ratio to the other, and the reason is printed."""
+    report = made_up(MKL={"failure": "skipped: it needs operands with a unit stride"})
+    ratios = report.ratios(HOST)
+    assert report.ok
+    assert CASES[0] not in ratios["MKL"]
+    assert ratios[BEST][CASES[0]] == 2
+    print_survey(report)
+    assert "MKL: skipped: it needs operands with a unit stride" in capsys.readouterr().out
+
+
+def test_the_report_has_groups_and_the_worst(capsys):
+    """The report names the survey, each group, and the twenty worst products with their plans."""
+    print_survey(made_up())
+    printed = capsys.readouterr().out
+    for text in (
+        *("40 random products, seed 1", "sides 1 to 500", "multiply-adds 1e5 to 1e8"),
+        *("NumPy arrays: how many times faster than best peer", "mean (5 %) to each peer"),
+        *("2.00 (2.00)", "1.35 (0.60)"),
+        *("device arrays: how many times faster than CLBlast", "1e5 to 1e6", "batch", "1 to 7"),
+        *("the 20 worst", "2 pack, 1 blocked; work_m=8, width=16", "a note"),
+        *("matmul of NumPy arrays: its time over the better side's", "regret"),
+        *("the chosen side's time over the better side's", "1.41", "of it, the choice"),
+    ):
+        assert text in printed
+    worst = printed[printed.index("NumPy arrays: the 20 worst") :].split("device arrays")[0]
+    lines = [line for line in worst.splitlines() if "work_m=8" in line]
+    assert len(lines) == 20
+    assert CASES[0].label in lines[0]
+    assert "0.50" in lines[0]
+
+
+def test_the_json_is_for_the_docs(tmp_path, monkeypatch):
+    """The JSON holds each product and the statistics, and docs/render.py makes a table of it."""
+    found = json.loads(as_json(made_up()))
+    assert found["survey"] == SURVEY | {"sides": [1, 500], "work": [10**5, 10**8]}
+    assert found["summary"][DEVICE]["CLBlast"]["all"]["all"]["mean"] == 3
+    assert found["regret"]["all"]["all"] == {
+        **dict.fromkeys(("mean", "low", "median", "high", "least", "greatest"), 1.5),
+        "count": 40,
+    }
+    assert found["regret_of_choice"]["all"]["all"]["greatest"] == 2
+    assert [Case.from_dict(each) for each in found["cases"]] == CASES
+    first = found["cases"][0]
+    assert first[HOST]["plan"] == PLAN
+    assert first[HOST]["MKL"] == {"time_s": 0.5, "ratio": 0.5}
+    assert first["regret"] == 1.5
+    assert [each["regret_of_choice"] for each in found["cases"][:2]] == [1, 2]
+    assert [each[HOST][ROUTED]["side"] for each in found["cases"][:2]] == [DEVICE, HOST]
+    script = Path(__file__).resolve().parents[2] / "docs" / "render.py"
+    specification = importlib.util.spec_from_file_location("render_survey", script)
+    render = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(render)
+    monkeypatch.setattr(render, "MEASURED", tmp_path)
+    (tmp_path / "survey_x.json").write_text(json.dumps(found))
+    table = render.table("survey_x")
+    assert table.columns[1:3] == ["products", "NumPy arrays: best peer"]
+    assert table.columns[-2:] == ["on the device: CLBlast", "regret of `matmul`"]
+    assert {len(row) for row in table.rows} == {len(table.columns)} == {len(table.align)}
+    assert table.rows[0][0:2] == ["all", "40"]
+    assert table.rows[0][-2:] == ["3.00 (3.00 to 3.00)", "1.50 (1.50 to 1.50)"]
+    assert "--survey 40 --seed 1 --sides 1:500" in table.text()
+    assert "Greatest regret: 1.50." in table.text()
+
+
+@pytest.fixture
+def short_turns(monkeypatch):
+    """Make a survey's turns short."""
+    short = Settings(rounds=2, turn_s=0.001, pause_s=0.0)
+    monkeypatch.setattr(survey, "SETTINGS", short)
+
+
+def test_a_survey_runs_from_end_to_end(short_turns, tmp_path, capsys):
+    """Three products against NumPy: checked, with ratios, regrets, plans and pictures."""
+    files = ["--json", str(tmp_path / "s.json"), "--plot", str(tmp_path / "s.png")]
+    arguments = ["--survey", "3", "--seed", "7", "--sides", "8:64", "--work", "1e4:1e6"]
+    assert main(["bench", *arguments, "--peers", "numpy", "--precision", "strict", *files]) == 0
+    printed = capsys.readouterr().out
+    assert "survey of 3 random products, seed 7: sides 8 to 64" in printed
+    assert "precision strict" in printed
+    found = json.loads((tmp_path / "s.json").read_text())
+    assert found["precision"] == found["survey"]["precision"] == "strict"
+    expected = random_cases(3, 7, Bounds((8, 64), (10**4, 10**6)))
+    assert [Case.from_dict(each) for each in found["cases"]] == expected
+    for each in found["cases"]:
+        assert DEVICE not in each
+        assert set(each[HOST]) == {"plan", "clgemm", "NumPy", ROUTED}
+        assert all(each[HOST][name]["time_s"] > 0 for name in ("clgemm", "NumPy", ROUTED))
+        assert each["regret"] > 0
+        assert each[HOST][ROUTED]["side"] in (HOST, DEVICE)
+        assert each[HOST]["plan"]["launches"]
+    assert found["summary"][HOST]["NumPy"]["all"]["all"]["count"] == 3
+    assert (tmp_path / "s.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_survey_that_may_be_too_long_is_shuffled():
+    """With --minutes, the products are the same in another order, which favours no size."""
+    args = Namespace(survey=40, seed=7, sides=None, work=None, data="normal", shapes=None)
+    whole, shuffled = (
+        survey.cases(Namespace(**vars(args), minutes=minutes), ["NumPy"]) for minutes in (None, 2.0)
+    )
+    assert shuffled != whole
+    assert sorted(map(str, shuffled)) == sorted(map(str, whole))
+
+
+def test_a_survey_ends_when_its_time_is_up(short_turns, capsys):
+    """It measures one product at least, and says how many there were."""
+    arguments = ["--survey", "3", "--sides", "8:64", "--work", "1e4:1e6", "--minutes", "1e-6"]
+    assert main(["bench", *arguments, "--peers", "numpy"]) == 0
+    assert "1 of 3 products were measured in 1e-06 minutes" in capsys.readouterr().out
+
+
+def test_only_a_survey_has_minutes(capsys):
+    """A benchmark of named shapes measures all of them."""
+    assert main(["bench", "--shapes", "8", "--minutes", "1"]) != 0
+    assert "--minutes is for a survey" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("peers", "contenders"),
+    [
+        (["cuBLAS"], {DEVICE: ["clgemm", "cuBLAS"]}),
+        (["MKL"], {HOST: ["clgemm", "MKL"]}),
+        (["NumPy", "MKL"], {HOST: ["clgemm", "NumPy", "MKL", ROUTED]}),
+        (["NumPy", "cuBLAS"], {HOST: ["clgemm", "NumPy", ROUTED], DEVICE: ["clgemm", "cuBLAS"]}),
+    ],
+)
+def test_the_peers_say_what_is_surveyed(peers, contenders, tmp_path):
+    """Arrays without a peer are left out, and the regret is measured if NumPy is a peer."""
+    tournament = Tournament({}, peers, survey.SETTINGS, tmp_path)
+    survey.enter(tournament, peers)
+    assert tournament.contenders == contenders
+
+
+def test_a_survey_without_peers_fails(tmp_path):
+    """A survey of which no peer is installed ends with an error."""
+    with pytest.raises(RequestError, match="none of the peers is here"):
+        survey.enter(Tournament({}, [], survey.SETTINGS, tmp_path), [])
+
+
+def test_a_plan_that_fails_is_said():
+    """The plan of a right product is kept for each mode; a failure is kept as its text."""
+
+    class Planner:
+        def ask(self, request, **keywords):
+            assert (request, keywords["case"]) == ("plan", case.as_dict())
+            if keywords["mode"] == DEVICE:
+                raise RequestError("boom")
+            return PLAN
+
+    report = SurveyReport(MACHINE, survey=SURVEY)
+    case, modes = made_up().results[0]
+    survey.explain(report, Planner(), case, modes)
+    assert report.plans[case][HOST] == PLAN
+    assert report.plans[case][DEVICE]["launches"] == "no plan: boom"
+    report.plans.clear()
+    survey.explain(report, Planner(), case, {HOST: [right("clgemm", case, 1, worst=2)]})
+    assert not report.plans
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--survey", "3", "--shapes", "8"], "--shapes and --survey exclude each other"),
+        (["--survey", "3", "--peers", "none"], "a survey needs a peer"),
+        (["--survey", "3", "--programs", "1"], "--survey and --programs exclude each other"),
+        (["--survey", "3", "--sides", "9:4"], "sides=9:4 is not a range"),
+        (["--survey", "3", "--sides", "1:2", "--work", "1e9:2e9"], "no product found within"),
+    ],
+)
+def test_command_refuses_clearly(arguments, message, capsys):
+    """A wrong argument ends the command with code 2 and a message before it measures."""
+    assert main(["bench", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_wrong_precision_is_refused(monkeypatch, capsys):
+    """A wrong CLGEMM_PRECISION ends the command with code 2 and a message before it measures."""
+    monkeypatch.setenv("CLGEMM_PRECISION", "odd")
+    assert main(["bench", "--survey", "1"]) == 2
+    assert "CLGEMM_PRECISION='odd' is not one of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--sides", "64"], ["--work", "1e5:x"], ["--survey", "0"], ["--data", "odd"], ["--seed", "a"]],
+)
+def test_command_refuses_values(arguments, capsys):
+    """A wrong value ends the command with argparse's error, which names it."""
+    with pytest.raises(SystemExit, match="2"):
+        main(["bench", "--survey", "1", *arguments])
+    assert arguments[1] in capsys.readouterr().err

@@ -1,16 +1,29 @@
-"""Tests of the worker process, which times and checks one contender."""
+"""Tests of the worker process, of the plans that it tells and of the roofs that it measures."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import numpy as np
+import pyopencl as cl
 import pytest
 from bench_workers import scripted
 
+from clgemm.bench import contenders, peak, plans
 from clgemm.bench.cases import Case
 from clgemm.bench.contenders import DEVICE, HOST, ROUTED
-from clgemm.bench.pipe import RequestError, Worker, environment, own_environment
-from clgemm.bench.rounds import Settings, Tournament
+from clgemm.bench.rounds import (
+    RequestError,
+    Settings,
+    Tournament,
+    Worker,
+    environment,
+    own_environment,
+)
+from clgemm.core.precision import precision
 from clgemm.hardware.choice import get_device
 from clgemm.hardware.identity import identity
+from clgemm.kernels import FAMILIES
 
 
 def test_a_worker_times_and_judges(worker, tmp_path):
@@ -66,3 +79,69 @@ def test_a_wrong_product_is_found_out(tmp_path):
         results = fair.contest(Case("square", 40, 40, 40))
     assert [o.verdict for o in results[HOST]] == ["WRONG", ""]
     assert results[HOST][0].worst > 1
+
+
+@pytest.mark.parametrize("case", [Case("", 64, 64, 64), Case("", 9, 8, 7, "T", "S", batch=3)])
+def test_a_plan_names_its_family_its_config_and_its_launches(device, case):
+    """The family is one that makes products, and one of the launches is of it."""
+    call = contenders.prepare("clgemm", case, DEVICE, device)
+    with precision("strict"):
+        found = plans.described(*call.matrices, device)
+    assert found["family"] in {family.name for family in FAMILIES}
+    counts = dict(reversed(each.split(" ", 1)) for each in found["launches"].split(", "))
+    assert int(counts[found["family"]]) >= 1
+    assert all(text.partition("=")[2].isdecimal() for text in found["config"].split(", "))
+
+
+def test_products_in_tiles_have_no_single_plan(monkeypatch):
+    """Host arrays that reach a device through transfers are multiplied in tiles."""
+    monkeypatch.setattr(plans, "transfer_config", lambda _: object())
+    a = np.zeros((2, 2), np.float32)
+    assert plans.described(a, a, a, None) == {
+        "family": "",
+        "config": "",
+        "launches": "tiles, with transfers",
+    }
+
+
+def test_the_launch_that_multiplies_is_found():
+    """It is the first one of a family that makes products; a lonely other launch stands alone."""
+    steps = [SimpleNamespace(config=SimpleNamespace(family=name)) for name in NAMES]
+    assert plans.main_step(steps) is steps[1]
+    assert plans.main_step(steps[:1]) is steps[0]
+
+
+NAMES = "pack", "tiled", "reduce", "direct"
+
+
+@pytest.mark.parametrize("width", [1, 4, 8])
+def test_the_peaks_loop_makes_every_step(device, width):
+    """peak.cl makes every step: with factor and term 1, each element counts the steps."""
+    (items, group), chains = (6, 1) if device.kind == "CPU" else (8, 4), 5
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(peak, "_items", lambda _: (items, group))
+        kernel = peak._kernel(device, "peak", {"WIDTH": width, "CHAINS": chains, "FMA": 0})
+    out = cl.Buffer(device.context, cl.mem_flags.WRITE_ONLY, 4 * items)
+    kernel.set_args(np.int32(7), np.float32(1), np.float32(1), out)
+    peak._seconds(device.queue, kernel, (items, group))
+    counted = np.empty(items, np.float32)
+    cl.enqueue_copy(device.queue, counted, out)
+    expected = [sum(width * (item + chain + 7) for chain in range(chains)) for item in range(items)]
+    np.testing.assert_array_equal(counted, expected)
+
+
+def test_roofs_are_measured(device, monkeypatch):
+    """measure returns figures above 0 and names the variants that fail."""
+    monkeypatch.setattr(peak, "LONG_S", 0)
+    monkeypatch.setattr(peak, "STREAM_BYTES", 2**16)
+    monkeypatch.setattr(peak, "CACHED", 0)
+    monkeypatch.setattr(peak, "_items", lambda _: (64, 1))
+    monkeypatch.setattr(
+        peak, "peak_variants", lambda _: [peak.PeakVariant(4, 8), peak.PeakVariant(3, 8)]
+    )
+    roofs = peak.measure(device)
+    assert roofs["gflops"] > 0
+    assert roofs["bandwidth_gbps"] > 0
+    assert (roofs["width"], roofs["chains"]) == (4, 8)
+    (failure,) = roofs["failures"]
+    assert "PeakVariant(width=3, chains=8)" in failure

@@ -22,8 +22,7 @@ from clgemm.kernels.tiled.family import TILED
 from clgemm.planning import planner
 from clgemm.runtime import workspace as workspace_module
 from clgemm.runtime.workspace import Workspace
-from clgemm.verify import families as verified
-from clgemm.verify.tally import Tally
+from clgemm.verify import checks
 
 GUARD_BYTES, GUARD = 2**16, 0x5A
 FAMILIES = [family.name for family in planner.FAMILIES if not family.instructions]
@@ -68,9 +67,9 @@ def test_nothing_is_written_behind_scratch_memory(name, guarded):
     family = next(x for x in planner.FAMILIES if x.name == name)
     if family not in planner.families(device):
         pytest.skip("the device is not given this family")
-    tally, left = Tally(), iter([True] * PRODUCTS)
+    tally, left = checks.Tally(), iter([True] * PRODUCTS)
     rng = np.random.default_rng(27)
-    verified.verify_family(device, family, tally, rng, lambda: next(left, False))
+    checks.verify_family(device, family, tally, rng, lambda: next(left, False))
     assert tally.failures == 0, tally.messages
     assert broken(made) == []
 

@@ -7,11 +7,10 @@ import pytest
 from clgemm.__main__ import main
 from clgemm.hardware.choice import devices
 from clgemm.ladder import opencl
-from clgemm.ladder.counts import count
 from clgemm.ladder.explain import compiled, registers_in
-from clgemm.ladder.kernels import kernel_text
-from clgemm.ladder.rung import Shape
+from clgemm.ladder.rung import Shape, count
 from clgemm.ladder.rungs import RUNGS, configure
+from clgemm.ladder.story import kernel_text
 
 M, N, K = SHAPE = Shape(32, 16, 24)
 BLOCKS = {"tile_m": 16, "tile_n": 16, "tile_k": 8, "work_m": 2, "work_n": 4}

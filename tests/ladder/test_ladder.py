@@ -20,7 +20,7 @@ from clgemm import ladder
 from clgemm.__main__ import main
 from clgemm.hardware.choice import devices
 from clgemm.hardware.device import Device
-from clgemm.ladder import cuda, kernels, opencl
+from clgemm.ladder import cuda, opencl, story
 from clgemm.ladder.rung import Rung, Shape, Target
 from clgemm.ladder.rungs import RUNGS, TUTORIAL_NAMES, configure
 
@@ -367,7 +367,7 @@ def test_the_tutorials_configuration_is_the_default():
 def test_kernel_files_name_their_macros(kind):
     """A kernel file has an #error for each of the macros that its rung defines, and no others."""
     rung = configure(kind.number, LARGER_CUBE, TENSOR_GPU)
-    text = kernels.source(rung)
+    text = story.source(rung)
     demanded = re.findall(r'#ifndef (\w+)\n#error "\1: ', text)
     assert sorted(demanded) == sorted(rung.macros(TENSOR_GPU))
     assert kind.file.startswith(f"{kind.number:02}_")

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from clgemm.__main__ import main
-from clgemm.ladder.kernels import kernel_text, wgsl_names
 from clgemm.ladder.page import page, shipped
 from clgemm.ladder.rungs import RUNGS
-from clgemm.ladder.story import step, story
+from clgemm.ladder.story import kernel_text, step, story, wgsl_names
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 # WebGPU computes on the processor. A container has no sandbox for root.

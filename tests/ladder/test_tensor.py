@@ -12,11 +12,10 @@ import pytest
 from clgemm.__main__ import main
 from clgemm.hardware.choice import devices
 from clgemm.ladder import opencl
-from clgemm.ladder.counts import count
 from clgemm.ladder.explain import H200
-from clgemm.ladder.kernels import kernel_text
-from clgemm.ladder.rung import Shape
+from clgemm.ladder.rung import Shape, count
 from clgemm.ladder.rungs import RUNGS, configure
+from clgemm.ladder.story import kernel_text
 
 TENSOR = [17, 18, 19, 20]
 U = 2.0**-24

@@ -1,4 +1,4 @@
-"""Tests of a problem: one call of sgemm with guards around its operands."""
+"""Tests of matrix elements, memory layouts, and calls of a matrix product with their checks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,57 @@ from faulty_blas import is_wrong
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from clgemm.testing import ArrayLayout, GemmProblem, gemm_problems
+from clgemm.testing import DATA, EXACT, ArrayLayout, GemmProblem, gemm_problems, layouts
+from clgemm.testing.assertions import LEAST_PRODUCT
+from clgemm.testing.problems import made
+
+RNG = np.random.default_rng(27)
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_products_of_hostile_data_stay_in_range(name):
+    """Every family of data is finite, and its products neither overflow nor lose bits below."""
+    values = made(name, RNG, (3, 30, 40))
+    assert values.dtype == np.float32
+    assert np.isfinite(values).all()
+    smallest = abs(values[values != 0]).min(initial=np.inf)
+    assert float(abs(values).max()) ** 2 * 130 * 3 < np.finfo(np.float32).max
+    assert float(smallest) ** 2 >= LEAST_PRODUCT * 2.0**-12
+    if name in EXACT:
+        assert (values == values.round()).all()
+    with pytest.raises(ValueError, match="data='odd' is not one of ones, integers"):
+        made("odd", RNG, (1, 1))
+
+
+RNG = np.random.default_rng(27)
+
+
+@given(data=st.data(), shape=st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 5)))
+def test_a_layout_holds_the_values_and_guards(data, shape):
+    """The view has the values, everything else is guards, and a change of it is seen."""
+    values = RNG.integers(1, 9, shape).astype(np.float32)
+    operand = data.draw(layouts(3)).place(values, guard=-1.0)
+    np.testing.assert_array_equal(operand.view, values)
+    assert (operand.base == -1).sum() == operand.base.size - values.size
+    assert operand.untouched()
+    operand.view[...] += 1
+    assert operand.untouched_outside(operand.view)
+    assert operand.untouched() == (values.size == 0)
+    if operand.base.size > values.size:
+        operand.base[operand.base == -1] = -2
+        assert not operand.untouched_outside(operand.view)
+
+
+def test_a_repeated_slice_has_a_stride_of_zero():
+    """A step of 0 repeats the first slice; the layout prints what is not plain."""
+    layout = ArrayLayout((1, 0), (0, -2), (0, 1), (2, 0))
+    view = layout.place([[1, 2, 3], [4, 5, 6]]).view
+    np.testing.assert_array_equal(view, [[1, 2, 3], [1, 2, 3]])
+    assert view.strides[0] == 0
+    assert view.strides[1] < 0
+    assert repr(layout) == "ArrayLayout(axes=(1, 0), steps=(0, -2), before=(0, 1), after=(2, 0))"
+    assert repr(ArrayLayout((0, 1), (1, 1), (0, 0), (0, 0))) == "ArrayLayout(contiguous)"
+
 
 # Without shrinking.
 QUICK = settings(database=None, max_examples=2000, deadline=None, phases=[Phase.generate])

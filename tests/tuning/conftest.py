@@ -7,7 +7,7 @@ import pytest
 from clgemm.core import caches
 from clgemm.records import lookup
 from clgemm.records.record import findings_from
-from clgemm.tuning import session, task
+from clgemm.tuning import session
 
 
 @pytest.fixture
@@ -52,6 +52,5 @@ class Clock:
 def clock(monkeypatch, empty):
     """A child and a clock of this kind, for tasks and sessions."""
     made = Clock({"race": 1.0, "validate": 2.0, "verify": 3.0})
-    for module in (session, task):
-        monkeypatch.setattr(module, "time", made)
+    monkeypatch.setattr(session, "time", made)
     return made

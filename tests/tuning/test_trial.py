@@ -14,8 +14,7 @@ from clgemm.kernels.common.choice import Choice
 from clgemm.kernels.direct.defaults import direct_config
 from clgemm.kernels.direct.family import Direct
 from clgemm.planning import planner
-from clgemm.tuning.session import Session
-from clgemm.tuning.task import Task
+from clgemm.tuning.session import Session, Task
 from clgemm.tuning.trials import Trials
 
 TINY = Task("direct", "tiny", (Shape(12, 12, 12),))

@@ -12,7 +12,7 @@ from clgemm.hardware.identity import identify
 from clgemm.planning.planner import families
 from clgemm.records.verified import all_verified, file_name, read, verified_hash
 from clgemm.verify import command
-from clgemm.verify.tally import Tally
+from clgemm.verify.checks import Tally
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ class Call:
         least = max(moved // LEAST_PIECES, SMALLEST_PIECE_BYTES // FLOAT_BYTES)
         self._longest = min(least, config.chunk_bytes // FLOAT_BYTES)
         self._edge = min(self._longest, config.edge_bytes // FLOAT_BYTES or self._longest)
-        self._crew = self._new_crew(is_threaded)
+        self._crew: Crew[Copy] = Crew(self._staging, is_threaded)
         self._up, self._down = self._new_link(True), self._new_link(False)
         self._chunks: list[Chunk] = []
         self._to_load: Iterator[tuple[int, Piece]] = iter(())  # not begun
@@ -129,9 +129,6 @@ class Call:
                         taker.unsent[number] += count
         self._unbegun = self._coming
         self._to_load = _pieces(loads)
-
-    def _new_crew(self, is_threaded: bool) -> Crew[Copy]:
-        return Crew(self._staging, is_threaded)
 
     def _new_link(self, is_up: bool) -> Link:
         stagings = [share.staging for share in self._shares]
@@ -214,7 +211,7 @@ class Call:
             if tile is None:
                 continue
             found = True
-            done = self._multiply(share, tile)
+            done = share.multiply(tile)
             slot = share.slot(tile, 2)
             if tile.last and (count := self._count(share, tile, 2, is_result=True)):
                 most = self._most(share, tile, 2, is_result=True)
@@ -222,9 +219,6 @@ class Call:
                 self._results.extend((piece, done) for piece in pieces)
                 slot.unfetched, slot.users = count, []
         return found
-
-    def _multiply(self, share: Share, tile: Tile) -> cl.Event:
-        return share.multiply(tile)
 
     def _receive(self) -> bool:
         """Enqueue transfers of results, as chunks are free, and tell whether there were any."""

@@ -32,7 +32,6 @@ def multiply_through(
     a: HostArray,
     b: HostArray,
     c: HostArray,
-    call_type: type[Call] | None = None,
 ) -> AtOnceCall | None:
     """Multiply host arrays, mostly tile by tile; the result is in `c` on return.
 
@@ -45,8 +44,6 @@ def multiply_through(
         Of any strides; batches broadcast to that of `c`.
     c : float32 array, shape (..., m, n)
         Of any strides; it overlaps neither `a` nor `b`.
-    call_type : type, optional
-        The call's class if not `Call`: `bench --timeline` has one that records.
 
     Returns
     -------
@@ -56,22 +53,21 @@ def multiply_through(
     is_nested = is_within(run_product)
     reads = product.precision is not None
     loan = lend(product.device, a, b, is_nested) if reads else NOTHING_KEPT
-    kind = call_type or Call
     is_plain = reads and not (product.is_slow or any(loan.kept))
-    if call_type is None and is_plain:
+    if is_plain:
         x, y = (with_axes(each, c.ndim) for each in (a, b))
         at_once = plan_at_once(staging, product, x, y, c)
         if at_once is not None:
             at_once.make(x, y, c)
             return at_once.reusable(x, y, c)
     try:
-        is_whole = _multiply(staging, product, (a, b, c), loan, is_nested, kind)
+        is_whole = _multiply(staging, product, (a, b, c), loan, is_nested)
         is_stale = False
     except StaleError:  # nothing is written yet to a `c` that is read
         is_stale = True
     if is_stale:
         # Not while the exception is handled: its frames keep the chunks of the call that failed.
-        is_whole = _multiply(staging, product, (a, b, c), NOTHING_KEPT, is_nested, kind)
+        is_whole = _multiply(staging, product, (a, b, c), NOTHING_KEPT, is_nested)
         loan.drop()
     else:
         loan.count()
@@ -136,7 +132,6 @@ def _multiply(
     arrays: tuple[HostArray, HostArray, HostArray],
     loan: Loan,
     is_nested: bool,
-    call_type: type[Call],
 ) -> bool:
     """Multiply tile by tile; tell whether each tile had whole matrices."""
     (a, b, c), kept = arrays, loan.kept
@@ -145,7 +140,7 @@ def _multiply(
         kept = kept[::-1]
     a, b = (with_axes(x, c.ndim) for x in (a, b))
     shares = [_share(staging, product, (a, b, c), kept)]
-    run_product(lambda: call_type(shares, loan, is_nested).run())
+    run_product(lambda: Call(shares, loan, is_nested).run())
     return shares[0].has_whole_tiles
 
 

@@ -49,21 +49,13 @@ class Staging:
         In-order queues, whose transfers run beside each other and beside kernels.
     queue : pyopencl.CommandQueue
         An in-order queue for kernels.
-
-    Parameters
-    ----------
-    profiles : bool, optional
-        Whether the events of both queues tell when their transfers ran.
     """
 
-    def __init__(self, device: Device, config: TransferConfig, profiles: bool = False) -> None:
+    def __init__(self, device: Device, config: TransferConfig) -> None:
         self.config = config
-        profiling = cl.command_queue_properties.PROFILING_ENABLE if profiles else 0
-        properties = cast("cl.command_queue_properties", profiling)
-        self.up, self.down = (
-            cl.CommandQueue(device.context, device.cl_device, properties) for _ in ("up", "down")
+        self.up, self.down, self.queue = (
+            cl.CommandQueue(device.context, device.cl_device) for _ in range(3)
         )
-        self.queue = cl.CommandQueue(device.context, device.cl_device)
         self._free: list[Chunk] = []
         # All that live, so that one which an exception has lost does not count.
         self._chunks: weakref.WeakValueDictionary[int, Chunk] = weakref.WeakValueDictionary()

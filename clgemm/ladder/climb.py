@@ -1,22 +1,121 @@
-"""The ladder's table and its JSON."""
+"""One climb of the ladder: all rungs, the libraries beside them, its table and its JSON."""
 
 from __future__ import annotations
 
+import importlib
 import json
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from clgemm.ladder.measure import Result
-from clgemm.ladder.peers import Peer
-from clgemm.ladder.rung import Rung
+import numpy as np
+import pyopencl.array as cl_array
+
+from clgemm.hardware.device import Device
+from clgemm.ladder import cuda
+from clgemm.ladder.measure import Problem, Result, median_ns
+from clgemm.ladder.rung import Rung, Shape
 from clgemm.ladder.rungs import RUNGS
 from clgemm.terminal import Side, figure, json_number, print_table
 
-__all__ = ["Climb", "as_dict", "as_json", "print_climb"]
+__all__ = ["Climb", "Peer", "as_dict", "as_json", "peers", "print_climb"]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """The figures of a library's product.
+
+    Attributes
+    ----------
+    time_ns : int
+        The time of a call by the host's clock, as the median of all calls but the first.
+    relative_error : float
+        As in `clgemm.ladder.Result`.
+    """
+
+    name: str
+    shape: Shape
+    time_ns: int
+    relative_error: float
+
+    @property
+    def gflops(self) -> float:
+        """Billions of operations per second."""
+        return self.shape.flops / self.time_ns
+
+
+def peers(device: Device, problem: Problem, repeat: int | None = None) -> Iterator[Peer]:
+    """Yield the figures of `clgemm.sgemm`, CLBlast and cuBLAS if installed, and NumPy."""
+
+    def timed(name: str, product: Callable[[], Any], fetch: Callable[[Any], Any]) -> Peer:
+        def once() -> int:
+            begin = time.perf_counter_ns()
+            product()
+            return time.perf_counter_ns() - begin
+
+        time_ns = median_ns(once, repeat)
+        error = problem.relative_error(fetch(product()))
+        return Peer(name, problem.shape, time_ns, error)
+
+    yield timed("clgemm.sgemm", *_production(device, problem))
+    if (clblast := _clblast(device, problem)) is not None:
+        yield timed("CLBlast", *clblast)
+    if not cuda.why_not():
+        yield timed("cuBLAS", *_cublas(problem))
+    yield timed("NumPy on the host", lambda: problem.a @ problem.b, np.asarray)
+
+
+Calls = tuple[Callable[[], Any], Callable[[Any], Any]]
+
+
+def _production(device: Device, problem: Problem) -> Calls:
+    from clgemm import sgemm
+
+    a, b = (cl_array.to_device(device.queue, matrix) for matrix in (problem.a, problem.b))
+
+    def product() -> Any:
+        c = sgemm(1.0, a, b, queue=device.queue)
+        device.queue.finish()
+        return c
+
+    return product, lambda c: c.get()
+
+
+def _clblast(device: Device, problem: Problem) -> Calls | None:
+    try:
+        pyclblast = importlib.import_module("pyclblast")
+    except ImportError:
+        return None
+    m, n, k = problem.shape
+    # pyclblast is row-major.
+    a, b = (
+        cl_array.to_device(device.queue, np.ascontiguousarray(matrix))
+        for matrix in (problem.a, problem.b)
+    )
+    c = cl_array.empty(device.queue, (m, n), np.float32)
+
+    def product() -> Any:
+        pyclblast.gemm(device.queue, m, n, k, a, b, c, a_ld=k, b_ld=n, c_ld=n)
+        device.queue.finish()
+        return c
+
+    return product, lambda c: c.get()
+
+
+def _cublas(problem: Problem) -> Calls:
+    cupy = importlib.import_module("cupy")
+    a, b = cupy.asarray(problem.a), cupy.asarray(problem.b)
+
+    def product() -> Any:
+        c = a @ b
+        cupy.cuda.Device().synchronize()
+        return c
+
+    return product, cupy.asnumpy
+
 
 HEADINGS = ("#", "rung", "GFLOP/s", "step", "of cuBLAS", "Kepler", "support", "error")
-CANNOT = "cannot run here: "
 JUSTIFY: list[Side] = ["right", "left", "right", "right", "right", "right", "right", "right"]
 
 
@@ -92,7 +191,7 @@ def _notes(climb: Climb, toolchain: str) -> Iterator[str]:
             yield f"refused: {reason}"
     for (number, where), reason in climb.absent.items():
         if where == toolchain:
-            yield f"rung {number}: {CANNOT}{reason}"
+            yield f"rung {number}: cannot run here: {reason}"
 
 
 def print_climb(climb: Climb) -> None:
@@ -124,14 +223,13 @@ def as_dict(climb: Climb) -> dict[str, Any]:
         "date": climb.date,
         "n": climb.n,
         "rungs": [_result_as_dict(result) for result in climb.results],
-        "refused": [
-            {"rung": rung, "toolchain": toolchain, "reason": reason}
-            for (rung, toolchain), reason in climb.refusals.items()
-        ],
-        "absent": [
-            {"rung": rung, "toolchain": toolchain, "reason": reason}
-            for (rung, toolchain), reason in climb.absent.items()
-        ],
+        **{
+            key: [
+                {"rung": rung, "toolchain": toolchain, "reason": reason}
+                for (rung, toolchain), reason in reasons.items()
+            ]
+            for key, reasons in (("refused", climb.refusals), ("absent", climb.absent))
+        },
         "peers": [
             {
                 "name": p.name,

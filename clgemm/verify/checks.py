@@ -1,0 +1,530 @@
+"""What is verified on a device, with random operands: each kernel family, and the contract.
+
+A family multiplies with every config that it may be used with. The contract is what holds for every
+call of the public functions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyopencl as cl
+import pyopencl.array as cl_array
+
+from clgemm.blas import sgemm
+from clgemm.core.precision import PRECISIONS, Precision, precision
+from clgemm.core.problem import Problem
+from clgemm.core.shapes import Shape
+from clgemm.core.transfer_config import TransferConfig
+from clgemm.hardware.choice import device as chosen_device
+from clgemm.hardware.device import Device
+from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.family import Family
+from clgemm.planning.planner import choice_of, families, make_plan
+from clgemm.products import matmul
+from clgemm.records.record import choice_as_dict
+from clgemm.runtime.memory import place
+from clgemm.runtime.workspace import workspace
+from clgemm.testing.assertions import assert_bitwise_repeatable, compared
+from clgemm.testing.problems import (
+    DATA,
+    ArrayLayout,
+    GemmProblem,
+    Operand,
+    made,
+    outside_unchanged,
+    plant_special,
+)
+
+__all__ = [
+    "GUARD",
+    "PARTS",
+    "Count",
+    "Operands",
+    "Tally",
+    "choices_of",
+    "data_for",
+    "layout_like",
+    "modes_of",
+    "on_device",
+    "operands_for",
+    "verify_contract",
+    "verify_family",
+]
+
+MOST_MESSAGES = 20
+
+
+@dataclass
+class Count:
+    """What was verified of one thing.
+
+    Attributes
+    ----------
+    worst : float
+        The largest error in units of the bound.
+    """
+
+    products: int = 0
+    elements: int = 0
+    failures: int = 0
+    worst: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        worst = float(f"{self.worst:.3g}") if math.isfinite(self.worst) else None
+        return {
+            "products": self.products,
+            "elements": self.elements,
+            "failures": self.failures,
+            "worst": worst,
+        }
+
+
+@dataclass
+class Tally:
+    """Counts by kernel family and precision, and by part of the contract."""
+
+    families: dict[str, dict[str, Count]] = field(default_factory=dict)
+    configs: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    contract: dict[str, Count] = field(default_factory=dict)
+    messages: list[str] = field(default_factory=list)
+
+    def of_family(self, family: str, precision: str) -> Count:
+        """Return the count of a family in a precision."""
+        return self.families.setdefault(family, {}).setdefault(precision, Count())
+
+    def of_part(self, name: str) -> Count:
+        """Return the count of a part of the contract."""
+        return self.contract.setdefault(name, Count())
+
+    def add(self, count: Count, where: str, elements: int, worst: float, message: str) -> None:
+        """Count a product; a message that is not "" is a failure."""
+        count.products += 1
+        count.elements += elements
+        if message:
+            count.failures += 1
+            if len(self.messages) < MOST_MESSAGES:
+                self.messages.append(f"{where}: {message}")
+        else:
+            count.worst = max(count.worst, worst)
+
+    @property
+    def counts(self) -> list[Count]:
+        """All counts."""
+        by_family = [count for modes in self.families.values() for count in modes.values()]
+        return [*by_family, *self.contract.values()]
+
+    @property
+    def failures(self) -> int:
+        """Products that were wrong."""
+        return sum(count.failures for count in self.counts)
+
+    @property
+    def products(self) -> int:
+        """Products in all."""
+        return sum(count.products for count in self.counts)
+
+
+GUARD = 12345.0
+# Of products by one family. Where alpha is 0, none of them runs.
+FAMILY_SCALARS = ((1.0, 0.0), (2.0, -1.0), (-1.0, 0.0), (1.0, 2.0), (0.5, 1.0))
+# "fast" has no guard against data of wide range.
+FAST = ("ones", "integers", "normal", "full mantissa", "cancelling", "outlier", "half limits")
+
+Array = npt.NDArray[Any]
+
+
+class Operands(NamedTuple):
+    """One product: A, B and C where they lie, and what they are scaled by."""
+
+    a: Operand
+    b: Operand
+    c: Operand
+    alpha: float
+    beta: float
+    data: str
+
+
+def data_for(precision: str) -> tuple[str, ...]:
+    """Return the families of data for which a precision promises anything."""
+    return FAST if precision == "fast" else tuple(DATA)
+
+
+def layout_like(
+    rng: np.random.Generator, ndim: int, *, any_strides: bool = True, columns: bool = True
+) -> ArrayLayout:
+    """Return a random layout.
+
+    Parameters
+    ----------
+    any_strides : bool, optional
+        Whether rows and columns may have gaps between their elements.
+    columns : bool, optional
+        Whether a matrix may lie column by column.
+    """
+    axes = list(range(ndim))
+    if columns and rng.integers(2):
+        axes[-2:] = axes[:-3:-1]
+    steps = [1] * ndim
+    if any_strides and rng.integers(2):
+        steps[-2:] = (int(x) for x in rng.integers(1, 4, 2))
+    before, after = (tuple(int(x) for x in rng.integers(0, 4, ndim)) for _ in range(2))
+    return ArrayLayout(tuple(axes), tuple(steps), before, after)
+
+
+def operands_for(
+    rng: np.random.Generator,
+    family: Family[Any, Any],
+    shape: Shape,
+    precision: str,
+    number: int,
+    any_strides: bool = True,
+) -> Operands:
+    """Return operands that a family takes; the families of data and the scalars take turns."""
+    batch = (shape.matrices,) * (shape.matrices > 1)
+    names = data_for(precision)
+    name = names[number % len(names)]
+    alpha, beta = FAMILY_SCALARS[number % len(FAMILY_SCALARS)]
+
+    def placed(size_2d: tuple[int, int], data: str, guard: float, columns: bool = True) -> Operand:
+        size = (*batch, *size_2d)
+        values = np.full(size, np.nan, np.float32) if data == "NaN" else made(data, rng, size)
+        if precision != "fast" and guard != GUARD and rng.integers(8) == 0:
+            values = plant_special(values, rng, 1)
+        lies = layout_like(
+            rng, len(size), any_strides=any_strides and family.takes_any_strides, columns=columns
+        )
+        return lies.place(values, guard)
+
+    m, n, k, _ = shape
+    if rng.integers(2):
+        m, n = n, m
+    a, b = placed((m, k), name, np.nan), placed((k, n), name, np.nan)
+    c = placed((m, n), name if beta else "NaN", GUARD, family.stores_columns)
+    return Operands(a, b, c, alpha, beta, name)
+
+
+def on_device(device: Device, operand: Operand) -> tuple[Any, Any]:
+    """Return an operand's copy on a device, and all of its base."""
+    base, view = cl_array.to_device(device.queue, operand.base), operand.view
+    return (
+        cl_array.Array(
+            device.queue,
+            view.shape,
+            np.float32,
+            strides=view.strides,
+            data=base.base_data,
+            offset=operand.offset_bytes,
+        ),
+        base,
+    )
+
+
+# Shapes of products that a family makes, by whose defaults and records its configs are found.
+SIZES = (64, 300, 1000, 3000)
+SHAPES = (
+    *(Shape(n, n, n) for n in SIZES),
+    *(Shape(4096, few, 1024) for few in (1, 2, 4, 8, 64)),
+    *(Shape(few, 4096, 1024) for few in (1, 2, 4, 8, 64)),
+    *(Shape(64, 64, 50_000), Shape(128, 128, 128, 100)),
+)
+MOST_WORK = 2**26  # multiply-adds of one product
+LEAST_PRODUCTS = 4  # of each config
+
+
+def modes_of(family: Family[Any, Any]) -> tuple[str, ...]:
+    """Return the precisions in which a family's kernels differ."""
+    return ("float32", "fast") if family.instructions else ("strict",)
+
+
+def choices_of(device: Device, family: Family[Any, Any]) -> list[Choice]:
+    """Return the configs that a device may use of a family, those of its records first."""
+    served = [choice_of(device, family, shape) for shape in SHAPES]
+    defaults = [c for shape in SHAPES for c in family.defaults(shape, device.traits)]
+    fitting = (c for c in (*served, *defaults) if not list(family.problems(c, device.limits)))
+    return list(dict.fromkeys(fitting))
+
+
+def cases_of(device: Device, family: Family[Any, Any]) -> Iterator[tuple[Choice, Shape, str]]:
+    """Yield each config with each of its edge shapes, in each precision, round by round."""
+    choices = choices_of(device, family)
+    shapes = {choice: family.edge_shapes(choice.config) for choice in choices}
+    for turn in range(max(map(len, shapes.values()), default=0)):
+        for choice in choices:
+            shape = shapes[choice][turn % len(shapes[choice])]
+            if shape.work <= MOST_WORK:
+                for mode in modes_of(family):
+                    yield choice, shape, mode
+
+
+def verify_family(
+    device: Device,
+    family: Family[Any, Any],
+    tally: Tally,
+    rng: np.random.Generator,
+    has_time: Callable[[], bool],
+) -> None:
+    """Multiply by each config of a family on its edge shapes, until the time is over.
+
+    Every config makes at least `LEAST_PRODUCTS`, whatever the time: building it takes longer.
+    """
+    assert family in families(device)
+    made = dict.fromkeys((choice for choice, *_ in cases_of(device, family)), 0)
+    is_over, number = not made, 0
+    while not is_over:
+        for choice, shape, mode in cases_of(device, family):
+            if made[choice] >= LEAST_PRODUCTS and not has_time():
+                continue
+            if not made[choice]:
+                tally.configs.setdefault(family.name, []).append(choice_as_dict(choice))
+            for any_strides in (True, False):  # where a family refuses the first, the second
+                case = operands_for(rng, family, shape, mode, number, any_strides)
+                where = f"{family.name} {choice.config}, {shape.label}, {case.data}, {mode}"
+                try:
+                    found = _multiplied(device, family, choice, case, mode)
+                except (cl.Error, RuntimeError, ValueError) as error:
+                    found = 0.0, f"{type(error).__name__}: {error}"
+                if found is not None:
+                    count = tally.of_family(family.name, mode)
+                    tally.add(count, where, case.c.view.size, *found)
+                    break
+            made[choice] += 1
+            number += 1
+        is_over = not has_time() and min(made.values()) >= LEAST_PRODUCTS
+
+
+def _multiplied(
+    device: Device, family: Family[Any, Any], choice: Choice, case: Operands, mode: str
+) -> tuple[float, str] | None:
+    """Return the largest error in units of the bound, and what is wrong.
+
+    Returns
+    -------
+    (float, str) or None
+        None if the family does not take operands that lie so.
+    """
+    (a, base_a), (b, base_b), (c, base_c) = (on_device(device, x) for x in case[:3])
+    matrices = {"a": place(a), "b": place(b), "c": place(c)}
+    x, y, z = (matrix.layout for matrix in matrices.values())
+    problem = Problem(x, y, z, mode)
+    if not family.fits(problem):
+        return None
+    plan = make_plan(device, problem, family, choice)
+    space = workspace(device.queue)
+    bound = space.bind(plan, device)
+    scratch = space.scratch(bound)
+    for slot, size in plan.scratch:  # what scratch memory holds at first must not matter
+        cl.enqueue_fill_buffer(device.queue, scratch[slot], np.full(1, np.nan, "f"), 0, size)
+    space.run(plan, device, matrices, case.alpha, case.beta)
+    device.queue.finish()
+    after = base_c.get()
+    c, offset = case.c.view, case.c.offset_bytes
+    view: Any = np.ndarray(c.shape, np.float32, after, offset=offset, strides=c.strides)
+    if not outside_unchanged(after, case.c.before, view):
+        return 0.0, "memory around C was written"
+    for name, base, operand in (("A", base_a, case.a), ("B", base_b, case.b)):
+        if not np.array_equal(base.get().view(np.int32), operand.before.view(np.int32)):
+            return 0.0, f"{name} was modified"
+    values = case.a.values, case.b.values
+    return compared(view, *values, case.alpha, case.beta, case.c.values, precision=mode)
+
+
+LARGEST_SIDE = 200
+SCALARS = ((1.0, 0.0), (2.0, -1.0), (0.0, 3.0), (-1.0, 0.0), (1.0, 1.0), (0.0, 0.0))
+THREADS = 8
+# Transfers in small tiles or at once, whatever memory the device has.
+LITTLE_MEMORY = TransferConfig(
+    memory_bytes=300_000, threads=2, chunk_bytes=2**16, chunks=3, pool_chunks=8, tile_bytes=20_000
+)
+
+Found = tuple[int, float, str]  # elements, the largest error in units of the bound, what is wrong
+
+
+def _side(rng: np.random.Generator) -> int:
+    """Return a size around tiles' edges, small, or anything."""
+    edge = int(rng.choice([0, 1, 4, 8, 16, 32, 64, 128])) + int(rng.integers(-1, 2))
+    any_size = int(rng.integers(1, LARGEST_SIDE))
+    return max(0, edge) if rng.integers(2) else any_size
+
+
+def problem_like(rng: np.random.Generator, mode: str, number: int, order: str = "") -> GemmProblem:
+    """Return a random call of sgemm; families of data and scalars take turns."""
+    m, n, k = (_side(rng) for _ in range(3))
+    alpha, beta = SCALARS[number % len(SCALARS)]
+    names = data_for(mode)
+    data = names[number % len(names)]
+    trans_a, trans_b = (int(x) for x in rng.integers(0, 2, 2))
+    special = mode != "fast" and rng.integers(4) == 0
+
+    def placed(rows: int, columns: int, guard: float = np.nan, read: bool = True) -> Any:
+        values = made(data, rng, (rows, columns)) if read else np.full((rows, columns), np.nan)
+        if special and read:
+            values = plant_special(values.astype(np.float32), rng, 1)
+        lies = layout_like(rng, 2, any_strides=not order)
+        if order:
+            lies = replace(lies, axes=(1, 0) if order == "F" else (0, 1))
+        return lies.place(values, guard)
+
+    a = placed(*((k, m) if trans_a else (m, k)))
+    b = placed(*((n, k) if trans_b else (k, n)))
+    c = placed(m, n, GUARD, beta != 0)
+    return GemmProblem(alpha, beta, a, b, c, trans_a, trans_b, 1, order, (data, data))
+
+
+def _checked(problem: GemmProblem, result: Any, mode: str) -> Found:
+    """Return what `GemmProblem.check` finds, and the largest error."""
+    a, b = problem.a.values, problem.b.values
+    worst, message = compared(
+        *(result, a, b, problem.alpha, problem.beta),
+        None if problem.c is None else problem.c.values,
+        trans_a=problem.trans_a,
+        trans_b=problem.trans_b,
+        precision=mode,
+    )
+    if not message:
+        try:
+            problem.check(result, mode)
+        except AssertionError as error:
+            message = str(error)
+    return problem.expected().size, worst, message
+
+
+def _layouts(_: Device, rng: np.random.Generator, mode: str, number: int) -> Found:
+    problem = problem_like(rng, mode, number)
+    return _checked(problem, sgemm(*problem.arguments, precision=mode), mode)
+
+
+def _storage(_: Device, rng: np.random.Generator, mode: str, number: int) -> Found:
+    problem = problem_like(rng, mode, number, "FC"[number % 2])
+    p = problem.blas
+    sgemm(
+        *(p.alpha, p.a, p.b, p.beta, p.c, p.trans_a, p.trans_b, 1),
+        m=p.m,
+        n=p.n,
+        k=p.k,
+        lda=p.lda,
+        ldb=p.ldb,
+        ldc=p.ldc,
+        order="F" if p.order == "F" else "C",
+        precision=mode,
+    )
+    assert problem.c is not None
+    return _checked(problem, problem.c.view, mode)
+
+
+def _batches(_: Device, rng: np.random.Generator, mode: str, number: int) -> Found:
+    m, n, k = (_side(rng) // 2 for _ in range(3))
+    batch_a = tuple(int(x) for x in rng.integers(1, 4, rng.integers(0, 3)))
+    batch_b = tuple(1 if rng.integers(3) == 0 else x for x in batch_a[-rng.integers(1, 3) :])
+    names = data_for(mode)
+    values = made(names[number % len(names)], rng, (*batch_a, m, k))
+    a = layout_like(rng, len(batch_a) + 2).place(values).view
+    values = made(names[number % len(names)], rng, (*batch_b, k, n))
+    b = layout_like(rng, len(batch_b) + 2).place(values).view
+    with precision(cast("Precision", mode)):
+        result = matmul(a, b)
+    return (result.size, *compared(result, a, b, precision=mode))
+
+
+def _device_arrays(device: Device, rng: np.random.Generator, mode: str, number: int) -> Found:
+    problem = problem_like(rng, mode, number)
+    a, b, c = (
+        cl_array.to_device(device.queue, np.ascontiguousarray(x.view))
+        for x in (problem.a, problem.b, problem.c)
+        if x is not None
+    )
+    flags = problem.trans_a, problem.trans_b
+    result = sgemm(problem.alpha, a, b, problem.beta, c, *flags, 1, precision=mode)
+    on_host = result.get() if result.size else np.empty(result.shape, np.float32)
+    return _checked(replace(problem, overwrite_c=0), on_host, mode)
+
+
+def _threads(_: Device, rng: np.random.Generator, mode: str, __: int) -> Found:
+    operands = [
+        (made("integers", rng, (s, s + 3)), made("integers", rng, (s + 3, s + 1)))
+        for s in (int(x) for x in rng.integers(20, 150, THREADS))
+    ]
+
+    def work(pair: tuple[Array, Array]) -> Found:
+        result = sgemm(1.0, *pair, precision=mode)
+        return (result.size, *compared(result, *pair, precision=mode))
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        found = list(pool.map(work, operands))
+    messages = [message for _, _, message in found if message]
+    return sum(x[0] for x in found), max(x[1] for x in found), "".join(messages[:1])
+
+
+def _repeated(_: Device, rng: np.random.Generator, mode: str, __: int) -> Found:
+    m, n, k = (64 + 3 * _side(rng) for _ in range(3))
+    a, b = made("normal", rng, (m, k)), made("normal", rng, (k, n))
+    try:
+        result = assert_bitwise_repeatable(sgemm, 1.0, a, b, precision=mode)
+    except AssertionError as error:
+        return m * n, 0.0, str(error)
+    return (result.size, *compared(result, a, b, precision=mode))
+
+
+def _little_memory(device: Device, rng: np.random.Generator, mode: str, number: int) -> Found:
+    """Multiply with operands that go to the device in tiles, as if it had little memory."""
+    problem = problem_like(rng, mode, number)
+    with chosen_device(_with_little_memory(device)):
+        return _checked(problem, sgemm(*problem.arguments, precision=mode), mode)
+
+
+_little: dict[int, Device] = {}  # by the address of the device's object of OpenCL
+
+
+def _with_little_memory(device: Device) -> Device:
+    key = device.cl_device.int_ptr
+    if key not in _little:
+        _little[key] = Device(device.cl_device, device.context, LITTLE_MEMORY)
+    return _little[key]
+
+
+Part = Callable[[Device, np.random.Generator, str, int], Found]
+PARTS: dict[str, Part] = {
+    "layouts, transposes, scalars": _layouts,
+    "BLAS storage": _storage,
+    "batches": _batches,
+    "device arrays": _device_arrays,
+    "threads": _threads,
+    "repeatability": _repeated,
+    "little memory": _little_memory,
+}
+
+
+def verify_contract(
+    device: Device, tally: Tally, rng: np.random.Generator, has_time: Callable[[], bool]
+) -> None:
+    """Run all parts in turns, in every precision, until the time is over; each runs once at least.
+
+    Parameters
+    ----------
+    has_time : callable
+        Whether there is time for another turn.
+    """
+    with chosen_device(device):
+        for number, (name, part, mode) in enumerate(_turns()):
+            if number >= len(PARTS) * len(PRECISIONS) and not has_time():
+                return
+            turn = number // len(PRECISIONS) // len(PARTS)
+            try:
+                found = part(device, rng, mode, turn)
+            except Exception as error:  # whatever fails is what verification is there to tell
+                found = 0, 0.0, f"{type(error).__name__}: {error}"
+            tally.add(tally.of_part(name), f"{name}, {mode}", *found)
+
+
+def _turns() -> Iterator[tuple[str, Part, str]]:
+    while True:
+        for name, part in PARTS.items():
+            for mode in PRECISIONS:
+                yield name, part, mode

@@ -1,0 +1,181 @@
+"""Tests of the verification of families and of the contract, and of its counts."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from clgemm.core.shapes import Shape
+from clgemm.kernels import family_named
+from clgemm.planning import planner
+from clgemm.planning.planner import families
+from clgemm.runtime.workspace import Workspace
+from clgemm.verify import checks
+from clgemm.verify.checks import MOST_MESSAGES, Tally, operands_for
+
+
+def test_products_are_counted_by_family_precision_and_part():
+    """All of them are products of the tally; the largest error is in units of the bound."""
+    tally = Tally()
+    for worst in (0.2, 0.12345, 0.1):
+        tally.add(tally.of_family("tiled", "strict"), "here", 10, worst, "")
+    tally.add(tally.of_family("tiled", "fast"), "here", 10, 0.9, "")
+    tally.add(tally.of_part("threads"), "there", 5, 0.3, "")
+    assert tally.of_family("tiled", "strict").as_dict() == {
+        "products": 3, "elements": 30, "failures": 0, "worst": 0.2
+    }  # fmt: skip
+    assert (tally.products, tally.failures) == (5, 0)
+
+
+def test_a_failure_is_counted_and_its_error_is_not():
+    """The error of a wrong product is no error of right ones; its message says where."""
+    tally = Tally()
+    count = tally.of_part("threads")
+    for _ in range(MOST_MESSAGES + 5):
+        tally.add(count, "there", 5, 99.0, "wrong")
+    assert count.worst == 0
+    assert tally.failures == tally.products == MOST_MESSAGES + 5
+    assert tally.messages == ["there: wrong"] * MOST_MESSAGES
+
+
+def test_an_error_that_is_no_number_is_null_in_json():
+    """JSON has no infinity."""
+    tally = Tally()
+    tally.add(tally.of_part("threads"), "there", 5, float("inf"), "")
+    assert json.loads(json.dumps(tally.of_part("threads").as_dict()))["worst"] is None
+
+
+def test_operands_of_verification_are_those_of_the_seed():
+    """The same seed gives the same operands, so that a failure can be repeated."""
+    direct = next(x for x in planner.FAMILIES if x.name == "direct")
+    (shape, *_) = direct.edge_shapes(direct.config(1, 1, 2, 4, False))
+    one, other = (
+        operands_for(np.random.default_rng(3), direct, shape, "strict", 2) for _ in range(2)
+    )
+    np.testing.assert_array_equal(one.a.base, other.a.base)
+    assert one.c.view.strides == other.c.view.strides
+
+
+SEED = 27
+
+
+def never():
+    """There is no time."""
+    return False
+
+
+@pytest.fixture
+def one_choice(monkeypatch):
+    """Only the first config of each family: each is compiled."""
+    choices = checks.choices_of
+    monkeypatch.setattr(checks, "choices_of", lambda *which: choices(*which)[:1])
+
+
+def test_a_family_is_verified_by_products_of_its_own(device, one_choice):
+    """Each config makes products that keep the bound, and is named in the record."""
+    tally, rng = Tally(), np.random.default_rng(SEED)
+    checks.verify_family(device, family_named("direct"), tally, rng, never)
+    (count,) = tally.families["direct"].values()
+    assert count.products == checks.LEAST_PRODUCTS
+    assert count.elements > 0
+    assert tally.failures == 0, tally.messages
+    assert tally.configs["direct"][0]["family"] == "direct"
+
+
+def test_every_config_makes_products_whatever_the_time(device, monkeypatch):
+    """In both modes of a family that has two; too large products are left out."""
+    direct = family_named("direct")
+    configs = [direct.plainest(device.traits), *direct.defaults(Shape(9, 9, 9), device.traits)]
+    monkeypatch.setattr(checks, "choices_of", lambda *_: configs)
+    monkeypatch.setattr(checks, "modes_of", lambda _: ("strict", "float32"))
+    tally, rng = Tally(), np.random.default_rng(SEED)
+    checks.verify_family(device, direct, tally, rng, never)
+    assert len(tally.configs["direct"]) == 2
+    counts = tally.families["direct"]
+    assert {mode: count.products for mode, count in counts.items()} == {"strict": 4, "float32": 4}
+    monkeypatch.setattr(checks, "MOST_WORK", 0)
+    checks.verify_family(device, direct, tally, rng, never)
+    assert counts["strict"].products == 4
+
+
+def test_a_family_goes_on_while_there_is_time(device, one_choice):
+    """It begins anew with other operands when every case is done."""
+    tally, rng, left = Tally(), np.random.default_rng(SEED), iter([True] * 9)
+    direct = family_named("direct")
+    checks.verify_family(device, direct, tally, rng, lambda: next(left, False))
+    assert tally.of_family("direct", "strict").products > 5
+    assert tally.failures == 0, tally.messages
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [("scale", "elements are wrong"), ("guard", "memory around C was written"), ("error", "boom")],
+)
+def test_a_wrong_product_of_a_family_is_counted_and_named(
+    fault, said, device, one_choice, monkeypatch
+):
+    """A forgotten scale, a write beyond C and an error each are failures."""
+    run = Workspace.run
+
+    def wrong(self, plan, device, matrices, alpha, beta):
+        if fault == "error":
+            raise RuntimeError("boom")
+        run(self, plan, device, matrices, alpha + 1, beta)
+
+    real = checks.on_device
+
+    def placed(device, operand):
+        view, base = real(device, operand)
+        if fault == "guard":
+            base[...] = 3.0
+        return view, base
+
+    if fault == "guard":
+        monkeypatch.setattr(checks, "on_device", placed)
+    else:
+        monkeypatch.setattr(Workspace, "run", wrong)
+    tally, rng = Tally(), np.random.default_rng(SEED)
+    left = iter([True] * 5)
+    checks.verify_family(device, family_named("direct"), tally, rng, lambda: next(left, False))
+    assert tally.failures > 0
+    assert said in "".join(tally.messages)
+    assert "direct DirectConfig(" in tally.messages[0]
+
+
+def test_every_family_of_a_device_has_configs_and_edge_shapes(device):
+    """Nothing that a product may use is left out of verification."""
+    for family in families(device):
+        assert checks.choices_of(device, family)
+        assert {mode for _, _, mode in checks.cases_of(device, family)} == set(
+            checks.modes_of(family)
+        )
+
+
+SEED = 27
+
+
+def test_every_part_of_the_contract_holds_on_the_device(device):
+    """Layouts, storage, batches, device arrays, threads, repeatability and little memory."""
+    tally = Tally()
+    checks.verify_contract(device, tally, np.random.default_rng(SEED), never)
+    assert set(tally.contract) == set(checks.PARTS)
+    assert all(count.products == 3 for count in tally.contract.values())
+    assert tally.failures == 0, tally.messages
+
+
+def test_a_wrong_function_is_found_by_every_part(device, monkeypatch):
+    """An sgemm whose results are a little too large fails wherever results are not all zero."""
+    real_sgemm, real_matmul = checks.sgemm, checks.matmul
+
+    def wrong(result):
+        result[...] = result * np.float32(1.001) + np.float32(1)
+        return result
+
+    monkeypatch.setattr(checks, "sgemm", lambda *x, **y: wrong(real_sgemm(*x, **y)))
+    monkeypatch.setattr(checks, "matmul", lambda *x, **y: wrong(real_matmul(*x, **y)))
+    tally, left = Tally(), iter([True] * 21)
+    rng = np.random.default_rng(SEED)
+    checks.verify_contract(device, tally, rng, lambda: next(left, False))
+    assert all(count.failures for count in tally.contract.values()), tally.contract
