@@ -11,8 +11,7 @@ from pathlib import Path
 __all__ = ["ROOT", "Mutant", "in_turns"]
 
 ROOT = Path(__file__).resolve().parents[1]
-PLANNING = ("planner.py", "bounded.py", "windows.py", "tiles.py", "schedule.py")
-PLANNING += ("long_products.py", "transfers.py")
+PLANNING = ("planner.py", "bounded.py", "cut.py", "transfers.py")
 CORE = ("layout.py", "problem.py", "shapes.py", "steps.py", "transfer.py")
 
 
