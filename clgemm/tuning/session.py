@@ -15,7 +15,7 @@ from clgemm.core.problem import Problem
 from clgemm.core.shapes import SHAPE_CLASSES, Shape, shape_class
 from clgemm.hardware.device import Device
 from clgemm.hardware.identity import identify, where
-from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.family import Choice
 from clgemm.planning import planner
 from clgemm.records import lookup
 from clgemm.records.record import Record, choice_as_dict

@@ -15,7 +15,7 @@ from clgemm.core.identity import Identity
 from clgemm.core.shapes import Shape, fresh
 from clgemm.hardware.device import Device
 from clgemm.kernels import family_named
-from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.family import Choice
 from clgemm.records.lookup import Served, candidates
 from clgemm.records.record import Record, choice_as_dict, kernels_hash, today
 from clgemm.tuning.search import search

@@ -11,8 +11,7 @@ import pyopencl as cl
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
 from clgemm.hardware.device import Device
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.common.family import Family
+from clgemm.kernels.common.family import Choice, Family
 from clgemm.planning.planner import choice_of, families, make_plan
 from clgemm.records.record import choice_as_dict
 from clgemm.runtime.memory import place

@@ -17,8 +17,7 @@ from clgemm.kernels import FAMILIES
 from clgemm.kernels.blocked.defaults import register_config
 from clgemm.kernels.direct.config import DirectConfig
 from clgemm.kernels.outer_product.defaults import outer_config
-from clgemm.kernels.pack.defaults import copy_config, pack_config, vector_pack_config
-from clgemm.kernels.pack.plan import make_copy_plan
+from clgemm.kernels.pack.plan import copy_config, make_copy_plan, pack_config, vector_pack_config
 from clgemm.kernels.skinny_cpu.defaults import skinny_config
 from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
 from clgemm.kernels.sources import BUFFER, parameter_types, text_of, used_by

@@ -6,7 +6,7 @@ import pytest
 from planned import LIMITS, dense, make_plan
 
 from clgemm.core.layout import Layout
-from clgemm.kernels.pack.defaults import pack_config
+from clgemm.kernels.pack.plan import pack_config
 from clgemm.kernels.tiled.defaults import lane_configs
 from clgemm.planning import bounded
 

@@ -13,7 +13,7 @@ from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
 from clgemm.core.steps import expected_us, least_us
 from clgemm.core.traits import Traits
-from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.family import Choice
 from clgemm.kernels.tiled import family as tiled
 from clgemm.kernels.tiled.defaults import lane_configs
 from clgemm.kernels.tiled.family import TILED

@@ -9,7 +9,7 @@ import pytest
 from made_records import LIMITS, record
 
 from clgemm.kernels.blocked.defaults import register_config
-from clgemm.kernels.pack.defaults import copy_config
+from clgemm.kernels.pack.plan import copy_config
 from clgemm.kernels.skinny_cpu.defaults import skinny_config
 from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
 from clgemm.kernels.tensor_core.config import WgmmaConfig

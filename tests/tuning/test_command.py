@@ -12,7 +12,7 @@ import pytest
 import clgemm
 from clgemm.__main__ import main
 from clgemm.hardware.identity import identify
-from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.family import Choice
 from clgemm.kernels.direct.defaults import direct_config
 from clgemm.planning import serving
 from clgemm.records import lookup

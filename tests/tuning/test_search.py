@@ -8,8 +8,8 @@ import numpy as np
 
 from clgemm.core.config import Limits
 from clgemm.core.traits import Traits
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.pack.defaults import pack_config
+from clgemm.kernels.common.family import Choice
+from clgemm.kernels.pack.plan import pack_config
 from clgemm.kernels.tiled.defaults import lane_configs
 from clgemm.tuning.search import search
 from clgemm.tuning.space import space_of

@@ -9,7 +9,7 @@ import pytest
 from clgemm.core.child import Child, trial_child
 from clgemm.core.shapes import Shape
 from clgemm.hardware.identity import identify, identity
-from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.family import Choice
 from clgemm.kernels.direct.defaults import direct_config
 from clgemm.kernels.direct.family import DIRECT, Direct
 from clgemm.records import lookup

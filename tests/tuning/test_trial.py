@@ -10,7 +10,7 @@ from planted_trial import ABORTS, HANGS, NO_BUILD, WRONG
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
 from clgemm.hardware.identity import identify, identity
-from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.family import Choice
 from clgemm.kernels.direct.defaults import direct_config
 from clgemm.kernels.direct.family import Direct
 from clgemm.planning import planner

@@ -16,8 +16,8 @@ from clgemm.core.config import (
 )
 from clgemm.core.steps import ceil_div
 from clgemm.kernels.blocked.estimate import register_spread
-from clgemm.kernels.pack.config import VectorPackConfig
-from clgemm.kernels.split_k.config import ReduceConfig
+from clgemm.kernels.pack.plan import VectorPackConfig
+from clgemm.kernels.split_k.plan import ReduceConfig
 
 __all__ = ["BlockedConfig", "BlockedVariant"]
 

@@ -12,12 +12,15 @@ from clgemm.kernels.blocked.config import BlockedConfig
 from clgemm.kernels.blocked.defaults import register_config
 from clgemm.kernels.blocked.plan import is_faster_transposed, make_blocked_plan
 from clgemm.kernels.blocked.search_space import search_space
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.common.family import Fallback, Family, Samples
-from clgemm.kernels.common.samples import PANEL_SAMPLES
-from clgemm.kernels.common.search_space import SearchSpace
-from clgemm.kernels.pack.config import VectorPackConfig
-from clgemm.kernels.pack.defaults import vector_pack_config
+from clgemm.kernels.common.family import (
+    PANEL_SAMPLES,
+    Choice,
+    Fallback,
+    Family,
+    Samples,
+    SearchSpace,
+)
+from clgemm.kernels.pack.plan import VectorPackConfig, vector_pack_config
 
 __all__ = ["BLOCKED"]
 

@@ -36,7 +36,7 @@ from clgemm.kernels.common.panels import (
     packed_strides,
     target_of,
 )
-from clgemm.kernels.pack.config import VectorPackConfig, VectorPackVariant
+from clgemm.kernels.pack.plan import VectorPackConfig, VectorPackVariant
 from clgemm.kernels.split_k.plan import product_arguments
 
 __all__ = ["is_faster_transposed", "make_blocked_plan"]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from clgemm.core.traits import Traits
 from clgemm.kernels.blocked.config import BlockedConfig
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.common.search_space import FLAGS, SearchSpace, changed, values_of
-from clgemm.kernels.pack.config import VectorPackConfig
+from clgemm.kernels.common.family import FLAGS, Choice, SearchSpace, changed, values_of
+from clgemm.kernels.pack.plan import VectorPackConfig
 
 __all__ = ["search_space"]
 

@@ -7,9 +7,7 @@ from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
 from clgemm.core.steps import Plan
 from clgemm.core.traits import Traits
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.common.family import Fallback, Family, Samples
-from clgemm.kernels.common.search_space import SearchSpace
+from clgemm.kernels.common.family import Choice, Fallback, Family, Samples, SearchSpace
 from clgemm.kernels.direct.config import DirectConfig
 from clgemm.kernels.direct.defaults import direct_config
 from clgemm.kernels.direct.plan import make_direct_plan

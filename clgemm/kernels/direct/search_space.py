@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clgemm.core.traits import Traits
-from clgemm.kernels.common.search_space import FLAGS, SearchSpace, Sketch, space_of_fields
+from clgemm.kernels.common.family import FLAGS, SearchSpace, Sketch, space_of_fields
 from clgemm.kernels.direct.config import DirectConfig
 
 __all__ = ["search_space"]

@@ -7,9 +7,7 @@ from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
 from clgemm.core.steps import Plan
 from clgemm.core.traits import Traits
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.common.family import Fallback, Family, Samples
-from clgemm.kernels.common.search_space import SearchSpace
+from clgemm.kernels.common.family import Choice, Fallback, Family, Samples, SearchSpace
 from clgemm.kernels.outer_product.config import DEPTHS, OuterProductConfig
 from clgemm.kernels.outer_product.defaults import outer_config
 from clgemm.kernels.outer_product.plan import begins_aligned, make_outer_plan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clgemm.kernels.common.search_space import FLAGS, SearchSpace, Sketch, space_of_fields
+from clgemm.kernels.common.family import FLAGS, SearchSpace, Sketch, space_of_fields
 from clgemm.kernels.outer_product.config import OuterProductConfig
 
 __all__ = ["search_space"]

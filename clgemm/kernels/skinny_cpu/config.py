@@ -9,8 +9,8 @@ from typing import ClassVar
 from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, positive, vector
 from clgemm.core.costs import joined
 from clgemm.core.steps import ceil_div, matrices_of, round_up
-from clgemm.kernels.pack.config import PackConfig
-from clgemm.kernels.split_k.config import ReduceConfig
+from clgemm.kernels.pack.plan import PackConfig
+from clgemm.kernels.split_k.plan import ReduceConfig
 
 __all__ = ["SkinnyCpuConfig"]
 

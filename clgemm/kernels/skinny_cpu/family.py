@@ -8,13 +8,16 @@ from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
 from clgemm.core.steps import Plan
 from clgemm.core.traits import Traits
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.common.family import Fallback, Family, Samples
-from clgemm.kernels.common.few_rows import MOST_ROWS, MOST_ROWS_ON_CPU, fits_few_rows
-from clgemm.kernels.common.samples import FEW_ROWS_SAMPLES
-from clgemm.kernels.common.search_space import SearchSpace
-from clgemm.kernels.pack.config import PackConfig
-from clgemm.kernels.pack.defaults import copy_config
+from clgemm.kernels.common.family import (
+    FEW_ROWS_SAMPLES,
+    Choice,
+    Fallback,
+    Family,
+    Samples,
+    SearchSpace,
+)
+from clgemm.kernels.common.in_place import MOST_ROWS, MOST_ROWS_ON_CPU, fits_few_rows
+from clgemm.kernels.pack.plan import PackConfig, copy_config
 from clgemm.kernels.skinny_cpu.config import SkinnyCpuConfig
 from clgemm.kernels.skinny_cpu.defaults import skinny_config
 from clgemm.kernels.skinny_cpu.plan import make_skinny_plan

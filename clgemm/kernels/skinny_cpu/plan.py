@@ -18,10 +18,9 @@ from clgemm.core.steps import (
     operand_in_place,
     slices,
 )
-from clgemm.kernels.common.few_rows import FewRows, few_rows, slice_of_k
+from clgemm.kernels.common.in_place import FewRows, few_rows, slice_of_k
 from clgemm.kernels.common.panels import Scratch, own_levels, packed_strides
-from clgemm.kernels.pack.config import PackConfig
-from clgemm.kernels.pack.plan import pack_step
+from clgemm.kernels.pack.plan import PackConfig, pack_step
 from clgemm.kernels.skinny_cpu.config import SkinnyCpuConfig
 from clgemm.kernels.split_k.plan import product_arguments, target
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from clgemm.core.traits import Traits
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.common.search_space import FLAGS, SearchSpace, changed, values_of
-from clgemm.kernels.pack.config import PackConfig
+from clgemm.kernels.common.family import FLAGS, Choice, SearchSpace, changed, values_of
+from clgemm.kernels.pack.plan import PackConfig
 from clgemm.kernels.skinny_cpu.config import SkinnyCpuConfig
 
 __all__ = ["search_space"]

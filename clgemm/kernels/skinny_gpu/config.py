@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, multiple, positive, vector
 from clgemm.core.steps import ceil_div, matrices_of, round_up
-from clgemm.kernels.split_k.config import ReduceConfig
+from clgemm.kernels.split_k.plan import ReduceConfig
 
 __all__ = ["HINTED_WIDTH", "MOST_OF_A", "SkinnyGpuConfig", "SkinnyGpuVariant"]
 

@@ -9,11 +9,15 @@ from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
 from clgemm.core.steps import Plan
 from clgemm.core.traits import Traits
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.common.family import Fallback, Family, Samples
-from clgemm.kernels.common.few_rows import LEAST_WORK, MOST_ROWS, fits_few_rows
-from clgemm.kernels.common.samples import FEW_ROWS_SAMPLES
-from clgemm.kernels.common.search_space import SearchSpace
+from clgemm.kernels.common.family import (
+    FEW_ROWS_SAMPLES,
+    Choice,
+    Fallback,
+    Family,
+    Samples,
+    SearchSpace,
+)
+from clgemm.kernels.common.in_place import LEAST_WORK, MOST_ROWS, fits_few_rows
 from clgemm.kernels.skinny_gpu.config import SkinnyGpuConfig
 from clgemm.kernels.skinny_gpu.defaults import MOST_LANES_ROWS, skinny_lanes_config
 from clgemm.kernels.skinny_gpu.plan import make_skinny_plan

@@ -19,7 +19,7 @@ from clgemm.core.steps import (
     slices,
     widest_load,
 )
-from clgemm.kernels.common.few_rows import SMALLEST_SLICE, FewRows, few_rows, slice_of_k
+from clgemm.kernels.common.in_place import SMALLEST_SLICE, FewRows, few_rows, slice_of_k
 from clgemm.kernels.common.panels import Scratch
 from clgemm.kernels.skinny_gpu.config import HINTED_WIDTH, SkinnyGpuConfig, SkinnyGpuVariant
 from clgemm.kernels.split_k.plan import product_arguments, target

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clgemm.kernels.common.search_space import FLAGS, SearchSpace, space_of_fields
+from clgemm.kernels.common.family import FLAGS, SearchSpace, space_of_fields
 from clgemm.kernels.skinny_gpu.config import SkinnyGpuConfig
 
 __all__ = ["search_space"]

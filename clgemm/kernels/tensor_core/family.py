@@ -12,10 +12,16 @@ from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
 from clgemm.core.steps import Plan, round_up
 from clgemm.core.traits import Traits
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.common.family import Fallback, Family, Multiply, Samples
-from clgemm.kernels.common.samples import GPU_PANEL_SAMPLES, tile_edges
-from clgemm.kernels.common.search_space import SearchSpace
+from clgemm.kernels.common.family import (
+    GPU_PANEL_SAMPLES,
+    Choice,
+    Fallback,
+    Family,
+    Multiply,
+    Samples,
+    SearchSpace,
+    tile_edges,
+)
 from clgemm.kernels.tensor_core.config import (
     TILE_DEPTH,
     MmaConfig,

@@ -9,7 +9,7 @@ from typing import ClassVar
 from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, Limits, positive
 from clgemm.core.costs import joined
 from clgemm.core.steps import ceil_div, matrices_of
-from clgemm.kernels.split_k.config import ReduceConfig
+from clgemm.kernels.split_k.plan import ReduceConfig
 from clgemm.kernels.tensor_core.estimate import narrow_us
 
 __all__ = ["NARROW_COLUMNS", "NarrowConfig", "NarrowVariant"]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.common.search_space import SearchSpace, Sketch, changed, values_of
+from clgemm.kernels.common.family import Choice, SearchSpace, Sketch, changed, values_of
 from clgemm.kernels.tensor_core.config import TensorConfig
 
 __all__ = ["search_space"]

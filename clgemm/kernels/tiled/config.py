@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, Limits, multiple, positive, vector
 from clgemm.core.steps import ceil_div
-from clgemm.kernels.pack.config import PackConfig
-from clgemm.kernels.split_k.config import ReduceConfig
+from clgemm.kernels.pack.plan import PackConfig
+from clgemm.kernels.split_k.plan import ReduceConfig
 from clgemm.kernels.tiled.estimate import MOST_SUMS, Tiles, launch_us
 
 __all__ = ["TiledConfig", "TiledVariant"]

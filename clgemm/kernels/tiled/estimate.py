@@ -13,7 +13,7 @@ from typing import NamedTuple
 from clgemm.core.config import FLOAT_BYTES, Limits
 from clgemm.core.costs import Costs, joined
 from clgemm.core.steps import ceil_div, round_up
-from clgemm.kernels.split_k.estimate import reduce_us
+from clgemm.kernels.split_k.plan import reduce_us
 
 __all__ = ["TiledEstimate", "Tiles", "is_fused", "launch_us", "side_by_side", "tiled_estimate"]
 

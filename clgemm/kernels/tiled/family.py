@@ -9,12 +9,17 @@ from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
 from clgemm.core.steps import Plan, expected_us
 from clgemm.core.traits import Traits
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.common.family import Fallback, Family, Samples
-from clgemm.kernels.common.samples import GPU_PANEL_SAMPLES, PANEL_SAMPLES, tile_edges
-from clgemm.kernels.common.search_space import SearchSpace
-from clgemm.kernels.pack.config import PackConfig
-from clgemm.kernels.pack.defaults import pack_config
+from clgemm.kernels.common.family import (
+    GPU_PANEL_SAMPLES,
+    PANEL_SAMPLES,
+    Choice,
+    Fallback,
+    Family,
+    Samples,
+    SearchSpace,
+    tile_edges,
+)
+from clgemm.kernels.pack.plan import PackConfig, pack_config
 from clgemm.kernels.tiled.config import TiledConfig
 from clgemm.kernels.tiled.defaults import lane_configs, that_fit
 from clgemm.kernels.tiled.estimate import tiled_estimate

@@ -32,7 +32,7 @@ from clgemm.kernels.common.panels import (
     packed_strides,
     target_of,
 )
-from clgemm.kernels.pack.config import PackConfig
+from clgemm.kernels.pack.plan import PackConfig
 from clgemm.kernels.split_k.plan import product_arguments
 from clgemm.kernels.tiled.config import TiledConfig, TiledVariant
 from clgemm.kernels.tiled.estimate import TiledEstimate, tiled_estimate

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from clgemm.core.config import Limits
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.common.search_space import FLAGS, SearchSpace, changed, values_of
-from clgemm.kernels.pack.config import PackConfig
+from clgemm.kernels.common.family import FLAGS, Choice, SearchSpace, changed, values_of
+from clgemm.kernels.pack.plan import PackConfig
 from clgemm.kernels.tiled.config import TiledConfig
 
 __all__ = ["search_space"]

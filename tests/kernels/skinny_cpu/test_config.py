@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clgemm.kernels.pack.config import PackConfig
+from clgemm.kernels.pack.plan import PackConfig
 from clgemm.kernels.skinny_cpu.config import SkinnyCpuConfig
 from clgemm.kernels.skinny_cpu.defaults import skinny_config
-from clgemm.kernels.split_k.config import ReduceConfig
+from clgemm.kernels.split_k.plan import ReduceConfig
 
 
 def test_a_strip_is_whole_vectors():

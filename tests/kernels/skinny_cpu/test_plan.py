@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from planned import TWO_CORES, dense, make_plan
 
-from clgemm.kernels.pack.defaults import copy_config
+from clgemm.kernels.pack.plan import copy_config
 from clgemm.kernels.skinny_cpu.defaults import skinny_config
 
 

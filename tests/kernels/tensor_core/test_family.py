@@ -11,7 +11,7 @@ from strategies import rows
 
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
-from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.family import Choice
 from clgemm.kernels.tensor_core.config import WgmmaConfig, WgmmaVariant
 from clgemm.kernels.tensor_core.family import WGMMA
 from clgemm.planning import planner

@@ -15,7 +15,7 @@ from strategies import GPU_LIMITS, rows
 from clgemm.core.layout import Layout
 from clgemm.core.problem import Problem
 from clgemm.core.steps import Element
-from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.family import Choice
 from clgemm.kernels.tensor_core.family import NARROW
 from clgemm.kernels.tensor_core.narrow import fits_narrow, make_narrow_plan
 from clgemm.kernels.tensor_core.narrow_config import NarrowConfig

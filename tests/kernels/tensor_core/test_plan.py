@@ -11,7 +11,7 @@ from strategies import rows
 
 from clgemm.core.layout import Layout
 from clgemm.core.steps import OutlierCounter, expected_us
-from clgemm.kernels.pack.defaults import pack_config
+from clgemm.kernels.pack.plan import pack_config
 from clgemm.kernels.tensor_core import plan as tensor_plan
 from clgemm.kernels.tensor_core.config import (
     TILE_BYTES,

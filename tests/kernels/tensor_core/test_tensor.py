@@ -14,8 +14,8 @@ from strategies import GPU_LIMITS as LIMITS
 from strategies import UNIT_ROUNDOFF, gamma, rows
 
 import clgemm
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.pack.defaults import pack_config
+from clgemm.kernels.common.family import Choice
+from clgemm.kernels.pack.plan import pack_config
 from clgemm.kernels.tensor_core import family as tensor
 from clgemm.kernels.tensor_core import narrow
 from clgemm.kernels.tensor_core import plan as tensor_plan
