@@ -15,11 +15,11 @@ from clgemm.core.layout import Layout
 from clgemm.core.steps import Element, OutlierCounter
 from clgemm.kernels import FAMILIES
 from clgemm.kernels.blocked.defaults import register_config
-from clgemm.kernels.direct.config import DirectConfig
-from clgemm.kernels.outer_product.defaults import outer_config
+from clgemm.kernels.direct.family import DirectConfig
+from clgemm.kernels.outer_product.family import outer_config
 from clgemm.kernels.pack.plan import copy_config, make_copy_plan, pack_config, vector_pack_config
-from clgemm.kernels.skinny_cpu.defaults import skinny_config
-from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
+from clgemm.kernels.skinny_cpu.family import skinny_config
+from clgemm.kernels.skinny_gpu.family import skinny_lanes_config
 from clgemm.kernels.sources import BUFFER, parameter_types, text_of, used_by
 from clgemm.kernels.tensor_core.config import MmaVariant, WgmmaVariant
 from clgemm.kernels.tensor_core.narrow import make_narrow_plan

@@ -26,15 +26,13 @@ from clgemm.kernels.blocked.defaults import register_config
 from clgemm.kernels.blocked.estimate import BlockedEstimate
 from clgemm.kernels.common import panels
 from clgemm.kernels.common.family import Choice
-from clgemm.kernels.direct.config import DirectConfig
-from clgemm.kernels.outer_product.config import DEPTHS, OuterProductConfig
+from clgemm.kernels.direct.family import DirectConfig
+from clgemm.kernels.outer_product.family import DEPTHS, OuterProductConfig
 from clgemm.kernels.pack import plan as pack_plan
 from clgemm.kernels.pack.plan import PackConfig, copy_config, pack_config, vector_pack_config
-from clgemm.kernels.skinny_cpu.config import SkinnyCpuConfig
-from clgemm.kernels.skinny_cpu.defaults import skinny_config
-from clgemm.kernels.skinny_gpu import plan as skinny_plan
-from clgemm.kernels.skinny_gpu.config import SkinnyGpuConfig
-from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
+from clgemm.kernels.skinny_cpu.family import SkinnyCpuConfig, skinny_config
+from clgemm.kernels.skinny_gpu import family as skinny_plan
+from clgemm.kernels.skinny_gpu.family import SkinnyGpuConfig, skinny_lanes_config
 from clgemm.kernels.split_k import plan as split_k_plan
 from clgemm.kernels.split_k.plan import ReduceConfig
 from clgemm.kernels.tiled import plan as tiled_plan

@@ -10,9 +10,9 @@ from planned import LIMITS, dense, make_plan, make_scaling_plan, matrices_of, wo
 
 from clgemm.core.steps import Element
 from clgemm.kernels.blocked.defaults import register_config
-from clgemm.kernels.direct.config import DirectConfig
+from clgemm.kernels.direct.family import DirectConfig
 from clgemm.kernels.pack.plan import copy_config, make_copy_plan, pack_config, vector_pack_config
-from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
+from clgemm.kernels.skinny_gpu.family import skinny_lanes_config
 from clgemm.kernels.tiled.defaults import lane_configs
 
 CONFIG = replace(lane_configs()[1], in_place=False)

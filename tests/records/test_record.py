@@ -10,8 +10,8 @@ from made_records import LIMITS, record
 
 from clgemm.kernels.blocked.defaults import register_config
 from clgemm.kernels.pack.plan import copy_config
-from clgemm.kernels.skinny_cpu.defaults import skinny_config
-from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
+from clgemm.kernels.skinny_cpu.family import skinny_config
+from clgemm.kernels.skinny_gpu.family import skinny_lanes_config
 from clgemm.kernels.tensor_core.config import WgmmaConfig
 from clgemm.kernels.tiled.defaults import lane_configs
 from clgemm.records.record import Findings, as_json, choice_from, findings_from

@@ -11,8 +11,7 @@ from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
 from clgemm.hardware.identity import identify, identity
 from clgemm.kernels.common.family import Choice
-from clgemm.kernels.direct.defaults import direct_config
-from clgemm.kernels.direct.family import Direct
+from clgemm.kernels.direct.family import Direct, direct_config
 from clgemm.planning import planner
 from clgemm.tuning.session import Session
 from clgemm.tuning.task import Task

@@ -7,7 +7,7 @@ scratch memory, and plan it block by block.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Generic, NamedTuple, TypeVar
@@ -43,6 +43,7 @@ __all__ = [
     "make_panel_plan",
     "own_levels",
     "packed_strides",
+    "strides_of",
     "target_of",
 ]
 
@@ -105,8 +106,13 @@ class Scratch:
     sizes: dict[Slot, int] = field(default_factory=dict)
 
     def reserve(self, slot: Slot, size_bytes: int) -> None:
-        """Make the memory of a slot at least this large."""
-        self.sizes[slot] = max(self.sizes.get(slot, 0), size_bytes)
+        """Make the memory of a slot at least this large; 0 leaves it out."""
+        if size_bytes:
+            self.sizes[slot] = max(self.sizes.get(slot, 0), size_bytes)
+
+    def plan(self, steps: Iterable[Step], counted_products: int = 0) -> Plan:
+        """Return the plan of these launches, which reserve its memory as they are generated."""
+        return Plan(tuple(steps), tuple(self.sizes.items()), counted_products)
 
 
 @dataclass(frozen=True)
@@ -213,8 +219,7 @@ def blocks_of(panels: Panels[Pack]) -> Blocks:
 def make_panel_plan(panels: Panels[Pack]) -> Plan:
     """Return the launches that pack and multiply, block by block."""
     scratch = Scratch()
-    steps = tuple(_steps(panels, blocks_of(panels), scratch))
-    return Plan(steps, tuple(scratch.sizes.items()))
+    return scratch.plan(_steps(panels, blocks_of(panels), scratch))
 
 
 def _steps(panels: Panels[Pack], blocks: Blocks, scratch: Scratch) -> Iterator[Step]:
@@ -278,8 +283,7 @@ def target_of(
     beta: Argument = "beta" if place.is_first else 1.0
     first = place.origins[2] + part.offsets[2]
     result = target((m, n, cuts), part.levels, batch, beta, panels.c, first, panels.limits, fused)
-    if result.partial_bytes:
-        scratch.reserve("partial", result.partial_bytes)
+    scratch.reserve("partial", result.partial_bytes)
     return result
 
 
@@ -287,6 +291,11 @@ def batch_over(part: Slice, strides_a: tuple[int, ...], strides_b: tuple[int, ..
     """Return the loops over a part of the batch, with these strides for A and B."""
     every = zip(part.levels, strides_a, strides_b, strict=True)
     return batch_of(tuple(Level(level.count, (i, j, level.strides[2])) for level, i, j in every), 3)
+
+
+def strides_of(levels: tuple[Level, ...], operand: int) -> tuple[int, ...]:
+    """Return an operand's strides in the loops over a batch."""
+    return tuple(level.strides[operand] for level in levels)
 
 
 def own_levels(levels: tuple[Level, ...], operand: int) -> tuple[Level, ...]:

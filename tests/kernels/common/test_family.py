@@ -11,8 +11,7 @@ from clgemm.core.problem import Problem
 from clgemm.core.shapes import SHAPE_CLASSES, Shape, fresh, shape_class
 from clgemm.kernels import FAMILIES
 from clgemm.kernels.common.family import Choice, changed, tile_edges, values_of
-from clgemm.kernels.direct.config import DirectConfig
-from clgemm.kernels.direct.family import DIRECT
+from clgemm.kernels.direct.family import DIRECT, DirectConfig
 from clgemm.kernels.pack.plan import pack_config
 from clgemm.kernels.tiled.family import TILED
 

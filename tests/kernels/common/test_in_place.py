@@ -14,7 +14,7 @@ from clgemm.kernels.common.in_place import (
     slice_of_k,
     steps_in_place,
 )
-from clgemm.kernels.direct.defaults import direct_config
+from clgemm.kernels.direct.family import direct_config
 
 CONFIG = direct_config(LIMITS)
 
