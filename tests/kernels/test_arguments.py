@@ -14,7 +14,7 @@ from strategies import GPU_LIMITS, rows
 from clgemm.core.layout import Layout
 from clgemm.core.steps import Element, OutlierCounter
 from clgemm.kernels import FAMILIES
-from clgemm.kernels.blocked.defaults import register_config
+from clgemm.kernels.blocked.family import register_config
 from clgemm.kernels.direct.family import DirectConfig
 from clgemm.kernels.outer_product.family import outer_config
 from clgemm.kernels.pack.plan import copy_config, make_copy_plan, pack_config, vector_pack_config
@@ -25,7 +25,7 @@ from clgemm.kernels.tensor_core.config import MmaVariant, WgmmaVariant
 from clgemm.kernels.tensor_core.narrow import make_narrow_plan
 from clgemm.kernels.tensor_core.narrow_config import NarrowConfig
 from clgemm.kernels.tensor_core.plan import make_tensor_plan
-from clgemm.kernels.tiled.defaults import lane_configs
+from clgemm.kernels.tiled.family import lane_configs
 
 UNFUSED, FUSED = GPU_LIMITS, replace(GPU_LIMITS, fused_split_k=True)  # split-k
 TWO_CORES = replace(GPU_LIMITS, compute_units=2, vector_width=16)

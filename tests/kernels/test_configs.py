@@ -9,7 +9,7 @@ import pytest
 
 from clgemm.core.config import Limits, variant_of
 from clgemm.kernels.blocked.config import BlockedVariant
-from clgemm.kernels.blocked.defaults import register_config
+from clgemm.kernels.blocked.family import register_config
 from clgemm.kernels.direct.family import DirectConfig
 from clgemm.kernels.finite.plan import FiniteConfig
 from clgemm.kernels.pack.plan import PackConfig, VectorPackVariant, vector_pack_config
@@ -17,7 +17,7 @@ from clgemm.kernels.skinny_cpu.family import SkinnyCpuConfig, skinny_config
 from clgemm.kernels.skinny_gpu.family import SkinnyGpuVariant, skinny_lanes_config
 from clgemm.kernels.split_k.plan import ReduceConfig
 from clgemm.kernels.tiled.config import TiledVariant
-from clgemm.kernels.tiled.defaults import lane_configs, nvidia_configs
+from clgemm.kernels.tiled.family import lane_configs, nvidia_configs
 
 LIMITS = Limits(
     local_memory_bytes=32 * 1024,

@@ -21,9 +21,8 @@ from clgemm.hardware.traits import POCL
 from clgemm.kernels import family_named
 from clgemm.kernels.blocked import family as blocked_family
 from clgemm.kernels.blocked import plan as blocked_plan
-from clgemm.kernels.blocked.config import BlockedConfig
-from clgemm.kernels.blocked.defaults import register_config
-from clgemm.kernels.blocked.estimate import BlockedEstimate
+from clgemm.kernels.blocked.config import BlockedConfig, BlockedEstimate
+from clgemm.kernels.blocked.family import register_config
 from clgemm.kernels.common import panels
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.direct.family import DirectConfig
@@ -36,9 +35,8 @@ from clgemm.kernels.skinny_gpu.family import SkinnyGpuConfig, skinny_lanes_confi
 from clgemm.kernels.split_k import plan as split_k_plan
 from clgemm.kernels.split_k.plan import ReduceConfig
 from clgemm.kernels.tiled import plan as tiled_plan
-from clgemm.kernels.tiled.config import TiledConfig
-from clgemm.kernels.tiled.defaults import lane_configs, nvidia_configs
-from clgemm.kernels.tiled.estimate import TiledEstimate
+from clgemm.kernels.tiled.config import TiledConfig, TiledEstimate
+from clgemm.kernels.tiled.family import lane_configs, nvidia_configs
 from clgemm.planning import bounded, planner
 from clgemm.records.verdicts import Verdict
 from clgemm.runtime import call_cache, readiness

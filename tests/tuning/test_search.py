@@ -10,7 +10,7 @@ from clgemm.core.config import Limits
 from clgemm.core.traits import Traits
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.pack.plan import pack_config
-from clgemm.kernels.tiled.defaults import lane_configs
+from clgemm.kernels.tiled.family import lane_configs
 from clgemm.tuning.search import search
 from clgemm.tuning.space import space_of
 

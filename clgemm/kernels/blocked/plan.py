@@ -24,8 +24,14 @@ from clgemm.core.steps import (
     operand_in_place,
     round_up,
 )
-from clgemm.kernels.blocked.config import BlockedConfig, BlockedVariant
-from clgemm.kernels.blocked.estimate import NEAR, BlockedEstimate, cuts_k, register_spread
+from clgemm.kernels.blocked.config import (
+    NEAR,
+    BlockedConfig,
+    BlockedEstimate,
+    BlockedVariant,
+    cuts_k,
+    register_spread,
+)
 from clgemm.kernels.common.panels import (
     Panels,
     Place,
@@ -34,6 +40,7 @@ from clgemm.kernels.common.panels import (
     make_panel_plan,
     own_levels,
     packed_strides,
+    strides_of,
     target_of,
 )
 from clgemm.kernels.pack.plan import VectorPackConfig, VectorPackVariant
@@ -269,8 +276,8 @@ class RegisterPanels(Panels[VectorPackConfig]):
         levels = part.levels
         strides_a = packed_strides(levels, 0, round_up(m, self.config.tile_m) * k)
         if self.config.in_place:
-            strides_a = tuple(level.strides[0] for level in levels)
-        batch = batch_over(part, strides_a, tuple(level.strides[1] for level in levels))
+            strides_a = strides_of(levels, 0)
+        batch = batch_over(part, strides_a, strides_of(levels, 1))
         units, block_k = self.limits.compute_units, self.block_depth(k)
         spread = register_spread(self.config, m, n, k, batch.matrices, block_k, units)
         cuts = ceil_div(k, spread.slice_k)

@@ -29,8 +29,7 @@ from clgemm.kernels.tensor_core.family import NARROW as NARROW_FAMILY
 from clgemm.kernels.tensor_core.family import WGMMA
 from clgemm.kernels.tensor_core.narrow_config import NarrowConfig
 from clgemm.kernels.tensor_core.trial import adds_coarsely
-from clgemm.kernels.tiled.defaults import lane_configs
-from clgemm.kernels.tiled.family import TILED
+from clgemm.kernels.tiled.family import TILED, lane_configs
 from clgemm.planning import planner
 from clgemm.records.verdicts import Verdict
 from clgemm.runtime import call_cache, readiness
