@@ -22,8 +22,7 @@ from clgemm.kernels.skinny_cpu.family import skinny_config
 from clgemm.kernels.skinny_gpu.family import skinny_lanes_config
 from clgemm.kernels.sources import BUFFER, parameter_types, text_of, used_by
 from clgemm.kernels.tensor_core.config import MmaVariant, WgmmaVariant
-from clgemm.kernels.tensor_core.narrow import make_narrow_plan
-from clgemm.kernels.tensor_core.narrow_config import NarrowConfig
+from clgemm.kernels.tensor_core.narrow import NarrowConfig, make_narrow_plan
 from clgemm.kernels.tensor_core.plan import make_tensor_plan
 from clgemm.kernels.tiled.family import lane_configs
 
