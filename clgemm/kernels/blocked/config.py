@@ -11,14 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar, NamedTuple
 
-from clgemm.core.config import (
-    KernelConfig,
-    Launch,
-    positive,
-    tunable_of,
-    vector,
-    vector_block_of,
-)
+from clgemm.core.config import KernelConfig, Launch, positive, tunable_of, vector, vector_block_of
 from clgemm.core.steps import ceil_div, round_up
 from clgemm.kernels.pack.plan import VectorPackConfig
 from clgemm.kernels.split_k.plan import ReduceConfig
@@ -92,10 +85,6 @@ class BlockedConfig(KernelConfig):
         """Columns of a panel of B."""
         return self.vectors * self.width
 
-    @property
-    def items(self) -> int:
-        return 1
-
     def macros(self) -> tuple[tuple[str, int], ...]:
         """Return also the macros for how panels are packed."""
         rows_a, columns_a = vector_block_of(self.tile_m)
@@ -136,26 +125,14 @@ class BlockedVariant(BlockedConfig):
 class BlockedEstimate(NamedTuple):
     """The blocks of C, and the lists that divide them among work-groups.
 
-    Attributes
-    ----------
-    block_m : int
-        Panels of A in a block.
-    block_n : int
-        Columns of B in a block.
-    slice_k : int
-        Depth of a slice of k.
-    lists : int
-        Lists that the columns of blocks are divided among. Several work-groups may share a list.
-        Each takes blocks from its own list, then from the others.
-    cost : float
-        Expected time, in multiply-adds of a vector by an element of A.
+    Several work-groups may share a list. Each takes blocks from its own list, then from the others.
     """
 
-    block_m: int
-    block_n: int
-    slice_k: int
-    lists: int
-    cost: float = 0.0
+    block_m: int  # panels of A in a block
+    block_n: int  # columns of B in a block
+    slice_k: int  # depth of a slice of k
+    lists: int  # lists that the columns of blocks are divided among
+    cost: float = 0.0  # expected time, in multiply-adds of a vector by an element of A
 
 
 def cuts_k(config: BlockedConfig, m: int, n: int, matrices: int, units: int) -> bool:

@@ -105,32 +105,16 @@ def _elements(x: Layout) -> int:
 
 
 class _Work(NamedTuple):
-    """The work of one launch.
-
-    Attributes
-    ----------
-    cuts : int
-        Slices of k.
-    columns : int
-        Columns of blocks of C.
-    groups : int
-        Work-groups.
-    matrices_a : int
-        Distinct matrices of A.
-    packs : bool
-        Whether the launch packs A.
-    meanwhile : bool
-        Whether it packs A while it multiplies.
-    """
+    """The work of one launch."""
 
     batch: Batch
     spread: BlockedEstimate
-    cuts: int
-    columns: int
-    groups: int
-    matrices_a: int
-    packs: bool
-    meanwhile: bool
+    cuts: int  # slices of k
+    columns: int  # columns of blocks of C
+    groups: int  # work-groups
+    matrices_a: int  # distinct matrices of A
+    packs: bool  # the launch packs A
+    meanwhile: bool  # it packs A while it multiplies
 
 
 @dataclass(frozen=True)

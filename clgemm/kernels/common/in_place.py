@@ -84,18 +84,12 @@ def steps_in_place(
 
 
 class FewRows(NamedTuple):
-    """A product with the shorter side as rows.
-
-    Attributes
-    ----------
-    slot_a, slot_b : "a" or "b"
-        The operands that serve as its A and B; exchanged if it is the transposed product.
-    """
+    """A product with the shorter side as rows."""
 
     a: Layout
     b: Layout
     c: Layout
-    slot_a: Side
+    slot_a: Side  # the operand that serves as its A: "b" if it is the transposed product
     slot_b: Side
 
 

@@ -61,42 +61,20 @@ Pack = TypeVar("Pack", bound=KernelConfig)
 
 
 class Blocks(NamedTuple):
-    """How a product is cut.
+    """How a product is cut."""
 
-    Attributes
-    ----------
-    rows : tuple of int
-        Rows of A and of B' in a block.
-    depth : int
-        Columns of a block.
-    matrices : int
-        Matrices whose blocks are packed at a time.
-    """
-
-    rows: tuple[int, int]
-    depth: int
-    matrices: int
+    rows: tuple[int, int]  # of A and of B' in a block
+    depth: int  # columns of a block
+    matrices: int  # whose blocks are packed at a time
 
 
 class Place(NamedTuple):
-    """A block of a product.
+    """A block of a product."""
 
-    Attributes
-    ----------
-    part : Slice
-        The part of the batch that it belongs to.
-    sizes : tuple of int
-        m, n and k.
-    origins : tuple of int
-        Elements from the first of A, B and C to the block.
-    is_first : bool
-        Whether it is the first block of k, to which beta applies.
-    """
-
-    part: Slice
-    sizes: tuple[int, int, int]
-    origins: tuple[int, int, int]
-    is_first: bool
+    part: Slice  # the part of the batch that it belongs to
+    sizes: tuple[int, int, int]  # m, n and k
+    origins: tuple[int, int, int]  # elements from the first of A, B and C to the block
+    is_first: bool  # it is the first block of k, to which beta applies
 
 
 @dataclass
@@ -117,26 +95,14 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Panels(ABC, Generic[Pack]):
-    """A product of panels, and how a family's kernels want its blocks.
+    """A product of panels, and how a family's kernels want its blocks."""
 
-    Attributes
-    ----------
-    a, b, c : Layout
-        The operands; A and B have the batch of C.
-    tiles : tuple of int
-        Rows of a panel of A, and of B'.
-    packed : tuple of bool
-        Whether A and B are packed; otherwise kernels read them in place.
-    pack : tuple
-        The configs that pack them.
-    """
-
-    a: Layout
+    a: Layout  # A and B have the batch of C
     b: Layout
     c: Layout
-    tiles: tuple[int, int]
-    packed: tuple[bool, bool]
-    pack: tuple[Pack, ...]
+    tiles: tuple[int, int]  # rows of a panel of A, and of B'
+    packed: tuple[bool, bool]  # A and B are packed; otherwise kernels read them in place
+    pack: tuple[Pack, ...]  # the configs that pack them
     limits: Limits
 
     @property

@@ -109,12 +109,7 @@ class VectorPackConfig(KernelConfig):
         """Return also the macro for how it writes."""
         return (*super().macros(), ("WRITES", int(self.prefetch)))
 
-    @property
-    def items(self) -> int:
-        return 1
-
     def microseconds(self, launch: Launch) -> float:
-        """Return the expected time of a launch."""
         x, limits = launch.arguments, launch.limits
         elements = x["rows"] * x["columns"] * matrices_of(x["counts"])
         return float(elements / limits.cpu_costs.packed / limits.compute_units)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, Limits, positive, vector
 from clgemm.core.costs import joined
-from clgemm.core.layout import Layout, batch_levels
+from clgemm.core.layout import batch_levels
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
 from clgemm.core.steps import (
@@ -47,7 +47,7 @@ from clgemm.kernels.common.panels import Scratch, batch_over, own_levels, packed
 from clgemm.kernels.pack.plan import PackConfig, copy_config, pack_step
 from clgemm.kernels.split_k.plan import ReduceConfig, product_arguments, target
 
-__all__ = ["SKINNY_CPU", "SkinnyCpuConfig", "make_skinny_plan", "skinny_config"]
+__all__ = ["SKINNY_CPU", "SkinnyCpuConfig", "skinny_config"]
 
 OVERLAP = 3.0  # as in `clgemm.core.costs.joined`: reading and the arithmetic
 CACHED_BYTES = 2**21  # a smaller operand is read again, for further rows, at no cost
@@ -75,10 +75,6 @@ class SkinnyCpuConfig(KernelConfig):
     entry: ClassVar[str] = "skinny_product"
     includes: ClassVar[tuple[str, ...]] = ("common/store.cl",)
     companions: ClassVar[tuple[type[KernelConfig], ...]] = (PackConfig, ReduceConfig)
-
-    @property
-    def items(self) -> int:
-        return 1
 
     def microseconds(self, launch: Launch) -> float:
         """Return the expected time: reading the large operand, or the multiply-adds."""
@@ -119,24 +115,16 @@ def skinny_config(rows: int, width: int, can_prefetch: bool) -> SkinnyCpuConfig:
     )
 
 
-def make_skinny_plan(
-    a: Layout, b: Layout, c: Layout, config: SkinnyCpuConfig, copy: PackConfig, limits: Limits
-) -> Plan:
-    """Return the launches of ``C = alpha A B + beta C`` where it `fits_few_rows`.
+def _steps(
+    few: FewRows, config: SkinnyCpuConfig, copy: PackConfig, limits: Limits, scratch: Scratch
+) -> Iterator[Step]:
+    """Yield each launch of ``C = alpha A B + beta C``, and reserve its scratch memory.
 
     Parameters
     ----------
     copy : PackConfig
         The config that makes the few rows dense where the kernel needs that.
     """
-    scratch = Scratch()
-    return scratch.plan(_steps(few_rows(a, b, c), config, copy, limits, scratch))
-
-
-def _steps(
-    few: FewRows, config: SkinnyCpuConfig, copy: PackConfig, limits: Limits, scratch: Scratch
-) -> Iterator[Step]:
-    """Yield each launch, and reserve its scratch memory."""
     a, b, c, slot_a, slot_b = few
     m, n, k = c.rows, c.columns, a.columns
     along_k, groups_per_unit = b.column_stride != 1, GROUPS_PER_UNIT
@@ -201,8 +189,13 @@ class SkinnyCpu(Family[SkinnyCpuConfig, PackConfig]):
 
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
         """Return the launch that multiplies; before it a copy and after it a sum, where needed."""
-        (copy,) = self.packing(choice)
-        return make_skinny_plan(*problem.layouts, self.config_of(choice), copy, traits.limits)
+        few, config, (copy,) = (
+            few_rows(*problem.layouts),
+            self.config_of(choice),
+            self.packing(choice),
+        )
+        scratch = Scratch()
+        return scratch.plan(_steps(few, config, copy, traits.limits, scratch))
 
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
         config, (copy,) = self.config_of(default), self.packing(default)
@@ -238,13 +231,12 @@ class SkinnyCpu(Family[SkinnyCpuConfig, PackConfig]):
     def edge_shapes(self, config: SkinnyCpuConfig) -> list[Shape]:
         """Return sizes around a strip and a chunk."""
         strip, chunk = config.strip, config.chunk
-        sizes = (
-            (1, strip + config.vectors * config.width + 1, 2 * chunk + 1),
-            (min(config.rows + 1, MOST_ROWS), strip - 1, chunk - 1 or 1),
-            (MOST_ROWS - 1, 37, 1501),
-            (config.rows, strip, chunk),
-        )
-        return [Shape(*each) for each in sizes]
+        return [
+            Shape(1, strip + config.vectors * config.width + 1, 2 * chunk + 1),
+            Shape(min(config.rows + 1, MOST_ROWS), strip - 1, chunk - 1 or 1),
+            Shape(MOST_ROWS - 1, 37, 1501),
+            Shape(config.rows, strip, chunk),
+        ]
 
 
 SKINNY_CPU = SkinnyCpu()

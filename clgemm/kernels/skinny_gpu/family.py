@@ -61,7 +61,6 @@ __all__ = [
     "SKINNY_GPU",
     "SkinnyGpuConfig",
     "SkinnyGpuVariant",
-    "make_skinny_plan",
     "skinny_lanes_config",
 ]
 
@@ -220,14 +219,6 @@ AHEAD_ALONG_K = 4  # loads in flight
 CHUNK_ALONG_K = 2  # floats of A that each work-item copies to local memory at a time, at least
 
 
-def make_skinny_plan(
-    a: Layout, b: Layout, c: Layout, config: SkinnyGpuConfig, limits: Limits
-) -> Plan:
-    """Return the launches of ``C = alpha A B + beta C`` where it `fits_few_rows`."""
-    scratch = Scratch()
-    return scratch.plan(_steps(few_rows(a, b, c), config, limits, scratch))
-
-
 def fitted(config: SkinnyGpuConfig, b: Layout, limits: Limits) -> SkinnyGpuVariant:
     """Return a config that reads B where it is contiguous, by the widest loads that fit."""
     along_k = b.column_stride != 1
@@ -290,7 +281,7 @@ def loads_to_cache(config: SkinnyGpuConfig, b_bytes: int, limits: Limits) -> int
 def _steps(
     few: FewRows, config: SkinnyGpuConfig, limits: Limits, scratch: Scratch
 ) -> Iterator[Step]:
-    """Yield each launch, and reserve its scratch memory."""
+    """Yield each launch of ``C = alpha A B + beta C``, and reserve its scratch memory."""
     a, b, c, slot_a, slot_b = few
     m, n, k = c.rows, c.columns, a.columns
     fit = fitted(config, b, limits)
@@ -356,7 +347,8 @@ class SkinnyGpu(Family[SkinnyGpuConfig, KernelConfig]):
 
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
         """Return the launch that multiplies, and with split-k one that adds up."""
-        return make_skinny_plan(*problem.layouts, self.config_of(choice), traits.limits)
+        few, config, scratch = few_rows(*problem.layouts), self.config_of(choice), Scratch()
+        return scratch.plan(_steps(few, config, traits.limits, scratch))
 
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
         return space_of_fields(
@@ -381,13 +373,12 @@ class SkinnyGpu(Family[SkinnyGpuConfig, KernelConfig]):
     def edge_shapes(self, config: SkinnyGpuConfig) -> list[Shape]:
         """Return sizes around a strip and a chunk, or loads in flight where there is no chunk."""
         strip, chunk = config.strip, config.chunk or config.ahead * config.width
-        sizes = (
-            (1, strip + 1, 2 * chunk + 1),
-            (min(config.rows + 1, MOST_ROWS), 2 * strip - 1, chunk - 1 or 1),
-            (MOST_ROWS - 1, 37, 1501),
-            (config.rows, 2 * strip, chunk),
-        )
-        return [Shape(*each) for each in sizes]
+        return [
+            Shape(1, strip + 1, 2 * chunk + 1),
+            Shape(min(config.rows + 1, MOST_ROWS), 2 * strip - 1, chunk - 1 or 1),
+            Shape(MOST_ROWS - 1, 37, 1501),
+            Shape(config.rows, 2 * strip, chunk),
+        ]
 
 
 SKINNY_GPU = SkinnyGpu()

@@ -7,15 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
-from clgemm.core.config import (
-    FLOAT_BYTES,
-    KernelConfig,
-    Launch,
-    Limits,
-    multiple,
-    positive,
-    vector,
-)
+from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, Limits, multiple, positive, vector
 from clgemm.core.costs import Costs
 from clgemm.core.layout import Layout, Level
 from clgemm.core.steps import (
@@ -60,7 +52,6 @@ class ReduceConfig(KernelConfig):
         return FLOAT_BYTES * self.group * self.width
 
     def microseconds(self, launch: Launch) -> float:
-        """Return the expected time of a launch."""
         arguments = launch.arguments
         elements = arguments["m"] * arguments["n"] * matrices_of(arguments["counts"])
         limits = launch.limits
@@ -86,24 +77,13 @@ def reduce_us(elements: int, slices: int, costs: Costs) -> float:
 class Target(NamedTuple):
     """Where a kernel stores: in C, or in partial products, one for each slice of k.
 
-    Attributes
-    ----------
-    scales : mapping
-        The kernel's arguments `alpha` and `beta`.
-    to : mapping
-        Its arguments from `c` to `c_strides`; with fused split-k also `slices_out` and `counters`.
-    partial_bytes : int
-        Bytes of the scratch memory "partial".
-    adding : tuple of Step
-        The launch that adds up partial products; empty if there are none, or with fused split-k.
-    fused_split_k : bool
-        Whether the kernel itself adds them up.
+    With fused split-k, the kernel itself adds partial products up.
     """
 
-    scales: Mapping[str, Argument]
-    to: Mapping[str, Argument]
-    partial_bytes: int
-    adding: tuple[Step, ...]
+    scales: Mapping[str, Argument]  # the kernel's arguments `alpha` and `beta`
+    to: Mapping[str, Argument]  # from `c` to `c_strides`; if fused, `slices_out` and `counters` too
+    partial_bytes: int  # of the scratch memory "partial"
+    adding: tuple[Step, ...]  # the launch that adds up partial products, if another one does
     fused_split_k: bool = False
 
 

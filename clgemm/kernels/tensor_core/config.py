@@ -66,7 +66,6 @@ class SplitConfig(KernelConfig):
         return 256
 
     def microseconds(self, launch: Launch) -> float:
-        """Return the expected time of a launch."""
         _, sizes, limits = launch
         elements: int = sizes["matrices"] * (sizes["m"] + sizes["n"]) * sizes["k"]
         return split_us(elements, _is_strided(launch), limits)
@@ -144,7 +143,6 @@ class TensorVariant(TensorConfig):
         return uncut(tiles, depths, self.step_us(limits), self.tile_elements, limits)
 
     def microseconds(self, launch: Launch) -> float:
-        """Return the expected time of a launch."""
         _, sizes, limits = launch
         tiles = self.tiles(sizes["matrices"], sizes["m"], sizes["n"])
         stored: int = 2 * FLOAT_BYTES * sizes["matrices"] * sizes["m"] * sizes["n"]
@@ -274,25 +272,13 @@ class WgmmaVariant(WgmmaConfig, TensorVariant):
 
 
 class Cuts(NamedTuple):
-    """How the tiles of C are cut along k: the first `whole` not at all, the others in slices.
+    """How the tiles of C are cut along k: the first `whole` not at all, the others in slices."""
 
-    Attributes
-    ----------
-    tiles, whole : int
-        All tiles, and those that are not cut.
-    slices : int
-        Slices of each other tile.
-    elements : int
-        Elements of C of a tile.
-    us : float
-        Expected time in microseconds that the device is busy with all of them.
-    """
-
-    tiles: int
-    whole: int
-    slices: int
-    elements: int
-    us: float
+    tiles: int  # all
+    whole: int  # those that are not cut
+    slices: int  # of each other tile
+    elements: int  # of C, of a tile
+    us: float  # expected time in microseconds that the device is busy with all of them
 
     @property
     def parts(self) -> int:

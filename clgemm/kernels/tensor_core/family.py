@@ -204,7 +204,6 @@ class Mma(Tensor[MmaConfig]):
         return traits.is_nvidia and traits.kind == "GPU" and major >= 8 and minor == 0
 
     def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
-        """Return one config, whatever the shape."""
         return (Choice(MmaConfig(swizzle=8)),)
 
     def plainest(self, traits: Traits) -> Choice:

@@ -108,7 +108,6 @@ class NarrowVariant(NarrowConfig):
         return narrow_us(groups, self.columns, depth, slices, packs, self.load_a == 1, limits)
 
     def microseconds(self, launch: Launch) -> float:
-        """Return the expected time of a launch."""
         groups, sizes, limits = launch
         m, n, k, depth = (sizes[name] for name in ("m", "n", "k", "slice_k"))
         matrices = matrices_of(sizes["counts"])

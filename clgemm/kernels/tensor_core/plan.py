@@ -184,17 +184,8 @@ def _tensor_steps(
     counters = _counters(config, counter)
     sizes: dict[str, Argument] = {"matrices": matrices, "m": m, "n": n, "k": k}
     most = _most_listed(a, b)
-    yield Step(
-        config.split,
-        tiles,
-        {
-            **sizes,
-            "least": least_exponent(k),
-            "most": most,
-            **operands,
-            "count": counters["count"],
-        },
-    )
+    splitting = {**sizes, "least": least_exponent(k), "most": most, **operands}
+    yield Step(config.split, tiles, {**splitting, "count": counters["count"]})
     cuts = config.cuts(config.tiles(matrices, m, n), k, limits)
     groups, split_k = min(cuts.parts, limits.compute_units), {}
     if isinstance(config, WgmmaVariant) and config.guard:

@@ -211,7 +211,6 @@ class TiledVariant(TiledConfig):
         return FLOAT_BYTES * self.buffers * self.tile_k * (pitch_a + pitch_b)
 
     def microseconds(self, launch: Launch) -> float:
-        """Return the expected time of a launch."""
         m, n, k, slice_k = (launch.arguments[name] for name in ("m", "n", "k", "slice_k"))
         slices = ceil_div(k, slice_k)
         per_matrix = slices * ceil_div(m, self.tile_m) * ceil_div(n, self.tile_n)

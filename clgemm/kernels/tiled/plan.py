@@ -133,16 +133,10 @@ def _estimated(
 
 @dataclass(frozen=True)
 class LocalPanels(Panels[PackConfig]):
-    """A product of panels, with tiles in local memory. Panels are padded to whole tiles of k.
-
-    Attributes
-    ----------
-    slices : int
-        Slices of k.
-    """
+    """A product of panels, with tiles in local memory. Panels are padded to whole tiles of k."""
 
     config: TiledVariant
-    slices: int
+    slices: int  # of k
 
     @property
     def grain(self) -> int:
