@@ -136,7 +136,7 @@ class BlockedEstimate(NamedTuple):
 
 
 def cuts_k(config: BlockedConfig, m: int, n: int, matrices: int, units: int) -> bool:
-    """Tell whether there are so few blocks of C per core that k may be cut."""
+    """Return whether there are so few blocks of C per core that k may be cut."""
     panels = ceil_div(m, config.tile_m) * ceil_div(n, config.tile_n)
     return matrices * panels < FEW_PANELS * units
 

@@ -90,7 +90,7 @@ class Blocked(Family[BlockedConfig, VectorPackConfig]):
         return make_blocked_plan(*problem.layouts, config, pack, traits.limits)
 
     def is_faster_transposed(self, problem: Problem, choice: Choice, traits: Traits) -> bool:
-        """Tell whether packing and storing cost less for ``C' = B' A'``."""
+        """Return whether packing and storing cost less for ``C' = B' A'``."""
         return is_faster_transposed(*problem.layouts, self.config_of(choice), traits.limits)
 
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:

@@ -69,7 +69,7 @@ TRANSPOSED = 16  # most columns that packing transposes at once; blocks of k are
 def is_faster_transposed(
     a: Layout, b: Layout, c: Layout, config: BlockedConfig, limits: Limits
 ) -> bool:
-    """Tell whether packing and storing take less time for ``C' = B' A'`` than for ``C = A B``.
+    """Return whether packing and storing take less time for ``C' = B' A'`` than for ``C = A B``.
 
     All of A is packed unless it is read in place. So A should be the smaller operand, or the one
     that can be read in place. C is stored fastest along its rows.
@@ -235,7 +235,7 @@ class RegisterPanels(Panels[VectorPackConfig]):
         yield from result.adding
 
     def packs_itself(self, place: Place) -> bool:
-        """Tell whether the caches hold A and there is enough of it for every work-group to pack."""
+        """Return whether the caches hold A and it is enough for every work-group to pack."""
         return self._work(place).packs
 
     def most_matrices(self, rows: int, depth: int) -> int:

@@ -51,27 +51,15 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The choices of one kernel family.
+    """The choices of one kernel family."""
 
-    Attributes
-    ----------
-    values : dict of str to tuple of int
-        The values of each parameter, in ascending order.
-    couples : tuple of pair of str
-        Pairs of parameters that are changed together: changing one alone seldom helps.
-    coarse : Sketch
-        The few parameters that matter most, at a few values.
-    make : callable
-        Makes a choice from values by name. It may break constraints; None if there is none.
-    read : callable
-        Returns the values of a choice by name.
-    """
-
-    values: dict[str, tuple[int, ...]]
+    values: dict[str, tuple[int, ...]]  # of each parameter, in ascending order
+    # Pairs of parameters that are changed together: changing one alone seldom helps.
     couples: tuple[tuple[str, str], ...]
-    coarse: Sketch
+    coarse: Sketch  # the few parameters that matter most, at a few values
+    # Makes a choice from values by name. It may break constraints; None if there is none.
     make: Callable[[dict[str, int]], Choice | None]
-    read: Callable[[Choice], dict[str, int]]
+    read: Callable[[Choice], dict[str, int]]  # returns the values of a choice by name
 
 
 class Family(ABC, Generic[Config, Pack]):
@@ -93,8 +81,8 @@ class Family(ABC, Generic[Config, Pack]):
         Instructions that its kernels need and OpenCL does not report, "" if none. A child process
         validates them once on each device and driver.
     for_vectors : bool, optional
-        Whether it is for devices whose work-items have vectors, or for those that spread work-items
-        over lanes; None for both.
+        True if it is for devices whose work-items have vectors, False for those that spread
+        work-items over lanes, None for both.
     takes_any_strides : bool
         Whether operands may have any strides; otherwise rows or columns must be contiguous.
     is_modelled : bool
@@ -104,8 +92,8 @@ class Family(ABC, Generic[Config, Pack]):
         Whether C may have contiguous columns; otherwise the planner exchanges the operands, so that
         C has contiguous rows.
     shapes, gpu_shapes : mapping
-        The shapes that represent each shape class; None for the same on GPUs. A class is missing if
-        the family serves none of its products.
+        The shapes that represent each shape class: on CPUs, and on others; None if they are the
+        same there. A class is missing if the family serves none of its products.
     """
 
     config: type[Config]
@@ -129,7 +117,7 @@ class Family(ABC, Generic[Config, Pack]):
         return self.for_vectors in (None, traits.has_vectors)
 
     def suits(self, problem: Problem, traits: Traits) -> bool:
-        """Tell whether to use it for a product that no earlier family of the registry suits.
+        """Return whether to use it for a product that no earlier family of the registry suits.
 
         The planner asks this where expected times do not hold, of families without them, and for
         the scaling of C.
@@ -144,7 +132,7 @@ class Family(ABC, Generic[Config, Pack]):
         return self.defaults(problem.shape, traits) if self.fits(problem) else ()
 
     def fits(self, problem: Problem) -> bool:
-        """Tell whether its kernels can read operands of these layouts."""
+        """Return whether its kernels can read operands of these layouts."""
         return True
 
     @abstractmethod
@@ -164,7 +152,7 @@ class Family(ABC, Generic[Config, Pack]):
         return 1.0
 
     def serves(self, found: Choice, default: Choice, shape: Shape, traits: Traits) -> bool:
-        """Tell whether to use the best config of a shape class for this shape too.
+        """Return whether to use the best config of a shape class for this shape too.
 
         Tiles that are fast for the class's samples may leave most compute units idle here.
         """
@@ -248,7 +236,7 @@ class Family(ABC, Generic[Config, Pack]):
         return self.plan(problem, choice, traits, fallback)
 
     def is_faster_transposed(self, problem: Problem, choice: Choice, traits: Traits) -> bool:
-        """Tell whether ``C' = B' A'`` is faster than ``C = A B``."""
+        """Return whether ``C' = B' A'`` is faster than ``C = A B``."""
         return False
 
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:

@@ -101,7 +101,7 @@ def few_rows(a: Layout, b: Layout, c: Layout) -> FewRows:
 
 
 def fits_few_rows(a: Layout, b: Layout, c: Layout, most: int = MOST_ROWS) -> bool:
-    """Tell whether C has few rows or columns and the large operand is contiguous along one axis.
+    """Return whether C has few rows or columns and the large operand is contiguous along one axis.
 
     Parameters
     ----------

@@ -141,7 +141,7 @@ class Panels(ABC, Generic[Pack]):
         return self.pack[operand]
 
     def packs_itself(self, place: Place) -> bool:
-        """Tell whether the launch that multiplies also packs A."""
+        """Return whether the launch that multiplies also packs A."""
         return False
 
     def most_matrices(self, rows: int, depth: int) -> int:

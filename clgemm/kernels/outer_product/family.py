@@ -168,7 +168,7 @@ def block_of(config: OuterProductConfig, c: Layout) -> int:
 
 
 def begins_aligned(c: Layout) -> bool:
-    """Tell whether all rows of C begin where a block does."""
+    """Return whether all rows of C begin where a block does."""
     strides = (*c.strides[:-2], c.row_stride)
     is_aligned = all(stride % BLOCK == 0 for stride in strides)
     return is_aligned and c.alignment_bytes % (FLOAT_BYTES * BLOCK) == 0
@@ -183,7 +183,7 @@ class OuterProduct(Family[OuterProductConfig, KernelConfig]):
     # No `shapes`: no shape class has a short k alone, and the default is near the limit.
 
     def fits(self, problem: Problem) -> bool:
-        """Tell whether k is short."""
+        """Return whether k is short."""
         longest = LONGEST_IF_ALIGNED if begins_aligned(problem.c) else DEPTHS[-1]
         return 0 < problem.k <= longest
 

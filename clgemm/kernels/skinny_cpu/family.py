@@ -169,7 +169,7 @@ class SkinnyCpu(Family[SkinnyCpuConfig, PackConfig]):
     shapes = FEW_ROWS_SAMPLES
 
     def fits(self, problem: Problem) -> bool:
-        """Tell whether C has few rows or columns and the large operand is contiguous."""
+        """Return whether C has few rows or columns and the large operand is contiguous."""
         return fits_few_rows(*problem.layouts, MOST_ROWS_ON_CPU)
 
     def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:

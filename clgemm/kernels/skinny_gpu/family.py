@@ -327,7 +327,7 @@ class SkinnyGpu(Family[SkinnyGpuConfig, KernelConfig]):
         return super().candidates(problem, traits) if problem.k else ()
 
     def fits(self, problem: Problem) -> bool:
-        """Tell whether C has few rows or columns and the large operand is contiguous."""
+        """Return whether C has few rows or columns and the large operand is contiguous."""
         return fits_few_rows(*problem.layouts)
 
     def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:

@@ -40,6 +40,8 @@ LENGTH_BYTES = 4  # of the length of a list, in the directory behind the tiles
 # Of the wgmma kernel: barriers, a part of C for each warp, and what splitting takes.
 OTHER_BYTES = 128 + 8 * 16 * 48 * 4 + 1280
 LOCAL_BYTES = 226 * 1024  # local memory of a work-group on compute capability 9.0
+
+# Of the cuts along k.
 MODELLED_ELEMENTS = 128 * 128  # of a tile, for which the costs of split-k hold
 MOST_SLICES = 16
 LEAST_DEPTHS = 2  # of a slice
@@ -339,7 +341,7 @@ def _rounds(parts: int, limits: Limits) -> float:
 
 
 def _is_strided(launch: Launch) -> bool:
-    """Tell whether A or B has no unit stride."""
+    """Return whether A or B has no unit stride."""
     places = ((launch.arguments[f"{x}_row"], launch.arguments[f"{x}_column"]) for x in "ab")
     return any(1 not in map(abs, place) for place in places)
 

@@ -216,12 +216,12 @@ MMA = Mma()
 
 
 def has_wgmma(traits: Traits) -> bool:
-    """Tell whether a device may have wgmma: compute capability 9.0 alone."""
+    """Return whether a device may have wgmma: compute capability 9.0 alone."""
     return traits.is_nvidia and traits.kind == "GPU" and traits.capability == (9, 0)
 
 
 def allows_splitting(problem: Problem) -> bool:
-    """Tell whether a product's precision allows split operands, and it is not small."""
+    """Return whether a product's precision allows split operands, and it is not small."""
     return problem.precision not in ("strict", None) and problem.shape.work >= LEAST_MODELLED_WORK
 
 

@@ -153,7 +153,7 @@ def narrow_us(
 
 
 def fits_narrow(a: Layout, b: Layout, c: Layout) -> bool:
-    """Tell whether the larger operand has contiguous rows or columns."""
+    """Return whether the larger operand has contiguous rows or columns."""
     a, _, _, _ = _transposed(a, b, c)
     return 1 in (a.row_stride, a.column_stride)
 
@@ -262,7 +262,7 @@ class Narrow(Family[NarrowConfig, KernelConfig]):
         return self.defaults(problem.shape, traits) if is_able and self.fits(problem) else ()
 
     def fits(self, problem: Problem) -> bool:
-        """Tell whether the larger operand has contiguous rows or columns."""
+        """Return whether the larger operand has contiguous rows or columns."""
         return fits_narrow(*problem.layouts)
 
     def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:

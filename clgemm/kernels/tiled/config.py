@@ -34,6 +34,7 @@ MOST_COPIED = 4  # floats that one asynchronous copy takes
 # Copies of single floats for each work-item and tile. With so many, tiles of 64 x 64 x 16 take up
 # to 1.2 times as long as expected (means of 89 plans by layout, H100s, 2026-11-25).
 TOO_MANY_COPIES = 32
+
 # How many work-groups run side by side on a compute unit.
 REGISTERS = 65536  # of a compute unit
 OTHER_REGISTERS = 64  # of a work-item, besides its accumulators
@@ -154,7 +155,7 @@ class TiledConfig(KernelConfig):
         return self.tiles._replace(aligned=is_aligned, against_rows=c_column != 1)
 
     def has_aligned_rows(self, columns: int, c_row: int, c_column: int) -> bool:
-        """Tell whether vectors cover the rows of a C that begins at one."""
+        """Return whether vectors cover the rows of a C that begins at one."""
         return c_column == 1 and columns % self.width_b == c_row % self.width_b == 0
 
     def problems_on(self, limits: Limits) -> Iterator[str]:
@@ -341,7 +342,7 @@ def _load_cost(tiles: Tiles, load: int, transposed: bool, costs: Costs) -> float
 
 
 def is_fused(tiles: Tiles, slices: int, limits: Limits) -> bool:
-    """Tell whether the launch that multiplies so many slices of k also adds them up."""
+    """Return whether the launch that multiplies so many slices of k also adds them up."""
     return (
         limits.fused_split_k
         and 1 < slices <= MOST_FUSED_SLICES

@@ -198,7 +198,7 @@ class Tiled(Family[TiledConfig, PackConfig]):
         return min(plans, key=lambda plan: expected_us(plan, limits))
 
     def is_faster_transposed(self, problem: Problem, choice: Choice, traits: Traits) -> bool:
-        """Tell which way tiles that are not square cover C sooner."""
+        """Return which way tiles that are not square cover C sooner."""
         config = self.config_of(choice)
         if not traits.has_cost_model or config.is_square:
             return False

@@ -107,7 +107,7 @@ def _load(rows: Layout, transposed: bool, width: int) -> int:
 
 
 def reads_narrowly(a: Layout, b: Layout, config: TiledConfig) -> bool:
-    """Tell whether A or B, read in place, must be loaded by fewer floats than once packed."""
+    """Return whether A or B, read in place, must be loaded by fewer floats than once packed."""
     return any(0 < load < width for load, width in _loads(a, b, config))
 
 
