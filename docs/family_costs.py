@@ -45,11 +45,9 @@ from clgemm.core.problem import Problem
 from clgemm.core.steps import Plan
 from clgemm.core.traits import Traits
 from clgemm.kernels import FAMILIES
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.common.family import Family
+from clgemm.kernels.common.family import Choice, Family
 from clgemm.kernels.tiled import plan as tiled_plan
-from clgemm.kernels.tiled.config import TiledConfig
-from clgemm.kernels.tiled.estimate import is_fused, launch_us, tiled_estimate
+from clgemm.kernels.tiled.config import TiledConfig, is_fused, launch_us, tiled_estimate
 from clgemm.kernels.tiled.plan import in_place_us
 from clgemm.planning.bounded import bounded
 from clgemm.planning.planner import oriented

@@ -5,9 +5,9 @@ from __future__ import annotations
 from clgemm.core.config import Limits
 from clgemm.core.identity import Identity
 from clgemm.core.shapes import Shape
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.direct.config import DirectConfig
-from clgemm.kernels.pack.defaults import pack_config
+from clgemm.kernels.common.family import Choice
+from clgemm.kernels.direct.family import DirectConfig
+from clgemm.kernels.pack.plan import pack_config
 from clgemm.records import lookup
 from clgemm.records.record import Record, kernels_hash
 

@@ -95,8 +95,9 @@ def files_of(family: str) -> list[Path]:
     if family == "core":
         return [ROOT / "clgemm" / "core" / name for name in CORE]
     folder = ROOT / "clgemm" / "kernels" / family
-    names = ("plan.py", "panels.py", "few_rows.py", "narrow.py")
-    return [*sorted(folder.glob("*.cl")), *(folder / x for x in names if (folder / x).exists())]
+    names = ("plan.py", "panels.py", "in_place.py", "narrow.py")
+    planning = [folder / x for x in names if (folder / x).exists()] or [folder / "family.py"]
+    return [*sorted(folder.glob("*.cl")), *planning]
 
 
 def mutants_of(family: str) -> Iterator[Mutant]:

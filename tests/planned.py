@@ -15,8 +15,7 @@ from clgemm.core.problem import Problem
 from clgemm.core.steps import Argument, Plan, Step
 from clgemm.core.traits import Traits
 from clgemm.kernels import family_named
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.common.family import Fallback
+from clgemm.kernels.common.family import Choice, Fallback
 from clgemm.planning.bounded import bounded
 
 __all__ = [

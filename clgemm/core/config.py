@@ -1,6 +1,6 @@
 """What the configs of all kernel families share: limits, constraints and macros. Pure.
 
-Each kernel has one frozen dataclass in ``kernels/<family>/config.py``. Its fields are the kernel's
+Each kernel has one frozen dataclass in ``kernels/<family>/``. Its fields are the kernel's
 parameters; in capitals they are its macros. It states each constraint once, for the planner, the
 tuner and the tests.
 """
@@ -118,8 +118,8 @@ class KernelConfig:
 
     @property
     def items(self) -> int:
-        """Work-items per work-group."""
-        raise NotImplementedError
+        """Work-items per work-group: 1 where each computes alone, as with the vectors of CPUs."""
+        return 1
 
     @property
     def local_memory_bytes(self) -> int:

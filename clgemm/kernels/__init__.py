@@ -13,7 +13,8 @@ from clgemm.kernels.direct.family import DIRECT
 from clgemm.kernels.outer_product.family import OUTER_PRODUCT
 from clgemm.kernels.skinny_cpu.family import SKINNY_CPU
 from clgemm.kernels.skinny_gpu.family import SKINNY_GPU
-from clgemm.kernels.tensor_core.family import MMA, NARROW, WGMMA
+from clgemm.kernels.tensor_core.family import MMA, WGMMA
+from clgemm.kernels.tensor_core.narrow import NARROW
 from clgemm.kernels.tiled.family import TILED
 
 __all__ = ["FAMILIES", "family_named"]

@@ -16,11 +16,9 @@ from clgemm.core.traits import Traits
 from clgemm.hardware.device import Device
 from clgemm.hardware.identity import where
 from clgemm.kernels import FAMILIES, family_named
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.common.family import Fallback, Family
+from clgemm.kernels.common.family import Choice, Fallback, Family
 from clgemm.kernels.mirror.plan import mirror_plan
-from clgemm.kernels.pack.defaults import copy_config
-from clgemm.kernels.pack.plan import make_copy_plan
+from clgemm.kernels.pack.plan import copy_config, make_copy_plan
 from clgemm.planning.bounded import bounded
 from clgemm.planning.serving import tuned
 from clgemm.records.verdicts import about_device, about_family, about_instructions, is_rejected

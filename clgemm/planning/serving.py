@@ -11,8 +11,7 @@ from clgemm.core.shapes import SHAPE_CLASSES
 from clgemm.hardware.device import Device
 from clgemm.hardware.identity import identify, where
 from clgemm.kernels import family_named
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.common.family import Family
+from clgemm.kernels.common.family import Choice, Family
 from clgemm.records.lookup import Served, candidates
 from clgemm.records.record import Record
 from clgemm.records.verdicts import about_family, is_rejected, known

@@ -17,7 +17,7 @@ from clgemm.core.config import KernelConfig, Limits
 from clgemm.core.identity import Identity
 from clgemm.core.shapes import SHAPE_CLASSES, Shape
 from clgemm.kernels import FAMILIES, family_named
-from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.family import Choice
 from clgemm.kernels.sources import sources_hash
 
 __all__ = [

@@ -33,8 +33,7 @@ from clgemm.core.steps import Plan
 from clgemm.hardware import choice as choices
 from clgemm.hardware.device import CONTEXT_BYTES, CONTEXT_SHARE, Device
 from clgemm.hardware.identity import find, identity, where
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.common.family import Family
+from clgemm.kernels.common.family import Choice, Family
 from clgemm.kernels.exact.plan import Types
 from clgemm.planning import planner
 from clgemm.planning.planner import Planned

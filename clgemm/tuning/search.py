@@ -21,8 +21,7 @@ from random import Random
 from clgemm.core.config import Limits
 from clgemm.core.traits import Traits
 from clgemm.kernels import family_named
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.common.search_space import SearchSpace
+from clgemm.kernels.common.family import Choice, SearchSpace
 from clgemm.records.record import problems_of
 
 __all__ = ["Point", "Space", "search", "space_of"]

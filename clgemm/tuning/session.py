@@ -17,7 +17,7 @@ from clgemm.core.shapes import SHAPE_CLASSES, Shape, fresh, shape_class
 from clgemm.hardware.device import Device
 from clgemm.hardware.identity import identify, where
 from clgemm.kernels import family_named
-from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.family import Choice
 from clgemm.planning import planner
 from clgemm.records import lookup
 from clgemm.records.lookup import Served, candidates

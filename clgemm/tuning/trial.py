@@ -23,7 +23,7 @@ from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
 from clgemm.hardware.identity import find
 from clgemm.kernels import family_named
-from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.family import Choice
 from clgemm.planning.planner import trial_plan_of
 from clgemm.records.record import choice_from
 from clgemm.runtime.memory import place

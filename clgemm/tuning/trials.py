@@ -10,7 +10,7 @@ from typing import Any
 
 from clgemm.core.cache import append, warn_unkept
 from clgemm.core.identity import Identity
-from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.family import Choice
 from clgemm.records.lookup import user_file
 from clgemm.records.record import choice_as_dict, choice_from, kernels_hash
 

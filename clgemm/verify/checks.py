@@ -24,8 +24,7 @@ from clgemm.core.shapes import Shape
 from clgemm.core.transfer_config import TransferConfig
 from clgemm.hardware.choice import device as chosen_device
 from clgemm.hardware.device import Device
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.common.family import Family
+from clgemm.kernels.common.family import Choice, Family
 from clgemm.planning.planner import choice_of, families, make_plan
 from clgemm.products import matmul
 from clgemm.records.record import choice_as_dict

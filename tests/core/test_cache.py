@@ -22,7 +22,7 @@ from clgemm.core.cache import (
     replace,
     rewrite,
 )
-from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.family import Choice
 from clgemm.records import lookup
 from clgemm.tuning.trials import Trial, Trials
 

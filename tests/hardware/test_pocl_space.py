@@ -102,7 +102,7 @@ def test_pocl_on_a_full_disk_is_one_clear_error(device, tmp_path):
         pytest.skip("nothing can be mounted here")
     program = """
 import clgemm
-from clgemm.kernels.direct.config import DirectConfig
+from clgemm.kernels.direct.family import DirectConfig
 try: clgemm.sgemm(1.0, [[2.0]], [[3.0]])
 except (OSError, RuntimeError) as error: print(error)
 """

@@ -14,19 +14,17 @@ from strategies import GPU_LIMITS, rows
 from clgemm.core.layout import Layout
 from clgemm.core.steps import Element, OutlierCounter
 from clgemm.kernels import FAMILIES
-from clgemm.kernels.blocked.defaults import register_config
-from clgemm.kernels.direct.config import DirectConfig
-from clgemm.kernels.outer_product.defaults import outer_config
-from clgemm.kernels.pack.defaults import copy_config, pack_config, vector_pack_config
-from clgemm.kernels.pack.plan import make_copy_plan
-from clgemm.kernels.skinny_cpu.defaults import skinny_config
-from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
+from clgemm.kernels.blocked.family import register_config
+from clgemm.kernels.direct.family import DirectConfig
+from clgemm.kernels.outer_product.family import outer_config
+from clgemm.kernels.pack.plan import copy_config, make_copy_plan, pack_config, vector_pack_config
+from clgemm.kernels.skinny_cpu.family import skinny_config
+from clgemm.kernels.skinny_gpu.family import skinny_lanes_config
 from clgemm.kernels.sources import BUFFER, parameter_types, text_of, used_by
 from clgemm.kernels.tensor_core.config import MmaVariant, WgmmaVariant
-from clgemm.kernels.tensor_core.narrow import make_narrow_plan
-from clgemm.kernels.tensor_core.narrow_config import NarrowConfig
+from clgemm.kernels.tensor_core.narrow import NarrowConfig, make_narrow_plan
 from clgemm.kernels.tensor_core.plan import make_tensor_plan
-from clgemm.kernels.tiled.defaults import lane_configs
+from clgemm.kernels.tiled.family import lane_configs
 
 UNFUSED, FUSED = GPU_LIMITS, replace(GPU_LIMITS, fused_split_k=True)  # split-k
 TWO_CORES = replace(GPU_LIMITS, compute_units=2, vector_width=16)

@@ -9,18 +9,15 @@ import pytest
 
 from clgemm.core.config import Limits, variant_of
 from clgemm.kernels.blocked.config import BlockedVariant
-from clgemm.kernels.blocked.defaults import register_config
-from clgemm.kernels.direct.config import DirectConfig
-from clgemm.kernels.finite.config import FiniteConfig
-from clgemm.kernels.pack.config import PackConfig, VectorPackVariant
-from clgemm.kernels.pack.defaults import vector_pack_config
-from clgemm.kernels.skinny_cpu.config import SkinnyCpuConfig
-from clgemm.kernels.skinny_cpu.defaults import skinny_config
-from clgemm.kernels.skinny_gpu.config import SkinnyGpuVariant
-from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
-from clgemm.kernels.split_k.config import ReduceConfig
+from clgemm.kernels.blocked.family import register_config
+from clgemm.kernels.direct.family import DirectConfig
+from clgemm.kernels.finite.plan import FiniteConfig
+from clgemm.kernels.pack.plan import PackConfig, VectorPackVariant, vector_pack_config
+from clgemm.kernels.skinny_cpu.family import SkinnyCpuConfig, skinny_config
+from clgemm.kernels.skinny_gpu.family import SkinnyGpuVariant, skinny_lanes_config
+from clgemm.kernels.split_k.plan import ReduceConfig
 from clgemm.kernels.tiled.config import TiledVariant
-from clgemm.kernels.tiled.defaults import lane_configs, nvidia_configs
+from clgemm.kernels.tiled.family import lane_configs, nvidia_configs
 
 LIMITS = Limits(
     local_memory_bytes=32 * 1024,

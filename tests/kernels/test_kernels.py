@@ -21,27 +21,22 @@ from clgemm.hardware.traits import POCL
 from clgemm.kernels import family_named
 from clgemm.kernels.blocked import family as blocked_family
 from clgemm.kernels.blocked import plan as blocked_plan
-from clgemm.kernels.blocked.config import BlockedConfig
-from clgemm.kernels.blocked.defaults import register_config
-from clgemm.kernels.blocked.estimate import BlockedEstimate
+from clgemm.kernels.blocked.config import BlockedConfig, BlockedEstimate
+from clgemm.kernels.blocked.family import register_config
 from clgemm.kernels.common import panels
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.direct.config import DirectConfig
-from clgemm.kernels.outer_product.config import DEPTHS, OuterProductConfig
+from clgemm.kernels.common.family import Choice
+from clgemm.kernels.direct.family import DirectConfig
+from clgemm.kernels.outer_product.family import DEPTHS, OuterProductConfig
 from clgemm.kernels.pack import plan as pack_plan
-from clgemm.kernels.pack.config import PackConfig
-from clgemm.kernels.pack.defaults import copy_config, pack_config, vector_pack_config
-from clgemm.kernels.skinny_cpu.config import SkinnyCpuConfig
-from clgemm.kernels.skinny_cpu.defaults import skinny_config
-from clgemm.kernels.skinny_gpu import plan as skinny_plan
-from clgemm.kernels.skinny_gpu.config import SkinnyGpuConfig
-from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
+from clgemm.kernels.pack.plan import PackConfig, copy_config, pack_config, vector_pack_config
+from clgemm.kernels.skinny_cpu.family import SkinnyCpuConfig, skinny_config
+from clgemm.kernels.skinny_gpu import family as skinny_plan
+from clgemm.kernels.skinny_gpu.family import SkinnyGpuConfig, skinny_lanes_config
 from clgemm.kernels.split_k import plan as split_k_plan
-from clgemm.kernels.split_k.config import ReduceConfig
+from clgemm.kernels.split_k.plan import ReduceConfig
 from clgemm.kernels.tiled import plan as tiled_plan
-from clgemm.kernels.tiled.config import TiledConfig
-from clgemm.kernels.tiled.defaults import lane_configs, nvidia_configs
-from clgemm.kernels.tiled.estimate import TiledEstimate
+from clgemm.kernels.tiled.config import TiledConfig, TiledEstimate
+from clgemm.kernels.tiled.family import lane_configs, nvidia_configs
 from clgemm.planning import bounded, planner
 from clgemm.records.verdicts import Verdict
 from clgemm.runtime import call_cache, readiness

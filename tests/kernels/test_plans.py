@@ -9,12 +9,11 @@ import pytest
 from planned import LIMITS, dense, make_plan, make_scaling_plan, matrices_of, work_of
 
 from clgemm.core.steps import Element
-from clgemm.kernels.blocked.defaults import register_config
-from clgemm.kernels.direct.config import DirectConfig
-from clgemm.kernels.pack.defaults import copy_config, pack_config, vector_pack_config
-from clgemm.kernels.pack.plan import make_copy_plan
-from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
-from clgemm.kernels.tiled.defaults import lane_configs
+from clgemm.kernels.blocked.family import register_config
+from clgemm.kernels.direct.family import DirectConfig
+from clgemm.kernels.pack.plan import copy_config, make_copy_plan, pack_config, vector_pack_config
+from clgemm.kernels.skinny_gpu.family import skinny_lanes_config
+from clgemm.kernels.tiled.family import lane_configs
 
 CONFIG = replace(lane_configs()[1], in_place=False)
 PACK = (pack_config(LIMITS, CONFIG.tile_m), pack_config(LIMITS, CONFIG.tile_n))

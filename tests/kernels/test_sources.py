@@ -13,9 +13,9 @@ from clgemm.core.layout import Layout
 from clgemm.core.problem import Problem
 from clgemm.core.traits import Traits
 from clgemm.kernels import FAMILIES, family_named, sources
-from clgemm.kernels.direct.config import DirectConfig
+from clgemm.kernels.direct.family import DirectConfig
 from clgemm.kernels.exact.plan import ExactPackConfig, ExactProductConfig
-from clgemm.kernels.finite.config import FiniteConfig
+from clgemm.kernels.finite.plan import FiniteConfig
 from clgemm.kernels.mirror.plan import MirrorConfig
 from clgemm.kernels.sources import files_of, sources_hash, text_of, tokens, used_by
 from clgemm.kernels.tensor_core.config import MmaConfig, WgmmaConfig

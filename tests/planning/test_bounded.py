@@ -6,8 +6,8 @@ import pytest
 from planned import LIMITS, dense, make_plan
 
 from clgemm.core.layout import Layout
-from clgemm.kernels.pack.defaults import pack_config
-from clgemm.kernels.tiled.defaults import lane_configs
+from clgemm.kernels.pack.plan import pack_config
+from clgemm.kernels.tiled.family import lane_configs
 from clgemm.planning import bounded
 
 CONFIG = lane_configs()[-1]

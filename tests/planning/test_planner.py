@@ -13,10 +13,9 @@ from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
 from clgemm.core.steps import expected_us, least_us
 from clgemm.core.traits import Traits
-from clgemm.kernels.common.choice import Choice
+from clgemm.kernels.common.family import Choice
 from clgemm.kernels.tiled import family as tiled
-from clgemm.kernels.tiled.defaults import lane_configs
-from clgemm.kernels.tiled.family import TILED
+from clgemm.kernels.tiled.family import TILED, lane_configs
 from clgemm.planning import planner
 from clgemm.records.verdicts import about_instructions
 

@@ -14,7 +14,7 @@ import clgemm
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
 from clgemm.hardware.identity import identify
-from clgemm.kernels.direct.defaults import direct_config
+from clgemm.kernels.direct.family import direct_config
 from clgemm.planning import planner
 from clgemm.records.record import as_json
 from clgemm.runtime import readiness

@@ -8,12 +8,12 @@ from dataclasses import asdict
 import pytest
 from made_records import LIMITS, record
 
-from clgemm.kernels.blocked.defaults import register_config
-from clgemm.kernels.pack.defaults import copy_config
-from clgemm.kernels.skinny_cpu.defaults import skinny_config
-from clgemm.kernels.skinny_gpu.defaults import skinny_lanes_config
+from clgemm.kernels.blocked.family import register_config
+from clgemm.kernels.pack.plan import copy_config
+from clgemm.kernels.skinny_cpu.family import skinny_config
+from clgemm.kernels.skinny_gpu.family import skinny_lanes_config
 from clgemm.kernels.tensor_core.config import WgmmaConfig
-from clgemm.kernels.tiled.defaults import lane_configs
+from clgemm.kernels.tiled.family import lane_configs
 from clgemm.records.record import Findings, as_json, choice_from, findings_from
 
 LOCAL = lane_configs()[1]

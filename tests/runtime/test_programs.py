@@ -17,7 +17,7 @@ from clgemm.core.shapes import Shape
 from clgemm.hardware.traits import POCL
 from clgemm.kernels.blocked.config import BlockedVariant
 from clgemm.kernels.blocked.family import BLOCKED
-from clgemm.kernels.direct.config import DirectConfig
+from clgemm.kernels.direct.family import DirectConfig
 from clgemm.kernels.sources import text_of
 from clgemm.runtime import programs
 

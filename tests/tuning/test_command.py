@@ -12,8 +12,8 @@ import pytest
 import clgemm
 from clgemm.__main__ import main
 from clgemm.hardware.identity import identify
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.direct.defaults import direct_config
+from clgemm.kernels.common.family import Choice
+from clgemm.kernels.direct.family import direct_config
 from clgemm.planning import serving
 from clgemm.records import lookup
 from clgemm.records.record import findings_from, kernels_hash

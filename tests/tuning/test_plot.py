@@ -6,8 +6,8 @@ import pytest
 
 from clgemm.core.shapes import SHAPE_CLASSES
 from clgemm.hardware.identity import identify
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.direct.defaults import direct_config
+from clgemm.kernels.common.family import Choice
+from clgemm.kernels.direct.family import direct_config
 from clgemm.tuning.trials import Trial, Trials
 
 

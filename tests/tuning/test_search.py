@@ -12,9 +12,9 @@ from clgemm.core.config import Limits
 from clgemm.core.shapes import Shape
 from clgemm.core.traits import Traits
 from clgemm.kernels import family_named
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.pack.defaults import pack_config
-from clgemm.kernels.tiled.defaults import lane_configs
+from clgemm.kernels.common.family import Choice
+from clgemm.kernels.pack.plan import pack_config
+from clgemm.kernels.tiled.family import lane_configs
 from clgemm.planning import planner
 from clgemm.records.record import problems_of
 from clgemm.tuning.search import search, space_of

@@ -9,9 +9,8 @@ import pytest
 from clgemm.core.child import Child, trial_child
 from clgemm.core.shapes import Shape
 from clgemm.hardware.identity import identify, identity
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.direct.defaults import direct_config
-from clgemm.kernels.direct.family import DIRECT, Direct
+from clgemm.kernels.common.family import Choice
+from clgemm.kernels.direct.family import DIRECT, Direct, direct_config
 from clgemm.planning import planner
 from clgemm.records import lookup
 from clgemm.tuning.session import Session, Task, Tuning, tasks_for

@@ -10,9 +10,8 @@ from planted_trial import ABORTS, HANGS, NO_BUILD, WRONG
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
 from clgemm.hardware.identity import identify, identity
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.direct.defaults import direct_config
-from clgemm.kernels.direct.family import Direct
+from clgemm.kernels.common.family import Choice
+from clgemm.kernels.direct.family import Direct, direct_config
 from clgemm.planning import planner
 from clgemm.tuning.session import Session, Task
 from clgemm.tuning.trials import Trials

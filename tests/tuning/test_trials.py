@@ -9,8 +9,8 @@ import sys
 
 import clgemm
 from clgemm.hardware.identity import identify
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.direct.defaults import direct_config
+from clgemm.kernels.common.family import Choice
+from clgemm.kernels.direct.family import direct_config
 from clgemm.records import lookup
 from clgemm.tuning.trials import Trial, Trials
 

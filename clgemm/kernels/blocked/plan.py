@@ -24,8 +24,14 @@ from clgemm.core.steps import (
     operand_in_place,
     round_up,
 )
-from clgemm.kernels.blocked.config import BlockedConfig, BlockedVariant
-from clgemm.kernels.blocked.estimate import NEAR, BlockedEstimate, cuts_k, register_spread
+from clgemm.kernels.blocked.config import (
+    NEAR,
+    BlockedConfig,
+    BlockedEstimate,
+    BlockedVariant,
+    cuts_k,
+    register_spread,
+)
 from clgemm.kernels.common.panels import (
     Panels,
     Place,
@@ -34,9 +40,10 @@ from clgemm.kernels.common.panels import (
     make_panel_plan,
     own_levels,
     packed_strides,
+    strides_of,
     target_of,
 )
-from clgemm.kernels.pack.config import VectorPackConfig, VectorPackVariant
+from clgemm.kernels.pack.plan import VectorPackConfig, VectorPackVariant
 from clgemm.kernels.split_k.plan import product_arguments
 
 __all__ = ["is_faster_transposed", "make_blocked_plan"]
@@ -62,7 +69,7 @@ TRANSPOSED = 16  # most columns that packing transposes at once; blocks of k are
 def is_faster_transposed(
     a: Layout, b: Layout, c: Layout, config: BlockedConfig, limits: Limits
 ) -> bool:
-    """Tell whether packing and storing take less time for ``C' = B' A'`` than for ``C = A B``.
+    """Return whether packing and storing take less time for ``C' = B' A'`` than for ``C = A B``.
 
     All of A is packed unless it is read in place. So A should be the smaller operand, or the one
     that can be read in place. C is stored fastest along its rows.
@@ -98,32 +105,16 @@ def _elements(x: Layout) -> int:
 
 
 class _Work(NamedTuple):
-    """The work of one launch.
-
-    Attributes
-    ----------
-    cuts : int
-        Slices of k.
-    columns : int
-        Columns of blocks of C.
-    groups : int
-        Work-groups.
-    matrices_a : int
-        Distinct matrices of A.
-    packs : bool
-        Whether the launch packs A.
-    meanwhile : bool
-        Whether it packs A while it multiplies.
-    """
+    """The work of one launch."""
 
     batch: Batch
     spread: BlockedEstimate
-    cuts: int
-    columns: int
-    groups: int
-    matrices_a: int
-    packs: bool
-    meanwhile: bool
+    cuts: int  # slices of k
+    columns: int  # columns of blocks of C
+    groups: int  # work-groups
+    matrices_a: int  # distinct matrices of A
+    packs: bool  # the launch packs A
+    meanwhile: bool  # it packs A while it multiplies
 
 
 @dataclass(frozen=True)
@@ -244,7 +235,7 @@ class RegisterPanels(Panels[VectorPackConfig]):
         yield from result.adding
 
     def packs_itself(self, place: Place) -> bool:
-        """Tell whether the caches hold A and there is enough of it for every work-group to pack."""
+        """Return whether the caches hold A and it is enough for every work-group to pack."""
         return self._work(place).packs
 
     def most_matrices(self, rows: int, depth: int) -> int:
@@ -269,8 +260,8 @@ class RegisterPanels(Panels[VectorPackConfig]):
         levels = part.levels
         strides_a = packed_strides(levels, 0, round_up(m, self.config.tile_m) * k)
         if self.config.in_place:
-            strides_a = tuple(level.strides[0] for level in levels)
-        batch = batch_over(part, strides_a, tuple(level.strides[1] for level in levels))
+            strides_a = strides_of(levels, 0)
+        batch = batch_over(part, strides_a, strides_of(levels, 1))
         units, block_k = self.limits.compute_units, self.block_depth(k)
         spread = register_spread(self.config, m, n, k, batch.matrices, block_k, units)
         cuts = ceil_div(k, spread.slice_k)

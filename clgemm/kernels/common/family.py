@@ -4,17 +4,32 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar, cast
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from clgemm.core.config import KernelConfig, Limits
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
 from clgemm.core.steps import Plan
 from clgemm.core.traits import Traits
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.common.search_space import SearchSpace
 
-__all__ = ["Fallback", "Family", "Multiply", "Samples"]
+__all__ = [
+    "FEW_ROWS_SAMPLES",
+    "FLAGS",
+    "GPU_PANEL_SAMPLES",
+    "PANEL_SAMPLES",
+    "Choice",
+    "Fallback",
+    "Family",
+    "Multiply",
+    "Samples",
+    "SearchSpace",
+    "Sketch",
+    "changed",
+    "space_of_fields",
+    "tile_edges",
+    "values_of",
+]
 
 Config = TypeVar("Config", bound=KernelConfig)
 Pack = TypeVar("Pack", bound=KernelConfig)
@@ -22,6 +37,29 @@ Pack = TypeVar("Pack", bound=KernelConfig)
 Fallback: TypeAlias = Callable[[Problem], Plan]
 Samples: TypeAlias = Mapping[str, tuple[Shape, ...]]
 Multiply: TypeAlias = Callable[[Any, Any], Any]
+FLAGS = (0, 1)
+# Names of parameters that are set together, and the values to set them to.
+Sketch: TypeAlias = dict[tuple[str, ...], tuple[tuple[int, ...], ...]]
+
+
+class Choice(NamedTuple):
+    """The config of a product's kernel, and the configs that pack its operands."""
+
+    config: KernelConfig
+    pack: tuple[KernelConfig, ...] | None = None
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """The choices of one kernel family."""
+
+    values: dict[str, tuple[int, ...]]  # of each parameter, in ascending order
+    # Pairs of parameters that are changed together: changing one alone seldom helps.
+    couples: tuple[tuple[str, str], ...]
+    coarse: Sketch  # the few parameters that matter most, at a few values
+    # Makes a choice from values by name. It may break constraints; None if there is none.
+    make: Callable[[dict[str, int]], Choice | None]
+    read: Callable[[Choice], dict[str, int]]  # returns the values of a choice by name
 
 
 class Family(ABC, Generic[Config, Pack]):
@@ -42,6 +80,9 @@ class Family(ABC, Generic[Config, Pack]):
     instructions : str
         Instructions that its kernels need and OpenCL does not report, "" if none. A child process
         validates them once on each device and driver.
+    for_vectors : bool, optional
+        True if it is for devices whose work-items have vectors, False for those that spread
+        work-items over lanes, None for both.
     takes_any_strides : bool
         Whether operands may have any strides; otherwise rows or columns must be contiguous.
     is_modelled : bool
@@ -50,27 +91,33 @@ class Family(ABC, Generic[Config, Pack]):
     stores_columns : bool
         Whether C may have contiguous columns; otherwise the planner exchanges the operands, so that
         C has contiguous rows.
+    shapes, gpu_shapes : mapping
+        The shapes that represent each shape class: on CPUs, and on others; None if they are the
+        same there. A class is missing if the family serves none of its products.
     """
 
     config: type[Config]
     packs: tuple[type[Pack], ...] = ()
     kernels: tuple[type[KernelConfig], ...] = ()
     instructions: ClassVar[str] = ""
+    for_vectors: ClassVar[bool | None] = None
     takes_any_strides: ClassVar[bool] = True
     stores_columns: ClassVar[bool] = False
     is_modelled: ClassVar[bool] = False
+    shapes: ClassVar[Samples] = {}
+    gpu_shapes: ClassVar[Samples | None] = None
 
     @property
     def name(self) -> str:
         """Its name in records and messages."""
         return self.config.family
 
-    @abstractmethod
     def runs_on(self, traits: Traits) -> bool:
-        """Tell whether the family may be used on devices with these traits."""
+        """Return whether the family may be used on devices with these traits."""
+        return self.for_vectors in (None, traits.has_vectors)
 
     def suits(self, problem: Problem, traits: Traits) -> bool:
-        """Tell whether to use it for a product that no earlier family of the registry suits.
+        """Return whether to use it for a product that no earlier family of the registry suits.
 
         The planner asks this where expected times do not hold, of families without them, and for
         the scaling of C.
@@ -82,10 +129,10 @@ class Family(ABC, Generic[Config, Pack]):
 
         It is asked only where expected times hold, if the family has them.
         """
-        return ()
+        return self.defaults(problem.shape, traits) if self.fits(problem) else ()
 
     def fits(self, problem: Problem) -> bool:
-        """Tell whether its kernels can read operands of these layouts."""
+        """Return whether its kernels can read operands of these layouts."""
         return True
 
     @abstractmethod
@@ -105,12 +152,13 @@ class Family(ABC, Generic[Config, Pack]):
         return 1.0
 
     def serves(self, found: Choice, default: Choice, shape: Shape, traits: Traits) -> bool:
-        """Tell whether to use the best config of a shape class for this shape too.
+        """Return whether to use the best config of a shape class for this shape too.
 
         Tiles that are fast for the class's samples may leave most compute units idle here.
         """
-        times = (self.estimate(shape, self.config_of(x), traits) for x in (found, default))
-        as_found, by_default = times
+        as_found, by_default = (
+            self.estimate(shape, self.config_of(x), traits) for x in (found, default)
+        )
         return as_found <= self.slack(shape, traits) * by_default
 
     def scope(self, problem: Problem, choice: Choice, traits: Traits) -> str:
@@ -187,26 +235,91 @@ class Family(ABC, Generic[Config, Pack]):
         """Return the launches of exactly this choice, for the tuner to check and time."""
         return self.plan(problem, choice, traits, fallback)
 
-    def is_faster_transposed(
-        self,
-        problem: Problem,
-        choice: Choice,
-        traits: Traits,
-    ) -> bool:
-        """Tell whether ``C' = B' A'`` is faster than ``C = A B``."""
+    def is_faster_transposed(self, problem: Problem, choice: Choice, traits: Traits) -> bool:
+        """Return whether ``C' = B' A'`` is faster than ``C = A B``."""
         return False
 
-    @abstractmethod
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
-        """Return its choices. `default` has the values of the fields that are not searched."""
+        """Return the choices to search; no others than the default if the family is not tuned.
 
-    @abstractmethod
-    def samples(self, kind: str) -> Samples:
-        """Return the shapes that represent each shape class on a kind of device.
-
-        A class is missing if the family serves none of its products.
+        Parameters
+        ----------
+        default : Choice
+            Has the values of the fields that are not searched.
         """
+        return space_of_fields(default.config, {}, (), {})
+
+    def samples(self, kind: str) -> Samples:
+        """Return the shapes that represent each shape class on a kind of device."""
+        return self.shapes if kind == "CPU" or self.gpu_shapes is None else self.gpu_shapes
 
     @abstractmethod
     def edge_shapes(self, config: Config) -> list[Shape]:
         """Return shapes that cover every edge case of a config's kernels."""
+
+
+def space_of_fields(
+    config: KernelConfig,
+    values: dict[str, tuple[int, ...]],
+    couples: tuple[tuple[str, str], ...],
+    coarse: Sketch,
+) -> SearchSpace:
+    """Return a space whose parameters are fields of the config; its other fields stay."""
+    return SearchSpace(
+        values,
+        couples,
+        coarse,
+        make=lambda point: Choice(changed(config, point)),
+        read=lambda choice: values_of(choice.config, values),
+    )
+
+
+def changed(config: Config, values: Mapping[str, int]) -> Config:
+    """Return a config with other values; those of flags become bool."""
+    known = {field.name: field.type for field in fields(config)}
+    typed = {
+        name: bool(value) if known[name] == "bool" else value
+        for name, value in values.items()
+        if name in known
+    }
+    return replace(config, **typed)
+
+
+def values_of(config: KernelConfig, values: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Return a config's values of those parameters that are its fields."""
+    return {name: int(getattr(config, name)) for name in values if hasattr(config, name)}
+
+
+# Small and large shapes of each class, since one record serves the whole class.
+PANEL_SAMPLES = {
+    "small": (Shape(96, 96, 96), Shape(224, 224, 224)),
+    "medium": (Shape(512, 512, 512), Shape(1000, 1000, 1000)),
+    "large": (Shape(2048, 2048, 2048),),
+    "tall": (Shape(4096, 64, 1024), Shape(3000, 100, 3000), Shape(8192, 256, 256)),
+    "wide": (Shape(64, 4096, 1024), Shape(100, 3000, 3000), Shape(256, 8192, 256)),
+    "deep": (Shape(64, 64, 50_000), Shape(100, 100, 20_000), Shape(256, 256, 8192)),
+    "batched": (Shape(64, 64, 64, 300), Shape(128, 128, 128, 100), Shape(224, 224, 224, 40)),
+}
+GPU_PANEL_SAMPLES = PANEL_SAMPLES | {
+    "small": (Shape(128, 128, 128), Shape(224, 224, 224)),
+    "large": (Shape(2048, 2048, 2048), Shape(4096, 4096, 4096)),
+    "tall": (Shape(16384, 64, 1024), Shape(8192, 512, 1024)),
+    "wide": (Shape(64, 16384, 1024), Shape(512, 8192, 1024)),
+    "batched": (Shape(128, 128, 128, 200), Shape(224, 224, 224, 100)),
+}
+FEW_ROWS_SAMPLES = {
+    "vector": (Shape(1, 4096, 4096), Shape(4096, 1, 4096)),
+    "tall": (Shape(4096, 4, 4096), Shape(8192, 8, 1024)),
+    "wide": (Shape(4, 4096, 4096), Shape(8, 8192, 1024)),
+}
+
+
+def tile_edges(m: int, n: int, k: int) -> list[Shape]:
+    """Return sizes around a tile of m x n elements of C, k deep."""
+    return [
+        Shape(m + 1, 2 * n - 1, 3 * k + 1),
+        Shape(2 * m - 1, n + 1, 2 * k - 1),
+        Shape(2 * m, 2 * n, 4 * k),
+        Shape(m - 1, n - 1, 1501),
+        Shape(m + 3, n - 1, k + 5, 3),
+    ]

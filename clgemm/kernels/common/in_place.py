@@ -1,8 +1,9 @@
-"""The launches of kernels that read both operands where they lie, whatever their strides. Pure."""
+"""What kernels share that read both operands where they lie: their launches, and few rows. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from clgemm.core.config import KernelConfig
 from clgemm.core.layout import Layout, batch_levels
@@ -10,15 +11,32 @@ from clgemm.core.steps import (
     LAST_GROUP,
     LONGEST_SUM,
     Element,
+    Side,
     Slot,
     Step,
     batch_of,
     ceil_div,
     operand_in_place,
+    round_up,
     slices,
 )
 
-__all__ = ["steps_in_place"]
+__all__ = [
+    "LEAST_WORK",
+    "MOST_ROWS",
+    "MOST_ROWS_ON_CPU",
+    "SMALLEST_SLICE",
+    "FewRows",
+    "few_rows",
+    "fits_few_rows",
+    "slice_of_k",
+    "steps_in_place",
+]
+
+# Of products with few rows or columns.
+MOST_ROWS, MOST_ROWS_ON_CPU = 8, 64
+LEAST_WORK = 4096  # multiply-adds: more are worth dividing among work-groups
+SMALLEST_SLICE = 256  # of k, which is cut where C is too small to occupy every compute unit
 
 
 def steps_in_place(
@@ -63,3 +81,38 @@ def steps_in_place(
                     **operand_in_place("c", "c", first_c, c, strides=strides_c),
                 },
             )
+
+
+class FewRows(NamedTuple):
+    """A product with the shorter side as rows."""
+
+    a: Layout
+    b: Layout
+    c: Layout
+    slot_a: Side  # the operand that serves as its A: "b" if it is the transposed product
+    slot_b: Side
+
+
+def few_rows(a: Layout, b: Layout, c: Layout) -> FewRows:
+    """Return a product, or its transpose, so that C has no more rows than columns."""
+    if c.rows <= c.columns:
+        return FewRows(a, b, c, "a", "b")
+    return FewRows(b.transposed(), a.transposed(), c.transposed(), "b", "a")
+
+
+def fits_few_rows(a: Layout, b: Layout, c: Layout, most: int = MOST_ROWS) -> bool:
+    """Return whether C has few rows or columns and the large operand is contiguous along one axis.
+
+    Parameters
+    ----------
+    most : int
+        Rows or columns that are few.
+    """
+    _, b, c, _, _ = few_rows(a, b, c)
+    return c.rows <= most and 1 in (b.column_stride, b.row_stride)
+
+
+def slice_of_k(k: int, wanted: int, width: int) -> int:
+    """Return the depth of a slice if `wanted` slices of k are best."""
+    cuts = max(1, min(wanted, k // SMALLEST_SLICE), ceil_div(k, LONGEST_SUM))
+    return round_up(ceil_div(k, cuts), width)  # vectors may lie along k: no slice cuts one

@@ -7,7 +7,7 @@ scratch memory, and plan it block by block.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Generic, NamedTuple, TypeVar
@@ -43,6 +43,7 @@ __all__ = [
     "make_panel_plan",
     "own_levels",
     "packed_strides",
+    "strides_of",
     "target_of",
 ]
 
@@ -60,42 +61,20 @@ Pack = TypeVar("Pack", bound=KernelConfig)
 
 
 class Blocks(NamedTuple):
-    """How a product is cut.
+    """How a product is cut."""
 
-    Attributes
-    ----------
-    rows : tuple of int
-        Rows of A and of B' in a block.
-    depth : int
-        Columns of a block.
-    matrices : int
-        Matrices whose blocks are packed at a time.
-    """
-
-    rows: tuple[int, int]
-    depth: int
-    matrices: int
+    rows: tuple[int, int]  # of A and of B' in a block
+    depth: int  # columns of a block
+    matrices: int  # whose blocks are packed at a time
 
 
 class Place(NamedTuple):
-    """A block of a product.
+    """A block of a product."""
 
-    Attributes
-    ----------
-    part : Slice
-        The part of the batch that it belongs to.
-    sizes : tuple of int
-        m, n and k.
-    origins : tuple of int
-        Elements from the first of A, B and C to the block.
-    is_first : bool
-        Whether it is the first block of k, to which beta applies.
-    """
-
-    part: Slice
-    sizes: tuple[int, int, int]
-    origins: tuple[int, int, int]
-    is_first: bool
+    part: Slice  # the part of the batch that it belongs to
+    sizes: tuple[int, int, int]  # m, n and k
+    origins: tuple[int, int, int]  # elements from the first of A, B and C to the block
+    is_first: bool  # it is the first block of k, to which beta applies
 
 
 @dataclass
@@ -105,32 +84,25 @@ class Scratch:
     sizes: dict[Slot, int] = field(default_factory=dict)
 
     def reserve(self, slot: Slot, size_bytes: int) -> None:
-        """Make the memory of a slot at least this large."""
-        self.sizes[slot] = max(self.sizes.get(slot, 0), size_bytes)
+        """Make the memory of a slot at least this large; 0 leaves it out."""
+        if size_bytes:
+            self.sizes[slot] = max(self.sizes.get(slot, 0), size_bytes)
+
+    def plan(self, steps: Iterable[Step], counted_products: int = 0) -> Plan:
+        """Return the plan of these launches, which reserve its memory as they are generated."""
+        return Plan(tuple(steps), tuple(self.sizes.items()), counted_products)
 
 
 @dataclass(frozen=True)
 class Panels(ABC, Generic[Pack]):
-    """A product of panels, and how a family's kernels want its blocks.
+    """A product of panels, and how a family's kernels want its blocks."""
 
-    Attributes
-    ----------
-    a, b, c : Layout
-        The operands; A and B have the batch of C.
-    tiles : tuple of int
-        Rows of a panel of A, and of B'.
-    packed : tuple of bool
-        Whether A and B are packed; otherwise kernels read them in place.
-    pack : tuple
-        The configs that pack them.
-    """
-
-    a: Layout
+    a: Layout  # A and B have the batch of C
     b: Layout
     c: Layout
-    tiles: tuple[int, int]
-    packed: tuple[bool, bool]
-    pack: tuple[Pack, ...]
+    tiles: tuple[int, int]  # rows of a panel of A, and of B'
+    packed: tuple[bool, bool]  # A and B are packed; otherwise kernels read them in place
+    pack: tuple[Pack, ...]  # the configs that pack them
     limits: Limits
 
     @property
@@ -169,7 +141,7 @@ class Panels(ABC, Generic[Pack]):
         return self.pack[operand]
 
     def packs_itself(self, place: Place) -> bool:
-        """Tell whether the launch that multiplies also packs A."""
+        """Return whether the launch that multiplies also packs A."""
         return False
 
     def most_matrices(self, rows: int, depth: int) -> int:
@@ -213,8 +185,7 @@ def blocks_of(panels: Panels[Pack]) -> Blocks:
 def make_panel_plan(panels: Panels[Pack]) -> Plan:
     """Return the launches that pack and multiply, block by block."""
     scratch = Scratch()
-    steps = tuple(_steps(panels, blocks_of(panels), scratch))
-    return Plan(steps, tuple(scratch.sizes.items()))
+    return scratch.plan(_steps(panels, blocks_of(panels), scratch))
 
 
 def _steps(panels: Panels[Pack], blocks: Blocks, scratch: Scratch) -> Iterator[Step]:
@@ -278,8 +249,7 @@ def target_of(
     beta: Argument = "beta" if place.is_first else 1.0
     first = place.origins[2] + part.offsets[2]
     result = target((m, n, cuts), part.levels, batch, beta, panels.c, first, panels.limits, fused)
-    if result.partial_bytes:
-        scratch.reserve("partial", result.partial_bytes)
+    scratch.reserve("partial", result.partial_bytes)
     return result
 
 
@@ -287,6 +257,11 @@ def batch_over(part: Slice, strides_a: tuple[int, ...], strides_b: tuple[int, ..
     """Return the loops over a part of the batch, with these strides for A and B."""
     every = zip(part.levels, strides_a, strides_b, strict=True)
     return batch_of(tuple(Level(level.count, (i, j, level.strides[2])) for level, i, j in every), 3)
+
+
+def strides_of(levels: tuple[Level, ...], operand: int) -> tuple[int, ...]:
+    """Return an operand's strides in the loops over a batch."""
+    return tuple(level.strides[operand] for level in levels)
 
 
 def own_levels(levels: tuple[Level, ...], operand: int) -> tuple[Level, ...]:

@@ -21,43 +21,29 @@ from clgemm.core.steps import (
     Element,
     Plan,
     Slice,
-    Slot,
     Step,
     batch_of,
     ceil_div,
-    operand_at,
+    operand_in_place,
     slices,
 )
+from clgemm.kernels.common.panels import PACKED, SIDES, Scratch
 from clgemm.kernels.sources import sources_hash
 
 __all__ = ["DTYPES", "ExactPackConfig", "ExactProductConfig", "Types", "exact_plan", "kernels"]
 
 # What is loaded, by NumPy's kind and size: the numbers of types.cl.
-DTYPES = {
-    "b1": 0,
-    "i1": 1,
-    "u1": 2,
-    "i2": 3,
-    "u2": 4,
-    "i4": 5,
-    "u4": 6,
-    "i8": 7,
-    "u8": 8,
-    "f2": 9,
-}
+NAMES = "b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2"
+DTYPES = {name: number for number, name in enumerate(NAMES)}
 # For each result: its lanes, the number of what is stored, and the bytes of both.
 BITS, SHORT, INT, LONG, FLOAT = range(5)
 LANE_BYTES = (4, 2, 4, 8, 4)
 RESULTS = {
     "b1": (BITS, 0),
-    "i1": (SHORT, 1),
-    "u1": (SHORT, 1),
-    "i2": (SHORT, 2),
-    "u2": (SHORT, 2),
-    "i4": (INT, 3),
-    "u4": (INT, 3),
-    "i8": (LONG, 4),
-    "u8": (LONG, 4),
+    **dict.fromkeys(("i1", "u1"), (SHORT, 1)),
+    **dict.fromkeys(("i2", "u2"), (SHORT, 2)),
+    **dict.fromkeys(("i4", "u4"), (INT, 3)),
+    **dict.fromkeys(("i8", "u8"), (LONG, 4)),
     "f2": (FLOAT, 5),
 }
 WORD = 32  # steps of k in a word of bits
@@ -88,10 +74,6 @@ class ExactPackConfig(KernelConfig):
     entry: ClassVar[str] = "exact_pack"
     includes: ClassVar[tuple[str, ...]] = ("exact/types.cl",)
 
-    @property
-    def items(self) -> int:
-        return 1
-
     def problems(self) -> Iterator[str]:
         yield from positive(self, "loaded", "lane")
 
@@ -110,10 +92,6 @@ class ExactProductConfig(KernelConfig):
     source: ClassVar[str] = "exact/product.cl"
     entry: ClassVar[str] = "exact_product"
     includes: ClassVar[tuple[str, ...]] = ("exact/types.cl",)
-
-    @property
-    def items(self) -> int:
-        return 1
 
     @property
     def columns(self) -> int:
@@ -167,33 +145,27 @@ def exact_plan(a: Layout, b: Layout, c: Layout, types: Types, limits: Limits) ->
     size = _block(whole, config)
     if size is None:
         return None
-    per_matrix = max(
-        _panel_bytes(size.m, size.k, config.rows, config.lane),
-        _panel_bytes(size.n, size.k, config.columns, config.lane),
-    )
+    bytes_a = _panel_bytes(size.m, size.k, config.rows, config.lane)
+    bytes_b = _panel_bytes(size.n, size.k, config.columns, config.lane)
     work = size.m * size.n * size.k
-    most = max(1, min(PANEL_BYTES // per_matrix, LAUNCH_WORK // max(work, 1)))
-    steps: list[Step] = []
-    matrices = 1
+    most = max(1, min(PANEL_BYTES // max(bytes_a, bytes_b), LAUNCH_WORK // max(work, 1)))
+    steps, scratch = [], Scratch()
     for part in slices(batch_levels(a, b, c), most, 3):
         batch = batch_of(part.levels, 3)
-        matrices = max(matrices, batch.matrices)
+        scratch.reserve("packed_a", batch.matrices * bytes_a)
+        scratch.reserve("packed_b", batch.matrices * bytes_b)
         for column in range(0, whole.n, size.n):
             for p in range(0, whole.k, size.k):
                 depth = min(size.k, whole.k - p)
                 n = min(size.n, whole.n - column)
                 at = part.offsets[1] + p * b.row_stride + column * b.column_stride
-                steps.append(_pack("b", packs[1], b.transposed(), n, depth, at, batch, 1))
+                steps.append(_pack(1, packs[1], b.transposed(), n, depth, at, batch))
                 for row in range(0, whole.m, size.m):
                     m = min(size.m, whole.m - row)
                     at = part.offsets[0] + row * a.row_stride + p * a.column_stride
-                    steps.append(_pack("a", packs[0], a, m, depth, at, batch, 0))
+                    steps.append(_pack(0, packs[0], a, m, depth, at, batch))
                     steps.append(_multiply(config, c, (row, column, p), (m, n, depth), part, batch))
-    scratch: tuple[tuple[Slot, int], ...] = (
-        ("packed_a", matrices * _panel_bytes(size.m, size.k, config.rows, config.lane)),
-        ("packed_b", matrices * _panel_bytes(size.n, size.k, config.columns, config.lane)),
-    )
-    return Plan(tuple(steps), scratch)
+    return scratch.plan(steps)
 
 
 def _depth(k: int, lane: int) -> int:
@@ -223,33 +195,24 @@ def _block(whole: _Sizes, config: ExactProductConfig) -> _Sizes | None:
 
 
 def _pack(
-    name: str,
+    operand: int,
     config: ExactPackConfig,
     x: Layout,
     rows: int,
     columns: int,
     first: int,
     batch: Batch,
-    operand: int,
 ) -> Step:
     """Return the launch that packs rows of an operand, or of its transpose."""
     depth = _depth(columns, config.lane)
-    slot: Slot = "a" if name == "a" else "b"
-    to: Slot = "packed_a" if name == "a" else "packed_b"
+    start, strides = Element(SIDES[operand], first), batch.strides[operand]
     arguments: dict[str, Argument] = {
         "rows": rows,
         "columns": columns,
         "depth": depth,
         "counts": batch.counts,
-        **operand_at(
-            "from",
-            slot,
-            Element(slot, first),
-            row=x.row_stride,
-            column=x.column_stride,
-            strides=batch.strides[operand],
-        ),
-        "to": to,
+        **operand_in_place("from", start.slot, start, x, strides=strides),
+        "to": PACKED[operand],
     }
     groups = ceil_div(rows, config.panel) * ceil_div(depth, config.chunk)
     return Step(config, groups * batch.matrices, arguments)
@@ -274,9 +237,7 @@ def _multiply(
         "counts": batch.counts,
         "a": "packed_a",
         "b": "packed_b",
-        **operand_at(
-            "c", "c", first, row=c.row_stride, column=c.column_stride, strides=batch.strides[2]
-        ),
+        **operand_in_place("c", "c", first, c, strides=batch.strides[2]),
     }
     groups = ceil_div(m, config.rows) * ceil_div(n, config.columns)
     return Step(config, groups * batch.matrices, arguments)

@@ -1,14 +1,16 @@
-"""The launch that tells whether elements are finite. Pure."""
+"""The kernel that tells whether elements are finite: its config and its launch. Pure."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
 
-from clgemm.core.config import Limits
+from clgemm.core.config import KernelConfig, Limits, positive, vector
 from clgemm.core.steps import Argument, Element, Plan, Step, ceil_div
-from clgemm.kernels.finite.config import FiniteConfig
 
-__all__ = ["count_flags", "finite_plan"]
+__all__ = ["FiniteConfig", "count_flags", "finite_plan"]
 
 # On lanes: work-items of a work-group, elements of it at least, and work-groups of a compute unit
 # at most: as many as run there at the same time on an H100.
@@ -16,6 +18,32 @@ GROUP, WIDTH = 256, 4
 LEAST_ELEMENTS, GROUPS = 2**12, 8
 # The same on CPUs, where a work-group is one work-item.
 LEAST_ELEMENTS_OF_VECTORS, GROUPS_OF_VECTORS = 2**15, 4
+
+
+@dataclass(frozen=True)
+class FiniteConfig(KernelConfig):
+    """Tells whether elements are finite."""
+
+    group: int  # work-items per work-group
+    width: int  # elements that a work-item reads at once, one vector
+
+    family: ClassVar[str] = "finite"
+    source: ClassVar[str] = "finite/finite.cl"
+    entry: ClassVar[str] = "finite"
+
+    @property
+    def items(self) -> int:
+        return self.group
+
+    @property
+    def local_memory_bytes(self) -> int:
+        return 4
+
+    def problems(self) -> Iterator[str]:
+        yield from positive(self)
+        yield from vector(self, "width")
+        if self.width == 1:
+            yield "width=1 is no vector"
 
 
 def count_flags(elements: int, limits: Limits) -> int:

@@ -1,10 +1,21 @@
-"""The launches that pack an operand, or copy a matrix. Pure."""
+"""Packing: operands copied into panels, or a matrix row by row. Configs and launches. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
-from clgemm.core.config import KernelConfig
+from clgemm.core.config import (
+    FLOAT_BYTES,
+    KernelConfig,
+    Launch,
+    Limits,
+    multiple,
+    positive,
+    vector,
+    vector_block_of,
+)
 from clgemm.core.layout import Layout, batch_levels
 from clgemm.core.steps import (
     LAST_ITEM,
@@ -16,11 +27,136 @@ from clgemm.core.steps import (
     Step,
     batch_of,
     ceil_div,
+    matrices_of,
     slices,
 )
-from clgemm.kernels.pack.config import PackConfig
 
-__all__ = ["make_copy_plan", "pack_step"]
+__all__ = [
+    "PackConfig",
+    "VectorPackConfig",
+    "VectorPackVariant",
+    "copy_config",
+    "make_copy_plan",
+    "pack_config",
+    "pack_step",
+    "vector_pack_config",
+]
+
+LARGEST_GROUP = 256  # work-items per work-group where they spread over lanes
+ROWS_PER_GROUP = 384  # of A, per work-group that transposes
+
+
+@dataclass(frozen=True)
+class PackConfig(KernelConfig):
+    """Copies a matrix into zero-padded panels, transposing as it goes."""
+
+    panel: int  # rows of a panel: tile_m or tile_n of the kernel that reads it
+    depth: int  # columns that one work-group copies
+    group: int  # work-items per work-group
+
+    family: ClassVar[str] = "pack"
+    source: ClassVar[str] = "pack/pack.cl"
+    entry: ClassVar[str] = "pack"
+
+    @property
+    def items(self) -> int:
+        return self.group
+
+    @property
+    def local_memory_bytes(self) -> int:
+        # The odd pitch keeps a column of the tile from falling into one memory bank.
+        return FLOAT_BYTES * self.depth * (self.panel | 1)
+
+    def microseconds(self, launch: Launch) -> float:
+        """Return the expected time of a launch: what it reads and writes."""
+        limits = launch.limits
+        if limits.has_vectors:
+            copied = launch.groups * self.panel * self.depth
+            return copied / limits.cpu_costs.copied / limits.compute_units
+        costs = limits.costs
+        moved = 2 * FLOAT_BYTES * launch.groups * self.panel * self.depth
+        return costs.pack_us + moved / costs.pack_bytes
+
+    def problems(self) -> Iterator[str]:
+        yield from positive(self)
+
+
+@dataclass(frozen=True)
+class VectorPackConfig(KernelConfig):
+    """Packs by vectors, for CPUs. The panels of one block of k are stored together."""
+
+    panel: int  # rows of a panel: tile_m or tile_n of the kernel that reads it
+    vector_rows: int  # rows that are copied or transposed together
+    vector_columns: int  # columns that are transposed together
+    panels: int  # most panels that one work-group packs where it transposes
+    prefetch: bool  # prefetch what is written, and what is read where it transposes
+
+    family: ClassVar[str] = "pack_vectors"
+    source: ClassVar[str] = "pack/pack_vectors.cl"
+    entry: ClassVar[str] = "pack_vectors"
+    includes: ClassVar[tuple[str, ...]] = ("pack/vector_panels.cl",)
+    planned: ClassVar[frozenset[str]] = frozenset({"PANELS", "STREAMS"})
+
+    @classmethod
+    def of(cls, panel: int, rows: int, prefetch: bool) -> VectorPackConfig:
+        """Return a config whose work-groups pack panels of about `rows` rows together."""
+        vector_rows, vector_columns = vector_block_of(panel)
+        return cls(
+            panel, vector_rows, vector_columns, panels=max(1, rows // panel), prefetch=prefetch
+        )
+
+    def macros(self) -> tuple[tuple[str, int], ...]:
+        """Return also the macro for how it writes."""
+        return (*super().macros(), ("WRITES", int(self.prefetch)))
+
+    def microseconds(self, launch: Launch) -> float:
+        x, limits = launch.arguments, launch.limits
+        elements = x["rows"] * x["columns"] * matrices_of(x["counts"])
+        return float(elements / limits.cpu_costs.packed / limits.compute_units)
+
+    def problems(self) -> Iterator[str]:
+        bad = [*positive(self, "prefetch"), *vector(self, "vector_rows")]
+        yield from bad
+        if bad:
+            return
+        yield from multiple(self, "panel", of="vector_rows")
+        yield from multiple(self, "vector_columns", of="vector_rows")
+        yield from vector(self, "vector_columns")
+        if self.vector_columns != self.vector_rows != self.panel:
+            yield (
+                f"vector_columns={self.vector_columns} differs from "
+                f"vector_rows={self.vector_rows}, and panel={self.panel} does too"
+            )
+
+
+@dataclass(frozen=True)
+class VectorPackVariant(VectorPackConfig):
+    """The config of one launch."""
+
+    streams: bool  # store past the caches, which cannot hold the operand
+
+    def macros(self) -> tuple[tuple[str, int], ...]:
+        """Return also the macro for how it writes."""
+        macros = dict(super().macros())
+        return tuple((macros | ({"WRITES": 2} if self.streams else {})).items())
+
+
+def pack_config(limits: Limits, panel: int) -> PackConfig:
+    """Return the config that packs panels of `panel` rows."""
+    if limits.has_vectors:
+        return PackConfig(panel=panel, depth=64, group=1)
+    return PackConfig(panel=panel, depth=16, group=min(LARGEST_GROUP, limits.work_group_size))
+
+
+def vector_pack_config(panel: int, prefetch: bool) -> VectorPackConfig:
+    """Return the config that packs panels of A by vectors."""
+    return VectorPackConfig.of(panel, ROWS_PER_GROUP, prefetch)
+
+
+def copy_config(limits: Limits) -> PackConfig:
+    """Return the config that copies a matrix row by row."""
+    group = 1 if limits.has_vectors else min(LARGEST_GROUP, limits.work_group_size)
+    return PackConfig(panel=1, depth=256, group=group)
 
 
 def pack_step(

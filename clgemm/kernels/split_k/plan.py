@@ -1,13 +1,14 @@
-"""Where a kernel stores: in C, or with split-k in partial products that are added up. Pure."""
+"""Split-k: where a kernel stores, and the launch that adds up partial products. Pure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
 
-from clgemm.core.config import FLOAT_BYTES, Limits
+from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, Limits, multiple, positive, vector
+from clgemm.core.costs import Costs
 from clgemm.core.layout import Layout, Level
 from clgemm.core.steps import (
     COUNTERS,
@@ -17,38 +18,72 @@ from clgemm.core.steps import (
     Step,
     batch_of,
     ceil_div,
+    matrices_of,
     operand_at,
     operand_in_place,
 )
-from clgemm.kernels.split_k.config import ReduceConfig
 
-__all__ = ["Target", "product_arguments", "target"]
+__all__ = ["ReduceConfig", "Target", "product_arguments", "reduce_us", "target"]
 
 # More slices than the first number are shared by the second number of work-items, on lanes.
 REDUCE_PARTS = (48, 32), (16, 8)
 
 
+@dataclass(frozen=True)
+class ReduceConfig(KernelConfig):
+    """Adds up the partial products of split-k."""
+
+    group: int  # work-items per work-group
+    parts: int  # of them, those that share the slices of one element of C
+    width: int  # columns per work-item, one vector
+    aligned: bool = False  # the rows of partial products are whole vectors
+
+    family: ClassVar[str] = "reduce"
+    source: ClassVar[str] = "split_k/reduce.cl"
+    entry: ClassVar[str] = "reduce"
+    includes: ClassVar[tuple[str, ...]] = ("common/store.cl",)
+
+    @property
+    def items(self) -> int:
+        return self.group
+
+    @property
+    def local_memory_bytes(self) -> int:
+        return FLOAT_BYTES * self.group * self.width
+
+    def microseconds(self, launch: Launch) -> float:
+        arguments = launch.arguments
+        elements = arguments["m"] * arguments["n"] * matrices_of(arguments["counts"])
+        limits = launch.limits
+        if limits.has_vectors:
+            added = elements * arguments["slices"]
+            return float(added / limits.cpu_costs.added / limits.compute_units)
+        return reduce_us(elements, arguments["slices"], limits.costs)
+
+    def problems(self) -> Iterator[str]:
+        bad = list(positive(self))
+        yield from bad
+        yield from vector(self, "width")
+        if not bad:
+            yield from multiple(self, "group", of="parts")
+
+
+def reduce_us(elements: int, slices: int, costs: Costs) -> float:
+    """Return the expected time of a launch that adds up `slices` of so many elements."""
+    read, written = elements * slices / costs.reduce_elements, elements / costs.reduced_elements
+    return costs.reduce_us + read + written
+
+
 class Target(NamedTuple):
     """Where a kernel stores: in C, or in partial products, one for each slice of k.
 
-    Attributes
-    ----------
-    scales : mapping
-        The kernel's arguments `alpha` and `beta`.
-    to : mapping
-        Its arguments from `c` to `c_strides`; with fused split-k also `slices_out` and `counters`.
-    partial_bytes : int
-        Bytes of the scratch memory "partial".
-    adding : tuple of Step
-        The launch that adds up partial products; empty if there are none, or with fused split-k.
-    fused_split_k : bool
-        Whether the kernel itself adds them up.
+    With fused split-k, the kernel itself adds partial products up.
     """
 
-    scales: Mapping[str, Argument]
-    to: Mapping[str, Argument]
-    partial_bytes: int
-    adding: tuple[Step, ...]
+    scales: Mapping[str, Argument]  # the kernel's arguments `alpha` and `beta`
+    to: Mapping[str, Argument]  # from `c` to `c_strides`; if fused, `slices_out` and `counters` too
+    partial_bytes: int  # of the scratch memory "partial"
+    adding: tuple[Step, ...]  # the launch that adds up partial products, if another one does
     fused_split_k: bool = False
 
 

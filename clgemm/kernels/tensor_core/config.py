@@ -1,14 +1,14 @@
-"""The configs of kernels for tensor cores: split the operands, multiply the parts. Pure."""
+"""The configs of kernels for tensor cores, their expected times, and how they cut k. Pure."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, Limits
 from clgemm.core.steps import ceil_div
-from clgemm.kernels.tensor_core.estimate import Cuts, best_cuts, split_us, uncut
 from clgemm.kernels.tiled.config import TiledConfig
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "TILE_BYTES",
     "TILE_DEPTH",
     "TILE_ROWS",
+    "Cuts",
     "MmaConfig",
     "MmaVariant",
     "SplitConfig",
@@ -24,6 +25,9 @@ __all__ = [
     "TensorVariant",
     "WgmmaConfig",
     "WgmmaVariant",
+    "best_cuts",
+    "split_us",
+    "uncut",
 ]
 
 # The same as in kernels/tensor_core/tile.cl, which describes a tile.
@@ -37,11 +41,11 @@ LENGTH_BYTES = 4  # of the length of a list, in the directory behind the tiles
 OTHER_BYTES = 128 + 8 * 16 * 48 * 4 + 1280
 LOCAL_BYTES = 226 * 1024  # local memory of a work-group on compute capability 9.0
 
-
-def _is_strided(launch: Launch) -> bool:
-    """Tell whether A or B has no unit stride."""
-    places = ((launch.arguments[f"{x}_row"], launch.arguments[f"{x}_column"]) for x in "ab")
-    return any(1 not in map(abs, place) for place in places)
+# Of the cuts along k.
+MODELLED_ELEMENTS = 128 * 128  # of a tile, for which the costs of split-k hold
+MOST_SLICES = 16
+LEAST_DEPTHS = 2  # of a slice
+MOST_ROUNDS = 4  # of slices: each takes scratch memory
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,6 @@ class SplitConfig(KernelConfig):
         return 256
 
     def microseconds(self, launch: Launch) -> float:
-        """Return the expected time of a launch."""
         _, sizes, limits = launch
         elements: int = sizes["matrices"] * (sizes["m"] + sizes["n"]) * sizes["k"]
         return split_us(elements, _is_strided(launch), limits)
@@ -142,7 +145,6 @@ class TensorVariant(TensorConfig):
         return uncut(tiles, depths, self.step_us(limits), self.tile_elements, limits)
 
     def microseconds(self, launch: Launch) -> float:
-        """Return the expected time of a launch."""
         _, sizes, limits = launch
         tiles = self.tiles(sizes["matrices"], sizes["m"], sizes["n"])
         stored: int = 2 * FLOAT_BYTES * sizes["matrices"] * sizes["m"] * sizes["n"]
@@ -269,3 +271,83 @@ class WgmmaVariant(WgmmaConfig, TensorVariant):
         """Return also the macros of tensor_core/plain.cl."""
         plain = ("PLAIN_M", self.plain_m), ("PLAIN_N", self.plain_n), ("PLAIN_K", self.plain_k)
         return (*super().macros(), *plain)
+
+
+class Cuts(NamedTuple):
+    """How the tiles of C are cut along k: the first `whole` not at all, the others in slices."""
+
+    tiles: int  # all
+    whole: int  # those that are not cut
+    slices: int  # of each other tile
+    elements: int  # of C, of a tile
+    us: float  # expected time in microseconds that the device is busy with all of them
+
+    @property
+    def parts(self) -> int:
+        """What work-groups compute at a time: tiles that are not cut, and slices."""
+        return self.whole + self.all_slices
+
+    @property
+    def all_slices(self) -> int:
+        """The slices of all tiles that are cut."""
+        return (self.tiles - self.whole) * self.slices
+
+    @property
+    def slices_bytes(self) -> int:
+        """The scratch memory that all slices take."""
+        return FLOAT_BYTES * self.elements * self.all_slices
+
+
+@functools.lru_cache(maxsize=1024)
+def best_cuts(tiles: int, depths: int, step_us: float, elements: int, limits: Limits) -> Cuts:
+    """Return the cuts that leave the fewest compute units idle in the last round of tiles.
+
+    Parameters
+    ----------
+    depths : int
+        Steps over k of a tile that is not cut.
+    step_us : float
+        Time of a step.
+    elements : int
+        Elements of C of a tile.
+    """
+    found = _cuts(tiles, depths, step_us, elements, limits)
+    return min((uncut(tiles, depths, step_us, elements, limits), *found), key=lambda cuts: cuts.us)
+
+
+def uncut(tiles: int, depths: int, step_us: float, elements: int, limits: Limits) -> Cuts:
+    """Return no cuts; the parameters are those of `best_cuts`."""
+    return Cuts(tiles, tiles, 1, elements, _rounds(tiles, limits) * depths * step_us)
+
+
+def _cuts(tiles: int, depths: int, step_us: float, elements: int, limits: Limits) -> Iterator[Cuts]:
+    units, costs = limits.compute_units, limits.costs
+    full = tiles // units
+    for rounds in {max(full - 1, 0), full} - {tiles / units}:
+        cut = tiles - rounds * units
+        most = min(MOST_SLICES, depths // LEAST_DEPTHS, MOST_ROUNDS * units // cut)
+        for slices in {ceil_div(depths, ceil_div(depths, some)) for some in range(2, most + 1)}:
+            steps = rounds * depths + _rounds(cut * slices, limits) * ceil_div(depths, slices)
+            adding = costs.tensor_slice_us * slices
+            adding += costs.tensor_round_us * ceil_div(cut * slices, units)
+            us = step_us * steps + elements / MODELLED_ELEMENTS * adding
+            yield Cuts(tiles, rounds * units, slices, elements, us)
+
+
+def _rounds(parts: int, limits: Limits) -> float:
+    """Return how many rounds of work-groups so many parts take."""
+    rounds = parts / limits.compute_units
+    return rounds + limits.costs.tensor_tail * (ceil_div(parts, limits.compute_units) - rounds)
+
+
+def _is_strided(launch: Launch) -> bool:
+    """Return whether A or B has no unit stride."""
+    places = ((launch.arguments[f"{x}_row"], launch.arguments[f"{x}_column"]) for x in "ab")
+    return any(1 not in map(abs, place) for place in places)
+
+
+def split_us(elements: int, is_strided: bool, limits: Limits) -> float:
+    """Return how long splitting so many elements of both operands takes."""
+    costs = limits.costs
+    slower = 1 + costs.tensor_strided * is_strided
+    return 2 * FLOAT_BYTES * elements / costs.tensor_pack_bytes * slower

@@ -1,21 +1,28 @@
-"""The families of tensor cores: the products that suit, the defaults, the launches. Pure."""
+"""The families of tensor cores: the products that suit, the defaults, what is tried. Pure."""
 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from typing import TypeVar
 
-from clgemm.core.config import KernelConfig, variant_of
+import numpy as np
+
+from clgemm.core.config import KernelConfig, Limits, variant_of
 from clgemm.core.layout import batch_levels
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
-from clgemm.core.steps import Plan, round_up
+from clgemm.core.steps import Plan
 from clgemm.core.traits import Traits
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.common.family import Fallback, Family, Multiply, Samples
-from clgemm.kernels.common.samples import GPU_PANEL_SAMPLES, tile_edges
-from clgemm.kernels.common.search_space import SearchSpace
+from clgemm.kernels.common.family import (
+    GPU_PANEL_SAMPLES,
+    Choice,
+    Fallback,
+    Family,
+    Multiply,
+    SearchSpace,
+    space_of_fields,
+    tile_edges,
+)
 from clgemm.kernels.tensor_core.config import (
     TILE_DEPTH,
     MmaConfig,
@@ -25,15 +32,22 @@ from clgemm.kernels.tensor_core.config import (
     WgmmaConfig,
     WgmmaVariant,
 )
-from clgemm.kernels.tensor_core.defaults import wgmma_configs
-from clgemm.kernels.tensor_core.estimate import STEP_COLUMNS
-from clgemm.kernels.tensor_core.narrow import fits_narrow, make_narrow_plan
-from clgemm.kernels.tensor_core.narrow_config import NARROW_COLUMNS, NarrowConfig
 from clgemm.kernels.tensor_core.plan import make_tensor_plan
-from clgemm.kernels.tensor_core.search_space import search_space
-from clgemm.kernels.tensor_core.trial import adds_coarsely, inexact
 
-__all__ = ["MMA", "NARROW", "WGMMA"]
+__all__ = [
+    "MMA",
+    "NARROW_TILES",
+    "TRIAL",
+    "WGMMA",
+    "WIDE_TILES",
+    "adds_coarsely",
+    "allows_splitting",
+    "has_wgmma",
+    "inexact",
+    "wgmma_configs",
+]
+
+Config = TypeVar("Config", bound=TensorConfig)
 
 # k, from which on `"fast"` keeps its bound with low parts in int8: docs/tensor_cores.md.
 LEAST_INT8_DEPTH = 2048
@@ -41,26 +55,25 @@ MOST_LAUNCHES = 256  # of a batch whose loops cannot be joined: each part has it
 # Expected times were fitted for products from here on.
 LEAST_MODELLED_WORK = 2**24  # multiply-adds
 LEAST_MODELLED_SIDE = 48  # of m and n
-LEAST_NARROW, MOST_NARROW = 3, 640  # rows or columns of the narrow family
-LEAST_NARROW_DEPTH = 128  # from which on the error bound is proved: docs/tensor_cores.md
 # Products that try a config. The deep one has low parts in int8, and is cut along k.
-TRIAL, DEEP_TRIAL, NARROW_TRIAL = Shape(700, 900, 713), Shape(300, 200, 5000), (700, 900)
+TRIAL, DEEP_TRIAL = Shape(700, 900, 713), Shape(300, 200, 5000)
 SLACK = 1.1  # how many times faster a record's config may be than its expected time
 
-SAMPLES = {
+SHAPES = {
     "medium": (Shape(1000, 1000, 1000), Shape(1408, 1408, 1408)),
     "large": GPU_PANEL_SAMPLES["large"],
     "deep": (Shape(1024, 1024, 10240), Shape(1536, 1536, 16384)),
     "tall": (Shape(8192, 512, 1024), Shape(16384, 1024, 1024)),
     "wide": (Shape(512, 8192, 1024), Shape(1024, 16384, 1024)),
 }
+SWIZZLES = 1, 2, 4, 8, 16, 32
+NARROW_TILES = WgmmaConfig(swizzle=16, tile_n=128, stages=3)
+WIDE_TILES = WgmmaConfig(swizzle=16, tile_n=256, stages=2)
 
-Config = TypeVar("Config", bound=TensorConfig)
-
-
-def _has_wgmma(traits: Traits) -> bool:
-    """Tell whether a device may have wgmma: compute capability 9.0 alone."""
-    return traits.is_nvidia and traits.kind == "GPU" and traits.capability == (9, 0)
+# Of what is tried: errors on data of narrow and of wide range.
+# 64 u, with u = 2**-24: far above the errors of right results, far below those of wrong ones.
+ALLOWED = 64 * 2.0**-24
+NARROW_RANGE, WIDE_RANGE = 0.0, 5.0  # deviations of the exponents, in natural logarithms
 
 
 class Tensor(Family[Config, KernelConfig]):
@@ -68,16 +81,20 @@ class Tensor(Family[Config, KernelConfig]):
 
     Attributes
     ----------
+    launched : type
+        The class of the configs of calls.
     least_depth : int
         The least k, from which on the error bounds are proved: docs/tensor_cores.md.
     """
 
     is_modelled = True
+    shapes = SHAPES
+    launched: type[TensorVariant]
     least_depth: int
 
-    @abstractmethod
     def variant(self, config: Config, guard: bool, int8: bool = False) -> TensorVariant:
         """Return the config of one call."""
+        return variant_of(self.launched, config, guard=guard, int8=int8)
 
     def variant_for(self, problem: Problem, config: Config) -> TensorVariant:
         """Return the config of a call for this problem."""
@@ -86,7 +103,7 @@ class Tensor(Family[Config, KernelConfig]):
     def candidates(self, problem: Problem, traits: Traits) -> tuple[Choice, ...]:
         """Return all defaults for products that are not small, unless the precision is strict."""
         m, n, k, _ = problem.shape
-        is_able = _allows_splitting(problem) and k >= self.least_depth
+        is_able = allows_splitting(problem) and k >= self.least_depth
         is_able = is_able and min(m, n) >= LEAST_MODELLED_SIDE
         is_able = is_able and _launches(problem) <= MOST_LAUNCHES
         return self.defaults(problem.shape, traits) if is_able else ()
@@ -121,44 +138,31 @@ class Tensor(Family[Config, KernelConfig]):
         return found
 
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
-        """Return the space of tiles and their order."""
-        return search_space(self.config_of(default))
+        """Return the orders of tiles.
 
-    def samples(self, kind: str) -> Samples:
-        """Return large shapes."""
-        return SAMPLES
+        How operands are split, and whether with a guard, depends on the call: it is not searched.
+        """
+        return space_of_fields(
+            default.config, {"swizzle": SWIZZLES}, couples=(), coarse={("swizzle",): ((4,), (16,))}
+        )
 
     def edge_shapes(self, config: Config) -> list[Shape]:
         """Return sizes around a tile."""
         return tile_edges(config.tile_m, config.tile_columns, TILE_DEPTH)
 
 
-def _allows_splitting(problem: Problem) -> bool:
-    """Tell whether a product's precision allows split operands, and it is not small."""
-    return problem.precision not in ("strict", None) and problem.shape.work >= LEAST_MODELLED_WORK
-
-
-def _launches(problem: Problem) -> int:
-    """Return how many parts of a batch need launches of their own."""
-    return math.prod(level.count for level in batch_levels(*problem.layouts)[:-1])
-
-
 class Wgmma(Tensor[WgmmaConfig]):
     """Uses wgmma: compute capability 9.0."""
 
-    config = WgmmaConfig
+    config, launched = WgmmaConfig, WgmmaVariant
     instructions = "wgmma"
     least_depth = 32  # the bounds hold for any k, but below this it is no faster
 
     def runs_on(self, traits: Traits) -> bool:
         """Run on compute capability 9.0."""
-        return _has_wgmma(traits)
+        return has_wgmma(traits)
 
-    def variant(self, config: WgmmaConfig, guard: bool, int8: bool = False) -> WgmmaVariant:
-        """Return the config of one call."""
-        return variant_of(WgmmaVariant, config, guard=guard, int8=int8)
-
-    def variant_for(self, problem: Problem, config: WgmmaConfig) -> WgmmaVariant:
+    def variant_for(self, problem: Problem, config: WgmmaConfig) -> TensorVariant:
         """Return one with low parts in int8 where that is allowed and faster."""
         guard = problem.precision == "float32"
         return self.variant(config, guard, int8=not guard and problem.k >= LEAST_INT8_DEPTH)
@@ -171,17 +175,25 @@ class Wgmma(Tensor[WgmmaConfig]):
         """Return narrow tiles, one at a time in local memory."""
         return Choice(WgmmaConfig(swizzle=1, tile_n=128, stages=1))
 
+    def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
+        """Return the tiles and their orders."""
+        return space_of_fields(
+            default.config,
+            values={"tile_n": (128, 256), "stages": (1, 2, 3, 4), "swizzle": SWIZZLES},
+            couples=(("tile_n", "stages"),),
+            coarse={
+                ("tile_n", "stages"): ((256, 2), (128, 3), (128, 2), (128, 4)),
+                ("swizzle",): ((4,), (16,)),
+            },
+        )
+
 
 class Mma(Tensor[MmaConfig]):
     """Uses mma.sync: compute capability 8.0, and later ones of data-centre GPUs."""
 
-    config = MmaConfig
+    config, launched = MmaConfig, MmaVariant
     instructions = "mma"
     least_depth = 256
-
-    def variant(self, config: MmaConfig, guard: bool, int8: bool = False) -> MmaVariant:
-        """Return the config of one call."""
-        return variant_of(MmaVariant, config, guard=guard, int8=int8)
 
     def runs_on(self, traits: Traits) -> bool:
         """Run where three products on tensor cores are faster than one on the other units.
@@ -192,7 +204,6 @@ class Mma(Tensor[MmaConfig]):
         return traits.is_nvidia and traits.kind == "GPU" and major >= 8 and minor == 0
 
     def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
-        """Return one config, whatever the shape."""
         return (Choice(MmaConfig(swizzle=8)),)
 
     def plainest(self, traits: Traits) -> Choice:
@@ -200,74 +211,89 @@ class Mma(Tensor[MmaConfig]):
         return Choice(MmaConfig(swizzle=1))
 
 
-class Narrow(Family[NarrowConfig, KernelConfig]):
-    """Uses wgmma for few rows or columns. It splits the larger operand while loading it."""
-
-    config = NarrowConfig
-    is_modelled = True
-    instructions = "wgmma"
-    takes_any_strides = False
-
-    def runs_on(self, traits: Traits) -> bool:
-        """Run on compute capability 9.0."""
-        return _has_wgmma(traits)
-
-    def candidates(self, problem: Problem, traits: Traits) -> tuple[Choice, ...]:
-        """Return the defaults for few rows or columns, unless the precision is strict."""
-        short = min(problem.m, problem.n)
-        is_able = _allows_splitting(problem) and problem.k >= LEAST_NARROW_DEPTH
-        is_able = is_able and LEAST_NARROW <= short <= MOST_NARROW
-        return self.defaults(problem.shape, traits) if is_able and self.fits(problem) else ()
-
-    def fits(self, problem: Problem) -> bool:
-        """Tell whether the larger operand has contiguous rows or columns."""
-        return fits_narrow(*problem.layouts)
-
-    def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
-        """Return the fewest columns per tile that hold the shorter side.
-
-        Where that needs many columns, return each of these, those with the least padding first.
-        """
-        short = min(shape.m, shape.n)
-        if short <= STEP_COLUMNS:
-            found = [min(columns for columns in NARROW_COLUMNS if columns >= short)]
-        else:
-            several = [columns for columns in NARROW_COLUMNS if columns >= STEP_COLUMNS]
-            found = sorted(several, key=lambda columns: (round_up(short, columns), -columns))
-        return tuple(Choice(NarrowConfig(columns, ahead=2)) for columns in found)
-
-    def plainest(self, traits: Traits) -> Choice:
-        """Return the fewest columns per tile."""
-        return Choice(NarrowConfig(NARROW_COLUMNS[0], ahead=1))
-
-    def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
-        """Return the launch that multiplies, and with split-k one that adds up."""
-        return make_narrow_plan(*problem.layouts, self.config_of(choice), traits.limits)
-
-    def scope(self, problem: Problem, choice: Choice, traits: Traits) -> str:
-        """Return the config: each has a kernel of its own."""
-        return repr(choice)
-
-    def fault(self, problem: Problem, choice: Choice, multiply: Multiply) -> str:
-        """Return what is wrong on data of narrow and of wide range."""
-        m, n = NARROW_TRIAL
-        short = min(self.config_of(choice).columns, problem.m, problem.n)
-        shape = Shape(m, short, TRIAL.k) if problem.m >= problem.n else Shape(short, n, TRIAL.k)
-        return inexact(multiply, shape, is_guarded=True)
-
-    def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
-        """Return an empty space: the family is not tuned."""
-        return SearchSpace({}, (), {}, lambda _: default, lambda _: {})
-
-    def samples(self, kind: str) -> Samples:
-        """Return no shapes: the family is not tuned."""
-        return {}
-
-    def edge_shapes(self, config: NarrowConfig) -> list[Shape]:
-        """Return sizes around a tile."""
-        return tile_edges(config.tile_m, config.columns, config.chunk)
-
-
-NARROW = Narrow()
 WGMMA = Wgmma()
 MMA = Mma()
+
+
+def has_wgmma(traits: Traits) -> bool:
+    """Return whether a device may have wgmma: compute capability 9.0 alone."""
+    return traits.is_nvidia and traits.kind == "GPU" and traits.capability == (9, 0)
+
+
+def allows_splitting(problem: Problem) -> bool:
+    """Return whether a product's precision allows split operands, and it is not small."""
+    return problem.precision not in ("strict", None) and problem.shape.work >= LEAST_MODELLED_WORK
+
+
+def _launches(problem: Problem) -> int:
+    """Return how many parts of a batch need launches of their own."""
+    return math.prod(level.count for level in batch_levels(*problem.layouts)[:-1])
+
+
+def wgmma_configs(shape: Shape, limits: Limits) -> tuple[WgmmaConfig, ...]:
+    """Return all, the one first whose tiles are expected to take the shortest time."""
+
+    def us(config: WgmmaConfig) -> float:
+        variant = variant_of(WgmmaVariant, config, guard=True)
+        return variant.cuts(variant.tiles(shape.matrices, shape.m, shape.n), shape.k, limits).us
+
+    return tuple(sorted((NARROW_TILES, WIDE_TILES), key=us))
+
+
+def inexact(multiply: Multiply, shape: Shape, is_guarded: bool) -> str:
+    """Return what is wrong with products of a shape, "" if nothing is.
+
+    Parameters
+    ----------
+    multiply : callable
+        Takes and returns matrices of float32.
+    is_guarded : bool
+        Whether data of any range are to be multiplied right. They then have an infinity and a tiny
+        element.
+    """
+    m, n, k, _ = shape
+    for spread in (NARROW_RANGE, WIDE_RANGE) if is_guarded else (NARROW_RANGE,):
+        rng = np.random.default_rng(0)
+        a, b = (
+            rng.standard_normal(sizes) * np.exp(spread * rng.standard_normal(sizes))
+            for sizes in ((m, k), (k, n))
+        )
+        if is_guarded:
+            a[3, 5], b[7, n // 3] = 1e-36, np.inf
+        a, b = a.astype(np.float32), b.astype(np.float32)
+        c = multiply(a, b)
+        with np.errstate(invalid="ignore"):  # infinities
+            exact = a.astype(np.float64) @ b
+            sizes = np.abs(a.astype(np.float64)) @ np.abs(b)
+            errors = np.abs(c - exact)
+        finite = np.isfinite(exact)
+        where = f"at {shape.label}, spread {spread:g}"
+        if not np.array_equal(finite, np.isfinite(c)):
+            return f"other elements than those of IEEE arithmetic are not finite {where}"
+        error = float(np.max(errors[finite] / sizes[finite], initial=0.0))
+        if not error <= ALLOWED:
+            return f"an element's error is {error:.2g} of its bound's sum {where}"
+    return ""
+
+
+def adds_coarsely(multiply: Multiply, tf32: bool = False) -> str:
+    """Return what is wrong if products of 2**-25 do not count beside one of 1; "" if they do.
+
+    The error bounds for short k take for granted that they do.
+
+    Parameters
+    ----------
+    multiply : callable
+        Takes and returns matrices of float32.
+    tf32 : bool, optional
+        Whether other rows of A need the range of TF32.
+    """
+    depth = 8 if tf32 else 16  # what is added in one step
+    a, b = np.full((128, depth), 2.0**-12), np.full((depth, 128), 2.0**-13)
+    a[:, 0], b[0] = 1, 1
+    if tf32:
+        a[64:, 1::2] = 2.0**-30
+    exact = 1 + (depth - 1) * 2.0**-25
+    c = multiply(a.astype(np.float32), b.astype(np.float32))[:64].astype(np.float64)
+    is_fine = bool((np.abs(c - exact) < 2.0**-23).all())
+    return "" if is_fine else f"small products are lost beside large ones ({tf32=})"

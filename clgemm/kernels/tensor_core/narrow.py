@@ -1,12 +1,16 @@
-"""The launches of products on tensor cores with few rows or columns. Pure."""
+"""The family of tensor cores for few rows or columns. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
-from clgemm.core.config import Limits, variant_of
+from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, Limits, positive, variant_of
+from clgemm.core.costs import joined
 from clgemm.core.layout import Layout, Level, batch_levels
+from clgemm.core.problem import Problem
+from clgemm.core.shapes import Shape
 from clgemm.core.steps import (
     COUNTERS,
     LAST_GROUP,
@@ -18,26 +22,138 @@ from clgemm.core.steps import (
     Step,
     batch_of,
     ceil_div,
+    matrices_of,
     operand_in_place,
     round_up,
     slices,
     widest_load,
 )
+from clgemm.core.traits import Traits
+from clgemm.kernels.common.family import Choice, Fallback, Family, Multiply, tile_edges
 from clgemm.kernels.common.panels import Scratch, own_levels, packed_strides
-from clgemm.kernels.split_k.plan import product_arguments, target
-from clgemm.kernels.tensor_core.narrow_config import NarrowConfig, NarrowVariant
+from clgemm.kernels.split_k.plan import ReduceConfig, product_arguments, target
+from clgemm.kernels.tensor_core.family import TRIAL, allows_splitting, has_wgmma, inexact
 from clgemm.kernels.tensor_core.plan import least_exponent
 
-__all__ = ["fits_narrow", "make_narrow_plan"]
+__all__ = [
+    "NARROW",
+    "NARROW_COLUMNS",
+    "NarrowConfig",
+    "NarrowVariant",
+    "fits_narrow",
+    "make_narrow_plan",
+    "narrow_us",
+]
 
+OVERLAP = 2.0  # as in `joined`: steps and memory traffic
+# How much longer launches take that go on in tf32, on an H100: microseconds, and a share.
+TF32_US, TF32_MORE = 9.0, 0.3
+NARROW_COLUMNS = 16, 32, 64, 96, 128  # of C per tile, in kernels/tensor_core/narrow.cl
+STEP = 64  # of k, whose time is modelled
+STEP_COLUMNS = 64  # with so many columns of C or fewer, a tile has all
 PACK_COUNTERS = 5  # of packing, before the counters of fused split-k
-MOST_SLICES = 16
+MOST_SLICES = 16  # of k
 # Chunks of B in halves, and twice as many in tf32 for data that need it.
 METHODS = 1 + 2
+LEAST_NARROW, MOST_NARROW = 3, 640  # rows or columns of the narrow family
+LEAST_NARROW_DEPTH = 128  # from which on the error bound is proved: docs/tensor_cores.md
+NARROW_TRIAL = 700, 900  # the larger sides of products that try a config
+
+
+@dataclass(frozen=True)
+class NarrowConfig(KernelConfig):
+    """For a B of few columns. It splits A on the way from memory to registers."""
+
+    columns: int  # of C per tile, one of NARROW_COLUMNS
+    ahead: int  # chunks by which A is prefetched to the second-level cache
+
+    tile_m: ClassVar[int] = 128  # rows of C per tile
+    chunk: ClassVar[int] = 64  # of k, in halves
+
+    family: ClassVar[str] = "tensor_narrow"
+    source: ClassVar[str] = "tensor_core/narrow.cl"
+    entry: ClassVar[str] = "tensor_narrow"
+    includes: ClassVar[tuple[str, ...]] = (
+        *("common/store.cl", "split_k/fused.cl"),
+        *("tensor_core/barriers.cl", "tensor_core/eleven_bits.cl"),
+        *("tensor_core/chunk.cl", "tensor_core/turns.cl"),
+    )
+    companions: ClassVar[tuple[type[KernelConfig], ...]] = (ReduceConfig,)
+
+    @property
+    def items(self) -> int:
+        return 256
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Bytes of a packed chunk of B."""
+        return FLOAT_BYTES * self.chunk * self.columns + 128
+
+    def problems(self) -> Iterator[str]:
+        yield from positive(self)
+        if self.columns not in NARROW_COLUMNS:
+            yield f"columns={self.columns} is not one of {NARROW_COLUMNS}"
+
+
+@dataclass(frozen=True)
+class NarrowVariant(NarrowConfig):
+    """The config of one launch."""
+
+    load_a: int  # floats per load of A
+    along_k: bool  # A's rows are contiguous, not its columns
+    fused_split_k: bool = False  # the kernel itself adds up slices of k
+
+    def busy_us(self, groups: int, depth: int, slices: int, packs: int, limits: Limits) -> float:
+        """Return how long work-groups keep the device busy; the parameters are `narrow_us`'s."""
+        return narrow_us(groups, self.columns, depth, slices, packs, self.load_a == 1, limits)
+
+    def microseconds(self, launch: Launch) -> float:
+        groups, sizes, limits = launch
+        m, n, k, depth = (sizes[name] for name in ("m", "n", "k", "slice_k"))
+        matrices = matrices_of(sizes["counts"])
+        slices = ceil_div(k, depth)
+        steps = self.busy_us(groups, min(k, depth), slices, sizes["packs"], limits)
+        read = FLOAT_BYTES * matrices * (m * k * ceil_div(n, self.columns) + m * n)
+        rest: float = limits.costs.narrow_us - limits.costs.start_us
+        return joined(OVERLAP, steps, read / limits.costs.narrow_bytes) + rest
+
+    def fallback_us(self, launch: Launch) -> float:
+        """Return how much longer a launch takes that goes on in tf32."""
+        return TF32_US + TF32_MORE * self.microseconds(launch)
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if self.load_a not in ((1, 2, 4) if self.along_k else (1, 2)):
+            yield f"load_a={self.load_a} is not 1, 2 or, with along_k, 4"
+
+
+def narrow_us(
+    groups: int, columns: int, depth: int, slices: int, packs: int, is_single: bool, limits: Limits
+) -> float:
+    """Return how long work-groups with so many columns keep the device busy.
+
+    Parameters
+    ----------
+    depth : int
+        Of a slice of k.
+    packs : int
+        Chunks of the smaller operand that all work-groups pack together.
+    is_single : bool
+        Whether loads bring single elements.
+    """
+    costs = limits.costs
+    rounds = ceil_div(groups, limits.compute_units)
+    step_us = costs.narrow_step_us + costs.narrow_column_us * columns
+    if is_single:
+        step_us *= costs.narrow_single
+    packing = ceil_div(packs, min(groups, limits.compute_units)) * costs.narrow_pack_us
+    adding = costs.narrow_fused_us + slices * costs.narrow_slice_us if slices > 1 else 0.0
+    computing = rounds * (ceil_div(depth, STEP) * step_us + costs.narrow_round_us)
+    return packing + computing + adding
 
 
 def fits_narrow(a: Layout, b: Layout, c: Layout) -> bool:
-    """Tell whether the larger operand has contiguous rows or columns."""
+    """Return whether the larger operand has contiguous rows or columns."""
     a, _, _, _ = _transposed(a, b, c)
     return 1 in (a.row_stride, a.column_stride)
 
@@ -71,8 +187,7 @@ def make_narrow_plan(a: Layout, b: Layout, c: Layout, config: NarrowConfig, limi
     """Return the launches of ``C = alpha A B + beta C`` for batches that `fits_narrow`."""
     scratch = Scratch()
     a, b, c, transposed = _transposed(a, b, c)
-    steps = tuple(_steps(a, b, c, transposed, fitted(config, a), limits, scratch))
-    return Plan(steps, tuple(scratch.sizes.items()))
+    return scratch.plan(_steps(a, b, c, transposed, fitted(config, a), limits, scratch))
 
 
 def _steps(
@@ -106,8 +221,7 @@ def _steps(
         if tiles * batch.matrices + PACK_COUNTERS <= COUNTERS * limits.compute_units:
             fused = tiles * batch.matrices, config.tile_m * config.columns
         result = target((m, n, cuts), levels, batch, "beta", c, offsets[2], limits, fused)
-        if cuts > 1:
-            scratch.reserve("partial", result.partial_bytes)
+        scratch.reserve("partial", result.partial_bytes)
         first_a, first_b = Element(slot_a, offsets[0]), Element(slot_b, offsets[1])
         place_a = operand_in_place("a", slot_a, first_a, a)
         place_b = operand_in_place("b", slot_b, first_b, b)
@@ -126,3 +240,66 @@ def _steps(
             product_arguments(sizes, batch, place_a, place_b, result, packing),
         )
         yield from result.adding
+
+
+class Narrow(Family[NarrowConfig, KernelConfig]):
+    """Uses wgmma for few rows or columns. It splits the larger operand while loading it."""
+
+    config = NarrowConfig
+    is_modelled = True
+    instructions = "wgmma"
+    takes_any_strides = False
+
+    def runs_on(self, traits: Traits) -> bool:
+        """Run on compute capability 9.0."""
+        return has_wgmma(traits)
+
+    def candidates(self, problem: Problem, traits: Traits) -> tuple[Choice, ...]:
+        """Return the defaults for few rows or columns, unless the precision is strict."""
+        short = min(problem.m, problem.n)
+        is_able = allows_splitting(problem) and problem.k >= LEAST_NARROW_DEPTH
+        is_able = is_able and LEAST_NARROW <= short <= MOST_NARROW
+        return self.defaults(problem.shape, traits) if is_able and self.fits(problem) else ()
+
+    def fits(self, problem: Problem) -> bool:
+        """Return whether the larger operand has contiguous rows or columns."""
+        return fits_narrow(*problem.layouts)
+
+    def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
+        """Return the fewest columns per tile that hold the shorter side.
+
+        Where that needs many columns, return each of these, those with the least padding first.
+        """
+        short = min(shape.m, shape.n)
+        if short <= STEP_COLUMNS:
+            found = [min(columns for columns in NARROW_COLUMNS if columns >= short)]
+        else:
+            several = [columns for columns in NARROW_COLUMNS if columns >= STEP_COLUMNS]
+            found = sorted(several, key=lambda columns: (round_up(short, columns), -columns))
+        return tuple(Choice(NarrowConfig(columns, ahead=2)) for columns in found)
+
+    def plainest(self, traits: Traits) -> Choice:
+        """Return the fewest columns per tile."""
+        return Choice(NarrowConfig(NARROW_COLUMNS[0], ahead=1))
+
+    def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
+        """Return the launch that multiplies, and with split-k one that adds up."""
+        return make_narrow_plan(*problem.layouts, self.config_of(choice), traits.limits)
+
+    def scope(self, problem: Problem, choice: Choice, traits: Traits) -> str:
+        """Return the config: each has a kernel of its own."""
+        return repr(choice)
+
+    def fault(self, problem: Problem, choice: Choice, multiply: Multiply) -> str:
+        """Return what is wrong on data of narrow and of wide range."""
+        m, n = NARROW_TRIAL
+        short = min(self.config_of(choice).columns, problem.m, problem.n)
+        shape = Shape(m, short, TRIAL.k) if problem.m >= problem.n else Shape(short, n, TRIAL.k)
+        return inexact(multiply, shape, is_guarded=True)
+
+    def edge_shapes(self, config: NarrowConfig) -> list[Shape]:
+        """Return sizes around a tile."""
+        return tile_edges(config.tile_m, config.columns, config.chunk)
+
+
+NARROW = Narrow()

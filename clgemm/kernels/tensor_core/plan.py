@@ -29,10 +29,10 @@ from clgemm.kernels.tensor_core.config import (
     TILE_BYTES,
     TILE_DEPTH,
     TILE_ROWS,
+    Cuts,
     TensorVariant,
     WgmmaVariant,
 )
-from clgemm.kernels.tensor_core.estimate import Cuts
 
 __all__ = ["make_tensor_plan"]
 
@@ -103,7 +103,7 @@ def make_tensor_plan(
                 most = _most_listed(*blocks[:2])
                 condition: dict[str, Argument] = {"gate": counter, "gate_most": most}
                 steps += (_conditional(step, first, beta, condition) for step in plan.steps)
-    return Plan(tuple(steps), tuple(scratch.sizes.items()), products)
+    return scratch.plan(steps, products)
 
 
 def _packed_matrices(x: Layout) -> int:
@@ -184,17 +184,8 @@ def _tensor_steps(
     counters = _counters(config, counter)
     sizes: dict[str, Argument] = {"matrices": matrices, "m": m, "n": n, "k": k}
     most = _most_listed(a, b)
-    yield Step(
-        config.split,
-        tiles,
-        {
-            **sizes,
-            "least": least_exponent(k),
-            "most": most,
-            **operands,
-            "count": counters["count"],
-        },
-    )
+    splitting = {**sizes, "least": least_exponent(k), "most": most, **operands}
+    yield Step(config.split, tiles, {**splitting, "count": counters["count"]})
     cuts = config.cuts(config.tiles(matrices, m, n), k, limits)
     groups, split_k = min(cuts.parts, limits.compute_units), {}
     if isinstance(config, WgmmaVariant) and config.guard:

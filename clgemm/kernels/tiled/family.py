@@ -1,27 +1,33 @@
-"""The tiled family: the products that it suits, its defaults, its launches. Pure."""
+"""The tiled family: tiles in local memory, for devices that spread work-items over lanes. Pure."""
 
 from __future__ import annotations
 
+import functools
 import math
+from dataclasses import replace
 
 from clgemm.core.config import Limits
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
 from clgemm.core.steps import Plan, expected_us
 from clgemm.core.traits import Traits
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.common.family import Fallback, Family, Samples
-from clgemm.kernels.common.samples import GPU_PANEL_SAMPLES, PANEL_SAMPLES, tile_edges
-from clgemm.kernels.common.search_space import SearchSpace
-from clgemm.kernels.pack.config import PackConfig
-from clgemm.kernels.pack.defaults import pack_config
-from clgemm.kernels.tiled.config import TiledConfig
-from clgemm.kernels.tiled.defaults import lane_configs, that_fit
-from clgemm.kernels.tiled.estimate import tiled_estimate
+from clgemm.kernels.common.family import (
+    FLAGS,
+    GPU_PANEL_SAMPLES,
+    PANEL_SAMPLES,
+    Choice,
+    Fallback,
+    Family,
+    SearchSpace,
+    changed,
+    tile_edges,
+    values_of,
+)
+from clgemm.kernels.pack.plan import PackConfig, pack_config
+from clgemm.kernels.tiled.config import TiledConfig, tiled_estimate
 from clgemm.kernels.tiled.plan import in_place_us, make_tiled_plan, reads_narrowly
-from clgemm.kernels.tiled.search_space import search_space
 
-__all__ = ["TILED"]
+__all__ = ["TILED", "lane_configs", "nvidia_configs", "that_fit"]
 
 # A record serves a shape if its estimate is at most this many times the default's. The model is not
 # more accurate than that.
@@ -35,6 +41,89 @@ MOST_CANDIDATES = 6  # with all of them, no plan of 470 random products is expec
 # A launch of the fallback that is not needed takes about 3 us. It must save far more where it is.
 LEAST_SAVED_US = 45.0
 PACKING = (math.inf, 0)  # `most_reads` of the plans that are compared
+MOST_SUMS = 144  # of a work-item: with more, compilers take minutes and kernels spill registers
+
+
+@functools.lru_cache(maxsize=16)
+def that_fit(traits: Traits) -> tuple[TiledConfig, ...]:
+    """Return the default configs that a device with these traits can run."""
+    configs = lane_configs()
+    if traits.is_nvidia:
+        configs = nvidia_configs(traits.limits.asynchronous_copies)
+    if traits.kind == "CPU":  # it emulates lanes, and takes very long for partly used large tiles
+        configs = configs[1:]
+    return tuple(config for config in configs if not any(config.problems_on(traits.limits)))
+
+
+def lane_configs() -> tuple[TiledConfig, ...]:
+    """Return tiles for devices that spread work-items over their lanes.
+
+    The largest takes 32 KiB of local memory. The next takes 16 KiB, half of what the smallest
+    devices have, so that two work-groups fit on a compute unit.
+    """
+    largest = TiledConfig(
+        tile_m=128,
+        tile_n=128,
+        tile_k=16,
+        work_m=8,
+        work_n=8,
+        width_a=4,
+        width_b=4,
+        grid_n=16,
+        unroll=16,
+        buffers=2,
+        swizzle=8,
+        fma=False,
+        in_place=True,
+    )
+    smallest = replace(largest, tile_m=32, tile_n=32, work_m=4, work_n=4, grid_n=8)
+    return (
+        largest,
+        replace(largest, tile_m=64, tile_n=64, work_m=4, grid_n=8),
+        smallest,
+        replace(smallest, tile_m=16, tile_n=16, grid_n=4, tile_k=8, unroll=8, buffers=1),
+    )
+
+
+def nvidia_configs(asynchronous_copies: bool = True) -> tuple[TiledConfig, ...]:
+    """Return tiles for NVIDIA's GPUs, with 255 registers per work-item. Chosen on an H200.
+
+    Parameters
+    ----------
+    asynchronous_copies : bool, optional
+        As in `clgemm.core.config.Limits`: without, those that copy so are left out, and registers
+        are not limited.
+    """
+    small = replace(lane_configs()[1], work_m=8, work_n=4, grid_n=8)
+    single = replace(small, buffers=1, grid_n=2, registers=128)
+    shallow = replace(small, tile_k=8, unroll=8, grid_n=2)
+    large = replace(shallow, tile_m=128, tile_n=128, work_m=16, work_n=8)
+    copied = replace(shallow, work_n=8, grid_n=4, asynchronous=True, buffers=3)
+    short = replace(small, tile_m=16, work_m=4, tile_k=32, unroll=32)
+    measured = (  # the percent of the model's time, and the rest
+        (82, replace(large, buffers=1)),
+        (82, replace(large, asynchronous=True, buffers=3)),
+        (91, small),
+        (86, single),
+        (91, replace(single, grid_n=8)),
+        (83, replace(single, tile_m=32, parts=2)),
+        (91, replace(shallow, buffers=1, registers=96)),
+        (89, replace(small, tile_m=128, work_n=8, parts=2)),
+        (99, replace(small, tile_m=32, tile_n=32, work_m=4, registers=96)),
+        (113, short),
+        (106, replace(small, tile_m=128, tile_n=16, work_m=4, grid_n=4, tile_k=32, unroll=32)),
+        (85, replace(shallow, grid_n=8, asynchronous=True, buffers=4)),
+        (84, replace(copied, tile_m=128, grid_n=8, registers=168)),
+        (95, replace(copied, tile_m=128, tile_n=96)),
+        (85, replace(copied, tile_k=16, unroll=16)),
+        (93, replace(small, tile_m=32, asynchronous=True, buffers=3)),
+        (97, replace(short, asynchronous=True, buffers=3)),
+    )
+    configs = tuple(replace(config, percent=percent) for percent, config in measured)
+    if asynchronous_copies:
+        return configs
+    plain = (replace(config, registers=0) for config in configs if not config.asynchronous)
+    return tuple(dict.fromkeys(plain))
 
 
 def _with_packing(config: TiledConfig, traits: Traits) -> Choice:
@@ -53,10 +142,8 @@ class Tiled(Family[TiledConfig, PackConfig]):
     config = TiledConfig
     is_modelled = True
     packs = (PackConfig, PackConfig)
-
-    def runs_on(self, traits: Traits) -> bool:
-        """Run where work-items spread over lanes."""
-        return not traits.has_vectors
+    for_vectors = False
+    shapes, gpu_shapes = PANEL_SAMPLES, GPU_PANEL_SAMPLES
 
     def suits(self, problem: Problem, traits: Traits) -> bool:
         """Suit every product."""
@@ -111,7 +198,7 @@ class Tiled(Family[TiledConfig, PackConfig]):
         return min(plans, key=lambda plan: expected_us(plan, limits))
 
     def is_faster_transposed(self, problem: Problem, choice: Choice, traits: Traits) -> bool:
-        """Tell which way tiles that are not square cover C sooner."""
+        """Return which way tiles that are not square cover C sooner."""
         config = self.config_of(choice)
         if not traits.has_cost_model or config.is_square:
             return False
@@ -157,12 +244,77 @@ class Tiled(Family[TiledConfig, PackConfig]):
         return plan
 
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
-        """Return the space of tiles, loads and loops."""
-        return search_space(self.config_of(default), traits.limits)
+        config, copies = self.config_of(default), traits.limits.asynchronous_copies
+        # A point gives a tile by its work-items and the work of each: either can change alone.
+        items, work, widths = (2, 4, 8, 16, 32), (2, 4, 6, 8, 12, 16), (1, 2, 4, 8)
+        values = {
+            "items_m": items,
+            "items_n": items,
+            "work_m": work,
+            "work_n": work,
+            "tile_k": (4, 8, 16, 32),
+            "width_a": widths,
+            "width_b": widths,
+            "grid_n": (1, 2, 4, 8, 16),
+            "rolled": (1, 2, 4, 8),  # iterations of the loop over a tile's depth
+            "buffers": (1, 2, 3, 4) if copies else (1, 2),
+            "swizzle": (1, 2, 4, 8, 16),
+            "parts": (1, 2, 4),
+            "fma": FLAGS,
+            "asynchronous": FLAGS if copies else (0,),
+            "registers": (0, 80, 96, 128, 144, 168) if copies else (0,),
+            "in_place": FLAGS,
+            "percent": (100,),  # only the defaults were measured
+            "pack_depth": (8, 16, 32, 64),
+            "pack_group": (1, 32, 64, 128, 256, 512),
+        }
+        couples = (
+            *(("items_m", "items_n"), ("items_m", "work_m"), ("items_n", "work_n")),
+            *(("work_m", "work_n"), ("work_m", "tile_k"), ("work_n", "tile_k")),
+            *(("width_a", "width_b"), ("tile_k", "rolled"), ("tile_k", "buffers")),
+            *(("parts", "items_m"), ("parts", "items_n"), ("parts", "tile_k")),
+            *(("asynchronous", "buffers"), ("asynchronous", "tile_k"), ("registers", "buffers")),
+        )
+        nearly_square = tuple(
+            (items_m, items_n, work_m, work_n)
+            for work_m, work_n in ((4, 4), (8, 8), (16, 8), (8, 4), (4, 8), (8, 16))
+            for items_m, items_n in ((8, 8), (16, 16), (8, 16), (16, 8))
+            if 1 / 2 <= items_m * work_m / (items_n * work_n) <= 2
+        )
+        coarse = {
+            ("tile_k",): ((8,), (16,)),
+            ("items_m", "items_n", "work_m", "work_n"): nearly_square,
+        }
 
-    def samples(self, kind: str) -> Samples:
-        """Return shapes of each class; larger ones on GPUs."""
-        return PANEL_SAMPLES if kind == "CPU" else GPU_PANEL_SAMPLES
+        def make(point: dict[str, int]) -> Choice | None:
+            if point["work_m"] * point["work_n"] > MOST_SUMS:
+                return None
+            tile_m, tile_n = (point[f"items_{x}"] * point[f"work_{x}"] for x in "mn")
+            made = changed(
+                config,
+                point
+                | {
+                    "tile_m": tile_m,
+                    "tile_n": tile_n,
+                    "width_a": math.gcd(point["width_a"], point["work_m"]),
+                    "width_b": math.gcd(point["width_b"], point["work_n"]),
+                    "grid_n": math.gcd(point["grid_n"], point["items_n"]),
+                    "unroll": max(1, point["tile_k"] // point["rolled"]),
+                },
+            )
+            depth, group = point["pack_depth"], point["pack_group"]
+            pack = (PackConfig(panel, depth, group) for panel in (made.tile_m, made.tile_n))
+            return Choice(made, tuple(pack))
+
+        def read(choice: Choice) -> dict[str, int]:
+            made, (pack, _) = self.config_of(choice), self.packing(choice)
+            return values_of(made, values) | {
+                "rolled": made.tile_k // made.unroll,
+                "pack_depth": pack.depth,
+                "pack_group": pack.group,
+            }
+
+        return SearchSpace(values, couples, coarse, make, read)
 
     def edge_shapes(self, config: TiledConfig) -> list[Shape]:
         """Return sizes around a tile."""

@@ -30,12 +30,12 @@ from clgemm.kernels.common.panels import (
     batch_over,
     make_panel_plan,
     packed_strides,
+    strides_of,
     target_of,
 )
-from clgemm.kernels.pack.config import PackConfig
+from clgemm.kernels.pack.plan import PackConfig
 from clgemm.kernels.split_k.plan import product_arguments
-from clgemm.kernels.tiled.config import TiledConfig, TiledVariant
-from clgemm.kernels.tiled.estimate import TiledEstimate, tiled_estimate
+from clgemm.kernels.tiled.config import TiledConfig, TiledEstimate, TiledVariant, tiled_estimate
 
 __all__ = ["in_place_us", "make_tiled_plan", "reads_narrowly"]
 
@@ -107,7 +107,7 @@ def _load(rows: Layout, transposed: bool, width: int) -> int:
 
 
 def reads_narrowly(a: Layout, b: Layout, config: TiledConfig) -> bool:
-    """Tell whether A or B, read in place, must be loaded by fewer floats than once packed."""
+    """Return whether A or B, read in place, must be loaded by fewer floats than once packed."""
     return any(0 < load < width for load, width in _loads(a, b, config))
 
 
@@ -133,16 +133,10 @@ def _estimated(
 
 @dataclass(frozen=True)
 class LocalPanels(Panels[PackConfig]):
-    """A product of panels, with tiles in local memory. Panels are padded to whole tiles of k.
-
-    Attributes
-    ----------
-    slices : int
-        Slices of k.
-    """
+    """A product of panels, with tiles in local memory. Panels are padded to whole tiles of k."""
 
     config: TiledVariant
-    slices: int
+    slices: int  # of k
 
     @property
     def grain(self) -> int:
@@ -201,7 +195,7 @@ class LocalPanels(Panels[PackConfig]):
         if not self.packed[operand]:
             x = self.rows[operand]
             transposed = (self.config.transpose_a, self.config.transpose_b)[operand]
-            strides = tuple(level.strides[operand] for level in part.levels)
+            strides = strides_of(part.levels, operand)
             first = Element(side, part.offsets[operand] + origin)
             pitch = x.row_stride if transposed else x.column_stride
             return operand_at(side, side, first, panel=tile * x.row_stride, pitch=pitch), strides

@@ -7,10 +7,10 @@ from dataclasses import replace
 from planned import LIMITS, TWO_CORES, dense, kernels, make_plan, work_of
 
 from clgemm.core.steps import ceil_div, round_up
-from clgemm.kernels.blocked.defaults import register_config
-from clgemm.kernels.blocked.estimate import NEAR
+from clgemm.kernels.blocked.config import NEAR
+from clgemm.kernels.blocked.family import register_config
 from clgemm.kernels.blocked.plan import is_faster_transposed
-from clgemm.kernels.pack.defaults import vector_pack_config
+from clgemm.kernels.pack.plan import vector_pack_config
 
 REGISTER = register_config(16, True, False)
 VECTOR_PACK = (vector_pack_config(REGISTER.tile_m, True),)

@@ -1,4 +1,4 @@
-"""What all families share, by the example of two."""
+"""What all families share, by the example of two; choices, search spaces and samples."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import pytest
 from planned import LIMITS, dense, traits_with
 
 from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.direct.family import DIRECT
-from clgemm.kernels.pack.defaults import pack_config
+from clgemm.core.shapes import SHAPE_CLASSES, Shape, fresh, shape_class
+from clgemm.kernels import FAMILIES
+from clgemm.kernels.common.family import Choice, changed, tile_edges, values_of
+from clgemm.kernels.direct.family import DIRECT, DirectConfig
+from clgemm.kernels.pack.plan import pack_config
 from clgemm.kernels.tiled.family import TILED
 
 TRAITS = traits_with(LIMITS)
@@ -66,3 +67,43 @@ def test_a_fallback_is_the_plan_of_the_same_choice():
         (same,) = plan(problem, choice, TRAITS, fallback).steps
         assert same.config == step.config == choice.config
         assert same.arguments == step.arguments
+
+
+CONFIG = DirectConfig(items_m=8, items_n=8, work_m=2, width=2, fma=False)
+
+
+def test_flags_stay_flags():
+    """A changed config equals one that was made so, and its hash does too: flags become bool."""
+    made = changed(CONFIG, {"fma": 1, "width": 4})
+    assert made == DirectConfig(items_m=8, items_n=8, work_m=2, width=4, fma=True)
+    assert made.fma is True
+    assert hash(made) == hash(DirectConfig(8, 8, 2, 4, True))
+
+
+def test_what_is_no_field_is_left_out():
+    """A point may have values that only the packing takes."""
+    assert changed(CONFIG, {"pack_depth": 64}) == CONFIG
+    assert values_of(CONFIG, {"pack_depth": (8, 64), "width": (1, 2), "fma": (0, 1)}) == {
+        "width": 2,
+        "fma": 0,
+    }
+
+
+@pytest.mark.parametrize("name", SHAPE_CLASSES)
+@pytest.mark.parametrize("kind", ["CPU", "GPU"])
+def test_samples_stand_for_their_class(name, kind):
+    """Each is of its class, and so is what the winner is checked on again."""
+    every = [family.samples(kind).get(name, ()) for family in FAMILIES]
+    assert any(every)
+    for shape in {shape for shapes in every for shape in shapes}:
+        assert shape_class(*shape) == shape_class(*fresh(shape)) == name
+        assert fresh(shape) != shape
+
+
+def test_edges_of_a_tile_are_beside_it():
+    """Each side of C is beside one and two tiles; there is a batch, and a sum of odd length."""
+    shapes = tile_edges(128, 64, 16)
+    assert {127, 129, 255, 256} <= {shape.m for shape in shapes}
+    assert {63, 65, 127, 128} <= {shape.n for shape in shapes}
+    assert any(shape.matrices > 1 for shape in shapes)
+    assert any(shape.k % 2 and shape.k > 16 for shape in shapes)

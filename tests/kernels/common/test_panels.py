@@ -9,8 +9,8 @@ from planned import LIMITS, dense, kernels, make_plan, scales, work_of
 
 from clgemm.core.config import Limits
 from clgemm.kernels.common.panels import SCRATCH_BYTES
-from clgemm.kernels.pack.defaults import pack_config
-from clgemm.kernels.tiled.defaults import lane_configs
+from clgemm.kernels.pack.plan import pack_config
+from clgemm.kernels.tiled.family import lane_configs
 
 CONFIG = replace(lane_configs()[1], in_place=False)
 PACK = (pack_config(LIMITS, CONFIG.tile_m), pack_config(LIMITS, CONFIG.tile_n))

@@ -1,13 +1,16 @@
-"""The direct family: which products are small."""
+"""The direct family: which products are small, its configs and its plans."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from planned import LIMITS, TWO_CORES, traits_with
+from planned import LIMITS, TWO_CORES, dense, make_scaling_plan, traits_with
 
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
-from clgemm.kernels.direct.family import DIRECT
+from clgemm.core.steps import Element
+from clgemm.kernels.direct.family import DIRECT, DirectConfig, direct_config
 
 CPU, GPU = traits_with(TWO_CORES, "CPU"), traits_with(LIMITS)
 
@@ -30,3 +33,59 @@ def test_samples_of_a_gpu_are_larger():
     for shape in (shape for shapes in DIRECT.samples("GPU").values() for shape in shapes):
         assert DIRECT.candidates(Problem.of(shape, "strict"), GPU)
     assert not DIRECT.candidates(Problem.of(Shape(500, 500, 500), "strict"), GPU)
+
+
+def test_every_field_is_a_macro():
+    """The kernel is compiled for its config alone: it gets nothing else but the product."""
+    config = DirectConfig(items_m=4, items_n=8, work_m=2, width=16, fma=True)
+    assert dict(config.macros()) == {
+        "ITEMS_M": 4, "ITEMS_N": 8, "WORK_M": 2, "WIDTH": 16, "FMA": 1
+    }  # fmt: skip
+    assert config.items == 32
+    assert config.local_memory_bytes == 0
+
+
+@pytest.mark.parametrize(("device", "config"), [(2, 2), (4, 4), (8, 8), (16, 8)])
+def test_work_items_with_vectors_are_alone(device, config):
+    """A CPU's work-group is one work-item, with vectors of at most eight floats."""
+    found = direct_config(replace(LIMITS, vector_width=device, work_group_size=1))
+    assert (found.items, found.width) == (1, config)
+    assert not list(found.problems_on(replace(LIMITS, work_group_size=1)))
+
+
+def test_work_items_on_lanes_come_in_groups():
+    """A GPU's work-group is square and as large as the smallest devices take."""
+    found = direct_config(LIMITS)
+    assert found.items_m == found.items_n
+    assert not list(found.problems_on(replace(LIMITS, work_group_size=64)))
+
+
+def test_scaling_reads_only_c():
+    """``C = beta C`` names no buffer of A or B."""
+    made = make_scaling_plan(dense(5, 6), DirectConfig(8, 8, 2, 2, False))
+    assert made.steps[0].arguments["k"] == 0
+    assert not {"a", "b"} & {
+        x.slot if isinstance(x, Element) else x for x in made.steps[0].arguments.values()
+    }
+
+
+def space_of(traits):
+    """Return the space around the plainest config."""
+    return DIRECT.search_space(DIRECT.plainest(traits), traits)
+
+
+def test_large_work_groups_are_tried_on_lanes_only():
+    """A work-group of a CPU has few work-items: each fills a core's vectors."""
+    on_lanes, on_vectors = space_of(traits_with(LIMITS)), space_of(traits_with(TWO_CORES, "CPU"))
+    assert max(on_lanes.values["items_m"]) == 32
+    assert max(on_vectors.values["items_m"]) == 8
+    assert on_lanes.coarse != on_vectors.coarse
+
+
+def test_coarse_values_are_values():
+    """The coarse grid lies in the space."""
+    for traits in (traits_with(LIMITS), traits_with(TWO_CORES, "CPU")):
+        space = space_of(traits)
+        for names, rows in space.coarse.items():
+            for row in rows:
+                assert all(x in space.values[name] for name, x in zip(names, row, strict=True))

@@ -1,13 +1,17 @@
-"""The skinny_cpu family: which products have few rows."""
+"""The skinny_cpu family: which products have few rows, its configs and its plans."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from planned import LIMITS, TWO_CORES, dense, traits_with
+from planned import LIMITS, TWO_CORES, dense, make_plan, traits_with
 
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
-from clgemm.kernels.skinny_cpu.family import SKINNY_CPU
+from clgemm.kernels.pack.plan import PackConfig, copy_config
+from clgemm.kernels.skinny_cpu.family import SKINNY_CPU, SkinnyCpuConfig, skinny_config
+from clgemm.kernels.split_k.plan import ReduceConfig
 
 CPU = traits_with(TWO_CORES, "CPU", is_vector_compiler=True)
 
@@ -51,3 +55,67 @@ def test_edge_shapes_are_beside_a_strip_and_a_chunk():
     shapes, strip = SKINNY_CPU.edge_shapes(choice.config), choice.config.strip
     assert all(shape.m <= 8 for shape in shapes)
     assert {shape.n < strip for shape in shapes} == {True, False}
+
+
+def test_a_strip_is_whole_vectors():
+    """The constraint names the span of the vectors that a strip must be a multiple of."""
+    config = skinny_config(1, 8, True)
+    assert not list(replace(config, strip=config.vectors * 8).problems())
+    (problem,) = replace(config, strip=config.vectors * 8 + 8).problems()
+    assert problem == "strip=72 is not a multiple of vectors x width = 64"
+
+
+def test_its_products_may_copy_and_add_up():
+    """The operand of few rows may be copied first, and slices of k are added up."""
+    assert SkinnyCpuConfig.companions == (PackConfig, ReduceConfig)
+    assert skinny_config(1, 8, True).items == 1
+
+
+@pytest.mark.parametrize("width", [2, 4, 8, 16])
+def test_sums_fit_the_registers(width):
+    """A single row has eight vectors of sums, several rows sixteen."""
+    one, several = (skinny_config(rows, width, True) for rows in (1, 4))
+    assert one.rows * one.vectors == 8
+    assert several.rows * several.vectors == 16
+    assert one.strip == several.strip == 64 * width
+
+
+def test_there_are_two_configs():
+    """All numbers of rows above one share a config."""
+    assert len({skinny_config(rows, 8, False) for rows in range(1, 9)}) == 2
+    assert skinny_config(2, 8, False).prefetch == 0
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "groups", "launches"), [(1024, 2048, 8, 1), (2048, 512, 16, 1), (128, 4096, 4, 2)]
+)
+def test_contiguous_columns_are_read_whole(m, k, groups, launches):
+    """A work-group takes a few columns and all of k, unless that makes too few work-groups."""
+    a, b, c = dense(m, k), dense(k, 1), dense(m, 1)
+    copy = (copy_config(TWO_CORES),)
+    made = make_plan(a, b, c, skinny_config(1, 16, True), copy, TWO_CORES)
+    multiplying = [step for step in made.steps if step.config.family == "skinny_cpu"]
+    assert [step.groups for step in multiplying] == [groups]
+    assert len(made.steps) == launches
+
+
+def test_every_point_has_whole_strips():
+    """A point counts the spans of a strip, so that no vectors leave a rest."""
+    traits = traits_with(replace(TWO_CORES, vector_width=8), "CPU", is_vector_compiler=True)
+    space = SKINNY_CPU.search_space(SKINNY_CPU.plainest(traits), traits)
+    assert space.values["width"] == (2, 4, 8)
+    point = {name: values[-1] for name, values in space.values.items()}
+    for vectors in space.values["vectors"]:
+        for spans in space.values["spans"]:
+            there = point | {"vectors": vectors, "spans": spans}
+            choice = space.make(there)
+            assert not list(choice.config.problems())
+            assert space.read(choice) == there
+    assert space.make(point).pack[0].depth == point["copy_depth"]
+
+
+def test_without_a_compiler_for_vectors_nothing_is_prefetched():
+    """The only distance is 0."""
+    traits = traits_with(TWO_CORES, "CPU", is_vector_compiler=False)
+    space = SKINNY_CPU.search_space(SKINNY_CPU.plainest(traits), traits)
+    assert space.values["prefetch"] == (0,)

@@ -1,4 +1,4 @@
-"""Where a product with split-k stores, and who adds up."""
+"""Split-k: where a product stores, who adds up, and how long that takes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,42 @@ from dataclasses import replace
 import pytest
 from planned import LIMITS, TWO_CORES, dense, kernels, make_plan, scales
 
+from clgemm.core.costs import H200
 from clgemm.core.layout import batch_levels
 from clgemm.core.steps import batch_of
-from clgemm.kernels.pack.defaults import pack_config
+from clgemm.kernels.pack.plan import pack_config
 from clgemm.kernels.split_k import plan as split_k
+from clgemm.kernels.split_k.plan import ReduceConfig, reduce_us
 from clgemm.kernels.tiled import plan as tiled_plan
-from clgemm.kernels.tiled.defaults import lane_configs
-from clgemm.kernels.tiled.estimate import TiledEstimate
+from clgemm.kernels.tiled.config import TiledEstimate
+from clgemm.kernels.tiled.family import lane_configs
+
+REDUCE = ReduceConfig(group=64, parts=8, width=4)
+
+
+def test_every_work_item_has_a_vector_in_local_memory():
+    """Those that share an element add up what they hold there."""
+    assert REDUCE.local_memory_bytes == 4 * 64 * 4
+    assert REDUCE.items == 64
+
+
+def test_parts_divide_a_work_group():
+    """Otherwise some work-items would have no element."""
+    assert not list(REDUCE.problems())
+    (problem,) = replace(REDUCE, parts=7).problems()
+    assert problem == "group=64 is not a multiple of parts=7"
+
+
+def test_more_elements_and_more_slices_take_longer():
+    """The launch has a time of its own, however little it adds up."""
+    assert reduce_us(1, 2, H200) >= H200.reduce_us
+    times = [
+        reduce_us(elements, slices, H200)
+        for elements, slices in ((10**4, 2), (10**6, 2), (10**6, 20))
+    ]
+    assert times == sorted(times)
+    assert times[2] > 3 * times[1] > 9 * times[0] > 0
+
 
 CONFIG = replace(lane_configs()[1], in_place=False)
 PACK = (pack_config(LIMITS, CONFIG.tile_m), pack_config(LIMITS, CONFIG.tile_n))

@@ -11,7 +11,7 @@ from strategies import rows
 
 from clgemm.core.layout import Layout
 from clgemm.core.steps import OutlierCounter, expected_us
-from clgemm.kernels.pack.defaults import pack_config
+from clgemm.kernels.pack.plan import pack_config
 from clgemm.kernels.tensor_core import plan as tensor_plan
 from clgemm.kernels.tensor_core.config import (
     TILE_BYTES,
@@ -19,7 +19,7 @@ from clgemm.kernels.tensor_core.config import (
     WgmmaVariant,
 )
 from clgemm.kernels.tensor_core.plan import make_tensor_plan
-from clgemm.kernels.tiled.defaults import lane_configs
+from clgemm.kernels.tiled.family import lane_configs
 
 WIDE = WgmmaVariant(swizzle=16, guard=True, tile_n=256, stages=2)
 MMA = MmaVariant(swizzle=2, guard=True)

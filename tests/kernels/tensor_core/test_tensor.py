@@ -14,8 +14,8 @@ from strategies import GPU_LIMITS as LIMITS
 from strategies import UNIT_ROUNDOFF, gamma, rows
 
 import clgemm
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.pack.defaults import pack_config
+from clgemm.kernels.common.family import Choice
+from clgemm.kernels.pack.plan import pack_config
 from clgemm.kernels.tensor_core import family as tensor
 from clgemm.kernels.tensor_core import narrow
 from clgemm.kernels.tensor_core import plan as tensor_plan
@@ -25,12 +25,10 @@ from clgemm.kernels.tensor_core.config import (
     WgmmaVariant,
 )
 from clgemm.kernels.tensor_core.family import MMA as MMA_FAMILY
-from clgemm.kernels.tensor_core.family import NARROW as NARROW_FAMILY
-from clgemm.kernels.tensor_core.family import WGMMA
-from clgemm.kernels.tensor_core.narrow_config import NarrowConfig
-from clgemm.kernels.tensor_core.trial import adds_coarsely
-from clgemm.kernels.tiled.defaults import lane_configs
-from clgemm.kernels.tiled.family import TILED
+from clgemm.kernels.tensor_core.family import WGMMA, adds_coarsely
+from clgemm.kernels.tensor_core.narrow import NARROW as NARROW_FAMILY
+from clgemm.kernels.tensor_core.narrow import NarrowConfig
+from clgemm.kernels.tiled.family import TILED, lane_configs
 from clgemm.planning import planner
 from clgemm.records.verdicts import Verdict
 from clgemm.runtime import call_cache, readiness
@@ -282,7 +280,7 @@ def test_float32_keeps_its_componentwise_bound(able, monkeypatch, config, a, b):
     Below the least k for which a config is chosen: and what is cut off in 64 products.
     """
     force(monkeypatch, config)
-    least = {MmaVariant: MMA_FAMILY.least_depth, NarrowConfig: tensor.LEAST_NARROW_DEPTH}
+    least = {MmaVariant: MMA_FAMILY.least_depth, NarrowConfig: narrow.LEAST_NARROW_DEPTH}
     slack = 64 if a.shape[1] >= least.get(type(config), 0) else 128
     a, b = a.astype(np.float32), b.astype(np.float32)
     got = clgemm.sgemm(1.0, a, b)

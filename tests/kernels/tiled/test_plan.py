@@ -9,8 +9,8 @@ import pytest
 from planned import LIMITS, dense, kernels, make_plan
 
 from clgemm.core.layout import Layout
-from clgemm.kernels.pack.defaults import pack_config
-from clgemm.kernels.tiled.defaults import lane_configs, nvidia_configs
+from clgemm.kernels.pack.plan import pack_config
+from clgemm.kernels.tiled.family import lane_configs, nvidia_configs
 from clgemm.kernels.tiled.plan import make_tiled_plan, reads_narrowly
 
 CONFIG = replace(lane_configs()[1], in_place=False)

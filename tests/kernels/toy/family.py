@@ -11,9 +11,15 @@ from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape
 from clgemm.core.steps import Element, Plan, Step, ceil_div, operand_in_place
 from clgemm.core.traits import Traits
-from clgemm.kernels.common.choice import Choice
-from clgemm.kernels.common.family import Fallback, Family, Samples
-from clgemm.kernels.common.search_space import SearchSpace, changed, values_of
+from clgemm.kernels.common.family import (
+    Choice,
+    Fallback,
+    Family,
+    Samples,
+    SearchSpace,
+    changed,
+    values_of,
+)
 
 __all__ = ["TOY"]
 
