@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
-from types import TracebackType
+from _thread import RLock
+from typing import Any
 
 __all__ = ["ForkableLock"]
 
 
-class ForkableLock:
-    """A reentrant lock. A forked child has it free unless the forking thread held it."""
+class ForkableLock(RLock):  # type: ignore[misc]  # final for type checkers alone
+    """A reentrant lock. A forked child has it free unless the forking thread held it.
+
+    Its methods are those of the lock in C: in methods in Python, the exception of a signal handler
+    could leave it taken for good.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
         _all.add(self)
 
     def renew(self) -> None:
-        """Replace a lock that another thread held, which does not exist in this process."""
-        if self._lock.acquire(blocking=False):
-            self._lock.release()
+        """Free a lock that another thread held, which does not exist in this process."""
+        if self.acquire(blocking=False):
+            self.release()
         else:
-            self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._lock.release()
+            own: Any = self
+            own._at_fork_reinit()  # as the locks of Python's own modules
 
 
 _all: weakref.WeakSet[ForkableLock] = weakref.WeakSet()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
+import time
 
 import pytest
 
@@ -66,3 +68,34 @@ def test_the_thread_that_forks_may_hold_it():
         if child == 0:
             os._exit(int(sys.exc_info()[0] is not None))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer that signals")
+def test_a_signal_handlers_exception_does_not_leave_it_taken():
+    """Wherever it comes, another thread can take the lock afterwards."""
+
+    class Stop(BaseException):
+        pass
+
+    def stop(*_):
+        raise Stop
+
+    lock, before = ForkableLock(), signal.signal(signal.SIGALRM, stop)
+    end, stopped = time.monotonic() + 0.5, 0
+    try:
+        while time.monotonic() < end:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 1e-4)
+                while True:
+                    with lock:
+                        pass
+            except Stop:  # noqa: PERF203 - each one is another try
+                stopped += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    taker = threading.Thread(target=lock.acquire, daemon=True)
+    taker.start()
+    taker.join(10)
+    assert stopped
+    assert not taker.is_alive()
