@@ -11,7 +11,7 @@ from strategies import gamma
 import clgemm
 from clgemm.runtime.operands import own_transpose, same_memory
 
-SIZES = [(7, 70), (130, 33), (401, 257), (64, 5000)]
+SIZES = [(7, 70), (130, 33), (401, 257), (64, 5000), (777, 65)]
 
 
 def data(*shape):
@@ -60,8 +60,8 @@ def test_every_entrance_gives_a_symmetric_result(device, n, k, where):
 
 
 def test_a_batch_is_symmetric(device):
-    x = data(3, 2, 40, 30)
-    check("matmul", clgemm.matmul(x, x.swapaxes(-1, -2)), x)
+    for x in (data(3, 2, 40, 30), data(2, 390, 64), np.broadcast_to(data(400, 70), (2, 400, 70))):
+        check("matmul", clgemm.matmul(x, x.swapaxes(-1, -2)), x)
 
 
 def test_what_is_added_is_not_made_symmetric(device):

@@ -1,8 +1,8 @@
-"""Plans whose launches have no more work-items than any device accepts. Pure."""
+"""Plans of products in parts: for the most work-items of a launch, and for one triangle. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from clgemm.core.layout import Layout
 from clgemm.core.problem import Problem
 from clgemm.core.steps import LAST_ITEM, Argument, Element, Plan, Slot, Step, ceil_div, round_up
 
-__all__ = ["bounded"]
+__all__ = ["bounded", "upper_triangle"]
 
 GRAIN = 128  # rows or columns: a long axis is divided at a multiple of this, into whole tiles
 
@@ -26,14 +26,50 @@ def bounded(make: Callable[[Problem], Plan], problem: Problem) -> Plan:
     make : callable
         Returns the plan of the problem or of a part of it.
     """
+    return _bounded(*_in_parts(make, problem))
+
+
+def upper_triangle(make: Callable[[Problem], Plan], problem: Problem, rows: int) -> Plan:
+    """Return the plan of the upper triangle of a batch of square products.
+
+    It consists of blocks of so many rows, which begin at the diagonal. So some elements below the
+    diagonal are computed, too.
+
+    Parameters
+    ----------
+    make : callable
+        As for `bounded`.
+    """
+    made, operands = _in_parts(make, problem)
+    axis = len(problem.c.batch)
+    plans = []
+    for start in range(0, problem.n, rows):
+        stop = min(start + rows, problem.n)
+        parts, origins = [], {}
+        for operand in operands:
+            part, first = operand.part(axis, start, stop)
+            part, further = part.part(axis + 1, start, problem.n)
+            parts.append(part)
+            origins[operand.slot] = first + further
+        plans.append((_bounded(made, tuple(parts)), origins))
+    return _joined(plans)
+
+
+def _in_parts(
+    make: Callable[[Problem], Plan], problem: Problem
+) -> tuple[Callable[..., Plan], tuple[_Operand, ...]]:
+    """Return what plans a part of a problem by its layouts, and the operands."""
 
     def made(a: Layout, b: Layout, c: Layout) -> Plan:
         return make(Problem(a, b, c, problem.precision))
 
     a, b, c = problem.layouts
     rows, columns = len(c.shape) - 2, len(c.shape) - 1
-    operands = _Operand("a", a, without=columns), _Operand("b", b, without=rows), _Operand("c", c)
-    return _bounded(made, operands)
+    return made, (
+        _Operand("a", a, without=columns),
+        _Operand("b", b, without=rows),
+        _Operand("c", c),
+    )
 
 
 class _Operand(NamedTuple):
@@ -79,12 +115,19 @@ def _bounded(make: Callable[..., Plan], operands: tuple[_Operand, ...]) -> Plan:
     axis, half = shape.index(longest), ceil_div(longest, 2)
     if half > GRAIN:
         half = round_up(half, GRAIN)
-    steps: list[Step] = []
-    scratch: dict[Slot, int] = {}
+    plans = []
     for start, stop in ((0, half), (half, longest)):
         parts, firsts = zip(*(x.part(axis, start, stop) for x in operands), strict=True)
-        plan = _bounded(make, parts)
         origins = {x.slot: first for x, first in zip(operands, firsts, strict=True)}
+        plans.append((_bounded(make, parts), origins))
+    return _joined(plans)
+
+
+def _joined(plans: Iterable[tuple[Plan, dict[Slot, int]]]) -> Plan:
+    """Return one plan of several, each with the first elements of its operands, by slot."""
+    steps: list[Step] = []
+    scratch: dict[Slot, int] = {}
+    for plan, origins in plans:
         steps += (_moved(step, origins) for step in plan.steps)
         for slot, size_bytes in plan.scratch:
             scratch[slot] = max(scratch.get(slot, 0), size_bytes)

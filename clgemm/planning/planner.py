@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ from clgemm.core.caches import forgettable, holds_contexts
 from clgemm.core.layout import Layout
 from clgemm.core.problem import Problem
 from clgemm.core.shapes import Shape, shape_class
-from clgemm.core.steps import Plan, expected_us, least_us
+from clgemm.core.steps import Plan, expected_us, least_us, round_up
 from clgemm.core.traits import Traits
 from clgemm.hardware.device import Device
 from clgemm.hardware.identity import where
@@ -19,7 +20,7 @@ from clgemm.kernels import FAMILIES, family_named
 from clgemm.kernels.common.family import Choice, Fallback, Family
 from clgemm.kernels.mirror.plan import mirror_plan
 from clgemm.kernels.pack.plan import copy_config, make_copy_plan
-from clgemm.planning.bounded import bounded
+from clgemm.planning.bounded import bounded, upper_triangle
 from clgemm.planning.serving import tuned
 from clgemm.records.verdicts import about_device, about_family, about_instructions, is_rejected
 
@@ -45,6 +46,8 @@ LEAST_ADVANTAGE = 1.1
 NEEDS_FALLBACK = 0.15
 # A plan that takes no longer than this many times an empty launch is taken at once.
 NEGLIGIBLE = 1.02
+# Products of a matrix by its own transpose, on CPUs: see `triangle_rows`.
+PACKED_ROWS, TRIANGLE_GRAIN, TRIANGLE_DEPTH = 32, 128, 64
 
 
 class Planned(NamedTuple):
@@ -107,23 +110,47 @@ def plan_of(device: Device, problem: Problem) -> Planned:
     else:
         problem = problem.folded()
         family, choice = choose(device, problem)
-    problem, turned = oriented(problem, family, choice, traits)
+    rows = triangle_rows(problem, traits)
+    problem, turned = oriented(problem, family, choice, traits, may_turn=not rows)
     swapped ^= turned
-    plan = make_plan(device, problem, family, choice)
+    if rows:
+        make = functools.partial(make_plan, device, family=family, choice=choice)
+        plan = upper_triangle(make, problem, rows)
+    else:
+        plan = make_plan(device, problem, family, choice)
     # On lanes, kernels may take A otherwise than B, as those of tensor cores do.
-    if problem.is_symmetric and not traits.has_vectors:
-        steps = (*plan.steps, *mirror_plan(c, traits.limits).steps)
+    if rows or (problem.is_symmetric and not traits.has_vectors):
+        whole = problem.c if rows else c  # which may have been joined into one taller matrix
+        steps = (*plan.steps, *mirror_plan(whole, traits.limits).steps)
         plan = replace(plan, steps=steps)
     return Planned(plan, swapped, problem, family, choice, family.scope(problem, choice, traits))
 
 
+def triangle_rows(problem: Problem, traits: Traits) -> int:
+    """Return the rows of the blocks in which the upper triangle of C is computed; 0 for all of C.
+
+    A block takes half of its rows' square for nothing, and packing B about as long as
+    `PACKED_ROWS` more rows.
+    """
+    if not (problem.is_symmetric and traits.has_vectors and problem.m == problem.n):
+        return 0
+    n, c = problem.n, problem.c
+    rows = round_up(math.isqrt(PACKED_ROWS * n), TRIANGLE_GRAIN)
+    pays = n >= 3 * rows and problem.k >= TRIANGLE_DEPTH and c.row_stride >= c.column_stride
+    return rows if pays else 0
+
+
 def oriented(
-    problem: Problem, family: Family[Any, Any], choice: Choice, traits: Traits
+    problem: Problem,
+    family: Family[Any, Any],
+    choice: Choice,
+    traits: Traits,
+    may_turn: bool = True,
 ) -> tuple[Problem, bool]:
     """Return a product as a family plans it, and whether that is the transpose, if it is faster."""
     if not family.instructions:  # OpenCL C alone: IEEE multiply-adds in every precision
         problem = problem._replace(precision="strict")
-    turned = family.is_faster_transposed(problem, choice, traits)
+    turned = may_turn and family.is_faster_transposed(problem, choice, traits)
     return problem.transposed() if turned else problem, turned
 
 

@@ -226,7 +226,7 @@ def _multiply_on_host(
         _compute(
             product._replace(problem=piece, a=own[0], b=own[1], beta=scale, c=own[2]), device, space
         )
-    if problem.is_symmetric and not device.limits.has_vectors:
+    if problem.is_symmetric:  # parts below the diagonal were left out
         mirror(c, None)
     return None
 

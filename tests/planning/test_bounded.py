@@ -6,9 +6,12 @@ import pytest
 from planned import LIMITS, dense, make_plan
 
 from clgemm.core.layout import Layout
+from clgemm.core.problem import Problem
+from clgemm.core.shapes import Shape
 from clgemm.kernels.pack.plan import pack_config
 from clgemm.kernels.tiled.family import lane_configs
 from clgemm.planning import bounded
+from clgemm.planning.bounded import upper_triangle
 
 CONFIG = lane_configs()[-1]
 PACKS = tuple(pack_config(LIMITS, tile) for tile in (CONFIG.tile_m, CONFIG.tile_n))
@@ -48,3 +51,23 @@ def test_a_plan_is_cut_only_where_it_must_be(over, monkeypatch):
     whole = planned(200, 90, 70)
     monkeypatch.setattr(bounded, "LAST_ITEM", items(whole) - over)
     assert (len(planned(200, 90, 70).steps) == len(whole.steps)) == (not over)
+
+
+@pytest.mark.parametrize("matrices", [1, 3])
+@pytest.mark.parametrize(("n", "rows"), [(300, 128), (256, 128), (100, 128), (130, 1)])
+def test_a_triangle_is_computed_in_blocks_from_the_diagonal_on(n, rows, matrices):
+    """Each block has its rows of A, its columns of B, and all that is right of the diagonal."""
+    problem, asked = Problem.of(Shape(n, n, 70, matrices), "strict"), []
+
+    def make(part):
+        asked.append(part)
+        return planned(*part.shape[:3])
+
+    plan = upper_triangle(make, problem, rows)
+    starts = range(0, n, rows)
+    assert [(x.m, x.n, x.k, x.matrices) for x in asked] == [
+        (min(rows, n - start), n - start, 70, matrices) for start in starts
+    ]
+    products = [step for step in plan.steps if "k" in step.arguments]
+    firsts = [step.arguments["c_offset"].offset for step in products]
+    assert firsts == [start * n + start for start in starts]

@@ -21,9 +21,10 @@ from clgemm.core.steps import (
     slices,
 )
 
-__all__ = ["MirrorConfig", "mirror_plan"]
+__all__ = ["MirrorConfig", "MirrorTileConfig", "mirror_plan"]
 
 SIDE, ROWS = 32, 8
+SIDE_ON_CPU = 32
 
 
 @dataclass(frozen=True)
@@ -51,15 +52,33 @@ class MirrorConfig(KernelConfig):
             yield f"rows={self.rows} does not divide side={self.side}"
 
 
+@dataclass(frozen=True)
+class MirrorTileConfig(KernelConfig):
+    """Copies the upper triangles of square matrices to the lower ones, on CPUs."""
+
+    side: int  # rows and columns of a tile
+
+    family: ClassVar[str] = "mirror"
+    source: ClassVar[str] = "mirror/mirror_vectors.cl"
+    entry: ClassVar[str] = "mirror_tile"
+
+    def problems(self) -> Iterator[str]:
+        yield from positive(self)
+
+
 @functools.lru_cache(maxsize=256)
 def mirror_plan(c: Layout, limits: Limits) -> Plan:
-    """Return the launches that make a batch of square matrices, operand "c", symmetric."""
+    """Return the launches that make a batch of square matrices, operand "c", symmetric.
+
+    The upper triangle stays; or the lower one, if elements of a column are closer in memory than
+    those of a row.
+    """
     if c.row_stride < c.column_stride:  # rows of its transpose are neighbours in memory
         c = c.transposed()
-    side, rows = SIDE, ROWS
-    while side * rows > limits.work_group_size:
+    side, rows = (SIDE_ON_CPU, 1) if limits.has_vectors else (SIDE, ROWS)
+    while side * rows > limits.work_group_size and not limits.has_vectors:
         side, rows = (side, rows // 2) if rows > 1 else (side // 2, rows)
-    config = MirrorConfig(side, rows)
+    config = MirrorTileConfig(side) if limits.has_vectors else MirrorConfig(side, rows)
     groups = ceil_div(c.rows, side) ** 2
     steps = []
     for offsets, levels in slices(batch_levels(c), max(1, LAST_ITEM // (groups * config.items)), 1):
