@@ -47,7 +47,7 @@ NEEDS_FALLBACK = 0.15
 # A plan that takes no longer than this many times an empty launch is taken at once.
 NEGLIGIBLE = 1.02
 # Products of a matrix by its own transpose, on CPUs: see `triangle_rows`.
-PACKED_ROWS, TRIANGLE_GRAIN, TRIANGLE_DEPTH = 32, 128, 64
+PACKED_ROWS, TRIANGLE_GRAIN, TRIANGLE_DEPTH = 32, 256, 256
 
 
 class Planned(NamedTuple):

@@ -58,6 +58,8 @@ def test_launches_fit_every_device(device):
     assert not list(step.config.problems())
 
 
-@pytest.mark.parametrize("config", [MirrorConfig(0, 1), MirrorConfig(8, 3), MirrorTileConfig(0)])
+@pytest.mark.parametrize(
+    "config", [MirrorConfig(0, 1), MirrorConfig(8, 3), MirrorTileConfig(0), MirrorTileConfig(8)]
+)
 def test_wrong_sizes_have_a_problem(config):
     assert list(config.problems())

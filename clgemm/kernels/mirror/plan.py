@@ -64,6 +64,8 @@ class MirrorTileConfig(KernelConfig):
 
     def problems(self) -> Iterator[str]:
         yield from positive(self)
+        if self.side % 16:
+            yield f"side={self.side} is not a multiple of 16"
 
 
 @functools.lru_cache(maxsize=256)
