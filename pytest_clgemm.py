@@ -106,7 +106,7 @@ def opencl_device(request: pytest.FixtureRequest) -> Device:
 @contextmanager
 def _everything_on(device: Device) -> Iterator[None]:
     """Choose a device and run every product on it; put back what was before."""
-    from clgemm.core.named import named
+    from clgemm.core.settings import named
     from clgemm.hardware import choice
 
     chosen, before = named.by_process, os.environ.get(THRESHOLD)

@@ -29,8 +29,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import clgemm
-from clgemm.core import caches
-from clgemm.core.named import named
+from clgemm.core import cache
+from clgemm.core.settings import named
 from clgemm.hardware import trial
 from clgemm.hardware.choice import devices, no_device
 from clgemm.planning import planner
@@ -108,14 +108,14 @@ def alone(monkeypatch, tmp_path):
 
     def ship(*records):
         monkeypatch.setattr(lookup, "shipped", lambda: Findings(records, ()))
-        caches.forget_plans()
+        cache.forget_plans()
 
     ship()
     lookup.forget()
     yield ship
     monkeypatch.undo()
     lookup.forget()
-    caches.forget_plans()
+    cache.forget_plans()
 
 
 @pytest.fixture

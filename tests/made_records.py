@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from clgemm.core.config import Limits
-from clgemm.core.identity import Identity
-from clgemm.core.shapes import Shape
+from clgemm.core.problem import Shape
+from clgemm.core.traits import Identity, Limits
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.direct.family import DirectConfig
 from clgemm.kernels.pack.plan import pack_config

@@ -13,9 +13,8 @@ from weakref import WeakSet
 
 import pyopencl as cl
 
-from clgemm.core.caches import forget_plans, forgettable
-from clgemm.core.named import named
-from clgemm.core.settings import Variable
+from clgemm.core.cache import forget_plans, forgettable
+from clgemm.core.settings import Variable, named
 from clgemm.hardware import trial
 from clgemm.hardware.device import Device, Present, of_queue, present, wrapped
 from clgemm.hardware.diagnosis import findings, remedy

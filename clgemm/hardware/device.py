@@ -10,11 +10,9 @@ from weakref import WeakSet
 import numpy as np
 import pyopencl as cl
 
-from clgemm.core.caches import holds_contexts, on_forget, release_contexts
-from clgemm.core.config import Limits
-from clgemm.core.identity import runtime_of, short_platform
-from clgemm.core.traits import Traits
-from clgemm.core.transfer_config import TransferConfig
+from clgemm.core.cache import holds_contexts, on_forget, release_contexts
+from clgemm.core.traits import Limits, Traits, runtime_of, short_platform
+from clgemm.core.transfer import TransferConfig
 from clgemm.hardware import drivers, runtimes
 from clgemm.hardware.forks import keep_in_children, opened, require_unforked
 from clgemm.hardware.pocl_threads import pinned_threads

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyopencl as cl
 
-from clgemm.core.identity import Identity
+from clgemm.core.traits import Identity
 from clgemm.hardware.device import Device, present
 
 __all__ = [

@@ -9,10 +9,9 @@ from typing import Any, Protocol
 
 import pyopencl as cl
 
-from clgemm.core import cpu_costs
-from clgemm.core.config import Limits
-from clgemm.core.cpu_costs import CpuCosts
-from clgemm.core.traits import MANY_CORES, Traits
+from clgemm.core import costs
+from clgemm.core.costs import CpuCosts
+from clgemm.core.traits import MANY_CORES, Limits, Traits
 
 __all__ = [
     "INTEL",
@@ -93,10 +92,10 @@ def _known_cpu_costs(d: cl.Device, platform: str) -> CpuCosts:
     """Return the constants of the most similar CPU that is known."""
     has_many = d.max_compute_units >= MANY_CORES
     if platform.startswith(INTEL):
-        return cpu_costs.INTEL_MANY_CORES if has_many else cpu_costs.INTEL
+        return costs.INTEL_MANY_CORES if has_many else costs.INTEL
     if has_many:
-        return cpu_costs.POCL_MANY_CORES
-    return cpu_costs.POCL_3_0 if "PoCL 3.0" in platform and "Intel" in d.vendor else cpu_costs.POCL
+        return costs.POCL_MANY_CORES
+    return costs.POCL_3_0 if "PoCL 3.0" in platform and "Intel" in d.vendor else costs.POCL
 
 
 def _sees_others(d: cl.Device, platform: str) -> bool:

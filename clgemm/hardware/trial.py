@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from clgemm.core.cache import kept_folder
-from clgemm.core.forkable import ForkableLock
 from clgemm.core.host_blas import usable_processors
+from clgemm.core.threads import ForkableLock
 from clgemm.hardware.supervisor import started_at
 
 __all__ = [

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Iterable
 from typing import Any
 
-from clgemm.core.caches import forgettable
-from clgemm.core.shapes import SHAPE_CLASSES
+from clgemm.core.cache import forgettable
+from clgemm.core.problem import SHAPE_CLASSES
 from clgemm.hardware.device import Device
 from clgemm.hardware.identity import identify, where
 from clgemm.kernels import family_named

@@ -14,10 +14,8 @@ from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
-from clgemm.core.cache import cache_folder, folder_problem, rewrite, warn_once
-from clgemm.core.caches import forgettable
-from clgemm.core.config import Limits
-from clgemm.core.identity import Identity
+from clgemm.core.cache import cache_folder, folder_problem, forgettable, rewrite, warn_once
+from clgemm.core.traits import Identity, Limits
 from clgemm.records.record import (
     Findings,
     Record,

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, NamedTuple, TypeVar
 
-from clgemm.core.config import KernelConfig, Limits
-from clgemm.core.identity import Identity
-from clgemm.core.shapes import SHAPE_CLASSES, Shape
+from clgemm.core.config import KernelConfig
+from clgemm.core.problem import SHAPE_CLASSES, Shape
+from clgemm.core.traits import Identity, Limits
 from clgemm.kernels import FAMILIES, family_named
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.sources import sources_hash

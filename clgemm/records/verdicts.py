@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from clgemm.core.cache import recall, remember
-from clgemm.core.steps import Step
+from clgemm.core.plan import Step
 from clgemm.kernels import FAMILIES
 from clgemm.kernels.sources import sources_hash
 from clgemm.records.record import kernels_hash, today

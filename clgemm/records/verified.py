@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from clgemm.core.identity import Identity, short_platform
+from clgemm.core.traits import Identity, short_platform
 from clgemm.kernels import family_named
 from clgemm.kernels.sources import sources_hash
 

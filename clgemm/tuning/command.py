@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pyopencl as cl
 
-from clgemm.core.cache import folder_problem
-from clgemm.core.caches import forget_plans
+from clgemm.core.cache import folder_problem, forget_plans
 from clgemm.core.child import trial_child
-from clgemm.core.shapes import Shape
+from clgemm.core.problem import Shape
 from clgemm.hardware.choice import find_devices, get_devices
 from clgemm.hardware.device import Device
 from clgemm.hardware.identity import identify, identity

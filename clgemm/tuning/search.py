@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from itertools import product
 from random import Random
 
-from clgemm.core.config import Limits
-from clgemm.core.traits import Traits
+from clgemm.core.traits import Limits, Traits
 from clgemm.kernels import family_named
 from clgemm.kernels.common.family import Choice, SearchSpace
 from clgemm.records.record import problems_of

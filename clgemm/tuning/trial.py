@@ -19,8 +19,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 from clgemm.core.child import serve
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
+from clgemm.core.problem import Problem, Shape
 from clgemm.hardware.identity import find
 from clgemm.kernels import family_named
 from clgemm.kernels.common.family import Choice

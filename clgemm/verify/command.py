@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from clgemm import __version__
-from clgemm.core.identity import Identity
+from clgemm.core.traits import Identity
 from clgemm.hardware.choice import find_device, get_device
 from clgemm.hardware.device import Device
 from clgemm.hardware.identity import identify

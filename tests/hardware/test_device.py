@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import clgemm
-from clgemm.core.caches import forget_plans
+from clgemm.core.cache import forget_plans
 from clgemm.core.costs import H200
 from clgemm.hardware.choice import devices
 from clgemm.records import costs

@@ -18,7 +18,7 @@ import workers
 from workers import begin_anew
 
 import clgemm
-from clgemm.core.named import named
+from clgemm.core.settings import named
 from clgemm.hardware import choice, trial
 from clgemm.hardware.identity import identity, where
 from clgemm.planning import planner

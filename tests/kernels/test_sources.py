@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clgemm.core.config import KernelConfig, Limits
-from clgemm.core.layout import Layout
-from clgemm.core.problem import Problem
-from clgemm.core.traits import Traits
+from clgemm.core.config import KernelConfig
+from clgemm.core.problem import Layout, Problem
+from clgemm.core.traits import Limits, Traits
 from clgemm.kernels import FAMILIES, family_named, sources
 from clgemm.kernels.direct.family import DirectConfig
 from clgemm.kernels.exact.plan import ExactPackConfig, ExactProductConfig

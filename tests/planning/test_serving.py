@@ -11,8 +11,7 @@ import workers
 from made_records import record
 
 import clgemm
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
+from clgemm.core.problem import Problem, Shape
 from clgemm.hardware.identity import identify
 from clgemm.kernels.direct.family import direct_config
 from clgemm.planning import planner

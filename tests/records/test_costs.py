@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from clgemm.core.caches import forget_plans
+from clgemm.core.cache import forget_plans
 from clgemm.core.costs import H200
 from clgemm.records import costs
 from clgemm.records.record import today

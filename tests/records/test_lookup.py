@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from made_records import CPU, DIRECT, GPU, LIMITS, record, served
 
-from clgemm.core.shapes import SHAPE_CLASSES
+from clgemm.core.problem import SHAPE_CLASSES
 from clgemm.records import lookup
 from clgemm.records.record import findings_from
 
@@ -94,7 +94,7 @@ def run_here(script, *arguments):
     path = [str(Path(__file__).parents[1]), *sys.path]
     known = """
 from clgemm.core.cache import remember
-from clgemm.core.shapes import SHAPE_CLASSES
+from clgemm.core.problem import SHAPE_CLASSES
 from clgemm.records import lookup
 from made_records import GPU, record
 """

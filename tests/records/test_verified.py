@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from strategies import GPU_LIMITS
 
-from clgemm.core.identity import Identity
-from clgemm.core.traits import Traits
+from clgemm.core.traits import Identity, Traits
 from clgemm.kernels import FAMILIES
 from clgemm.records import verified
 from clgemm.records.verified import (

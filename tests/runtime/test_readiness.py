@@ -7,8 +7,7 @@ import pytest
 import workers
 
 import clgemm
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
+from clgemm.core.problem import Problem, Shape
 from clgemm.hardware.choice import BrokenDeviceError
 from clgemm.hardware.identity import where
 from clgemm.planning import planner

@@ -23,7 +23,7 @@ from whole_numbers import whole
 import clgemm
 from clgemm import accel
 from clgemm.bench.worker import Server
-from clgemm.core.named import named
+from clgemm.core.settings import named
 from clgemm.hardware import choice, identity
 from clgemm.hardware.choice import devices
 from clgemm.runtime import launch, progress, several
@@ -283,7 +283,7 @@ import os, sys, threading
 import numpy as np
 import clgemm
 from clgemm.hardware import choice
-from clgemm.core.transfer_config import TransferConfig
+from clgemm.core.transfer import TransferConfig
 from clgemm.runtime import several
 
 first, config = clgemm.get_device(), TransferConfig(memory_bytes=2**24, threads=2)

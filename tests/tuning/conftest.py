@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clgemm.core import caches
+from clgemm.core import cache
 from clgemm.records import lookup
 from clgemm.records.record import findings_from
 from clgemm.tuning import session
@@ -16,11 +16,11 @@ def empty(device, monkeypatch, tmp_path):
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(lookup, "shipped", lambda: findings_from('{"format": 1}'))
     lookup.forget()
-    caches.forget_plans()
+    cache.forget_plans()
     yield device
     monkeypatch.undo()
     lookup.forget()
-    caches.forget_plans()
+    cache.forget_plans()
 
 
 class Clock:

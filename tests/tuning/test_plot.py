@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clgemm.core.shapes import SHAPE_CLASSES
+from clgemm.core.problem import SHAPE_CLASSES
 from clgemm.hardware.identity import identify
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.direct.family import direct_config

@@ -8,9 +8,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from clgemm.core.config import Limits
-from clgemm.core.shapes import Shape
-from clgemm.core.traits import Traits
+from clgemm.core.problem import Shape
+from clgemm.core.traits import Limits, Traits
 from clgemm.kernels import family_named
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.pack.plan import pack_config

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from clgemm.core.child import Child, trial_child
-from clgemm.core.shapes import Shape
+from clgemm.core.problem import Shape
 from clgemm.hardware.identity import identify, identity
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.direct.family import DIRECT, Direct, direct_config

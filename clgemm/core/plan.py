@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal, NamedTuple
 
-from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, Limits
+from clgemm.core.config import KernelConfig, Launch
 from clgemm.core.costs import joined
-from clgemm.core.layout import Layout, Level
+from clgemm.core.problem import FLOAT_BYTES, Layout, Level
+from clgemm.core.traits import Limits
 
 __all__ = [
     "COUNTERS",
@@ -75,40 +76,25 @@ Argument = int | float | bytes | Slot | Element | OutlierCounter
 
 @dataclass(frozen=True)
 class Step:
-    """One kernel launch.
-
-    Attributes
-    ----------
-    groups : int
-        Work-groups; ``config.items`` work-items each.
-    arguments : mapping of str to Argument
-        By the names of the kernel's parameters, in their order. Their types are in
-        `clgemm.kernels.sources.parameter_types`.
-    conditional : bool
-        Whether the launch does something only if there are more outliers than a limit. The kernel
-        takes their counter and the limit as its last arguments (kernels/common/prelude.cl).
-    """
+    """One kernel launch."""
 
     config: KernelConfig
-    groups: int
+    groups: int  # work-groups; ``config.items`` work-items each
+    # By the names of the kernel's parameters, in their order. Their types are in
+    # `clgemm.kernels.sources.parameter_types`.
     arguments: Mapping[str, Argument]
+    # Whether the launch does something only if there are more outliers than a limit. The kernel
+    # takes their counter and the limit as its last arguments (kernels/common/prelude.cl).
     conditional: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Launches in order, and the scratch memory that they share. A plan equals only itself.
-
-    Attributes
-    ----------
-    scratch : tuple of (slot, bytes)
-    counted_products : int
-        Number of products whose outliers are counted.
-    """
+    """Launches in order, and the scratch memory that they share. A plan equals only itself."""
 
     steps: tuple[Step, ...]
     scratch: tuple[tuple[Slot, int], ...] = ()
-    counted_products: int = 0
+    counted_products: int = 0  # number of products whose outliers are counted
 
 
 def least_us(limits: Limits) -> float:
