@@ -20,9 +20,8 @@ from clgemm.hardware.choice import (
     left_out,
     reason,
 )
-from clgemm.hardware.device import Device, present
+from clgemm.hardware.device import Device, identify, present
 from clgemm.hardware.diagnosis import findings, remedy
-from clgemm.hardware.identity import identify
 from clgemm.planning.planner import families
 from clgemm.planning.serving import serving
 from clgemm.records.costs import file as costs_file

@@ -16,10 +16,9 @@ import pyopencl as cl
 from clgemm.core.cache import forget_plans, forgettable
 from clgemm.core.settings import Variable, named
 from clgemm.hardware import trial
-from clgemm.hardware.device import Device, Present, of_queue, present, wrapped
+from clgemm.hardware.device import Device, Present, identity, of_queue, present, where, wrapped
 from clgemm.hardware.diagnosis import findings, remedy
 from clgemm.hardware.forks import require_unforked
-from clgemm.hardware.identity import identity, where
 from clgemm.records.verdicts import Verdict, about_device, discard, known, store
 
 __all__ = [

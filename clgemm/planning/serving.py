@@ -8,8 +8,7 @@ from typing import Any
 
 from clgemm.core.cache import forgettable
 from clgemm.core.problem import SHAPE_CLASSES
-from clgemm.hardware.device import Device
-from clgemm.hardware.identity import identify, where
+from clgemm.hardware.device import Device, identify, where
 from clgemm.kernels import family_named
 from clgemm.kernels.common.family import Choice, Family
 from clgemm.records.lookup import Served, candidates

@@ -75,7 +75,7 @@ def about_device(where: str) -> str:
     Parameters
     ----------
     where : str
-        The device, as `clgemm.hardware.identity.where` returns it.
+        The device, as `clgemm.hardware.device.where` returns it.
     """
     return f"{where}: works, kernels {_all_kernels()}"
 

@@ -14,8 +14,7 @@ from clgemm.core.plan import Plan
 from clgemm.core.threads import RejectedError
 from clgemm.hardware import trial
 from clgemm.hardware.choice import chosen
-from clgemm.hardware.device import Device
-from clgemm.hardware.identity import identity, where
+from clgemm.hardware.device import Device, identity, where
 from clgemm.kernels.exact.plan import Types, exact_plan, kernels
 from clgemm.planning.transfers import transfer_config
 from clgemm.records import verdicts

@@ -19,7 +19,7 @@ from clgemm.core.cache import is_writable, warn_once
 from clgemm.core.config import KernelConfig
 from clgemm.core.threads import non_reentrant
 from clgemm.hardware.device import Device
-from clgemm.hardware.pocl_space import compiling
+from clgemm.hardware.pocl import compiling
 from clgemm.kernels.sources import OPTIONS, text_of
 from clgemm.runtime import binaries
 

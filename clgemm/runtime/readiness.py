@@ -18,8 +18,7 @@ from clgemm.core.problem import Problem
 from clgemm.core.threads import non_reentrant
 from clgemm.hardware import trial
 from clgemm.hardware.choice import BrokenDeviceError, broken
-from clgemm.hardware.device import Device
-from clgemm.hardware.identity import identity, where
+from clgemm.hardware.device import Device, identity, where
 from clgemm.planning import planner
 from clgemm.planning.planner import Planned
 from clgemm.records import verdicts

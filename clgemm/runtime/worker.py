@@ -29,8 +29,7 @@ from clgemm.core.plan import Plan
 from clgemm.core.problem import Layout, Problem, Shape
 from clgemm.core.threads import RejectedError
 from clgemm.hardware import choice as choices
-from clgemm.hardware.device import CONTEXT_BYTES, CONTEXT_SHARE, Device
-from clgemm.hardware.identity import find, identity, where
+from clgemm.hardware.device import CONTEXT_BYTES, CONTEXT_SHARE, Device, find, identity, where
 from clgemm.kernels.common.family import Choice, Family
 from clgemm.kernels.exact.plan import Types
 from clgemm.planning import planner

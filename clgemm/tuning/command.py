@@ -15,8 +15,7 @@ from clgemm.core.cache import folder_problem, forget_plans
 from clgemm.core.child import trial_child
 from clgemm.core.problem import Shape
 from clgemm.hardware.choice import find_devices, get_devices
-from clgemm.hardware.device import Device
-from clgemm.hardware.identity import identify, identity
+from clgemm.hardware.device import Device, identify, identity
 from clgemm.output import require_picture, written
 from clgemm.records import costs, lookup
 from clgemm.records.record import Record, as_json

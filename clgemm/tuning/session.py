@@ -13,8 +13,7 @@ from statistics import geometric_mean, median
 from clgemm.core.cache import cache_folder, locked, warn_unkept
 from clgemm.core.child import Child, ChildDiedError, RequestError
 from clgemm.core.problem import SHAPE_CLASSES, Problem, Shape, fresh, shape_class
-from clgemm.hardware.device import Device
-from clgemm.hardware.identity import identify, where
+from clgemm.hardware.device import Device, identify, where
 from clgemm.kernels import family_named
 from clgemm.kernels.common.family import Choice
 from clgemm.planning import planner

@@ -20,7 +20,7 @@ import pyopencl.array as cl_array
 
 from clgemm.core.child import serve
 from clgemm.core.problem import Problem, Shape
-from clgemm.hardware.identity import find
+from clgemm.hardware.device import find
 from clgemm.kernels import family_named
 from clgemm.kernels.common.family import Choice
 from clgemm.planning.planner import trial_plan_of

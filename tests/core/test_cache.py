@@ -184,7 +184,7 @@ KEPT = {
     "hardware.device.present": DEVICES,
     "hardware.device.wrapped": DEVICES,
     "hardware.diagnosis._why_not_loaded": DEVICES,
-    "hardware.identity._processor": MACHINE,
+    "hardware.device._processor": MACHINE,
     "hardware.runtimes._temporary_folder": ONCE,
     "hardware.runtimes.installed": SHIPPED,
     "planning.planner.copy_plan_of": PURE,

@@ -20,7 +20,7 @@ from workers import begin_anew
 import clgemm
 from clgemm.core.settings import named
 from clgemm.hardware import choice, trial
-from clgemm.hardware.identity import identity, where
+from clgemm.hardware.device import identity, where
 from clgemm.planning import planner
 from clgemm.records import verdicts
 

@@ -36,7 +36,7 @@ import clgemm
 from clgemm.core.problem import Problem
 from clgemm.core.problem import Shape
 from clgemm.core.cache import recall
-from clgemm.hardware.identity import where
+from clgemm.hardware.device import where
 from clgemm.planning import planner
 from clgemm.tuning.session import tasks_for
 

@@ -12,7 +12,7 @@ from made_records import record
 
 import clgemm
 from clgemm.core.problem import Problem, Shape
-from clgemm.hardware.identity import identify
+from clgemm.hardware.device import identify
 from clgemm.kernels.direct.family import direct_config
 from clgemm.planning import planner
 from clgemm.records.record import as_json

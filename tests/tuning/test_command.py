@@ -11,7 +11,7 @@ import pytest
 
 import clgemm
 from clgemm.__main__ import main
-from clgemm.hardware.identity import identify
+from clgemm.hardware.device import identify
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.direct.family import direct_config
 from clgemm.planning import serving

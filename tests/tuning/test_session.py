@@ -8,7 +8,7 @@ import pytest
 
 from clgemm.core.child import Child, trial_child
 from clgemm.core.problem import Shape
-from clgemm.hardware.identity import identify, identity
+from clgemm.hardware.device import identify, identity
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.direct.family import DIRECT, Direct, direct_config
 from clgemm.planning import planner

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import clgemm
-from clgemm.hardware.identity import identify
+from clgemm.hardware.device import identify
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.direct.family import direct_config
 from clgemm.records import lookup
