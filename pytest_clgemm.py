@@ -68,10 +68,10 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     """Name the devices that are tested, and those that are left out, if the option is given."""
     if not _wanted(config):
         return []
-    from clgemm.hardware.choice import left_out
+    from clgemm.hardware.choice import failed_devices
 
     lines = [f"OpenCL device: {device.label}" for device in _devices(config)]
-    return lines + [f"left out: {device.label}: {why}" for device, why in left_out().items()]
+    return lines + [f"left out: {device.label}: {why}" for device, why in failed_devices().items()]
 
 
 def _name(device: Device | None) -> str:

@@ -30,11 +30,11 @@ __all__ = [
     "chosen",
     "device",
     "devices",
+    "failed_devices",
     "find_device",
     "find_devices",
     "get_device",
     "get_devices",
-    "left_out",
     "matching",
     "no_device",
     "reason",
@@ -76,7 +76,7 @@ def devices() -> tuple[Device, ...]:
     return tuple(d for d, verdict in zip(here, checked(here), strict=True) if not verdict.reason)
 
 
-def left_out() -> dict[Device, str]:
+def failed_devices() -> dict[Device, str]:
     """Return the devices that do not work, each with the reason."""
     here = present().devices
     found = zip(here, checked(here), strict=True)
@@ -162,7 +162,7 @@ def broken(device: Device, verdict: Verdict) -> BrokenDeviceError:
 
 def no_device() -> NoDeviceError:
     """Return an error that says why no device works and what helps."""
-    return NoDeviceError(_why_no_device(present(), tuple(left_out().items())))
+    return NoDeviceError(_why_no_device(present(), tuple(failed_devices().items())))
 
 
 @functools.lru_cache(maxsize=1)  # where no device works, each large product asks

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from clgemm.core.cache import cache_folder, forgettable, rewrite, warn_once, warn_unkept
 from clgemm.core.costs import Costs, CpuCosts
-from clgemm.records.record import today
+from clgemm.records.tuned import today
 
 __all__ = ["MeasuredCosts", "file", "keep", "measured_costs"]
 

@@ -24,7 +24,7 @@ from clgemm.hardware.device import find
 from clgemm.kernels import family_named
 from clgemm.kernels.common.family import Choice
 from clgemm.planning.planner import trial_plan_of
-from clgemm.records.record import choice_from
+from clgemm.records.tuned import choice_from
 from clgemm.runtime.memory import place
 from clgemm.runtime.operands import transposed
 from clgemm.runtime.worker import GUARD, difference

@@ -11,8 +11,7 @@ from typing import Any
 from clgemm.core.cache import warn_unkept
 from clgemm.core.traits import Identity
 from clgemm.kernels.common.family import Choice
-from clgemm.records.lookup import user_file
-from clgemm.records.record import choice_as_dict, choice_from, kernels_hash
+from clgemm.records.tuned import choice_as_dict, choice_from, kernels_hash, user_file
 
 __all__ = ["Trial", "Trials"]
 

@@ -27,7 +27,7 @@ from clgemm.core.cache import (
     rewrite,
 )
 from clgemm.kernels.common.family import Choice
-from clgemm.records import lookup
+from clgemm.records import tuned
 from clgemm.tuning.trials import Trial, Trials
 
 
@@ -44,9 +44,9 @@ def test_a_cache_folder_that_is_a_file_is_said_once(device, monkeypatch, tmp_pat
     blocked = tmp_path / "file"
     blocked.write_text("no folder")
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(blocked))
-    lookup.forget()
+    tuned.forget()
     with caplog.at_level(logging.WARNING, "clgemm"):
-        assert not list(lookup.candidates(GPU, LIMITS, "direct", "medium"))
+        assert not list(tuned.candidates(GPU, LIMITS, "direct", "medium"))
         assert not cache.remember("key", 1)
         Trials(GPU).add(Trial("tiny", "8", Choice(DIRECT, None), 1.0, 1.0, ""))
     said = f"CLGEMM_CACHE_DIR={blocked} is a file, not a folder"
@@ -55,7 +55,7 @@ def test_a_cache_folder_that_is_a_file_is_said_once(device, monkeypatch, tmp_pat
     assert capsys.readouterr().err == f"{said}: no records could be kept\n"
     shown = clgemm.show_config("dicts")["Settings"]["cache folder"]
     assert shown.endswith("it is a file, not a folder; nothing is kept")
-    lookup.forget()
+    tuned.forget()
 
 
 def test_the_cache_folder_can_be_moved(monkeypatch):
@@ -189,8 +189,8 @@ KEPT = {
     "hardware.runtimes.installed": SHIPPED,
     "planning.planner.copy_plan_of": PURE,
     "planning.transfers._default_config": MACHINE,
-    "records.lookup.shipped": SHIPPED,
-    "records.record.kernels_hash": PURE,
+    "records.tuned.shipped": SHIPPED,
+    "records.tuned.kernels_hash": PURE,
     "records.verdicts._all_kernels": PURE,
     "records.verified.all_verified": SHIPPED,
     "records.verified.verified_hash": PURE,

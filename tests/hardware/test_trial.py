@@ -170,7 +170,7 @@ def test_the_next_best_device_is_used_with_one_warning(listed, caplog):
         "clgemm: fast cannot be used: it crashes. slow is used instead. What helps: another driver."
     ]
     assert [d.name for d in clgemm.devices()] == ["slow"]
-    assert [d.name for d in choice.left_out()] == ["fast"]
+    assert [d.name for d in choice.failed_devices()] == ["fast"]
 
 
 @pytest.mark.parametrize(("kind", "warns"), [("GPU", 1), ("CPU", 0)])

@@ -19,8 +19,7 @@ from clgemm.kernels.mirror.plan import MirrorConfig
 from clgemm.kernels.sources import files_of, sources_hash, text_of, tokens, used_by
 from clgemm.kernels.tensor_core.config import MmaConfig, WgmmaConfig
 from clgemm.kernels.tiled.config import TiledConfig
-from clgemm.records.lookup import shipped
-from clgemm.records.record import kernels_hash
+from clgemm.records.tuned import kernels_hash, shipped
 
 TOKENS = (
     *("x", "float4", "_if2", "1", "0x1f", "1.5e-3f", ".5", "0x1p-3f", '"a // b"', '"\\" /* "'),

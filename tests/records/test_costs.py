@@ -10,7 +10,7 @@ import pytest
 from clgemm.core.cache import forget_plans
 from clgemm.core.costs import H200
 from clgemm.records import costs
-from clgemm.records.record import today
+from clgemm.records.tuned import today
 
 SLOW = replace(H200, multiply_adds=H200.multiply_adds / 7)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from clgemm.core import cache
-from clgemm.records import lookup
-from clgemm.records.record import findings_from
+from clgemm.records import tuned
+from clgemm.records.tuned import findings_from
 from clgemm.tuning import session
 
 
@@ -14,12 +14,12 @@ from clgemm.tuning import session
 def empty(device, monkeypatch, tmp_path):
     """A cache folder of its own, nothing shipped, and the device."""
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(lookup, "shipped", lambda: findings_from('{"format": 1}'))
-    lookup.forget()
+    monkeypatch.setattr(tuned, "shipped", lambda: findings_from('{"format": 1}'))
+    tuned.forget()
     cache.forget_plans()
     yield device
     monkeypatch.undo()
-    lookup.forget()
+    tuned.forget()
     cache.forget_plans()
 
 
