@@ -115,14 +115,15 @@ def expected_us(plan: Plan, limits: Limits, needs_fallback: float = 0.0) -> floa
     needs_fallback : float, optional
         The share of products whose data need a fallback, in a kernel or in conditional launches.
     """
+    launches = [Launch(step.groups, step.arguments, limits) for step in plan.steps]
     if limits.has_vectors:
-        return _expected_on_cpu(plan, limits)
+        cpu, pairs = limits.cpu_costs, zip(plan.steps, launches, strict=True)
+        return cpu.start_us + sum(cpu.launch_us + s.config.microseconds(x) for s, x in pairs)
     costs = limits.costs
     host, device = costs.host_us - costs.host_more_us, costs.start_us - costs.more_us
     fallback = 0.0
-    for step in plan.steps:
+    for step, launch in zip(plan.steps, launches, strict=True):
         host += costs.tensor_host_us if step.conditional else costs.host_more_us
-        launch = _launch_of(step, limits)
         taken = costs.more_us + step.config.microseconds(launch)
         fallback += step.config.fallback_us(launch)
         if step.conditional:
@@ -131,16 +132,6 @@ def expected_us(plan: Plan, limits: Limits, needs_fallback: float = 0.0) -> floa
             device += taken
     device += needs_fallback * fallback
     return joined(HOST_OVERLAP, host, device)
-
-
-def _expected_on_cpu(plan: Plan, limits: Limits) -> float:
-    costs = limits.cpu_costs
-    times = (step.config.microseconds(_launch_of(step, limits)) for step in plan.steps)
-    return costs.start_us + sum(costs.launch_us + time for time in times)
-
-
-def _launch_of(step: Step, limits: Limits) -> Launch:
-    return Launch(step.groups, step.arguments, limits)
 
 
 def matrices_of(counts: bytes) -> int:

@@ -134,12 +134,12 @@ _fresh: WeakSet[Device] = WeakSet()  # devices that were checked for this proces
 
 
 def takes_addresses(device: Device) -> bool:
-    """Tell whether kernels take addresses of host memory in place of buffers, as checked."""
+    """Return whether kernels take addresses of host memory in place of buffers, as checked."""
     return device.claims_addresses and (verdict_on(device) or Verdict()).addresses
 
 
 def _is_broken(device: Device) -> bool:
-    """Tell whether a device is known not to work."""
+    """Return whether a device is known not to work."""
     return bool((verdict_on(device) or Verdict()).reason)
 
 
@@ -279,11 +279,11 @@ def _found(spec: Spec) -> tuple[Device, ...]:
         if not there:
             raise no_device()
         return tuple(d for d in there if d.kind == there[0].kind)
-    if "," not in spec:
-        return (find_device(spec),)
     try:
         return (find_device(spec),)  # a name may have a comma in it
     except ValueError:
+        if "," not in spec:
+            raise
         return tuple(find_device(each) for each in spec.split(","))
 
 

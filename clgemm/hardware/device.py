@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
 import platform
 import re
 import threading
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 from weakref import WeakSet
 
@@ -16,6 +14,7 @@ import numpy as np
 import pyopencl as cl
 
 from clgemm.core.cache import holds_contexts, on_forget, release_contexts
+from clgemm.core.host_blas import processor_facts
 from clgemm.core.problem import FLOAT_BYTES
 from clgemm.core.traits import Identity, Limits, Traits, runtime_of, short_platform
 from clgemm.core.transfer import TransferConfig
@@ -337,14 +336,8 @@ def where(device: Device) -> str:
     return found
 
 
-@functools.cache
 def _processor() -> str:
     """Return the processor's model, stepping and extensions, which determine compiled code."""
-    try:
-        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
-            first = [line.partition(":") for line in itertools.takewhile(str.strip, file)]
-    except OSError:
-        return platform.processor()
     names = "vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features"
-    found = {name.strip(): value.strip() for name, _, value in first}
-    return ", ".join(found.get(name, "") for name in names)
+    found = processor_facts()
+    return ", ".join(found.get(x, "") for x in names) if found else platform.processor()

@@ -153,7 +153,7 @@ def program_keys(where: str, steps: Iterable[Step], limit: int = LARGE_GRID) -> 
 
 
 def are_built(keys: Iterable[str]) -> bool:
-    """Tell whether programs are in the caches on disk, as far as a trial has recorded it."""
+    """Return whether programs are in the caches on disk, as far as a trial has recorded it."""
     for key in keys:
         if key not in _built:
             if recall(key) is not True:
