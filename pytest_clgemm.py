@@ -68,10 +68,10 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     """Name the devices that are tested, and those that are left out, if the option is given."""
     if not _wanted(config):
         return []
-    from clgemm.hardware.choice import left_out
+    from clgemm.hardware.choice import failed_devices
 
     lines = [f"OpenCL device: {device.label}" for device in _devices(config)]
-    return lines + [f"left out: {device.label}: {why}" for device, why in left_out().items()]
+    return lines + [f"left out: {device.label}: {why}" for device, why in failed_devices().items()]
 
 
 def _name(device: Device | None) -> str:
@@ -106,7 +106,7 @@ def opencl_device(request: pytest.FixtureRequest) -> Device:
 @contextmanager
 def _everything_on(device: Device) -> Iterator[None]:
     """Choose a device and run every product on it; put back what was before."""
-    from clgemm.core.named import named
+    from clgemm.core.settings import named
     from clgemm.hardware import choice
 
     chosen, before = named.by_process, os.environ.get(THRESHOLD)

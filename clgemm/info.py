@@ -15,20 +15,19 @@ from clgemm.hardware.choice import (
     NoDeviceError,
     check_again,
     devices,
+    failed_devices,
     get_device,
     get_devices,
-    left_out,
     reason,
 )
-from clgemm.hardware.device import Device, present
+from clgemm.hardware.device import Device, identify, present
 from clgemm.hardware.diagnosis import findings, remedy
-from clgemm.hardware.identity import identify
 from clgemm.planning.planner import families
 from clgemm.planning.serving import serving
 from clgemm.records.costs import file as costs_file
 from clgemm.records.costs import measured_costs
-from clgemm.records.lookup import user_file
-from clgemm.records.verified import COMMAND, all_verified, standing
+from clgemm.records.tuned import user_file
+from clgemm.records.verified import COMMAND, all_verified, verification
 from clgemm.runtime.kept import kept_bytes
 from clgemm.runtime.worker import missing
 from clgemm.side.settings import (
@@ -78,7 +77,7 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
         "OpenCL": _opencl(),
         "OpenCL devices": {str(i): _described(d) for i, d in enumerate(devices())} or "none works",
         "Devices that cannot be used": {
-            d.label: {"why": why, "what helps": remedy(d)} for d, why in left_out().items()
+            d.label: {"why": why, "what helps": remedy(d)} for d, why in failed_devices().items()
         }
         or "none",
         "Chosen device": _chosen(),
@@ -219,7 +218,7 @@ def _verification() -> dict[str, str]:
     except (RuntimeError, ValueError):
         return {"none": "there is no device"}
     who, records = identify(device), all_verified()
-    found = {family.name: standing(who, family.name, records) for family in families(device)}
+    found = {family.name: verification(who, family.name, records) for family in families(device)}
     if any(words.startswith("not verified") for words in found.values()):
         found["what helps"] = f"'{COMMAND}' verifies this device"
     return found

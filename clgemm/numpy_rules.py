@@ -13,9 +13,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from clgemm.core.layout import broadcast_batch, merged
-from clgemm.core.nesting import RejectedError
 from clgemm.core.precision import chosen_precision
+from clgemm.core.problem import broadcast_batch, merged
+from clgemm.core.threads import RejectedError
 from clgemm.runtime import results
 from clgemm.runtime.operands import (
     AnyArray,

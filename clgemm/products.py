@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
-from clgemm.core.nesting import NestedCallError, RejectedError
 from clgemm.core.precision import chosen_precision
+from clgemm.core.threads import NestedCallError, RejectedError
 from clgemm.numpy_rules import (
     FLOAT32,
     Batches,

@@ -8,7 +8,7 @@ family has for them on the device at hand: every config, with and without packin
 numbers of slices. The peer is PyTorch's product by cuBLAS, where PyTorch has a GPU.
 
 `fit` finds the values of `clgemm.core.costs.Costs`, or for CPUs of
-`clgemm.core.cpu_costs.CpuCosts`, with the least squares of the logarithms of expected over measured
+`clgemm.core.costs.CpuCosts`, with the least squares of the logarithms of expected over measured
 times, and prints them. It also prints by how much the plans with the least expected times are
 slower than those that were measured as the fastest: in the same data, or in those of ``--check``.
 It needs no device.
@@ -37,13 +37,10 @@ import numpy as np
 
 from clgemm.bench.cases import Case, stored_shape, viewed
 from clgemm.bench.draws import Bounds, random_cases
-from clgemm.core.config import Limits
-from clgemm.core.costs import H200, Costs
-from clgemm.core.cpu_costs import POCL, CpuCosts
-from clgemm.core.layout import Layout
-from clgemm.core.problem import Problem
-from clgemm.core.steps import Plan
-from clgemm.core.traits import Traits
+from clgemm.core.costs import H200, POCL, Costs, CpuCosts
+from clgemm.core.plan import Plan
+from clgemm.core.problem import Layout, Problem
+from clgemm.core.traits import Limits, Traits
 from clgemm.kernels import FAMILIES
 from clgemm.kernels.common.family import Choice, Family
 from clgemm.kernels.tiled import plan as tiled_plan

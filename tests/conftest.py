@@ -29,13 +29,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import clgemm
-from clgemm.core import caches
-from clgemm.core.named import named
+from clgemm.core import cache
+from clgemm.core.settings import named
 from clgemm.hardware import trial
 from clgemm.hardware.choice import devices, no_device
 from clgemm.planning import planner
-from clgemm.records import lookup
-from clgemm.records.record import Findings
+from clgemm.records import tuned
+from clgemm.records.tuned import Findings
 from clgemm.runtime import call_cache, workspace
 from clgemm.runtime.workspace import Workspace
 
@@ -107,15 +107,15 @@ def alone(monkeypatch, tmp_path):
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
 
     def ship(*records):
-        monkeypatch.setattr(lookup, "shipped", lambda: Findings(records, ()))
-        caches.forget_plans()
+        monkeypatch.setattr(tuned, "shipped", lambda: Findings(records, ()))
+        cache.forget_plans()
 
     ship()
-    lookup.forget()
+    tuned.forget()
     yield ship
     monkeypatch.undo()
-    lookup.forget()
-    caches.forget_plans()
+    tuned.forget()
+    cache.forget_plans()
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ import numpy as np
 from kernels.test_kernels import ODD_LANES, ODD_SKINNY, ODD_TILES, OUTER, choice_of
 
 import clgemm
-from clgemm.core.caches import forget_plans
-from clgemm.hardware.identity import find
+from clgemm.core.cache import forget_plans
+from clgemm.hardware.device import find
 from clgemm.kernels import family_named
 from clgemm.planning import planner
 from clgemm.records.verdicts import Verdict

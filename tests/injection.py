@@ -31,8 +31,8 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 import clgemm
-from clgemm.core import caches
-from clgemm.core.transfer_config import TransferConfig
+from clgemm.core import cache
+from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.choice import devices
 from clgemm.runtime import programs, workspace
 from clgemm.runtime.transfer import staging
@@ -232,7 +232,7 @@ MAY_REFUSE = ("sgemm", "device arrays", "same")
 
 def forget():
     """Clear all caches, so that the next call plans, builds and allocates again."""
-    caches.forget_plans()
+    cache.forget_plans()
     workspace.workspace.cache_clear()
     programs._programs.clear()
     staging._all.clear()

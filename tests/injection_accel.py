@@ -27,7 +27,7 @@ import numpy as np
 
 import clgemm
 from clgemm.accel import enabled, report, session
-from clgemm.core.caches import forget_plans
+from clgemm.core.cache import forget_plans
 from clgemm.runtime.workspace import workspace
 from clgemm.side import preparation
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from clgemm.core.config import Limits
-from clgemm.core.identity import Identity
-from clgemm.core.shapes import Shape
+from clgemm.core.problem import Shape
+from clgemm.core.traits import Identity, Limits
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.direct.family import DirectConfig
 from clgemm.kernels.pack.plan import pack_config
-from clgemm.records import lookup
-from clgemm.records.record import Record, kernels_hash
+from clgemm.records import tuned
+from clgemm.records.tuned import Record, kernels_hash
 
 GPU = Identity("A100", "GPU", "NVIDIA", "NVIDIA CUDA, OpenCL 3.0", "580", "compute capability 8.0")
 CPU = Identity("Xeon", "CPU", "Intel", "Portable Computing Language, PoCL 3.1", "3.1", "AVX-512")
@@ -38,5 +37,5 @@ def served(device=GPU, family="direct", name="tiny", limits=LIMITS):
     """What may serve, in order, and whether it is validated."""
     return [
         (x.record.choice.config, x.validated)
-        for x in lookup.candidates(device, limits, family, name)
+        for x in tuned.candidates(device, limits, family, name)
     ]

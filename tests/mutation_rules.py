@@ -12,7 +12,7 @@ __all__ = ["ROOT", "Mutant", "in_turns"]
 
 ROOT = Path(__file__).resolve().parents[1]
 PLANNING = ("planner.py", "bounded.py", "cut.py", "transfers.py")
-CORE = ("layout.py", "problem.py", "shapes.py", "steps.py", "transfer.py")
+CORE = ("problem.py", "plan.py", "transfer.py")
 
 
 @dataclass(frozen=True)

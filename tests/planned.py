@@ -8,12 +8,11 @@ from typing import Any
 
 from strategies import GPU_LIMITS
 
-from clgemm.core import steps
-from clgemm.core.config import KernelConfig, Limits
-from clgemm.core.layout import Layout
-from clgemm.core.problem import Problem
-from clgemm.core.steps import Argument, Plan, Step
-from clgemm.core.traits import Traits
+from clgemm.core import plan as plans
+from clgemm.core.config import KernelConfig
+from clgemm.core.plan import Argument, Plan, Step
+from clgemm.core.problem import Layout, Problem
+from clgemm.core.traits import Limits, Traits
 from clgemm.kernels import family_named
 from clgemm.kernels.common.family import Choice, Fallback
 from clgemm.planning.bounded import bounded
@@ -61,7 +60,7 @@ def work_of(step: Step) -> int:
 
 def matrices_of(step: Step) -> int:
     """The matrices of a launch."""
-    return steps.matrices_of(step.arguments["counts"])
+    return plans.matrices_of(step.arguments["counts"])
 
 
 def traits_with(limits: Limits, kind: str = "GPU", **others: Any) -> Traits:

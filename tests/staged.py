@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from clgemm.core.transfer_config import TransferConfig
+from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.device import Device
 
 __all__ = ["TINY", "integers", "limited"]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from clgemm.core.config import Limits
-from clgemm.core.layout import Layout
+from clgemm.core.problem import Layout
+from clgemm.core.traits import Limits
 from clgemm.testing import DATA, EXACT, GemmProblem, Operand, gamma, gemm_problems, layouts, sides
 from clgemm.testing.assertions import UNIT_ROUNDOFF
 from clgemm.testing.problems import made

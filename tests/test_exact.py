@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import clgemm
 from clgemm import numpy_rules
-from clgemm.core.layout import Layout
-from clgemm.core.nesting import RejectedError
+from clgemm.core.problem import Layout
+from clgemm.core.threads import RejectedError
 from clgemm.kernels.exact.plan import (
     DTYPES,
     RESULTS,

@@ -10,7 +10,7 @@ import pyopencl.array as cl_array
 import pytest
 
 import clgemm
-from clgemm.core.caches import forget_plans
+from clgemm.core.cache import forget_plans
 from clgemm.runtime import bound_plan
 
 RNG = np.random.default_rng(5)

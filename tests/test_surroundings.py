@@ -26,7 +26,7 @@ from injection import AT_ONCE
 from strategies import integers
 
 import clgemm
-from clgemm.core.caches import release_contexts
+from clgemm.core.cache import release_contexts
 from clgemm.hardware import device as hardware
 from clgemm.hardware.device import Device, most_contexts, of_queue
 from clgemm.runtime.workspace import Workspace

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clgemm.core import caches
+from clgemm.core import cache
 from clgemm.hardware import trial
 from clgemm.records import verdicts
 
@@ -17,7 +17,7 @@ def begin_anew() -> None:
     """Forget what this process knows of trials, as a new one would not know it."""
     trial.stop()
     verdicts.forget()
-    caches.forget_plans()
+    cache.forget_plans()
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, fault: str, **variables: str) -> None:

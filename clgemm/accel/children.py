@@ -39,7 +39,7 @@ def accelerate_children(settings: Settings) -> None:
 
     device = None
     if settings.device is not None:
-        from clgemm.hardware.identity import identity
+        from clgemm.hardware.device import identity
 
         device = identity(settings.device)
     os.environ[VARIABLE] = json.dumps({"threshold": settings.least, "device": device})

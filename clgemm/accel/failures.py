@@ -12,7 +12,7 @@ from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from clgemm.accel.inside import BUSY
-from clgemm.core.nesting import NestedCallError
+from clgemm.core.threads import NestedCallError
 from clgemm.side import preparation
 from clgemm.side.report import LeftOut
 

@@ -23,7 +23,7 @@ from clgemm.accel.inside import RunningProducts
 from clgemm.accel.places import disguised
 from clgemm.accel.semantics import NO_ERRORS, FloatErrors, errors_of, raise_again, reports
 from clgemm.accel.settings import Settings
-from clgemm.core.nesting import RejectedError
+from clgemm.core.threads import RejectedError
 from clgemm.numpy_rules import (
     EXACT,
     FLOAT32,

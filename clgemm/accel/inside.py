@@ -10,7 +10,7 @@ import threading
 import time
 from types import FrameType
 
-from clgemm.core.frames import current_frames
+from clgemm.core.threads import current_frames
 
 __all__ = ["BUSY", "CLOSED", "RunningProducts"]
 

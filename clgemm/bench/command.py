@@ -32,8 +32,7 @@ from clgemm.bench.survey import SurveyReport
 from clgemm.core.host_blas import usable_processors
 from clgemm.core.precision import chosen_precision
 from clgemm.hardware.choice import find_devices, get_devices
-from clgemm.hardware.device import Device
-from clgemm.hardware.identity import identity
+from clgemm.hardware.device import Device, identity
 from clgemm.output import require_picture, require_writable, written
 from clgemm.terminal import duration, positive, progress
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from clgemm.core.config import KernelConfig
+from clgemm.core.plan import Step
 from clgemm.core.precision import chosen_precision
-from clgemm.core.steps import Step
 from clgemm.hardware.device import Device
 from clgemm.kernels import FAMILIES
 from clgemm.planning.planner import plan_of

@@ -211,7 +211,7 @@ class Worker(Child):
     contender : str
         The contender's name.
     identified : list of str
-        The device, as `clgemm.hardware.identity.identity` returns it.
+        The device, as `clgemm.hardware.device.identity` returns it.
     variables : mapping of str to str
         Its whole environment.
     """

@@ -37,7 +37,7 @@ library, identified = np, sys.argv[2:]
 if sys.argv[1] == "clgemm":
     import clgemm as library
 times["import_s"] = time.perf_counter() - begin
-from clgemm.hardware.identity import find
+from clgemm.hardware.device import find
 a, b = np.ones((2, {SIZE}, {SIZE}), np.float32)
 c = np.zeros_like(a)
 for name in ("first_s", "second_s"):
@@ -74,7 +74,7 @@ def cold_start(
     Parameters
     ----------
     identified : list of str
-        The device, as `clgemm.hardware.identity.identity` returns it.
+        The device, as `clgemm.hardware.device.identity` returns it.
     variables : mapping of str to str
         The processes' environment.
     repeat : int

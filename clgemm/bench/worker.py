@@ -46,7 +46,7 @@ class Server:
         """The OpenCL device; None for a host's BLAS, beside which no runtime's threads must be."""
         if self._device is None and PEERS.get(self.contender) != HOST:
             import clgemm
-            from clgemm.hardware.identity import find
+            from clgemm.hardware.device import find
 
             each = [self.identified[i : i + 3] for i in range(0, len(self.identified), 3)]
             devices = [find(one) for one in each]

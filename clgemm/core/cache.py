@@ -1,4 +1,8 @@
-"""The cache folder: where it is, and how files in it are read and replaced.
+"""Caches: the folder of files that outlive a process, and the registry of those in memory.
+
+A cache in memory that depends on records, measured times or verdicts is registered here by the
+module that owns it, so that `forget_plans` clears it. A cache that holds devices, contexts or
+queues and nothing that goes out of date is registered for `release_contexts`.
 
 Modules that take long to import are imported where they are needed: each program imports this one.
 """
@@ -14,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -23,9 +27,11 @@ if TYPE_CHECKING:
 __all__ = [
     "CACHE_VARIABLE",
     "UNFINISHED_SECONDS",
-    "append",
     "cache_folder",
     "folder_problem",
+    "forget_plans",
+    "forgettable",
+    "holds_contexts",
     "is_private",
     "is_writable",
     "kept_folder",
@@ -33,8 +39,11 @@ __all__ = [
     "make_room",
     "make_room_for_verdicts",
     "nearest",
+    "note",
+    "on_forget",
     "program_cache_folder",
     "recall",
+    "release_contexts",
     "remember",
     "replace",
     "rewrite",
@@ -99,7 +108,7 @@ def _temporary_place() -> Path:
 
 
 def is_private(folder: Path) -> bool:
-    """Make a folder in a place that all users share, and tell whether it is this user's alone.
+    """Make a folder in a place that all users share. Return whether it is this user's alone.
 
     Another user could have made it first.
     """
@@ -120,7 +129,7 @@ def nearest(folder: Path) -> Path:
 
 
 def is_writable(folder: Path) -> bool:
-    """Tell whether files can be made in a folder, which need not exist yet."""
+    """Return whether files can be made in a folder, which need not exist yet."""
     try:
         existing = nearest(folder)
         return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
@@ -198,96 +207,12 @@ def rewrite(path: Path, change: Callable[[str | None], str]) -> None:
     OSError
         If the file cannot be written; it is then unchanged.
     """
-    import tempfile
-
     with locked(path):
         try:
             old = path.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             old = None
-        text = change(old)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=path.stem, suffix=".new", delete=False
-        ) as file:
-            new = Path(file.name)
-            try:
-                file.write(text)
-                file.flush()
-                # Without this, a crash could leave an empty file under the new name.
-                os.fsync(file.fileno())
-            except OSError:
-                new.unlink()
-                raise
-        new.replace(path)
-
-
-def read_entries(path: Path, field: str, version: int, advice: str) -> dict[str, Any]:
-    """Return the entries of a JSON file by key, unchecked: a user may edit it.
-
-    Empty if there is no file. If it is broken or of another version, a warning gives the advice.
-
-    Parameters
-    ----------
-    field : str
-        The name under which the file holds its entries.
-    """
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return {}
-    held = _entries_in(text, field, version)
-    if held is None:
-        warn_once(f"{path} {advice}")
-    return held or {}
-
-
-def keep_entry(
-    path: Path, field: str, version: int, key: str, make: Callable[[Any], Any], lost: str
-) -> None:
-    """Store an entry of a file that `read_entries` reads; the others stay.
-
-    Parameters
-    ----------
-    make : callable
-        Takes the old entry, or None, and returns the new one.
-    lost : str
-        What a warning says if the file cannot be written.
-    """
-    import json
-
-    def changed(old: str | None) -> str:
-        held = (_entries_in(old, field, version) if old else None) or {}
-        entries = held | {key: make(held.get(key))}
-        return json.dumps({"format": version, field: entries}, indent=1)
-
-    try:
-        rewrite(path, changed)
-    except OSError as error:
-        warn_unkept(path, error, lost)
-
-
-def _entries_in(text: str, field: str, version: int) -> dict[str, Any] | None:
-    """Return the entries in a file's text; None if it is broken or of another version."""
-    import json
-
-    try:
-        whole = json.loads(text)
-        return dict(whole[field]) if whole["format"] == version else None
-    except (ValueError, TypeError, KeyError):
-        return None
-
-
-def append(path: Path, line: str) -> None:
-    """Add a line to a file; create the file and its folder if they do not exist.
-
-    Raises
-    ------
-    OSError
-        If the folder or the file cannot be written.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(line + "\n")
+        replace(path, change(old).encode(), is_durable=True)
 
 
 def recall(key: str) -> Any:
@@ -345,8 +270,13 @@ def _verdict_file(key: str) -> Path:
     return kept_folder() / "verdicts" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 
-def replace(path: Path, content: bytes) -> None:
+def replace(path: Path, content: bytes, is_durable: bool = False) -> None:
     """Write a file atomically: no process sees a part of it.
+
+    Parameters
+    ----------
+    is_durable : bool, optional
+        Whether to wait for the disk. Without, a crash of the system could leave an empty file.
 
     Raises
     ------
@@ -359,6 +289,9 @@ def replace(path: Path, content: bytes) -> None:
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
+            if is_durable:
+                file.flush()
+                os.fsync(file.fileno())
         Path(name).replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -403,3 +336,56 @@ def make_room(
 def _remove(path: str) -> None:
     with contextlib.suppress(OSError):  # another process may have removed it
         os.unlink(path)  # noqa: PTH108 - `scandir` gives paths as text
+
+
+class _Cached(Protocol):
+    """A function that `functools.lru_cache` or `functools.cache` has wrapped."""
+
+    def cache_clear(self) -> None: ...
+
+
+F = TypeVar("F", bound=_Cached)
+K = TypeVar("K")
+V = TypeVar("V")
+
+# The functions that clear the caches. A module registers its own on import, after the modules that
+# it imports. So a cleared cache is never filled again from one that is still out of date.
+_clearers: list[Callable[[], object]] = []
+_holders: list[Callable[[], object]] = []
+
+
+def on_forget(clear: Callable[[], object]) -> None:
+    """Register a function that clears a cache."""
+    _clearers.append(clear)
+
+
+def forgettable(cached: F) -> F:
+    """Register a cached function: a decorator above ``functools.lru_cache``."""
+    on_forget(cached.cache_clear)
+    return cached
+
+
+def forget_plans() -> None:
+    """Clear all registered caches, so that the next calls are planned anew."""
+    for clear in _clearers:
+        clear()
+
+
+def holds_contexts(cached: F) -> F:
+    """Register a cached function that keeps contexts alive: a decorator as `forgettable`."""
+    _holders.append(cached.cache_clear)
+    return cached
+
+
+def release_contexts() -> None:
+    """Clear all caches that keep contexts alive; those still in use are found or made again."""
+    forget_plans()
+    for clear in _holders:
+        clear()
+
+
+def note(notes: dict[K, V], key: K, value: V, most: int) -> None:
+    """Keep a value by its key. With `most` values, all are dropped first: no order is kept."""
+    if len(notes) >= most:
+        notes.clear()
+    notes[key] = value

@@ -268,7 +268,7 @@ def trial_child(identified: list[str], name: str = "the trial") -> Child:
     Parameters
     ----------
     identified : list of str
-        The device, as `clgemm.hardware.identity.identity` returns it.
+        The device, as `clgemm.hardware.device.identity` returns it.
     name : str, optional
         Its name in messages.
     """

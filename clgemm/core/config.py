@@ -1,4 +1,4 @@
-"""What the configs of all kernel families share: limits, constraints and macros. Pure.
+"""What the configs of all kernel families share: constraints, macros, expected times. Pure.
 
 Each kernel has one frozen dataclass in ``kernels/<family>/``. Its fields are the kernel's
 parameters; in capitals they are its macros. It states each constraint once, for the planner, the
@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from clgemm.core.costs import H200, Costs
-from clgemm.core.cpu_costs import POCL, CpuCosts
-from clgemm.core.layout import FLOAT_BYTES
+from clgemm.core.traits import Limits
 
 __all__ = [
-    "FLOAT_BYTES",
     "KernelConfig",
     "Launch",
-    "Limits",
     "multiple",
     "positive",
     "tunable_of",
@@ -32,73 +28,11 @@ __all__ = [
 VECTOR_WIDTHS = (1, 2, 4, 8, 16)  # OpenCL C has float3 too, but it is stored as float4
 
 
-@dataclass(frozen=True)
-class Limits:
-    """The limits of a device, and what its kernels can use.
-
-    Attributes
-    ----------
-    local_memory_bytes : int
-        Local memory of one work-group.
-    work_group_size : int
-        Most work-items in the first dimension of one work-group.
-    allocation_bytes : int
-        The largest single buffer.
-    compute_units : int
-        Work-groups that can run at the same time.
-    vector_width : int
-        Floats in one native vector of a work-item; 1 on GPUs, whose hardware spreads work-items
-        over its lanes.
-    fused_split_k : bool
-        Whether work-groups can read what others of the same launch have written
-        (kernels/split_k/fused.cl).
-    asynchronous_copies : bool
-        Whether kernels can copy from global to local memory without registers, and limit their
-        registers: those of NVIDIA's GPUs from compute capability 8.0 on (kernels/tiled/copies.cl).
-    persisting_cache_bytes : int
-        The part of a large operand that kernels can keep in the last cache from call to call
-        (kernels/skinny_gpu/skinny_gpu.cl); 0 if kernels cannot control that.
-    costs, cpu_costs : Costs, CpuCosts
-        What launches cost where hardware spreads work-items over lanes, and where they have
-        vectors.
-    """
-
-    local_memory_bytes: int
-    work_group_size: int
-    allocation_bytes: int
-    compute_units: int
-    vector_width: int
-    fused_split_k: bool = False
-    asynchronous_copies: bool = False
-    persisting_cache_bytes: int = 0
-    costs: Costs = H200
-    cpu_costs: CpuCosts = POCL
-
-    @property
-    def has_vectors(self) -> bool:
-        """Whether work-items have vectors; otherwise the hardware spreads work-items over lanes."""
-        return self.vector_width > 1
-
-    def with_costs(self, costs: Costs | CpuCosts) -> Limits:
-        """Return limits with other costs."""
-        if isinstance(costs, CpuCosts):
-            return replace(self, cpu_costs=costs)
-        return replace(self, costs=costs)
-
-
 class Launch(NamedTuple):
-    """A launch of a kernel on a device, whose time is expected.
+    """A launch of a kernel on a device, whose time is expected."""
 
-    Attributes
-    ----------
-    groups : int
-        Work-groups.
-    arguments : mapping
-        The kernel's arguments by name: see `clgemm.core.steps.Step`.
-    """
-
-    groups: int
-    arguments: Mapping[str, Any]
+    groups: int  # work-groups
+    arguments: Mapping[str, Any]  # the kernel's arguments by name: see `clgemm.core.plan.Step`
     limits: Limits
 
 

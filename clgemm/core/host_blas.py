@@ -1,10 +1,10 @@
-"""The host's BLAS in this process, and its threads."""
+"""The host: its processor, and NumPy's BLAS and its threads in this process."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
+import itertools
 import os
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,11 @@ __all__ = [
     "blas_label",
     "blas_threads",
     "has_avx512",
+    "processor_facts",
     "usable_processors",
 ]
 
+CPUINFO = Path("/proc/cpuinfo")
 # The environment variables that each BLAS reads; the first that is set counts.
 VARIABLES = {
     "openblas": ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"),
@@ -36,14 +38,19 @@ def blas_threads() -> int:
 
 
 @functools.cache
-def has_avx512() -> bool:
-    """Tell whether this processor has AVX-512, as far as Linux reports it."""
+def processor_facts() -> dict[str, str]:
+    """Return what Linux reports of the first processor, by name; empty on other systems."""
     try:
-        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
-            flags = next((line for line in file if line.startswith("flags")), "")
+        with CPUINFO.open(encoding="utf-8", errors="replace") as file:
+            lines = [line.partition(":") for line in itertools.takewhile(str.strip, file)]
     except OSError:
-        return False
-    return "avx512f" in flags
+        return {}
+    return {name.strip(): value.strip() for name, _, value in lines}
+
+
+def has_avx512() -> bool:
+    """Return whether this processor has AVX-512, as far as Linux reports it."""
+    return "avx512f" in processor_facts().get("flags", "").split()
 
 
 @functools.cache
@@ -85,11 +92,6 @@ def blas_label() -> str:
     """Return what the host's times depend on: NumPy, its BLAS, the threads and the processor."""
     import numpy as np
 
-    model = ""
-    with contextlib.suppress(OSError):
-        text = Path("/proc/cpuinfo").read_text("utf-8", "replace")[:4096]
-        model = next(
-            (x.partition(":")[2].strip() for x in text.splitlines() if "model name" in x), ""
-        )
+    model = processor_facts().get("model name", "")
     cores, threads = usable_processors(), _from_environment()
     return f"NumPy {np.__version__}, {_blas_name()}, {threads} threads, {cores} cores of {model}"

@@ -12,7 +12,7 @@ OWN = "clgemm."
 
 
 def is_imported(name: str) -> bool:
-    """Tell whether a module is imported completely."""
+    """Return whether a module is imported completely."""
     module = sys.modules.get(name)
     return module is not None and not getattr(
         getattr(module, "__spec__", None), "_initializing", False

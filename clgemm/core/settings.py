@@ -1,24 +1,21 @@
-"""Parsing of settings from arguments, the command line and the environment."""
+"""What a program has set: environment variables, numbers in arguments, and named devices."""
 
 from __future__ import annotations
 
 import math
 import os
+from contextvars import ContextVar
 from typing import Any
 
-__all__ = ["Variable", "require_threshold", "whole_number"]
+__all__ = ["Named", "Variable", "named", "require_threshold", "whole_number"]
 
 
 class Variable:
     """An environment variable that every product looks up.
 
     ``os.environ.get`` raises and catches an exception for a variable that is not set. That is slow
-    beside a small product, so `get` first looks the name up in the underlying dict.
-
-    Attributes
-    ----------
-    values, key
-        That dict, and the name in there.
+    beside a small product, so `get` first looks the name up in the underlying dict: `key` in
+    `values`.
     """
 
     def __init__(self, name: str) -> None:
@@ -71,3 +68,19 @@ def require_threshold(value: Any) -> int | None:
     if value is not None and (not isinstance(value, int) or value < 0):
         raise ValueError(f"threshold={value!r} is not a whole number of multiply-adds")
     return value
+
+
+class Named:
+    """The devices of `set_device`, and of the innermost `device` block, as `Device` objects."""
+
+    def __init__(self) -> None:
+        self.by_process: tuple[Any, ...] | None = None
+        # Of a thread or task; None outside all blocks.
+        self.by_block: ContextVar[tuple[Any, ...] | None] = ContextVar("device", default=None)
+
+    def __call__(self) -> tuple[Any, ...] | None:
+        """Return the devices that count now; None if the program has named none."""
+        return self.by_block.get() or self.by_process
+
+
+named = Named()

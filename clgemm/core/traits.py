@@ -1,52 +1,71 @@
-"""The traits of a device: numbers and flags, known before anything runs on it. Pure."""
+"""What is known of a device before anything runs on it: limits, traits and identity. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from clgemm.core.config import Limits
+from clgemm.core.costs import H200, POCL, Costs, CpuCosts
 
-__all__ = ["MANY_CORES", "Traits"]
+__all__ = ["MANY_CORES", "Identity", "Limits", "Traits", "runtime_of", "short_platform"]
 
 # Compute units. From this number on, waiting for other cores costs more than packing.
 MANY_CORES = 8
 
 
 @dataclass(frozen=True)
+class Limits:
+    """The limits of a device, and what its kernels can use."""
+
+    local_memory_bytes: int  # local memory of one work-group
+    work_group_size: int  # most work-items in the first dimension of one work-group
+    allocation_bytes: int  # the largest single buffer
+    compute_units: int  # work-groups that can run at the same time
+    # Floats in one native vector of a work-item; 1 on GPUs, whose hardware spreads work-items over
+    # its lanes.
+    vector_width: int
+    # Whether work-groups can read what others of the same launch have written
+    # (kernels/split_k/fused.cl).
+    fused_split_k: bool = False
+    # Whether kernels can copy from global to local memory without registers, and limit their
+    # registers: those of NVIDIA's GPUs from compute capability 8.0 on (kernels/tiled/copies.cl).
+    asynchronous_copies: bool = False
+    # The part of a large operand that kernels can keep in the last cache from call to call
+    # (kernels/skinny_gpu/skinny_gpu.cl); 0 if kernels cannot control that.
+    persisting_cache_bytes: int = 0
+    # What launches cost where hardware spreads work-items over lanes, and where they have vectors.
+    costs: Costs = H200
+    cpu_costs: CpuCosts = POCL
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether work-items have vectors; otherwise the hardware spreads work-items over lanes."""
+        return self.vector_width > 1
+
+    def with_costs(self, costs: Costs | CpuCosts) -> Limits:
+        """Return limits with other costs."""
+        if isinstance(costs, CpuCosts):
+            return replace(self, cpu_costs=costs)
+        return replace(self, costs=costs)
+
+
+@dataclass(frozen=True)
 class Traits:
-    """The traits of a device, from which kernel families decide.
+    """The traits of a device, from which kernel families decide."""
 
-    Attributes
-    ----------
-    limits : Limits
-        The limits of its kernels.
-    kind : {"CPU", "GPU", "accelerator"}
-    is_nvidia : bool
-        Whether NVIDIA's driver runs it: registers, caches and assembly are then NVIDIA's.
-    capability : tuple of int
-        NVIDIA's compute capability; (0, 0) for other devices.
-    register_width : int
-        Floats in a vector register of a CPU, as the runtime's compiler uses it; 1 for other
-        devices.
-    is_vector_compiler : bool
-        Whether the compiler is a Clang for the CPU itself, which has ``__builtin_prefetch``.
-    is_amd : bool
-        Whether a CPU is AMD's.
-    wants_fma : bool
-        Whether kernels are faster with ``fma()`` than with ``a * b + c``: Intel's compiler for
-        CPUs.
-    steals_work : bool
-        Whether free threads of a CPU's runtime take over the work of those that wait for a core.
-    """
-
-    limits: Limits
-    kind: str
+    limits: Limits  # the limits of its kernels
+    kind: str  # {"CPU", "GPU", "accelerator"}
+    # Whether NVIDIA's driver runs it: registers, caches and assembly are then NVIDIA's.
     is_nvidia: bool = False
-    capability: tuple[int, int] = (0, 0)
+    capability: tuple[int, int] = (0, 0)  # NVIDIA's compute capability; (0, 0) for other devices
+    # Floats in a vector register of a CPU, as the runtime's compiler uses it; 1 for other devices.
     register_width: int = 1
+    # Whether the compiler is a Clang for the CPU itself, which has ``__builtin_prefetch``.
     is_vector_compiler: bool = False
+    # Whether kernels are faster with ``fma()`` than with ``a * b + c``: Intel's compiler for CPUs.
     wants_fma: bool = False
-    is_amd: bool = False
+    is_amd: bool = False  # whether a CPU is AMD's
+    # Whether free threads of a CPU's runtime take over the work of those that wait for a core.
     steals_work: bool = False
 
     @property
@@ -66,3 +85,30 @@ class Traits:
     def has_many_cores(self) -> bool:
         """Whether there are so many cores that waiting for one another is expensive."""
         return self.limits.compute_units >= MANY_CORES
+
+
+def short_platform(platform: str) -> str:
+    """Return a platform's name and version, without the options of PoCL's build."""
+    return platform.partition("  ")[0]  # two spaces precede the options
+
+
+def runtime_of(platform: str) -> str:
+    """Return a platform's name without its version."""
+    return platform.partition(",")[0]
+
+
+class Identity(NamedTuple):
+    """The facts about a device that records are matched against."""
+
+    # As the driver reports them; `platform` includes the runtime's version.
+    name: str
+    kind: str
+    vendor: str
+    platform: str
+    driver: str
+    architecture: str  # the vector extension of a CPU or the generation of a GPU
+
+    @property
+    def runtime(self) -> str:
+        """The platform without its version."""
+        return runtime_of(self.platform)

@@ -1,4 +1,4 @@
-"""Schedules for products of host arrays: which tile is computed when, and what is loaded for it.
+"""Schedules for products of host arrays: which tile is computed when, and what is loaded. Pure.
 
 A tile is a product that the device makes in one piece: some matrices of a batch, or some rows,
 columns and depth of one product. While the device computes a tile, the operands of the next tile
@@ -10,26 +10,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
+from itertools import pairwise, product
 from typing import NamedTuple, TypeAlias
 
-from clgemm.core.steps import ceil_div
-from clgemm.core.tile_order import ramped, square_order
-from clgemm.core.transfer_config import TransferConfig
+from clgemm.core.plan import ceil_div
+from clgemm.core.problem import FLOAT_BYTES
 
 __all__ = [
-    "FLOAT_BYTES",
     "Block",
     "Stream",
     "Tile",
+    "TransferConfig",
     "count_pieces",
     "cuts",
     "make_stream",
     "pieces",
+    "ramped",
+    "square_order",
 ]
 
-FLOAT_BYTES = 4
 # Blocks of each operand and of the result that the device holds: one in use, one that comes in or
 # goes out, one in between.
 SLOTS = 3
@@ -40,44 +41,62 @@ GRAIN = 128
 Block: TypeAlias = tuple[slice, ...]
 
 
-class Tile(NamedTuple):
-    """One launch of a schedule: the product of a block of A and a block of B.
+@dataclass(frozen=True)
+class TransferConfig:
+    """The limits of transfers between host arrays and a device with memory of its own.
 
-    Attributes
-    ----------
-    blocks : tuple of Block
-        The blocks of A, B and C. Where A or B repeats one matrix along an axis of the batch, its
-        slice of that axis is the first element.
-    slots : tuple of int
-        The slot of each block on the device.
-    loads : tuple of int
-        The blocks to load first: 0 for A, 1 for B, 2 for C.
-    first, last : bool
-        Whether it is the first or the last tile of its block of C. Tiles after the first add to
-        C; the result of the last one goes out.
+    A product that fits the device is cut into tiles only so that its transfers overlap.
+    `tile_bytes`, `tiles`, `rows`, `ramp` and `square` hold for such tiles.
     """
 
+    memory_bytes: int  # device memory that the operands and the result of one call may take
+    threads: int  # threads of one call that copy
+    # Bytes from which on a call uses those threads; for fewer, the calling thread copies.
+    threaded_bytes: int = 2**22
+    # The largest chunk: pinned memory that one thread fills or empties for one transfer.
+    chunk_bytes: int = 2**22
+    chunks: int = 16  # the most chunks that one call may hold in each direction
+    # The most chunks that all calls together may hold, at least twice `chunks`.
+    pool_chunks: int = 64
+    tile_bytes: int = 2**23  # the fewest bytes that a tile moves
+    tiles: int = 4  # the most tiles of a product
+    rows: int = 256  # the fewest rows of a tile: fewer would leave parts of the device idle
+    # How often the rows of the first and last tiles are halved, so that they are done sooner.
+    ramp: int = 0
+    # Blocks per side of C, which are computed as A and B come in by turns. 0 for tiles of rows, for
+    # which B comes in whole before the first tile.
+    square: int = 0
+    square_bytes: int = 0  # the fewest bytes of B for which `square` holds
+    # The largest transfer of the first block that comes in and the last one that goes out, unless
+    # that makes many. 0 for no other limit than for the rest.
+    edge_bytes: int = 0
+    at_once_bytes: int = 2**26  # the most bytes of a product that is sent at once, without tiles
+    # The longest time in microseconds that such a product may take the device, if threads copy: the
+    # first tiles of a longer one are computed while others are on the way.
+    at_once_us: int = 500
+
+
+class Tile(NamedTuple):
+    """One launch of a schedule: the product of a block of A and a block of B."""
+
+    # The blocks of A, B and C. Where A or B repeats one matrix along an axis of the batch, its
+    # slice of that axis is the first element.
     blocks: tuple[Block, Block, Block]
-    slots: tuple[int, int, int]
-    loads: tuple[int, ...]
+    slots: tuple[int, int, int]  # the slot of each block on the device
+    loads: tuple[int, ...]  # the blocks to load first: 0 for A, 1 for B, 2 for C
+    # Whether it is the first or the last tile of its block of C. Tiles after the first add to C;
+    # the result of the last one goes out.
     first: bool
     last: bool
 
 
 class Stream(NamedTuple):
-    """The schedule of a product: its tiles in order.
-
-    Attributes
-    ----------
-    elements : tuple of int
-        Elements of a slot of A, B and C, which are those of the largest block.
-    slots : tuple of int
-        The number of slots of A, B and C.
-    """
+    """The schedule of a product: its tiles in order."""
 
     tiles: tuple[Tile, ...]
+    # Elements of a slot of A, B and C, which are those of the largest block.
     elements: tuple[int, int, int]
-    slots: tuple[int, int, int]
+    slots: tuple[int, int, int]  # the number of slots of A, B and C
 
 
 @lru_cache(maxsize=256)
@@ -245,6 +264,49 @@ def _rounded(size: int) -> int:
 def cuts(size: int, step: int) -> list[slice]:
     """Cut an axis into slices of `step`; an axis of length 0 is one slice."""
     return [slice(i, min(i + step, size)) for i in range(0, max(size, 1), max(step, 1))]
+
+
+def ramped(size: int, step: int, halvings: int, grain: int, least: int) -> list[slice]:
+    """Cut an axis into slices of `step`, with shorter ones at both ends.
+
+    The first slice takes ``step / 2**halvings``, and each of the next twice as much until `step`.
+    The last slices are the first ones in reverse. So the device starts before much has come in,
+    and little remains to go out after its last tile.
+
+    Parameters
+    ----------
+    grain : int
+        Slices but the last are multiples of this where `step` is.
+    least : int
+        The shortest slice, unless the axis or `step` is shorter.
+    """
+    sizes = []
+    for power in range(halvings, 0, -1):
+        part = max(-(-step // 2**power // grain) * grain, least)
+        if part < step:
+            sizes.append(part)
+    while 2 * sum(sizes) + step > size and sizes:
+        sizes.pop()  # the longest: an axis of few slices keeps the shortest
+    middle = size - 2 * sum(sizes)
+    whole, rest = divmod(middle, max(step, 1))
+    lengths = [*sizes, *[step] * whole, *([rest] if rest else []), *reversed(sizes)]
+    edges = [0]
+    for length in lengths:
+        edges.append(edges[-1] + length)
+    return [slice(i, j) for i, j in pairwise(edges)] or [slice(0, 0)]
+
+
+def square_order(rows: int, columns: int) -> Iterator[tuple[int, int]]:
+    """Yield the blocks of C, as row and column, so that each new block of A or B serves many.
+
+    After s blocks of A and s of B have come in, s squared blocks of C are computed. So the device
+    has work early, and A and B arrive in turns.
+    """
+    for step in range(max(rows, columns)):
+        if step < rows:
+            yield from ((step, j) for j in range(min(step, columns)))
+        if step < columns:
+            yield from ((i, step) for i in range(min(step + 1, rows)))
 
 
 def _stacks(batch: tuple[int, ...], matrices: int) -> Iterator[Block]:

@@ -19,8 +19,7 @@ from clgemm.hardware.choice import (
     matching,
     no_device,
 )
-from clgemm.hardware.device import Device
-from clgemm.hardware.identity import identity
+from clgemm.hardware.device import Device, identity
 
 __all__ = ["ONE_EACH", "Assigned", "Candidate", "assign", "candidates"]
 

@@ -13,14 +13,12 @@ from weakref import WeakSet
 
 import pyopencl as cl
 
-from clgemm.core.caches import forget_plans, forgettable
-from clgemm.core.named import named
-from clgemm.core.settings import Variable
+from clgemm.core.cache import forget_plans, forgettable
+from clgemm.core.settings import Variable, named
 from clgemm.hardware import trial
-from clgemm.hardware.device import Device, Present, of_queue, present, wrapped
+from clgemm.hardware.device import Device, Present, identity, of_queue, present, where, wrapped
 from clgemm.hardware.diagnosis import findings, remedy
 from clgemm.hardware.forks import require_unforked
-from clgemm.hardware.identity import identity, where
 from clgemm.records.verdicts import Verdict, about_device, discard, known, store
 
 __all__ = [
@@ -32,11 +30,11 @@ __all__ = [
     "chosen",
     "device",
     "devices",
+    "failed_devices",
     "find_device",
     "find_devices",
     "get_device",
     "get_devices",
-    "left_out",
     "matching",
     "no_device",
     "reason",
@@ -78,7 +76,7 @@ def devices() -> tuple[Device, ...]:
     return tuple(d for d, verdict in zip(here, checked(here), strict=True) if not verdict.reason)
 
 
-def left_out() -> dict[Device, str]:
+def failed_devices() -> dict[Device, str]:
     """Return the devices that do not work, each with the reason."""
     here = present().devices
     found = zip(here, checked(here), strict=True)
@@ -136,12 +134,12 @@ _fresh: WeakSet[Device] = WeakSet()  # devices that were checked for this proces
 
 
 def takes_addresses(device: Device) -> bool:
-    """Tell whether kernels take addresses of host memory in place of buffers, as checked."""
+    """Return whether kernels take addresses of host memory in place of buffers, as checked."""
     return device.claims_addresses and (verdict_on(device) or Verdict()).addresses
 
 
 def _is_broken(device: Device) -> bool:
-    """Tell whether a device is known not to work."""
+    """Return whether a device is known not to work."""
     return bool((verdict_on(device) or Verdict()).reason)
 
 
@@ -164,7 +162,7 @@ def broken(device: Device, verdict: Verdict) -> BrokenDeviceError:
 
 def no_device() -> NoDeviceError:
     """Return an error that says why no device works and what helps."""
-    return NoDeviceError(_why_no_device(present(), tuple(left_out().items())))
+    return NoDeviceError(_why_no_device(present(), tuple(failed_devices().items())))
 
 
 @functools.lru_cache(maxsize=1)  # where no device works, each large product asks
@@ -281,11 +279,11 @@ def _found(spec: Spec) -> tuple[Device, ...]:
         if not there:
             raise no_device()
         return tuple(d for d in there if d.kind == there[0].kind)
-    if "," not in spec:
-        return (find_device(spec),)
     try:
         return (find_device(spec),)  # a name may have a comma in it
     except ValueError:
+        if "," not in spec:
+            raise
         return tuple(find_device(each) for each in spec.split(","))
 
 

@@ -1,8 +1,11 @@
-"""OpenCL devices: their list, and the limits, context and queue of each."""
+"""OpenCL devices: their list, the limits, context and queue of each, and how each is identified."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import platform
+import re
 import threading
 from typing import Any, NamedTuple, cast
 from weakref import WeakSet
@@ -10,27 +13,30 @@ from weakref import WeakSet
 import numpy as np
 import pyopencl as cl
 
-from clgemm.core.caches import holds_contexts, on_forget, release_contexts
-from clgemm.core.config import Limits
-from clgemm.core.identity import runtime_of, short_platform
-from clgemm.core.traits import Traits
-from clgemm.core.transfer_config import TransferConfig
-from clgemm.hardware import drivers, runtimes
+from clgemm.core.cache import holds_contexts, on_forget, release_contexts
+from clgemm.core.host_blas import processor_facts
+from clgemm.core.problem import FLOAT_BYTES
+from clgemm.core.traits import Identity, Limits, Traits, runtime_of, short_platform
+from clgemm.core.transfer import TransferConfig
+from clgemm.hardware import runtimes
 from clgemm.hardware.forks import keep_in_children, opened, require_unforked
-from clgemm.hardware.pocl_threads import pinned_threads
+from clgemm.hardware.pocl import pinned_threads
 from clgemm.hardware.traits import POCL, limits_of, register_width, traits_of
 from clgemm.records.costs import measured_costs
 
 __all__ = [
     "Device",
     "Present",
+    "find",
+    "identify",
+    "identity",
     "is_in_order",
     "most_contexts",
     "of_queue",
     "present",
+    "where",
     "wrapped",
 ]
-
 
 # Caches may keep so many contexts of a device alive that the program has dropped, of a GPU as many
 # as take an eighth of its memory. NVIDIA's driver takes 530 MB for each (H100, 2026-11). A program
@@ -47,11 +53,6 @@ class Device:
 
     Products of host arrays run on `queue` if the device uses them in place, and otherwise on queues
     of their own. pyopencl arrays bring their own queues.
-
-    Attributes
-    ----------
-    transfer : TransferConfig or None
-        The limits of transfers; None for the defaults of its kind.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Device:
         transfer: TransferConfig | None = None,
     ) -> None:
         self.cl_device = cl_device
-        self.transfer = transfer
+        self.transfer = transfer  # the limits of transfers; None for the defaults of its kind
         # The context and the queue, made once at their first use. The lock is reentrant: a
         # finalizer or a signal handler may ask for them in the middle of that.
         self._made: dict[str, Any] = {} if context is None else {"context": context}
@@ -122,7 +123,7 @@ class Device:
         with self._lock:
             if "context" not in self._made:
                 _count_context(self.cl_device)
-                made = drivers.context_of(self.cl_device) or cl.Context([self.cl_device])
+                made = runtimes.context_of(self.cl_device) or cl.Context([self.cl_device])
                 self._made.setdefault("context", made)
             return cast("cl.Context", self._made["context"])
 
@@ -154,7 +155,7 @@ class Device:
     def claims_addresses(self) -> bool:
         """Whether kernels take addresses of host memory in place of buffers, as the driver says.
 
-        OpenCL calls that fine-grained system SVM. `clgemm.hardware.health` checks it.
+        OpenCL calls that fine-grained system SVM. `clgemm.hardware.trial` checks it.
         """
         try:
             claimed = cast("int", self.cl_device.svm_capabilities)
@@ -168,18 +169,10 @@ class Device:
 
 
 class Present(NamedTuple):
-    """The devices and platforms that OpenCL lists.
+    """The devices and platforms that OpenCL lists."""
 
-    Attributes
-    ----------
-    devices : tuple of Device
-        The fastest first. Some may not work.
-    empty : tuple of str
-        Platforms without a device, each with the error that it reports, if any.
-    """
-
-    devices: tuple[Device, ...]
-    empty: tuple[str, ...]
+    devices: tuple[Device, ...]  # the fastest first; some may not work
+    empty: tuple[str, ...]  # platforms without a device, each with the error that it reports if any
 
 
 def _forget_limits() -> None:
@@ -200,7 +193,7 @@ def present() -> Present:
     same processor, PoCL comes before other runtimes.
     """
     opened()
-    drivers.finish()
+    runtimes.finish_start()
     runtimes.register()  # again: environment variables may have changed since clgemm's import
     found, empty = [], []
     with pinned_threads():
@@ -272,6 +265,79 @@ def of_queue(queue: cl.CommandQueue) -> Device:
 
 
 def is_in_order(queue: cl.CommandQueue) -> bool:
-    """Tell whether the commands of a queue run in order."""
+    """Return whether the commands of a queue run in order."""
     out_of_order = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
     return not cast("int", queue.properties) & out_of_order
+
+
+def identify(device: Device) -> Identity:
+    """Return the facts about a device that records are matched against."""
+    d = device.cl_device
+    return Identity(
+        name=device.name,
+        kind=device.kind,
+        vendor=str(d.vendor).strip(),
+        platform=device.platform,
+        driver=str(d.driver_version),
+        architecture=_architecture(device),
+    )
+
+
+def _architecture(device: Device) -> str:
+    if device.kind == "CPU":
+        machine = platform.machine()
+        traits = device.traits
+        if traits.has_vectors:
+            # With many cores, more of them wait while an operand is packed: other configs are fast.
+            many = ", many cores" if traits.has_many_cores else ""
+            return f"{machine}, vectors of {8 * FLOAT_BYTES * traits.register_width} bits{many}"
+        # Mesa maps work-items to vector lanes, and the device's name has the vectors' width.
+        bits = re.search(r"\b(\d+) bits", device.name)
+        return f"{machine}, work-items on vectors of {bits[1] if bits else 'unknown'} bits"
+    major, minor = device.traits.capability
+    return f"compute capability {major}.{minor}" if major else device.name
+
+
+def identity(device: Device) -> list[str]:
+    """Return what `find` takes to find the device in another process.
+
+    The other process may list the devices in another order.
+    """
+    same = [d for d in present().devices if (d.name, d.platform) == (device.name, device.platform)]
+    position = next((i for i, d in enumerate(same) if d.cl_device == device.cl_device), 0)
+    return [device.name, device.platform, str(position)]
+
+
+def find(identified: list[str]) -> Device:
+    """Return the device that an `identity` describes.
+
+    Raises
+    ------
+    RuntimeError
+        If this process does not have the device; the message lists its devices.
+    """
+    name, platform_name, position = identified
+    same = [d for d in present().devices if (d.name, d.platform) == (name, platform_name)]
+    if int(position) >= len(same):
+        raise RuntimeError(
+            f"this process has no device {name} of {platform_name}; it has {present().devices}"
+        )
+    return same[int(position)]
+
+
+def where(device: Device) -> str:
+    """Return a device as verdicts name it: with driver, pyopencl's version and processor."""
+    if (known := device.__dict__.get("_where")) is not None:
+        return str(known)
+    parts = f"{device.platform}, pyopencl {cl.VERSION_TEXT}, {_processor()}"
+    digest = hashlib.sha256(parts.encode()).hexdigest()[:16]
+    found = f"{device.label}, driver {device.cl_device.driver_version}, {digest}"
+    device.__dict__["_where"] = found
+    return found
+
+
+def _processor() -> str:
+    """Return the processor's model, stepping and extensions, which determine compiled code."""
+    names = "vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features"
+    found = processor_facts()
+    return ", ".join(found.get(x, "") for x in names) if found else platform.processor()

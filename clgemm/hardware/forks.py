@@ -75,7 +75,7 @@ def require_unforked(context: cl.Context | None = None) -> None:
 
 
 def _is_from_before(context: cl.Context) -> bool:
-    """Tell whether the context's runtime was in memory when this process was forked.
+    """Return whether the context's runtime was in memory when this process was forked.
 
     A platform object begins with the address of its runtime's function table (cl_khr_icd).
     """

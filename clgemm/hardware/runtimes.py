@@ -1,14 +1,20 @@
-"""Registration of the OpenCL runtimes that pip installed with pyopencl's loader.
+"""OpenCL runtimes: the registration of those that pip installed, and the start of their drivers.
 
 An OpenCL loader finds a runtime through a file ``*.icd`` that names the runtime's library. It reads
 these files once, when a process first lists its platforms. Wheels cannot put files where loaders
 look, so `register` does it when pyopencl is imported.
+
+`start_drivers` starts the drivers beside the imports that a product on a device takes. pyopencl
+keeps the interpreter's lock while drivers start. So a thread calls OpenCL itself, through the
+loader that pyopencl uses.
 """
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import contextlib
+import ctypes
 import functools
 import hashlib
 import importlib.util
@@ -19,11 +25,21 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from clgemm.core.cache import UNFINISHED_SECONDS, kept_folder
 
-__all__ = ["ICD_FOLDER", "Runtime", "icd_files", "installed", "register", "registration"]
+__all__ = [
+    "ICD_FOLDER",
+    "Runtime",
+    "context_of",
+    "finish_start",
+    "icd_files",
+    "installed",
+    "register",
+    "registration",
+    "start_drivers",
+]
 
 VENDORS, FILE_NAMES, HOME = "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "PYOPENCL_HOME"
 # The loader in pyopencl's Linux wheel always reads $PYOPENCL_HOME/.libs/*.icd.
@@ -37,19 +53,11 @@ LIBRARIES = {
 
 
 class Runtime(NamedTuple):
-    """An OpenCL runtime that pip installed in this environment.
+    """An OpenCL runtime that pip installed in this environment."""
 
-    Attributes
-    ----------
-    package : str
-        The package's name on PyPI.
-    library : Path
-        The library that an OpenCL loader opens.
-    """
-
-    package: str
+    package: str  # its name on PyPI
     version: str
-    library: Path
+    library: Path  # what an OpenCL loader opens
 
 
 @functools.cache
@@ -71,28 +79,16 @@ def installed() -> tuple[Runtime, ...]:
 
 
 class Registration(NamedTuple):
-    """The result of `register`.
+    """The result of `register`."""
 
-    Attributes
-    ----------
-    runtimes : tuple of Runtime
-        The runtimes that the loader does not find by itself.
-    how : str
-        How they are registered, or why none is.
-    """
-
-    runtimes: tuple[Runtime, ...]
-    how: str
+    runtimes: tuple[Runtime, ...]  # those that the loader does not find by itself
+    how: str  # how they are registered, or why none is
 
 
-def _pyopencls_folder() -> Path:
-    spec = importlib.util.find_spec("pyopencl")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).absolute().parent
-
-
-_own_home = str(_pyopencls_folder())  # pyopencl sets PYOPENCL_HOME to this
+_pyopencl = importlib.util.find_spec("pyopencl")
+assert _pyopencl is not None
+assert _pyopencl.origin is not None
+_own_home = str(Path(_pyopencl.origin).absolute().parent)  # pyopencl sets PYOPENCL_HOME to this
 _given_names = os.environ.get(FILE_NAMES, "")
 _registered = Registration((), "not yet")
 
@@ -148,7 +144,7 @@ def _withdraw() -> None:
 
 
 def _reads_home() -> bool:
-    """Tell whether the loader is the one in pyopencl's Linux wheel, which reads PYOPENCL_HOME."""
+    """Return whether the loader is the one in pyopencl's Linux wheel, which reads PYOPENCL_HOME."""
     return sys.platform == "linux" and any(_wheel_folder().glob("libOpenCL*"))
 
 
@@ -185,17 +181,17 @@ def icd_files() -> list[tuple[Path, str]]:
     if system.is_dir():
         found = _read_folder(system)
     elif vendors:  # one ICD file, or one library
-        found = [(system, _named(system) if system.suffix == ".icd" else vendors)]
+        found = [(system, _library_in(system) if system.suffix == ".icd" else vendors)]
     else:
         found = []
     return found + _read_folder(Path(os.environ.get(HOME, _own_home)) / ICD_FOLDER)
 
 
 def _read_folder(folder: Path) -> list[tuple[Path, str]]:
-    return [(file, _named(file)) for file in sorted(folder.glob("*.icd"))]
+    return [(file, _library_in(file)) for file in sorted(folder.glob("*.icd"))]
 
 
-def _named(file: Path) -> str:
+def _library_in(file: Path) -> str:
     """Return the library that an ICD file names, as an absolute path if it is beside the file."""
     name = file.read_text(encoding="utf-8", errors="replace").strip()
     beside = file.parent / name
@@ -268,3 +264,89 @@ def _fill(folder: Path, files: dict[str, str]) -> None:
     (folder / ICD_FOLDER).mkdir()
     for name, library in files.items():
         (folder / ICD_FOLDER / name).write_text(library, encoding="utf-8")
+
+
+GPU, ALL = 1 << 2, 0xFFFFFFFF  # CL_DEVICE_TYPE_*
+FEW = 64  # platforms, and devices of one
+START_SECONDS = 30.0
+
+_lock = _thread.allocate_lock()  # held while the thread runs
+_contexts: dict[int, int] = {}  # a context that nobody has taken, by its device's address
+_pinned = contextlib.ExitStack()  # of `pinned_threads`, until the drivers have started
+_has_begun = False
+
+
+def start_drivers() -> None:
+    """Start OpenCL's drivers, once a process, in a thread that the program does not see."""
+    global _has_begun
+    if _has_begun:
+        return
+    import pyopencl
+
+    _has_begun = True
+    # C++ aborts the process if a thread of a driver goes on while it ends.
+    atexit.register(finish_start)
+    from clgemm.hardware.forks import opened
+    from clgemm.hardware.pocl import pinned_threads
+
+    with contextlib.suppress(AttributeError, OSError, RuntimeError):
+        library = ctypes.CDLL(pyopencl._cl.__file__)
+        calls = library.clGetPlatformIDs, library.clGetDeviceIDs, library.clCreateContext
+        opened()
+        _pinned.enter_context(pinned_threads())
+        _lock.acquire()
+        try:
+            _thread.start_new_thread(_open_devices, calls)
+        except RuntimeError:
+            _lock.release()
+            raise
+
+
+def _open_devices(platform_ids: Any, device_ids: Any, create_context: Any) -> None:
+    """List all devices, and make a context of the first GPU: that takes its driver long."""
+    try:
+        platforms, count = (ctypes.c_void_p * FEW)(), ctypes.c_uint()
+        if platform_ids(FEW, platforms, ctypes.byref(count)):
+            return
+        for number in range(min(count.value, FEW)):
+            found, here = (ctypes.c_void_p * FEW)(), ctypes.c_uint()
+            platform, kind = ctypes.c_void_p(platforms[number]), ctypes.c_ulonglong(GPU)
+            device_ids(platform, ctypes.c_ulonglong(ALL), FEW, found, ctypes.byref(here))
+            if _contexts or device_ids(platform, kind, FEW, found, ctypes.byref(here)):
+                continue
+            if here.value and found[0]:
+                create_context.restype = ctypes.c_void_p
+                first, error = (ctypes.c_void_p * 1)(found[0]), ctypes.c_int()
+                made = create_context(None, 1, first, None, None, ctypes.byref(error))
+                if made and not error.value:
+                    _contexts[int(found[0])] = made
+    finally:
+        _lock.release()
+
+
+def finish_start() -> None:
+    """Wait until the drivers have started, if they are starting."""
+    if _lock.acquire(timeout=START_SECONDS):  # not for ever: a driver may hang
+        _lock.release()
+    _pinned.close()
+
+
+def context_of(cl_device: Any) -> Any:
+    """Return a context of a device that is already made, or None; each is returned once."""
+    if not _contexts:
+        return None
+    finish_start()
+    import pyopencl as cl
+
+    made = _contexts.pop(cl_device.int_ptr, None)
+    return None if made is None else cl.Context.from_int_ptr(made, False)
+
+
+def _before_fork() -> None:
+    """Let the thread end before the process forks: the child would have its half of the work."""
+    if _has_begun:
+        finish_start()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork)

@@ -58,7 +58,7 @@ class Parent:
             self._descriptor = os.pidfd_open(pid)  # type: ignore[attr-defined,unused-ignore]
 
     def has_ended(self) -> bool:
-        """Tell whether the process has ended, whoever else may hold its pipes."""
+        """Return whether the process has ended, whoever else may hold its pipes."""
         if self._descriptor >= 0:
             import select
 
@@ -123,23 +123,14 @@ class Slot:
 
 
 class Worker:
-    """A process that does one job at a time.
-
-    Attributes
-    ----------
-    job : dict or None
-        What it does now.
-    about : list of str
-        The keys of the verdicts that the job is about, as the worker has announced them.
-    is_ready : bool
-        Whether it has imported everything.
-    """
+    """A process that does one job at a time."""
 
     def __init__(self, supervisor: Supervisor, slot: Slot | None, is_urgent: bool) -> None:
         self.slot, self.is_urgent = slot, is_urgent
-        self.job: Message | None = None
+        self.job: Message | None = None  # what it does now
+        # The keys of the verdicts that the job is about, as the worker has announced them.
         self.about: list[str] = []
-        self.is_ready = False
+        self.is_ready = False  # whether it has imported everything
         self.since = self.idle_since = time.monotonic()
         self._errors = _errors_file()
         settings = supervisor.settings | {"nice": not is_urgent}
@@ -171,11 +162,6 @@ class Worker:
             return ""
         self._errors.seek(0)
         return str(self._errors.read().decode("utf-8", "replace")).strip()
-
-    def end(self) -> int:
-        """End the process, and return its exit status."""
-        self.process.kill()
-        return self.forget()
 
     def forget(self) -> int:
         """Return the exit status of a process that has ended."""
@@ -355,9 +341,7 @@ class Supervisor:
             reason, details = message.get("reason", ""), message.get("details", "")
             if not job.get("was_tried"):  # once more, by another worker
                 self.waiting.insert(0, job | {"was_tried": True})
-                if worker in self.workers:
-                    self.workers.remove(worker)
-                    worker.end()
+                self._end_worker(worker)
                 return
             if about:
                 verdict = {"key": list(about), "reason": reason, "details": details}
@@ -383,10 +367,10 @@ class Supervisor:
         status = worker.forget()
         job = worker.job
         how, is_own = _how(status)
+        cause = _telling(said)
         if not worker.is_ready:
-            self._start_failed(worker, f"{how}: {_telling(said)}", is_own)
+            self._start_failed(worker, f"{how}: {cause}", is_own)
         elif job is not None:
-            cause = _telling(said)
             reason = f"the trial's process died ({how})" + (f": {cause}" if cause else "")
             outcome = "crash" if is_own else "unchecked"
             self._judged(worker, job, outcome, reason, said)
@@ -417,13 +401,12 @@ class Supervisor:
             )
             is_idle = worker.is_ready and worker.job is None
             if is_idle and (self.ends_at is not None or now > worker.idle_since + IDLE_SECONDS):
-                self.workers.remove(worker)
-                worker.end()
+                self._end_worker(worker)
             elif not is_idle and now > worker.since + limit:
                 self._overdue(worker, limit)
         if self.ends_at is not None and (not self.workers or now > self.ends_at):
-            for worker in self.workers:
-                worker.end()
+            for worker in list(self.workers):
+                self._end_worker(worker)
             return True
         if self.waiting and self.ends_at is None and not self.workers:
             self._assign()  # a place may have become free
@@ -431,12 +414,10 @@ class Supervisor:
 
     def _end(self) -> None:
         """Start nothing any more: the parent has ended."""
-        if self.ends_at is None:
-            self.ends_at = time.monotonic() + FINISH_SECONDS
-            self._keep_what_is_in_hand()
-
-    def _keep_what_is_in_hand(self) -> None:
-        """Let each worker finish its job, or the first if it still imports; drop the others."""
+        if self.ends_at is not None:
+            return
+        self.ends_at = time.monotonic() + FINISH_SECONDS
+        # Let each worker finish its job, or the first if it still imports; drop the others.
         starting = [worker for worker in self.workers if not worker.is_ready]
         self.waiting.sort(key=lambda job: job.get("rest", False))
         first = self.waiting[: len(starting)]
@@ -445,13 +426,17 @@ class Supervisor:
             worker.is_ready = True  # what it is given waits in its pipe
             worker.give(job)
         for worker in starting[len(first) :]:
+            self._end_worker(worker)
+
+    def _end_worker(self, worker: Worker) -> None:
+        if worker in self.workers:
             self.workers.remove(worker)
-            worker.end()
+            worker.process.kill()
+            worker.forget()
 
     def _overdue(self, worker: Worker, limit: float) -> None:
-        self.workers.remove(worker)
         said = worker.said()
-        worker.end()
+        self._end_worker(worker)
         if not worker.is_ready:
             self._start_failed(worker, f"it took more than {limit:g} s", is_own=True)
         elif worker.job is not None:

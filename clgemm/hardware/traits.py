@@ -5,19 +5,20 @@ No other module compares the names of platforms and vendors.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import pyopencl as cl
 
-from clgemm.core import cpu_costs
-from clgemm.core.config import Limits
-from clgemm.core.cpu_costs import CpuCosts
-from clgemm.core.traits import MANY_CORES, Traits
+from clgemm.core import costs
+from clgemm.core.costs import CpuCosts
+from clgemm.core.traits import MANY_CORES, Limits, Traits
+
+if TYPE_CHECKING:
+    from clgemm.hardware.device import Device
 
 __all__ = [
     "INTEL",
     "POCL",
-    "Described",
     "compute_capability",
     "is_nvidia",
     "limits_of",
@@ -33,27 +34,7 @@ SEEING_OTHERS = {"__opencl_c_atomic_order_acq_rel", "__opencl_c_atomic_scope_dev
 PERSISTING_CACHE_BYTES = {(9, 0): 34_000_000}
 
 
-class Described(Protocol):
-    """A device as its driver describes it."""
-
-    @property
-    def cl_device(self) -> Any:
-        """The device as pyopencl has it."""
-
-    @property
-    def platform(self) -> str:
-        """The platform's name and version."""
-
-    @property
-    def kind(self) -> str:
-        """``"GPU"``, ``"CPU"`` or ``"accelerator"``."""
-
-    @property
-    def limits(self) -> Limits:
-        """The limits of kernels on the device."""
-
-
-def traits_of(device: Described) -> Traits:
+def traits_of(device: Device) -> Traits:
     """Return the traits of a device. Its instructions are added when they are first needed."""
     return Traits(
         limits=device.limits,
@@ -93,10 +74,10 @@ def _known_cpu_costs(d: cl.Device, platform: str) -> CpuCosts:
     """Return the constants of the most similar CPU that is known."""
     has_many = d.max_compute_units >= MANY_CORES
     if platform.startswith(INTEL):
-        return cpu_costs.INTEL_MANY_CORES if has_many else cpu_costs.INTEL
+        return costs.INTEL_MANY_CORES if has_many else costs.INTEL
     if has_many:
-        return cpu_costs.POCL_MANY_CORES
-    return cpu_costs.POCL_3_0 if "PoCL 3.0" in platform and "Intel" in d.vendor else cpu_costs.POCL
+        return costs.POCL_MANY_CORES
+    return costs.POCL_3_0 if "PoCL 3.0" in platform and "Intel" in d.vendor else costs.POCL
 
 
 def _sees_others(d: cl.Device, platform: str) -> bool:
@@ -109,11 +90,11 @@ def _sees_others(d: cl.Device, platform: str) -> bool:
 
 
 def is_nvidia(platform: str) -> bool:
-    """Tell whether a platform is NVIDIA's driver."""
+    """Return whether a platform is NVIDIA's driver."""
     return "NVIDIA" in platform
 
 
-def register_width(device: Described) -> int:
+def register_width(device: Device) -> int:
     """Return how many floats of a CPU's vector register the runtime's compiler uses."""
     width = min(device.limits.vector_width, 16)
     # PoCL 3.0 from PyPI has LLVM 14, which compiles for AMD's processors with AVX-512 as for older

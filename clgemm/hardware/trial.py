@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from clgemm.core.cache import kept_folder
-from clgemm.core.forkable import ForkableLock
 from clgemm.core.host_blas import usable_processors
-from clgemm.hardware.supervisor import started_at
+from clgemm.core.threads import ForkableLock
+from clgemm.hardware import supervisor
 
 __all__ = [
     "UncheckedError",
@@ -59,7 +59,7 @@ _STACK_BYTES = 2**18
 
 
 class UncheckedError(RuntimeError):
-    """A trial could not be made; that says nothing about the device."""
+    """A trial could not be run; that says nothing about the device."""
 
 
 class _EndedError(UncheckedError):
@@ -67,23 +67,14 @@ class _EndedError(UncheckedError):
 
 
 class _Helper:
-    """The supervisor of this process, and what it has answered.
-
-    Attributes
-    ----------
-    devices : dict or None
-        What the first worker has found, once it is ready.
-    status : dict
-        How far the work is: see `Supervisor`.
-    """
+    """The supervisor of this process, and what it has answered."""
 
     def __init__(self, is_urgent: bool, does_rest: bool) -> None:
-        self.process = os.getpid()
         self.begun = time.monotonic()
-        self.devices: dict[str, Any] | None = None
-        self.status: dict[str, Any] = {}
+        self.devices: dict[str, Any] | None = None  # what the first worker has found
+        self.status: dict[str, Any] = {}  # how far the work is
+        self.answers: dict[int, dict[str, Any]] = {}  # those that nobody has taken
         self.has_ended = False
-        self._answers: dict[int, dict[str, Any]] = {}
         self._unread, self._unsent = b"", b""
         theirs_in, self._to = os.pipe()
         self._from, theirs_out = os.pipe()
@@ -91,7 +82,7 @@ class _Helper:
             "requests": theirs_in,
             "answers": theirs_out,
             "parent": os.getpid(),
-            "started": started_at(os.getpid()),
+            "started": supervisor.started_at(os.getpid()),
             "packages": _packages(),
             "module": MODULE,
             "folder": _locks_folder(),
@@ -152,11 +143,7 @@ class _Helper:
         else:
             if rejected := message.pop("rejected", None):
                 _reject(rejected)
-            self._answers[message["id"]] = message
-
-    def answered(self) -> dict[int, dict[str, Any]]:
-        """Return the answers that nobody has taken."""
-        return self._answers
+            self.answers[message["id"]] = message
 
     def wait(self, seconds: float) -> None:
         """Wait until it says something, for so many seconds at most."""
@@ -188,12 +175,12 @@ _numbers = itertools.count()
 
 
 def impossible() -> str:
-    """Return why no trial can be made in this process; "" as far as it is known that some can."""
+    """Return why no trial can be run in this process; "" as far as is known that some can."""
     return _impossible
 
 
 def is_running() -> bool:
-    """Tell whether a supervisor works for this process."""
+    """Return whether a supervisor works for this process."""
     return _helper is not None and not _helper.has_ended
 
 
@@ -250,7 +237,7 @@ def answers() -> dict[int, dict[str, Any]]:
         if _helper is None:
             return {}
         _helper.read()
-        return _helper.answered()
+        return _helper.answers
 
 
 def wait(number: int) -> dict[str, Any]:
@@ -267,7 +254,7 @@ def wait(number: int) -> dict[str, Any]:
             if helper is None:
                 raise UncheckedError("the trial was given up")
             helper.read()
-            if (found := helper.answered().pop(number, None)) is not None:
+            if (found := helper.answers.pop(number, None)) is not None:
                 return found
             if helper.has_ended:
                 raise _EndedError("the trial's process was ended")
@@ -371,8 +358,6 @@ def _packages() -> dict[str, str]:
 
 
 def _command(settings: dict[str, Any]) -> list[str]:
-    from clgemm.hardware import supervisor
-
     if getattr(sys, "frozen", False):
         raise UncheckedError("this program is frozen: it has no Python to start")
     script = supervisor.__file__

@@ -13,7 +13,7 @@ from typing import Any
 import pyopencl as cl
 
 from clgemm.hardware.device import Device
-from clgemm.hardware.pocl_space import compiling
+from clgemm.hardware.pocl import compiling
 from clgemm.kernels.sources import OPTIONS
 from clgemm.ladder import opencl
 from clgemm.ladder.rung import Counts, Rung, Shape, Target, count

@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from clgemm.core.config import FLOAT_BYTES
-from clgemm.core.layout import Layout
-from clgemm.core.problem import Problem
-from clgemm.core.steps import LAST_ITEM, Argument, Element, Plan, Slot, Step, ceil_div, round_up
+from clgemm.core.plan import LAST_ITEM, Argument, Element, Plan, Slot, Step, ceil_div, round_up
+from clgemm.core.problem import FLOAT_BYTES, Layout, Problem
 
 __all__ = ["bounded", "upper_triangle"]
 

@@ -14,11 +14,9 @@ from collections.abc import Hashable, Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
-from clgemm.core.caches import forgettable
-from clgemm.core.config import FLOAT_BYTES
-from clgemm.core.layout import Layout
-from clgemm.core.problem import Problem
-from clgemm.core.steps import Plan, ceil_div, round_up
+from clgemm.core.cache import forgettable
+from clgemm.core.plan import Plan, ceil_div, round_up
+from clgemm.core.problem import FLOAT_BYTES, Layout, Problem
 from clgemm.core.transfer import cuts
 from clgemm.hardware.device import Device
 from clgemm.planning.planner import plan_of

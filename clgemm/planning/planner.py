@@ -8,14 +8,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from clgemm.core.caches import forgettable, holds_contexts
-from clgemm.core.layout import Layout
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape, shape_class
-from clgemm.core.steps import Plan, expected_us, least_us, round_up
+from clgemm.core.cache import forgettable, holds_contexts
+from clgemm.core.plan import Plan, expected_us, least_us, round_up
+from clgemm.core.problem import Layout, Problem, Shape, shape_class
 from clgemm.core.traits import Traits
-from clgemm.hardware.device import Device
-from clgemm.hardware.identity import where
+from clgemm.hardware.device import Device, where
 from clgemm.kernels import FAMILIES, family_named
 from clgemm.kernels.common.family import Choice, Fallback, Family
 from clgemm.kernels.mirror.plan import mirror_plan

@@ -6,14 +6,12 @@ import functools
 from collections.abc import Iterable
 from typing import Any
 
-from clgemm.core.caches import forgettable
-from clgemm.core.shapes import SHAPE_CLASSES
-from clgemm.hardware.device import Device
-from clgemm.hardware.identity import identify, where
+from clgemm.core.cache import forgettable
+from clgemm.core.problem import SHAPE_CLASSES
+from clgemm.hardware.device import Device, identify, where
 from clgemm.kernels import family_named
 from clgemm.kernels.common.family import Choice, Family
-from clgemm.records.lookup import Served, candidates
-from clgemm.records.record import Record
+from clgemm.records.tuned import Record, Served, candidates
 from clgemm.records.verdicts import about_family, is_rejected, known
 
 __all__ = ["serving", "tuned"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 
-from clgemm.core.transfer_config import TransferConfig
+from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.device import Device
 
 __all__ = ["transfer_config"]

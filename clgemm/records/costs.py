@@ -7,16 +7,15 @@ them. A GPU without an entry gets those of an H200, a CPU those of one that is k
 from __future__ import annotations
 
 import functools
+import json
 import math
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from clgemm.core.cache import cache_folder, keep_entry, read_entries
-from clgemm.core.caches import forgettable
-from clgemm.core.costs import Costs
-from clgemm.core.cpu_costs import CpuCosts
-from clgemm.records.record import today
+from clgemm.core.cache import cache_folder, forgettable, rewrite, warn_once, warn_unkept
+from clgemm.core.costs import Costs, CpuCosts
+from clgemm.records.tuned import today
 
 __all__ = ["MeasuredCosts", "file", "keep", "measured_costs"]
 
@@ -41,8 +40,15 @@ def measured_costs(device: str, runtime: str) -> MeasuredCosts | None:
 def keep(device: str, runtime: str, costs: Costs | CpuCosts, plans: int) -> None:
     """Store constants; if the file cannot be written, log a warning."""
     entry = {"costs": asdict(costs), "plans": plans, "date": today()}
-    lost = "the measured constants are not kept"
-    keep_entry(file(), FIELD, FORMAT, _key(device, runtime), lambda _: entry, lost)
+
+    def changed(old: str | None) -> str:
+        entries = (_entries_in(old or "") or {}) | {_key(device, runtime): entry}
+        return json.dumps({"format": FORMAT, FIELD: entries}, indent=1)
+
+    try:
+        rewrite(file(), changed)
+    except OSError as error:
+        warn_unkept(file(), error, "the measured constants are not kept")
     _entries.cache_clear()
 
 
@@ -58,8 +64,24 @@ def _key(device: str, runtime: str) -> str:
 @forgettable
 @functools.cache
 def _entries() -> dict[str, Any]:
-    advice = "holds no valid constants: 'python -m clgemm tune' measures them again"
-    return read_entries(file(), FIELD, FORMAT, advice)
+    try:
+        text = file().read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    found = _entries_in(text)
+    if found is None:
+        advice = "holds no valid constants: 'python -m clgemm tune' measures them again"
+        warn_once(f"{file()} {advice}")
+    return found or {}
+
+
+def _entries_in(text: str) -> dict[str, Any] | None:
+    """Return the entries in a file's text, unchecked; None if the file is broken."""
+    try:
+        whole = json.loads(text)
+        return dict(whole[FIELD]) if whole["format"] == FORMAT else None
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def _parsed(entry: Any) -> MeasuredCosts | None:

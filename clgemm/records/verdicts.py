@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from clgemm.core.cache import recall, remember
-from clgemm.core.steps import Step
+from clgemm.core.plan import Step
 from clgemm.kernels import FAMILIES
 from clgemm.kernels.sources import sources_hash
-from clgemm.records.record import kernels_hash, today
+from clgemm.records.tuned import kernels_hash, today
 
 __all__ = [
     "MOST_REASON",
@@ -41,20 +41,11 @@ RELEVANT = ("PATH", "LD_", "OCL_", "OPENCL_", "POCL_", "CL_", "CUDA_", "RUSTICL_
 
 
 class Verdict(NamedTuple):
-    """The result of a trial.
+    """The result of a trial."""
 
-    Attributes
-    ----------
-    reason : str
-        Why it failed, in one line; empty if it succeeded.
-    details : str
-        More about the reason, such as the compiler's log.
-    addresses : bool
-        Of a device: whether kernels take addresses of host memory in place of buffers.
-    """
-
-    reason: str = ""
-    details: str = ""
+    reason: str = ""  # why it failed, in one line; empty if it succeeded
+    details: str = ""  # more about the reason, such as the compiler's log
+    # Of a device: whether kernels take addresses of host memory in place of buffers.
     addresses: bool = False
 
 
@@ -75,7 +66,7 @@ def about_device(where: str) -> str:
     Parameters
     ----------
     where : str
-        The device, as `clgemm.hardware.identity.where` returns it.
+        The device, as `clgemm.hardware.device.where` returns it.
     """
     return f"{where}: works, kernels {_all_kernels()}"
 
@@ -104,7 +95,7 @@ def about_instructions(where: str, name: str) -> str:
 
 
 def is_rejected(key: str) -> bool:
-    """Tell whether a trial has failed."""
+    """Return whether a trial has failed."""
     return (verdict := known(key)) is not None and bool(verdict.reason)
 
 
@@ -162,7 +153,7 @@ def program_keys(where: str, steps: Iterable[Step], limit: int = LARGE_GRID) -> 
 
 
 def are_built(keys: Iterable[str]) -> bool:
-    """Tell whether programs are in the caches on disk, as far as a trial has recorded it."""
+    """Return whether programs are in the caches on disk, as far as a trial has recorded it."""
     for key in keys:
         if key not in _built:
             if recall(key) is not True:

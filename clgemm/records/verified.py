@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from clgemm.core.identity import Identity, short_platform
+from clgemm.core.traits import Identity, short_platform
 from clgemm.kernels import family_named
 from clgemm.kernels.sources import sources_hash
 
@@ -26,46 +26,32 @@ __all__ = [
     "all_verified",
     "file_name",
     "folder",
-    "outdated_on_gpus",
     "read",
-    "standing",
+    "verification",
     "verified_hash",
 ]
 
 FORMAT = 1
 COMMAND = "python -m clgemm verify"
-SOFTWARE_GPU = "llvmpipe"  # Mesa's, which runs on the CPU
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What was verified of one kernel family on one device.
-
-    Attributes
-    ----------
-    kernels : str
-        Of `verified_hash`, when it was verified.
-    precisions : mapping of str to mapping
-        For each precision: "products", "elements", "failures", and "worst", the largest error in
-        units of the bound.
-    """
+    """What was verified of one kernel family on one device."""
 
     device: Identity
     family: str
-    kernels: str
+    kernels: str  # the `verified_hash` when it was verified
+    # For each precision: "products", "failures", and "worst", the largest error in units of the
+    # bound.
     precisions: Mapping[str, Mapping[str, float]]
     date: str
 
     @property
     def passed(self) -> bool:
-        """Whether products were made and none of them was wrong."""
+        """Whether products were computed and none of them was wrong."""
         counts = self.precisions.values()
         return bool(counts) and all(x["products"] and not x["failures"] for x in counts)
-
-    @property
-    def on_gpu(self) -> bool:
-        """Whether the device is a GPU and not a program that takes its place."""
-        return self.device.kind == "GPU" and SOFTWARE_GPU not in self.device.name
 
     @property
     def is_current(self) -> bool:
@@ -135,7 +121,7 @@ def _read_file(file: Path) -> list[Verified]:
         return []
 
 
-def standing(device: Identity, family: str, records: tuple[Verified, ...]) -> str:
+def verification(device: Identity, family: str, records: tuple[Verified, ...]) -> str:
     """Return in words whether a family's kernels are verified on a device, or on one like it."""
     own = [r for r in records if r.family == family and r.passed]
     nearest = [
@@ -164,17 +150,3 @@ def standing(device: Identity, family: str, records: tuple[Verified, ...]) -> st
             best = max(found, key=lambda r: r.date)
             return f"not verified: the kernels changed since {best.date} ({where})"
     return "not verified"
-
-
-def outdated_on_gpus(records: tuple[Verified, ...]) -> list[str]:
-    """Return a line for each family whose kernels differ from those last verified on a GPU."""
-    lines = []
-    for family in dict.fromkeys(r.family for r in records if r.on_gpu and r.passed):
-        own = [r for r in records if r.family == family and r.on_gpu and r.passed]
-        if not any(r.is_current for r in own):
-            last = max(own, key=lambda r: r.date)
-            lines.append(
-                f"the kernels of {family} changed since {last.device.name} verified them on "
-                f"{last.date}: run '{COMMAND}' on a GPU and keep the file that it writes"
-            )
-    return lines

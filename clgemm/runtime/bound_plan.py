@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from clgemm.core.steps import COUNTERS, Element, OutlierCounter, Plan, Step
+from clgemm.core.plan import COUNTERS, Element, OutlierCounter, Plan, Step
 from clgemm.hardware.device import Device
 from clgemm.kernels.sources import BUFFER, parameter_types
 from clgemm.runtime import programs

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import pyopencl as cl
 from pyopencl.array import Array as DeviceArray
 
-from clgemm.core.caches import note, on_forget
+from clgemm.core.cache import note, on_forget
 from clgemm.core.precision import chosen_precision
 from clgemm.hardware.forks import keep_in_children
 from clgemm.runtime.execute import BoundCall, DeviceCall, execute, settled

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from clgemm.core.forkable import ForkableLock
+from clgemm.core.threads import ForkableLock
 
 __all__ = ["ROW", "ROW_BYTES", "Comparison", "Digests", "Part", "digests"]
 

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from clgemm.core.caches import forgettable
-from clgemm.core.nesting import RejectedError
-from clgemm.core.steps import Plan
+from clgemm.core.cache import forgettable
+from clgemm.core.plan import Plan
+from clgemm.core.threads import RejectedError
 from clgemm.hardware import trial
 from clgemm.hardware.choice import chosen
-from clgemm.hardware.device import Device
-from clgemm.hardware.identity import identity, where
+from clgemm.hardware.device import Device, identity, where
 from clgemm.kernels.exact.plan import Types, exact_plan, kernels
 from clgemm.planning.transfers import transfer_config
 from clgemm.records import verdicts

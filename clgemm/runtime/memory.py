@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pyopencl as cl
 
-from clgemm.core.layout import Layout
+from clgemm.core.problem import Layout
 from clgemm.runtime.operands import (
     HOST_MEMORY,
     ITEM_BYTES,

@@ -7,9 +7,9 @@ __all__ = ["load", "open_chosen"]
 
 def load() -> None:
     """Import what a product on a device takes, and start the drivers meanwhile."""
-    from clgemm.hardware import drivers
+    from clgemm.hardware.runtimes import start_drivers
 
-    drivers.begin()
+    start_drivers()
     import clgemm.runtime.call_cache
     import clgemm.runtime.finite
     import clgemm.runtime.launch  # noqa: F401 - for what it imports

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import numpy as np
 
-from clgemm.core.caches import holds_contexts
-from clgemm.core.layout import Layout
-from clgemm.core.problem import Problem
+from clgemm.core.cache import holds_contexts
+from clgemm.core.problem import Layout, Problem
 from clgemm.runtime import results
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 import pyopencl as cl
 
-from clgemm.core.frames import current_frames
+from clgemm.core.threads import current_frames
 
 __all__ = ["stop", "stop_threads_at_exit"]
 

@@ -17,9 +17,9 @@ import pyopencl as cl
 
 from clgemm.core.cache import is_writable, warn_once
 from clgemm.core.config import KernelConfig
-from clgemm.core.nesting import non_reentrant
+from clgemm.core.threads import non_reentrant
 from clgemm.hardware.device import Device
-from clgemm.hardware.pocl_space import compiling
+from clgemm.hardware.pocl import compiling
 from clgemm.kernels.sources import OPTIONS, text_of
 from clgemm.runtime import binaries
 
@@ -42,7 +42,7 @@ def kernel(device: Device, config: KernelConfig, conditional: bool = False) -> c
     Parameters
     ----------
     conditional : bool, optional
-        As in `clgemm.core.steps.Step`.
+        As in `clgemm.core.plan.Step`.
 
     Raises
     ------

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from clgemm.core.forkable import ForkableLock
+from clgemm.core.threads import ForkableLock
 from clgemm.runtime.results import ResultMemory
 
 __all__ = ["Guard", "is_protected", "protect"]

@@ -12,14 +12,13 @@ import threading
 from collections.abc import Callable, Iterator
 from weakref import WeakSet
 
-from clgemm.core.caches import forget_plans
-from clgemm.core.nesting import non_reentrant
+from clgemm.core.cache import forget_plans
+from clgemm.core.plan import Plan
 from clgemm.core.problem import Problem
-from clgemm.core.steps import Plan
+from clgemm.core.threads import non_reentrant
 from clgemm.hardware import trial
 from clgemm.hardware.choice import BrokenDeviceError, broken
-from clgemm.hardware.device import Device
-from clgemm.hardware.identity import identity, where
+from clgemm.hardware.device import Device, identity, where
 from clgemm.planning import planner
 from clgemm.planning.planner import Planned
 from clgemm.records import verdicts

@@ -10,7 +10,7 @@ from collections import OrderedDict
 
 import pyopencl as cl
 
-from clgemm.core.forkable import ForkableLock
+from clgemm.core.threads import ForkableLock
 from clgemm.hardware.choice import chosen
 from clgemm.hardware.device import Device
 from clgemm.hardware.forks import keep_in_children, require_unforked

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from clgemm.core.layout import FLOAT_BYTES
+from clgemm.core.problem import FLOAT_BYTES
 from clgemm.runtime import kept
 
 if TYPE_CHECKING:

@@ -25,14 +25,11 @@ import pyopencl as cl
 
 from clgemm.core.cache import locked, make_room_for_verdicts, recall, remember
 from clgemm.core.child import error_text, telling_line
-from clgemm.core.layout import Layout
-from clgemm.core.nesting import RejectedError
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
-from clgemm.core.steps import Plan
+from clgemm.core.plan import Plan
+from clgemm.core.problem import Layout, Problem, Shape
+from clgemm.core.threads import RejectedError
 from clgemm.hardware import choice as choices
-from clgemm.hardware.device import CONTEXT_BYTES, CONTEXT_SHARE, Device
-from clgemm.hardware.identity import find, identity, where
+from clgemm.hardware.device import CONTEXT_BYTES, CONTEXT_SHARE, Device, find, identity, where
 from clgemm.kernels.common.family import Choice, Family
 from clgemm.kernels.exact.plan import Types
 from clgemm.planning import planner

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pyopencl as cl
 import pyopencl.tools
 
-from clgemm.core.caches import holds_contexts
-from clgemm.core.steps import Plan
+from clgemm.core.cache import holds_contexts
+from clgemm.core.plan import Plan
 from clgemm.hardware.device import Device
 from clgemm.runtime import kept
 from clgemm.runtime.bound_plan import BoundKernels, BoundPlan, Launch, SharedMemory

@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from clgemm.core.caches import note
-from clgemm.core.layout import broadcast_batch
-from clgemm.core.named import named
-from clgemm.core.nesting import RejectedError
+from clgemm.core.cache import note
+from clgemm.core.problem import broadcast_batch
+from clgemm.core.settings import named
+from clgemm.core.threads import RejectedError
 from clgemm.numpy_rules import EXACT_KIND, Request, Sizes
 from clgemm.runtime.operands import own_transpose
 from clgemm.side import preparation

@@ -341,7 +341,7 @@ def _identity(devices: Any) -> Any:
     """Return the first of the named devices as another process finds it; None if none is named."""
     if devices is None:
         return None
-    from clgemm.hardware.identity import identity
+    from clgemm.hardware.device import identity
 
     return identity(devices[0])
 

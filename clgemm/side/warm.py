@@ -50,7 +50,7 @@ def warmup(
     """
     from clgemm.hardware import trial
     from clgemm.hardware.choice import checked, find_device, get_device
-    from clgemm.hardware.identity import identity
+    from clgemm.hardware.device import identity
 
     begun = time.perf_counter()
     chosen = get_device() if device is None else find_device(device)

@@ -11,16 +11,14 @@ from pathlib import Path
 
 import pyopencl as cl
 
-from clgemm.core.cache import folder_problem
-from clgemm.core.caches import forget_plans
+from clgemm.core.cache import folder_problem, forget_plans
 from clgemm.core.child import trial_child
-from clgemm.core.shapes import Shape
+from clgemm.core.problem import Shape
 from clgemm.hardware.choice import find_devices, get_devices
-from clgemm.hardware.device import Device
-from clgemm.hardware.identity import identify, identity
+from clgemm.hardware.device import Device, identify, identity
 from clgemm.output import require_picture, written
-from clgemm.records import costs, lookup
-from clgemm.records.record import Record, as_json
+from clgemm.records import costs, tuned
+from clgemm.records.tuned import Record, as_json
 from clgemm.terminal import duration, figure, meter, print_table
 from clgemm.tuning.cost_fit import fitted, timed_plans
 from clgemm.tuning.session import Session, tasks_for
@@ -242,7 +240,7 @@ def _tune(device: Device, args: argparse.Namespace) -> int:
     forget_plans()
     print_table(
         f"{len(session.trials.all)} candidates are known, records are in "
-        f"{lookup.user_file(session.identity)}:",
+        f"{tuned.user_file(session.identity)}:",
         ("family", "class", "shapes", "GFLOP/s"),
         ("left", "left", "left", "right"),
         [

@@ -20,13 +20,10 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from clgemm.core.config import Limits
-from clgemm.core.costs import H200, Costs
-from clgemm.core.cpu_costs import INTEL, POCL, POCL_3_0, POCL_MANY_CORES, CpuCosts
-from clgemm.core.layout import Layout
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
-from clgemm.core.steps import Plan, expected_us
+from clgemm.core.costs import H200, INTEL, POCL, POCL_3_0, POCL_MANY_CORES, Costs, CpuCosts
+from clgemm.core.plan import Plan, expected_us
+from clgemm.core.problem import Layout, Problem, Shape
+from clgemm.core.traits import Limits
 from clgemm.hardware.device import Device
 from clgemm.planning import planner
 from clgemm.runtime.memory import Matrix

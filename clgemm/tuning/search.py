@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from itertools import product
 from random import Random
 
-from clgemm.core.config import Limits
-from clgemm.core.traits import Traits
+from clgemm.core.traits import Limits, Traits
 from clgemm.kernels import family_named
 from clgemm.kernels.common.family import Choice, SearchSpace
-from clgemm.records.record import problems_of
+from clgemm.records.tuned import problems_of
 
 __all__ = ["Point", "Space", "search", "space_of"]
 

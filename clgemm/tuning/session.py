@@ -12,16 +12,13 @@ from statistics import geometric_mean, median
 
 from clgemm.core.cache import cache_folder, locked, warn_unkept
 from clgemm.core.child import Child, ChildDiedError, RequestError
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import SHAPE_CLASSES, Shape, fresh, shape_class
-from clgemm.hardware.device import Device
-from clgemm.hardware.identity import identify, where
+from clgemm.core.problem import SHAPE_CLASSES, Problem, Shape, fresh, shape_class
+from clgemm.hardware.device import Device, identify, where
 from clgemm.kernels import family_named
 from clgemm.kernels.common.family import Choice
 from clgemm.planning import planner
-from clgemm.records import lookup
-from clgemm.records.lookup import Served, candidates
-from clgemm.records.record import Record, choice_as_dict, kernels_hash, today
+from clgemm.records import tuned
+from clgemm.records.tuned import Record, Served, candidates, choice_as_dict, kernels_hash, today
 from clgemm.records.verdicts import Verdict, about_family
 from clgemm.records.verdicts import store as store_verdict
 from clgemm.tuning.search import Point, search, space_of
@@ -479,10 +476,10 @@ class Session:
         about = about_family(where(self.device), record.family, repr(record.choice))
         store_verdict(about, Verdict())  # validated by the search
         try:
-            lookup.store(self.identity, record)
+            tuned.store(self.identity, record)
         except OSError as error:
             what = "the record of {} for {} is not stored".format(*record.key)
-            warn_unkept(lookup.user_file(self.identity), error, what)
+            warn_unkept(tuned.user_file(self.identity), error, what)
             self.unstored.append(record)
 
 

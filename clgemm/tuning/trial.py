@@ -19,13 +19,12 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 from clgemm.core.child import serve
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
-from clgemm.hardware.identity import find
+from clgemm.core.problem import Problem, Shape
+from clgemm.hardware.device import find
 from clgemm.kernels import family_named
 from clgemm.kernels.common.family import Choice
 from clgemm.planning.planner import trial_plan_of
-from clgemm.records.record import choice_from
+from clgemm.records.tuned import choice_from
 from clgemm.runtime.memory import place
 from clgemm.runtime.operands import transposed
 from clgemm.runtime.worker import GUARD, difference

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from clgemm.core.cache import append, warn_unkept
-from clgemm.core.identity import Identity
+from clgemm.core.cache import warn_unkept
+from clgemm.core.traits import Identity
 from clgemm.kernels.common.family import Choice
-from clgemm.records.lookup import user_file
-from clgemm.records.record import choice_as_dict, choice_from, kernels_hash
+from clgemm.records.tuned import choice_as_dict, choice_from, kernels_hash, user_file
 
 __all__ = ["Trial", "Trials"]
 
@@ -81,7 +80,9 @@ class Trials:
         if not self._writable:
             return
         try:
-            append(self.path, json.dumps(line))
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
         except OSError as error:
             self._writable = False
             warn_unkept(self.path, error, "trials are not kept")

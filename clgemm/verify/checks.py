@@ -19,15 +19,14 @@ import pyopencl.array as cl_array
 
 from clgemm.blas import sgemm
 from clgemm.core.precision import PRECISIONS, Precision, precision
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
-from clgemm.core.transfer_config import TransferConfig
+from clgemm.core.problem import Problem, Shape
+from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.choice import device as chosen_device
 from clgemm.hardware.device import Device
 from clgemm.kernels.common.family import Choice, Family
 from clgemm.planning.planner import choice_of, families, make_plan
 from clgemm.products import matmul
-from clgemm.records.record import choice_as_dict
+from clgemm.records.tuned import choice_as_dict
 from clgemm.runtime.memory import place
 from clgemm.runtime.workspace import workspace
 from clgemm.testing.assertions import assert_bitwise_repeatable, compared

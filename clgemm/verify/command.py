@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from clgemm import __version__
-from clgemm.core.identity import Identity
+from clgemm.core.traits import Identity
 from clgemm.hardware.choice import find_device, get_device
-from clgemm.hardware.device import Device
-from clgemm.hardware.identity import identify
+from clgemm.hardware.device import Device, identify
 from clgemm.info import installed_version
 from clgemm.planning.planner import families
 from clgemm.records.verified import FORMAT, all_verified, file_name, verified_hash

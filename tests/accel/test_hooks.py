@@ -13,8 +13,8 @@ from accelerated import EXACT, RANDOM, A, B, PlantedError, expect, integers, off
 
 import clgemm
 from clgemm.accel import enabled, hooks, report
-from clgemm.core.named import named
-from clgemm.hardware.identity import identity
+from clgemm.core.settings import named
+from clgemm.hardware.device import identity
 from clgemm.records import verdicts
 from clgemm.side import decision, preparation
 

@@ -7,7 +7,7 @@ import pytest
 from clgemm.bench import rounds
 from clgemm.bench.rounds import Worker, environment
 from clgemm.hardware.choice import get_device
-from clgemm.hardware.identity import identity
+from clgemm.hardware.device import identity
 
 
 @pytest.fixture

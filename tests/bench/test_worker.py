@@ -22,7 +22,7 @@ from clgemm.bench.rounds import (
 )
 from clgemm.core.precision import precision
 from clgemm.hardware.choice import get_device
-from clgemm.hardware.identity import identity
+from clgemm.hardware.device import identity
 from clgemm.kernels import FAMILIES
 
 

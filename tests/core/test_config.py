@@ -8,15 +8,8 @@ from typing import ClassVar
 
 import pytest
 
-from clgemm.core.config import (
-    KernelConfig,
-    Limits,
-    multiple,
-    positive,
-    variant_of,
-    vector,
-    vector_block_of,
-)
+from clgemm.core.config import KernelConfig, multiple, positive, variant_of, vector, vector_block_of
+from clgemm.core.traits import Limits
 
 LIMITS = Limits(
     local_memory_bytes=1000,

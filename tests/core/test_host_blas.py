@@ -84,5 +84,7 @@ def test_linux_tells_of_avx512(text, found, tmp_path, monkeypatch):
     file = tmp_path / "cpuinfo"
     if text is not None:
         file.write_text(text)
-    monkeypatch.setattr(host_blas, "Path", lambda _: file)
-    assert has_avx512.__wrapped__() == found
+    monkeypatch.setattr(host_blas, "CPUINFO", file)
+    host_blas.processor_facts.cache_clear()
+    assert has_avx512() == found
+    host_blas.processor_facts.cache_clear()

@@ -20,14 +20,14 @@ def test_precision_by_block_environment_and_argument(monkeypatch, setting):
     monkeypatch.setattr(call_cache, "_calls", {})
     chosen = planner.choose
     monkeypatch.setattr(planner, "choose", lambda d, p: asked.append(p.precision) or chosen(d, p))
-    a = np.ones((80, 80), np.float32)
+    a, b = np.ones((80, 80), np.float32), np.ones((90, 90), np.float32)
     monkeypatch.setenv("CLGEMM_PRECISION", setting)
     clgemm.matmul(a, a)
     with clgemm.precision("float32"):
         clgemm.matmul(a, a)
         clgemm.sgemm(1.0, a, a, precision=setting)
-    clgemm.precision("float32")(clgemm.dot)(a, a)
-    clgemm.dot(a, a)
+    clgemm.precision("float32")(clgemm.dot)(b, b)
+    clgemm.dot(b, b)
     # Where operands go to the device in tiles, a product is planned for more than once.
     assert [p for p, _ in groupby(asked)] == [setting, "float32", setting, "float32", setting]
     with pytest.raises(ValueError, match="'half'"):

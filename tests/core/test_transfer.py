@@ -1,4 +1,4 @@
-"""Tests of transfer schedules, without a device."""
+"""Tests of schedules: which tile is computed when, what is loaded, and the limits of transfers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clgemm.core.transfer import GRAIN, SLOTS, _rounded, count_pieces, make_stream, pieces
-from clgemm.core.transfer_config import TransferConfig
+from clgemm.core.transfer import (
+    GRAIN,
+    SLOTS,
+    TransferConfig,
+    _rounded,
+    count_pieces,
+    make_stream,
+    pieces,
+    ramped,
+    square_order,
+)
 
 BATCHES = st.lists(st.integers(1, 3), max_size=2).map(tuple)
 
@@ -262,3 +271,63 @@ def test_tile_rows_do_not_depend_on_the_product(drawn, rows):
     step = min(starts - {0})
     assert all(start % step == 0 for start in starts)
     assert step <= rows
+
+
+@given(
+    size=st.integers(0, 5000),
+    step=st.integers(1, 800),
+    halvings=st.integers(0, 4),
+    least=st.integers(1, 300),
+)
+def test_ramped_slices_cover_the_axis(size, step, halvings, least):
+    """Slices follow one another, none is longer than the step, and the ends are not the longest."""
+    found = ramped(size, step, halvings, 16, least)
+    assert [s.start for s in found] == [0, *(s.stop for s in found[:-1])]
+    assert found[-1].stop == size
+    assert max(s.stop - s.start for s in found) <= step
+    if size:
+        assert all(s.stop > s.start for s in found)
+
+
+def test_a_ramp_of_tiles():
+    """Two halvings: a quarter and a half of a tile first, and last in reverse."""
+    found = ramped(4096, 1024, 2, 128, 256)
+    assert [s.stop - s.start for s in found] == [256, 512, 1024, 1024, 512, 512, 256]
+    assert ramped(4096, 1024, 0, 128, 256) == [slice(i, i + 1024) for i in range(0, 4096, 1024)]
+
+
+def test_a_short_axis_keeps_the_shortest_tiles():
+    """Where a whole ramp does not fit, its longer tiles are left out."""
+    found = ramped(1536, 1024, 2, 128, 256)
+    assert [s.stop - s.start for s in found] == [256, 1024, 256]
+
+
+def test_square_order():
+    """Each block of A and B comes once, and every block of C that it allows follows at once."""
+    assert list(square_order(2, 3)) == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]
+    for rows, columns in ((1, 1), (4, 4), (5, 2), (1, 7)):
+        order = list(square_order(rows, columns))
+        assert sorted(order) == [(i, j) for i in range(rows) for j in range(columns)]
+        steps = [max(i, j) for i, j in order]
+        assert steps == sorted(steps)
+
+
+DEFAULT = TransferConfig(memory_bytes=2**34, threads=8)
+
+
+def test_two_calls_find_chunks_at_the_same_time():
+    """Each holds as many as a call may in each direction; otherwise one would wait for itself."""
+    assert DEFAULT.pool_chunks >= 2 * DEFAULT.chunks
+
+
+def test_what_is_sent_at_once_fits_the_chunks_of_a_call():
+    """Both operands are in chunks together: two of three equal arrays."""
+    assert 2 / 3 * DEFAULT.at_once_bytes <= DEFAULT.chunks * DEFAULT.chunk_bytes
+    assert DEFAULT.threaded_bytes < DEFAULT.at_once_bytes
+
+
+def test_equal_configs_are_one():
+    """Schedules and routes are looked up by them."""
+    assert hash(DEFAULT) == hash(TransferConfig(memory_bytes=2**34, threads=8))
+    assert TransferConfig(memory_bytes=2**34, threads=8) == DEFAULT
+    assert TransferConfig(memory_bytes=2**34, threads=9) != DEFAULT

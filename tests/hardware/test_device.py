@@ -1,13 +1,16 @@
-"""Tests of the list of devices."""
+"""Tests of the list of devices, and of how other processes find a device again."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 import clgemm
-from clgemm.core.caches import forget_plans
+from clgemm.core.cache import forget_plans
 from clgemm.core.costs import H200
 from clgemm.hardware.choice import devices
+from clgemm.hardware.device import find, identify, identity
 from clgemm.records import costs
 
 
@@ -31,3 +34,20 @@ def test_measured_costs_are_among_the_limits(device, tmp_path, monkeypatch):
         assert replace(mine.limits, costs=H200) == replace(device.limits, costs=H200)
     forget_plans()
     assert mine.limits.costs == device.limits.costs
+
+
+def test_the_device_is_found_again():
+    """find returns the device of an identity, and refuses an unknown one."""
+    for device in devices():
+        assert find(identity(device)) is device
+    with pytest.raises(RuntimeError, match="this process has no device X of Y"):
+        find(["X", "Y", "0"])
+
+
+def test_a_device_is_found_again_by_its_identity(device):
+    """Records and children know it by what its driver says."""
+    assert identity(device)[:2] == [device.name, device.platform]
+    who = identify(device)
+    assert who.kind == device.kind
+    assert who.runtime in device.platform
+    assert str(who.architecture)

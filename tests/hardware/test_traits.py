@@ -6,9 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from clgemm.core.config import Limits
-from clgemm.core.cpu_costs import INTEL, INTEL_MANY_CORES, POCL, POCL_3_0, POCL_MANY_CORES
-from clgemm.core.traits import MANY_CORES
+from clgemm.core.costs import INTEL, INTEL_MANY_CORES, POCL, POCL_3_0, POCL_MANY_CORES
+from clgemm.core.traits import MANY_CORES, Limits
 from clgemm.hardware.traits import limits_of, register_width, traits_of
 
 

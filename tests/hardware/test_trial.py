@@ -18,9 +18,9 @@ import workers
 from workers import begin_anew
 
 import clgemm
-from clgemm.core.named import named
+from clgemm.core.settings import named
 from clgemm.hardware import choice, trial
-from clgemm.hardware.identity import identity, where
+from clgemm.hardware.device import identity, where
 from clgemm.planning import planner
 from clgemm.records import verdicts
 
@@ -170,7 +170,7 @@ def test_the_next_best_device_is_used_with_one_warning(listed, caplog):
         "clgemm: fast cannot be used: it crashes. slow is used instead. What helps: another driver."
     ]
     assert [d.name for d in clgemm.devices()] == ["slow"]
-    assert [d.name for d in choice.left_out()] == ["fast"]
+    assert [d.name for d in choice.failed_devices()] == ["fast"]
 
 
 @pytest.mark.parametrize(("kind", "warns"), [("GPU", 1), ("CPU", 0)])

@@ -11,8 +11,8 @@ from dataclasses import replace
 from planned import fallback_by, make_plan, make_scaling_plan, traits_with
 from strategies import GPU_LIMITS, rows
 
-from clgemm.core.layout import Layout
-from clgemm.core.steps import Element, OutlierCounter
+from clgemm.core.plan import Element, OutlierCounter
+from clgemm.core.problem import Layout
 from clgemm.kernels import FAMILIES
 from clgemm.kernels.blocked.family import register_config
 from clgemm.kernels.direct.family import DirectConfig

@@ -7,7 +7,8 @@ from importlib import resources
 
 import pytest
 
-from clgemm.core.config import Limits, variant_of
+from clgemm.core.config import variant_of
+from clgemm.core.traits import Limits
 from clgemm.kernels.blocked.config import BlockedVariant
 from clgemm.kernels.blocked.family import register_config
 from clgemm.kernels.direct.family import DirectConfig

@@ -16,8 +16,7 @@ from kernels.test_kernels import FMA, ODD_TILES, WIDE, force, name
 from strategies import integers
 
 import clgemm
-from clgemm.hardware.device import Device
-from clgemm.hardware.identity import identity
+from clgemm.hardware.device import Device, identity
 from clgemm.kernels.tiled.family import TILED
 from clgemm.planning import planner
 from clgemm.runtime import workspace as workspace_module

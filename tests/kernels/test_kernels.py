@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from strategies import buffers, integers
 
 import clgemm
-from clgemm.core.config import Limits
-from clgemm.core.steps import ceil_div, round_up
+from clgemm.core.plan import ceil_div, round_up
+from clgemm.core.traits import Limits
 from clgemm.hardware.traits import POCL
 from clgemm.kernels import family_named
 from clgemm.kernels.blocked import family as blocked_family

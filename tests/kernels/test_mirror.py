@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clgemm.core.layout import Layout
-from clgemm.core.steps import LAST_ITEM
+from clgemm.core.plan import LAST_ITEM
+from clgemm.core.problem import Layout
 from clgemm.kernels.mirror.plan import MirrorConfig, MirrorTileConfig, mirror_plan
 from clgemm.runtime.memory import Matrix
 from clgemm.runtime.workspace import workspace

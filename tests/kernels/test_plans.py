@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from planned import LIMITS, dense, make_plan, make_scaling_plan, matrices_of, work_of
 
-from clgemm.core.steps import Element
+from clgemm.core.plan import Element
 from clgemm.kernels.blocked.family import register_config
 from clgemm.kernels.direct.family import DirectConfig
 from clgemm.kernels.pack.plan import copy_config, make_copy_plan, pack_config, vector_pack_config

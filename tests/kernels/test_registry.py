@@ -15,7 +15,7 @@ import pytest
 from planned import LIMITS, traits_with
 
 import clgemm
-from clgemm.core.shapes import Shape
+from clgemm.core.problem import Shape
 from clgemm.kernels import FAMILIES, family_named
 
 PACKAGE = Path(clgemm.__file__).parent
@@ -34,9 +34,9 @@ import json, sys
 import numpy as np
 import clgemm
 from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
+from clgemm.core.problem import Shape
 from clgemm.core.cache import recall
-from clgemm.hardware.identity import where
+from clgemm.hardware.device import where
 from clgemm.planning import planner
 from clgemm.tuning.session import tasks_for
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clgemm.core.config import KernelConfig, Limits
-from clgemm.core.layout import Layout
-from clgemm.core.problem import Problem
-from clgemm.core.traits import Traits
+from clgemm.core.config import KernelConfig
+from clgemm.core.problem import Layout, Problem
+from clgemm.core.traits import Limits, Traits
 from clgemm.kernels import FAMILIES, family_named, sources
 from clgemm.kernels.direct.family import DirectConfig
 from clgemm.kernels.exact.plan import ExactPackConfig, ExactProductConfig
@@ -20,8 +19,7 @@ from clgemm.kernels.mirror.plan import MirrorConfig, MirrorTileConfig
 from clgemm.kernels.sources import files_of, sources_hash, text_of, tokens, used_by
 from clgemm.kernels.tensor_core.config import MmaConfig, WgmmaConfig
 from clgemm.kernels.tiled.config import TiledConfig
-from clgemm.records.lookup import shipped
-from clgemm.records.record import kernels_hash
+from clgemm.records.tuned import kernels_hash, shipped
 
 TOKENS = (
     *("x", "float4", "_if2", "1", "0x1f", "1.5e-3f", ".5", "0x1p-3f", '"a // b"', '"\\" /* "'),

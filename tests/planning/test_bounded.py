@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 from planned import LIMITS, dense, make_plan
 
-from clgemm.core.layout import Layout
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
+from clgemm.core.problem import Layout, Problem, Shape
 from clgemm.kernels.pack.plan import pack_config
 from clgemm.kernels.tiled.family import lane_configs
 from clgemm.planning import bounded

@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import clgemm
-from clgemm.core.caches import forget_plans
-from clgemm.core.layout import Layout
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
-from clgemm.core.steps import ceil_div
+from clgemm.core.cache import forget_plans
+from clgemm.core.plan import ceil_div
+from clgemm.core.problem import Layout, Problem, Shape
 from clgemm.core.transfer import cuts
 from clgemm.planning import cut
 from clgemm.planning.cut import sizes_for

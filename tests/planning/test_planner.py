@@ -6,13 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from clgemm.core.config import Limits
-from clgemm.core.cpu_costs import INTEL, POCL
-from clgemm.core.layout import Layout
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
-from clgemm.core.steps import expected_us, least_us
-from clgemm.core.traits import Traits
+from clgemm.core.costs import INTEL, POCL
+from clgemm.core.plan import expected_us, least_us
+from clgemm.core.problem import Layout, Problem, Shape
+from clgemm.core.traits import Limits, Traits
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.tiled import family as tiled
 from clgemm.kernels.tiled.family import TILED, lane_configs

@@ -11,12 +11,11 @@ import workers
 from made_records import record
 
 import clgemm
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
-from clgemm.hardware.identity import identify
+from clgemm.core.problem import Problem, Shape
+from clgemm.hardware.device import identify
 from clgemm.kernels.direct.family import direct_config
 from clgemm.planning import planner
-from clgemm.records.record import as_json
+from clgemm.records.tuned import as_json
 from clgemm.runtime import readiness
 
 A = np.arange(12, dtype=np.float32).reshape(3, 4)

@@ -7,10 +7,10 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from clgemm.core.caches import forget_plans
+from clgemm.core.cache import forget_plans
 from clgemm.core.costs import H200
 from clgemm.records import costs
-from clgemm.records.record import today
+from clgemm.records.tuned import today
 
 SLOW = replace(H200, multiply_adds=H200.multiply_adds / 7)
 

@@ -9,17 +9,16 @@ from pathlib import Path
 import pytest
 from strategies import GPU_LIMITS
 
-from clgemm.core.identity import Identity
-from clgemm.core.traits import Traits
+from clgemm.core.traits import Identity, Traits
 from clgemm.kernels import FAMILIES
 from clgemm.records import verified
 from clgemm.records.verified import (
+    COMMAND,
     Verified,
     all_verified,
     file_name,
-    outdated_on_gpus,
     read,
-    standing,
+    verification,
     verified_hash,
 )
 
@@ -34,6 +33,25 @@ ON_GPUS = {family.name for family in FAMILIES if any(family.runs_on(x) for x in 
 H200 = Identity("NVIDIA H200", "GPU", "NVIDIA", "NVIDIA CUDA, 13", "580", "compute capability 9.0")
 COUNTS = {"strict": {"products": 5.0, "failures": 0.0, "worst": 0.25}}
 TILED = Verified(H200, "tiled", verified_hash("tiled"), COUNTS, "2026-11-01")
+
+
+def on_gpu(record):
+    """Return whether the device is a GPU and not a program that takes its place, as Mesa's does."""
+    return record.device.kind == "GPU" and "llvmpipe" not in record.device.name
+
+
+def outdated_on_gpus(records):
+    """Return a line for each family whose kernels differ from those last verified on a GPU."""
+    lines = []
+    for family in dict.fromkeys(r.family for r in records if on_gpu(r) and r.passed):
+        own = [r for r in records if r.family == family and on_gpu(r) and r.passed]
+        if not any(r.is_current for r in own):
+            last = max(own, key=lambda r: r.date)
+            lines.append(
+                f"the kernels of {family} changed since {last.device.name} verified them on "
+                f"{last.date}: run '{COMMAND}' on a GPU and keep the file that it writes"
+            )
+    return lines
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -51,7 +69,7 @@ def test_every_file_is_whole(file):
 
 def test_every_family_for_gpus_is_verified_on_one_or_named_with_a_reason():
     """unverified.json names exactly the families that no GPU has verified."""
-    on_gpus = {r.family for r in all_verified(FOLDER) if r.on_gpu and r.passed}
+    on_gpus = {r.family for r in all_verified(FOLDER) if on_gpu(r) and r.passed}
     waiting = json.loads(UNVERIFIED.read_text(encoding="utf-8"))
     named = [family for families in waiting.values() for family in families]
     assert all(waiting), "each list has its reason"
@@ -98,7 +116,7 @@ def test_a_changed_kernel_is_named_with_the_command(monkeypatch):
 )
 def test_the_standing_of_a_device_is_that_of_the_nearest_record(device, record, words):
     """The same device comes first, then another driver, then the architecture."""
-    found = standing(device, "tiled", (record,))
+    found = verification(device, "tiled", (record,))
     assert found.startswith(words)
     assert found.startswith("not verified") == words.startswith("not verified")
 

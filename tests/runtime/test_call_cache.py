@@ -13,7 +13,7 @@ import pytest
 from whole_numbers import FUNCTIONS, got, whole
 
 import clgemm
-from clgemm.core import caches
+from clgemm.core import cache
 from clgemm.runtime import call_cache
 
 
@@ -87,7 +87,7 @@ def test_what_is_found_out_since_counts(planned, placed):
     """forget_plans empties the call cache."""
     a, b = placed(whole(16, 16)), placed(whole(16, 16))
     clgemm.matmul(a, b)
-    caches.forget_plans()
+    cache.forget_plans()
     clgemm.matmul(a, b)
     assert len(planned) == 2
 
@@ -164,7 +164,7 @@ def test_calls_of_the_same_arrays_are_forgotten_and_bounded(device, monkeypatch)
     for arrays in several:
         repeated(device, *arrays)
         assert len(call_cache._same) <= 2
-    caches.forget_plans()
+    cache.forget_plans()
     assert not call_cache._same
 
 

@@ -10,7 +10,7 @@ import pytest
 from staged import integers
 
 import clgemm
-from clgemm.core.caches import forget_plans
+from clgemm.core.cache import forget_plans
 from clgemm.runtime import launch, memory
 from clgemm.runtime.operands import address_of, span_of
 

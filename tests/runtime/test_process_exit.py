@@ -10,7 +10,7 @@ import time
 import pyopencl as cl
 import pytest
 
-from clgemm.hardware.identity import find, identity
+from clgemm.hardware.device import find, identity
 from clgemm.runtime import process_exit
 
 DAEMONS = """
@@ -18,7 +18,7 @@ import sys, threading, time
 import numpy as np
 import pyopencl.array as cl_array
 import clgemm
-from clgemm.hardware.identity import find
+from clgemm.hardware.device import find
 
 kind, identity, seconds = eval(sys.argv[1])
 clgemm.set_device(find(identity))

@@ -13,7 +13,7 @@ import pytest
 
 import clgemm
 from clgemm.core.config import variant_of
-from clgemm.core.shapes import Shape
+from clgemm.core.problem import Shape
 from clgemm.hardware.traits import POCL
 from clgemm.kernels.blocked.config import BlockedVariant
 from clgemm.kernels.blocked.family import BLOCKED

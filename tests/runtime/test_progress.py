@@ -13,7 +13,7 @@ from injection import TRANSFER
 from whole_numbers import whole
 
 import clgemm
-from clgemm.core.caches import forget_plans
+from clgemm.core.cache import forget_plans
 from clgemm.planning import cut
 from clgemm.runtime import call_cache, progress
 

@@ -7,10 +7,9 @@ import pytest
 import workers
 
 import clgemm
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
+from clgemm.core.problem import Problem, Shape
 from clgemm.hardware.choice import BrokenDeviceError
-from clgemm.hardware.identity import where
+from clgemm.hardware.device import where
 from clgemm.planning import planner
 from clgemm.records import verdicts
 from clgemm.records.verdicts import Verdict

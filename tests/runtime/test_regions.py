@@ -127,7 +127,7 @@ import os, sys
 from dataclasses import replace
 import numpy as np
 import clgemm
-from clgemm.core.transfer_config import TransferConfig
+from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.device import Device
 from clgemm.runtime import regions
 

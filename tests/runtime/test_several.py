@@ -23,9 +23,10 @@ from whole_numbers import whole
 import clgemm
 from clgemm import accel
 from clgemm.bench.worker import Server
-from clgemm.core.named import named
-from clgemm.hardware import choice, identity
+from clgemm.core.settings import named
+from clgemm.hardware import choice
 from clgemm.hardware.choice import devices
+from clgemm.hardware.device import identity
 from clgemm.runtime import launch, progress, several
 from clgemm.runtime.finite import watched
 from clgemm.runtime.several import is_faster_shared
@@ -283,7 +284,7 @@ import os, sys, threading
 import numpy as np
 import clgemm
 from clgemm.hardware import choice
-from clgemm.core.transfer_config import TransferConfig
+from clgemm.core.transfer import TransferConfig
 from clgemm.runtime import several
 
 first, config = clgemm.get_device(), TransferConfig(memory_bytes=2**24, threads=2)
@@ -406,9 +407,9 @@ def test_tune_shares_its_time_between_devices(two, monkeypatch):
 def test_the_benchmark_gives_products_of_host_arrays_to_all(two, monkeypatch):
     """clgemm's worker chooses every device that the command names; the first one is measured."""
     found = iter(two)
-    monkeypatch.setattr(identity, "find", lambda _: next(found))
+    monkeypatch.setattr("clgemm.hardware.device.find", lambda _: next(found))
     monkeypatch.setattr(choice, "find_devices", lambda *devices: devices)
-    words = [word for each in two for word in identity.identity(each)]
+    words = [word for each in two for word in identity(each)]
     assert Server("clgemm", words).device is two[0]
     assert clgemm.get_devices() == two
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clgemm.core.named import named
+from clgemm.core.settings import named
 from clgemm.numpy_rules import of_matmul
 from clgemm.side import decision, preparation
 from clgemm.side.clock import class_of

@@ -8,7 +8,7 @@ import pytest
 
 import clgemm
 from clgemm.hardware import trial
-from clgemm.hardware.identity import where
+from clgemm.hardware.device import where
 from clgemm.records import verdicts
 from clgemm.side import warm
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from clgemm.core import caches
-from clgemm.records import lookup
-from clgemm.records.record import findings_from
+from clgemm.core import cache
+from clgemm.records import tuned
+from clgemm.records.tuned import findings_from
 from clgemm.tuning import session
 
 
@@ -14,13 +14,13 @@ from clgemm.tuning import session
 def empty(device, monkeypatch, tmp_path):
     """A cache folder of its own, nothing shipped, and the device."""
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(lookup, "shipped", lambda: findings_from('{"format": 1}'))
-    lookup.forget()
-    caches.forget_plans()
+    monkeypatch.setattr(tuned, "shipped", lambda: findings_from('{"format": 1}'))
+    tuned.forget()
+    cache.forget_plans()
     yield device
     monkeypatch.undo()
-    lookup.forget()
-    caches.forget_plans()
+    tuned.forget()
+    cache.forget_plans()
 
 
 class Clock:

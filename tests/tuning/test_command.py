@@ -11,12 +11,12 @@ import pytest
 
 import clgemm
 from clgemm.__main__ import main
-from clgemm.hardware.identity import identify
+from clgemm.hardware.device import identify
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.direct.family import direct_config
 from clgemm.planning import serving
-from clgemm.records import lookup
-from clgemm.records.record import findings_from, kernels_hash
+from clgemm.records import tuned
+from clgemm.records.tuned import findings_from, kernels_hash
 from clgemm.tuning import command
 from clgemm.tuning.session import Session
 from clgemm.tuning.trials import Trial, Trials
@@ -34,7 +34,7 @@ def test_ctrl_c_keeps_what_was_found(empty, monkeypatch, capsys):
     monkeypatch.setattr(Session, "say", say)
     assert main(["tune", "--shapes", "12x12x12", "--budget", "5"]) == 130
     assert pressed
-    stored = lookup._user_records(lookup.user_file(identify(empty)), identify(empty)).records
+    stored = tuned._user_records(tuned.user_file(identify(empty)), identify(empty)).records
     assert [r.key for r in stored] == [("direct", "tiny")]
     assert "12" in capsys.readouterr().out
 
@@ -67,7 +67,7 @@ def test_records_that_cannot_be_stored_are_printed(empty, capsys, caplog, monkey
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(lookup, "rewrite", full)
+    monkeypatch.setattr(tuned, "rewrite", full)
     with caplog.at_level(logging.WARNING):
         assert main(["tune", "--shapes", "12x12x12", "--budget", "0.01"]) == 1
     out = capsys.readouterr().out

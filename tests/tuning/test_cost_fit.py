@@ -10,9 +10,8 @@ import pytest
 from planned import TWO_CORES, traits_with
 from strategies import GPU_LIMITS
 
-from clgemm.core.costs import H200
-from clgemm.core.cpu_costs import INTEL, POCL
-from clgemm.core.shapes import Shape
+from clgemm.core.costs import H200, INTEL, POCL
+from clgemm.core.problem import Shape
 from clgemm.planning import planner
 from clgemm.tuning import cost_fit
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from clgemm.core.shapes import SHAPE_CLASSES
-from clgemm.hardware.identity import identify
+from clgemm.core.problem import SHAPE_CLASSES
+from clgemm.hardware.device import identify
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.direct.family import direct_config
 from clgemm.tuning.trials import Trial, Trials

@@ -8,15 +8,14 @@ from random import Random
 import numpy as np
 import pytest
 
-from clgemm.core.config import Limits
-from clgemm.core.shapes import Shape
-from clgemm.core.traits import Traits
+from clgemm.core.problem import Shape
+from clgemm.core.traits import Limits, Traits
 from clgemm.kernels import family_named
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.pack.plan import pack_config
 from clgemm.kernels.tiled.family import lane_configs
 from clgemm.planning import planner
-from clgemm.records.record import problems_of
+from clgemm.records.tuned import problems_of
 from clgemm.tuning.search import search, space_of
 
 BIG = Limits(2**20, 1024, 2**30, 8, 16)

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from clgemm.core.child import Child, trial_child
-from clgemm.core.shapes import Shape
-from clgemm.hardware.identity import identify, identity
+from clgemm.core.problem import Shape
+from clgemm.hardware.device import identify, identity
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.direct.family import DIRECT, Direct, direct_config
 from clgemm.planning import planner
-from clgemm.records import lookup
+from clgemm.records import tuned
 from clgemm.tuning.session import Session, Task, Tuning, tasks_for
 from clgemm.tuning.trials import Trials
 
@@ -66,15 +66,15 @@ def test_what_there_is_no_time_to_try_is_not_replaced(clock, empty):
     """A record that serves stays, if the session ends before it could be tried."""
     second, first = [task for task in tasks_for(empty) if task.family == "direct"][:2]
     (known,) = Session(empty, clock, 100).run([second])
-    path = lookup.user_file(identify(empty))
+    path = tuned.user_file(identify(empty))
     path.with_suffix(".trials").unlink()
     plain = DIRECT.plainest(empty.traits)
     kept = replace(known, choice=plain)
-    lookup.store(identify(empty), kept)
+    tuned.store(identify(empty), kept)
     session = Session(empty, clock, 6 + clock.LONGEST_TASK)
     session.run([first, second])
     assert session.left_out == [second]
-    served = next(lookup.candidates(identify(empty), empty.limits, "direct", second.shape_class))
+    served = next(tuned.candidates(identify(empty), empty.limits, "direct", second.shape_class))
     assert served.record.choice == plain
 
 

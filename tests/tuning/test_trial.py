@@ -7,9 +7,8 @@ from dataclasses import replace
 from children import child_of
 from planted_trial import ABORTS, HANGS, NO_BUILD, WRONG
 
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
-from clgemm.hardware.identity import identify, identity
+from clgemm.core.problem import Problem, Shape
+from clgemm.hardware.device import identify, identity
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.direct.family import Direct, direct_config
 from clgemm.planning import planner

@@ -8,10 +8,10 @@ import subprocess
 import sys
 
 import clgemm
-from clgemm.hardware.identity import identify
+from clgemm.hardware.device import identify
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.direct.family import direct_config
-from clgemm.records import lookup
+from clgemm.records import tuned
 from clgemm.tuning.trials import Trial, Trials
 
 
@@ -36,8 +36,8 @@ def test_two_tuners_at_once(empty):
         for shape in ((12, 12, 12), (9, 10, 10, 10))
     ]
     assert [process.wait(120) for process in both] == [0, 0]
-    lookup.forget()
-    stored = lookup._user_records(lookup.user_file(identify(empty)), identify(empty)).records
+    tuned.forget()
+    stored = tuned._user_records(tuned.user_file(identify(empty)), identify(empty)).records
     assert {r.shape_class for r in stored} == {"tiny", "batched"}
     trials = Trials(identify(empty))
     lines = trials.path.read_text().splitlines()

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from clgemm.core.shapes import Shape
+from clgemm.core.problem import Shape
 from clgemm.kernels import family_named
 from clgemm.planning import planner
 from clgemm.planning.planner import families

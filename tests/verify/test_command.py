@@ -8,7 +8,7 @@ import pytest
 
 import clgemm
 from clgemm.__main__ import main
-from clgemm.hardware.identity import identify
+from clgemm.hardware.device import identify
 from clgemm.planning.planner import families
 from clgemm.records.verified import all_verified, file_name, read, verified_hash
 from clgemm.verify import command

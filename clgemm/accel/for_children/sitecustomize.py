@@ -31,7 +31,7 @@ def accelerate() -> None:
 
         device = None
         if settings["device"] is not None:
-            from clgemm.hardware.identity import find
+            from clgemm.hardware.device import find
 
             device = find(settings["device"])
         install(settings["threshold"], device, children=True)

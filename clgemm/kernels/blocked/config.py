@@ -12,7 +12,7 @@ from itertools import product
 from typing import ClassVar, NamedTuple
 
 from clgemm.core.config import KernelConfig, Launch, positive, tunable_of, vector, vector_block_of
-from clgemm.core.steps import ceil_div, round_up
+from clgemm.core.plan import ceil_div, round_up
 from clgemm.kernels.pack.plan import VectorPackConfig
 from clgemm.kernels.split_k.plan import ReduceConfig
 

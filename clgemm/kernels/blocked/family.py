@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
-from clgemm.core.steps import Plan
+from clgemm.core.plan import Plan
+from clgemm.core.problem import Problem, Shape
 from clgemm.core.traits import Traits
 from clgemm.kernels.blocked.config import BlockedConfig
 from clgemm.kernels.blocked.plan import is_faster_transposed, make_blocked_plan

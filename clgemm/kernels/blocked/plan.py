@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import NamedTuple
 
-from clgemm.core.config import FLOAT_BYTES, Limits, variant_of
-from clgemm.core.layout import Layout, Level
-from clgemm.core.steps import (
+from clgemm.core.config import variant_of
+from clgemm.core.plan import (
     COUNTERS,
     LAST_GROUP,
     Argument,
@@ -24,6 +23,8 @@ from clgemm.core.steps import (
     operand_in_place,
     round_up,
 )
+from clgemm.core.problem import FLOAT_BYTES, Layout, Level
+from clgemm.core.traits import Limits
 from clgemm.kernels.blocked.config import (
     NEAR,
     BlockedConfig,

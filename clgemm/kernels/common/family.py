@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
-from clgemm.core.config import KernelConfig, Limits
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
-from clgemm.core.steps import Plan
-from clgemm.core.traits import Traits
+from clgemm.core.config import KernelConfig
+from clgemm.core.plan import Plan
+from clgemm.core.problem import Problem, Shape
+from clgemm.core.traits import Limits, Traits
 
 __all__ = [
     "FEW_ROWS_SAMPLES",

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from clgemm.core.config import KernelConfig
-from clgemm.core.layout import Layout, batch_levels
-from clgemm.core.steps import (
+from clgemm.core.plan import (
     LAST_GROUP,
     LONGEST_SUM,
     Element,
@@ -20,6 +19,7 @@ from clgemm.core.steps import (
     round_up,
     slices,
 )
+from clgemm.core.problem import Layout, batch_levels
 
 __all__ = [
     "LEAST_WORK",

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Generic, NamedTuple, TypeVar
 
-from clgemm.core.config import FLOAT_BYTES, KernelConfig, Limits
-from clgemm.core.layout import Layout, Level, batch_levels
-from clgemm.core.steps import (
+from clgemm.core.config import KernelConfig
+from clgemm.core.plan import (
     LAST_GROUP,
     Argument,
     Batch,
@@ -29,6 +28,8 @@ from clgemm.core.steps import (
     round_up,
     slices,
 )
+from clgemm.core.problem import FLOAT_BYTES, Layout, Level, batch_levels
+from clgemm.core.traits import Limits
 from clgemm.kernels.pack.plan import pack_step
 from clgemm.kernels.split_k.plan import Target, target
 

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgemm.core.config import KernelConfig, Launch, Limits, positive, vector
+from clgemm.core.config import KernelConfig, Launch, positive, vector
 from clgemm.core.costs import joined
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
-from clgemm.core.steps import Plan, ceil_div
-from clgemm.core.traits import Traits
+from clgemm.core.plan import Plan, ceil_div
+from clgemm.core.problem import Problem, Shape
+from clgemm.core.traits import Limits, Traits
 from clgemm.kernels.common.family import (
     FLAGS,
     Choice,

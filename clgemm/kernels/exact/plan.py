@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from clgemm.core.config import KernelConfig, Limits, positive, vector
-from clgemm.core.layout import Layout, batch_levels, folded
-from clgemm.core.steps import (
+from clgemm.core.config import KernelConfig, positive, vector
+from clgemm.core.plan import (
     Argument,
     Batch,
     Element,
@@ -27,6 +26,8 @@ from clgemm.core.steps import (
     operand_in_place,
     slices,
 )
+from clgemm.core.problem import Layout, batch_levels, folded
+from clgemm.core.traits import Limits
 from clgemm.kernels.common.panels import PACKED, SIDES, Scratch
 from clgemm.kernels.sources import sources_hash
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgemm.core.config import KernelConfig, Limits, positive, vector
-from clgemm.core.steps import Argument, Element, Plan, Step, ceil_div
+from clgemm.core.config import KernelConfig, positive, vector
+from clgemm.core.plan import Argument, Element, Plan, Step, ceil_div
+from clgemm.core.traits import Limits
 
 __all__ = ["FiniteConfig", "count_flags", "finite_plan"]
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgemm.core.config import FLOAT_BYTES, KernelConfig, Limits, positive
-from clgemm.core.layout import Layout, batch_levels
-from clgemm.core.steps import (
+from clgemm.core.config import KernelConfig, positive
+from clgemm.core.plan import (
     LAST_ITEM,
     Argument,
     Element,
@@ -20,6 +19,8 @@ from clgemm.core.steps import (
     operand_in_place,
     slices,
 )
+from clgemm.core.problem import FLOAT_BYTES, Layout, batch_levels
+from clgemm.core.traits import Limits
 
 __all__ = ["MirrorConfig", "MirrorTileConfig", "mirror_plan"]
 

@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, Limits, positive, variant_of
+from clgemm.core.config import KernelConfig, Launch, positive, variant_of
 from clgemm.core.costs import joined
-from clgemm.core.layout import Layout
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
-from clgemm.core.steps import Plan, ceil_div, matrices_of
-from clgemm.core.traits import Traits
+from clgemm.core.plan import Plan, ceil_div, matrices_of
+from clgemm.core.problem import FLOAT_BYTES, Layout, Problem, Shape
+from clgemm.core.traits import Limits, Traits
 from clgemm.kernels.common.family import (
     FLAGS,
     Choice,

@@ -6,18 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgemm.core.config import (
-    FLOAT_BYTES,
-    KernelConfig,
-    Launch,
-    Limits,
-    multiple,
-    positive,
-    vector,
-    vector_block_of,
-)
-from clgemm.core.layout import Layout, batch_levels
-from clgemm.core.steps import (
+from clgemm.core.config import KernelConfig, Launch, multiple, positive, vector, vector_block_of
+from clgemm.core.plan import (
     LAST_ITEM,
     Argument,
     Batch,
@@ -30,6 +20,8 @@ from clgemm.core.steps import (
     matrices_of,
     slices,
 )
+from clgemm.core.problem import FLOAT_BYTES, Layout, batch_levels
+from clgemm.core.traits import Limits
 
 __all__ = [
     "PackConfig",

@@ -6,12 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, Limits, positive, vector
+from clgemm.core.config import KernelConfig, Launch, positive, vector
 from clgemm.core.costs import joined
-from clgemm.core.layout import batch_levels
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
-from clgemm.core.steps import (
+from clgemm.core.plan import (
     LAST_GROUP,
     Element,
     Plan,
@@ -24,7 +21,8 @@ from clgemm.core.steps import (
     round_up,
     slices,
 )
-from clgemm.core.traits import Traits
+from clgemm.core.problem import FLOAT_BYTES, Problem, Shape, batch_levels
+from clgemm.core.traits import Limits, Traits
 from clgemm.kernels.common.family import (
     FEW_ROWS_SAMPLES,
     FLAGS,

@@ -7,20 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from clgemm.core.config import (
-    FLOAT_BYTES,
-    KernelConfig,
-    Launch,
-    Limits,
-    multiple,
-    positive,
-    variant_of,
-    vector,
-)
-from clgemm.core.layout import Layout, batch_levels
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
-from clgemm.core.steps import (
+from clgemm.core.config import KernelConfig, Launch, multiple, positive, variant_of, vector
+from clgemm.core.plan import (
     LAST_GROUP,
     Element,
     Plan,
@@ -33,7 +21,8 @@ from clgemm.core.steps import (
     slices,
     widest_load,
 )
-from clgemm.core.traits import Traits
+from clgemm.core.problem import FLOAT_BYTES, Layout, Problem, Shape, batch_levels
+from clgemm.core.traits import Limits, Traits
 from clgemm.kernels.common.family import (
     FEW_ROWS_SAMPLES,
     FLAGS,

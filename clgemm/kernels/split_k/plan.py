@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
-from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, Limits, multiple, positive, vector
+from clgemm.core.config import KernelConfig, Launch, multiple, positive, vector
 from clgemm.core.costs import Costs
-from clgemm.core.layout import Layout, Level
-from clgemm.core.steps import (
+from clgemm.core.plan import (
     COUNTERS,
     Argument,
     Batch,
@@ -22,6 +21,8 @@ from clgemm.core.steps import (
     operand_at,
     operand_in_place,
 )
+from clgemm.core.problem import FLOAT_BYTES, Layout, Level
+from clgemm.core.traits import Limits
 
 __all__ = ["ReduceConfig", "Target", "product_arguments", "reduce_us", "target"]
 

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
-from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, Limits
-from clgemm.core.steps import ceil_div
+from clgemm.core.config import KernelConfig, Launch
+from clgemm.core.plan import ceil_div
+from clgemm.core.problem import FLOAT_BYTES
+from clgemm.core.traits import Limits
 from clgemm.kernels.tiled.config import TiledConfig
 
 __all__ = [

@@ -7,12 +7,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from clgemm.core.config import KernelConfig, Limits, variant_of
-from clgemm.core.layout import batch_levels
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
-from clgemm.core.steps import Plan
-from clgemm.core.traits import Traits
+from clgemm.core.config import KernelConfig, variant_of
+from clgemm.core.plan import Plan
+from clgemm.core.problem import Problem, Shape, batch_levels
+from clgemm.core.traits import Limits, Traits
 from clgemm.kernels.common.family import (
     GPU_PANEL_SAMPLES,
     Choice,

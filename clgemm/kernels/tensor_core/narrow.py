@@ -6,12 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, Limits, positive, variant_of
+from clgemm.core.config import KernelConfig, Launch, positive, variant_of
 from clgemm.core.costs import joined
-from clgemm.core.layout import Layout, Level, batch_levels
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
-from clgemm.core.steps import (
+from clgemm.core.plan import (
     COUNTERS,
     LAST_GROUP,
     LONGEST_SUM,
@@ -28,7 +25,8 @@ from clgemm.core.steps import (
     slices,
     widest_load,
 )
-from clgemm.core.traits import Traits
+from clgemm.core.problem import FLOAT_BYTES, Layout, Level, Problem, Shape, batch_levels
+from clgemm.core.traits import Limits, Traits
 from clgemm.kernels.common.family import Choice, Fallback, Family, Multiply, tile_edges
 from clgemm.kernels.common.panels import Scratch, own_levels, packed_strides
 from clgemm.kernels.split_k.plan import ReduceConfig, product_arguments, target

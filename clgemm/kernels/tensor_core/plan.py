@@ -6,10 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 
-from clgemm.core.config import FLOAT_BYTES, Limits
-from clgemm.core.layout import Layout, Level, batch_levels
-from clgemm.core.problem import Problem
-from clgemm.core.steps import (
+from clgemm.core.plan import (
     Argument,
     Element,
     OutlierCounter,
@@ -22,6 +19,8 @@ from clgemm.core.steps import (
     round_up,
     slices,
 )
+from clgemm.core.problem import FLOAT_BYTES, Layout, Level, Problem, batch_levels
+from clgemm.core.traits import Limits
 from clgemm.kernels.common.family import Fallback
 from clgemm.kernels.common.panels import Scratch
 from clgemm.kernels.tensor_core.config import (

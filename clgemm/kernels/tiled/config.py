@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, Limits, multiple, positive, vector
+from clgemm.core.config import KernelConfig, Launch, multiple, positive, vector
 from clgemm.core.costs import Costs, joined
-from clgemm.core.steps import ceil_div, round_up
+from clgemm.core.plan import ceil_div, round_up
+from clgemm.core.problem import FLOAT_BYTES
+from clgemm.core.traits import Limits
 from clgemm.kernels.pack.plan import PackConfig
 from clgemm.kernels.split_k.plan import ReduceConfig, reduce_us
 

@@ -6,11 +6,9 @@ import functools
 import math
 from dataclasses import replace
 
-from clgemm.core.config import Limits
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
-from clgemm.core.steps import Plan, expected_us
-from clgemm.core.traits import Traits
+from clgemm.core.plan import Plan, expected_us
+from clgemm.core.problem import Problem, Shape
+from clgemm.core.traits import Limits, Traits
 from clgemm.kernels.common.family import (
     FLAGS,
     GPU_PANEL_SAMPLES,
@@ -91,7 +89,7 @@ def nvidia_configs(asynchronous_copies: bool = True) -> tuple[TiledConfig, ...]:
     Parameters
     ----------
     asynchronous_copies : bool, optional
-        As in `clgemm.core.config.Limits`: without, those that copy so are left out, and registers
+        As in `clgemm.core.traits.Limits`: without, those that copy so are left out, and registers
         are not limited.
     """
     small = replace(lane_configs()[1], work_m=8, work_n=4, grid_n=8)

@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from clgemm.core.config import FLOAT_BYTES, Limits, variant_of
-from clgemm.core.layout import Layout
-from clgemm.core.steps import (
+from clgemm.core.config import variant_of
+from clgemm.core.plan import (
     LONGEST_SUM,
     Argument,
     Element,
@@ -21,6 +20,8 @@ from clgemm.core.steps import (
     round_up,
     widest_load,
 )
+from clgemm.core.problem import FLOAT_BYTES, Layout
+from clgemm.core.traits import Limits
 from clgemm.kernels.common.panels import (
     PACKED,
     SIDES,

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import pyopencl as cl
 
-from clgemm.core.nesting import is_within
-from clgemm.core.steps import expected_us
-from clgemm.core.transfer import FLOAT_BYTES
+from clgemm.core.plan import expected_us
+from clgemm.core.problem import FLOAT_BYTES
+from clgemm.core.threads import is_within
 from clgemm.kernels.finite.plan import count_flags
 from clgemm.runtime.enqueueing import enqueue_transfer
 from clgemm.runtime.execute import BoundCall

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyopencl as cl
 
-from clgemm.core.transfer import FLOAT_BYTES, Tile
+from clgemm.core.problem import FLOAT_BYTES
+from clgemm.core.transfer import Tile
 from clgemm.runtime.finite import watch
 from clgemm.runtime.loans import Loan
 from clgemm.runtime.operands import HostArray

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pyopencl as cl
 
-from clgemm.core.steps import round_up
+from clgemm.core.plan import round_up
 from clgemm.runtime.bound_plan import BoundPlan
 from clgemm.runtime.finite import are_all_set, bound_check
 from clgemm.runtime.transfer.product import TiledProduct

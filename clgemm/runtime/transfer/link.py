@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pyopencl as cl
 
-from clgemm.core.transfer import FLOAT_BYTES
+from clgemm.core.problem import FLOAT_BYTES
 from clgemm.runtime.enqueueing import enqueue_transfer
 from clgemm.runtime.transfer.crew import Copy
 from clgemm.runtime.transfer.pieces import has_ended

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from clgemm.core.transfer import FLOAT_BYTES
+from clgemm.core.problem import FLOAT_BYTES
 from clgemm.runtime.operands import HostArray
 from clgemm.runtime.transfer.crew import SIGNALS_SECONDS, Crew
 from clgemm.runtime.transfer.staging import Staging

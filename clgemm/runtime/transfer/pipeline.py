@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from clgemm.core.nesting import is_within
+from clgemm.core.threads import is_within
 from clgemm.core.transfer import GRAIN, make_stream
 from clgemm.runtime.loans import NOTHING_KEPT, Kept, Loan, StaleError, lend
 from clgemm.runtime.operands import HostArray, with_axes

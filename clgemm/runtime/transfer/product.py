@@ -7,9 +7,7 @@ from typing import NamedTuple
 
 import pyopencl as cl
 
-from clgemm.core.layout import Layout
-from clgemm.core.problem import Problem
-from clgemm.core.transfer import FLOAT_BYTES
+from clgemm.core.problem import FLOAT_BYTES, Layout, Problem
 from clgemm.hardware.device import Device
 from clgemm.runtime.execute import BoundCall, bind, execute_matrices
 from clgemm.runtime.memory import Matrix

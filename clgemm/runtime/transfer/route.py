@@ -7,10 +7,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
-from clgemm.core.layout import Layout, dense_layout, memory_order
-from clgemm.core.steps import round_up
-from clgemm.core.transfer import FLOAT_BYTES, Block, pieces
-from clgemm.core.transfer_config import TransferConfig
+from clgemm.core.plan import round_up
+from clgemm.core.problem import FLOAT_BYTES, Layout, dense_layout, memory_order
+from clgemm.core.transfer import Block, TransferConfig, pieces
 from clgemm.runtime.operands import LARGEST_ALIGNMENT, HostArray
 from clgemm.runtime.transfer.staging import Chunk
 

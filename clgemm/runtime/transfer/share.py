@@ -6,7 +6,7 @@ import itertools
 
 import pyopencl as cl
 
-from clgemm.core.layout import Layout, dense_layout, memory_order
+from clgemm.core.problem import Layout, dense_layout, memory_order
 from clgemm.core.transfer import Stream, Tile, count_pieces
 from clgemm.runtime.execute import BoundCall
 from clgemm.runtime.loans import Kept

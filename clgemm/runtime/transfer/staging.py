@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pyopencl as cl
 
-from clgemm.core.nesting import NestedCallError
-from clgemm.core.transfer import FLOAT_BYTES
-from clgemm.core.transfer_config import TransferConfig
+from clgemm.core.problem import FLOAT_BYTES
+from clgemm.core.threads import NestedCallError
+from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.device import Device
 from clgemm.runtime import kept
 from clgemm.runtime.operands import HostArray

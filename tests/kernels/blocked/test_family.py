@@ -10,8 +10,8 @@ from planned import LIMITS, TWO_CORES, traits_with
 
 import clgemm
 from clgemm.core.config import variant_of
-from clgemm.core.shapes import Shape
-from clgemm.core.steps import ceil_div, round_up
+from clgemm.core.plan import ceil_div, round_up
+from clgemm.core.problem import Shape
 from clgemm.kernels.blocked.config import (
     FEW_PANELS,
     SMALLEST_SLICE,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from planned import LIMITS, TWO_CORES, dense, kernels, make_plan, work_of
 
-from clgemm.core.steps import ceil_div, round_up
+from clgemm.core.plan import ceil_div, round_up
 from clgemm.kernels.blocked.config import NEAR
 from clgemm.kernels.blocked.family import register_config
 from clgemm.kernels.blocked.plan import is_faster_transposed

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from planned import LIMITS, dense, traits_with
 
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import SHAPE_CLASSES, Shape, fresh, shape_class
+from clgemm.core.problem import SHAPE_CLASSES, Problem, Shape, fresh, shape_class
 from clgemm.kernels import FAMILIES
 from clgemm.kernels.common.family import Choice, changed, tile_edges, values_of
 from clgemm.kernels.direct.family import DIRECT, DirectConfig

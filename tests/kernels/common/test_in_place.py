@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from planned import LIMITS, dense
 
-from clgemm.core.steps import LONGEST_SUM, Element, ceil_div
+from clgemm.core.plan import LONGEST_SUM, Element, ceil_div
 from clgemm.kernels.common.in_place import (
     MOST_ROWS,
     SMALLEST_SLICE,

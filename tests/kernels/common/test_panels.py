@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from planned import LIMITS, dense, kernels, make_plan, scales, work_of
 
-from clgemm.core.config import Limits
+from clgemm.core.traits import Limits
 from clgemm.kernels.common.panels import SCRATCH_BYTES
 from clgemm.kernels.pack.plan import pack_config
 from clgemm.kernels.tiled.family import lane_configs

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 from planned import LIMITS, TWO_CORES, dense, make_scaling_plan, traits_with
 
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
-from clgemm.core.steps import Element
+from clgemm.core.plan import Element
+from clgemm.core.problem import Problem, Shape
 from clgemm.kernels.direct.family import DIRECT, DirectConfig, direct_config
 
 CPU, GPU = traits_with(TWO_CORES, "CPU"), traits_with(LIMITS)

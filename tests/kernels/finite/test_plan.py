@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from planned import LIMITS, TWO_CORES
 
-from clgemm.core.layout import Layout
+from clgemm.core.problem import Layout
 from clgemm.kernels.finite.plan import (
     LEAST_ELEMENTS_OF_VECTORS,
     FiniteConfig,

@@ -8,9 +8,8 @@ import pytest
 from planned import LIMITS, TWO_CORES, dense, make_plan, traits_with
 
 from clgemm.core.config import Launch
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
-from clgemm.core.steps import ceil_div
+from clgemm.core.plan import ceil_div
+from clgemm.core.problem import Problem, Shape
 from clgemm.kernels.outer_product.family import (
     BLOCK,
     DEPTHS,

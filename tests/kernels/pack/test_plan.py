@@ -8,7 +8,7 @@ import pytest
 from planned import LIMITS, kernels
 
 from clgemm.core.config import variant_of
-from clgemm.core.layout import Layout
+from clgemm.core.problem import Layout
 from clgemm.kernels.pack.plan import (
     PackConfig,
     VectorPackConfig,

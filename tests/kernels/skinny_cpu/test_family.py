@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from planned import LIMITS, TWO_CORES, dense, make_plan, traits_with
 
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
+from clgemm.core.problem import Problem, Shape
 from clgemm.kernels.pack.plan import PackConfig, copy_config
 from clgemm.kernels.skinny_cpu.family import SKINNY_CPU, SkinnyCpuConfig, skinny_config
 from clgemm.kernels.split_k.plan import ReduceConfig

@@ -8,9 +8,8 @@ import pytest
 from planned import LIMITS, TWO_CORES, dense, make_plan, traits_with
 
 from clgemm.core.config import variant_of
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
-from clgemm.core.steps import Plan, expected_us
+from clgemm.core.plan import Plan, expected_us
+from clgemm.core.problem import Problem, Shape
 from clgemm.kernels.skinny_gpu.family import (
     MOST_OF_A,
     SKINNY_GPU,

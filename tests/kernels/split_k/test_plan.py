@@ -8,8 +8,8 @@ import pytest
 from planned import LIMITS, TWO_CORES, dense, kernels, make_plan, scales
 
 from clgemm.core.costs import H200
-from clgemm.core.layout import batch_levels
-from clgemm.core.steps import batch_of
+from clgemm.core.plan import batch_of
+from clgemm.core.problem import batch_levels
 from clgemm.kernels.pack.plan import pack_config
 from clgemm.kernels.split_k import plan as split_k
 from clgemm.kernels.split_k.plan import ReduceConfig, reduce_us

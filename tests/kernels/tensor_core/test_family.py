@@ -14,8 +14,7 @@ from strategies import GPU_LIMITS as LIMITS
 from strategies import rows
 
 import clgemm
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
+from clgemm.core.problem import Problem, Shape
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.tensor_core import family as tensor
 from clgemm.kernels.tensor_core.config import (

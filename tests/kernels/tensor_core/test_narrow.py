@@ -13,9 +13,8 @@ from planned import traits_with
 from strategies import GPU_LIMITS, rows
 
 from clgemm.core.config import variant_of
-from clgemm.core.layout import Layout
-from clgemm.core.problem import Problem
-from clgemm.core.steps import Element
+from clgemm.core.plan import Element
+from clgemm.core.problem import Layout, Problem
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.tensor_core.narrow import (
     NARROW,

@@ -9,8 +9,8 @@ from planned import fallback_by
 from strategies import GPU_LIMITS as LIMITS
 from strategies import rows
 
-from clgemm.core.layout import Layout
-from clgemm.core.steps import OutlierCounter, expected_us
+from clgemm.core.plan import OutlierCounter, expected_us
+from clgemm.core.problem import Layout
 from clgemm.kernels.pack.plan import pack_config
 from clgemm.kernels.tensor_core import plan as tensor_plan
 from clgemm.kernels.tensor_core.config import (

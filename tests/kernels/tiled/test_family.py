@@ -8,8 +8,7 @@ import pytest
 from planned import LIMITS, TWO_CORES, traits_with
 
 from clgemm.core.config import variant_of
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
+from clgemm.core.problem import Problem, Shape
 from clgemm.kernels.tiled.config import (
     REGISTERS,
     SMALLEST_SLICE,

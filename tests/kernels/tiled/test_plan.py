@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from planned import LIMITS, dense, kernels, make_plan
 
-from clgemm.core.layout import Layout
+from clgemm.core.problem import Layout
 from clgemm.kernels.pack.plan import pack_config
 from clgemm.kernels.tiled.family import lane_configs, nvidia_configs
 from clgemm.kernels.tiled.plan import make_tiled_plan, reads_narrowly

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from clgemm.core.config import KernelConfig, positive
-from clgemm.core.problem import Problem
-from clgemm.core.shapes import Shape
-from clgemm.core.steps import Element, Plan, Step, ceil_div, operand_in_place
+from clgemm.core.plan import Element, Plan, Step, ceil_div, operand_in_place
+from clgemm.core.problem import Problem, Shape
 from clgemm.core.traits import Traits
 from clgemm.kernels.common.family import (
     Choice,

@@ -7,7 +7,7 @@ import pytest
 from staged import TINY, integers
 
 import clgemm
-from clgemm.core.nesting import is_within
+from clgemm.core.threads import is_within
 from clgemm.runtime.finite import watched
 from clgemm.runtime.transfer import pipeline, share
 

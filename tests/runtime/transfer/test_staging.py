@@ -9,7 +9,7 @@ import pytest
 from injection import TRANSFER
 from staged import TINY
 
-from clgemm.core.nesting import NestedCallError
+from clgemm.core.threads import NestedCallError
 from clgemm.runtime.transfer.staging import Staging
 
 pytestmark = pytest.mark.usefixtures("small_pieces")

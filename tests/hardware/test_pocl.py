@@ -1,4 +1,4 @@
-"""Tests of a full disk where PoCL compiles."""
+"""Tests of PoCL's disk space, of the number of its threads and of their pinning."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ import pyopencl as cl
 import pytest
 
 import clgemm
-from clgemm.hardware import pocl_space
+from clgemm.hardware import pocl
+from clgemm.hardware.pocl import pinned_threads
 from clgemm.hardware.traits import POCL
 from clgemm.runtime import programs
 
@@ -28,7 +29,7 @@ def full(device, monkeypatch):
     if not device.platform.startswith(POCL):
         pytest.skip("only PoCL compiles on disk")
     monkeypatch.setenv("POCL_CACHE_DIR", "/full/folder")
-    monkeypatch.setattr(pocl_space.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    monkeypatch.setattr(pocl.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     return clgemm.Device(device.cl_device)
 
 
@@ -40,9 +41,7 @@ def test_a_full_disk_is_named(full, monkeypatch):
     assert caught.value.errno == errno.ENOSPC
     assert "-D" not in str(caught.value)
     free = [2**30, 0]  # it fills up amid the build
-    monkeypatch.setattr(
-        pocl_space.shutil, "disk_usage", lambda _: SimpleNamespace(free=free.pop(0))
-    )
+    monkeypatch.setattr(pocl.shutil, "disk_usage", lambda _: SimpleNamespace(free=free.pop(0)))
     with pytest.raises(OSError, match=said) as caught:
         programs.build(full, "__kernel void broken( { }", ())
     assert isinstance(caught.value.__cause__, cl.RuntimeError)  # with the log
@@ -62,14 +61,14 @@ def test_a_full_disk_is_numpys_business_when_accelerated(full, caplog):
 def test_pocl_gets_another_folder_where_its_own_cannot_be_written(monkeypatch, tmp_path, caplog):
     """In the cache folder, else in a temporary one; a folder that the user named is left alone."""
     (tmp_path / "file").touch()
-    monkeypatch.setattr(pocl_space, "_replaced", "")
+    monkeypatch.setattr(pocl, "_replaced", "")
     monkeypatch.setenv("POCL_CACHE_DIR", "")  # so that it is restored
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path / "cache"))
-    pocl_space.find_space()
+    pocl.find_space()
     assert os.environ["POCL_CACHE_DIR"] == str(tmp_path / "cache" / "pocl")
     for _ in range(2):
-        with caplog.at_level(logging.WARNING), pocl_space.compiling(POCL):
+        with caplog.at_level(logging.WARNING), pocl.compiling(POCL):
             pass
     (record,) = caplog.records
     assert str(tmp_path / "cache" / "pocl") in record.getMessage()
@@ -80,15 +79,15 @@ def test_pocl_gets_another_folder_where_its_own_cannot_be_written(monkeypatch, t
     for allowed in (0o777, 0o700):
         (tmp_path / f"clgemm-{os.getuid()}").chmod(allowed)
         monkeypatch.setenv("POCL_CACHE_DIR", "")
-        pocl_space.find_space()
+        pocl.find_space()
         is_used = str(tmp_path) in os.environ["POCL_CACHE_DIR"]
         assert is_used == (allowed == 0o700)
     monkeypatch.setenv("POCL_CACHE_DIR", "/the/users/own")
-    pocl_space.find_space()
+    pocl.find_space()
     assert os.environ["POCL_CACHE_DIR"] == "/the/users/own"
     monkeypatch.setenv("POCL_CACHE_DIR", "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "free"))
-    pocl_space.find_space()
+    pocl.find_space()
     assert os.environ["POCL_CACHE_DIR"] == ""
 
 
@@ -121,3 +120,41 @@ except (OSError, RuntimeError) as error: print(error)
             time.sleep(0.1)
     assert f"no space left in {tmp_path}/pocl" in done.stdout, done.stderr
     assert done.returncode == 0
+
+
+NAMES = "POCL_AFFINITY", "POCL_MAX_PTHREAD_COUNT"
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system pins no threads")
+@pytest.mark.parametrize(
+    ("settings", "usable", "cores", "quota", "seen"),
+    [
+        ((None, None), 2, 2, None, ("1", None)),
+        (("0", None), 2, 2, None, ("0", None)),
+        ((None, None), 1, 2, None, (None, "1")),
+        ((None, None), 64, 64, None, (None, None)),
+        ((None, None), 64, 64, "max 100000", (None, None)),
+        ((None, None), 64, 64, "250000 100000", (None, "3")),
+        ((None, None), 2, 64, "900000 100000", (None, "2")),
+        ((None, None), 2, 2, "nonsense", ("1", None)),
+        (("1", "7"), 2, 64, None, ("1", "7")),
+    ],
+)
+def test_threads_are_as_many_as_processors_may_be_used(
+    settings, usable, cores, quota, seen, monkeypatch, tmp_path
+):
+    """By affinity and by a container's quota; pinned on few cores; the user's settings stay."""
+    for name, value in zip(NAMES, settings, strict=True):
+        if value is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(usable)))
+    file = tmp_path / "cpu.max"
+    monkeypatch.setattr(pocl, "QUOTA", str(file))
+    if quota is not None:
+        file.write_text(quota + "\n")
+    with pinned_threads():
+        assert tuple(map(os.environ.get, NAMES)) == seen
+    assert tuple(map(os.environ.get, NAMES)) == settings

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from clgemm.core.layout import Level
-from clgemm.core.steps import slices
+from clgemm.core.plan import slices
+from clgemm.core.problem import Level
 
 
 def test_slices_cover_a_batch_once():

@@ -1,14 +1,14 @@
-"""The check for disk space where PoCL compiles; without space, PoCL may end the process."""
+"""What PoCL needs: disk space to compile in, and threads that are as many as processors."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pyopencl as cl
@@ -21,13 +21,17 @@ from clgemm.core.cache import (
     temporary_folder,
     warn_once,
 )
+from clgemm.core.host_blas import usable_processors
 
-__all__ = ["compiling", "find_space", "pocl_folder"]
+__all__ = ["compiling", "find_space", "pinned_threads", "pocl_folder"]
 
 LEAST_BYTES = 2**20  # about twice a program's source, bitcode and machine code
 ENOUGH_BYTES = 2**24  # of a folder that is to hold all programs
 FOLDER_VARIABLE = "POCL_CACHE_DIR"
-
+PINNED_CORES = 4
+# Variables of PoCL, which reads them when it starts.
+POCL_AFFINITY, POCL_THREADS = "POCL_AFFINITY", "POCL_MAX_PTHREAD_COUNT"
+QUOTA = "/sys/fs/cgroup/cpu.max"  # a container's: microseconds of each period, or "max"
 
 _replaced = ""  # why PoCL has another folder than its own
 
@@ -62,7 +66,7 @@ def _free_bytes(folder: Path) -> float:
         return math.inf
 
 
-@contextmanager
+@contextlib.contextmanager
 def compiling(platform: str) -> Iterator[None]:
     """Turn a full disk into one clear error while programs are built in a ``with`` block.
 
@@ -113,3 +117,38 @@ def _require_space(folder: Path, cause: cl.Error | None = None) -> None:
             f"{LEAST_BYTES // 1024:,} KiB are needed; free some, or set {FOLDER_VARIABLE} to "
             "another folder",
         ) from cause
+
+
+@contextlib.contextmanager
+def pinned_threads() -> Iterator[None]:
+    """Set up PoCL's threads, if PoCL starts in the ``with`` block.
+
+    Where the process may not use every core, or a container limits its time, there are as many
+    threads as it may use at once: PoCL itself counts the machine's. Otherwise each thread is pinned
+    to a core. Without pinning, two threads often share a core for the first milliseconds, and a
+    small product takes no longer than that. Nothing is pinned on machines with many cores, where
+    the system can move a thread away from a core that another program needs. What the user has set
+    stays.
+    """
+    usable, cores = _usable(), os.cpu_count() or 1
+    wanted = {}
+    if usable < cores:
+        wanted[POCL_THREADS] = str(usable)
+    elif usable <= PINNED_CORES and hasattr(os, "sched_getaffinity"):
+        wanted[POCL_AFFINITY] = "1"
+    wanted = {name: value for name, value in wanted.items() if name not in os.environ}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name in wanted:
+            del os.environ[name]
+
+
+def _usable() -> int:
+    """Return how many processors this process may use at once."""
+    usable = usable_processors()
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = Path(QUOTA).read_text("ascii").split()
+        usable = min(usable, max(1, math.ceil(int(quota) / int(period))))
+    return usable

@@ -1,21 +1,28 @@
-"""Tuning records as JSON: reading, checking and writing them.
+"""Tuning records: their files, this user's and shipped ones, and which serve a device. Pure.
 
 A record holds numbers and names. Its config is built by the family's dataclass, which checks names,
-types and constraints. Nothing else in a record reaches a compiler. Pure.
+types and constraints. Nothing else in a record reaches a compiler. The user's cache folder has one
+file for each device; shipped files come with the package.
 """
 
 from __future__ import annotations
 
 import datetime
 import functools
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
+from importlib import resources
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from clgemm.core.config import KernelConfig, Limits
-from clgemm.core.identity import Identity
-from clgemm.core.shapes import SHAPE_CLASSES, Shape
+from clgemm.core.cache import cache_folder, folder_problem, forgettable, rewrite, warn_once
+from clgemm.core.config import KernelConfig
+from clgemm.core.problem import SHAPE_CLASSES, Shape
+from clgemm.core.traits import Identity, Limits
 from clgemm.kernels import FAMILIES, family_named
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.sources import sources_hash
@@ -23,41 +30,41 @@ from clgemm.kernels.sources import sources_hash
 __all__ = [
     "Findings",
     "Record",
+    "Served",
     "as_json",
+    "candidates",
     "choice_as_dict",
     "choice_from",
     "findings_from",
+    "forget",
     "kernels_hash",
     "problems_of",
+    "shipped",
+    "store",
     "today",
+    "user_file",
 ]
 
+log = logging.getLogger(__name__)
+
 FORMAT = 1
+OWN, SHIPPED = "this user's", "shipped"
 LARGEST = 2**20  # the largest number in a config; sensible ones are far below
 Config = TypeVar("Config", bound=KernelConfig)
 
 
 @dataclass(frozen=True)
 class Record:
-    """The fastest choice found for a device, a kernel family and a shape class.
-
-    Attributes
-    ----------
-    kernels : str
-        The family's `kernels_hash` when it was measured.
-    shapes : tuple of Shape
-        The shapes that it was measured on.
-    gflops : tuple of float
-        Billions of operations per second for each of `shapes`, with operands on the device.
-    """
+    """The fastest choice found for a device, a kernel family and a shape class."""
 
     device: Identity
     family: str
     shape_class: str
     choice: Choice
-    shapes: tuple[Shape, ...]
+    shapes: tuple[Shape, ...]  # those that it was measured on
+    # Billions of operations per second for each of `shapes`, with operands on the device.
     gflops: tuple[float, ...]
-    kernels: str
+    kernels: str  # the family's `kernels_hash` when it was measured
     date: str
 
     @property
@@ -67,17 +74,21 @@ class Record:
 
 
 class Findings(NamedTuple):
-    """The valid records of a file, and the problems of the others.
-
-    Attributes
-    ----------
-    unreadable : bool
-        Whether the file as a whole cannot be read.
-    """
+    """The valid records of a file, and the problems of the others."""
 
     records: tuple[Record, ...]
     problems: tuple[str, ...]
-    unreadable: bool = False
+    unreadable: bool = False  # whether the file as a whole cannot be read
+
+
+class Served(NamedTuple):
+    """A record that may serve a device, and where it comes from."""
+
+    record: Record
+    origin: str
+    # Whether its config is validated on this device, driver and kernels. Others are validated
+    # before their first use.
+    validated: bool
 
 
 def today() -> str:
@@ -245,3 +256,146 @@ def _record_from(values: object) -> Record:
         kernels=_text(values, "kernels"),
         date=_date(values),
     )
+
+
+def user_file(device: Identity) -> Path:
+    """Return the file of a device's records in the user's cache folder; it need not exist."""
+    slug = re.sub(r"[^a-z0-9]+", "-", device.name.lower()).strip("-")[:48]
+    digest = hashlib.sha256(f"{device.name}, {device.platform}".encode()).hexdigest()[:8]
+    return cache_folder() / "tuning" / f"{slug}-{digest}.json"
+
+
+def candidates(device: Identity, limits: Limits, family: str, name: str) -> Iterator[Served]:
+    """Yield the records that may serve a kernel family and shape class on a device, best first.
+
+    This user's records for this device, driver and kernels come first, then shipped records for
+    this device. Those for devices of the same architecture, vendor and type follow in this order.
+    Records for CPUs serve only CPUs with the same vector extension and runtime. Records that the
+    device cannot run are left out.
+    """
+    key = family, name
+    for record in _user_records(user_file(device), device).records:
+        if record.key == key and not problems_of(record.choice, limits):
+            yield Served(record, f"{OWN}, {record.date}", True)
+    ranked = []
+    for record in shipped().records:
+        if record.key == key and not problems_of(record.choice, limits):
+            rank = _distance(record.device, device)
+            if rank is not None:
+                ranked.append((rank, record))
+    for (distance, *_), record in sorted(ranked, key=lambda pair: pair[0]):
+        same = record.device == device and record.kernels == kernels_hash(family)
+        relations = ("this device", "this device", "same architecture", "same vendor", "same type")
+        origin = f"{SHIPPED}, {relations[distance]}: {record.device.name}, {record.date}"
+        yield Served(record, origin, same)
+
+
+def store(device: Identity, *new: Record) -> None:
+    """Store records in the user's file. Each replaces the one of the same family and class.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written; it is then unchanged.
+    """
+    path = user_file(device)
+
+    def merged(old: str | None) -> str:
+        before = findings_from(old) if old else Findings((), ())
+        if before.problems:
+            broken, problems = path.with_suffix(".broken"), "; ".join(before.problems)
+            rewritten = "%s: %s; the file is written anew, the old one is kept as %s"
+            log.warning(rewritten, path, problems, broken)
+            broken.write_text(old or "", encoding="utf-8")
+        keys = {record.key for record in new}
+        records = [*(r for r in before.records if r.key not in keys), *new]
+        return as_json(sorted(records, key=lambda r: r.key))
+
+    rewrite(path, merged)
+    forget()
+
+
+def forget() -> None:
+    """Read all files anew at the next look-up."""
+    _read.cache_clear()
+    _user_records.cache_clear()
+
+
+@functools.cache
+def shipped() -> Findings:
+    """Return the records that come with the package."""
+    folder = resources.files("clgemm").joinpath("records", "shipped")
+    if not folder.is_dir():
+        return Findings((), ())
+    found = [
+        findings_from(file.read_text(encoding="utf-8"))
+        for file in sorted(folder.iterdir(), key=lambda file: file.name)
+        if file.name.endswith(".json")
+    ]
+    return Findings(
+        tuple(record for each in found for record in each.records),
+        tuple(problem for each in found for problem in each.problems),
+    )
+
+
+@forgettable
+@functools.cache
+def _read(path: Path) -> Findings:
+    try:
+        return findings_from(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return Findings((), ())
+    except UnicodeDecodeError:
+        return Findings((), ("it is not UTF-8 text",), True)
+    except OSError as error:
+        if problem := folder_problem():
+            warn_once(f"{problem}: nothing is kept between runs")
+            return Findings((), ())
+        return Findings((), (error.strerror or str(error),), True)
+
+
+@forgettable
+@functools.cache
+def _user_records(path: Path, device: Identity) -> Findings:
+    """Return this user's records for a device, its driver and the present kernels.
+
+    One warning names the records that are not used.
+    """
+    found = _read(path)
+    problems = list(found.problems)
+    current = []
+    for record in found.records:
+        if record.device != device:
+            problems.append(f"{record.key} was found with driver {record.device.driver}")
+        elif record.kernels != kernels_hash(record.family):
+            problems.append(f"{record.key} was found with other kernels")
+        else:
+            current.append(record)
+    if found.unreadable:
+        log.warning(
+            "%s holds no tuning records that can be read (%s): shipped records and defaults are "
+            "used instead; 'python -m clgemm tune' writes it anew",
+            *(path, problems[0]),
+        )
+    elif problems:
+        log.warning(
+            "%s: %d of its records are not used (%s); 'python -m clgemm tune' finds new ones",
+            *(path, len(problems), "; ".join(problems[:3]) + "; ..." * (len(problems) > 3)),
+        )
+    return Findings(tuple(current), tuple(problems))
+
+
+def _distance(theirs: Identity, device: Identity) -> tuple[int, bool, bool, str] | None:
+    """Return how far a record's device is from this one, for sorting; None if too far."""
+    if theirs.kind != device.kind:
+        return None
+    other_runtime, other_driver = theirs.runtime != device.runtime, theirs.driver != device.driver
+    other_architecture = theirs.architecture != device.architecture
+    if device.kind == "CPU" and (other_architecture or other_runtime):
+        return None  # a config that is fast with one compiler is slow with another
+    if not other_architecture:
+        same = theirs.name == device.name and not other_runtime
+        distance = int(other_driver) if same else 2
+    else:
+        distance = 3 if theirs.vendor == device.vendor else 4
+    return distance, other_runtime, other_driver, theirs.driver

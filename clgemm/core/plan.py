@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal, NamedTuple
 
-from clgemm.core.config import FLOAT_BYTES, KernelConfig, Launch, Limits
+from clgemm.core.config import KernelConfig, Launch
 from clgemm.core.costs import joined
-from clgemm.core.layout import Layout, Level
+from clgemm.core.problem import FLOAT_BYTES, Layout, Level
+from clgemm.core.traits import Limits
 
 __all__ = [
     "COUNTERS",
@@ -75,40 +76,25 @@ Argument = int | float | bytes | Slot | Element | OutlierCounter
 
 @dataclass(frozen=True)
 class Step:
-    """One kernel launch.
-
-    Attributes
-    ----------
-    groups : int
-        Work-groups; ``config.items`` work-items each.
-    arguments : mapping of str to Argument
-        By the names of the kernel's parameters, in their order. Their types are in
-        `clgemm.kernels.sources.parameter_types`.
-    conditional : bool
-        Whether the launch does something only if there are more outliers than a limit. The kernel
-        takes their counter and the limit as its last arguments (kernels/common/prelude.cl).
-    """
+    """One kernel launch."""
 
     config: KernelConfig
-    groups: int
+    groups: int  # work-groups; ``config.items`` work-items each
+    # By the names of the kernel's parameters, in their order. Their types are in
+    # `clgemm.kernels.sources.parameter_types`.
     arguments: Mapping[str, Argument]
+    # Whether the launch does something only if there are more outliers than a limit. The kernel
+    # takes their counter and the limit as its last arguments (kernels/common/prelude.cl).
     conditional: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Launches in order, and the scratch memory that they share. A plan equals only itself.
-
-    Attributes
-    ----------
-    scratch : tuple of (slot, bytes)
-    counted_products : int
-        Number of products whose outliers are counted.
-    """
+    """Launches in order, and the scratch memory that they share. A plan equals only itself."""
 
     steps: tuple[Step, ...]
     scratch: tuple[tuple[Slot, int], ...] = ()
-    counted_products: int = 0
+    counted_products: int = 0  # number of products whose outliers are counted
 
 
 def least_us(limits: Limits) -> float:
@@ -129,14 +115,15 @@ def expected_us(plan: Plan, limits: Limits, needs_fallback: float = 0.0) -> floa
     needs_fallback : float, optional
         The share of products whose data need a fallback, in a kernel or in conditional launches.
     """
+    launches = [Launch(step.groups, step.arguments, limits) for step in plan.steps]
     if limits.has_vectors:
-        return _expected_on_cpu(plan, limits)
+        cpu, pairs = limits.cpu_costs, zip(plan.steps, launches, strict=True)
+        return cpu.start_us + sum(cpu.launch_us + s.config.microseconds(x) for s, x in pairs)
     costs = limits.costs
     host, device = costs.host_us - costs.host_more_us, costs.start_us - costs.more_us
     fallback = 0.0
-    for step in plan.steps:
+    for step, launch in zip(plan.steps, launches, strict=True):
         host += costs.tensor_host_us if step.conditional else costs.host_more_us
-        launch = _launch_of(step, limits)
         taken = costs.more_us + step.config.microseconds(launch)
         fallback += step.config.fallback_us(launch)
         if step.conditional:
@@ -145,16 +132,6 @@ def expected_us(plan: Plan, limits: Limits, needs_fallback: float = 0.0) -> floa
             device += taken
     device += needs_fallback * fallback
     return joined(HOST_OVERLAP, host, device)
-
-
-def _expected_on_cpu(plan: Plan, limits: Limits) -> float:
-    costs = limits.cpu_costs
-    times = (step.config.microseconds(_launch_of(step, limits)) for step in plan.steps)
-    return costs.start_us + sum(costs.launch_us + time for time in times)
-
-
-def _launch_of(step: Step, limits: Limits) -> Launch:
-    return Launch(step.groups, step.arguments, limits)
 
 
 def matrices_of(counts: bytes) -> int:
