@@ -21,9 +21,7 @@ from clgemm.planning.transfers import transfer_config
 from clgemm.records import verdicts
 from clgemm.records.verdicts import Verdict
 from clgemm.runtime import readiness
-from clgemm.runtime.execute import run_in_place
-from clgemm.runtime.launch import LONG_WORK
-from clgemm.runtime.memory import HostMemory
+from clgemm.runtime.execute import LONG_WORK, HostMemory, run_in_place
 from clgemm.runtime.operands import layout_of
 from clgemm.runtime.readiness import NotReadyError
 from clgemm.runtime.workspace import workspace

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from clgemm.core.caches import holds_contexts
 from clgemm.core.layout import Layout
 from clgemm.core.problem import Problem
-from clgemm.runtime import results
+from clgemm.runtime import kept_memory
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -27,6 +28,7 @@ __all__ = [
     "LARGEST_ALIGNMENT",
     "AnyArray",
     "HostArray",
+    "Matrix",
     "accepted",
     "address_of",
     "allocated",
@@ -39,6 +41,7 @@ __all__ = [
     "overlap",
     "overlaps_either",
     "own_transpose",
+    "place",
     "problem_of",
     "rearranged",
     "require_out",
@@ -197,6 +200,26 @@ def alignment(address: int) -> int:
     return (address | LARGEST_ALIGNMENT) & -(address | LARGEST_ALIGNMENT)
 
 
+@dataclass(frozen=True)
+class Matrix:
+    """A batch of matrices in memory that kernels of one device can reach.
+
+    Attributes
+    ----------
+    offset : int
+        Elements from the start of `buffer` to the first element.
+    """
+
+    buffer: cl.Buffer
+    offset: int
+    layout: Layout
+
+
+def place(array: DeviceArray) -> Matrix:
+    """Return the matrix of a device array, where it lies."""
+    return Matrix(cast("cl.Buffer", array.base_data), array.offset // ITEM_BYTES, layout_of(array))
+
+
 def view(x: AnyArray, shape: tuple[int, ...], strides: tuple[int, ...]) -> AnyArray:
     """Return a view that begins at an array's first element; the strides are in elements."""
     in_bytes = tuple(stride * ITEM_BYTES for stride in strides)
@@ -257,7 +280,7 @@ def allocated(
 ) -> AnyArray:
     """Return a new, uninitialised array on the same side as `like`."""
     if isinstance(like, np.ndarray):
-        return results.empty(shape, order)
+        return kept_memory.empty_result(shape, order)
     import pyopencl as cl
 
     from clgemm.runtime.events import EventsOnDemand

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clgemm.core.forkable import ForkableLock
-from clgemm.runtime.results import ResultMemory
+from clgemm.runtime.kept_memory import ResultMemory
 
 __all__ = ["Guard", "is_protected", "protect"]
 

@@ -29,7 +29,7 @@ from clgemm.core.shapes import Shape
 from clgemm.core.steps import Plan, expected_us
 from clgemm.hardware.device import Device
 from clgemm.planning import planner
-from clgemm.runtime.memory import Matrix
+from clgemm.runtime.operands import Matrix
 from clgemm.runtime.workspace import workspace
 
 __all__ = [

@@ -44,15 +44,15 @@ KEPT = {
     "records.verdicts._all_kernels": PURE,
     "records.verified.all_verified": SHIPPED,
     "records.verified.verified_hash": PURE,
+    "runtime.kept_memory._most_bytes": MACHINE,
     "runtime.operands._device_layout": PURE,
     "runtime.operands._unallocated": DEVICES,
-    "runtime.results._most_bytes": MACHINE,
-    "runtime.transfer.route._route": PURE,
     "runtime.workspace.workspace": DEVICES,
     "side.preparation._machine": PROGRAM,
     "side.preparation._warn_once": ONCE,
     "side.settings._rule": PURE,
     "side.settings.quick_rule": PURE,
+    "transfer.single_transfer._route": PURE,
     "runtime.programs._require_pyopencls_cache": ONCE,
 }
 # Pure: a function there depends on its arguments, and on source files of the package.

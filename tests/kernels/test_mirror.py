@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from clgemm.core.layout import Layout
 from clgemm.core.steps import LAST_ITEM
 from clgemm.kernels.mirror.plan import MirrorConfig, mirror_plan
-from clgemm.runtime.memory import Matrix
+from clgemm.runtime.operands import Matrix
 from clgemm.runtime.workspace import workspace
 
 GUARD = 77.0
