@@ -61,7 +61,7 @@ def watch() -> Watch | None:
 
 
 def is_finite(c: HostArray, device: Device) -> bool:
-    """Tell whether all elements are finite. False also for some where only their sum is not.
+    """Return whether all elements are finite. False also for some where only their sum is not.
 
     Parameters
     ----------
@@ -107,5 +107,5 @@ def check_of(elements: int, device: Device, space: Workspace) -> Check:
 
 
 def are_all_set(flags: HostArray) -> bool:
-    """Tell whether all flags of `clgemm.kernels.finite` say that elements are finite."""
+    """Return whether all flags of `clgemm.kernels.finite` say that elements are finite."""
     return bool((flags == 1).all())

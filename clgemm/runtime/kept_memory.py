@@ -119,7 +119,7 @@ def in_use(size_bytes: int) -> None:
 
 
 def is_idle() -> bool:
-    """Tell whether no product has come for a while: what becomes free is not kept then."""
+    """Return whether no product has come for a while: what becomes free is not kept then."""
     return time.monotonic() - _last_use >= IDLE_SECONDS
 
 

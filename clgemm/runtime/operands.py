@@ -69,13 +69,13 @@ OVERLAP_WORK = 10_000
 
 
 def is_device(x: object) -> bool:
-    """Tell whether the operand is a pyopencl array."""
+    """Return whether the operand is a pyopencl array."""
     arrays = sys.modules.get("pyopencl.array")
     return arrays is not None and isinstance(x, getattr(arrays, "Array", ()))
 
 
 def is_plain_device(x: object) -> bool:
-    """Tell whether the operand is a pyopencl array, and of no subclass."""
+    """Return whether the operand is a pyopencl array, and of no subclass."""
     arrays = sys.modules.get("pyopencl.array")
     return arrays is not None and type(x) is getattr(arrays, "Array", None)
 
@@ -104,7 +104,7 @@ def float32_host(x: object, name: str) -> HostArray:
 
 
 def usable_in_place(array: npt.NDArray[Any]) -> bool:
-    """Tell whether kernels can index the array's own memory as float32 elements."""
+    """Return whether kernels can index the array's own memory as float32 elements."""
     flags = array.flags
     if array.dtype != FLOAT32 or not flags.aligned:  # a swapped byte order is another dtype
         return False
@@ -130,7 +130,7 @@ def float32_operand(x: object, name: str) -> AnyArray:
 
 
 def updatable(x: Any) -> bool:
-    """Tell whether a product can be written directly to the operand's own memory."""
+    """Return whether a product can be written directly to the operand's own memory."""
     if is_device(x):
         ours = bool(x.dtype == np.float32)
     else:
@@ -373,7 +373,7 @@ def accepted(
 
 
 def same_memory(a: AnyArray, b: AnyArray) -> bool:
-    """Tell whether two arrays have one first element, as views of one array; True is certain."""
+    """Return whether two arrays have one first element, as views of one array; True is certain."""
     if a is b:
         return True
     if isinstance(a, np.ndarray):
@@ -383,7 +383,7 @@ def same_memory(a: AnyArray, b: AnyArray) -> bool:
 
 
 def own_transpose(a: AnyArray, b: AnyArray) -> bool:
-    """Tell whether b is the transpose of a in the same memory, so that a @ b is symmetric."""
+    """Return whether b is the transpose of a in the same memory, so that a @ b is symmetric."""
     return bool(
         a.ndim == b.ndim > 1
         and a.strides[-1] == b.strides[-2]
@@ -394,7 +394,7 @@ def own_transpose(a: AnyArray, b: AnyArray) -> bool:
 
 
 def overlap(x: AnyArray, y: AnyArray) -> bool:
-    """Tell whether two arrays on the same side may share an element."""
+    """Return whether two arrays on the same side may share an element."""
     if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
         if not np.may_share_memory(x, y):
             return False
@@ -411,7 +411,7 @@ def overlap(x: AnyArray, y: AnyArray) -> bool:
 
 
 def overlaps_either(c: AnyArray, a: AnyArray, b: AnyArray) -> bool:
-    """Tell whether an array may share an element with one of two others on the same side."""
+    """Return whether an array may share an element with one of two others on the same side."""
     if is_device(c) and c.base_data not in (a.base_data, b.base_data):
         return False  # the usual case
     return overlap(a, c) or overlap(b, c)

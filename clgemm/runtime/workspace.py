@@ -54,8 +54,6 @@ class SharedMemory:
 
     Attributes
     ----------
-    queue : pyopencl.CommandQueue
-        The queue.
     atomic_counters : pyopencl.Buffer
         Zeros between calls. Kernels that use them reset them to zero.
     scratch : dict of pyopencl.Buffer
@@ -210,8 +208,6 @@ class BoundPlan:
 
     Attributes
     ----------
-    plan : Plan
-        The plan.
     kernels : BoundKernels or None
         Kernels that are set up completely; None before the first call.
     has_small_scratch : bool

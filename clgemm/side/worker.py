@@ -155,7 +155,7 @@ class Server:
         return {"outcome": outcome, "reason": reason, "details": details, "about": about}
 
     def do_check(self, device: Sequence[str]) -> Answer:
-        """Tell whether a device works, by a small product, and whether it takes addresses."""
+        """Return whether a device works, by a small product, and whether it takes addresses."""
         found = find(list(device))
         key = verdicts.about_device(where(found))
         if (verdict := verdicts.known(key)) is not None:
@@ -228,7 +228,8 @@ class Server:
                 make()
                 finite.is_finite(c, found)
                 seconds = min(_seconds(make, found) for _ in range(RUNS))
-            self._compare(x, y, c, c, 1.0, 0.0)
+            if wrong := difference(x, y, c, c, 1.0, 0.0):
+                raise WrongError(f"wrong result at {m}x{n}x{k}: {wrong}")
         seconds *= math.prod(shape) * a[0][-1] / (c.size * k)
         remember(key, seconds)
         return {"seconds": seconds, "device": identity(found)}
@@ -310,7 +311,7 @@ class Server:
         return verdict
 
     def _takes_addresses(self, device: Device) -> bool:
-        """Tell whether products with addresses are right. If not, buffers serve as well."""
+        """Return whether products with addresses are right. If not, buffers serve as well."""
         rng = np.random.default_rng(0)
         a, b = (
             rng.integers(-8, 9, size).astype(np.float32)
@@ -328,12 +329,6 @@ class Server:
             return False
         expected[3:-3, 3:-3] = a @ b
         return np.array_equal(whole, expected)
-
-    @staticmethod
-    def _compare(a: Array, b: Array, c: Array, found: Array, alpha: float, beta: float) -> None:
-        if wrong := difference(a, b, c, found, alpha, beta):
-            m, k = a.shape[-2:]
-            raise WrongError(f"wrong result at {m}x{b.shape[-1]}x{k}: {wrong}")
 
 
 def missing(device: Device) -> list[tuple[str, dict[str, Any]]]:
@@ -450,11 +445,11 @@ def _wrong(
     for slot, size in plan.scratch:
         cl.enqueue_fill_buffer(space.queue, scratch[slot], np.full(1, np.nan, np.float32), 0, size)
     del scratch
-    matrices = (
+    x, y, z = (
         Matrix(buffer, first, layout)
         for buffer, (_, _, first), layout in zip(buffers, (a, b, c), problem.layouts, strict=True)
     )
-    execute_matrices(BoundCall(space, bound, False), alpha, *_in_order(matrices, beta)).wait()
+    execute_matrices(BoundCall(space, bound, False), alpha, x, y, beta, z).wait()
     cl.enqueue_copy(space.queue, c[0], buffers[2])
     found = c[1].copy()
     c[1][...] = GUARD
@@ -468,7 +463,8 @@ def _wrong(
 def _launch(device: Device, found: Planned) -> None:
     """Run a plan once, on zeros; one that takes long is run on smaller sizes."""
     plan, problem = found.plan, found.problem
-    if problem.shape.work > MOST_WORK_ON_CPU or _reach(problem) > MOST_REACH:
+    reach = max(highest - lowest for lowest, highest in (x.extent for x in problem.layouts))
+    if problem.shape.work > MOST_WORK_ON_CPU or reach > MOST_REACH:
         problem = shortened(problem, MOST_LAUNCHED)
         plan = planner.make_plan(device, problem, found.family, found.choice)
     space, matrices = workspace(device.queue), []
@@ -479,18 +475,9 @@ def _launch(device: Device, found: Planned) -> None:
         )
         cl.enqueue_fill_buffer(space.queue, buffer, np.zeros(1, np.float32), 0, buffer.size)
         matrices.append(Matrix(buffer, -lowest, layout))
-    bound = BoundCall(space, space.bind(plan, device), False)
-    execute_matrices(bound, 1.0, *_in_order(iter(matrices), 0.0)).wait()
-
-
-def _reach(problem: Problem) -> int:
-    """Return how many elements an operand spans at most."""
-    return max(highest - lowest for lowest, highest in (x.extent for x in problem.layouts))
-
-
-def _in_order(matrices: Iterator[Matrix], beta: float) -> tuple[Matrix, Matrix, float, Matrix]:
     a, b, c = matrices
-    return a, b, beta, c
+    bound = BoundCall(space, space.bind(plan, device), False)
+    execute_matrices(bound, 1.0, a, b, 0.0, c).wait()
 
 
 def _embedded(x: Layout, around: float, rng: np.random.Generator) -> tuple[Array, Array, int]:
