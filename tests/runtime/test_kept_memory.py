@@ -114,8 +114,8 @@ def test_a_forked_child_starts_a_thread_of_its_own():
 import os, time
 import numpy as np
 from clgemm.runtime import kept_memory
-results.LEAST_BYTES = kept.LEAST_BYTES = 2**14
-kept.IDLE_SECONDS, kept.LOOK_SECONDS = 0.2, 0.01
+kept_memory.LEAST_BYTES = kept_memory.LEAST_WATCHED_BYTES = 2**14
+kept_memory.IDLE_SECONDS, kept_memory.LOOK_SECONDS = 0.2, 0.01
 del_ = kept_memory.empty_result((300, 300), "C")
 del del_
 child = os.fork()

@@ -30,6 +30,7 @@ from clgemm.runtime import progress
 from clgemm.runtime.finite import watched
 from clgemm.runtime.workspace import Workspace
 from clgemm.transfer import multiply, several
+from clgemm.transfer.copy_threads import Copier
 from clgemm.transfer.several import is_faster_shared
 from clgemm.transfer.staging import staging
 from clgemm.tuning import command as tuning
@@ -253,8 +254,8 @@ def test_a_result_is_known_to_be_finite_only_if_it_is(value, equals, calls):
 def test_devices_share_the_threads_that_copy(device):
     """Two devices use the same threads for copies."""
     own = [clgemm.Device(device.cl_device, transfer=TRANSFER) for _ in range(2)]
-    first, second = (staging(each, TRANSFER).threads() for each in own)
-    assert first is second
+    first, second = (Copier(staging(each, TRANSFER), True) for each in own)
+    assert first._threads is second._threads is not None
 
 
 def test_numpy_is_accelerated_by_all_of_them(equals, calls, monkeypatch):
