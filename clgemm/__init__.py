@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from clgemm.info import show_config
     from clgemm.prepared import PreparedProduct, prepare
     from clgemm.products import dot, inner, matmul, tensordot
-    from clgemm.runtime.kept import release
+    from clgemm.runtime.kept_memory import release
     from clgemm.runtime.progress import progress
-    from clgemm.runtime.resident import resident
     from clgemm.side.warm import warmup
+    from clgemm.transfer.resident import resident
     from clgemm.tuning import tune
 
 __version__ = "0.1.0"
@@ -49,8 +49,8 @@ _PLACES = {
     "precision": "core.precision",
     "prepare": "prepared",
     "progress": "runtime.progress",
-    "release": "runtime.kept",
-    "resident": "runtime.resident",
+    "release": "runtime.kept_memory",
+    "resident": "transfer.resident",
     "set_device": "hardware.choice",
     "sgemm": "blas",
     "show_config": "info",

@@ -138,9 +138,9 @@ def sgemm(
     """
     if not _is_loaded:
         _load()
-    from clgemm.runtime.call_cache import remember, repeat
-    from clgemm.runtime.launch import duplicate, multiply
     from clgemm.runtime.waiting import wait_for_all
+    from clgemm.transfer.call_cache import remember, repeat
+    from clgemm.transfer.multiply import duplicate, multiply
 
     before = () if wait_for is None else events(wait_for)
     alpha, beta = single(alpha, "alpha"), single(beta, "beta")
@@ -213,8 +213,7 @@ _is_loaded = False
 def _load() -> None:
     """Import what a product on the device takes, at the first call."""
     global _is_loaded
-    from clgemm.runtime import opening
-    from clgemm.side import preparation
+    from clgemm.side import opening, preparation
 
     preparation.begin()
     opening.load()

@@ -28,8 +28,7 @@ from clgemm.records.costs import file as costs_file
 from clgemm.records.costs import measured_costs
 from clgemm.records.tuned import user_file
 from clgemm.records.verified import COMMAND, all_verified, verification
-from clgemm.runtime.kept import kept_bytes
-from clgemm.runtime.worker import missing
+from clgemm.runtime.kept_memory import kept_bytes
 from clgemm.side.settings import (
     ALWAYS_HOST,
     SIDE_VARIABLE,
@@ -38,6 +37,7 @@ from clgemm.side.settings import (
     threshold,
 )
 from clgemm.side.warm import NAMES
+from clgemm.side.worker import missing
 
 __all__ = ["show_config"]
 

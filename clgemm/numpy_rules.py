@@ -16,7 +16,7 @@ import numpy as np
 from clgemm.core.precision import chosen_precision
 from clgemm.core.problem import broadcast_batch, merged
 from clgemm.core.threads import RejectedError
-from clgemm.runtime import results
+from clgemm.runtime import kept_memory
 from clgemm.runtime.operands import (
     AnyArray,
     float32_operand,
@@ -205,7 +205,7 @@ class Request(NamedTuple):
             like = np.lib.stride_tricks.as_strided(one, self.shape, self.strides)
             return np.empty_like(like)  # takes the order of the strides and reads no element
         if self.dtype == FLOAT32:
-            return results.empty(self.shape, self.order)
+            return kept_memory.empty_result(self.shape, self.order)
         return np.empty(self.shape, self.dtype, self.order)
 
 
@@ -581,7 +581,7 @@ def as_matrix_of(x: AnyArray, split: int) -> AnyArray:
     rows = merged(x.shape[:split], strides[:split])
     columns = merged(x.shape[split:], strides[split:])
     if rows is None or columns is None:
-        from clgemm.runtime.launch import duplicate
+        from clgemm.transfer.multiply import duplicate
 
         return view(duplicate(x, "C", x.queue), shape, (shape[1], 1))
     return view(x, shape, (rows, columns))
@@ -624,8 +624,8 @@ def dot_kind(x: AnyArray, y: AnyArray) -> str:
 
 def _multiply(x: Any, y: Any, c: Any) -> None:
     """Multiply batches of matrices into `c`; a product that is repeated is not planned again."""
-    from clgemm.runtime.call_cache import remember, repeat
-    from clgemm.runtime.launch import multiply
+    from clgemm.transfer.call_cache import remember, repeat
+    from clgemm.transfer.multiply import multiply
 
     precision = chosen_precision()
     made, signature = repeat("host product", None, precision, 1.0, x, y, 0.0, c)

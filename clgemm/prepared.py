@@ -12,7 +12,6 @@ from clgemm.core.precision import chosen_precision
 from clgemm.core.problem import broadcast_batch
 from clgemm.hardware.device import of_queue
 from clgemm.runtime.execute import DeviceCall, bind_alone
-from clgemm.runtime.launch import multiply
 from clgemm.runtime.operands import (
     AnyArray,
     accepted,
@@ -23,6 +22,7 @@ from clgemm.runtime.operands import (
     require_out,
     usable_in_place,
 )
+from clgemm.transfer.multiply import multiply
 
 __all__ = ["PreparedProduct", "prepare"]
 

@@ -318,7 +318,7 @@ def _on_queue(
     result = allocated(x, shape, "C", queue) if out is None else out
     bound = _multiply(rows, columns, rearranged(result, axes), queue, precision)
     if signature is not None:
-        from clgemm.runtime.call_cache import remember
+        from clgemm.transfer.call_cache import remember
 
         remember(signature, bound, shape)
     return result
@@ -332,13 +332,13 @@ def _device_operands(a: Any, b: Any, out: Any) -> tuple[AnyArray, AnyArray, cl.C
 
 def _again(a: Any, b: Any, out: Any) -> bool:
     """Make a product of the same device arrays as before; False if it is another one."""
-    from clgemm.runtime.call_cache import again
+    from clgemm.transfer.call_cache import again
 
     return again("matmul", a, b, out)
 
 
 def _multiply(x: AnyArray, y: AnyArray, c: AnyArray, queue: Any, precision: str | None) -> Any:
-    from clgemm.runtime.launch import multiply
+    from clgemm.transfer.multiply import multiply
 
     return multiply(1.0, x, y, 0.0, c, queue=queue, precision=precision)
 
@@ -348,7 +348,7 @@ def _repeated(function: str, a: Any, b: Any, out: Any) -> tuple[str | None, AnyA
 
     All are None if the precision's setting is wrong: `multiply` raises that error.
     """
-    from clgemm.runtime.call_cache import repeat
+    from clgemm.transfer.call_cache import repeat
 
     try:
         precision = chosen_precision()

@@ -286,7 +286,7 @@ class Bench:
 
     def plan_us(self, case: Case, plan: Plan, is_turned: bool) -> float:
         """Return the time of a plan."""
-        from clgemm.runtime.memory import Matrix
+        from clgemm.runtime.operands import Matrix
 
         matrices = {
             side: Matrix(flat.base_data, first, Layout(shape, strides))

@@ -32,8 +32,7 @@ import numpy as np
 import pyopencl as cl
 
 import clgemm
-from clgemm.runtime import several
-from clgemm.runtime.transfer import link
+from clgemm.transfer import several, tiles
 
 HERE = Path(__file__).parent
 FILE = HERE / "measured" / "several_gpus.json"
@@ -74,13 +73,13 @@ class Bytes:
 
     def __init__(self) -> None:
         self.moved: Counter[tuple[int, bool]] = Counter()
-        enqueue = link.enqueue_transfer
+        enqueue = tiles.enqueue_transfer
 
         def counting(queue: Any, is_up: bool, buffer: Any, offset: int, host: Any, before: Any):
             self.moved[queue.device.int_ptr, is_up] += host.nbytes
             return enqueue(queue, is_up, buffer, offset, host, before)
 
-        link.enqueue_transfer = counting
+        tiles.enqueue_transfer = counting
 
     def of(self, devices: tuple[Any, ...], is_up: bool) -> list[int]:
         """Return the bytes of each device."""

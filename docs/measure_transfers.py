@@ -27,10 +27,11 @@ from clgemm.core.precision import chosen_precision
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.choice import find_device, get_device
 from clgemm.planning.transfers import transfer_config
-from clgemm.runtime import results
-from clgemm.runtime.transfer.pipeline import TiledProduct, multiply_through
-from clgemm.runtime.transfer.staging import Staging
+from clgemm.runtime import kept_memory
 from clgemm.runtime.workspace import workspace
+from clgemm.transfer.multiply import multiply_through
+from clgemm.transfer.staging import Staging
+from clgemm.transfer.tiles import TiledProduct
 
 FILE = Path(__file__).parent / "measured" / "h200_transfers.json"
 DEFAULT = "**the default**"
@@ -94,7 +95,7 @@ def measured(device, settings: list[str], n: int, rounds: int) -> dict[str, list
         for name, staging in stagings.items():
             for which, own in enumerate(times[name]):
                 begin = time.perf_counter()
-                c = kept if which == 0 else results.empty((n, n), "C")
+                c = kept if which == 0 else kept_memory.empty_result((n, n), "C")
                 multiply_through(staging, product, a, b, c)
                 if number:  # the first round pins memory
                     own.append(1e3 * (time.perf_counter() - begin))

@@ -36,8 +36,9 @@ from clgemm.hardware.choice import devices, no_device
 from clgemm.planning import planner
 from clgemm.records import tuned
 from clgemm.records.tuned import Findings
-from clgemm.runtime import call_cache, workspace
+from clgemm.runtime import workspace
 from clgemm.runtime.workspace import Workspace
+from clgemm.transfer import call_cache
 
 pytest_plugins = ["pytest_clgemm", "pytester"]  # the first also where clgemm is not installed
 

@@ -35,7 +35,7 @@ from clgemm.core import cache
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.choice import devices
 from clgemm.runtime import programs, workspace
-from clgemm.runtime.transfer import staging
+from clgemm.transfer import staging
 
 SCOPES = tuple(
     os.sep + name + os.sep for name in ("clgemm", "pyopencl", "pytools", "filelock", "concurrent")

@@ -24,6 +24,7 @@ ORDER = (
     {"blas"},
     {"side"},
     {"numpy_rules", "storage"},
+    {"transfer"},
     {"runtime"},
     {"planning"},
     {"hardware"},

@@ -11,7 +11,7 @@ import pytest
 
 import clgemm
 from clgemm.core.cache import forget_plans
-from clgemm.runtime import bound_plan
+from clgemm.runtime import workspace
 
 RNG = np.random.default_rng(5)
 
@@ -101,7 +101,7 @@ def test_an_interrupted_call_does_no_harm(device, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(bound_plan.BoundKernels, "scalars", property(fail), raising=False)
+        patched.setattr(workspace.BoundKernels, "scalars", property(fail), raising=False)
         with pytest.raises(KeyboardInterrupt):
             product()
     product.out.fill(np.float32(np.nan))

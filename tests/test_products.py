@@ -12,7 +12,8 @@ from strategies import buffers, integers
 
 import clgemm
 from clgemm import products
-from clgemm.runtime import call_cache, launch
+from clgemm.transfer import call_cache
+from clgemm.transfer import multiply as transfer_multiply
 
 RNG = np.random.default_rng(2014)
 NUMPY = {
@@ -29,13 +30,13 @@ OURS["multi_dot"] = lambda *x, **keywords: clgemm.multi_dot(x, **keywords)
 @pytest.fixture
 def launches(monkeypatch):
     """Return the list of products that reach the device."""
-    seen, multiply = [], launch.multiply
+    seen, multiply = [], transfer_multiply.multiply
 
     def counted(*arguments, **keywords):
         seen.append(arguments)
         return multiply(*arguments, **keywords)
 
-    monkeypatch.setattr(launch, "multiply", counted)
+    monkeypatch.setattr(transfer_multiply, "multiply", counted)
     monkeypatch.setattr(call_cache, "_calls", {})  # repeated calls would not be seen
     return seen
 

@@ -172,7 +172,7 @@ def _seconds_per_byte(device: Any) -> float:
     import pyopencl as cl
 
     from clgemm.planning.transfers import transfer_config
-    from clgemm.runtime.transfer.staging import staging
+    from clgemm.transfer.staging import staging
 
     config = transfer_config(device)
     assert config is not None  # only such devices are noted

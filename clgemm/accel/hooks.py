@@ -346,8 +346,8 @@ class Hooks:
         """Return a product of the device, and its floating-point errors."""
         from clgemm.hardware.choice import device
         from clgemm.runtime.finite import watched
-        from clgemm.runtime.loans import used
         from clgemm.runtime.readiness import optional
+        from clgemm.transfer.resident import used
 
         before = used()
         with contextlib.ExitStack() as stack:
@@ -373,7 +373,7 @@ class Hooks:
         """Remember what was sent, to say what would save time."""
         from clgemm.hardware.choice import chosen
         from clgemm.planning.transfers import transfer_config
-        from clgemm.runtime.regions import any_held, containing
+        from clgemm.transfer.resident import any_held, containing
 
         device = chosen()[0]
         if transfer_config(device) is not None:

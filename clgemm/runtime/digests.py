@@ -115,7 +115,7 @@ class Part(NamedTuple):
         return parts
 
     def is_same(self) -> bool:
-        """Tell whether the rows are what they were."""
+        """Return whether the rows are what they were."""
         found = _digests(self.memory, self.first, self.last)
         return bool((found == self.expected[:, self.first : self.last]).all())
 
@@ -136,11 +136,11 @@ class Comparison:
         self._tasks = [(task, _submitted(task.is_same)) for task in tasks]
 
     def is_over(self) -> bool:
-        """Tell whether `is_same` would not wait."""
+        """Return whether `is_same` would not wait."""
         return all(future is not None and future.done() for _, future in self._tasks)
 
     def is_same(self) -> bool:
-        """Tell whether all the memory is what it was, once that is known."""
+        """Return whether all the memory is what it was, once that is known."""
         is_same = True
         for task, future in reversed(self._tasks):  # the threads begin with the first
             is_mine = future is None or future.cancel()

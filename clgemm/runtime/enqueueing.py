@@ -50,7 +50,7 @@ _write, _read = (
 
 
 def has_direct_calls() -> bool:
-    """Tell whether kernels can be enqueued without an event."""
+    """Return whether kernels can be enqueued without an event."""
     return _function is not None
 
 

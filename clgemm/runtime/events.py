@@ -27,8 +27,6 @@ class Unmarked:
 
     Attributes
     ----------
-    queue : pyopencl.CommandQueue
-        Their queue.
     event : pyopencl.Event or None
         Complete only after all of them. None as long as nobody has asked for it.
     """
@@ -73,11 +71,11 @@ class EventsOnDemand(list[cl.Event]):
         self._commands = commands
 
     def are_of(self, commands: Unmarked) -> bool:
-        """Tell whether there is only the event of some commands, not made yet."""
+        """Return whether there is only the event of some commands, not made yet."""
         return self._commands is commands and not list.__len__(self)
 
     def end_in(self, order: QueueOrder) -> bool:
-        """Tell whether a queue's next command comes after all of them anyway."""
+        """Return whether a queue's next command comes after all of them anyway."""
         commands = self._commands
         if commands is not None and commands.queue is not order.queue:
             return False
@@ -135,8 +133,6 @@ class QueueOrder:
 
     Attributes
     ----------
-    queue : pyopencl.CommandQueue
-        The queue.
     is_in_order : bool
         Whether the queue's commands run one after the other.
     omits_events : bool
@@ -168,7 +164,7 @@ class QueueOrder:
         return [each for each in events if id(each) not in self._past] or None
 
     def has_passed(self, events: Iterable[cl.Event]) -> bool:
-        """Tell whether commands of an in-order queue have waited for all of these events."""
+        """Return whether commands of an in-order queue have waited for all of these events."""
         past = self._past
         for event in events:  # noqa: SIM110 - mostly none or one, for which a generator is slow
             if id(event) not in past:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -12,24 +11,18 @@ import numpy as np
 from clgemm.core.cache import forgettable
 from clgemm.core.plan import Plan
 from clgemm.core.threads import RejectedError
-from clgemm.hardware import trial
 from clgemm.hardware.choice import chosen
-from clgemm.hardware.device import Device, identity, where
+from clgemm.hardware.device import Device, where
 from clgemm.kernels.exact.plan import Types, exact_plan, kernels
 from clgemm.planning.transfers import transfer_config
 from clgemm.records import verdicts
 from clgemm.records.verdicts import Verdict
 from clgemm.runtime import readiness
-from clgemm.runtime.execute import run_in_place
-from clgemm.runtime.launch import LONG_WORK
-from clgemm.runtime.memory import HostMemory
+from clgemm.runtime.execute import LONG_WORK, HostMemory, run_in_place
 from clgemm.runtime.operands import layout_of
-from clgemm.runtime.readiness import NotReadyError
 from clgemm.runtime.workspace import workspace
 
 __all__ = ["about", "expected", "multiply", "types_of", "wrong"]
-
-log = logging.getLogger(__name__)
 
 # Sizes that try kernels: around the tiles, along each axis, and with a k that is cut.
 TRIED = ((1, 1, 1), (3, 33, 65), (37, 5, 130), (70, 90, 33), (9, 40, 9000))
@@ -99,7 +92,9 @@ def _require(device: Device, types: Types) -> None:
     verdict = verdicts.known(key)
     if verdict is None:
         if readiness.is_optional():
-            raise NotReadyError(f"{device.label} has not been tried with {' '.join(types)}")
+            raise readiness.NotReadyError(
+                f"{device.label} has not been tried with {' '.join(types)}"
+            )
         verdict = judge(device, types)
     if verdict.reason:
         raise RejectedError(f"{device.label} does not multiply {types.c}: {verdict.reason}")
@@ -107,12 +102,9 @@ def _require(device: Device, types: Types) -> None:
 
 def ask(device: Device, types: Types) -> Verdict:
     """Return the verdict of a child process on the kernels for dtypes; it stores that."""
-    try:
-        answer = trial.ask("exact", device=identity(device), types=types)
-    except trial.UncheckedError as error:
-        log.warning("%s is used unchecked: %s", device.label, error)
+    answer = readiness.answer_of_child(device, "exact", types=types)
+    if answer is None:
         return Verdict()
-    verdicts.learn_built(answer.get("built", ()), keep=False)
     verdict = Verdict(answer.get("reason", ""), answer.get("details", ""))
     if answer["outcome"] in ("right", "failed"):
         verdicts.store(about(device, types), verdict, keep=False)

@@ -8,35 +8,51 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import pyopencl as cl
 
 from clgemm.core.problem import Problem
 from clgemm.hardware.device import Device
-from clgemm.runtime.bound_plan import BoundPlan
 from clgemm.runtime.events import EventsOnDemand, own_events
-from clgemm.runtime.memory import HostMemory, Matrix
-from clgemm.runtime.operands import ITEM_BYTES, AnyArray, DeviceArray, HostArray
+from clgemm.runtime.operands import (
+    HOST_MEMORY,
+    ITEM_BYTES,
+    AnyArray,
+    DeviceArray,
+    HostArray,
+    Matrix,
+    span_of,
+)
+from clgemm.runtime.protection import is_protected
 from clgemm.runtime.readiness import planned
 from clgemm.runtime.waiting import answers_signals, finish, wait
-from clgemm.runtime.workspace import Workspace, workspace
+from clgemm.runtime.workspace import BoundPlan, Workspace, workspace
 
 __all__ = [
+    "LONG_WORK",
     "BoundCall",
     "DeviceCall",
+    "HostMemory",
     "bind",
     "bind_alone",
     "bind_in_place",
     "execute",
     "execute_matrices",
+    "is_long",
     "run_in_place",
     "settled",
 ]
 
 Events: TypeAlias = Sequence[cl.Event]
+
+READ, WRITTEN = cl.mem_flags.READ_ONLY | HOST_MEMORY, cl.mem_flags.READ_WRITE | HOST_MEMORY
+# Multiply-adds from which a product takes a tenth of a second or more: per compute unit, and in all
+# where the CPU plays a GPU. To read an element takes as long as so many.
+LONG_WORK, LONG_IF_SLOW, TRAFFIC_WORK = 2**32, 2**25, 16
 
 
 class BoundCall(NamedTuple):
@@ -142,6 +158,15 @@ def bind(problem: Problem, device: Device, space: Workspace) -> BoundCall:
     return BoundCall(space, space.bind(found.plan, device), found.swapped)
 
 
+def is_long(problem: Problem, device: Device) -> bool:
+    """Return whether a product takes so long that signals are answered before it is complete."""
+    a, b, c = problem.layouts
+    results, operands = math.prod(c.shape), math.prod(a.shape) + math.prod(b.shape)
+    work = max(results * a.columns, TRAFFIC_WORK * (results + operands))
+    limits = device.limits
+    return work >= (LONG_WORK * limits.compute_units if limits.has_vectors else LONG_IF_SLOW)
+
+
 def bind_in_place(
     problem: Problem, device: Device, space: Workspace, takes_addresses: bool
 ) -> BoundCall:
@@ -154,7 +179,8 @@ def bind_in_place(
     """
     starts = -problem.a.extent[0], -problem.b.extent[0], -problem.c.extent[0]
     bound = bind(problem, device, space)
-    return bound._replace(starts=starts, takes_addresses=takes_addresses)
+    long = is_long(problem, device)
+    return bound._replace(starts=starts, is_long=long, takes_addresses=takes_addresses)
 
 
 def bind_alone(
@@ -230,6 +256,55 @@ def _execute_in_place(
         a, b, start_a, start_b = b, a, start_b, start_a
     memory = HostMemory(space.queue.context, {"a": a, "b": b, "c": c}, takes_addresses)
     run_in_place(space, plan, memory, (alpha, beta, start_a, start_b, start_c), is_long)
+
+
+class HostMemory(dict[str, Any]):
+    """What kernels take for host arrays, by slot: made when a launch first takes it.
+
+    So the kernel that packs the first operand runs while the next one is made.
+
+    Parameters
+    ----------
+    context : pyopencl.Context
+        The context of the kernels' device, which shares the host's memory.
+    arrays : dict of array
+        By slot. They must outlive the commands that use them.
+    are_addresses : bool
+        Whether the kernels take addresses. A buffer takes longer to make, above all where the
+        caches hold other things, and Intel's runtime copies the memory of a read-only one.
+    """
+
+    def __init__(
+        self, context: cl.Context, arrays: dict[str, HostArray], are_addresses: bool
+    ) -> None:
+        self._context, self._arrays, self._are_addresses = context, arrays, are_addresses
+
+    def __missing__(self, slot: str) -> Any:
+        array = self._arrays[slot]
+        made = _address_of(array) if self._are_addresses else _buffer_over(array, self._context)
+        self[slot] = made
+        return made
+
+
+def _address_of(array: HostArray) -> cl.SVM[Any]:
+    """Return the address of a host array's lowest element.
+
+    pyopencl takes it of writable and contiguous memory alone. Kernels do not write to operands.
+    """
+    flags = array.flags
+    return cl.SVM(array if flags.forc and flags.writeable else span_of(array, is_readonly=False))
+
+
+def _buffer_over(array: HostArray, context: cl.Context) -> cl.Buffer:
+    """Return a buffer that is a host array's own memory, from its lowest element to its highest."""
+    flags = array.flags
+    # Memory that is only protected can be written to, for all that the runtime knows.
+    is_writable = flags.writeable or is_protected(array)
+    memory: Any = array
+    if not flags.forc or is_writable != flags.writeable:
+        memory = span_of(array, not is_writable)
+    # Intel's runtime copies what it is told that kernels only read.
+    return cl.Buffer(context, WRITTEN if is_writable else READ, hostbuf=memory)
 
 
 def run_in_place(

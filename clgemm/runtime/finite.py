@@ -9,19 +9,20 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
+import pyopencl as cl
 
 from clgemm.hardware.device import Device
 from clgemm.kernels.finite.plan import count_flags, finite_plan
 from clgemm.planning.transfers import transfer_config
-from clgemm.runtime.bound_plan import BoundPlan
 from clgemm.runtime.execute import BoundCall, execute
 from clgemm.runtime.operands import HostArray
-from clgemm.runtime.workspace import Workspace, workspace
+from clgemm.runtime.workspace import BoundPlan, Workspace, workspace
 
-__all__ = ["Watch", "are_all_set", "bound_check", "is_finite", "watch", "watched"]
+__all__ = ["Check", "Watch", "are_all_set", "check_of", "is_finite", "watch", "watched"]
 
 # Fewer elements take the host less time than a launch takes a CPU device (two cores of an Intel
 # Xeon with PoCL 3.0, 3.1 and Intel's runtime, 2026-11-27).
@@ -60,7 +61,7 @@ def watch() -> Watch | None:
 
 
 def is_finite(c: HostArray, device: Device) -> bool:
-    """Tell whether all elements are finite. False also for some where only their sum is not.
+    """Return whether all elements are finite. False also for some where only their sum is not.
 
     Parameters
     ----------
@@ -70,20 +71,41 @@ def is_finite(c: HostArray, device: Device) -> bool:
     if c.size >= LEAST_ON_DEVICE and transfer_config(device) is None:
         # This copies only a result with gaps.
         elements, space = c.ravel("K"), workspace(device.queue)
-        bound, count = bound_check(elements.size, device, space)
-        flags = np.zeros(count, np.float32)
-        execute(BoundCall(space, bound, False), 1.0, elements, elements, 0.0, flags)
+        check = check_of(elements.size, device, space)
+        flags = np.zeros(check.flags, np.float32)
+        execute(BoundCall(space, check.plan, False), 1.0, elements, elements, 0.0, flags)
         return are_all_set(flags)
     # Of all sums, this one is the fastest, and it warns of nothing.
     return math.isfinite(np.einsum("i->", c.ravel("K")))
 
 
-def bound_check(elements: int, device: Device, space: Workspace) -> tuple[BoundPlan, int]:
-    """Return what looks at so many elements, built and set up, and how many flags it sets."""
-    plan = finite_plan(elements, device.limits)
-    return space.bind(plan, device), count_flags(elements, device.limits)
+class Check(NamedTuple):
+    """What looks at a block of a result, dense and from the start of its buffer.
+
+    Attributes
+    ----------
+    flags : int
+        How many flags it sets.
+    """
+
+    space: Workspace
+    plan: BoundPlan
+    flags: int
+
+    def enqueue(
+        self, block: cl.Buffer, flags: cl.Buffer, start: int, before: Sequence[cl.Event]
+    ) -> None:
+        """Enqueue it behind `before`; the first flag is element `start` of `flags`."""
+        scalars = 1.0, 0.0, 0, 0, start
+        self.space.enqueue(self.plan, {"a": block, "c": flags}, scalars, before)
+
+
+def check_of(elements: int, device: Device, space: Workspace) -> Check:
+    """Return what looks at so many elements, built and set up; repeated, this is a look-up."""
+    bound = space.bind(finite_plan(elements, device.limits), device)
+    return Check(space, bound, count_flags(elements, device.limits))
 
 
 def are_all_set(flags: HostArray) -> bool:
-    """Tell whether all flags of `clgemm.kernels.finite` say that elements are finite."""
+    """Return whether all flags of `clgemm.kernels.finite` say that elements are finite."""
     return bool((flags == 1).all())

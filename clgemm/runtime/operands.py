@@ -8,13 +8,14 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import numpy as np
 
 from clgemm.core.cache import holds_contexts
 from clgemm.core.problem import Layout, Problem
-from clgemm.runtime import results
+from clgemm.runtime import kept_memory
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -26,6 +27,7 @@ __all__ = [
     "LARGEST_ALIGNMENT",
     "AnyArray",
     "HostArray",
+    "Matrix",
     "accepted",
     "address_of",
     "allocated",
@@ -38,6 +40,7 @@ __all__ = [
     "overlap",
     "overlaps_either",
     "own_transpose",
+    "place",
     "problem_of",
     "rearranged",
     "require_out",
@@ -65,13 +68,13 @@ OVERLAP_WORK = 10_000
 
 
 def is_device(x: object) -> bool:
-    """Tell whether the operand is a pyopencl array."""
+    """Return whether the operand is a pyopencl array."""
     arrays = sys.modules.get("pyopencl.array")
     return arrays is not None and isinstance(x, getattr(arrays, "Array", ()))
 
 
 def is_plain_device(x: object) -> bool:
-    """Tell whether the operand is a pyopencl array, and of no subclass."""
+    """Return whether the operand is a pyopencl array, and of no subclass."""
     arrays = sys.modules.get("pyopencl.array")
     return arrays is not None and type(x) is getattr(arrays, "Array", None)
 
@@ -100,7 +103,7 @@ def float32_host(x: object, name: str) -> HostArray:
 
 
 def usable_in_place(array: npt.NDArray[Any]) -> bool:
-    """Tell whether kernels can index the array's own memory as float32 elements."""
+    """Return whether kernels can index the array's own memory as float32 elements."""
     flags = array.flags
     if array.dtype != FLOAT32 or not flags.aligned:  # a swapped byte order is another dtype
         return False
@@ -126,7 +129,7 @@ def float32_operand(x: object, name: str) -> AnyArray:
 
 
 def updatable(x: Any) -> bool:
-    """Tell whether a product can be written directly to the operand's own memory."""
+    """Return whether a product can be written directly to the operand's own memory."""
     if is_device(x):
         ours = bool(x.dtype == np.float32)
     else:
@@ -196,6 +199,26 @@ def alignment(address: int) -> int:
     return (address | LARGEST_ALIGNMENT) & -(address | LARGEST_ALIGNMENT)
 
 
+@dataclass(frozen=True)
+class Matrix:
+    """A batch of matrices in memory that kernels of one device can reach.
+
+    Attributes
+    ----------
+    offset : int
+        Elements from the start of `buffer` to the first element.
+    """
+
+    buffer: cl.Buffer
+    offset: int
+    layout: Layout
+
+
+def place(array: DeviceArray) -> Matrix:
+    """Return the matrix of a device array, where it lies."""
+    return Matrix(cast("cl.Buffer", array.base_data), array.offset // ITEM_BYTES, layout_of(array))
+
+
 def view(x: AnyArray, shape: tuple[int, ...], strides: tuple[int, ...]) -> AnyArray:
     """Return a view that begins at an array's first element; the strides are in elements."""
     in_bytes = tuple(stride * ITEM_BYTES for stride in strides)
@@ -256,7 +279,7 @@ def allocated(
 ) -> AnyArray:
     """Return a new, uninitialised array on the same side as `like`."""
     if isinstance(like, np.ndarray):
-        return results.empty(shape, order)
+        return kept_memory.empty_result(shape, order)
     import pyopencl as cl
 
     from clgemm.runtime.events import EventsOnDemand
@@ -349,7 +372,7 @@ def accepted(
 
 
 def same_memory(a: AnyArray, b: AnyArray) -> bool:
-    """Tell whether two arrays have one first element, as views of one array; True is certain."""
+    """Return whether two arrays have one first element, as views of one array; True is certain."""
     if a is b:
         return True
     if isinstance(a, np.ndarray):
@@ -359,7 +382,7 @@ def same_memory(a: AnyArray, b: AnyArray) -> bool:
 
 
 def own_transpose(a: AnyArray, b: AnyArray) -> bool:
-    """Tell whether b is the transpose of a in the same memory, so that a @ b is symmetric."""
+    """Return whether b is the transpose of a in the same memory, so that a @ b is symmetric."""
     return bool(
         a.ndim == b.ndim > 1
         and a.strides[-1] == b.strides[-2]
@@ -370,7 +393,7 @@ def own_transpose(a: AnyArray, b: AnyArray) -> bool:
 
 
 def overlap(x: AnyArray, y: AnyArray) -> bool:
-    """Tell whether two arrays on the same side may share an element."""
+    """Return whether two arrays on the same side may share an element."""
     if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
         if not np.may_share_memory(x, y):
             return False
@@ -387,7 +410,7 @@ def overlap(x: AnyArray, y: AnyArray) -> bool:
 
 
 def overlaps_either(c: AnyArray, a: AnyArray, b: AnyArray) -> bool:
-    """Tell whether an array may share an element with one of two others on the same side."""
+    """Return whether an array may share an element with one of two others on the same side."""
     if is_device(c) and c.base_data not in (a.base_data, b.base_data):
         return False  # the usual case
     return overlap(a, c) or overlap(b, c)

@@ -54,7 +54,7 @@ def stop() -> None:
     deadline = time.monotonic() + EXIT_SECONDS
     markers = []
     for space in tuple(_spaces):
-        if _taken(space.lock, deadline):
+        if space.lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
             with contextlib.suppress(cl.Error):  # its device may have failed
                 markers.append(cl.enqueue_marker(space.queue))
                 space.queue.flush()
@@ -70,12 +70,8 @@ def stop() -> None:
         before = now
 
 
-def _taken(lock: Any, deadline: float) -> bool:
-    return bool(lock.acquire(timeout=max(0.0, deadline - time.monotonic())))
-
-
 def _is_over(event: cl.Event) -> bool:
-    """Tell whether an event is complete, or has failed."""
+    """Return whether an event is complete, or has failed."""
     try:
         return event.command_execution_status <= cl.command_execution_status.COMPLETE
     except cl.Error:

@@ -1,9 +1,17 @@
-"""Programs and kernels: each program is built once for a device and config."""
+"""Programs and kernels: each program is built once for a device and config.
+
+Its binary is kept on disk, and later processes load it. A file is written atomically, and its name
+is a hash of everything that determines the program. So no lock is needed, and a process that dies
+leaves no lock behind.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
 import logging
+import os
 import sqlite3
 import threading
 import warnings
@@ -14,18 +22,23 @@ from weakref import WeakKeyDictionary
 
 import platformdirs
 import pyopencl as cl
+from pyopencl.characterize import has_src_build_cache
 
-from clgemm.core.cache import is_writable, warn_once
+from clgemm.core.cache import is_writable, make_room, program_cache_folder, replace, warn_once
 from clgemm.core.config import KernelConfig
 from clgemm.core.threads import non_reentrant
 from clgemm.hardware.device import Device
 from clgemm.hardware.pocl import compiling
 from clgemm.kernels.sources import OPTIONS, text_of
-from clgemm.runtime import binaries
 
 __all__ = ["build", "kernel"]
 
 log = logging.getLogger(__name__)
+
+SUFFIX = ".clbin"
+# Limits of the folder. The least recently used files are removed.
+MOST_FILES = 2000
+MOST_BYTES = 2**28
 
 _build_lock = threading.RLock()  # reentrant: a nested call would wait for itself
 # By config, and by whether the launch is conditional.
@@ -114,10 +127,10 @@ def build(
     """
     options = [f"-cl-std={standard}", *OPTIONS]
     options += [f"-D{name}={value}" for name, value in macros] + list(extra)
-    if not binaries.are_cached(device.cl_device):
+    if not _are_cached(device.cl_device):
         return _built(cl.Program(device.context, source), device, options)
-    key = binaries.key_of(device.cl_device, source, options)
-    if (binary := binaries.load(key)) is not None:
+    key = key_of(device.cl_device, source, options)
+    if (binary := _load(key)) is not None:
         try:
             program = cl.Program(device.context, [device.cl_device], [binary])
             return _built(program, device, options)
@@ -126,7 +139,7 @@ def build(
     program = cl.Program(device.context, source)
     program = _built(program, device, options)
     if binary := _binary(program, device):
-        binaries.store(key, binary)
+        _store(key, binary)
     return program
 
 
@@ -149,3 +162,64 @@ def _binary(program: cl.Program, device: Device) -> bytes | None:
     except cl.Error as error:
         log.debug("no binary: %s", error)
         return None
+
+
+_warned: set[str] = set()
+
+
+def _are_cached(device: cl.Device) -> bool:
+    """Return whether clgemm caches a device's binaries: some drivers have a cache of their own."""
+    switched_off = getattr(cl, "_PYOPENCL_NO_CACHE", False)  # set by the environment
+    return not switched_off and not has_src_build_cache(device)
+
+
+def key_of(device: cl.Device, source: str, options: Sequence[str]) -> str:
+    """Return the name of a program's binary: a hash of its source, options, compiler and device."""
+    platform = device.platform
+    parts = (
+        *(cl.VERSION_TEXT, platform.name, platform.vendor, platform.version),
+        *(device.vendor, device.name, device.version, device.driver_version, device.extensions),
+        *(os.environ.get("PYOPENCL_BUILD_OPTIONS", ""), *options, source),
+    )
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _load(key: str) -> bytes | None:
+    """Return a cached binary; None if there is none, or if its file was damaged."""
+    path = _path(key)
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    seal, binary = content[: len(_seal(key, b""))], content[len(_seal(key, b"")) :]
+    if not binary or seal != _seal(key, binary):
+        log.debug("%s is damaged", path)
+        return None
+    with contextlib.suppress(OSError):  # the folder may be read-only
+        os.utime(path)
+    return binary
+
+
+def _store(key: str, binary: bytes) -> None:
+    """Store a binary; log one warning if it cannot be written."""
+    path = _path(key)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = _seal(key, binary) + binary
+        make_room(path.parent, SUFFIX, MOST_FILES, MOST_BYTES, len(content))
+        replace(path, content)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        message = f"compiled programs are not kept: {reason} in {path.parent}"
+        if message not in _warned:
+            _warned.add(message)
+            log.warning("%s", message)
+
+
+def _path(key: str) -> Path:
+    return program_cache_folder() / (key + SUFFIX)
+
+
+def _seal(key: str, binary: bytes) -> bytes:
+    """Return the checksum at the start of a file; a driver may crash on a damaged binary."""
+    return hashlib.sha256(key.encode() + binary).digest()

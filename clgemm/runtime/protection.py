@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clgemm.core.threads import ForkableLock
-from clgemm.runtime.results import ResultMemory
+from clgemm.runtime.kept_memory import ResultMemory
 
 __all__ = ["Guard", "is_protected", "protect"]
 
@@ -38,11 +38,11 @@ class Guard:
         self._arrays: dict[int, tuple[Array, bool]] = {}
 
     def holds(self) -> bool:
-        """Tell whether all its arrays are still read-only: a program may set the flag back."""
+        """Return whether all its arrays are still read-only: a program may set the flag back."""
         return not any(array.flags.writeable for array, _ in list(self._arrays.values()))
 
     def is_immutable(self) -> bool:
-        """Tell whether nothing can write to the memory."""
+        """Return whether nothing can write to the memory."""
         return not isinstance(self.owner, np.ndarray)
 
     def add(self, chain: list[Array]) -> None:
@@ -91,7 +91,7 @@ def protect(array: Array, name: str) -> Guard:
 
 
 def is_protected(array: Array) -> bool:
-    """Tell whether `protect` has made memory read-only that is NumPy's own."""
+    """Return whether `protect` has made memory read-only that is NumPy's own."""
     if not _guards:
         return False
     owner = _owner(array)

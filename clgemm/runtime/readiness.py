@@ -10,6 +10,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 from weakref import WeakSet
 
 from clgemm.core.cache import forget_plans
@@ -54,7 +55,7 @@ def optional() -> Iterator[None]:
 
 
 def is_optional() -> bool:
-    """Tell whether products of this thread do not wait."""
+    """Return whether products of this thread do not wait."""
     return getattr(_mine, "is_optional", False)
 
 
@@ -107,12 +108,8 @@ def ask(device: Device, problem: Problem, found: Planned) -> Verdict:
     """Return the verdict of a child process on a plan; it stores that."""
     log.info("trying %s on %s", found.choice.config, device.label)
     key = found.about(where(device))
-    try:
-        answer = trial.ask("plan", device=identity(device), problem=problem)
-    except trial.UncheckedError as error:
-        _warn_unchecked(f"{device.label} is used unchecked: {error}")
+    if (answer := answer_of_child(device, "plan", problem=problem)) is None:
         return Verdict()
-    verdicts.learn_built(answer.get("built", ()), keep=False)
     if (verdict := verdicts.known(key)) is not None and verdict.reason:
         return verdict
     reason = answer.get("reason", "")
@@ -124,6 +121,17 @@ def ask(device: Device, problem: Problem, found: Planned) -> Verdict:
         return Verdict()
     verdicts.store(key, Verdict(), keep=False)
     return Verdict()
+
+
+def answer_of_child(device: Device, job: str, **arguments: Any) -> dict[str, Any] | None:
+    """Return a child process's answer to a trial on a device; None if there is none."""
+    try:
+        answer = trial.ask(job, device=identity(device), **arguments)
+    except trial.UncheckedError as error:
+        _warn_unchecked(f"{device.label} is used unchecked: {error}")
+        return None
+    verdicts.learn_built(answer.get("built", ()), keep=False)
+    return answer
 
 
 # A worker, which is such a child process, tries them itself.

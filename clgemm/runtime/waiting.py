@@ -16,7 +16,7 @@ __all__ = ["answers_signals", "finish", "wait", "wait_for_all"]
 
 
 def answers_signals() -> bool:
-    """Tell whether this is the thread that runs signal handlers."""
+    """Return whether this is the thread that runs signal handlers."""
     return threading.current_thread() is threading.main_thread()
 
 

@@ -133,13 +133,13 @@ class _Kernel:
 
 
 def _is_filtered() -> bool:
-    """Tell whether system calls are filtered: a filter may end the process for an unusual one."""
+    """Return whether system calls are filtered: a filter may end the process for an unusual one."""
     lines = Path("/proc/self/status").read_text(errors="replace").splitlines()
     return next((line.split()[1] for line in lines if line.startswith("Seccomp:")), "0") != "0"
 
 
 def _is_private(pages: Span) -> bool:
-    """Tell whether memory belongs to no file, and to this process alone."""
+    """Return whether memory belongs to no file, and to this process alone."""
     at = pages.start
     with Path("/proc/self/maps").open("rb") as maps:
         for line in maps:
@@ -156,7 +156,7 @@ def _is_private(pages: Span) -> bool:
 
 
 def _is_right(kernel: _Kernel) -> bool:
-    """Try it: tell whether exactly those pages are found that were written to."""
+    """Try it: return whether exactly those pages are found that were written to."""
     memory: Any = mmap.mmap(-1, 6 * PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     array = np.frombuffer(memory, np.uint8).reshape(6, PAGE)
     array[[0, 1, 2, 4, 5]] = 1  # the page between has no memory yet

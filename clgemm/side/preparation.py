@@ -237,7 +237,7 @@ class State:
         self._is_opening = True  # a signal's handler may multiply meanwhile, and other threads do
         begun = time.perf_counter()
         try:
-            from clgemm.runtime import opening
+            from clgemm.side import opening
 
             opening.open_chosen()
         except RecursionError:
@@ -247,9 +247,9 @@ class State:
             return False
         finally:
             self._is_opening = False
-        from clgemm.runtime import regions
+        from clgemm.transfer import resident
 
-        may_hold[:] = [regions.any_held]
+        may_hold[:] = [resident.any_held]
         self.is_open = True
         self._before["opening"] = time.perf_counter() - begun
         log.info("opened the device in %.2f s", self._before["opening"])

@@ -26,7 +26,7 @@ from clgemm.core.problem import Layout, Problem, Shape
 from clgemm.core.traits import Limits
 from clgemm.hardware.device import Device
 from clgemm.planning import planner
-from clgemm.runtime.memory import Matrix
+from clgemm.runtime.operands import Matrix
 from clgemm.runtime.workspace import workspace
 
 __all__ = [

@@ -25,10 +25,9 @@ from clgemm.kernels import family_named
 from clgemm.kernels.common.family import Choice
 from clgemm.planning.planner import trial_plan_of
 from clgemm.records.tuned import choice_from
-from clgemm.runtime.memory import place
-from clgemm.runtime.operands import transposed
-from clgemm.runtime.worker import GUARD, difference
+from clgemm.runtime.operands import place, transposed
 from clgemm.runtime.workspace import workspace
+from clgemm.side.worker import GUARD, difference
 
 __all__ = ["Server"]
 

@@ -27,7 +27,7 @@ from clgemm.kernels.common.family import Choice, Family
 from clgemm.planning.planner import choice_of, families, make_plan
 from clgemm.products import matmul
 from clgemm.records.tuned import choice_as_dict
-from clgemm.runtime.memory import place
+from clgemm.runtime.operands import place
 from clgemm.runtime.workspace import workspace
 from clgemm.testing.assertions import assert_bitwise_repeatable, compared
 from clgemm.testing.problems import (

@@ -19,9 +19,8 @@ from clgemm.accel import enabled, failures, install, report, uninstall
 from clgemm.accel.failures import Failures, is_near_recursion_limit
 from clgemm.hardware import choice
 from clgemm.hardware.choice import BrokenDeviceError, NoDeviceError
-from clgemm.runtime import opening
 from clgemm.runtime.readiness import NotReadyError
-from clgemm.side import decision, preparation
+from clgemm.side import decision, opening, preparation
 
 CALLS = {
     "operator": lambda a, b: a @ b,

@@ -9,7 +9,7 @@ import pytest
 
 import clgemm
 from clgemm.planning import planner
-from clgemm.runtime import call_cache
+from clgemm.transfer import call_cache
 
 
 @pytest.mark.parametrize("setting", ["strict", "fast"])

@@ -39,8 +39,9 @@ from clgemm.kernels.tiled.config import TiledConfig, TiledEstimate
 from clgemm.kernels.tiled.family import lane_configs, nvidia_configs
 from clgemm.planning import bounded, planner
 from clgemm.records.verdicts import Verdict
-from clgemm.runtime import call_cache, readiness
-from clgemm.runtime.launch import duplicate
+from clgemm.runtime import readiness
+from clgemm.transfer import call_cache
+from clgemm.transfer.multiply import duplicate
 
 ODD_TILES = TiledConfig(
     tile_m=12,

@@ -16,7 +16,7 @@ from clgemm.core.problem import Layout, Problem, Shape
 from clgemm.core.transfer import cuts
 from clgemm.planning import cut
 from clgemm.planning.cut import sizes_for
-from clgemm.runtime import call_cache, launch
+from clgemm.transfer import call_cache, multiply
 
 RNG = np.random.default_rng(23)
 SHAPES = [(700, 500, 300), (515, 777, 401), (900, 260, 90), (3, 300, 400, 200)]
@@ -51,8 +51,8 @@ def test_parts_have_the_bits_of_the_whole(shape, transposed, device, second, mon
     whole = clgemm.matmul(a, b)
     second(ceil_div(whole.size * k, 5), device)
     made = []
-    execute = launch.execute
-    monkeypatch.setattr(launch, "execute", lambda *x: (made.append(x), execute(*x)))
+    execute = multiply.execute
+    monkeypatch.setattr(multiply, "execute", lambda *x: (made.append(x), execute(*x)))
     np.testing.assert_array_equal(clgemm.matmul(a, b), whole)
     updated = clgemm.sgemm(1.0, a, b, 2.0, whole) if not batch else None
     assert updated is None or updated.shape == whole.shape

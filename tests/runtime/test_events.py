@@ -14,8 +14,9 @@ import pytest
 from whole_numbers import whole
 
 import clgemm
-from clgemm.runtime import bound_plan, enqueueing
+from clgemm.runtime import enqueueing
 from clgemm.runtime import events as events_module
+from clgemm.runtime import workspace as workspace_module
 from clgemm.runtime.events import EventsOnDemand, QueueOrder, own_events
 from clgemm.runtime.workspace import Workspace, workspace
 
@@ -158,7 +159,7 @@ def test_a_kernel_that_cannot_be_enqueued_raises_pyopencls_error(queue, monkeypa
     def fail(*_):
         raise RuntimeError("none left")
 
-    monkeypatch.setattr(bound_plan.Launch, "enqueue", fail)
+    monkeypatch.setattr(workspace_module.Launch, "enqueue", fail)
     for kernels in (bound.kernels for bound in workspace(queue)._kept.values()):
         for launch in kernels.launches:
             monkeypatch.setattr(launch, "_enqueue", lambda: -4)

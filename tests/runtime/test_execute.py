@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
+from staged import integers
 from whole_numbers import whole
 
 import clgemm
+from clgemm.core.cache import forget_plans
+from clgemm.runtime import execute
+from clgemm.runtime.operands import address_of, span_of
+from clgemm.transfer import multiply
 
 
 def test_calls_on_an_out_of_order_queue_follow_each_other(planned, device):
@@ -50,3 +57,62 @@ def test_an_in_order_queue_waits_once_for_an_event(device, monkeypatch):
         clgemm.matmul(out, b)
     assert waited == gates
     np.testing.assert_array_equal(out.get(), a.get() @ b.get())
+
+
+def test_protected_memory_is_no_other_memory_to_a_kernel(device):
+    """Intel's runtime would copy what it is told that kernels only read."""
+    w = integers(60, 50)
+    fixed = w[:]
+    fixed.flags.writeable = False
+    with clgemm.resident(w):
+        for array in (w, w[::2, 1:]):
+            buffer = execute._buffer_over(array, device.context)
+            assert buffer.flags & cl.mem_flags.READ_WRITE
+    assert execute._buffer_over(fixed, device.context).flags & cl.mem_flags.READ_ONLY
+
+
+def _views(tmp_path):
+    x = integers(60, 50)
+    fixed = x.copy()
+    fixed.flags.writeable = False
+    np.save(tmp_path / "x.npy", x)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    bare = np.frombuffer(x.tobytes(), np.float32).reshape(60, 50)
+    return [x, x.T, x[::-1, 3:], x[::2, ::-2], fixed, fixed[1:].T, mapped, mapped[5:, ::3], bare]
+
+
+def test_an_address_is_that_of_the_lowest_element(tmp_path):
+    """It is, for views in any order, and for memory that nobody may write to."""
+    for array in _views(tmp_path):
+        address = execute._address_of(array).svm_ptr
+        assert address == address_of(span_of(array))
+        assert address <= address_of(array)
+
+
+def test_operands_of_every_kind_are_multiplied_and_kept_by_nobody(device, tmp_path):
+    """The result is right, read-only operands are as before, and a deleted array is gone."""
+    views = _views(tmp_path)
+    before = [view.copy() for view in views]
+    for view in views:
+        other = integers(view.shape[1], 7)
+        out = np.full((view.shape[0] * 2, 14), 5, np.float32)
+        clgemm.matmul(view, other, out=out[::2, ::2])
+        expected = np.full_like(out, 5)
+        expected[::2, ::2] = view.astype(np.float64) @ other
+        np.testing.assert_array_equal(out, expected)
+        gone = weakref.ref(other)
+        del other
+        assert gone() is None
+    for view, former in zip(views, before, strict=True):
+        np.testing.assert_array_equal(view, former)
+
+
+def test_where_addresses_fail_buffers_serve(fresh, counts, monkeypatch):
+    """Then there is a buffer over each array, and the result has the same bits."""
+    a, b = integers(70, 50), integers(50, 60)
+    first = clgemm.matmul(a, b)
+    monkeypatch.setattr(multiply, "takes_addresses", lambda _: False)
+    forget_plans()
+    counts["views"] = 0
+    np.testing.assert_array_equal(clgemm.matmul(a, b), first)
+    assert counts["views"] == (3 if fresh.shares_host_memory else 0)

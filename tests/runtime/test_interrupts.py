@@ -48,9 +48,9 @@ def test_a_process_that_is_interrupted_ends_as_one(device):
 import os, signal, threading
 import numpy as np
 import clgemm
-from clgemm.runtime import launch
+from clgemm.runtime import execute
 
-launch.LONG_WORK = launch.LONG_IF_SLOW = 0
+execute.LONG_WORK = execute.LONG_IF_SLOW = 0
 a = np.ones((64, 64), "f")
 clgemm.sgemm(1.0, a, a)
 threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()

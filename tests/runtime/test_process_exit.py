@@ -108,7 +108,7 @@ def test_without_other_threads_nothing_happens(spaces, monkeypatch):
     """No lock is taken and nothing is waited for."""
     spaces.add(space := Space(None))
     monkeypatch.setattr(threading, "enumerate", lambda: [threading.current_thread()])
-    monkeypatch.setattr(process_exit, "_taken", None)
+    monkeypatch.setattr(process_exit, "_places", None)
     process_exit.stop()
     assert space.lock.acquire(blocking=False)
 

@@ -15,7 +15,8 @@ from whole_numbers import whole
 import clgemm
 from clgemm.core.cache import forget_plans
 from clgemm.planning import cut
-from clgemm.runtime import call_cache, progress
+from clgemm.runtime import progress
+from clgemm.transfer import call_cache
 
 AT_ONCE = replace(TRANSFER, chunk_bytes=2**20, at_once_bytes=2**21, threaded_bytes=2**30)
 WAYS = {"as it is": None, "through transfers": TRANSFER, "at once": AT_ONCE}

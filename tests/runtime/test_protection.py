@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import clgemm
-from clgemm.runtime import protection, regions
+from clgemm.runtime import protection
 from clgemm.runtime.protection import protect
+from clgemm.transfer import resident
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -26,7 +27,7 @@ def all_is_released():
     """Assert that a test leaves nothing protected."""
     yield
     assert not protection._guards
-    assert not regions._regions
+    assert not resident._regions
 
 
 def floats(*shape):

@@ -15,7 +15,8 @@ from whole_numbers import whole
 
 import clgemm
 from clgemm.planning import cut
-from clgemm.runtime import call_cache, launch, waiting
+from clgemm.runtime import execute, waiting
+from clgemm.transfer import call_cache
 
 
 class Stop(BaseException):
@@ -114,7 +115,7 @@ def test_after_an_interruption_nothing_is_written(device, stop, monkeypatch, kin
     if kind == "through transfers":
         used = clgemm.Device(device.cl_device, transfer=TRANSFER)
     elif kind == "in tiles":
-        monkeypatch.setattr(launch, "LONG_WORK", 0)
+        monkeypatch.setattr(execute, "LONG_WORK", 0)
         monkeypatch.setattr(cut, "PART_WORK", 2**24)
         monkeypatch.setattr(call_cache, "_calls", {})
 
@@ -147,7 +148,7 @@ def test_after_an_interruption_nothing_is_written(device, stop, monkeypatch, kin
 
 def test_other_threads_wait_as_before(device, monkeypatch):
     """Threads other than the main thread, where no signal handler runs, wait by themselves."""
-    monkeypatch.setattr(launch, "LONG_WORK", 0)
+    monkeypatch.setattr(execute, "LONG_WORK", 0)
     monkeypatch.setattr(waiting, "_Waiter", None)
     a, b, found = whole(90, 80), whole(80, 70), []
     thread = threading.Thread(target=lambda: found.append(clgemm.sgemm(1.0, a, b)))

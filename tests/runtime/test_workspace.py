@@ -1,4 +1,4 @@
-"""Tests of the workspace: what calls share, keep and wait for."""
+"""Tests of bound plans and of the memory that calls share."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from whole_numbers import whole
 
 import clgemm
+from clgemm.hardware.choice import takes_addresses
 from clgemm.runtime import workspace
 
 RNG = np.random.default_rng(2014)
@@ -44,3 +45,28 @@ def test_a_call_that_was_cut_off_leaves_its_memory_to_nobody(device, monkeypatch
     assert after is not before
     np.testing.assert_array_equal(clgemm.matmul(a, b).get(), expected)
     assert space._memory is after
+
+
+@pytest.mark.parametrize("small", [workspace.SMALL_SCRATCH_BYTES, -1])
+@pytest.mark.parametrize("n", [5, 150])
+def test_a_second_call_of_a_kind_creates_nothing_but_views(n, small, fresh, counts, monkeypatch):
+    """A repeated call makes no program, kernel or scratch buffer.
+
+    Where the device shares host memory, it makes a buffer over each operand, unless kernels take
+    addresses. Large scratch memory returns to the pool.
+    """
+    monkeypatch.setattr(workspace, "SMALL_SCRATCH_BYTES", small)
+    a, b, c = (np.ones((n, n), np.float32) for _ in range(3))
+    clgemm.sgemm(1.0, a, b, 0.5, c, overwrite_c=1)
+    assert counts["programs"] > 0
+    assert counts["kernels"] >= counts["programs"]  # one for each launch
+    pool = workspace.workspace(fresh.queue)._pool
+    held, active = pool.managed_bytes, pool.active_blocks
+    counts.update(dict.fromkeys(counts, 0))
+    for other in (a, b.copy(), np.asfortranarray(a)[::-1][::-1].T):
+        clgemm.sgemm(2.0, other, b, 0.0, c, overwrite_c=1)
+    assert counts["programs"] == counts["kernels"] == 0
+    makes_views = fresh.shares_host_memory and not takes_addresses(fresh)
+    assert counts["views"] == 9 * makes_views
+    assert pool.managed_bytes == held
+    assert pool.active_blocks == (active if small > 0 else 0)

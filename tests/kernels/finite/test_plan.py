@@ -18,7 +18,7 @@ from clgemm.kernels.finite.plan import (
     count_flags,
     finite_plan,
 )
-from clgemm.runtime.memory import Matrix
+from clgemm.runtime.operands import Matrix
 from clgemm.runtime.workspace import workspace
 
 

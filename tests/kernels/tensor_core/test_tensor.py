@@ -31,8 +31,9 @@ from clgemm.kernels.tensor_core.narrow import NarrowConfig
 from clgemm.kernels.tiled.family import TILED, lane_configs
 from clgemm.planning import planner
 from clgemm.records.verdicts import Verdict
-from clgemm.runtime import call_cache, readiness
+from clgemm.runtime import readiness
 from clgemm.runtime.workspace import workspace
+from clgemm.transfer import call_cache
 
 WIDE = WgmmaVariant(swizzle=16, guard=True, tile_n=256, stages=2)
 NARROW = WgmmaVariant(swizzle=3, guard=True, tile_n=128, stages=3)

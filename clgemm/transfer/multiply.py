@@ -1,0 +1,308 @@
+"""One product from checked operands: plan it, bind the plan, execute it.
+
+The operands reach the device in one of three ways: device arrays as they are, host memory in place,
+host memory through transfers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array
+
+from clgemm.core.precision import chosen_precision
+from clgemm.core.problem import Problem
+from clgemm.core.threads import is_within
+from clgemm.hardware.choice import BrokenDeviceError, chosen, takes_addresses
+from clgemm.hardware.device import Device, of_queue
+from clgemm.planning.cut import is_cut, parts, takes_seconds
+from clgemm.planning.planner import copy_plan_of
+from clgemm.planning.transfers import transfer_config
+from clgemm.runtime.execute import BoundCall, bind, bind_in_place, execute, is_long
+from clgemm.runtime.operands import AnyArray, HostArray, allocated, place, problem_of, with_axes
+from clgemm.runtime.progress import Meter, begun
+from clgemm.runtime.workspace import Workspace, workspace
+from clgemm.transfer.copy_threads import mirror
+from clgemm.transfer.resident import NO_COPIES, StaleError, operand_copies
+from clgemm.transfer.several import multiply_together, sharers
+from clgemm.transfer.single_transfer import SingleTransfer, plan_single_transfer
+from clgemm.transfer.staging import Staging, staging
+from clgemm.transfer.tiles import TiledProduct, multiply_tiles, run_product
+
+__all__ = ["duplicate", "multiply", "multiply_through"]
+
+log = logging.getLogger(__name__)
+
+Events = Sequence[cl.Event]
+
+
+def multiply(
+    alpha: float,
+    a: AnyArray,
+    b: AnyArray,
+    beta: float,
+    c: AnyArray,
+    *,
+    queue: cl.CommandQueue | None = None,
+    wait_for: Events = (),
+    precision: str | None = None,
+) -> BoundCall | SingleTransfer | None:
+    """Update a batch of matrices on the device: C = alpha A B + beta C.
+
+    Parameters
+    ----------
+    a, b : float32 array, shapes (..., m, k) and (..., k, n)
+        Batches broadcast to that of `c`. They may overlap `c`, which is written last.
+    c : float32 array, shape (..., m, n)
+        Updated in place: complete on return on the host, enqueued on the device. Not read when
+        `beta` is 0. No two of its elements share memory.
+    wait_for : sequence of pyopencl.Event
+        What a product of device arrays waits for.
+    queue : pyopencl.CommandQueue, optional
+        Needed for device operands. If left out, host operands go to the chosen device, or to
+        several.
+    precision : {"strict", "float32", "fast"}, optional
+        As resolved by `chosen_precision`; if left out, it is resolved here.
+
+    Returns
+    -------
+    BoundCall, SingleTransfer or None
+        What repeats the product, if one bound plan was all that it took.
+    """
+    if precision is None:
+        precision = chosen_precision()
+    if 0 in c.shape:
+        return None
+    if alpha == 0 or a.shape[-1] == 0:
+        if beta == 1:
+            return None
+        alpha = 0.0  # and so A and B are not read
+    if queue is not None:
+        return _multiply_on((of_queue(queue),), queue, alpha, a, b, beta, c, wait_for, precision)
+    while True:
+        devices = chosen()
+        try:
+            return _multiply_on(
+                *(devices, devices[0].queue, alpha, a, b, beta, c, wait_for, precision)
+            )
+        except BrokenDeviceError:  # nothing was enqueued
+            if chosen() == devices:  # the user has named it
+                raise
+
+
+def _multiply_on(
+    devices: Sequence[Device],
+    queue: cl.CommandQueue,
+    alpha: float,
+    a: AnyArray,
+    b: AnyArray,
+    beta: float,
+    c: AnyArray,
+    wait_for: Events,
+    precision: str,
+) -> BoundCall | SingleTransfer | None:
+    """Update C on the first device, by its queue; host arrays perhaps on all of them."""
+    device, on_host = devices[0], isinstance(c, np.ndarray)
+    reads = precision if alpha else None
+    problem, overlaps = problem_of(a, b, c, reads, beta)
+    if any(overlaps):  # an operand that the result would overwrite is read from a copy
+        order: Literal["C", "K"] = "K" if on_host else "C"
+        a, b = (
+            duplicate(x, order, queue) if copied else x
+            for x, copied in zip((a, b), overlaps, strict=True)
+        )
+        copied, _ = problem_of(a, b, c, reads)
+        problem = copied._replace(is_symmetric=problem.is_symmetric)
+    if not on_host:
+        bound = bind(problem, device, workspace(queue))
+        execute(bound, alpha, a, b, beta, c, wait_for)
+        return bound if alpha and not any(overlaps) else None
+    meter = begun(problem.shape.work) if alpha else None
+    product = _Product(problem, alpha, a, b, beta, c, meter)
+    found = None
+    if len(devices) == 1 or not alpha or not _shared(product, devices):
+        found = _on_first_that_works(product, devices, queue)
+    if meter is not None:
+        meter.end()
+    return found if alpha and not any(overlaps) else None
+
+
+class _Product(NamedTuple):
+    """C = alpha A B + beta C of host arrays that do not overlap, and its progress."""
+
+    problem: Problem
+    alpha: float
+    a: HostArray
+    b: HostArray
+    beta: float
+    c: HostArray
+    meter: Meter | None
+
+    def advance(self, work: int) -> None:
+        """Record multiply-adds that are computed. This may raise an exception to end the call."""
+        if self.meter is not None:
+            self.meter.advance(work)
+
+    def tiled(self, device: Device, space: Workspace, is_slow: bool = False) -> TiledProduct:
+        """Return what a device computes with each tile."""
+        precision, is_symmetric = self.problem.precision, self.problem.is_symmetric
+        made = self.alpha, self.beta, precision, device, space, is_slow, is_symmetric
+        return TiledProduct(*made, self.advance)
+
+
+def _shared(product: _Product, devices: Sequence[Device]) -> bool:
+    """Compute a product on several equal devices. Return whether they have.
+
+    If one fails, the product can be computed anew, unless C was updated: then this raises.
+    """
+    problem, _, a, b, beta, c, meter = product
+    assert problem.precision is not None
+    equal = sharers(devices, a, b, c, problem.precision)
+    if len(equal) < 2:
+        return False
+    stagings, products = [], []
+    for device in equal:
+        config = transfer_config(device)
+        assert config is not None
+        pool = staging(device, config)
+        stagings.append(pool)
+        products.append(product.tiled(device, pool.space)._replace(is_symmetric=False))
+    try:
+        is_computed = multiply_together(stagings, products, a, b, c)
+    except cl.Error as error:
+        if beta:
+            raise
+        log.warning("clgemm: one of several GPUs failed, one computes the product: %s", error)
+        if meter is not None:
+            meter.reach(0)
+        return False
+    if is_computed and problem.is_symmetric:
+        mirror(c, stagings[0])
+    return is_computed
+
+
+def _on_first_that_works(
+    product: _Product, devices: Sequence[Device], queue: cl.CommandQueue
+) -> BoundCall | SingleTransfer | None:
+    """Compute a product on one device; if it fails, and C was not updated, on the next one."""
+    device, *others = devices
+    try:
+        return _multiply_on_host(product, device, queue)
+    except cl.Error as error:
+        if product.beta or not others:
+            raise
+        log.warning("clgemm: %s failed, %s goes on: %s", device.label, others[0].label, error)
+    return _on_first_that_works(product, others, others[0].queue)
+
+
+def _multiply_on_host(
+    product: _Product, device: Device, queue: cl.CommandQueue
+) -> BoundCall | SingleTransfer | None:
+    problem, _, a, b, beta, c, _ = product
+    if (config := transfer_config(device)) is not None:
+        pool = staging(device, config)
+        is_slow = device.kind == "CPU" and is_long(problem, device)
+        return multiply_through(pool, product.tiled(device, pool.space, is_slow), a, b, c)
+    space = workspace(queue)
+    if not is_cut(device, problem):
+        bound = _compute(product, device, space)
+        # What is repeated by the call cache tells no progress.
+        return None if takes_seconds(device, problem) else bound
+    x, y = (with_axes(each, c.ndim) for each in (a, b))
+    for part in parts(device, problem):
+        own = x[part.a], y[part.b], c[part.c]
+        piece, _ = problem_of(*own, problem.precision)
+        scale = beta if part.is_first else 1.0
+        _compute(
+            product._replace(problem=piece, a=own[0], b=own[1], beta=scale, c=own[2]), device, space
+        )
+    if problem.is_symmetric:  # parts below the diagonal were left out
+        mirror(c, None)
+    return None
+
+
+def multiply_through(
+    staging: Staging,
+    product: TiledProduct,
+    a: HostArray,
+    b: HostArray,
+    c: HostArray,
+) -> SingleTransfer | None:
+    """Multiply host arrays, mostly tile by tile; the result is in `c` on return.
+
+    Nothing is written to `c` before all that its tiles take has been built and allocated. If a
+    command fails on the device after that, `c` may hold a part of the result.
+
+    Parameters
+    ----------
+    a, b : float32 array, shapes (..., m, k) and (..., k, n)
+        Of any strides; batches broadcast to that of `c`.
+    c : float32 array, shape (..., m, n)
+        Of any strides; it overlaps neither `a` nor `b`.
+
+    Returns
+    -------
+    SingleTransfer or None
+        What repeats the product, if it is a small one that can be repeated.
+    """
+    is_nested = is_within(run_product)
+    reads = product.precision is not None
+    copies = operand_copies(product.device, a, b, is_nested) if reads else NO_COPIES
+    if reads and not (product.is_slow or any(copies.of_operands)):
+        x, y = (with_axes(each, c.ndim) for each in (a, b))
+        single = plan_single_transfer(staging, product, x, y, c, is_nested)
+        if single is not None:
+            single.compute(x, y, c, is_nested)
+            return single.reusable(x, y, c)
+    try:
+        is_whole = multiply_tiles(staging, product, (a, b, c), copies, is_nested)
+        is_stale = False
+    except StaleError:  # nothing is written yet to a `c` that is read
+        is_stale = True
+    if is_stale:
+        # Not while the exception is handled: its frames keep the chunks of the call that failed.
+        is_whole = multiply_tiles(staging, product, (a, b, c), NO_COPIES, is_nested)
+        copies.drop()
+    else:
+        copies.count()
+    if product.is_symmetric and not is_whole:
+        mirror(c, None if is_nested else staging)
+    return None
+
+
+def _compute(product: _Product, device: Device, space: Workspace) -> BoundCall:
+    """Compute a product whose operands the device uses where they lie."""
+    problem, alpha, a, b, beta, c, _ = product
+    bound = bind_in_place(problem, device, space, takes_addresses(device))
+    execute(bound, alpha, a, b, beta, c)
+    product.advance(problem.shape.work)
+    return bound
+
+
+def duplicate(
+    x: AnyArray, order: Literal["C", "F", "K"], queue: cl.CommandQueue | None
+) -> AnyArray:
+    """Return a dense copy of an array; of a device array, enqueued and not waited for.
+
+    Parameters
+    ----------
+    order : {"C", "F", "K"}
+        The copy's order; "F" for matrices only, "K" (as it is) for contiguous arrays only.
+    """
+    if isinstance(x, np.ndarray):
+        return np.array(x, order=order)
+    assert queue is not None
+    if order == "K":
+        order = "C" if x.flags.c_contiguous else "F"
+    target = allocated(x, x.shape, order, queue)
+    if x.size:
+        source = place(x).layout if order == "C" else place(x).layout.transposed()
+        device = of_queue(queue)
+        plan = copy_plan_of(device, source)
+        matrices = {"a": place(x), "c": place(target)}
+        target.add_event(workspace(queue).run(plan, device, matrices, wait_for=x.events))
+    return target
