@@ -126,8 +126,7 @@ def _prepared(args: argparse.Namespace) -> Any:
     SystemExit
         If the device cannot be prepared first.
     """
-    from clgemm.accel.settings import Settings, least_of
-    from clgemm.side.settings import require_settings
+    from clgemm.side.settings import least_of, require_settings
 
     require_settings()
     device = None
@@ -149,7 +148,7 @@ def _prepared(args: argparse.Namespace) -> Any:
     if args.children:  # at once: the program itself need not import NumPy
         from clgemm.accel.children import accelerate_children
 
-        accelerate_children(Settings(least_of(args.threshold, args.side), device))
+        accelerate_children(least_of(args.threshold, args.side), device)
 
     def install() -> None:
         from clgemm.accel.session import install
@@ -171,19 +170,12 @@ def _print_report(process: int) -> None:
     if os.getpid() != process or "numpy" not in sys.modules:
         return
     from clgemm.accel.advice import advisor
+    from clgemm.accel.reporting import HEADS
     from clgemm.accel.session import report
     from clgemm.terminal import print_table
 
     found = report()
-    rows = [
-        (
-            row.function,
-            f"{row.calls:,}",
-            f"host: {row.reason}" if row.reason else "device",
-            "" if row.seconds is None else f"{row.seconds:.3f}",
-        )
-        for row in found.rows
-    ]
+    rows = found.cells()
     for where, on_device in (("device", True), ("host", False)):
         side = [row for row in found.rows if (not row.reason) == on_device]
         calls, seconds = sum(row.calls for row in side), sum(row.seconds or 0 for row in side)
@@ -191,7 +183,7 @@ def _print_report(process: int) -> None:
     with contextlib.redirect_stdout(sys.stderr):
         print_table(
             f"Matrix products on {found.device or 'the host alone'}",
-            ("function", "calls", "where and why", "seconds"),
+            HEADS,
             ("left", "right", "left", "right"),
             rows,
         )

@@ -9,8 +9,6 @@ import re
 import sys
 from typing import Any
 
-from clgemm.accel.settings import Settings
-
 __all__ = [
     "accelerate_children",
     "children_note",
@@ -33,16 +31,22 @@ FORKED = (
 )
 
 
-def accelerate_children(settings: Settings) -> None:
-    """Accelerate the Python processes that this process starts from now on."""
+def accelerate_children(least: int | None, device: Any) -> None:
+    """Accelerate the Python processes that this process starts from now on.
+
+    Parameters
+    ----------
+    least, device : int or None, Device or None
+        As in `clgemm.accel.hooks.Settings`.
+    """
     import json
 
-    device = None
-    if settings.device is not None:
+    who = None
+    if device is not None:
         from clgemm.hardware.identity import identity
 
-        device = identity(settings.device)
-    os.environ[VARIABLE] = json.dumps({"threshold": settings.least, "device": device})
+        who = identity(device)
+    os.environ[VARIABLE] = json.dumps({"threshold": least, "device": who})
     paths = [path for path in _paths() if path != FOLDER]
     os.environ["PYTHONPATH"] = os.pathsep.join([FOLDER, *paths])
 
@@ -117,7 +121,7 @@ def children_note() -> str:
 
 
 def _is_python(executable: Any, arguments: Any) -> bool:
-    """Tell whether a command starts a Python other than clgemm's own child processes."""
+    """Return whether a command starts a Python other than clgemm's own child processes."""
     try:
         name = os.path.basename(os.fsdecode(executable))
         words = [os.fsdecode(word) for word in arguments]

@@ -19,24 +19,23 @@ from clgemm.accel.children import (
     leave_children_plain,
     watch_started,
 )
-from clgemm.accel.failures import Failures
-from clgemm.accel.hooks import Hooks
-from clgemm.accel.inside import RunningProducts
-from clgemm.accel.places import (
+from clgemm.accel.failures import Failures, RunningProducts
+from clgemm.accel.hooks import Hooks, Settings
+from clgemm.accel.patches import (
     Attribute,
     Call,
     DeviceOperator,
     Implementation,
-    Place,
+    Patch,
     copied,
     require_support,
 )
-from clgemm.accel.settings import Settings, least_of
+from clgemm.accel.reporting import Report, make_report
 from clgemm.numpy_rules import numpys
 from clgemm.products import matmul
-from clgemm.side import report as counts
-from clgemm.side.report import Report
-from clgemm.side.settings import require_settings
+from clgemm.side.counts import counts
+from clgemm.side.decision import reset_counts
+from clgemm.side.settings import least_of, require_settings
 
 __all__ = ["enabled", "install", "report", "uninstall"]
 
@@ -46,7 +45,7 @@ EXIT_SECONDS = 3.0
 CACHED_SETTINGS = 16  # settings whose replacements are cached, with their failures
 
 
-class _Places:
+class _Patches:
     """All places of NumPy that are patched, with their original contents."""
 
     def __init__(self) -> None:
@@ -60,33 +59,33 @@ class _Places:
 
     def restore(self) -> None:
         """Restore NumPy at all places."""
-        places: list[Place] = [self.dot, self.inner, self.operator, self.method, self.matmul]
-        for place in (*places, self.device_operator):
-            place.restore()
+        patches: list[Patch] = [self.dot, self.inner, self.operator, self.method, self.matmul]
+        for patch in (*patches, self.device_operator):
+            patch.restore()
 
 
 @functools.cache
-def _places() -> _Places:
-    places = _Places()
+def _patches() -> _Patches:
+    patches = _Patches()
     atexit.register(_close)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_forget)
-    return places
+    return patches
 
 
 class _Replacements:
     """The replacements for all places, under one group of settings."""
 
     def __init__(self, settings: Settings) -> None:
-        at = _places()
+        at = _patches()
         self.device, self.failures = settings.device, Failures(settings.device)
         hooks = Hooks(
-            *(settings, counts.tally, _running, self.failures),
+            *(settings, _running, self.failures),
             host=at.host,
             matmul=at.matmul.original,
             dot=at.dot.original,
         )
-        self._all: list[tuple[Place, Any]] = [
+        self._all: list[tuple[Patch, Any]] = [
             (at.matmul, hooks.matmul()),
             (at.dot, hooks.dot(at.dot.original)),
             (at.inner, hooks.inner(at.inner.original)),
@@ -97,14 +96,14 @@ class _Replacements:
             self._all.append((at.operator, hooks.operator(at.operator.original)))
 
     def put(self) -> None:
-        for place, replacement in self._all:
-            place.put(replacement)
-        at = _places()
+        for patch, replacement in self._all:
+            patch.put(replacement)
+        at = _patches()
         numpys.matmul, numpys.dot = at.matmul.original, at.dot.original
         numpys.inner = at.inner.original
 
     def restore(self) -> None:
-        _places().restore()
+        _patches().restore()
         numpys.reset()
 
 
@@ -128,10 +127,10 @@ class _State:
         if wanted is self.active:
             return
         if self.active is None:
-            counts.tally.reset()
+            reset_counts()
             advisor.reset()
             if wanted is not None:
-                wanted.failures.begin()
+                wanted.failures.clear()
         else:
             self.active.restore()
             self.active = None
@@ -144,14 +143,14 @@ class _State:
             self.active = self.last = wanted
         watch_started(wanted is not None)
 
-    def lead(self) -> None:
-        """Let processes that are started from now on follow what has been asked for them."""
+    def apply_to_children(self) -> None:
+        """Accelerate the processes that are started from now on, or not, as was asked for them."""
         blocks = [settings for _, settings, for_children in self.blocks if for_children]
         settings = blocks[-1] if blocks else self.installed_for_children
         if settings is None:
             leave_children_plain()
         else:
-            accelerate_children(settings)
+            accelerate_children(settings.least, settings.device)
 
 
 @functools.lru_cache(maxsize=CACHED_SETTINGS)
@@ -167,7 +166,7 @@ def _restore() -> None:
     """Restore NumPy, whatever is in force, without taking a lock."""
     if _state.active is not None:
         _state.active.restore()
-    _places().restore()
+    _patches().restore()
 
 
 def _close() -> None:
@@ -185,7 +184,8 @@ def _forget() -> None:
     global _state, _running
     _restore()
     forget_started()
-    counts.tally.begin_anew()
+    counts.renew()
+    reset_counts()
     advisor.reset()
     _state, _running = _State(), RunningProducts()
     _replacements.cache_clear()
@@ -258,7 +258,7 @@ def install(
             _state.installed = before
             raise
         _state.installed_for_children = settings if children else None
-        _state.lead()
+        _state.apply_to_children()
 
 
 def uninstall() -> None:
@@ -268,7 +268,7 @@ def uninstall() -> None:
     """
     with _state.lock:
         _state.installed = _state.installed_for_children = None
-        _state.lead()
+        _state.apply_to_children()
         _state.apply()
 
 
@@ -315,7 +315,7 @@ class enabled(contextlib.ContextDecorator):
             except BaseException:
                 _state.blocks.pop()
                 raise
-            _state.lead()
+            _state.apply_to_children()
         self._entered.append(token)
 
     def __exit__(self, *exception: object) -> None:
@@ -323,7 +323,7 @@ class enabled(contextlib.ContextDecorator):
         with _state.lock:
             # In a child forked inside the block, the list is empty.
             _state.blocks = [block for block in _state.blocks if block[0] is not token]
-            _state.lead()
+            _state.apply_to_children()
             _state.apply()
 
 
@@ -334,5 +334,5 @@ def report() -> Report:
     """
     last = _state.last
     if last is None:
-        return counts.report((), children_note())
-    return counts.report(last.failures.left_out(), children_note(), last.device)
+        return make_report((), children_note())
+    return make_report(last.failures.failed(), children_note(), last.device)

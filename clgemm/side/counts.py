@@ -71,7 +71,7 @@ class Counts:
         self._lock = threading.RLock()  # reentrant: a signal's handler may multiply and count
         self._timed: dict[tuple[str, str], tuple[int, float]] = {}
         self._untimed: dict[tuple[str, str], Counter] = {}
-        self._moved = (0, 0, 0, 0)
+        self._moved = [0, 0, 0, 0]
 
     def counter(self, function: str, reason: str) -> Counter:
         """Return the counter of calls that are not timed."""
@@ -115,9 +115,9 @@ class Counts:
         """Add to what `moved` returns."""
         more = offloaded_bytes, products, saved_bytes, compared_bytes
         with self._lock:
-            self._moved = tuple(map(sum, zip(self._moved, more, strict=True)))
+            self._moved = [x + y for x, y in zip(self._moved, more, strict=True)]
 
-    def moved(self) -> tuple[int, int, int, int]:
+    def moved(self) -> list[int]:
         """Return the offloaded bytes, and what resident arrays did: see `Report`'s last fields."""
         return self._moved
 
@@ -125,7 +125,7 @@ class Counts:
         """Set all counts and times to zero."""
         with self._lock:
             self._timed.clear()
-            self._moved = (0, 0, 0, 0)
+            self._moved = [0, 0, 0, 0]
             for counter in self._untimed.values():
                 counter.reset()
 

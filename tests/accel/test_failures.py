@@ -7,6 +7,7 @@ import itertools
 import logging
 import signal
 import sys
+import threading
 import time
 
 import numpy as np
@@ -16,12 +17,12 @@ from accelerated import OTHER, SQUARE, SQUARE_EXACT, PlantedError, expect, integ
 
 from clgemm import numpy_rules
 from clgemm.accel import enabled, failures, install, report, uninstall
-from clgemm.accel.failures import Failures, is_near_recursion_limit
+from clgemm.accel.failures import Failures, RunningProducts, is_near_recursion_limit
 from clgemm.hardware import choice
 from clgemm.hardware.choice import BrokenDeviceError, NoDeviceError
 from clgemm.runtime import opening
 from clgemm.runtime.readiness import NotReadyError
-from clgemm.side import decision, preparation
+from clgemm.side import counts, decision, preparation
 
 CALLS = {
     "operator": lambda a, b: a @ b,
@@ -337,7 +338,7 @@ def test_a_device_that_fails_where_times_decide_pauses(ready, monkeypatch, caplo
         plant(patch, cl.RuntimeError("planted"))
         for _ in range(3):
             np.testing.assert_array_equal(LEFT @ RIGHT, LARGE_EXACT)
-    assert report().stayed == {decision.UNKNOWN: 1, failures.FAILED: 3}
+    assert report().stayed == {counts.UNKNOWN: 1, failures.FAILED: 3}
     assert report().left_out[0].failures == 1
     assert len(caplog.records) == 1
 
@@ -348,7 +349,7 @@ def test_a_device_that_is_not_ready_is_no_failure(ready, monkeypatch, caplog):
     with caplog.at_level(logging.WARNING, "clgemm"), monkeypatch.context() as patch:
         plant(patch, NotReadyError("planted"))
         np.testing.assert_array_equal(LEFT @ RIGHT, LARGE_EXACT)
-    assert report().stayed == {decision.UNKNOWN: 1, preparation.BEING_PREPARED: 1}
+    assert report().stayed == {counts.UNKNOWN: 1, counts.BEING_PREPARED: 1}
     assert report().left_out == ()
     assert not caplog.records
     assert not entry.is_ready
@@ -401,7 +402,7 @@ def test_an_opening_near_the_recursion_limit_gives_no_device_up(ready, monkeypat
     """If the stack is too deep to open the device, NumPy multiplies, and it is opened later."""
     preparation.forget()
     monkeypatch.setattr(preparation, "START_US", 0.0)
-    monkeypatch.setattr(decision, "PASSED_US", 0.0)
+    monkeypatch.setattr(decision, "UNTIMED_US", 0.0)
     monkeypatch.setattr(preparation.State, "_pays", lambda _: True)
 
     def fail():
@@ -432,3 +433,66 @@ def test_a_failing_log_of_the_preparation_costs_no_product(ready, monkeypatch):
         np.testing.assert_array_equal(LEFT @ RIGHT, LARGE_EXACT)
     finally:
         logging.getLogger("clgemm").removeHandler(handler)
+
+
+# Products inside others, and at the exit.
+
+
+@pytest.mark.parametrize("outer", UNARY)
+def test_a_product_within_a_product_is_numpys(outer, device, monkeypatch):
+    """NumPy makes a product that starts inside another product of the same thread."""
+    multiply, within = numpy_rules._multiply, []
+
+    def around(*arguments):
+        within.append(OTHER @ SQUARE)
+        multiply(*arguments)
+
+    monkeypatch.setattr(numpy_rules, "_multiply", around)
+    with enabled(threshold=0):
+        np.testing.assert_array_equal(CALLS[outer](SQUARE, OTHER), SQUARE_EXACT)
+    np.testing.assert_array_equal(within, [OTHER.astype(float) @ SQUARE])
+    assert report().offloaded == 1
+    assert report().stayed == {failures.BUSY: 1}
+
+
+def test_a_product_that_was_broken_off_keeps_no_later_one_out():
+    """A product that an exception ended before `leave` does not stop later products."""
+    running = RunningProducts()
+
+    def product(ends):
+        entered = running.enter()
+        if ends:
+            running.leave()
+        return entered
+
+    assert product(ends=False) is None
+    assert product(ends=True) is None
+    assert product(ends=True) is None
+
+    def outer():
+        assert running.enter() is None
+        return product(ends=True)
+
+    assert outer() == failures.BUSY
+
+
+def test_the_exit_waits_for_products_and_lets_no_other_begin():
+    """`close` waits at most its time for other threads' products; none begins after it."""
+    running = RunningProducts()
+    entered, done = threading.Event(), threading.Event()
+
+    def product():
+        assert running.enter() is None
+        entered.set()
+        done.wait(60)
+        running.leave()
+
+    thread = threading.Thread(target=product)
+    thread.start()
+    entered.wait(60)
+    running.close(0.01)  # gives up
+    assert running.enter() == failures.CLOSED
+    threading.Timer(0.05, done.set).start()
+    running.close(60)
+    assert done.is_set()
+    thread.join()
