@@ -13,7 +13,7 @@ from typing import Any
 from clgemm import __version__
 from clgemm.accel.run import run, run_code, run_input
 from clgemm.core.imports import after_import
-from clgemm.core.settings import whole_number
+from clgemm.terminal import whole
 
 EPILOG = """
 Without --threshold and --side, each product is computed where it takes less time. NumPy computes
@@ -21,13 +21,6 @@ all products until the device is ready, which child processes of low priority se
 built and measured is kept. 'python -m clgemm warmup' does all of that at once.
 """
 NO_DEVICE = 2  # the exit code of `warmup` if no device works
-
-
-def _whole(text: str) -> int:
-    try:
-        return whole_number(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument(
         "--threshold",
-        type=_whole,
+        type=whole,
         metavar="N",
         help="use the device for products of N or more multiply-adds; 0: for all products",
     )
@@ -142,7 +135,7 @@ def _prepared(args: argparse.Namespace) -> Any:
         from clgemm.side.warm import main as warm
 
         with contextlib.redirect_stdout(sys.stderr):  # the other one is the program's
-            code = warm(["--device", args.device] if args.device else [])
+            code = warm(argparse.Namespace(device=args.device, json=False))
         if code == NO_DEVICE or (code and args.program is None):
             raise SystemExit(code)
     if args.children:  # at once: the program itself need not import NumPy

@@ -275,67 +275,60 @@ class Hooks:
             NumPy's function. It makes the device's floating-point errors again, so that NumPy
             reports them.
         """
-        # The sides are compared, and kernels built, for the device of the settings.
-        with contextlib.nullcontext() if self._settings.device is None else self._scope():
-            return self._computed(name, known, prepare, host, same)
+        with self._scope():
+            start = time.perf_counter()
+            reason: str | None = None
+            request: Request | None = None
+            entry, is_tried = known, False
+            try:
+                reason = self._running.enter()
+                if reason is None and (request := prepare()) is not None:
+                    reported = reports()
+                    entry, reason = self._decided(known, request, reported.underflow)
+                    if reason == DEVICE:
+                        is_tried = True
+                        result, errors = self._on_device(request, entry, reported.errors)
+                        ended = time.perf_counter()
+                        if entry is None:
+                            counts.add(name, DEVICE, ended - start, size_bytes=request.size_bytes)
+                        else:
+                            entry.record_device(1e6 * (ended - start))
+                        request = None
+            except RejectedError:
+                reason = DTYPE
+                if entry is not None:
+                    entry.reject()
+            except BaseException as error:
+                if not self._failures.are_ours(error):
+                    if request is not None and request.is_direct:
+                        host()  # complete the result in the caller's memory, as NumPy does
+                    raise
+                reason = self._failures.add(error, is_tried, entry)
+            finally:
+                self._running.leave()
+            if reason == DEVICE:
+                raise_again(errors, same)
+                return result
+            if entry is not None and reason == entry.reason:
+                return decision.on_host(entry, host)
+            begun = time.perf_counter()
+            result = host()
+            counts.add(name, reason or DTYPE, time.perf_counter() - begun)
+            return result
 
     def _scope(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a block in which the device of the settings is chosen, unless it is broken."""
+        """Return a block in which the device of the settings is chosen, unless it is broken.
+
+        The sides are compared, and kernels built, for that device.
+        """
+        if self._settings.device is None:
+            return contextlib.nullcontext()
         from clgemm.hardware.choice import device
 
         try:
             return device(self._settings.device)
         except RuntimeError:  # `_on_device` raises it again
             return contextlib.nullcontext()
-
-    def _computed(
-        self,
-        name: str,
-        known: Entry | None,
-        prepare: Callable[[], Request | None],
-        host: Callable[[], Any],
-        same: Callable[..., Any],
-    ) -> Any:
-        """Return a product as `_product` does, on the device that is chosen."""
-        start = time.perf_counter()
-        reason: str | None = None
-        request: Request | None = None
-        entry, is_tried = known, False
-        try:
-            reason = self._running.enter()
-            if reason is None and (request := prepare()) is not None:
-                reported = reports()
-                entry, reason = self._decided(known, request, reported.underflow)
-                if reason == DEVICE:
-                    is_tried = True
-                    result, errors = self._on_device(request, entry, reported.errors)
-                    ended = time.perf_counter()
-                    if entry is None:
-                        counts.add(name, DEVICE, ended - start, size_bytes=request.size_bytes)
-                    else:
-                        entry.record_device(1e6 * (ended - start))
-                    request = None
-        except RejectedError:
-            reason = DTYPE
-            if entry is not None:
-                entry.reject()
-        except BaseException as error:
-            if not self._failures.are_ours(error):
-                if request is not None and request.is_direct:
-                    host()  # complete the result in the caller's memory, as NumPy does
-                raise
-            reason = self._failures.add(error, is_tried, entry)
-        finally:
-            self._running.leave()
-        if reason == DEVICE:
-            raise_again(errors, same)
-            return result
-        if entry is not None and reason == entry.reason:
-            return decision.on_host(entry, host)
-        begun = time.perf_counter()
-        result = host()
-        counts.add(name, reason or DTYPE, time.perf_counter() - begun)
-        return result
 
     def _decided(
         self, known: Entry | None, request: Request, reports_underflow: bool

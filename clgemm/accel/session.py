@@ -7,18 +7,12 @@ import contextlib
 import functools
 import os
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from clgemm.accel.advice import advisor
-from clgemm.accel.children import (
-    accelerate_children,
-    children_note,
-    forget_started,
-    leave_children_plain,
-    watch_started,
-)
+from clgemm.accel.children import accelerate_children, leave_children_plain, started
 from clgemm.accel.failures import Failures, RunningProducts
 from clgemm.accel.hooks import Hooks, Settings
 from clgemm.accel.patches import (
@@ -107,14 +101,20 @@ class _Replacements:
         numpys.reset()
 
 
+class _Asked(NamedTuple):
+    """What `install` or a block asks for."""
+
+    settings: Settings
+    children: bool
+
+
 class _State:
     """The settings in force: those of the innermost enabled block, or else of `install`."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.installed: Settings | None = None
-        self.blocks: list[tuple[object, Settings, bool]] = []  # and whether for children, too
-        self.installed_for_children: Settings | None = None
+        self.installed: _Asked | None = None
+        self.blocks: list[_Asked] = []
         self.active: _Replacements | None = None
         self.last: _Replacements | None = None  # the report names its device
 
@@ -122,8 +122,8 @@ class _State:
         """Patch or restore NumPy, according to the settings that are now in force."""
         if _running.is_closed:
             return
-        settings = self.blocks[-1][1] if self.blocks else self.installed
-        wanted = None if settings is None else _replacements(settings)
+        asked = self._asked()
+        wanted = _replacements(asked[-1].settings) if asked else None
         if wanted is self.active:
             return
         if self.active is None:
@@ -141,16 +141,19 @@ class _State:
                 wanted.restore()
                 raise
             self.active = self.last = wanted
-        watch_started(wanted is not None)
+        started.watch(wanted is not None)
 
     def apply_to_children(self) -> None:
         """Accelerate the processes that are started from now on, or not, as was asked for them."""
-        blocks = [settings for _, settings, for_children in self.blocks if for_children]
-        settings = blocks[-1] if blocks else self.installed_for_children
-        if settings is None:
-            leave_children_plain()
+        settings = [each.settings for each in self._asked() if each.children]
+        if settings:
+            accelerate_children(settings[-1].least, settings[-1].device)
         else:
-            accelerate_children(settings.least, settings.device)
+            leave_children_plain()
+
+    def _asked(self) -> list[_Asked]:
+        """Return all that is asked for; the last counts."""
+        return ([] if self.installed is None else [self.installed]) + self.blocks
 
 
 @functools.lru_cache(maxsize=CACHED_SETTINGS)
@@ -183,8 +186,8 @@ def _forget() -> None:
     """
     global _state, _running
     _restore()
-    forget_started()
-    counts.renew()
+    started.clear()
+    counts.renew_lock()
     reset_counts()
     advisor.reset()
     _state, _running = _State(), RunningProducts()
@@ -251,13 +254,12 @@ def install(
     """
     settings = _settings(threshold, device, profile, side)
     with _state.lock:
-        before, _state.installed = _state.installed, settings
+        before, _state.installed = _state.installed, _Asked(settings, children)
         try:
             _state.apply()
         except BaseException:
             _state.installed = before
             raise
-        _state.installed_for_children = settings if children else None
         _state.apply_to_children()
 
 
@@ -267,7 +269,7 @@ def uninstall() -> None:
     Without `install`, this does nothing. Blocks of `enabled` stay in force until they end.
     """
     with _state.lock:
-        _state.installed = _state.installed_for_children = None
+        _state.installed = None
         _state.apply_to_children()
         _state.apply()
 
@@ -297,32 +299,31 @@ class enabled(contextlib.ContextDecorator):
         children: bool = False,
         side: str | None = None,
     ) -> None:
-        self._settings = _settings(threshold, device, profile, side)
-        self._children = children
-        self._entered: list[object] = []
+        self._asked = _Asked(_settings(threshold, device, profile, side), children)
+        self._entered: list[_Asked] = []
 
     def _recreate_cm(self) -> enabled:
         made = enabled()  # each call of a decorated function restores for itself
-        made._settings, made._children = self._settings, self._children
+        made._asked = self._asked
         return made
 
     def __enter__(self) -> None:
-        token = object()
+        asked = _Asked(*self._asked)  # another object each time
         with _state.lock:
-            _state.blocks.append((token, self._settings, self._children))
+            _state.blocks.append(asked)
             try:
                 _state.apply()
             except BaseException:
                 _state.blocks.pop()
                 raise
             _state.apply_to_children()
-        self._entered.append(token)
+        self._entered.append(asked)
 
     def __exit__(self, *exception: object) -> None:
-        token = self._entered.pop()
+        asked = self._entered.pop()
         with _state.lock:
             # In a child forked inside the block, the list is empty.
-            _state.blocks = [block for block in _state.blocks if block[0] is not token]
+            _state.blocks = [block for block in _state.blocks if block is not asked]
             _state.apply_to_children()
             _state.apply()
 
@@ -334,5 +335,5 @@ def report() -> Report:
     """
     last = _state.last
     if last is None:
-        return make_report((), children_note())
-    return make_report(last.failures.failed(), children_note(), last.device)
+        return make_report((), started.note())
+    return make_report(last.failures.failed(), started.note(), last.device)

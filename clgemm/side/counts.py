@@ -129,10 +129,9 @@ class Counts:
             for counter in self._untimed.values():
                 counter.reset()
 
-    def renew(self) -> None:
-        """Set all to zero in a forked child: another thread of the parent may hold the lock."""
+    def renew_lock(self) -> None:
+        """Take another lock in a forked child: a thread of the parent may hold this one."""
         self._lock = threading.RLock()
-        self.reset()
 
     def rows(self, more: Iterable[tuple[str, str, int, float]] = ()) -> list[Row]:
         """Return the timed calls, the longest first, and then the calls that were not timed.

@@ -272,7 +272,7 @@ def test_a_pause_has_an_end(device):
     found = Failures(device)
     for _ in range(2000):
         assert found.add(cl.RuntimeError("planted"), True, None) == failures.FAILED
-    (left_out,) = found.left_out()
+    (left_out,) = found.failed()
     assert left_out.failures == 2000
     assert left_out.until - time.time() <= failures.LONGEST_PAUSE_SECONDS
     assert found.pauses()
@@ -286,7 +286,7 @@ def test_the_device_of_the_settings_is_the_one_that_fails(device):
 
     found = Failures(Named())
     found.add(OSError("planted"), True, None)
-    assert found.left_out()[0].device == "the other one"
+    assert found.failed()[0].device == "the other one"
 
 
 def test_a_new_acceleration_forgets_failures(device, monkeypatch, caplog):

@@ -12,7 +12,8 @@ import pytest
 from accelerated import EXACT, RANDOM, A, B, PlantedError, expect, integers, offloading
 
 import clgemm
-from clgemm.accel import enabled, hooks, report
+from clgemm import numpy_rules
+from clgemm.accel import enabled, report
 from clgemm.core.named import named
 from clgemm.hardware.identity import identity
 from clgemm.records import verdicts
@@ -460,7 +461,7 @@ def test_an_interruption_of_a_loop_is_raised(device, monkeypatch):
     def interrupt(*arguments, **keywords):
         raise PlantedError
 
-    monkeypatch.setattr(hooks, "_multiply_into", interrupt)
+    monkeypatch.setattr(numpy_rules, "_multiply", interrupt)
     with enabled(threshold=0):
         with pytest.raises(PlantedError):  # noqa: PT012 - soon after it
             np.matmul(A, B, out=out)
