@@ -61,6 +61,14 @@ def numpy_contents():
     return pointers, descriptors, slots, functions, sys.unraisablehook, flags
 
 
+def forget_products():
+    """Clear what is known of products and of the device, as a new process would."""
+    preparation.state = preparation.State()
+    for known in (preparation.entries, preparation.running, preparation.may_hold):
+        known.clear()
+    preparation.clock.__init__()
+
+
 def expect(host_us, device_us):
     """Let the only product that was made so far take these times; return what is known of it."""
     (entry,) = preparation.entries.values()

@@ -99,10 +99,6 @@ class Failures:
         self._ends = 0.0  # of the pause, as a monotonic time
         self._warned: set[str] = set()
 
-    def are_ours(self, error: BaseException) -> bool:
-        """Return whether an exception stays here, and NumPy repeats the product."""
-        return isinstance(error, Exception) and not belongs_to_program(error)
-
     def pauses(self) -> bool:
         """Return whether the device is not to be used now."""
         return self._failed is not None and time.monotonic() < self._ends
@@ -120,7 +116,7 @@ class Failures:
     def add(self, error: BaseException, is_tried: bool, entry: Entry | None) -> str:
         """Record that a product failed, and return the reason for the report.
 
-        After an error of the device, the device is not used for a while. It may make the next
+        After an error of the device, the device is not used for a while. It may compute the next
         product if it was out of memory or if the error is not its own.
 
         Parameters
@@ -189,15 +185,15 @@ class Failures:
         log_safely(logging.WARNING, message, error)
 
 
-def belongs_to_program(error: Exception) -> bool:
+def belongs_to_program(error: BaseException) -> bool:
     """Return whether an exception during a product must reach the program.
 
     Examples are an exception that a signal's handler raises, and one that a debugger or another
     thread raises in this thread.
     """
-    if type(error).__module__.partition(".")[0] not in CALLED:
+    if not isinstance(error, Exception):
         return True
-    return _is_of_a_handler(error)
+    return type(error).__module__.partition(".")[0] not in CALLED or _is_of_a_handler(error)
 
 
 def is_near_recursion_limit() -> bool:

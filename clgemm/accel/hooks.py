@@ -23,6 +23,7 @@ from clgemm.accel.failures import (
     FAILED,
     Failures,
     RunningProducts,
+    belongs_to_program,
     is_near_recursion_limit,
 )
 from clgemm.accel.float_errors import NO_ERRORS, FloatErrors, errors_of, raise_again, reports
@@ -185,12 +186,12 @@ class Hooks:
         return disguised(dot, original)
 
     def _quick_test(self, name: str) -> Callable[..., bool]:
-        """Return a quick test for products of float32 that NumPy makes, which also counts them."""
+        """Return a quick test for float32 products that NumPy computes, which also counts them."""
         least = 0 if self._settings.profile else self._settings.least  # a profile times everything
         return decision.quick_test(name, counts.counter(name, SMALL).add, least)
 
     def _numpys_test(self, name: str) -> Callable[..., bool]:
-        """Return a quick test for dot products that NumPy makes, which also counts them."""
+        """Return a quick test for dot products that NumPy computes, which also counts them."""
         array, is_numpys = np.ndarray, self._quick_test(name)
         # With a profile, `_timed` counts them.
         other = int if self._settings.profile else counts.counter(name, DTYPE).add
@@ -266,13 +267,13 @@ class Hooks:
         Parameters
         ----------
         known : Entry or None
-            The product's, if it was decided that the device makes it.
+            The product's, if it was decided that the device computes it.
         prepare : callable
             Returns the product, or None if NumPy must answer.
         host : callable
             Returns NumPy's product, also after the device has failed.
         same : callable
-            NumPy's function. It makes the device's floating-point errors again, so that NumPy
+            NumPy's function. It raises the device's floating-point errors again, so that NumPy
             reports them.
         """
         with self._scope():
@@ -299,7 +300,7 @@ class Hooks:
                 if entry is not None:
                     entry.reject()
             except BaseException as error:
-                if not self._failures.are_ours(error):
+                if belongs_to_program(error):
                     if request is not None and request.is_direct:
                         host()  # complete the result in the caller's memory, as NumPy does
                     raise
@@ -333,7 +334,7 @@ class Hooks:
     def _decided(
         self, known: Entry | None, request: Request, reports_underflow: bool
     ) -> tuple[Entry | None, str]:
-        """Return a product's entry, and why NumPy makes it: `DEVICE` if it does not."""
+        """Return a product's entry, and why NumPy computes it: `DEVICE` if it does not."""
         if is_near_recursion_limit():
             return None, DEEP
         entry = known

@@ -223,7 +223,7 @@ def install(
 
     This accelerates np.dot, np.matmul, ``@``, ``ndarray.dot``, np.inner, np.tensordot,
     np.linalg.multi_dot, matrix_power and all of NumPy that is built on them, however a program
-    imports them. NumPy makes every other product. pyopencl's arrays get the operator ``@``.
+    imports them. NumPy computes every other product. pyopencl's arrays get the operator ``@``.
 
     Parameters
     ----------

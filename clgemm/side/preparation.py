@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = [
     "clock",
     "entries",
-    "forget",
     "may_hold",
     "progress",
     "running",
@@ -152,7 +151,7 @@ class State:
         if entry.calls * entry.host.us < ENOUGH_US and not again:
             return
         entry.is_settled = True
-        key = _product_key(signature(entry), entry.devices)
+        key = _product_key(_signature(entry), entry.devices)
         if not again and (measured := _measured_us(key)):
             self._learn(entry, measured)
             return
@@ -251,7 +250,7 @@ class State:
     def recall(self, entry: Entry) -> None:
         """Take over what the last run of this program has measured of a product."""
         if self._products and entry.devices is None:
-            host, _, device = self._products.get(signature(entry), (0.0, 0, 0.0))
+            host, _, device = self._products.get(_signature(entry), (0.0, 0, 0.0))
             entry.host.us, entry.estimate_us = host, device
 
     def _read(self) -> None:
@@ -278,7 +277,7 @@ class State:
             known = [e for e in entries.values() if e.host.us and e.devices is None]
             known.sort(key=lambda e: -e.calls * e.host.us)
             products = {
-                signature(e): [e.host.us, e.calls, e.device.us] for e in known[:MOST_STORED]
+                _signature(e): [e.host.us, e.calls, e.device.us] for e in known[:MOST_STORED]
             }
             remember(_program_key(), {"opening": self.opening_s(), "products": products})
             remember(_machine_key(), clock.as_dict())
@@ -310,16 +309,6 @@ def begin() -> None:
         remember(OPENED, True)
 
 
-def forget() -> None:
-    """Begin anew, as a new process would."""
-    global state
-    state = State()
-    entries.clear()
-    running.clear()
-    may_hold.clear()
-    clock.__init__()  # type: ignore[misc]
-
-
 def _identity(devices: Any) -> Any:
     """Return the first of the named devices as another process finds it; None if none is named."""
     if devices is None:
@@ -329,7 +318,7 @@ def _identity(devices: Any) -> Any:
     return identity(devices[0])
 
 
-def signature(entry: Entry) -> str:
+def _signature(entry: Entry) -> str:
     """Return the name of a product on disk."""
     import hashlib
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyopencl as cl
 import pyopencl.array
 import pytest
-from accelerated import numpy_contents
+from accelerated import forget_products, numpy_contents
 
 from clgemm.accel import session, uninstall
 from clgemm.hardware import trial
@@ -30,7 +30,7 @@ def ready(device, monkeypatch):
     No process gets these.
     """
     monkeypatch.delenv("CLGEMM_THRESHOLD")
-    preparation.forget()
+    forget_products()
     assert preparation.state.open()
     requests, request = [], trial.request
 
@@ -43,4 +43,4 @@ def ready(device, monkeypatch):
     monkeypatch.setattr(trial, "start", lambda *_, **__: True)
     monkeypatch.setattr(trial, "request", recorded)
     yield requests
-    preparation.forget()
+    forget_products()

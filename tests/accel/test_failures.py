@@ -13,7 +13,7 @@ import time
 import numpy as np
 import pyopencl as cl
 import pytest
-from accelerated import OTHER, SQUARE, SQUARE_EXACT, PlantedError, expect, integers
+from accelerated import OTHER, SQUARE, SQUARE_EXACT, PlantedError, expect, forget_products, integers
 
 from clgemm import numpy_rules
 from clgemm.accel import enabled, failures, install, report, uninstall
@@ -382,7 +382,7 @@ def test_a_device_that_turns_out_to_be_broken_is_given_up(error, ready, monkeypa
 def test_a_device_that_cannot_be_opened_is_given_up(error, ready, monkeypatch, caplog):
     """If the device cannot be opened, whatever the error is, NumPy multiplies, with one warning."""
     preparation._warn_once.cache_clear()
-    preparation.forget()
+    forget_products()
 
     def fail():
         raise error
@@ -400,7 +400,7 @@ def test_a_device_that_cannot_be_opened_is_given_up(error, ready, monkeypatch, c
 
 def test_an_opening_near_the_recursion_limit_gives_no_device_up(ready, monkeypatch, caplog):
     """If the stack is too deep to open the device, NumPy multiplies, and it is opened later."""
-    preparation.forget()
+    forget_products()
     monkeypatch.setattr(preparation, "START_US", 0.0)
     monkeypatch.setattr(decision, "UNTIMED_US", 0.0)
     monkeypatch.setattr(preparation.State, "_pays", lambda _: True)

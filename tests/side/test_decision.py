@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from accelerated import forget_products
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -208,10 +209,10 @@ def test_kernels_that_are_missing_make_the_product_numpys(open_state, monkeypatc
 def fresh(monkeypatch):
     """No entry, no setting, and a state that does nothing."""
     monkeypatch.delenv("CLGEMM_THRESHOLD")
-    preparation.forget()
+    forget_products()
     monkeypatch.setattr(State, "advance", lambda *_: None)
     yield
-    preparation.forget()
+    forget_products()
 
 
 def described(a, b, out=None):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from accelerated import forget_products
 
 from clgemm.core import cache
 from clgemm.hardware import trial
@@ -49,9 +50,9 @@ def supervisor(monkeypatch, tmp_path):
     """A process that has just begun, an empty cache, no setting, a supervisor that is played."""
     monkeypatch.delenv("CLGEMM_THRESHOLD")
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path / "cache"))
-    preparation.forget()
+    forget_products()
     yield Supervisor(monkeypatch)
-    preparation.forget()
+    forget_products()
 
 
 @pytest.fixture
@@ -115,7 +116,7 @@ def test_the_device_is_opened_once_that_pays(supervisor, elapsed, opened):
     assert opened == []
     run(entry, 60, 1e4)
     assert len(opened) == 1
-    preparation.forget()
+    forget_products()
     elapsed[0] = 3.0  # the opening would be a fifth of the program
     entry = an_entry()
     entry.estimate_us = 9e3
@@ -142,7 +143,7 @@ def test_the_next_run_of_a_program_opens_at_once(supervisor, elapsed, opened):
     key = supervisor.jobs[0][1]["key"]
     cache.remember(key, 1e-3)  # the child was still at work when the program ended
     state._write()
-    preparation.forget()
+    forget_products()
     elapsed[0] = 1.0
     run(an_entry(), 1, 2.1e4)  # reads what was stored
     assert opened == []
