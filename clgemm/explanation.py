@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from clgemm import products
-from clgemm.side import decision, preparation
-from clgemm.side.decision import Entry, Side
+from clgemm.side import preparation
+from clgemm.side.clock import Times
+from clgemm.side.decision import Entry
+from clgemm.side.settings import goes_by_rule
 
-__all__ = ["Explanation", "explain"]
+__all__ = ["Explanation", "Side", "explain"]
 
 FUNCTIONS = {
     "@": "matmul",
@@ -19,6 +21,21 @@ FUNCTIONS = {
     "ndarray.dot": "ndarray.dot",
     "inner": "inner",
 }
+
+
+class Side(NamedTuple):
+    """A side's expected time.
+
+    Attributes
+    ----------
+    us : float
+        Microseconds; 0.0 if nothing is known.
+    source : str
+        Where that comes from.
+    """
+
+    us: float
+    source: str
 
 
 class Explanation(NamedTuple):
@@ -33,7 +50,7 @@ class Explanation(NamedTuple):
     host, device : Side
         The expected times, in microseconds, and where they come from.
     calls : int
-        How often this program has made the product.
+        How often this program has computed the product.
     preparing : str
         How far the preparation of the device is; empty if nothing is being prepared.
     """
@@ -78,7 +95,8 @@ def explain(function: str, a: Any, b: Any) -> Explanation:
     Returns
     -------
     Explanation
-        It prints as five lines: the side, both expected times, and how often the product was made.
+        It prints as five lines: the side, both expected times, and how often the product was
+        computed.
 
     Raises
     ------
@@ -92,8 +110,7 @@ def explain(function: str, a: Any, b: Any) -> Explanation:
     entry = products.entry_of(FUNCTIONS[function], a, b)
     if isinstance(entry, str):
         return Explanation("host", entry, NOTHING, NOTHING)
-    work = entry.work
-    goes = decision.ruled(work)
+    goes = goes_by_rule(entry.work)
     if goes is not None:
         where = "device" if goes else "host"
         return Explanation(where, "as CLGEMM_THRESHOLD or CLGEMM_SIDE says", NOTHING, NOTHING)
@@ -101,8 +118,20 @@ def explain(function: str, a: Any, b: Any) -> Explanation:
 
 
 def _explained(entry: Entry) -> Explanation:
-    on_device = preparation.state.is_open and entry.would_go()
+    on_device = preparation.state.is_open and entry.is_faster_on_device()
     reason = "it is faster" if on_device else preparation.state.reason or entry.reason
-    side = "device" if on_device else "host"
-    host, device = entry.expected_host(), entry.expected_device()
-    return Explanation(side, reason, host, device, entry.calls, preparation.progress())
+    host_us, device_us = entry.expected_us()
+    measured = "measured in another process" if entry.estimate_us else ""
+    return Explanation(
+        *("device" if on_device else "host", reason),
+        Side(host_us, _source(host_us, entry.host)),
+        Side(device_us, _source(device_us, entry.device, measured)),
+        *(entry.calls, preparation.progress()),
+    )
+
+
+def _source(us: float, times: Times, estimate: str = "") -> str:
+    """Return where an expected time comes from."""
+    if times.us:
+        return f"measured, {times.runs} times"
+    return estimate or ("from products like it" if us else "unknown")

@@ -34,7 +34,6 @@ from clgemm.side.settings import (
     SIDE_VARIABLE,
     THRESHOLD_VARIABLE,
     rule,
-    threshold,
 )
 from clgemm.side.warm import NAMES
 from clgemm.side.worker import missing
@@ -132,7 +131,8 @@ def _settings() -> dict[str, str]:
     side = "whichever takes less time (default)"
     if least is not None:
         side = "NumPy" if least == ALWAYS_HOST else f"the device from {least:,} multiply-adds on"
-        side += f" ({SIDE_VARIABLE if threshold() is None else THRESHOLD_VARIABLE})"
+        is_threshold = os.environ.get(THRESHOLD_VARIABLE, "").strip()
+        side += f" ({THRESHOLD_VARIABLE if is_threshold else SIDE_VARIABLE})"
     source = CACHE_VARIABLE if os.environ.get(CACHE_VARIABLE) else "default"
     problem = ": it is a file, not a folder; nothing is kept" if folder_problem() else ""
     return {

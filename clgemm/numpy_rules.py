@@ -151,6 +151,11 @@ class Request(NamedTuple):
         return tuple(x.str[1:] for x in (self.a.dtype, self.b.dtype, self.dtype))
 
     @property
+    def size_bytes(self) -> int:
+        """Size of the operands and the result."""
+        return int(self.a.nbytes + self.b.nbytes + math.prod(self.shape) * self.dtype.itemsize)
+
+    @property
     def is_direct(self) -> bool:
         """Whether the device may write to `out`, and NumPy again if the device fails."""
         out = self.out

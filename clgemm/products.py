@@ -43,6 +43,7 @@ from clgemm.runtime.operands import (
 )
 from clgemm.side import decision
 from clgemm.side.decision import Entry
+from clgemm.side.settings import goes_by_rule, is_ruled
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -97,11 +98,11 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     TypeError
         If host and device operands are mixed, or a device array is not float32.
     """
-    if _are_float32(a, b, out) and not decision.is_ruled():
+    if _are_float32(a, b, out) and not is_ruled():
         if _is_numpys_dot(a, b, out):
             return numpys.dot(a, b, out)
         known = decision.find("dot", a, b, out)
-        if known is not None and known.stays():
+        if known is not None and not known.goes_to_device():
             return decision.on_host(known, numpys.dot, a, b, out)
     return _dot(a, b, out)
 
@@ -174,11 +175,11 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
     if not keywords:
         if out is not None and is_plain_device(out) and _again(a, b, out):
             return out
-        if _are_float32(a, b, out) and not decision.is_ruled():
+        if _are_float32(a, b, out) and not is_ruled():
             if _is_numpys_matmul(a, b, out):
                 return numpys.matmul(a, b, out)
             known = decision.find("matmul", a, b, out)
-            if known is not None and known.stays():
+            if known is not None and not known.goes_to_device():
                 return decision.on_host(known, numpys.matmul, a, b, out)
     return _matmul(a, b, out, keywords)
 
@@ -260,21 +261,17 @@ def entry_of(name: str, a: Any, b: Any) -> Entry | str:
 
 def _from_either(request: Request, on_host: Callable[[], Any]) -> Any:
     """Return a product of host arrays, from the side that is decided for it."""
-    goes = decision.ruled(math.prod(request.sizes))
+    goes = goes_by_rule(math.prod(request.sizes))
     if goes is not None:
         if goes:
             with contextlib.suppress(RejectedError):
                 return request.compute()
         return on_host()
-    if decision.is_negligible(request.sizes, request.kind):
-        if 0 not in request.sizes:
-            decision.note_small(request)
-        return on_host()
     entry = decision.describe(request)
     if entry.goes_to_device():
-        made = decision.on_device(entry, request.compute)
-        if made is not None:
-            return made[0]
+        result = decision.on_device(entry, request.compute)
+        if result is not None:
+            return result[0]
     return decision.on_host(entry, on_host)
 
 

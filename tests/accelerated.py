@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 
-from clgemm.accel import enabled, places, report
+from clgemm.accel import enabled, patches, report
 from clgemm.side import preparation
 
 RANDOM = np.random.default_rng(0)
@@ -36,9 +36,9 @@ def offloading(calls=None):
     assert offloaded == calls if calls is not None else offloaded > 0, report()
 
 
-def places_of_numpy():
+def numpy_contents():
     """Return the contents of all patched places, including pointers and C slots."""
-    offset = ctypes.c_ssize_t.from_address(id(np.ufunc) + places.TYPE_VECTORCALL_OFFSET).value
+    offset = ctypes.c_ssize_t.from_address(id(np.ufunc) + patches.TYPE_VECTORCALL_OFFSET).value
     pointers = [
         ctypes.c_void_p.from_address(address).value
         for address in (id(np.matmul) + offset, id(np.add) + offset, id(np.ufunc) + TYPE_CALL)
@@ -61,11 +61,19 @@ def places_of_numpy():
     return pointers, descriptors, slots, functions, sys.unraisablehook, flags
 
 
+def forget_products():
+    """Clear what is known of products and of the device, as a new process would."""
+    preparation.state = preparation.State()
+    for known in (preparation.entries, preparation.running, preparation.may_hold):
+        known.clear()
+    preparation.clock.__init__()
+
+
 def expect(host_us, device_us):
     """Let the only product that was made so far take these times; return what is known of it."""
     (entry,) = preparation.entries.values()
-    entry.host.us, entry.device.us, entry.promised = host_us, 0.0, device_us
-    entry.is_ready, entry.left = True, 0
+    entry.host.us, entry.device.us, entry.estimate_us = host_us, 0.0, device_us
+    entry.is_ready, entry.remaining = True, 0
     return entry
 
 

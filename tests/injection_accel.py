@@ -168,13 +168,13 @@ class Outcome(NamedTuple):
 def _settled(device_us: float | None) -> None:
     """Let a device be used again that has failed, and let measured times decide as before."""
     assert session._state.active is not None
-    session._state.active.failures.begin()
+    session._state.active.failures.clear()
     if device_us is None:
         return
     preparation.state.reason = ""
     for entry in preparation.entries.values():
-        entry.host.us, entry.device.us, entry.promised = HOST_US, 0.0, device_us
-        entry.is_ready, entry.left = True, 0
+        entry.host.us, entry.device.us, entry.estimate_us = HOST_US, 0.0, device_us
+        entry.is_ready, entry.remaining = True, 0
 
 
 def _begin_anew() -> None:

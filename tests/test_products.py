@@ -340,7 +340,7 @@ def test_a_column_times_a_row_has_numpys_zeros(batch, device, launches):
 def kind_of(name, a, b):
     """Return how NumPy makes a product that is compared with the device's; "" for another one."""
     entry = products.entry_of(name, a, b)
-    return "" if isinstance(entry, str) else entry.of[0]
+    return "" if isinstance(entry, str) else entry.size_class[0]
 
 
 def test_a_column_times_a_row_is_compared_where_numpy_makes_it_by_a_loop():

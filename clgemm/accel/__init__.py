@@ -9,8 +9,8 @@ unmodified program, and ``%load_ext clgemm.accel`` a notebook. Warnings go to
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from clgemm.accel.reporting import Report
     from clgemm.accel.session import enabled, install, report, uninstall
-    from clgemm.side.report import Report
 
 __all__ = [
     "Report",

@@ -13,7 +13,7 @@ from typing import Any
 from clgemm import __version__
 from clgemm.accel.run import run, run_code, run_input
 from clgemm.core.imports import after_import
-from clgemm.core.settings import whole_number
+from clgemm.terminal import whole
 
 EPILOG = """
 Without --threshold and --side, each product is computed where it takes less time. NumPy computes
@@ -21,13 +21,6 @@ all products until the device is ready, which child processes of low priority se
 built and measured is kept. 'python -m clgemm warmup' does all of that at once.
 """
 NO_DEVICE = 2  # the exit code of `warmup` if no device works
-
-
-def _whole(text: str) -> int:
-    try:
-        return whole_number(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument(
         "--threshold",
-        type=_whole,
+        type=whole,
         metavar="N",
         help="use the device for products of N or more multiply-adds; 0: for all products",
     )
@@ -126,8 +119,7 @@ def _prepared(args: argparse.Namespace) -> Any:
     SystemExit
         If the device cannot be prepared first.
     """
-    from clgemm.accel.settings import Settings, least_of
-    from clgemm.side.settings import require_settings
+    from clgemm.side.settings import least_of, require_settings
 
     require_settings()
     device = None
@@ -143,13 +135,13 @@ def _prepared(args: argparse.Namespace) -> Any:
         from clgemm.side.warm import main as warm
 
         with contextlib.redirect_stdout(sys.stderr):  # the other one is the program's
-            code = warm(["--device", args.device] if args.device else [])
+            code = warm(argparse.Namespace(device=args.device, json=False))
         if code == NO_DEVICE or (code and args.program is None):
             raise SystemExit(code)
     if args.children:  # at once: the program itself need not import NumPy
         from clgemm.accel.children import accelerate_children
 
-        accelerate_children(Settings(least_of(args.threshold, args.side), device))
+        accelerate_children(least_of(args.threshold, args.side), device)
 
     def install() -> None:
         from clgemm.accel.session import install
@@ -171,19 +163,12 @@ def _print_report(process: int) -> None:
     if os.getpid() != process or "numpy" not in sys.modules:
         return
     from clgemm.accel.advice import advisor
+    from clgemm.accel.reporting import HEADS
     from clgemm.accel.session import report
     from clgemm.terminal import print_table
 
     found = report()
-    rows = [
-        (
-            row.function,
-            f"{row.calls:,}",
-            f"host: {row.reason}" if row.reason else "device",
-            "" if row.seconds is None else f"{row.seconds:.3f}",
-        )
-        for row in found.rows
-    ]
+    rows = found.cells()
     for where, on_device in (("device", True), ("host", False)):
         side = [row for row in found.rows if (not row.reason) == on_device]
         calls, seconds = sum(row.calls for row in side), sum(row.seconds or 0 for row in side)
@@ -191,7 +176,7 @@ def _print_report(process: int) -> None:
     with contextlib.redirect_stdout(sys.stderr):
         print_table(
             f"Matrix products on {found.device or 'the host alone'}",
-            ("function", "calls", "where and why", "seconds"),
+            HEADS,
             ("left", "right", "left", "right"),
             rows,
         )

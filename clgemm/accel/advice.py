@@ -48,33 +48,38 @@ class Advisor:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Clear everything."""
         self._lock = threading.RLock()  # a new one: another thread of a parent may hold the former
         self._sent: OrderedDict[Any, Sent] = OrderedDict()
         self._results: OrderedDict[int, weakref.ref[Any]] = OrderedDict()
         self._returned = self._returned_bytes = 0
         self._device: Any = None
 
-    def note(self, device: Any, operands: Sequence[Any], result: Any) -> None:
-        """Take note of a product that a device with memory of its own has made.
+    def record(self, operands: Sequence[Any], result: Any) -> None:
+        """Record what was sent for a product, if the device has memory of its own.
 
-        Parameters
-        ----------
-        operands : sequence of ndarray
-            Those that were sent; not those of which a copy stays on the device.
+        Operands of which a copy stays on the device were not sent.
         """
+        from clgemm.hardware.choice import chosen
+        from clgemm.planning.transfers import transfer_config
+        from clgemm.transfer.resident import any_held, containing
+
+        device = chosen()[0]
+        if transfer_config(device) is None:
+            return
+        is_held = any_held()
         with self._lock:
             self._device = device
-            for x in operands:
-                if x.nbytes >= LEAST_BYTES:
-                    self._note_operand(x)
+            for x in map(np.asarray, operands):
+                if x.nbytes >= LEAST_BYTES and not (is_held and containing(x)):
+                    self._record_operand(x)
             if isinstance(result, np.ndarray) and result.nbytes >= LEAST_BYTES:
                 owner = _owner(result)
                 self._results[id(owner)] = weakref.ref(owner)
                 while len(self._results) > MOST_RESULTS:
                     self._results.popitem(last=False)
 
-    def _note_operand(self, x: Any) -> None:
+    def _record_operand(self, x: Any) -> None:
         owner = _owner(x)
         made = self._results.get(id(owner))
         if made is not None and made() is owner:
@@ -175,7 +180,7 @@ def _seconds_per_byte(device: Any) -> float:
     from clgemm.transfer.staging import staging
 
     config = transfer_config(device)
-    assert config is not None  # only such devices are noted
+    assert config is not None  # only such devices are recorded
     pool = staging(device, config)
     seconds = []
     with pool.lent(1, pool.space.lock) as (chunk,):

@@ -9,15 +9,7 @@ import re
 import sys
 from typing import Any
 
-from clgemm.accel.settings import Settings
-
-__all__ = [
-    "accelerate_children",
-    "children_note",
-    "forget_started",
-    "leave_children_plain",
-    "watch_started",
-]
+__all__ = ["StartedProcesses", "accelerate_children", "leave_children_plain", "started"]
 
 VARIABLE = "CLGEMM_ACCEL_CHILDREN"
 FOLDER = os.path.join(
@@ -33,16 +25,22 @@ FORKED = (
 )
 
 
-def accelerate_children(settings: Settings) -> None:
-    """Accelerate the Python processes that this process starts from now on."""
+def accelerate_children(least: int | None, device: Any) -> None:
+    """Accelerate the Python processes that this process starts from now on.
+
+    Parameters
+    ----------
+    least, device : int or None, Device or None
+        As in `clgemm.accel.hooks.Settings`.
+    """
     import json
 
-    device = None
-    if settings.device is not None:
+    who = None
+    if device is not None:
         from clgemm.hardware.device import identity
 
-        device = identity(settings.device)
-    os.environ[VARIABLE] = json.dumps({"threshold": settings.least, "device": device})
+        who = identity(device)
+    os.environ[VARIABLE] = json.dumps({"threshold": least, "device": who})
     paths = [path for path in _paths() if path != FOLDER]
     os.environ["PYTHONPATH"] = os.pathsep.join([FOLDER, *paths])
 
@@ -60,64 +58,60 @@ def _paths() -> list[str]:
     return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
 
 
-class _Watch:
+class StartedProcesses:
     """A record of the Python processes that were started while NumPy was accelerated.
 
     No audit event reports the processes of multiprocessing, but multiprocessing counts them.
     """
 
     def __init__(self) -> None:
-        self.is_on = self.is_hooked = False
-        self.spawned = self.forked = False
-        self.counted = 0
+        self._is_on = self._is_hooked = False
+        self._spawned = self._forked = False
+        self._counted = 0
 
-    def hook(self, event: str, arguments: Any) -> None:
+    def watch(self, is_on: bool) -> None:
+        """Begin a new record, or end it."""
+        if is_on and not self._is_on:
+            self._spawned = self._forked = False
+            self._counted = _multiprocessing_count()
+        self._count()
+        self._is_on = is_on
+        if is_on and not self._is_hooked:
+            self._is_hooked = True
+            sys.addaudithook(self._hook)
+            if hasattr(os, "register_at_fork"):
+                os.register_at_fork(after_in_parent=self._fork)
+
+    def clear(self) -> None:
+        """Clear the record in a forked child, which has started no process yet."""
+        self._is_on = self._spawned = self._forked = False
+
+    def note(self) -> str:
+        """Return a sentence for the user about processes that are not accelerated, or ""."""
+        self._count()
+        if VARIABLE in os.environ:
+            return FORKED if self._forked else ""
+        return SPAWNED if self._spawned or self._forked else ""
+
+    def _hook(self, event: str, arguments: Any) -> None:
         """Record the start of another Python; an audit hook, which cannot be removed."""
-        if self.is_on and event == "subprocess.Popen" and _is_python(*arguments[:2]):
-            self.spawned = True
+        if self._is_on and event == "subprocess.Popen" and _is_python(*arguments[:2]):
+            self._spawned = True
 
-    def count(self) -> None:
+    def _fork(self) -> None:
+        self._forked |= self._is_on
+
+    def _count(self) -> None:
         """Record the processes that multiprocessing has started, unless some were forked."""
-        if self.is_on and not self.forked and _multiprocessing_count() > self.counted:
-            self.spawned = True
-
-    def fork(self) -> None:
-        """Record a fork."""
-        self.forked |= self.is_on
+        if self._is_on and not self._forked and _multiprocessing_count() > self._counted:
+            self._spawned = True
 
 
-_watch = _Watch()
-
-
-def watch_started(is_on: bool) -> None:
-    """Begin a new record of started processes, or end it."""
-    if is_on and not _watch.is_on:
-        _watch.spawned = _watch.forked = False
-        _watch.counted = _multiprocessing_count()
-    _watch.count()
-    _watch.is_on = is_on
-    if is_on and not _watch.is_hooked:
-        _watch.is_hooked = True
-        sys.addaudithook(_watch.hook)
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_parent=_watch.fork)
-
-
-def forget_started() -> None:
-    """Clear the record in a forked child, which has started no process yet."""
-    _watch.is_on = _watch.spawned = _watch.forked = False
-
-
-def children_note() -> str:
-    """Return a sentence for the user about processes that are not accelerated, or ""."""
-    _watch.count()
-    if VARIABLE in os.environ:
-        return FORKED if _watch.forked else ""
-    return SPAWNED if _watch.spawned or _watch.forked else ""
+started = StartedProcesses()
 
 
 def _is_python(executable: Any, arguments: Any) -> bool:
-    """Tell whether a command starts a Python other than clgemm's own child processes."""
+    """Return whether a command starts a Python other than clgemm's own child processes."""
     try:
         name = os.path.basename(os.fsdecode(executable))
         words = [os.fsdecode(word) for word in arguments]

@@ -12,17 +12,22 @@ import functools
 import math
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from clgemm import numpy_rules
 from clgemm.accel.advice import advisor
-from clgemm.accel.failures import DEEP, FAILED, Failures, is_near_recursion_limit
-from clgemm.accel.inside import RunningProducts
-from clgemm.accel.places import disguised
-from clgemm.accel.semantics import NO_ERRORS, FloatErrors, errors_of, raise_again, reports
-from clgemm.accel.settings import Settings
+from clgemm.accel.failures import (
+    DEEP,
+    FAILED,
+    Failures,
+    RunningProducts,
+    belongs_to_program,
+    is_near_recursion_limit,
+)
+from clgemm.accel.float_errors import NO_ERRORS, FloatErrors, errors_of, raise_again, reports
+from clgemm.accel.patches import disguised
 from clgemm.core.threads import RejectedError
 from clgemm.numpy_rules import (
     EXACT,
@@ -34,15 +39,33 @@ from clgemm.numpy_rules import (
     of_matmul,
 )
 from clgemm.side import decision
+from clgemm.side.counts import DEVICE, DTYPE, SMALL, counts
 from clgemm.side.decision import Entry
-from clgemm.side.report import DEVICE, DTYPE, SMALL, Tally
+from clgemm.side.settings import goes_by_rule, is_ruled
 
-__all__ = ["Hooks"]
+__all__ = ["UNDERFLOW", "Hooks", "Settings"]
 
 UNDERFLOW = "report of underflow"
-
-
 NOTHING = object()  # no argument
+
+
+class Settings(NamedTuple):
+    """The settings of `install` and `enabled`.
+
+    Attributes
+    ----------
+    least : int or None
+        Multiply-adds from which on the device multiplies; None if measured times, or the
+        environment's settings, decide.
+    device : Device or None
+        None for the device, or devices, of `clgemm.get_devices`.
+    profile : bool
+        Whether to count and time every product, also small ones and those of other dtypes.
+    """
+
+    least: int | None = None
+    device: Any = None
+    profile: bool = False
 
 
 class Hooks:
@@ -61,7 +84,6 @@ class Hooks:
     def __init__(
         self,
         settings: Settings,
-        tally: Tally,
         running: RunningProducts,
         failures: Failures,
         *,
@@ -69,15 +91,14 @@ class Hooks:
         matmul: Callable[..., Any],
         dot: Callable[..., Any],
     ) -> None:
-        self._settings, self._tally, self._running = settings, tally, running
-        self._failures = failures
+        self._settings, self._running, self._failures = settings, running, failures
         self._host, self._host_matmul, self._host_dot = host, matmul, dot
         self._is_plain = settings.least is None and not settings.profile
 
     def operator(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return a replacement of ``ndarray.__matmul__``, whose overhead counts most."""
         host, array, is_numpys = self._host, np.ndarray, self._quick_test("matmul")
-        other = self._tally.quick("matmul", DTYPE).add
+        other = counts.counter("matmul", DTYPE).add
 
         def matmul(a: Any, b: Any = NOTHING, /) -> Any:
             if type(a) is array and type(b) is array:
@@ -165,15 +186,15 @@ class Hooks:
         return disguised(dot, original)
 
     def _quick_test(self, name: str) -> Callable[..., bool]:
-        """Return a quick test for products of float32 that NumPy makes, which also counts them."""
+        """Return a quick test for float32 products that NumPy computes, which also counts them."""
         least = 0 if self._settings.profile else self._settings.least  # a profile times everything
-        return decision.quick_test(name, self._tally.quick(name, SMALL).add, least)
+        return decision.quick_test(name, counts.counter(name, SMALL).add, least)
 
     def _numpys_test(self, name: str) -> Callable[..., bool]:
-        """Return a quick test for dot products that NumPy makes, which also counts them."""
+        """Return a quick test for dot products that NumPy computes, which also counts them."""
         array, is_numpys = np.ndarray, self._quick_test(name)
         # With a profile, `_timed` counts them.
-        other = int if self._settings.profile else self._tally.quick(name, DTYPE).add
+        other = int if self._settings.profile else counts.counter(name, DTYPE).add
 
         def test(a: Any, b: Any, out: Any = None) -> bool:
             if type(a) is array and type(b) is array:
@@ -189,7 +210,7 @@ class Hooks:
 
     def _timed(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return NumPy's function for other dtypes than float32, with timing if profiled."""
-        return self._tally.timed(name, DTYPE, original) if self._settings.profile else original
+        return counts.timed(name, DTYPE, original) if self._settings.profile else original
 
     def _matmul(
         self, arguments: tuple[Any, ...], keywords: dict[str, Any], host: Callable[..., Any]
@@ -198,7 +219,7 @@ class Hooks:
         known = None
         if not keywords and len(arguments) == 2 and self._knows(*arguments):
             known = decision.find("matmul", *arguments, None)
-            if known is not None and known.stays():
+            if known is not None and not known.goes_to_device():
                 return decision.on_host(known, host, *arguments)
         return self._product(
             *("matmul", known, lambda: of_matmul(arguments, keywords)),
@@ -222,7 +243,7 @@ class Hooks:
         known = None
         if out is None and self._knows(a, b):
             known = decision.find(name, a, b, None)
-            if known is not None and known.stays():
+            if known is not None and not known.goes_to_device():
                 return decision.on_host(known, host)
         return self._product(name, known, request, host, self._host_dot)
 
@@ -231,7 +252,7 @@ class Hooks:
         array = np.ndarray
         if not (type(a) is type(b) is array and a.dtype is b.dtype is FLOAT32):
             return False
-        return self._is_plain and self._settings.device is None and not decision.is_ruled()
+        return self._is_plain and self._settings.device is None and not is_ruled()
 
     def _product(
         self,
@@ -246,22 +267,63 @@ class Hooks:
         Parameters
         ----------
         known : Entry or None
-            The product's, if it was decided that the device makes it.
+            The product's, if it was decided that the device computes it.
         prepare : callable
             Returns the product, or None if NumPy must answer.
         host : callable
             Returns NumPy's product, also after the device has failed.
         same : callable
-            NumPy's function. It makes the device's floating-point errors again, so that NumPy
+            NumPy's function. It raises the device's floating-point errors again, so that NumPy
             reports them.
         """
-        if self._settings.device is None:
-            return self._made(name, known, prepare, host, same)
-        with self._scope():  # the sides are compared, and kernels built, for this device
-            return self._made(name, known, prepare, host, same)
+        with self._scope():
+            start = time.perf_counter()
+            reason: str | None = None
+            request: Request | None = None
+            entry, is_tried = known, False
+            try:
+                reason = self._running.enter()
+                if reason is None and (request := prepare()) is not None:
+                    reported = reports()
+                    entry, reason = self._decided(known, request, reported.underflow)
+                    if reason == DEVICE:
+                        is_tried = True
+                        result, errors = self._on_device(request, entry, reported.errors)
+                        ended = time.perf_counter()
+                        if entry is None:
+                            counts.add(name, DEVICE, ended - start, size_bytes=request.size_bytes)
+                        else:
+                            entry.record_device(1e6 * (ended - start))
+                        request = None
+            except RejectedError:
+                reason = DTYPE
+                if entry is not None:
+                    entry.reject()
+            except BaseException as error:
+                if belongs_to_program(error):
+                    if request is not None and request.is_direct:
+                        host()  # complete the result in the caller's memory, as NumPy does
+                    raise
+                reason = self._failures.add(error, is_tried, entry)
+            finally:
+                self._running.leave()
+            if reason == DEVICE:
+                raise_again(errors, same)
+                return result
+            if entry is not None and reason == entry.reason:
+                return decision.on_host(entry, host)
+            begun = time.perf_counter()
+            result = host()
+            counts.add(name, reason or DTYPE, time.perf_counter() - begun)
+            return result
 
     def _scope(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a block in which the device of the settings is chosen, unless it is broken."""
+        """Return a block in which the device of the settings is chosen, unless it is broken.
+
+        The sides are compared, and kernels built, for that device.
+        """
+        if self._settings.device is None:
+            return contextlib.nullcontext()
         from clgemm.hardware.choice import device
 
         try:
@@ -269,73 +331,22 @@ class Hooks:
         except RuntimeError:  # `_on_device` raises it again
             return contextlib.nullcontext()
 
-    def _made(
-        self,
-        name: str,
-        known: Entry | None,
-        prepare: Callable[[], Request | None],
-        host: Callable[[], Any],
-        same: Callable[..., Any],
-    ) -> Any:
-        """Return a product as `_product` does, on the device that is chosen."""
-        start = time.perf_counter()
-        reason: str | None = None
-        request: Request | None = None
-        entry, is_tried = known, False
-        try:
-            reason = self._running.enter()
-            if reason is None and (request := prepare()) is not None:
-                reported = reports()
-                entry, reason = self._decided(known, request, reported.underflow)
-                if reason == DEVICE:
-                    is_tried = True
-                    result, errors = self._on_device(request, entry, reported.errors)
-                    ended = time.perf_counter()
-                    if entry is None:
-                        self._tally.add(name, DEVICE, ended - start, _size_bytes(request))
-                    else:
-                        entry.size_bytes = _size_bytes(request)
-                        entry.note_device(1e6 * (ended - start))
-                    request = None
-        except RejectedError:
-            reason = DTYPE
-            if entry is not None:
-                entry.refuse()
-        except BaseException as error:
-            if not self._failures.are_ours(error):
-                if request is not None and request.is_direct:
-                    host()  # complete the result in the caller's memory, as NumPy does
-                raise
-            reason = self._failures.add(error, is_tried, entry)
-        finally:
-            self._running.leave()
-        if reason == DEVICE:
-            raise_again(errors, same)
-            return result
-        if entry is not None and reason == entry.reason:
-            return decision.on_host(entry, host)
-        begun = time.perf_counter()
-        result = host()
-        self._tally.add(name, reason or DTYPE, time.perf_counter() - begun)
-        return result
-
     def _decided(
         self, known: Entry | None, request: Request, reports_underflow: bool
     ) -> tuple[Entry | None, str]:
-        """Return a product's entry, and why NumPy makes it: `DEVICE` if it does not."""
+        """Return a product's entry, and why NumPy computes it: `DEVICE` if it does not."""
         if is_near_recursion_limit():
             return None, DEEP
         entry = known
         if known is None:
-            goes = decision.ruled(math.prod(request.sizes), self._settings.least)
-            if goes is None and decision.is_negligible(request.sizes, request.kind):
-                if 0 not in request.sizes:
-                    decision.note_small(request)
-            elif goes is None:
+            goes = goes_by_rule(math.prod(request.sizes), self._settings.least)
+            if goes is None:
                 entry = decision.describe(request)
                 goes = entry.goes_to_device()
             if not goes or 0 in request.sizes:
-                return entry, SMALL if entry is None else entry.reason
+                if entry is None or entry.reason == SMALL:
+                    return None, SMALL  # counted by name: a profile times them, too
+                return entry, entry.reason
         if self._failures.pauses():
             return None, FAILED
         return (None, UNDERFLOW) if reports_underflow else (entry, DEVICE)
@@ -364,25 +375,7 @@ class Hooks:
             delivered = request.delivered(result)
             self._failures.worked()
             if self._settings.profile:
-                self._advise(request, delivered)
+                advisor.record((request.a, request.b), delivered)
         if (now := used()) != before:
-            self._tally.add_resident(*(x - y for x, y in zip(now, before, strict=True)))
+            counts.add_moved(0, *(x - y for x, y in zip(now, before, strict=True)))
         return delivered, errors
-
-    def _advise(self, request: Request, result: Any) -> None:
-        """Remember what was sent, to say what would save time."""
-        from clgemm.hardware.choice import chosen
-        from clgemm.planning.transfers import transfer_config
-        from clgemm.transfer.resident import any_held, containing
-
-        device = chosen()[0]
-        if transfer_config(device) is not None:
-            held = any_held()
-            sent = [np.asarray(x) for x in (request.a, request.b)]
-            advisor.note(device, [x for x in sent if not (held and containing(x))], result)
-
-
-def _size_bytes(request: Request) -> int:
-    """Return the size of the operands and the result of a product."""
-    elements = request.a.size + request.b.size + math.prod(request.shape)
-    return FLOAT32.itemsize * int(elements)

@@ -7,36 +7,29 @@ import contextlib
 import functools
 import os
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from clgemm.accel.advice import advisor
-from clgemm.accel.children import (
-    accelerate_children,
-    children_note,
-    forget_started,
-    leave_children_plain,
-    watch_started,
-)
-from clgemm.accel.failures import Failures
-from clgemm.accel.hooks import Hooks
-from clgemm.accel.inside import RunningProducts
-from clgemm.accel.places import (
+from clgemm.accel.children import accelerate_children, leave_children_plain, started
+from clgemm.accel.failures import Failures, RunningProducts
+from clgemm.accel.hooks import Hooks, Settings
+from clgemm.accel.patches import (
     Attribute,
     Call,
     DeviceOperator,
     Implementation,
-    Place,
+    Patch,
     copied,
     require_support,
 )
-from clgemm.accel.settings import Settings, least_of
+from clgemm.accel.reporting import Report, make_report
 from clgemm.numpy_rules import numpys
 from clgemm.products import matmul
-from clgemm.side import report as counts
-from clgemm.side.report import Report
-from clgemm.side.settings import require_settings
+from clgemm.side.counts import counts
+from clgemm.side.decision import reset_counts
+from clgemm.side.settings import least_of, require_settings
 
 __all__ = ["enabled", "install", "report", "uninstall"]
 
@@ -46,7 +39,7 @@ EXIT_SECONDS = 3.0
 CACHED_SETTINGS = 16  # settings whose replacements are cached, with their failures
 
 
-class _Places:
+class _Patches:
     """All places of NumPy that are patched, with their original contents."""
 
     def __init__(self) -> None:
@@ -60,33 +53,33 @@ class _Places:
 
     def restore(self) -> None:
         """Restore NumPy at all places."""
-        places: list[Place] = [self.dot, self.inner, self.operator, self.method, self.matmul]
-        for place in (*places, self.device_operator):
-            place.restore()
+        patches: list[Patch] = [self.dot, self.inner, self.operator, self.method, self.matmul]
+        for patch in (*patches, self.device_operator):
+            patch.restore()
 
 
 @functools.cache
-def _places() -> _Places:
-    places = _Places()
+def _patches() -> _Patches:
+    patches = _Patches()
     atexit.register(_close)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_forget)
-    return places
+    return patches
 
 
 class _Replacements:
     """The replacements for all places, under one group of settings."""
 
     def __init__(self, settings: Settings) -> None:
-        at = _places()
+        at = _patches()
         self.device, self.failures = settings.device, Failures(settings.device)
         hooks = Hooks(
-            *(settings, counts.tally, _running, self.failures),
+            *(settings, _running, self.failures),
             host=at.host,
             matmul=at.matmul.original,
             dot=at.dot.original,
         )
-        self._all: list[tuple[Place, Any]] = [
+        self._all: list[tuple[Patch, Any]] = [
             (at.matmul, hooks.matmul()),
             (at.dot, hooks.dot(at.dot.original)),
             (at.inner, hooks.inner(at.inner.original)),
@@ -97,15 +90,22 @@ class _Replacements:
             self._all.append((at.operator, hooks.operator(at.operator.original)))
 
     def put(self) -> None:
-        for place, replacement in self._all:
-            place.put(replacement)
-        at = _places()
+        for patch, replacement in self._all:
+            patch.put(replacement)
+        at = _patches()
         numpys.matmul, numpys.dot = at.matmul.original, at.dot.original
         numpys.inner = at.inner.original
 
     def restore(self) -> None:
-        _places().restore()
+        _patches().restore()
         numpys.reset()
+
+
+class _Asked(NamedTuple):
+    """What `install` or a block asks for."""
+
+    settings: Settings
+    children: bool
 
 
 class _State:
@@ -113,9 +113,8 @@ class _State:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.installed: Settings | None = None
-        self.blocks: list[tuple[object, Settings, bool]] = []  # and whether for children, too
-        self.installed_for_children: Settings | None = None
+        self.installed: _Asked | None = None
+        self.blocks: list[_Asked] = []
         self.active: _Replacements | None = None
         self.last: _Replacements | None = None  # the report names its device
 
@@ -123,15 +122,15 @@ class _State:
         """Patch or restore NumPy, according to the settings that are now in force."""
         if _running.is_closed:
             return
-        settings = self.blocks[-1][1] if self.blocks else self.installed
-        wanted = None if settings is None else _replacements(settings)
+        asked = self._asked()
+        wanted = _replacements(asked[-1].settings) if asked else None
         if wanted is self.active:
             return
         if self.active is None:
-            counts.tally.reset()
+            reset_counts()
             advisor.reset()
             if wanted is not None:
-                wanted.failures.begin()
+                wanted.failures.clear()
         else:
             self.active.restore()
             self.active = None
@@ -142,16 +141,19 @@ class _State:
                 wanted.restore()
                 raise
             self.active = self.last = wanted
-        watch_started(wanted is not None)
+        started.watch(wanted is not None)
 
-    def lead(self) -> None:
-        """Let processes that are started from now on follow what has been asked for them."""
-        blocks = [settings for _, settings, for_children in self.blocks if for_children]
-        settings = blocks[-1] if blocks else self.installed_for_children
-        if settings is None:
-            leave_children_plain()
+    def apply_to_children(self) -> None:
+        """Accelerate the processes that are started from now on, or not, as was asked for them."""
+        settings = [each.settings for each in self._asked() if each.children]
+        if settings:
+            accelerate_children(settings[-1].least, settings[-1].device)
         else:
-            accelerate_children(settings)
+            leave_children_plain()
+
+    def _asked(self) -> list[_Asked]:
+        """Return all that is asked for; the last counts."""
+        return ([] if self.installed is None else [self.installed]) + self.blocks
 
 
 @functools.lru_cache(maxsize=CACHED_SETTINGS)
@@ -167,7 +169,7 @@ def _restore() -> None:
     """Restore NumPy, whatever is in force, without taking a lock."""
     if _state.active is not None:
         _state.active.restore()
-    _places().restore()
+    _patches().restore()
 
 
 def _close() -> None:
@@ -184,8 +186,9 @@ def _forget() -> None:
     """
     global _state, _running
     _restore()
-    forget_started()
-    counts.tally.begin_anew()
+    started.clear()
+    counts.renew_lock()
+    reset_counts()
     advisor.reset()
     _state, _running = _State(), RunningProducts()
     _replacements.cache_clear()
@@ -220,7 +223,7 @@ def install(
 
     This accelerates np.dot, np.matmul, ``@``, ``ndarray.dot``, np.inner, np.tensordot,
     np.linalg.multi_dot, matrix_power and all of NumPy that is built on them, however a program
-    imports them. NumPy makes every other product. pyopencl's arrays get the operator ``@``.
+    imports them. NumPy computes every other product. pyopencl's arrays get the operator ``@``.
 
     Parameters
     ----------
@@ -251,14 +254,13 @@ def install(
     """
     settings = _settings(threshold, device, profile, side)
     with _state.lock:
-        before, _state.installed = _state.installed, settings
+        before, _state.installed = _state.installed, _Asked(settings, children)
         try:
             _state.apply()
         except BaseException:
             _state.installed = before
             raise
-        _state.installed_for_children = settings if children else None
-        _state.lead()
+        _state.apply_to_children()
 
 
 def uninstall() -> None:
@@ -267,8 +269,8 @@ def uninstall() -> None:
     Without `install`, this does nothing. Blocks of `enabled` stay in force until they end.
     """
     with _state.lock:
-        _state.installed = _state.installed_for_children = None
-        _state.lead()
+        _state.installed = None
+        _state.apply_to_children()
         _state.apply()
 
 
@@ -297,33 +299,32 @@ class enabled(contextlib.ContextDecorator):
         children: bool = False,
         side: str | None = None,
     ) -> None:
-        self._settings = _settings(threshold, device, profile, side)
-        self._children = children
-        self._entered: list[object] = []
+        self._asked = _Asked(_settings(threshold, device, profile, side), children)
+        self._entered: list[_Asked] = []
 
     def _recreate_cm(self) -> enabled:
         made = enabled()  # each call of a decorated function restores for itself
-        made._settings, made._children = self._settings, self._children
+        made._asked = self._asked
         return made
 
     def __enter__(self) -> None:
-        token = object()
+        asked = _Asked(*self._asked)  # another object each time
         with _state.lock:
-            _state.blocks.append((token, self._settings, self._children))
+            _state.blocks.append(asked)
             try:
                 _state.apply()
             except BaseException:
                 _state.blocks.pop()
                 raise
-            _state.lead()
-        self._entered.append(token)
+            _state.apply_to_children()
+        self._entered.append(asked)
 
     def __exit__(self, *exception: object) -> None:
-        token = self._entered.pop()
+        asked = self._entered.pop()
         with _state.lock:
             # In a child forked inside the block, the list is empty.
-            _state.blocks = [block for block in _state.blocks if block[0] is not token]
-            _state.lead()
+            _state.blocks = [block for block in _state.blocks if block is not asked]
+            _state.apply_to_children()
             _state.apply()
 
 
@@ -334,5 +335,5 @@ def report() -> Report:
     """
     last = _state.last
     if last is None:
-        return counts.report((), children_note())
-    return counts.report(last.failures.left_out(), children_note(), last.device)
+        return make_report((), started.note())
+    return make_report(last.failures.failed(), started.note(), last.device)

@@ -7,8 +7,14 @@ shapes for the operands of a product.
 """
 
 from clgemm.dask.chunks import suggest_chunks
-from clgemm.dask.plugin import Accelerate, dask_setup, dask_teardown
-from clgemm.dask.reporting import ClusterReport, WorkerReport, report
+from clgemm.dask.workers import (
+    Accelerate,
+    ClusterReport,
+    WorkerReport,
+    dask_setup,
+    dask_teardown,
+    report,
+)
 
 __all__ = [
     "Accelerate",

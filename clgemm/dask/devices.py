@@ -1,16 +1,23 @@
-"""The choice of a worker's device: each worker gets its own, as long as there are enough."""
+"""Which device a worker gets: its own, as long as there are enough.
+
+A worker claims its device by locked files. The operating system unlocks a file when its process
+ends. So if a worker is killed, its successor finds the device free.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import getpass
+import hashlib
 import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyopencl as cl
+from filelock import FileLock, Timeout
 
-from clgemm.dask.claims import Claim, claim_first
 from clgemm.hardware.choice import (
     ENVIRONMENT_VARIABLE,
     devices,
@@ -21,9 +28,10 @@ from clgemm.hardware.choice import (
 )
 from clgemm.hardware.device import Device, identity
 
-__all__ = ["ONE_EACH", "Assigned", "Candidate", "assign", "candidates"]
+__all__ = ["ONE_EACH", "Candidate", "Claim", "assign", "candidates", "claim_first"]
 
 ONE_EACH = "one-each"
+MOST_SHARED = 64  # the most processes with a claim on one device; others have none
 
 
 class Candidate(NamedTuple):
@@ -43,21 +51,10 @@ class Candidate(NamedTuple):
     part: str = ""
 
 
-class Assigned(NamedTuple):
-    """The device that was assigned to this process.
-
-    Attributes
-    ----------
-    claim : Claim or None
-        None where the user named one device for all workers.
-    """
-
-    candidate: Candidate
-    claim: Claim | None
-
-
-def assign(wanted: Any, cores: int, folder: Path | None = None) -> Assigned:
+def assign(wanted: Any, cores: int, folder: Path | None = None) -> tuple[Candidate, Claim | None]:
     """Choose this process's device and claim it.
+
+    No claim is needed where the user names one device for all workers.
 
     Parameters
     ----------
@@ -76,10 +73,10 @@ def assign(wanted: Any, cores: int, folder: Path | None = None) -> Assigned:
         If `wanted` or CLGEMM_DEVICE names no device.
     """
     if isinstance(wanted, str | int) and wanted != ONE_EACH:
-        return Assigned(Candidate(find_device(wanted), ()), None)
+        return Candidate(find_device(wanted), ()), None
     found = candidates(None if wanted == ONE_EACH else wanted, cores)
     claim = claim_first([candidate.takes for candidate in found], folder)
-    return Assigned(found[claim.position], claim)
+    return found[claim.position], claim
 
 
 def candidates(names: Sequence[str | int] | None, cores: int) -> list[Candidate]:
@@ -135,7 +132,7 @@ def _parts(device: Device, cores: int) -> list[Candidate]:
 
 
 def _which(device: Device, found: Sequence[Device]) -> str:
-    """Tell which one a device is of several of the same name; empty if it is the only one."""
+    """Return which one a device is of several of the same name; empty if it is the only one."""
     same = [d for d in found if d.name == device.name]
     return f"{same.index(device) + 1} of {len(same)}" if len(same) > 1 else ""
 
@@ -150,3 +147,85 @@ def _name(device: Device) -> str:
     with contextlib.suppress(cl.Error, AttributeError):  # other drivers than NVIDIA's
         return f"PCI {d.pci_domain_id_nv}:{d.pci_bus_id_nv}:{d.pci_slot_id_nv}"
     return ", ".join(identity(device))
+
+
+class Claim:
+    """Resources of this machine that this process holds until `release` or its end.
+
+    Attributes
+    ----------
+    position : int
+        The index of the claimed candidate.
+    others : int
+        How many other processes had claimed it before.
+    """
+
+    def __init__(self, position: int, others: int, locks: Sequence[FileLock]) -> None:
+        self.position, self.others = position, others
+        self._locks = locks
+
+    def release(self) -> None:
+        """Release the resources for other processes."""
+        for lock in self._locks:
+            lock.release(force=True)
+
+
+def claim_first(candidates: Sequence[Sequence[str]], folder: Path | None = None) -> Claim:
+    """Claim the first candidate that no process of this user holds.
+
+    If every candidate is held, claim the first of those that the fewest processes hold.
+
+    Parameters
+    ----------
+    candidates : sequence of sequences of str
+        For each candidate the names of its resources. They are claimed together.
+    folder : Path, optional
+        The folder of the files. The default is one for each user, in the system's folder for
+        temporary files.
+    """
+    folder = folder or _folder()
+    for others in range(MOST_SHARED):
+        for position, names in enumerate(candidates):
+            locks = _locked([folder / _file_name(name, others) for name in names])
+            if locks is not None:
+                return Claim(position, others, locks)
+    return Claim(0, MOST_SHARED, ())
+
+
+def _folder() -> Path:
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a container may have users without a name
+        user = "nobody"
+    return (
+        Path(tempfile.gettempdir()) / f"clgemm-claims-{hashlib.sha1(user.encode()).hexdigest()[:8]}"
+    )
+
+
+def _file_name(name: str, others: int) -> str:
+    return f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.{others}.lock"
+
+
+def _locked(files: Sequence[Path]) -> list[FileLock] | None:
+    """Lock all files; return None if one of them is locked already.
+
+    If the folder cannot be written, no file is locked, and the list is empty.
+    """
+    held: list[FileLock] = []
+    try:
+        for file in files:
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Another thread may release it.
+            lock = FileLock(file, thread_local=False)
+            lock.acquire(timeout=0)
+            held.append(lock)
+    except Timeout:
+        for lock in held:
+            lock.release(force=True)
+        return None
+    except (OSError, NotImplementedError):
+        with contextlib.suppress(OSError):
+            for lock in held:
+                lock.release(force=True)
+        return []
+    return held

@@ -10,12 +10,11 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["Clock", "Rates", "Times", "class_of"]
+__all__ = ["Clock", "Rates", "SizeClass", "Times", "size_class"]
 
 KEPT = 5  # measurements
 WORK_STEP = 4.0  # of classes: how many times as many multiply-adds the next one has
 SIDES = (2, 8, 32, 128, 512)  # of classes: lower bounds of the shortest side
-DRIFT = 1.5  # a new time that is so far from the others is not believed until the next agrees
 
 
 class Times:
@@ -45,16 +44,16 @@ class Times:
         self.us = min(last) if len(last) < 3 else sorted(last)[1]
 
     def add_bound(self, us: float) -> None:
-        """Add an upper bound: a measurement while other products were made."""
+        """Add an upper bound: a measurement while other products were computed."""
         if not self.us or us < self.us:
             self.add(us)
 
 
-Class = tuple[str, int, int]  # a kind, and the classes of work and of the shortest side
+SizeClass = tuple[str, int, int]  # a kind, and the classes of work and of the shortest side
 
 
-def class_of(kind: str, work: int, shortest: int) -> Class:
-    """Return the class of a product.
+def size_class(kind: str, work: int, shortest: int) -> SizeClass:
+    """Return the class of a product: others in it compute about as fast.
 
     Parameters
     ----------
@@ -73,16 +72,16 @@ class Rates:
     """How fast one side computes, in multiply-adds per microsecond, by class."""
 
     def __init__(self) -> None:
-        self._rates: dict[Class, list[float]] = {}
+        self._rates: dict[SizeClass, list[float]] = {}
 
-    def add(self, of: Class, work: int, us: float) -> None:
+    def add(self, of: SizeClass, work: int, us: float) -> None:
         """Add a measurement."""
         rates = self._rates.setdefault(of, [])
         if len(rates) == KEPT:
             del rates[0]
         rates.append(work / max(us, 1e-3))
 
-    def us(self, of: Class, work: int) -> float:
+    def us(self, of: SizeClass, work: int) -> float:
         """Return what a product is expected to take; 0.0 if no class near its own is known."""
         kind, size, side = of
         found = []
@@ -110,7 +109,7 @@ class Rates:
             self._rates.setdefault(of, [rate])
 
 
-def _valid(entries: Any) -> Iterator[tuple[Class, float]]:
+def _valid(entries: Any) -> Iterator[tuple[SizeClass, float]]:
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, list) and [*map(type, entry)] == [str, int, int, float]:
             kind, size, side, rate = entry

@@ -1,7 +1,7 @@
 """Host or device: the one place that decides, for NumPy's functions here and for NumPy itself.
 
 The products of a call signature are compared by what they take on either side, in microseconds.
-NumPy makes the first ones, which measures the host. A child process makes the same product
+NumPy computes the first ones, which measures the host. A child process computes the same product
 meanwhile, which measures the device and builds its kernels (`clgemm.side.preparation`). Later
 products correct both.
 """
@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from clgemm.core.cache import note
 from clgemm.core.problem import broadcast_batch
@@ -23,220 +23,205 @@ from clgemm.core.threads import RejectedError
 from clgemm.numpy_rules import EXACT_KIND, Request, Sizes
 from clgemm.runtime.operands import own_transpose
 from clgemm.side import preparation
-from clgemm.side.clock import Class, Times, class_of
-from clgemm.side.preparation import BEING_PREPARED, entries, running
-from clgemm.side.settings import NAMES, VALUES, is_ruled, quick_rule, rule
+from clgemm.side.clock import Times, size_class
+from clgemm.side.counts import (
+    BEING_PREPARED,
+    DEVICE,
+    DTYPE,
+    HOST_FASTER,
+    NOT_OPEN,
+    SMALL,
+    UNKNOWN,
+    Row,
+    counts,
+)
+from clgemm.side.preparation import entries, running
+from clgemm.side.settings import NAMES, VALUES, quick_rule
 
 __all__ = [
     "Entry",
     "Operands",
-    "Side",
     "describe",
     "find",
-    "is_ruled",
+    "is_negligible",
+    "on_device",
     "on_host",
     "quick_test",
+    "reset_counts",
+    "rows",
 ]
 
-# Products that take NumPy less than any device's call. NumPy makes a column times a row by a loop
-# of its own, which takes longer.
+# Products that take NumPy less than any device's call. NumPy computes a column times a row by a
+# loop of its own, which takes longer.
 LEAST_WORK, LEAST_BY_LOOP = 2**20, 2**16  # multiply-adds
 LEAST_SCATTERED = 2**20  # elements of a matrix without neighbours, which NumPy copies first
 LEAST_BY_ELEMENTS = 2**11  # multiply-adds of a dot with more than two axes
 MOST_ENTRIES = 4096
-MARGIN = 0.97  # the device makes a product if it takes less than this part of the host's time
+MARGIN = 0.97  # the device computes a product if it takes less than this part of the host's time
 NEAR = 2.0  # the other side is tried if it is expected to take at most so many times as long
 TRIAL_RUNS = 2  # of which the first, which may touch memory for the first time, does not count
 VERY_NEAR = 1.15  # the same for later trials
 FIRST_TRIAL, LATER_TRIALS = 3, 8  # products before the first trial; how many times as many later
 # For how many products a decision holds before it is taken again. Those of NumPy are not even
 # timed meanwhile, for so many microseconds.
-MOST_KEPT, MOST_PASSED, PASSED_US = 64, 256, 5e3
-
+MOST_KEPT, MOST_UNTIMED, UNTIMED_US = 64, 256, 5e3
 ALWAYS = 2**62  # products
-
-# Why NumPy makes a product.
-HOST_FASTER, UNKNOWN, SMALL = "the host is faster", "not known yet", "size"
-NOT_OPEN, REFUSED = "opening the device would not pay yet", "dtype"
 
 # The shape and the strides, in elements, of A and of B, as batches of matrices; the shape of C.
 Operands = tuple[tuple[Any, ...], tuple[Any, ...], tuple[int, ...]]
 
 
-class Side(NamedTuple):
-    """A side's expected time.
-
-    Attributes
-    ----------
-    us : float
-        Microseconds; 0.0 if nothing is known.
-    source : str
-        Where that comes from.
-    """
-
-    us: float
-    source: str
-
-
 class Entry:
     """What is known of the products of one call signature.
+
+    Parameters
+    ----------
+    name : str
+        NumPy's function, with what else tells the signatures apart.
+    sizes, kind : tuple of int, str
+        As in `Request`.
+    dtypes, size_bytes : tuple of str, int, optional
+        As in `Request`.
 
     Attributes
     ----------
     work : int
         Multiply-adds.
-    of : Class
-        Its class, whose products compute about as fast.
+    size_class : SizeClass
+        The class of products that compute about as fast.
     devices : tuple of Device or None
         Those that the program had named.
     host, device : Times
         Measured in this program.
-    promised : float
+    estimate_us : float
         Microseconds on the device, as another process has measured or found them; 0.0 if unknown.
-    dtypes : tuple of str
-        Those of A, B and C, if they are not float32.
+    calls : int
+        How often the product was computed.
     is_requested : bool
-        Whether a child process was asked to make the product.
+        Whether a child process was asked to compute the product.
     is_settled : bool
         Whether that is not to be asked again.
     is_ready : bool
         Whether nothing is to be built for it, as far as is known.
     waits : bool
-        Whether the product that is made now waits for the device: NumPy takes longer than that.
+        Whether the product that is computed now waits for the device: NumPy takes longer than that.
     on_device : bool
         The side that was chosen last.
-    left, passed : int
-        Products for which that still holds, and those of NumPy that were made since without a look.
+    reason : str
+        Why it was the host.
+    remaining, untimed : int
+        Products for which that still holds, and those that NumPy has computed since without a look.
+    trial, trials : int
+        Runs of a trial that are left, and how many trials there were.
     """
 
     __slots__ = (
         "calls",
-        "counts",
         "device",
         "devices",
         "dtypes",
+        "estimate_us",
         "host",
         "is_ready",
         "is_requested",
         "is_settled",
-        "left",
         "name",
-        "of",
         "on_device",
         "operands",
-        "passed",
-        "promised",
         "reason",
+        "remaining",
         "size_bytes",
+        "size_class",
         "trial",
         "trials",
+        "untimed",
         "waits",
         "work",
     )
 
-    def __init__(self, name: str, work: int, of: Class, operands: Operands) -> None:
-        self.name, self.work, self.of, self.operands = name, work, of, operands
+    def __init__(
+        self,
+        name: str,
+        sizes: Sizes,
+        kind: str,
+        operands: Operands,
+        dtypes: tuple[str, ...] = (),
+        size_bytes: int = 0,
+    ) -> None:
+        self.name, self.operands, self.dtypes, self.size_bytes = name, operands, dtypes, size_bytes
+        self.work = math.prod(sizes)
+        self.size_class = size_class(kind, self.work, min(sizes[:3]))
         self.devices = named()
-        self.host, self.device = Times(), Times()
-        self.promised, self.calls, self.left, self.passed = 0.0, 0, 0, 0
+        self.host, self.device, self.estimate_us = Times(), Times(), 0.0
+        self.calls = self.remaining = self.untimed = self.trial = self.trials = 0
         self.is_requested = self.is_settled = self.on_device = self.waits = False
-        self.is_ready = True
-        self.trial = self.trials = (
-            0  # runs of a trial that are left, and how many trials there were
-        )
-        self.reason, self.size_bytes = UNKNOWN, 0
-        self.dtypes: tuple[str, ...] = ()
-        self.counts: dict[str, tuple[int, float]] = {}  # calls and microseconds, by reason
-
-    def made(self) -> list[tuple[str, int, float]]:
-        """Return why the host made products, "" for the device, how many, and their time."""
-        found = [(reason, *each) for reason, each in list(self.counts.items())]
-        if passed := self.passed:
-            found.append((self.reason or HOST_FASTER, passed, passed * self.host.us))
-        return found
+        self.is_ready, self.reason = True, UNKNOWN
 
     @property
-    def offloaded_bytes(self) -> int:
-        """Size of the operands and results of the products on the device."""
-        return self.size_bytes * self.counts.get("", (0, 0.0))[0]
+    def function(self) -> str:
+        """NumPy's function."""
+        return self.name.partition(" ")[0]
 
-    def reset(self) -> None:
-        """Count from zero."""
-        self.counts, self.passed = {}, 0
-
-    def _count(self, reason: str, us: float, number: int = 1) -> None:
-        calls, total = self.counts.get(reason, (0, 0.0))
-        self.counts[reason] = calls + number, total + number * us
-
-    def expected_host(self) -> Side:
-        """Return the host's expected time."""
-        if self.host.us:
-            return Side(self.host.us, f"measured, {self.host.runs} times")
-        us = preparation.clock.host.us(self.of, self.work)
-        return Side(us, "from products like it" if us else "unknown")
-
-    def expected_device(self) -> Side:
-        """Return the device's expected time."""
-        if self.device.us:
-            return Side(self.device.us, f"measured, {self.device.runs} times")
-        if self.promised:
-            return Side(self.promised, "measured in another process")
-        us = preparation.clock.of(self.devices).us(self.of, self.work)
-        return Side(us, "from products like it" if us else "unknown")
+    def expected_us(self) -> tuple[float, float]:
+        """Return the expected times of the host and of the device; 0.0 where nothing is known."""
+        clock, of = preparation.clock, self.size_class
+        host = self.host.us or clock.host.us(of, self.work)
+        known = self.device.us or self.estimate_us
+        return host, known or clock.of(self.devices).us(of, self.work)
 
     def goes_to_device(self) -> bool:
-        """Decide the side of the product that is to be made now."""
+        """Decide the side of the product that is to be computed now."""
         self.calls += 1
-        if self.left > 0:
-            self.left -= 1
+        if self.remaining > 0:
+            self.remaining -= 1
             return self.on_device
         state = preparation.state
         self.waits = (not state.is_open or not self.is_ready) and state.is_worth_waiting(self)
         if self.waits:
             return True
-        if not state.is_open:
-            self.reason = self._reason_while_closed()
-            return False
-        self.on_device = self._decided()
-        return self.on_device
+        if state.is_open:
+            self.on_device = self._decided()
+            return self.on_device
+        self.is_faster_on_device()  # for the reason
+        return False
 
-    def would_go(self) -> bool:
-        """Tell which side is taken, without a product; this tries nothing."""
-        host, device = self.expected_host().us, self.expected_device().us
-        if not (host and device and self.is_ready):
+    def is_faster_on_device(self) -> bool:
+        """Return whether the device is expected to be faster. `reason` then says why it is not.
+
+        No trial begins by that.
+        """
+        host, device = self.expected_us()
+        is_open = preparation.state.is_open
+        if not device or (is_open and not (host and self.is_ready)):
             self.reason = BEING_PREPARED if self.is_requested or device else UNKNOWN
             return False
-        wanted = device < MARGIN * host
-        self.reason = "" if wanted else HOST_FASTER
-        return wanted
-
-    def _reason_while_closed(self) -> str:
-        """Return why NumPy makes the product before the device is open."""
-        host, device = self.expected_host().us, self.expected_device().us
-        if not device:
-            return BEING_PREPARED if self.is_requested else UNKNOWN
-        return NOT_OPEN if host and device < MARGIN * host else HOST_FASTER
+        is_faster = device < MARGIN * host
+        if is_faster:
+            self.reason = DEVICE if is_open else NOT_OPEN
+        else:
+            self.reason = HOST_FASTER
+        return is_faster
 
     def _decided(self) -> bool:
         if self.trial > 0:
             self.trial -= 1
             if self.trial:
                 return self.on_device
-        wanted = self.would_go()
-        host, device = self.expected_host().us, self.expected_device().us
-        if not (host and device and self.is_ready):
+        is_faster = self.is_faster_on_device()
+        if self.reason not in (DEVICE, HOST_FASTER):  # not both times are known
             return False
-        if self._may_try(host, device, is_on_device=not wanted):
+        if self._may_try(is_on_device=not is_faster):
             self.trial, self.trials = TRIAL_RUNS, self.trials + 1
-            return not wanted
-        self.left = min(self.calls, MOST_KEPT)
-        return wanted
+            return not is_faster
+        self.remaining = min(self.calls, MOST_KEPT)
+        return is_faster
 
-    def _may_try(self, host: float, device: float, is_on_device: bool) -> bool:
-        """Tell whether to try a side that is expected to take longer.
+    def _may_try(self, is_on_device: bool) -> bool:
+        """Return whether to try a side that is expected to take longer.
 
         It is near, the product repeats, and the time so far allows for it.
         """
+        host, device = self.expected_us()
         ratio = max(host, device) / min(host, device)
         if ratio > (NEAR if not self.trials else VERY_NEAR):
             return False
@@ -247,44 +232,40 @@ class Entry:
             return False
         return preparation.state.may_spend(TRIAL_RUNS * abs(host - device) + max(host, device))
 
-    def stays(self) -> bool:
-        """Decide, and tell whether NumPy makes the product."""
-        return not self.goes_to_device()
-
-    def note_host(self, us: float) -> None:
+    def record_host(self, us: float) -> None:
         """Record how long NumPy took."""
-        number, self.passed = 1 + self.passed, 0
+        number, self.untimed = 1 + self.untimed, 0
         self.calls += number - 1
-        self._count(self.reason or HOST_FASTER, us, number)
-        if preparation.running:
+        counts.add(self.function, self.reason or HOST_FASTER, number * us * 1e-6, number)
+        if running:
             self.host.add_bound(us)
         else:
             self.host.add(us)
-            preparation.clock.host.add(self.of, self.work, us)
+            preparation.clock.host.add(self.size_class, self.work, us)
         if not self.trial:
-            self.left = min(self.calls, MOST_PASSED, int(PASSED_US / us))
-        preparation.state.saw(self, us, number)
+            self.remaining = min(self.calls, MOST_UNTIMED, int(UNTIMED_US / us))
+        preparation.state.advance(self, us, number)
 
-    def note_device(self, us: float) -> None:
+    def record_device(self, us: float) -> None:
         """Record how long the device took. The first time includes what happens only once."""
-        self._count("", us)
+        counts.add(self.function, DEVICE, us * 1e-6, size_bytes=self.size_bytes)
         if self.device.runs:
             self.device.add(us)
-            preparation.clock.of(self.devices).add(self.of, self.work, us)
+            preparation.clock.of(self.devices).add(self.size_class, self.work, us)
         else:
             self.device.runs = 1
-            self.promised = self.promised or us
+            self.estimate_us = self.estimate_us or us
         if self.host.us:
-            preparation.state.gained(self.host.us - us)
+            preparation.state.gain_s += 1e-6 * (self.host.us - us)
 
-    def refuse(self) -> None:
-        """Record that the device does not make such products."""
-        self.left, self.on_device, self.reason = ALWAYS, False, REFUSED
+    def reject(self) -> None:
+        """Record that the device does not compute such products."""
+        self.on_device, self.reason = False, DTYPE
 
     def not_ready(self) -> None:
-        """Record that kernels are missing: the device makes the product once they are built."""
+        """Record that kernels are missing: the device computes the product once they are built."""
         self.is_ready = self.on_device = False
-        self.left = self.trial = 0
+        self.remaining = self.trial = 0
         self.reason = BEING_PREPARED
         preparation.state.prepare(self, again=True)
 
@@ -295,23 +276,21 @@ class _Small(Entry):
     __slots__ = ()
 
     def __init__(self, name: str) -> None:
-        super().__init__(name, 0, class_of("small", 0, 0), ((), (), ()))
-        self.left, self.reason = ALWAYS, SMALL
+        super().__init__(name, (0, 0, 0, 0), "small", ((), (), ()))
+        self.remaining, self.reason = ALWAYS, SMALL
 
-    def goes_to_device(self) -> bool:
-        return False
-
-    def note_host(self, us: float) -> None:  # noqa: ARG002 - as `Entry` has it
-        self.passed += 1
+    def record_host(self, us: float) -> None:  # noqa: ARG002 - as `Entry` has it
+        self.untimed += 1
 
 
 def quick_test(
     name: str, count: Callable[[], object], least: int | None = None
 ) -> Callable[..., bool]:
-    """Return a test of two float32 arrays, neither a scalar: whether NumPy makes their product.
+    """Return a test of two float32 arrays, neither a scalar: whether NumPy computes their product.
 
-    It is true for small products, and for those that NumPy is known to make faster. The test is one
-    piece of code that touches little memory: between long products, nothing of it is in the caches.
+    It is true for small products, and for those that NumPy is known to compute faster. The test is
+    one piece of code that touches little memory: between long products, nothing of it is in the
+    caches.
 
     Parameters
     ----------
@@ -348,10 +327,10 @@ def quick_test(
                     return False
                 devices = by_block() or named.by_process
                 known = get((name, a.shape, b.shape, a.strides, b.strides, devices))
-                if known is None or known.left <= 0 or known.on_device:
+                if known is None or known.remaining <= 0 or known.on_device:
                     return False
-                known.left -= 1
-                known.passed += 1
+                known.remaining -= 1
+                known.untimed += 1
                 return True
         count()
         return True
@@ -378,33 +357,28 @@ def _key(name: str, a: Any, b: Any, out: Any) -> Any:
 
 
 def describe(request: Request) -> Entry:
-    """Return the entry of a product, made at the first one."""
+    """Return the entry of a product, created at the first one, also if it `is_negligible`."""
     name, a, b, dtypes = request.name, request.a, request.b, request.dtypes
     key = _key(name, a, b, request.out)
     if (found := entries.get(key)) is not None:
         return found
-    m, n, k, matrices = request.sizes
-    x, y = request.operands()
-    batch = broadcast_batch(x.shape[:-2], y.shape[:-2])
-    shape = (*batch, x.shape[-2], y.shape[-1])
-    lying = tuple((z.shape, tuple(s // z.itemsize for s in z.strides)) for z in (x, y))
-    kind = "symmetric" if own_transpose(a, b) and not dtypes else request.kind
-    of = class_of(kind, m * n * k * matrices, min(m, n, k))
-    entry = Entry(name, m * n * k * matrices, of, (lying[0], lying[1], shape))
-    entry.dtypes = dtypes
-    preparation.state.recall(entry)
+    if is_negligible(request.sizes, request.kind):
+        entry: Entry = _Small(name)
+    else:
+        x, y = request.operands()
+        batch = broadcast_batch(x.shape[:-2], y.shape[:-2])
+        shape = (*batch, x.shape[-2], y.shape[-1])
+        lying = tuple((z.shape, tuple(s // z.itemsize for s in z.strides)) for z in (x, y))
+        kind = "symmetric" if own_transpose(a, b) and not dtypes else request.kind
+        operands = lying[0], lying[1], shape
+        entry = Entry(name, request.sizes, kind, operands, dtypes, request.size_bytes)
+        preparation.state.recall(entry)
     note(entries, key, entry, MOST_ENTRIES)
     return entry
 
 
-def note_small(request: Request) -> None:
-    """Take note of a product that `is_negligible`, so that the next one is found at once."""
-    name, a, b = request.name, request.a, request.b
-    note(entries, _key(name, a, b, request.out), _Small(name), MOST_ENTRIES)
-
-
 def on_host(entry: Entry, product: Callable[..., Any], *arguments: Any) -> Any:
-    """Make a product by NumPy, and record how long that takes."""
+    """Compute a product by NumPy, and record how long that takes."""
     thread = threading.get_ident()
     running[thread] = entry
     begun = time.perf_counter()
@@ -412,12 +386,12 @@ def on_host(entry: Entry, product: Callable[..., Any], *arguments: Any) -> Any:
         result = product(*arguments)
     finally:
         running.pop(thread, None)
-    entry.note_host(1e6 * (time.perf_counter() - begun))
+    entry.record_host(1e6 * (time.perf_counter() - begun))
     return result
 
 
 def on_device(entry: Entry, product: Callable[[], Any]) -> tuple[Any] | None:
-    """Make a product on the device, and record how long that takes.
+    """Compute a product on the device, and record how long that takes.
 
     Returns
     -------
@@ -436,16 +410,16 @@ def on_device(entry: Entry, product: Callable[[], Any]) -> tuple[Any] | None:
         entry.not_ready()
         return None
     except RejectedError:
-        entry.refuse()
+        entry.reject()
         return None
     finally:
         running.pop(thread, None)
-    entry.note_device(1e6 * (time.perf_counter() - begun))
+    entry.record_device(1e6 * (time.perf_counter() - begun))
     return (result,)
 
 
 def is_negligible(sizes: Sizes, kind: str) -> bool:
-    """Tell whether NumPy makes a product faster than any device's call, by how it computes it."""
+    """Return whether a product takes NumPy less than any device's call, by its kind."""
     work = math.prod(sizes)
     if kind.startswith(EXACT_KIND):
         return False
@@ -456,18 +430,18 @@ def is_negligible(sizes: Sizes, kind: str) -> bool:
     return kind != "copied" and work < LEAST_WORK
 
 
-def ruled(work: int, own_rule: int | None = None) -> bool | None:
-    """Return whether a rule of the user's sends a product to the device; None without a rule.
+def rows() -> tuple[Row, ...]:
+    """Return all counts, with those of the products that NumPy computed without a look."""
+    untimed = [
+        (entry.function, entry.reason or HOST_FASTER, number, entry.host.us * 1e-6)
+        for entry in list(entries.values())
+        if (number := entry.untimed)
+    ]
+    return tuple(counts.rows(untimed))
 
-    Parameters
-    ----------
-    own_rule : int, optional
-        Multiply-adds from which on the device multiplies, in place of the environment's.
 
-    Raises
-    ------
-    ValueError
-        If CLGEMM_THRESHOLD or CLGEMM_SIDE is wrong.
-    """
-    least = own_rule if own_rule is not None else rule() if is_ruled() else None
-    return None if least is None else work >= least
+def reset_counts() -> None:
+    """Set all counts to zero."""
+    counts.reset()
+    for entry in list(entries.values()):
+        entry.untimed = 0

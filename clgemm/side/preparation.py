@@ -1,6 +1,6 @@
-"""The way of a program to its device: nothing waits, and the program hardly pays for it.
+"""Preparation of the device beside the program, which does not wait and hardly pays for it.
 
-Until the device is open, NumPy makes the products, and child processes do all that can be done
+Until the device is open, NumPy computes the products, and child processes do all that can be done
 without this process: they check the device, build kernels, and measure. This process imports
 pyopencl and opens the device once that pays: when it has cost more not to have it, and the opening
 is short beside the time so far, or when the last run of the same program says so.
@@ -20,16 +20,14 @@ from typing import TYPE_CHECKING, Any
 from clgemm.core.cache import recall, remember
 from clgemm.core.host_blas import blas_label, usable_processors
 from clgemm.side.clock import Clock
-from clgemm.side.settings import may_prepare
+from clgemm.side.settings import may_prepare, rule
 
 if TYPE_CHECKING:
     from clgemm.side.decision import Entry
 
 __all__ = [
-    "BEING_PREPARED",
     "clock",
     "entries",
-    "forget",
     "may_hold",
     "progress",
     "running",
@@ -38,24 +36,25 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-BEING_PREPARED = "being prepared"  # why NumPy makes a product
 START_US = 2e4  # of products before anything is done
 ENOUGH_US = 5e3  # a product is asked for once it has taken so long in all
-WORK_SHARE = 0.03  # the part of the time so far that all this may take
+# The parts of the time so far that all this may take, and trials of a side.
+WORK_SHARE, TRIALS_SHARE = 0.03, 0.02
 # What this process takes to read what is stored, to start child processes, to ask for a product.
 READ_US, CHILD_US, REQUEST_US = 4e3, 1.6e4, 300.0
 OPENING_S = 0.6  # of an opening that was not measured
 WORTH = 2.0  # how many openings the last run of the program must have been able to save
 LONG_US = 1e6  # a product that may be waited for takes longer
 LARGE_WORK, LIKELY_RATE = 10**11, 3e4  # multiply-adds; a core's multiply-adds per microsecond
-UNPREPARED_S = 12.0  # what a device takes that nobody has prepared yet, until it has made a product
+UNPREPARED_S = 12.0  # the first product of a device that nobody has prepared yet
 NODES = ("nvidia", "kfd", "card", "render")  # in /dev: the beginnings of the names of GPUs
 MOST_STORED = 64  # products of a program
+OPENED = "a device was opened"  # the key of what is stored then
 
 clock = Clock()
-may_hold: list[Any] = []  # a function that tells whether an open device holds copies of arrays
+may_hold: list[Any] = []  # a function: whether an open device holds copies of arrays
 entries: dict[Any, Entry] = {}  # what is known of each call signature
-running: dict[int, Entry] = {}  # the product that each thread makes now
+running: dict[int, Entry] = {}  # the product that each thread computes now
 _begun = time.perf_counter()
 
 
@@ -90,22 +89,22 @@ class State:
         return time.perf_counter() - _begun
 
     def is_worth_waiting(self, entry: Entry) -> bool:
-        """Tell whether NumPy takes longer than the rest of the preparation and the device.
+        """Return whether NumPy takes longer than the rest of the preparation and the device.
 
         If so, the device is open then.
         """
-        host = entry.expected_host().us
+        host, device = entry.expected_us()
         if not host and entry.work > LARGE_WORK:
             host = entry.work / (clock.host.greatest or LIKELY_RATE * usable_processors())
         if host < LONG_US or self.reason:
             return False
-        device = entry.expected_device().us or 0.2 * host
-        is_known = entry.promised and not entry.is_requested
+        device = device or 0.2 * host
+        is_known = entry.estimate_us and not entry.is_requested
         left_s = (0.0 if self.is_open else self.opening_s()) + (0.0 if is_known else UNPREPARED_S)
         return host > device + 1e6 * left_s and self.open()
 
-    def saw(self, entry: Entry, us: float, number: int = 1) -> None:
-        """Take note of so many products that NumPy has made, and go on with the preparation.
+    def advance(self, entry: Entry, us: float, number: int = 1) -> None:
+        """Go on with the preparation, after so many products that NumPy has computed.
 
         Parameters
         ----------
@@ -116,10 +115,10 @@ class State:
             return
         self._host_us += number * us
         self._wanted[id(entry)] = entry
-        if self._host_us < START_US or not _is_auto():
+        if self._host_us < START_US or rule() is not None:
             return
         if not self.is_open:
-            if expected := entry.expected_device().us:
+            if expected := entry.expected_us()[1]:
                 self.gain_s += number * max(0.0, us - expected) * 1e-6
             if self._pays():
                 self.open()
@@ -135,12 +134,8 @@ class State:
         self._worked_us += 1e6 * (time.perf_counter() - begun)
 
     def _may_work(self, us: float) -> bool:
-        """Tell whether this process may do what takes so long, beside the program."""
+        """Return whether this process may do what takes so long, beside the program."""
         return self._worked_us + us <= WORK_SHARE * 1e6 * self.elapsed_s()
-
-    def gained(self, us: float) -> None:
-        """Count what a product on the device has saved."""
-        self.gain_s += us * 1e-6
 
     def may_spend(self, us: float) -> bool:
         """Set time aside for a trial, if the time so far allows for it."""
@@ -150,13 +145,13 @@ class State:
         return True
 
     def prepare(self, entry: Entry, again: bool = False) -> None:
-        """Have a child process make a product, unless that was asked for."""
-        if not again and (entry.is_settled or (entry.promised and self.is_open)):
+        """Have a child process compute a product, unless that was asked for."""
+        if not again and (entry.is_settled or (entry.estimate_us and self.is_open)):
             return
         if entry.calls * entry.host.us < ENOUGH_US and not again:
             return
         entry.is_settled = True
-        key = _product_key(signature(entry), entry.devices)
+        key = _product_key(_signature(entry), entry.devices)
         if not again and (measured := _measured_us(key)):
             self._learn(entry, measured)
             return
@@ -168,21 +163,18 @@ class State:
         if not self._is_started:
             self._is_started = trial.start(does_rest=True)
         if not self._is_started:
-            self._cannot_prepare(trial.impossible())
+            # The device is used unchecked, from the next large product on.
+            log.info("no child process can be started: %s", trial.impossible())
+            self.open()
             return
         a, b, shape = entry.operands
         arguments = {"device": _identity(entry.devices), "a": a, "b": b, "shape": shape}
         arguments |= {"precision": chosen_precision(), "key": key}
-        arguments |= {"is_symmetric": entry.of[0] == "symmetric", "dtypes": entry.dtypes}
+        arguments |= {"is_symmetric": entry.size_class[0] == "symmetric", "dtypes": entry.dtypes}
         number = trial.request("product", **arguments)
         if number is not None:
             self._requests[number] = entry
             entry.is_requested = True
-
-    def _cannot_prepare(self, reason: str) -> None:
-        """Use the device unchecked, from the next large product on, where no child can start."""
-        log.info("no child process can be started: %s", reason)
-        self.open()
 
     def _poll(self) -> None:
         """Take in what child processes have found."""
@@ -206,8 +198,8 @@ class State:
 
     def _learn(self, entry: Entry, us: float) -> None:
         """Take over what another process has measured of a product, which is built then."""
-        entry.is_ready, entry.promised, entry.left = True, us, 0
-        clock.of(entry.devices).add(entry.of, entry.work, us)
+        entry.is_ready, entry.estimate_us, entry.remaining = True, us, 0
+        clock.of(entry.devices).add(entry.size_class, entry.work, us)
         self.gain_s += max(0.0, entry.host.us - us) * entry.host.runs * 1e-6
 
     def give_up(self, reason: str) -> None:
@@ -222,7 +214,7 @@ class State:
         return measured if isinstance(measured, float) else OPENING_S
 
     def _pays(self) -> bool:
-        """Tell whether to open the device now."""
+        """Return whether to open the device now."""
         cost, elapsed = self.opening_s(), self.elapsed_s()
         # A program that would take half the time may lose more, if it ends just after that.
         risk = max(WORK_SHARE, (self.gain_s / elapsed) ** 2 / 4)
@@ -231,7 +223,7 @@ class State:
         return self._expected_s > WORTH * cost
 
     def open(self) -> bool:
-        """Open the device, and tell whether it is open."""
+        """Open the device, and return whether it is open."""
         if self.is_open or self.reason or self._is_opening:
             return self.is_open
         self._is_opening = True  # a signal's handler may multiply meanwhile, and other threads do
@@ -258,8 +250,8 @@ class State:
     def recall(self, entry: Entry) -> None:
         """Take over what the last run of this program has measured of a product."""
         if self._products and entry.devices is None:
-            host, _, device = self._products.get(signature(entry), (0.0, 0, 0.0))
-            entry.host.us, entry.promised = host, device
+            host, _, device = self._products.get(_signature(entry), (0.0, 0, 0.0))
+            entry.host.us, entry.estimate_us = host, device
 
     def _read(self) -> None:
         """Read what the last run of this program has found, and what this machine is known for."""
@@ -285,13 +277,12 @@ class State:
             known = [e for e in entries.values() if e.host.us and e.devices is None]
             known.sort(key=lambda e: -e.calls * e.host.us)
             products = {
-                signature(e): [e.host.us, e.calls, e.device.us] for e in known[:MOST_STORED]
+                _signature(e): [e.host.us, e.calls, e.device.us] for e in known[:MOST_STORED]
             }
             remember(_program_key(), {"opening": self.opening_s(), "products": products})
             remember(_machine_key(), clock.as_dict())
 
 
-TRIALS_SHARE = 0.02  # of the time so far, for trials of a side
 state = State()
 
 
@@ -318,25 +309,6 @@ def begin() -> None:
         remember(OPENED, True)
 
 
-OPENED = "a device was opened"
-
-
-def forget() -> None:
-    """Begin anew, as a new process would."""
-    global state
-    state = State()
-    entries.clear()
-    running.clear()
-    may_hold.clear()
-    clock.__init__()  # type: ignore[misc]
-
-
-def _is_auto() -> bool:
-    from clgemm.side.settings import is_ruled, rule
-
-    return not is_ruled() or rule() is None
-
-
 def _identity(devices: Any) -> Any:
     """Return the first of the named devices as another process finds it; None if none is named."""
     if devices is None:
@@ -346,11 +318,11 @@ def _identity(devices: Any) -> Any:
     return identity(devices[0])
 
 
-def signature(entry: Entry) -> str:
+def _signature(entry: Entry) -> str:
     """Return the name of a product on disk."""
     import hashlib
 
-    text = f"{entry.name} {entry.of[0]} {entry.operands}"
+    text = f"{entry.name} {entry.size_class[0]} {entry.operands}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -7,20 +7,22 @@ import os
 from typing import Any
 
 from clgemm.core.precision import environment_precision
-from clgemm.core.settings import Variable, whole_number
+from clgemm.core.settings import Variable, require_threshold, whole_number
 
 __all__ = [
     "ALWAYS_HOST",
     "NAMES",
     "SIDES",
+    "SIDE_VARIABLE",
+    "THRESHOLD_VARIABLE",
     "VALUES",
+    "goes_by_rule",
     "is_ruled",
-    "least_of_side",
+    "least_of",
     "may_prepare",
     "quick_rule",
     "require_settings",
     "rule",
-    "threshold",
 ]
 
 THRESHOLD_VARIABLE, SIDE_VARIABLE = "CLGEMM_THRESHOLD", "CLGEMM_SIDE"
@@ -33,41 +35,24 @@ NAMES, VALUES = (_threshold.key, _side.key), _threshold.values
 _environ = os.environ
 
 
-def threshold() -> int | None:
-    """Return the multiply-adds from which on the environment sends products to the device.
+def least_of(threshold: Any, side: str | None, name: str = "side") -> int | None:
+    """Return the multiply-adds from which on the device multiplies; None if measured times decide.
+
+    A threshold goes before a side.
 
     Raises
     ------
     ValueError
-        If CLGEMM_THRESHOLD is not a whole number.
+        If the threshold is negative or not whole, or if there is no such side.
     """
-    return _number((_threshold.get() or "").strip())
-
-
-def _number(setting: str) -> int | None:
-    try:
-        return whole_number(setting) if setting else None
-    except ValueError as error:
-        raise ValueError(f"{THRESHOLD_VARIABLE}={error}") from None
-
-
-def least_of_side(side: str, name: str = "side") -> int | None:
-    """Return the multiply-adds from which on a side's products go to the device; None for "auto".
-
-    Raises
-    ------
-    ValueError
-        If there is no such side.
-    """
-    if side not in SIDES:
+    least = require_threshold(threshold)
+    if side is not None and side not in SIDES:
         raise ValueError(f"{name}={side!r} is not one of {', '.join(SIDES)}")
-    return {"auto": None, "host": ALWAYS_HOST, "device": 0}[side]
+    return {"host": ALWAYS_HOST, "device": 0}.get(side or "") if least is None else least
 
 
 def rule() -> int | None:
-    """Return the multiply-adds from which on the device multiplies; None if measured times decide.
-
-    CLGEMM_THRESHOLD goes before CLGEMM_SIDE.
+    """Return what `least_of` does for CLGEMM_THRESHOLD and CLGEMM_SIDE.
 
     Raises
     ------
@@ -78,10 +63,12 @@ def rule() -> int | None:
 
 
 @functools.lru_cache(maxsize=8)
-def _rule(least: str, side: str) -> int | None:
-    if (number := _number(least.strip())) is not None:
-        return number
-    return least_of_side(side.strip() or "auto", SIDE_VARIABLE)
+def _rule(threshold: str, side: str) -> int | None:
+    try:
+        least = whole_number(threshold) if threshold.strip() else None
+    except ValueError as error:
+        raise ValueError(f"{THRESHOLD_VARIABLE}={error}") from None
+    return least if least is not None else least_of(None, side.strip() or "auto", SIDE_VARIABLE)
 
 
 @functools.lru_cache(maxsize=8)
@@ -94,13 +81,30 @@ def quick_rule(*values: Any) -> int | None:
 
 
 def is_ruled() -> bool:
-    """Tell whether the environment may set the side, quickly."""
+    """Return whether the environment may set the side, quickly."""
     first, second = NAMES
     return first in VALUES or second in VALUES or os.environ is not _environ
 
 
+def goes_by_rule(work: int, own_rule: int | None = None) -> bool | None:
+    """Return whether a rule of the user's sends a product to the device; None without a rule.
+
+    Parameters
+    ----------
+    own_rule : int, optional
+        Multiply-adds from which on the device multiplies, in place of the environment's.
+
+    Raises
+    ------
+    ValueError
+        If CLGEMM_THRESHOLD or CLGEMM_SIDE is wrong.
+    """
+    least = rule() if own_rule is None else own_rule
+    return None if least is None else work >= least
+
+
 def may_prepare() -> bool:
-    """Tell whether devices may be prepared in the background.
+    """Return whether devices may be prepared in the background.
 
     Raises
     ------

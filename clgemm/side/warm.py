@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 __all__ = ["NAMES", "add_arguments", "main", "warmup"]
@@ -94,12 +94,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def main(arguments: Sequence[str] | argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> int:
     """Run the command; return 1 if something failed and 2 if no device works."""
-    if not isinstance(arguments, argparse.Namespace):
-        parser = argparse.ArgumentParser(prog="python -m clgemm warmup")
-        add_arguments(parser)
-        arguments = parser.parse_args(arguments)
     from clgemm.terminal import steps
 
     try:

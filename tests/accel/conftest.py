@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyopencl as cl
 import pyopencl.array
 import pytest
-from accelerated import places_of_numpy
+from accelerated import forget_products, numpy_contents
 
 from clgemm.accel import session, uninstall
 from clgemm.hardware import trial
@@ -15,11 +15,11 @@ from clgemm.side import preparation
 @pytest.fixture(autouse=True)
 def numpy_as_it_was():
     """Assert that every test leaves NumPy with the same objects, pointers and flags."""
-    before = places_of_numpy()
+    before = numpy_contents()
     yield
     uninstall()
     session._replacements.cache_clear()  # a failure in one test pauses no device in the next
-    assert places_of_numpy() == before
+    assert numpy_contents() == before
     assert not hasattr(cl.array.Array, "__matmul__")
 
 
@@ -30,7 +30,7 @@ def ready(device, monkeypatch):
     No process gets these.
     """
     monkeypatch.delenv("CLGEMM_THRESHOLD")
-    preparation.forget()
+    forget_products()
     assert preparation.state.open()
     requests, request = [], trial.request
 
@@ -43,4 +43,4 @@ def ready(device, monkeypatch):
     monkeypatch.setattr(trial, "start", lambda *_, **__: True)
     monkeypatch.setattr(trial, "request", recorded)
     yield requests
-    preparation.forget()
+    forget_products()

@@ -7,20 +7,21 @@ import itertools
 import logging
 import signal
 import sys
+import threading
 import time
 
 import numpy as np
 import pyopencl as cl
 import pytest
-from accelerated import OTHER, SQUARE, SQUARE_EXACT, PlantedError, expect, integers
+from accelerated import OTHER, SQUARE, SQUARE_EXACT, PlantedError, expect, forget_products, integers
 
 from clgemm import numpy_rules
 from clgemm.accel import enabled, failures, install, report, uninstall
-from clgemm.accel.failures import Failures, is_near_recursion_limit
+from clgemm.accel.failures import Failures, RunningProducts, is_near_recursion_limit
 from clgemm.hardware import choice
 from clgemm.hardware.choice import BrokenDeviceError, NoDeviceError
 from clgemm.runtime.readiness import NotReadyError
-from clgemm.side import decision, opening, preparation
+from clgemm.side import counts, decision, opening, preparation
 
 CALLS = {
     "operator": lambda a, b: a @ b,
@@ -270,7 +271,7 @@ def test_a_pause_has_an_end(device):
     found = Failures(device)
     for _ in range(2000):
         assert found.add(cl.RuntimeError("planted"), True, None) == failures.FAILED
-    (left_out,) = found.left_out()
+    (left_out,) = found.failed()
     assert left_out.failures == 2000
     assert left_out.until - time.time() <= failures.LONGEST_PAUSE_SECONDS
     assert found.pauses()
@@ -284,7 +285,7 @@ def test_the_device_of_the_settings_is_the_one_that_fails(device):
 
     found = Failures(Named())
     found.add(OSError("planted"), True, None)
-    assert found.left_out()[0].device == "the other one"
+    assert found.failed()[0].device == "the other one"
 
 
 def test_a_new_acceleration_forgets_failures(device, monkeypatch, caplog):
@@ -336,7 +337,7 @@ def test_a_device_that_fails_where_times_decide_pauses(ready, monkeypatch, caplo
         plant(patch, cl.RuntimeError("planted"))
         for _ in range(3):
             np.testing.assert_array_equal(LEFT @ RIGHT, LARGE_EXACT)
-    assert report().stayed == {decision.UNKNOWN: 1, failures.FAILED: 3}
+    assert report().stayed == {counts.UNKNOWN: 1, failures.FAILED: 3}
     assert report().left_out[0].failures == 1
     assert len(caplog.records) == 1
 
@@ -347,7 +348,7 @@ def test_a_device_that_is_not_ready_is_no_failure(ready, monkeypatch, caplog):
     with caplog.at_level(logging.WARNING, "clgemm"), monkeypatch.context() as patch:
         plant(patch, NotReadyError("planted"))
         np.testing.assert_array_equal(LEFT @ RIGHT, LARGE_EXACT)
-    assert report().stayed == {decision.UNKNOWN: 1, preparation.BEING_PREPARED: 1}
+    assert report().stayed == {counts.UNKNOWN: 1, counts.BEING_PREPARED: 1}
     assert report().left_out == ()
     assert not caplog.records
     assert not entry.is_ready
@@ -380,7 +381,7 @@ def test_a_device_that_turns_out_to_be_broken_is_given_up(error, ready, monkeypa
 def test_a_device_that_cannot_be_opened_is_given_up(error, ready, monkeypatch, caplog):
     """If the device cannot be opened, whatever the error is, NumPy multiplies, with one warning."""
     preparation._warn_once.cache_clear()
-    preparation.forget()
+    forget_products()
 
     def fail():
         raise error
@@ -398,9 +399,9 @@ def test_a_device_that_cannot_be_opened_is_given_up(error, ready, monkeypatch, c
 
 def test_an_opening_near_the_recursion_limit_gives_no_device_up(ready, monkeypatch, caplog):
     """If the stack is too deep to open the device, NumPy multiplies, and it is opened later."""
-    preparation.forget()
+    forget_products()
     monkeypatch.setattr(preparation, "START_US", 0.0)
-    monkeypatch.setattr(decision, "PASSED_US", 0.0)
+    monkeypatch.setattr(decision, "UNTIMED_US", 0.0)
     monkeypatch.setattr(preparation.State, "_pays", lambda _: True)
 
     def fail():
@@ -431,3 +432,66 @@ def test_a_failing_log_of_the_preparation_costs_no_product(ready, monkeypatch):
         np.testing.assert_array_equal(LEFT @ RIGHT, LARGE_EXACT)
     finally:
         logging.getLogger("clgemm").removeHandler(handler)
+
+
+# Products inside others, and at the exit.
+
+
+@pytest.mark.parametrize("outer", UNARY)
+def test_a_product_within_a_product_is_numpys(outer, device, monkeypatch):
+    """NumPy makes a product that starts inside another product of the same thread."""
+    multiply, within = numpy_rules._multiply, []
+
+    def around(*arguments):
+        within.append(OTHER @ SQUARE)
+        multiply(*arguments)
+
+    monkeypatch.setattr(numpy_rules, "_multiply", around)
+    with enabled(threshold=0):
+        np.testing.assert_array_equal(CALLS[outer](SQUARE, OTHER), SQUARE_EXACT)
+    np.testing.assert_array_equal(within, [OTHER.astype(float) @ SQUARE])
+    assert report().offloaded == 1
+    assert report().stayed == {failures.BUSY: 1}
+
+
+def test_a_product_that_was_broken_off_keeps_no_later_one_out():
+    """A product that an exception ended before `leave` does not stop later products."""
+    running = RunningProducts()
+
+    def product(ends):
+        entered = running.enter()
+        if ends:
+            running.leave()
+        return entered
+
+    assert product(ends=False) is None
+    assert product(ends=True) is None
+    assert product(ends=True) is None
+
+    def outer():
+        assert running.enter() is None
+        return product(ends=True)
+
+    assert outer() == failures.BUSY
+
+
+def test_the_exit_waits_for_products_and_lets_no_other_begin():
+    """`close` waits at most its time for other threads' products; none begins after it."""
+    running = RunningProducts()
+    entered, done = threading.Event(), threading.Event()
+
+    def product():
+        assert running.enter() is None
+        entered.set()
+        done.wait(60)
+        running.leave()
+
+    thread = threading.Thread(target=product)
+    thread.start()
+    entered.wait(60)
+    running.close(0.01)  # gives up
+    assert running.enter() == failures.CLOSED
+    threading.Timer(0.05, done.set).start()
+    running.close(60)
+    assert done.is_set()
+    thread.join()

@@ -12,11 +12,12 @@ import pytest
 from accelerated import EXACT, RANDOM, A, B, PlantedError, expect, integers, offloading
 
 import clgemm
-from clgemm.accel import enabled, hooks, report
+from clgemm import numpy_rules
+from clgemm.accel import enabled, report
 from clgemm.core.settings import named
 from clgemm.hardware.device import identity
 from clgemm.records import verdicts
-from clgemm.side import decision, preparation
+from clgemm.side import counts, preparation
 
 NUMPY_2 = np.lib.NumpyVersion(np.__version__) >= "2.0.0"
 
@@ -343,12 +344,12 @@ def test_a_wrong_precision_of_the_environment_leaves_products_to_numpy(device, m
         ((0, 5), (5, 0), "size"),
         ((3, 0), (0, 4), "size"),
         ((100, 100), (100, 100), "size"),
-        ((110, 110), (110, 110), decision.UNKNOWN),
+        ((110, 110), (110, 110), counts.UNKNOWN),
         ((10, 8, 8), (10, 8, 8), "size"),
-        ((4000, 8, 8), (4000, 8, 8), decision.UNKNOWN),
-        ((5000,), (5000, 2000), decision.UNKNOWN),
+        ((4000, 8, 8), (4000, 8, 8), counts.UNKNOWN),
+        ((5000,), (5000, 2000), counts.UNKNOWN),
         ((600, 1), (1, 50), "size"),
-        ((600, 1), (1, 500), decision.UNKNOWN),
+        ((600, 1), (1, 500), counts.UNKNOWN),
     ],
 )
 def test_products_that_are_too_small_are_not_compared(left, right, reason, ready):
@@ -393,14 +394,14 @@ def test_a_product_goes_to_the_side_that_takes_less_time(name, ready):
         product(LEFT, RIGHT)  # builds
     with enabled():
         np.testing.assert_array_equal(product(LEFT, RIGHT), expected)
-        assert report().stayed == {decision.UNKNOWN: 1}
+        assert report().stayed == {counts.UNKNOWN: 1}
         expect(host_us=1e6, device_us=10.0)
         np.testing.assert_array_equal(product(LEFT, RIGHT), expected)
         assert report().offloaded == 1
         assert report().offloaded_bytes == 4 * 128**2 * (5 if name == "batch" else 3)
         expect(host_us=10.0, device_us=1e6)
         np.testing.assert_array_equal(product(LEFT, RIGHT), expected)
-        assert report().stayed == {decision.UNKNOWN: 1, decision.HOST_FASTER: 1}
+        assert report().stayed == {counts.UNKNOWN: 1, counts.HOST_FASTER: 1}
         assert report().offloaded == 1
 
 
@@ -414,7 +415,7 @@ def test_a_product_does_not_wait_for_kernels(ready, monkeypatch):
         expect(host_us=1e6, device_us=10.0)
         del ready[:]
         np.testing.assert_array_equal(a @ b, expected)
-        assert report().stayed == {decision.UNKNOWN: 1, preparation.BEING_PREPARED: 1}
+        assert report().stayed == {counts.UNKNOWN: 1, counts.BEING_PREPARED: 1}
     (asked,) = ready
     assert asked["a"] == ((131, 149), (149, 1))
     assert asked["b"] == ((149, 131), (131, 1))
@@ -460,7 +461,7 @@ def test_an_interruption_of_a_loop_is_raised(device, monkeypatch):
     def interrupt(*arguments, **keywords):
         raise PlantedError
 
-    monkeypatch.setattr(hooks, "_multiply_into", interrupt)
+    monkeypatch.setattr(numpy_rules, "_multiply", interrupt)
     with enabled(threshold=0):
         with pytest.raises(PlantedError):  # noqa: PT012 - soon after it
             np.matmul(A, B, out=out)

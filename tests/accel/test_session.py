@@ -12,12 +12,12 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from accelerated import EXACT, OTHER, SQUARE, A, B, PlantedError, offloading, places_of_numpy
+from accelerated import EXACT, OTHER, SQUARE, A, B, PlantedError, numpy_contents, offloading
 
 import clgemm
 from clgemm.accel import enabled, install, report, session, uninstall
 from clgemm.accel.failures import NO_DEVICE
-from clgemm.side.report import tally
+from clgemm.side.counts import counts
 
 
 def test_blocks_nest(device):
@@ -120,7 +120,7 @@ def test_a_forked_child_has_numpy(device):
     """A forked child has plain NumPy, even if another thread held locks, and sgemm says why."""
     locks = [
         session._state.lock,
-        tally._lock,
+        counts._lock,
         clgemm.runtime.workspace.workspace(device.queue).lock,
     ]
     held, done = threading.Event(), threading.Event()
@@ -132,7 +132,7 @@ def test_a_forked_child_has_numpy(device):
             held.set()
             done.wait(20)
 
-    before = places_of_numpy()
+    before = numpy_contents()
     with enabled(threshold=0):
         A @ B
         threading.Thread(target=hold).start()
@@ -141,7 +141,7 @@ def test_a_forked_child_has_numpy(device):
         if child == 0:
             code = 1
             with contextlib.suppress(BaseException):
-                assert places_of_numpy() == before
+                assert numpy_contents() == before
                 assert (A @ B == EXACT).all()
                 with enabled(threshold=0):
                     assert (A @ B == EXACT).all()

@@ -169,8 +169,8 @@ ONCE = "a message is logged once, or a folder is made once"
 PROGRAM = "a program's name and arguments stay the same, and so does its machine"
 NUMPY = "what NumPy was before it was patched; uninstalling puts it back"
 KEPT = {
-    "accel.places._signatures": NUMPY,
-    "accel.session._places": NUMPY,
+    "accel.patches._signatures": NUMPY,
+    "accel.session._patches": NUMPY,
     "accel.session._replacements": NUMPY,
     "bench.host_blas_peers._library": SHIPPED,
     "core.cache.warn_once": ONCE,

@@ -20,9 +20,9 @@ def undone():
     """End what a test began in this process, and check that NumPy is restored."""
     from chunked import is_original
 
-    from clgemm.dask import process
+    from clgemm.dask import workers
 
     yield
-    process.end("test")
+    workers.end("test")
     assert is_original()
     clgemm.set_device(None)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clgemm.side.clock import Clock, Rates, Times, class_of
+from clgemm.side.clock import Clock, Rates, Times, size_class
 
 US = st.floats(0.5, 1e7)
 
@@ -46,22 +46,22 @@ def test_a_bound_only_lowers():
 @given(st.integers(1, 10**13), st.integers(1, 10**5))
 def test_products_that_are_much_larger_are_of_other_classes(work, shortest):
     """A class spans less than a factor of five in work, and products alike have the same one."""
-    assert class_of("blas", work, shortest) == class_of("blas", work, shortest)
-    assert class_of("blas", work, shortest) != class_of("blas", 5 * work, shortest)
-    assert class_of("blas", work, shortest) != class_of("loop", work, shortest)
+    assert size_class("blas", work, shortest) == size_class("blas", work, shortest)
+    assert size_class("blas", work, shortest) != size_class("blas", 5 * work, shortest)
+    assert size_class("blas", work, shortest) != size_class("loop", work, shortest)
 
 
 def test_nothing_is_expected_of_other_classes():
     """A rate holds for its class and the next ones in size, and for no other kind or side."""
     rates = Rates()
-    of = class_of("blas", 4**10, 600)
+    of = size_class("blas", 4**10, 600)
     rates.add(of, 4**10, 100.0)
     assert rates.us(of, 4**10) == pytest.approx(100.0)
-    assert rates.us(class_of("blas", 4**11, 600), 4**11) == pytest.approx(400.0)
+    assert rates.us(size_class("blas", 4**11, 600), 4**11) == pytest.approx(400.0)
     for other in (
-        class_of("blas", 4**13, 600),
-        class_of("loop", 4**10, 600),
-        class_of("blas", 4**10, 5),
+        size_class("blas", 4**13, 600),
+        size_class("loop", 4**10, 600),
+        size_class("blas", 4**10, 5),
     ):
         assert rates.us(other, 4**10) == 0.0
 
@@ -71,11 +71,11 @@ def test_a_clock_survives_its_file(measured):
     """What is stored is what another process expects."""
     clock, other = Clock(), Clock()
     for size, us in measured.items():
-        clock.host.add(class_of("blas", 4**size, 64), 4**size, us)
-        clock.device.add(class_of("blas", 4**size, 64), 4**size, us / 2)
+        clock.host.add(size_class("blas", 4**size, 64), 4**size, us)
+        clock.device.add(size_class("blas", 4**size, 64), 4**size, us / 2)
     other.load(json.loads(json.dumps(clock.as_dict())))
     for size in measured:
-        of = class_of("blas", 4**size, 64)
+        of = size_class("blas", 4**size, 64)
         assert other.host.us(of, 4**size) == pytest.approx(clock.host.us(of, 4**size))
         assert other.device.us(of, 4**size) == pytest.approx(clock.device.us(of, 4**size))
 
@@ -93,7 +93,7 @@ def test_a_damaged_file_says_nothing(entry):
 
 def test_named_devices_have_rates_of_their_own():
     """What one device takes says nothing of another."""
-    clock, of = Clock(), class_of("blas", 4**10, 600)
+    clock, of = Clock(), size_class("blas", 4**10, 600)
     clock.of(("first",)).add(of, 4**10, 10.0)
     assert clock.of(("first",)).us(of, 4**10) == pytest.approx(10.0)
     assert clock.of(("second",)).us(of, 4**10) == clock.device.us(of, 4**10) == 0.0

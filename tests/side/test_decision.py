@@ -4,27 +4,38 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from accelerated import forget_products
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clgemm.core.settings import named
 from clgemm.numpy_rules import of_matmul
 from clgemm.side import decision, preparation
-from clgemm.side.clock import class_of
-from clgemm.side.decision import HOST_FASTER, NOT_OPEN, UNKNOWN, Entry
-from clgemm.side.preparation import BEING_PREPARED, State
+from clgemm.side.counts import (
+    BEING_PREPARED,
+    DEVICE,
+    DTYPE,
+    HOST_FASTER,
+    NOT_OPEN,
+    SMALL,
+    UNKNOWN,
+    Counts,
+    Row,
+)
+from clgemm.side.decision import Entry
+from clgemm.side.preparation import State
 
 OPERANDS = ((500, 500), (500, 1)), ((500, 500), (500, 1)), (500, 500)
-WORK = 500**3
+SIZES = (500, 500, 500, 1)
 
 
 class Program:
     """A program that makes one product again and again, on sides that take what the test says."""
 
-    def __init__(self, host_us, device_us, promised_us=0.0):
+    def __init__(self, host_us, device_us, estimate_us=0.0):
         self.host_us, self.device_us = host_us, device_us
-        self.entry = Entry("matmul", WORK, class_of("blas", WORK, 500), OPERANDS)
-        self.entry.promised = promised_us
+        self.entry = Entry("matmul", SIZES, "blas", OPERANDS)
+        self.entry.estimate_us = estimate_us
         self.now_us, self.sides = 0.0, []
 
     def elapsed_s(self):
@@ -32,12 +43,12 @@ class Program:
         return 2e-6 * self.now_us
 
     def run(self, products):
-        """Make so many products, as `clgemm.products` does."""
+        """Compute so many products, as `clgemm.products` does."""
         for _ in range(products):
             entry = self.entry
-            if entry.left > 0 and not entry.on_device:
-                entry.left -= 1
-                entry.passed += 1
+            if entry.remaining > 0 and not entry.on_device:
+                entry.remaining -= 1
+                entry.untimed += 1
                 self.now_us += self.host_us
                 self.sides.append("host")
                 continue
@@ -45,7 +56,7 @@ class Program:
             us = self.device_us if on_device else self.host_us
             self.now_us += us
             self.sides.append("device" if on_device else "host")
-            (entry.note_device if on_device else entry.note_host)(us)
+            (entry.record_device if on_device else entry.record_host)(us)
 
 
 @pytest.fixture
@@ -53,7 +64,7 @@ def open_state(monkeypatch):
     """A device that is open, and a state that asks nobody for anything."""
     monkeypatch.setattr(preparation, "state", State())
     monkeypatch.setattr(preparation, "clock", preparation.Clock())
-    monkeypatch.setattr(State, "saw", lambda *_: None)
+    monkeypatch.setattr(State, "advance", lambda *_: None)
     monkeypatch.setattr(State, "prepare", lambda *_, **__: None)
     preparation.state.is_open = True
 
@@ -67,28 +78,28 @@ def made_by(monkeypatch, **keywords):
 
 def test_a_device_that_is_faster_makes_nearly_all(open_state, monkeypatch):
     """NumPy makes only the products that measure it."""
-    program = made_by(monkeypatch, host_us=300.0, device_us=100.0, promised_us=110.0)
+    program = made_by(monkeypatch, host_us=300.0, device_us=100.0, estimate_us=110.0)
     program.run(1000)
     assert program.sides.count("host") <= 2
 
 
 def test_a_device_that_is_slower_makes_nothing(open_state, monkeypatch):
     """It is not tried where another process has measured that it is far slower."""
-    program = made_by(monkeypatch, host_us=100.0, device_us=300.0, promised_us=290.0)
+    program = made_by(monkeypatch, host_us=100.0, device_us=300.0, estimate_us=290.0)
     program.run(1000)
     assert program.sides.count("device") == 0
 
 
 def test_a_promise_that_does_not_hold_is_corrected(open_state, monkeypatch):
     """A device that was expected to be faster, and is slower here, loses the products."""
-    program = made_by(monkeypatch, host_us=200.0, device_us=400.0, promised_us=100.0)
+    program = made_by(monkeypatch, host_us=200.0, device_us=400.0, estimate_us=100.0)
     program.run(2000)
     assert program.sides[1000:].count("device") <= 20
 
 
 def test_a_side_that_was_underrated_is_found_out(open_state, monkeypatch):
     """A device that was measured on a busy machine gets a trial, and then the products."""
-    program = made_by(monkeypatch, host_us=200.0, device_us=100.0, promised_us=300.0)
+    program = made_by(monkeypatch, host_us=200.0, device_us=100.0, estimate_us=300.0)
     program.run(5000)
     assert program.sides[-1000:].count("device") == 1000
 
@@ -105,12 +116,12 @@ def test_no_program_loses_much(host, ratio, error, products):
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(preparation, "state", State())
         monkeypatch.setattr(preparation, "clock", preparation.Clock())
-        monkeypatch.setattr(State, "saw", lambda *_: None)
+        monkeypatch.setattr(State, "advance", lambda *_: None)
         monkeypatch.setattr(State, "prepare", lambda *_, **__: None)
         preparation.state.is_open = True
         device = host * ratio
         promised = device * error
-        program = made_by(monkeypatch, host_us=host, device_us=device, promised_us=promised)
+        program = made_by(monkeypatch, host_us=host, device_us=device, estimate_us=promised)
         program.run(products)
         plain = products * host
         # What a wrong promise costs: the products until it is known, and then trials.
@@ -124,35 +135,66 @@ def test_while_the_device_is_closed_the_reason_says_why(open_state, monkeypatch)
     preparation.state.is_open = False
     monkeypatch.setattr(State, "is_worth_waiting", lambda *_: False)
     entry = Program(100.0, 10.0).entry
-    entry.note_host(100.0)
-    entry.left = 0
+    entry.record_host(100.0)
+    entry.remaining = 0
     assert (entry.goes_to_device(), entry.reason) == (False, UNKNOWN)
     entry.is_requested = True
     assert (entry.goes_to_device(), entry.reason) == (False, BEING_PREPARED)
-    entry.promised = 10.0
+    entry.estimate_us = 10.0
     assert (entry.goes_to_device(), entry.reason) == (False, NOT_OPEN)
-    entry.promised = 1000.0
+    entry.estimate_us = 1000.0
     assert (entry.goes_to_device(), entry.reason) == (False, HOST_FASTER)
 
 
 def test_products_that_are_not_timed_are_counted(open_state, monkeypatch):
     """Counts and times include the products between two looks."""
-    program = made_by(monkeypatch, host_us=50.0, device_us=5000.0, promised_us=5000.0)
+    program = made_by(monkeypatch, host_us=50.0, device_us=5000.0, estimate_us=5000.0)
+    monkeypatch.setattr(decision, "entries", {0: program.entry})
+    monkeypatch.setattr(decision, "counts", Counts())
     program.run(777)
-    made = program.entry.made()
-    assert sum(calls for _, calls, _ in made) == 777
-    assert sum(us for *_, us in made) == pytest.approx(777 * 50.0)
-    program.entry.reset()
-    assert program.entry.made() == []
+    rows = decision.rows()
+    assert sum(row.calls for row in rows) == 777
+    assert sum(row.seconds for row in rows) == pytest.approx(777 * 50e-6)
+    assert program.entry.untimed
+    decision.reset_counts()
+    assert decision.rows() == ()
+    assert program.entry.host.us == 50.0
+
+
+def test_calls_are_counted_under_the_functions_name(open_state, monkeypatch):
+    """What tells the signatures of a function apart is not in its name."""
+    monkeypatch.setattr(decision, "counts", Counts())
+    for axes in ("((1,), (0,))", "((0,), (0,))"):
+        entry = Entry(f"tensordot {axes}", SIZES, "blas", OPERANDS, size_bytes=64)
+        entry.record_host(1e6)
+        entry.record_host(1e6)
+    entry.record_device(5e5)
+    assert decision.rows() == (
+        Row("tensordot", UNKNOWN, 4, 4.0),
+        Row("tensordot", DEVICE, 1, 0.5),
+    )
+    assert decision.counts.moved() == [64, 0, 0, 0]
+
+
+def test_a_product_that_the_device_rejects_is_numpys(open_state, monkeypatch):
+    """The reason says that it is the dtype, and the next products are not even timed."""
+    entry = Program(300.0, 100.0, 100.0).entry
+    entry.record_host(300.0)
+    entry.remaining = 0
+    assert entry.goes_to_device()
+    entry.reject()
+    entry.record_host(300.0)
+    assert entry.reason == DTYPE
+    assert not entry.goes_to_device()
 
 
 def test_kernels_that_are_missing_make_the_product_numpys(open_state, monkeypatch):
     """A device that is not ready is asked again, and NumPy multiplies until it is."""
     asked = []
     monkeypatch.setattr(State, "prepare", lambda *_, again=False: asked.append(again))
-    program = made_by(monkeypatch, host_us=300.0, device_us=100.0, promised_us=100.0)
-    program.entry.note_host(300.0)
-    program.entry.left = 0
+    program = made_by(monkeypatch, host_us=300.0, device_us=100.0, estimate_us=100.0)
+    program.entry.record_host(300.0)
+    program.entry.remaining = 0
     assert program.entry.goes_to_device()
     program.entry.not_ready()
     assert asked == [True]
@@ -167,10 +209,10 @@ def test_kernels_that_are_missing_make_the_product_numpys(open_state, monkeypatc
 def fresh(monkeypatch):
     """No entry, no setting, and a state that does nothing."""
     monkeypatch.delenv("CLGEMM_THRESHOLD")
-    preparation.forget()
-    monkeypatch.setattr(State, "saw", lambda *_: None)
+    forget_products()
+    monkeypatch.setattr(State, "advance", lambda *_: None)
     yield
-    preparation.forget()
+    forget_products()
 
 
 def described(a, b, out=None):
@@ -188,7 +230,7 @@ def test_an_entry_is_found_again_for_the_same_kind_alone(fresh):
     own = described(a, a.T)
     fortran = described(a, np.zeros((300, 200), "f").T)
     assert own is not fortran
-    assert own.of[0] == "symmetric"
+    assert own.size_class[0] == "symmetric"
     assert described(a, b, np.zeros((300, 300), "f")) is not of_both
     assert decision.find("dot", a, b, None) is None
     token = named.by_block.set(("another",))
@@ -197,6 +239,18 @@ def test_an_entry_is_found_again_for_the_same_kind_alone(fresh):
     finally:
         named.by_block.reset(token)
     assert decision.find("matmul", a, b, None) is of_both
+
+
+def test_small_products_are_found_again_and_not_timed(fresh, monkeypatch):
+    """A product that is small by its kind is counted, and stays NumPy's."""
+    monkeypatch.setattr(decision, "counts", Counts())
+    a, b = np.zeros((10, 8, 8), "f"), np.zeros((10, 8, 8), "f")
+    entry = described(a, b)
+    assert decision.find("matmul", a, b, None) is entry
+    for _ in range(3):
+        assert not entry.goes_to_device()
+        decision.on_host(entry, np.matmul, a, b)
+    assert decision.rows() == (Row("matmul", SMALL, 3, None),)
 
 
 def test_the_quick_test_counts_and_passes(fresh):
@@ -208,10 +262,10 @@ def test_the_quick_test_counts_and_passes(fresh):
     assert counted == [1]
     assert not test(a, a)
     entry = described(a, a)
-    entry.left, entry.host.us = 2, 1e3
+    entry.remaining, entry.host.us = 2, 1e3
     assert [test(a, a) for _ in range(3)] == [True, True, False]
-    assert (entry.passed, counted) == (2, [1])
-    entry.left, entry.on_device = 2, True
+    assert (entry.untimed, counted) == (2, [1])
+    entry.remaining, entry.on_device = 2, True
     assert not test(a, a)
     entry.on_device = False
     assert not test(a, a, np.zeros((300, 300), "f"))

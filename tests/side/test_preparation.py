@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from accelerated import forget_products
 
 from clgemm.core import cache
 from clgemm.hardware import trial
 from clgemm.side import preparation
-from clgemm.side.clock import class_of
 from clgemm.side.decision import Entry
 from clgemm.side.preparation import State
 
 OPERANDS = ((500, 500), (500, 1)), ((500, 500), (500, 1)), (500, 500)
 
 
-def an_entry(work=500**3, operands=OPERANDS):
-    return Entry("matmul", work, class_of("blas", work, 500), operands)
+def an_entry(size=500):
+    return Entry("matmul", (size, size, size, 1), "blas", OPERANDS)
 
 
 class Supervisor:
@@ -50,9 +50,9 @@ def supervisor(monkeypatch, tmp_path):
     """A process that has just begun, an empty cache, no setting, a supervisor that is played."""
     monkeypatch.delenv("CLGEMM_THRESHOLD")
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path / "cache"))
-    preparation.forget()
+    forget_products()
     yield Supervisor(monkeypatch)
-    preparation.forget()
+    forget_products()
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def run(entry, products, us):
     """Let NumPy make products that take so many microseconds."""
     for _ in range(products):
         entry.calls += 1
-        entry.note_host(us)
+        entry.record_host(us)
 
 
 def test_a_product_that_repeats_is_asked_for_once(supervisor, elapsed, opened):
@@ -96,7 +96,7 @@ def test_a_product_that_repeats_is_asked_for_once(supervisor, elapsed, opened):
     assert entry.is_requested
     supervisor.said[0] = {"outcome": "right", "seconds": 2e-4, "built": []}
     run(entry, 10, 1e3)
-    assert entry.expected_device().us == pytest.approx(200.0)
+    assert entry.expected_us()[1] == pytest.approx(200.0)
     assert supervisor.said == {}
 
 
@@ -111,18 +111,18 @@ def test_settings_that_start_nothing(setting, supervisor, elapsed, opened, monke
 def test_the_device_is_opened_once_that_pays(supervisor, elapsed, opened):
     """Both counts: what it has cost to be without it, and how long the program runs."""
     entry = an_entry()
-    entry.promised = 1e3
+    entry.estimate_us = 1e3
     run(entry, 60, 1e4)  # 0.54 s would have been saved
     assert opened == []
     run(entry, 60, 1e4)
     assert len(opened) == 1
-    preparation.forget()
+    forget_products()
     elapsed[0] = 3.0  # the opening would be a fifth of the program
     entry = an_entry()
-    entry.promised = 9e3
+    entry.estimate_us = 9e3
     run(entry, 800, 1e4)  # of which a quarter would have been saved
     assert len(opened) == 1
-    entry.promised = 1e3
+    entry.estimate_us = 1e3
     run(entry, 800, 1e4)  # nearly all of it
     assert len(opened) == 2
 
@@ -130,7 +130,7 @@ def test_the_device_is_opened_once_that_pays(supervisor, elapsed, opened):
 def test_a_slower_device_is_never_opened(supervisor, elapsed, opened):
     """NumPy goes on."""
     entry = an_entry()
-    entry.promised = 2e4
+    entry.estimate_us = 2e4
     run(entry, 5000, 1e4)
     assert opened == []
 
@@ -143,13 +143,13 @@ def test_the_next_run_of_a_program_opens_at_once(supervisor, elapsed, opened):
     key = supervisor.jobs[0][1]["key"]
     cache.remember(key, 1e-3)  # the child was still at work when the program ended
     state._write()
-    preparation.forget()
+    forget_products()
     elapsed[0] = 1.0
     run(an_entry(), 1, 2.1e4)  # reads what was stored
     assert opened == []
     entry = an_entry()
     preparation.state.recall(entry)
-    assert (entry.host.us, entry.promised) == (pytest.approx(1e4), pytest.approx(1e3))
+    assert (entry.host.us, entry.estimate_us) == (pytest.approx(1e4), pytest.approx(1e3))
     run(entry, 1, 1e4)
     assert len(opened) == 1
 
@@ -181,7 +181,7 @@ def test_a_device_that_no_worker_finds_is_one_warning(supervisor, elapsed, opene
         "clgemm: NumPy multiplies: no OpenCL device was found"
     ]
     assert preparation.state.reason == "no OpenCL device was found"
-    entry.promised, entry.left = 1.0, 0
+    entry.estimate_us, entry.remaining = 1.0, 0
     assert not entry.goes_to_device()
 
 
@@ -191,7 +191,7 @@ def test_a_product_that_a_worker_refuses_stays_numpys(supervisor, elapsed, opene
     run(entry, 100, 1e4)
     supervisor.said[0] = {"outcome": "refused", "reason": "cannot be built"}
     run(entry, 300, 1e4)
-    assert (len(supervisor.jobs), entry.expected_device().us, opened) == (1, 0.0, [])
+    assert (len(supervisor.jobs), entry.expected_us()[1], opened) == (1, 0.0, [])
 
 
 def test_where_no_child_starts_the_device_is_used_unchecked(supervisor, elapsed, opened):
@@ -203,9 +203,9 @@ def test_where_no_child_starts_the_device_is_used_unchecked(supervisor, elapsed,
 
 def test_a_product_waits_if_numpy_takes_longer_than_all_else(supervisor, elapsed, opened):
     """One of 20,000 a side waits for a device that nobody has prepared; one of 2000 does not."""
-    assert not an_entry(2000**3).goes_to_device()
+    assert not an_entry(2000).goes_to_device()
     assert opened == []
-    large = an_entry(20_000**3)
+    large = an_entry(20_000)
     large.host.us = 1e8
     assert large.goes_to_device()
     assert (large.waits, len(opened)) == (True, 1)

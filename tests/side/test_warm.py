@@ -7,10 +7,10 @@ import json
 import pytest
 
 import clgemm
+from clgemm.__main__ import main
 from clgemm.hardware import trial
 from clgemm.hardware.device import where
 from clgemm.records import verdicts
-from clgemm.side import warm
 
 JOBS = [["check", {}], ["family", {"family": "tiled"}], ["plan", {"problem": 1}]]
 
@@ -35,7 +35,7 @@ def answering(device, monkeypatch):
 def run(device, *arguments):
     """Run the command for a device."""
     with clgemm.device(device):
-        return warm.main(list(arguments))
+        return main(["warmup", *arguments])
 
 
 def test_each_part_is_done_and_timed(answering, device):
@@ -65,7 +65,7 @@ def test_json(answering, device, capsys):
 
 def test_an_unknown_device_is_an_error(capsys):
     """The command says which devices there are."""
-    assert warm.main(["--device", "no such device"]) == 2
+    assert main(["warmup", "--device", "no such device"]) == 2
     assert "no such device" in capsys.readouterr().err
 
 

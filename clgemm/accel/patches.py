@@ -39,7 +39,7 @@ __all__ = [
     "Call",
     "DeviceOperator",
     "Implementation",
-    "Place",
+    "Patch",
     "UnsupportedError",
     "copied",
     "disguised",
@@ -74,7 +74,7 @@ class UnsupportedError(RuntimeError):
     """clgemm.accel does not support this Python or this NumPy; nothing is patched."""
 
 
-class Place(Protocol):
+class Patch(Protocol):
     """A place in NumPy that can be patched and restored."""
 
     def put(self, replacement: Any) -> None:
@@ -294,9 +294,9 @@ def _loop_of(ufunc: np.ufunc, types: Sequence[int], loop: int) -> int | None:
     return old.value
 
 
-def _element(place: int, index: int) -> int | None:
-    """Return an element of an array of pointers, whose address is stored at `place`."""
-    array = c_void_p.from_address(place).value
+def _element(address: int, index: int) -> int | None:
+    """Return an element of an array of pointers, whose address is stored at `address`."""
+    array = c_void_p.from_address(address).value
     return c_void_p.from_address(array + index * sizeof(c_void_p)).value if array else None
 
 

@@ -1,4 +1,4 @@
-"""Side effects of NumPy's products: floating-point errors."""
+"""Floating-point errors of products, which NumPy reports: overflow and invalid operations."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def errors_of(
 
 
 def cannot_overflow(a: Any, b: Any) -> bool:
-    """Tell whether no sum of products of rows and columns can overflow, by the operands' norms.
+    """Return whether no sum of products of rows and columns can overflow, by the operands' norms.
 
     False also if an element is not finite, and for some operands where no sum overflows.
     """

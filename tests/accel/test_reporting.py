@@ -1,8 +1,7 @@
-"""Tests of the counts of products, and of the sentence that says why none ran on the device."""
+"""Tests of the report, and of the sentence that says why no product ran on the device."""
 
 from __future__ import annotations
 
-import threading
 import time
 
 import numpy as np
@@ -11,36 +10,24 @@ from accelerated import A, B
 
 import clgemm
 from clgemm.accel import enabled, report
-from clgemm.accel.failures import ERROR, FAILED, NO_DEVICE
-from clgemm.side import decision, preparation
-from clgemm.side.clock import class_of
-from clgemm.side.decision import Entry
-from clgemm.side.preparation import BEING_PREPARED
-from clgemm.side.report import DEVICE, DTYPE, SMALL, LeftOut, Report, Row, Tally
-
-OPERANDS = ((8, 8), (8, 1)), ((8, 8), (8, 1)), (8, 8)
+from clgemm.accel.failures import ERROR, FAILED, NO_DEVICE, FailedDevice
+from clgemm.accel.reporting import Report, Row
+from clgemm.side import preparation
+from clgemm.side.counts import (
+    BEING_PREPARED,
+    DTYPE,
+    HOST_FASTER,
+    NOT_OPEN,
+    SMALL,
+    UNKNOWN,
+)
 
 
 @pytest.fixture
-def entries(monkeypatch):
-    """Return the entries of products, of which there are none yet, and their state."""
+def state(monkeypatch):
+    """A program that has just begun."""
     monkeypatch.setattr(preparation, "state", preparation.State())
-    monkeypatch.setattr(preparation.state, "saw", lambda *_: None)
-    made = {}
-    monkeypatch.setattr(preparation, "entries", made)
-    monkeypatch.setattr(decision, "entries", made)
-    return made
-
-
-def entry_of(name, *times_us):
-    """Return the entry of a product that NumPy has made, in these times."""
-    made = Entry(name, 512, class_of("blas", 512, 8), OPERANDS)
-    for us in times_us:
-        made.note_host(us)
-    return made
-
-
-# Counts.
+    return preparation.state
 
 
 def test_a_profile_counts_everything(device):
@@ -54,87 +41,6 @@ def test_a_profile_counts_everything(device):
     for name in ("matmul", "dot", "inner", "ndarray.dot"):
         assert counted[(name, "size")] == 1
     assert all(row.seconds is not None for row in report().rows)
-
-
-def test_calls_are_added_by_function_and_reason(entries):
-    """Calls and times are sums by function and reason, the longest first, untimed calls last."""
-    tally = Tally()
-    tally.add("dot", SMALL, 1.0)
-    tally.add("dot", DEVICE, 0.5, 100)
-    tally.add("dot", DEVICE, 2.0, 10)
-    tally.add("matmul", SMALL, 0.25)
-    count = tally.quick("inner", DTYPE)
-    count.add(), count.add()
-    tally.quick("matmul", DTYPE)
-    assert list(tally.rows()) == [
-        Row("dot", DEVICE, 2, 2.5),
-        Row("dot", SMALL, 1, 1.0),
-        Row("matmul", SMALL, 1, 0.25),
-        Row("inner", DTYPE, 2, None),
-    ]
-    assert tally.moved() == (110, 0, 0, 0)
-
-
-def test_the_products_that_are_decided_by_times_count_too(entries):
-    """What entries count is added to the rest, under the function's name alone."""
-    tally = Tally()
-    tally.add("dot", DEVICE, 1.0)
-    tally.add("tensordot", DTYPE, 1.0)
-    for i, name in enumerate(["dot", "dot", "tensordot ((1,), (0,))", "tensordot ((0,), (0,))"]):
-        entries[i] = entry_of(name, 1e6, 1e6)
-    entries[0].note_device(5e5)
-    entries[0].size_bytes = 64
-    found = {(row.function, row.reason): (row.calls, row.seconds) for row in tally.rows()}
-    assert found == {
-        ("dot", decision.UNKNOWN): (4, 4.0),
-        ("dot", DEVICE): (2, 1.5),
-        ("tensordot", decision.UNKNOWN): (4, 4.0),
-        ("tensordot", DTYPE): (1, 1.0),
-    }
-    assert tally.moved()[0] == 64
-
-
-def test_all_counts_begin_anew(entries):
-    """A reset sets all counts to zero, also those of entries, which keep their measurements."""
-    tally = Tally()
-    tally.add("dot", DEVICE, 1.0, 100)
-    tally.add_resident(1, 2, 3)
-    tally.quick("dot", SMALL).add()
-    entries[0] = entry_of("matmul", 5.0)
-    tally.reset()
-    assert list(tally.rows()) == []
-    assert tally.moved() == (0, 0, 0, 0)
-    assert entries[0].host.us == 5.0
-    tally.quick("dot", SMALL).add()
-    assert list(tally.rows()) == [Row("dot", SMALL, 1, None)]
-
-
-def test_a_timed_call_that_fails_is_counted(entries):
-    """A timed function returns what the original returns, and counts what raises, too."""
-    tally = Tally()
-    call = tally.timed("dot", DTYPE, lambda x, *, y: x / y)
-    assert call(6, y=2) == 3
-    with pytest.raises(ZeroDivisionError):
-        call(1, y=0)
-    assert [row[:3] for row in tally.rows()] == [("dot", DTYPE, 2)]
-
-
-def test_no_call_is_lost_among_threads(entries):
-    """Calls of many threads are all counted."""
-    tally = Tally()
-    quick = tally.quick("dot", SMALL)
-
-    def work():
-        for _ in range(2000):
-            quick.add()
-            tally.add("dot", DEVICE, 0.0)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [row.calls for row in tally.rows()] == [8000, 8000]
 
 
 def test_a_report_names_the_device_that_was_used(device):
@@ -157,14 +63,6 @@ def test_a_report_names_the_device_of_the_settings(device):
             assert report().device == other.name
 
 
-def test_a_count_may_be_interrupted_by_another(entries):
-    """A signal's handler may count a product while the same thread counts another one."""
-    tally = Tally()
-    with tally._lock:
-        tally.add("dot", DEVICE, 1.0)
-    assert [row.calls for row in tally.rows()] == [1]
-
-
 # The report.
 
 
@@ -177,14 +75,14 @@ def test_a_report_in_one_line():
     assert str(found) == "3 products on GPU; on the host: 3 (size), 4 (dtype)"
     assert str(Report("", ())) == "0 products on the device; on the host: none"
     until = time.time() + 60
-    left_out = LeftOut("GPU", 2, until, "it burns")
-    more = Report("GPU", rows[:1], (left_out,), "children.", "preparing: 1 of 2 parts done, 3 s")
+    failed = FailedDevice("GPU", 2, until, "it burns")
+    more = Report("GPU", rows[:1], (failed,), "children.", "preparing: 1 of 2 parts done, 3 s")
     clock = time.strftime("%H:%M:%S", time.localtime(until))
     assert str(more) == (
         "3 products on GPU; on the host: none; preparing: 1 of 2 parts done, 3 s; GPU is not used "
         f"until {clock}, since it failed 2 times in a row: it burns; children."
     )
-    assert "it failed once: it burns" in str(left_out._replace(failures=1))
+    assert "it failed once: it burns" in str(failed._replace(failures=1))
 
 
 def test_a_notebook_shows_a_report_as_a_table():
@@ -216,9 +114,9 @@ def test_a_report_says_what_resident_arrays_saved():
         ([], "the program made no product with NumPy."),
         ([Row("dot", SMALL, 5, 0.1)], "its products are below the threshold, or take NumPy less"),
         ([Row("dot", SMALL, 5, 0.1), Row("dot", BEING_PREPARED, 5, 0.2)], "still being prepared"),
-        ([Row("dot", SMALL, 5, None), Row("dot", decision.UNKNOWN, 1, 0.2)], "were too few to com"),
-        ([Row("dot", decision.NOT_OPEN, 5, 3.0)], "to open it takes longer than it would have"),
-        ([Row("dot", decision.HOST_FASTER, 5, 3.0)], "NumPy is faster at its products than the d"),
+        ([Row("dot", SMALL, 5, None), Row("dot", UNKNOWN, 1, 0.2)], "were too few to com"),
+        ([Row("dot", NOT_OPEN, 5, 3.0)], "to open it takes longer than it would have"),
+        ([Row("dot", HOST_FASTER, 5, 3.0)], "NumPy is faster at its products than the d"),
         ([Row("dot", SMALL, 5, 9.0), Row("dot", NO_DEVICE, 5, 0.1)], "no OpenCL device works: "),
         (
             [Row("dot", SMALL, 5, 9.0), Row("dot", FAILED, 5, 0.1)],
@@ -230,7 +128,7 @@ def test_a_report_says_what_resident_arrays_saved():
         ([Row("dot", "memory layout", 5, 0.1)], "the reason is 'memory layout'"),
     ],
 )
-def test_each_reason_has_its_sentence(rows, said, entries):
+def test_each_reason_has_its_sentence(rows, said, state):
     """The sentence names a fault, or else the reason of the products that took longest."""
     sentence = Report("", tuple(rows)).why_nothing
     assert sentence.startswith("Nothing was offloaded: ")
@@ -239,18 +137,18 @@ def test_each_reason_has_its_sentence(rows, said, entries):
     assert Report("GPU", (*rows, Row("dot", "", 1, 0.1))).why_nothing == ""
 
 
-@pytest.mark.parametrize("reason", [BEING_PREPARED, decision.UNKNOWN])
-def test_what_helps_is_named(reason, entries):
+@pytest.mark.parametrize("reason", [BEING_PREPARED, UNKNOWN])
+def test_what_helps_is_named(reason, state):
     """If the device was not ready, the sentence names the command and the option that help."""
     sentence = Report("", (Row("dot", reason, 5, 1.0),)).why_nothing
     assert "'python -m clgemm warmup'" in sentence
     assert "--threshold N" in sentence
 
 
-def test_a_device_that_cannot_be_used_is_the_reason(entries):
+def test_a_device_that_cannot_be_used_is_the_reason(state):
     """If the preparation has found no device, the sentence says what it has found."""
-    preparation.state.reason = "no OpenCL device was found here"
-    for reason in (BEING_PREPARED, decision.UNKNOWN):
+    state.reason = "no OpenCL device was found here"
+    for reason in (BEING_PREPARED, UNKNOWN):
         sentence = Report("", (Row("dot", reason, 5, 1.0),)).why_nothing
         assert sentence == "Nothing was offloaded: no OpenCL device was found here."
 

@@ -10,7 +10,7 @@ import numpy.testing  # at once: it may not be imported by a Python that a test 
 import pytest
 from accelerated import EXACT, OTHER, SQUARE, SQUARE_EXACT, A, B
 
-from clgemm.accel import enabled, places, report, session
+from clgemm.accel import enabled, patches, report, session
 
 
 @pytest.mark.parametrize(
@@ -28,16 +28,16 @@ def test_unknown_pythons_and_numpys_are_refused(broken, message, monkeypatch):
     """An unsupported Python or NumPy is refused before anything is patched."""
     for name, value in broken.items():
         owner, _, attribute = name.rpartition(".")
-        monkeypatch.setattr(getattr(places, owner) if owner else places, attribute, value)
+        monkeypatch.setattr(getattr(patches, owner) if owner else patches, attribute, value)
     with pytest.raises(RuntimeError, match=message):
-        session._Places()
+        session._Patches()
     np.testing.assert_array_equal(A @ B, EXACT)
 
 
 def test_a_function_of_another_make_is_refused():
     """A function that does not store its implementation as NumPy's do is refused."""
     with pytest.raises(RuntimeError, match="does not store its implementation"):
-        places.Implementation(len)
+        patches.Implementation(len)
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
