@@ -54,7 +54,9 @@ def test_an_overlap_is_seen_each_time(planned, placed, function):
         x, y = placed(a.copy()), placed(b.copy())
         result = FUNCTIONS[function](x, y, x if first else y)
         np.testing.assert_array_equal(got(result), a @ b)
-    assert len(planned) == 3
+    # NumPy's functions copy such a result from a new array: a product that is known.
+    is_known = isinstance(x, np.ndarray) and function != "sgemm"
+    assert len(planned) == (1 if is_known else 3)
 
 
 def test_errors_come_as_the_first_time(planned, device):

@@ -10,8 +10,7 @@ from injection import TRANSFER
 from whole_numbers import FUNCTIONS, whole
 
 import clgemm
-from clgemm import accel, blas, products
-from clgemm.accel import hooks
+from clgemm import accel, blas, numpy_rules, products
 from clgemm.transfer import call_cache, multiply
 
 
@@ -27,7 +26,7 @@ def counted(monkeypatch):
 
         return call
 
-    for module in (blas, products, hooks, multiply, call_cache):
+    for module in (blas, numpy_rules, products, multiply, call_cache):
         for name in ("chosen_precision", "call_signature"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, counting(name, getattr(module, name)))
