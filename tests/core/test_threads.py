@@ -207,6 +207,7 @@ def test_the_thread_that_forks_may_hold_it():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer that signals")
 def test_a_signal_handlers_exception_does_not_leave_it_taken():
     """Wherever it comes, another thread can take the lock afterwards."""
@@ -223,7 +224,7 @@ def test_a_signal_handlers_exception_does_not_leave_it_taken():
         while time.monotonic() < end:
             try:
                 signal.setitimer(signal.ITIMER_REAL, 1e-4)
-                while True:
+                while time.monotonic() < end:  # a callback of Python's may lose an exception
                     with lock:
                         pass
             except Stop:  # noqa: PERF203 - each one is another try
