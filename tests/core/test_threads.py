@@ -216,10 +216,11 @@ def test_a_signal_handlers_exception_does_not_leave_it_taken():
         pass
 
     def stop(*_):
-        raise Stop
+        if time.monotonic() < end:
+            raise Stop
 
-    lock, before = ForkableLock(), signal.signal(signal.SIGALRM, stop)
     end, stopped = time.monotonic() + 0.5, 0
+    lock, before = ForkableLock(), signal.signal(signal.SIGALRM, stop)
     try:
         while time.monotonic() < end:
             try:
