@@ -65,7 +65,7 @@ STAGES = {
     "split_k": ((KERNEL_TESTS, "slices or skinny or edges"), (PUBLIC, "")),
     "tiled": ((KERNEL_TESTS, "tiled or packing or edges"),),
     "planning": ((PLANS, ""), (PUBLIC, ""), CUT),
-    "core": ((PLANS, ""), (PUBLIC, ""), CUT, ("tests/runtime/transfer", "")),
+    "core": ((PLANS, ""), (PUBLIC, ""), CUT, ("tests/transfer", "")),
 }
 ALL = (("tests/kernels", ""),)  # of a family that needs a GPU
 NOT_COUNTED = ("tests/kernels/test_sources.py", "tests/kernels/tensor_core")
