@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from clgemm.core.plan import LAST_ITEM
 from clgemm.core.problem import Layout
-from clgemm.kernels.mirror.plan import MirrorConfig, mirror_plan
+from clgemm.kernels.mirror.plan import MirrorConfig, MirrorTileConfig, mirror_plan
 from clgemm.runtime.operands import Matrix
 from clgemm.runtime.workspace import workspace
 
@@ -45,15 +45,21 @@ def test_one_triangle_is_copied_to_the_other(device, batch, n, data):
 
 def test_launches_fit_every_device(device):
     """Large batches are cut; small work-groups have smaller tiles."""
-    limits = device.limits
+    limits = replace(device.limits, vector_width=1)
     steps = mirror_plan(Layout((70_000, 900, 900), (810_000, 900, 1), 64), limits).steps
     assert len(steps) > 1
     assert all(step.groups * step.config.items <= LAST_ITEM for step in steps)
     (step,) = mirror_plan(Layout((9, 9), (9, 1), 4), replace(limits, work_group_size=16)).steps
     assert step.config.items <= 16
+    on_cpu = replace(device.limits, vector_width=16)
+    steps = mirror_plan(Layout((2**23, 900, 900), (810_000, 900, 1), 64), on_cpu).steps
+    assert len(steps) > 1
+    assert all(step.groups <= LAST_ITEM and step.config.items == 1 for step in steps)
     assert not list(step.config.problems())
 
 
-@pytest.mark.parametrize(("side", "rows"), [(0, 1), (8, 3)])
-def test_wrong_sizes_have_a_problem(side, rows):
-    assert list(MirrorConfig(side, rows).problems())
+@pytest.mark.parametrize(
+    "config", [MirrorConfig(0, 1), MirrorConfig(8, 3), MirrorTileConfig(0), MirrorTileConfig(8)]
+)
+def test_wrong_sizes_have_a_problem(config):
+    assert list(config.problems())
