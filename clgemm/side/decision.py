@@ -190,6 +190,8 @@ class Entry:
 
         No trial begins by that.
         """
+        if self.reason == DTYPE:  # rejected, for good
+            return False
         host, device = self.expected_us()
         is_open = preparation.state.is_open
         if not device or (is_open and not (host and self.is_ready)):

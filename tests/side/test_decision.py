@@ -177,7 +177,7 @@ def test_calls_are_counted_under_the_functions_name(open_state, monkeypatch):
 
 
 def test_a_product_that_the_device_rejects_is_numpys(open_state, monkeypatch):
-    """The reason says that it is the dtype, and the next products are not even timed."""
+    """The reason says that it is the dtype, and no later product asks the device again."""
     entry = Program(300.0, 100.0, 100.0).entry
     entry.record_host(300.0)
     entry.remaining = 0
@@ -186,6 +186,11 @@ def test_a_product_that_the_device_rejects_is_numpys(open_state, monkeypatch):
     entry.record_host(300.0)
     assert entry.reason == DTYPE
     assert not entry.goes_to_device()
+    for _ in range(100):
+        entry.remaining = 0  # as after a product that takes long
+        assert not entry.goes_to_device()
+        entry.record_host(3e4)
+    assert entry.reason == DTYPE
 
 
 def test_kernels_that_are_missing_make_the_product_numpys(open_state, monkeypatch):
