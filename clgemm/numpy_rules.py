@@ -6,6 +6,7 @@ matrices. NumPy itself answers calls that are wrong, and those that no device co
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,7 @@ from clgemm.runtime.operands import (
     rearranged,
     transposed,
     updatable,
+    usable_in_place,
     view,
 )
 
@@ -36,7 +38,6 @@ __all__ = [
     "LEAST_SIZE",
     "Batches",
     "Request",
-    "as_matrix_of",
     "dot_batches",
     "is_float32",
     "matmul_batches",
@@ -46,7 +47,6 @@ __all__ = [
     "of_matmul",
     "of_tensordot",
     "summed_axes",
-    "unwrapped",
 ]
 
 FLOAT32 = np.dtype(np.float32)
@@ -119,7 +119,8 @@ class Request(NamedTuple):
     shape, axes : tuple
         Of the result, as in `Batches`.
     operands : callable
-        Returns the rows and columns of `Batches`. It may copy.
+        Returns the rows and columns of `Batches`; for float32 as arrays that kernels can index. It
+        may copy, once.
     order, strides : str, tuple of int or None
         The memory order of a new array for the result, or strides that have the order of its axes.
     reshaped : tuple of int or None
@@ -179,8 +180,7 @@ class Request(NamedTuple):
         rows, columns = self.operands()
         result = self.out if self.is_direct else self._allocated()
         if self.dtype == FLOAT32:
-            x, y = float32_operand(rows, "a"), float32_operand(columns, "b")
-            _multiply(x, y, self.matrices(result))
+            _multiply(rows, columns, self.matrices(result))
             return result
         from clgemm.runtime import exact
 
@@ -197,7 +197,9 @@ class Request(NamedTuple):
             return self.out
         if self.reshaped is not None:
             return result.reshape(self.reshaped)
-        return result.view(np.memmap) if self.is_mapped and result.ndim else unwrapped(result, None)
+        if not result.ndim:
+            return result[()]  # others are not indexed: a view would not own its memory
+        return result.view(np.memmap) if self.is_mapped else result
 
     def matrices(self, result: Any) -> Any:
         """Return a view of the result, or of an array of its shape, as a batch of matrices."""
@@ -347,7 +349,9 @@ def _request(
     strides: tuple[int, ...] | None,
 ) -> Request | None:
     """Return a request of either sort; None if it is an exact one that is too small."""
-    if dtype != FLOAT32:
+    if dtype == FLOAT32:
+        operands = _as_float32(operands)
+    else:
         if math.prod(sizes) < max(LEAST_WORK, 1):
             return None
         name = f"{name} {a.dtype.str[1:]}{b.dtype.str[1:]}{dtype.str[1:]}"
@@ -357,9 +361,20 @@ def _request(
     )
 
 
+def _as_float32(operands: Callable[[], tuple[Any, Any]]) -> Callable[[], tuple[Any, Any]]:
+    """Return a function that returns operands as arrays that kernels can index as float32."""
+
+    @functools.cache
+    def converted() -> tuple[Any, Any]:
+        rows, columns = operands()
+        return float32_operand(rows, "a"), float32_operand(columns, "b")
+
+    return converted
+
+
 def _are_plain(a: Any, b: Any, out: Any) -> bool:
     """Return whether all are float32 matrices of fitting shapes, as most are; `out` may be None."""
-    if not (type(a) is type(b) is np.ndarray and a.dtype is b.dtype is FLOAT32):
+    if not (type(a) is type(b) is np.ndarray and usable_in_place(a) and usable_in_place(b)):
         return False
     if not (a.ndim == b.ndim == 2 and a.shape[1] == b.shape[0]):
         return False
@@ -530,7 +545,7 @@ class TensordotParts(NamedTuple):
         (free_a, free_b), (summed_a, summed_b) = self.free, self.summed
         rows = rearranged(self.a, [*free_a, *summed_a])
         columns = rearranged(self.b, [*summed_b, *free_b])
-        return as_matrix_of(rows, len(free_a)), as_matrix_of(columns, len(summed_b))
+        return _as_matrix_of(rows, len(free_a)), _as_matrix_of(columns, len(summed_b))
 
 
 def tensordot_parts(
@@ -577,7 +592,7 @@ def summed_axes(x: AnyArray, y: AnyArray, axes: Any) -> tuple[list[int], list[in
     return (one, other) if valid else None
 
 
-def as_matrix_of(x: AnyArray, split: int) -> AnyArray:
+def _as_matrix_of(x: AnyArray, split: int) -> AnyArray:
     """Return an array as a matrix whose rows are its first `split` axes; a view if possible."""
     shape = math.prod(x.shape[:split]), math.prod(x.shape[split:])
     if not is_device(x):
@@ -590,14 +605,6 @@ def as_matrix_of(x: AnyArray, split: int) -> AnyArray:
 
         return view(duplicate(x, "C", x.queue), shape, (shape[1], 1))
     return view(x, shape, (rows, columns))
-
-
-def unwrapped(result: AnyArray, out: Any) -> Any:
-    """Return a result as NumPy does: a host array without dimensions becomes a scalar."""
-    # Other arrays are not indexed: that would give a view, which does not own its memory.
-    if out is None and isinstance(result, np.ndarray) and not result.ndim:
-        return result[()]
-    return result
 
 
 def is_scattered(x: AnyArray) -> bool:

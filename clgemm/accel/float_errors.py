@@ -58,11 +58,7 @@ def reports() -> Reports:
     )
 
 
-def errors_of(
-    c: Any,
-    factors: tuple[Any, Any],
-    operands: Callable[[], tuple[Any, Any]],
-) -> FloatErrors:
+def errors_of(c: Any, a: Any, b: Any) -> FloatErrors:
     """Return the floating-point errors of the device's product.
 
     They are looked for if somebody watches: see `clgemm.runtime.finite`.
@@ -71,11 +67,8 @@ def errors_of(
     ----------
     c : ndarray, shape (..., m, n)
         The product.
-    factors : tuple of ndarray
-        The elements of a and of b, in any shape.
-    operands : callable
-        Returns a and b, of shapes (..., m, k) and (..., k, n). It is called only if an element of
-        the product may not be finite.
+    a, b : ndarray, shapes (..., m, k) and (..., k, n)
+        The operands. Their batches broadcast to that of `c`.
     """
     from clgemm.hardware.choice import chosen
     from clgemm.runtime.finite import is_finite, watch
@@ -83,9 +76,9 @@ def errors_of(
     seen = watch()
     if seen is None or not c.size or seen.elements == c.size:
         return NO_ERRORS
-    if factors[0].size + factors[1].size < c.size and cannot_overflow(*factors):
+    if a.size + b.size < c.size and cannot_overflow(a, b):
         return NO_ERRORS
-    return NO_ERRORS if is_finite(c, chosen()[0]) else _float_errors(*operands(), c)
+    return NO_ERRORS if is_finite(c, chosen()[0]) else _float_errors(a, b, c)
 
 
 def cannot_overflow(a: Any, b: Any) -> bool:

@@ -369,9 +369,7 @@ class Hooks:
             stack.enter_context(watched(reports_errors))
             result, errors = request.computed(), NO_ERRORS
             if not request.dtypes:
-                c = request.matrices(result)
-                a, b = (np.asarray(x, FLOAT32) for x in (request.a, request.b))
-                errors = errors_of(c, (a, b), request.operands)
+                errors = errors_of(request.matrices(result), *request.operands())
             delivered = request.delivered(result)
             self._failures.worked()
             if self._settings.profile:

@@ -53,6 +53,23 @@ def harmless():
 PRODUCTS = {"matmul": np.matmul, "operator": lambda a, b: a @ b, "dot": np.dot}
 
 
+def test_operands_that_are_converted_warn_once(device):
+    """An element that float32 cannot hold is a warning of the conversion, as in NumPy, alone."""
+    a, b = np.full((40, 30), 1e300), np.ones((30, 20), np.float32)
+
+    def messages():
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            np.matmul(a, b, dtype=np.float32, casting="unsafe")
+        # NumPy's BLAS may call infinity times its padding invalid.
+        return [text for text in (str(each.message) for each in found) if "overflow" in text]
+
+    plain = messages()
+    assert plain == ["overflow encountered in cast"]
+    with offloading(1):
+        assert messages() == plain
+
+
 @pytest.mark.parametrize("product", PRODUCTS)
 @pytest.mark.parametrize("operands", [overflowing, invalid, harmless])
 def test_floating_point_warnings(product, operands, device):
