@@ -135,12 +135,12 @@ class Costs:
 
 # Fitted on an NVIDIA H200, driver 580.159, by docs/family_costs.py to docs/measured/families_h200*,
 # and for the copies of the tiled family also to families_h100*, where an H100's memory counted for
-# 0.72 of an H200's. Some are not the fit's. Tiles of 128 x 64 without copies cost 2 % more, so that
-# 1000 and 1001 cubed have plans that were measured as fast; tiles of 64 x 64 x 16 with copies cost
-# 4 % less, since their copies of single floats do not count. Those of outer products are from 14 of
-# them. narrow_fused_us and narrow_slice_us are by hand, since the fit cannot tell them apart.
-# tensor_wide is 6 % less than in the fit, which is right for products of 1e10 multiply-adds and
-# more.
+# 0.72 of an H200's. Those of outer products are from 14 of them. Some are set by hand:
+# - tiles of 128 x 64 without copies cost 2 % more than in the fit, so that 1000 and 1001 cubed have
+#   plans that were measured as fast;
+# - tiles of 64 x 64 x 16 with copies cost 4 % less, since copies of single floats do not count;
+# - tensor_wide is 6 % less, which is right for products of 1e10 multiply-adds and more;
+# - narrow_fused_us and narrow_slice_us, which the fit cannot tell apart.
 H200 = Costs()
 
 
@@ -187,8 +187,7 @@ class CpuCosts:
 # Fitted on two cores of an AMD EPYC (Zen 4) under PoCL 3.1 and Intel's runtime 2026.2, 2026-11-23,
 # by docs/family_costs.py to docs/measured/families_cpu_pocl and families_cpu_intel; blocked_vectors
 # and stored to those of them with k above 100, and to families_cpu_pocl_short and
-# families_cpu_intel_short on a Zen 5, 2026-11-25. The plan with the least expected time takes 1.03
-# times as long as the fastest (1.27 and 1.17 at the 95th percentile).
+# families_cpu_intel_short on a Zen 5, 2026-11-25. docs/performance.md says how well they fit.
 POCL = CpuCosts()
 INTEL = CpuCosts(
     start_us=12.2,
@@ -210,11 +209,9 @@ INTEL = CpuCosts(
     direct_step_us=0.00327,
     direct_strided=0.674,
 )
-# PoCL 3.0 from PyPI, whose compiler is older, on two cores of an Intel Xeon (Sapphire Rapids). With
-# few rows its code takes twice the time of PoCL 3.1's. Fitted to families_xeon_pocl_3_0_first and
-# _again, 580 random products of 1e5 to 4e8 multiply-adds, 2026-11-27, without the time of a call.
-# Fitted to the first file alone, the plan with the least expected time takes 1.03 times as long as
-# the fastest for the second (1.22 at the 95th percentile), and by PoCL's above 1.11 (2.15).
+# PoCL 3.0 from PyPI, whose compiler is older: with few rows its code takes twice the time of PoCL
+# 3.1's. Fitted on two cores of an Intel Xeon (Sapphire Rapids), 2026-11-27, to
+# families_xeon_pocl_3_0_first and _again, without the time of a call.
 POCL_3_0 = CpuCosts(
     blocked_vectors=7090.0,
     packed=1040.0,

@@ -9,9 +9,15 @@ from typing import NamedTuple
 from clgemm.core.plan import LAST_ITEM, Argument, Element, Plan, Slot, Step, ceil_div, round_up
 from clgemm.core.problem import FLOAT_BYTES, Layout, Problem
 
-__all__ = ["bounded", "upper_triangle"]
+__all__ = ["GRAIN", "bounded", "half_of", "upper_triangle"]
 
-GRAIN = 128  # rows or columns: a long axis is divided at a multiple of this, into whole tiles
+GRAIN = 128  # elements: long axes are cut at multiples of this, into whole tiles of the kernels
+
+
+def half_of(size: int) -> int:
+    """Return about half of an axis: whole grains, if it is long."""
+    half = ceil_div(size, 2)
+    return half if half <= GRAIN else round_up(half, GRAIN)
 
 
 def bounded(make: Callable[[Problem], Plan], problem: Problem) -> Plan:
@@ -36,7 +42,7 @@ def upper_triangle(make: Callable[[Problem], Plan], problem: Problem, rows: int)
     Parameters
     ----------
     make : callable
-        As for `bounded`.
+        Returns the plan of a block, which every device accepts.
     """
     made, operands = _in_parts(make, problem)
     axis = len(problem.c.batch)
@@ -49,7 +55,7 @@ def upper_triangle(make: Callable[[Problem], Plan], problem: Problem, rows: int)
             part, further = part.part(axis + 1, start, problem.n)
             parts.append(part)
             origins[operand.slot] = first + further
-        plans.append((_bounded(made, tuple(parts)), origins))
+        plans.append((made(*(part.layout for part in parts)), origins))
     return _joined(plans)
 
 
@@ -110,9 +116,7 @@ def _bounded(make: Callable[..., Plan], operands: tuple[_Operand, ...]) -> Plan:
     longest = max(shape)
     if longest == 1 or all(step.groups * step.config.items <= LAST_ITEM for step in made.steps):
         return made
-    axis, half = shape.index(longest), ceil_div(longest, 2)
-    if half > GRAIN:
-        half = round_up(half, GRAIN)
+    axis, half = shape.index(longest), half_of(longest)
     plans = []
     for start, stop in ((0, half), (half, longest)):
         parts, firsts = zip(*(x.part(axis, start, stop) for x in operands), strict=True)

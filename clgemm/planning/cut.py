@@ -19,11 +19,11 @@ from clgemm.core.plan import Plan, ceil_div, round_up
 from clgemm.core.problem import FLOAT_BYTES, Layout, Problem
 from clgemm.core.transfer import cuts
 from clgemm.hardware.device import Device
+from clgemm.planning.bounded import GRAIN, half_of
 from clgemm.planning.planner import plan_of
 
 __all__ = ["Part", "is_cut", "parts", "takes_seconds"]
 
-GRAIN = 128  # elements: long axes are cut at multiples of this, into whole tiles of the kernels
 LEAST_SIDE = 256  # of a part, where C has as much: narrower ones are slower on every device
 # Multiply-adds of a part: of a CPU per compute unit, and in all where the CPU plays a GPU. A core
 # of an EPYC computes so many in 0.6 seconds (PoCL 3.0, 2026-11).
@@ -182,9 +182,7 @@ def _boxes(
         return
     axis = widest.index(max(widest))
     start, stop = box[axis]
-    half = ceil_div(stop - start, 2)
-    if half > GRAIN:
-        half = round_up(half, GRAIN)
+    half = half_of(stop - start)
     for part in ((start, start + half), (start + half, stop)):
         yield from _boxes([*box[:axis], part, *box[axis + 1 :]], strides, most)
 

@@ -353,8 +353,8 @@ def _key(name: str, a: Any, b: Any, out: Any) -> Any:
     if own_transpose(a, b):
         key = (*key, "symmetric")
     if preparation.may_hold and preparation.may_hold[0]():
-        regions = sys.modules["clgemm.transfer.resident"]
-        key = (*key, bool(regions.containing(a)), bool(regions.containing(b)))
+        resident = sys.modules["clgemm.transfer.resident"]
+        key = (*key, bool(resident.containing(a)), bool(resident.containing(b)))
     return key
 
 
