@@ -17,6 +17,7 @@ import numpy as np
 from clgemm.core.precision import chosen_precision
 from clgemm.core.problem import broadcast_batch, merged
 from clgemm.core.threads import RejectedError
+from clgemm.hardware.runtimes import may_have_gpu
 from clgemm.runtime import kept_memory
 from clgemm.runtime.operands import (
     AnyArray,
@@ -35,9 +36,13 @@ __all__ = [
     "EXACT",
     "EXACT_KIND",
     "FLOAT32",
+    "FLOAT64",
     "LEAST_SIZE",
+    "LEAST_SIZES",
+    "NEVER",
     "Batches",
     "Request",
+    "devices_multiply",
     "dot_batches",
     "is_float32",
     "matmul_batches",
@@ -50,11 +55,15 @@ __all__ = [
 ]
 
 FLOAT32 = np.dtype(np.float32)
-# What NumPy multiplies by plain loops, and CPU devices exactly: integers, booleans and float16.
+FLOAT64 = np.dtype(np.float64)
+# What NumPy multiplies by plain loops, and devices exactly: integers, booleans and float16.
 EXACT = frozenset(map(np.dtype, "?bBhHiIlLqQe"))
-EXACT_KIND = "exact"  # the first word of the kind of such products
-# The elements of A times those of B below which NumPy computes all of them: 64 x 64 by 64 x 64.
+EXACT_KIND = "exact"  # the first word of the kind of products of other dtypes than float32
+# The elements of A times those of B below which NumPy computes all of these: 64 x 64 by 64 x 64;
+# and the same by dtype. NumPy has a BLAS for float64, so that takes a GPU, and 1024 x 1024.
 LEAST_SIZE = 2**24
+LEAST_SIZES = dict.fromkeys(EXACT, LEAST_SIZE) | ({FLOAT64: 2**40} if may_have_gpu() else {})
+NEVER = 2**128
 LEAST_WORK = 2**17  # multiply-adds, the same once these are known
 # Another subclass may define products of its own.
 ARRAYS = np.ndarray, np.memmap
@@ -182,10 +191,10 @@ class Request(NamedTuple):
         if self.dtype == FLOAT32:
             _multiply(rows, columns, self.matrices(result))
             return result
-        from clgemm.runtime import exact
+        from clgemm.transfer.multiply import multiply_exactly
 
-        exact.multiply(rows, columns, self.matrices(result))
-        if self.dtype.kind == "f" and not np.isfinite(result).all():
+        multiply_exactly(rows, columns, self.matrices(result))
+        if self.dtype == np.float16 and not np.isfinite(result).all():
             raise RejectedError("a result is not finite: NumPy may warn of it")
         return result
 
@@ -401,9 +410,16 @@ def _loop(a: Any, b: Any, dtype: Any = None, casting: Any = "same_kind") -> np.d
         return None
     if found == FLOAT32:
         return FLOAT32
-    if a.size * b.size < max(LEAST_SIZE, 1):
+    if a.size * b.size < max(LEAST_SIZES.get(found, NEVER), 1):
         return None
-    return found if EXACT.issuperset((a.dtype, b.dtype, found)) else None
+    return found if devices_multiply(a.dtype, b.dtype, found) else None
+
+
+def devices_multiply(a: np.dtype[Any], b: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
+    """Return whether devices multiply two dtypes in a third one that is not float32."""
+    if dtype == FLOAT64:
+        return all(x in (FLOAT32, FLOAT64) or x in EXACT for x in (a, b))
+    return EXACT.issuperset((a, b, dtype))
 
 
 def _fits(out: Any, dtype: np.dtype[Any], casting: Any) -> bool:

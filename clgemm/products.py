@@ -20,6 +20,7 @@ from clgemm.numpy_rules import (
     FLOAT32,
     Batches,
     Request,
+    devices_multiply,
     dot_batches,
     matmul_batches,
     numpys,
@@ -81,8 +82,8 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     ----------
     a, b : array_like or pyopencl.array.Array, shapes (..., k) and (..., k, n) or (k,)
         float32 arrays are multiplied on the device if that is faster. So are integers, booleans
-        and float16 in host memory, bit for bit as NumPy's, by CPU devices. NumPy multiplies all
-        other dtypes.
+        and float16, bit for bit as by NumPy, and float64 by GPUs. NumPy multiplies all other
+        dtypes. Device arrays may have any of these dtypes.
     out : array, shape ``a.shape[:-1] + b.shape[:-2] + b.shape[-1:]``, optional
         C-contiguous and of the result's dtype. It may overlap `a` and `b`.
 
@@ -96,7 +97,8 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     ValueError
         If the shapes disagree, or `out` does not fit.
     TypeError
-        If host and device operands are mixed, or a device array is not float32.
+        If host and device operands are mixed, or devices do not multiply the dtypes of device
+        arrays.
     """
     if _are_float32(a, b, out) and not is_ruled():
         if _is_numpys_dot(a, b, out):
@@ -158,7 +160,8 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
         May have any strides, and may overlap `a` and `b`. The result is converted to its dtype as
         by NumPy.
     **keywords
-        NumPy's other arguments, such as `dtype` and `axes`. Device arrays accept none.
+        NumPy's other arguments, such as `dtype` and `axes`. Device arrays accept `dtype` and
+        `casting`.
 
     Returns
     -------
@@ -188,10 +191,9 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
 def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
     target = out[0] if isinstance(out, tuple) and len(out) == 1 else out
     if is_device(a) or is_device(b) or is_device(target):
-        if keywords:
-            names = ", ".join(sorted(keywords))
-            raise TypeError(f"matmul of device arrays does not accept {names}")
-        return _on_queue("matmul", matmul_batches, a, b, target)
+        if others := ", ".join(sorted(keywords.keys() - {"dtype", "casting"})):
+            raise TypeError(f"matmul of device arrays does not accept {others}")
+        return _on_queue("matmul", matmul_batches, a, b, target, **keywords)
     request = of_matmul((a, b), {**keywords, "out": target})
     if request is None:
         return np.matmul(a, b, out=out, **keywords)
@@ -229,12 +231,12 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
 @_numpys_if_nested(np.tensordot)
 def _tensordot(a: Any, b: Any, axes: Any) -> Any:
     if is_device(a) or is_device(b):
-        x, y, queue = _device_operands(a, b, None)
+        x, y, queue, dtype = _device_operands("tensordot", a, b, None)
         summed = summed_axes(x, y, axes)
         assert summed is not None, "wrong axes of device arrays raise an error"
         parts = tensordot_parts(x, y, summed)
         rows, columns = parts.matrices()
-        result = allocated(x, parts.sizes[:2], "C", queue)
+        result = allocated(x, parts.sizes[:2], "C", queue, dtype)
         _multiply(rows, columns, result, queue, None)
         return result.reshape(parts.shape)
     request = of_tensordot(a, b, axes)
@@ -288,7 +290,13 @@ def _are_float32(a: Any, b: Any, out: Any) -> bool:
 
 
 def _on_queue(
-    function: str, batches: Callable[[Any, Any], Batches], a: Any, b: Any, out: Any
+    function: str,
+    batches: Callable[[Any, Any], Batches],
+    a: Any,
+    b: Any,
+    out: Any,
+    dtype: Any = None,
+    casting: Any = "same_kind",
 ) -> AnyArray:
     """Enqueue a product of device arrays, and return the array for its result.
 
@@ -296,11 +304,15 @@ def _on_queue(
     ----------
     batches : callable
         Returns the operands as batches of matrices.
+    dtype, casting : object, optional
+        As for `numpy.matmul`.
     """
-    precision, made, signature = _repeated(function, a, b, out)
+    precision, made, signature = (
+        _repeated(function, a, b, out) if dtype is None else (None, None, None)
+    )
     if made is not None:
         return made
-    x, y, queue = _device_operands(a, b, out)
+    x, y, queue, dtype = _device_operands(function, a, b, out, dtype, casting)
     axis = -1 if function == "inner" else -2
     if not (x.ndim and y.ndim and x.shape[-1] == y.shape[axis if y.ndim > 1 else 0]):
         place = "last" if function == "inner" else "last but one"
@@ -311,8 +323,8 @@ def _on_queue(
     if function == "inner" and y.ndim > 1:
         y = transposed(y)
     rows, columns, _, shape, axes = batches(x, y)
-    require_out(out, shape)
-    result = allocated(x, shape, "C", queue) if out is None else out
+    require_out(out, shape, dtype)
+    result = allocated(x, shape, "C", queue, dtype) if out is None else out
     bound = _multiply(rows, columns, rearranged(result, axes), queue, precision)
     if signature is not None:
         from clgemm.transfer.call_cache import remember
@@ -321,10 +333,34 @@ def _on_queue(
     return result
 
 
-def _device_operands(a: Any, b: Any, out: Any) -> tuple[AnyArray, AnyArray, cl.CommandQueue | None]:
-    """Return two device arrays, which are of float32, and their queue."""
+def _device_operands(
+    function: str, a: Any, b: Any, out: Any, dtype: Any = None, casting: Any = "same_kind"
+) -> tuple[AnyArray, AnyArray, cl.CommandQueue | None, np.dtype[Any]]:
+    """Return two device arrays, their queue, and the dtype in which they are multiplied.
+
+    Raises
+    ------
+    TypeError
+        If devices do not multiply their dtypes in that dtype.
+    """
     queue = common_queue({"a": a, "b": b} | ({} if out is None else {"out": out}), None)
-    return float32_operand(a, "a"), float32_operand(b, "b"), queue
+    if dtype is None and (a.dtype == FLOAT32 or b.dtype == FLOAT32) and a.dtype != b.dtype:
+        # An operand would be converted, which takes device memory without being asked for.
+        return float32_operand(a, "a"), float32_operand(b, "b"), queue, FLOAT32
+    found = np.dtype(np.promote_types(a.dtype, b.dtype) if dtype is None else dtype)
+    for name, x in (("a", a), ("b", b)):
+        if not np.can_cast(x.dtype, found, casting):
+            raise TypeError(
+                f"{function} cannot cast {name} from {x.dtype} to {found} with casting={casting!r}"
+            )
+    if found == FLOAT32:
+        return float32_operand(a, "a"), float32_operand(b, "b"), queue, FLOAT32
+    if not devices_multiply(a.dtype, b.dtype, found):
+        raise TypeError(
+            f"devices do not multiply {a.dtype} and {b.dtype} in {found}: float32, float64, "
+            "float16, integers and booleans only"
+        )
+    return a, b, queue, found
 
 
 def _again(a: Any, b: Any, out: Any) -> bool:
@@ -335,8 +371,11 @@ def _again(a: Any, b: Any, out: Any) -> bool:
 
 
 def _multiply(x: AnyArray, y: AnyArray, c: AnyArray, queue: Any, precision: str | None) -> Any:
-    from clgemm.transfer.multiply import multiply
+    """Enqueue a product of device arrays; return what repeats it if that is known."""
+    from clgemm.transfer.multiply import multiply, multiply_exactly
 
+    if c.dtype != FLOAT32:
+        return multiply_exactly(x, y, c)
     return multiply(1.0, x, y, 0.0, c, queue=queue, precision=precision)
 
 

@@ -223,6 +223,7 @@ def search(seeds, seconds):
 def everything_on_the_device():
     """Have small products of integers go there, too."""
     numpy_rules.LEAST_SIZE = numpy_rules.LEAST_WORK = 0
+    numpy_rules.LEAST_SIZES.update(dict.fromkeys(numpy_rules.LEAST_SIZES, 0))
 
 
 def main():

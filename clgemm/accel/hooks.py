@@ -30,8 +30,9 @@ from clgemm.accel.float_errors import NO_ERRORS, FloatErrors, errors_of, raise_a
 from clgemm.accel.patches import disguised
 from clgemm.core.threads import RejectedError
 from clgemm.numpy_rules import (
-    EXACT,
     FLOAT32,
+    LEAST_SIZES,
+    NEVER,
     Request,
     is_float32,
     of_dot,
@@ -98,7 +99,7 @@ class Hooks:
     def operator(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return a replacement of ``ndarray.__matmul__``, whose overhead counts most."""
         host, array, is_numpys = self._host, np.ndarray, self._quick_test("matmul")
-        other = counts.counter("matmul", DTYPE).add
+        other, least = counts.counter("matmul", DTYPE).add, LEAST_SIZES.get
 
         def matmul(a: Any, b: Any = NOTHING, /) -> Any:
             if type(a) is array and type(b) is array:
@@ -109,7 +110,8 @@ class Hooks:
                             return host(a, b)
                         return self._matmul((a, b), {}, host)
                     if dtype.isbuiltin == 1:  # not a dtype of another package
-                        if a.size * b.size < numpy_rules.LEAST_SIZE or dtype not in EXACT:
+                        size = a.size * b.size
+                        if size < numpy_rules.LEAST_SIZE or size < least(dtype, NEVER):
                             other()
                             return host(a, b)
                         return self._matmul((a, b), {}, host)
@@ -136,8 +138,9 @@ class Hooks:
                         else:
                             return self._matmul(arguments, keywords, self._host_matmul)
                         return self._matmul(arguments, {}, host)
+                    size = a.size * b.size
                     if a.dtype.isbuiltin == 1 and (
-                        a.size * b.size < numpy_rules.LEAST_SIZE or a.dtype not in EXACT
+                        size < numpy_rules.LEAST_SIZE or size < LEAST_SIZES.get(a.dtype, NEVER)
                     ):
                         return other_into(a, b, **keywords) if keywords else other(a, b)
             return self._matmul(arguments, keywords, self._host_matmul)
@@ -200,8 +203,10 @@ class Hooks:
             if type(a) is array and type(b) is array:
                 if is_float32(a) and is_float32(b):
                     return not (a.ndim and b.ndim) or is_numpys(a, b, out)
-                is_large = a.size * b.size >= numpy_rules.LEAST_SIZE
-                if is_large and a.dtype in EXACT and b.dtype in EXACT:
+                size, least = a.size * b.size, LEAST_SIZES.get
+                if size >= numpy_rules.LEAST_SIZE and (
+                    size >= least(a.dtype, NEVER) or size >= least(b.dtype, NEVER)
+                ):
                     return False
             other()
             return True
@@ -368,7 +373,7 @@ class Hooks:
                 stack.enter_context(optional())
             stack.enter_context(watched(reports_errors))
             result, errors = request.computed(), NO_ERRORS
-            if not request.dtypes:
+            if request.dtype.char in "fd":
                 errors = errors_of(request.matrices(result), *request.operands())
             delivered = request.delivered(result)
             self._failures.worked()

@@ -20,6 +20,7 @@ from clgemm.hardware.choice import find_devices, get_devices
 from clgemm.output import written
 from clgemm.runtime import exact
 from clgemm.terminal import progress
+from clgemm.transfer.multiply import multiply_exactly
 
 __all__ = ["add_arguments", "main"]
 
@@ -93,7 +94,7 @@ def _timed(device: Any, dtype: np.dtype[Any], n: int) -> dict[str, Any]:
     c = np.empty((n, n), dtype)
 
     def ours() -> None:
-        exact.multiply(a, b, c, device)
+        multiply_exactly(a, b, c, device)
 
     ours()
     few = max(1, min(n, 64))

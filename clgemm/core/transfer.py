@@ -109,6 +109,8 @@ def make_stream(
     allocation_bytes: int,
     tile_rows: int = 0,
     kept: tuple[bool, bool] = (False, False),
+    item_bytes: int = FLOAT_BYTES,
+    has_whole_sums: bool = False,
 ) -> Stream:
     """Return the schedule of ``C = A B``, or of ``C = A B + C`` if `keep`.
 
@@ -128,16 +130,20 @@ def make_stream(
         default they depend on m.
     kept : pair of bool, optional
         For A and B: whether the device holds all of it. It needs no slots then and is not loaded.
+    item_bytes : int, optional
+        The size of an element, of the largest if they differ.
+    has_whole_sums : bool, optional
+        Whether k may not be cut.
     """
     matrices, (rows, columns, depth) = _tile_sizes(
-        batch, sizes, config, allocation_bytes, tile_rows, kept
+        *(batch, sizes, config, allocation_bytes, tile_rows, kept, item_bytes, has_whole_sums)
     )
     m, n, k = sizes
     is_cut_by_rows = matrices == 1 and (columns, depth) == (n, k) and not tile_rows
     if (
         is_cut_by_rows
         and not any(kept)
-        and (cut := _square_tiles(sizes, config, allocation_bytes)) is not None
+        and (cut := _square_tiles(sizes, config, allocation_bytes, item_bytes)) is not None
     ):
         rows, columns = cut
         cuts_m, cuts_n = cuts(m, rows), cuts(n, columns)
@@ -203,13 +209,15 @@ def _tile_sizes(
     allocation_bytes: int,
     tile_rows: int,
     kept: tuple[bool, bool],
+    item_bytes: int,
+    has_whole_sums: bool,
 ) -> tuple[int, tuple[int, int, int]]:
     """Return how many matrices a tile takes, and the rows, columns and depth of each.
 
     A tile of more than one matrix takes them whole.
     """
-    most = allocation_bytes // FLOAT_BYTES
-    budget = config.memory_bytes // FLOAT_BYTES // SLOTS
+    most = allocation_bytes // item_bytes
+    budget = config.memory_bytes // item_bytes // SLOTS
 
     def fits(matrices: int, m: int, n: int, k: int) -> bool:
         a, b = matrices * m * k * (not kept[0]), matrices * k * n * (not kept[1])
@@ -218,7 +226,7 @@ def _tile_sizes(
 
     m, n, k = sizes
     total = math.prod(batch)
-    moved_bytes = FLOAT_BYTES * (m * k + k * n + m * n)
+    moved_bytes = item_bytes * (m * k + k * n + m * n)
     matrices = max(config.tile_bytes // moved_bytes, ceil_div(total, config.tiles))
     matrices = min(matrices, total)
     while matrices > 1 and not fits(matrices, *sizes):
@@ -227,32 +235,33 @@ def _tile_sizes(
         return matrices, sizes
     # Cut A and C into tiles of rows and load B whole; if there are few rows, cut A and B along k.
     # Then halve the longest side until the tile fits.
-    rows = max(config.tile_bytes // (FLOAT_BYTES * (k + n)), ceil_div(m, config.tiles))
-    loaded_bytes = FLOAT_BYTES * (m * (not kept[0]) + n * (not kept[1]))  # for each step of depth
+    rows = max(config.tile_bytes // (item_bytes * (k + n)), ceil_div(m, config.tiles))
+    loaded_bytes = item_bytes * (m * (not kept[0]) + n * (not kept[1]))  # for each step of depth
     cut = [min(_rounded(max(rows, config.rows)), m), n, k]
     if tile_rows:
         cut[0] = tile_rows
-    elif m <= config.rows and loaded_bytes:
+    elif m <= config.rows and loaded_bytes and not has_whole_sums:
         depth = max(config.tile_bytes // loaded_bytes, ceil_div(k, config.tiles))
         cut[2] = min(_rounded(depth), k)
-    while not fits(1, *cut) and max(cut) > 1:
-        longest = cut.index(max(cut))
+    sides = 2 if has_whole_sums else 3
+    while not fits(1, *cut) and max(cut[:sides]) > 1:
+        longest = cut.index(max(cut[:sides]))
         cut[longest] = _rounded(ceil_div(cut[longest], 2))
     return 1, (cut[0], cut[1], cut[2])
 
 
 def _square_tiles(
-    sizes: tuple[int, int, int], config: TransferConfig, allocation_bytes: int
+    sizes: tuple[int, int, int], config: TransferConfig, allocation_bytes: int, item_bytes: int
 ) -> tuple[int, int] | None:
     """Return rows and columns of tiles that keep all of A and B; None if they do not pay or fit."""
     m, n, k = sizes
     blocks = min(config.square, m // max(config.rows, 1), n // max(config.rows, 1))
-    if blocks < 2 or k == 0 or FLOAT_BYTES * k * n < config.square_bytes:
+    if blocks < 2 or k == 0 or item_bytes * k * n < config.square_bytes:
         return None
     rows, columns = (_rounded(ceil_div(size, blocks)) for size in (m, n))
-    largest = FLOAT_BYTES * max(rows * k, columns * k, rows * columns)
+    largest = item_bytes * max(rows * k, columns * k, rows * columns)
     whole = ceil_div(m, rows) * rows * k + ceil_div(n, columns) * columns * k
-    held = FLOAT_BYTES * (whole + SLOTS * rows * columns)
+    held = item_bytes * (whole + SLOTS * rows * columns)
     return (rows, columns) if largest <= allocation_bytes and held <= config.memory_bytes else None
 
 

@@ -1,28 +1,27 @@
-"""Products of integers, booleans and float16 in host memory, on devices that use it in place."""
+"""Kernels for other dtypes than float32 on a device: they are tried, and bound to a queue."""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pyopencl as cl
 
 from clgemm.core.cache import forgettable
-from clgemm.core.plan import Plan
 from clgemm.core.threads import RejectedError
-from clgemm.hardware.choice import chosen
 from clgemm.hardware.device import Device, where
-from clgemm.kernels.exact.plan import Types, exact_plan, kernels
-from clgemm.planning.transfers import transfer_config
+from clgemm.kernels.exact.plan import DTYPES, RESULTS, Types, exact_plan, kernels
 from clgemm.records import verdicts
 from clgemm.records.verdicts import Verdict
 from clgemm.runtime import readiness
-from clgemm.runtime.execute import LONG_WORK, HostMemory, run_in_place
-from clgemm.runtime.operands import layout_of
-from clgemm.runtime.workspace import workspace
+from clgemm.runtime.execute import LONG_WORK, BoundCall
+from clgemm.runtime.operands import Layouts, layouts_of
+from clgemm.runtime.workspace import Workspace, workspace
 
-__all__ = ["about", "expected", "multiply", "types_of", "wrong"]
+__all__ = ["about", "bind", "computes", "expected", "run", "types_of", "wrong"]
 
 # Sizes that try kernels: around the tiles, along each axis, and with a k that is cut.
 TRIED = ((1, 1, 1), (3, 33, 65), (37, 5, 130), (70, 90, 33), (9, 40, 9000))
@@ -40,50 +39,38 @@ def about(device: Device, types: Types) -> str:
     return f"{where(device)}: exact {' '.join(types)}, kernels {kernels()}"
 
 
-def multiply(a: Any, b: Any, c: Any, device: Device | None = None) -> None:
-    """Write A B to C, modulo 2^N for integers, by the device that is chosen or by this one.
+def computes(device: Device, types: Types) -> bool:
+    """Return whether a device may compute products of these dtypes, if its kernels work."""
+    if not all(each in DTYPES for each in types) or types.c not in RESULTS:
+        return False
+    return types.c != "f8" or bool(device.cl_device.double_fp_config)
 
-    Parameters
-    ----------
-    a, b : array, shapes (..., m, k) and (..., k, n)
-        Batches broadcast to that of `c`.
-    c : array, shape (..., m, n)
-        It overlaps neither, and no two of its elements share memory.
+
+def bind(layouts: Layouts, types: Types, device: Device, space: Workspace) -> BoundCall:
+    """Return what computes C = A B, or adds it to C if `beta` is 1, built and set up.
 
     Raises
     ------
     NotReadyError
         If kernels are missing, and the product is optional.
     RejectedError
-        If the device has memory of its own, or its kernels do not work.
+        If the device does not compute such products, or its kernels do not work.
     """
-    device = chosen()[0] if device is None else device
-    if not device.limits.has_vectors or transfer_config(device) is not None:
-        raise RejectedError(f"{device.label} multiplies float32 only")
-    a, b = (_in_place(x) for x in (a, b))
-    types = types_of(a, b, c)
-    plan = exact_plan(*map(layout_of, (a, b, c)), types, device.limits)
-    if plan is None:
-        raise RejectedError(f"a product of {a.shape} and {b.shape} has too long a k")
+    if not computes(device, types):
+        raise RejectedError(f"{device.label} does not multiply {types.a} and {types.b}")
     _require(device, types)
-    run(device, plan, a, b, c)
+    return _bound(layouts, types, device, space)
 
 
-def run(device: Device, plan: Plan, a: Any, b: Any, c: Any) -> None:
-    """Run a plan with host arrays; the result is in C on return."""
-    space = workspace(device.queue)
-    bound = space.bind(plan, device)
-    memory = HostMemory(space.queue.context, {"a": a, "b": b, "c": c}, are_addresses=False)
-    starts = (-layout_of(x).extent[0] for x in (a, b, c))
-    is_long = c.size * a.shape[-1] >= LONG_WORK * device.limits.compute_units
-    run_in_place(space, bound, memory, (1.0, 0.0, *starts), is_long)
-
-
-def _in_place(x: Any) -> Any:
-    """Return an array whose elements kernels can read, mostly itself."""
-    if x.flags.aligned and all(stride % x.itemsize == 0 for stride in x.strides):
-        return x
-    return x.copy()
+def _bound(layouts: Layouts, types: Types, device: Device, space: Workspace) -> BoundCall:
+    a, b, c = layouts
+    found = exact_plan(a, b, c, types, device.limits)
+    if found is None:
+        raise RejectedError(f"a product of {a.shape} and {b.shape} has too long a k")
+    starts = -a.extent[0], -b.extent[0], -c.extent[0]
+    work = LONG_WORK * device.limits.compute_units
+    is_long = math.prod(c.shape) * a.columns >= work
+    return BoundCall(space, space.bind(found.plan, device), found.swapped, starts, is_long)
 
 
 def _require(device: Device, types: Types) -> None:
@@ -119,22 +106,34 @@ def wrong(device: Device, types: Types) -> str:
     """Try the kernels for dtypes on small sizes; return what is wrong, "" if nothing is."""
     rng = np.random.default_rng(0)
     for m, n, k in TRIED:
-        a, b = (_random(rng, shape, each) for shape, each in (((m, k), types.a), ((k, n), types.b)))
-        c = np.zeros((m, n), types.c)
+        shapes = ((m, k), types.a), ((k, n), types.b)
+        a, b = (_random(rng, shape, each, types.c[0] == "f") for shape, each in shapes)
         for x, y in ((a, b), (np.asfortranarray(a), np.asfortranarray(b))):
-            plan = exact_plan(*map(layout_of, (x, y, c)), types, device.limits)
-            assert plan is not None
-            run(device, plan, x, y, c)
-            if not np.array_equal(c, expected(x, y, c.dtype)):
+            if not np.array_equal(run(device, types, x, y), expected(x, y, np.dtype(types.c))):
                 return f"wrong result of {types.a} and {types.b} at {m} x {n} x {k}"
     return ""
 
 
-def _random(rng: np.random.Generator, shape: tuple[int, int], dtype: str) -> Any:
-    if dtype == "f2":  # sums of up to 9000 such products are exact in float32
-        return rng.integers(-4, 5, shape).astype(np.float16)
+def run(device: Device, types: Types, a: Any, b: Any) -> Any:
+    """Return the product of two matrices by a device, without a look at verdicts."""
+    c, space = np.zeros((a.shape[0], b.shape[1]), types.c), workspace(device.queue)
+    bound = _bound(layouts_of(a, b, c), types, device, space)
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    hosts = [x.T if x.flags.fnc else x for x in (a, b, c)]
+    buffers = [cl.Buffer(device.context, flags, hostbuf=x) for x in hosts]
+    order = (1, 0, 2) if bound.swapped else (0, 1, 2)
+    slots = {slot: buffers[i] for slot, i in zip("abc", order, strict=True)}
+    event = space.enqueue(bound.plan, slots, (1.0, 0.0, 0, 0, 0))
+    cl.enqueue_copy(device.queue, c, buffers[2], wait_for=[event])
+    return c
+
+
+def _random(rng: np.random.Generator, shape: tuple[int, int], dtype: str, are_small: bool) -> Any:
+    """Return random elements; small ones for sums that are exact in float32."""
     if dtype == "b1":
         return rng.random(shape) < 0.1
+    if are_small or dtype[0] == "f":
+        return rng.integers(0 if dtype[0] == "u" else -4, 5, shape).astype(dtype)
     info = np.iinfo(dtype)
     return rng.integers(info.min, info.max, shape, dtype, endpoint=True)
 
@@ -144,6 +143,7 @@ def expected(a: Any, b: Any, dtype: np.dtype[Any]) -> Any:
     if dtype.kind == "b":
         return a.astype(np.int64) @ b.astype(np.int64) > 0
     if dtype.kind == "f":
-        return (a.astype(np.float32) @ b.astype(np.float32)).astype(dtype)
+        wider = np.float32 if dtype == np.float16 else np.float64
+        return (a.astype(wider) @ b.astype(wider)).astype(dtype)
     with np.errstate(over="ignore"):
         return (a.astype(np.int64) @ b.astype(np.int64)).astype(dtype)

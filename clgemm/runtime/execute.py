@@ -20,7 +20,6 @@ from clgemm.hardware.device import Device
 from clgemm.runtime.events import EventsOnDemand, own_events
 from clgemm.runtime.operands import (
     HOST_MEMORY,
-    ITEM_BYTES,
     AnyArray,
     DeviceArray,
     HostArray,
@@ -148,7 +147,7 @@ def settled(
     buffers = {
         slot: cast("cl.Buffer", x.base_data) for slot, x in zip("abc", operands, strict=True)
     }
-    starts = (x.offset // ITEM_BYTES for x in operands)
+    starts = (x.offset // x.dtype.itemsize for x in operands)
     return DeviceCall(space, plan, buffers, (alpha, beta, *starts), object())
 
 

@@ -27,16 +27,20 @@ __all__ = [
     "LARGEST_ALIGNMENT",
     "AnyArray",
     "HostArray",
+    "Layouts",
     "Matrix",
     "accepted",
     "address_of",
     "allocated",
     "as_matrix",
     "common_queue",
+    "duplicate_memory",
     "float32_operand",
+    "indexable",
     "is_device",
     "is_plain_device",
     "layout_of",
+    "layouts_of",
     "overlap",
     "overlaps_either",
     "own_transpose",
@@ -57,6 +61,7 @@ HostArray: TypeAlias = "npt.NDArray[np.float32]"
 DeviceArray: TypeAlias = "cl.array.Array"
 # A HostArray or a DeviceArray. Any, because their type stubs share no protocol.
 AnyArray: TypeAlias = Any
+Layouts: TypeAlias = tuple[Layout, Layout, Layout]
 
 ITEM_BYTES = 4
 FLOAT32 = np.dtype(np.float32)
@@ -102,6 +107,12 @@ def float32_host(x: object, name: str) -> HostArray:
     return array if usable_in_place(array) else np.array(array, order="K")
 
 
+def indexable(array: npt.NDArray[Any]) -> bool:
+    """Return whether kernels can index the array's own memory as elements of its dtype."""
+    flags = array.flags
+    return flags.aligned and not any(stride % array.itemsize for stride in array.strides)
+
+
 def usable_in_place(array: npt.NDArray[Any]) -> bool:
     """Return whether kernels can index the array's own memory as float32 elements."""
     flags = array.flags
@@ -128,6 +139,27 @@ def float32_operand(x: object, name: str) -> AnyArray:
     return array
 
 
+def duplicate_memory(x: DeviceArray, queue: cl.CommandQueue) -> DeviceArray:
+    """Return an array of the same layout over a copy of a device array's memory."""
+    import pyopencl as cl
+
+    first, last = (x.offset + x.dtype.itemsize * each for each in layout_of(x).extent)
+    size_bytes = last + x.dtype.itemsize - first
+    buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, size_bytes)
+    memory = cast("cl.Buffer", x.base_data)
+    event = cl.enqueue_copy(
+        queue, buffer, memory, byte_count=size_bytes, src_offset=first, wait_for=list(x.events)
+    )
+    copy: DeviceArray = cl.array.Array(
+        *(queue, x.shape, x.dtype),
+        strides=x.strides,
+        data=buffer,
+        offset=x.offset - first,
+        events=[event],
+    )
+    return copy
+
+
 def updatable(x: Any) -> bool:
     """Return whether a product can be written directly to the operand's own memory."""
     if is_device(x):
@@ -137,11 +169,15 @@ def updatable(x: Any) -> bool:
     return ours and (x.flags.forc or x.size == 0 or not layout_of(x).may_overlap_itself)
 
 
-def require_out(out: AnyArray | None, shape: tuple[int, ...]) -> None:
-    """Raise ValueError if an array cannot take a float32 result of this shape."""
-    if out is not None and (out.shape != shape or out.dtype != np.float32):
-        raise ValueError(f"out is {out.dtype} of shape {out.shape}, the result float32 of {shape}")
-    if out is not None and not updatable(out):
+def require_out(
+    out: AnyArray | None, shape: tuple[int, ...], dtype: np.dtype[Any] = FLOAT32
+) -> None:
+    """Raise ValueError if a device array cannot take a result of this shape and dtype."""
+    if out is None:
+        return
+    if out.shape != shape or out.dtype != dtype:
+        raise ValueError(f"out is {out.dtype} of shape {out.shape}, the result {dtype} of {shape}")
+    if not (out.flags.forc or out.size == 0 or not layout_of(out).may_overlap_itself):
         raise ValueError(f"elements of out overlap: shape {out.shape}, strides {out.strides}")
 
 
@@ -185,12 +221,19 @@ def layout_of(x: AnyArray) -> Layout:
     address = x.offset
     if not isinstance(memory, cl.MemoryObjectHolder) or memory.flags & HOST_MEMORY:
         address |= ITEM_BYTES  # the runtime did not align this memory
-    return _device_layout(x.shape, x.strides, address)
+    return _device_layout(x.shape, x.strides, address, x.dtype.itemsize)
+
+
+def layouts_of(a: AnyArray, b: AnyArray, c: AnyArray) -> Layouts:
+    """Return the layouts of three arrays."""
+    return layout_of(a), layout_of(b), layout_of(c)
 
 
 @functools.lru_cache(maxsize=1024)
-def _device_layout(shape: tuple[int, ...], strides: tuple[int, ...], address: int) -> Layout:
-    in_elements = tuple([stride // ITEM_BYTES for stride in strides])
+def _device_layout(
+    shape: tuple[int, ...], strides: tuple[int, ...], address: int, item_bytes: int
+) -> Layout:
+    in_elements = tuple([stride // item_bytes for stride in strides])
     return Layout(tuple(shape), in_elements, alignment(address))
 
 
@@ -216,12 +259,13 @@ class Matrix:
 
 def place(array: DeviceArray) -> Matrix:
     """Return the matrix of a device array, where it lies."""
-    return Matrix(cast("cl.Buffer", array.base_data), array.offset // ITEM_BYTES, layout_of(array))
+    buffer = cast("cl.Buffer", array.base_data)
+    return Matrix(buffer, array.offset // array.dtype.itemsize, layout_of(array))
 
 
 def view(x: AnyArray, shape: tuple[int, ...], strides: tuple[int, ...]) -> AnyArray:
     """Return a view that begins at an array's first element; the strides are in elements."""
-    in_bytes = tuple(stride * ITEM_BYTES for stride in strides)
+    in_bytes = tuple(stride * x.dtype.itemsize for stride in strides)
     if isinstance(x, np.ndarray):
         return np.lib.stride_tricks.as_strided(x, shape, in_bytes)
     import pyopencl as cl
@@ -275,9 +319,13 @@ def transposed(x: AnyArray) -> AnyArray:
 
 
 def allocated(
-    like: AnyArray, shape: tuple[int, ...], order: Literal["C", "F"], queue: cl.CommandQueue | None
+    like: AnyArray,
+    shape: tuple[int, ...],
+    order: Literal["C", "F"],
+    queue: cl.CommandQueue | None,
+    dtype: np.dtype[Any] = FLOAT32,
 ) -> AnyArray:
-    """Return a new, uninitialised array on the same side as `like`."""
+    """Return a new, uninitialised array on the same side as `like`; on the host, of float32."""
     if isinstance(like, np.ndarray):
         return kept_memory.empty_result(shape, order)
     import pyopencl as cl
@@ -286,9 +334,9 @@ def allocated(
 
     assert queue is not None
     if 0 in shape:
-        return cl.array.empty(queue, shape, np.float32, order)
+        return cl.array.empty(queue, shape, dtype, order)
     array = cl.array.Array.__new__(cl.array.Array)
-    vars(array).update(vars(_unallocated(queue, shape, order)))
+    vars(array).update(vars(_unallocated(queue, shape, order, dtype)))
     array.allocator, array.events = like.allocator, EventsOnDemand()
     if like.allocator is None:
         array.base_data = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, array.nbytes)
@@ -300,12 +348,15 @@ def allocated(
 @holds_contexts
 @functools.lru_cache(maxsize=256)
 def _unallocated(
-    queue: cl.CommandQueue, shape: tuple[int, ...], order: Literal["C", "F"]
+    queue: cl.CommandQueue,
+    shape: tuple[int, ...],
+    order: Literal["C", "F"],
+    dtype: np.dtype[Any],
 ) -> DeviceArray:
     """Return an array without memory, to be copied, which is faster than pyopencl's constructor."""
     import pyopencl as cl
 
-    return cl.array.Array(queue, shape, FLOAT32, order, data=NO_MEMORY)
+    return cl.array.Array(queue, shape, dtype, order, data=NO_MEMORY)
 
 
 def zeros(like: AnyArray, size: int, queue: cl.CommandQueue | None) -> AnyArray:
@@ -404,9 +455,9 @@ def overlap(x: AnyArray, y: AnyArray) -> bool:
     if x.base_data != y.base_data:
         return False
     (x_first, x_last), (y_first, y_last) = (
-        tuple(a.offset // ITEM_BYTES + e for e in layout_of(a).extent) for a in (x, y)
+        tuple(a.offset + a.dtype.itemsize * e for e in layout_of(a).extent) for a in (x, y)
     )
-    return bool(x_first <= y_last and y_first <= x_last)
+    return bool(x_first < y_last + y.dtype.itemsize and y_first < x_last + x.dtype.itemsize)
 
 
 def overlaps_either(c: AnyArray, a: AnyArray, b: AnyArray) -> bool:

@@ -16,14 +16,28 @@ import pyopencl.array
 
 from clgemm.core.precision import chosen_precision
 from clgemm.core.problem import Problem
-from clgemm.core.threads import is_within
+from clgemm.core.threads import RejectedError, is_within
 from clgemm.hardware.choice import BrokenDeviceError, chosen, takes_addresses
 from clgemm.hardware.device import Device, of_queue
 from clgemm.planning.cut import is_cut, parts, takes_seconds
 from clgemm.planning.planner import copy_plan_of
 from clgemm.planning.transfers import transfer_config
+from clgemm.runtime import exact
+from clgemm.runtime.exact import types_of
 from clgemm.runtime.execute import BoundCall, bind, bind_in_place, execute, is_long
-from clgemm.runtime.operands import AnyArray, HostArray, allocated, place, problem_of, with_axes
+from clgemm.runtime.finite import watched
+from clgemm.runtime.operands import (
+    AnyArray,
+    HostArray,
+    allocated,
+    duplicate_memory,
+    indexable,
+    layouts_of,
+    overlap,
+    place,
+    problem_of,
+    with_axes,
+)
 from clgemm.runtime.progress import Meter, begun
 from clgemm.runtime.workspace import Workspace, workspace
 from clgemm.transfer.copy_threads import mirror
@@ -33,7 +47,7 @@ from clgemm.transfer.single_transfer import SingleTransfer, plan_single_transfer
 from clgemm.transfer.staging import Staging, staging
 from clgemm.transfer.tiles import TiledProduct, multiply_tiles, run_product
 
-__all__ = ["duplicate", "multiply", "multiply_through"]
+__all__ = ["duplicate", "multiply", "multiply_exactly", "multiply_through"]
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +106,49 @@ def multiply(
         except BrokenDeviceError:  # nothing was enqueued
             if chosen() == devices:  # the user has named it
                 raise
+
+
+def multiply_exactly(a: AnyArray, b: AnyArray, c: AnyArray, device: Device | None = None) -> None:
+    """Write A B to C in the dtype of C: integers modulo 2^N, booleans, float16 or float64.
+
+    Parameters
+    ----------
+    a, b : array, shapes (..., m, k) and (..., k, n)
+        Batches broadcast to that of `c`. All three are on the same side.
+    c : array, shape (..., m, n)
+        Complete on return on the host, where it overlaps neither; enqueued on the device. No two of
+        its elements share memory.
+    device : Device, optional
+        The chosen one if left out, or that of device arrays.
+
+    Raises
+    ------
+    NotReadyError
+        If kernels are missing, and the product is optional.
+    RejectedError
+        If the device does not compute such products, or its kernels do not work.
+    """
+    if 0 in c.shape:
+        return
+    types = types_of(a, b, c)
+    if not isinstance(c, np.ndarray):
+        space = workspace(c.queue)
+        a, b = (duplicate_memory(x, c.queue) if overlap(x, c) else x for x in (a, b))
+        bound = exact.bind(layouts_of(a, b, c), types, of_queue(c.queue), space)
+        execute(bound, 1.0, a, b, 0.0, c)
+        return
+    device = chosen()[0] if device is None else device
+    if types.c == "f8" and device.limits.has_vectors:
+        raise RejectedError(f"NumPy's BLAS computes float64 as fast as {device.label}")
+    a, b = (x if indexable(x) else x.copy() for x in (a, b))
+    if (config := transfer_config(device)) is None:
+        bound = exact.bind(layouts_of(a, b, c), types, device, workspace(device.queue))
+        execute(bound, 1.0, a, b, 0.0, c)
+        return
+    pool = staging(device, config)
+    product = TiledProduct(1.0, 0.0, "strict", device, pool.space, types=types)
+    with watched(is_wanted=False):
+        multiply_tiles(pool, product, (a, b, c), NO_COPIES, is_within(run_product))
 
 
 def _multiply_on(

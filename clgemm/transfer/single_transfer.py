@@ -148,7 +148,7 @@ def _run(
             copier = Copier(staging, True, MOST_THREADS)
         try:
             filled = _made(copier, copies(route.up, views, chunks, is_up=True))
-            buffers = [product.allocate(size) for size in route.sizes]
+            buffers = [product.allocate(FLOAT_BYTES * size) for size in route.sizes]
             for copy in filled:
                 if copy.is_last:
                     into = buffers[copy.number >= route.operands]

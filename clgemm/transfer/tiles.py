@@ -19,6 +19,8 @@ from clgemm.core.plan import round_up
 from clgemm.core.problem import FLOAT_BYTES, Layout, Problem, dense_layout, memory_order
 from clgemm.core.transfer import Stream, Tile, count_pieces, make_stream, pieces
 from clgemm.hardware.device import Device
+from clgemm.kernels.exact.plan import Types
+from clgemm.runtime import exact
 from clgemm.runtime.enqueueing import enqueue_transfer
 from clgemm.runtime.execute import BoundCall, bind, execute_matrices
 from clgemm.runtime.finite import are_all_set, check_of, watch
@@ -52,6 +54,8 @@ class TiledProduct(NamedTuple):
         As `Problem.is_symmetric`, of the product as a whole.
     advance : callable
         Called with the multiply-adds of each part that has arrived; it may raise to end the call.
+    types : Types, optional
+        The dtypes, if they are not float32.
     """
 
     alpha: float
@@ -62,15 +66,17 @@ class TiledProduct(NamedTuple):
     is_slow: bool = False
     is_symmetric: bool = False
     advance: Callable[[int], object] = int
+    types: Types | None = None
 
     def bind(self, a: Layout, b: Layout, c: Layout, is_whole: bool = False) -> BoundCall:
         """Return what computes a tile of these layouts, built and set up; enqueue nothing."""
+        if self.types is not None:
+            return exact.bind((a, b, c), self.types, self.device, self.space)
         problem = Problem(a, b, c, self.precision, self.is_symmetric and is_whole)
         return bind(problem, self.device, self.space)
 
-    def allocate(self, elements: int) -> cl.Buffer:
+    def allocate(self, size_bytes: int) -> cl.Buffer:
         """Return memory on the device; resident arrays make room if they have to."""
-        size_bytes = FLOAT_BYTES * elements
         try:
             return self.space.allocate(size_bytes)
         except cl.MemoryError:
@@ -151,8 +157,8 @@ def has_ended(event: cl.Event) -> bool:
 
 
 def shaped(chunk: Chunk, piece: Piece) -> HostArray:
-    """Return a chunk's part for a piece, in the piece's shape."""
-    return chunk[: piece.size].reshape(piece.host.shape)
+    """Return a chunk's part for a piece, in the piece's shape and dtype."""
+    return chunk.view(piece.host.dtype)[: piece.size].reshape(piece.host.shape)
 
 
 class ChunkCopy(NamedTuple):
@@ -227,7 +233,7 @@ class Link:
         self._under_way.append((events, copy))  # what is enqueued is known even if the next fails
         for slot, first in zip(piece.slots, before, strict=True):
             with self._locks[slot.share]:
-                queue, offset_bytes = self._queues[slot.share], FLOAT_BYTES * piece.first
+                queue, offset_bytes = self._queues[slot.share], host.itemsize * piece.first
                 event = enqueue_transfer(queue, self._is_up, slot.buffer, offset_bytes, host, first)
             events.append(event)
             self._unflushed.add(slot.share)
@@ -278,7 +284,7 @@ class Checks:
 
     def allocate(self) -> None:
         """Allocate memory on the device, before the first block is made."""
-        self._flags = self._product.allocate(self._starts[-1])
+        self._flags = self._product.allocate(FLOAT_BYTES * self._starts[-1])
 
     def enqueue(self, block: cl.Buffer, made: cl.Event) -> None:
         """Enqueue the check of the next block."""
@@ -315,7 +321,7 @@ class Share:
 
     Parameters
     ----------
-    arrays : tuple of float32 array
+    arrays : tuple of array
         A, B and C of this part.
     kept : tuple of OperandCopy or None
         The copies of A and B that the device holds; None for C.
@@ -340,10 +346,10 @@ class Share:
         self._next = 0  # the tile to enqueue next
 
     @property
-    def moved(self) -> int:
-        """The elements that are sent or received."""
+    def moved_bytes(self) -> int:
+        """The bytes that are sent or received."""
         pairs = zip(self.arrays, self.kept, strict=True)
-        return sum(x.size for x, held in pairs if held is None)
+        return sum(x.nbytes for x, held in pairs if held is None)
 
     def make_slots(self, number: int) -> None:
         """Make the slots, without memory; this is share `number` of its call."""
@@ -385,9 +391,9 @@ class Share:
 
     def allocate(self) -> None:
         """Allocate memory on the device."""
-        for size, slots in zip(self._elements, self._slots, strict=True):
+        for size, slots, x in zip(self._elements, self._slots, self.arrays, strict=True):
             for slot in slots:
-                slot.buffer = self.product.allocate(max(size, 1))
+                slot.buffer = self.product.allocate(x.itemsize * max(size, 1))
         if self.checks is not None:
             self.checks.allocate()
         pending = self.space.order.pending()
@@ -465,16 +471,16 @@ class Call:
         self._staging, self._product = first.staging, first.product
         config = self._staging.config
         self._has_common_b = has_common_b
-        moved = sum(share.moved for share in shares)
+        moved_bytes = sum(share.moved_bytes for share in shares)
         if has_common_b:
-            moved -= (len(shares) - 1) * first.arrays[1].size
+            moved_bytes -= (len(shares) - 1) * first.arrays[1].nbytes
         # A nested product does not record finiteness for the outer one.
         self._watch = None if is_nested else watch()
         # A thread that is handing work to others cannot be entered again by the same caller.
-        is_threaded = moved * FLOAT_BYTES >= config.threaded_bytes and not is_nested
-        least = max(moved // LEAST_PIECES, SMALLEST_PIECE_BYTES // FLOAT_BYTES)
-        self._longest = min(least, config.chunk_bytes // FLOAT_BYTES)
-        self._edge = min(self._longest, config.edge_bytes // FLOAT_BYTES or self._longest)
+        is_threaded = moved_bytes >= config.threaded_bytes and not is_nested
+        least = max(moved_bytes // LEAST_PIECES, SMALLEST_PIECE_BYTES)
+        self._longest_bytes = min(least, config.chunk_bytes)
+        self._edge_bytes = min(self._longest_bytes, config.edge_bytes or self._longest_bytes)
         self._copier: Copier[ChunkCopy] = Copier(self._staging, is_threaded)
         self._up, self._down = self._new_link(True), self._new_link(False)
         self._chunks: list[Chunk] = []
@@ -664,13 +670,14 @@ class Call:
 
     def _most(self, share: Share, tile: Tile, operand: int, is_result: bool = False) -> int:
         """Return the most elements of a piece of a tile's block, which comes in or goes out."""
+        block = share.block(tile, operand)
+        longest, edge = self._longest_bytes // block.itemsize, self._edge_bytes // block.itemsize
         first, last = share.tiles[0], share.tiles[-1]
         is_edge = tile is last if is_result else tile is first and operand == tile.loads[0]
         if not is_edge:
-            return self._longest
+            return longest
         # Not in many more pieces than others.
-        size = share.block(tile, operand).size
-        return min(self._longest, max(self._edge, size // LEAST_PIECES))
+        return min(longest, max(edge, block.size // LEAST_PIECES))
 
     def _abandon(self) -> None:
         """Wait until nothing reads or writes the caller's memory any more."""
@@ -698,6 +705,8 @@ def multiply_tiles(
     if _are_tiles_columns(c, kept, staging.config.rows):  # C' = B' A'
         a, b, c = (x.swapaxes(-1, -2) for x in (b, a, c))
         kept = kept[::-1]
+        if product.types is not None:
+            product = product._replace(types=exact.types_of(a, b, c))
     a, b = (with_axes(x, c.ndim) for x in (a, b))
     share = share_of(staging, product, (a, b, c), kept)
     run_product(lambda: Call([share], operand_copies, is_nested).run())
@@ -723,7 +732,13 @@ def share_of(
     stays = kept[0] is not None, kept[1] is not None
     # The device makes a whole result symmetric in less time than the host does.
     rows = c.shape[-2] if product.is_symmetric else 0
-    plan = make_stream(batch, sizes, repeated, keep, staging.config, largest, rows, stays)
+    types = product.types
+    item_bytes = FLOAT_BYTES if types is None else max(x.itemsize for x in arrays)
+    has_whole_sums = types is not None and types.c == "f2"  # they are rounded once
+    plan = make_stream(
+        *(batch, sizes, repeated, keep, staging.config, largest, rows, stays),
+        *(item_bytes, has_whole_sums),
+    )
     return Share(staging, product, plan, arrays, (*kept, None))
 
 

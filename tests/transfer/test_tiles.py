@@ -392,7 +392,7 @@ def test_slots_know_their_share_and_the_tiles_that_use_them(share):
     assert share.slot(first, 0).share == 5
     assert share.slot(first, 1).tiles == [0, 1, 2, 3]
     assert share.slot(first, 0).tiles == [0, 3]  # of three slots
-    assert share.moved == M * K + K * N + M * N
+    assert share.moved_bytes == 4 * (M * K + K * N + M * N)
 
 
 def test_a_block_is_part_of_its_array(share):

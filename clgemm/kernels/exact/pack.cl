@@ -9,34 +9,6 @@
 #ifndef CHUNK
 #error "CHUNK: steps over k that a work-item copies"
 #endif
-#if LOADED == 0 || LOADED == 2
-#define LOADED_TYPE uchar
-#elif LOADED == 1
-#define LOADED_TYPE char
-#elif LOADED == 3
-#define LOADED_TYPE short
-#elif LOADED == 4
-#define LOADED_TYPE ushort
-#elif LOADED == 5
-#define LOADED_TYPE int
-#elif LOADED == 6
-#define LOADED_TYPE uint
-#elif LOADED == 7
-#define LOADED_TYPE long
-#elif LOADED == 8
-#define LOADED_TYPE ulong
-#else
-#define LOADED_TYPE half
-#endif
-
-#if LOADED == 9
-#define CONVERTED(i) vload_half(i, from)
-#elif LOADED == 0
-#define CONVERTED(i) ((LANE_TYPE)(from[i] != 0))
-#else
-#define CONVERTED(i) ((LANE_TYPE)from[i])
-#endif
-
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void exact_pack(const int rows, const int columns, const int depth, const int4 counts,
             __global const LOADED_TYPE* from, const long from_offset, const long from_row, const long from_column,
@@ -51,12 +23,7 @@ void exact_pack(const int rows, const int columns, const int depth, const int4 c
     __global LANE_TYPE* const step = to + (long)p * PANEL;
 #if LANE == 0
     const int bits = min(32, columns - 32 * p);
-    for (int r = 0; r < count; r++) {
-      uint word = 0;
-      for (int bit = 0; bit < bits; bit++)
-        word |= (uint)(from[r * from_row + (32L * p + bit) * from_column] != 0) << bit;
-      step[r] = word;
-    }
+    for (int r = 0; r < count; r++) step[r] = word_of(from + r * from_row + 32L * p * from_column, from_column, bits);
 #else
     if (from_row == 1)
       for (int r = 0; r < count; r++) step[r] = CONVERTED(r + p * from_column);

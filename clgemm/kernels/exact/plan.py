@@ -1,9 +1,12 @@
-"""Kernels for integers, booleans and float16 on CPUs: their configs and launches. Pure.
+"""Kernels for other dtypes than float32: their configs and launches. Pure.
 
-Both operands are packed into panels of lanes: 16 bits where at most the low 16 are wanted, else 32
-or 64, floats for float16, and for booleans words of 32 steps of k. Then each work-item keeps a tile
-of C in registers. Sums of integers wrap around as NumPy's do, so a long k may be cut; float16 adds
-up in float32 and rounds once, so there it may not.
+Integers, booleans and float16 on all devices, float64 on GPUs. Both operands are packed into panels
+of lanes: 16 bits where at most the low 16 are wanted and work-items have vectors, else 32 or 64;
+floats for float16, doubles for float64, and for booleans words of 32 steps of k. Then each
+work-item keeps a tile of C in registers; on GPUs a work-group shares panels in local memory.
+
+Sums of integers wrap around as NumPy's do, so a long k may be cut. So may that of float64, whose
+rounding errors are smaller then. float16 adds up in float32 and rounds once, so there it may not.
 """
 
 from __future__ import annotations
@@ -11,9 +14,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, TypeAlias
 
-from clgemm.core.config import KernelConfig, positive, vector
+from clgemm.core.config import KernelConfig, multiple, positive, vector
 from clgemm.core.plan import (
     Argument,
     Batch,
@@ -24,6 +27,7 @@ from clgemm.core.plan import (
     batch_of,
     ceil_div,
     operand_in_place,
+    round_up,
     slices,
 )
 from clgemm.core.problem import Layout, batch_levels, folded
@@ -31,14 +35,25 @@ from clgemm.core.traits import Limits
 from clgemm.kernels.common.panels import PACKED, SIDES, Scratch
 from clgemm.kernels.sources import sources_hash
 
-__all__ = ["DTYPES", "ExactPackConfig", "ExactProductConfig", "Types", "exact_plan", "kernels"]
+__all__ = [
+    "DTYPES",
+    "ExactGroupsPackConfig",
+    "ExactPackConfig",
+    "ExactPlan",
+    "ExactProductConfig",
+    "ExactTilesConfig",
+    "Types",
+    "exact_plan",
+    "item_bytes",
+    "kernels",
+]
 
 # What is loaded, by NumPy's kind and size: the numbers of types.cl.
-NAMES = "b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2"
+NAMES = "b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"
 DTYPES = {name: number for number, name in enumerate(NAMES)}
 # For each result: its lanes, the number of what is stored, and the bytes of both.
-BITS, SHORT, INT, LONG, FLOAT = range(5)
-LANE_BYTES = (4, 2, 4, 8, 4)
+BITS, SHORT, INT, LONG, FLOAT, DOUBLE = range(6)
+LANE_BYTES = (4, 2, 4, 8, 4, 8)
 RESULTS = {
     "b1": (BITS, 0),
     **dict.fromkeys(("i1", "u1"), (SHORT, 1)),
@@ -46,11 +61,20 @@ RESULTS = {
     **dict.fromkeys(("i4", "u4"), (INT, 3)),
     **dict.fromkeys(("i8", "u8"), (LONG, 4)),
     "f2": (FLOAT, 5),
+    "f8": (DOUBLE, 6),
 }
 WORD = 32  # steps of k in a word of bits
 DEPTH = 4096  # steps of k in one sum of a panel, which stays in the second-level cache
-PANEL_BYTES = 2**26  # of each packed operand
-LAUNCH_WORK = 2**33  # multiply-adds of a launch at most: two cores take a fifth of a second
+# Of each packed operand, and multiply-adds of a launch at most: where work-items have vectors (two
+# cores take a fifth of a second), and on GPUs.
+PANEL_BYTES, LAUNCH_WORK = 2**26, 2**33
+GPU_PANEL_BYTES, GPU_LAUNCH_WORK = 2**28, 2**35
+# On GPUs, tiles of C and the part of a work-item, by the bytes of a lane; the first ones compute
+# the most for what they load. With 64 lanes of 8 bytes, a work-item has too few registers.
+TILES = {4: ((128, 8), (64, 4), (64, 8), (32, 4)), 8: ((64, 4), (32, 4))}
+LOAD_BYTES, STEPS = 16, 8  # of a load from panels; the fewest steps of k in local memory
+PACK_ITEMS, PACK_BYTES = 256, 128  # work-items; bytes of each row that a work-group packs
+SWIZZLE = 8  # as in common/swizzle.cl
 
 
 class Types(NamedTuple):
@@ -61,27 +85,55 @@ class Types(NamedTuple):
     c: str
 
 
+def item_bytes(dtype: str) -> int:
+    """Return the size of an element."""
+    return int(dtype[1:])
+
+
 @dataclass(frozen=True)
 class ExactPackConfig(KernelConfig):
-    """Packs a matrix into panels of lanes."""
+    """Packs a matrix into panels of lanes, with one work-item for each block."""
 
     loaded: int
     lane: int
     panel: int  # rows
-    chunk: int  # steps over k of a work-item
+    chunk: int  # steps over k of a work-group
 
     family: ClassVar[str] = "exact"
     source: ClassVar[str] = "exact/pack.cl"
     entry: ClassVar[str] = "exact_pack"
-    includes: ClassVar[tuple[str, ...]] = ("exact/types.cl",)
+    includes: ClassVar[tuple[str, ...]] = ("exact/types.cl", "exact/loaded.cl")
 
     def problems(self) -> Iterator[str]:
         yield from positive(self, "loaded", "lane")
 
 
 @dataclass(frozen=True)
+class ExactGroupsPackConfig(ExactPackConfig):
+    """Packs a matrix into panels of lanes, with many work-items for each block."""
+
+    work_items: int
+
+    source: ClassVar[str] = "exact/pack_groups.cl"
+    entry: ClassVar[str] = "exact_pack_groups"
+
+    @property
+    def items(self) -> int:
+        return self.work_items
+
+    @property
+    def local_memory_bytes(self) -> int:
+        return self.chunk * (self.panel + 1) * LANE_BYTES[self.lane]
+
+    def macros(self) -> tuple[tuple[str, int], ...]:
+        return tuple(
+            ("ITEMS" if name == "WORK_ITEMS" else name, value) for name, value in super().macros()
+        )
+
+
+@dataclass(frozen=True)
 class ExactProductConfig(KernelConfig):
-    """Multiplies panels of lanes."""
+    """Multiplies panels of lanes by vectors."""
 
     lane: int
     stored: int
@@ -92,31 +144,123 @@ class ExactProductConfig(KernelConfig):
     family: ClassVar[str] = "exact"
     source: ClassVar[str] = "exact/product.cl"
     entry: ClassVar[str] = "exact_product"
-    includes: ClassVar[tuple[str, ...]] = ("exact/types.cl",)
+    includes: ClassVar[tuple[str, ...]] = ("exact/types.cl", "exact/stored.cl")
 
     @property
     def columns(self) -> int:
         """Columns of C in registers."""
         return self.vectors * self.width
 
+    @property
+    def grain(self) -> int:
+        """The depth of panels is a multiple of this."""
+        return 1
+
     def problems(self) -> Iterator[str]:
         yield from positive(self, "lane", "stored")
         yield from vector(self, "width")
 
 
+@dataclass(frozen=True)
+class ExactTilesConfig(KernelConfig):
+    """Multiplies panels of lanes by work-groups, which share them in local memory."""
+
+    lane: int
+    stored: int
+    tile: int  # rows and columns of C of a work-group
+    work: int  # rows and columns of C of a work-item
+    steps: int  # of k in local memory
+    width: int  # lanes of a load
+
+    family: ClassVar[str] = "exact"
+    source: ClassVar[str] = "exact/tiles.cl"
+    entry: ClassVar[str] = "exact_tiles"
+    includes: ClassVar[tuple[str, ...]] = (
+        *("common/swizzle.cl", "exact/types.cl", "exact/stored.cl"),
+    )
+
+    @property
+    def items(self) -> int:
+        return (self.tile // self.work) ** 2
+
+    @property
+    def local_memory_bytes(self) -> int:
+        return 4 * self.steps * self.tile * LANE_BYTES[self.lane]
+
+    @property
+    def rows(self) -> int:
+        """Rows of a panel of A."""
+        return self.tile
+
+    @property
+    def columns(self) -> int:
+        """Columns of a panel of B."""
+        return self.tile
+
+    @property
+    def grain(self) -> int:
+        """The depth of panels is a multiple of this."""
+        return self.steps
+
+    def problems(self) -> Iterator[str]:
+        yield from positive(self, "lane", "stored")
+        yield from multiple(self, "tile", "work")
+        yield from multiple(self, "work", "width")
+        if self.steps * self.tile % (self.items * self.width):
+            yield f"{self.items} work-items do not load {self.steps} x {self.tile} lanes evenly"
+
+
+ProductConfig: TypeAlias = ExactProductConfig | ExactTilesConfig
+
+
 @functools.cache
 def kernels() -> str:
     """Return a hash of the sources of these kernels."""
-    return sources_hash(ExactPackConfig, ExactProductConfig)
+    return sources_hash(
+        *(ExactPackConfig, ExactGroupsPackConfig, ExactProductConfig, ExactTilesConfig)
+    )
 
 
-def product_config(types: Types, limits: Limits) -> ExactProductConfig:
-    """Return the config for a processor: as large a tile as its registers hold."""
+def product_config(types: Types, tiles: tuple[int, int, int], limits: Limits) -> ProductConfig:
+    """Return the config for a device: as large a tile as its registers hold.
+
+    Parameters
+    ----------
+    tiles : tuple of int
+        Rows and columns of C, and the number of matrices. Smaller tiles keep more of a GPU busy.
+    """
     lane, stored = RESULTS[types.c]
-    width = min(16, limits.vector_width * 4 // LANE_BYTES[lane])
-    # AVX-512 and others with long vectors have 32 registers, those with shorter ones 16.
-    rows = 12 if limits.vector_width >= 16 else 6
-    return ExactProductConfig(lane, stored, rows, 2, max(2, width))
+    if limits.has_vectors:
+        width = min(16, limits.vector_width * 4 // LANE_BYTES[lane])
+        # AVX-512 and others with long vectors have 32 registers, those with shorter ones 16.
+        rows = 12 if limits.vector_width >= 16 else 6
+        return ExactProductConfig(lane, stored, rows, 2, max(2, width))
+    lane = INT if lane == SHORT else lane
+    m, n, matrices = tiles
+    width = LOAD_BYTES // LANE_BYTES[lane]
+    for tile, work in TILES[LANE_BYTES[lane]]:
+        steps = max(STEPS, (tile // work) ** 2 * width // tile)
+        config = ExactTilesConfig(lane, stored, tile, work, steps, width)
+        groups = ceil_div(m, tile) * ceil_div(n, tile) * matrices
+        if groups >= limits.compute_units and not any(config.problems_on(limits)):
+            return config
+    return config
+
+
+def pack_config(loaded: str, product: ProductConfig, panel: int, limits: Limits) -> ExactPackConfig:
+    """Return the config that packs an operand."""
+    if limits.has_vectors:
+        return ExactPackConfig(DTYPES[loaded], product.lane, panel, 64)
+    chunk = PACK_BYTES // LANE_BYTES[product.lane]
+    items = min(PACK_ITEMS, limits.work_group_size)
+    return ExactGroupsPackConfig(DTYPES[loaded], product.lane, panel, chunk, items)
+
+
+class ExactPlan(NamedTuple):
+    """The launches of a product, and whether they take A for B and B for A."""
+
+    plan: Plan
+    swapped: bool
 
 
 class _Sizes(NamedTuple):
@@ -128,8 +272,10 @@ class _Sizes(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1024)
-def exact_plan(a: Layout, b: Layout, c: Layout, types: Types, limits: Limits) -> Plan | None:
+def exact_plan(a: Layout, b: Layout, c: Layout, types: Types, limits: Limits) -> ExactPlan | None:
     """Return the launches of ``C = A B``; None if it is too long for the memory of panels.
+
+    They add to C if the call's `beta` is 1 and not 0.
 
     Parameters
     ----------
@@ -137,21 +283,33 @@ def exact_plan(a: Layout, b: Layout, c: Layout, types: Types, limits: Limits) ->
         Batches of matrices, with strides in elements. Those of `a` and `b` broadcast to `c`.
     """
     a, b, c = folded(a.broadcast(c.batch), b.broadcast(c.batch), c)
-    config = product_config(types, limits)
+    swapped = abs(c.row_stride) < abs(c.column_stride)
+    if swapped:  # so that neighbours write neighbours: C' = B' A'
+        a, b, c = (x.transposed() for x in (b, a, c))
+        types = types._replace(a=types.b, b=types.a)
+    levels = batch_levels(a, b, c)
+    count = 1
+    for level in levels:
+        count *= level.count
+    config = product_config(types, (c.rows, c.columns, count), limits)
     packs = tuple(
-        ExactPackConfig(DTYPES[each], config.lane, panel, 64)
+        pack_config(each, config, panel, limits)
         for each, panel in ((types.a, config.rows), (types.b, config.columns))
     )
     whole = _Sizes(c.rows, c.columns, a.columns)
-    size = _block(whole, config)
+    panel_bytes, launch_work = PANEL_BYTES, LAUNCH_WORK
+    if not limits.has_vectors:
+        panel_bytes = min(GPU_PANEL_BYTES, limits.allocation_bytes)
+        launch_work = GPU_LAUNCH_WORK
+    size = _block(whole, config, panel_bytes, launch_work)
     if size is None:
         return None
-    bytes_a = _panel_bytes(size.m, size.k, config.rows, config.lane)
-    bytes_b = _panel_bytes(size.n, size.k, config.columns, config.lane)
+    bytes_a = _panel_bytes(size.m, size.k, config.rows, config)
+    bytes_b = _panel_bytes(size.n, size.k, config.columns, config)
     work = size.m * size.n * size.k
-    most = max(1, min(PANEL_BYTES // max(bytes_a, bytes_b), LAUNCH_WORK // max(work, 1)))
+    most = max(1, min(panel_bytes // max(bytes_a, bytes_b), launch_work // max(work, 1)))
     steps, scratch = [], Scratch()
-    for part in slices(batch_levels(a, b, c), most, 3):
+    for part in slices(levels, most, 3):
         batch = batch_of(part.levels, 3)
         scratch.reserve("packed_a", batch.matrices * bytes_a)
         scratch.reserve("packed_b", batch.matrices * bytes_b)
@@ -160,38 +318,39 @@ def exact_plan(a: Layout, b: Layout, c: Layout, types: Types, limits: Limits) ->
                 depth = min(size.k, whole.k - p)
                 n = min(size.n, whole.n - column)
                 at = part.offsets[1] + p * b.row_stride + column * b.column_stride
-                steps.append(_pack(1, packs[1], b.transposed(), n, depth, at, batch))
+                steps.append(_pack(1, packs[1], b.transposed(), n, depth, at, batch, config))
                 for row in range(0, whole.m, size.m):
                     m = min(size.m, whole.m - row)
                     at = part.offsets[0] + row * a.row_stride + p * a.column_stride
-                    steps.append(_pack(0, packs[0], a, m, depth, at, batch))
+                    steps.append(_pack(0, packs[0], a, m, depth, at, batch, config))
                     steps.append(_multiply(config, c, (row, column, p), (m, n, depth), part, batch))
-    return scratch.plan(steps)
+    return ExactPlan(scratch.plan(steps), swapped)
 
 
-def _depth(k: int, lane: int) -> int:
+def _depth(k: int, config: ProductConfig) -> int:
     """Return the steps of panels over k."""
-    return ceil_div(k, WORD) if lane == BITS else k
+    return round_up(ceil_div(k, WORD) if config.lane == BITS else k, config.grain)
 
 
-def _panel_bytes(rows: int, k: int, panel: int, lane: int) -> int:
-    return ceil_div(rows, panel) * panel * _depth(k, lane) * LANE_BYTES[lane]
+def _panel_bytes(rows: int, k: int, panel: int, config: ProductConfig) -> int:
+    return round_up(rows, panel) * _depth(k, config) * LANE_BYTES[config.lane]
 
 
-def _block(whole: _Sizes, config: ExactProductConfig) -> _Sizes | None:
+def _block(
+    whole: _Sizes, config: ProductConfig, panel_bytes: int, launch_work: int
+) -> _Sizes | None:
     """Return the block whose panels fit into scratch memory, and whose launch is short."""
     m, n, k = whole
-    lane = config.lane
-    if lane == FLOAT:
-        if _panel_bytes(config.columns, k, config.columns, lane) > PANEL_BYTES:
+    if config.lane == FLOAT:
+        if _panel_bytes(config.columns, k, config.columns, config) > panel_bytes:
             return None
     else:
-        k = min(k, DEPTH * (WORD if lane == BITS else 1))
-    column_bytes = _depth(k, lane) * LANE_BYTES[lane]
-    most = max(PANEL_BYTES // column_bytes, 1)
+        k = min(k, DEPTH * (WORD if config.lane == BITS else 1))
+    column_bytes = _depth(k, config) * LANE_BYTES[config.lane]
+    most = max(panel_bytes // column_bytes, 1)
     n = min(n, max(most // config.columns, 1) * config.columns)
     m = min(m, max(most // config.rows, 1) * config.rows)
-    m = min(m, max(LAUNCH_WORK // (n * k) // config.rows, 1) * config.rows)
+    m = min(m, max(launch_work // (n * k) // config.rows, 1) * config.rows)
     return _Sizes(m, n, k)
 
 
@@ -203,9 +362,10 @@ def _pack(
     columns: int,
     first: int,
     batch: Batch,
+    product: ProductConfig,
 ) -> Step:
     """Return the launch that packs rows of an operand, or of its transpose."""
-    depth = _depth(columns, config.lane)
+    depth = _depth(columns, product)
     start, strides = Element(SIDES[operand], first), batch.strides[operand]
     arguments: dict[str, Argument] = {
         "rows": rows,
@@ -220,7 +380,7 @@ def _pack(
 
 
 def _multiply(
-    config: ExactProductConfig,
+    config: ProductConfig,
     c: Layout,
     origin: tuple[int, int, int],
     sizes: tuple[int, int, int],
@@ -233,8 +393,9 @@ def _multiply(
     arguments: dict[str, Argument] = {
         "m": m,
         "n": n,
-        "depth": _depth(k, config.lane),
-        "adds": int(p > 0),
+        "depth": _depth(k, config),
+        "adds": 1 if p else "beta",
+        **({"swizzle": SWIZZLE} if isinstance(config, ExactTilesConfig) else {}),
         "counts": batch.counts,
         "a": "packed_a",
         "b": "packed_b",

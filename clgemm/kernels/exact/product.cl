@@ -16,34 +16,6 @@
 #endif
 #define COLUMNS (VECTORS * WIDTH)
 
-#if STORED == 0 || STORED == 1
-#define STORED_TYPE uchar
-#elif STORED == 2
-#define STORED_TYPE ushort
-#elif STORED == 3
-#define STORED_TYPE uint
-#elif STORED == 4
-#define STORED_TYPE ulong
-#else
-#define STORED_TYPE half
-#endif
-
-#if LANE == 0
-#define ADD(x, y, sum) ((sum) | ((x) & (y)))
-#else  // the product of two halves is exact in a float
-#define ADD(x, y, sum) ((sum) + (x) * (y))
-#endif
-
-static inline void store_lane(__global STORED_TYPE* c, const long at, const LANE_TYPE sum, const int adds) {
-#if STORED == 5
-  vstore_half_rte(sum, at, c);
-#elif STORED == 0
-  c[at] = (adds && c[at] != 0) || sum != 0;
-#else
-  c[at] = (STORED_TYPE)(sum + (adds ? (LANE_TYPE)c[at] : (LANE_TYPE)0));
-#endif
-}
-
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void exact_product(const int m, const int n, const int depth, const int adds, const int4 counts,
             __global const LANE_TYPE* restrict a, __global const LANE_TYPE* restrict b,

@@ -1,15 +1,21 @@
 // The types of operands, lanes and results, by the numbers of clgemm/kernels/exact/plan.py.
-//   LOADED   0 bool, 1 char, 2 uchar, 3 short, 4 ushort, 5 int, 6 uint, 7 long, 8 ulong, 9 half
-//   LANE     0 bits (32 of k in a word), 1 ushort, 2 uint, 3 ulong, 4 float
-//   STORED   0 bool, 1 uchar, 2 ushort, 3 uint, 4 ulong, 5 half
-// Lanes are unsigned: what overflows is well defined, and the low bits are those of signed numbers.
+//   LOADED   0 bool, 1 char, 2 uchar, 3 short, 4 ushort, 5 int, 6 uint, 7 long, 8 ulong, 9 half, 10 float,
+//            11 double
+//   LANE     0 bits (32 of k in a word), 1 ushort, 2 uint, 3 ulong, 4 float, 5 double
+//   STORED   0 bool, 1 uchar, 2 ushort, 3 uint, 4 ulong, 5 half, 6 double
+// Lanes of integers are unsigned: what overflows is well defined, and the low bits are those of signed
+// numbers.
 #if LANE == 0 || LANE == 2
 #define LANE_TYPE uint
 #elif LANE == 1
 #define LANE_TYPE ushort
 #elif LANE == 3
 #define LANE_TYPE ulong
-#else
+#elif LANE == 4
 #define LANE_TYPE float
+#else
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+#define LANE_TYPE double
 #endif
 #define LANES(width) JOIN(LANE_TYPE, width)
+
