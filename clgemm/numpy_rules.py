@@ -36,10 +36,10 @@ __all__ = [
     "EXACT",
     "EXACT_KIND",
     "FLOAT32",
-    "FLOAT64",
     "LEAST_SIZE",
     "LEAST_SIZES",
     "NEVER",
+    "OPERANDS",
     "Batches",
     "Request",
     "devices_multiply",
@@ -55,14 +55,22 @@ __all__ = [
 ]
 
 FLOAT32 = np.dtype(np.float32)
-FLOAT64 = np.dtype(np.float64)
+FLOAT64, COMPLEX64, COMPLEX128 = map(np.dtype, "dFD")
 # What NumPy multiplies by plain loops, and devices exactly: integers, booleans and float16.
 EXACT = frozenset(map(np.dtype, "?bBhHiIlLqQe"))
 EXACT_KIND = "exact"  # the first word of the kind of products of other dtypes than float32
+# What else is an operand of a product in another dtype than float32.
+OPERANDS = {
+    FLOAT64: (FLOAT32, FLOAT64),
+    COMPLEX64: (FLOAT32, COMPLEX64),
+    COMPLEX128: (FLOAT32, FLOAT64, COMPLEX64, COMPLEX128),
+}
 # The elements of A times those of B below which NumPy computes all of these: 64 x 64 by 64 x 64;
-# and the same by dtype. NumPy has a BLAS for float64, so that takes a GPU, and 1024 x 1024.
+# and the same by dtype. NumPy's BLAS has the last ones, so they take a GPU, and 1024 x 1024.
 LEAST_SIZE = 2**24
-LEAST_SIZES = dict.fromkeys(EXACT, LEAST_SIZE) | ({FLOAT64: 2**40} if may_have_gpu() else {})
+LEAST_SIZES = dict.fromkeys(EXACT, LEAST_SIZE)
+if may_have_gpu():
+    LEAST_SIZES |= {FLOAT64: 2**40, COMPLEX64: 2**38, COMPLEX128: 2**38}
 NEVER = 2**128
 LEAST_WORK = 2**17  # multiply-adds, the same once these are known
 # Another subclass may define products of its own.
@@ -417,9 +425,9 @@ def _loop(a: Any, b: Any, dtype: Any = None, casting: Any = "same_kind") -> np.d
 
 def devices_multiply(a: np.dtype[Any], b: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
     """Return whether devices multiply two dtypes in a third one that is not float32."""
-    if dtype == FLOAT64:
-        return all(x in (FLOAT32, FLOAT64) or x in EXACT for x in (a, b))
-    return EXACT.issuperset((a, b, dtype))
+    if dtype not in OPERANDS:
+        return EXACT.issuperset((a, b, dtype))
+    return all(x in OPERANDS[dtype] or x in EXACT for x in (a, b))
 
 
 def _fits(out: Any, dtype: np.dtype[Any], casting: Any) -> bool:

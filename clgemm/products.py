@@ -82,8 +82,8 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     ----------
     a, b : array_like or pyopencl.array.Array, shapes (..., k) and (..., k, n) or (k,)
         float32 arrays are multiplied on the device if that is faster. So are integers, booleans
-        and float16, bit for bit as by NumPy, and float64 by GPUs. NumPy multiplies all other
-        dtypes. Device arrays may have any of these dtypes.
+        and float16, bit for bit as by NumPy, and float64 and complex numbers by GPUs. NumPy
+        multiplies all other dtypes. Device arrays may have any of these dtypes.
     out : array, shape ``a.shape[:-1] + b.shape[:-2] + b.shape[-1:]``, optional
         C-contiguous and of the result's dtype. It may overlap `a` and `b`.
 
@@ -357,8 +357,8 @@ def _device_operands(
         return float32_operand(a, "a"), float32_operand(b, "b"), queue, FLOAT32
     if not devices_multiply(a.dtype, b.dtype, found):
         raise TypeError(
-            f"devices do not multiply {a.dtype} and {b.dtype} in {found}: float32, float64, "
-            "float16, integers and booleans only"
+            f"devices do not multiply {a.dtype} and {b.dtype} in {found}: numbers of 8 to 64 bits, "
+            "complex ones of 64 and 128, and booleans only"
         )
     return a, b, queue, found
 

@@ -30,7 +30,7 @@ from clgemm.runtime.exact import expected
 from clgemm.side import preparation
 from clgemm.transfer import multiply
 
-ALL = sorted(set(RESULTS) - {"f8"})
+ALL = sorted(set(RESULTS) - {"f8", "c8", "c16"})
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def lanes(request, device):
 def every_size(monkeypatch):
     """Products of any size go to the device."""
     monkeypatch.setattr(numpy_rules, "LEAST_SIZE", 0)
-    for dtype in (*numpy_rules.EXACT, numpy_rules.FLOAT64):
+    for dtype in (*numpy_rules.EXACT, *numpy_rules.OPERANDS):
         monkeypatch.setitem(numpy_rules.LEAST_SIZES, dtype, 0)
     monkeypatch.setattr(numpy_rules, "LEAST_WORK", 0)
 
@@ -75,6 +75,8 @@ def made(monkeypatch):
 def random(rng, shape, dtype):
     """Numbers of the whole range; of float16 and bool those whose sums tell something."""
     dtype = np.dtype(dtype)
+    if dtype.kind == "c":
+        return (rng.integers(-9, 9, shape) + 1j * rng.integers(-9, 9, shape)).astype(dtype)
     if dtype.kind == "f":
         return rng.integers(-20, 21, shape).astype(dtype)
     if dtype.kind == "b":
@@ -291,11 +293,11 @@ def test_small_products_never_reach_the_decision(able, made):
 
 
 def require_float64(device, *dtypes):
-    if "f8" in dtypes and not device.cl_device.double_fp_config:
+    if {"f8", "c16"}.intersection(dtypes) and not device.cl_device.double_fp_config:
         pytest.skip("it has no float64")
 
 
-@pytest.mark.parametrize("dtype", ["b1", "i1", "i4", "i8", "f2", "f8"])
+@pytest.mark.parametrize("dtype", ["b1", "i1", "i4", "i8", "f2", "f8", "c8", "c16"])
 def test_lanes_compute_the_same(lanes, every_size, made, dtype):
     """Work-groups with local memory, in tiles through transfers or where the operands lie."""
     require_float64(lanes, dtype)
@@ -320,7 +322,10 @@ def test_large_tiles_of_lanes(device, dtype):
     np.testing.assert_array_equal(runtime.run(like, types, x, y), expected(x, y, np.dtype(dtype)))
 
 
-@pytest.mark.parametrize("types", [("i1", "i1", "i4"), ("u1", "i2", "i2"), ("f4", "i4", "f8")])
+CONVERTED = "i1 i1 i4, u1 i2 i2, f4 i4 f8, c8 f4 c8, i2 c8 c16"
+
+
+@pytest.mark.parametrize("types", [x.split() for x in CONVERTED.split(", ")])
 def test_lanes_convert_operands(lanes, every_size, made, types):
     """Operands of other dtypes than the product's, in a batch."""
     require_float64(lanes, *types)
@@ -330,16 +335,17 @@ def test_lanes_convert_operands(lanes, every_size, made, types):
     assert made
 
 
-def test_float64_is_numpys_on_a_processor(able, every_size, made):
-    """Its BLAS is as fast there."""
+@pytest.mark.parametrize("dtype", ["f8", "c8", "c16"])
+def test_what_a_blas_has_is_numpys_on_a_processor(able, every_size, made, dtype):
+    """It is as fast there."""
     if not able.limits.has_vectors:
         pytest.skip("it has no vectors")
-    x = np.random.default_rng(2).random((50, 50))
+    x = np.random.default_rng(2).random((50, 50)).astype(dtype)
     same(clgemm.matmul(x, x), np.matmul(x, x))
     assert not made
 
 
-@pytest.mark.parametrize("dtype", ["b1", "i1", "u2", "i4", "i8", "f2", "f8"])
+@pytest.mark.parametrize("dtype", ["b1", "i1", "u2", "i4", "i8", "f2", "f8", "c8", "c16"])
 def test_device_arrays(able, dtype):
     """Their products are enqueued, in the same dtype; every function takes them."""
     require_float64(able, dtype)
@@ -367,7 +373,7 @@ def test_device_arrays_in_another_dtype(able):
         clgemm.matmul(a, a, dtype=np.uint8, casting="safe")
     z = cl_array.to_device(able.queue, x.astype(np.complex64))
     with pytest.raises(TypeError, match="complex64"):
-        clgemm.matmul(z, z)
+        clgemm.matmul(z, z, dtype=np.int8, casting="unsafe")
     with pytest.raises(TypeError, match="int8: only float32"):
         clgemm.matmul(a, cl_array.to_device(able.queue, x.astype("f4")))
 

@@ -76,7 +76,7 @@ def errors_of(c: Any, a: Any, b: Any) -> FloatErrors:
     seen = watch()
     if seen is None or not c.size or seen.elements == c.size:
         return NO_ERRORS
-    if a.size + b.size < c.size and cannot_overflow(a, b):
+    if a.size + b.size < c.size and c.dtype == np.float32 and cannot_overflow(a, b):
         return NO_ERRORS
     return NO_ERRORS if is_finite(c, chosen()[0]) else _float_errors(a, b, c)
 

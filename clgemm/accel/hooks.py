@@ -373,7 +373,7 @@ class Hooks:
                 stack.enter_context(optional())
             stack.enter_context(watched(reports_errors))
             result, errors = request.computed(), NO_ERRORS
-            if request.dtype.char in "fd":
+            if request.dtype.char in "fdFD":
                 errors = errors_of(request.matrices(result), *request.operands())
             delivered = request.delivered(result)
             self._failures.worked()

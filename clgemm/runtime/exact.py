@@ -13,7 +13,7 @@ import pyopencl as cl
 from clgemm.core.cache import forgettable
 from clgemm.core.threads import RejectedError
 from clgemm.hardware.device import Device, where
-from clgemm.kernels.exact.plan import DTYPES, RESULTS, Types, exact_plan, kernels
+from clgemm.kernels.exact.plan import DOUBLE, DTYPES, RESULTS, Types, exact_plan, kernels
 from clgemm.records import verdicts
 from clgemm.records.verdicts import Verdict
 from clgemm.runtime import readiness
@@ -43,7 +43,7 @@ def computes(device: Device, types: Types) -> bool:
     """Return whether a device may compute products of these dtypes, if its kernels work."""
     if not all(each in DTYPES for each in types) or types.c not in RESULTS:
         return False
-    return types.c != "f8" or bool(device.cl_device.double_fp_config)
+    return RESULTS[types.c][0] != DOUBLE or bool(device.cl_device.double_fp_config)
 
 
 def bind(layouts: Layouts, types: Types, device: Device, space: Workspace) -> BoundCall:
@@ -107,7 +107,7 @@ def wrong(device: Device, types: Types) -> str:
     rng = np.random.default_rng(0)
     for m, n, k in TRIED:
         shapes = ((m, k), types.a), ((k, n), types.b)
-        a, b = (_random(rng, shape, each, types.c[0] == "f") for shape, each in shapes)
+        a, b = (_random(rng, shape, each, types.c[0] in "fc") for shape, each in shapes)
         for x, y in ((a, b), (np.asfortranarray(a), np.asfortranarray(b))):
             if not np.array_equal(run(device, types, x, y), expected(x, y, np.dtype(types.c))):
                 return f"wrong result of {types.a} and {types.b} at {m} x {n} x {k}"
@@ -132,6 +132,9 @@ def _random(rng: np.random.Generator, shape: tuple[int, int], dtype: str, are_sm
     """Return random elements; small ones for sums that are exact in float32."""
     if dtype == "b1":
         return rng.random(shape) < 0.1
+    if dtype[0] == "c":
+        real, imaginary = (rng.integers(-4, 5, shape) for _ in range(2))
+        return (real + 1j * imaginary).astype(dtype)
     if are_small or dtype[0] == "f":
         return rng.integers(0 if dtype[0] == "u" else -4, 5, shape).astype(dtype)
     info = np.iinfo(dtype)
@@ -142,8 +145,8 @@ def expected(a: Any, b: Any, dtype: np.dtype[Any]) -> Any:
     """Return A B exactly, by NumPy's loops in wider types."""
     if dtype.kind == "b":
         return a.astype(np.int64) @ b.astype(np.int64) > 0
-    if dtype.kind == "f":
-        wider = np.float32 if dtype == np.float16 else np.float64
+    if dtype.kind in "fc":
+        wider = {"f2": np.float32, "f8": np.float64}.get(dtype.str[1:], np.complex128)
         return (a.astype(wider) @ b.astype(wider)).astype(dtype)
     with np.errstate(over="ignore"):
         return (a.astype(np.int64) @ b.astype(np.int64)).astype(dtype)

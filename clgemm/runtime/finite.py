@@ -7,7 +7,6 @@ the processors from a CPU device, and from the threads that copy for a GPU.
 from __future__ import annotations
 
 import contextlib
-import math
 import threading
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -68,7 +67,8 @@ def is_finite(c: HostArray, device: Device) -> bool:
     device : Device
         What may look at them, if it reads host arrays where they lie.
     """
-    if c.size >= LEAST_ON_DEVICE and c.itemsize == 4 and transfer_config(device) is None:
+    is_large = c.dtype == np.float32 and c.size >= LEAST_ON_DEVICE
+    if is_large and transfer_config(device) is None:
         # This copies only a result with gaps.
         elements, space = c.ravel("K"), workspace(device.queue)
         check = check_of(elements.size, device, space)
@@ -76,7 +76,7 @@ def is_finite(c: HostArray, device: Device) -> bool:
         execute(BoundCall(space, check.plan, False), 1.0, elements, elements, 0.0, flags)
         return are_all_set(flags)
     # Of all sums, this one is the fastest, and it warns of nothing.
-    return math.isfinite(np.einsum("i->", c.ravel("K")))
+    return bool(np.isfinite(np.einsum("i->", c.ravel("K"))))
 
 
 class Check(NamedTuple):

@@ -109,7 +109,7 @@ def multiply(
 
 
 def multiply_exactly(a: AnyArray, b: AnyArray, c: AnyArray, device: Device | None = None) -> None:
-    """Write A B to C in the dtype of C: integers modulo 2^N, booleans, float16 or float64.
+    """Write A B to C in the dtype of C: any that devices compute, other than float32.
 
     Parameters
     ----------
@@ -138,8 +138,8 @@ def multiply_exactly(a: AnyArray, b: AnyArray, c: AnyArray, device: Device | Non
         execute(bound, 1.0, a, b, 0.0, c)
         return
     device = chosen()[0] if device is None else device
-    if types.c == "f8" and device.limits.has_vectors:
-        raise RejectedError(f"NumPy's BLAS computes float64 as fast as {device.label}")
+    if c.dtype.char in "dFD" and device.limits.has_vectors:
+        raise RejectedError(f"NumPy's BLAS computes {c.dtype} as fast as {device.label}")
     a, b = (x if indexable(x) else x.copy() for x in (a, b))
     if (config := transfer_config(device)) is None:
         bound = exact.bind(layouts_of(a, b, c), types, device, workspace(device.queue))

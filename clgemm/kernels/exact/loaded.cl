@@ -1,5 +1,9 @@
-// What an operand's elements are, and how one becomes a lane: LOADED of types.cl.
-//   CONVERTED(i)   element i of `from` as a lane
+// What an operand's elements are, and the lane of a row and a step of k: LOADED and ROLE.
+//   LOADED   0 bool, 1 char, 2 uchar, 3 short, 4 ushort, 5 int, 6 uint, 7 long, 8 ulong, 9 half, 10 float,
+//            11 double, 12 complex float, 13 complex double
+//   ROLE     0 of a real product. A complex one is a real one of twice the k and twice the columns:
+//            1 A: steps are real and imaginary parts by turns
+//            2 B: columns too; the steps of real parts have (re, im), those of imaginary parts (-im, re)
 #if LOADED == 0 || LOADED == 2
 #define LOADED_TYPE uchar
 #elif LOADED == 1
@@ -20,23 +24,52 @@
 #define LOADED_TYPE half
 #elif LOADED == 10
 #define LOADED_TYPE float
-#else
+#elif LOADED == 11
 #define LOADED_TYPE double
+#elif LOADED == 12
+#define LOADED_TYPE float2
+#else
+#define LOADED_TYPE double2
 #endif
 
-#if LOADED == 9
-#define CONVERTED(i) vload_half(i, from)
+#if LOADED >= 12
+#define REAL(i) ((LANE_TYPE)from[i].x)
+#define IMAGINARY(i) ((LANE_TYPE)from[i].y)
+#elif LOADED == 9
+#define REAL(i) ((LANE_TYPE)vload_half(i, from))
 #elif LOADED == 0
-#define CONVERTED(i) ((LANE_TYPE)(from[i] != 0))
+#define REAL(i) ((LANE_TYPE)(from[i] != 0))
 #else
-#define CONVERTED(i) ((LANE_TYPE)from[i])
+#define REAL(i) ((LANE_TYPE)from[i])
+#endif
+#ifndef IMAGINARY
+#define IMAGINARY(i) ((LANE_TYPE)0)
 #endif
 
 #if LANE == 0
 // A word of 32 steps of k, or fewer at the end: a bit for each element that is not zero.
-static inline uint word_of(__global const LOADED_TYPE* from, const long column, const int bits) {
+static inline uint lane_of(__global const LOADED_TYPE* from, const int r, const int p, const long row,
+                           const long column, const int columns) {
   uint word = 0;
-  for (int bit = 0; bit < bits; bit++) word |= (uint)(from[bit * column] != 0) << bit;
+  from += r * row + 32L * p * column;
+  for (int bit = 0; bit < min(32, columns - 32 * p); bit++) word |= (uint)(from[bit * column] != 0) << bit;
   return word;
+}
+#elif ROLE == 0
+static inline LANE_TYPE lane_of(__global const LOADED_TYPE* from, const int r, const int p, const long row,
+                                const long column, const int columns) {
+  return REAL(r * row + p * column);
+}
+#elif ROLE == 1
+static inline LANE_TYPE lane_of(__global const LOADED_TYPE* from, const int r, const int p, const long row,
+                                const long column, const int columns) {
+  const long at = r * row + p / 2 * column;
+  return p % 2 ? IMAGINARY(at) : REAL(at);
+}
+#else
+static inline LANE_TYPE lane_of(__global const LOADED_TYPE* from, const int r, const int p, const long row,
+                                const long column, const int columns) {
+  const long at = r / 2 * row + p / 2 * column;
+  return r % 2 == p % 2 ? REAL(at) : p % 2 ? -IMAGINARY(at) : IMAGINARY(at);
 }
 #endif

@@ -17,19 +17,14 @@ void exact_pack(const int rows, const int columns, const int depth, const int4 c
   const uint group = get_group_id(0), matrix = group / (panels * chunks);
   const int panel = group / chunks % panels, begin = group % chunks * CHUNK, end = min(begin + CHUNK, depth);
   const int row_0 = panel * PANEL, count = min(PANEL, rows - row_0);
-  from += from_offset + matrix_offset(matrix, counts, from_strides) + row_0 * from_row;
+  from += from_offset + matrix_offset(matrix, counts, from_strides);
   to += ((long)matrix * panels + panel) * depth * PANEL;
   for (int p = begin; p < end; p++) {
     __global LANE_TYPE* const step = to + (long)p * PANEL;
-#if LANE == 0
-    const int bits = min(32, columns - 32 * p);
-    for (int r = 0; r < count; r++) step[r] = word_of(from + r * from_row + 32L * p * from_column, from_column, bits);
-#else
-    if (from_row == 1)
-      for (int r = 0; r < count; r++) step[r] = CONVERTED(r + p * from_column);
+    if (from_row == 1)  // the compiler loads vectors
+      for (int r = 0; r < count; r++) step[r] = lane_of(from, row_0 + r, p, 1, from_column, columns);
     else
-      for (int r = 0; r < count; r++) step[r] = CONVERTED(r * from_row + p * from_column);
-#endif
+      for (int r = 0; r < count; r++) step[r] = lane_of(from, row_0 + r, p, from_row, from_column, columns);
     for (int r = count; r < PANEL; r++) step[r] = 0;
   }
 }

@@ -23,18 +23,13 @@ void exact_pack_groups(const int rows, const int columns, const int depth, const
   const int panel = group / chunks % panels, begin = group % chunks * CHUNK, item = get_local_id(0);
   const int row_0 = panel * PANEL, count = min(PANEL, rows - row_0), steps = min(CHUNK, depth - begin);
   const bool goes_down = abs_diff(from_row, 0L) <= abs_diff(from_column, 0L);
-  from += from_offset + matrix_offset(matrix, counts, from_strides) + row_0 * from_row;
+  from += from_offset + matrix_offset(matrix, counts, from_strides);
   to += (((long)matrix * panels + panel) * depth + begin) * PANEL;
   for (int i = item; i < CHUNK * PANEL; i += ITEMS) {
     const int r = goes_down ? i % PANEL : i / CHUNK, p = goes_down ? i / PANEL : i % CHUNK;
     LANE_TYPE lane = 0;
-#if LANE == 0
-    const long column = 32L * (begin + p);
-    if (r < count && column < columns)
-      lane = word_of(from + r * from_row + column * from_column, from_column, min(32, (int)(columns - column)));
-#else
-    if (r < count && begin + p < columns) lane = CONVERTED(r * from_row + (begin + p) * from_column);
-#endif
+    if (r < count && (begin + p) * (LANE == 0 ? 32L : 1L) < columns)
+      lane = lane_of(from, row_0 + r, begin + p, from_row, from_column, columns);
     block[p * (PANEL + 1) + r] = lane;
   }
   barrier(CLK_LOCAL_MEM_FENCE);

@@ -1,9 +1,9 @@
 """Kernels for other dtypes than float32: their configs and launches. Pure.
 
-Integers, booleans and float16 on all devices, float64 on GPUs. Both operands are packed into panels
-of lanes: 16 bits where at most the low 16 are wanted and work-items have vectors, else 32 or 64;
-floats for float16, doubles for float64, and for booleans words of 32 steps of k. Then each
-work-item keeps a tile of C in registers; on GPUs a work-group shares panels in local memory.
+Both operands are packed into panels of lanes: 16 bits where at most the low 16 are wanted and
+work-items have vectors, else 32 or 64; floats for float16, doubles for float64, and for booleans
+words of 32 steps of k. A complex product is a real one of twice the k and twice the columns. Then
+each work-item keeps a tile of C in registers; on GPUs a work-group shares panels in local memory.
 
 Sums of integers wrap around as NumPy's do, so a long k may be cut. So may that of float64, whose
 rounding errors are smaller then. float16 adds up in float32 and rounds once, so there it may not.
@@ -36,6 +36,7 @@ from clgemm.kernels.common.panels import PACKED, SIDES, Scratch
 from clgemm.kernels.sources import sources_hash
 
 __all__ = [
+    "DOUBLE",
     "DTYPES",
     "ExactGroupsPackConfig",
     "ExactPackConfig",
@@ -44,12 +45,11 @@ __all__ = [
     "ExactTilesConfig",
     "Types",
     "exact_plan",
-    "item_bytes",
     "kernels",
 ]
 
 # What is loaded, by NumPy's kind and size: the numbers of types.cl.
-NAMES = "b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"
+NAMES = "b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16"
 DTYPES = {name: number for number, name in enumerate(NAMES)}
 # For each result: its lanes, the number of what is stored, and the bytes of both.
 BITS, SHORT, INT, LONG, FLOAT, DOUBLE = range(6)
@@ -62,7 +62,10 @@ RESULTS = {
     **dict.fromkeys(("i8", "u8"), (LONG, 4)),
     "f2": (FLOAT, 5),
     "f8": (DOUBLE, 6),
+    "c8": (FLOAT, 7),
+    "c16": (DOUBLE, 8),
 }
+HALF = RESULTS["f2"][1]
 WORD = 32  # steps of k in a word of bits
 DEPTH = 4096  # steps of k in one sum of a panel, which stays in the second-level cache
 # Of each packed operand, and multiply-adds of a launch at most: where work-items have vectors (two
@@ -85,11 +88,6 @@ class Types(NamedTuple):
     c: str
 
 
-def item_bytes(dtype: str) -> int:
-    """Return the size of an element."""
-    return int(dtype[1:])
-
-
 @dataclass(frozen=True)
 class ExactPackConfig(KernelConfig):
     """Packs a matrix into panels of lanes, with one work-item for each block."""
@@ -98,6 +96,7 @@ class ExactPackConfig(KernelConfig):
     lane: int
     panel: int  # rows
     chunk: int  # steps over k of a work-group
+    role: int = 0  # 1 and 2 for A and B of a complex product
 
     family: ClassVar[str] = "exact"
     source: ClassVar[str] = "exact/pack.cl"
@@ -105,14 +104,14 @@ class ExactPackConfig(KernelConfig):
     includes: ClassVar[tuple[str, ...]] = ("exact/types.cl", "exact/loaded.cl")
 
     def problems(self) -> Iterator[str]:
-        yield from positive(self, "loaded", "lane")
+        yield from positive(self, "loaded", "lane", "role")
 
 
 @dataclass(frozen=True)
 class ExactGroupsPackConfig(ExactPackConfig):
     """Packs a matrix into panels of lanes, with many work-items for each block."""
 
-    work_items: int
+    work_items: int = PACK_ITEMS
 
     source: ClassVar[str] = "exact/pack_groups.cl"
     entry: ClassVar[str] = "exact_pack_groups"
@@ -247,13 +246,15 @@ def product_config(types: Types, tiles: tuple[int, int, int], limits: Limits) ->
     return config
 
 
-def pack_config(loaded: str, product: ProductConfig, panel: int, limits: Limits) -> ExactPackConfig:
+def pack_config(
+    loaded: str, product: ProductConfig, panel: int, role: int, limits: Limits
+) -> ExactPackConfig:
     """Return the config that packs an operand."""
     if limits.has_vectors:
-        return ExactPackConfig(DTYPES[loaded], product.lane, panel, 64)
+        return ExactPackConfig(DTYPES[loaded], product.lane, panel, 64, role)
     chunk = PACK_BYTES // LANE_BYTES[product.lane]
     items = min(PACK_ITEMS, limits.work_group_size)
-    return ExactGroupsPackConfig(DTYPES[loaded], product.lane, panel, chunk, items)
+    return ExactGroupsPackConfig(DTYPES[loaded], product.lane, panel, chunk, role, items)
 
 
 class ExactPlan(NamedTuple):
@@ -291,12 +292,14 @@ def exact_plan(a: Layout, b: Layout, c: Layout, types: Types, limits: Limits) ->
     count = 1
     for level in levels:
         count *= level.count
-    config = product_config(types, (c.rows, c.columns, count), limits)
+    is_complex = types.c[0] == "c"
+    parts = 2 if is_complex else 1  # numbers of an element
+    whole = _Sizes(c.rows, parts * c.columns, parts * a.columns)
+    config = product_config(types, (whole.m, whole.n, count), limits)
     packs = tuple(
-        pack_config(each, config, panel, limits)
-        for each, panel in ((types.a, config.rows), (types.b, config.columns))
+        pack_config(loaded, config, panel, role * is_complex, limits)
+        for loaded, panel, role in ((types.a, config.rows, 1), (types.b, config.columns, 2))
     )
-    whole = _Sizes(c.rows, c.columns, a.columns)
     panel_bytes, launch_work = PANEL_BYTES, LAUNCH_WORK
     if not limits.has_vectors:
         panel_bytes = min(GPU_PANEL_BYTES, limits.allocation_bytes)
@@ -317,13 +320,14 @@ def exact_plan(a: Layout, b: Layout, c: Layout, types: Types, limits: Limits) ->
             for p in range(0, whole.k, size.k):
                 depth = min(size.k, whole.k - p)
                 n = min(size.n, whole.n - column)
-                at = part.offsets[1] + p * b.row_stride + column * b.column_stride
+                at = part.offsets[1] + (p * b.row_stride + column * b.column_stride) // parts
                 steps.append(_pack(1, packs[1], b.transposed(), n, depth, at, batch, config))
                 for row in range(0, whole.m, size.m):
                     m = min(size.m, whole.m - row)
-                    at = part.offsets[0] + row * a.row_stride + p * a.column_stride
+                    at = part.offsets[0] + row * a.row_stride + p // parts * a.column_stride
                     steps.append(_pack(0, packs[0], a, m, depth, at, batch, config))
-                    steps.append(_multiply(config, c, (row, column, p), (m, n, depth), part, batch))
+                    origin = row, column // parts, p
+                    steps.append(_multiply(config, c, origin, (m, n, depth), part, batch))
     return ExactPlan(scratch.plan(steps), swapped)
 
 
@@ -341,7 +345,7 @@ def _block(
 ) -> _Sizes | None:
     """Return the block whose panels fit into scratch memory, and whose launch is short."""
     m, n, k = whole
-    if config.lane == FLOAT:
+    if config.stored == HALF:
         if _panel_bytes(config.columns, k, config.columns, config) > panel_bytes:
             return None
     else:

@@ -43,7 +43,7 @@ void exact_product(const int m, const int n, const int depth, const int adds, co
       for (int j = 0; j < VECTORS; j++) sum[i][j] = ADD(x, row[j], sum[i][j]);
     }
   }
-  c += c_offset + matrix_offset(matrix, counts, c_strides);
+  c += PARTS * (c_offset + matrix_offset(matrix, counts, c_strides));
   const int row_0 = panel_m * ROWS, column_0 = panel_n * COLUMNS;
   #pragma unroll
   for (int i = 0; i < ROWS; i++) {
@@ -52,6 +52,6 @@ void exact_product(const int m, const int n, const int depth, const int adds, co
     #pragma unroll
     for (int j = 0; j < VECTORS; j++) STORE(WIDTH, sum[i][j], values + j * WIDTH);
     for (int j = 0; j < min(COLUMNS, n - column_0); j++)
-      store_lane(c, (row_0 + i) * c_row + (column_0 + j) * c_column, values[j], adds);
+      store_lane(c, PLACE_OF(row_0 + i, column_0 + j), values[j], adds);
   }
 }

@@ -9,9 +9,19 @@
 #define STORED_TYPE ulong
 #elif STORED == 5
 #define STORED_TYPE half
+#elif STORED == 7
+#define STORED_TYPE float
 #else
 #define STORED_TYPE double
 #endif
+
+// Numbers of an element. A complex result has real and imaginary parts in columns by turns.
+#if STORED >= 7
+#define PARTS 2
+#else
+#define PARTS 1
+#endif
+#define PLACE_OF(row, column) (PARTS * ((row) * c_row + (column) / PARTS * c_column) + (column) % PARTS)
 
 #if LANE == 0
 #define ADD(x, y, sum) ((sum) | ((x) & (y)))

@@ -85,7 +85,7 @@ void exact_tiles(const int m, const int n, const int depth, const int adds, cons
       barrier(CLK_LOCAL_MEM_FENCE);
     }
   }
-  c += c_offset + matrix_offset(matrix, counts, c_strides);
+  c += PARTS * (c_offset + matrix_offset(matrix, counts, c_strides));
   #pragma unroll
   for (int i = 0; i < WORK; i++) {
     const int row = place.m * TILE + (i / WIDTH * ACROSS + item_m) * WIDTH + i % WIDTH;
@@ -96,7 +96,7 @@ void exact_tiles(const int m, const int n, const int depth, const int adds, cons
       #pragma unroll
       for (int x = 0; x < WIDTH; x++) {
         const int column = place.n * TILE + (j * ACROSS + item_n) * WIDTH + x;
-        if (row < m && column < n) store_lane(c, row * c_row + column * c_column, values[x], adds);
+        if (row < m && column < n) store_lane(c, PLACE_OF(row, column), values[x], adds);
       }
     }
   }

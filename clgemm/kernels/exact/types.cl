@@ -1,8 +1,7 @@
-// The types of operands, lanes and results, by the numbers of clgemm/kernels/exact/plan.py.
-//   LOADED   0 bool, 1 char, 2 uchar, 3 short, 4 ushort, 5 int, 6 uint, 7 long, 8 ulong, 9 half, 10 float,
-//            11 double
+// The types of lanes and results, by the numbers of clgemm/kernels/exact/plan.py.
 //   LANE     0 bits (32 of k in a word), 1 ushort, 2 uint, 3 ulong, 4 float, 5 double
-//   STORED   0 bool, 1 uchar, 2 ushort, 3 uint, 4 ulong, 5 half, 6 double
+//   STORED   0 bool, 1 uchar, 2 ushort, 3 uint, 4 ulong, 5 half, 6 double,
+//            7 complex float, 8 complex double
 // Lanes of integers are unsigned: what overflows is well defined, and the low bits are those of signed
 // numbers.
 #if LANE == 0 || LANE == 2
