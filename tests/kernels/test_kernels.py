@@ -315,12 +315,15 @@ GATHERING = [ODD_TILES, SHARED, nvidia_configs()[2]]
 
 
 @pytest.mark.parametrize(
-    ("config", "fused_split_k"),
-    [(config, False) for config in SLICED] + [(config, True) for config in GATHERING],
+    ("config", "fused_split_k", "stack"),
+    [
+        *((config, False, ()) for config in SLICED),
+        *((config, True, ()) for config in GATHERING),
+        *((ODD_TILES, is_fused, (3,)) for is_fused in (False, True)),
+    ],
     ids=lambda x: name(x) if isinstance(x, TiledConfig) else str(x),
 )
-@pytest.mark.parametrize("stack", [(), (3,)])
-def test_deep_tiles_in_slices(config, stack, fused_split_k, device, monkeypatch):
+def test_deep_tiles_in_slices(config, fused_split_k, stack, device, monkeypatch):
     """Few tiles of C and a long sum: slices of k side by side, the last shorter, then added up.
 
     By a launch of its own, or by the last work-group of each tile.
