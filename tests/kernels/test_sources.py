@@ -15,7 +15,7 @@ from clgemm.kernels import FAMILIES, family_named, sources
 from clgemm.kernels.direct.family import DirectConfig
 from clgemm.kernels.exact.plan import ExactPackConfig, ExactProductConfig
 from clgemm.kernels.finite.plan import FiniteConfig
-from clgemm.kernels.mirror.plan import MirrorConfig, MirrorTileConfig
+from clgemm.kernels.mirror.plan import MirrorConfig, MirrorTileConfig, TrianglesConfig
 from clgemm.kernels.sources import files_of, sources_hash, text_of, tokens, used_by
 from clgemm.kernels.tensor_core.config import MmaConfig, WgmmaConfig
 from clgemm.kernels.tiled.config import TiledConfig
@@ -157,8 +157,8 @@ def test_every_config_counts_in_some_hash():
     Or it only looks at a result, copies within it, or is for other dtypes.
     """
     every = {(kind.family, files_of(kind)) for kind in kinds_under(KernelConfig)}
-    others = ExactPackConfig, ExactProductConfig, FiniteConfig, MirrorConfig, MirrorTileConfig
-    for kind in others:
+    mirrors = MirrorConfig, MirrorTileConfig, TrianglesConfig
+    for kind in (ExactPackConfig, ExactProductConfig, FiniteConfig, *mirrors):
         every.remove((kind.family, files_of(kind)))
     assert every == {(kind.family, files_of(kind)) for kind in hashed()}
 
