@@ -78,8 +78,8 @@ def by_way_of_scratch(
 ) -> Plan:
     """Return the plan that updates triangles of C by a symmetric product, of matrices.
 
-    Blocks as in `upper_triangle` go to the scratch memory "product", because they reach across the
-    diagonal. From there, their elements on and above it go to C.
+    Blocks as in `upper_triangle`, or those up to the diagonal, go to the scratch memory "product",
+    because they reach across it. From there, the elements of the triangle go to C.
 
     Parameters
     ----------
@@ -87,16 +87,18 @@ def by_way_of_scratch(
         Returns the plan of a block, which every device accepts.
     """
     made, (whole_a, whole_b, _) = _in_parts(make, problem)
-    plans = []
-    for start in range(0, problem.n, rows):
-        a, first_a = whole_a.part(0, start, min(start + rows, problem.n))
-        b, first_b = whole_b.part(1, start, problem.n)
-        diagonal = start * (problem.c.row_stride + problem.c.column_stride)
-        origins: dict[Slot, int] = {"a": first_a, "b": first_b, "c": diagonal}
+    plans, n, c = [], problem.n, problem.c
+    for start in range(0, n, rows):
+        stop = min(start + rows, n)
+        left, right = (0, stop) if problem.triangles == "lower" else (start, n)
+        a, first_a = whole_a.part(0, start, stop)
+        b, first_b = whole_b.part(1, left, right)
+        first_c = start * c.row_stride + left * c.column_stride
+        origins: dict[Slot, int] = {"a": first_a, "b": first_b, "c": first_c}
         block = a.layout.rows, b.layout.columns
         plan = made(a.layout, b.layout, Layout(block, (block[1], 1), SCRATCH_ALIGNMENT))
         plans.append((_to_scratch(plan, FLOAT_BYTES * math.prod(block)), origins))
-        plans.append((triangles_plan(block, problem.c, problem.triangles, limits), origins))
+        plans.append((triangles_plan(block, c, problem.triangles, limits), origins))
     return _joined(plans)
 
 

@@ -63,6 +63,7 @@ def test_launches_fit_every_device(device):
     [
         *(MirrorConfig(0, 1), MirrorConfig(8, 3), MirrorTileConfig(0), MirrorTileConfig(8)),
         *(TrianglesConfig(0, 1, True, True), TrianglesConfig(32, 1, False, False)),
+        TrianglesConfig(32, 3, True, True),
     ],
 )
 def test_wrong_sizes_have_a_problem(config):

@@ -90,6 +90,8 @@ class TrianglesConfig(KernelConfig):
 
     def problems(self) -> Iterator[str]:
         yield from positive(self)
+        if self.group & (self.group - 1):
+            yield f"group={self.group} is not a power of two"
         if not (self.upper or self.lower):
             yield "neither triangle is updated"
 
@@ -100,13 +102,14 @@ def triangles_plan(shape: tuple[int, int], c: Layout, triangles: Triangles, limi
     Parameters
     ----------
     shape : tuple of int
-        The rows and columns of the block, which is dense in the scratch memory "product". Its first
-        element is on the diagonal.
+        The rows and columns of the block, which is dense in the scratch memory "product". The
+        diagonal begins with its first element; for "lower", it ends with its last one.
     c : Layout
-        A matrix that begins with that element.
+        A matrix that begins with the block's first element.
     """
     rows, columns = shape
-    group = 1 if limits.has_vectors else min(GROUP, limits.work_group_size)
+    most = min(GROUP, limits.work_group_size)
+    group = 1 if limits.has_vectors else 2 ** (most.bit_length() - 1)
     config = TrianglesConfig(SIDE, group, triangles != "lower", triangles != "upper")
     arguments: dict[str, Argument] = {
         "rows": rows,
