@@ -228,3 +228,18 @@ def test_ssyrk_may_overwrite_its_operand(device):
     expected = np.where(np.tri(90, dtype=np.bool_), x @ x.T + 2 * x, x)
     assert clgemm.ssyrk(1.0, x, 2.0, x, lower=1, overwrite_c=1) is x
     np.testing.assert_array_equal(x, expected)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "i8", "f2", "b1"])
+def test_other_dtypes_are_symmetric(dtype, device, small_blocks):
+    """In batches and views, as NumPy computes them; two dtypes in one memory are no transposes."""
+    for shape in ((130, 40), (2, 97, 33)):
+        x = integers(np.random.default_rng(1), shape).astype(dtype)
+        for each in (x, x[..., ::-1, ::2], x.swapaxes(-1, -2)):
+            other = each.swapaxes(-1, -2)
+            found = clgemm.matmul(each, other)
+            np.testing.assert_array_equal(found, np.matmul(each, other))
+            np.testing.assert_array_equal(found, found.swapaxes(-1, -2))
+    if dtype != "b1":
+        unlike = x.swapaxes(-1, -2).view(dtype.replace("i", "u"))
+        np.testing.assert_array_equal(clgemm.matmul(x, unlike), np.matmul(x, unlike))

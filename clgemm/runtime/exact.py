@@ -10,16 +10,19 @@ import numpy as np
 
 from clgemm.core.cache import forgettable
 from clgemm.core.plan import Plan
+from clgemm.core.problem import Problem
 from clgemm.core.threads import RejectedError
 from clgemm.hardware.choice import chosen
 from clgemm.hardware.device import Device, where
 from clgemm.kernels.exact.plan import Types, exact_plan, kernels
+from clgemm.planning.bounded import upper_triangle
+from clgemm.planning.planner import triangle_rows
 from clgemm.planning.transfers import transfer_config
 from clgemm.records import verdicts
 from clgemm.records.verdicts import Verdict
 from clgemm.runtime import readiness
 from clgemm.runtime.execute import LONG_WORK, HostMemory, run_in_place
-from clgemm.runtime.operands import layout_of
+from clgemm.runtime.operands import layout_of, own_transpose
 from clgemm.runtime.workspace import workspace
 
 __all__ = ["about", "expected", "multiply", "types_of", "wrong"]
@@ -62,11 +65,37 @@ def multiply(a: Any, b: Any, c: Any, device: Device | None = None) -> None:
         raise RejectedError(f"{device.label} multiplies float32 only")
     a, b = (_in_place(x) for x in (a, b))
     types = types_of(a, b, c)
-    plan = exact_plan(*map(layout_of, (a, b, c)), types, device.limits)
+    is_symmetric = types.a == types.b != "b1" and own_transpose(a, b)
+    problem = Problem(layout_of(a), layout_of(b), layout_of(c), "strict", is_symmetric)
+    plan, rows = plan_of(device, problem, types)
     if plan is None:
         raise RejectedError(f"a product of {a.shape} and {b.shape} has too long a k")
     _require(device, types)
     run(device, plan, a, b, c)
+    if rows:
+        for start in range(rows, c.shape[-1], rows):
+            end = start + rows
+            c[..., start:end, :start] = c[..., :start, start:end].swapaxes(-1, -2)
+
+
+@forgettable
+@functools.lru_cache(maxsize=256)
+def plan_of(device: Device, problem: Problem, types: Types) -> tuple[Plan | None, int]:
+    """Return the plan of a product, as `exact_plan`, and the rows of the blocks of a triangle.
+
+    Of a symmetric product, only blocks of so many rows from the diagonal on are computed. With 0,
+    all of C is. Products of booleans take no less time in blocks.
+    """
+    problem = problem.broadcast()
+
+    def make(part: Problem) -> Plan:
+        plan = exact_plan(*part.layouts, types, device.limits)
+        assert plan is not None  # k is that of the whole product
+        return plan
+
+    whole = exact_plan(*problem.layouts, types, device.limits)
+    rows = triangle_rows(problem, device.traits) if whole is not None else 0
+    return (upper_triangle(make, problem, rows), rows) if rows else (whole, 0)
 
 
 def run(device: Device, plan: Plan, a: Any, b: Any, c: Any) -> None:
