@@ -15,7 +15,7 @@ from clgemm.core.imports import after_import
 
 if TYPE_CHECKING:
     from clgemm import accel
-    from clgemm.blas import sgemm
+    from clgemm.blas import sgemm, ssyrk
     from clgemm.chain import multi_dot
     from clgemm.core.precision import precision
     from clgemm.explanation import explain
@@ -54,6 +54,7 @@ _PLACES = {
     "set_device": "hardware.choice",
     "sgemm": "blas",
     "show_config": "info",
+    "ssyrk": "blas",
     "tensordot": "products",
     "tune": "tuning",
     "warmup": "side.warm",
@@ -115,6 +116,7 @@ __all__ = [
     "set_device",
     "sgemm",
     "show_config",
+    "ssyrk",
     "tensordot",
     "tune",
     "warmup",

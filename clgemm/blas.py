@@ -1,4 +1,4 @@
-"""`sgemm`: the checks, BLAS's special cases, and one call from start to end."""
+"""`sgemm` and `ssyrk`: the checks, BLAS's special cases, and one call from start to end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from clgemm.storage import Order, check_leading, smallest_leading, storage_size,
 if TYPE_CHECKING:
     import pyopencl as cl
 
-__all__ = ["sgemm"]
+__all__ = ["sgemm", "ssyrk"]
 
 TRANSPOSES = 0, 1, 2
 Sizes = tuple[int | None, int | None, int | None]  # m, n and k; None if not given
@@ -144,12 +144,7 @@ def sgemm(
 
     before = () if wait_for is None else events(wait_for)
     alpha, beta = single(alpha, "alpha"), single(beta, "beta")
-    if trans_a not in TRANSPOSES:
-        raise ValueError(f"trans_a={trans_a!r} is not one of 0, 1 and 2")
-    if trans_b not in TRANSPOSES:
-        raise ValueError(f"trans_b={trans_b!r} is not one of 0, 1 and 2")
-    if order not in ("F", "C"):
-        raise ValueError(f"order={order!r} is neither 'F' nor 'C'")
+    _check_options(order, trans_a=trans_a, trans_b=trans_b)
     sizes = UNKNOWN_SIZES
     if not (m is None and n is None and k is None):
         sizes = whole(m, "m"), whole(n, "n"), whole(k, "k")
@@ -164,8 +159,7 @@ def sgemm(
         )
         if repeated is not None:
             return repeated
-    if not (queue is None or _is_queue(queue)):
-        raise TypeError(f"queue={queue!r} is not a pyopencl.CommandQueue")
+    _check_queue(queue)
     given = {"a": a, "b": b} if c is None else {"a": a, "b": b, "c": c}
     operands, shared = accepted(given, queue)
     in_place = bool(overwrite_c) and updatable(c)
@@ -184,7 +178,7 @@ def sgemm(
     if c is None:
         beta = 0.0
         if ldc is not None:
-            result = zeros(op_a, storage_size(*shape, ldc, order), shared)
+            result = zeros(op_a, storage_size(*shape, ldc, order), order, shared)
         else:
             result = allocated(op_a, shape, order, shared)
     elif in_place:
@@ -207,6 +201,130 @@ def sgemm(
     return result
 
 
+def ssyrk(
+    alpha: float,
+    a: Any,
+    beta: float = 0.0,
+    c: Any = None,
+    trans: int = 0,
+    lower: int = 0,
+    overwrite_c: int = 0,
+    *,
+    order: Order = "F",
+    precision: str | None = None,
+    queue: cl.CommandQueue | None = None,
+    wait_for: Sequence[cl.Event] | None = None,
+) -> Any:
+    """Multiply a matrix by its transpose on an OpenCL device: one triangle of alpha A A' + beta C.
+
+    The arguments up to `overwrite_c` are those of ``scipy.linalg.blas.ssyrk``.
+
+    Parameters
+    ----------
+    alpha : float
+        When it is 0 (in float32), `a` is not read: NaN there does not spread.
+    a : array_like, shape (n, k), or (k, n) if `trans`
+        As for `sgemm`.
+    beta : float, optional
+        When it is 0 (in float32), the triangle of `c` is not read: NaN there does not spread.
+    c : array_like, shape (n, n), optional
+        The default is a matrix of zeros. Only one triangle is updated; the other one stays.
+    trans : {0, 1, 2}, optional
+        1 and 2 compute A' A in place of A A'.
+    lower : {0, 1}, optional
+        Whether the lower triangle is updated. The default is the upper one.
+    overwrite_c : bool, optional
+        As for `sgemm`.
+    order : {"F", "C"}, optional
+        The order of a new result.
+    precision, queue, wait_for : optional
+        As for `sgemm`.
+
+    Returns
+    -------
+    numpy.ndarray or pyopencl.array.Array, float32, shape (n, n)
+        `c` itself if it was overwritten, or a new matrix. Its other triangle is that of `c`, or
+        zero. Host results are complete on return; device results are enqueued.
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, or if `trans`, `lower`, `order` or `precision` is none of those above.
+    TypeError, RuntimeError
+        As for `sgemm`.
+
+    See Also
+    --------
+    sgemm : with ``trans_b=1`` and twice the same matrix, it computes both triangles.
+
+    Notes
+    -----
+    Host arrays on a device with memory of its own: the product takes as much more memory as `c`.
+    After an exception, see `sgemm`.
+
+    Examples
+    --------
+    >>> import numpy as np, clgemm
+    >>> a = np.arange(6, dtype=np.float32).reshape(2, 3)
+    >>> clgemm.ssyrk(1.0, a)
+    array([[ 5., 14.],
+           [ 0., 50.]], dtype=float32)
+    """
+    if not _is_loaded:
+        _load()
+    from clgemm.runtime.waiting import wait_for_all
+    from clgemm.transfer.multiply import duplicate, multiply
+
+    before = () if wait_for is None else events(wait_for)
+    alpha, beta = single(alpha, "alpha"), single(beta, "beta")
+    _check_options(order, trans=trans)
+    if lower not in (0, 1):
+        raise ValueError(f"lower={lower!r} is neither 0 nor 1")
+    precision = chosen_precision(precision)
+    _check_queue(queue)
+    operands, shared = accepted({"a": a} if c is None else {"a": a, "c": c}, queue)
+    op_a = as_matrix(operands["a"], "a")
+    if trans:
+        op_a = transposed(op_a)
+    n, k = op_a.shape
+    if c is not None and as_matrix(operands["c"], "c").shape != (n, n):
+        raise ValueError(f"c has shape {operands['c'].shape} but op(a) is {n}x{k}")
+    if before and shared is None:  # nothing may come to write a host array later
+        wait_for_all(before)
+        before = ()
+    if c is None:
+        beta, result = 0.0, zeros(op_a, (n, n), order, shared)
+    elif overwrite_c and updatable(c):
+        result = c
+    else:
+        result = duplicate(as_matrix(operands["c"], "c"), order, shared)
+    multiply(
+        *(alpha, op_a, transposed(op_a), beta, as_matrix(result, "c")),
+        queue=shared or queue,
+        wait_for=before,
+        precision=precision,
+        triangles="lower" if lower else "upper",
+    )
+    return result
+
+
+def _check_options(order: Order, **transposes: int) -> None:
+    """Raise ValueError if an order or a transposition is none of BLAS's."""
+    for name, value in transposes.items():
+        if value not in TRANSPOSES:
+            raise ValueError(f"{name}={value!r} is not one of 0, 1 and 2")
+    if order not in ("F", "C"):
+        raise ValueError(f"order={order!r} is neither 'F' nor 'C'")
+
+
+def _check_queue(queue: object) -> None:
+    """Raise TypeError if a queue is none."""
+    import pyopencl as cl
+
+    if not (queue is None or isinstance(queue, cl.CommandQueue)):
+        raise TypeError(f"queue={queue!r} is not a pyopencl.CommandQueue")
+
+
 _is_loaded = False
 
 
@@ -218,12 +336,6 @@ def _load() -> None:
     preparation.begin()
     opening.load()
     _is_loaded = True
-
-
-def _is_queue(queue: object) -> bool:
-    import pyopencl as cl
-
-    return isinstance(queue, cl.CommandQueue)
 
 
 def _from_shapes(

@@ -43,7 +43,7 @@ class PreparedProduct:
         self._alpha, self._beta, self._precision = alpha, beta, precision
         self._call: DeviceCall | None = None
         if is_device(out) and alpha and 0 not in (*out.shape, a.shape[-1]):
-            problem, _ = problem_of(a, b, out, precision)
+            problem, _ = problem_of(a, b, out, precision, beta)
             self._call = bind_alone(problem, of_queue(out.queue), alpha, a, b, beta, out)
 
     def __call__(self, wait_for: Sequence[cl.Event] = ()) -> AnyArray:

@@ -229,6 +229,31 @@ def test_agrees_with_scipy(device):
     assert clgemm.sgemm(1.0, a, b, 1.0, overwritten, overwrite_c=1) is overwritten
 
 
+def test_ssyrk_agrees_with_scipy(device):
+    """The same calls give SciPy's results, other triangles and memory order."""
+    a, c = integers(RNG, (6, 4)), integers(RNG, (6, 6))
+    calls = [
+        ((1.0, a), {}),
+        ((2.0, a, -1.0, c), {}),
+        ((2.0, a, 0.0, c, 0, 1), {}),
+        ((1.0, a.T, 1.0, c, 1, 1), {}),
+        ((1.0, a.T), {"trans": 2, "lower": 1}),
+        ((1.0, a, 1.0), {}),
+        ((1.0, a[:, 0]), {}),
+        ((1.0, a[:, 0], 0.5, [[3]]), {"trans": 1}),
+    ]
+    for arguments, keywords in calls:
+        ours = clgemm.ssyrk(*arguments, **keywords)
+        theirs = scipy.linalg.blas.ssyrk(*arguments, **keywords)
+        np.testing.assert_array_equal(ours, theirs)
+        assert ours.flags.f_contiguous == theirs.flags.f_contiguous
+        assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
+    overwritten = np.asfortranarray(c)
+    assert clgemm.ssyrk(1.0, a, 1.0, overwritten, overwrite_c=1) is overwritten
+    assert clgemm.ssyrk(1.0, a, order="C").flags.c_contiguous
+    assert clgemm.ssyrk(1.0, a[:0]).shape == (0, 0)
+
+
 def test_c_that_cannot_be_overwritten_is_copied(device):
     """A C of another dtype, read-only or overlapping itself is copied, not overwritten."""
     a, b = integers(RNG, (6, 4)), integers(RNG, (4, 5))
@@ -385,6 +410,25 @@ def test_errors_name_both_values(arguments, keywords, error, words, device):
     """The error for wrong input names the argument and its value."""
     with pytest.raises(error, match=words):
         clgemm.sgemm(*arguments, **keywords)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keywords", "error", "words"),
+    [
+        ((1, ONE, 1, ONE), {}, ValueError, "c has shape \\(3, 4\\) but op\\(a\\) is 3x4"),
+        ((1, ONE), {"trans": 3}, ValueError, "trans=3 is not one of 0, 1 and 2"),
+        ((1, ONE), {"lower": 2}, ValueError, "lower=2 is neither 0 nor 1"),
+        ((1, ONE), {"order": "A"}, ValueError, "order='A' is neither 'F' nor 'C'"),
+        ((1, ONE), {"precision": "double"}, ValueError, "precision='double' is not one of"),
+        ((1, None), {}, TypeError, "a is None"),
+        ((1, ONE, 1j), {}, TypeError, "beta=1j is not a real number"),
+        ((1, ONE), {"queue": 5}, TypeError, "queue=5 is not a pyopencl.CommandQueue"),
+    ],
+)  # fmt: skip
+def test_errors_of_ssyrk_name_the_value(arguments, keywords, error, words, device):
+    """As those of sgemm."""
+    with pytest.raises(error, match=words):
+        clgemm.ssyrk(*arguments, **keywords)
 
 
 def test_an_error_leaves_c_alone(device):

@@ -1,14 +1,18 @@
-"""A matrix times its own transpose is exactly symmetric, as NumPy's result is."""
+"""A matrix times its own transpose: symmetric as NumPy's result is, or one triangle, as ssyrk's."""
 
 from __future__ import annotations
 
 import numpy as np
 import pyopencl.array as cl_array
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from injection import TRANSFER
-from strategies import gamma
+from strategies import gamma, integers
 
 import clgemm
+from clgemm.core.cache import forget_plans
+from clgemm.planning import cut, planner
 from clgemm.runtime.operands import own_transpose, same_memory
 
 SIZES = [(7, 70), (130, 33), (401, 257), (64, 5000), (777, 300)]
@@ -111,3 +115,131 @@ def test_only_views_of_one_array_are_its_transpose(device):
     y = cl_array.to_device(device.queue, x)
     assert own_transpose(y, y.T)
     assert not own_transpose(y, y.copy().T)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Triangles are computed in blocks of 32 rows and more, whatever pays."""
+    sizes = {"PACKED_ROWS": 1, "TRIANGLE_GRAIN": 32, "TRIANGLE_DEPTH": 1, "ROWS_ON_LANES": 32}
+    for name, size in sizes.items():
+        monkeypatch.setattr(planner, name, size)
+    forget_plans()
+    yield
+    monkeypatch.undo()
+    forget_plans()
+
+
+@pytest.fixture(params=["host", "device", "tiles", "parts"])
+def place(request, device, monkeypatch):
+    """Where the operands are: a function that puts an array there, and one that fetches it."""
+    used = device
+    if request.param == "tiles":
+        used = clgemm.Device(device.cl_device, transfer=TRANSFER)
+    if request.param == "parts":  # of products that take longer than the device may
+        monkeypatch.setattr(cut, "PART_WORK", 2**12)
+        monkeypatch.setattr(cut, "PART_WORK_IF_SLOW", 2**14)
+        monkeypatch.setattr(cut, "LEAST_SIDE", 32)
+        forget_plans()
+    with clgemm.device(used):
+        if request.param == "device":
+            yield lambda x: x if x is None else on_device(device, x)
+        else:
+            yield lambda x: x
+    monkeypatch.undo()
+    forget_plans()
+
+
+def on_device(device, x):
+    """A device array of the same memory order: the transpose of one that is row-major, or not."""
+    if x.flags.c_contiguous:
+        return cl_array.to_device(device.queue, x)
+    return cl_array.to_device(device.queue, np.ascontiguousarray(x.T)).T
+
+
+def fetched(x):
+    return x if isinstance(x, np.ndarray) else x.get()
+
+
+ORDERS = st.sampled_from("CF")
+# The fixtures stay as they are from one example to the next.
+SAME_FIXTURES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@SAME_FIXTURES
+@given(data=st.data(), n=st.integers(1, 150), k=st.integers(0, 70))
+def test_ssyrk_updates_one_triangle(data, n, k, place, small_blocks):
+    """It neither reads nor writes the other one, nor reads C when beta is 0."""
+    trans, lower = data.draw(st.sampled_from([0, 1, 2])), data.draw(st.sampled_from([0, 1]))
+    alpha, beta = (data.draw(st.sampled_from([0.0, 1.0, -2.0])) for _ in "ab")
+    rng = np.random.default_rng(n)
+    x = integers(rng, (n, k))
+    own = np.tri(n, dtype=np.bool_)
+    own = own if lower else own.T
+    c = np.where(own, integers(rng, (n, n)) if beta else np.nan, np.nan).astype(np.float32)
+    c = np.array(c, order=data.draw(ORDERS))
+    updated = alpha * (x @ x.T) + (beta * c if beta else 0)
+    if alpha == 0:
+        x[...] = np.nan
+    a = place(np.array(x.T if trans else x, order=data.draw(ORDERS)))
+    expected = np.where(own, updated, np.nan)
+    options = {"trans": trans, "lower": lower}
+    found = clgemm.ssyrk(alpha, a, beta, given := place(c), **options)
+    np.testing.assert_array_equal(fetched(found), expected)
+    np.testing.assert_array_equal(fetched(given), c)
+    assert clgemm.ssyrk(alpha, a, beta, given, overwrite_c=1, **options) is given
+    np.testing.assert_array_equal(fetched(given), expected)
+    if beta == 0:
+        found = clgemm.ssyrk(alpha, a, **options, order=data.draw(ORDERS))
+        np.testing.assert_array_equal(fetched(found), np.where(own, updated, 0))
+
+
+@SAME_FIXTURES
+@given(data=st.data(), n=st.integers(1, 150), k=st.integers(1, 70))
+def test_sgemm_adds_to_each_element_its_own(data, n, k, place, small_blocks):
+    """The product is symmetric; with beta, C need not be."""
+    trans, beta = data.draw(st.booleans()), data.draw(st.sampled_from([0.0, 1.0, -0.5]))
+    rng = np.random.default_rng(n)
+    x = rng.standard_normal((n, k)).astype(np.float32)
+    c = np.array(integers(rng, (n, n)), order=data.draw(ORDERS))
+    a, target = place(np.array(x.T if trans else x, order=data.draw(ORDERS))), place(c.copy("K"))
+    found = clgemm.sgemm(1.0, a, a, beta, target, trans, not trans, overwrite_c=1)
+    found, wide = fetched(found), x.astype(np.float64)
+    bound = gamma(k + 128) * (abs(wide) @ abs(wide).T + abs(beta * c))
+    assert (abs(found - (wide @ wide.T + beta * c)) <= bound).all()
+    if beta == 0:
+        np.testing.assert_array_equal(found, found.T)
+
+
+@pytest.mark.parametrize("beta", [0.0, 1.0])
+@pytest.mark.parametrize("n", [300, 800])
+def test_a_triangle_of_usual_size(n, beta, place):
+    """With the blocks that pay, and sentinels in the other triangle."""
+    x, c = integers(np.random.default_rng(n), (n, 260)), np.full((n, n), 7, np.float32)
+    expected = np.where(np.tri(n, dtype=np.bool_), x @ x.T + 7 * beta, 7)
+    for order in "CF":
+        z = place(np.array(c, order=order))
+        assert clgemm.ssyrk(1.0, place(x), beta, z, lower=1, overwrite_c=1) is z
+        np.testing.assert_array_equal(fetched(z), expected)
+
+
+def test_ssyrk_may_overwrite_its_operand(device):
+    """A is read from a copy where C would overwrite it."""
+    x = integers(np.random.default_rng(5), (90, 90))
+    expected = np.where(np.tri(90, dtype=np.bool_), x @ x.T + 2 * x, x)
+    assert clgemm.ssyrk(1.0, x, 2.0, x, lower=1, overwrite_c=1) is x
+    np.testing.assert_array_equal(x, expected)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "i8", "f2", "b1"])
+def test_other_dtypes_are_symmetric(dtype, device, small_blocks):
+    """In batches and views, as NumPy computes them; two dtypes in one memory are no transposes."""
+    for shape in ((130, 40), (2, 97, 33)):
+        x = integers(np.random.default_rng(1), shape).astype(dtype)
+        for each in (x, x[..., ::-1, ::2], x.swapaxes(-1, -2)):
+            other = each.swapaxes(-1, -2)
+            found = clgemm.matmul(each, other)
+            np.testing.assert_array_equal(found, np.matmul(each, other))
+            np.testing.assert_array_equal(found, found.swapaxes(-1, -2))
+    if dtype != "b1":
+        unlike = x.swapaxes(-1, -2).view(dtype.replace("i", "u"))
+        np.testing.assert_array_equal(clgemm.matmul(x, unlike), np.matmul(x, unlike))

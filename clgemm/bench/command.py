@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from clgemm.bench import dtypes, programs, startup, survey, whole_programs
+from clgemm.bench import dtypes, programs, startup, survey, syrk, whole_programs
 from clgemm.bench.cases import Case, default_cases, parse_shapes, quick_cases
 from clgemm.bench.contenders import PEERS, is_ours
 from clgemm.bench.host_blas_peers import OTHER_OPENBLAS
@@ -77,6 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     whole_programs.add_arguments(parser)
     startup.add_arguments(parser)
     dtypes.add_arguments(parser)
+    syrk.add_arguments(parser)
     parser.add_argument("--quick", action="store_true", help="fewer and smaller cases and rounds")
     parser.add_argument(
         "--no-startup", action="store_true", help="do not time cold starts and tiny calls"
@@ -98,6 +99,8 @@ def main(args: argparse.Namespace) -> int:
         return startup.main(args)
     if args.dtypes is not None:
         return dtypes.main(args)
+    if args.syrk is not None:
+        return syrk.main(args)
     if args.whole_programs is not None:
         return whole_programs.main(args)
     try:

@@ -41,7 +41,9 @@ __all__ = [
 ]
 
 Side = Literal["a", "b"]
-Slot = Literal["a", "b", "c", "packed_a", "packed_b", "partial", "counters", "alpha", "beta"]
+Slot = Literal[
+    "a", "b", "c", "packed_a", "packed_b", "partial", "product", "counters", "alpha", "beta"
+]
 
 LAST_GROUP = 2**31 - 1  # work-groups per launch that every device takes
 LAST_ITEM = 2**31 - 1  # work-items per launch: rusticl ends the process from 2**32 on

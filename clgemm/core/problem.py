@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 __all__ = [
     "FLOAT_BYTES",
@@ -19,6 +19,7 @@ __all__ = [
     "Level",
     "Problem",
     "Shape",
+    "Triangles",
     "batch_levels",
     "broadcast_batch",
     "dense_layout",
@@ -30,6 +31,8 @@ __all__ = [
 ]
 
 FLOAT_BYTES = 4
+
+Triangles = Literal["", "upper", "lower", "both"]
 
 SHAPE_CLASSES = (
     "tiny",  # a launch takes longer than the arithmetic
@@ -164,6 +167,9 @@ class Problem(NamedTuple):
     precision: str | None  # None for a scaling, which reads neither `a` nor `b`
     # Whether B is A's transpose in the same memory and beta is 0, so that C is to be symmetric.
     is_symmetric: bool = False
+    # If B is A's transpose and C need not be symmetric: the triangles of C that are updated. The
+    # others are neither read nor written. "both" may be ignored: it stands for all of C.
+    triangles: Triangles = ""
 
     @classmethod
     def of(cls, shape: Shape, precision: str) -> Problem:
@@ -210,7 +216,9 @@ class Problem(NamedTuple):
     def transposed(self) -> Problem:
         """Return the same product as ``C' = B' A'``."""
         b, a, c = (x.transposed() for x in self.layouts)
-        return self._replace(a=a, b=b, c=c)
+        flipped: dict[str, Triangles] = {"upper": "lower", "lower": "upper"}
+        triangles = flipped.get(self.triangles, self.triangles)
+        return self._replace(a=a, b=b, c=c, triangles=triangles)
 
     def broadcast(self) -> Problem:
         """Return the same product, with `a` and `b` broadcast to the batch of `c`."""
@@ -226,7 +234,7 @@ class Problem(NamedTuple):
         """Return ``C = beta C`` as a product with k = 0, which reads neither A nor B."""
         c, batch = self.c, self.c.batch
         a, b = c._replace(shape=(*batch, c.rows, 0)), c._replace(shape=(*batch, 0, c.columns))
-        return Problem(a, b, c, None)
+        return self._replace(a=a, b=b, precision=None, is_symmetric=False)
 
 
 def shape_class(m: int, n: int, k: int, matrices: int = 1) -> str:

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from clgemm.core.plan import LAST_ITEM, Argument, Element, Plan, Slot, Step, ceil_div, round_up
+from clgemm.core.plan import (
+    LAST_ITEM,
+    Argument,
+    Element,
+    OutlierCounter,
+    Plan,
+    Slot,
+    Step,
+    ceil_div,
+    round_up,
+)
 from clgemm.core.problem import FLOAT_BYTES, Layout, Problem
+from clgemm.core.traits import Limits
+from clgemm.kernels.mirror.plan import triangles_plan
 
-__all__ = ["GRAIN", "bounded", "half_of", "upper_triangle"]
+__all__ = ["GRAIN", "bounded", "by_way_of_scratch", "half_of", "upper_triangle"]
 
+SCRATCH_ALIGNMENT = 64  # bytes
 GRAIN = 128  # elements: long axes are cut at multiples of this, into whole tiles of the kernels
 
 
@@ -57,6 +71,50 @@ def upper_triangle(make: Callable[[Problem], Plan], problem: Problem, rows: int)
             origins[operand.slot] = first + further
         plans.append((made(*(part.layout for part in parts)), origins))
     return _joined(plans)
+
+
+def by_way_of_scratch(
+    make: Callable[[Problem], Plan], problem: Problem, rows: int, limits: Limits
+) -> Plan:
+    """Return the plan that updates triangles of C by a symmetric product, of matrices.
+
+    Blocks as in `upper_triangle`, or those up to the diagonal, go to the scratch memory "product",
+    because they reach across it. From there, the elements of the triangle go to C.
+
+    Parameters
+    ----------
+    make : callable
+        Returns the plan of a block, which every device accepts.
+    """
+    made, (whole_a, whole_b, _) = _in_parts(make, problem)
+    plans, n, c = [], problem.n, problem.c
+    for start in range(0, n, rows):
+        stop = min(start + rows, n)
+        left, right = (0, stop) if problem.triangles == "lower" else (start, n)
+        a, first_a = whole_a.part(0, start, stop)
+        b, first_b = whole_b.part(1, left, right)
+        first_c = start * c.row_stride + left * c.column_stride
+        origins: dict[Slot, int] = {"a": first_a, "b": first_b, "c": first_c}
+        block = a.layout.rows, b.layout.columns
+        plan = made(a.layout, b.layout, Layout(block, (block[1], 1), SCRATCH_ALIGNMENT))
+        plans.append((_to_scratch(plan, FLOAT_BYTES * math.prod(block)), origins))
+        plans.append((triangles_plan(block, c, problem.triangles, limits), origins))
+    return _joined(plans)
+
+
+def _to_scratch(plan: Plan, size_bytes: int) -> Plan:
+    """Return a plan whose C is the scratch memory "product", which is not read."""
+
+    def moved(argument: Argument) -> Argument:
+        if isinstance(argument, Element) and argument.slot == "c":
+            return argument.offset
+        return "product" if argument == "c" else 0.0 if argument == "beta" else argument
+
+    steps = tuple(
+        replace(step, arguments={name: moved(x) for name, x in step.arguments.items()})
+        for step in plan.steps
+    )
+    return replace(plan, steps=steps, scratch=(*plan.scratch, ("product", size_bytes)))
 
 
 def _in_parts(
@@ -129,19 +187,31 @@ def _joined(plans: Iterable[tuple[Plan, dict[Slot, int]]]) -> Plan:
     """Return one plan of several, each with the first elements of its operands, by slot."""
     steps: list[Step] = []
     scratch: dict[Slot, int] = {}
+    counted = 0
     for plan, origins in plans:
-        steps += (_moved(step, origins) for step in plan.steps)
+        steps += [_moved(step, origins, counted) for step in plan.steps]
+        counted += plan.counted_products
         for slot, size_bytes in plan.scratch:
             scratch[slot] = max(scratch.get(slot, 0), size_bytes)
-    return Plan(tuple(steps), tuple(scratch.items()))
+    return Plan(tuple(steps), tuple(scratch.items()), counted)
 
 
-def _moved(step: Step, origins: dict[Slot, int]) -> Step:
-    """Return a step whose operands begin at other elements: `origins`, by slot, are added."""
+def _moved(step: Step, origins: dict[Slot, int], counted: int) -> Step:
+    """Return a step of a plan that is part of another one.
+
+    Parameters
+    ----------
+    origins : dict of int
+        The first element of each operand, by slot.
+    counted : int
+        Products before it whose outliers are counted.
+    """
 
     def moved(argument: Argument) -> Argument:
         if isinstance(argument, Element):
             return argument._replace(offset=argument.offset + origins[argument.slot])
+        if isinstance(argument, OutlierCounter):
+            return OutlierCounter(argument.product + counted)
         return argument
 
     return replace(step, arguments={name: moved(x) for name, x in step.arguments.items()})

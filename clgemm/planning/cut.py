@@ -205,8 +205,8 @@ def _part_work(device: Device) -> int:
 @forgettable
 @functools.lru_cache(maxsize=256)
 def _part_sizes(device: Device, problem: Problem, most: int) -> tuple[int, ...]:
-    shape = problem.c.shape
-    wanted = _order_of_sums(plan_of(device, problem._replace(is_symmetric=False)).plan)
+    shape, whole = problem.c.shape, problem._replace(is_symmetric=False, triangles="")
+    wanted = _order_of_sums(plan_of(device, whole).plan)
     for work in (most, 2 * most, 4 * most):  # narrow parts may be planned otherwise
         steps = sizes_for(shape, problem.k, work)
         sizes = (

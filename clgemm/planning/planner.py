@@ -17,7 +17,7 @@ from clgemm.kernels import FAMILIES, family_named
 from clgemm.kernels.common.family import Choice, Fallback, Family
 from clgemm.kernels.mirror.plan import mirror_plan
 from clgemm.kernels.pack.plan import copy_config, make_copy_plan
-from clgemm.planning.bounded import bounded, upper_triangle
+from clgemm.planning.bounded import SCRATCH_ALIGNMENT, bounded, by_way_of_scratch, upper_triangle
 from clgemm.planning.serving import tuned
 from clgemm.records.verdicts import about_device, about_family, about_instructions, is_rejected
 
@@ -43,8 +43,8 @@ LEAST_ADVANTAGE = 1.1
 NEEDS_FALLBACK = 0.15
 # A plan that takes no longer than this many times an empty launch is taken at once.
 NEGLIGIBLE = 1.02
-# Products of a matrix by its own transpose, on CPUs: see `triangle_rows`.
-PACKED_ROWS, TRIANGLE_GRAIN, TRIANGLE_DEPTH = 32, 256, 256
+# Products of a matrix by its own transpose: see `triangle_rows`.
+PACKED_ROWS, TRIANGLE_GRAIN, TRIANGLE_DEPTH, ROWS_ON_LANES = 32, 256, 256, 4096
 
 
 class Planned(NamedTuple):
@@ -100,23 +100,31 @@ def plan_of(device: Device, problem: Problem) -> Planned:
     swapped = c.column_stride != 1 and c.row_stride == 1
     if swapped:
         problem = problem.transposed()
+    problem = problem.scaling() if problem.precision is None else problem.folded()
+    rows = triangle_rows(problem, traits)
+    updated = problem.c if rows and problem.triangles else None
+    if updated is not None:
+        n = problem.n
+        problem = problem._replace(c=Layout((n, n), (n, 1), SCRATCH_ALIGNMENT))
     if problem.precision is None:
-        problem = problem.scaling()
         family = family_for(device, problem)
         choice = family.defaults(problem.shape, traits)[0]
     else:
-        problem = problem.folded()
         family, choice = choose(device, problem)
-    rows = triangle_rows(problem, traits)
     problem, turned = oriented(problem, family, choice, traits, may_turn=not rows)
     swapped ^= turned
-    if rows:
-        make = functools.partial(make_plan, device, family=family, choice=choice)
+
+    def make(part: Problem) -> Plan:
+        return make_plan(device, part, family, choice)
+
+    if updated is not None:
+        plan = by_way_of_scratch(make, problem._replace(c=updated), rows, traits.limits)
+    elif rows:
         plan = upper_triangle(make, problem, rows)
     else:
-        plan = make_plan(device, problem, family, choice)
+        plan = make(problem)
     # On lanes, kernels may take A otherwise than B, as those of tensor cores do.
-    if rows or (problem.is_symmetric and not traits.has_vectors):
+    if problem.is_symmetric and (rows or not traits.has_vectors):
         whole = problem.c if rows else c  # which may have been joined into one taller matrix
         steps = (*plan.steps, *mirror_plan(whole, traits.limits).steps)
         plan = replace(plan, steps=steps)
@@ -129,11 +137,17 @@ def triangle_rows(problem: Problem, traits: Traits) -> int:
     A block takes half of its rows' square for nothing, and packing B about as long as
     `PACKED_ROWS` more rows.
     """
-    if not (problem.is_symmetric and traits.has_vectors and problem.m == problem.n):
-        return 0
+    is_one = problem.triangles in ("upper", "lower")
     n, c = problem.n, problem.c
+    if not (problem.is_symmetric or (problem.triangles and not c.batch)) or problem.m != n:
+        return 0
+    if not traits.has_vectors:
+        return min(n, ROWS_ON_LANES) if is_one else 0
     rows = round_up(math.isqrt(PACKED_ROWS * n), TRIANGLE_GRAIN)
-    pays = n >= 3 * rows and problem.k >= TRIANGLE_DEPTH and c.row_stride >= c.column_stride
+    if is_one:
+        return rows if n >= 3 * rows else n
+    runs_along_rows = bool(problem.triangles) or c.row_stride >= c.column_stride
+    pays = n >= 3 * rows and problem.k >= TRIANGLE_DEPTH and runs_along_rows
     return rows if pays else 0
 
 

@@ -11,9 +11,21 @@ import numpy as np
 import pyopencl as cl
 
 from clgemm.core.cache import forgettable
+from clgemm.core.plan import Plan
+from clgemm.core.problem import Problem
 from clgemm.core.threads import RejectedError
+from clgemm.core.traits import Limits
 from clgemm.hardware.device import Device, where
-from clgemm.kernels.exact.plan import DOUBLE, DTYPES, RESULTS, Types, exact_plan, kernels
+from clgemm.kernels.exact.plan import (
+    DOUBLE,
+    DTYPES,
+    RESULTS,
+    ExactPlan,
+    Types,
+    exact_plan,
+    kernels,
+)
+from clgemm.planning.bounded import upper_triangle
 from clgemm.records import verdicts
 from clgemm.records.verdicts import Verdict
 from clgemm.runtime import readiness
@@ -46,8 +58,16 @@ def computes(device: Device, types: Types) -> bool:
     return RESULTS[types.c][0] != DOUBLE or bool(device.cl_device.double_fp_config)
 
 
-def bind(layouts: Layouts, types: Types, device: Device, space: Workspace) -> BoundCall:
+def bind(
+    layouts: Layouts, types: Types, device: Device, space: Workspace, rows: int = 0
+) -> BoundCall:
     """Return what computes C = A B, or adds it to C if `beta` is 1, built and set up.
+
+    Parameters
+    ----------
+    rows : int, optional
+        Of a symmetric product, only blocks of so many rows from the diagonal on are computed. C has
+        its rows one after the other then. With 0, all of C is computed.
 
     Raises
     ------
@@ -59,18 +79,36 @@ def bind(layouts: Layouts, types: Types, device: Device, space: Workspace) -> Bo
     if not computes(device, types):
         raise RejectedError(f"{device.label} does not multiply {types.a} and {types.b}")
     _require(device, types)
-    return _bound(layouts, types, device, space)
+    return _bound(layouts, types, device, space, rows)
 
 
-def _bound(layouts: Layouts, types: Types, device: Device, space: Workspace) -> BoundCall:
+def _bound(
+    layouts: Layouts, types: Types, device: Device, space: Workspace, rows: int = 0
+) -> BoundCall:
     a, b, c = layouts
-    found = exact_plan(a, b, c, types, device.limits)
+    found = _plan(layouts, types, device.limits, rows)
     if found is None:
         raise RejectedError(f"a product of {a.shape} and {b.shape} has too long a k")
     starts = -a.extent[0], -b.extent[0], -c.extent[0]
     work = LONG_WORK * device.limits.compute_units
     is_long = math.prod(c.shape) * a.columns >= work
     return BoundCall(space, space.bind(found.plan, device), found.swapped, starts, is_long)
+
+
+@forgettable
+@functools.lru_cache(maxsize=256)
+def _plan(layouts: Layouts, types: Types, limits: Limits, rows: int) -> ExactPlan | None:
+    whole = exact_plan(*layouts, types, limits)
+    if not rows or whole is None:
+        return whole
+
+    def make(part: Problem) -> Plan:
+        found = exact_plan(*part.layouts, types, limits)
+        assert found is not None  # k is that of the whole product
+        return found.plan
+
+    problem = Problem(*layouts, "strict", is_symmetric=True).broadcast()
+    return ExactPlan(upper_triangle(make, problem, rows), False)
 
 
 def _require(device: Device, types: Types) -> None:

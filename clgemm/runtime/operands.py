@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 import numpy as np
 
 from clgemm.core.cache import holds_contexts
-from clgemm.core.problem import Layout, Problem
+from clgemm.core.problem import Layout, Problem, Triangles
 from clgemm.runtime import kept_memory
 
 if TYPE_CHECKING:
@@ -359,14 +359,19 @@ def _unallocated(
     return cl.array.Array(queue, shape, dtype, order, data=NO_MEMORY)
 
 
-def zeros(like: AnyArray, size: int, queue: cl.CommandQueue | None) -> AnyArray:
-    """Return a new one-dimensional array of zeros on the same side as `like`."""
+def zeros(
+    like: AnyArray,
+    shape: int | tuple[int, ...],
+    order: Literal["C", "F"],
+    queue: cl.CommandQueue | None,
+) -> AnyArray:
+    """Return a new array of zeros on the same side as `like`."""
     if isinstance(like, np.ndarray):
-        return np.zeros(size, np.float32)
+        return np.zeros(shape, np.float32, order)
     import pyopencl as cl
 
     assert queue is not None
-    return cl.array.zeros(queue, size, np.float32, allocator=like.allocator)
+    return cl.array.zeros(queue, shape, np.float32, order, allocator=like.allocator)
 
 
 def common_queue(
@@ -468,9 +473,25 @@ def overlaps_either(c: AnyArray, a: AnyArray, b: AnyArray) -> bool:
 
 
 def problem_of(
-    a: AnyArray, b: AnyArray, c: AnyArray, precision: str | None, beta: float = 1.0
+    a: AnyArray,
+    b: AnyArray,
+    c: AnyArray,
+    precision: str | None,
+    beta: float | None = None,
+    triangles: Triangles = "",
 ) -> tuple[Problem, tuple[bool, bool]]:
-    """Return the problem C = A B + beta C, and whether `a` and `b` may share elements with `c`."""
-    is_symmetric = beta == 0 and precision is not None and own_transpose(a, b)
-    problem = Problem(layout_of(a), layout_of(b), layout_of(c), precision, is_symmetric)
+    """Return the problem C = A B + beta C, and whether `a` and `b` may share elements with `c`.
+
+    Parameters
+    ----------
+    beta : float, optional
+        If left out, nobody asks whether the product is symmetric.
+    triangles : {"", "upper", "lower"}, optional
+        The triangle of C that alone is updated, where B is A's transpose.
+    """
+    is_symmetric = False
+    if not (triangles or beta is None or precision is None) and own_transpose(a, b):
+        is_symmetric, triangles = beta == 0, "both" if beta else ""
+    layouts = layout_of(a), layout_of(b), layout_of(c)
+    problem = Problem(*layouts, precision, is_symmetric, triangles)
     return problem, (overlap(a, c), overlap(b, c))

@@ -175,7 +175,7 @@ class Server:
         found, wanted = find(list(device)), _problem_from(problem)
         plan = readiness.planned(found, wanted)
         if found.limits.has_vectors:  # PoCL compiles at the first launch
-            _launch(found, plan)
+            _launch(found, plan, wanted.c)
         else:
             for step in plan.plan.steps:
                 programs.kernel(found, step.config, step.conditional)
@@ -457,24 +457,32 @@ def _wrong(
     return difference(a[1], b[1], before, found, alpha, beta)
 
 
-def _launch(device: Device, found: Planned) -> None:
-    """Run a plan once, on zeros; one that takes long is run on smaller sizes."""
+def _launch(device: Device, found: Planned, c: Layout) -> None:
+    """Run a plan once, on zeros; one that takes long is run on smaller sizes.
+
+    Parameters
+    ----------
+    c : Layout
+        That of C, where the product itself may go to scratch memory.
+    """
     plan, problem = found.plan, found.problem
-    reach = max(highest - lowest for lowest, highest in (x.extent for x in problem.layouts))
+    layouts = problem.a, problem.b, c
+    reach = max(highest - lowest for lowest, highest in (x.extent for x in layouts))
     if problem.shape.work > MOST_WORK_ON_CPU or reach > MOST_REACH:
         problem = shortened(problem, MOST_LAUNCHED)
         plan = planner.make_plan(device, problem, found.family, found.choice)
+        layouts = problem.layouts
     space, matrices = workspace(device.queue), []
-    for layout in problem.layouts:
+    for layout in layouts:
         lowest, highest = layout.extent
         buffer = cl.Buffer(
             device.context, cl.mem_flags.READ_WRITE, 4 * max(1, highest - lowest + 1)
         )
         cl.enqueue_fill_buffer(space.queue, buffer, np.zeros(1, np.float32), 0, buffer.size)
         matrices.append(Matrix(buffer, -lowest, layout))
-    a, b, c = matrices
+    x, y, z = matrices
     bound = BoundCall(space, space.bind(plan, device), False)
-    execute_matrices(bound, 1.0, a, b, 0.0, c).wait()
+    execute_matrices(bound, 1.0, x, y, 0.0, z).wait()
 
 
 def _embedded(x: Layout, around: float, rng: np.random.Generator) -> tuple[Array, Array, int]:
@@ -531,9 +539,8 @@ def difference(a: Array, b: Array, c: Array, found: Array, alpha: float, beta: f
 
 
 def _problem_from(values: Sequence[Any]) -> Problem:
-    *layouts, precision, is_symmetric = values
-    a, b, c = (Layout(tuple(shape), tuple(strides), bits) for shape, strides, bits in layouts)
-    return Problem(a, b, c, precision, is_symmetric)
+    a, b, c = (Layout(tuple(shape), tuple(strides), bits) for shape, strides, bits in values[:3])
+    return Problem(a, b, c, *values[3:])
 
 
 def _seconds(call: Callable[[], object], device: Device) -> float:

@@ -15,12 +15,12 @@ import pyopencl as cl
 import pyopencl.array
 
 from clgemm.core.precision import chosen_precision
-from clgemm.core.problem import Problem
+from clgemm.core.problem import Problem, Triangles
 from clgemm.core.threads import RejectedError, is_within
 from clgemm.hardware.choice import BrokenDeviceError, chosen, takes_addresses
 from clgemm.hardware.device import Device, of_queue
 from clgemm.planning.cut import is_cut, parts, takes_seconds
-from clgemm.planning.planner import copy_plan_of
+from clgemm.planning.planner import copy_plan_of, triangle_rows
 from clgemm.planning.transfers import transfer_config
 from clgemm.runtime import exact
 from clgemm.runtime.exact import types_of
@@ -34,6 +34,7 @@ from clgemm.runtime.operands import (
     indexable,
     layouts_of,
     overlap,
+    own_transpose,
     place,
     problem_of,
     with_axes,
@@ -48,6 +49,8 @@ from clgemm.transfer.staging import Staging, staging
 from clgemm.transfer.tiles import TiledProduct, multiply_tiles, run_product
 
 __all__ = ["duplicate", "multiply", "multiply_exactly", "multiply_through"]
+
+UPDATED_ROWS = 64  # of C at a time, on the host
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +67,7 @@ def multiply(
     queue: cl.CommandQueue | None = None,
     wait_for: Events = (),
     precision: str | None = None,
+    triangles: Triangles = "",
 ) -> BoundCall | SingleTransfer | None:
     """Update a batch of matrices on the device: C = alpha A B + beta C.
 
@@ -81,6 +85,8 @@ def multiply(
         several.
     precision : {"strict", "float32", "fast"}, optional
         As resolved by `chosen_precision`; if left out, it is resolved here.
+    triangles : {"", "upper", "lower"}, optional
+        The triangle of the matrix C that alone is updated, where B is A's transpose.
 
     Returns
     -------
@@ -96,12 +102,14 @@ def multiply(
             return None
         alpha = 0.0  # and so A and B are not read
     if queue is not None:
-        return _multiply_on((of_queue(queue),), queue, alpha, a, b, beta, c, wait_for, precision)
+        return _multiply_on(
+            *((of_queue(queue),), queue, alpha, a, b, beta, c, wait_for, precision, triangles)
+        )
     while True:
         devices = chosen()
         try:
             return _multiply_on(
-                *(devices, devices[0].queue, alpha, a, b, beta, c, wait_for, precision)
+                *(devices, devices[0].queue, alpha, a, b, beta, c, wait_for, precision, triangles)
             )
         except BrokenDeviceError:  # nothing was enqueued
             if chosen() == devices:  # the user has named it
@@ -142,8 +150,17 @@ def multiply_exactly(a: AnyArray, b: AnyArray, c: AnyArray, device: Device | Non
         raise RejectedError(f"NumPy's BLAS computes {c.dtype} as fast as {device.label}")
     a, b = (x if indexable(x) else x.copy() for x in (a, b))
     if (config := transfer_config(device)) is None:
-        bound = exact.bind(layouts_of(a, b, c), types, device, workspace(device.queue))
+        rows = 0
+        if types.a == types.b != "b1" and own_transpose(a, b):  # of booleans it takes no less time
+            if abs(c.strides[-2]) < abs(c.strides[-1]):
+                c = c.swapaxes(-1, -2)
+            problem, _ = problem_of(a, b, c, "strict", 0.0)
+            rows = triangle_rows(problem.broadcast(), device.traits)
+        bound = exact.bind(layouts_of(a, b, c), types, device, workspace(device.queue), rows)
         execute(bound, 1.0, a, b, 0.0, c)
+        for start in range(rows, c.shape[-1], rows) if rows else ():
+            end = start + rows
+            c[..., start:end, :start] = c[..., :start, start:end].swapaxes(-1, -2)
         return
     pool = staging(device, config)
     product = TiledProduct(1.0, 0.0, "strict", device, pool.space, types=types)
@@ -161,11 +178,12 @@ def _multiply_on(
     c: AnyArray,
     wait_for: Events,
     precision: str,
+    triangles: Triangles,
 ) -> BoundCall | SingleTransfer | None:
     """Update C on the first device, by its queue; host arrays perhaps on all of them."""
     device, on_host = devices[0], isinstance(c, np.ndarray)
     reads = precision if alpha else None
-    problem, overlaps = problem_of(a, b, c, reads, beta)
+    problem, overlaps = problem_of(a, b, c, reads, beta, triangles)
     if any(overlaps):  # an operand that the result would overwrite is read from a copy
         order: Literal["C", "K"] = "K" if on_host else "C"
         a, b = (
@@ -173,11 +191,17 @@ def _multiply_on(
             for x, copied in zip((a, b), overlaps, strict=True)
         )
         copied, _ = problem_of(a, b, c, reads)
-        problem = copied._replace(is_symmetric=problem.is_symmetric)
+        problem = problem._replace(a=copied.a, b=copied.b)
     if not on_host:
         bound = bind(problem, device, workspace(queue))
         execute(bound, alpha, a, b, beta, c, wait_for)
         return bound if alpha and not any(overlaps) else None
+    in_parts = transfer_config(device) is not None or is_cut(device, problem)
+    if triangles and (in_parts or len(devices) > 1):
+        whole = allocated(c, c.shape, "C", None)
+        _multiply_on(devices, queue, alpha, a, b, 0.0, whole, (), precision, "")
+        _update_triangle(c, whole, beta, is_lower=triangles == "lower")
+        return None
     meter = begun(problem.shape.work) if alpha else None
     product = _Product(problem, alpha, a, b, beta, c, meter)
     found = None
@@ -186,6 +210,18 @@ def _multiply_on(
     if meter is not None:
         meter.end()
     return found if alpha and not any(overlaps) else None
+
+
+def _update_triangle(c: HostArray, whole: HostArray, beta: float, is_lower: bool) -> None:
+    """Add one triangle of a symmetric product to that of C; the product is not kept."""
+    for start in range(0, len(c), UPDATED_ROWS):
+        rows = slice(start, start + UPDATED_ROWS)
+        target, block = c[rows], whole[rows]
+        below = np.tri(len(block), len(c), start - (not is_lower), np.bool_)
+        if beta:
+            with np.errstate(all="ignore"):
+                block += np.float32(beta) * target
+        np.copyto(target, block, where=below if is_lower else ~below)
 
 
 class _Product(NamedTuple):

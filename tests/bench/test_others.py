@@ -7,7 +7,7 @@ import json
 import pytest
 
 from clgemm.__main__ import main
-from clgemm.bench import dtypes, startup, whole_programs
+from clgemm.bench import dtypes, startup, syrk, whole_programs
 from clgemm.hardware.choice import get_device
 
 
@@ -48,6 +48,25 @@ def test_other_dtypes_are_timed_and_checked(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(dtypes.exact, "expected", lambda *_: -1)
     assert main(["bench", "--dtypes", "9"]) == 1
     assert "2 results are wrong" in capsys.readouterr().err
+
+
+def test_products_by_own_transposes_are_timed_and_checked(monkeypatch, tmp_path, capsys):
+    """``--syrk`` has a row for each shape and place, and fails if a result is wrong."""
+    for name in ("TURNS", "IDLE_S", "TURN_S"):
+        monkeypatch.setattr(syrk, name, 1 if name == "TURNS" else 0.0)
+    file = tmp_path / "s.json"
+    assert main(["bench", "--syrk", "30", "40x20", "--json", str(file)]) == 0
+    found = [row for row in json.loads(file.read_text())["products"] if row["arrays"] == "host"]
+    assert [(row["n"], row["k"]) for row in found] == [(30, 30), (40, 20)]
+    for row in found:
+        assert {"x @ y", "x @ x.T", "ssyrk", "NumPy", "SciPy"} <= set(row["ms"])
+        assert row["ratios"].keys() >= {"x @ y / x @ x.T", "NumPy / x @ x.T", "SciPy / ssyrk"}
+        assert all(each > 0 for each in (*row["ms"].values(), *row["ratios"].values()))
+    monkeypatch.setattr(syrk, "gamma", lambda _: 0.0)
+    assert main(["bench", "--syrk", "30"]) == 1
+    assert "results are wrong" in capsys.readouterr().err
+    assert main(["bench", "--syrk", "3y"]) == main(["bench", "--syrk", "0"]) == 2
+    assert "'0' is not a shape" in capsys.readouterr().err
 
 
 def test_wrong_arguments_of_whole_programs_are_named(capsys):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from clgemm.core.plan import LAST_ITEM
 from clgemm.core.problem import Layout
-from clgemm.kernels.mirror.plan import MirrorConfig, MirrorTileConfig, mirror_plan
+from clgemm.kernels.mirror.plan import MirrorConfig, MirrorTileConfig, TrianglesConfig, mirror_plan
 from clgemm.runtime.operands import Matrix
 from clgemm.runtime.workspace import workspace
 
@@ -59,7 +59,12 @@ def test_launches_fit_every_device(device):
 
 
 @pytest.mark.parametrize(
-    "config", [MirrorConfig(0, 1), MirrorConfig(8, 3), MirrorTileConfig(0), MirrorTileConfig(8)]
+    "config",
+    [
+        *(MirrorConfig(0, 1), MirrorConfig(8, 3), MirrorTileConfig(0), MirrorTileConfig(8)),
+        *(TrianglesConfig(0, 1, True, True), TrianglesConfig(32, 1, False, False)),
+        TrianglesConfig(32, 3, True, True),
+    ],
 )
 def test_wrong_sizes_have_a_problem(config):
     assert list(config.problems())

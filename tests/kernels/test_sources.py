@@ -20,7 +20,7 @@ from clgemm.kernels.exact.plan import (
     ExactTilesConfig,
 )
 from clgemm.kernels.finite.plan import FiniteConfig
-from clgemm.kernels.mirror.plan import MirrorConfig, MirrorTileConfig
+from clgemm.kernels.mirror.plan import MirrorConfig, MirrorTileConfig, TrianglesConfig
 from clgemm.kernels.sources import files_of, sources_hash, text_of, tokens, used_by
 from clgemm.kernels.tensor_core.config import MmaConfig, WgmmaConfig
 from clgemm.kernels.tiled.config import TiledConfig
@@ -164,7 +164,7 @@ def test_every_config_counts_in_some_hash():
     every = {(kind.family, files_of(kind)) for kind in kinds_under(KernelConfig)}
     others = (
         *(ExactPackConfig, ExactGroupsPackConfig, ExactProductConfig, ExactTilesConfig),
-        *(FiniteConfig, MirrorConfig, MirrorTileConfig),
+        *(FiniteConfig, MirrorConfig, MirrorTileConfig, TrianglesConfig),
     )
     for kind in others:
         every.remove((kind.family, files_of(kind)))

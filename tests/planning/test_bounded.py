@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from planned import LIMITS, dense, make_plan
 
+from clgemm.core.plan import OutlierCounter
 from clgemm.core.problem import Layout, Problem, Shape
 from clgemm.kernels.pack.plan import pack_config
 from clgemm.kernels.tiled.family import lane_configs
 from clgemm.planning import bounded
-from clgemm.planning.bounded import upper_triangle
+from clgemm.planning.bounded import by_way_of_scratch, upper_triangle
 
 CONFIG = lane_configs()[-1]
 PACKS = tuple(pack_config(LIMITS, tile) for tile in (CONFIG.tile_m, CONFIG.tile_n))
@@ -69,3 +72,20 @@ def test_a_triangle_is_computed_in_blocks_from_the_diagonal_on(n, rows, matrices
     products = [step for step in plan.steps if "k" in step.arguments]
     firsts = [step.arguments["c_offset"].offset for step in products]
     assert firsts == [start * n + start for start in starts]
+
+
+def test_products_whose_outliers_are_counted_take_turns_in_a_joined_plan():
+    """Each block's counters follow those of the block before."""
+    problem = Problem.of(Shape(300, 300, 70), "strict")._replace(triangles="upper")
+
+    def make(part):
+        plan = planned(*part.shape[:3])
+        first = plan.steps[0]
+        counting = replace(first, arguments={**first.arguments, "count": OutlierCounter(0)})
+        return replace(plan, steps=(counting,), counted_products=1)
+
+    plan = by_way_of_scratch(make, problem, 128, LIMITS)
+    counters = [step.arguments["count"] for step in plan.steps if "count" in step.arguments]
+    assert counters == [OutlierCounter(0), OutlierCounter(1), OutlierCounter(2)]
+    assert plan.counted_products == 3
+    assert dict(plan.scratch)["product"] == 4 * 128 * 300

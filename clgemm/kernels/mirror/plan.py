@@ -1,4 +1,4 @@
-"""The kernel that makes results symmetric: its config, and the launches for a batch. Pure."""
+"""The kernels of symmetric products: one mirrors a result, one updates triangles of C. Pure."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from clgemm.core.plan import (
     operand_in_place,
     slices,
 )
-from clgemm.core.problem import FLOAT_BYTES, Layout, batch_levels
+from clgemm.core.problem import FLOAT_BYTES, Layout, Triangles, batch_levels
 from clgemm.core.traits import Limits
 
-__all__ = ["MirrorConfig", "MirrorTileConfig", "mirror_plan"]
+__all__ = ["MirrorConfig", "MirrorTileConfig", "TrianglesConfig", "mirror_plan", "triangles_plan"]
 
 SIDE, ROWS = 32, 8
 SIDE_ON_CPU = 32
+GROUP = 256  # work-items of the kernel that updates triangles
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,57 @@ class MirrorTileConfig(KernelConfig):
         yield from positive(self)
         if self.side % 16:
             yield f"side={self.side} is not a multiple of 16"
+
+
+@dataclass(frozen=True)
+class TrianglesConfig(KernelConfig):
+    """Adds a block of a symmetric product, in scratch memory, to triangles of C."""
+
+    side: int  # rows and columns of a tile
+    group: int  # work-items
+    upper: bool  # the triangles that are updated
+    lower: bool
+
+    family: ClassVar[str] = "mirror"
+    source: ClassVar[str] = "mirror/triangles.cl"
+    entry: ClassVar[str] = "update_triangles"
+    includes: ClassVar[tuple[str, ...]] = ("common/store.cl",)
+
+    @property
+    def items(self) -> int:
+        return self.group
+
+    def problems(self) -> Iterator[str]:
+        yield from positive(self)
+        if self.group & (self.group - 1):
+            yield f"group={self.group} is not a power of two"
+        if not (self.upper or self.lower):
+            yield "neither triangle is updated"
+
+
+def triangles_plan(shape: tuple[int, int], c: Layout, triangles: Triangles, limits: Limits) -> Plan:
+    """Return the launch that adds a block of a symmetric product to C.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        The rows and columns of the block, which is dense in the scratch memory "product". The
+        diagonal begins with its first element; for "lower", it ends with its last one.
+    c : Layout
+        A matrix that begins with the block's first element.
+    """
+    rows, columns = shape
+    most = min(GROUP, limits.work_group_size)
+    group = 1 if limits.has_vectors else 2 ** (most.bit_length() - 1)
+    config = TrianglesConfig(SIDE, group, triangles != "lower", triangles != "upper")
+    arguments: dict[str, Argument] = {
+        "rows": rows,
+        "columns": columns,
+        "beta": "beta",
+        "p": "product",
+        **operand_in_place("c", "c", Element("c", 0), c),
+    }
+    return Plan((Step(config, ceil_div(rows, SIDE) * ceil_div(columns, SIDE), arguments),))
 
 
 @functools.lru_cache(maxsize=256)
