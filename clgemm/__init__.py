@@ -15,7 +15,7 @@ from clgemm.core.imports import after_import
 
 if TYPE_CHECKING:
     from clgemm import accel
-    from clgemm.blas import sgemm, ssyrk
+    from clgemm.blas import cgemm, dgemm, gemm, sgemm, ssyrk, zgemm
     from clgemm.chain import multi_dot
     from clgemm.core.precision import precision
     from clgemm.explanation import explain
@@ -37,10 +37,13 @@ _PLACES = {
     "Device": "hardware.device",
     "PreparedProduct": "prepared",
     "accel": "accel",
+    "cgemm": "blas",
+    "dgemm": "blas",
     "device": "hardware.choice",
     "devices": "hardware.choice",
     "dot": "products",
     "explain": "explanation",
+    "gemm": "blas",
     "get_device": "hardware.choice",
     "get_devices": "hardware.choice",
     "inner": "products",
@@ -58,6 +61,7 @@ _PLACES = {
     "tensordot": "products",
     "tune": "tuning",
     "warmup": "side.warm",
+    "zgemm": "blas",
 }
 
 
@@ -99,10 +103,13 @@ __all__ = [
     "Device",
     "PreparedProduct",
     "accel",
+    "cgemm",
     "device",
     "devices",
+    "dgemm",
     "dot",
     "explain",
+    "gemm",
     "get_device",
     "get_devices",
     "inner",
@@ -120,4 +127,5 @@ __all__ = [
     "tensordot",
     "tune",
     "warmup",
+    "zgemm",
 ]

@@ -1,4 +1,4 @@
-"""`sgemm` and `ssyrk`: the checks, BLAS's special cases, and one call from start to end."""
+"""BLAS's products: the checks, BLAS's special cases, and one call from start to end."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from clgemm.runtime.operands import (
     accepted,
     allocated,
     as_matrix,
+    common_queue,
+    overlaps_either,
     transposed,
     updatable,
+    writable,
     zeros,
 )
 from clgemm.storage import Order, check_leading, smallest_leading, storage_size, window
@@ -23,7 +26,7 @@ from clgemm.storage import Order, check_leading, smallest_leading, storage_size,
 if TYPE_CHECKING:
     import pyopencl as cl
 
-__all__ = ["sgemm", "ssyrk"]
+__all__ = ["cgemm", "dgemm", "gemm", "sgemm", "ssyrk", "zgemm"]
 
 TRANSPOSES = 0, 1, 2
 Sizes = tuple[int | None, int | None, int | None]  # m, n and k; None if not given
@@ -306,6 +309,219 @@ def ssyrk(
         triangles="lower" if lower else "upper",
     )
     return result
+
+
+def gemm(
+    alpha: complex,
+    a: Any,
+    b: Any,
+    beta: complex = 0,
+    c: Any = None,
+    trans_a: int = 0,
+    trans_b: int = 0,
+    overwrite_c: int = 0,
+    *,
+    dtype: Any = None,
+    order: Order = "F",
+    queue: cl.CommandQueue | None = None,
+) -> Any:
+    """Multiply matrices of any dtype on an OpenCL device: alpha op(A) op(B) + beta C.
+
+    The arguments up to `overwrite_c` are those of ``scipy.linalg.blas.dgemm``.
+
+    Parameters
+    ----------
+    alpha, beta : complex
+        Real for real dtypes, whole for integers. When `beta` is 0, `c` is not read; when `alpha` is
+        0, `a` and `b` are not read.
+    a, b, c : array_like
+        As for `sgemm`. Host arrays are converted to `dtype`, and views of any strides are used
+        without a copy. Device arrays are not converted.
+    trans_a, trans_b : {0, 1, 2}, optional
+        1 transposes the operand, 2 also conjugates it.
+    overwrite_c : bool, optional
+        Whether to write the result to `c` itself, if it is writable and of this dtype.
+    dtype : dtype, optional
+        float32, float64, complex64, complex128, float16 or an integer dtype. The default is the one
+        to which NumPy promotes `a` and `b`.
+    order, queue : optional
+        As for `sgemm`.
+
+    Returns
+    -------
+    numpy.ndarray or pyopencl.array.Array, shape (m, n)
+        `c` itself if it was overwritten. Integers wrap around modulo 2^N. Host results are complete
+        on return; device results are enqueued.
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, if `trans_a`, `trans_b` or `order` is none of those above, or if a `c`
+        on the device is not contiguous where it is scaled.
+    TypeError
+        If devices do not multiply this dtype, if a scalar is not of its kind, if host and device
+        operands are mixed, or if device arrays of float16 are scaled.
+    RuntimeError
+        If there is no OpenCL device, or it does not compute this dtype.
+
+    Examples
+    --------
+    >>> import numpy as np, clgemm
+    >>> a = np.arange(6, dtype=np.int8).reshape(2, 3)
+    >>> clgemm.gemm(10, a, a, trans_b=1, dtype=np.int32)
+    array([[ 50, 140],
+           [140, 500]], dtype=int32)
+    """
+    if not _is_loaded:
+        _load()
+    from clgemm.hardware.device import of_queue
+    from clgemm.numpy_rules import FLOAT32, devices_multiply
+    from clgemm.transfer.multiply import multiply_exactly
+
+    _check_options(order, trans_a=trans_a, trans_b=trans_b)
+    _check_queue(queue)
+    given = {"a": a, "b": b} if c is None else {"a": a, "b": b, "c": c}
+    shared = common_queue(given, queue)
+    if shared is None:
+        given = {name: np.asarray(x) for name, x in given.items()}
+    if dtype is None:
+        dtype = np.promote_types(given["a"].dtype, given["b"].dtype)
+    dtype = np.dtype(dtype)
+    if dtype == FLOAT32:
+        real: Any = (alpha, a, b, beta, c, trans_a, trans_b, overwrite_c)
+        return sgemm(*real, order=order, queue=queue)
+    if not devices_multiply(dtype, dtype, dtype):
+        raise TypeError(f"devices do not multiply {dtype}")
+    alpha, beta = _scalar(alpha, "alpha", dtype), _scalar(beta, "beta", dtype)
+    operands = {}
+    for name, x in given.items():
+        is_ours = x.dtype == dtype if name == "c" else devices_multiply(x.dtype, x.dtype, dtype)
+        if not is_ours and shared is not None:
+            raise TypeError(f"{name} is a device array of dtype {x.dtype}, the product of {dtype}")
+        operands[name] = x if is_ours else x.astype(dtype)
+    op_a, op_b, shape = _from_shapes(operands, UNKNOWN_SIZES, trans_a, trans_b)
+    op_a, op_b = (
+        x.conj() if trans == 2 and x.dtype.kind == "c" else x
+        for x, trans in ((op_a, trans_a), (op_b, trans_b))
+    )
+    old = as_matrix(operands["c"], "c") if beta else None
+    is_own = bool(overwrite_c) and c is operands.get("c") is not None and writable(c)
+    result = as_matrix(c, "c") if is_own else None
+    if shared is not None and result is not None and (old is not None or alpha != 1):
+        order = "C" if result.flags.c_contiguous else "F"
+    reads = bool(alpha) and op_a.shape[1] > 0
+    is_direct = result is not None and old is None and alpha == 1 and reads
+    is_direct = is_direct and not (shared is None and overlaps_either(result, op_a, op_b))
+    if shared is not None and dtype == np.float16 and not (reads and alpha == 1 and old is None):
+        raise TypeError("products of float16 on the device are not scaled: alpha is 1, and beta 0")
+    product: Any = result
+    if not is_direct:
+        if shared is not None and reads:
+            product = allocated(op_a, shape, order, shared, dtype)
+        else:
+            product = zeros(op_a, shape, order, shared, dtype)
+    if reads:
+        device = None if queue is None else of_queue(queue)
+        multiply_exactly(op_a, op_b, product, device, is_optional=False)
+    if is_direct:
+        return c
+    with np.errstate(over="ignore"):
+        if alpha != 1:
+            product *= alpha
+        if old is not None:
+            product += beta * _in_order(old, product)
+    if result is None:
+        return product
+    result[...] = _in_order(product, result)
+    return c
+
+
+def _in_order(x: AnyArray, like: AnyArray) -> AnyArray:
+    """Return an array, if pyopencl can combine it with another one.
+
+    Raises
+    ------
+    ValueError
+        If both are device arrays, and the order of their elements differs.
+    """
+    if isinstance(x, np.ndarray) or x.strides == like.strides:
+        return x
+    raise ValueError(f"c has strides {x.strides}: on the device, it is scaled if it is contiguous")
+
+
+def dgemm(
+    alpha: float,
+    a: Any,
+    b: Any,
+    beta: float = 0.0,
+    c: Any = None,
+    trans_a: int = 0,
+    trans_b: int = 0,
+    overwrite_c: int = 0,
+    *,
+    order: Order = "F",
+    queue: cl.CommandQueue | None = None,
+) -> Any:
+    """Multiply double-precision matrices on an OpenCL device: `gemm` with float64."""
+    scalars = (alpha, a, b, beta, c, trans_a, trans_b, overwrite_c)
+    return gemm(*scalars, dtype=np.float64, order=order, queue=queue)
+
+
+def cgemm(
+    alpha: complex,
+    a: Any,
+    b: Any,
+    beta: complex = 0.0,
+    c: Any = None,
+    trans_a: int = 0,
+    trans_b: int = 0,
+    overwrite_c: int = 0,
+    *,
+    order: Order = "F",
+    queue: cl.CommandQueue | None = None,
+) -> Any:
+    """Multiply complex matrices on an OpenCL device: `gemm` with complex64."""
+    scalars = (alpha, a, b, beta, c, trans_a, trans_b, overwrite_c)
+    return gemm(*scalars, dtype=np.complex64, order=order, queue=queue)
+
+
+def zgemm(
+    alpha: complex,
+    a: Any,
+    b: Any,
+    beta: complex = 0.0,
+    c: Any = None,
+    trans_a: int = 0,
+    trans_b: int = 0,
+    overwrite_c: int = 0,
+    *,
+    order: Order = "F",
+    queue: cl.CommandQueue | None = None,
+) -> Any:
+    """Multiply complex matrices in double precision on an OpenCL device: `gemm` with complex128."""
+    scalars = (alpha, a, b, beta, c, trans_a, trans_b, overwrite_c)
+    return gemm(*scalars, dtype=np.complex128, order=order, queue=queue)
+
+
+def _scalar(value: Any, name: str, dtype: np.dtype[Any]) -> Any:
+    """Return alpha or beta in a dtype; whole numbers modulo 2^N.
+
+    Raises
+    ------
+    TypeError
+        If it is not a number of this kind.
+    """
+    try:
+        if dtype.kind in "iu":
+            wrapped = operator.index(value) % 2 ** (8 * dtype.itemsize)
+            return np.array(wrapped, np.uint64).astype(dtype)[()]
+        if value is None or isinstance(value, str | bytes) or np.ndim(value):
+            raise TypeError
+        if dtype.kind != "c" and isinstance(value, complex | np.complexfloating):
+            raise TypeError
+        return dtype.type(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}={value!r} is not a number of dtype {dtype}") from None
 
 
 def _check_options(order: Order, **transposes: int) -> None:

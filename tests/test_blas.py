@@ -590,3 +590,85 @@ def test_no_warnings(device):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         clgemm.sgemm(1.0, ONE, ONE.T)
+
+
+DTYPES = ["f8", "c8", "c16", "i1", "u4", "i8", "f2"]
+OTHERS = {"f8": "dgemm", "c8": "cgemm", "c16": "zgemm"}
+
+
+def numbers(dtype, *shape):
+    """Small whole numbers, complex ones with both parts."""
+    values = RNG.integers(-3 if dtype[0] != "u" else 0, 4, shape)
+    return (values + 1j * values[::-1] if dtype[0] == "c" else values).astype(dtype)
+
+
+def require_dtype(device, dtype):
+    if dtype in ("f8", "c16") and not device.cl_device.double_fp_config:
+        pytest.skip("it has no float64")
+
+
+@pytest.mark.parametrize("on_device", [False, True], ids=["host", "device"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gemm_of_any_dtype_is_a_blas(dtype, on_device, device):
+    """Transposes, conjugates, scalars and a C that is overwritten, as SciPy has them."""
+    require_dtype(device, dtype)
+    function = getattr(clgemm, OTHERS.get(dtype, "gemm"))
+    a, b, c = numbers(dtype, 9, 7), numbers(dtype, 7, 5), numbers(dtype, 9, 5)
+    alpha, beta = (3, 2) if dtype[0] != "c" else (1 + 2j, 2 - 1j)
+    with np.errstate(over="ignore"):
+        product = a @ b
+        wanted = a.dtype.type(alpha) * product + a.dtype.type(beta) * c
+
+    def put(x):
+        return cl.array.to_device(device.queue, x) if on_device else x
+
+    def get(x):
+        return x.get() if on_device else x
+
+    np.testing.assert_array_equal(get(function(1, put(a), put(b))), product)
+    for trans in (1, 2):
+        x, y = (z.T if trans == 1 else z.conj().T for z in (a, b))
+        x, y = np.ascontiguousarray(x), np.ascontiguousarray(y)
+        found = function(1, put(x), put(y), trans_a=trans, trans_b=trans, order="C")
+        np.testing.assert_array_equal(get(found), product)
+    kept = put(c)
+    if on_device and dtype == "f2":
+        with pytest.raises(TypeError, match="not scaled"):
+            function(alpha, put(a), put(b))
+        return
+    found = function(alpha, put(a), put(b), beta, kept, order="C")
+    np.testing.assert_array_equal(get(found), wanted)
+    np.testing.assert_array_equal(get(kept), c)
+    assert function(alpha, put(a), put(b), beta, kept, overwrite_c=1) is kept
+    np.testing.assert_array_equal(get(kept), wanted)
+    assert function(1, put(a), put(b), c=kept, overwrite_c=1) is kept
+    np.testing.assert_array_equal(get(kept), product)
+    np.testing.assert_array_equal(get(function(0, put(a), put(b))), np.zeros_like(c))
+
+
+def test_gemm_converts_and_promotes(device):
+    """As NumPy promotes, or to the dtype that is asked for; float32 is sgemm."""
+    a, b = numbers("i1", 4, 5), numbers("i1", 5, 3)
+    found = clgemm.gemm(-1, a * 40, b * 40, dtype=np.int32)
+    np.testing.assert_array_equal(found, -1600 * (a.astype(np.int32) @ b))
+    assert found.dtype == np.int32
+    assert found.flags.f_contiguous
+    assert clgemm.gemm(1, a, b.astype(np.float32)).dtype == np.float32
+    np.testing.assert_array_equal(
+        clgemm.gemm(300, a, b), (300 * (a @ b).astype(int)).astype(np.int8)
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keywords", "words"),
+    [
+        ((1.5, [[1]], [[1]]), {}, "alpha=1.5 is not a number of dtype int64"),
+        ((1j, [[1.0]], [[1.0]]), {"dtype": "f8"}, "alpha=1j is not a number of dtype float64"),
+        ((1, [["x"]], [["x"]]), {}, "devices do not multiply"),
+        ((1, [[1]], [[1]]), {"dtype": "M8[s]"}, "devices do not multiply|not a number of dtype"),
+    ],
+)
+def test_gemm_refuses_clearly(device, arguments, keywords, words):
+    """A TypeError names what is not a number, or no device's."""
+    with pytest.raises(TypeError, match=words):
+        clgemm.gemm(*arguments, **keywords)

@@ -54,6 +54,7 @@ __all__ = [
     "updatable",
     "view",
     "with_axes",
+    "writable",
     "zeros",
 ]
 
@@ -161,12 +162,17 @@ def duplicate_memory(x: DeviceArray, queue: cl.CommandQueue) -> DeviceArray:
 
 
 def updatable(x: Any) -> bool:
-    """Return whether a product can be written directly to the operand's own memory."""
+    """Return whether a float32 product can be written directly to the operand's own memory."""
     if is_device(x):
-        ours = bool(x.dtype == np.float32)
-    else:
-        ours = isinstance(x, np.ndarray) and x.flags.writeable and usable_in_place(x)
-    return ours and (x.flags.forc or x.size == 0 or not layout_of(x).may_overlap_itself)
+        return bool(x.dtype == np.float32) and writable(x)
+    return isinstance(x, np.ndarray) and usable_in_place(x) and writable(x)
+
+
+def writable(x: AnyArray) -> bool:
+    """Return whether an array may be written to, and no two of its elements share memory."""
+    if isinstance(x, np.ndarray) and not (x.flags.writeable and indexable(x)):
+        return False
+    return bool(x.flags.forc or x.size == 0 or not layout_of(x).may_overlap_itself)
 
 
 def require_out(
@@ -177,7 +183,7 @@ def require_out(
         return
     if out.shape != shape or out.dtype != dtype:
         raise ValueError(f"out is {out.dtype} of shape {out.shape}, the result {dtype} of {shape}")
-    if not (out.flags.forc or out.size == 0 or not layout_of(out).may_overlap_itself):
+    if not writable(out):
         raise ValueError(f"elements of out overlap: shape {out.shape}, strides {out.strides}")
 
 
@@ -364,14 +370,15 @@ def zeros(
     shape: int | tuple[int, ...],
     order: Literal["C", "F"],
     queue: cl.CommandQueue | None,
+    dtype: np.dtype[Any] = FLOAT32,
 ) -> AnyArray:
     """Return a new array of zeros on the same side as `like`."""
     if isinstance(like, np.ndarray):
-        return np.zeros(shape, np.float32, order)
+        return np.zeros(shape, dtype, order)
     import pyopencl as cl
 
     assert queue is not None
-    return cl.array.zeros(queue, shape, np.float32, order, allocator=like.allocator)
+    return cl.array.zeros(queue, shape, dtype, order, allocator=like.allocator)
 
 
 def common_queue(

@@ -116,7 +116,14 @@ def multiply(
                 raise
 
 
-def multiply_exactly(a: AnyArray, b: AnyArray, c: AnyArray, device: Device | None = None) -> None:
+def multiply_exactly(
+    a: AnyArray,
+    b: AnyArray,
+    c: AnyArray,
+    device: Device | None = None,
+    *,
+    is_optional: bool = True,
+) -> None:
     """Write A B to C in the dtype of C: any that devices compute, other than float32.
 
     Parameters
@@ -128,6 +135,8 @@ def multiply_exactly(a: AnyArray, b: AnyArray, c: AnyArray, device: Device | Non
         its elements share memory.
     device : Device, optional
         The chosen one if left out, or that of device arrays.
+    is_optional : bool, optional
+        Whether NumPy computes the product if that is as fast.
 
     Raises
     ------
@@ -146,7 +155,7 @@ def multiply_exactly(a: AnyArray, b: AnyArray, c: AnyArray, device: Device | Non
         execute(bound, 1.0, a, b, 0.0, c)
         return
     device = chosen()[0] if device is None else device
-    if c.dtype.char in "dFD" and device.limits.has_vectors:
+    if is_optional and c.dtype.char in "dFD" and device.limits.has_vectors:
         raise RejectedError(f"NumPy's BLAS computes {c.dtype} as fast as {device.label}")
     a, b = (x if indexable(x) else x.copy() for x in (a, b))
     if (config := transfer_config(device)) is None:
