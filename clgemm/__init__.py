@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from clgemm import accel
     from clgemm.blas import cgemm, dgemm, gemm, sgemm, ssyrk, zgemm
     from clgemm.chain import multi_dot
+    from clgemm.contraction import einsum, matrix_power, matvec, vecdot, vecmat
     from clgemm.core.precision import precision
     from clgemm.explanation import explain
     from clgemm.hardware.choice import device, devices, get_device, get_devices, set_device
@@ -42,12 +43,15 @@ _PLACES = {
     "device": "hardware.choice",
     "devices": "hardware.choice",
     "dot": "products",
+    "einsum": "contraction",
     "explain": "explanation",
     "gemm": "blas",
     "get_device": "hardware.choice",
     "get_devices": "hardware.choice",
     "inner": "products",
     "matmul": "products",
+    "matrix_power": "contraction",
+    "matvec": "contraction",
     "multi_dot": "chain",
     "precision": "core.precision",
     "prepare": "prepared",
@@ -60,6 +64,8 @@ _PLACES = {
     "ssyrk": "blas",
     "tensordot": "products",
     "tune": "tuning",
+    "vecdot": "contraction",
+    "vecmat": "contraction",
     "warmup": "side.warm",
     "zgemm": "blas",
 }
@@ -108,12 +114,15 @@ __all__ = [
     "devices",
     "dgemm",
     "dot",
+    "einsum",
     "explain",
     "gemm",
     "get_device",
     "get_devices",
     "inner",
     "matmul",
+    "matrix_power",
+    "matvec",
     "multi_dot",
     "precision",
     "prepare",
@@ -126,6 +135,8 @@ __all__ = [
     "ssyrk",
     "tensordot",
     "tune",
+    "vecdot",
+    "vecmat",
     "warmup",
     "zgemm",
 ]

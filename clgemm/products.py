@@ -116,7 +116,7 @@ def _dot(a: Any, b: Any, out: Any) -> Any:
     request = of_dot("dot", a, b, out)
     if request is None:
         return np.dot(a, b, out=out)
-    return _from_either(request, lambda: numpys.dot(a, b, out))
+    return from_either(request, lambda: numpys.dot(a, b, out))
 
 
 def inner(a: Any, b: Any, /) -> Any:
@@ -146,7 +146,7 @@ def _inner(a: Any, b: Any) -> Any:
     if is_device(a) or is_device(b):
         return _on_queue("inner", dot_batches, a, b, None)
     request = of_inner(a, b)
-    return np.inner(a, b) if request is None else _from_either(request, lambda: numpys.inner(a, b))
+    return np.inner(a, b) if request is None else from_either(request, lambda: numpys.inner(a, b))
 
 
 def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
@@ -197,7 +197,7 @@ def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
     request = of_matmul((a, b), {**keywords, "out": target})
     if request is None:
         return np.matmul(a, b, out=out, **keywords)
-    return _from_either(request, lambda: numpys.matmul(a, b, out=out, **keywords))
+    return from_either(request, lambda: numpys.matmul(a, b, out=out, **keywords))
 
 
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
@@ -242,7 +242,7 @@ def _tensordot(a: Any, b: Any, axes: Any) -> Any:
     request = of_tensordot(a, b, axes)
     if request is None:
         return np.tensordot(a, b, axes)
-    return _from_either(request, lambda: np.tensordot(a, b, axes))
+    return from_either(request, lambda: np.tensordot(a, b, axes))
 
 
 def entry_of(name: str, a: Any, b: Any) -> Entry | str:
@@ -261,17 +261,30 @@ def entry_of(name: str, a: Any, b: Any) -> Entry | str:
     return decision.describe(request)
 
 
-def _from_either(request: Request, on_host: Callable[[], Any]) -> Any:
-    """Return a product of host arrays, from the side that is decided for it."""
+def from_either(
+    request: Request, on_host: Callable[[], Any], deliver: Callable[[Any], Any] | None = None
+) -> Any:
+    """Return a product of host arrays, from the side that is decided for it.
+
+    Parameters
+    ----------
+    deliver : callable, optional
+        Makes of the device's product what `on_host` returns.
+    """
+
+    def compute() -> Any:
+        product = request.compute()
+        return product if deliver is None else deliver(product)
+
     goes = goes_by_rule(math.prod(request.sizes))
     if goes is not None:
         if goes:
             with contextlib.suppress(RejectedError):
-                return request.compute()
+                return compute()
         return on_host()
     entry = decision.describe(request)
     if entry.goes_to_device():
-        result = decision.on_device(entry, request.compute)
+        result = decision.on_device(entry, compute)
         if result is not None:
             return result[0]
     return decision.on_host(entry, on_host)

@@ -1,0 +1,266 @@
+"""`einsum` and NumPy's other contractions, computed as products of matrices.
+
+A pair of operands whose indices fall into batch, rows, columns and sum is one `matmul`, on the
+faster side. NumPy computes all else.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from clgemm.numpy_rules import ARRAYS, FLOAT32, LEAST_SIZE, LEAST_SIZES, NEVER, of_matmul
+from clgemm.products import from_either, matmul
+from clgemm.runtime.operands import is_device, rearranged
+
+__all__ = ["einsum", "matrix_power", "matvec", "vecdot", "vecmat"]
+
+# The elements of A times those of B, of float32, below which NumPy's einsum takes less than to call
+# its BLAS: 32 x 32 by 32 x 32.
+LEAST_FLOATS = 2**20
+
+
+def einsum(subscripts: Any, /, *operands: Any, **keywords: Any) -> Any:
+    """Sum products of elements by Einstein's convention, as `numpy.einsum` does.
+
+    Parameters
+    ----------
+    subscripts : str
+        As for `numpy.einsum`.
+    *operands : array_like
+        Arrays in host memory. Those of float32, of integers, booleans and float16, and on GPUs of
+        float64 and complex numbers are contracted as `matmul` does, two at a time. NumPy contracts
+        others, and single operands.
+    **keywords
+        NumPy's other arguments. With `out`, `dtype`, `order` or `casting`, and where operands are
+        subclasses of `numpy.ndarray`, NumPy computes all. More than two operands are contracted in
+        the order that NumPy's ``optimize="greedy"`` chooses, unless `optimize` says another one.
+
+    Returns
+    -------
+    numpy.ndarray or scalar
+        float16 adds up in float32 and rounds once for each pair, as `matmul`.
+
+    Raises
+    ------
+    ValueError
+        If the subscripts do not fit the operands.
+    TypeError
+        If an operand is a device array.
+
+    Examples
+    --------
+    >>> import numpy as np, clgemm
+    >>> a = np.arange(6).reshape(2, 3)
+    >>> clgemm.einsum("ij,kj->ik", a, a)
+    array([[ 5, 14],
+           [14, 50]])
+    """
+    if any(map(is_device, operands)):
+        raise TypeError("einsum takes arrays in host memory: use matmul or tensordot")
+    optimize = keywords.get("optimize", len(operands) > 2)
+    if keywords.keys() - {"optimize"} or not isinstance(subscripts, str):
+        return np.einsum(subscripts, *operands, **keywords)
+    parsed = _parsed(subscripts, operands)
+    if parsed is None or len(operands) < 2:
+        return np.einsum(subscripts, *operands, **keywords)
+    terms, result = parsed
+    if len(operands) == 2:
+        return _pair(terms, result, operands)
+    if not optimize:
+        return np.einsum(subscripts, *operands, optimize=False)
+    path = np.einsum_path(subscripts, *operands, optimize=optimize)[0][1:]
+    return _along(path, terms, result, list(operands))
+
+
+def _parsed(subscripts: str, operands: Sequence[Any]) -> tuple[list[str], str] | None:
+    """Return the indices of the operands and of the result; None if NumPy must read them."""
+    text = subscripts.replace(" ", "")
+    left, arrow, result = text.partition("->")
+    terms = left.split(",")
+    letters = "".join(terms)
+    if not (letters + result).isalpha() or not letters.isascii() or len(terms) != len(operands):
+        return None
+    if not arrow:
+        result = "".join(sorted(x for x in set(letters) if letters.count(x) == 1))
+    if len(set(result)) < len(result) or not set(result) <= set(letters):
+        return None
+    sizes: dict[str, int] = {}
+    for term, x in zip(terms, operands, strict=True):
+        if type(x) not in ARRAYS or x.ndim != len(term):
+            return None
+        for letter, size in zip(term, x.shape, strict=True):
+            if sizes.setdefault(letter, size) != size:  # NumPy repeats an axis of one element
+                return None
+    return terms, result
+
+
+def _along(path: Sequence[Any], terms: list[str], result: str, operands: list[Any]) -> Any:
+    """Contract operands in an order: each step takes some out and puts their product at the end."""
+    for step in path:
+        taken = sorted(step, reverse=True)
+        those = [operands.pop(i) for i in taken][::-1]
+        of_those = [terms.pop(i) for i in taken][::-1]
+        kept = set(result).union(*terms)
+        of_product = "".join(x for x in dict.fromkeys("".join(of_those)) if x in kept)
+        if not operands:
+            of_product = result
+        if len(those) == 2:
+            product = _pair(of_those, of_product, those)
+        else:
+            product = np.einsum(f"{','.join(of_those)}->{of_product}", *those)
+        operands.append(product)
+        terms.append(of_product)
+    return operands[0]
+
+
+def _pair(terms: Sequence[str], result: str, operands: Sequence[Any]) -> Any:
+    """Contract two operands."""
+    (of_a, of_b), (a, b) = terms, operands
+
+    def by_numpy() -> Any:
+        return np.einsum(f"{of_a},{of_b}->{result}", a, b)
+
+    if not _may_pay(a, b):
+        return by_numpy()
+    batch = [x for x in of_a if x in of_b and x in result]
+    rows = [x for x in of_a if x not in of_b]
+    columns = [x for x in of_b if x not in of_a]
+    summed = [x for x in of_a if x in of_b and x not in result]
+    is_product = summed and set(rows + columns) <= set(result)
+    if not is_product or len(set(of_a)) < len(of_a) or len(set(of_b)) < len(of_b):
+        return by_numpy()
+    sizes = dict(zip(of_a + of_b, a.shape + b.shape, strict=True))
+
+    def shape(*groups: list[str]) -> list[int]:
+        return [int(np.prod([sizes[x] for x in group])) for group in groups]
+
+    x = a.transpose([of_a.index(i) for i in (*batch, *rows, *summed)])
+    y = b.transpose([of_b.index(i) for i in (*batch, *summed, *columns)])
+    outer = [sizes[i] for i in batch]
+    x = x.reshape(*outer, *shape(rows, summed))
+    y = y.reshape(*outer, *shape(summed, columns))
+    order = [*batch, *rows, *columns]
+
+    def delivered(product: Any) -> Any:
+        whole = product.reshape([sizes[i] for i in order])
+        return whole.transpose([order.index(i) for i in result])[()]
+
+    if a.dtype == b.dtype == FLOAT32:
+        return delivered(matmul(x, y))
+    request = of_matmul((x, y), {})
+    if request is None:
+        return by_numpy()
+    # NumPy's own loops for einsum are faster than those for matmul, if the dtype has no BLAS.
+    return from_either(request._replace(name=f"einsum {request.name}"), by_numpy, delivered)
+
+
+def _may_pay(a: Any, b: Any) -> bool:
+    """Return whether a product of two arrays may be faster than NumPy's einsum."""
+    size = a.size * b.size
+    if a.dtype == b.dtype == FLOAT32:
+        return bool(size >= LEAST_FLOATS)
+    return any(size >= max(LEAST_SIZE, LEAST_SIZES.get(x.dtype, NEVER)) for x in (a, b))
+
+
+def vecdot(a: Any, b: Any, /) -> Any:
+    """Sum products of the last axes, as `numpy.vecdot` does: the first operand is conjugated.
+
+    Parameters
+    ----------
+    a, b : array_like or pyopencl.array.Array, shapes (..., n)
+        As for `matmul`; the other axes broadcast.
+
+    Returns
+    -------
+    numpy.ndarray, scalar or pyopencl.array.Array, shape (...)
+    """
+    a, b = _arrays(a, b)
+    rows, columns = _with_axis(_conjugate(a), -2), _with_axis(b, -1)
+    return _without_axes(matmul(rows, columns), -2, -1)
+
+
+def matvec(a: Any, b: Any, /) -> Any:
+    """Multiply matrices by vectors, as `numpy.matvec` does.
+
+    Parameters
+    ----------
+    a, b : array_like or pyopencl.array.Array, shapes (..., m, n) and (..., n)
+        As for `matmul`; the other axes broadcast.
+
+    Returns
+    -------
+    numpy.ndarray or pyopencl.array.Array, shape (..., m)
+    """
+    a, b = _arrays(a, b)
+    return _without_axes(matmul(a, _with_axis(b, -1)), -1)
+
+
+def vecmat(a: Any, b: Any, /) -> Any:
+    """Multiply vectors, conjugated, by matrices, as `numpy.vecmat` does.
+
+    Parameters
+    ----------
+    a, b : array_like or pyopencl.array.Array, shapes (..., n) and (..., n, m)
+        As for `matmul`; the other axes broadcast.
+
+    Returns
+    -------
+    numpy.ndarray or pyopencl.array.Array, shape (..., m)
+    """
+    a, b = _arrays(a, b)
+    return _without_axes(matmul(_with_axis(_conjugate(a), -2), b), -2)
+
+
+def matrix_power(a: Any, n: int) -> Any:
+    """Raise square matrices to a whole power, as `numpy.linalg.matrix_power` does.
+
+    Parameters
+    ----------
+    a : array_like, shape (..., m, m)
+        As for `matmul`.
+    n : int
+        A negative power is that of the inverse, which NumPy computes.
+
+    Returns
+    -------
+    numpy.ndarray, shape (..., m, m)
+    """
+    is_square = type(a) is np.ndarray and a.ndim >= 2 and a.shape[-1] == a.shape[-2]
+    if not is_square or operator.index(n) < 2:
+        return np.linalg.matrix_power(a, n)
+    power, result = a, None
+    while n:  # by its binary digits, from the lowest on
+        if n & 1:
+            result = power if result is None else matmul(result, power)
+        n >>= 1
+        if n:
+            power = matmul(power, power)
+    return result
+
+
+def _arrays(a: Any, b: Any) -> tuple[Any, Any]:
+    return tuple(x if is_device(x) else np.asanyarray(x) for x in (a, b))
+
+
+def _conjugate(x: Any) -> Any:
+    return x.conj() if x.dtype.kind == "c" else x
+
+
+def _with_axis(x: Any, axis: int) -> Any:
+    """Return a view with a new axis of length 1 before or after the last one."""
+    if not x.ndim:
+        raise ValueError("a vector is expected, not a scalar")
+    axes: list[int | None] = list(range(x.ndim))
+    axes.insert(x.ndim + axis + 1, None)
+    return rearranged(x, axes) if is_device(x) else np.expand_dims(x, axis)
+
+
+def _without_axes(x: Any, *axes: int) -> Any:
+    """Return a product without axes of length 1."""
+    if not is_device(x):
+        return np.squeeze(x, axes)[()]
+    return rearranged(x, [i for i in range(x.ndim) if i - x.ndim not in axes])
