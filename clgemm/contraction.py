@@ -6,9 +6,11 @@ faster side. NumPy computes all else.
 
 from __future__ import annotations
 
+import functools
+import math
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -59,43 +61,101 @@ def einsum(subscripts: Any, /, *operands: Any, **keywords: Any) -> Any:
     array([[ 5, 14],
            [14, 50]])
     """
+    if not keywords and len(operands) == 2 and type(subscripts) is str:
+        a, b = operands
+        if type(a) in ARRAYS and type(b) in ARRAYS and not _may_pay(a, b):
+            return np.einsum(subscripts, a, b)
     if any(map(is_device, operands)):
         raise TypeError("einsum takes arrays in host memory: use matmul or tensordot")
     optimize = keywords.get("optimize", len(operands) > 2)
-    if keywords.keys() - {"optimize"} or not isinstance(subscripts, str):
+    if keywords.keys() - {"optimize"} or not isinstance(subscripts, str) or len(operands) < 2:
         return np.einsum(subscripts, *operands, **keywords)
-    parsed = _parsed(subscripts, operands)
-    if parsed is None or len(operands) < 2:
+    terms, result = _parsed(subscripts)
+    if not terms or not _fit(terms, operands):
         return np.einsum(subscripts, *operands, **keywords)
-    terms, result = parsed
     if len(operands) == 2:
         return _pair(terms, result, operands)
     if not optimize:
         return np.einsum(subscripts, *operands, optimize=False)
     path = np.einsum_path(subscripts, *operands, optimize=optimize)[0][1:]
-    return _along(path, terms, result, list(operands))
+    return _along(path, list(terms), result, list(operands))
 
 
-def _parsed(subscripts: str, operands: Sequence[Any]) -> tuple[list[str], str] | None:
-    """Return the indices of the operands and of the result; None if NumPy must read them."""
+@functools.lru_cache(maxsize=256)
+def _parsed(subscripts: str) -> tuple[tuple[str, ...], str]:
+    """Return the indices of the operands and of the result; none if NumPy must read them."""
     text = subscripts.replace(" ", "")
     left, arrow, result = text.partition("->")
-    terms = left.split(",")
+    terms = tuple(left.split(","))
     letters = "".join(terms)
-    if not (letters + result).isalpha() or not letters.isascii() or len(terms) != len(operands):
-        return None
+    if not (letters + result).isalpha() or not letters.isascii():
+        return (), ""
     if not arrow:
         result = "".join(sorted(x for x in set(letters) if letters.count(x) == 1))
     if len(set(result)) < len(result) or not set(result) <= set(letters):
-        return None
+        return (), ""
+    return terms, result
+
+
+def _fit(terms: Sequence[str], operands: Sequence[Any]) -> bool:
+    """Return whether operands are NumPy's own arrays, and have an axis for each index."""
     sizes: dict[str, int] = {}
+    if len(terms) != len(operands):
+        return False
     for term, x in zip(terms, operands, strict=True):
         if type(x) not in ARRAYS or x.ndim != len(term):
-            return None
+            return False
         for letter, size in zip(term, x.shape, strict=True):
             if sizes.setdefault(letter, size) != size:  # NumPy repeats an axis of one element
-                return None
-    return terms, result
+                return False
+    return True
+
+
+class _Product(NamedTuple):
+    """How the contraction of two operands is a product of batches of matrices.
+
+    Attributes
+    ----------
+    axes : pair of tuple of int
+        Of both operands: batch, rows and sum; batch, sum and columns.
+    shapes : pair of tuple of int
+        The operands, as batches of matrices.
+    shape, order : tuple of int
+        The shape of the result with batch, rows and columns, and the order of its axes.
+    """
+
+    axes: tuple[tuple[int, ...], tuple[int, ...]]
+    shapes: tuple[tuple[int, ...], tuple[int, ...]]
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+
+
+@functools.lru_cache(maxsize=256)
+def _product(
+    of_a: str, of_b: str, result: str, shape_a: tuple[int, ...], shape_b: tuple[int, ...]
+) -> _Product | None:
+    """Return how a contraction is a product; None if it is none."""
+    batch = [x for x in of_a if x in of_b and x in result]
+    rows = [x for x in of_a if x not in of_b]
+    columns = [x for x in of_b if x not in of_a]
+    summed = [x for x in of_a if x in of_b and x not in result]
+    if not summed or not set(rows + columns) <= set(result):
+        return None
+    if len(set(of_a)) < len(of_a) or len(set(of_b)) < len(of_b):
+        return None
+    sizes = dict(zip(of_a + of_b, shape_a + shape_b, strict=True))
+    m, k, n = (math.prod(sizes[x] for x in group) for group in (rows, summed, columns))
+    outer = tuple(sizes[x] for x in batch)
+    order = [*batch, *rows, *columns]
+    return _Product(
+        (
+            tuple(of_a.index(x) for x in (*batch, *rows, *summed)),
+            tuple(of_b.index(x) for x in (*batch, *summed, *columns)),
+        ),
+        ((*outer, m, k), (*outer, k, n)),
+        tuple(sizes[x] for x in order),
+        tuple(order.index(x) for x in result),
+    )
 
 
 def _along(path: Sequence[Any], terms: list[str], result: str, operands: list[Any]) -> Any:
@@ -124,30 +184,16 @@ def _pair(terms: Sequence[str], result: str, operands: Sequence[Any]) -> Any:
     def by_numpy() -> Any:
         return np.einsum(f"{of_a},{of_b}->{result}", a, b)
 
-    if not _may_pay(a, b):
+    found = _product(of_a, of_b, result, a.shape, b.shape) if _may_pay(a, b) else None
+    if found is None:
         return by_numpy()
-    batch = [x for x in of_a if x in of_b and x in result]
-    rows = [x for x in of_a if x not in of_b]
-    columns = [x for x in of_b if x not in of_a]
-    summed = [x for x in of_a if x in of_b and x not in result]
-    is_product = summed and set(rows + columns) <= set(result)
-    if not is_product or len(set(of_a)) < len(of_a) or len(set(of_b)) < len(of_b):
-        return by_numpy()
-    sizes = dict(zip(of_a + of_b, a.shape + b.shape, strict=True))
-
-    def shape(*groups: list[str]) -> list[int]:
-        return [int(np.prod([sizes[x] for x in group])) for group in groups]
-
-    x = a.transpose([of_a.index(i) for i in (*batch, *rows, *summed)])
-    y = b.transpose([of_b.index(i) for i in (*batch, *summed, *columns)])
-    outer = [sizes[i] for i in batch]
-    x = x.reshape(*outer, *shape(rows, summed))
-    y = y.reshape(*outer, *shape(summed, columns))
-    order = [*batch, *rows, *columns]
+    x, y = (
+        each.transpose(axes).reshape(shape)
+        for each, axes, shape in zip((a, b), found.axes, found.shapes, strict=True)
+    )
 
     def delivered(product: Any) -> Any:
-        whole = product.reshape([sizes[i] for i in order])
-        return whole.transpose([order.index(i) for i in result])[()]
+        return product.reshape(found.shape).transpose(found.order)[()]
 
     if a.dtype == b.dtype == FLOAT32:
         return delivered(matmul(x, y))

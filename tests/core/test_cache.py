@@ -173,6 +173,8 @@ KEPT = {
     "accel.session._patches": NUMPY,
     "accel.session._replacements": NUMPY,
     "bench.host_blas_peers._library": SHIPPED,
+    "contraction._parsed": PURE,
+    "contraction._product": PURE,
     "core.cache.warn_once": ONCE,
     "core.host_blas._blas_name": SHIPPED,
     "core.host_blas._pools": SHIPPED,
