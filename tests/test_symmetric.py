@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pyopencl.array as cl_array
 import pytest
+import symmetry
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from injection import TRANSFER
@@ -220,6 +223,40 @@ def test_a_triangle_of_usual_size(n, beta, place):
         z = place(np.array(c, order=order))
         assert clgemm.ssyrk(1.0, place(x), beta, z, lower=1, overwrite_c=1) is z
         np.testing.assert_array_equal(fetched(z), expected)
+
+
+@pytest.mark.parametrize("on", ["host", "device"])
+def test_calls_of_ssyrk_are_repeated(device, on):
+    """The same arrays with another triangle, another beta and other values are another product."""
+    rng, n = np.random.default_rng(6), 70
+    x, c = integers(rng, (n, 30)), integers(rng, (n, n))
+    put = (lambda each: each) if on == "host" else (lambda each: on_device(device, each))
+    a, z, expected = put(x), put(c.copy()), c.astype(np.float64)
+    for lower, beta in ((0, 0), (0, 0), (0, 0), (1, 0), (1, 1), (0, 1), (0, 0), (1, 0), (1, 0)):
+        own = np.tri(n, dtype=np.bool_)
+        own = own if lower else own.T
+        assert clgemm.ssyrk(2.0, a, beta, z, lower=lower, overwrite_c=1) is z
+        expected[own] = (2 * x @ x.T + beta * expected)[own]
+        np.testing.assert_array_equal(fetched(z), expected)
+        x += 1
+        if on == "device":
+            a += 1
+    other = put(integers(rng, (n, 30)))
+    found = fetched(clgemm.ssyrk(1.0, other, 0.0, z, overwrite_c=1))
+    y = fetched(other)
+    np.testing.assert_array_equal(np.triu(found), np.triu(y @ y.T))
+
+
+def test_random_products_are_symmetric(device, monkeypatch):
+    """Of all functions, dtypes, batches and layouts; tests/symmetry.py has more."""
+    if "Oclgrind" in device.name:
+        pytest.skip("each call builds kernels")
+    monkeypatch.setattr(symmetry.numpy_rules, "LEAST_SIZE", 0)
+    monkeypatch.setattr(symmetry.numpy_rules, "LEAST_WORK", 0)
+    seed = time.time_ns() % 10**12
+    made, faults = symmetry.search(range(seed, seed + 20), 600, 300)
+    assert not faults
+    assert sum(made.values()) >= 60
 
 
 def test_ssyrk_may_overwrite_its_operand(device):

@@ -113,6 +113,8 @@ def _cell(ratios: dict[str, float], heading: str) -> str:
 def _timed(device: Any, n: int, k: int, place: str) -> dict[str, Any]:
     x: Any = np.random.default_rng(n).standard_normal((n, k)).astype(np.float32)
     a, b = x, np.ascontiguousarray(x.T)
+    c: Any
+    d: Any
     c, d = (np.zeros((n, n), np.float32) for _ in "cd")
     if place == DEVICE:
         a, b, c, d = (_on_device(device, each) for each in (a, b, c, d))

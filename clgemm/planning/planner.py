@@ -145,7 +145,7 @@ def triangle_rows(problem: Problem, traits: Traits) -> int:
         return min(n, ROWS_ON_LANES) if is_one else 0
     rows = round_up(math.isqrt(PACKED_ROWS * n), TRIANGLE_GRAIN)
     if is_one:
-        return rows if n >= 3 * rows else n
+        return min(n, rows)
     runs_along_rows = bool(problem.triangles) or c.row_stride >= c.column_stride
     pays = n >= 3 * rows and problem.k >= TRIANGLE_DEPTH and runs_along_rows
     return rows if pays else 0
