@@ -16,8 +16,7 @@ from clgemm.core.imports import after_import
 if TYPE_CHECKING:
     from clgemm import accel
     from clgemm.blas import cgemm, dgemm, gemm, sgemm, ssyrk, zgemm
-    from clgemm.chain import multi_dot
-    from clgemm.contraction import einsum, matrix_power, matvec, vecdot, vecmat
+    from clgemm.contraction import einsum, matrix_power, matvec, multi_dot, vecdot, vecmat
     from clgemm.core.precision import precision
     from clgemm.explanation import explain
     from clgemm.hardware.choice import device, devices, get_device, get_devices, set_device
@@ -52,7 +51,7 @@ _PLACES = {
     "matmul": "products",
     "matrix_power": "contraction",
     "matvec": "contraction",
-    "multi_dot": "chain",
+    "multi_dot": "contraction",
     "precision": "core.precision",
     "prepare": "prepared",
     "progress": "runtime.progress",

@@ -50,7 +50,9 @@ KERNELS = ("blocked", "common", "direct", "outer_product", "pack")
 KERNELS += ("skinny_cpu", "skinny_gpu", "split_k", "tiled")
 CPU_FAMILIES = (*KERNELS, "core", "planning=20")
 KERNEL_TESTS = "tests/kernels/test_kernels.py tests/kernels/test_edges.py"
-PUBLIC = "tests/test_blas.py tests/test_products.py tests/test_chain.py"
+PUBLIC = (
+    "tests/test_blas.py tests/test_products.py tests/test_multi_dot.py tests/test_contraction.py"
+)
 PLANS = "tests/planning tests/core"
 CUT = (KERNEL_TESTS, "few_work_items or in_blocks or slices or edges")
 # What can tell a family's mutants: files and pytest's -k, the quickest first, until a test fails.

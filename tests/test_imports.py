@@ -19,7 +19,7 @@ ORDER = (
     {"testing"},
     {"dask"},
     {"accel"},
-    {"info", "chain", "explanation", "prepared"},
+    {"info", "contraction", "explanation", "prepared"},
     {"products"},
     {"blas"},
     {"side"},

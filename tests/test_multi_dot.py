@@ -101,3 +101,13 @@ def test_multi_dot_of_device_arrays_takes_both_shapes_of_out(first, last, device
         assert result.shape == expected.shape
         np.testing.assert_array_equal(result.get(), expected)
         np.testing.assert_array_equal(out.get().reshape(expected.shape), expected)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float64])
+def test_chains_of_other_dtypes_on_the_device(device, dtype):
+    """Device arrays of one dtype are multiplied in it."""
+    if dtype == np.float64 and not device.cl_device.double_fp_config:
+        pytest.skip("it has no float64")
+    chain = [RNG.integers(-2, 3, shape).astype(dtype) for shape in ((5, 6), (6, 7), (7, 4))]
+    found = clgemm.multi_dot([cl.array.to_device(device.queue, x) for x in chain])
+    np.testing.assert_array_equal(found.get(), np.linalg.multi_dot(chain))
