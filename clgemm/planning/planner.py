@@ -146,9 +146,11 @@ def triangle_rows(problem: Problem, traits: Traits) -> int:
     rows = round_up(math.isqrt(PACKED_ROWS * n), TRIANGLE_GRAIN)
     if is_one:
         return min(n, rows)
-    runs_along_rows = bool(problem.triangles) or c.row_stride >= c.column_stride
-    pays = n >= 3 * rows and problem.k >= TRIANGLE_DEPTH and runs_along_rows
-    return rows if pays else 0
+    if problem.triangles:  # all of C is read and written besides
+        pays = problem.k >= 2 * TRIANGLE_DEPTH
+    else:
+        pays = problem.k >= TRIANGLE_DEPTH and c.row_stride >= c.column_stride
+    return rows if pays and n >= 3 * rows else 0
 
 
 def oriented(
