@@ -1,4 +1,4 @@
-"""``bench --dtypes``: products of integers, booleans and float16, beside NumPy and others."""
+"""``bench --dtypes``: products of other dtypes than float32, beside NumPy and others."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+import clgemm
 from clgemm.bench.report import print_rows
 from clgemm.hardware.choice import find_devices, get_devices
 from clgemm.output import written
@@ -25,6 +26,7 @@ from clgemm.transfer.multiply import multiply_exactly
 __all__ = ["add_arguments", "main"]
 
 DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float16", "bool")
+ON_GPUS = ("float64", "complex64", "complex128")  # on processors, NumPy's BLAS makes them
 SIZES = (64, 128, 256, 512, 1000, 2000)
 TURNS = 5
 IDLE_S = 0.2  # after which the idle threads of NumPy's BLAS do not spin any more
@@ -37,8 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dtypes",
         nargs="*",
         metavar="N",
-        help="instead: products of integers, booleans and float16 of N x N matrices, beside NumPy, "
-        "np.einsum, a cast to float64 and, where installed, PyTorch and numba. With --json",
+        help="instead: products of other dtypes than float32 of N x N matrices, beside NumPy, "
+        "np.einsum, a cast to float64 and, where installed, PyTorch, numba and CuPy; on a GPU also "
+        "of arrays that are there. With --json",
     )
 
 
@@ -57,9 +60,11 @@ def main(args: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return 2
     device, rows, wrong = devices[0], [], 0
-    with progress(len(DTYPES) * len(sizes)) as step, warnings.catch_warnings():
+    wider = () if device.limits.has_vectors else ON_GPUS
+    dtypes = (*DTYPES, *(each for each in wider if _computes(device, each)))
+    with progress(len(dtypes) * len(sizes)) as step, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for dtype in DTYPES:
+        for dtype in dtypes:
             for n in sizes:
                 step(f"{dtype} {n}")
                 found = _timed(device, np.dtype(dtype), n)
@@ -88,6 +93,11 @@ def main(args: argparse.Namespace) -> int:
     return int(bool(wrong) or not saved)
 
 
+def _computes(device: Any, dtype: str) -> bool:
+    like = np.empty(0, dtype)
+    return exact.computes(device, exact.types_of(like, like, like))
+
+
 def _timed(device: Any, dtype: np.dtype[Any], n: int) -> dict[str, Any]:
     rng = np.random.default_rng(n)
     a, b = _random(rng, n, dtype), _random(rng, n, dtype)
@@ -97,13 +107,14 @@ def _timed(device: Any, dtype: np.dtype[Any], n: int) -> dict[str, Any]:
         multiply_exactly(a, b, c, device)
 
     ours()
+    own = _of_clgemm_there(a, b, device)
     few = max(1, min(n, 64))
     is_right = np.array_equal(c[:few], exact.expected(a[:few], b, dtype))
     contenders: dict[str, Callable[[int], object]] = {"NumPy": lambda m: np.matmul(a[:m], b)}
-    if dtype.kind != "b":
+    if dtype.name in DTYPES and dtype.kind != "b":
         contenders["einsum"] = lambda m: np.einsum("ij,jk->ik", a[:m], b)
         contenders["float64"] = lambda m: (a[:m].astype("d") @ b.astype("d")).astype(dtype)
-    contenders |= _of_torch(a, b) | _of_numba(a, b)
+    contenders |= _of_torch(a, b) | _of_numba(a, b) | _of_cupy(a, b, device) | own
     rows = {name: _affordable(call, n) for name, call in contenders.items()}
     times: dict[str, list[float]] = {name: [] for name in ("clgemm", *contenders)}
     for _ in range(TURNS):
@@ -125,7 +136,43 @@ def _ratio(ms: float | None, ours_ms: float) -> str:
 def _random(rng: np.random.Generator, n: int, dtype: np.dtype[Any]) -> Any:
     if dtype.kind == "b":
         return rng.random((n, n)) < 1 / n
-    return rng.integers(0 if dtype.kind == "u" else -3, 4, (n, n)).astype(dtype)
+    numbers = rng.integers(0 if dtype.kind == "u" else -3, 4, (n, n))
+    return (numbers + 1j * numbers.T).astype(dtype) if dtype.kind == "c" else numbers.astype(dtype)
+
+
+def _of_clgemm_there(a: Any, b: Any, device: Any) -> dict[str, Callable[[int], object]]:
+    """Return products of arrays that lie on a GPU."""
+    if device.kind != "GPU":
+        return {}
+    import pyopencl.array as cl_array
+
+    x, y = (cl_array.to_device(device.queue, each) for each in (a, b))
+
+    def product(m: int) -> None:
+        clgemm.matmul(x[:m], y)
+        device.queue.finish()
+
+    return {"clgemm there": product}
+
+
+def _of_cupy(a: Any, b: Any, device: Any) -> dict[str, Callable[[int], object]]:
+    """Return CuPy's products of host arrays, and of arrays that lie on the GPU."""
+    if device.kind != "GPU":
+        return {}
+    try:
+        cupy: Any = importlib.import_module("cupy")
+        x, y = cupy.asarray(a), cupy.asarray(b)
+    except Exception:  # it is not installed, or has no such device
+        return {}
+
+    def there(m: int) -> None:
+        x[:m] @ y
+        cupy.cuda.Device().synchronize()
+
+    return {
+        "CuPy": lambda m: cupy.asnumpy(cupy.asarray(a[:m]) @ cupy.asarray(b)),
+        "CuPy there": there,
+    }
 
 
 def _affordable(call: Callable[[int], object], n: int) -> int:
