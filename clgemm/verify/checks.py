@@ -17,16 +17,18 @@ import numpy.typing as npt
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from clgemm.blas import sgemm
+from clgemm.blas import gemm, sgemm
 from clgemm.core.precision import PRECISIONS, Precision, precision
 from clgemm.core.problem import Problem, Shape
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.choice import device as chosen_device
 from clgemm.hardware.device import Device
 from clgemm.kernels.common.family import Choice, Family
+from clgemm.kernels.exact.plan import RESULTS, Types
 from clgemm.planning.planner import choice_of, families, make_plan
 from clgemm.products import matmul
 from clgemm.records.tuned import choice_as_dict
+from clgemm.runtime import exact
 from clgemm.runtime.operands import place
 from clgemm.runtime.workspace import workspace
 from clgemm.testing.assertions import assert_bitwise_repeatable, compared
@@ -487,6 +489,32 @@ def _with_little_memory(device: Device) -> Device:
     return _little[key]
 
 
+def _other_dtypes(device: Device, rng: np.random.Generator, _: str, __: int) -> Found:
+    """Multiply whole numbers of another dtype, whose results are exact, on the host or there."""
+    able = [x for x in RESULTS if exact.computes(device, Types(x, x, x))]
+    dtype = np.dtype(able[rng.integers(len(able))])
+    m, n, k = (_side(rng) for _ in range(3))
+    a, b = (
+        rng.integers(0 if dtype.kind in "bu" else -8, 2 if dtype.kind == "b" else 9, shape)
+        for shape in ((m, k), (k, n))
+    )
+    a, b = (
+        layout_like(rng, 2).place(x.astype(np.float32)).view.astype(dtype, order="K")
+        for x in (a, b)
+    )
+    if rng.integers(2):
+        there = (cl_array.to_device(device.queue, np.ascontiguousarray(x)) for x in (a, b))
+        found = matmul(*there).get() if min(m, n, k) else np.matmul(a, b)
+    else:
+        found = gemm(1, a, b, dtype=dtype)
+    wrong = int((found != exact.expected(a, b, dtype)).sum())
+    return (
+        found.size,
+        0.0,
+        f"{wrong} of {found.size} elements of {dtype} are wrong" if wrong else "",
+    )
+
+
 Part = Callable[[Device, np.random.Generator, str, int], Found]
 PARTS: dict[str, Part] = {
     "layouts, transposes, scalars": _layouts,
@@ -496,6 +524,7 @@ PARTS: dict[str, Part] = {
     "threads": _threads,
     "repeatability": _repeated,
     "little memory": _little_memory,
+    "other dtypes": _other_dtypes,
 }
 
 

@@ -167,15 +167,24 @@ def test_every_part_of_the_contract_holds_on_the_device(device):
 
 def test_a_wrong_function_is_found_by_every_part(device, monkeypatch):
     """An sgemm whose results are a little too large fails wherever results are not all zero."""
-    real_sgemm, real_matmul = checks.sgemm, checks.matmul
+    real_sgemm, real_matmul, real_gemm = checks.sgemm, checks.matmul, checks.gemm
 
     def wrong(result):
         result[...] = result * np.float32(1.001) + np.float32(1)
         return result
 
+    def wrong_gemm(*arguments, **keywords):
+        result = real_gemm(*arguments, **keywords)
+        result[...] = result == 0
+        return result
+
     monkeypatch.setattr(checks, "sgemm", lambda *x, **y: wrong(real_sgemm(*x, **y)))
-    monkeypatch.setattr(checks, "matmul", lambda *x, **y: wrong(real_matmul(*x, **y)))
-    tally, left = Tally(), iter([True] * 21)
+    monkeypatch.setattr(checks, "gemm", wrong_gemm)
+    monkeypatch.setattr(
+        *(checks, "matmul"),
+        lambda a, b: wrong(real_matmul(a, b)) if a.dtype == "f4" else -real_matmul(a, b),
+    )
+    tally, left = Tally(), iter([True] * 24)
     rng = np.random.default_rng(SEED)
     checks.verify_contract(device, tally, rng, lambda: next(left, False))
     assert all(count.failures for count in tally.contract.values()), tally.contract
