@@ -26,6 +26,7 @@ from clgemm.kernels.exact.plan import (
     exact_plan,
 )
 from clgemm.runtime import exact as runtime
+from clgemm.runtime import progress
 from clgemm.runtime.exact import expected
 from clgemm.side import preparation
 from clgemm.transfer import multiply
@@ -308,6 +309,18 @@ def test_lanes_compute_the_same(lanes, every_size, made, dtype):
         np.testing.assert_array_equal(clgemm.matmul(x, y), wanted)
         np.testing.assert_array_equal(clgemm.matmul(x, np.asfortranarray(y), order="F"), wanted)
     assert len(made) == 6
+
+
+def test_progress_of_other_dtypes_is_told(lanes, every_size, monkeypatch):
+    """At last with all multiply-adds; through transfers also before."""
+    monkeypatch.setattr(progress, "AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
+    told = []
+    x = np.ones((200, 200), np.int32)
+    with clgemm.progress(lambda done, total: told.append((done, total))):
+        clgemm.matmul(x, x)
+    assert told[-1] == (200**3, 200**3)
+    assert len(told) > 1 or lanes.transfer is None
 
 
 @pytest.mark.parametrize("dtype", ["i4", "f8"])

@@ -7,6 +7,7 @@ host memory through transfers.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -19,6 +20,7 @@ from clgemm.core.problem import Problem, Triangles
 from clgemm.core.threads import RejectedError, is_within
 from clgemm.hardware.choice import BrokenDeviceError, chosen, takes_addresses
 from clgemm.hardware.device import Device, of_queue
+from clgemm.kernels.exact.plan import Types
 from clgemm.planning.cut import is_cut, parts, takes_seconds
 from clgemm.planning.planner import copy_plan_of, triangle_rows
 from clgemm.planning.transfers import transfer_config
@@ -158,23 +160,35 @@ def multiply_exactly(
     if is_optional and c.dtype.char in "dFD" and device.limits.has_vectors:
         raise RejectedError(f"NumPy's BLAS computes {c.dtype} as fast as {device.label}")
     a, b = (x if indexable(x) else x.copy() for x in (a, b))
+    meter = begun(math.prod(c.shape) * a.shape[-1])
     if (config := transfer_config(device)) is None:
-        rows = 0
-        if types.a == types.b != "b1" and own_transpose(a, b):  # of booleans it takes no less time
-            if abs(c.strides[-2]) < abs(c.strides[-1]):
-                c = c.swapaxes(-1, -2)
-            problem, _ = problem_of(a, b, c, "strict", 0.0)
-            rows = triangle_rows(problem.broadcast(), device.traits)
-        bound = exact.bind(layouts_of(a, b, c), types, device, workspace(device.queue), rows)
-        execute(bound, 1.0, a, b, 0.0, c)
-        for start in range(rows, c.shape[-1], rows) if rows else ():
-            end = start + rows
-            c[..., start:end, :start] = c[..., :start, start:end].swapaxes(-1, -2)
-        return
-    pool = staging(device, config)
-    product = TiledProduct(1.0, 0.0, "strict", device, pool.space, types=types)
-    with watched(is_wanted=False):
-        multiply_tiles(pool, product, (a, b, c), NO_COPIES, is_within(run_product))
+        _multiply_exactly_in_place(a, b, c, types, device)
+    else:
+        pool = staging(device, config)
+        advance = int if meter is None else meter.advance
+        scalars = 1.0, 0.0, "strict"
+        product = TiledProduct(*scalars, device, pool.space, advance=advance, types=types)
+        with watched(is_wanted=False):
+            multiply_tiles(pool, product, (a, b, c), NO_COPIES, is_within(run_product))
+    if meter is not None:
+        meter.end()
+
+
+def _multiply_exactly_in_place(
+    a: HostArray, b: HostArray, c: HostArray, types: Types, device: Device
+) -> None:
+    """Write A B to C on a device that uses them where they lie; of A A', compute one triangle."""
+    rows = 0
+    if types.a == types.b != "b1" and own_transpose(a, b):  # of booleans it takes no less time
+        if abs(c.strides[-2]) < abs(c.strides[-1]):
+            c = c.swapaxes(-1, -2)
+        problem, _ = problem_of(a, b, c, "strict", 0.0)
+        rows = triangle_rows(problem.broadcast(), device.traits)
+    bound = exact.bind(layouts_of(a, b, c), types, device, workspace(device.queue), rows)
+    execute(bound, 1.0, a, b, 0.0, c)
+    for start in range(rows, c.shape[-1], rows) if rows else ():
+        end = start + rows
+        c[..., start:end, :start] = c[..., :start, start:end].swapaxes(-1, -2)
 
 
 def _multiply_on(
