@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -459,58 +459,33 @@ def _in_order(x: AnyArray, like: AnyArray) -> AnyArray:
     raise ValueError(f"c has strides {x.strides}: on the device, it is scaled if it is contiguous")
 
 
-def dgemm(
-    alpha: float,
-    a: Any,
-    b: Any,
-    beta: float = 0.0,
-    c: Any = None,
-    trans_a: int = 0,
-    trans_b: int = 0,
-    overwrite_c: int = 0,
-    *,
-    order: Order = "F",
-    queue: cl.CommandQueue | None = None,
-) -> Any:
-    """Multiply double-precision matrices on an OpenCL device: `gemm` with float64."""
-    scalars = (alpha, a, b, beta, c, trans_a, trans_b, overwrite_c)
-    return gemm(*scalars, dtype=np.float64, order=order, queue=queue)
+def _named(name: str, dtype: Any, first_line: str) -> Callable[..., Any]:
+    """Return `gemm` in one dtype, by BLAS's name."""
+
+    def product(
+        alpha: complex,
+        a: Any,
+        b: Any,
+        beta: complex = 0.0,
+        c: Any = None,
+        trans_a: int = 0,
+        trans_b: int = 0,
+        overwrite_c: int = 0,
+        *,
+        order: Order = "F",
+        queue: cl.CommandQueue | None = None,
+    ) -> Any:
+        scalars = (alpha, a, b, beta, c, trans_a, trans_b, overwrite_c)
+        return gemm(*scalars, dtype=dtype, order=order, queue=queue)
+
+    product.__name__ = product.__qualname__ = name
+    product.__doc__ = f"{first_line} on an OpenCL device: `gemm` in {np.dtype(dtype)}."
+    return product
 
 
-def cgemm(
-    alpha: complex,
-    a: Any,
-    b: Any,
-    beta: complex = 0.0,
-    c: Any = None,
-    trans_a: int = 0,
-    trans_b: int = 0,
-    overwrite_c: int = 0,
-    *,
-    order: Order = "F",
-    queue: cl.CommandQueue | None = None,
-) -> Any:
-    """Multiply complex matrices on an OpenCL device: `gemm` with complex64."""
-    scalars = (alpha, a, b, beta, c, trans_a, trans_b, overwrite_c)
-    return gemm(*scalars, dtype=np.complex64, order=order, queue=queue)
-
-
-def zgemm(
-    alpha: complex,
-    a: Any,
-    b: Any,
-    beta: complex = 0.0,
-    c: Any = None,
-    trans_a: int = 0,
-    trans_b: int = 0,
-    overwrite_c: int = 0,
-    *,
-    order: Order = "F",
-    queue: cl.CommandQueue | None = None,
-) -> Any:
-    """Multiply complex matrices in double precision on an OpenCL device: `gemm` with complex128."""
-    scalars = (alpha, a, b, beta, c, trans_a, trans_b, overwrite_c)
-    return gemm(*scalars, dtype=np.complex128, order=order, queue=queue)
+dgemm = _named("dgemm", np.float64, "Multiply double-precision matrices")
+cgemm = _named("cgemm", np.complex64, "Multiply complex matrices")
+zgemm = _named("zgemm", np.complex128, "Multiply complex matrices of double precision")
 
 
 def _scalar(value: Any, name: str, dtype: np.dtype[Any]) -> Any:
