@@ -39,6 +39,7 @@ MOST_CANDIDATES = 6  # with all of them, no plan of 470 random products is expec
 # A launch of the fallback that is not needed takes about 3 us. It must save far more where it is.
 LEAST_SAVED_US = 45.0
 PACKING = (math.inf, 0)  # `most_reads` of the plans that are compared
+DEEPEST_PLAIN = 16  # steps over k of a tile, on NVIDIA's GPUs without asynchronous copies
 SUMS_SHARE = 0.5  # of a work-item's registers, at most, in defaults
 MOST_SUMS = 144  # of a work-item: with more, compilers take minutes and kernels spill registers
 
@@ -112,7 +113,7 @@ def nvidia_configs(asynchronous_copies: bool = True) -> tuple[TiledConfig, ...]:
     ----------
     asynchronous_copies : bool, optional
         As in `clgemm.core.traits.Limits`: without, those that copy so are left out, and registers
-        are not limited.
+        are not limited. So are the deepest tiles, whose loads of single floats spill there.
     """
     small = replace(lane_configs()[1], work_m=8, work_n=4, grid_n=8)
     single = replace(small, buffers=1, grid_n=2, registers=128)
@@ -142,7 +143,11 @@ def nvidia_configs(asynchronous_copies: bool = True) -> tuple[TiledConfig, ...]:
     configs = tuple(replace(config, percent=percent) for percent, config in measured)
     if asynchronous_copies:
         return configs
-    plain = (replace(config, registers=0) for config in configs if not config.asynchronous)
+    plain = (
+        replace(config, registers=0)
+        for config in configs
+        if not config.asynchronous and config.tile_k <= DEEPEST_PLAIN
+    )
     return tuple(dict.fromkeys(plain))
 
 
