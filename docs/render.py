@@ -371,7 +371,35 @@ def dtypes() -> Table:
     return Table(**found, columns=columns, align="l" + "r" * len(sizes), rows=rows)
 
 
+def compiled() -> Table:
+    """Return what the default kernels take of GPUs that they were only compiled for."""
+    found = loaded("compiled")
+    rows = [
+        [
+            f"{each['maker']} {each['title']}",
+            f"`{name}`",
+            *(str(each[column]) for column in ("kernels", "registers", "in_memory", "groups")),
+        ]
+        for name, each in found["summaries"].items()
+    ]
+    return Table(
+        title="Default kernels on GPUs that were not at hand: compiled, not run",
+        device="as in the table",
+        driver="; ".join(dict.fromkeys(found["compilers"].values())),
+        date=found["date"],
+        command="python docs/offline_compile.py",
+        columns=[
+            *("GPU", "target", "kernels", "most registers"),
+            *("kernels that spill", "least work-groups on a unit"),
+        ],
+        align="llrrrr",
+        rows=rows,
+        notes=["Registers: of a work-item. Kernels in OpenCL C alone, for 100 random products."],
+    )
+
+
 VIEWS: dict[str, Callable[[], Table]] = {
+    "compiled": compiled,
     "whole_programs": whole_programs,
     "dtypes": dtypes,
     "speed": speed,

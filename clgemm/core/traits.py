@@ -33,6 +33,8 @@ class Limits:
     # The part of a large operand that kernels can keep in the last cache from call to call
     # (kernels/skinny_gpu/skinny_gpu.cl); 0 if kernels cannot control that.
     persisting_cache_bytes: int = 0
+    # Of 32 bits, those that a work-item can use while enough work-items share a compute unit.
+    registers: int = 256
     # What launches cost where hardware spreads work-items over lanes, and where they have vectors.
     costs: Costs = H200
     cpu_costs: CpuCosts = POCL

@@ -32,6 +32,11 @@ SEEING_OTHERS = {"__opencl_c_atomic_order_acq_rel", "__opencl_c_atomic_scope_dev
 # Limits.persisting_cache_bytes of NVIDIA's GPUs by compute capability. OpenCL does not report the
 # size of the second-level cache. Measured on an H200, whose cache has 60 MB.
 PERSISTING_CACHE_BYTES = {(9, 0): 34_000_000}
+# Limits.registers by a part of the vendor's name. OpenCL does not report them. AMD's have 256 at
+# most, and few work-items then; Intel's have 128 where an instruction serves 8 work-items.
+REGISTERS = {"AMD": 128, "Advanced Micro Devices": 128}
+FEW_REGISTERS = 64  # of other GPUs, and of NVIDIA's up to `OLD_CAPABILITY`
+OLD_CAPABILITY = (3, 0)
 
 
 def traits_of(device: Device) -> Traits:
@@ -66,8 +71,15 @@ def limits_of(d: cl.Device, kind: str, platform: str) -> Limits:
         persisting_cache_bytes=PERSISTING_CACHE_BYTES.get(compute_capability(d), 0)
         if is_nvidia(platform)
         else 0,
+        registers=_registers(d, platform) if kind != "CPU" else Limits.registers,
         cpu_costs=_known_cpu_costs(d, platform),
     )
+
+
+def _registers(d: cl.Device, platform: str) -> int:
+    if is_nvidia(platform):
+        return Limits.registers if compute_capability(d) > OLD_CAPABILITY else FEW_REGISTERS
+    return next((n for name, n in REGISTERS.items() if name in d.vendor), FEW_REGISTERS)
 
 
 def _known_cpu_costs(d: cl.Device, platform: str) -> CpuCosts:

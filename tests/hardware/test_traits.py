@@ -83,3 +83,31 @@ def test_expected_times_are_those_of_the_most_similar_processor(platform, vendor
         opencl_c_features=[],
     )
     assert limits_of(cl_device, "CPU", platform).cpu_costs is costs
+
+
+@pytest.mark.parametrize(
+    ("platform", "vendor", "capability", "registers"),
+    [
+        ("NVIDIA CUDA, OpenCL 3.0", "NVIDIA Corporation", (9, 0), 256),
+        ("NVIDIA CUDA, OpenCL 3.0", "NVIDIA Corporation", (3, 5), 256),
+        ("NVIDIA CUDA, OpenCL 1.2", "NVIDIA Corporation", (3, 0), 64),
+        ("AMD Accelerated Parallel Processing", "Advanced Micro Devices, Inc.", (0, 0), 128),
+        ("rusticl", "AMD", (0, 0), 128),
+        ("Intel(R) OpenCL Graphics", "Intel(R) Corporation", (0, 0), 64),
+        ("QUALCOMM Snapdragon(TM)", "QUALCOMM", (0, 0), 64),
+    ],
+)
+def test_registers_follow_from_the_maker_of_a_gpu(platform, vendor, capability, registers):
+    """OpenCL does not report registers: a GPU of an unknown maker is taken to have few."""
+    cl_device = SimpleNamespace(
+        vendor=vendor,
+        max_compute_units=4,
+        local_mem_size=2**15,
+        max_work_group_size=256,
+        max_work_item_sizes=[256] * 3,
+        max_mem_alloc_size=2**30,
+        compute_capability_major_nv=capability[0],
+        compute_capability_minor_nv=capability[1],
+        opencl_c_features=[],
+    )
+    assert limits_of(cl_device, "GPU", platform).registers == registers

@@ -18,7 +18,7 @@ from clgemm.kernels.skinny_cpu.family import SkinnyCpuConfig, skinny_config
 from clgemm.kernels.skinny_gpu.family import SkinnyGpuVariant, skinny_lanes_config
 from clgemm.kernels.split_k.plan import ReduceConfig
 from clgemm.kernels.tiled.config import TiledVariant
-from clgemm.kernels.tiled.family import lane_configs, nvidia_configs
+from clgemm.kernels.tiled.family import gpu_configs, lane_configs, nvidia_configs
 
 LIMITS = Limits(
     local_memory_bytes=32 * 1024,
@@ -33,6 +33,7 @@ VECTOR_PACK = vector_pack_config(48, False)
 REGISTER = [register_config(width, True, False) for width in (2, 4, 8, 16)]
 SHIPPED = [
     *lane_configs(),
+    *gpu_configs(),
     *nvidia_configs(),
     *(skinny_lanes_config(rows, LIMITS) for rows in (1, 2, 3, 8)),
     *REGISTER,

@@ -36,7 +36,7 @@ from clgemm.kernels.split_k import plan as split_k_plan
 from clgemm.kernels.split_k.plan import ReduceConfig
 from clgemm.kernels.tiled import plan as tiled_plan
 from clgemm.kernels.tiled.config import TiledConfig, TiledEstimate
-from clgemm.kernels.tiled.family import lane_configs, nvidia_configs
+from clgemm.kernels.tiled.family import gpu_configs, lane_configs, nvidia_configs
 from clgemm.planning import bounded, planner
 from clgemm.records.verdicts import Verdict
 from clgemm.runtime import readiness
@@ -85,6 +85,7 @@ LOCAL = [
     SHARED,
     THIRDS,
     *lane_configs(),
+    gpu_configs()[1],
     *nvidia_configs(),
 ]
 ODD_REGISTERS = BlockedConfig(

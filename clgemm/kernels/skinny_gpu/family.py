@@ -54,6 +54,7 @@ __all__ = [
 ]
 
 HINTED_WIDTH = 4  # floats of a load that can carry a hint for the last cache
+ITEMS_PER_REGISTER = 4  # of a work-group, for each register that work-items have
 RUNNING_ITEMS = 2048  # work-items that run side by side on a compute unit
 ABREAST_FLOATS = 128  # of k, which the work-items side by side read in a step
 MOST_OF_A = 16  # floats of A that a work-item copies to local memory at a time
@@ -184,7 +185,7 @@ def skinny_lanes_config(rows: int, limits: Limits) -> SkinnyGpuConfig:
     They take at most 32 KiB of local memory.
     """
     rows = next(r for r in (1, 2, 4, 8) if r >= rows or r == 8)
-    group = 1024 if rows <= MOST_LANES_ROWS else 256
+    group = min(1024 if rows <= MOST_LANES_ROWS else 256, ITEMS_PER_REGISTER * limits.registers)
     while group > limits.work_group_size or 16 * group > limits.local_memory_bytes // 2:
         group //= 2
     chunk = min(max(1024, 4 * group), MOST_OF_A * group) // rows

@@ -25,7 +25,7 @@ from clgemm.kernels.pack.plan import PackConfig, pack_config
 from clgemm.kernels.tiled.config import TiledConfig, tiled_estimate
 from clgemm.kernels.tiled.plan import in_place_us, make_tiled_plan, reads_narrowly
 
-__all__ = ["TILED", "lane_configs", "nvidia_configs", "that_fit"]
+__all__ = ["TILED", "gpu_configs", "lane_configs", "nvidia_configs", "that_fit"]
 
 # A record serves a shape if its estimate is at most this many times the default's. The model is not
 # more accurate than that.
@@ -39,18 +39,27 @@ MOST_CANDIDATES = 6  # with all of them, no plan of 470 random products is expec
 # A launch of the fallback that is not needed takes about 3 us. It must save far more where it is.
 LEAST_SAVED_US = 45.0
 PACKING = (math.inf, 0)  # `most_reads` of the plans that are compared
+DEEPEST_PLAIN = 16  # steps over k of a tile, on NVIDIA's GPUs without asynchronous copies
+SUMS_SHARE = 0.5  # of a work-item's registers, at most, in defaults
 MOST_SUMS = 144  # of a work-item: with more, compilers take minutes and kernels spill registers
 
 
 @functools.lru_cache(maxsize=16)
 def that_fit(traits: Traits) -> tuple[TiledConfig, ...]:
     """Return the default configs that a device with these traits can run."""
-    configs = lane_configs()
-    if traits.is_nvidia:
-        configs = nvidia_configs(traits.limits.asynchronous_copies)
+    limits = traits.limits
     if traits.kind == "CPU":  # it emulates lanes, and takes very long for partly used large tiles
-        configs = configs[1:]
-    return tuple(config for config in configs if not any(config.problems_on(traits.limits)))
+        configs = lane_configs()[1:]
+    elif traits.is_nvidia:
+        configs = nvidia_configs(limits.asynchronous_copies)
+    else:
+        configs = gpu_configs()
+    most_sums = SUMS_SHARE * limits.registers
+    return tuple(
+        config
+        for config in configs
+        if config.work_m * config.work_n <= most_sums and not any(config.problems_on(limits))
+    )
 
 
 def lane_configs() -> tuple[TiledConfig, ...]:
@@ -83,6 +92,20 @@ def lane_configs() -> tuple[TiledConfig, ...]:
     )
 
 
+def gpu_configs() -> tuple[TiledConfig, ...]:
+    """Return tiles for GPUs of other makers than NVIDIA.
+
+    With one buffer and few steps written out, AMD's and Intel's compilers spill no registers,
+    except for Intel's GPU Max (docs/measured/compiled.json).
+    """
+    largest, *smaller, smallest = (replace(each, buffers=1) for each in lane_configs())
+    return (
+        replace(largest, unroll=2),
+        *(replace(each, unroll=8) for each in smaller),
+        smallest,
+    )
+
+
 def nvidia_configs(asynchronous_copies: bool = True) -> tuple[TiledConfig, ...]:
     """Return tiles for NVIDIA's GPUs, with 255 registers per work-item. Chosen on an H200.
 
@@ -90,7 +113,7 @@ def nvidia_configs(asynchronous_copies: bool = True) -> tuple[TiledConfig, ...]:
     ----------
     asynchronous_copies : bool, optional
         As in `clgemm.core.traits.Limits`: without, those that copy so are left out, and registers
-        are not limited.
+        are not limited. So are the deepest tiles, whose loads of single floats spill there.
     """
     small = replace(lane_configs()[1], work_m=8, work_n=4, grid_n=8)
     single = replace(small, buffers=1, grid_n=2, registers=128)
@@ -120,7 +143,11 @@ def nvidia_configs(asynchronous_copies: bool = True) -> tuple[TiledConfig, ...]:
     configs = tuple(replace(config, percent=percent) for percent, config in measured)
     if asynchronous_copies:
         return configs
-    plain = (replace(config, registers=0) for config in configs if not config.asynchronous)
+    plain = (
+        replace(config, registers=0)
+        for config in configs
+        if not config.asynchronous and config.tile_k <= DEEPEST_PLAIN
+    )
     return tuple(dict.fromkeys(plain))
 
 

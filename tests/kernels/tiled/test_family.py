@@ -17,7 +17,14 @@ from clgemm.kernels.tiled.config import (
     launch_us,
     tiled_estimate,
 )
-from clgemm.kernels.tiled.family import MOST_SUMS, TILED, lane_configs, nvidia_configs, that_fit
+from clgemm.kernels.tiled.family import (
+    MOST_SUMS,
+    TILED,
+    gpu_configs,
+    lane_configs,
+    nvidia_configs,
+    that_fit,
+)
 from clgemm.kernels.tiled.plan import in_place_us
 
 LARGE = lane_configs()[0]
@@ -193,8 +200,23 @@ def test_devices_with_small_work_groups_have_tiles_too(size):
 
 def test_a_cpu_does_not_emulate_the_largest_tiles():
     """Partly used large tiles take very long there."""
-    assert lane_configs()[0] in that_fit(traits_with(LIMITS))
+    assert gpu_configs()[0] in that_fit(traits_with(LIMITS))
     assert lane_configs()[0] not in that_fit(traits_with(LIMITS, "CPU"))
+
+
+@pytest.mark.parametrize("is_nvidia", [False, True])
+@pytest.mark.parametrize("registers", [64, 128, 256])
+def test_default_tiles_leave_half_of_the_registers(registers, is_nvidia):
+    """The sums of a work-item take at most half of its registers, on every maker's GPUs."""
+    limits = replace(LIMITS, registers=registers, work_group_size=256)
+    sums = {c.work_m * c.work_n for c in that_fit(traits_with(limits, is_nvidia=is_nvidia))}
+    assert registers // 4 <= max(sums) <= registers // 2
+
+
+def test_a_cpu_has_the_same_tiles_whatever_its_registers():
+    """The number of registers describes GPUs alone."""
+    few = traits_with(replace(LIMITS, registers=64), "CPU")
+    assert set(lane_configs()[1:]) == set(that_fit(few))
 
 
 def test_work_items_of_nvidias_gpus_keep_their_registers():
@@ -204,12 +226,13 @@ def test_work_items_of_nvidias_gpus_keep_their_registers():
 
 
 def test_older_gpus_of_nvidia_get_tiles_without_asynchronous_copies():
-    """Their registers are not limited either; nothing else differs."""
+    """Their registers are not limited, and their tiles not deep; nothing else differs."""
     old = that_fit(traits_with(LIMITS, is_nvidia=True))
     new = that_fit(traits_with(replace(LIMITS, asynchronous_copies=True), is_nvidia=True))
     assert old
     assert not any(config.asynchronous or config.registers for config in old)
-    assert {replace(config, registers=0) for config in new if not config.asynchronous} == set(old)
+    plain = (config for config in new if not config.asynchronous and config.tile_k < 32)
+    assert {replace(config, registers=0) for config in plain} == set(old)
     assert any(config.asynchronous for config in new)
 
 
