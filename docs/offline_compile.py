@@ -29,6 +29,7 @@ import argparse
 import datetime
 import functools
 import hashlib
+import itertools
 import json
 import re
 import subprocess
@@ -46,12 +47,17 @@ from family_costs import problem_of
 from clgemm.bench.draws import Bounds, random_cases
 from clgemm.core.config import KernelConfig
 from clgemm.core.plan import round_up
+from clgemm.core.problem import Layout
 from clgemm.hardware.device import Device
+from clgemm.kernels.exact.plan import Types, exact_plan
 from clgemm.kernels.sources import OPTIONS, text_of, tokens
 from clgemm.planning import planner
+from clgemm.runtime import exact
 
 FILE = Path(__file__).parent / "measured" / "compiled.json"
 CASES, SEED = 100, 1
+# Other dtypes, one for each kind of lanes, and sides for which the tiles are small and large.
+OTHERS, SIDES = ("b1", "i4", "i8", "f2", "f8", "c8"), (64, 4096)
 MOST_PRIVATE = 64  # bytes in memory of a work-item that no sums are: a run of C at an edge
 # Targets whose kernels may have faults, with the reason.
 EXCEPTIONS = {
@@ -127,6 +133,7 @@ def target(
         "max_mem_alloc_size": 2**32,
         "max_compute_units": units,
         "host_unified_memory": False,
+        "double_fp_config": int(name != "tgllp" and name != "dg2"),
         "opencl_c_features": [],
     }
     return Target(name, maker, title, unit, reported | more)
@@ -201,6 +208,14 @@ def kernels(target: Target) -> dict[str, Kernel]:
     ):
         for case in random_cases(CASES, SEED, Bounds()):
             for step in planner.plan_of(device, problem_of(case, "strict")).plan.steps:
+                kernel = Kernel(step.config)
+                found[kernel.key(target)] = kernel
+    for dtype, n in itertools.product(OTHERS, SIDES):
+        if exact.computes(device, types := Types(dtype, dtype, dtype)):
+            layout = Layout((n, n), (n, 1))
+            made = exact_plan(layout, layout, layout, types, device.limits)
+            assert made is not None
+            for step in made.plan.steps:
                 kernel = Kernel(step.config)
                 found[kernel.key(target)] = kernel
     return found

@@ -73,8 +73,12 @@ DEPTH = 4096  # steps of k in one sum of a panel, which stays in the second-leve
 PANEL_BYTES, LAUNCH_WORK = 2**26, 2**33
 GPU_PANEL_BYTES, GPU_LAUNCH_WORK = 2**28, 2**35
 # On GPUs, tiles of C and the part of a work-item, by the bytes of a lane; the first ones compute
-# the most for what they load. With 64 lanes of 8 bytes, a work-item has too few registers.
-TILES = {4: ((128, 8), (64, 4), (64, 8), (32, 4)), 8: ((64, 4), (32, 4))}
+# the most for what they load.
+TILES = {4: ((128, 8), (64, 4), (64, 8), (32, 4)), 8: ((64, 8), (64, 4), (32, 4))}
+# Registers of a work-item from which on all steps in local memory are unrolled: then the compiler
+# loads for several at once. With fewer, each step loads for itself. AMD's compiler takes two for
+# the product of two integers.
+MANY_REGISTERS = 256
 LOAD_BYTES, STEPS = 16, 8  # of a load from panels; the fewest steps of k in local memory
 PACK_ITEMS, PACK_BYTES = 256, 128  # work-items; bytes of each row that a work-group packs
 SWIZZLE = 8  # as in common/swizzle.cl
@@ -169,6 +173,7 @@ class ExactTilesConfig(KernelConfig):
     tile: int  # rows and columns of C of a work-group
     work: int  # rows and columns of C of a work-item
     steps: int  # of k in local memory
+    unroll: int  # of those steps
     width: int  # lanes of a load
 
     family: ClassVar[str] = "exact"
@@ -239,9 +244,13 @@ def product_config(types: Types, tiles: tuple[int, int, int], limits: Limits) ->
     width = LOAD_BYTES // LANE_BYTES[lane]
     for tile, work in TILES[LANE_BYTES[lane]]:
         steps = max(STEPS, (tile // work) ** 2 * width // tile)
-        config = ExactTilesConfig(lane, stored, tile, work, steps, width)
+        has_many = limits.registers >= MANY_REGISTERS
+        unroll = steps if has_many else 1
+        config = ExactTilesConfig(lane, stored, tile, work, steps, unroll, width)
         groups = ceil_div(m, tile) * ceil_div(n, tile) * matrices
-        if groups >= limits.compute_units and not any(config.problems_on(limits)):
+        each = 2 if lane == INT and not has_many else LANE_BYTES[lane] // 4
+        fits = work**2 * each <= limits.registers // 2
+        if fits and groups >= limits.compute_units and not any(config.problems_on(limits)):
             return config
     return config
 

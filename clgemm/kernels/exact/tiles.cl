@@ -17,6 +17,9 @@
 #ifndef STEPS
 #error "STEPS: steps over k in local memory"
 #endif
+#ifndef UNROLL
+#error "UNROLL: of these steps"
+#endif
 #ifndef WIDTH
 #error "WIDTH: lanes of a load"
 #endif
@@ -61,7 +64,7 @@ void exact_tiles(const int m, const int n, const int depth, const int adds, cons
         next_b[i] = from_b[i * ITEMS];
       }
     }
-    #pragma unroll
+    #pragma unroll UNROLL
     for (int step = 0; step < STEPS; step++) {
       LANE_TYPE column[WORK];
       LANES(WIDTH) row[RUNS];
