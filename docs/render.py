@@ -395,8 +395,8 @@ def compiled() -> Table:
         align="llrrrr",
         rows=rows,
         notes=[
-            "Registers: of a work-item. Kernels in OpenCL C alone, for 100 random products of float32,",
-            "and products of other dtypes.",
+            "Registers: of a work-item. Kernels in OpenCL C alone, for 100 random products of",
+            "float32, and products of other dtypes.",
         ],
     )
 

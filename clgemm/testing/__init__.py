@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from clgemm.testing.assertions import assert_bitwise_repeatable, assert_product, error_bound, gamma
+from clgemm.testing.assertions import (
+    assert_bitwise_repeatable,
+    assert_exact_product,
+    assert_product,
+    error_bound,
+    gamma,
+)
 from clgemm.testing.problems import DATA, EXACT, ArrayLayout, BlasCall, GemmProblem, Operand
 
 if TYPE_CHECKING:
@@ -21,6 +27,7 @@ __all__ = [
     "GemmProblem",
     "Operand",
     "assert_bitwise_repeatable",
+    "assert_exact_product",
     "assert_product",
     "error_bound",
     "gamma",

@@ -13,6 +13,7 @@ from clgemm.core.precision import chosen_precision
 __all__ = [
     "UNIT_ROUNDOFF",
     "assert_bitwise_repeatable",
+    "assert_exact_product",
     "assert_product",
     "compared",
     "error_bound",
@@ -198,6 +199,49 @@ def assert_product(
     )
     if message:
         raise AssertionError(message)
+
+
+def assert_exact_product(result: Any, a: npt.ArrayLike, b: npt.ArrayLike) -> None:
+    """Assert that ``result`` is ``A B`` bit for bit, in integers or booleans.
+
+    Integers wrap around modulo 2^N, in the dtype of the result. Booleans are ors of ands.
+
+    Parameters
+    ----------
+    result : array or pyopencl.array.Array, shape (..., m, n)
+    a, b : array_like, shapes (..., m, k) and (..., k, n)
+        Integers or booleans. Batches broadcast as in `numpy.matmul`.
+
+    Raises
+    ------
+    AssertionError
+        The message names the shape or dtype that differs, or the number of wrong elements and the
+        first one with its row and column.
+    TypeError
+        If an operand has another dtype.
+
+    Examples
+    --------
+    >>> assert_exact_product(my_matmul(a, b), a, b)
+    """
+    x, y, found = (
+        np.asarray(each.get() if hasattr(each, "get") else each) for each in (a, b, result)
+    )
+    for name, each in (("a", x), ("b", y)):
+        if each.dtype.kind not in "biu":
+            raise TypeError(f"{name} has dtype {each.dtype}: only integers and booleans are exact")
+    if found.dtype.kind not in "biu":
+        raise AssertionError(f"the result has dtype {found.dtype}, no integers or booleans")
+    exact = np.matmul(x, y, dtype=found.dtype, casting="unsafe")
+    if found.shape != exact.shape:
+        raise AssertionError(f"the result has shape {found.shape}, not {exact.shape}")
+    wrong = np.argwhere(found != exact)
+    if len(wrong):
+        at = tuple(map(int, wrong[0]))
+        raise AssertionError(
+            f"{len(wrong)} of {exact.size} elements are wrong, the first at {at}: {found[at]} in "
+            f"place of {exact[at]} ({x.dtype} {x.shape} by {y.dtype} {y.shape} in {found.dtype})"
+        )
 
 
 def compared(

@@ -7,7 +7,13 @@ import pyopencl.array as cl_array
 import pytest
 
 import clgemm
-from clgemm.testing import assert_bitwise_repeatable, assert_product, error_bound, gamma
+from clgemm.testing import (
+    assert_bitwise_repeatable,
+    assert_exact_product,
+    assert_product,
+    error_bound,
+    gamma,
+)
 from clgemm.testing.assertions import SMALLEST_NORMAL
 from clgemm.testing.problems import made
 
@@ -134,3 +140,22 @@ def test_the_bound_allows_for_underflow_where_it_may_happen():
     assert error_bound(large, large, precision="strict")[0, 0] == gamma(3) * 2.0**-80
     assert error_bound([[np.nan, 1.0]], [[1.0], [2.0]], precision="strict") == gamma(4) * 2
     assert error_bound([[1.0]], [[1.0]], 0.0, 0.0, precision="strict") == 0
+
+
+def test_exact_products_of_integers_and_booleans():
+    """Sums wrap around in the dtype of the result; booleans are ors of ands."""
+    a, b = np.full((3, 4), 100, np.int8), np.full((4, 5), 3, np.int8)
+    assert_exact_product(a @ b, a, b)
+    assert_exact_product([[7]], [[3, 1]], [[2], [1]])
+    assert_exact_product(np.matmul(a, b, dtype=np.int32), a, b)
+    assert_exact_product((a @ b) != 0, a != 0, b != 0)
+    wrong = a @ b
+    wrong[2, 1] += 1
+    with pytest.raises(AssertionError, match=r"1 of 15 .* first at \(2, 1\): -79 in place of -80"):
+        assert_exact_product(wrong, a, b)
+    with pytest.raises(AssertionError, match=r"shape \(3, 4\), not \(3, 5\)"):
+        assert_exact_product(a, a, b)
+    with pytest.raises(AssertionError, match="dtype float64"):
+        assert_exact_product(np.zeros((3, 5)), a, b)
+    with pytest.raises(TypeError, match="a has dtype float32"):
+        assert_exact_product(a @ b, a.astype(np.float32), b)
