@@ -6,9 +6,9 @@ The model of the division is for cores that have vectors and their own caches.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import product
 from typing import ClassVar, NamedTuple
 
 from clgemm.core.config import KernelConfig, Launch, positive, tunable_of, vector, vector_block_of
@@ -154,47 +154,44 @@ def register_spread(
         missing = panels * config.vectors - vectors
         return vectors + PANEL_COST * panels + NARROW_COST * missing**2 + block_cost
 
-    def expected(choice: tuple[int, int, int, int]) -> float:
-        block_m, block_n, slice_k, together = choice
-        blocks_m = ceil_div(panels_m, block_m)
-        depth = slice_k + (SLICE_COST if slice_k < k else 0)
-        whole, rest = divmod(vectors, block_n)  # the last column is narrower
-        across = whole + (rest > 0)
-        stacked = matrices * ceil_div(k, slice_k)
-        columns = stacked * across
-        mean = (whole * width(block_n) + (width(rest) if rest else 0)) / across
-        each = (mean * depth + STRIP_COST) * block_m * config.tile_m + TAKE_COST
-        # B's block of a column is packed once; with several blocks of k, for each block of A.
-        pack = mean * depth * PACK_COST
-        lists = _lists(columns, units, together)
-        (rounds, over), (groups, spare) = divmod(columns, lists), divmod(units, lists)
-        if over or spare or (rest and stacked % lists):  # some help other lists, and pack again
-            taken, rounds = ceil_div(columns * blocks_m, units) + 1, rounds + 1
-        else:
-            taken = ceil_div(rounds * blocks_m, groups)
-        packed = rounds if slice_k <= block_k else taken
-        # Units that are slowed down end later, by less if blocks are small.
-        cut = CUT_COST if slice_k < k else 0
-        return taken * each + packed * pack + each / 4 + cut
-
     cuts, slices_k = 1, [k]
     few = cuts_k(config, m, n, matrices, units)
     while few and cuts < units * 4 and k // (2 * cuts) >= SMALLEST_SLICE:
         cuts *= 2
         slices_k.append(round_up(ceil_div(k, cuts), block_k))
-    best = min(
-        product(
-            _even_parts(panels_m, config.block_m),
-            _widths(config, vectors, block_k),
-            slices_k,
-            [2**i for i in range(units.bit_length())],
-        ),
-        key=expected,
-    )
-    block_m, block_n, slice_k, together = best
-    columns = matrices * ceil_div(k, slice_k) * ceil_div(vectors, block_n)
-    lists = _lists(columns, units, together)
-    return BlockedEstimate(block_m, block_n * config.width, slice_k, lists, expected(best))
+    best, least = (1, 1, k, 1), math.inf
+    columns_of = []  # for each width: itself, columns of blocks, the last one's vectors, mean width
+    for block_n in _widths(config, vectors, block_k):
+        whole, rest = divmod(vectors, block_n)  # the last column is narrower
+        across = whole + (rest > 0)
+        mean = (whole * width(block_n) + (width(rest) if rest else 0)) / across
+        columns_of.append((block_n, across, rest, mean))
+    for block_m in _even_parts(panels_m, config.block_m):
+        blocks_m, rows = ceil_div(panels_m, block_m), block_m * config.tile_m
+        for block_n, across, rest, mean in columns_of:
+            for slice_k in slices_k:
+                depth = slice_k + (SLICE_COST if slice_k < k else 0)
+                stacked = matrices * ceil_div(k, slice_k)
+                columns = stacked * across
+                each = (mean * depth + STRIP_COST) * rows + TAKE_COST
+                # B's block of a column is packed once; with several blocks of k, for each of A.
+                pack = mean * depth * PACK_COST
+                # Units that are slowed down end later, by less if blocks are small.
+                late, cut = each / 4, CUT_COST if slice_k < k else 0
+                for i in range(units.bit_length()):
+                    lists = _lists(columns, units, 2**i)
+                    (rounds, over), (groups, spare) = divmod(columns, lists), divmod(units, lists)
+                    if over or spare or (rest and stacked % lists):
+                        # Some help other lists, and pack again.
+                        taken, rounds = ceil_div(columns * blocks_m, units) + 1, rounds + 1
+                    else:
+                        taken = ceil_div(rounds * blocks_m, groups)
+                    packed = rounds if slice_k <= block_k else taken
+                    cost = taken * each + packed * pack + late + cut
+                    if cost < least:
+                        best, least = (block_m, block_n, slice_k, lists), cost
+    block_m, block_n, slice_k, lists = best
+    return BlockedEstimate(block_m, block_n * config.width, slice_k, lists, least)
 
 
 def _widths(config: BlockedConfig, vectors: int, depth: int) -> Iterable[int]:
