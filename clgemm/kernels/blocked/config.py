@@ -167,13 +167,13 @@ def register_spread(
         mean = (whole * width(block_n) + (width(rest) if rest else 0)) / across
         columns_of.append((block_n, across, rest, mean))
     for block_m in _even_parts(panels_m, config.block_m):
-        blocks_m, rows = ceil_div(panels_m, block_m), block_m * config.tile_m
+        blocks_m = ceil_div(panels_m, block_m)
         for block_n, across, rest, mean in columns_of:
             for slice_k in slices_k:
                 depth = slice_k + (SLICE_COST if slice_k < k else 0)
                 stacked = matrices * ceil_div(k, slice_k)
                 columns = stacked * across
-                each = (mean * depth + STRIP_COST) * rows + TAKE_COST
+                each = (mean * depth + STRIP_COST) * block_m * config.tile_m + TAKE_COST
                 # B's block of a column is packed once; with several blocks of k, for each of A.
                 pack = mean * depth * PACK_COST
                 # Units that are slowed down end later, by less if blocks are small.
