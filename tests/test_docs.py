@@ -32,7 +32,9 @@ LINKED = [
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 COMMAND = re.compile(r"python -m (clgemm(?:\.accel)?)(?: ([^`\n#]*))?")
-LONGEST_README, LONGEST_CHANGELOG, MOST_TERMS = 200, 40, 30
+SPEED = re.compile(r"\d ?(?:ms|µs|us|[GT]FLOP/s|[GT]B/s|times as (?:fast|long))\b")
+NOTES = {"tensor_cores"}  # a design note: measurements of attempts
+LONGEST_README, LONGEST_CHANGELOG, MOST_TERMS = 120, 40, 30
 
 
 def named(path: Path) -> str:
@@ -185,6 +187,14 @@ def test_tables_of_the_performance_page_have_a_command(render):
     for page in (ROOT / "README.md", DOCS / "performance.md"):
         for _, name, _ in render.BLOCK.findall(text_of(page)):
             assert "not recorded" not in render.table(name).command, name
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem not in NOTES], ids=named)
+def test_prose_holds_no_speed(page, render):
+    """Speeds stand in tables, where device and date are, so that no two sentences disagree."""
+    prose = render.BLOCK.sub("", FENCE.sub("", text_of(page)))
+    lines = [line for line in prose.splitlines() if not line.startswith("|")]
+    assert [line for line in lines if SPEED.search(line)] == []
 
 
 def test_a_table_is_printed_on_request(render, capsys):
