@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import clgemm
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -64,6 +66,11 @@ def test_the_console_script_is_the_command():
     """The script ``clgemm`` is a function that can be called without arguments."""
     module, _, name = PROJECT["project"]["scripts"]["clgemm"].partition(":")
     assert callable(getattr(importlib.import_module(module), name))
+
+
+def test_the_version_is_one():
+    """The package and pyproject.toml name the same version."""
+    assert PROJECT["project"]["version"] == clgemm.__version__
 
 
 def test_the_urls_lead_to_the_repository():
