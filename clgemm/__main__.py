@@ -1,4 +1,7 @@
-"""The command line: ``python -m clgemm info | warmup | bench | tune | verify | ladder``."""
+"""The command line: ``clgemm info | warmup | bench | tune | verify | ladder``.
+
+``python -m clgemm`` is the same.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ COMMANDS = {
 }
 
 
-def _written() -> int:
+def run() -> int:
     """Run a command; if its output cannot be written, say so without a traceback."""
     try:
         code = main()
@@ -64,4 +67,4 @@ def _written() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_written())
+    sys.exit(run())

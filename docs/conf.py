@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 from pathlib import Path
@@ -14,7 +15,8 @@ project = "clgemm"
 author = "The clgemm developers"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "numpydoc"]
 html_theme = "furo"
-html_title = "clgemm"
+release = importlib.import_module("clgemm").__version__
+html_title = f"clgemm {release}"
 exclude_patterns = ["measured"]
 default_role = "py:obj"  # `name` in docstrings
 numpydoc_show_class_members = False  # reference.rst says which

@@ -6,6 +6,7 @@ docs/measured/ with rows in it, or one of `VIEWS` of what ``bench`` and ``ladder
 
     python docs/render.py            # rewrite the tables where they stand
     python docs/render.py --check    # exit status 1 if one of them is out of date
+    python docs/render.py NAME ...   # print these tables, of which some are on no page
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any, NamedTuple
@@ -26,11 +27,6 @@ LADDER = ROOT / "clgemm" / "ladder" / "measured"  # shipped for the interactive 
 DETAILS = "details"  # what the rows of a table were made of, for those who look closer
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 RULES = {"l": "---", "r": "--:"}
-# The cases of README's table.
-BRIEF = (
-    *("1024", "2048", "4096", "8192", "1000x777x3000"),
-    *("64x4096x4096", "4096x64x4096", "1x4096x4096", "64x64x100000", "100 of 128"),
-)
 
 
 class Table(NamedTuple):
@@ -108,18 +104,12 @@ def of_bench(title: str, found: dict[str, Any], **shape: Any) -> Table:
     )
 
 
-def cases(found: dict[str, Any], labels: Iterable[str] | None = None) -> Iterator[dict[str, Any]]:
-    """Yield some cases of a benchmark, or all of them."""
-    by_label = {case["label"]: case for case in found["cases"]}
-    return (by_label[label] for label in labels or by_label)
-
-
-def speed(labels: Iterable[str] | None = BRIEF) -> Table:
+def speed() -> Table:
     """Return what ``bench`` measured on the H200, from NumPy arrays and on the device."""
     found = loaded("bench_h200")
     rows = [
         [sizes(case["label"]), *outcome(case["host"]), *outcome(case["device"])]
-        for case in cases(found, labels)
+        for case in found["cases"]
     ]
     host, device = found["numpy"], found["peers"]["cuBLAS"].split(",")[0]
     return of_bench(
@@ -334,7 +324,7 @@ def ratios_of(summary: dict[str, float] | None) -> str:
     return f"{summary['mean']:.2f} ({summary['low']:.2f} to {summary['high']:.2f})"
 
 
-def whole_programs() -> Table:
+def whole_programs(is_summary: bool = False) -> Table:
     """Return how fast whole programs are with accelerated NumPy."""
     found = loaded("whole_programs")
     kinds = "cold", "warm", "control"
@@ -344,12 +334,17 @@ def whole_programs() -> Table:
         ratios = [median(each[kind]) for each in (here, beside) for kind in kinds]
         medians.append(ratios)
         rows.append([here["name"], f"{median(here['plain_s']):.2f}", *map("{:.2f}".format, ratios)])
-    for title, reduce in (("geometric mean", geometric_mean), ("least", min)):
+    if is_summary:
+        rows = []
+    for title, reduce in (("geometric mean", geometric_mean), ("least", min), ("greatest", max)):
         columns = zip(*medians, strict=True)
         rows.append([title, "", *(f"{reduce(column):.2f}" for column in columns)])
     columns = ["program", "plain s", "empty caches", "filled", "control"]
     columns += ["H200: empty", "filled", "control"]
-    return Table(**found, columns=columns, align="lrrrrrrr", rows=rows)
+    if is_summary:
+        columns[:2] = [f"of {len(medians)} programs"]
+        rows = [[row[0], *row[2:]] for row in rows]
+    return Table(**found, columns=columns, align="l" + "r" * (len(columns) - 1), rows=rows)
 
 
 def dtypes() -> Table:
@@ -401,12 +396,98 @@ def compiled() -> Table:
     )
 
 
+def shared_friends() -> Table:
+    """Return how long a script of integer products takes, plain and accelerated."""
+    found = loaded("shared_friends")
+    plain, accelerated = found.pop("plain_s"), found.pop("accelerated_s")
+    rows = [
+        [
+            name,
+            f"{median(seconds):.1f}",
+            f"{min(seconds):.1f} to {max(seconds):.1f}",
+            f"{median(plain) / median(seconds):.1f}",
+        ]
+        for name, seconds in (("NumPy", plain), ("accelerated", accelerated))
+    ]
+    columns = ["", "seconds", "least to most", "times as fast"]
+    return Table(**found, columns=columns, align="lrrr", rows=rows)
+
+
+def syrk() -> Table:
+    """Return how fast products of a matrix by its own transpose are, as ``bench --syrk`` timed."""
+    found = loaded("syrk")
+    runs = found.pop("runs")
+    rows = []
+    for each in zip(*runs, strict=True):
+        ours, one = ([run["ms"][name] for run in each] for name in ("x @ x.T", "ssyrk"))
+        theirs = [[run["ms"][peer] for run in each] for peer in ("NumPy", "SciPy")]
+        rows.append(
+            [
+                f"{each[0]['n']} × {each[0]['k']}",
+                *(f"{median(ms):.3g}" for ms in (ours, theirs[0], one, theirs[1])),
+                *(
+                    f"{median(peer / own for peer, own in zip(pair, mine, strict=True)):.2f}"
+                    for pair, mine in zip(theirs, (ours, one), strict=True)
+                ),
+            ]
+        )
+    columns = ["n × k", "`x @ x.T`, ms", "NumPy", "`ssyrk`", "SciPy", "NumPy ratio", "SciPy ratio"]
+    return Table(**found, columns=columns, align="l" + "r" * 6, rows=rows)
+
+
+def gains() -> Table:
+    """Return what five users gain, each figure from the table that it stands in."""
+    pocl, _, intel = next(row for row in dtypes().rows if row[0] == "`int32`")[4].partition(" / ")
+    network = loaded("accel_network")
+    covariance = next(row for row in syrk().rows if row[0].startswith("3000"))
+    script = shared_friends()
+    found = loaded("gains")
+    cores = "two cores of a Xeon"
+    rows = [
+        [
+            "int32 matrices, 1000 a side, on a processor",
+            "`clgemm.gemm(1, a, b)`",
+            f"{pocl} (PoCL), {intel} (Intel's runtime)",
+            f"{cores}, {loaded('dtypes')['date']}",
+        ],
+        [
+            "a network in plain NumPy, 8192 wide, on a machine with a GPU",
+            "`python -m clgemm.accel train.py`",
+            network["rows"][1][4],
+            f"{network['device']}, {network['date']}",
+        ],
+        [
+            "a covariance of float32 data, 3000 × 1000",
+            "`clgemm.sgemm(1, x, x, trans_b=1)`",
+            covariance[5],
+            f"{cores}, {loaded('syrk')['date']}",
+        ],
+        [
+            "an unmodified script that multiplies integers",
+            "`python -m clgemm.accel script.py`",
+            script.rows[1][3],
+            f"{cores}, {script.date}",
+        ],
+        [
+            "tests of a matrix product",
+            "`@given(clgemm.testing.gemm_problems())`",
+            found.pop("faults"),
+            "any machine",
+        ],
+    ]
+    columns = ["you have", "you type", "times as fast as NumPy", "measured on"]
+    return Table(**found, columns=columns, align="llll", rows=rows)
+
+
 VIEWS: dict[str, Callable[[], Table]] = {
     "compiled": compiled,
     "whole_programs": whole_programs,
+    "whole_programs_summary": lambda: whole_programs(is_summary=True),
     "dtypes": dtypes,
-    "speed": speed,
-    "bench_h200": lambda: speed(None),
+    "bench_h200": speed,
+    "gains": gains,
+    "shared_friends": shared_friends,
+    "syrk": syrk,
     "ladder": ladder,
     "verified": verified,
     "verify_runs": verify_runs,
@@ -435,7 +516,11 @@ def pages() -> list[Path]:
 
 
 def main(arguments: list[str]) -> int:
-    """Rewrite the tables, or only say which pages are out of date."""
+    """Rewrite the tables, only say which pages are out of date, or print the tables named."""
+    names = [argument for argument in arguments if argument != "--check"]
+    if names:
+        print("\n".join(table(name).text() for name in names), end="")
+        return 0
     stale = 0
     for page in pages():
         text = page.read_text(encoding="utf-8")

@@ -153,7 +153,7 @@ def main() -> None:
     image = load_sample_image("flower.jpg").mean(axis=2).astype(np.float32) / 255
     patches = cut(image)
     print(f"{len(patches)} patches of {SIDE} x {SIDE} pixels, float32")
-    print(f"clgemm computes on {device}")
+    print(f"clgemm computes on {device.label}")
 
     _, cold = timed(clgemm, patches[:ROWS])  # compiles its kernels
     print(f"first use, with compilation: {cold:.2f} s for {ROWS} patches")
