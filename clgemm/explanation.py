@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from clgemm import products
+from clgemm.numpy_rules import ARRAYS
 from clgemm.side import preparation
 from clgemm.side.clock import Times
 from clgemm.side.decision import Entry
@@ -105,8 +104,8 @@ def explain(function: str, a: Any, b: Any) -> Explanation:
     """
     if function not in FUNCTIONS:
         raise ValueError(f"function={function!r} is not one of {', '.join(map(repr, FUNCTIONS))}")
-    if not all(type(x) in (np.ndarray, np.memmap) and x.dtype == np.float32 for x in (a, b)):
-        return Explanation("host", "not two float32 arrays", NOTHING, NOTHING)
+    if not all(type(x) in ARRAYS for x in (a, b)):
+        return Explanation("host", "not two of NumPy's own arrays", NOTHING, NOTHING)
     entry = products.entry_of(FUNCTIONS[function], a, b)
     if isinstance(entry, str):
         return Explanation("host", entry, NOTHING, NOTHING)

@@ -246,7 +246,7 @@ def _tensordot(a: Any, b: Any, axes: Any) -> Any:
 
 
 def entry_of(name: str, a: Any, b: Any) -> Entry | str:
-    """Return what is known of matmul, dot or inner of two float32 arrays, for `explain`.
+    """Return what is known of matmul, dot or inner of two of NumPy's arrays, for `explain`.
 
     A text says why the product is NumPy's in any case.
     """
@@ -255,6 +255,8 @@ def entry_of(name: str, a: Any, b: Any) -> Entry | str:
     else:
         request = of_inner(a, b) if name == "inner" else of_dot(name, a, b)
     if request is None:
+        if not (a.dtype == b.dtype == FLOAT32):
+            return f"NumPy computes {a.dtype} and {b.dtype} of these sizes in any case"
         return "NumPy scales by one number, or the shapes do not fit"
     if 0 in request.sizes or decision.is_negligible(request.sizes, request.kind):
         return "it takes NumPy less than any device's call"
