@@ -101,7 +101,7 @@ def _opencl() -> dict[str, Any]:
     for variable in (runtimes.VENDORS, runtimes.FILE_NAMES, runtimes.HOME):
         if variable in os.environ:
             found[variable] = os.environ[variable]
-    found["platforms"] = "; ".join(dict.fromkeys(d.platform for d in present().devices)) or "none"
+    found["platforms"] = "; ".join(dict.fromkeys(d.short_platform for d in present().devices)) or "none"
     if problems := findings():
         found["problems"] = dict(enumerate(problems, 1))
     return found
@@ -149,7 +149,7 @@ def _described(device: Device) -> dict[str, Any]:
     return {
         "name": device.name,
         "kind": device.kind,
-        "platform": device.platform,
+        "platform": device.short_platform,
         "driver": str(device.cl_device.driver_version),
         "compute units": limits.compute_units,
         "vector width": f"{limits.vector_width} floats",
@@ -168,7 +168,7 @@ def _chosen() -> dict[str, Any]:
         return {"none": str(error)}
     first = {
         "name": chosen[0].name,
-        "platform": chosen[0].platform,
+        "platform": chosen[0].short_platform,
         "why": reason(),
         "zero copy": chosen[0].shares_host_memory,
         "prepared": _prepared(chosen[0]),
