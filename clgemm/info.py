@@ -101,7 +101,9 @@ def _opencl() -> dict[str, Any]:
     for variable in (runtimes.VENDORS, runtimes.FILE_NAMES, runtimes.HOME):
         if variable in os.environ:
             found[variable] = os.environ[variable]
-    found["platforms"] = "; ".join(dict.fromkeys(d.short_platform for d in present().devices)) or "none"
+    found["platforms"] = (
+        "; ".join(dict.fromkeys(d.short_platform for d in present().devices)) or "none"
+    )
     if problems := findings():
         found["problems"] = dict(enumerate(problems, 1))
     return found

@@ -1,7 +1,7 @@
-"""Records of verification: which kernels were verified on which device. Pure.
+"""Records of verification: which kernels were verified on which device.
 
 The repository keeps them in its folder ``verified``, a file for each device. ``python -m clgemm
-verify`` writes them.
+verify`` writes them, by default to the user's cache folder.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from clgemm.core.cache import kept_folder
 from clgemm.core.traits import Identity, short_platform
 from clgemm.kernels import family_named
 from clgemm.kernels.sources import sources_hash
@@ -26,6 +27,7 @@ __all__ = [
     "all_verified",
     "file_name",
     "folder",
+    "own_folder",
     "read",
     "verification",
     "verified_hash",
@@ -106,11 +108,19 @@ def folder() -> Path | None:
     return next((place for place in places if place.is_dir()), None)
 
 
+def own_folder() -> Path:
+    """Return the folder for what this user has verified."""
+    return kept_folder() / "verified"
+
+
 @functools.cache
 def all_verified(place: Path | None = None) -> tuple[Verified, ...]:
-    """Return all records of a folder; files that cannot be read are left out."""
-    place = folder() if place is None else place
-    files = sorted(place.glob("*.json")) if place else ()
+    """Return all records of a folder; by default the user's own ones, then the package's.
+
+    Files that cannot be read are left out.
+    """
+    places = (own_folder(), folder()) if place is None else (place,)
+    files = [file for each in places if each for file in sorted(each.glob("*.json"))]
     return tuple(record for file in files for record in _read_file(file))
 
 

@@ -20,7 +20,7 @@ from clgemm.hardware.choice import find_device, get_device
 from clgemm.hardware.device import Device, identify
 from clgemm.info import installed_version
 from clgemm.planning.planner import families
-from clgemm.records.verified import FORMAT, all_verified, file_name, verified_hash
+from clgemm.records.verified import FORMAT, all_verified, file_name, own_folder, verified_hash
 from clgemm.terminal import duration, meter, print_table, whole
 from clgemm.verify.checks import Count, Tally, verify_contract, verify_family
 
@@ -28,7 +28,6 @@ __all__ = ["add_arguments", "main", "verify"]
 
 MINUTES = 3.0
 FAMILIES_SHARE = 0.6  # of the time
-FOLDER = Path("verified")
 INTERRUPTED = 130  # the shell's exit code for a press of Ctrl-C
 
 
@@ -48,9 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--folder",
         type=Path,
-        default=FOLDER,
         metavar="FOLDER",
-        help="where the device's file is written (default: %(default)s)",
+        help="where the device's file is written (default: verified in the cache folder)",
     )
 
 
@@ -78,9 +76,9 @@ def main(args: argparse.Namespace) -> int:
     minutes = (time.monotonic() - begin) / 60
     _print(tally)
     who = identify(device)
-    path = args.folder / file_name(who)
+    path = (own_folder() if args.folder is None else args.folder) / file_name(who)
     try:
-        args.folder.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(as_dict(who, tally, minutes, seed), indent=1)
         path.write_text(text + "\n", encoding="utf-8")
     except OSError as error:

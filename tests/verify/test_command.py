@@ -68,3 +68,16 @@ def test_what_cannot_be_done_is_one_line(device, small, tmp_path, monkeypatch, c
     monkeypatch.setattr(command, "verify", interrupted)
     assert main(["verify", "--folder", str(tmp_path / "none")]) == 130
     assert not (tmp_path / "none").exists()
+
+
+def test_the_file_goes_to_the_cache_folder_by_default(device, small, tmp_path, monkeypatch, capsys):
+    """The working directory stays as it is, and info knows what this user has verified."""
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    arguments = ["verify", "--device", str(clgemm.devices().index(device)), "--minutes", "0.05"]
+    assert main(arguments) == 0
+    file = tmp_path / "cache" / "verified" / file_name(identify(device))
+    assert str(file) in capsys.readouterr().out
+    assert sorted(x.name for x in tmp_path.iterdir()) == ["cache"]
+    assert any(record.device == identify(device) for record in all_verified())
+    all_verified.cache_clear()
