@@ -34,6 +34,7 @@ __all__ = [
     "allocated",
     "as_matrix",
     "common_queue",
+    "conjugate",
     "duplicate_memory",
     "float32_operand",
     "indexable",
@@ -159,6 +160,31 @@ def duplicate_memory(x: DeviceArray, queue: cl.CommandQueue) -> DeviceArray:
         events=[event],
     )
     return copy
+
+
+def conjugate(x: AnyArray, queue: cl.CommandQueue | None) -> AnyArray:
+    """Return the conjugate of an array; of a device array, enqueued and not waited for."""
+    if x.dtype.kind not in "cO" or not x.size:
+        return x
+    if queue is None:
+        return x.conj()
+    if x.flags.forc:
+        return x.with_queue(queue).conj()
+    import pyopencl as cl
+
+    # pyopencl combines contiguous arrays only: all from the lowest element to the highest is one.
+    copy, (first, last) = duplicate_memory(x, queue), layout_of(x).extent
+    whole = cl.array.Array(
+        *(queue, (last - first + 1,), x.dtype), data=copy.base_data, events=copy.events
+    )
+    conjugates = whole.conj()
+    return cl.array.Array(
+        *(queue, x.shape, x.dtype),
+        strides=x.strides,
+        data=conjugates.base_data,
+        offset=copy.offset,
+        events=conjugates.events,
+    )
 
 
 def updatable(x: Any) -> bool:
