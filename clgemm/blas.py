@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -16,6 +17,7 @@ from clgemm.runtime.operands import (
     as_matrix,
     common_queue,
     conjugate,
+    elementwise,
     layout_of,
     overlaps_either,
     transposed,
@@ -446,14 +448,15 @@ def gemm(
         multiply_exactly(op_a, op_b, product, device, is_optional=False)
     if is_direct:
         return c
-    with np.errstate(all="ignore"):
+    alone = contextlib.nullcontext() if shared is None else elementwise
+    with np.errstate(all="ignore"), alone:
         if is_scaled:
             product *= alpha
         if old is not None:
             product += beta * old
-    if result is None:
-        return product
-    result[...] = product
+        if result is None:
+            return product
+        result[...] = product
     return c
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -736,6 +737,32 @@ def test_gemm_of_empty_sums(device, dtype, on_device):
     if dtype != "f2":
         c = clgemm.gemm(alpha, a, b, 2, clgemm.gemm(1, a, b))
         np.testing.assert_array_equal(c.get() if on_device else c, np.zeros((4, 3)))
+
+
+def test_threads_scale_and_conjugate_on_the_device(device):
+    """Each with its own numbers: pyopencl's kernels are shared by all threads."""
+    a = numbers("c8", 40, 40)
+    x = cl.array.to_device(device.queue, a)
+    wrong = []
+
+    def compute(scalar):
+        y = x.with_queue(device.queue)
+        y.events = list(x.events)
+        wanted = scalar * (a.conj().T @ a) + 2 * a
+        for _ in range(30):
+            found = clgemm.gemm(scalar, y, y, 2, y, trans_a=2).get()
+            if not np.array_equal(found, wanted):
+                wrong.append(scalar)
+
+    compute(1)  # builds
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(compute, range(2, 8)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert not wrong
 
 
 def test_gemm_warns_of_no_scalar(device):

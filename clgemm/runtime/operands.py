@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
@@ -36,6 +37,7 @@ __all__ = [
     "common_queue",
     "conjugate",
     "duplicate_memory",
+    "elementwise",
     "float32_operand",
     "indexable",
     "is_device",
@@ -70,6 +72,9 @@ FLOAT32 = np.dtype(np.float32)
 LARGEST_ALIGNMENT = 64  # bytes; the widest vector that a kernel loads
 HOST_MEMORY = 1 << 3  # CL_MEM_USE_HOST_PTR
 NO_MEMORY = object()
+# Held while pyopencl combines elements: its kernels are shared by all threads, and one would launch
+# them with the arguments of another.
+elementwise = threading.RLock()
 # The most steps of NumPy's exact overlap test. If it needs more, an overlap is assumed.
 OVERLAP_WORK = 10_000
 
@@ -169,7 +174,8 @@ def conjugate(x: AnyArray, queue: cl.CommandQueue | None) -> AnyArray:
     if queue is None:
         return x.conj()
     if x.flags.forc:
-        return x.with_queue(queue).conj()
+        with elementwise:
+            return x.with_queue(queue).conj()
     import pyopencl as cl
 
     # pyopencl combines contiguous arrays only: all from the lowest element to the highest is one.
@@ -177,7 +183,8 @@ def conjugate(x: AnyArray, queue: cl.CommandQueue | None) -> AnyArray:
     whole = cl.array.Array(
         *(queue, (last - first + 1,), x.dtype), data=copy.base_data, events=copy.events
     )
-    conjugates = whole.conj()
+    with elementwise:
+        conjugates = whole.conj()
     return cl.array.Array(
         *(queue, x.shape, x.dtype),
         strides=x.strides,
