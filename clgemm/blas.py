@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -15,15 +16,20 @@ from clgemm.runtime.operands import (
     allocated,
     as_matrix,
     common_queue,
+    conjugate,
+    elementwise,
+    layout_of,
     overlaps_either,
     transposed,
     updatable,
+    view,
     writable,
     zeros,
 )
 from clgemm.storage import Order, check_leading, smallest_leading, storage_size, window
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import pyopencl as cl
 
 __all__ = ["cgemm", "dgemm", "gemm", "sgemm", "ssyrk", "zgemm"]
@@ -355,7 +361,7 @@ def gemm(
         float32, float64, complex64, complex128, float16 or an integer dtype. The default is the one
         to which NumPy promotes `a` and `b`.
     order, queue : optional
-        As for `sgemm`.
+        As for `sgemm`. To add to a `c` on the device, the result has the order of that.
 
     Returns
     -------
@@ -367,10 +373,10 @@ def gemm(
     ------
     ValueError
         If shapes disagree, if `trans_a`, `trans_b` or `order` is none of those above, or if a `c`
-        on the device is not contiguous where it is scaled.
+        on the device is not contiguous where it or the product is scaled.
     TypeError
-        If devices do not multiply this dtype, if a scalar is not of its kind, if host and device
-        operands are mixed, or if device arrays of float16 are scaled.
+        If devices do not multiply this dtype, if an operand is not numeric, if a scalar is not of
+        its kind, if host and device operands are mixed, or if device arrays of float16 are scaled.
     RuntimeError
         If there is no OpenCL device, or it does not compute this dtype.
 
@@ -393,7 +399,7 @@ def gemm(
     given = {"a": a, "b": b} if c is None else {"a": a, "b": b, "c": c}
     shared = common_queue(given, queue)
     if shared is None:
-        given = {name: np.asarray(x) for name, x in given.items()}
+        given = {name: _numbers(x, name) for name, x in given.items()}
     if dtype is None:
         dtype = np.promote_types(given["a"].dtype, given["b"].dtype)
     dtype = np.dtype(dtype)
@@ -410,53 +416,77 @@ def gemm(
             raise TypeError(f"{name} is a device array of dtype {x.dtype}, the product of {dtype}")
         operands[name] = x if is_ours else x.astype(dtype)
     op_a, op_b, shape = _from_shapes(operands, UNKNOWN_SIZES, trans_a, trans_b)
-    op_a, op_b = (
-        x.conj() if trans == 2 and x.dtype.kind == "c" else x
-        for x, trans in ((op_a, trans_a), (op_b, trans_b))
-    )
-    old = as_matrix(operands["c"], "c") if beta else None
+    reads = bool(alpha)
+    is_scaled = reads and alpha != 1 and op_a.shape[1] > 0
+    if reads:
+        op_a, op_b = (
+            conjugate(x, shared) if trans == 2 else x
+            for x, trans in ((op_a, trans_a), (op_b, trans_b))
+        )
     is_own = bool(overwrite_c) and c is operands.get("c") is not None and writable(c)
-    result = as_matrix(c, "c") if is_own else None
-    if shared is not None and result is not None and (old is not None or alpha != 1):
-        order = "C" if result.flags.c_contiguous else "F"
-    reads = bool(alpha) and op_a.shape[1] > 0
-    is_direct = result is not None and old is None and alpha == 1 and reads
-    is_direct = is_direct and not (shared is None and overlaps_either(result, op_a, op_b))
-    if shared is not None and dtype == np.float16 and not (reads and alpha == 1 and old is None):
+    matrix = as_matrix(operands["c"], "c") if beta or is_own else None
+    if matrix is not None and shared is not None and matrix.queue != shared:
+        matrix = matrix.with_queue(shared)
+    old, result = (matrix if beta else None), (matrix if is_own else None)
+    is_direct = result is not None and old is None and reads and not is_scaled
+    if is_direct and shared is None:
+        is_direct = not overlaps_either(result, op_a, op_b)
+    if shared is not None and dtype == np.float16 and (alpha != 1 or old is not None):
         raise TypeError("products of float16 on the device are not scaled: alpha is 1, and beta 0")
     product: Any = result
     if not is_direct:
+        if shared is not None and matrix is not None:
+            order = _order_of(matrix)  # in which pyopencl combines both
         if shared is not None and reads:
             product = allocated(op_a, shape, order, shared, dtype)
         else:
             product = zeros(op_a, shape, order, shared, dtype)
+        if shared is not None and matrix is not None:  # an axis of one element may have any stride
+            product = view(product, shape, layout_of(matrix).strides)
     if reads:
         device = None if queue is None else of_queue(queue)
         multiply_exactly(op_a, op_b, product, device, is_optional=False)
     if is_direct:
         return c
-    with np.errstate(over="ignore"):
-        if alpha != 1:
+    alone = contextlib.nullcontext() if shared is None else elementwise
+    with np.errstate(all="ignore"), alone:
+        if is_scaled:
             product *= alpha
         if old is not None:
-            product += beta * _in_order(old, product)
-    if result is None:
-        return product
-    result[...] = _in_order(product, result)
+            product += beta * old
+        if result is None:
+            return product
+        result[...] = product
     return c
 
 
-def _in_order(x: AnyArray, like: AnyArray) -> AnyArray:
-    """Return an array, if pyopencl can combine it with another one.
+def _numbers(x: object, name: str) -> npt.NDArray[Any]:
+    """Return a host operand as an array.
+
+    Raises
+    ------
+    TypeError
+        If it is none of numbers.
+    """
+    array = np.asarray(x)
+    if x is None or array.dtype.kind not in "biufcO":
+        raise TypeError(f"{name} has dtype {array.dtype}, but a matrix product needs numbers")
+    return array
+
+
+def _order_of(c: AnyArray) -> Order:
+    """Return the order of a matrix on the device.
 
     Raises
     ------
     ValueError
-        If both are device arrays, and the order of their elements differs.
+        If it is not contiguous.
     """
-    if isinstance(x, np.ndarray) or x.strides == like.strides:
-        return x
-    raise ValueError(f"c has strides {x.strides}: on the device, it is scaled if it is contiguous")
+    if not c.flags.forc:
+        raise ValueError(
+            f"c has strides {c.strides}: on the device, it is scaled if it is contiguous"
+        )
+    return "C" if c.flags.c_contiguous else "F"
 
 
 def _named(name: str, dtype: Any, first_line: str) -> Callable[..., Any]:
@@ -504,7 +534,8 @@ def _scalar(value: Any, name: str, dtype: np.dtype[Any]) -> Any:
             raise TypeError
         if dtype.kind != "c" and isinstance(value, complex | np.complexfloating):
             raise TypeError
-        return dtype.type(value)
+        with np.errstate(over="ignore"):  # as in `single`
+            return dtype.type(value)
     except (TypeError, ValueError):
         raise TypeError(f"{name}={value!r} is not a number of dtype {dtype}") from None
 

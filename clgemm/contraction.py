@@ -17,7 +17,14 @@ import numpy.typing as npt
 
 from clgemm.numpy_rules import ARRAYS, EXACT, FLOAT32, LEAST_SIZE, LEAST_SIZES, NEVER, of_matmul
 from clgemm.products import dot, from_either, matmul
-from clgemm.runtime.operands import AnyArray, common_queue, float32_operand, is_device, rearranged
+from clgemm.runtime.operands import (
+    AnyArray,
+    common_queue,
+    conjugate,
+    float32_operand,
+    is_device,
+    rearranged,
+)
 
 __all__ = ["einsum", "matrix_power", "matvec", "multi_dot", "vecdot", "vecmat"]
 
@@ -74,10 +81,13 @@ def einsum(subscripts: Any, /, *operands: Any, **keywords: Any) -> Any:
     terms, result = _parsed(subscripts)
     if not terms or not _fit(terms, operands):
         return np.einsum(subscripts, *operands, **keywords)
-    if len(operands) == 2:
+    if len(operands) == 2 and isinstance(optimize, bool):
         return _pair(terms, result, operands)
     if not optimize:
-        return np.einsum(subscripts, *operands, optimize=False)
+        return np.einsum(subscripts, *operands, optimize=optimize)
+    # NumPy adds up in the dtype of the result, which that of two operands may not hold.
+    dtype = np.result_type(*operands)
+    operands = tuple(x.astype(dtype, copy=False) for x in operands)
     path = np.einsum_path(subscripts, *operands, optimize=optimize)[0][1:]
     return _along(path, list(terms), result, list(operands))
 
@@ -219,7 +229,7 @@ def vecdot(a: Any, b: Any, /) -> Any:
     Parameters
     ----------
     a, b : array_like or pyopencl.array.Array, shapes (..., n)
-        As for `matmul`; the other axes broadcast.
+        As for `matmul`; the other axes broadcast. Subclasses of `numpy.ndarray` are plain arrays.
 
     Returns
     -------
@@ -236,14 +246,14 @@ def matvec(a: Any, b: Any, /) -> Any:
     Parameters
     ----------
     a, b : array_like or pyopencl.array.Array, shapes (..., m, n) and (..., n)
-        As for `matmul`; the other axes broadcast.
+        As for `matmul`; the other axes broadcast. Subclasses of `numpy.ndarray` are plain arrays.
 
     Returns
     -------
     numpy.ndarray or pyopencl.array.Array, shape (..., m)
     """
     a, b = _arrays(a, b)
-    return _without_axes(matmul(a, _with_axis(b, -1)), -1)
+    return _without_axes(matmul(_matrices(a), _with_axis(b, -1)), -1)
 
 
 def vecmat(a: Any, b: Any, /) -> Any:
@@ -252,14 +262,14 @@ def vecmat(a: Any, b: Any, /) -> Any:
     Parameters
     ----------
     a, b : array_like or pyopencl.array.Array, shapes (..., n) and (..., n, m)
-        As for `matmul`; the other axes broadcast.
+        As for `matmul`; the other axes broadcast. Subclasses of `numpy.ndarray` are plain arrays.
 
     Returns
     -------
     numpy.ndarray or pyopencl.array.Array, shape (..., m)
     """
     a, b = _arrays(a, b)
-    return _without_axes(matmul(_with_axis(_conjugate(a), -2), b), -2)
+    return _without_axes(matmul(_with_axis(_conjugate(a), -2), _matrices(b)), -2)
 
 
 def matrix_power(a: Any, n: int) -> Any:
@@ -277,7 +287,7 @@ def matrix_power(a: Any, n: int) -> Any:
     numpy.ndarray, shape (..., m, m)
     """
     is_square = type(a) is np.ndarray and a.ndim >= 2 and a.shape[-1] == a.shape[-2]
-    if not is_square or operator.index(n) < 2:
+    if not is_square or a.dtype.kind == "O" or (n := operator.index(n)) < 2:
         return np.linalg.matrix_power(a, n)
     power, result = a, None
     while n:  # by its binary digits, from the lowest on
@@ -290,11 +300,19 @@ def matrix_power(a: Any, n: int) -> Any:
 
 
 def _arrays(a: Any, b: Any) -> tuple[Any, Any]:
-    return tuple(x if is_device(x) else np.asanyarray(x) for x in (a, b))
+    # The product has an axis more, of which a subclass would know nothing.
+    first, second = (x if is_device(x) else np.asarray(x) for x in (a, b))
+    return first, second
 
 
 def _conjugate(x: Any) -> Any:
-    return x.conj() if x.dtype.kind == "c" else x
+    return conjugate(x, x.queue if is_device(x) else None)
+
+
+def _matrices(x: Any) -> Any:
+    if x.ndim < 2:
+        raise ValueError(f"a matrix is expected, not an array of shape {x.shape}")
+    return x
 
 
 def _with_axis(x: Any, axis: int) -> Any:

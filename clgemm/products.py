@@ -390,7 +390,7 @@ def _multiply(x: AnyArray, y: AnyArray, c: AnyArray, queue: Any, precision: str 
     from clgemm.transfer.multiply import multiply, multiply_exactly
 
     if c.dtype != FLOAT32:
-        return multiply_exactly(x, y, c)
+        return multiply_exactly(x, y, c if c.queue == queue else c.with_queue(queue))
     return multiply(1.0, x, y, 0.0, c, queue=queue, precision=precision)
 
 

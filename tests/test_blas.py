@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -664,7 +665,7 @@ def test_gemm_converts_and_promotes(device):
     [
         ((1.5, [[1]], [[1]]), {}, "alpha=1.5 is not a number of dtype int64"),
         ((1j, [[1.0]], [[1.0]]), {"dtype": "f8"}, "alpha=1j is not a number of dtype float64"),
-        ((1, [["x"]], [["x"]]), {}, "devices do not multiply"),
+        ((1, [["x"]], [["x"]]), {}, "needs numbers"),
         ((1, [[1]], [[1]]), {"dtype": "M8[s]"}, "devices do not multiply|not a number of dtype"),
     ],
 )
@@ -672,3 +673,111 @@ def test_gemm_refuses_clearly(device, arguments, keywords, words):
     """A TypeError names what is not a number, or no device's."""
     with pytest.raises(TypeError, match=words):
         clgemm.gemm(*arguments, **keywords)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["f8", "c8", "i4"])
+def test_gemm_adds_to_a_device_array_of_either_order(device, dtype, order):
+    """Where no order is given; one row, too, whose strides tell nothing, and one of many rows."""
+    require_dtype(device, dtype)
+    for m in (6, 1):
+        a, b, c = numbers(dtype, m, 7), numbers(dtype, 7, 5), numbers(dtype, m, 5)
+        x, y = (cl.array.to_device(device.queue, each) for each in (a, b))
+        kept = cl.array.to_device(device.queue, np.array(c, order=order))
+        wanted = 3 * (a @ b) + 2 * c
+        np.testing.assert_array_equal(clgemm.gemm(3, x, y, 2, kept).get(), wanted)
+        assert clgemm.gemm(3, x, y, 2, kept, overwrite_c=1) is kept
+        np.testing.assert_array_equal(kept.get(), wanted)
+    row = cl.array.to_device(device.queue, numbers(dtype, 3, 5))[1:2]
+    old = row.get()
+    clgemm.gemm(3, x, y, 2, row, overwrite_c=1)
+    np.testing.assert_array_equal(row.get(), 3 * (a @ b) + 2 * old)
+
+
+def test_gemm_names_the_strides_that_it_refuses(device):
+    """Those of C, whether it or the product is scaled."""
+    x = cl.array.to_device(device.queue, numbers("i4", 4, 4))
+    whole = cl.array.zeros(device.queue, (4, 8), np.int32)
+    for alpha, beta in ((1, 1), (2, 0)):
+        with pytest.raises(ValueError, match=r"c has strides \(32, 8\)"):
+            clgemm.gemm(alpha, x, x, beta, whole[:, ::2], overwrite_c=1)
+
+
+def test_gemm_conjugates_what_is_not_contiguous(device):
+    whole, b = numbers("c8", 12, 9), numbers("c8", 4, 3)
+    x, y = (cl.array.to_device(device.queue, each) for each in (whole, b))
+    found = clgemm.cgemm(1, x[1::3, 2:], y, trans_a=2)
+    np.testing.assert_array_equal(found.get(), whole[1::3, 2:].conj().T @ b)
+
+
+def test_gemm_of_device_arrays_without_a_queue(device):
+    """All of them, and `queue` is given."""
+    a, c = numbers("i4", 5, 5), numbers("i4", 5, 5)
+    x, z = (cl.array.to_device(device.queue, each).with_queue(None) for each in (a, c))
+    found = clgemm.gemm(2, x, x, 3, z, queue=device.queue)
+    np.testing.assert_array_equal(found.get(), 2 * (a @ a) + 3 * c)
+    for alpha, beta in ((2, 3), (1, 0)):
+        wanted = alpha * (a @ a) + beta * c
+        assert clgemm.gemm(alpha, x, x, beta, z, overwrite_c=1, queue=device.queue) is z
+        np.testing.assert_array_equal(z.with_queue(device.queue).get(), wanted)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f2", "i4"])
+@pytest.mark.parametrize("on_device", [False, True], ids=["host", "device"])
+def test_gemm_of_empty_sums(device, dtype, on_device):
+    """They are 0, whatever alpha is; a C is kept as beta has it."""
+    require_dtype(device, dtype)
+    a, b, c = (np.ones(shape, dtype) for shape in ((4, 0), (0, 3), (4, 3)))
+    if on_device:
+        a, b, c = (cl.array.to_device(device.queue, x) for x in (a, b, c))
+    alpha = np.inf if dtype == "f8" else 5 if dtype == "i4" else 1
+    for scalars, keywords, value in (((alpha,), {}, 0), ((1,), {"c": c, "overwrite_c": 1}, 0)):
+        found = clgemm.gemm(*scalars, a, b, **keywords)
+        np.testing.assert_array_equal(found.get() if on_device else found, np.full((4, 3), value))
+    if dtype != "f2":
+        c = clgemm.gemm(alpha, a, b, 2, clgemm.gemm(1, a, b))
+        np.testing.assert_array_equal(c.get() if on_device else c, np.zeros((4, 3)))
+
+
+def test_threads_scale_and_conjugate_on_the_device(device):
+    """Each with its own numbers: pyopencl's kernels are shared by all threads."""
+    a = numbers("c8", 40, 40)
+    x = cl.array.to_device(device.queue, a)
+    wrong = []
+
+    def compute(scalar):
+        y = x.with_queue(device.queue)
+        y.events = list(x.events)
+        wanted = scalar * (a.conj().T @ a) + 2 * a
+        for _ in range(30):
+            found = clgemm.gemm(scalar, y, y, 2, y, trans_a=2).get()
+            if not np.array_equal(found, wanted):
+                wrong.append(scalar)
+
+    compute(1)  # builds
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(compute, range(2, 8)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert not wrong
+
+
+def test_gemm_warns_of_no_scalar(device):
+    """Infinities and NaN come out as from BLAS."""
+    x = np.zeros((2, 2), np.complex64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.isnan(clgemm.cgemm(1e300, x, x)).all()
+        assert np.isnan(clgemm.gemm(1, x.real, x.real, np.inf, x.real, dtype="f2")).all()
+
+
+@pytest.mark.parametrize("x", [None, [["1"]], np.zeros((1, 1), "M8[s]")])
+def test_gemm_multiplies_numbers(device, x):
+    """As sgemm: text is not read, and None is no NaN."""
+    for function in (clgemm.sgemm, clgemm.dgemm):
+        for a, b in ((x, [[1.0]]), ([[1.0]], x)):
+            with pytest.raises(TypeError, match="needs numbers"):
+                function(1, a, b)

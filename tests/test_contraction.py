@@ -141,3 +141,68 @@ def test_matrix_power_is_numpys(device, n, dtype):
     np.testing.assert_array_equal(clgemm.matrix_power(stack, n), np.linalg.matrix_power(stack, n))
     with pytest.raises(np.linalg.LinAlgError):
         clgemm.matrix_power(np.ones((2, 3)), n)
+
+
+def test_einsum_adds_up_in_the_dtype_of_the_result(device):
+    """Two of several operands may have a narrower one, which their sums overflow."""
+    a, b, c = np.full((3, 4), 100, np.int8), np.full((4, 5), 100, np.int8), np.ones((5, 2), int)
+    yes = np.ones((4, 5), np.bool_)
+    for operands in ((a, b, c), (yes.T, yes, c)):
+        np.testing.assert_array_equal(
+            clgemm.einsum("ij,jk,kl->il", *operands), np.einsum("ij,jk,kl->il", *operands)
+        )
+
+
+@pytest.mark.parametrize("optimize", [[], 3, ["einsum_path", (0, 5)]])
+def test_einsum_refuses_a_wrong_order_as_numpy_does(device, optimize):
+    """Of two operands as of three."""
+    a, b = numbers((4, 5), "f4"), numbers((5, 6), "f4")
+    for subscripts, operands in (("ij,jk", (a, b)), ("ij,jk,lk", (a, b, b))):
+        errors = []
+        for function in (np.einsum, clgemm.einsum):
+            with pytest.raises((TypeError, IndexError)) as raised:
+                function(subscripts, *operands, optimize=optimize)
+            errors.append(raised.type)
+        assert errors[0] is errors[1]
+
+
+def test_products_with_vectors_refuse_other_shapes(device):
+    """A vector in place of a matrix is an error, as in NumPy, on either side."""
+    v, m = numbers((3,), "i4"), numbers((3, 3), "i4")
+    for put in (np.asarray, lambda x: cl_array.to_device(device.queue, x)):
+        with pytest.raises(ValueError, match=r"matrix is expected, not an array of shape \(3,\)"):
+            clgemm.matvec(put(v), put(m))
+        with pytest.raises(ValueError, match=r"matrix is expected, not an array of shape \(3,\)"):
+            clgemm.vecmat(put(m), put(v))
+
+
+def test_products_of_subclasses_with_vectors(device):
+    """A matrix has always two axes: it is an ordinary array there."""
+    m = numbers((4, 3), "i4").view(np.matrix)
+    for function in (clgemm.matvec, clgemm.vecdot):
+        np.testing.assert_array_equal(function(m, m), function(np.asarray(m), np.asarray(m)))
+    np.testing.assert_array_equal(clgemm.vecmat(m, m.T), m @ m.T)
+
+
+@pytest.mark.parametrize("dtype", ["c8", "O"])
+def test_vectors_are_conjugated_wherever_they_lie(device, dtype):
+    """Objects, too, and vectors whose elements are no neighbours on the device."""
+    whole = (numbers((4, 6), "i4") + 1j * numbers((4, 6), "i4")).astype(dtype)
+    v, b = whole[1:, ::2], numbers((3, 3), dtype)
+    wanted = v.conj()
+    np.testing.assert_array_equal(clgemm.vecmat(v, b), wanted @ b)
+    np.testing.assert_array_equal(clgemm.vecdot(v, v), (wanted * v).sum(-1))
+    if dtype == "c8":
+        there = cl_array.to_device(device.queue, whole)[1:, ::2]
+        found = clgemm.vecmat(there, cl_array.to_device(device.queue, b)).get()
+        np.testing.assert_array_equal(found, wanted @ b)
+        np.testing.assert_array_equal(clgemm.vecdot(there, there).get(), (wanted * v).sum(-1))
+
+
+def test_matrix_power_leaves_its_arguments_alone(device):
+    """The power may be an array of one number; stacks of objects are NumPy's to refuse."""
+    n = np.array(5)
+    clgemm.matrix_power(np.eye(2), n)
+    assert n == 5
+    with pytest.raises(NotImplementedError):
+        clgemm.matrix_power(np.ones((2, 2, 2), object), 3)

@@ -399,6 +399,29 @@ def test_a_device_array_may_be_its_own_result(able):
     same(a.get(), x @ x.T)
 
 
+@pytest.mark.parametrize("dtype", ["b1", "i4", "f2", "f8", "c8"])
+def test_an_empty_sum_on_the_device_is_zero(able, dtype):
+    """A k of 0, with a result that is new or has strides of its own."""
+    require_float64(able, dtype)
+    a, b = (cl_array.zeros(able.queue, shape, np.dtype(dtype)) for shape in ((5, 0), (0, 4)))
+    zero = np.zeros((5, 4), dtype)
+    same(clgemm.matmul(a, b).get(), zero)
+    same(clgemm.inner(a, b.T).get(), zero)
+    whole = cl_array.to_device(able.queue, np.ones((5, 8), dtype))
+    clgemm.matmul(a, b, out=whole[:, ::2])
+    np.testing.assert_array_equal(whole.get(), np.tile(np.array([0, 1], dtype), (5, 4)))
+
+
+def test_device_arrays_without_a_queue(able):
+    """The queue of another operand is that of the product."""
+    x = random(np.random.default_rng(8), (20, 20), "i4")
+    a, out = cl_array.to_device(able.queue, x), cl_array.zeros(able.queue, (20, 20), np.int32)
+    bare = out.with_queue(None)
+    assert clgemm.matmul(a, a, out=bare) is bare
+    same(bare.with_queue(able.queue).get(), x @ x)
+    same(clgemm.matmul(a.with_queue(None), a).get(), x @ x)
+
+
 def test_configs_name_their_constraints():
     assert not list(ExactPackConfig(0, 0, 8, 64).problems())
     assert list(ExactPackConfig(0, 0, 0, 64).problems())

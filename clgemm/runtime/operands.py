@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
@@ -34,7 +35,9 @@ __all__ = [
     "allocated",
     "as_matrix",
     "common_queue",
+    "conjugate",
     "duplicate_memory",
+    "elementwise",
     "float32_operand",
     "indexable",
     "is_device",
@@ -69,6 +72,9 @@ FLOAT32 = np.dtype(np.float32)
 LARGEST_ALIGNMENT = 64  # bytes; the widest vector that a kernel loads
 HOST_MEMORY = 1 << 3  # CL_MEM_USE_HOST_PTR
 NO_MEMORY = object()
+# Held while pyopencl combines elements: its kernels are shared by all threads, and one would launch
+# them with the arguments of another.
+elementwise = threading.RLock()
 # The most steps of NumPy's exact overlap test. If it needs more, an overlap is assumed.
 OVERLAP_WORK = 10_000
 
@@ -159,6 +165,33 @@ def duplicate_memory(x: DeviceArray, queue: cl.CommandQueue) -> DeviceArray:
         events=[event],
     )
     return copy
+
+
+def conjugate(x: AnyArray, queue: cl.CommandQueue | None) -> AnyArray:
+    """Return the conjugate of an array; of a device array, enqueued and not waited for."""
+    if x.dtype.kind not in "cO" or not x.size:
+        return x
+    if queue is None:
+        return x.conj()
+    if x.flags.forc:
+        with elementwise:
+            return x.with_queue(queue).conj()
+    import pyopencl as cl
+
+    # pyopencl combines contiguous arrays only: all from the lowest element to the highest is one.
+    copy, (first, last) = duplicate_memory(x, queue), layout_of(x).extent
+    whole = cl.array.Array(
+        *(queue, (last - first + 1,), x.dtype), data=copy.base_data, events=copy.events
+    )
+    with elementwise:
+        conjugates = whole.conj()
+    return cl.array.Array(
+        *(queue, x.shape, x.dtype),
+        strides=x.strides,
+        data=conjugates.base_data,
+        offset=copy.offset,
+        events=conjugates.events,
+    )
 
 
 def updatable(x: Any) -> bool:

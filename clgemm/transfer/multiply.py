@@ -40,6 +40,7 @@ from clgemm.runtime.operands import (
     place,
     problem_of,
     with_axes,
+    zeros,
 )
 from clgemm.runtime.progress import Meter, begun
 from clgemm.runtime.workspace import Workspace, workspace
@@ -149,6 +150,11 @@ def multiply_exactly(
     """
     if 0 in c.shape:
         return
+    if not a.shape[-1]:  # an empty sum is 0, as that of a zero by a zero is
+        queue = None if isinstance(c, np.ndarray) else c.queue
+        a, b = (
+            zeros(c, shape, "C", queue, c.dtype) for shape in ((c.shape[-2], 1), (1, c.shape[-1]))
+        )
     types = types_of(a, b, c)
     if not isinstance(c, np.ndarray):
         space = workspace(c.queue)
