@@ -19,6 +19,7 @@ from clgemm.core.threads import RejectedError
 from clgemm.hardware.device import Device
 from clgemm.kernels.exact.plan import (
     DTYPES,
+    LANE_BYTES,
     RESULTS,
     ExactPackConfig,
     ExactProductConfig,
@@ -28,6 +29,7 @@ from clgemm.kernels.exact.plan import (
 from clgemm.runtime import exact as runtime
 from clgemm.runtime import progress
 from clgemm.runtime.exact import expected
+from clgemm.runtime.workspace import workspace
 from clgemm.side import preparation
 from clgemm.transfer import multiply
 
@@ -420,6 +422,27 @@ def test_device_arrays_without_a_queue(able):
     assert clgemm.matmul(a, a, out=bare) is bare
     same(bare.with_queue(able.queue).get(), x @ x)
     same(clgemm.matmul(a.with_queue(None), a).get(), x @ x)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i4", "i8", "c16"])
+def test_a_product_of_a_tenth_of_a_second_answers_signals(device, dtype):
+    """It is launched in parts, and wide lanes and complex numbers take longer."""
+    require_float64(device, dtype)
+    limits, types = device.limits, Types(dtype, dtype, dtype)
+    if not limits.has_vectors:
+        pytest.skip("its launches are longer")
+    work = LANE_BYTES[RESULTS[dtype][0]] * (4 if dtype == "c16" else 1)  # of a multiply-add
+    for n, is_long in (
+        (512, False),
+        (int((2**32 * limits.compute_units / work) ** (1 / 3)) + 9, True),
+    ):
+        layout = Layout((n, n), (n, 1))
+        bound = runtime.bind((layout,) * 3, types, device, workspace(device.queue))
+        assert bound.is_long == is_long
+    size = 2**15
+    layout = Layout((size, size), (size, 1))
+    steps = exact_plan(layout, layout, layout, types, limits).plan.steps
+    assert sum("c" in step.arguments for step in steps) >= size**3 * work // 2**34
 
 
 def test_configs_name_their_constraints():

@@ -24,12 +24,13 @@ from clgemm.kernels.exact.plan import (
     Types,
     exact_plan,
     kernels,
+    lane_work,
 )
 from clgemm.planning.bounded import upper_triangle
 from clgemm.records import verdicts
 from clgemm.records.verdicts import Verdict
 from clgemm.runtime import readiness
-from clgemm.runtime.execute import LONG_WORK, BoundCall
+from clgemm.runtime.execute import BoundCall, least_long_work
 from clgemm.runtime.operands import Layouts, layouts_of
 from clgemm.runtime.workspace import Workspace, workspace
 
@@ -90,8 +91,8 @@ def _bound(
     if found is None:
         raise RejectedError(f"a product of {a.shape} and {b.shape} has too long a k")
     starts = -a.extent[0], -b.extent[0], -c.extent[0]
-    work = LONG_WORK * device.limits.compute_units
-    is_long = math.prod(c.shape) * a.columns >= work
+    work = lane_work(types, math.prod(c.shape) * a.columns)
+    is_long = work >= least_long_work(device)
     return BoundCall(space, space.bind(found.plan, device), found.swapped, starts, is_long)
 
 

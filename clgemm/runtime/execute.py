@@ -32,7 +32,6 @@ from clgemm.runtime.waiting import answers_signals, finish, wait
 from clgemm.runtime.workspace import BoundPlan, Workspace, workspace
 
 __all__ = [
-    "LONG_WORK",
     "BoundCall",
     "DeviceCall",
     "HostMemory",
@@ -42,6 +41,7 @@ __all__ = [
     "execute",
     "execute_matrices",
     "is_long",
+    "least_long_work",
     "run_in_place",
     "settled",
 ]
@@ -162,8 +162,13 @@ def is_long(problem: Problem, device: Device) -> bool:
     a, b, c = problem.layouts
     results, operands = math.prod(c.shape), math.prod(a.shape) + math.prod(b.shape)
     work = max(results * a.columns, TRAFFIC_WORK * (results + operands))
+    return work >= least_long_work(device)
+
+
+def least_long_work(device: Device) -> int:
+    """Return the multiply-adds from which a product takes a device a tenth of a second or more."""
     limits = device.limits
-    return work >= (LONG_WORK * limits.compute_units if limits.has_vectors else LONG_IF_SLOW)
+    return LONG_WORK * limits.compute_units if limits.has_vectors else LONG_IF_SLOW
 
 
 def bind_in_place(

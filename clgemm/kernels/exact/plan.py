@@ -46,6 +46,7 @@ __all__ = [
     "Types",
     "exact_plan",
     "kernels",
+    "lane_work",
 ]
 
 # What is loaded, by NumPy's kind and size: the numbers of types.cl.
@@ -68,8 +69,9 @@ RESULTS = {
 HALF = RESULTS["f2"][1]
 WORD = 32  # steps of k in a word of bits
 DEPTH = 4096  # steps of k in one sum of a panel, which stays in the second-level cache
-# Of each packed operand, and multiply-adds of a launch at most: where work-items have vectors (two
-# cores take a fifth of a second), and on GPUs.
+# Of each packed operand, and multiply-adds of a launch at most: where work-items have vectors, and
+# on GPUs. They are of lanes of 16 bits, of which two cores take a fifth of a second: wider ones
+# take longer by their bytes.
 PANEL_BYTES, LAUNCH_WORK = 2**26, 2**33
 GPU_PANEL_BYTES, GPU_LAUNCH_WORK = 2**28, 2**35
 # On GPUs, tiles of C and the part of a work-item, by the bytes of a lane; the first ones compute
@@ -266,6 +268,12 @@ def pack_config(
     return ExactGroupsPackConfig(DTYPES[loaded], product.lane, panel, chunk, role, items)
 
 
+def lane_work(types: Types, multiply_adds: int) -> int:
+    """Return the work of a product: multiply-adds of its lanes, by the bytes of one."""
+    parts = 2 if types.c[0] == "c" else 1
+    return multiply_adds * parts**2 * LANE_BYTES[RESULTS[types.c][0]]
+
+
 class ExactPlan(NamedTuple):
     """The launches of a product, and whether they take A for B and B for A."""
 
@@ -313,6 +321,7 @@ def exact_plan(a: Layout, b: Layout, c: Layout, types: Types, limits: Limits) ->
     if not limits.has_vectors:
         panel_bytes = min(GPU_PANEL_BYTES, limits.allocation_bytes)
         launch_work = GPU_LAUNCH_WORK
+    launch_work = launch_work * LANE_BYTES[SHORT] // LANE_BYTES[config.lane]
     size = _block(whole, config, panel_bytes, launch_work)
     if size is None:
         return None
