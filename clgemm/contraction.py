@@ -285,7 +285,14 @@ def matrix_power(a: Any, n: int) -> Any:
     Returns
     -------
     numpy.ndarray, shape (..., m, m)
+
+    Raises
+    ------
+    TypeError
+        If `a` is a device array.
     """
+    if is_device(a):
+        raise TypeError("matrix_power takes arrays in host memory: use matmul")
     is_square = type(a) is np.ndarray and a.ndim >= 2 and a.shape[-1] == a.shape[-2]
     if not is_square or a.dtype.kind == "O" or (n := operator.index(n)) < 2:
         return np.linalg.matrix_power(a, n)

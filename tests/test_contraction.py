@@ -206,3 +206,5 @@ def test_matrix_power_leaves_its_arguments_alone(device):
     assert n == 5
     with pytest.raises(NotImplementedError):
         clgemm.matrix_power(np.ones((2, 2, 2), object), 3)
+    with pytest.raises(TypeError, match="host memory"):
+        clgemm.matrix_power(cl_array.zeros(device.queue, (2, 2), np.float32), 3)
