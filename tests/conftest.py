@@ -50,7 +50,7 @@ SLOW = any(name in d.name for d in devices() for name in ("llvmpipe", "Oclgrind"
 settings.register_profile(
     "clgemm",
     deadline=None,  # the first example of a kind compiles
-    max_examples=10 if SLOW else 60,
+    max_examples=10 if SLOW else int(os.environ.get("CLGEMM_TEST_EXAMPLES", "40")),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     print_blob=True,
 )

@@ -346,10 +346,10 @@ def test_precision_is_accepted(precision, device):
 
 
 @pytest.mark.parametrize("k", [10**6, 10**7])
-@pytest.mark.parametrize(("m", "n"), [(6, 6), (1, 1), (3, 40), (64, 64), (700, 2)])
+@pytest.mark.parametrize(("m", "n"), [(6, 6), (1, 1), (3, 40), (30, 30), (60, 2)])
 def test_the_error_of_long_sums_grows_like_that_of_a_blas(device, m, n, k):
     """Of numbers of one sign, whose partial sums are large; in float64 for comparison."""
-    if (m + n) * k > (2**24 if "Oclgrind" in device.name or "llvmpipe" in device.name else 2**27):
+    if (m + n) * k > (2**24 if "Oclgrind" in device.name or "llvmpipe" in device.name else 2**26):
         pytest.skip("this takes much memory or time")
     rng = np.random.default_rng(m * n)
     a, b = rng.random((m, k), np.float32), rng.random((k, n), np.float32)

@@ -18,7 +18,7 @@ def script():
         yield importlib.import_module("offline_compile")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def found(script):
     """Return what the script has written, target by target, beside the default kernels."""
     known = script.loaded()["targets"]
