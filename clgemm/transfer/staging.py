@@ -6,6 +6,7 @@ From ordinary memory, the driver copies with one thread to its own pinned pages.
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import logging
 import threading
@@ -95,10 +96,13 @@ class Staging:
         chunks: list[Chunk] = []
         try:
             with self._returned:
+                is_collected = False
                 while len(self._free) + self.config.pool_chunks - self._made() < count:
                     if is_nested:
                         raise NestedCallError
-                    self._returned.wait(RECHECK_SECONDS)
+                    if not self._returned.wait(RECHECK_SECONDS) and not is_collected:
+                        gc.collect()  # a cycle may hold what an exception has lost
+                        is_collected = True
                 while self._free and len(chunks) < count:
                     chunks.append(self._free.pop())
                 kept_memory.in_use(count * self.config.chunk_bytes)
@@ -121,6 +125,13 @@ class Staging:
         """Give back the chunks that no call uses."""
         with self._returned:
             chunks, self._free = self._free, []
+            # What still refers to one, such as the frames of an exception that a program keeps,
+            # does not use it: it does not count any more.
+            given = set(map(id, chunks))
+            numbers = [number for number, chunk in self._chunks.items() if id(chunk) in given]
+            for number in numbers:
+                self._chunks.pop(number, None)
+            self._returned.notify_all()
         with self.space.lock:  # the driver is called
             chunks.clear()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 
 import pyopencl as cl
@@ -38,6 +39,34 @@ def test_what_an_exception_has_lost_of_the_pinned_memory_is_made_anew(device):
         with pool.lent(TRANSFER.pool_chunks, lock) as chunks:
             chunks.clear()
     assert pool._made() == 0
+
+
+def test_what_was_given_back_does_not_count_although_somebody_refers_to_it(device):
+    """The frames of an exception that a program keeps hold chunks that the pool has given back."""
+    pool = Staging(device, TRANSFER)
+    lock = threading.RLock()
+    with pool.lent(TRANSFER.pool_chunks, lock) as chunks:
+        frames = list(chunks)
+    pool.give_back()
+    with pool.lent(TRANSFER.pool_chunks, lock) as chunks:  # this would wait for ever
+        assert not {id(x) for x in frames} & {id(x) for x in chunks}
+    assert pool._made() == TRANSFER.pool_chunks
+
+
+def test_what_a_cycle_holds_is_collected(device):
+    """A call that waits in vain collects what an exception has lost."""
+    pool = Staging(device, TRANSFER)
+    lock, cycle = threading.RLock(), []
+    gc.disable()
+    try:
+        with pool.lent(TRANSFER.pool_chunks, lock) as chunks:
+            cycle += [cycle, *chunks]
+            chunks.clear()
+        del cycle
+        with pool.lent(TRANSFER.pool_chunks, lock):
+            assert pool._made() == TRANSFER.pool_chunks
+    finally:
+        gc.enable()
 
 
 def test_without_pinned_memory_other_memory_serves(tiled, monkeypatch):
