@@ -47,7 +47,8 @@ def test_the_times_of_both_sides_are_named(device, by_measured_times):
     assert found.host.us > 0
     assert found.host.source.startswith("measured")
     assert found.device.source == "unknown"
-    assert len(str(found).splitlines()) == 4
+    assert len(str(found._replace(preparing="")).splitlines()) == 4
+    assert str(found._replace(preparing="preparing: 1 part")).endswith("\npreparing: 1 part")
     assert "measured" in found._repr_html_()
 
 
