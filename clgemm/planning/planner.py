@@ -19,13 +19,7 @@ from clgemm.kernels.mirror.plan import mirror_plan
 from clgemm.kernels.pack.plan import copy_config, make_copy_plan
 from clgemm.planning.bounded import SCRATCH_ALIGNMENT, bounded, by_way_of_scratch, upper_triangle
 from clgemm.planning.serving import tuned
-from clgemm.records.verdicts import (
-    about_device,
-    about_family,
-    about_instructions,
-    is_rejected,
-    rejects_defaults,
-)
+from clgemm.records.verdicts import about_device, about_family, about_instructions, is_rejected
 
 __all__ = [
     "Planned",
@@ -72,11 +66,10 @@ class Planned(NamedTuple):
     family: Family[Any, Any]
     choice: Choice
     scope: str
-    is_last: bool = False  # nothing replaces its kernels: all other choices have failed
 
     @property
     def is_default(self) -> bool:
-        """Whether these are kernels that every device of this kind should have."""
+        """Whether these are kernels that every device of this kind must have."""
         return not (self.scope or self.family.instructions)
 
     def about(self, where: str) -> str:
@@ -88,9 +81,7 @@ class Planned(NamedTuple):
         keys = [self.about(where)]
         if self.family.instructions:
             keys.append(about_instructions(where, self.family.instructions))
-        elif self.is_default:  # the others of its defaults are tried alone then
-            keys.append(about_family(where, self.family.name, repr(self.choice)))
-        if self.is_last:
+        if self.is_default:
             keys.append(about_device(where))
         return tuple(keys)
 
@@ -117,7 +108,7 @@ def plan_of(device: Device, problem: Problem) -> Planned:
         problem = problem._replace(c=Layout((n, n), (n, 1), SCRATCH_ALIGNMENT))
     if problem.precision is None:
         family = family_for(device, problem)
-        choice = left(device, family, family.defaults(problem.shape, traits))[0]
+        choice = family.defaults(problem.shape, traits)[0]
     else:
         family, choice = choose(device, problem)
     problem, turned = oriented(problem, family, choice, traits, may_turn=not rows)
@@ -137,34 +128,7 @@ def plan_of(device: Device, problem: Problem) -> Planned:
         whole = problem.c if rows else c  # which may have been joined into one taller matrix
         steps = (*plan.steps, *mirror_plan(whole, traits.limits).steps)
         plan = replace(plan, steps=steps)
-    scope = family.scope(problem, choice, traits)
-    is_last = False
-    if _are_dropped(device, family):
-        scope = repr(choice)
-        every = left(device, family, family.defaults(problem.shape, traits))
-        is_last = every == (choice,) == (family.plainest(traits),)
-    return Planned(plan, swapped, problem, family, choice, scope, is_last)
-
-
-def _are_dropped(device: Device, family: Family[Any, Any]) -> bool:
-    """Return whether a trial of a family's defaults has failed, as far as this process knows.
-
-    Such a trial covers all of them. Once it has failed, each is tried alone.
-    """
-    return rejects_defaults(family.name) and is_rejected(
-        about_family(where(device), family.name, "")
-    )
-
-
-def left(
-    device: Device, family: Family[Any, Any], choices: tuple[Choice, ...]
-) -> tuple[Choice, ...]:
-    """Return those of a family's choices that no trial has rejected; the plainest if none is."""
-    if not (choices and _are_dropped(device, family)):
-        return choices
-    here = where(device)
-    kept = tuple(x for x in choices if not is_rejected(about_family(here, family.name, repr(x))))
-    return kept or (family.plainest(device.traits),)
+    return Planned(plan, swapped, problem, family, choice, family.scope(problem, choice, traits))
 
 
 def triangle_rows(problem: Problem, traits: Traits) -> int:
@@ -264,7 +228,6 @@ def candidates_of(
     """
     traits, shape = device.traits, problem.shape
     own = family.candidates(problem, traits) if family.is_modelled else ()
-    own = left(device, family, own)
     if own and traits.has_vectors:
         yield choice_of(device, family, shape), 1.0
     elif own:
@@ -288,7 +251,7 @@ def family_for(device: Device, problem: Problem) -> Family[Any, Any]:
 @functools.lru_cache(maxsize=1024)
 def choice_of(device: Device, family: Family[Any, Any], shape: Shape) -> Choice:
     """Return a family's choice for a shape: a record's if one serves it, or the default."""
-    default: Choice = left(device, family, family.defaults(shape, device.traits))[0]
+    default: Choice = family.defaults(shape, device.traits)[0]
     found = tuned(device, family.name, shape_class(*shape), default)
     if found is None or not family.serves(found, default, shape, device.traits):
         return default

@@ -31,12 +31,10 @@ __all__ = [
     "known",
     "learn_built",
     "program_keys",
-    "rejects_defaults",
     "store",
 ]
 
 MOST_REASON, MOST_DETAILS = 300, 4000  # characters
-DEFAULTS = "defaults"  # in the key of a verdict on all of a family's
 LARGE_GRID = 2**16  # work-items from which on PoCL compiles a kernel anew
 # Variables of the environment by whose values a runtime may fail, by the beginnings of their names.
 RELEVANT = ("PATH", "LD_", "OCL_", "OPENCL_", "POCL_", "CL_", "CUDA_", "RUSTICL_")
@@ -87,14 +85,8 @@ def about_family(where: str, family: str, scope: str) -> str:
     scope : str
         As `Family.scope` returns it.
     """
-    digest = hashlib.sha256(scope.encode()).hexdigest()[:16] if scope else DEFAULTS
+    digest = hashlib.sha256(scope.encode()).hexdigest()[:16] if scope else "defaults"
     return f"{where}: {family} {digest}, kernels {kernels_hash(family)}"
-
-
-def rejects_defaults(family: str) -> bool:
-    """Return whether this process knows of a device where a family's defaults have failed."""
-    about = f": {family} {DEFAULTS}, "
-    return any(verdict.reason and about in key for key, verdict in tuple(_verdicts.items()))
 
 
 def about_instructions(where: str, name: str) -> str:

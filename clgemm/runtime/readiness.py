@@ -69,7 +69,7 @@ def planned(device: Device, problem: Problem) -> Planned:
     BrokenDeviceError
         If the device turns out not to work.
     """
-    rejected: set[str] = set()
+    rejected = set()
     while True:
         found = planner.plan_of(device, problem)
         if found.plan in _accepted:
@@ -82,9 +82,9 @@ def planned(device: Device, problem: Problem) -> Planned:
         if not verdict.reason:
             _accepted.add(found.plan)
             return found
-        if found.is_last or found.about(where(device)) in rejected:
+        if found.is_default or found.scope in rejected:
             raise _given_up(device, found, verdict)
-        rejected.add(found.about(where(device)))
+        rejected.add(found.scope)
         _reject(device, found, verdict)
 
 
