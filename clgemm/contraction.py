@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from clgemm.numpy_rules import ARRAYS, EXACT, FLOAT32, LEAST_SIZE, LEAST_SIZES, NEVER, of_matmul
+from clgemm.numpy_rules import ARRAYS, EXACT, FLOAT32, LEAST_SIZES, NEVER, of_matmul
 from clgemm.products import dot, from_either, matmul
 from clgemm.runtime.operands import (
     AnyArray,
@@ -220,7 +220,7 @@ def _may_pay(a: Any, b: Any) -> bool:
     size = a.size * b.size
     if a.dtype == b.dtype == FLOAT32:
         return bool(size >= LEAST_FLOATS)
-    return any(size >= max(LEAST_SIZE, LEAST_SIZES.get(x.dtype, NEVER)) for x in (a, b))
+    return any(size >= LEAST_SIZES.get(x.dtype, NEVER) for x in (a, b))
 
 
 def vecdot(a: Any, b: Any, /) -> Any:

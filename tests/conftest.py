@@ -29,6 +29,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import clgemm
+from clgemm import numpy_rules
 from clgemm.core import cache
 from clgemm.core.settings import named
 from clgemm.hardware import trial
@@ -100,6 +101,15 @@ def chosen_device(monkeypatch: pytest.MonkeyPatch) -> None:
 def device(opencl_device: clgemm.Device) -> clgemm.Device:
     """Return each OpenCL device in turn, chosen for the whole process."""
     return opencl_device
+
+
+@pytest.fixture
+def every_size(monkeypatch):
+    """Products of any size may go to the device, in every dtype."""
+    monkeypatch.setattr(numpy_rules, "LEAST_SIZE", 0)
+    monkeypatch.setattr(numpy_rules, "LEAST_WORK", 0)
+    for dtype in (*numpy_rules.EXACT, *numpy_rules.OPERANDS):
+        monkeypatch.setitem(numpy_rules.LEAST_SIZES, dtype, 0)
 
 
 @pytest.fixture

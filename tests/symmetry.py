@@ -13,9 +13,9 @@ from collections import Counter
 
 import numpy as np
 import pyopencl.array as cl_array
+from contract import everything_on_the_device
 
 import clgemm
-from clgemm import numpy_rules
 
 DTYPES = [np.float32] * 6 + [np.int8, np.uint16, np.int32, np.int64, np.float16]
 LARGE = 0.01  # the share of products with a triangle that is computed in blocks of usual size
@@ -84,7 +84,7 @@ def main():
     parser.add_argument("--device", default=None)
     options = parser.parse_args()
     os.environ["CLGEMM_THRESHOLD"] = "0"
-    numpy_rules.LEAST_SIZE = numpy_rules.LEAST_WORK = 0
+    everything_on_the_device()
     if options.device:
         clgemm.set_device(options.device)
     first = options.seed * 10**6

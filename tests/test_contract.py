@@ -7,19 +7,13 @@ import time
 import contract
 import pytest
 
-from clgemm import numpy_rules
-
 CALLS = 30  # by each entrance
 
 
-def test_random_calls_have_numpys_outcome(device, monkeypatch):
+def test_random_calls_have_numpys_outcome(device, every_size):
     """Values, signs of zeros, types, dtypes, errors, and what is written to `out`."""
     if "Oclgrind" in device.name:
         pytest.skip("each call builds kernels")
-    monkeypatch.setattr(numpy_rules, "LEAST_SIZE", 0)
-    for dtype in (*numpy_rules.EXACT, *numpy_rules.OPERANDS):
-        monkeypatch.setitem(numpy_rules.LEAST_SIZES, dtype, 0)
-    monkeypatch.setattr(numpy_rules, "LEAST_WORK", 0)
     first = time.time_ns() % 10**12
     made, faults = contract.search(range(first, first + CALLS), 600)
     assert not faults

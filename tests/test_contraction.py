@@ -9,21 +9,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import clgemm
-from clgemm import contraction, numpy_rules
+from clgemm import contraction
 
 RNG = np.random.default_rng(3)
 DTYPES = ["f4", "i1", "i4", "u8", "b1", "f2"]
 
 
 @pytest.fixture
-def every_size(monkeypatch):
-    """Products of any size may go to the device."""
+def every_contraction(every_size, monkeypatch):
+    """Contractions of any size may go to the device."""
     monkeypatch.setattr(contraction, "LEAST_FLOATS", 0)
-    for module in (contraction, numpy_rules):
-        monkeypatch.setattr(module, "LEAST_SIZE", 0)
-    monkeypatch.setattr(numpy_rules, "LEAST_WORK", 0)
-    for dtype in numpy_rules.EXACT:
-        monkeypatch.setitem(numpy_rules.LEAST_SIZES, dtype, 0)
 
 
 def numbers(shape, dtype):
@@ -40,7 +35,7 @@ def numbers(shape, dtype):
         *("ij,jk->", "ii,ij->j", "ij->ji", " i j , j k -> k i ", "bij,bkj->ikb", "i,j->ij"),
     ],
 )
-def test_einsum_is_numpys(device, every_size, subscripts, dtype):
+def test_einsum_is_numpys(device, every_contraction, subscripts, dtype):
     """Contractions of one to four operands, views and sums of all kinds."""
     sizes = dict(zip("abijklm", (2, 3, 8, 9, 10, 4, 5), strict=True))
     terms = subscripts.replace(" ", "").partition("->")[0].split(",")
@@ -52,7 +47,7 @@ def test_einsum_is_numpys(device, every_size, subscripts, dtype):
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_random_contractions(device, every_size, data):
+def test_random_contractions(device, every_contraction, data):
     """Indices in any order, in operands of any order in memory."""
     letters = "abcde"
     sizes = {x: data.draw(st.integers(1, 7)) for x in letters}
@@ -74,7 +69,7 @@ def test_random_contractions(device, every_size, data):
     )
 
 
-def test_einsum_uses_the_device(device, every_size, monkeypatch):
+def test_einsum_uses_the_device(device, every_contraction, monkeypatch):
     """A pair is one product; of integers, NumPy's share is its own einsum."""
     made = []
 

@@ -54,15 +54,6 @@ def lanes(request, device):
 
 
 @pytest.fixture
-def every_size(monkeypatch):
-    """Products of any size go to the device."""
-    monkeypatch.setattr(numpy_rules, "LEAST_SIZE", 0)
-    for dtype in (*numpy_rules.EXACT, *numpy_rules.OPERANDS):
-        monkeypatch.setitem(numpy_rules.LEAST_SIZES, dtype, 0)
-    monkeypatch.setattr(numpy_rules, "LEAST_WORK", 0)
-
-
-@pytest.fixture
 def made(monkeypatch):
     """The results that the device has made."""
     found, exactly = [], multiply.multiply_exactly
