@@ -19,6 +19,7 @@ from clgemm.runtime.operands import (
     conjugate,
     elementwise,
     layout_of,
+    numbers,
     overlaps_either,
     transposed,
     updatable,
@@ -29,7 +30,6 @@ from clgemm.runtime.operands import (
 from clgemm.storage import Order, check_leading, smallest_leading, storage_size, window
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import pyopencl as cl
 
 __all__ = ["cgemm", "dgemm", "gemm", "sgemm", "ssyrk", "zgemm"]
@@ -399,7 +399,7 @@ def gemm(
     given = {"a": a, "b": b} if c is None else {"a": a, "b": b, "c": c}
     shared = common_queue(given, queue)
     if shared is None:
-        given = {name: _numbers(x, name) for name, x in given.items()}
+        given = {name: numbers(x, name) for name, x in given.items()}
     if dtype is None:
         dtype = np.promote_types(given["a"].dtype, given["b"].dtype)
     dtype = np.dtype(dtype)
@@ -458,20 +458,6 @@ def gemm(
             return product
         result[...] = product
     return c
-
-
-def _numbers(x: object, name: str) -> npt.NDArray[Any]:
-    """Return a host operand as an array.
-
-    Raises
-    ------
-    TypeError
-        If it is none of numbers.
-    """
-    array = np.asarray(x)
-    if x is None or array.dtype.kind not in "biufcO":
-        raise TypeError(f"{name} has dtype {array.dtype}, but a matrix product needs numbers")
-    return array
 
 
 def _order_of(c: AnyArray) -> Order:

@@ -44,6 +44,7 @@ __all__ = [
     "is_plain_device",
     "layout_of",
     "layouts_of",
+    "numbers",
     "overlap",
     "overlaps_either",
     "own_transpose",
@@ -91,6 +92,22 @@ def is_plain_device(x: object) -> bool:
     return arrays is not None and type(x) is getattr(arrays, "Array", None)
 
 
+def numbers(x: object, name: str) -> npt.NDArray[Any]:
+    """Return a host operand as an array.
+
+    Raises
+    ------
+    TypeError
+        If it does not consist of numbers.
+    """
+    if x is None:
+        raise TypeError(f"{name} is None, but a matrix product needs numbers")
+    array = np.asarray(x)
+    if array.dtype.kind not in "biufcO":
+        raise TypeError(f"{name} has dtype {array.dtype}, but a matrix product needs numbers")
+    return array
+
+
 def float32_host(x: object, name: str) -> HostArray:
     """Return a host operand as a float32 array that kernels can index, without a copy if possible.
 
@@ -102,10 +119,7 @@ def float32_host(x: object, name: str) -> HostArray:
     array = np.asarray(x)
     if usable_in_place(array):
         return array
-    if x is None:
-        raise TypeError(f"{name} is None, but a matrix product needs numbers")
-    if array.dtype.kind not in "biufcO":
-        raise TypeError(f"{name} has dtype {array.dtype}, but a matrix product needs numbers")
+    array = numbers(x, name)
     try:
         # Complex input loses its imaginary part with NumPy's own ComplexWarning, as in SciPy.
         array = array.astype(np.float32, copy=False)

@@ -25,7 +25,6 @@ from clgemm.planning.cut import is_cut, parts, takes_seconds
 from clgemm.planning.planner import copy_plan_of, triangle_rows
 from clgemm.planning.transfers import transfer_config
 from clgemm.runtime import exact
-from clgemm.runtime.exact import types_of
 from clgemm.runtime.execute import BoundCall, bind, bind_in_place, execute, is_long
 from clgemm.runtime.finite import watched
 from clgemm.runtime.operands import (
@@ -155,7 +154,7 @@ def multiply_exactly(
         a, b = (
             zeros(c, shape, "C", queue, c.dtype) for shape in ((c.shape[-2], 1), (1, c.shape[-1]))
         )
-    types = types_of(a, b, c)
+    types = exact.types_of(a, b, c)
     if not isinstance(c, np.ndarray):
         space = workspace(c.queue)
         a, b = (duplicate_memory(x, c.queue) if overlap(x, c) else x for x in (a, b))
@@ -192,9 +191,8 @@ def _multiply_exactly_in_place(
         rows = triangle_rows(problem.broadcast(), device.traits)
     bound = exact.bind(layouts_of(a, b, c), types, device, workspace(device.queue), rows)
     execute(bound, 1.0, a, b, 0.0, c)
-    for start in range(rows, c.shape[-1], rows) if rows else ():
-        end = start + rows
-        c[..., start:end, :start] = c[..., :start, start:end].swapaxes(-1, -2)
+    if rows:
+        mirror(c, None)
 
 
 def _multiply_on(

@@ -46,30 +46,22 @@
 #define IMAGINARY(i) ((LANE_TYPE)0)
 #endif
 
+// The lane of a row and a step of k. With LANE 0, a word of 32 steps, or fewer at the end: a bit for each
+// element that is not zero.
+static inline LANE_TYPE lane_of(__global const LOADED_TYPE* from, const int r, const int p, const long row,
+                                const long column, const int columns) {
 #if LANE == 0
-// A word of 32 steps of k, or fewer at the end: a bit for each element that is not zero.
-static inline uint lane_of(__global const LOADED_TYPE* from, const int r, const int p, const long row,
-                           const long column, const int columns) {
   uint word = 0;
   from += r * row + 32L * p * column;
   for (int bit = 0; bit < min(32, columns - 32 * p); bit++) word |= (uint)(from[bit * column] != 0) << bit;
   return word;
-}
 #elif ROLE == 0
-static inline LANE_TYPE lane_of(__global const LOADED_TYPE* from, const int r, const int p, const long row,
-                                const long column, const int columns) {
   return REAL(r * row + p * column);
-}
 #elif ROLE == 1
-static inline LANE_TYPE lane_of(__global const LOADED_TYPE* from, const int r, const int p, const long row,
-                                const long column, const int columns) {
   const long at = r * row + p / 2 * column;
   return p % 2 ? IMAGINARY(at) : REAL(at);
-}
 #else
-static inline LANE_TYPE lane_of(__global const LOADED_TYPE* from, const int r, const int p, const long row,
-                                const long column, const int columns) {
   const long at = r / 2 * row + p / 2 * column;
   return r % 2 == p % 2 ? REAL(at) : p % 2 ? -IMAGINARY(at) : IMAGINARY(at);
-}
 #endif
+}

@@ -12,6 +12,7 @@ rounding errors are smaller then. float16 adds up in float32 and rounds once, so
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeAlias
@@ -117,23 +118,18 @@ class ExactPackConfig(KernelConfig):
 class ExactGroupsPackConfig(ExactPackConfig):
     """Packs a matrix into panels of lanes, with many work-items for each block."""
 
-    work_items: int = PACK_ITEMS
+    group: int = PACK_ITEMS  # work-items
 
     source: ClassVar[str] = "exact/pack_groups.cl"
     entry: ClassVar[str] = "exact_pack_groups"
 
     @property
     def items(self) -> int:
-        return self.work_items
+        return self.group
 
     @property
     def local_memory_bytes(self) -> int:
         return self.chunk * (self.panel + 1) * LANE_BYTES[self.lane]
-
-    def macros(self) -> tuple[tuple[str, int], ...]:
-        return tuple(
-            ("ITEMS" if name == "WORK_ITEMS" else name, value) for name, value in super().macros()
-        )
 
 
 @dataclass(frozen=True)
@@ -305,14 +301,10 @@ def exact_plan(a: Layout, b: Layout, c: Layout, types: Types, limits: Limits) ->
     if swapped:  # so that neighbours write neighbours: C' = B' A'
         a, b, c = (x.transposed() for x in (b, a, c))
         types = types._replace(a=types.b, b=types.a)
-    levels = batch_levels(a, b, c)
-    count = 1
-    for level in levels:
-        count *= level.count
     is_complex = types.c[0] == "c"
     parts = 2 if is_complex else 1  # numbers of an element
     whole = _Sizes(c.rows, parts * c.columns, parts * a.columns)
-    config = product_config(types, (whole.m, whole.n, count), limits)
+    config = product_config(types, (whole.m, whole.n, math.prod(c.batch)), limits)
     packs = tuple(
         pack_config(loaded, config, panel, role * is_complex, limits)
         for loaded, panel, role in ((types.a, config.rows, 1), (types.b, config.columns, 2))
@@ -330,7 +322,7 @@ def exact_plan(a: Layout, b: Layout, c: Layout, types: Types, limits: Limits) ->
     work = size.m * size.n * size.k
     most = max(1, min(panel_bytes // max(bytes_a, bytes_b), launch_work // max(work, 1)))
     steps, scratch = [], Scratch()
-    for part in slices(levels, most, 3):
+    for part in slices(batch_levels(a, b, c), most, 3):
         batch = batch_of(part.levels, 3)
         scratch.reserve("packed_a", batch.matrices * bytes_a)
         scratch.reserve("packed_b", batch.matrices * bytes_b)
