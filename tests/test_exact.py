@@ -88,7 +88,11 @@ def numpys(name, *arguments, **keywords):
 def same(found, wanted):
     assert type(found) is type(wanted)
     assert found.dtype == wanted.dtype
-    np.testing.assert_array_equal(found, wanted)
+    if wanted.dtype == np.float64:  # a GPU rounds sums of large integers in another order
+        largest = np.abs(wanted).max(initial=0)
+        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-9 * largest)
+    else:
+        np.testing.assert_array_equal(found, wanted)
 
 
 MIXED = "u1 i1, u2 i2, u4 i4, u8 i8, i1 f2, i2 f2, u8 u1, i8 u4, i2 i8, u1 i4"
@@ -102,7 +106,8 @@ def test_every_pair_of_dtypes_gives_numpys_result(able, every_size, made, a, b):
     x, y = random(rng, (37, 70), a), random(rng, (70, 45), b)
     result = np.promote_types(a, b)
     same(clgemm.matmul(x, y), numpys("matmul", x, y))
-    assert len(made) == (result in numpy_rules.EXACT)
+    on_gpu = result == np.float64 and not able.limits.has_vectors
+    assert len(made) == (result in numpy_rules.EXACT or on_gpu)
     same(clgemm.dot(x, y), numpys("dot", x, y))
 
 
@@ -326,6 +331,27 @@ def test_large_tiles_of_lanes(device, dtype):
     rng = np.random.default_rng(1)
     x, y = random(rng, (140, 70), dtype), random(rng, (70, 150), dtype)
     np.testing.assert_array_equal(runtime.run(like, types, x, y), expected(x, y, np.dtype(dtype)))
+
+
+IN_BYTES = (
+    "i1 i1 i1, u1 i1 i2, i1 i1 i4, i1 u1 i4, u1 i1 i8, u1 u1 u4, b1 i1 i1, i4 i4 i1, b1 b1 b1"
+)
+
+
+@pytest.mark.parametrize("types", [x.split() for x in IN_BYTES.split(", ")])
+def test_bytes_are_multiplied_four_at_a_time(device, types):
+    """Whatever their signs are, and where k is no multiple of four."""
+    like = Device(device.cl_device)
+    limits = replace(device.limits, vector_width=1, compute_units=64, byte_products=True)
+    like.__dict__["limits"] = limits
+    types = Types(*types)
+    rng = np.random.default_rng(2)
+    for m, n, k in [(1, 1, 1), (3, 40, 65), (33, 20, 18_003)]:
+        x, y = random(rng, (m, k), types.a), random(rng, (k, n), types.b)
+        wanted = expected(x, y, np.dtype(types.c))
+        np.testing.assert_array_equal(runtime.run(like, types, x, y), wanted)
+        found = runtime.run(like, types, np.asfortranarray(x), np.asfortranarray(y))
+        np.testing.assert_array_equal(found, wanted)
 
 
 CONVERTED = "i1 i1 i4, u1 i2 i2, f4 i4 f8, c8 f4 c8, i2 c8 c16"

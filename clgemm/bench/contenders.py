@@ -21,6 +21,7 @@ __all__ = [
     "ROUTED",
     "Call",
     "available",
+    "cupy_on",
     "is_ours",
     "prepare",
     "program",
@@ -268,6 +269,15 @@ def _cupy(name: str) -> _Cuda:
         lambda: cupy.cuda.Device().synchronize(),
         cupy.asnumpy,
     )
+
+
+def cupy_on(device: Any) -> Any:
+    """Return CuPy, set to a GPU; None if it is not installed or has no such device."""
+    try:
+        _cupy(device.name)
+    except (ImportError, RuntimeError):
+        return None
+    return importlib.import_module("cupy")
 
 
 def _cublas(case: Case, device: Any) -> Call:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import clgemm
+from clgemm.bench.contenders import cupy_on
 from clgemm.bench.report import print_rows
 from clgemm.hardware.choice import find_devices, get_devices
 from clgemm.output import written
@@ -157,13 +158,9 @@ def _of_clgemm_there(a: Any, b: Any, device: Any) -> dict[str, Callable[[int], o
 
 def _of_cupy(a: Any, b: Any, device: Any) -> dict[str, Callable[[int], object]]:
     """Return CuPy's products of host arrays, and of arrays that lie on the GPU."""
-    if device.kind != "GPU":
+    if device.kind != "GPU" or (cupy := cupy_on(device)) is None:
         return {}
-    try:
-        cupy: Any = importlib.import_module("cupy")
-        x, y = cupy.asarray(a), cupy.asarray(b)
-    except Exception:  # it is not installed, or has no such device
-        return {}
+    x, y = cupy.asarray(a), cupy.asarray(b)
 
     def there(m: int) -> None:
         x[:m] @ y

@@ -16,7 +16,7 @@ import numpy as np
 import pyopencl.array as cl_array
 
 import clgemm
-from clgemm.bench.contenders import DEVICE, HOST
+from clgemm.bench.contenders import DEVICE, HOST, cupy_on
 from clgemm.bench.report import print_rows
 from clgemm.hardware.choice import device as chosen_device
 from clgemm.hardware.choice import find_devices, get_devices
@@ -197,13 +197,9 @@ def _of_scipy(x: Any) -> dict[str, Callable[[], Any]]:
 
 def _of_cupy(device: Any, x: Any, place: str) -> dict[str, Callable[[], Any]]:
     """Return CuPy's product on a GPU: of NumPy arrays, it takes the transfers too."""
-    if device.kind == "CPU":
+    if device.kind == "CPU" or (cupy := cupy_on(device)) is None:
         return {}
-    try:
-        cupy: Any = importlib.import_module("cupy")
-        y = cupy.asarray(x)
-    except Exception:  # there is none, or it finds no GPU
-        return {}
+    y = cupy.asarray(x)
 
     def product() -> None:
         z = cupy.asarray(x) if place == HOST else y

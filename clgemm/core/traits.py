@@ -30,6 +30,9 @@ class Limits:
     # Whether kernels can copy from global to local memory without registers, and limit their
     # registers: those of NVIDIA's GPUs from compute capability 8.0 on (kernels/tiled/copies.cl).
     asynchronous_copies: bool = False
+    # Whether kernels can add up the products of four pairs of bytes at once: dp4a of NVIDIA's GPUs
+    # from compute capability 6.1 on (kernels/exact/stored.cl).
+    byte_products: bool = False
     # The part of a large operand that kernels can keep in the last cache from call to call
     # (kernels/skinny_gpu/skinny_gpu.cl); 0 if kernels cannot control that.
     persisting_cache_bytes: int = 0

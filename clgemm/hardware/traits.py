@@ -68,6 +68,7 @@ def limits_of(d: cl.Device, kind: str, platform: str) -> Limits:
         vector_width=max(1, d.native_vector_width_float) if kind == "CPU" else 1,
         fused_split_k=_sees_others(d, platform),
         asynchronous_copies=is_nvidia(platform) and compute_capability(d) >= (8, 0),
+        byte_products=is_nvidia(platform) and compute_capability(d) >= (6, 1),
         persisting_cache_bytes=PERSISTING_CACHE_BYTES.get(compute_capability(d), 0)
         if is_nvidia(platform)
         else 0,

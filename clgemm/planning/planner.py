@@ -44,7 +44,8 @@ NEEDS_FALLBACK = 0.15
 # A plan that takes no longer than this many times an empty launch is taken at once.
 NEGLIGIBLE = 1.02
 # Products of a matrix by its own transpose: see `triangle_rows`.
-PACKED_ROWS, TRIANGLE_GRAIN, TRIANGLE_DEPTH, ROWS_ON_LANES = 32, 256, 256, 4096
+PACKED_ROWS, TRIANGLE_GRAIN, TRIANGLE_DEPTH = 32, 256, 256
+ROWS_ON_LANES = 4096, 2048, 1024, 512
 
 
 class Planned(NamedTuple):
@@ -101,8 +102,8 @@ def plan_of(device: Device, problem: Problem) -> Planned:
     if swapped:
         problem = problem.transposed()
     problem = problem.scaling() if problem.precision is None else problem.folded()
-    rows = triangle_rows(problem, traits)
-    updated = problem.c if rows and problem.triangles else None
+    blocks = block_rows(problem, traits)
+    updated = problem.c if problem.triangles and 0 not in blocks else None
     if updated is not None:
         n = problem.n
         problem = problem._replace(c=Layout((n, n), (n, 1), SCRATCH_ALIGNMENT))
@@ -111,18 +112,23 @@ def plan_of(device: Device, problem: Problem) -> Planned:
         choice = family.defaults(problem.shape, traits)[0]
     else:
         family, choice = choose(device, problem)
-    problem, turned = oriented(problem, family, choice, traits, may_turn=not rows)
+    problem, turned = oriented(problem, family, choice, traits, may_turn=blocks == (0,))
     swapped ^= turned
 
     def make(part: Problem) -> Plan:
         return make_plan(device, part, family, choice)
 
-    if updated is not None:
-        plan = by_way_of_scratch(make, problem._replace(c=updated), rows, traits.limits)
-    elif rows:
-        plan = upper_triangle(make, problem, rows)
-    else:
-        plan = make(problem)
+    def in_blocks(rows: int) -> Plan:
+        if updated is not None:
+            return by_way_of_scratch(make, problem._replace(c=updated), rows, traits.limits)
+        return upper_triangle(make, problem, rows) if rows else make(problem)
+
+    rows, *others = blocks
+    plan = in_blocks(rows)
+    if others:
+        plans = {rows: plan, **{each: in_blocks(each) for each in others}}
+        rows = min(plans, key=lambda each: expected_us(plans[each], traits.limits, NEEDS_FALLBACK))
+        plan = plans[rows]
     # On lanes, kernels may take A otherwise than B, as those of tensor cores do.
     if problem.is_symmetric and (rows or not traits.has_vectors):
         whole = problem.c if rows else c  # which may have been joined into one taller matrix
@@ -131,18 +137,32 @@ def plan_of(device: Device, problem: Problem) -> Planned:
     return Planned(plan, swapped, problem, family, choice, family.scope(problem, choice, traits))
 
 
+def block_rows(problem: Problem, traits: Traits) -> tuple[int, ...]:
+    """Return the rows of the blocks in which a triangle of C may be computed; 0 for all of C.
+
+    Of several, the fastest by the expected times is taken.
+    """
+    n, is_one = problem.n, problem.triangles in ("upper", "lower")
+    if traits.has_vectors or not (problem.is_symmetric or is_one) or problem.m != n:
+        return (triangle_rows(problem, traits),)
+    found = tuple(rows for rows in ROWS_ON_LANES if 2 * rows <= n)
+    whole = n if is_one else 0
+    if traits.has_cost_model:
+        return (whole, *found)
+    return (next((rows for rows in found if 4 * rows <= n), whole),)
+
+
 def triangle_rows(problem: Problem, traits: Traits) -> int:
-    """Return the rows of the blocks in which the upper triangle of C is computed; 0 for all of C.
+    """Return the rows of a CPU's blocks of the upper triangle of C; 0 for all of C.
 
     A block takes half of its rows' square for nothing, and packing B about as long as
     `PACKED_ROWS` more rows.
     """
     is_one = problem.triangles in ("upper", "lower")
     n, c = problem.n, problem.c
-    if not (problem.is_symmetric or (problem.triangles and not c.batch)) or problem.m != n:
+    is_wanted = problem.is_symmetric or (problem.triangles and not c.batch)
+    if not (traits.has_vectors and is_wanted) or problem.m != n:
         return 0
-    if not traits.has_vectors:
-        return min(n, ROWS_ON_LANES) if is_one else 0
     rows = round_up(math.isqrt(PACKED_ROWS * n), TRIANGLE_GRAIN)
     if is_one:
         return min(n, rows)

@@ -22,7 +22,7 @@ from clgemm.core.problem import FLOAT_BYTES
 from clgemm.runtime.operands import HostArray
 from clgemm.transfer.staging import Staging
 
-__all__ = ["SIGNALS_SECONDS", "Copier", "Copying", "mirror"]
+__all__ = ["SIGNALS_SECONDS", "Copier", "Copying", "copy_triangle", "mirror"]
 
 LOOKS_SECONDS = 0.0002  # between two looks whether copies have ended
 # The longest that a caller waits for copies: Windows answers signals between two waits only.
@@ -178,22 +178,39 @@ def mirror(c: HostArray, staging: Staging | None) -> None:
     staging : Staging or None
         Whose threads copy; without, this one does.
     """
-    n, flipped = c.shape[-1], c.swapaxes(-1, -2)
-    is_threaded = staging is not None and c.size * FLOAT_BYTES >= staging.config.threaded_bytes
+    copy_triangle(c, c.swapaxes(-1, -2), True, staging)
+
+
+def copy_triangle(
+    target: HostArray, source: HostArray, is_lower: bool, staging: Staging | None
+) -> None:
+    """Copy one triangle, diagonal included, of each square matrix of a batch.
+
+    Parameters
+    ----------
+    source : array
+        It may share memory with `target` on the other side of the diagonal.
+    staging : Staging or None
+        Whose threads copy; without, this one does.
+    """
+    n = target.shape[-1]
+    is_threaded = staging is not None and target.size * FLOAT_BYTES >= staging.config.threaded_bytes
     copier: Copier[_Block] | None = Copier(staging, True) if staging and is_threaded else None
     try:
         for i in range(0, n, BLOCK):
-            rows = slice(i, i + BLOCK)
             for j in range(0, i, BLOCK):
-                columns = slice(j, j + BLOCK)
-                block = _Block(c[..., rows, columns], flipped[..., rows, columns])
+                corners = (i, j) if is_lower else (j, i)
+                rows, columns = (slice(first, first + BLOCK) for first in corners)
+                block = _Block(target[..., rows, columns], source[..., rows, columns])
                 if copier is None:
                     np.copyto(*block)
                 else:
                     copier.copy(block)
-            corner = c[..., rows, rows]
-            below = np.tri(corner.shape[-1], k=-1, dtype=np.bool_)
-            np.copyto(corner, flipped[..., rows, rows].copy(), where=below)
+            rows = slice(i, i + BLOCK)
+            corner = target[..., rows, rows]
+            inside = np.tri(corner.shape[-1], dtype=np.bool_)
+            inside = inside if is_lower else inside.T
+            np.copyto(corner, source[..., rows, rows].copy(), where=inside)
         while copier is not None and copier.under_way:
             copier.done(SIGNALS_SECONDS)
     except BaseException:

@@ -43,7 +43,7 @@ from clgemm.runtime.operands import (
 )
 from clgemm.runtime.progress import Meter, begun
 from clgemm.runtime.workspace import Workspace, workspace
-from clgemm.transfer.copy_threads import mirror
+from clgemm.transfer.copy_threads import copy_triangle, mirror
 from clgemm.transfer.resident import NO_COPIES, StaleError, operand_copies
 from clgemm.transfer.several import multiply_together, sharers
 from clgemm.transfer.single_transfer import SingleTransfer, plan_single_transfer
@@ -227,7 +227,11 @@ def _multiply_on(
     if triangles and (in_parts or len(devices) > 1):
         whole = allocated(c, c.shape, "C", None)
         _multiply_on(devices, queue, alpha, a, b, 0.0, whole, (), precision, "")
-        _update_triangle(c, whole, beta, is_lower=triangles == "lower")
+        if beta:
+            _add_scaled(whole, beta, c)
+        config = transfer_config(device)
+        pool = None if config is None else staging(device, config)
+        copy_triangle(c, whole, triangles == "lower", pool)
         return None
     meter = begun(problem.shape.work) if alpha else None
     product = _Product(problem, alpha, a, b, beta, c, meter)
@@ -239,16 +243,12 @@ def _multiply_on(
     return found if alpha and not any(overlaps) else None
 
 
-def _update_triangle(c: HostArray, whole: HostArray, beta: float, is_lower: bool) -> None:
-    """Add one triangle of a symmetric product to that of C; the product is not kept."""
-    for start in range(0, len(c), UPDATED_ROWS):
-        rows = slice(start, start + UPDATED_ROWS)
-        target, block = c[rows], whole[rows]
-        below = np.tri(len(block), len(c), start - (not is_lower), np.bool_)
-        if beta:
-            with np.errstate(all="ignore"):
-                block += np.float32(beta) * target
-        np.copyto(target, block, where=below if is_lower else ~below)
+def _add_scaled(x: HostArray, beta: float, c: HostArray) -> None:
+    """Add beta C to a matrix, a few rows at a time: they take little memory."""
+    with np.errstate(all="ignore"):
+        for start in range(0, len(c), UPDATED_ROWS):
+            rows = slice(start, start + UPDATED_ROWS)
+            x[rows] += np.float32(beta) * c[rows]
 
 
 class _Product(NamedTuple):

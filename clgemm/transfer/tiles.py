@@ -325,6 +325,8 @@ class Share:
         A, B and C of this part.
     kept : tuple of OperandCopy or None
         The copies of A and B that the device holds; None for C.
+    is_sent_once : bool
+        Whether B is A's transpose and tiles have whole matrices, so that A's blocks serve for both.
     """
 
     def __init__(
@@ -334,9 +336,11 @@ class Share:
         plan: Stream,
         arrays: tuple[HostArray, HostArray, HostArray],
         kept: tuple[OperandCopy | None, ...] = (None, None, None),
+        is_sent_once: bool = False,
     ) -> None:
         self.staging, self.product, self.space = staging, product, product.space
         self.arrays, self.tiles, self.kept = arrays, plan.tiles, kept
+        self._is_sent_once = is_sent_once
         self.unsent = [0] * len(plan.tiles)
         self.checks: Checks | None = None
         self._elements, self._counts = plan.elements, plan.slots
@@ -348,15 +352,18 @@ class Share:
     @property
     def moved_bytes(self) -> int:
         """The bytes that are sent or received."""
-        pairs = zip(self.arrays, self.kept, strict=True)
-        return sum(x.nbytes for x, held in pairs if held is None)
+        return sum(x.nbytes for operand, x in enumerate(self.arrays) if self._has_slot(operand))
+
+    def _has_slot(self, operand: int) -> bool:
+        """Return whether blocks of an operand are sent, or received."""
+        return self.kept[operand] is None and not (operand == 1 and self._is_sent_once)
 
     def make_slots(self, number: int) -> None:
         """Make the slots, without memory; this is share `number` of its call."""
         self._slots = [[Slot(number) for _ in range(count)] for count in self._counts]
         for index, tile in enumerate(self.tiles):
             for operand, which in enumerate(tile.slots):
-                if self.kept[operand] is None:
+                if self._has_slot(operand):
                     self._slots[operand][which].tiles.append(index)
 
     def slot(self, tile: Tile, operand: int) -> Slot:
@@ -414,9 +421,10 @@ class Share:
         for operand, layout in enumerate(layouts):
             if (kept := self.kept[operand]) is not None:
                 matrices.append(kept.matrix(self.arrays[operand][tile.blocks[operand]]))
-            else:
+                continue
+            if self._has_slot(operand):
                 slots.append(self.slot(tile, operand))
-                matrices.append(Matrix(slots[-1].buffer, 0, layout))
+            matrices.append(Matrix(slots[-1].buffer, 0, layout))
         a, b, c = matrices
         before = [event for slot in slots for event in slot.ready] + slots[-1].users
         with self.space.lock:
@@ -439,6 +447,8 @@ class Share:
     def _layout(self, tile: Tile, operand: int) -> Layout:
         if (kept := self.kept[operand]) is not None:
             return kept.matrix(self.arrays[operand][tile.blocks[operand]]).layout
+        if not self._has_slot(operand):
+            return self._layout(tile, 0).transposed()
         shape = tuple(s.stop - s.start for s in tile.blocks[operand])
         return dense_layout(shape, self._orders[operand], LARGEST_ALIGNMENT)
 
@@ -735,11 +745,23 @@ def share_of(
     types = product.types
     item_bytes = FLOAT_BYTES if types is None else max(x.itemsize for x in arrays)
     has_whole_sums = types is not None and types.c == "f2"  # they are rounded once
-    plan = make_stream(
-        *(batch, sizes, repeated, keep, staging.config, largest, rows, stays),
-        *(item_bytes, has_whole_sums),
-    )
-    return Share(staging, product, plan, arrays, (*kept, None))
+
+    def planned(stays: tuple[bool, bool]) -> Stream:
+        return make_stream(
+            *(batch, sizes, repeated, keep, staging.config, largest, rows, stays),
+            *(item_bytes, has_whole_sums),
+        )
+
+    if product.is_symmetric and not any(stays):
+        plan = planned((False, True))
+        if all(tile.first and tile.last and _rows_of(tile) == sizes[0] for tile in plan.tiles):
+            return Share(staging, product, plan, arrays, (*kept, None), is_sent_once=True)
+    return Share(staging, product, planned(stays), arrays, (*kept, None))
+
+
+def _rows_of(tile: Tile) -> int:
+    rows = tile.blocks[2][-2]
+    return int(rows.stop - rows.start)
 
 
 def _are_tiles_columns(

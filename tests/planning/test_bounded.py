@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from planned import LIMITS, dense, make_plan
+from planned import LIMITS, dense, make_plan, traits_with
 
 from clgemm.core.plan import OutlierCounter
 from clgemm.core.problem import Layout, Problem, Shape
 from clgemm.kernels.pack.plan import pack_config
 from clgemm.kernels.tiled.family import lane_configs
-from clgemm.planning import bounded
+from clgemm.planning import bounded, planner
 from clgemm.planning.bounded import by_way_of_scratch, upper_triangle
 
 CONFIG = lane_configs()[-1]
@@ -52,6 +52,27 @@ def test_a_plan_is_cut_only_where_it_must_be(over, monkeypatch):
     whole = planned(200, 90, 70)
     monkeypatch.setattr(bounded, "LAST_ITEM", items(whole) - over)
     assert (len(planned(200, 90, 70).steps) == len(whole.steps)) == (not over)
+
+
+@pytest.mark.parametrize("triangles", ["", "upper", "lower"])
+@pytest.mark.parametrize("kind", ["GPU", "CPU"])
+def test_blocks_on_lanes(triangles, kind):
+    """Of large triangles, expected times choose the rows of blocks; without a model, the size."""
+    traits = traits_with(LIMITS, kind)
+    for n in (64, 1000, 1024, 5000, 20_000):
+        problem = Problem.of(Shape(n, n, 70), "strict")
+        problem = problem._replace(is_symmetric=not triangles, triangles=triangles)
+        first, *others = planner.block_rows(problem, traits)
+        whole = n if triangles else 0
+        if traits.has_cost_model:
+            assert first == whole
+            assert bool(others) == (n >= 1024)
+            assert all(2 * rows <= n for rows in others)
+        else:
+            assert not others
+            assert first == whole if n < 2048 else 4 * first <= n
+    both = problem._replace(is_symmetric=False, triangles="both")
+    assert planner.block_rows(both, traits) == (0,)
 
 
 @pytest.mark.parametrize("matrices", [1, 3])

@@ -46,14 +46,18 @@
 #define IMAGINARY(i) ((LANE_TYPE)0)
 #endif
 
-// The lane of a row and a step of k. With LANE 0, a word of 32 steps, or fewer at the end: a bit for each
-// element that is not zero.
+// The lane of a row and a step of k. With LANE 0 and 6, a word of 32 or 4 steps, or fewer at the end: a bit
+// for each element that is not zero, or the low byte of each.
 static inline LANE_TYPE lane_of(__global const LOADED_TYPE* from, const int r, const int p, const long row,
                                 const long column, const int columns) {
 #if LANE == 0
   uint word = 0;
   from += r * row + 32L * p * column;
   for (int bit = 0; bit < min(32, columns - 32 * p); bit++) word |= (uint)(from[bit * column] != 0) << bit;
+  return word;
+#elif LANE == 6
+  uint word = 0;
+  for (int i = 0; i < min(4, columns - 4 * p); i++) word |= (REAL(r * row + (4L * p + i) * column) & 255) << 8 * i;
   return word;
 #elif ROLE == 0
   return REAL(r * row + p * column);

@@ -28,7 +28,7 @@ void exact_pack_groups(const int rows, const int columns, const int depth, const
   for (int i = item; i < CHUNK * PANEL; i += GROUP) {
     const int r = goes_down ? i % PANEL : i / CHUNK, p = goes_down ? i / PANEL : i % CHUNK;
     LANE_TYPE lane = 0;
-    if (r < count && (begin + p) * (LANE == 0 ? 32L : 1L) < columns)
+    if (r < count && (begin + p) * (long)WORD < columns)
       lane = lane_of(from, row_0 + r, begin + p, from_row, from_column, columns);
     block[p * (PANEL + 1) + r] = lane;
   }

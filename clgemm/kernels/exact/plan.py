@@ -1,7 +1,8 @@
 """Kernels for other dtypes than float32: their configs and launches. Pure.
 
 Both operands are packed into panels of lanes: 16 bits where at most the low 16 are wanted and
-work-items have vectors, else 32 or 64; floats for float16, doubles for float64, and for booleans
+work-items have vectors, else 32 or 64; words of four steps of k for bytes, where a device adds up
+the products of four at once; floats for float16, doubles for float64, and for booleans
 words of 32 steps of k. A complex product is a real one of twice the k and twice the columns. Then
 each work-item keeps a tile of C in registers; on GPUs a work-group shares panels in local memory.
 
@@ -54,8 +55,10 @@ __all__ = [
 NAMES = "b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16"
 DTYPES = {name: number for number, name in enumerate(NAMES)}
 # For each result: its lanes, the number of what is stored, and the bytes of both.
-BITS, SHORT, INT, LONG, FLOAT, DOUBLE = range(6)
-LANE_BYTES = (4, 2, 4, 8, 4, 8)
+BITS, SHORT, INT, LONG, FLOAT, DOUBLE, BYTES = range(7)
+LANE_BYTES = (4, 2, 4, 8, 4, 8, 4)
+WORDS = {BITS: 32, BYTES: 4}  # steps of k in a word
+IN_BYTES, SIGNED = ("b1", "i1", "u1"), "i1"
 RESULTS = {
     "b1": (BITS, 0),
     **dict.fromkeys(("i1", "u1"), (SHORT, 1)),
@@ -68,7 +71,6 @@ RESULTS = {
     "c16": (DOUBLE, 8),
 }
 HALF = RESULTS["f2"][1]
-WORD = 32  # steps of k in a word of bits
 DEPTH = 4096  # steps of k in one sum of a panel, which stays in the second-level cache
 # Of each packed operand, and multiply-adds of a launch at most: where work-items have vectors, and
 # on GPUs. They are of lanes of 16 bits, of which two cores take a fifth of a second: wider ones
@@ -173,6 +175,7 @@ class ExactTilesConfig(KernelConfig):
     steps: int  # of k in local memory
     unroll: int  # of those steps
     width: int  # lanes of a load
+    signs: int = 0  # of bytes: 1 if those of A are signed, and 2 if those of B are
 
     family: ClassVar[str] = "exact"
     source: ClassVar[str] = "exact/tiles.cl"
@@ -205,7 +208,7 @@ class ExactTilesConfig(KernelConfig):
         return self.steps
 
     def problems(self) -> Iterator[str]:
-        yield from positive(self, "lane", "stored")
+        yield from positive(self, "lane", "stored", "signs")
         yield from multiple(self, "tile", "work")
         yield from multiple(self, "work", "width")
         if self.steps * self.tile % (self.items * self.width):
@@ -237,20 +240,30 @@ def product_config(types: Types, tiles: tuple[int, int, int], limits: Limits) ->
         # AVX-512 and others with long vectors have 32 registers, those with shorter ones 16.
         rows = 12 if limits.vector_width >= 16 else 6
         return ExactProductConfig(lane, stored, rows, 2, max(2, width))
-    lane = INT if lane == SHORT else lane
+    lane, signs = INT if lane == SHORT else lane, 0
+    if limits.byte_products and _is_in_bytes(types):
+        lane = BYTES
+        if types.c not in IN_BYTES:
+            signs = (types.a == SIGNED) + 2 * (types.b == SIGNED)
     m, n, matrices = tiles
     width = LOAD_BYTES // LANE_BYTES[lane]
     for tile, work in TILES[LANE_BYTES[lane]]:
         steps = max(STEPS, (tile // work) ** 2 * width // tile)
         has_many = limits.registers >= MANY_REGISTERS
         unroll = steps if has_many else 1
-        config = ExactTilesConfig(lane, stored, tile, work, steps, unroll, width)
+        config = ExactTilesConfig(lane, stored, tile, work, steps, unroll, width, signs)
         groups = ceil_div(m, tile) * ceil_div(n, tile) * matrices
         each = 2 if lane == INT and not has_many else LANE_BYTES[lane] // 4
         fits = work**2 * each <= limits.registers // 2
         if fits and groups >= limits.compute_units and not any(config.problems_on(limits)):
             return config
     return config
+
+
+def _is_in_bytes(types: Types) -> bool:
+    """Return whether the bytes of integers tell their product: modulo 256, or all of them."""
+    is_of_bytes = types.a in IN_BYTES and types.b in IN_BYTES
+    return RESULTS[types.c][0] in (SHORT, INT) and (types.c in IN_BYTES or is_of_bytes)
 
 
 def pack_config(
@@ -343,7 +356,7 @@ def exact_plan(a: Layout, b: Layout, c: Layout, types: Types, limits: Limits) ->
 
 def _depth(k: int, config: ProductConfig) -> int:
     """Return the steps of panels over k."""
-    return round_up(ceil_div(k, WORD) if config.lane == BITS else k, config.grain)
+    return round_up(ceil_div(k, WORDS.get(config.lane, 1)), config.grain)
 
 
 def _panel_bytes(rows: int, k: int, panel: int, config: ProductConfig) -> int:
@@ -359,7 +372,7 @@ def _block(
         if _panel_bytes(config.columns, k, config.columns, config) > panel_bytes:
             return None
     else:
-        k = min(k, DEPTH * (WORD if config.lane == BITS else 1))
+        k = min(k, DEPTH * WORDS.get(config.lane, 1))
     column_bytes = _depth(k, config) * LANE_BYTES[config.lane]
     most = max(panel_bytes // column_bytes, 1)
     n = min(n, max(most // config.columns, 1) * config.columns)

@@ -1,4 +1,5 @@
-// How lanes add up and become a result: LANE and STORED of types.cl.
+// How lanes add up and become a result: LANE and STORED of types.cl. With LANE 6, SIGNS has 1 if the bytes
+// of A are signed, and 2 if those of B are.
 #if STORED == 0 || STORED == 1
 #define STORED_TYPE uchar
 #elif STORED == 2
@@ -25,10 +26,41 @@
 
 #if LANE == 0
 #define ADD(x, y, sum) ((sum) | ((x) & (y)))
+#elif LANE == 6
+#define ADD(x, y, sum) add_bytes(x, y, sum)
 #elif LANE == 5
 #define ADD(x, y, sum) fma(x, y, sum)
 #else  // the product of two halves is exact in a float
 #define ADD(x, y, sum) ((sum) + (x) * (y))
+#endif
+
+#if LANE == 6
+#ifdef __NV_CL_C_VERSION
+#if SIGNS == 0
+#define TYPES "u32.u32"
+#elif SIGNS == 1
+#define TYPES "s32.u32"
+#elif SIGNS == 2
+#define TYPES "u32.s32"
+#else
+#define TYPES "s32.s32"
+#endif
+static inline uint add_four(const uint x, const uint y, const uint sum) {
+  uint result;
+  asm("dp4a." TYPES " %0, %1, %2, %3;" : "=r"(result) : "r"(x), "r"(y), "r"(sum));
+  return result;
+}
+#else
+#define BYTE(x, i, is_signed) ((is_signed) ? (uint)(int)(char)((x) >> 8 * (i)) : (x) >> 8 * (i) & 255)
+static inline uint add_four(const uint x, const uint y, uint sum) {
+  for (int i = 0; i < 4; i++) sum += BYTE(x, i, SIGNS & 1) * BYTE(y, i, SIGNS & 2);
+  return sum;
+}
+#endif
+static inline uint4 add_bytes(const uint4 x, const uint4 y, const uint4 sum) {
+  return (uint4)(add_four(x.x, y.x, sum.x), add_four(x.y, y.y, sum.y), add_four(x.z, y.z, sum.z),
+                 add_four(x.w, y.w, sum.w));
+}
 #endif
 
 static inline void store_lane(__global STORED_TYPE* c, const long at, const LANE_TYPE sum, const int adds) {
